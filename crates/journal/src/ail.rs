@@ -14,8 +14,8 @@
 //!   So no tail passes it.
 //! * An item leaves when the version that was pushed is written back and durable, and only if it
 //!   was not logged again in between: that later version may not be written back.
-//! * One thread at a time writes items back ([`Ail::push_alone`]). Otherwise an older version could
-//!   overwrite a newer one.
+//! * One thread at a time writes items back ([`Ail::lock_writeback`]). Otherwise an older version
+//!   could overwrite a newer one.
 //! * Inserting and removing only move the tail forward: an item enters after the last durable
 //!   record.
 //! * The memory that the items take is known exactly ([`memory`](crate::memory)). Above one level
@@ -30,7 +30,7 @@ use vfscale_sync::prefetch::{prefetch, soon};
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::Lsn;
-use crate::item::{AilPlace, Item};
+use crate::item::{AilPosition, Item};
 use crate::memory::Levels;
 use crate::ranks::AilLock;
 
@@ -41,7 +41,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// The active item list, and the requests to its worker.
 pub(crate) struct Ail {
-    state: Mutex<State, AilLock>,
+    state: Mutex<AilState, AilLock>,
     changed: Condvar,
     levels: Levels,
     /// Whether the items take more memory than they may. Every transaction reads it when it begins;
@@ -60,16 +60,16 @@ pub(crate) enum Goal {
     Memory,
 }
 
-struct State {
+struct AilState {
     /// Sorted by LSN; the first one has items.
-    checkpoints: VecDeque<Checkpoint>,
+    checkpoints: VecDeque<AilCheckpoint>,
     items: usize,
     /// Memory of the items, and of those that were removed and are not freed yet, in bytes.
     bytes: u64,
     /// LSN of the last durable record.
     sync_lsn: Lsn,
     /// Whether a caller has requested that the tail moves.
-    is_wanted: bool,
+    is_tail_push_requested: bool,
     /// Whether the items take so much memory that the oldest must be written back.
     is_heavy: bool,
     /// Number of times that a transaction has waited for memory before it began.
@@ -80,19 +80,20 @@ struct State {
 }
 
 /// The items of a checkpoint, with gaps for items that were written back or logged again.
-struct Checkpoint {
+struct AilCheckpoint {
     lsn: Lsn,
     entries: Vec<Option<Item>>,
     /// Number of entries that are not gaps.
     left: usize,
 }
 
-impl State {
-    /// Removes and returns the item at `place`, if it is still listed.
-    fn take(&mut self, place: AilPlace) -> Option<Item> {
-        let found = self.checkpoints.binary_search_by_key(&place.lsn, |checkpoint| checkpoint.lsn);
+impl AilState {
+    /// Removes and returns the item at `position`, if it is still listed.
+    fn take(&mut self, position: AilPosition) -> Option<Item> {
+        let found =
+            self.checkpoints.binary_search_by_key(&position.lsn, |checkpoint| checkpoint.lsn);
         let checkpoint = &mut self.checkpoints[found.ok()?];
-        let item = checkpoint.entries.get_mut(place.index as usize)?.take()?;
+        let item = checkpoint.entries.get_mut(position.index as usize)?.take()?;
         checkpoint.left -= 1;
         self.items -= 1;
         Some(item)
@@ -109,12 +110,12 @@ impl State {
 impl Ail {
     /// Creates an empty list; `sync_lsn` is the last durable record.
     pub(crate) fn new(sync_lsn: Lsn, levels: Levels) -> Self {
-        let state = State {
+        let state = AilState {
             checkpoints: VecDeque::new(),
             items: 0,
             bytes: 0,
             sync_lsn,
-            is_wanted: false,
+            is_tail_push_requested: false,
             is_heavy: false,
             waits: 0,
             is_pushing: false,
@@ -137,28 +138,28 @@ impl Ail {
         let mut state = self.state.lock();
         for item in items {
             let log = item.state();
-            if state.take(log.ail_place()).is_none() {
+            if state.take(log.ail_position()).is_none() {
                 state.bytes += item.memory_bytes() as u64;
             }
-            log.set_ail_place(AilPlace { lsn, index: entries.len() as u32 });
+            log.set_ail_position(AilPosition { lsn, index: entries.len() as u32 });
             entries.push(Some(item));
         }
         state.trim();
         if !entries.is_empty() {
             let left = entries.len();
             state.items += left;
-            state.checkpoints.push_back(Checkpoint { lsn, entries, left });
+            state.checkpoints.push_back(AilCheckpoint { lsn, entries, left });
         }
         state.sync_lsn = commit_lsn;
         if state.bytes > self.levels.heavy {
             state.is_heavy = true;
             self.changed.notify_all();
         }
-        self.look(&state);
+        self.update_crowded(&state);
     }
 
     /// Tells beginning transactions whether the items take more memory than they may.
-    fn look(&self, state: &State) {
+    fn update_crowded(&self, state: &AilState) {
         let is_crowded = state.bytes > self.levels.crowded;
         if self.is_crowded() != is_crowded {
             self.is_crowded.store(is_crowded, Ordering::Relaxed);
@@ -226,20 +227,26 @@ impl Ail {
     }
 
     /// Returns the first items after `after`, up to `target`, with their positions.
-    pub(crate) fn batch(&self, after: Option<AilPlace>, target: Lsn) -> Vec<(AilPlace, Item)> {
+    pub(crate) fn batch(
+        &self,
+        after: Option<AilPosition>,
+        target: Lsn,
+    ) -> Vec<(AilPosition, Item)> {
         let state = self.state.lock();
         let begin =
-            after.map_or(0, |place| state.checkpoints.partition_point(|c| c.lsn < place.lsn));
+            after.map_or(0, |position| state.checkpoints.partition_point(|c| c.lsn < position.lsn));
         let checkpoints = state.checkpoints.range(begin..).take_while(|c| c.lsn <= target);
         let items = checkpoints.flat_map(|checkpoint| {
             let lsn = checkpoint.lsn;
-            let first = after.filter(|place| place.lsn == lsn).map_or(0, |place| place.index + 1);
+            let first = after
+                .filter(|position| position.lsn == lsn)
+                .map_or(0, |position| position.index + 1);
             let entries = checkpoint.entries.iter().zip(0..).skip(first as usize);
             entries.filter_map(move |(entry, index)| {
                 soon(&checkpoint.entries, index as usize, |later| {
                     later.iter().for_each(|item| prefetch(&**item));
                 });
-                entry.as_ref().map(|item| (AilPlace { lsn, index }, item.clone()))
+                entry.as_ref().map(|item| (AilPosition { lsn, index }, item.clone()))
             })
         });
         items.take(BATCH).collect()
@@ -247,48 +254,54 @@ impl Ail {
 
     /// Removes the items that were pushed at these positions; they are written back and durable.
     /// Frees their memory before it reduces the count that waiting transactions look at.
-    pub(crate) fn remove(&self, home: Vec<(AilPlace, Item)>) {
-        let mut removed = Vec::with_capacity(home.len());
+    pub(crate) fn remove(&self, written: Vec<(AilPosition, Item)>) {
+        let mut removed = Vec::with_capacity(written.len());
         let mut state = self.state.lock();
-        for (place, _) in &home {
-            if let Some(item) = state.take(*place) {
-                item.state().set_ail_place(AilPlace::NONE);
+        for (position, _) in &written {
+            if let Some(item) = state.take(*position) {
+                item.state().set_ail_position(AilPosition::NONE);
                 removed.push(item);
             }
         }
         state.trim();
         drop(state);
         let bytes: u64 = removed.iter().map(|item: &Item| item.memory_bytes() as u64).sum();
-        drop((removed, home));
+        drop((removed, written));
         let mut state = self.state.lock();
         state.bytes -= bytes;
-        self.look(&state);
+        self.update_crowded(&state);
     }
 
     /// Asks the worker to move the tail.
-    pub(crate) fn want(&self) {
+    pub(crate) fn request_tail_push(&self) {
         let mut state = self.state.lock();
-        state.is_wanted = true;
+        state.is_tail_push_requested = true;
         self.changed.notify_all();
     }
 
     /// Sleeps until the worker has something to do; returns `None` if it must end.
-    pub(crate) fn wait_wanted(&self) -> Option<Goal> {
-        let idle = |state: &mut State| !state.is_wanted && !state.is_heavy && !state.is_stopped;
+    pub(crate) fn wait_for_request(&self) -> Option<Goal> {
+        let idle = |state: &mut AilState| {
+            !state.is_tail_push_requested && !state.is_heavy && !state.is_stopped
+        };
         let mut state = self.changed.wait_while(self.state.lock(), idle);
         if state.is_stopped {
             return None;
         }
         // A worker that moves the tail frees memory as well.
         state.is_heavy = false;
-        Some(if std::mem::take(&mut state.is_wanted) { Goal::Tail } else { Goal::Memory })
+        Some(if std::mem::take(&mut state.is_tail_push_requested) {
+            Goal::Tail
+        } else {
+            Goal::Memory
+        })
     }
 
     /// Waits until no other thread writes items back. The right lasts until the result is dropped.
-    pub(crate) fn push_alone(&self) -> PushAlone<'_> {
+    pub(crate) fn lock_writeback(&self) -> WritebackGuard<'_> {
         let mut state = self.changed.wait_while(self.state.lock(), |state| state.is_pushing);
         state.is_pushing = true;
-        PushAlone(self)
+        WritebackGuard(self)
     }
 
     /// Sleeps for a moment, so that threads that hold items locked can proceed.
@@ -310,9 +323,9 @@ impl Ail {
 }
 
 /// The exclusive right to write items back.
-pub(crate) struct PushAlone<'a>(&'a Ail);
+pub(crate) struct WritebackGuard<'a>(&'a Ail);
 
-impl Drop for PushAlone<'_> {
+impl Drop for WritebackGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.is_pushing = false;

@@ -11,8 +11,9 @@
 //! * Commits hold the reader's side of the context lock (a brlock: they write only their slot of
 //!   it). The push holds the writer's side while it takes the lists: a number of moves that depends
 //!   on the slots, not on the items. So a transaction is in one context as a whole.
-//! * An item is on at most one list, at the index that its [`Place`](crate::item::Place) gives, and
-//!   holds one pin for it. A commit whose items are all on lists already takes no list's lock.
+//! * An item is on at most one list, at the index that its [`CilPosition`](crate::item::Place)
+//!   gives, and holds one pin for it. A commit whose items are all on lists already takes no list's
+//!   lock.
 //! * The push visits every slot, including those of CPUs that no longer run: no entry is lost with
 //!   a CPU.
 //! * *Order*: each commit gets an order id above the former ids of all its items and, if it puts
@@ -41,12 +42,12 @@ use vfscale_sync::brlock::BrLock;
 use vfscale_sync::percpu::{Apart, PerCpu};
 use vfscale_sync::prefetch::{prefetch, soon};
 
-use crate::central::Central;
 use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable};
-use crate::item::{Item, LogVector, Place};
+use crate::item::{CilPosition, Item, LogVector};
 use crate::memory::Levels;
 use crate::options::Scaling;
 use crate::ranks::{CilBusy, CilContext, CilSlot};
+use crate::read_mostly::SharedFields;
 use crate::ticket::Costs;
 use crate::{Error, LogKey, Result};
 
@@ -87,7 +88,7 @@ struct List {
 impl List {
     /// Replaces the vector of an item that is on the list, and returns the former one.
     fn replace(&mut self, item: &Item, vector: LogVector) -> Option<LogVector> {
-        let entry = self.entries.get_mut(item.state().place().index)?;
+        let entry = self.entries.get_mut(item.state().cil_position().index)?;
         Some(mem::replace(&mut entry.vector, vector))
     }
 }
@@ -175,12 +176,12 @@ impl Cil {
     /// # Errors
     /// [`Error::Overrun`]: the reservation was too small. The items are in the context
     /// nevertheless, and the journal must be shut down.
-    pub(crate) fn insert(&self, central: &Central, commit: &mut Commit) -> Result<Inserted> {
+    pub(crate) fn insert(&self, shared: &SharedFields, commit: &mut Commit) -> Result<Inserted> {
         // Replaced vectors are freed after all locks are released.
         let mut replaced = Replaced::new();
         let context = self.context.read();
-        let sequence = central.read.sequence.load(Ordering::Relaxed);
-        let empty = &central.read.is_empty;
+        let sequence = shared.read.sequence.load(Ordering::Relaxed);
+        let empty = &shared.read.is_empty;
         let is_first = empty.load(Ordering::Relaxed) && empty.swap(false, Ordering::Relaxed);
         if let Some(busy) = &self.busy {
             busy.lock().append(&mut commit.callbacks);
@@ -190,7 +191,7 @@ impl Cil {
         let unit = if is_first { self.costs.unit() } else { 0 };
         let given = if added == 0 { unit } else { unit + added + self.costs.split(added) };
         // An overrun is accounted for in full as well: the checkpoint's needs do not depend on it.
-        self.account(central, longer, given);
+        self.account(shared, longer, given);
         drop(context);
         if given > commit.reserved {
             return Err(Error::Overrun { used: given, reserved: commit.reserved });
@@ -202,7 +203,7 @@ impl Cil {
     fn put(&self, sequence: u64, commit: &mut Commit, replaced: &mut Replaced) -> i64 {
         let Commit { items, callbacks, .. } = commit;
         let mut order = items.iter().map(|(item, _)| item.state().order()).max().unwrap_or(0) + 1;
-        let is_new = |item: &Item| item.state().place().sequence != sequence;
+        let is_new = |item: &Item| item.state().cil_position().sequence != sequence;
         // A single list is the state before patch 4, when every commit took its lock.
         let needs_list = !callbacks.is_empty()
             || self.lists.len() == 1
@@ -225,7 +226,7 @@ impl Cil {
                 // The context takes over the transaction's pin.
                 longer += signed(bytes);
                 list.memory += item.memory_bytes() as u64;
-                state.set_place(Place { sequence, slot, index: list.entries.len() });
+                state.set_cil_position(CilPosition { sequence, slot, index: list.entries.len() });
                 let (key, vector) = (item.key(), put.err().unwrap_or_default());
                 list.entries.push(Entry { order, key, item, vector });
                 continue;
@@ -243,14 +244,14 @@ impl Cil {
         }
         drop(list);
         for (item, vector) in late {
-            let list = self.lists.get(item.state().place().slot);
+            let list = self.lists.get(item.state().cil_position().slot);
             replaced.extend(list.and_then(|list| list.lock().replace(&item, vector)));
         }
         longer
     }
 
     /// Adds to the counters of this CPU, and to the common sum whenever a batch is full.
-    fn account(&self, central: &Central, longer: i64, given: u64) {
+    fn account(&self, shared: &SharedFields, longer: i64, given: u64) {
         let mine = self.counters.this();
         mine.commits.fetch_add(1, Ordering::Relaxed);
         if longer == 0 && given == 0 {
@@ -258,19 +259,19 @@ impl Cil {
         }
         mine.reserved.fetch_add(given, Ordering::Relaxed);
         let before = mine.stream_bytes.fetch_add(longer, Ordering::Relaxed);
-        let batch = signed(central.read.cil_batch);
+        let batch = signed(shared.read.cil_batch);
         let batches = (before + longer).div_euclid(batch) - before.div_euclid(batch);
         if let Ok(batches @ 1..) = u64::try_from(batches) {
-            let bytes = batches * central.read.cil_batch;
-            central.written().cil_bytes.fetch_add(bytes, Ordering::Relaxed);
+            let bytes = batches * shared.read.cil_batch;
+            shared.written().cil_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
     /// Takes all committed entries and callbacks, and begins a new context. Returns `None` if the
     /// current one is empty.
-    pub(crate) fn switch(&self, central: &Central) -> Option<Context> {
+    pub(crate) fn switch(&self, shared: &SharedFields) -> Option<Context> {
         let exclusive = self.context.write();
-        if central.read.is_empty.load(Ordering::Relaxed) {
+        if shared.read.is_empty.load(Ordering::Relaxed) {
             return None;
         }
         let take = |list: &Mutex<List, CilSlot>| {
@@ -285,10 +286,10 @@ impl Cil {
         for counters in self.counters.iter() {
             counters.stream_bytes.store(0, Ordering::Relaxed);
         }
-        central.written().cil_bytes.store(0, Ordering::Relaxed);
+        shared.written().cil_bytes.store(0, Ordering::Relaxed);
         self.memory.store(0, Ordering::Relaxed);
-        central.read.is_empty.store(true, Ordering::Relaxed);
-        let sequence = central.read.sequence.fetch_add(1, Ordering::Relaxed);
+        shared.read.is_empty.store(true, Ordering::Relaxed);
+        let sequence = shared.read.sequence.fetch_add(1, Ordering::Relaxed);
         drop(exclusive);
         let (mut entries, mut callbacks) = (Vec::new(), busy.unwrap_or_default());
         for (list, called) in taken {
@@ -329,9 +330,9 @@ impl Cil {
 
     /// Returns whether no transaction is committed that no push has taken, at one moment during the
     /// call.
-    pub(crate) fn is_empty(&self, central: &Central) -> bool {
+    pub(crate) fn is_empty(&self, shared: &SharedFields) -> bool {
         let _exclusive = self.context.write();
-        central.read.is_empty.load(Ordering::Relaxed)
+        shared.read.is_empty.load(Ordering::Relaxed)
     }
 }
 

@@ -21,19 +21,19 @@ use vfscale_sync::atomic::{Ordering, fence, fence_after_rmw};
 use vfscale_sync::percpu::PerCpuCounter;
 use vfscale_sync::{Condvar, Mutex};
 
-use crate::central::Central;
 use crate::ranks::FreezeGate;
+use crate::read_mostly::SharedFields;
 
 /// The gate that transactions pass when they begin.
 pub(crate) struct Gate {
-    /// The sharded count; `None` if it is the single number in [`Central`].
+    /// The sharded count; `None` if it is the single number in [`SharedFields`].
     parts: Option<PerCpuCounter>,
-    state: Mutex<State, FreezeGate>,
+    state: Mutex<GateState, FreezeGate>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct GateState {
     /// Number of freezes without their thaws.
     depth: u32,
     is_closed: bool,
@@ -49,29 +49,29 @@ pub(crate) enum Refused {
 impl Gate {
     pub(crate) fn new(slots: usize) -> Self {
         let parts = (slots > 1).then(|| PerCpuCounter::new(slots));
-        Self { parts, state: Mutex::new(State::default()), changed: Condvar::new() }
+        Self { parts, state: Mutex::new(GateState::default()), changed: Condvar::new() }
     }
 
     /// Counts a new transaction. Sleeps while the gate is frozen.
     #[inline]
-    pub(crate) fn enter(&self, central: &Central) -> Result<(), Refused> {
-        while !self.add_unless_frozen(central) {
-            self.wait(central)?;
+    pub(crate) fn enter(&self, shared: &SharedFields) -> Result<(), Refused> {
+        while !self.add_unless_frozen(shared) {
+            self.wait(shared)?;
         }
         Ok(())
     }
 
     #[inline]
-    fn add_unless_frozen(&self, central: &Central) -> bool {
+    fn add_unless_frozen(&self, shared: &SharedFields) -> bool {
         let keep = || {
             fence_after_rmw();
             // Acquire: a transaction that begins after a thaw sees the freezing thread's changes.
-            !central.read.is_frozen.load(Ordering::Acquire)
+            !shared.read.is_frozen.load(Ordering::Acquire)
         };
         if let Some(parts) = &self.parts {
             return parts.add_if(1, keep);
         }
-        let active = &central.written().active;
+        let active = &shared.written().active;
         active.fetch_add(1, Ordering::Release);
         let kept = keep();
         if !kept {
@@ -81,7 +81,7 @@ impl Gate {
     }
 
     #[cold]
-    fn wait(&self, central: &Central) -> Result<(), Refused> {
+    fn wait(&self, shared: &SharedFields) -> Result<(), Refused> {
         let mut state = self.state.lock();
         // The freezing thread may have counted what was just subtracted.
         self.changed.notify_all();
@@ -89,7 +89,7 @@ impl Gate {
             if state.is_closed {
                 return Err(Refused::Closed);
             }
-            if central.read.is_shut.load(Ordering::Relaxed) {
+            if shared.read.is_shut.load(Ordering::Relaxed) {
                 return Err(Refused::Shut);
             }
             if state.depth == 0 {
@@ -101,15 +101,15 @@ impl Gate {
 
     /// Counts a transaction as ended.
     #[inline]
-    pub(crate) fn leave(&self, central: &Central) {
+    pub(crate) fn leave(&self, shared: &SharedFields) {
         match &self.parts {
             Some(parts) => parts.add(-1),
             None => {
-                central.written().active.fetch_sub(1, Ordering::Release);
+                shared.written().active.fetch_sub(1, Ordering::Release);
             }
         }
         fence_after_rmw();
-        if central.read.is_frozen.load(Ordering::Relaxed) {
+        if shared.read.is_frozen.load(Ordering::Relaxed) {
             // Under the lock: either the freezing thread already sleeps, or it adds up after this.
             let _state = self.state.lock();
             self.changed.notify_all();
@@ -117,41 +117,41 @@ impl Gate {
     }
 
     /// Returns the number of active transactions.
-    pub(crate) fn active(&self, central: &Central) -> i64 {
+    pub(crate) fn active(&self, shared: &SharedFields) -> i64 {
         match &self.parts {
             Some(parts) => parts.sum(),
-            None => central.written().active.load(Ordering::Acquire),
+            None => shared.written().active.load(Ordering::Acquire),
         }
     }
 
     /// Returns the part of the count in each shard.
     #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn lines(&self, central: &Central) -> Vec<i64> {
+    pub(crate) fn lines(&self, shared: &SharedFields) -> Vec<i64> {
         match &self.parts {
             Some(parts) => parts.parts().collect(),
-            None => vec![self.active(central)],
+            None => vec![self.active(shared)],
         }
     }
 
     /// Shuts the gate and waits until no transaction is active. Freezes nest. With `is_final` the
     /// gate stays shut for good.
-    pub(crate) fn freeze(&self, central: &Central, is_final: bool) {
+    pub(crate) fn freeze(&self, shared: &SharedFields, is_final: bool) {
         let mut state = self.state.lock();
         state.depth += 1;
         state.is_closed |= is_final;
-        central.read.is_frozen.store(true, Ordering::SeqCst);
+        shared.read.is_frozen.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         // A transaction that waits for a thaw must learn that no thaw will follow.
         self.changed.notify_all();
-        drop(self.changed.wait_while(state, |_| self.active(central) != 0));
+        drop(self.changed.wait_while(state, |_| self.active(shared) != 0));
     }
 
     /// Opens the gate again, if this ends the last freeze. A thaw without a freeze does nothing.
-    pub(crate) fn thaw(&self, central: &Central) {
+    pub(crate) fn thaw(&self, shared: &SharedFields) {
         let mut state = self.state.lock();
         state.depth = state.depth.saturating_sub(1);
         if state.depth == 0 && !state.is_closed {
-            central.read.is_frozen.store(false, Ordering::SeqCst);
+            shared.read.is_frozen.store(false, Ordering::SeqCst);
         }
         self.changed.notify_all();
     }

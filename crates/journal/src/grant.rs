@@ -55,8 +55,8 @@ pub(crate) struct Grant {
 #[derive(Default)]
 struct Queue {
     /// Rolling transactions that reserve again.
-    again: VecDeque<Arc<Waiter>>,
-    fresh: VecDeque<Arc<Waiter>>,
+    regrant: VecDeque<Arc<Waiter>>,
+    new: VecDeque<Arc<Waiter>>,
     is_shut: bool,
 }
 
@@ -68,11 +68,11 @@ struct Waiter {
 
 /// The kind of a reservation, which decides its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum ReserveKind {
     /// First reservation of a transaction that has not begun.
-    Fresh,
+    New,
     /// Further reservation of a rolling transaction that has used its first one up.
-    Again,
+    Regrant,
 }
 
 /// The journal was shut down while a transaction waited.
@@ -107,20 +107,25 @@ impl Grant {
 
     /// Takes `bytes`. If too few are left, or another transaction waits already, queues up and
     /// sleeps until it is served. Calls `push_tail` each time before it sleeps.
-    pub(crate) fn take(&self, bytes: u64, asker: Asker, push_tail: impl Fn()) -> Result<(), Shut> {
+    pub(crate) fn take(
+        &self,
+        bytes: u64,
+        kind: ReserveKind,
+        push_tail: impl Fn(),
+    ) -> Result<(), Shut> {
         // Relaxed: a waiter that is overlooked arrived at the same time.
         if self.waiting.load(Ordering::Relaxed) == 0 && self.budget.take(bytes) {
             return Ok(());
         }
-        self.wait(bytes, asker, push_tail)
+        self.wait(bytes, kind, push_tail)
     }
 
     #[cold]
-    fn wait(&self, bytes: u64, asker: Asker, push_tail: impl Fn()) -> Result<(), Shut> {
+    fn wait(&self, bytes: u64, kind: ReserveKind, push_tail: impl Fn()) -> Result<(), Shut> {
         let waiter =
             Arc::new(Waiter { bytes, is_served: AtomicBool::new(false), served: Condvar::new() });
         let mut queue = self.queue.lock();
-        queue.of(asker).push_back(waiter.clone());
+        queue.of(kind).push_back(waiter.clone());
         self.waiting.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         loop {
@@ -129,7 +134,7 @@ impl Grant {
                 return Ok(());
             }
             if queue.is_shut {
-                queue.of(asker).retain(|other| !Arc::ptr_eq(other, &waiter));
+                queue.of(kind).retain(|other| !Arc::ptr_eq(other, &waiter));
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
                 return Err(Shut);
             }
@@ -170,26 +175,26 @@ impl Grant {
     pub(crate) fn shut(&self) {
         let mut queue = self.queue.lock();
         queue.is_shut = true;
-        for waiter in queue.again.iter().chain(&queue.fresh) {
+        for waiter in queue.regrant.iter().chain(&queue.new) {
             waiter.served.notify_all();
         }
     }
 }
 
 impl Queue {
-    fn of(&mut self, asker: Asker) -> &mut VecDeque<Arc<Waiter>> {
-        match asker {
-            Asker::Again => &mut self.again,
-            Asker::Fresh => &mut self.fresh,
+    fn of(&mut self, kind: ReserveKind) -> &mut VecDeque<Arc<Waiter>> {
+        match kind {
+            ReserveKind::Regrant => &mut self.regrant,
+            ReserveKind::New => &mut self.new,
         }
     }
 
     fn first(&self) -> Option<&Arc<Waiter>> {
-        self.again.front().or_else(|| self.fresh.front())
+        self.regrant.front().or_else(|| self.new.front())
     }
 
     fn pop(&mut self) -> Option<Arc<Waiter>> {
-        self.again.pop_front().or_else(|| self.fresh.pop_front())
+        self.regrant.pop_front().or_else(|| self.new.pop_front())
     }
 }
 

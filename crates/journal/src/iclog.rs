@@ -46,7 +46,7 @@ pub(crate) struct Writer {
 
 /// The header fields of a record that its writer chooses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Contents {
+pub(crate) struct RecordContents {
     pub(crate) kind: RecordKind,
     pub(crate) flags: u8,
     pub(crate) tail_lsn: Lsn,
@@ -55,7 +55,7 @@ pub(crate) struct Contents {
     pub(crate) stream_offset: u64,
 }
 
-impl Contents {
+impl RecordContents {
     /// Creates the contents of a record without payload.
     pub(crate) fn plain(kind: RecordKind, tail_lsn: Lsn, sync_lsn: Lsn) -> Self {
         Self { kind, flags: 0, tail_lsn, sync_lsn, checkpoint: 0, stream_offset: 0 }
@@ -64,7 +64,7 @@ impl Contents {
 
 /// The end of a log.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
+pub(crate) struct LogEnd {
     pub(crate) head: Position,
     pub(crate) last_lsn: Lsn,
     pub(crate) last_crc: u32,
@@ -76,7 +76,7 @@ impl Writer {
         geometry: Geometry,
         volume: VolumeId,
         epoch: u64,
-        end: End,
+        end: LogEnd,
         options: &Options,
     ) -> Self {
         let record_blocks = options.record_blocks();
@@ -130,7 +130,7 @@ impl Writer {
 
     /// Writes the filled record; it is durable only after the next [`flush`](Self::flush). `limit`
     /// is the first position that must not be written.
-    pub(crate) fn write(&mut self, contents: Contents, limit: Position) -> Result<Lsn> {
+    pub(crate) fn write(&mut self, contents: RecordContents, limit: Position) -> Result<Lsn> {
         let blocks = record::blocks_of(self.filled);
         let (head, geometry) = (self.head, self.geometry);
         let end = head + blocks as u64;
@@ -226,7 +226,7 @@ fn clear_rest(record: &mut [u8], filled: usize) {
 pub(crate) struct Stream<'w, F> {
     writer: &'w mut Writer,
     /// Returns tail, last durable record and limit for each record.
-    ends: F,
+    limits: F,
     checkpoint: u64,
     /// Length of the stream, and number of its bytes in records that are written.
     bytes: u64,
@@ -240,26 +240,26 @@ pub(crate) struct Stream<'w, F> {
 
 /// The state of the log that is read when a record is written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends {
+pub(crate) struct WriteLimits {
     pub(crate) tail_lsn: Lsn,
     pub(crate) sync_lsn: Lsn,
     pub(crate) limit: Position,
 }
 
-impl<'w, F: Fn() -> Ends> Stream<'w, F> {
+impl<'w, F: Fn() -> WriteLimits> Stream<'w, F> {
     /// Creates the stream of checkpoint `checkpoint`, `bytes` long. `before_commit` runs before its
     /// last record is written.
     pub(crate) fn new(
         writer: &'w mut Writer,
         checkpoint: u64,
         bytes: u64,
-        ends: F,
+        limits: F,
         before_commit: impl FnOnce() -> Result<()> + 'w,
     ) -> Self {
         let first = writer.head_lsn();
         Self {
             writer,
-            ends,
+            limits,
             checkpoint,
             bytes,
             written: 0,
@@ -295,9 +295,9 @@ impl<'w, F: Fn() -> Ends> Stream<'w, F> {
                 before_commit()?;
             }
         }
-        let Ends { tail_lsn, sync_lsn, limit } = (self.ends)();
+        let WriteLimits { tail_lsn, sync_lsn, limit } = (self.limits)();
         let payload = self.writer.filled as u64;
-        let contents = Contents {
+        let contents = RecordContents {
             kind: RecordKind::Data,
             flags,
             tail_lsn,
@@ -313,7 +313,7 @@ impl<'w, F: Fn() -> Ends> Stream<'w, F> {
     }
 
     /// Returns the LSNs of the first and the last record.
-    pub(crate) fn places(&self) -> (Lsn, Lsn) {
+    pub(crate) fn lsns(&self) -> (Lsn, Lsn) {
         (self.first, self.last)
     }
 }

@@ -139,7 +139,7 @@ pub struct ItemState {
 
 /// The position of an item in the CIL.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CilPosition {
     /// The context that it was put into last. If that is not the current one, the item is not in
     /// the CIL.
     pub(crate) sequence: u64,
@@ -149,14 +149,14 @@ pub(crate) struct Place {
 
 /// The position of an item in the AIL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AilPlace {
+pub(crate) struct AilPosition {
     /// First record of its checkpoint.
     pub(crate) lsn: Lsn,
     /// Index among the items of that checkpoint.
     pub(crate) index: u32,
 }
 
-impl AilPlace {
+impl AilPosition {
     /// Position of an item that is not in the AIL.
     pub(crate) const NONE: Self = Self { lsn: Lsn::NONE, index: 0 };
 }
@@ -205,8 +205,8 @@ impl ItemState {
 
     /// Returns the position in the CIL. The caller holds the item locked, and so sees what the
     /// commit before has stored.
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn cil_position(&self) -> CilPosition {
+        CilPosition {
             sequence: self.sequence.load(Ordering::Relaxed),
             slot: self.slot.load(Ordering::Relaxed) as usize,
             index: self.index.load(Ordering::Relaxed) as usize,
@@ -214,10 +214,10 @@ impl ItemState {
     }
 
     /// Stores the position in the CIL. The caller holds the item locked.
-    pub(crate) fn set_place(&self, place: Place) {
-        self.sequence.store(place.sequence, Ordering::Relaxed);
-        self.slot.store(place.slot as u32, Ordering::Relaxed);
-        self.index.store(place.index as u32, Ordering::Relaxed);
+    pub(crate) fn set_cil_position(&self, position: CilPosition) {
+        self.sequence.store(position.sequence, Ordering::Relaxed);
+        self.slot.store(position.slot as u32, Ordering::Relaxed);
+        self.index.store(position.index as u32, Ordering::Relaxed);
     }
 
     /// Stores the number of bytes that it takes of the stream now, and returns the former number.
@@ -256,17 +256,17 @@ impl ItemState {
     }
 
     /// Returns the position in the AIL. The caller holds the AIL's lock.
-    pub(crate) fn ail_place(&self) -> AilPlace {
-        AilPlace {
+    pub(crate) fn ail_position(&self) -> AilPosition {
+        AilPosition {
             lsn: Lsn::from_bits(self.ail_lsn.load(Ordering::Relaxed)),
             index: self.ail_index.load(Ordering::Relaxed),
         }
     }
 
     /// Stores the position in the AIL. The caller holds the AIL's lock.
-    pub(crate) fn set_ail_place(&self, place: AilPlace) {
-        self.ail_lsn.store(place.lsn.to_bits(), Ordering::Relaxed);
-        self.ail_index.store(place.index, Ordering::Relaxed);
+    pub(crate) fn set_ail_position(&self, position: AilPosition) {
+        self.ail_lsn.store(position.lsn.to_bits(), Ordering::Relaxed);
+        self.ail_index.store(position.index, Ordering::Relaxed);
     }
 }
 
@@ -297,10 +297,10 @@ pub trait Image: Send + Sync {
 /// The contents that a commit logs of an item: a checkpoint writes them and a recovery receives
 /// them. Counterpart of `struct xfs_log_vec`.
 #[derive(Default)]
-pub struct LogVector(Contents);
+pub struct LogVector(VectorContents);
 
 #[derive(Default)]
-enum Contents {
+enum VectorContents {
     #[default]
     Empty,
     Cancel,
@@ -315,16 +315,16 @@ impl LogVector {
 
     /// Appends a region of the item.
     pub fn push(&mut self, region: &[u8]) {
-        if let Contents::Bytes(bytes) = &mut self.0 {
+        if let VectorContents::Bytes(bytes) = &mut self.0 {
             bytes.extend_from_slice(region);
         } else {
-            self.set(Contents::Bytes(region.to_vec()));
+            self.set(VectorContents::Bytes(region.to_vec()));
         }
     }
 
     /// Sets a snapshot as the only contents.
     pub fn share(&mut self, image: Arc<dyn Image>) {
-        self.set(Contents::Image(image));
+        self.set(VectorContents::Image(image));
     }
 
     /// Marks the object of this key as deleted. A recovery replays nothing that was logged under
@@ -333,31 +333,31 @@ impl LogVector {
     /// transaction shares an item with this one, or a chain of transactions leads from one to the
     /// other: the free space that both changed.
     pub fn cancel(&mut self) {
-        self.set(Contents::Cancel);
+        self.set(VectorContents::Cancel);
     }
 
-    fn set(&mut self, contents: Contents) {
-        if let Contents::Image(image) = mem::replace(&mut self.0, contents) {
+    fn set(&mut self, contents: VectorContents) {
+        if let VectorContents::Image(image) = mem::replace(&mut self.0, contents) {
             image.release();
         }
     }
 
     pub(crate) fn is_cancel(&self) -> bool {
-        matches!(self.0, Contents::Cancel)
+        matches!(self.0, VectorContents::Cancel)
     }
 
     /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
-            Contents::Empty | Contents::Cancel => 0,
-            Contents::Bytes(bytes) => bytes.len(),
-            Contents::Image(image) => image.log_bytes(),
+            VectorContents::Empty | VectorContents::Cancel => 0,
+            VectorContents::Bytes(bytes) => bytes.len(),
+            VectorContents::Image(image) => image.log_bytes(),
         }
     }
 
     /// Prefetches the memory that [`write`](Self::write) reads.
     pub(crate) fn prefetch(&self) {
-        if let Contents::Image(image) = &self.0 {
+        if let VectorContents::Image(image) = &self.0 {
             prefetch(&**image);
         }
     }
@@ -365,9 +365,9 @@ impl LogVector {
     /// Passes its bytes to `write`.
     pub(crate) fn write(&self, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         match &self.0 {
-            Contents::Empty | Contents::Cancel => write(&[]),
-            Contents::Bytes(bytes) => write(bytes),
-            Contents::Image(image) => image.write(write),
+            VectorContents::Empty | VectorContents::Cancel => write(&[]),
+            VectorContents::Bytes(bytes) => write(bytes),
+            VectorContents::Image(image) => image.write(write),
         }
     }
 
@@ -379,7 +379,7 @@ impl LogVector {
 
 impl Drop for LogVector {
     fn drop(&mut self) {
-        self.set(Contents::Empty);
+        self.set(VectorContents::Empty);
     }
 }
 

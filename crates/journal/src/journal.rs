@@ -9,19 +9,19 @@ use vfscale_sync::percpu::Apart;
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::ail::Ail;
-use crate::central::Central;
 use crate::cil::{Cil, Commit, Inserted};
 use crate::freeze::{Gate, Refused};
-use crate::grant::{Asker, Grant};
-use crate::iclog::{self, Contents, Writer};
+use crate::grant::{Grant, ReserveKind};
+use crate::iclog::{self, RecordContents, Writer};
 use crate::known;
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::memory::Levels;
-use crate::pace::Pace;
-use crate::push::{LogProgress, Pushing};
+use crate::push::{LogProgress, WriterGuard};
 use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock, Workers};
+use crate::read_mostly::SharedFields;
 use crate::record::{self, RecordKind};
 use crate::recovery;
+use crate::spin_wait::SpinWait;
 use crate::ticket::Costs;
 use crate::{
     Error, Hooks, Known, Lsn, Options, Recovered, RecoverySink, Region, Reservation, Result,
@@ -45,13 +45,13 @@ pub struct VolumeId(pub [u8; 16]);
 /// Dropping it without [`close`](Self::close) ends its threads and writes nothing more: the next
 /// opening replays the durable checkpoints, like after a crash.
 pub struct Journal {
-    inner: Arc<Inner>,
+    log: Arc<Log>,
     workers: Mutex<Vec<thread::JoinHandle<()>>, Workers>,
 }
 
 /// The state that transactions and threads share. Counterpart of `struct xlog` in XFS.
-pub(crate) struct Inner {
-    pub(crate) central: Central,
+pub(crate) struct Log {
+    pub(crate) shared: SharedFields,
     // Each of these has a lock, which must not be on a cache line that other threads read.
     pub(crate) grant: Apart<Grant>,
     pub(crate) cil: Apart<Cil>,
@@ -61,14 +61,14 @@ pub(crate) struct Inner {
     pub(crate) geometry: Geometry,
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) options: Options,
-    pub(crate) log: Apart<Mutex<LogProgress, LogState>>,
+    pub(crate) progress: Apart<Mutex<LogProgress, LogState>>,
     /// Notified when the writer is free, and its records are durable.
     pub(crate) log_changed: Condvar,
     /// Notified when a context was switched, so that there is room in the CIL.
     pub(crate) context_switched: Condvar,
     /// Notified when the push worker has something to do.
     pub(crate) push_wanted: Condvar,
-    pub(crate) pace: Apart<Pace>,
+    pub(crate) spin_wait: Apart<SpinWait>,
     error: Mutex<Option<Error>, ShutdownLock>,
     traces: Mutex<VecDeque<TicketTrace>, TicketTraceLock>,
 }
@@ -204,12 +204,12 @@ impl Journal {
         let mut writer = Writer::new(device, geometry, volume, epoch, end, &options);
         let opening = geometry.lsn(end.head);
         // The record before it is durable, and the only one that the opening record can refer to.
-        let contents = Contents::plain(RecordKind::Open, opening, found.last.lsn);
+        let contents = RecordContents::plain(RecordKind::Open, opening, found.last.lsn);
         writer.write(contents, end.head + 1)?;
         writer.flush()?;
         tracing::debug!(?recovered, "log opened");
-        let inner = Inner::new(geometry, writer, opening, found.checkpoint + 1, hooks, options);
-        Ok((Self::start(Arc::new(inner)), recovered))
+        let log = Log::new(geometry, writer, opening, found.checkpoint + 1, hooks, options);
+        Ok((Self::start(Arc::new(log)), recovered))
     }
 
     /// Replays into `sink` what is not written back, as [`open`](Self::open) does, but does not
@@ -257,19 +257,19 @@ impl Journal {
     /// closed. `None` while a record is being written.
     #[must_use]
     pub fn known(&self) -> Option<Known> {
-        let log = self.inner.log.lock();
-        let durable = log.durable;
-        log.writer.as_deref().map(|writer| writer.known(durable))
+        let progress = self.log.progress.lock();
+        let durable = progress.durable;
+        progress.writer.as_deref().map(|writer| writer.known(durable))
     }
 
     /// Starts the threads.
-    fn start(inner: Arc<Inner>) -> Self {
-        let (for_log, for_ail) = (inner.clone(), inner.clone());
+    fn start(log: Arc<Log>) -> Self {
+        let (for_log, for_ail) = (log.clone(), log.clone());
         let workers = vec![
             thread::spawn(move || for_log.push_worker()),
             thread::spawn(move || for_ail.ail_worker()),
         ];
-        Self { inner, workers: Mutex::new(workers) }
+        Self { log, workers: Mutex::new(workers) }
     }
 
     /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, while log
@@ -279,23 +279,23 @@ impl Journal {
     /// # Errors
     /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
     pub fn begin(&self, reservation: Reservation) -> Result<Transaction<'_>> {
-        let inner = &*self.inner;
-        let unit = inner.costs.transaction(reservation.bytes);
+        let log = &*self.log;
+        let unit = log.costs.transaction(reservation.bytes);
         let bytes = unit.saturating_mul(u64::from(reservation.count.max(1)));
-        let bytes_max = inner.grant.total() / 2;
+        let bytes_max = log.grant.total() / 2;
         if bytes > bytes_max {
             return Err(Error::ReservationTooLarge { bytes, bytes_max });
         }
-        inner.check()?;
-        if inner.ail.is_crowded() {
-            inner.wait_for_memory()?;
+        log.check()?;
+        if log.ail.is_crowded() {
+            log.wait_for_memory()?;
         }
-        inner.gate.enter(&inner.central).map_err(|refused| inner.refused(refused))?;
-        if let Err(error) = inner.reserve(bytes, Asker::Fresh) {
-            inner.leave();
+        log.gate.enter(&log.shared).map_err(|refused| log.refused(refused))?;
+        if let Err(error) = log.reserve(bytes, ReserveKind::New) {
+            log.leave();
             return Err(error);
         }
-        Ok(Transaction::new(inner, unit, reservation))
+        Ok(Transaction::new(log, unit, reservation))
     }
 
     /// Makes all transactions durable that were committed up to checkpoint `sequence`
@@ -305,7 +305,7 @@ impl Journal {
     /// # Errors
     /// [`Error::Shutdown`]: the transactions may or may not be durable.
     pub fn force(&self, sequence: u64) -> Result<()> {
-        self.inner.force(sequence)
+        self.log.force(sequence)
     }
 
     /// Makes all transactions durable that were committed before the call.
@@ -313,7 +313,7 @@ impl Journal {
     /// # Errors
     /// Errors of [`force`](Self::force).
     pub fn force_all(&self) -> Result<()> {
-        self.inner.force_all()
+        self.log.force_all()
     }
 
     /// Writes all items back that were committed before the call. Items that are committed during
@@ -323,7 +323,7 @@ impl Journal {
     /// # Errors
     /// [`Error::Shutdown`].
     pub fn quiesce(&self) -> Result<()> {
-        self.inner.quiesce()
+        self.log.quiesce()
     }
 
     /// Stops transactions from beginning, waits until none is active, writes all items back, and
@@ -333,18 +333,18 @@ impl Journal {
     /// # Errors
     /// [`Error::Shutdown`]; the journal is then thawed again.
     pub fn freeze(&self) -> Result<()> {
-        let inner = &self.inner;
-        inner.gate.freeze(&inner.central, false);
-        let frozen = inner.quiesce().and_then(|()| inner.cover(RecordKind::Tail));
+        let log = &self.log;
+        log.gate.freeze(&log.shared, false);
+        let frozen = log.quiesce().and_then(|()| log.cover(RecordKind::Tail));
         if frozen.is_err() {
-            inner.gate.thaw(&inner.central);
+            log.gate.thaw(&log.shared);
         }
         frozen
     }
 
     /// Ends a freeze.
     pub fn thaw(&self) {
-        self.inner.gate.thaw(&self.inner.central);
+        self.log.gate.thaw(&self.log.shared);
     }
 
     /// Waits for active transactions, refuses new ones, writes all items back, writes the record
@@ -353,13 +353,13 @@ impl Journal {
     /// # Errors
     /// [`Error::Shutdown`]; the threads have ended nevertheless.
     pub fn close(&self) -> Result<()> {
-        let inner = &self.inner;
+        let log = &self.log;
         let workers = std::mem::take(&mut *self.workers.lock());
         if workers.is_empty() {
             return Ok(());
         }
-        inner.gate.freeze(&inner.central, true);
-        let closed = inner.quiesce().and_then(|()| inner.cover(RecordKind::Unmount));
+        log.gate.freeze(&log.shared, true);
+        let closed = log.quiesce().and_then(|()| log.cover(RecordKind::Unmount));
         self.stop(workers);
         closed
     }
@@ -372,63 +372,63 @@ impl Journal {
         if workers.is_empty() {
             return;
         }
-        self.inner.shut_down(Error::Closed);
+        self.log.shut_down(Error::Closed);
         self.stop(workers);
     }
 
     /// Ends the threads.
     fn stop(&self, workers: Vec<thread::JoinHandle<()>>) {
-        self.inner.stop_workers();
+        self.log.stop_workers();
         for worker in workers {
             // A worker that panicked has shut the journal down.
             let _ = worker.join();
         }
         // After a shutdown, transactions that are committed and will never be durable are notified.
-        self.inner.abort_rest();
+        self.log.abort_rest();
     }
 
     /// Shuts the journal down like an error of the device would: nothing more becomes durable, and
     /// every later call fails with `error`.
     pub fn shut_down(&self, error: Error) {
-        self.inner.shut_down(error);
+        self.log.shut_down(error);
     }
 
     /// Returns the error that shut the journal down, if it is shut down.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
-        self.inner.error.lock().clone()
+        self.log.error.lock().clone()
     }
 
     /// Returns whether the journal is shut down. Cheap: a load of a field that hardly ever changes.
     #[inline]
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
-        self.inner.central.read.is_shut.load(Ordering::Relaxed)
+        self.log.shared.read.is_shut.load(Ordering::Relaxed)
     }
 
     /// Returns the last durable checkpoint.
     #[must_use]
     pub fn durable_sequence(&self) -> u64 {
-        self.inner.log.lock().durable
+        self.log.progress.lock().durable
     }
 
     /// Returns whether every committed transaction is in the log or being written to it. Exact at
     /// one moment during the call; waits for commits.
     #[must_use]
     pub fn is_cil_empty(&self) -> bool {
-        self.inner.cil.is_empty(&self.inner.central)
+        self.log.cil.is_empty(&self.log.shared)
     }
 
     /// Returns statistics, each true at a moment during the call. Visits all slots.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inner.stats()
+        self.log.stats()
     }
 }
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").field("geometry", &self.inner.geometry).finish_non_exhaustive()
+        f.debug_struct("Journal").field("geometry", &self.log.geometry).finish_non_exhaustive()
     }
 }
 
@@ -438,7 +438,7 @@ impl Drop for Journal {
     }
 }
 
-impl Inner {
+impl Log {
     fn new(
         geometry: Geometry,
         writer: Writer,
@@ -458,7 +458,7 @@ impl Inner {
         let opened_at = geometry.position(opening);
         let levels = Levels::of(options.memory_bytes);
         Self {
-            central: Central::new(scaling.read_mostly, sequence, cil_bytes, batch),
+            shared: SharedFields::new(scaling.read_mostly, sequence, cil_bytes, batch),
             grant: Apart(Grant::new(usable, scaling.grant_slots)),
             cil: Apart(Cil::new(scaling, costs, levels)),
             ail: Apart(Ail::new(opening, levels)),
@@ -467,11 +467,11 @@ impl Inner {
             geometry,
             hooks,
             options,
-            log: Apart(Mutex::new(LogProgress::new(writer, sequence, opened_at))),
+            progress: Apart(Mutex::new(LogProgress::new(writer, sequence, opened_at))),
             log_changed: Condvar::new(),
             context_switched: Condvar::new(),
             push_wanted: Condvar::new(),
-            pace: Apart(Pace::new()),
+            spin_wait: Apart(SpinWait::new()),
             error: Mutex::new(None),
             traces: Mutex::new(VecDeque::new()),
         }
@@ -480,7 +480,7 @@ impl Inner {
     /// Returns the error that shut the journal down, if it is shut down.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if self.central.read.is_shut.load(Ordering::Relaxed) {
+        if self.shared.read.is_shut.load(Ordering::Relaxed) {
             return Err(self.shut_error());
         }
         Ok(())
@@ -503,53 +503,53 @@ impl Inner {
     }
 
     /// Reserves log space.
-    pub(crate) fn reserve(&self, bytes: u64, asker: Asker) -> Result<()> {
-        let push_tail = || self.ail.want();
-        self.grant.take(bytes, asker, push_tail).map_err(|_| self.shut_error())
+    pub(crate) fn reserve(&self, bytes: u64, kind: ReserveKind) -> Result<()> {
+        let push_tail = || self.ail.request_tail_push();
+        self.grant.take(bytes, kind, push_tail).map_err(|_| self.shut_error())
     }
 
     /// Waits until the memory of items that are not written back is within its bound.
     #[cold]
     fn wait_for_memory(&self) -> Result<()> {
-        self.ail.wait_for_memory(|| self.central.read.is_shut.load(Ordering::Relaxed));
+        self.ail.wait_for_memory(|| self.shared.read.is_shut.load(Ordering::Relaxed));
         self.check()
     }
 
     /// Puts a transaction on the CIL.
     pub(crate) fn insert(&self, commit: &mut Commit) -> Result<Inserted> {
-        self.cil.insert(&self.central, commit)
+        self.cil.insert(&self.shared, commit)
     }
 
     /// Ends a transaction.
     pub(crate) fn leave(&self) {
-        self.gate.leave(&self.central);
+        self.gate.leave(&self.shared);
     }
 
     /// Ends a commit that no longer holds any lock: wakes the push worker if the CIL is full, and
     /// waits for it if the CIL has twice its size.
     pub(crate) fn after_commit(&self, sequence: u64) {
         if self.want_push(sequence) {
-            let passed = |log: &mut LogProgress| {
-                log.begun < sequence && !self.central.read.is_shut.load(Ordering::Relaxed)
+            let passed = |progress: &mut LogProgress| {
+                progress.begun < sequence && !self.shared.read.is_shut.load(Ordering::Relaxed)
             };
-            drop(self.context_switched.wait_while(self.log.lock(), passed));
+            drop(self.context_switched.wait_while(self.progress.lock(), passed));
         }
     }
 
     /// Wakes the push worker if the CIL is full, and the AIL's worker if a transaction waits for
     /// space. Returns whether the CIL has twice its size.
     pub(crate) fn want_push(&self, sequence: u64) -> bool {
-        let bytes = self.central.written().cil_bytes.load(Ordering::Relaxed);
-        let full = self.central.read.cil_bytes;
+        let bytes = self.shared.written().cil_bytes.load(Ordering::Relaxed);
+        let full = self.shared.read.cil_bytes;
         if bytes >= full || self.cil.is_heavy(1) {
-            let mut log = self.log.lock();
-            if log.wanted < sequence {
-                log.wanted = sequence;
+            let mut progress = self.progress.lock();
+            if progress.wanted < sequence {
+                progress.wanted = sequence;
                 self.push_wanted.notify_all();
             }
         }
         if self.grant.has_waiters() {
-            self.ail.want();
+            self.ail.request_tail_push();
         }
         bytes >= 2 * full || self.cil.is_heavy(2)
     }
@@ -571,24 +571,24 @@ impl Inner {
             }
             *first = Some(error);
         }
-        self.central.read.is_shut.store(true, Ordering::SeqCst);
+        self.shared.read.is_shut.store(true, Ordering::SeqCst);
         drop(first);
         self.grant.shut();
         self.gate.wake();
         self.ail.wake();
-        let log = self.log.lock();
+        let progress = self.progress.lock();
         self.log_changed.notify_all();
         self.context_switched.notify_all();
         self.push_wanted.notify_all();
-        drop(log);
+        drop(progress);
         self.shut_error()
     }
 
     fn stop_workers(&self) {
-        let mut log = self.log.lock();
-        log.is_stopped = true;
+        let mut progress = self.progress.lock();
+        progress.is_stopped = true;
         self.push_wanted.notify_all();
-        drop(log);
+        drop(progress);
         self.ail.stop();
     }
 
@@ -612,11 +612,12 @@ impl Inner {
 
     fn stats(&self) -> Stats {
         let tickets = self.traces.lock().iter().copied().collect();
-        let place = |position: Position| self.geometry.lsn(position);
-        let log = self.log.lock();
-        let (head, durable_tail) = (place(log.head), place(log.durable_tail));
-        let (checkpoints, writes, flushes) = (log.checkpoints, log.writes, log.flushes);
-        drop(log);
+        let lsn = |position: Position| self.geometry.lsn(position);
+        let progress = self.progress.lock();
+        let (head, durable_tail) = (lsn(progress.head), lsn(progress.durable_tail));
+        let (checkpoints, writes, flushes) =
+            (progress.checkpoints, progress.writes, progress.flushes);
+        drop(progress);
         let (ail_bytes, memory_waits) = self.ail.memory();
         Stats {
             commits: self.cil.commits(),
@@ -626,7 +627,7 @@ impl Inner {
             ail_items: self.ail.len() as u64,
             ail_bytes,
             memory_waits,
-            active: self.gate.active(&self.central),
+            active: self.gate.active(&self.shared),
             grant_total: self.grant.total(),
             grant_used: self.grant.used(),
             head,
@@ -638,14 +639,14 @@ impl Inner {
 
     /// Takes the writer, which makes the caller the only thread that writes the log. Sleeps while
     /// another thread holds it.
-    pub(crate) fn writer(&self) -> Result<Pushing<'_>> {
-        let mut log = self.log.lock();
+    pub(crate) fn writer(&self) -> Result<WriterGuard<'_>> {
+        let mut progress = self.progress.lock();
         loop {
             self.check()?;
-            if let Some(writer) = log.writer.take() {
-                return Ok(Pushing::new(self, writer));
+            if let Some(writer) = progress.writer.take() {
+                return Ok(WriterGuard::new(self, writer));
             }
-            log = self.log_changed.wait(log);
+            progress = self.log_changed.wait(progress);
         }
     }
 }

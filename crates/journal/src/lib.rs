@@ -39,12 +39,13 @@
 //! | `transaction` | the life of a transaction |
 //! | `ticket`, `grant` | how much log space a transaction needs, and in which order it is granted |
 //! | `cil` | committed items per CPU; the context lock; order |
-//! | `push`, `pace` | contexts become checkpoints; group commit; the threads; spinning |
+//! | `push`, `spin_wait` | contexts become checkpoints; group commit; the threads; spinning |
 //! | `iclog`, `record`, `checkpoint` | the head of the log, and every byte of it (`docs/FORMAT.md`) |
 //! | `ail` | items that are not written back yet, and the tail |
 //! | `memory` | how much memory those take at most |
 //! | `recovery`, `known`, `inspect` | finding the end, replaying, inspecting |
-//! | `freeze`, `central` | active transactions; fields that commits read, apart from those that they write |
+//! | `freeze` | active transactions |
+//! | `read_mostly` | fields that commits read, separate from those that they write |
 //!
 //! # Locks
 //!
@@ -76,7 +77,6 @@
 //! back. Transactions and the journal's two threads hold references to the shared state.
 
 mod ail;
-mod central;
 mod checkpoint;
 mod cil;
 mod error;
@@ -91,11 +91,12 @@ mod known;
 mod lsn;
 mod memory;
 mod options;
-mod pace;
 mod push;
 pub mod ranks;
+mod read_mostly;
 mod record;
 mod recovery;
+mod spin_wait;
 mod ticket;
 mod transaction;
 

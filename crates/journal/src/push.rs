@@ -5,8 +5,9 @@
 //! * A thread that forces the log and finds the writer free pushes itself. Other threads that force
 //!   during that time sleep until it is done; then one of them pushes all transactions that were
 //!   committed in between. This is group commit: any number of callers share one write and one
-//!   flush. One of the waiting threads spins if pushes are fast ([`pace`](crate::pace)). If they
-//!   are slow, the first thread waits for as many as forced the log the last time (see [`Group`]).
+//!   flush. One of the waiting threads spins if pushes are fast ([`spin_wait`](crate::spin_wait)).
+//!   If they are slow, the first thread waits for as many as forced the log the last time (see
+//!   [`GroupCommit`]).
 //! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps on a
 //!   condition variable of its own, so that the pushes of other threads don't wake it.
 //! * The *AIL worker* writes items back when half of the log is used or a transaction waits for
@@ -36,12 +37,12 @@ use vfscale_sync::prefetch::{prefetch, soon};
 use crate::ail::Goal;
 use crate::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
 use crate::cil::{Context, Entry};
-use crate::iclog::{Contents, Ends, Stream, Writer};
+use crate::iclog::{RecordContents, Stream, WriteLimits, Writer};
 use crate::item::Pushed;
-use crate::journal::{Inner, SET_ASIDE_BLOCKS};
+use crate::journal::{Log, SET_ASIDE_BLOCKS};
 use crate::lsn::{LOG_BLOCK_BYTES, Position};
-use crate::pace::Patience;
 use crate::record::RecordKind;
+use crate::spin_wait::GroupDeadline;
 use crate::{Durable, Error, Lsn, Result, TicketTrace};
 
 /// The threads that force the log together.
@@ -53,7 +54,7 @@ use crate::{Durable, Error, Lsn, Result, TicketTrace};
 /// If they do not arrive, no caller waits again until callers have met by chance. (ext4's journal
 /// waits in a similar way, for callers that take turns.)
 #[derive(Default)]
-pub(crate) struct Group {
+pub(crate) struct GroupCommit {
     /// Number of checkpoints so far. The count starts again with each.
     round: u64,
     /// Number of callers that force since the last checkpoint.
@@ -62,7 +63,7 @@ pub(crate) struct Group {
     expected: usize,
 }
 
-impl Group {
+impl GroupCommit {
     /// Counts a caller that forces the log, unless it was already counted in this round. `seen` is
     /// the round in which it was counted last.
     fn count(&mut self, seen: &mut Option<u64>) {
@@ -93,13 +94,13 @@ pub(crate) struct LogProgress {
     /// Context up to which the push worker must push.
     pub(crate) wanted: u64,
     pub(crate) is_stopped: bool,
-    group: Group,
+    group: GroupCommit,
     pub(crate) head: Position,
     /// The tail that the latest durable record names: no block from there to the head may be
     /// overwritten.
     pub(crate) durable_tail: Position,
     /// Blocks behind the durable tail that no transaction has reserved.
-    unpaid: VecDeque<Position>,
+    unreserved: VecDeque<Position>,
     pub(crate) checkpoints: u64,
     pub(crate) writes: u64,
     pub(crate) flushes: u64,
@@ -117,9 +118,9 @@ impl LogProgress {
             begun: sequence - 1,
             wanted: 0,
             is_stopped: false,
-            group: Group::default(),
+            group: GroupCommit::default(),
             durable_tail: opened_at,
-            unpaid: VecDeque::from([opened_at]),
+            unreserved: VecDeque::from([opened_at]),
             checkpoints: 0,
         }
     }
@@ -128,8 +129,8 @@ impl LogProgress {
     fn move_tail(&mut self, tail: Position) -> u64 {
         let mut blocks = tail.saturating_sub(self.durable_tail);
         self.durable_tail = self.durable_tail.max(tail);
-        while self.unpaid.front().is_some_and(|position| *position < self.durable_tail) {
-            self.unpaid.pop_front();
+        while self.unreserved.front().is_some_and(|position| *position < self.durable_tail) {
+            self.unreserved.pop_front();
             blocks -= 1;
         }
         blocks * LOG_BLOCK_BYTES as u64
@@ -137,31 +138,31 @@ impl LogProgress {
 }
 
 /// The exclusive right to write the log, until it is dropped.
-pub(crate) struct Pushing<'i> {
-    inner: &'i Inner,
+pub(crate) struct WriterGuard<'i> {
+    log: &'i Log,
     /// `Some` until the drop.
     writer: Option<Box<Writer>>,
     /// Whether a context was taken that is not durable yet.
-    is_under_way: bool,
+    has_open_context: bool,
 }
 
 /// A checkpoint that is on the device.
-struct Written {
+struct WrittenCheckpoint {
     durable: Durable,
     tail: Lsn,
     used: u64,
     records: u64,
 }
 
-impl<'i> Pushing<'i> {
-    pub(crate) fn new(inner: &'i Inner, writer: Box<Writer>) -> Self {
-        Self { inner, writer: Some(writer), is_under_way: false }
+impl<'i> WriterGuard<'i> {
+    pub(crate) fn new(log: &'i Log, writer: Box<Writer>) -> Self {
+        Self { log, writer: Some(writer), has_open_context: false }
     }
 
     /// Makes all committed transactions a durable checkpoint. Returns `None` if there are none.
     pub(crate) fn push(&mut self) -> Result<Option<Durable>> {
-        let inner = self.inner;
-        match inner.cil.switch(&inner.central) {
+        let log = self.log;
+        match log.cil.switch(&log.shared) {
             Some(context) => self.push_context(context).map(Some),
             None => Ok(None),
         }
@@ -169,14 +170,14 @@ impl<'i> Pushing<'i> {
 
     /// Makes a context that was switched a durable checkpoint.
     pub(crate) fn push_context(&mut self, context: Context) -> Result<Durable> {
-        let inner = self.inner;
+        let log = self.log;
         let started = Instant::now();
-        let mut log = inner.log.lock();
-        log.begun = context.sequence;
-        inner.context_switched.notify_all();
-        let limit = log.durable_tail + u64::from(inner.geometry.blocks);
-        drop(log);
-        self.is_under_way = true;
+        let mut progress = log.progress.lock();
+        progress.begun = context.sequence;
+        log.context_switched.notify_all();
+        let limit = progress.durable_tail + u64::from(log.geometry.blocks);
+        drop(progress);
+        self.has_open_context = true;
         let pushed = match self.write(&context, limit) {
             Ok(written) => {
                 let durable = written.durable;
@@ -184,31 +185,32 @@ impl<'i> Pushing<'i> {
                 Ok(durable)
             }
             Err(error) => {
-                let error = inner.shut_down(error);
+                let error = log.shut_down(error);
                 abort(context, &error);
                 Err(error)
             }
         };
-        self.is_under_way = false;
-        inner.pace.took(started.elapsed());
+        self.has_open_context = false;
+        log.spin_wait.note_push(started.elapsed());
         pushed
     }
 
     /// Writes the records of a context, and makes them durable. No block from `limit` on may be
     /// written.
-    fn write(&mut self, context: &Context, limit: Position) -> Result<Written> {
-        let inner = self.inner;
-        inner.check()?;
+    fn write(&mut self, context: &Context, limit: Position) -> Result<WrittenCheckpoint> {
+        let log = self.log;
+        log.check()?;
         let (sequence, bytes) = (context.sequence, context.stream_bytes);
-        let used = inner.costs.stream(bytes);
+        let used = log.costs.stream(bytes);
         if used > context.reserved {
             let reserved = context.reserved;
             return Err(Error::Underrun { sequence, needed: used, reserved });
         }
         let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
-        let ends = || Ends { tail_lsn: inner.ail.tail().0, sync_lsn: inner.ail.sync_lsn(), limit };
-        let before_commit = || inner.hooks.before_commit_record(sequence);
-        let mut stream = Stream::new(writer, sequence, bytes, ends, before_commit);
+        let limits =
+            || WriteLimits { tail_lsn: log.ail.tail().0, sync_lsn: log.ail.sync_lsn(), limit };
+        let before_commit = || log.hooks.before_commit_record(sequence);
+        let mut stream = Stream::new(writer, sequence, bytes, limits, before_commit);
         stream.put(&checkpoint_header(sequence, context.entries.len() as u64, bytes))?;
         for (at, entry) in context.entries.iter().enumerate() {
             soon(&context.entries, at, |later| later.vector.prefetch());
@@ -217,46 +219,46 @@ impl<'i> Pushing<'i> {
             entry.vector.write(&mut |bytes| stream.put(bytes))?;
             stream.put(&[0; OP_ALIGN][..len.next_multiple_of(OP_ALIGN) - len])?;
         }
-        let (lsn, commit_lsn) = stream.places();
+        let (lsn, commit_lsn) = stream.lsns();
         let (tail, records) = (stream.tail_lsn, stream.records);
         drop(stream);
         writer.flush()?;
         let durable = Durable { sequence, lsn, commit_lsn };
-        Ok(Written { durable, tail, used, records })
+        Ok(WrittenCheckpoint { durable, tail, used, records })
     }
 
     /// Completes a context that is durable: steps 4 and 5.
-    fn complete(&mut self, context: Context, written: &Written) {
-        let inner = self.inner;
+    fn complete(&mut self, context: Context, written: &WrittenCheckpoint) {
+        let log = self.log;
         let Durable { sequence, lsn, commit_lsn } = written.durable;
         let items = context.entries.len() as u64;
         let all = context.entries.iter().enumerate().map(|(at, entry)| {
             soon(&context.entries, at, |later| prefetch(later.item.state()));
             entry.item.clone()
         });
-        inner.ail.insert(all, lsn, commit_lsn);
+        log.ail.insert(all, lsn, commit_lsn);
         let mut entries = context.entries.into_iter();
         while let Some(entry) = entries.next() {
             soon(entries.as_slice(), 0, Entry::prefetch);
             entry.item.committed(lsn);
             entry.item.state().unpin();
         }
-        inner.hooks.on_durable(written.durable);
+        log.hooks.on_durable(written.durable);
         for callback in context.callbacks {
             callback(Ok(written.durable));
         }
         let head = self.writer.as_ref().map_or(0, |writer| writer.head());
-        let mut log = inner.log.lock();
-        let freed = log.move_tail(inner.geometry.position(written.tail));
-        log.durable = sequence;
-        log.checkpoints += 1;
-        log.group.end_round();
-        let is_half_full = head - log.durable_tail > u64::from(inner.geometry.blocks / 2);
+        let mut progress = log.progress.lock();
+        let freed = progress.move_tail(log.geometry.position(written.tail));
+        progress.durable = sequence;
+        progress.checkpoints += 1;
+        progress.group.end_round();
+        let is_half_full = head - progress.durable_tail > u64::from(log.geometry.blocks / 2);
         // Waiting threads are woken when the writer is free, in a moment: once, and not twice.
-        drop(log);
+        drop(progress);
         let returned = context.reserved - written.used;
-        inner.grant.give(returned + freed);
-        inner.trace(TicketTrace {
+        log.grant.give(returned + freed);
+        log.trace(TicketTrace {
             sequence,
             items,
             reserved: context.reserved,
@@ -264,8 +266,8 @@ impl<'i> Pushing<'i> {
             returned,
             records: written.records,
         });
-        if is_half_full || inner.grant.has_waiters() {
-            inner.ail.want();
+        if is_half_full || log.grant.has_waiters() {
+            log.ail.request_tail_push();
         }
     }
 
@@ -273,59 +275,61 @@ impl<'i> Pushing<'i> {
     /// back it names itself, so that a recovery has nothing to do. Does nothing if it would only
     /// repeat the last record, or if there are many such records already.
     pub(crate) fn publish(&mut self, kind: RecordKind) -> Result<()> {
-        let inner = self.inner;
+        let log = self.log;
         let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
-        let (mut tail, is_home) = inner.ail.tail();
-        let log = inner.log.lock();
-        let says_nothing_new = is_home && log.durable_tail + 1 == writer.head();
-        let too_many = log.unpaid.len() >= (SET_ASIDE_BLOCKS / 2) as usize && !is_home;
-        let limit = log.durable_tail + u64::from(inner.geometry.blocks);
-        drop(log);
+        let (mut tail, is_written_back) = log.ail.tail();
+        let progress = log.progress.lock();
+        let says_nothing_new = is_written_back && progress.durable_tail + 1 == writer.head();
+        let too_many =
+            progress.unreserved.len() >= (SET_ASIDE_BLOCKS / 2) as usize && !is_written_back;
+        let limit = progress.durable_tail + u64::from(log.geometry.blocks);
+        drop(progress);
         if kind == RecordKind::Tail && (says_nothing_new || too_many) {
             return Ok(());
         }
         let position = writer.head();
-        if is_home {
+        if is_written_back {
             // This thread holds the writer, so all records are durable, and all items are written
             // back.
             tail = writer.head_lsn();
         }
-        let lsn = writer.write(Contents::plain(kind, tail, inner.ail.sync_lsn()), limit)?;
+        let lsn = writer.write(RecordContents::plain(kind, tail, log.ail.sync_lsn()), limit)?;
         writer.flush()?;
-        inner.ail.set_sync_lsn(lsn);
-        let mut log = inner.log.lock();
-        log.unpaid.push_back(position);
-        let freed = log.move_tail(inner.geometry.position(tail));
-        drop(log);
-        inner.grant.give(freed);
+        log.ail.set_sync_lsn(lsn);
+        let mut progress = log.progress.lock();
+        progress.unreserved.push_back(position);
+        let freed = progress.move_tail(log.geometry.position(tail));
+        drop(progress);
+        log.grant.give(freed);
         Ok(())
     }
 }
 
-impl Drop for Pushing<'_> {
+impl Drop for WriterGuard<'_> {
     fn drop(&mut self) {
-        if self.is_under_way {
+        if self.has_open_context {
             // A hook or an item panicked: the entries that were taken off the lists are lost, and
             // must not count as durable.
-            self.inner.shut_down(Error::Panicked);
+            self.log.shut_down(Error::Panicked);
         }
-        let mut log = self.inner.log.lock();
+        let mut progress = self.log.progress.lock();
         if let Some(writer) = &self.writer {
-            (log.head, log.writes, log.flushes) = (writer.head(), writer.writes, writer.flushes);
+            (progress.head, progress.writes, progress.flushes) =
+                (writer.head(), writer.writes, writer.flushes);
         }
-        log.writer = self.writer.take();
-        self.inner.pace.end();
-        self.inner.log_changed.notify_all();
-        if self.inner.check().is_err() {
+        progress.writer = self.writer.take();
+        self.log.spin_wait.note_end();
+        self.log.log_changed.notify_all();
+        if self.log.check().is_err() {
             // Committed transactions will never be durable, and must be notified of it.
-            self.inner.push_wanted.notify_all();
+            self.log.push_wanted.notify_all();
         }
     }
 }
 
 /// A guard that shuts the journal down if its thread panics, since no other thread does this
 /// thread's work.
-struct ShutOnPanic<'i>(&'i Inner);
+struct ShutOnPanic<'i>(&'i Log);
 
 impl Drop for ShutOnPanic<'_> {
     fn drop(&mut self) {
@@ -346,58 +350,58 @@ fn abort(context: Context, why: &Error) {
     }
 }
 
-impl Inner {
+impl Log {
     /// Implements [`Journal::force`](crate::Journal::force).
     pub(crate) fn force(&self, sequence: u64) -> Result<()> {
         // A context that has not begun can't be waited for.
-        let sequence = sequence.min(self.central.read.sequence.load(Ordering::Acquire));
-        let mut log = self.log.lock();
-        let (mut may_stay_awake, mut seen, mut patience) = (true, None, Patience::default());
+        let sequence = sequence.min(self.shared.read.sequence.load(Ordering::Acquire));
+        let mut progress = self.progress.lock();
+        let (mut may_spin, mut seen, mut deadline) = (true, None, GroupDeadline::default());
         loop {
-            if log.durable >= sequence {
+            if progress.durable >= sequence {
                 return Ok(());
             }
             self.check()?;
-            log.group.count(&mut seen);
-            if log.writer.is_none() {
-                if std::mem::take(&mut may_stay_awake) {
-                    let ended = self.pace.ended();
-                    drop(log);
-                    self.pace.stay_awake(ended);
-                    log = self.log.lock();
+            progress.group.count(&mut seen);
+            if progress.writer.is_none() {
+                if std::mem::take(&mut may_spin) {
+                    let ended = self.spin_wait.ended();
+                    drop(progress);
+                    self.spin_wait.spin(ended);
+                    progress = self.progress.lock();
                 } else {
-                    log = self.log_changed.wait(log);
+                    progress = self.log_changed.wait(progress);
                 }
                 continue;
             }
-            if !log.group.is_complete() {
-                if let Some(rest) = patience.rest(&self.pace) {
-                    (log, patience.is_over) = self.log_changed.wait_for(log, rest);
+            if !progress.group.is_complete() {
+                if let Some(rest) = deadline.remaining(&self.spin_wait) {
+                    (progress, deadline.has_passed) = self.log_changed.wait_for(progress, rest);
                     continue;
                 }
-                log.group.expected = log.group.forcing;
+                progress.group.expected = progress.group.forcing;
             }
-            let Some(writer) = log.writer.take() else { continue };
-            drop(log);
-            if Pushing::new(self, writer).push()?.is_none() {
+            let Some(writer) = progress.writer.take() else { continue };
+            drop(progress);
+            if WriterGuard::new(self, writer).push()?.is_none() {
                 // Nothing to push: every earlier commit is durable, for this thread held the
                 // writer. Or it was taken off the lists and notified, because of a shutdown since
                 // the check above.
                 return self.check();
             }
-            log = self.log.lock();
+            progress = self.progress.lock();
         }
     }
 
     /// Forces all committed transactions.
     pub(crate) fn force_all(&self) -> Result<()> {
-        self.force(self.central.read.sequence.load(Ordering::Acquire))
+        self.force(self.shared.read.sequence.load(Ordering::Acquire))
     }
 
     /// Implements [`Journal::quiesce`](crate::Journal::quiesce).
     pub(crate) fn quiesce(&self) -> Result<()> {
         self.force_all()?;
-        self.write_home(self.ail.sync_lsn(), Goal::Tail).map_err(|error| self.shut_down(error))
+        self.write_back(self.ail.sync_lsn(), Goal::Tail).map_err(|error| self.shut_down(error))
     }
 
     /// Writes a record of `kind` that has itself as the tail, if all items are written back.
@@ -409,8 +413,8 @@ impl Inner {
     /// Writes items back whose LSN is `target` at most: all of them, or for [`Goal::Memory`] until
     /// there is enough memory; then it pushes pinned items only if transactions wait for memory.
     /// Ends early if the workers must end.
-    fn write_home(&self, target: Lsn, goal: Goal) -> Result<()> {
-        let _alone = self.ail.push_alone();
+    fn write_back(&self, target: Lsn, goal: Goal) -> Result<()> {
+        let _alone = self.ail.lock_writeback();
         let (mut after, mut written, mut pinned) = (None, 0, false);
         loop {
             self.check()?;
@@ -428,7 +432,7 @@ impl Inner {
                     // A rolling transaction that waits for space has logged its items again: once
                     // that is durable, they no longer hold the tail back.
                     self.force_all()?;
-                    self.publish_if_waited_for(1)?;
+                    self.publish_for_waiters(1)?;
                 }
                 if written == 0 {
                     self.ail.pause();
@@ -437,32 +441,32 @@ impl Inner {
                 continue;
             };
             after = Some(*last);
-            let mut home = Vec::with_capacity(batch.len());
-            for (place, item) in batch {
-                match item.push(place.lsn)? {
-                    Pushed::Written => home.push((place, item)),
+            let mut batch_written = Vec::with_capacity(batch.len());
+            for (position, item) in batch {
+                match item.push(position.lsn)? {
+                    Pushed::Written => batch_written.push((position, item)),
                     Pushed::Pinned => pinned = true,
                     Pushed::Busy => {}
                 }
             }
-            if !home.is_empty() {
+            if !batch_written.is_empty() {
                 self.hooks.flush_home()?;
-                written += home.len();
-                self.ail.remove(home);
-                self.publish_if_waited_for(self.geometry.blocks / 16)?;
+                written += batch_written.len();
+                self.ail.remove(batch_written);
+                self.publish_for_waiters(self.geometry.blocks / 16)?;
             }
         }
     }
 
     /// Publishes the tail in the log, if a transaction waits for log space, and this frees at least
     /// `blocks_min` blocks or all of them.
-    fn publish_if_waited_for(&self, blocks_min: u32) -> Result<()> {
+    fn publish_for_waiters(&self, blocks_min: u32) -> Result<()> {
         if !self.grant.has_waiters() {
             return Ok(());
         }
-        let (tail, is_home) = self.ail.tail();
-        let lag = self.geometry.position(tail).saturating_sub(self.log.lock().durable_tail);
-        if is_home || lag >= u64::from(blocks_min) {
+        let (tail, is_written_back) = self.ail.tail();
+        let lag = self.geometry.position(tail).saturating_sub(self.progress.lock().durable_tail);
+        if is_written_back || lag >= u64::from(blocks_min) {
             self.writer()?.publish(RecordKind::Tail)?;
         }
         Ok(())
@@ -474,22 +478,22 @@ impl Inner {
             // Items that are only in the CIL take space as well, and may hold the tail back.
             self.force_all()?;
         }
-        self.write_home(self.ail.sync_lsn(), Goal::Tail)?;
-        self.publish_if_waited_for(1)
+        self.write_back(self.ail.sync_lsn(), Goal::Tail)?;
+        self.publish_for_waiters(1)
     }
 
     /// Writes items back for `goal`.
     fn reach(&self, goal: Goal) -> Result<()> {
         match goal {
             Goal::Tail => self.move_tail(),
-            Goal::Memory => self.write_home(self.ail.sync_lsn(), goal),
+            Goal::Memory => self.write_back(self.ail.sync_lsn(), goal),
         }
     }
 
     /// Runs the thread that writes items back.
     pub(crate) fn ail_worker(&self) {
         let _guard = ShutOnPanic(self);
-        while let Some(goal) = self.ail.wait_wanted() {
+        while let Some(goal) = self.ail.wait_for_request() {
             if self.check().is_ok()
                 && let Err(error) = self.reach(goal)
             {
@@ -502,7 +506,7 @@ impl Inner {
     pub(crate) fn push_worker(&self) {
         let _guard = ShutOnPanic(self);
         while self.wait_push_wanted() {
-            let pushed = self.writer().and_then(|mut pushing| pushing.push());
+            let pushed = self.writer().and_then(|mut guard| guard.push());
             if pushed.is_err() {
                 // The push has shut the journal down, or found it shut down.
                 self.abort_rest();
@@ -512,26 +516,26 @@ impl Inner {
 
     /// Sleeps until there is something to push (`true`), or until the worker must end (`false`).
     fn wait_push_wanted(&self) -> bool {
-        let mut log = self.log.lock();
+        let mut progress = self.progress.lock();
         loop {
-            if log.is_stopped {
+            if progress.is_stopped {
                 return false;
             }
-            let is_shut = self.central.read.is_shut.load(Ordering::Relaxed);
-            if log.wanted > log.begun && !is_shut {
+            let is_shut = self.shared.read.is_shut.load(Ordering::Relaxed);
+            if progress.wanted > progress.begun && !is_shut {
                 return true;
             }
-            if is_shut && !self.central.read.is_empty.load(Ordering::Relaxed) {
+            if is_shut && !self.shared.read.is_empty.load(Ordering::Relaxed) {
                 // The push will fail, and notify the committed transactions.
                 return true;
             }
             let Some(interval) = self.options.sync_interval.filter(|_| !is_shut) else {
-                log = self.push_wanted.wait(log);
+                progress = self.push_wanted.wait(progress);
                 continue;
             };
             let timed_out;
-            (log, timed_out) = self.push_wanted.wait_for(log, interval);
-            if timed_out && !log.is_stopped {
+            (progress, timed_out) = self.push_wanted.wait_for(progress, interval);
+            if timed_out && !progress.is_stopped {
                 return true;
             }
         }
@@ -539,7 +543,7 @@ impl Inner {
 
     /// Notifies committed transactions that will never be durable that the journal is shut down.
     pub(crate) fn abort_rest(&self) {
-        if let Some(context) = self.cil.switch(&self.central) {
+        if let Some(context) = self.cil.switch(&self.shared) {
             abort(context, &self.shut_error());
         }
     }

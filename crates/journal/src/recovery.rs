@@ -69,7 +69,7 @@ use std::collections::HashMap;
 use vfscale_block::Device;
 
 use crate::checkpoint::{Malformed, Operation, Operations};
-use crate::iclog::End;
+use crate::iclog::LogEnd;
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
 use crate::record::{self, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind};
 use crate::{Error, LogKey, Lsn, Region, Result, VolumeId};
@@ -257,9 +257,9 @@ pub(crate) struct Found {
 
 impl Found {
     /// Returns the end at which the log continues.
-    pub(crate) fn end(&self, geometry: Geometry) -> End {
+    pub(crate) fn end(&self, geometry: Geometry) -> LogEnd {
         let head = geometry.position(self.last.lsn) + u64::from(self.last.blocks);
-        End { head, last_lsn: self.last.lsn, last_crc: self.last.crc }
+        LogEnd { head, last_lsn: self.last.lsn, last_crc: self.last.crc }
     }
 }
 

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::cil::{Callback, Commit, Items};
-use crate::grant::Asker;
+use crate::grant::ReserveKind;
 use crate::item::{Item, LogVector, address};
-use crate::journal::Inner;
+use crate::journal::Log;
 use crate::{Durable, Error, LogItem, Reservation, Result};
 
 /// A change of several items that is atomic. `Send`. It can't outlive its open journal. Counterpart
@@ -32,7 +32,7 @@ use crate::{Durable, Error, LogItem, Reservation, Result};
 #[must_use = "a transaction that is dropped does nothing"]
 pub struct Transaction<'j> {
     /// Borrowed: a reference count would be a cache line that every transaction writes.
-    inner: &'j Inner,
+    log: &'j Log,
     items: SmallVec<[Item; 8]>,
     callbacks: Vec<Callback>,
     /// Log space for one part, in bytes, and number of reserved parts besides this one.
@@ -54,10 +54,10 @@ pub struct Committed {
 
 impl<'j> Transaction<'j> {
     /// Creates a transaction for a caller that has passed the gate and reserved.
-    pub(crate) fn new(inner: &'j Inner, unit: u64, reservation: Reservation) -> Self {
+    pub(crate) fn new(log: &'j Log, unit: u64, reservation: Reservation) -> Self {
         let parts = reservation.count.saturating_sub(1);
         Self {
-            inner,
+            log,
             items: SmallVec::new(),
             callbacks: Vec::new(),
             unit,
@@ -104,7 +104,7 @@ impl<'j> Transaction<'j> {
         let sequence = self.commit_part()?;
         self.end();
         if sequence != 0 {
-            self.inner.after_commit(sequence);
+            self.log.after_commit(sequence);
         }
         Ok(Committed { sequence })
     }
@@ -119,21 +119,21 @@ impl<'j> Transaction<'j> {
         if self.parts > 0 {
             self.parts -= 1;
         } else {
-            self.inner.reserve(self.unit, Asker::Again)?;
+            self.log.reserve(self.unit, ReserveKind::Regrant)?;
         }
         self.left = self.unit;
         if sequence != 0 {
-            self.inner.want_push(sequence);
+            self.log.want_push(sequence);
         }
         Ok((Committed { sequence }, self))
     }
 
     /// Puts the items on the CIL, and returns the unneeded part of the reservation.
     fn commit_part(&mut self) -> Result<u64> {
-        self.inner.check()?;
+        self.log.check()?;
         let left = std::mem::take(&mut self.left);
         if self.items.is_empty() && self.callbacks.is_empty() {
-            self.inner.grant.give(left);
+            self.log.grant.give(left);
             return Ok(0);
         }
         let callbacks = std::mem::take(&mut self.callbacks);
@@ -144,12 +144,12 @@ impl<'j> Transaction<'j> {
             item.format(&mut vector);
             commit.items.push((item, vector));
         }
-        match self.inner.insert(&mut commit) {
+        match self.log.insert(&mut commit) {
             Ok(inserted) => {
-                self.inner.grant.give(left - inserted.given);
+                self.log.grant.give(left - inserted.given);
                 Ok(inserted.sequence)
             }
-            Err(error) => Err(self.inner.shut_down(error)),
+            Err(error) => Err(self.log.shut_down(error)),
         }
     }
 
@@ -159,15 +159,15 @@ impl<'j> Transaction<'j> {
             return;
         }
         self.is_over = true;
-        self.inner.grant.give(self.left + self.unit * u64::from(self.parts));
-        self.inner.leave();
+        self.log.grant.give(self.left + self.unit * u64::from(self.parts));
+        self.log.leave();
     }
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.items.is_empty() {
-            self.inner.shut_down(Error::Abandoned);
+            self.log.shut_down(Error::Abandoned);
         }
         self.end();
     }

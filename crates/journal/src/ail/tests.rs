@@ -66,28 +66,28 @@ proptest! {
         let things: Vec<_> = (0..16).map(|id| Thing::new(id, b"")).collect();
         let chosen = |bits: u16| (0..16usize).filter(move |id| bits >> id & 1 == 1);
         let (ail, mut model) = (Ail::new(lsn(1), Levels::of(None)), BTreeMap::new());
-        for (at, (logged, home)) in (2..).zip(steps) {
+        for (at, (logged, written)) in (2..).zip(steps) {
             let came: Vec<_> = chosen(logged).map(|id| &things[id]).collect();
             ail.insert(items(&came), lsn(at), lsn(at));
             model.extend(chosen(logged).map(|id| (id as u64, lsn(at))));
             // Some go home of those that are there.
-            let is_home = |item: &Item| home >> item.key().id & 1 == 1;
+            let is_home = |item: &Item| written >> item.key().id & 1 == 1;
             let mut batch = ail.batch(None, lsn(at));
             batch.retain(|(_, item)| is_home(item));
             ail.remove(batch);
-            model.retain(|id, _| home >> id & 1 == 0);
+            model.retain(|id, _| written >> id & 1 == 0);
 
             let mut expected: Vec<_> = model.iter().map(|(id, lsn)| (*lsn, *id)).collect();
             expected.sort_unstable();
             let tail = expected.first().map_or((lsn(at), true), |(lsn, _)| (*lsn, false));
             prop_assert_eq!((ail.tail(), ail.len()), (tail, expected.len()));
             let all = ail.batch(None, lsn(at));
-            let seen = |batch: &[(AilPlace, Item)]| -> Vec<_> {
-                batch.iter().map(|(place, item)| (place.lsn, item.key().id)).collect()
+            let seen = |batch: &[(AilPosition, Item)]| -> Vec<_> {
+                batch.iter().map(|(position, item)| (position.lsn, item.key().id)).collect()
             };
             prop_assert_eq!(seen(&all), expected);
-            for (index, (place, _)) in all.iter().enumerate().filter(|(_, (at, _))| at.lsn >= lsn(from)) {
-                prop_assert_eq!(seen(&ail.batch(Some(*place), lsn(at))), seen(&all[index + 1..]));
+            for (index, (position, _)) in all.iter().enumerate().filter(|(_, (at, _))| at.lsn >= lsn(from)) {
+                prop_assert_eq!(seen(&ail.batch(Some(*position), lsn(at))), seen(&all[index + 1..]));
             }
         }
     }
@@ -97,9 +97,9 @@ proptest! {
 fn the_worker_is_woken_and_ended() {
     let ail = Ail::new(lsn(1), Levels::of(None));
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| (ail.wait_wanted(), ail.wait_wanted()));
-        ail.want();
-        while ail.state.lock().is_wanted {
+        let worker = scope.spawn(|| (ail.wait_for_request(), ail.wait_for_request()));
+        ail.request_tail_push();
+        while ail.state.lock().is_tail_push_requested {
             std::thread::yield_now();
         }
         ail.stop();

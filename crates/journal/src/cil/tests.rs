@@ -9,10 +9,10 @@ use super::*;
 use crate::LogItem;
 use crate::support_tests::{Thing, bytes_of};
 
-fn parts(slots: usize) -> (Central, Cil) {
+fn parts(slots: usize) -> (SharedFields, Cil) {
     let costs = Costs::new(8);
     (
-        Central::new(true, 1, 100_000, 100),
+        SharedFields::new(true, 1, 100_000, 100),
         Cil::new(&Scaling::with_slots(slots), costs, Levels::of(None)),
     )
 }
@@ -29,7 +29,7 @@ fn commit(things: &[&Arc<Thing>]) -> Commit {
     Commit { items, callbacks: Vec::new(), reserved: 1 << 20 }
 }
 
-fn insert(parts: &(Central, Cil), cpu: u32, things: &[&Arc<Thing>]) -> Inserted {
+fn insert(parts: &(SharedFields, Cil), cpu: u32, things: &[&Arc<Thing>]) -> Inserted {
     let _here = cpu::pretend(cpu);
     parts.1.insert(&parts.0, &mut commit(things)).unwrap()
 }
@@ -143,8 +143,8 @@ fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
 fn what_is_freed_comes_back_with_its_own_context() {
     let default = Scaling::with_slots(2);
     for (scaling, on_lists) in [(default, 1), (default.before_busy_extents(), 0)] {
-        let central = Central::new(true, 1, 100_000, 100);
-        let cil = (central, Cil::new(&scaling, Costs::new(8), Levels::of(None)));
+        let shared = SharedFields::new(true, 1, 100_000, 100);
+        let cil = (shared, Cil::new(&scaling, Costs::new(8), Levels::of(None)));
         let told = Arc::new(std::sync::Mutex::new(Vec::new()));
         let free = |cpu: u32, what: u32| {
             let (_here, told) = (cpu::pretend(cpu), told.clone());

@@ -18,7 +18,7 @@ fn until(what: impl Fn() -> bool) {
 }
 
 fn take(grant: &Grant, bytes: u64) {
-    grant.take(bytes, Asker::Fresh, || {}).unwrap();
+    grant.take(bytes, ReserveKind::New, || {}).unwrap();
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_waiter_is_served_by_what_is_given_back_on_any_cpu() {
     let grant = Grant::new(1000, 4);
     take(&grant, 1000);
     thread::scope(|scope| {
-        let waits = scope.spawn(|| grant.take(900, Asker::Fresh, || {}).is_ok());
+        let waits = scope.spawn(|| grant.take(900, ReserveKind::New, || {}).is_ok());
         until(|| grant.has_waiters());
         for cpu in 0..4 {
             let _here = cpu::pretend(cpu);
@@ -65,7 +65,7 @@ fn waiters_are_served_in_the_order_of_coming() {
         for (name, bytes) in [(1, 800), (2, 500), (3, 1)] {
             let (grant, order) = (&grant, &order);
             scope.spawn(move || {
-                grant.take(bytes, Asker::Fresh, || {}).unwrap();
+                grant.take(bytes, ReserveKind::New, || {}).unwrap();
                 order.lock().unwrap().push(name);
                 grant.give(bytes);
             });
@@ -86,9 +86,9 @@ fn nobody_overtakes_a_waiter() {
     let grant = Grant::new(1000, 1);
     take(&grant, 500);
     thread::scope(|scope| {
-        scope.spawn(|| grant.take(900, Asker::Fresh, || {}).unwrap());
+        scope.spawn(|| grant.take(900, ReserveKind::New, || {}).unwrap());
         until(|| grant.has_waiters());
-        let late = scope.spawn(|| grant.take(1, Asker::Fresh, || {}).unwrap());
+        let late = scope.spawn(|| grant.take(1, ReserveKind::New, || {}).unwrap());
         until(|| grant.waiting.load(Std::SeqCst) == 2);
         assert!(!late.is_finished());
         grant.give(500);
@@ -102,18 +102,18 @@ fn a_rolling_transaction_goes_first() {
     take(&grant, 1000);
     let order = std::sync::Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for (count, asker) in [(1, Asker::Fresh), (2, Asker::Again)] {
+        for (count, kind) in [(1, ReserveKind::New), (2, ReserveKind::Regrant)] {
             let (grant, order) = (&grant, &order);
             scope.spawn(move || {
-                grant.take(600, asker, || {}).unwrap();
-                order.lock().unwrap().push(asker);
+                grant.take(600, kind, || {}).unwrap();
+                order.lock().unwrap().push(kind);
                 grant.give(600);
             });
             until(|| grant.waiting.load(Std::SeqCst) == count);
         }
         grant.give(1000);
     });
-    assert_eq!(order.lock().unwrap()[0], Asker::Again);
+    assert_eq!(order.lock().unwrap()[0], ReserveKind::Regrant);
 }
 
 #[test]
@@ -122,12 +122,12 @@ fn shutting_down_wakes_everybody() {
     take(&grant, 100);
     let pushes = AtomicUsize::new(0);
     thread::scope(|scope| {
-        let waits = [Asker::Fresh, Asker::Again].map(|asker| {
+        let waits = [ReserveKind::New, ReserveKind::Regrant].map(|kind| {
             let (grant, pushes) = (&grant, &pushes);
             let push = move || {
                 pushes.fetch_add(1, Std::Relaxed);
             };
-            scope.spawn(move || grant.take(1, asker, push))
+            scope.spawn(move || grant.take(1, kind, push))
         });
         until(|| grant.waiting.load(Std::SeqCst) == 2 && pushes.load(Std::Relaxed) >= 2);
         grant.shut();
@@ -136,7 +136,7 @@ fn shutting_down_wakes_everybody() {
         }
     });
     assert!(!grant.has_waiters());
-    assert!(grant.take(1, Asker::Fresh, || {}).is_err());
+    assert!(grant.take(1, ReserveKind::New, || {}).is_err());
 }
 
 #[test]

@@ -9,7 +9,7 @@ const VOLUME: VolumeId = VolumeId([1; 16]);
 
 fn writer(head: Position, record_blocks: usize) -> (Arc<dyn Device>, Writer) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096 * 258).unwrap());
-    let end = End { head, last_lsn: Lsn::new(1, 9), last_crc: 5 };
+    let end = LogEnd { head, last_lsn: Lsn::new(1, 9), last_crc: 5 };
     let record_blocks = u32::try_from(record_blocks).unwrap();
     let options = crate::Options { record_blocks, ..crate::Options::default() };
     (device.clone(), Writer::new(device, GEOMETRY, VOLUME, 2, end, &options))
@@ -27,7 +27,7 @@ fn a_record_goes_over_the_end_of_the_log() {
     let head = 3 * 256 + 254;
     let (device, mut writer) = writer(head, 4);
     assert!(writer.fill(&[7; 4 * LOG_BLOCK_BYTES - 300]).is_empty());
-    let contents = Contents::plain(RecordKind::Data, Lsn::new(3, 1), Lsn::new(3, 2));
+    let contents = RecordContents::plain(RecordKind::Data, Lsn::new(3, 1), Lsn::new(3, 2));
     let lsn = writer.write(contents, head + 100).unwrap();
     assert_eq!((lsn, writer.writes), (Lsn::new(3, 254), 2));
     let header = decoded(&*device, head, 4).unwrap();
@@ -42,7 +42,7 @@ fn a_record_goes_over_the_end_of_the_log() {
 fn nothing_is_written_over_the_tail() {
     let (device, mut writer) = writer(300, 2);
     writer.fill(&[7; 5000]);
-    let contents = Contents::plain(RecordKind::Data, Lsn::new(1, 2), Lsn::new(1, 2));
+    let contents = RecordContents::plain(RecordKind::Data, Lsn::new(1, 2), Lsn::new(1, 2));
     let refused = writer.write(contents, 301);
     assert!(matches!(refused, Err(Error::Underrun { needed: 8192, reserved: 4096, .. })));
     assert!(decoded(&*device, 300, 2).is_none());
@@ -52,25 +52,25 @@ fn nothing_is_written_over_the_tail() {
 #[test]
 fn a_log_can_be_worn_out() {
     let (_, mut writer) = writer(u64::from(u32::MAX) * 256 - 1, 1);
-    let contents = Contents::plain(RecordKind::Tail, Lsn::new(1, 2), Lsn::new(1, 2));
+    let contents = RecordContents::plain(RecordKind::Tail, Lsn::new(1, 2), Lsn::new(1, 2));
     assert!(matches!(writer.write(contents, u64::MAX), Err(Error::WornOut)));
 }
 
 #[test]
 fn a_stream_is_cut_into_records_and_says_so() {
     let (device, mut writer) = writer(276, 1);
-    let ends = || Ends { tail_lsn: Lsn::new(1, 0), sync_lsn: Lsn::NONE, limit: 400 };
+    let limits = || WriteLimits { tail_lsn: Lsn::new(1, 0), sync_lsn: Lsn::NONE, limit: 400 };
     let asked = std::cell::Cell::new(0);
     let before = || {
         asked.set(asked.get() + 1);
         Ok(())
     };
-    let mut stream = Stream::new(&mut writer, 6, 10_000, ends, before);
+    let mut stream = Stream::new(&mut writer, 6, 10_000, limits, before);
     for _ in 0..100 {
         stream.put(&[3; 100]).unwrap();
         stream.put(&[]).unwrap();
     }
-    assert_eq!((stream.records, stream.places()), (3, (Lsn::new(1, 20), Lsn::new(1, 22))));
+    assert_eq!((stream.records, stream.lsns()), (3, (Lsn::new(1, 20), Lsn::new(1, 22))));
     drop(stream);
     assert_eq!(asked.get(), 1);
     let flags: Vec<_> =

@@ -215,11 +215,11 @@ fn an_underrun_shuts_the_journal_down_with_a_report() {
     let device = device();
     let (journal, ..) = open(&device);
     let sequence = log(&journal, &[&Thing::new(1, &[0; 20_000])]);
-    let mut context = journal.inner.cil.switch(&journal.inner.central).unwrap();
+    let mut context = journal.log.cil.switch(&journal.log.shared).unwrap();
     assert_eq!(context.sequence, sequence);
     context.reserved = 1000;
     let writes = journal.stats().log_writes;
-    let error = journal.inner.writer().unwrap().push_context(context).unwrap_err();
+    let error = journal.log.writer().unwrap().push_context(context).unwrap_err();
     assert!(error.to_string().contains("underran"), "{error}");
     assert!(matches!(journal.failure(), Some(Error::Underrun { reserved: 1000, .. })));
     assert_eq!(journal.stats().log_writes, writes);
@@ -600,10 +600,10 @@ fn counters_are_where_their_settings_say() {
             open.push(begin(&journal, 10));
             log(&journal, &[&Thing::new(u64::from(cpu), b"x")]);
         }
-        let inner = &journal.inner;
-        let lines = inner.gate.lines(&inner.central);
+        let log = &journal.log;
+        let lines = log.gate.lines(&log.shared);
         assert_eq!(lines, if active == 4 { vec![1; 4] } else { vec![4] });
-        assert_eq!(inner.cil.reserved_parts().iter().filter(|part| **part > 0).count(), reserved);
+        assert_eq!(log.cil.reserved_parts().iter().filter(|part| **part > 0).count(), reserved);
     }
 }
 
@@ -611,9 +611,9 @@ fn counters_are_where_their_settings_say() {
 #[test]
 fn read_mostly_fields_are_apart() {
     for (is_spread, apart) in [(true, true), (false, false)] {
-        let central = Central::new(is_spread, 1, 1, 1);
-        let read = std::ptr::from_ref(&central.read).addr();
-        let written = std::ptr::from_ref(central.written()).addr();
+        let shared = SharedFields::new(is_spread, 1, 1, 1);
+        let read = std::ptr::from_ref(&shared.read).addr();
+        let written = std::ptr::from_ref(shared.written()).addr();
         assert_eq!(read / 64 != written / 64, apart);
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_group_is_as_many_as_met_the_last_time() {
-    let mut group = Group::default();
+    let mut group = GroupCommit::default();
     let (mut one, mut other) = (None, None);
     group.count(&mut one);
     assert!(group.is_complete(), "nobody was there before");

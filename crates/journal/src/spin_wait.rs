@@ -9,46 +9,47 @@
 //! Only one thread spins at a time. Other waiting threads have nothing to do first, since they are
 //! served together, and would only take the CPU from the pushing thread.
 //!
-//! For pushes that are not short it pays to wait for more callers: [`Patience`] says for how long.
+//! For pushes that are not short it pays to wait for more callers: [`GroupDeadline`] says for how
+//! long.
 
 use std::time::{Duration, Instant};
 
 use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Approximate cost of falling asleep and being woken. No thread spins for longer pushes.
-const AWAKE_MAX: Duration = Duration::from_micros(50);
+const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Longest time that a caller waits for others, however long pushes take.
-const PATIENCE_MAX: Duration = Duration::from_millis(15);
+const GROUP_WAIT_MAX: Duration = Duration::from_millis(15);
 /// Number of pauses between two looks at the clock.
-const LOOKS: u32 = 16;
+const PAUSES_PER_LOOK: u32 = 16;
 
 /// The usual duration of a push, and the number of pushes, for threads that spin.
-pub(crate) struct Pace {
+pub(crate) struct SpinWait {
     /// Moving average, in nanoseconds.
     push_nanos: AtomicU64,
     /// Number of pushes that have ended.
     ended: AtomicU64,
-    is_watched: AtomicBool,
+    is_spinning: AtomicBool,
 }
 
-impl Pace {
+impl SpinWait {
     pub(crate) fn new() -> Self {
         Self {
             push_nanos: AtomicU64::new(0),
             ended: AtomicU64::new(0),
-            is_watched: AtomicBool::new(false),
+            is_spinning: AtomicBool::new(false),
         }
     }
 
     /// Notes the duration of a push. The caller holds the writer.
-    pub(crate) fn took(&self, time: Duration) {
+    pub(crate) fn note_push(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let before = self.push_nanos.load(Ordering::Relaxed);
         self.push_nanos.store(before - before / 4 + nanos / 4, Ordering::Relaxed);
     }
 
     /// Notes that the writer is free again. Called with the log's state locked.
-    pub(crate) fn end(&self) {
+    pub(crate) fn note_end(&self) {
         self.ended.fetch_add(1, Ordering::Release);
     }
 
@@ -59,49 +60,49 @@ impl Pace {
     }
 
     /// Returns the usual duration of a push.
-    fn usual(&self) -> Duration {
+    fn usual_push(&self) -> Duration {
         Duration::from_nanos(self.push_nanos.load(Ordering::Relaxed))
     }
 
-    /// Spins until [`end`](Self::end) has been called since [`ended`](Self::ended) returned
+    /// Spins until [`note_end`](Self::end) has been called since [`ended`](Self::ended) returned
     /// `before`, if that is soon. The caller holds no lock, and checks the log's state again.
-    pub(crate) fn stay_awake(&self, before: u64) {
+    pub(crate) fn spin(&self, before: u64) {
         // In a model, time does not pass.
         if cfg!(shuttle)
-            || self.usual() > AWAKE_MAX
-            || self.is_watched.swap(true, Ordering::Relaxed)
+            || self.usual_push() > SPIN_MAX
+            || self.is_spinning.swap(true, Ordering::Relaxed)
         {
             return;
         }
         let begun = Instant::now();
-        while self.ended() == before && begun.elapsed() < AWAKE_MAX {
-            for _ in 0..LOOKS {
+        while self.ended() == before && begun.elapsed() < SPIN_MAX {
+            for _ in 0..PAUSES_PER_LOOK {
                 std::hint::spin_loop();
             }
         }
-        self.is_watched.store(false, Ordering::Relaxed);
+        self.is_spinning.store(false, Ordering::Relaxed);
     }
 }
 
 /// A caller's time limit for waiting for others: the duration of a push from its first question on,
 /// and zero if pushes end before a thread could be woken.
 #[derive(Default)]
-pub(crate) struct Patience {
+pub(crate) struct GroupDeadline {
     until: Option<Instant>,
     /// Whether the time is up.
-    pub(crate) is_over: bool,
+    pub(crate) has_passed: bool,
 }
 
-impl Patience {
-    pub(crate) fn rest(&mut self, pace: &Pace) -> Option<Duration> {
+impl GroupDeadline {
+    pub(crate) fn remaining(&mut self, spin_wait: &SpinWait) -> Option<Duration> {
         // In a model, every timed wait ends immediately; but it must be made.
-        let usual = if cfg!(shuttle) { PATIENCE_MAX } else { pace.usual() };
-        if self.is_over || usual <= AWAKE_MAX {
+        let usual_push = if cfg!(shuttle) { GROUP_WAIT_MAX } else { spin_wait.usual_push() };
+        if self.has_passed || usual_push <= SPIN_MAX {
             return None;
         }
         let now = Instant::now();
-        let until = *self.until.get_or_insert_with(|| now + usual.min(PATIENCE_MAX));
-        Some(until.saturating_duration_since(now)).filter(|rest| !rest.is_zero())
+        let until = *self.until.get_or_insert_with(|| now + usual_push.min(GROUP_WAIT_MAX));
+        Some(until.saturating_duration_since(now)).filter(|remaining| !remaining.is_zero())
     }
 }
 

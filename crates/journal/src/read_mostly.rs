@@ -25,19 +25,19 @@ pub(crate) struct ReadMostly {
     pub(crate) is_empty: AtomicBool,
     pub(crate) is_shut: AtomicBool,
     pub(crate) is_frozen: AtomicBool,
-    is_spread: bool,
+    is_apart: bool,
 }
 
 /// The fields that transactions write.
 #[repr(C)]
-pub(crate) struct Written {
+pub(crate) struct WriteMostly {
     /// Bytes in the CIL, without those that CPUs have not added yet.
     pub(crate) cil_bytes: AtomicU64,
     /// Number of active transactions, if they are counted in one number.
     pub(crate) active: AtomicI64,
 }
 
-impl Written {
+impl WriteMostly {
     fn new() -> Self {
         Self { cil_bytes: AtomicU64::new(0), active: AtomicI64::new(0) }
     }
@@ -45,24 +45,24 @@ impl Written {
 
 /// The fields of both kinds. CPUs fetch cache lines in pairs, so the kinds are 128 bytes apart.
 #[repr(C, align(128))]
-pub(crate) struct Central {
+pub(crate) struct SharedFields {
     pub(crate) read: ReadMostly,
-    packed: Written,
-    spread: Apart<Written>,
+    together: WriteMostly,
+    apart: Apart<WriteMostly>,
 }
 
 #[cfg(not(shuttle))]
 const _: () = {
     use std::mem::offset_of;
     // Setting before the patch: all fields are in one line of 64 bytes.
-    assert!(offset_of!(Central, packed) + size_of::<Written>() <= 64);
+    assert!(offset_of!(SharedFields, together) + size_of::<WriteMostly>() <= 64);
     // With the patch: no pair of lines has fields of both kinds.
-    assert!(offset_of!(Central, spread) >= 128 && offset_of!(Central, spread) % 128 == 0);
-    assert!(size_of::<Central>() == 256 && align_of::<Central>() == 128);
+    assert!(offset_of!(SharedFields, apart) >= 128 && offset_of!(SharedFields, apart) % 128 == 0);
+    assert!(size_of::<SharedFields>() == 256 && align_of::<SharedFields>() == 128);
 };
 
-impl Central {
-    pub(crate) fn new(is_spread: bool, sequence: u64, cil_bytes: u64, cil_batch: u64) -> Self {
+impl SharedFields {
+    pub(crate) fn new(is_apart: bool, sequence: u64, cil_bytes: u64, cil_batch: u64) -> Self {
         Self {
             read: ReadMostly {
                 sequence: AtomicU64::new(sequence),
@@ -71,16 +71,16 @@ impl Central {
                 is_empty: AtomicBool::new(true),
                 is_shut: AtomicBool::new(false),
                 is_frozen: AtomicBool::new(false),
-                is_spread,
+                is_apart,
             },
-            packed: Written::new(),
-            spread: Apart(Written::new()),
+            together: WriteMostly::new(),
+            apart: Apart(WriteMostly::new()),
         }
     }
 
     /// Returns the written fields of the active layout.
     #[inline]
-    pub(crate) fn written(&self) -> &Written {
-        if self.read.is_spread { &self.spread.0 } else { &self.packed }
+    pub(crate) fn written(&self) -> &WriteMostly {
+        if self.read.is_apart { &self.apart.0 } else { &self.together }
     }
 }
