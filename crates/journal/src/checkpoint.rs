@@ -28,6 +28,11 @@ pub(crate) const fn op_bytes(len: u64) -> u64 {
     OP_HEADER_BYTES as u64 + len.next_multiple_of(OP_ALIGN as u64)
 }
 
+/// Returns the number of bytes that an item with `vector` takes in the stream.
+pub(crate) fn stream_bytes(vector: &LogVector) -> u64 {
+    op_bytes(vector.len() as u64)
+}
+
 /// Encodes the header of a checkpoint with `items` operations in `stream_bytes` bytes, itself
 /// included.
 pub(crate) fn checkpoint_header(

@@ -42,7 +42,7 @@ use vfscale_sync::brlock::BrLock;
 use vfscale_sync::percpu::{Apart, PerCpu};
 use vfscale_sync::prefetch::{prefetch, soon};
 
-use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable};
+use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable, stream_bytes};
 use crate::item::{CilPosition, Item, LogVector};
 use crate::memory::Levels;
 use crate::options::Scaling;
@@ -218,7 +218,7 @@ impl Cil {
         let (mut longer, mut late) = (0, Items::new());
         for (item, vector) in items.drain(..) {
             let state = item.state();
-            let bytes = vector.stream_bytes();
+            let bytes = stream_bytes(&vector);
             state.set_order(order);
             let before = state.replace_stream_bytes(bytes);
             let put = state.put_vector(sequence, vector);
@@ -305,7 +305,7 @@ impl Cil {
         }
         // Stable: entries of one list with equal ids (one transaction) stay in their order.
         entries.sort_by_key(|entry| entry.order);
-        let stream_bytes = entries.iter().map(|entry| entry.vector.stream_bytes()).sum::<u64>()
+        let stream_bytes = entries.iter().map(|entry| stream_bytes(&entry.vector)).sum::<u64>()
             + CHECKPOINT_HEADER_BYTES as u64;
         Some(Context { sequence, entries, callbacks, reserved, stream_bytes })
     }

@@ -370,11 +370,6 @@ impl LogVector {
             VectorContents::Image(image) => image.write(write),
         }
     }
-
-    /// Returns the number of bytes that it takes in a checkpoint's stream.
-    pub(crate) fn stream_bytes(&self) -> u64 {
-        crate::checkpoint::op_bytes(self.len() as u64)
-    }
 }
 
 impl Drop for LogVector {
