@@ -19,6 +19,7 @@ use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::record::{
     self, FEATURES_KNOWN, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind, payload_of,
 };
+use crate::recovery::LogEnd;
 use crate::{Error, Known, Lsn, Options, Result, VolumeId};
 
 /// The target of log writes, and the link of the next record to the one before.
@@ -60,14 +61,6 @@ impl RecordContents {
     pub(crate) fn plain(kind: RecordKind, tail_lsn: Lsn, sync_lsn: Lsn) -> Self {
         Self { kind, flags: 0, tail_lsn, sync_lsn, checkpoint: 0, stream_offset: 0 }
     }
-}
-
-/// The end of a log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogEnd {
-    pub(crate) head: Position,
-    pub(crate) last_lsn: Lsn,
-    pub(crate) last_crc: u32,
 }
 
 impl Writer {

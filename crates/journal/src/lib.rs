@@ -39,6 +39,7 @@
 //! | `transaction` | the life of a transaction |
 //! | `ticket`, `grant` | how much log space a transaction needs, and in which order it is granted |
 //! | `cil` | committed items per CPU; the context lock; order |
+//! | `log`, `progress` | the state that transactions and threads share; how far the log is |
 //! | `push`, `spin_wait` | contexts become checkpoints; group commit; the threads; spinning |
 //! | `iclog`, `record`, `checkpoint` | the head of the log, and every byte of it (`docs/FORMAT.md`) |
 //! | `ail` | items that are not written back yet, and the tail |
@@ -88,9 +89,11 @@ mod inspect;
 mod item;
 mod journal;
 mod known;
+mod log;
 mod lsn;
 mod memory;
 mod options;
+mod progress;
 mod push;
 pub mod ranks;
 mod read_mostly;
@@ -108,12 +111,14 @@ pub use error::{Error, Result};
 pub use hooks::{Hooks, NoHooks};
 pub use inspect::{Checkpoint, Inspection};
 pub use item::{Image, ItemState, LogItem, LogKey, LogVector, Pushed};
-pub use journal::{Journal, Stats, VolumeId};
+pub use journal::Journal;
 pub use known::Known;
+pub use log::Stats;
 pub use lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lsn, Region};
 pub use options::{Options, Scaling};
 pub use record::{
-    FLAG_COMMIT, FLAG_START, LOG_VERSION, RECORD_BLOCKS_MAX, RECORD_MAGIC, RecordHeader, RecordKind,
+    FLAG_COMMIT, FLAG_START, LOG_VERSION, RECORD_BLOCKS_MAX, RECORD_MAGIC, RecordHeader,
+    RecordKind, VolumeId,
 };
 pub use recovery::{Recovered, RecoverySink};
 pub use ticket::{Reservation, TicketTrace};

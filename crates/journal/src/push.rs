@@ -7,7 +7,7 @@
 //!   committed in between. This is group commit: any number of callers share one write and one
 //!   flush. One of the waiting threads spins if pushes are fast ([`spin_wait`](crate::spin_wait)).
 //!   If they are slow, the first thread waits for as many as forced the log the last time (see
-//!   [`GroupCommit`]).
+//!   [`GroupCommit`](crate::progress::GroupCommit)).
 //! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps on a
 //!   condition variable of its own, so that the pushes of other threads don't wake it.
 //! * The *AIL worker* writes items back when half of the log is used or a transaction waits for
@@ -28,7 +28,6 @@
 //! Any failure before step 4 shuts the journal down: no success is reported, and no item of the
 //! checkpoint is written back, for they stay pinned.
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use vfscale_sync::atomic::Ordering;
@@ -39,103 +38,12 @@ use crate::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
 use crate::cil::{Context, Entry};
 use crate::iclog::{RecordContents, Stream, WriteLimits, Writer};
 use crate::item::Pushed;
-use crate::journal::{Log, SET_ASIDE_BLOCKS};
-use crate::lsn::{LOG_BLOCK_BYTES, Position};
+use crate::log::Log;
+use crate::lsn::Position;
+use crate::progress::SET_ASIDE_BLOCKS;
 use crate::record::RecordKind;
 use crate::spin_wait::GroupDeadline;
 use crate::{Durable, Error, Lsn, Result, TicketTrace};
-
-/// The threads that force the log together.
-///
-/// Callers that force, do something and force again would each arrive a moment too late for the
-/// push that another one of them begins, and so would need one push each: two callers would be no
-/// faster than one. So the first caller waits until as many callers force as did when the last push
-/// ended, for at most the duration of a push, and the last caller to arrive pushes for all of them.
-/// If they do not arrive, no caller waits again until callers have met by chance. (ext4's journal
-/// waits in a similar way, for callers that take turns.)
-#[derive(Default)]
-pub(crate) struct GroupCommit {
-    /// Number of checkpoints so far. The count starts again with each.
-    round: u64,
-    /// Number of callers that force since the last checkpoint.
-    forcing: usize,
-    /// Number of callers that forced when the last checkpoint ended.
-    expected: usize,
-}
-
-impl GroupCommit {
-    /// Counts a caller that forces the log, unless it was already counted in this round. `seen` is
-    /// the round in which it was counted last.
-    fn count(&mut self, seen: &mut Option<u64>) {
-        if seen.replace(self.round) != Some(self.round) {
-            self.forcing += 1;
-        }
-    }
-
-    /// Begins a new round. Callers that were served no longer count, even before they are woken.
-    fn end_round(&mut self) {
-        self.round += 1;
-        self.expected = std::mem::take(&mut self.forcing);
-    }
-
-    fn is_complete(&self) -> bool {
-        self.forcing >= self.expected
-    }
-}
-
-/// The progress of the log.
-pub(crate) struct LogProgress {
-    /// The writer; taken by the thread that writes the log.
-    pub(crate) writer: Option<Box<Writer>>,
-    /// The last durable checkpoint.
-    pub(crate) durable: u64,
-    /// The last context that was switched.
-    pub(crate) begun: u64,
-    /// Context up to which the push worker must push.
-    pub(crate) wanted: u64,
-    pub(crate) is_stopped: bool,
-    group: GroupCommit,
-    pub(crate) head: Position,
-    /// The tail that the latest durable record names: no block from there to the head may be
-    /// overwritten.
-    pub(crate) durable_tail: Position,
-    /// Blocks behind the durable tail that no transaction has reserved.
-    unreserved: VecDeque<Position>,
-    pub(crate) checkpoints: u64,
-    pub(crate) writes: u64,
-    pub(crate) flushes: u64,
-}
-
-impl LogProgress {
-    /// Creates the progress of a log whose opening record, the last one, is at `opened_at`.
-    pub(crate) fn new(writer: Writer, sequence: u64, opened_at: Position) -> Self {
-        Self {
-            head: writer.head(),
-            writes: writer.writes,
-            flushes: writer.flushes,
-            writer: Some(Box::new(writer)),
-            durable: sequence - 1,
-            begun: sequence - 1,
-            wanted: 0,
-            is_stopped: false,
-            group: GroupCommit::default(),
-            durable_tail: opened_at,
-            unreserved: VecDeque::from([opened_at]),
-            checkpoints: 0,
-        }
-    }
-
-    /// Moves the durable tail to `tail`. Returns the bytes of log that this frees.
-    fn move_tail(&mut self, tail: Position) -> u64 {
-        let mut blocks = tail.saturating_sub(self.durable_tail);
-        self.durable_tail = self.durable_tail.max(tail);
-        while self.unreserved.front().is_some_and(|position| *position < self.durable_tail) {
-            self.unreserved.pop_front();
-            blocks -= 1;
-        }
-        blocks * LOG_BLOCK_BYTES as u64
-    }
-}
 
 /// The exclusive right to write the log, until it is dropped.
 pub(crate) struct WriterGuard<'i> {
@@ -351,6 +259,19 @@ fn abort(context: Context, why: &Error) {
 }
 
 impl Log {
+    /// Takes the writer, which makes the caller the only thread that writes the log. Sleeps while
+    /// another thread holds it.
+    pub(crate) fn writer(&self) -> Result<WriterGuard<'_>> {
+        let mut progress = self.progress.lock();
+        loop {
+            self.check()?;
+            if let Some(writer) = progress.writer.take() {
+                return Ok(WriterGuard::new(self, writer));
+            }
+            progress = self.log_changed.wait(progress);
+        }
+    }
+
     /// Implements [`Journal::force`](crate::Journal::force).
     pub(crate) fn force(&self, sequence: u64) -> Result<()> {
         // A context that has not begun can't be waited for.
@@ -548,6 +469,3 @@ impl Log {
         }
     }
 }
-
-#[cfg(all(test, not(shuttle)))]
-mod tests;

@@ -13,8 +13,8 @@
 //! * No byte that was read is trusted before the checksum of the whole record is verified and every
 //!   number in the header is possible. [`decode`] takes any bytes and returns a header or nothing.
 
+use crate::Lsn;
 use crate::lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
-use crate::{Lsn, VolumeId};
 
 /// Largest size of a record in blocks (256 KiB).
 pub const RECORD_BLOCKS_MAX: u32 = 64;
@@ -69,6 +69,10 @@ const _: () = {
     assert!(at::DEVICE + 16 == HEADER_BYTES);
     assert!(LOG_BLOCKS_MIN >= 4 * RECORD_BLOCKS_MAX && LOG_BLOCKS_MAX.is_power_of_two());
 };
+
+/// The identity of a volume. A log ignores records of other volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeId(pub [u8; 16]);
 
 /// The purpose of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -69,8 +69,7 @@ use std::collections::HashMap;
 use vfscale_block::Device;
 
 use crate::checkpoint::{Malformed, Operation, Operations};
-use crate::iclog::LogEnd;
-use crate::lsn::{Geometry, LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
+use crate::lsn::{Geometry, LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Position};
 use crate::record::{self, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind};
 use crate::{Error, LogKey, Lsn, Region, Result, VolumeId};
 
@@ -241,6 +240,14 @@ pub(crate) fn scan(device: &dyn Device, geometry: Geometry, volume: VolumeId) ->
         at += u32::try_from(here).unwrap_or(u32::MAX);
     }
     Ok(Scanned { records: found, unreadable })
+}
+
+/// The end of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogEnd {
+    pub(crate) head: Position,
+    pub(crate) last_lsn: Lsn,
+    pub(crate) last_crc: u32,
 }
 
 /// A log as a crash left it.

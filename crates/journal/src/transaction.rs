@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use crate::cil::{Callback, Commit, Items};
 use crate::grant::ReserveKind;
 use crate::item::{Item, LogVector, address};
-use crate::journal::Log;
+use crate::log::Log;
 use crate::{Durable, Error, LogItem, Reservation, Result};
 
 /// A change of several items that is atomic. `Send`. It can't outlive its open journal. Counterpart

@@ -8,6 +8,7 @@ use std::time::Duration;
 use vfscale_sync::cpu;
 
 use super::*;
+use crate::read_mostly::SharedFields;
 use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
 use crate::{Durable, LogItem, NoHooks, Scaling};
 
