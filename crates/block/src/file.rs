@@ -1,32 +1,34 @@
 //! Image files and block devices.
 //!
-//! # Ways to the disk
+//! # I/O methods
 //!
-//! Direct I/O goes past the page cache of the system: the volume has a cache of its own, and what a
-//! write has accepted a flush finds on its way to the disk. Where the file system that an image
-//! lies in has no direct I/O (tmpfs), or the owner does not want it, the page cache is used, which
-//! is as safe and no more.
+//! Direct I/O bypasses the page cache of the system: the volume has a cache of its own, and a flush
+//! finds data that a write has accepted already on its way to the disk. If the file system of an
+//! image does not support direct I/O (tmpfs), or the owner does not want it, the page cache is
+//! used, which is equally safe.
 //!
-//! A batch is handed to the kernel by io_uring, up to 64 requests at once (`file/ring.rs`). A
-//! single request is one `pread` or `pwrite`: with a ring it would be one system call as well, and
-//! needs a ring. Where io_uring is not permitted, as in many containers, a batch is a loop of
-//! these. [`FileDevice::describe`](Device::describe) says which ways were chosen, and why.
+//! A batch is submitted to the kernel through io_uring, up to 64 requests at a time
+//! (`file/ring.rs`). A single request is one `pread` or `pwrite`: with a ring it would be one
+//! system call as well, and needs a ring. Where io_uring is not permitted, as in many containers, a
+//! batch is a loop of these. [`FileDevice::describe`](Device::describe) reports the chosen methods,
+//! and why.
 //!
 //! # Durability
 //!
-//! A flush is `fdatasync`, which on files and block devices alike writes what the page cache has
-//! and makes the disk empty its own cache. When it fails, the system may have dropped what it could
-//! not write, and would report success the next time. So the failure stays: every later flush of
-//! this device fails too.
+//! A flush is `fdatasync`, which on files and block devices alike writes the data in the page cache
+//! and makes the disk empty its own cache. When it fails, the system may have dropped data that it
+//! could not write, and would report success the next time. So the failure is permanent: every
+//! later flush of this device fails too.
 //!
 //! A created image is durable before it is returned, with its name in its directory.
 //!
-//! # Owners
+//! # Exclusive access
 //!
-//! Who opens a device to write has it alone; those who only read share it. The lock belongs to the
-//! open file, and so does the name of its holder: both go when the holder goes, however that comes
-//! about (`file/lock.rs`). A block device is also claimed from the system (`O_EXCL`), so that it
-//! can't be mounted meanwhile, or is refused if it is.
+//! A device is opened for writing by one process; several processes may open it read-only. The lock
+//! belongs to the open file, and so does the name of its holder: the kernel releases both when the
+//! holder exits, for whatever reason (`file/lock.rs`). A block device is also claimed from the
+//! system (`O_EXCL`), so that it can't be mounted while it is open; if it is already mounted, the
+//! claim fails.
 //!
 //! # Locks
 //!
@@ -61,7 +63,7 @@ mod sys;
 pub use open::FileOptions;
 
 vfscale_sync::lock_class! {
-    /// Growing a file: to make sure that it is not made smaller.
+    /// Held while a file grows, so that a concurrent call can't shrink it.
     pub(crate) DeviceSize = ("device_size", 64850);
 }
 
@@ -73,58 +75,58 @@ enum Kind {
 
 /// An image file or a block device. See the [module](self).
 ///
-/// Dropping it gives it free for others at once; it does not flush.
+/// Dropping it immediately releases it for other processes; it does not flush.
 pub struct FileDevice {
     name: Arc<str>,
     file: File,
     kind: Kind,
-    /// It was opened so, or others may have it by now.
+    /// Whether it was opened read-only, or has been released.
     read_only: AtomicBool,
     block_size: u32,
     size: AtomicU64,
     growing: Mutex<(), DeviceSize>,
     alignment: Alignment,
     rings: Option<Rings>,
-    /// How many batches went through a ring.
+    /// Number of batches that went through a ring.
     batches: AtomicU64,
-    /// Which ways requests take, in words.
+    /// The I/O methods of requests, in words.
     ways: String,
-    /// The failure that no flush can make good any more.
+    /// The failure after which all flushes fail.
     lost: OnceLock<OsError>,
 }
 
 impl FileDevice {
-    /// Opens an image file or a block device for reading and writing, with direct I/O and io_uring where
-    /// they are to be had. [`FileOptions`] has the choices.
+    /// Opens an image file or a block device for reading and writing, with direct I/O and io_uring
+    /// where they are available. [`FileOptions`] sets other choices.
     ///
     /// # Errors
-    /// [`Error::Locked`] if somebody has it open; [`Error::Io`], [`Error::Unsupported`].
+    /// [`Error::Locked`] if another process has it open; [`Error::Io`], [`Error::Unsupported`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         FileOptions::new().open(path)
     }
 
-    /// Makes an image file of `size` bytes, sparse and all zero, and opens it as [`open`](Self::open) does.
+    /// Creates an image file of `size` bytes, sparse and all zero, and opens it like
+    /// [`open`](Self::open).
     ///
     /// # Errors
-    /// [`Error::Io`], also if there is something of that name; [`Error::Misaligned`] for a size
-    /// that is not in whole blocks.
+    /// [`Error::Io`], also if the name exists; [`Error::Misaligned`] for a size that is not in
+    /// whole blocks.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Self, Error> {
         FileOptions::new().create(path, size)
     }
 
-    /// How many batches have gone through io_uring.
+    /// Returns how many batches have gone through io_uring.
     pub fn ring_batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }
 
-    /// Gives it free for others, although this value is still there, as it may be for a while in a program
-    /// that drops what refers to it behind grace periods. Whoever writes to it from now on gets
-    /// [`Error::ReadOnly`], and whoever reads an error. The caller has ended all requests before. May be
-    /// called again.
+    /// Releases the device for other processes although this value still exists: a program may drop
+    /// the last reference to it only after a grace period. Later writes return [`Error::ReadOnly`],
+    /// and later reads an error. The caller has ended all requests before. May be called again.
     pub fn release(&self) {
         self.read_only.store(true, Ordering::Release);
         lock::unlock(&self.file);
-        // What the system has kept for us, too. If that fails, it goes with the value.
+        // Releases the claim as well. If that fails, the claim ends when the value is dropped.
         let _ = sys::close_under(&self.file);
     }
 
@@ -159,7 +161,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Does pieces one after the other, on an opening of the file.
+    /// Transfers pieces one after the other, through an open file.
     fn transfer<'a>(
         &self,
         file: &File,
@@ -191,8 +193,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Does pieces at once, if a ring is to be had; `None` if not, or if the ring broke, and the
-    /// pieces have to be done otherwise.
+    /// Transfers pieces in parallel if a ring is available. Returns `None` if not, or if the ring
+    /// broke; then the caller must transfer the pieces by other means.
     fn transfer_at_once<'a>(
         &self,
         pieces: impl Iterator<Item = Piece<'a>>,
@@ -211,8 +213,8 @@ impl FileDevice {
         Some(result)
     }
 
-    /// Reads or writes pages. Through the page cache of the system they go one request after the other: what
-    /// that copies it copies for one at a time, and a ring would have other threads do it.
+    /// Reads or writes pages. Through the page cache of the system the requests run one after the
+    /// other: it copies the data in any case, and a ring would have other threads do it.
     fn transfer_pages(&self, call: Range, pages: &[PageBox]) -> Result<(), Error> {
         let is_read = call.operation == Operation::Read;
         let pieces = || page_pieces(self.alignment, call.offset, pages, is_read);
@@ -301,7 +303,7 @@ impl Device for FileDevice {
                 Err(error) => {
                     return Err(self.error(call, *self.lost.get_or_init(|| (&error).into())));
                 }
-                // Two flushes may overlap, and the failure be told to the other one.
+                // Two flushes may overlap, and the system may report the failure to the other one.
                 Ok(()) => {
                     return self.lost.get().map_or(Ok(()), |lost| Err(self.error(call, *lost)));
                 }
@@ -335,7 +337,7 @@ impl Device for FileDevice {
             let pieces = reads.iter_mut();
             let pieces = pieces.flat_map(|(at, buf)| read_pieces(self.alignment, *at, buf));
             match self.transfer_at_once(pieces) {
-                // Each of them alone tells which it is.
+                // Reading each range alone shows which one can't be read.
                 Some(Err(error)) if self.may_be_readable(&error) => {}
                 Some(result) => return result,
                 None => {}
@@ -387,7 +389,7 @@ impl Device for FileDevice {
     }
 }
 
-/// Whether an error says that a hint can't be taken here.
+/// Returns whether an error means that a hint is not supported.
 fn can_not(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL))
@@ -395,7 +397,7 @@ fn can_not(error: &io::Error) -> bool {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // Rings have nothing under way, but the kernel takes them apart in its own time.
+        // The rings have no pending requests, but the kernel frees them asynchronously.
         drop(take(&mut self.rings));
         lock::unlock(&self.file);
     }

@@ -1,11 +1,12 @@
-//! A device in memory: sparse, for tests, and for volumes that need not outlive the process.
+//! A sparse device in memory, for tests, and for volumes that need not outlive the process.
 //!
 //! # Layout
 //!
-//! A tree of three levels leads to the pages: 2048 arms of 2048 boughs of 1024 pages of 4 KiB, 16 TiB
-//! in all. Arms and boughs are made when the first page of them is written, and stay; so a lookup
-//! takes no lock. Each page has a lock of its own, so that calls on different pages exclude each
-//! other nowhere, and gets its memory with the first write to it; a discard gives it back.
+//! A tree of three levels leads to the pages, like a page table: 2048 directories of 2048 tables of
+//! 1024 pages of 4 KiB, 16 TiB in all. A directory or table is created when the first page of it is
+//! written, and stays; so a lookup takes no lock. Each page has a lock of its own, so calls on
+//! different pages never exclude each other. A page gets its memory with the first write to it; a
+//! discard frees the memory.
 //!
 //! # Durability
 //!
@@ -29,7 +30,7 @@ const PAGE_BYTES: usize = 4096;
 const PAGES_OF_BOUGH: usize = 1024;
 const BOUGHS_OF_ARM: usize = 2048;
 const ARMS: usize = 2048;
-/// The largest size: 16 TiB.
+/// Largest size: 16 TiB.
 const SIZE_MAX: u64 = (PAGE_BYTES * PAGES_OF_BOUGH * BOUGHS_OF_ARM * ARMS) as u64;
 
 type Page = RwLock<Option<Box<[u8; PAGE_BYTES]>>, MemoryPage>;
@@ -38,8 +39,8 @@ type Arm = Box<[OnceLock<Bough>]>;
 
 /// A sparse device in memory. See the [module](self).
 ///
-/// Reads and writes hold the lock of one page at a time, and only while they copy; they never block
-/// for anything else. A page that was never written costs nothing and reads as zeros.
+/// Reads and writes hold the lock of one page at a time, and only while they copy; otherwise they
+/// never block. A page that was never written costs nothing and reads as zeros.
 pub struct MemoryDevice {
     name: Arc<str>,
     block_size: u32,
@@ -48,7 +49,8 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// A device of `size` bytes, rounded down to whole blocks, all of them zero, in blocks of 512 bytes.
+    /// Creates a device of `size` bytes, rounded down to whole blocks of 512 bytes, all of them
+    /// zero.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for more than 16 TiB.
@@ -56,7 +58,7 @@ impl MemoryDevice {
         Self::with_block_size(size, 512)
     }
 
-    /// The same in blocks of `block_size` bytes.
+    /// Creates a device in blocks of `block_size` bytes.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for more than 16 TiB, and for blocks of neither 512 nor 4096 bytes.
@@ -73,7 +75,7 @@ impl MemoryDevice {
         Ok(Self { name: device, block_size, size, arms: empty(ARMS) })
     }
 
-    /// How much memory the pages take, in bytes. Walks all pages that were ever written.
+    /// Returns the memory that the pages take, in bytes. Visits all pages that were ever written.
     #[must_use]
     pub fn bytes_used(&self) -> u64 {
         let boughs = self.arms.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
@@ -81,7 +83,7 @@ impl MemoryDevice {
         (used * PAGE_BYTES) as u64
     }
 
-    /// Page number `number` if it was ever written; the caller has checked the range.
+    /// Returns page number `number` if it was ever written; the caller has checked the range.
     fn page(&self, number: u64) -> Option<&Page> {
         let (arm, bough, page) = place(number);
         Some(&self.arms[arm].get()?[bough].get()?[page])
@@ -112,7 +114,7 @@ fn place(number: u64) -> (usize, usize, usize) {
     )
 }
 
-/// The pages of a range: their numbers, and which of their bytes are meant.
+/// Returns the numbers of the pages of a range, each with the bytes of it that are in the range.
 fn pages(offset: u64, length: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
     let (unit, end) = (PAGE_BYTES as u64, offset + length);
     (offset / unit..end.div_ceil(unit)).filter(move |_| length > 0).map(move |number| {
@@ -173,7 +175,7 @@ impl Device for MemoryDevice {
         let range = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
         let (from, to) = range.whole_blocks(self.block_size);
         for (number, bytes) in pages(from, to - from) {
-            // A page that has no memory yet need not get any to be zero.
+            // A page without memory is already zero.
             let Some(mut page) = self.page(number).map(RwLock::write) else { continue };
             if bytes.len() == PAGE_BYTES {
                 *page = None;

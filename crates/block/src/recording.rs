@@ -1,38 +1,39 @@
-//! A device that remembers what was done to it, and rebuilds what a crash might have left.
+//! A device that records its calls, and rebuilds the states that a crash might have left.
 //!
 //! # Purpose
 //!
 //! A volume is crash-safe if it recovers from *every* state that the promises of a device permit. A
-//! [`RecordingDevice`] notes each write, discard and flush in order, with contents; [`CrashStates`]
-//! then yields the images: after every prefix of the calls, and for the writes that no flush had
-//! covered, with any of them missing, in any order, and torn ([`crash`]).
+//! [`RecordingDevice`] records each write, discard and flush in order, with contents.
+//! [`CrashStates`] then yields the images: after every prefix of the calls, and for the writes that
+//! no flush had covered, with any of them missing, in any order, and torn ([`crash`]).
 //!
-//! A test tells the recording what it has promised by then ([`RecordingDevice::mark`]): each state
-//! says how many marks preceded the crash, and the test compares what it recovers with them.
+//! A test records in the log what it has promised so far ([`RecordingDevice::mark`]): each state
+//! tells how many marks preceded the crash, and the test compares the recovered contents with them.
 //!
 //! # Several devices
 //!
-//! A file system may have its log on a device of its own, and each device has a cache of its own: what a
-//! crash leaves of one says nothing about the other. Devices that record side by side
-//! ([`RecordingDevice::beside`]) share one log, which is the clock: a flush covers the changes of its own
-//! device, and a state has any part of what was pending on each of them at one moment.
+//! A file system may have its log on a device of its own, and each device has a cache of its own:
+//! the state of one after a crash says nothing about the other. Devices that record together
+//! ([`RecordingDevice::beside`]) share one log, which is the clock: a flush covers the changes of
+//! its own device, and a state has any part of the pending changes of each of them at one moment.
 //!
 //! # Invariants
 //!
-//! * The device inside is the image at the start and is never written: all changes live in the
-//!   recording, which is why states are cheap. So nobody else may write it either.
-//! * The log has the calls in the order in which they began, and notes when they returned. A write is
-//!   durable in a state if a flush that began after it had returned had itself returned by then.
-//! * Bytes that were discarded read as [`DISCARDED`](crate::DISCARDED), at once: whoever relies on their old
-//!   contents, or on zeros, is found out.
-//! * A change of size is durable when it returns, as the trait says.
-//! * What a device has forgotten ([`RecordingDevice::forget`]) is in no state any more, nor in the live
-//!   image.
+//! * The inner device is the image at the start and is never written: all changes are in the
+//!   recording, which makes states cheap. So no other code may write it either.
+//! * The log contains the calls in the order in which they began, and when they returned. A write
+//!   is durable in a state if a flush that began after the write had returned has itself returned
+//!   before the crash.
+//! * Discarded bytes immediately read as [`DISCARDED`](crate::DISCARDED): this exposes code that
+//!   relies on their old contents, or on zeros.
+//! * A change of size is durable when it returns, as the trait requires.
+//! * Changes that a device has forgotten ([`RecordingDevice::forget`]) are in no state any more,
+//!   nor in the live image.
 //!
 //! # Locks
 //!
-//! `RecordingLog` guards the log, and is held while a call enters it and the live image, so that both
-//! have the same order. That makes this device slower with many threads, and is its purpose.
+//! `RecordingLog` guards the log, and is held while a call enters it and the live image, so that
+//! both have the same order. This makes the device slower with many threads, which is intended.
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,20 +60,20 @@ pub(crate) enum Entry {
     Change { disk: usize, start: u64, end: u64, data: Data },
     /// A flush of a device began.
     Flush(usize),
-    /// The call whose line has this number returned.
+    /// The call that began with the line of this number returned.
     Returned(usize),
-    /// The size of a device changed, from here on.
+    /// The size of a device changed.
     Resized { disk: usize, size: u64 },
-    /// A device lost what had returned and no flush had covered.
+    /// A device lost the changes that had returned and no flush had covered.
     Forgotten(usize),
-    /// The test promised something.
+    /// The test made a promise.
     Mark,
 }
 
-/// What was recorded up to some moment. Cheap to clone: contents are shared.
+/// A recording up to some moment. Cheap to clone: contents are shared.
 #[derive(Clone, Debug)]
 pub(crate) struct Recording {
-    /// The image of each device at the start; the first is that which the log began with.
+    /// Image of each device at the start; the first one began the log.
     pub(crate) bases: Vec<Arc<dyn Device>>,
     pub(crate) entries: Vec<Entry>,
 }
@@ -84,26 +85,26 @@ struct Log {
     marks: Vec<Arc<str>>,
 }
 
-/// A device that remembers what was done to it. See the [module](self).
+/// A device that records its calls. See the [module](self).
 ///
-/// Memory: what was written since the start, once, and about a hundred bytes for each call.
+/// Memory: the written data, once, and about a hundred bytes for each call.
 pub struct RecordingDevice<D> {
     base: Arc<D>,
-    /// The image as its user sees it.
+    /// The current image.
     live: CowDevice,
-    /// Its number among those that share the log.
+    /// Number of the device among those that share the log.
     disk: usize,
     log: Arc<Mutex<Log, RecordingLog>>,
 }
 
 impl<D: Device + 'static> RecordingDevice<D> {
-    /// Starts recording with `base` as it is now. Nobody writes `base` any more.
+    /// Starts recording with the present contents of `base`, which must not be written any more.
     pub fn new(base: D) -> Self {
         Self::sharing(base, Arc::default())
     }
 
-    /// Starts recording another device into the log of `first`: states have both of them, as they were at
-    /// one moment. Blocks of the devices should have one size, for the largest is what is written atomically.
+    /// Starts recording another device into the log of `first`: states have both of them, as of one
+    /// moment. The devices should have the same block size, for the largest one is the atomic unit.
     pub fn beside<F>(first: &RecordingDevice<F>, base: D) -> Self {
         Self::sharing(base, first.log.clone())
     }
@@ -119,8 +120,8 @@ impl<D: Device + 'static> RecordingDevice<D> {
         Self { base, live, disk, log }
     }
 
-    /// Notes that the test has promised, or knows, something from here on, and returns how many marks
-    /// there are now. Take it after the call that made it true.
+    /// Notes that the test has promised, or knows, something from here on, and returns how many
+    /// marks there are now. To be called after the call that made it true.
     pub fn mark(&self, label: impl Into<Arc<str>>) -> usize {
         let mut log = self.log.lock();
         log.marks.push(label.into());
@@ -128,31 +129,31 @@ impl<D: Device + 'static> RecordingDevice<D> {
         log.marks.len()
     }
 
-    /// The labels of all marks, in order: those of a state are as many of the first as its
-    /// [`marks`](CrashState::marks).
+    /// Returns the labels of all marks, in order. The marks of a state are the first
+    /// [`marks`](CrashState::marks) of them.
     pub fn marks(&self) -> Vec<Arc<str>> {
         self.log.lock().marks.clone()
     }
 
-    /// How many lines the log has: calls count twice, when they begin and when they return.
+    /// Returns how many lines the log has: calls count twice, when they begin and when they return.
     pub fn log_len(&self) -> usize {
         self.log.lock().entries.len()
     }
 
-    /// Every state that `plan` asks for, of what has been recorded by now.
+    /// Returns the states of the recording so far that `plan` selects.
     pub fn crash_states(&self, plan: CrashPlan) -> CrashStates {
         CrashStates::new(self.recording(), plan)
     }
 
-    /// One state, by the name that it had before: for looking at a failure again. The calls must
-    /// have been the same. `None` if the log has no such state.
+    /// Rebuilds one state by its id, for examining a failure again. The calls must have been the
+    /// same. Returns `None` if the log has no such state.
     pub fn crash_state(&self, id: CrashId) -> Option<CrashState> {
         crash::rebuild(&self.recording(), id)
     }
 
-    /// Loses what was written and no flush has covered, as a disk does that can't write its cache: it is in
-    /// no state from here on, and reads give what was there before. Calls that have not returned are not
-    /// touched.
+    /// Drops the writes that no flush has covered, like a disk that can't write its cache: they are
+    /// in no state from here on, and reads return the former contents. Calls that have not returned
+    /// are not affected.
     pub fn forget(&self) {
         let mut log = self.log.lock();
         log.entries.push(Entry::Forgotten(self.disk));
@@ -160,7 +161,7 @@ impl<D: Device + 'static> RecordingDevice<D> {
         self.live.replace(crash::present(&recording, self.disk));
     }
 
-    /// The device as it was at the start.
+    /// Returns the device as it was at the start.
     pub fn base(&self) -> &D {
         &self.base
     }
@@ -185,8 +186,8 @@ impl<D: Device + 'static> RecordingDevice<D> {
         self.returned(number);
     }
 
-    /// Notes that a call returns. The log was free meanwhile: a flush of another thread may begin
-    /// between the two lines, as it may while a disk is busy, and then promises nothing about this call.
+    /// Notes that a call returns. The log was unlocked in between: a flush of another thread may
+    /// begin between the two lines, as on a busy disk, and then promises nothing about this call.
     fn returned(&self, number: usize) {
         self.log.lock().entries.push(Entry::Returned(number));
     }

@@ -1,10 +1,10 @@
-//! Reading past the page cache of the system what can't be read through it.
+//! Direct reads of blocks that can't be read through the page cache of the system.
 //!
-//! The page cache reads folios: of a block device often 16 KiB and more at once. If the disk can't read one
-//! sector of a folio, the system fails a read of any byte in it, and of that byte alone again and again. A
-//! recovery that believed this would take the neighbours of a torn sector for lost. So the device asks
-//! once more, past the page cache and in the units of the disk; that opens the file a second time, for
-//! one call. The system writes what the page cache has not written yet before it reads so.
+//! The page cache reads folios: of a block device often 16 KiB and more at a time. If the disk
+//! can't read one sector of a folio, the system fails a read of any byte in the folio, again and
+//! again. A recovery that believed this would treat the neighbours of a torn sector as lost. So the
+//! device retries the read with direct I/O, in the units of the disk; for that it opens the file a
+//! second time, for one call. The system first writes dirty data of the page cache.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -18,18 +18,19 @@ use super::piece::Alignment;
 use crate::{Error, Operation, OsError};
 
 impl FileDevice {
-    /// Says whether a read that ended so went through the page cache, and may succeed past it.
+    /// Returns whether a read that failed with `error` went through the page cache, and may succeed
+    /// without it.
     pub(super) fn may_be_readable(&self, error: &Error) -> bool {
         let unreadable = |source: &OsError| *source == OsError::IO;
         self.alignment == Alignment::NONE
             && matches!(error, Error::Io { operation: Operation::Read, source, .. } if unreadable(source))
     }
 
-    /// Opens the file once more, to do past the page cache the read that ended with `error`. The new opening
-    /// has no lock, and closing it leaves the lock of the first one alone.
+    /// Opens the file once more, to repeat the read that failed with `error` with direct I/O. The
+    /// new open file has no lock, and closing it does not affect the lock of the first one.
     ///
     /// # Errors
-    /// `error`, where that would not help or is not possible.
+    /// `error`, if direct I/O would not help or is not possible.
     pub(super) fn past_cache(&self, error: Error) -> Result<(File, Alignment), Error> {
         let opened = self.may_be_readable(&error).then(|| self.open_direct()).flatten();
         opened.ok_or(error)

@@ -1,9 +1,10 @@
-//! Pieces of a request, as the file takes them.
+//! The pieces of a request that are passed to the file.
 //!
-//! Direct I/O wants offsets, lengths and memory in multiples of a unit. A request that has them all
-//! goes as it is; any other is cut into pieces with a copy of their own each (a *bounce buffer*),
-//! which for a read covers the whole units around it. Writes are in whole blocks already, so only
-//! their memory can be elsewhere. Pages have every alignment, and go by a list of where they are.
+//! Direct I/O needs offsets, lengths and memory in multiples of a unit. A request that fulfils this
+//! is passed on unchanged. Any other is cut into pieces, each with a copy of its own (a *bounce
+//! buffer*), which for a read covers the whole units around it. Writes are already in whole blocks,
+//! so only their memory can be misaligned. Pages have every alignment, and are passed as a list of
+//! addresses.
 
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
@@ -11,26 +12,26 @@ use crate::aligned::ALIGNMENT;
 use crate::device::requests;
 use crate::{AlignedBuf, Operation, OsError};
 
-/// The most bytes of a copy.
+/// Largest size of a copy, in bytes.
 const COPY_BYTES_MAX: usize = 1 << 20;
-/// The most bytes of a system call, which takes less than 2 GiB.
+/// Largest size of a piece, in bytes: a system call transfers less than 2 GiB.
 const PIECE_BYTES_MAX: usize = 1 << 30;
 
-/// What a file wants of a request: all of it in multiples of so many bytes.
+/// The alignment that a file requires of a request, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Alignment {
-    /// Addresses in memory.
+    /// Alignment of addresses in memory.
     pub(super) memory: usize,
-    /// Offsets and lengths.
+    /// Alignment of offsets and lengths.
     pub(super) offset: usize,
 }
 
 impl Alignment {
-    /// That of buffered I/O.
+    /// Alignment of buffered I/O.
     pub(super) const NONE: Self = Self { memory: 1, offset: 1 };
 
-    /// That of direct I/O in blocks of `block_size` bytes, at addresses in multiples of `memory`;
-    /// `None` if it wants more than a copy has.
+    /// Returns the alignment of direct I/O in blocks of `block_size` bytes, at addresses in
+    /// multiples of `memory`; `None` if it exceeds the alignment of a copy.
     pub(super) fn direct(memory: u32, block_size: u32) -> Option<Self> {
         let (memory, offset) = (memory.max(1) as usize, block_size as usize);
         let fits = |unit: usize| unit.is_power_of_two() && unit <= ALIGNMENT;
@@ -49,23 +50,23 @@ impl Alignment {
 enum Memory<'a> {
     Read(&'a mut [u8]),
     Write(&'a [u8]),
-    /// The copy, where the caller's bytes begin in it, and where they belong.
+    /// The copy, the index of the caller's bytes in it, and the caller's buffer.
     ReadCopy(AlignedBuf, usize, &'a mut [u8]),
     WriteCopy(AlignedBuf),
     Pages(Pages<'a>),
 }
 
-/// Pages that are read or written as they are.
+/// Pages that are read or written without a copy.
 #[derive(Debug)]
 struct Pages<'a> {
     pages: &'a [PageBox],
     is_read: bool,
-    /// The memory of what is still to be transferred.
+    /// Memory that is still to be transferred.
     rest: Vec<libc::iovec>,
 }
 
 impl Pages<'_> {
-    /// Names the memory from byte `done` on. What lies in one piece is named once.
+    /// Lists the memory from byte `done` on. Contiguous memory gets one entry.
     fn name_rest(&mut self, done: usize) {
         self.rest.clear();
         let (first, mut within) = (done / PAGE_SIZE, done % PAGE_SIZE);
@@ -82,25 +83,25 @@ impl Pages<'_> {
     }
 }
 
-/// Bytes to transfer next.
+/// The bytes to transfer next.
 #[derive(Debug)]
 pub(super) enum Rest<'p> {
     Read(&'p mut [u8]),
     Write(&'p [u8]),
-    /// The memory of pages. It is there as long as the piece.
+    /// Memory of pages. Valid as long as the piece.
     ReadPages(&'p [libc::iovec]),
     WritePages(&'p [libc::iovec]),
 }
 
-/// A part of a request, and how much of it is done.
+/// A part of a request, with its progress.
 #[derive(Debug)]
 pub(super) struct Piece<'a> {
     memory: Memory<'a>,
-    /// Where the transfer begins, with the unit around it.
+    /// Start of the transfer on the device, including the unit around it.
     offset: u64,
     length: usize,
     done: usize,
-    /// Transfers begin at multiples of it.
+    /// Unit at whose multiples transfers begin.
     unit: usize,
 }
 
@@ -118,7 +119,7 @@ impl<'a> Piece<'a> {
         Self::new(alignment, offset - skip as u64, length, memory)
     }
 
-    /// What kind of call it is part of.
+    /// Returns the kind of the call that it is a part of.
     pub(super) fn operation(&self) -> Operation {
         match self.memory {
             Memory::Read(_) | Memory::ReadCopy(..) => Operation::Read,
@@ -128,7 +129,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// What is still to be transferred, and where on the device.
+    /// Returns the bytes that are still to be transferred, with their offset on the device.
     pub(super) fn rest(&mut self) -> (u64, Rest<'_>) {
         let done = self.done;
         let rest = match &mut self.memory {
@@ -142,16 +143,16 @@ impl<'a> Piece<'a> {
         (self.offset + done as u64, rest)
     }
 
-    /// The range that is still to be transferred.
+    /// Returns the range that is still to be transferred.
     pub(super) fn rest_range(&self) -> (u64, u64) {
         (self.offset + self.done as u64, (self.length - self.done) as u64)
     }
 
-    /// Notes that `count` bytes more are transferred, and says whether that was all. What ends inside of
-    /// a unit is done again from the unit's start.
+    /// Notes that `count` more bytes are transferred, and returns whether the piece is complete. A
+    /// transfer that ends inside of a unit continues from the unit's start.
     ///
     /// # Errors
-    /// The transfer gets no further: the file has become shorter.
+    /// [`OsError::IO`] if the transfer does not advance: the file has become shorter.
     pub(super) fn advance(&mut self, count: usize) -> Result<bool, OsError> {
         let before = self.done;
         self.done = (before + count).min(self.length);
@@ -169,7 +170,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// The pieces of a read or write of whole pages, which have any alignment that there is.
+/// Returns the pieces of a read or write of whole pages, which have every alignment.
 pub(super) fn page_pieces(
     alignment: Alignment,
     offset: u64,
@@ -183,7 +184,7 @@ pub(super) fn page_pieces(
     })
 }
 
-/// The pieces of a read.
+/// Returns the pieces of a read.
 pub(super) fn read_pieces(
     alignment: Alignment,
     offset: u64,
@@ -193,7 +194,7 @@ pub(super) fn read_pieces(
     let (mut offset, mut rest) = (offset, buf);
     std::iter::from_fn(move || {
         let at = offset;
-        // Copies end where units do, so that no unit is read twice.
+        // Copies end at unit boundaries, so that no unit is read twice.
         let most =
             if is_met { PIECE_BYTES_MAX } else { COPY_BYTES_MAX - at as usize % alignment.offset };
         let part = rest.split_off_mut(..most.min(rest.len())).filter(|part| !part.is_empty())?;
@@ -206,7 +207,7 @@ pub(super) fn read_pieces(
     })
 }
 
-/// The pieces of a write, which is in whole blocks.
+/// Returns the pieces of a write, which is in whole blocks.
 pub(super) fn write_pieces(
     alignment: Alignment,
     offset: u64,
