@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::RwLock;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
-use crate::device::{Range, read_pages_by_copy};
+use crate::device::{CallRange, read_pages_by_copy};
 use crate::{Device, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
@@ -40,7 +40,7 @@ pub const DISCARDED: u8 = 0xD5;
 
 /// The contents of an extent.
 #[derive(Clone, Debug)]
-pub(crate) enum Data {
+pub(crate) enum ExtentData {
     /// The bytes from the given index on, up to the length of the extent.
     Bytes(Arc<[u8]>, usize),
     /// One byte, repeated.
@@ -49,7 +49,7 @@ pub(crate) enum Data {
     Lost,
 }
 
-impl Data {
+impl ExtentData {
     /// Returns the contents without the first `count` bytes.
     pub(crate) fn skip(&self, count: u64) -> Self {
         match self {
@@ -71,12 +71,12 @@ impl Data {
 /// Extents by their start, each with its end and its contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layer {
-    extents: BTreeMap<u64, (u64, Data)>,
+    extents: BTreeMap<u64, (u64, ExtentData)>,
 }
 
 impl Layer {
     /// Replaces the contents of `start..end`.
-    pub(crate) fn put(&mut self, start: u64, end: u64, data: Data) {
+    pub(crate) fn put(&mut self, start: u64, end: u64, data: ExtentData) {
         if start >= end {
             return;
         }
@@ -109,7 +109,7 @@ impl Layer {
     fn has_lost(&self, start: u64, end: u64) -> bool {
         let before = self.extents.range(..end).rev();
         let mut inside = before.take_while(|(_, (until, _))| *until > start);
-        inside.any(|(_, (_, data))| matches!(data, Data::Lost))
+        inside.any(|(_, (_, data))| matches!(data, ExtentData::Lost))
     }
 
     /// Returns the parts of `start..end` that no extent covers.
@@ -182,7 +182,7 @@ impl CowDevice {
     }
 
     /// Replaces the contents of `start..end`, which the caller has checked.
-    pub(crate) fn put(&self, start: u64, end: u64, data: Data) {
+    pub(crate) fn put(&self, start: u64, end: u64, data: ExtentData) {
         self.own.write().put(start, end, data);
     }
 
@@ -234,7 +234,7 @@ impl Device for CowDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        CallRange::new(Operation::Read, offset, buf.len()).inside(self)?;
         // Bytes that were written here can be read even if the base can't read its own contents.
         self.read_base(offset, buf).or_else(|_| self.read_gaps(offset, buf))?;
         self.shared.copy_to(offset, buf);
@@ -249,8 +249,8 @@ impl Device for CowDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
-        self.put(offset, offset + buf.len() as u64, Data::Bytes(buf.into(), 0));
+        CallRange::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        self.put(offset, offset + buf.len() as u64, ExtentData::Bytes(buf.into(), 0));
         Ok(())
     }
 
@@ -281,14 +281,15 @@ impl Device for CowDevice {
 
     /// Fills the range with [`DISCARDED`], so that callers can't rely on its contents.
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let range = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let range =
+            CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         let (start, end) = range.whole_blocks(self.block_size());
-        self.put(start, end, Data::Fill(DISCARDED));
+        self.put(start, end, ExtentData::Fill(DISCARDED));
         Ok(())
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        Range { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
+        CallRange { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
         if self.size.fetch_max(size, Ordering::AcqRel) <= size {
             return Ok(());
         }

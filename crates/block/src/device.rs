@@ -229,13 +229,13 @@ forward!(&D, Box<D>, Arc<D>);
 
 /// The range of a call, before it is checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Range {
+pub(crate) struct CallRange {
     pub(crate) operation: Operation,
     pub(crate) offset: u64,
     pub(crate) length: u64,
 }
 
-impl Range {
+impl CallRange {
     pub(crate) fn new(operation: Operation, offset: u64, length: usize) -> Self {
         Self { operation, offset, length: length as u64 }
     }

@@ -51,7 +51,7 @@ use std::time::Duration;
 
 use vfscale_sync::{Condvar, Mutex};
 
-use crate::device::Range;
+use crate::device::CallRange;
 use crate::{Device, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
@@ -68,15 +68,15 @@ vfscale_sync::lock_class! {
 const SECTOR_BYTES: usize = 512;
 
 #[derive(Clone, Copy, Debug)]
-enum When {
+enum Trigger {
     Always,
     Nth(u64),
     From(u64),
 }
 
-impl When {
+impl Trigger {
     /// Returns whether the fault applies to call number `call`, counted from 1.
-    fn is_met(self, call: u64) -> bool {
+    fn applies_to(self, call: u64) -> bool {
         match self {
             Self::Always => true,
             Self::Nth(n) => call == n,
@@ -150,7 +150,7 @@ enum Effect {
 pub struct Fault {
     operation: Option<Operation>,
     range: std::ops::Range<u64>,
-    when: When,
+    trigger: Trigger,
     effect: Effect,
 }
 
@@ -162,18 +162,18 @@ impl Fault {
 
     /// Creates a fault of calls of any kind, counted together.
     pub fn on_any() -> Self {
-        let (when, effect) = (When::Always, Effect::Fail(OsError::IO));
-        Self { operation: None, range: 0..u64::MAX, when, effect }
+        let (trigger, effect) = (Trigger::Always, Effect::Fail(OsError::IO));
+        Self { operation: None, range: 0..u64::MAX, trigger, effect }
     }
 
     /// Restricts the fault to the `n`-th matching call, counted from 1.
     pub fn nth(self, n: u64) -> Self {
-        Self { when: When::Nth(n), ..self }
+        Self { trigger: Trigger::Nth(n), ..self }
     }
 
     /// Restricts the fault to the `n`-th matching call, counted from 1, and all later ones.
     pub fn from(self, n: u64) -> Self {
-        Self { when: When::From(n), ..self }
+        Self { trigger: Trigger::From(n), ..self }
     }
 
     /// Restricts the fault to calls that touch these bytes of the device. A flush, or a change of
@@ -234,7 +234,7 @@ impl Fault {
         Self { operation, range, effect: Effect::Flip { address, bits }, ..self }
     }
 
-    fn matches(&self, call: Range) -> bool {
+    fn matches(&self, call: CallRange) -> bool {
         let whole = self.range == (0..u64::MAX);
         let touches = call.length > 0
             && call.offset < self.range.end
@@ -252,7 +252,7 @@ struct Armed {
 
 /// Number of calls of each kind.
 #[derive(Debug, Default)]
-struct Calls {
+struct CallCounts {
     read: AtomicU64,
     write: AtomicU64,
     flush: AtomicU64,
@@ -260,7 +260,7 @@ struct Calls {
     other: AtomicU64,
 }
 
-impl Calls {
+impl CallCounts {
     fn of(&self, operation: Operation) -> &AtomicU64 {
         match operation {
             Operation::Read => &self.read,
@@ -276,14 +276,14 @@ impl Calls {
 pub struct FaultyDevice<D> {
     inner: D,
     faults: Mutex<Vec<Arc<Armed>>, FaultPlan>,
-    calls: Calls,
+    calls: CallCounts,
     fired: AtomicU64,
 }
 
 impl<D: Device> FaultyDevice<D> {
     /// Creates a device that passes all calls to `inner` until it is armed.
     pub fn new(inner: D) -> Self {
-        let (faults, calls) = (Mutex::new(Vec::new()), Calls::default());
+        let (faults, calls) = (Mutex::new(Vec::new()), CallCounts::default());
         Self { inner, faults, calls, fired: AtomicU64::new(0) }
     }
 
@@ -320,12 +320,12 @@ impl<D: Device> FaultyDevice<D> {
     }
 
     /// Counts a call, and returns the effects of the faults that it matches.
-    fn meet(&self, call: Range) -> Vec<Effect> {
+    fn meet(&self, call: CallRange) -> Vec<Effect> {
         self.calls.of(call.operation).fetch_add(1, Ordering::Relaxed);
         let faults: Vec<_> = self.faults.lock().iter().cloned().collect();
         let met = faults.iter().filter(|armed| {
             armed.fault.matches(call)
-                && armed.fault.when.is_met(armed.calls.fetch_add(1, Ordering::Relaxed) + 1)
+                && armed.fault.trigger.applies_to(armed.calls.fetch_add(1, Ordering::Relaxed) + 1)
         });
         let effects: Vec<_> = met.map(|armed| armed.fault.effect.clone()).collect();
         self.fired.fetch_add(effects.len() as u64, Ordering::Relaxed);
@@ -340,15 +340,15 @@ impl<D: Device> FaultyDevice<D> {
         effects
     }
 
-    fn error(&self, call: Range, source: OsError) -> Error {
-        let Range { operation, offset, length } = call;
+    fn error(&self, call: CallRange, source: OsError) -> Error {
+        let CallRange { operation, offset, length } = call;
         Error::Io { device: self.inner.name().into(), operation, offset, length, source }
     }
 
     /// Runs a call that can't be done in part.
     fn all_or_nothing(
         &self,
-        call: Range,
+        call: CallRange,
         go_on: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         match replacement(&self.meet(call)) {
@@ -403,7 +403,7 @@ impl<D: Device> Device for FaultyDevice<D> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        let call = Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        let call = CallRange::new(Operation::Read, offset, buf.len()).inside(self)?;
         let effects = self.meet(call);
         match replacement(&effects) {
             None => self.inner.read_at(offset, buf)?,
@@ -419,7 +419,7 @@ impl<D: Device> Device for FaultyDevice<D> {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        let call = Range::new(Operation::Write, offset, buf.len());
+        let call = CallRange::new(Operation::Write, offset, buf.len());
         call.inside(self)?.in_blocks(self)?;
         match replacement(&self.meet(call)) {
             None => self.inner.write_at(offset, buf),
@@ -437,17 +437,17 @@ impl<D: Device> Device for FaultyDevice<D> {
     }
 
     fn flush(&self) -> Result<(), Error> {
-        let call = Range { operation: Operation::Flush, offset: 0, length: 0 };
+        let call = CallRange { operation: Operation::Flush, offset: 0, length: 0 };
         self.all_or_nothing(call, || self.inner.flush())
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let call = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let call = CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         self.all_or_nothing(call, || self.inner.discard(offset, len))
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        let call = Range { operation: Operation::Resize, offset: 0, length: 0 };
+        let call = CallRange { operation: Operation::Resize, offset: 0, length: 0 };
         self.all_or_nothing(call, || self.inner.set_size(size))
     }
 }

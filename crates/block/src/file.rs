@@ -48,16 +48,16 @@ use rustix::fs::FallocateFlags;
 use vfscale_sync::Mutex;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
-use crate::device::{REQUEST_PAGES, Range};
+use crate::device::{CallRange, REQUEST_PAGES};
 use crate::{Device, Error, Operation, OsError};
-use piece::{Alignment, Piece, Rest, page_pieces, read_pieces, write_pieces};
-use ring::{Failure, Rings};
+use ring::{BatchFailure, Rings};
+use segment::{Alignment, Segment, Transfer, page_segments, read_segments, write_segments};
 
+mod direct_read;
 mod lock;
 mod open;
-mod past_cache;
-mod piece;
 mod ring;
+mod segment;
 mod sys;
 
 pub use open::FileOptions;
@@ -68,7 +68,7 @@ vfscale_sync::lock_class! {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Image,
     BlockDevice,
 }
@@ -79,7 +79,7 @@ enum Kind {
 pub struct FileDevice {
     name: Arc<str>,
     file: File,
-    kind: Kind,
+    kind: FileKind,
     /// Whether it was opened read-only, or has been released.
     read_only: AtomicBool,
     block_size: u32,
@@ -90,7 +90,7 @@ pub struct FileDevice {
     /// Number of batches that went through a ring.
     batches: AtomicU64,
     /// The I/O methods of requests, in words.
-    ways: String,
+    methods: String,
     /// The failure after which all flushes fail.
     lost: OnceLock<OsError>,
 }
@@ -130,13 +130,13 @@ impl FileDevice {
         let _ = sys::close_under(&self.file);
     }
 
-    fn error(&self, call: Range, source: OsError) -> Error {
-        let Range { operation, offset, length } = call;
+    fn error(&self, call: CallRange, source: OsError) -> Error {
+        let CallRange { operation, offset, length } = call;
         Error::Io { device: self.name.clone(), operation, offset, length, source }
     }
 
-    fn whole(operation: Operation) -> Range {
-        Range { operation, offset: 0, length: 0 }
+    fn whole(operation: Operation) -> CallRange {
+        CallRange { operation, offset: 0, length: 0 }
     }
 
     fn is_read_only(&self) -> bool {
@@ -151,41 +151,42 @@ impl FileDevice {
     }
 
     fn check_read(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        CallRange::new(Operation::Read, offset, buf.len()).inside(self)?;
         Ok(())
     }
 
     fn check_write(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
         self.check_writable(Operation::Write)?;
-        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        CallRange::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
         Ok(())
     }
 
-    /// Transfers pieces one after the other, through an open file.
+    /// Transfers segments one after the other, through an open file.
     fn transfer<'a>(
         &self,
         file: &File,
-        pieces: impl Iterator<Item = Piece<'a>>,
+        segments: impl Iterator<Item = Segment<'a>>,
     ) -> Result<(), Error> {
-        for mut piece in pieces {
+        for mut segment in segments {
             loop {
-                let advanced = match piece.rest() {
-                    (offset, Rest::Read(buf)) => rustix::io::pread(file, buf, offset),
-                    (offset, Rest::Write(buf)) => rustix::io::pwrite(file, buf, offset),
-                    (offset, Rest::ReadPages(rest)) => sys::read_pages(file, rest, offset),
-                    (offset, Rest::WritePages(rest)) => sys::write_pages(file, rest, offset),
+                let advanced = match segment.rest() {
+                    (offset, Transfer::Read(buf)) => rustix::io::pread(file, buf, offset),
+                    (offset, Transfer::Write(buf)) => rustix::io::pwrite(file, buf, offset),
+                    (offset, Transfer::ReadPages(rest)) => sys::read_pages(file, rest, offset),
+                    (offset, Transfer::WritePages(rest)) => sys::write_pages(file, rest, offset),
                 };
                 let advanced = match advanced {
                     Err(rustix::io::Errno::INTR) => continue,
                     Err(error) => Err(OsError::new(error.raw_os_error())),
-                    Ok(count) => piece.advance(count),
+                    Ok(count) => segment.advance(count),
                 };
                 match advanced {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => {
-                        let (operation, (offset, length)) = (piece.operation(), piece.rest_range());
-                        return Err(self.error(Range { operation, offset, length }, error));
+                        let (operation, (offset, length)) =
+                            (segment.operation(), segment.rest_range());
+                        return Err(self.error(CallRange { operation, offset, length }, error));
                     }
                 }
             }
@@ -193,18 +194,18 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Transfers pieces in parallel if a ring is available. Returns `None` if not, or if the ring
-    /// broke; then the caller must transfer the pieces by other means.
-    fn transfer_at_once<'a>(
+    /// Transfers segments in parallel if a ring is available. Returns `None` if not, or if the ring
+    /// broke; then the caller must transfer the segments by other means.
+    fn transfer_batch<'a>(
         &self,
-        pieces: impl Iterator<Item = Piece<'a>>,
+        segments: impl Iterator<Item = Segment<'a>>,
     ) -> Option<Result<(), Error>> {
         let rings = self.rings.as_ref()?;
         let mut ring = rings.take()?;
-        let result = match ring.run(self.file.as_fd(), pieces) {
-            Err(Failure::Ring) => return None,
-            Err(Failure::Request { operation, offset, length, error }) => {
-                Err(self.error(Range { operation, offset, length }, error))
+        let result = match ring.run(self.file.as_fd(), segments) {
+            Err(BatchFailure::Ring) => return None,
+            Err(BatchFailure::Request { operation, offset, length, error }) => {
+                Err(self.error(CallRange { operation, offset, length }, error))
             }
             Ok(()) => Ok(()),
         };
@@ -215,17 +216,17 @@ impl FileDevice {
 
     /// Reads or writes pages. Through the page cache of the system the requests run one after the
     /// other: it copies the data in any case, and a ring would have other threads do it.
-    fn transfer_pages(&self, call: Range, pages: &[PageBox]) -> Result<(), Error> {
+    fn transfer_pages(&self, call: CallRange, pages: &[PageBox]) -> Result<(), Error> {
         let is_read = call.operation == Operation::Read;
-        let pieces = || page_pieces(self.alignment, call.offset, pages, is_read);
+        let segments = || page_segments(self.alignment, call.offset, pages, is_read);
         let is_batch = pages.len() > REQUEST_PAGES && self.alignment != Alignment::NONE;
-        if is_batch && let Some(result) = self.transfer_at_once(pieces()) {
+        if is_batch && let Some(result) = self.transfer_batch(segments()) {
             return result;
         }
-        match self.transfer(&self.file, pieces()) {
+        match self.transfer(&self.file, segments()) {
             Err(error) if is_read => {
-                let (file, alignment) = self.past_cache(error)?;
-                self.transfer(&file, page_pieces(alignment, call.offset, pages, is_read))
+                let (file, alignment) = self.reopen_direct(error)?;
+                self.transfer(&file, page_segments(alignment, call.offset, pages, is_read))
             }
             done => done,
         }
@@ -233,20 +234,21 @@ impl FileDevice {
 
     /// Reads by one request after the other.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        let Err(error) = self.transfer(&self.file, read_pieces(self.alignment, offset, buf)) else {
+        let Err(error) = self.transfer(&self.file, read_segments(self.alignment, offset, buf))
+        else {
             return Ok(());
         };
-        let (file, alignment) = self.past_cache(error)?;
-        self.transfer(&file, read_pieces(alignment, offset, buf))
+        let (file, alignment) = self.reopen_direct(error)?;
+        self.transfer(&file, read_segments(alignment, offset, buf))
     }
 
     fn grow(&self, size: u64) -> io::Result<bool> {
         let there = match self.kind {
-            Kind::Image => self.file.metadata()?.len(),
-            Kind::BlockDevice => sys::block_device_size(&self.file)?,
+            FileKind::Image => self.file.metadata()?.len(),
+            FileKind::BlockDevice => sys::block_device_size(&self.file)?,
         };
         if size > there {
-            if self.kind == Kind::BlockDevice {
+            if self.kind == FileKind::BlockDevice {
                 return Ok(false);
             }
             self.file.set_len(size)?;
@@ -263,12 +265,13 @@ impl Device for FileDevice {
 
     fn describe(&self) -> String {
         let kind = match self.kind {
-            Kind::Image => "image file",
-            Kind::BlockDevice => "block device",
+            FileKind::Image => "image file",
+            FileKind::BlockDevice => "block device",
         };
         let access = if self.is_read_only() { ", read-only" } else { "" };
-        let (name, size, block_size, ways) = (&self.name, self.size(), self.block_size, &self.ways);
-        format!("{name}: {kind}{access}, {size} bytes in blocks of {block_size}, {ways}")
+        let (name, size, block_size, methods) =
+            (&self.name, self.size(), self.block_size, &self.methods);
+        format!("{name}: {kind}{access}, {size} bytes in blocks of {block_size}, {methods}")
     }
 
     fn size(&self) -> u64 {
@@ -286,7 +289,7 @@ impl Device for FileDevice {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
         self.check_write(offset, buf)?;
-        self.transfer(&self.file, write_pieces(self.alignment, offset, buf))
+        self.transfer(&self.file, write_segments(self.alignment, offset, buf))
     }
 
     fn flush(&self) -> Result<(), Error> {
@@ -313,20 +316,20 @@ impl Device for FileDevice {
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check_writable(Operation::Discard)?;
-        let call = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let call = CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         let (start, end) = call.whole_blocks(self.block_size);
         if start == end {
             return Ok(());
         }
         let result = match self.kind {
-            Kind::Image => {
+            FileKind::Image => {
                 let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 rustix::fs::fallocate(&self.file, how, start, end - start).map_err(Into::into)
             }
-            Kind::BlockDevice => sys::block_device_discard(&self.file, start, end - start),
+            FileKind::BlockDevice => sys::block_device_discard(&self.file, start, end - start),
         };
         match result {
-            Err(error) if !can_not(&error) => Err(self.error(call, (&error).into())),
+            Err(error) if !is_unsupported(&error) => Err(self.error(call, (&error).into())),
             _ => Ok(()),
         }
     }
@@ -334,11 +337,11 @@ impl Device for FileDevice {
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         reads.iter().try_for_each(|(offset, buf)| self.check_read(*offset, buf))?;
         if reads.len() > 1 {
-            let pieces = reads.iter_mut();
-            let pieces = pieces.flat_map(|(at, buf)| read_pieces(self.alignment, *at, buf));
-            match self.transfer_at_once(pieces) {
+            let segments = reads.iter_mut();
+            let segments = segments.flat_map(|(at, buf)| read_segments(self.alignment, *at, buf));
+            match self.transfer_batch(segments) {
                 // Reading each range alone shows which one can't be read.
-                Some(Err(error)) if self.may_be_readable(&error) => {}
+                Some(Err(error)) if self.may_succeed_direct(&error) => {}
                 Some(result) => return result,
                 None => {}
             }
@@ -348,30 +351,31 @@ impl Device for FileDevice {
 
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
         writes.iter().try_for_each(|(offset, buf)| self.check_write(*offset, buf))?;
-        let pieces = || writes.iter().flat_map(|(at, buf)| write_pieces(self.alignment, *at, buf));
+        let segments =
+            || writes.iter().flat_map(|(at, buf)| write_segments(self.alignment, *at, buf));
         if writes.len() > 1
-            && let Some(result) = self.transfer_at_once(pieces())
+            && let Some(result) = self.transfer_batch(segments())
         {
             return result;
         }
-        self.transfer(&self.file, pieces())
+        self.transfer(&self.file, segments())
     }
 
     fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
-        let call = Range::new(Operation::Read, offset, pages.len() * PAGE_SIZE);
+        let call = CallRange::new(Operation::Read, offset, pages.len() * PAGE_SIZE);
         self.transfer_pages(call.inside(self)?.in_blocks(self)?, pages)
     }
 
     fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
         self.check_writable(Operation::Write)?;
-        let call = Range::new(Operation::Write, offset, pages.len() * PAGE_SIZE);
+        let call = CallRange::new(Operation::Write, offset, pages.len() * PAGE_SIZE);
         self.transfer_pages(call.inside(self)?.in_blocks(self)?, pages)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
         let operation = Operation::Resize;
         self.check_writable(operation)?;
-        let call = Range { operation, offset: 0, length: size }.in_blocks(self)?;
+        let call = CallRange { operation, offset: 0, length: size }.in_blocks(self)?;
         let _growing = self.growing.lock();
         let unsupported =
             |why| Err(Error::Unsupported { device: self.name.clone(), operation, why });
@@ -390,7 +394,7 @@ impl Device for FileDevice {
 }
 
 /// Returns whether an error means that a hint is not supported.
-fn can_not(error: &io::Error) -> bool {
+fn is_unsupported(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL))
 }
@@ -411,7 +415,7 @@ impl fmt::Debug for FileDevice {
             .field("read_only", &self.is_read_only())
             .field("size", &self.size())
             .field("block_size", &self.block_size)
-            .field("ways", &self.ways)
+            .field("methods", &self.methods)
             .field("ring_batches", &self.ring_batches())
             .field("lost", &self.lost.get())
             .finish_non_exhaustive()

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use vfscale_sync::RwLock;
 
-use crate::device::Range;
+use crate::device::CallRange;
 use crate::{Device, Error, Operation};
 
 vfscale_sync::lock_class! {
@@ -27,15 +27,15 @@ vfscale_sync::lock_class! {
 }
 
 const PAGE_BYTES: usize = 4096;
-const PAGES_OF_BOUGH: usize = 1024;
-const BOUGHS_OF_ARM: usize = 2048;
-const ARMS: usize = 2048;
+const TABLE_PAGES: usize = 1024;
+const DIRECTORY_TABLES: usize = 2048;
+const DIRECTORIES: usize = 2048;
 /// Largest size: 16 TiB.
-const SIZE_MAX: u64 = (PAGE_BYTES * PAGES_OF_BOUGH * BOUGHS_OF_ARM * ARMS) as u64;
+const SIZE_MAX: u64 = (PAGE_BYTES * TABLE_PAGES * DIRECTORY_TABLES * DIRECTORIES) as u64;
 
 type Page = RwLock<Option<Box<[u8; PAGE_BYTES]>>, MemoryPage>;
-type Bough = Box<[Page]>;
-type Arm = Box<[OnceLock<Bough>]>;
+type Table = Box<[Page]>;
+type Directory = Box<[OnceLock<Table>]>;
 
 /// A sparse device in memory. See the [module](self).
 ///
@@ -45,7 +45,7 @@ pub struct MemoryDevice {
     name: Arc<str>,
     block_size: u32,
     size: AtomicU64,
-    arms: Box<[OnceLock<Arm>]>,
+    directories: Box<[OnceLock<Directory>]>,
 }
 
 impl MemoryDevice {
@@ -72,29 +72,30 @@ impl MemoryDevice {
             return Err(Error::Unsupported { device, operation, why: TOO_LARGE });
         }
         let size = AtomicU64::new(size - size % u64::from(block_size));
-        Ok(Self { name: device, block_size, size, arms: empty(ARMS) })
+        Ok(Self { name: device, block_size, size, directories: empty(DIRECTORIES) })
     }
 
     /// Returns the memory that the pages take, in bytes. Visits all pages that were ever written.
     #[must_use]
     pub fn bytes_used(&self) -> u64 {
-        let boughs = self.arms.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
-        let used = boughs.flatten().filter(|page| page.read().is_some()).count();
+        let tables =
+            self.directories.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
+        let used = tables.flatten().filter(|page| page.read().is_some()).count();
         (used * PAGE_BYTES) as u64
     }
 
     /// Returns page number `number` if it was ever written; the caller has checked the range.
     fn page(&self, number: u64) -> Option<&Page> {
-        let (arm, bough, page) = place(number);
-        Some(&self.arms[arm].get()?[bough].get()?[page])
+        let (directory, table, page) = indices(number);
+        Some(&self.directories[directory].get()?[table].get()?[page])
     }
 
     fn page_to_write(&self, number: u64) -> &Page {
-        let (arm, bough, page) = place(number);
-        let arm = self.arms[arm].get_or_init(|| empty(BOUGHS_OF_ARM));
-        let bough =
-            arm[bough].get_or_init(|| (0..PAGES_OF_BOUGH).map(|_| RwLock::new(None)).collect());
-        &bough[page]
+        let (directory, table, page) = indices(number);
+        let directory = self.directories[directory].get_or_init(|| empty(DIRECTORY_TABLES));
+        let table =
+            directory[table].get_or_init(|| (0..TABLE_PAGES).map(|_| RwLock::new(None)).collect());
+        &table[page]
     }
 }
 
@@ -104,13 +105,13 @@ fn empty<T>(count: usize) -> Box<[OnceLock<T>]> {
     (0..count).map(|_| OnceLock::new()).collect()
 }
 
-fn place(number: u64) -> (usize, usize, usize) {
-    let boughs = number / PAGES_OF_BOUGH as u64;
+fn indices(number: u64) -> (usize, usize, usize) {
+    let tables = number / TABLE_PAGES as u64;
     let part = |number: u64, count: usize| (number % count as u64) as usize;
     (
-        part(boughs / BOUGHS_OF_ARM as u64, ARMS),
-        part(boughs, BOUGHS_OF_ARM),
-        part(number, PAGES_OF_BOUGH),
+        part(tables / DIRECTORY_TABLES as u64, DIRECTORIES),
+        part(tables, DIRECTORY_TABLES),
+        part(number, TABLE_PAGES),
     )
 }
 
@@ -142,7 +143,7 @@ impl Device for MemoryDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        CallRange::new(Operation::Read, offset, buf.len()).inside(self)?;
         let mut rest = buf;
         for (number, bytes) in pages(offset, rest.len() as u64) {
             let (part, behind) = rest.split_at_mut(bytes.len());
@@ -156,7 +157,7 @@ impl Device for MemoryDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        CallRange::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
         let mut rest = buf;
         for (number, bytes) in pages(offset, rest.len() as u64) {
             let (part, behind) = rest.split_at(bytes.len());
@@ -172,7 +173,8 @@ impl Device for MemoryDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let range = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let range =
+            CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         let (from, to) = range.whole_blocks(self.block_size);
         for (number, bytes) in pages(from, to - from) {
             // A page without memory is already zero.
@@ -187,7 +189,7 @@ impl Device for MemoryDevice {
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        Range { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
+        CallRange { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
         let why = match size {
             size if size > SIZE_MAX => TOO_LARGE,
             size if self.size.fetch_max(size, Ordering::AcqRel) > size => {

@@ -40,8 +40,8 @@ use std::sync::Arc;
 
 use vfscale_sync::Mutex;
 
-use crate::cow::{CowDevice, Data};
-use crate::device::Range;
+use crate::cow::{CowDevice, ExtentData};
+use crate::device::CallRange;
 use crate::{Device, Error, Operation};
 
 pub mod crash;
@@ -55,9 +55,9 @@ vfscale_sync::lock_class! {
 
 /// One line of the log.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum LogEntry {
     /// A write, or a discard, of the bytes `start..end` of a device began.
-    Change { disk: usize, start: u64, end: u64, data: Data },
+    Change { disk: usize, start: u64, end: u64, data: ExtentData },
     /// A flush of a device began.
     Flush(usize),
     /// The call that began with the line of this number returned.
@@ -75,13 +75,13 @@ pub(crate) enum Entry {
 pub(crate) struct Recording {
     /// Image of each device at the start; the first one began the log.
     pub(crate) bases: Vec<Arc<dyn Device>>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<LogEntry>,
 }
 
 #[derive(Debug, Default)]
 struct Log {
     bases: Vec<Arc<dyn Device>>,
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
     marks: Vec<Arc<str>>,
 }
 
@@ -125,7 +125,7 @@ impl<D: Device + 'static> RecordingDevice<D> {
     pub fn mark(&self, label: impl Into<Arc<str>>) -> usize {
         let mut log = self.log.lock();
         log.marks.push(label.into());
-        log.entries.push(Entry::Mark);
+        log.entries.push(LogEntry::Mark);
         log.marks.len()
     }
 
@@ -156,9 +156,9 @@ impl<D: Device + 'static> RecordingDevice<D> {
     /// are not affected.
     pub fn forget(&self) {
         let mut log = self.log.lock();
-        log.entries.push(Entry::Forgotten(self.disk));
+        log.entries.push(LogEntry::Forgotten(self.disk));
         let recording = Recording { bases: log.bases.clone(), entries: log.entries.clone() };
-        self.live.replace(crash::present(&recording, self.disk));
+        self.live.replace(crash::present_layer(&recording, self.disk));
     }
 
     /// Returns the device as it was at the start.
@@ -172,14 +172,14 @@ impl<D: Device + 'static> RecordingDevice<D> {
     }
 
     /// Enters a change into the log and the live image.
-    fn change(&self, start: u64, end: u64, data: Data) {
+    fn change(&self, start: u64, end: u64, data: ExtentData) {
         if start == end {
             return;
         }
         let number = {
             let mut log = self.log.lock();
             let disk = self.disk;
-            log.entries.push(Entry::Change { disk, start, end, data: data.clone() });
+            log.entries.push(LogEntry::Change { disk, start, end, data: data.clone() });
             self.live.put(start, end, data);
             log.entries.len() - 1
         };
@@ -189,7 +189,7 @@ impl<D: Device + 'static> RecordingDevice<D> {
     /// Notes that a call returns. The log was unlocked in between: a flush of another thread may
     /// begin between the two lines, as on a busy disk, and then promises nothing about this call.
     fn returned(&self, number: usize) {
-        self.log.lock().entries.push(Entry::Returned(number));
+        self.log.lock().entries.push(LogEntry::Returned(number));
     }
 }
 
@@ -211,20 +211,20 @@ impl<D: Device + 'static> Device for RecordingDevice<D> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        CallRange::new(Operation::Read, offset, buf.len()).inside(self)?;
         self.live.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
-        self.change(offset, offset + buf.len() as u64, Data::Bytes(buf.into(), 0));
+        CallRange::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        self.change(offset, offset + buf.len() as u64, ExtentData::Bytes(buf.into(), 0));
         Ok(())
     }
 
     fn flush(&self) -> Result<(), Error> {
         let number = {
             let mut log = self.log.lock();
-            log.entries.push(Entry::Flush(self.disk));
+            log.entries.push(LogEntry::Flush(self.disk));
             log.entries.len() - 1
         };
         self.returned(number);
@@ -232,16 +232,17 @@ impl<D: Device + 'static> Device for RecordingDevice<D> {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let range = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let range =
+            CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         let (start, end) = range.whole_blocks(self.block_size());
-        self.change(start, end, Data::Fill(crate::DISCARDED));
+        self.change(start, end, ExtentData::Fill(crate::DISCARDED));
         Ok(())
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
         let mut log = self.log.lock();
         self.live.set_size(size)?;
-        log.entries.push(Entry::Resized { disk: self.disk, size });
+        log.entries.push(LogEntry::Resized { disk: self.disk, size });
         Ok(())
     }
 }

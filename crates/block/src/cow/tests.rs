@@ -21,7 +21,7 @@ proptest! {
                     *cell = if fill { byte } else { bytes[i] };
                 }
             }
-            let data = if fill { Data::Fill(byte) } else { Data::Bytes(bytes.into(), 0) };
+            let data = if fill { ExtentData::Fill(byte) } else { ExtentData::Bytes(bytes.into(), 0) };
             layer.put(start as u64, end as u64, data);
         }
         let (from, to) = (from.min(to), from.max(to));

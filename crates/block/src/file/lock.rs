@@ -57,9 +57,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The result of an attempt to lock.
 pub(super) enum Locked {
-    Ours,
+    Acquired,
     /// Held by another process; with its name, if it could be read.
-    Theirs(Option<Holder>),
+    HeldBy(Option<Holder>),
 }
 
 /// Takes the lock, or finds its holder. The lock ends when the open file is closed, or with
@@ -74,18 +74,18 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
         match ofd_lock(file, kind, LOCK, 1) {
             Ok(()) => {
                 // The lock is valid without its name as well: other processes still find it taken.
-                let _ = tell(file, &myself());
-                return Ok(Locked::Ours);
+                let _ = publish(file, &this_process());
+                return Ok(Locked::Acquired);
             }
             Err(error) if is_taken(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
         if let Some(holder) = holder(file) {
-            return Ok(Locked::Theirs(Some(holder)));
+            return Ok(Locked::HeldBy(Some(holder)));
         }
     }
-    Ok(Locked::Theirs(None))
+    Ok(Locked::HeldBy(None))
 }
 
 /// Releases the lock and the name. Closing the file would do that too, but later if another process
@@ -102,7 +102,7 @@ fn is_taken(error: &io::Error) -> bool {
 }
 
 /// Returns the description of this process.
-fn myself() -> Holder {
+fn this_process() -> Holder {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(|path| path.file_name());
     let program = program.map_or_else(|| "?".into(), |name| name.to_string_lossy().into_owned());
@@ -111,14 +111,14 @@ fn myself() -> Holder {
 }
 
 /// Returns the longest start of a text that may be published.
-fn short(text: &str) -> &str {
+fn truncated(text: &str) -> &str {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
 
 fn encode(holder: &Holder) -> Vec<u8> {
     let since = holder.since.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let (program, host) = (short(&holder.program), short(&holder.host));
+    let (program, host) = (truncated(&holder.program), truncated(&holder.host));
     let mut name = Vec::with_capacity(16 + program.len() + host.len());
     name.extend(holder.pid.to_le_bytes());
     name.extend(since.to_le_bytes());
@@ -156,7 +156,7 @@ fn window(lane: u32, index: usize) -> i64 {
 }
 
 /// Publishes a name; its seal comes last.
-fn tell(file: &File, holder: &Holder) -> io::Result<()> {
+fn publish(file: &File, holder: &Holder) -> io::Result<()> {
     let (name, lane) = (encode(holder), RandomState::new().build_hasher().finish());
     let lane = (lane % u64::from(LANES)) as u32;
     for (index, part) in (1..).zip(name.chunks(4)) {

@@ -13,10 +13,10 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use vfscale_sync::Mutex;
 
 use super::lock::{Locked, lock};
-use super::piece::Alignment;
 use super::ring::Rings;
+use super::segment::Alignment;
 use super::sys::LockKind;
-use super::{FileDevice, Kind, sys};
+use super::{FileDevice, FileKind, sys};
 use crate::{Error, Operation, OsError};
 
 /// `statfs` magic number of a file system in memory, which accepts the flag for direct I/O without
@@ -168,22 +168,22 @@ impl Opening<'_> {
         let metadata = self.io(file.metadata())?;
         let file_type = metadata.file_type();
         let kind = if file_type.is_file() {
-            Kind::Image
+            FileKind::Image
         } else if file_type.is_block_device() {
-            Kind::BlockDevice
+            FileKind::BlockDevice
         } else {
             return Err(self.unsupported("neither an image file nor a block device"));
         };
         self.lock(&file)?;
-        let file = if kind == Kind::BlockDevice && !self.options.read_only {
+        let file = if kind == FileKind::BlockDevice && !self.options.read_only {
             self.claim(file, metadata.rdev())?
         } else {
             file
         };
-        let ways = self.ways(&file, kind)?;
+        let methods = self.methods(&file, kind)?;
         let size = self.io(match kind {
-            Kind::Image => file.metadata().map(|metadata| metadata.len()),
-            Kind::BlockDevice => sys::block_device_size(&file),
+            FileKind::Image => file.metadata().map(|metadata| metadata.len()),
+            FileKind::BlockDevice => sys::block_device_size(&file),
         })?;
         let (rings, by_ring) = self.rings();
         Ok(FileDevice {
@@ -191,13 +191,13 @@ impl Opening<'_> {
             file,
             kind,
             read_only: self.options.read_only.into(),
-            block_size: ways.block_size,
-            size: AtomicU64::new(size - size % u64::from(ways.block_size)),
+            block_size: methods.block_size,
+            size: AtomicU64::new(size - size % u64::from(methods.block_size)),
             growing: Mutex::new(()),
-            alignment: ways.alignment,
+            alignment: methods.alignment,
             rings,
             batches: AtomicU64::new(0),
-            ways: format!("{}, {by_ring}", ways.words),
+            methods: format!("{}, {by_ring}", methods.description),
             lost: OnceLock::new(),
         })
     }
@@ -205,8 +205,8 @@ impl Opening<'_> {
     fn lock(&self, file: &File) -> Result<(), Error> {
         let kind = if self.options.read_only { LockKind::Shared } else { LockKind::Exclusive };
         match self.io(lock(file, kind))? {
-            Locked::Ours => Ok(()),
-            Locked::Theirs(holder) => Err(Error::Locked { device: self.name.clone(), holder }),
+            Locked::Acquired => Ok(()),
+            Locked::HeldBy(holder) => Err(Error::Locked { device: self.name.clone(), holder }),
         }
     }
 
@@ -248,7 +248,7 @@ impl Opening<'_> {
         }
     }
 
-    fn ways(&self, file: &File, kind: Kind) -> Result<Ways, Error> {
+    fn methods(&self, file: &File, kind: FileKind) -> Result<IoMethods, Error> {
         let found = Units::of(file, kind);
         let direct = match (self.options.direct, found.direct) {
             (false, _) => Err("as asked"),
@@ -267,23 +267,23 @@ impl Opening<'_> {
             Ok((alignment, block_size)) => {
                 let block_size = block_size.max(512);
                 let alignment = Alignment { offset: block_size as usize, ..alignment };
-                Ways { alignment, block_size, words: "direct I/O".into() }
+                IoMethods { alignment, block_size, description: "direct I/O".into() }
             }
             Err(why) => {
                 // This clears the flags of opening as well.
                 self.io(rustix::fs::fcntl_setfl(file, OFlags::empty()).map_err(Into::into))?;
-                let words = format!("buffered I/O ({why})");
-                Ways { alignment: Alignment::NONE, block_size: found.block_size, words }
+                let description = format!("buffered I/O ({why})");
+                IoMethods { alignment: Alignment::NONE, block_size: found.block_size, description }
             }
         })
     }
 }
 
 /// The chosen I/O methods.
-struct Ways {
+struct IoMethods {
     alignment: Alignment,
     block_size: u32,
-    words: String,
+    description: String,
 }
 
 /// Whether a file supports direct I/O, with its units in bytes.
@@ -302,10 +302,10 @@ pub(super) struct Units {
 }
 
 impl Units {
-    pub(super) fn of(file: &File, kind: Kind) -> Self {
+    pub(super) fn of(file: &File, kind: FileKind) -> Self {
         let logical = match kind {
-            Kind::BlockDevice => rustix::fs::ioctl_blksszget(file).ok(),
-            Kind::Image => None,
+            FileKind::BlockDevice => rustix::fs::ioctl_blksszget(file).ok(),
+            FileKind::Image => None,
         };
         let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
         let has_told = |stat: &rustix::fs::Statx| {

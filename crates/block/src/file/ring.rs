@@ -12,9 +12,9 @@
 //! # Why the kernel never writes memory that has been freed or reused
 //!
 //! A request that was submitted uses its memory until its completion has arrived, whatever its
-//! thread does. [`Flights`] owns all pending requests of a batch: it borrows the callers' buffers,
+//! thread does. [`PendingBatch`] owns all pending requests of a batch: it borrows the callers' buffers,
 //! owns the copies, and does not end, not even by a panic or an error of the ring, before the last
-//! completion has arrived ([`Flights::drain`], from its `Drop`). It lives on the stack of
+//! completion has arrived ([`PendingBatch::drain`], from its `Drop`). It lives on the stack of
 //! [`Ring::run`] and is never passed on, so it can't be leaked by `forget`. A signal only
 //! interrupts the wait, which is then repeated. When the process is killed, the kernel cancels or
 //! finishes the requests before it frees the memory.
@@ -31,7 +31,7 @@ use io_uring::{IoUring, Probe, opcode, types};
 use vfscale_sync::Mutex;
 use vfscale_sync::percpu::PerCpu;
 
-use super::piece::{Piece, Rest};
+use super::segment::{Segment, Transfer};
 use crate::{Operation, OsError};
 
 vfscale_sync::lock_class! {
@@ -86,7 +86,7 @@ impl Rings {
 
 /// The reason why a batch failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum BatchFailure {
     /// The device failed this request.
     Request { operation: Operation, offset: u64, length: u64, error: OsError },
     /// The ring itself failed. The result of the batch is unknown, and no request of it is pending:
@@ -116,34 +116,38 @@ impl Ring {
         }
     }
 
-    /// Transfers all `pieces` to or from `file`, up to [`DEPTH`] at a time and in any order, and
+    /// Transfers all `segments` to or from `file`, up to [`DEPTH`] at a time and in any order, and
     /// waits for them. New ones are submitted when [`REFILL`] are complete. After a failure no new
     /// ones are submitted; pending ones are waited for.
     ///
-    /// After [`Failure::Ring`] the ring must not be used again.
+    /// After [`BatchFailure::Ring`] the ring must not be used again.
     pub(super) fn run<'a>(
         &mut self,
         file: BorrowedFd<'_>,
-        mut pieces: impl Iterator<Item = Piece<'a>>,
-    ) -> Result<(), Failure> {
-        let mut flights = Flights::new(&mut self.uring, file);
+        mut segments: impl Iterator<Item = Segment<'a>>,
+    ) -> Result<(), BatchFailure> {
+        let mut batch = PendingBatch::new(&mut self.uring, file);
         let (mut failed, mut is_last) = (None, false);
         loop {
-            while failed.is_none() && !is_last && flights.has_room() {
-                match pieces.next() {
-                    Some(piece) => flights.begin(piece).map_err(|Full| Failure::Ring)?,
+            while failed.is_none() && !is_last && batch.has_room() {
+                match segments.next() {
+                    Some(segment) => {
+                        batch.begin(segment).map_err(|QueueFull| BatchFailure::Ring)?
+                    }
                     None => is_last = true,
                 }
             }
-            if flights.count == 0 {
+            if batch.count == 0 {
                 break;
             }
-            let wanted = if is_last || failed.is_some() { flights.count } else { REFILL };
-            flights.submit_and_wait(wanted.min(flights.count)).map_err(|_| Failure::Ring)?;
-            while let Some((slot, result)) = flights.completion() {
-                match flights.settle(slot, result) {
+            let wanted = if is_last || failed.is_some() { batch.count } else { REFILL };
+            batch.submit_and_wait(wanted.min(batch.count)).map_err(|_| BatchFailure::Ring)?;
+            while let Some((slot, result)) = batch.completion() {
+                match batch.settle(slot, result) {
                     Ok(Settled::Done) => {}
-                    Ok(Settled::Again) => flights.push(slot).map_err(|Full| Failure::Ring)?,
+                    Ok(Settled::Again) => {
+                        batch.push(slot).map_err(|QueueFull| BatchFailure::Ring)?
+                    }
                     Err(failure) => failed = failed.or(Some(failure)),
                 }
             }
@@ -154,7 +158,7 @@ impl Ring {
 
 /// The submission queue was unexpectedly full: the ring is out of order.
 #[derive(Debug)]
-struct Full;
+struct QueueFull;
 
 enum Settled {
     Done,
@@ -163,17 +167,17 @@ enum Settled {
 }
 
 /// The pending requests of one batch. See the [module](self).
-struct Flights<'r, 'a> {
+struct PendingBatch<'r, 'a> {
     uring: &'r mut IoUring,
     file: types::Fd,
     /// The requests, indexed by the number under which the kernel knows them.
-    slots: Vec<Option<Piece<'a>>>,
+    slots: Vec<Option<Segment<'a>>>,
     free: Vec<usize>,
     /// Number of used slots.
     count: usize,
 }
 
-impl<'r, 'a> Flights<'r, 'a> {
+impl<'r, 'a> PendingBatch<'r, 'a> {
     fn new(uring: &'r mut IoUring, file: BorrowedFd<'_>) -> Self {
         let slots: Vec<_> = (0..DEPTH).map(|_| None).collect();
         let free = (0..slots.len()).rev().collect();
@@ -186,9 +190,9 @@ impl<'r, 'a> Flights<'r, 'a> {
     }
 
     /// Queues a new request; a slot is free.
-    fn begin(&mut self, piece: Piece<'a>) -> Result<(), Full> {
-        let slot = self.free.pop().ok_or(Full)?;
-        self.slots[slot] = Some(piece);
+    fn begin(&mut self, segment: Segment<'a>) -> Result<(), QueueFull> {
+        let slot = self.free.pop().ok_or(QueueFull)?;
+        self.slots[slot] = Some(segment);
         self.count += 1;
         let queued = self.push(slot);
         if queued.is_err() {
@@ -198,34 +202,34 @@ impl<'r, 'a> Flights<'r, 'a> {
     }
 
     /// Queues the rest of the request in `slot`.
-    fn push(&mut self, slot: usize) -> Result<(), Full> {
-        let Some(piece) = self.slots[slot].as_mut() else { return Ok(()) };
-        let entry = match piece.rest() {
-            (offset, Rest::Read(bytes)) => {
-                let length = u32::try_from(bytes.len()).map_err(|_| Full)?;
+    fn push(&mut self, slot: usize) -> Result<(), QueueFull> {
+        let Some(segment) = self.slots[slot].as_mut() else { return Ok(()) };
+        let entry = match segment.rest() {
+            (offset, Transfer::Read(bytes)) => {
+                let length = u32::try_from(bytes.len()).map_err(|_| QueueFull)?;
                 opcode::Read::new(self.file, bytes.as_mut_ptr(), length).offset(offset).build()
             }
-            (offset, Rest::Write(bytes)) => {
-                let length = u32::try_from(bytes.len()).map_err(|_| Full)?;
+            (offset, Transfer::Write(bytes)) => {
+                let length = u32::try_from(bytes.len()).map_err(|_| QueueFull)?;
                 opcode::Write::new(self.file, bytes.as_ptr(), length).offset(offset).build()
             }
-            (offset, Rest::ReadPages(rest)) => {
-                let length = u32::try_from(rest.len()).map_err(|_| Full)?;
+            (offset, Transfer::ReadPages(rest)) => {
+                let length = u32::try_from(rest.len()).map_err(|_| QueueFull)?;
                 opcode::Readv::new(self.file, rest.as_ptr(), length).offset(offset).build()
             }
-            (offset, Rest::WritePages(rest)) => {
-                let length = u32::try_from(rest.len()).map_err(|_| Full)?;
+            (offset, Transfer::WritePages(rest)) => {
+                let length = u32::try_from(rest.len()).map_err(|_| QueueFull)?;
                 opcode::Writev::new(self.file, rest.as_ptr(), length).offset(offset).build()
             }
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: the entry refers to the bytes of a piece, which it has borrowed or owns (or to a
+        // SAFETY: the entry refers to the bytes of a segment, which it has borrowed or owns (or to a
         // list of its own that refers to pages it has borrowed, whose bytes may be accessed by any
-        // thread), and which no code accesses while the piece waits in its slot. It stays there,
+        // thread), and which no code accesses while the segment waits in its slot. It stays there,
         // and `self` alive, until the completion has arrived or the entry is known never to be
         // submitted: `end` is called in these two cases only, and `drain` waits for all others. The
         // file is open as long as the device is.
-        unsafe { self.uring.submission().push(&entry) }.map_err(|_| Full)
+        unsafe { self.uring.submission().push(&entry) }.map_err(|_| QueueFull)
     }
 
     /// Submits all queued requests to the kernel, and waits until `wanted` completions have arrived
@@ -243,16 +247,16 @@ impl<'r, 'a> Flights<'r, 'a> {
     }
 
     /// Evaluates the result of the request in `slot`.
-    fn settle(&mut self, slot: usize, result: i32) -> Result<Settled, Failure> {
-        let Some(piece) = self.slots.get_mut(slot).and_then(Option::as_mut) else {
+    fn settle(&mut self, slot: usize, result: i32) -> Result<Settled, BatchFailure> {
+        let Some(segment) = self.slots.get_mut(slot).and_then(Option::as_mut) else {
             return Ok(Settled::Done);
         };
         let settled = match usize::try_from(result) {
-            Ok(count) => piece.advance(count),
+            Ok(count) => segment.advance(count),
             Err(_) if result == -libc::EINTR => Ok(false),
             Err(_) => Err(OsError::new(result.saturating_neg())),
         };
-        let (operation, (offset, length)) = (piece.operation(), piece.rest_range());
+        let (operation, (offset, length)) = (segment.operation(), segment.rest_range());
         match settled {
             Ok(false) => return Ok(Settled::Again),
             Ok(true) | Err(_) => self.end(slot),
@@ -260,8 +264,8 @@ impl<'r, 'a> Flights<'r, 'a> {
         match settled {
             Ok(_) => Ok(Settled::Done),
             // The kernel could not make the request wait, which is no failure of the device.
-            Err(error) if error == OsError::new(libc::EAGAIN) => Err(Failure::Ring),
-            Err(error) => Err(Failure::Request { operation, offset, length, error }),
+            Err(error) if error == OsError::new(libc::EAGAIN) => Err(BatchFailure::Ring),
+            Err(error) => Err(BatchFailure::Request { operation, offset, length, error }),
         }
     }
 
@@ -292,7 +296,7 @@ impl<'r, 'a> Flights<'r, 'a> {
     }
 }
 
-impl Drop for Flights<'_, '_> {
+impl Drop for PendingBatch<'_, '_> {
     fn drop(&mut self) {
         self.drain();
     }

@@ -39,8 +39,8 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::{Entry, Recording};
-use crate::cow::{CowDevice, Data, Layer};
+use super::{LogEntry, Recording};
+use crate::cow::{CowDevice, ExtentData, Layer};
 
 /// Smallest atomic unit of a disk, in bytes.
 const FRAGMENT_BYTES_MIN: u64 = 512;
@@ -116,7 +116,7 @@ impl CrashPlan {
 
 /// The part of the pending changes that is present. Changes have numbers from 0, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keep {
+enum Subset {
     All,
     Nothing,
     Only(u64),
@@ -144,23 +144,23 @@ pub struct CrashId {
     /// Number of lines of the log before the crash.
     point: usize,
     fragment_bytes: u64,
-    keep: Keep,
+    subset: Subset,
 }
 
 impl fmt::Display for CrashId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:", self.point, self.fragment_bytes)?;
-        match self.keep {
-            Keep::All => f.write_str("all"),
-            Keep::Nothing => f.write_str("nothing"),
-            Keep::Only(change) => write!(f, "only:{change}"),
-            Keep::Without(change) => write!(f, "without:{change}"),
-            Keep::Torn(fragments) => write!(f, "torn:{fragments}"),
-            Keep::Lost(fragments) => write!(f, "lost:{fragments}"),
-            Keep::AllLost => f.write_str("all-lost"),
-            Keep::Changes(bits) => write!(f, "changes:{bits}"),
-            Keep::Fragments(bits) => write!(f, "fragments:{bits}"),
-            Keep::Sample(seed) => write!(f, "sample:{seed}"),
+        match self.subset {
+            Subset::All => f.write_str("all"),
+            Subset::Nothing => f.write_str("nothing"),
+            Subset::Only(change) => write!(f, "only:{change}"),
+            Subset::Without(change) => write!(f, "without:{change}"),
+            Subset::Torn(fragments) => write!(f, "torn:{fragments}"),
+            Subset::Lost(fragments) => write!(f, "lost:{fragments}"),
+            Subset::AllLost => f.write_str("all-lost"),
+            Subset::Changes(bits) => write!(f, "changes:{bits}"),
+            Subset::Fragments(bits) => write!(f, "fragments:{bits}"),
+            Subset::Sample(seed) => write!(f, "sample:{seed}"),
         }
     }
 }
@@ -168,42 +168,42 @@ impl fmt::Display for CrashId {
 /// The error for a text that is not a [`CrashId`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the name of a crash state")]
-pub struct NoCrashId;
+pub struct ParseCrashIdError;
 
-impl From<ParseIntError> for NoCrashId {
+impl From<ParseIntError> for ParseCrashIdError {
     fn from(_: ParseIntError) -> Self {
         Self
     }
 }
 
 impl FromStr for CrashId {
-    type Err = NoCrashId;
+    type Err = ParseCrashIdError;
 
-    fn from_str(text: &str) -> Result<Self, NoCrashId> {
+    fn from_str(text: &str) -> Result<Self, ParseCrashIdError> {
         let parts: Vec<_> = text.split(':').collect();
         let (point, fragment_bytes, kind, number) = match parts[..] {
             [point, bytes, kind] => (point, bytes, kind, None),
             [point, bytes, kind, number] => (point, bytes, kind, Some(number.parse()?)),
-            _ => return Err(NoCrashId),
+            _ => return Err(ParseCrashIdError),
         };
-        let keep = match (kind, number) {
-            ("all", None) => Keep::All,
-            ("nothing", None) => Keep::Nothing,
-            ("only", Some(change)) => Keep::Only(change),
-            ("without", Some(change)) => Keep::Without(change),
-            ("torn", Some(fragments)) => Keep::Torn(fragments),
-            ("lost", Some(fragments)) => Keep::Lost(fragments),
-            ("all-lost", None) => Keep::AllLost,
-            ("changes", Some(bits)) => Keep::Changes(bits),
-            ("fragments", Some(bits)) => Keep::Fragments(bits),
-            ("sample", Some(seed)) => Keep::Sample(seed),
-            _ => return Err(NoCrashId),
+        let subset = match (kind, number) {
+            ("all", None) => Subset::All,
+            ("nothing", None) => Subset::Nothing,
+            ("only", Some(change)) => Subset::Only(change),
+            ("without", Some(change)) => Subset::Without(change),
+            ("torn", Some(fragments)) => Subset::Torn(fragments),
+            ("lost", Some(fragments)) => Subset::Lost(fragments),
+            ("all-lost", None) => Subset::AllLost,
+            ("changes", Some(bits)) => Subset::Changes(bits),
+            ("fragments", Some(bits)) => Subset::Fragments(bits),
+            ("sample", Some(seed)) => Subset::Sample(seed),
+            _ => return Err(ParseCrashIdError),
         };
         let fragment_bytes = fragment_bytes.parse()?;
         if fragment_bytes < FRAGMENT_BYTES_MIN {
-            return Err(NoCrashId);
+            return Err(ParseCrashIdError);
         }
-        Ok(Self { point: point.parse()?, fragment_bytes, keep })
+        Ok(Self { point: point.parse()?, fragment_bytes, subset })
     }
 }
 
@@ -236,7 +236,7 @@ impl CrashState {
     /// Returns whether a part of it can't be read.
     #[must_use]
     pub fn has_lost(&self) -> bool {
-        matches!(self.id.keep, Keep::Lost(_) | Keep::AllLost)
+        matches!(self.id.subset, Subset::Lost(_) | Subset::AllLost)
     }
 
     /// Returns the number of marks that the test had made before the crash.
@@ -273,26 +273,26 @@ struct Pending {
     returned: Option<usize>,
     start: u64,
     end: u64,
-    data: Data,
+    data: ExtentData,
 }
 
 impl Pending {
     /// Returns the number of fragments in which it may arrive. A discard is atomic.
     fn fragments(&self, fragment_bytes: u64) -> u64 {
         match self.data {
-            Data::Bytes(..) => (self.end - self.start).div_ceil(fragment_bytes),
-            Data::Fill(_) | Data::Lost => 1,
+            ExtentData::Bytes(..) => (self.end - self.start).div_ceil(fragment_bytes),
+            ExtentData::Fill(_) | ExtentData::Lost => 1,
         }
     }
 
     /// Puts fragment number `fragment` into `layer`, or marks it as unreadable there.
     fn put(&self, fragment: u64, fragment_bytes: u64, is_lost: bool, layer: &mut Layer) {
-        let Data::Bytes(..) = self.data else {
+        let ExtentData::Bytes(..) = self.data else {
             return layer.put(self.start, self.end, self.data.clone());
         };
         let from = fragment * fragment_bytes;
         let end = (self.start + from + fragment_bytes).min(self.end);
-        let data = if is_lost { Data::Lost } else { self.data.skip(from) };
+        let data = if is_lost { ExtentData::Lost } else { self.data.skip(from) };
         layer.put(self.start + from, end, data);
     }
 }
@@ -312,7 +312,7 @@ struct Replay {
 
 /// The new states that a line of the log makes possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum NewStates {
     /// None.
     Nothing,
     /// States with some of the newest change.
@@ -329,47 +329,47 @@ impl Replay {
     }
 
     /// Advances by one line; returns `None` at the end of the log.
-    fn step(&mut self, entries: &[Entry]) -> Option<Step> {
+    fn step(&mut self, entries: &[LogEntry]) -> Option<NewStates> {
         let line = self.point;
         let entry = entries.get(line)?;
         self.point += 1;
         Some(match entry {
-            Entry::Change { disk, start, end, data } => {
+            LogEntry::Change { disk, start, end, data } => {
                 let (disk, start, end, data) = (*disk, *start, *end, data.clone());
                 self.pending.push(Pending { disk, line, returned: None, start, end, data });
-                Step::Newest
+                NewStates::Newest
             }
-            Entry::Flush(_) => Step::Nothing,
-            Entry::Returned(call) => match entries.get(*call) {
-                Some(Entry::Flush(disk)) => self.flushed(*disk, *call),
+            LogEntry::Flush(_) => NewStates::Nothing,
+            LogEntry::Returned(call) => match entries.get(*call) {
+                Some(LogEntry::Flush(disk)) => self.flushed(*disk, *call),
                 _ => self.returned(*call, line),
             },
-            Entry::Resized { disk, size } => {
+            LogEntry::Resized { disk, size } => {
                 self.sizes[*disk] = *size;
-                Step::All
+                NewStates::All
             }
-            Entry::Forgotten(disk) => {
+            LogEntry::Forgotten(disk) => {
                 // The remaining state was possible before.
                 self.pending.retain(|change| change.disk != *disk || change.returned.is_none());
-                Step::Nothing
+                NewStates::Nothing
             }
-            Entry::Mark => {
+            LogEntry::Mark => {
                 self.marks += 1;
-                Step::All
+                NewStates::All
             }
         })
     }
 
-    fn returned(&mut self, call: usize, line: usize) -> Step {
+    fn returned(&mut self, call: usize, line: usize) -> NewStates {
         if let Some(change) = self.pending.iter_mut().rfind(|change| change.line == call) {
             change.returned = Some(line);
         }
-        Step::Nothing
+        NewStates::Nothing
     }
 
     /// Completes the flush of a device that began at line `began`. If no change is pending after
     /// it, the state that it leaves was possible after the last change.
-    fn flushed(&mut self, disk: usize, began: usize) -> Step {
+    fn flushed(&mut self, disk: usize, began: usize) -> NewStates {
         let covered = |change: &Pending| {
             change.disk == disk && change.returned.is_some_and(|line| line < began)
         };
@@ -381,7 +381,7 @@ impl Replay {
         for Pending { start, end, data, .. } in durable {
             layer.put(start, end, data);
         }
-        if self.pending.is_empty() { Step::Nothing } else { Step::All }
+        if self.pending.is_empty() { NewStates::Nothing } else { NewStates::All }
     }
 
     fn fragments(&self, fragment_bytes: u64) -> u64 {
@@ -389,7 +389,7 @@ impl Replay {
     }
 
     fn state(&self, recording: &Recording, id: CrashId) -> CrashState {
-        let own = self.kept(id.keep, id.fragment_bytes);
+        let own = self.present_layers(id.subset, id.fragment_bytes);
         let devices = own.into_iter().enumerate().map(|(disk, own)| {
             let name = match disk {
                 0 => format!("crash state {id}"),
@@ -403,30 +403,30 @@ impl Replay {
     }
 
     /// Returns the present fragments of pending changes, of each device.
-    fn kept(&self, keep: Keep, fragment_bytes: u64) -> Vec<Layer> {
+    fn present_layers(&self, subset: Subset, fragment_bytes: u64) -> Vec<Layer> {
         let mut layers: Vec<Layer> = self.sizes.iter().map(|_| Layer::default()).collect();
         let mut counted = 0;
         let newest = self.pending.len().saturating_sub(1) as u64;
-        let mut chance = match keep {
-            Keep::Sample(seed) => Some(Chance::new(seed)),
+        let mut rng = match subset {
+            Subset::Sample(seed) => Some(SampleRng::new(seed)),
             _ => None,
         };
         for (number, change) in (0..).zip(&self.pending) {
-            let whole = chance.as_mut().and_then(Chance::change);
+            let whole = rng.as_mut().and_then(SampleRng::change);
             for fragment in 0..change.fragments(fragment_bytes) {
-                let is_lost =
-                    number == newest && (keep == Keep::AllLost || keep == Keep::Lost(fragment));
-                let is_there = match keep {
-                    Keep::All | Keep::AllLost => true,
-                    Keep::Nothing => false,
-                    Keep::Only(only) => number == only,
-                    Keep::Without(missing) => number != missing,
-                    Keep::Torn(count) => number < newest || fragment < count,
-                    Keep::Lost(count) => number < newest || fragment <= count,
-                    Keep::Changes(bits) => has_bit(bits, number),
-                    Keep::Fragments(bits) => has_bit(bits, counted),
-                    Keep::Sample(_) => {
-                        whole.or_else(|| chance.as_mut().map(Chance::flip)).unwrap_or(false)
+                let is_lost = number == newest
+                    && (subset == Subset::AllLost || subset == Subset::Lost(fragment));
+                let is_there = match subset {
+                    Subset::All | Subset::AllLost => true,
+                    Subset::Nothing => false,
+                    Subset::Only(only) => number == only,
+                    Subset::Without(missing) => number != missing,
+                    Subset::Torn(count) => number < newest || fragment < count,
+                    Subset::Lost(count) => number < newest || fragment <= count,
+                    Subset::Changes(bits) => has_bit(bits, number),
+                    Subset::Fragments(bits) => has_bit(bits, counted),
+                    Subset::Sample(_) => {
+                        whole.or_else(|| rng.as_mut().map(SampleRng::flip)).unwrap_or(false)
                     }
                 };
                 counted += 1;
@@ -446,18 +446,18 @@ fn has_bit(bits: u64, number: u64) -> bool {
 /// The random numbers of one sample. It decides by changes or by fragments, and has a bias of its
 /// own, so that nearly empty and nearly full subsets occur as well as the middle.
 #[derive(Debug)]
-struct Chance {
+struct SampleRng {
     state: u64,
     by_fragments: bool,
     of_eight: u64,
 }
 
-impl Chance {
+impl SampleRng {
     fn new(seed: u64) -> Self {
-        let mut chance = Self { state: seed, by_fragments: false, of_eight: 4 };
-        chance.by_fragments = chance.next().is_multiple_of(2);
-        chance.of_eight = 1 + chance.next() % 7;
-        chance
+        let mut rng = Self { state: seed, by_fragments: false, of_eight: 4 };
+        rng.by_fragments = rng.next().is_multiple_of(2);
+        rng.of_eight = 1 + rng.next() % 7;
+        rng
     }
 
     /// Returns the next number of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
@@ -488,54 +488,54 @@ pub struct CrashStates {
     plan: CrashPlan,
     fragment_bytes: u64,
     replay: Replay,
-    chance: Chance,
+    rng: SampleRng,
     /// The states of the current point.
-    queue: VecDeque<Keep>,
+    queue: VecDeque<Subset>,
 }
 
 impl CrashStates {
     pub(super) fn new(recording: Recording, plan: CrashPlan) -> Self {
         let block_bytes = recording.bases.iter().map(|base| u64::from(base.block_size())).max();
         let fragment_bytes = plan.fragment_bytes.or(block_bytes).unwrap_or(FRAGMENT_BYTES_MIN);
-        let (replay, chance) = (Replay::new(&recording), Chance::new(plan.seed));
+        let (replay, rng) = (Replay::new(&recording), SampleRng::new(plan.seed));
         // Before the first line there is the initial image.
-        let queue = VecDeque::from([Keep::All]);
-        Self { recording, plan, fragment_bytes, replay, chance, queue }
+        let queue = VecDeque::from([Subset::All]);
+        Self { recording, plan, fragment_bytes, replay, rng, queue }
     }
 
-    fn enqueue(&mut self, step: Step) {
+    fn enqueue(&mut self, step: NewStates) {
         let (changes, bits) = (self.replay.pending.len() as u64, self.plan.exhaustive_bits);
         let fragments = self.replay.fragments(self.fragment_bytes);
         let newest = self.replay.pending.last().map_or(0, |c| c.fragments(self.fragment_bytes));
-        if step == Step::Nothing {
+        if step == NewStates::Nothing {
             return;
         }
-        let only_newest = step == Step::Newest;
+        let only_newest = step == NewStates::Newest;
         if only_newest && self.may_be_lost() {
-            self.queue.extend(self.thinned(0, newest).map(Keep::Lost));
-            self.queue.push_back(Keep::AllLost);
+            self.queue.extend(self.thinned(0, newest).map(Subset::Lost));
+            self.queue.push_back(Subset::AllLost);
         }
         if fragments <= u64::from(bits) {
             // Bits of the newest change are the highest.
             let from = if only_newest { 1 << (fragments - newest) } else { 0 };
-            self.queue.extend((from..1 << fragments).map(Keep::Fragments));
+            self.queue.extend((from..1 << fragments).map(Subset::Fragments));
             return;
         }
         if changes <= u64::from(bits) {
             let from = if only_newest { 1 << (changes - 1) } else { 0 };
-            self.queue.extend((from..1 << changes).map(Keep::Changes));
+            self.queue.extend((from..1 << changes).map(Subset::Changes));
         } else {
             let first = if only_newest { changes - 1 } else { 0 };
-            self.queue.extend((!only_newest).then_some(Keep::Nothing));
-            self.queue.push_back(Keep::All);
-            self.queue.extend(self.thinned(first, changes).map(Keep::Only));
+            self.queue.extend((!only_newest).then_some(Subset::Nothing));
+            self.queue.push_back(Subset::All);
+            self.queue.extend(self.thinned(first, changes).map(Subset::Only));
             let last = if only_newest { changes - 1 } else { changes };
-            self.queue.extend(self.thinned(0, last).map(Keep::Without));
+            self.queue.extend(self.thinned(0, last).map(Subset::Without));
         }
-        self.queue.extend(self.thinned(1, newest).map(Keep::Torn));
+        self.queue.extend(self.thinned(1, newest).map(Subset::Torn));
         for _ in 0..self.plan.samples {
-            let seed = self.chance.next();
-            self.queue.push_back(Keep::Sample(seed));
+            let seed = self.rng.next();
+            self.queue.push_back(Subset::Sample(seed));
         }
     }
 
@@ -563,7 +563,7 @@ impl CrashStates {
     #[must_use]
     pub fn moments(mut self) -> Vec<Moment> {
         let mut moments = Vec::new();
-        while self.next_keep().is_some() {
+        while self.next_subset().is_some() {
             moments.push(Moment { marks: self.replay.marks, lines: self.replay.point });
         }
         moments
@@ -571,10 +571,10 @@ impl CrashStates {
 
     /// Advances to the next state, and returns the part of the pending changes that is present in
     /// it.
-    fn next_keep(&mut self) -> Option<Keep> {
+    fn next_subset(&mut self) -> Option<Subset> {
         loop {
-            if let Some(keep) = self.queue.pop_front() {
-                return Some(keep);
+            if let Some(subset) = self.queue.pop_front() {
+                return Some(subset);
             }
             let step = self.replay.step(&self.recording.entries)?;
             self.enqueue(step);
@@ -586,21 +586,21 @@ impl Iterator for CrashStates {
     type Item = CrashState;
 
     fn next(&mut self) -> Option<CrashState> {
-        let keep = self.next_keep()?;
+        let subset = self.next_subset()?;
         let (point, fragment_bytes) = (self.replay.point, self.fragment_bytes);
-        let id = CrashId { point, fragment_bytes, keep };
+        let id = CrashId { point, fragment_bytes, subset };
         Some(self.replay.state(&self.recording, id))
     }
 
     /// Skips states without building them, which is most of their cost.
     fn nth(&mut self, n: usize) -> Option<CrashState> {
-        (0..n).try_for_each(|_| self.next_keep().map(drop))?;
+        (0..n).try_for_each(|_| self.next_subset().map(drop))?;
         self.next()
     }
 
     /// Counts the states without building them.
     fn count(mut self) -> usize {
-        std::iter::from_fn(|| self.next_keep()).count()
+        std::iter::from_fn(|| self.next_subset()).count()
     }
 }
 
@@ -614,7 +614,7 @@ pub(super) fn rebuild(recording: &Recording, id: CrashId) -> Option<CrashState> 
 }
 
 /// Returns the changes of a device with all pending ones present, above its base.
-pub(super) fn present(recording: &Recording, disk: usize) -> Layer {
+pub(super) fn present_layer(recording: &Recording, disk: usize) -> Layer {
     let mut replay = Replay::new(recording);
     while replay.step(&recording.entries).is_some() {}
     let mut layer = Layer::clone(&replay.durable[disk]);

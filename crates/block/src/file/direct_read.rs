@@ -14,13 +14,13 @@ use rustix::fs::OFlags;
 
 use super::FileDevice;
 use super::open::{Direct, Units};
-use super::piece::Alignment;
+use super::segment::Alignment;
 use crate::{Error, Operation, OsError};
 
 impl FileDevice {
     /// Returns whether a read that failed with `error` went through the page cache, and may succeed
     /// without it.
-    pub(super) fn may_be_readable(&self, error: &Error) -> bool {
+    pub(super) fn may_succeed_direct(&self, error: &Error) -> bool {
         let unreadable = |source: &OsError| *source == OsError::IO;
         self.alignment == Alignment::NONE
             && matches!(error, Error::Io { operation: Operation::Read, source, .. } if unreadable(source))
@@ -31,8 +31,8 @@ impl FileDevice {
     ///
     /// # Errors
     /// `error`, if direct I/O would not help or is not possible.
-    pub(super) fn past_cache(&self, error: Error) -> Result<(File, Alignment), Error> {
-        let opened = self.may_be_readable(&error).then(|| self.open_direct()).flatten();
+    pub(super) fn reopen_direct(&self, error: Error) -> Result<(File, Alignment), Error> {
+        let opened = self.may_succeed_direct(&error).then(|| self.open_direct()).flatten();
         opened.ok_or(error)
     }
 

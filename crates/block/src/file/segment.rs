@@ -1,7 +1,7 @@
-//! The pieces of a request that are passed to the file.
+//! The segments of a request that are passed to the file.
 //!
 //! Direct I/O needs offsets, lengths and memory in multiples of a unit. A request that fulfils this
-//! is passed on unchanged. Any other is cut into pieces, each with a copy of its own (a *bounce
+//! is passed on unchanged. Any other is cut into segments, each with a copy of its own (a *bounce
 //! buffer*), which for a read covers the whole units around it. Writes are already in whole blocks,
 //! so only their memory can be misaligned. Pages have every alignment, and are passed as a list of
 //! addresses.
@@ -14,8 +14,8 @@ use crate::{AlignedBuf, Operation, OsError};
 
 /// Largest size of a copy, in bytes.
 const COPY_BYTES_MAX: usize = 1 << 20;
-/// Largest size of a piece, in bytes: a system call transfers less than 2 GiB.
-const PIECE_BYTES_MAX: usize = 1 << 30;
+/// Largest size of a segment, in bytes: a system call transfers less than 2 GiB.
+const SEGMENT_BYTES_MAX: usize = 1 << 30;
 
 /// The alignment that a file requires of a request, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Alignment {
     }
 }
 
-/// The memory of a piece.
+/// The memory of a segment.
 #[derive(Debug)]
 enum Memory<'a> {
     Read(&'a mut [u8]),
@@ -85,17 +85,17 @@ impl Pages<'_> {
 
 /// The bytes to transfer next.
 #[derive(Debug)]
-pub(super) enum Rest<'p> {
+pub(super) enum Transfer<'p> {
     Read(&'p mut [u8]),
     Write(&'p [u8]),
-    /// Memory of pages. Valid as long as the piece.
+    /// Memory of pages. Valid as long as the segment.
     ReadPages(&'p [libc::iovec]),
     WritePages(&'p [libc::iovec]),
 }
 
 /// A part of a request, with its progress.
 #[derive(Debug)]
-pub(super) struct Piece<'a> {
+pub(super) struct Segment<'a> {
     memory: Memory<'a>,
     /// Start of the transfer on the device, including the unit around it.
     offset: u64,
@@ -105,7 +105,7 @@ pub(super) struct Piece<'a> {
     unit: usize,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> Segment<'a> {
     fn new(alignment: Alignment, offset: u64, length: usize, memory: Memory<'a>) -> Self {
         Self { memory, offset, length, done: 0, unit: alignment.offset }
     }
@@ -130,15 +130,15 @@ impl<'a> Piece<'a> {
     }
 
     /// Returns the bytes that are still to be transferred, with their offset on the device.
-    pub(super) fn rest(&mut self) -> (u64, Rest<'_>) {
+    pub(super) fn rest(&mut self) -> (u64, Transfer<'_>) {
         let done = self.done;
         let rest = match &mut self.memory {
-            Memory::Read(bytes) => Rest::Read(&mut bytes[done..]),
-            Memory::ReadCopy(copy, ..) => Rest::Read(&mut copy[done..]),
-            Memory::Write(bytes) => Rest::Write(&bytes[done..]),
-            Memory::WriteCopy(copy) => Rest::Write(&copy[done..]),
-            Memory::Pages(Pages { is_read: true, rest, .. }) => Rest::ReadPages(rest),
-            Memory::Pages(Pages { is_read: false, rest, .. }) => Rest::WritePages(rest),
+            Memory::Read(bytes) => Transfer::Read(&mut bytes[done..]),
+            Memory::ReadCopy(copy, ..) => Transfer::Read(&mut copy[done..]),
+            Memory::Write(bytes) => Transfer::Write(&bytes[done..]),
+            Memory::WriteCopy(copy) => Transfer::Write(&copy[done..]),
+            Memory::Pages(Pages { is_read: true, rest, .. }) => Transfer::ReadPages(rest),
+            Memory::Pages(Pages { is_read: false, rest, .. }) => Transfer::WritePages(rest),
         };
         (self.offset + done as u64, rest)
     }
@@ -148,7 +148,7 @@ impl<'a> Piece<'a> {
         (self.offset + self.done as u64, (self.length - self.done) as u64)
     }
 
-    /// Notes that `count` more bytes are transferred, and returns whether the piece is complete. A
+    /// Notes that `count` more bytes are transferred, and returns whether the segment is complete. A
     /// transfer that ends inside of a unit continues from the unit's start.
     ///
     /// # Errors
@@ -170,55 +170,58 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Returns the pieces of a read or write of whole pages, which have every alignment.
-pub(super) fn page_pieces(
+/// Returns the segments of a read or write of whole pages, which have every alignment.
+pub(super) fn page_segments(
     alignment: Alignment,
     offset: u64,
     pages: &[PageBox],
     is_read: bool,
-) -> impl Iterator<Item = Piece<'_>> {
+) -> impl Iterator<Item = Segment<'_>> {
     requests(offset, pages).map(move |(at, pages)| {
         let mut memory = Pages { pages, is_read, rest: Vec::new() };
         memory.name_rest(0);
-        Piece::new(alignment, at, pages.len() * PAGE_SIZE, Memory::Pages(memory))
+        Segment::new(alignment, at, pages.len() * PAGE_SIZE, Memory::Pages(memory))
     })
 }
 
-/// Returns the pieces of a read.
-pub(super) fn read_pieces(
+/// Returns the segments of a read.
+pub(super) fn read_segments(
     alignment: Alignment,
     offset: u64,
     buf: &mut [u8],
-) -> impl Iterator<Item = Piece<'_>> {
+) -> impl Iterator<Item = Segment<'_>> {
     let is_met = alignment.is_met(offset, buf);
     let (mut offset, mut rest) = (offset, buf);
     std::iter::from_fn(move || {
         let at = offset;
         // Copies end at unit boundaries, so that no unit is read twice.
-        let most =
-            if is_met { PIECE_BYTES_MAX } else { COPY_BYTES_MAX - at as usize % alignment.offset };
+        let most = if is_met {
+            SEGMENT_BYTES_MAX
+        } else {
+            COPY_BYTES_MAX - at as usize % alignment.offset
+        };
         let part = rest.split_off_mut(..most.min(rest.len())).filter(|part| !part.is_empty())?;
         offset += part.len() as u64;
         Some(if is_met {
-            Piece::new(alignment, at, part.len(), Memory::Read(part))
+            Segment::new(alignment, at, part.len(), Memory::Read(part))
         } else {
-            Piece::read_copy(alignment, at, part)
+            Segment::read_copy(alignment, at, part)
         })
     })
 }
 
-/// Returns the pieces of a write, which is in whole blocks.
-pub(super) fn write_pieces(
+/// Returns the segments of a write, which is in whole blocks.
+pub(super) fn write_segments(
     alignment: Alignment,
     offset: u64,
     bytes: &[u8],
-) -> impl Iterator<Item = Piece<'_>> {
+) -> impl Iterator<Item = Segment<'_>> {
     let is_met = alignment.is_met(offset, bytes);
-    let most = if is_met { PIECE_BYTES_MAX } else { COPY_BYTES_MAX };
+    let most = if is_met { SEGMENT_BYTES_MAX } else { COPY_BYTES_MAX };
     let starts = (offset..).step_by(most);
     starts.zip(bytes.chunks(most)).map(move |(at, part)| {
         let memory = if is_met { Memory::Write(part) } else { Memory::WriteCopy(part.into()) };
-        Piece::new(alignment, at, part.len(), memory)
+        Segment::new(alignment, at, part.len(), memory)
     })
 }
 
