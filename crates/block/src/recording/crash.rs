@@ -2,7 +2,7 @@
 //!
 //! # Possible states
 //!
-//! A crash comes after some line of the log (the *point*). Changes that a flush had made durable
+//! A crash happens after some line of the log (the *point*). Changes that a flush had made durable
 //! before it are present; of the changes that were *pending*, each fragment may be present or not.
 //! A fragment is the atomic unit of a device: a block, or a sector of 512 bytes for devices that
 //! break their promise.
@@ -39,7 +39,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::{LogEntry, Recording};
+use super::log::{LogEntry, Recording};
 use crate::cow::{CowDevice, ExtentData, Layer};
 
 /// Smallest atomic unit of a disk, in bytes.
