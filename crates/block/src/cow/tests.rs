@@ -14,7 +14,7 @@ proptest! {
     ) {
         let (mut layer, mut model) = (Layer::default(), [0; BYTES]);
         for (start, end, byte, fill) in puts {
-            // Bytes count up, so that a piece cut at the wrong place shows.
+            // Bytes count up, which exposes a wrong offset.
             let bytes: Vec<u8> = (0..BYTES as u8).map(|i| byte ^ i).collect();
             if start < end {
                 for (i, cell) in model[start..end].iter_mut().enumerate() {

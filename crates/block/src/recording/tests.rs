@@ -9,7 +9,7 @@ fn base() -> MemoryDevice {
     base
 }
 
-/// The first byte of each block.
+/// Returns the first byte of each block.
 fn heads(device: &dyn Device) -> Vec<u8> {
     let mut buf = vec![0; device.size() as usize];
     device.read_at(0, &mut buf).unwrap();
@@ -145,7 +145,7 @@ fn threads_record_side_by_side() {
     assert_eq!(device.log_len(), 4 * 16 * 4 + 1);
 }
 
-/// The first byte of each block of two devices.
+/// Returns the first byte of each block of two devices.
 fn both_heads(states: CrashStates) -> BTreeSet<(usize, Vec<u8>, Vec<u8>)> {
     let heads_of = |state: &CrashState| {
         let devices = state.devices();

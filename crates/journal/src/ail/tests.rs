@@ -33,7 +33,8 @@ fn the_tail_is_the_first_item_or_the_last_durable_record() {
     assert_eq!((ail.tail(), ail.sync_lsn()), ((lsn(7), true), lsn(7)));
 }
 
-/// The item was logged again while it was written home: what is home is not what the tail would pass.
+/// The item is logged again while it is written back, so the written version is not the one that
+/// the tail would pass.
 #[test]
 fn an_item_that_moved_meanwhile_stays() {
     let ail = Ail::new(lsn(1), Levels::of(None));
@@ -56,8 +57,8 @@ fn batches_go_on_behind_the_last_one() {
 }
 
 proptest! {
-    /// Items come again in other checkpoints and leave from anywhere: the list is what a sorted map of what
-    /// is to be in it says, whole and from any place on.
+    /// Items are inserted again in other checkpoints and removed at any position: the list equals a
+    /// sorted map of its expected contents, as a whole and from any position on.
     #[test]
     fn it_is_as_a_sorted_map_would_be(
         steps in proptest::collection::vec((any::<u16>(), any::<u16>()), 1..60),
@@ -70,10 +71,10 @@ proptest! {
             let came: Vec<_> = chosen(logged).map(|id| &things[id]).collect();
             ail.insert(items(&came), lsn(at), lsn(at));
             model.extend(chosen(logged).map(|id| (id as u64, lsn(at))));
-            // Some go home of those that are there.
-            let is_home = |item: &Item| written >> item.key().id & 1 == 1;
+            // Some of the listed items are written back.
+            let is_written_back = |item: &Item| written >> item.key().id & 1 == 1;
             let mut batch = ail.batch(None, lsn(at));
-            batch.retain(|(_, item)| is_home(item));
+            batch.retain(|(_, item)| is_written_back(item));
             ail.remove(batch);
             model.retain(|id, _| written >> id & 1 == 0);
 
@@ -86,7 +87,8 @@ proptest! {
                 batch.iter().map(|(position, item)| (position.lsn, item.key().id)).collect()
             };
             prop_assert_eq!(seen(&all), expected);
-            for (index, (position, _)) in all.iter().enumerate().filter(|(_, (at, _))| at.lsn >= lsn(from)) {
+            let later = all.iter().enumerate().filter(|(_, (at, _))| at.lsn >= lsn(from));
+            for (index, (position, _)) in later {
                 prop_assert_eq!(seen(&ail.batch(Some(*position), lsn(at))), seen(&all[index + 1..]));
             }
         }
@@ -107,11 +109,12 @@ fn the_worker_is_woken_and_ended() {
     });
 }
 
-/// Only what comes in asks the worker for room, and only the oldest go for it; nobody is let in before there
-/// is some.
+/// Only an insertion requests memory from the worker, and only the oldest items are written back
+/// for it. No transaction is admitted before there is enough memory.
 #[test]
 fn what_takes_too_much_memory_is_asked_for_once_and_keeps_others_out() {
-    // Eight things are the bound: the worker is asked from the fourth on, and nobody comes in from the fifth.
+    // The bound is eight things: the worker is woken from the fourth on, and no transaction begins
+    // from the fifth on.
     let levels = Levels::of(Some(8 * Thing::MEMORY_BYTES as u64));
     let ail = Ail::new(lsn(1), levels);
     let things: Vec<_> = (0..6).map(|id| Thing::new(id, b"")).collect();
@@ -124,7 +127,7 @@ fn what_takes_too_much_memory_is_asked_for_once_and_keeps_others_out() {
     };
     assert_eq!(came(0..3), (3, false, false));
     assert_eq!(came(3..4), (4, true, false));
-    // What is logged again takes no more than before.
+    // An item that is logged again takes no more memory than before.
     assert_eq!(came(0..1), (4, true, false));
     assert_eq!(came(4..6), (6, true, true));
     assert_eq!(ail.memory().0, 6 * Thing::MEMORY_BYTES as u64);
@@ -140,5 +143,5 @@ fn what_takes_too_much_memory_is_asked_for_once_and_keeps_others_out() {
         waiter.join().unwrap();
     });
     assert_eq!((ail.len(), ail.is_light(), ail.is_crowded()), (2, true, false));
-    assert!(!ail.state.lock().is_heavy, "what goes asks for nothing");
+    assert!(!ail.state.lock().is_heavy, "a removal requests no write-back");
 }

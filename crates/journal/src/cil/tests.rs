@@ -21,7 +21,7 @@ fn commit(things: &[&Arc<Thing>]) -> Commit {
     let format = |thing: &&Arc<Thing>| {
         let mut vector = LogVector::new();
         thing.format(&mut vector);
-        // As a transaction does when the item is added.
+        // Like a transaction that adds the item.
         thing.state().pin();
         (Arc::clone(thing) as Item, vector)
     };
@@ -45,7 +45,7 @@ fn a_relogged_item_keeps_its_place_and_gets_a_new_vector() {
     insert(&cil, 0, &[&one]);
     insert(&cil, 0, &[&two]);
     one.set(Some(b"one, later"));
-    // On another CPU: it stays on the list that it is on.
+    // On another CPU: it stays on its first list.
     insert(&cil, 1, &[&one]);
     let context = cil.1.switch(&cil.0).unwrap();
     assert_eq!(ids(&context), [1, 2]);
@@ -55,8 +55,8 @@ fn a_relogged_item_keeps_its_place_and_gets_a_new_vector() {
     assert!(!one.state().is_pinned(), "one context, one pin");
 }
 
-/// A context that is on its way to the log has not taken yet what it logs of an item, and the item
-/// is logged in the next one, more than once: each gets what is its own.
+/// A context that is being written to the log has not yet taken the contents of an item when the
+/// item is logged in the next context, more than once: each context gets its own contents.
 #[test]
 fn an_item_is_in_two_contexts_at_once() {
     let cil = parts(2);
@@ -67,7 +67,7 @@ fn an_item_is_in_two_contexts_at_once() {
     };
     log(0, b"first");
     log(1, b"first, later");
-    // The lists are taken; what is in the items is not.
+    // The lists are taken; the contents in the items are not.
     let taken: Vec<Entry> =
         cil.1.lists.iter().flat_map(|l| mem::take(&mut l.lock().entries)).collect();
     assert_eq!(taken.len(), 1);
@@ -84,13 +84,13 @@ fn an_item_is_in_two_contexts_at_once() {
     assert_eq!(bytes_of(&one.state().take_vector(1).unwrap()), b"first, later");
     assert!(one.state().take_vector(1).is_none() && one.state().take_vector(2).is_none());
     log(0, b"second, latest");
-    assert_eq!(in_list(), [b"second, later"], "it goes to the item from now on");
+    assert_eq!(in_list(), [b"second, later"], "the vector is stored in the item from now on");
     let context = cil.1.switch(&cil.0).unwrap();
     assert_eq!((context.sequence, ids(&context)), (2, vec![1]));
     assert_eq!(bytes_of(&context.entries[0].vector), b"second, latest");
 }
 
-/// Bytes that are counted when they are made, and when they are not needed any more.
+/// An image that counts how often it was encoded and released.
 struct Counted {
     made: AtomicU64,
     released: AtomicU64,
@@ -137,8 +137,8 @@ fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
     one.state().unpin();
 }
 
-/// Seed 003, patch 5: what a transaction has freed is told of the checkpoint that has the freeing, on
-/// whatever list it waits.
+/// Chinner, per-CPU delayed logging (2020), patch 5: a callback gets the checkpoint of its own
+/// transaction, on whatever list it waits.
 #[test]
 fn what_is_freed_comes_back_with_its_own_context() {
     let default = Scaling::with_slots(2);
@@ -186,7 +186,7 @@ fn a_slot_whose_cpu_vanished_loses_no_item() {
     let cil = parts(4);
     let things: Vec<_> = (0..12).map(|id| Thing::new(id, b"x")).collect();
     for (cpu, thing) in (0..).zip(&things) {
-        // CPUs beyond the slots share them; none of these runs anything any more when the push comes.
+        // CPUs beyond the slots share them; none of them runs any more when the push happens.
         insert(&cil, cpu, &[thing]);
     }
     let mut found = ids(&cil.1.switch(&cil.0).unwrap());
@@ -205,13 +205,13 @@ fn the_first_commit_of_a_context_gives_its_unit_at_once() {
     let second = insert(&cil, 3, &[&two]);
     assert_eq!(first.given, second.given + Costs::new(8).unit());
     assert_eq!(second.given, 32 + 1);
-    // Relogged with the same length: nothing more.
+    // Logged again with the same length: nothing is added.
     assert_eq!(insert(&cil, 2, &[&two]).given, 0);
     let context = cil.1.switch(&cil.0).unwrap();
     assert_eq!(context.reserved, first.given + second.given);
     assert_eq!(context.stream_bytes, 2 * 32 + CHECKPOINT_HEADER_BYTES as u64);
     assert!(cil.1.is_empty(&cil.0));
-    // The next context has its own.
+    // The next context has its own entry.
     assert!(insert(&cil, 1, &[&two]).given > Costs::new(8).unit());
 }
 
@@ -283,7 +283,7 @@ fn stress_nothing_is_lost_between_commits_and_switches() {
             for context in switches.join().unwrap() {
                 let mut ids = ids(&context);
                 ids.sort_unstable();
-                // A transaction is in one context, whole.
+                // A transaction is in one context as a whole.
                 assert!(ids.chunks(2).all(|pair| pair[0] + 1 == pair[1]));
                 assert!(Costs::new(8).stream(context.stream_bytes) <= context.reserved);
                 found.extend(ids);

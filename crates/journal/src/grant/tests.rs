@@ -8,11 +8,11 @@ use vfscale_sync::cpu;
 
 use super::*;
 
-/// Waits for something that another thread is about to do.
+/// Waits for a change by another thread.
 fn until(what: impl Fn() -> bool) {
     let start = Instant::now();
     while !what() {
-        assert!(start.elapsed() < Duration::from_secs(20), "it never happened");
+        assert!(start.elapsed() < Duration::from_secs(20), "the change never happened");
         thread::yield_now();
     }
 }
@@ -24,14 +24,14 @@ fn take(grant: &Grant, bytes: u64) {
 #[test]
 fn a_waiter_gets_what_lies_in_the_batches_of_other_cpus() {
     let grant = Grant::new(8000, 8);
-    // Each CPU has taken a little, and keeps a batch.
+    // Each CPU has taken a little, and holds a batch.
     for cpu in 0..8 {
         let _here = cpu::pretend(cpu);
         take(&grant, 10);
     }
     let parts = 8000 - grant.budget.used();
     assert_eq!(parts, 7920);
-    // All of it, from one CPU, without anybody giving anything back.
+    // All of it, from one CPU, without any bytes being returned.
     take(&grant, 7920);
     assert_eq!(grant.used(), 8000);
     grant.give(8000);
@@ -61,7 +61,7 @@ fn waiters_are_served_in_the_order_of_coming() {
     take(&grant, 1000);
     let order = std::sync::Mutex::new(Vec::new());
     thread::scope(|scope| {
-        // The first wants most, the last would be satisfied soon.
+        // The first needs the most; the last could be served soon.
         for (name, bytes) in [(1, 800), (2, 500), (3, 1)] {
             let (grant, order) = (&grant, &order);
             scope.spawn(move || {
@@ -73,14 +73,14 @@ fn waiters_are_served_in_the_order_of_coming() {
         }
         grant.give(700);
         thread::sleep(Duration::from_millis(5));
-        assert!(order.lock().unwrap().is_empty(), "somebody was overtaken");
+        assert!(order.lock().unwrap().is_empty(), "a waiter was overtaken");
         grant.give(300);
     });
     assert_eq!(order.lock().unwrap()[0], 1);
     assert_eq!(grant.used(), 0);
 }
 
-/// Nobody takes a fast way past a waiter, small as the wish may be.
+/// No reservation uses the fast path past a waiter, however small it is.
 #[test]
 fn nobody_overtakes_a_waiter() {
     let grant = Grant::new(1000, 1);

@@ -32,7 +32,7 @@ fn a_record_goes_over_the_end_of_the_log() {
     assert_eq!((lsn, writer.writes), (Lsn::new(3, 254), 2));
     let header = decoded(&*device, head, 4).unwrap();
     assert_eq!((header.lsn, header.prev_crc, header.blocks), (lsn, 5, 4));
-    // The next one is linked with it.
+    // The next record is linked with it.
     writer.write(contents, head + 100).unwrap();
     let next = decoded(&*device, head + 4, 1).unwrap();
     assert_eq!((next.lsn, next.prev_lsn, next.prev_crc), (Lsn::new(4, 2), lsn, header.crc));

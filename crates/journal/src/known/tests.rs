@@ -34,7 +34,7 @@ fn open_known(device: &Log, known: Known) -> Result<(Journal, Recovered, Sink)> 
     open_with(device, Arc::new(NoHooks), Options { known, ..options() })
 }
 
-/// A log that was used and closed, and what is known of it.
+/// Returns a log that was used and closed, with its recorded state.
 fn closed() -> (Log, Known) {
     let device = device();
     let (journal, ..) = open(&device);
@@ -57,7 +57,7 @@ fn of_a_log_that_was_closed_two_blocks_are_read() {
     let now = journal.known().unwrap();
     assert!(!now.is_closed && now.epoch == 3 && now.checkpoint > known.checkpoint);
     drop(journal);
-    // What is known is older, and says so.
+    // The recorded state is older, and says that the log was closed.
     let (_, _, sink) = open_known(&counted, known).unwrap();
     assert_eq!(sink.replayed.len(), 1);
 }
@@ -78,10 +78,11 @@ fn an_older_state_of_a_log_is_refused_and_left_as_it_is() {
     assert!(refused.to_string().contains("name the device with the log that was used last"));
     assert!(Journal::replay(&*earlier, LOG, VOLUME, &last, &mut Sink::default()).is_err());
     assert!(bytes(&*earlier) == before);
-    // It was all right for who had seen no more of it, and so is the later one for him.
+    // The earlier state is accepted by an owner that has recorded no later one, and so is the later
+    // state.
     open_known(&earlier, first).unwrap();
     open_known(&device, first).unwrap();
-    // The same from one epoch to the next.
+    // The result is equal from one epoch to the next.
     let closed = copy(&*device);
     let (journal, ..) = open_known(&device, last).unwrap();
     let opened = journal.known().unwrap();
@@ -89,7 +90,7 @@ fn an_older_state_of_a_log_is_refused_and_left_as_it_is() {
     assert!(matches!(refused, Error::Stale { .. }), "{refused}");
 }
 
-/// Somebody opened it who does not tell its owner: a program from before.
+/// The log was opened without telling its owner, by an older program.
 #[test]
 fn a_log_that_was_used_since_is_read_as_a_whole() {
     let (device, known) = closed();
@@ -98,7 +99,7 @@ fn a_log_that_was_used_since_is_read_as_a_whole() {
     drop(journal);
     let (journal, _, sink) = open_known(&device, known).unwrap();
     assert_eq!(sink.last()[&5], b"news");
-    // Around the whole log, and over the record that is known.
+    // Around the whole log, and over the recorded record.
     (0..200).for_each(|id| log_now(&journal, id, &[8; 9000]));
     log_now(&journal, 6, b"the last");
     drop(journal);
@@ -127,7 +128,7 @@ fn the_device_of_a_log_has_an_id() {
     let device = device();
     let of = |id: &[u8; 16]| Known { device: *id, ..Known::default() };
     let (one, two) = (of(b"one log's device"), of(b"two log's device"));
-    // A log that was made before has none, and gets one.
+    // A log that was created without a device id gets one.
     open_known(&device, one).unwrap().0.close().unwrap();
     let refused = open_known(&device, two).unwrap_err();
     assert!(matches!(refused, Error::OtherLog { .. }), "{refused}");
@@ -153,7 +154,7 @@ fn features_that_are_not_known_end_a_recovery_before_it_begins() {
     }
 }
 
-/// A new log in the place of one that was used, whatever is known of that.
+/// A new log that replaces a used one, with any recorded state of that.
 #[test]
 fn a_renewed_log_is_behind_all_that_was_there() {
     let (device, known) = closed();
@@ -164,7 +165,7 @@ fn a_renewed_log_is_behind_all_that_was_there() {
     Journal::renew(&*device, LOG, VOLUME, &renewed).unwrap();
     assert_eq!(Journal::owners(&*device, LOG), [VOLUME]);
     assert_eq!(Journal::owners(&MemoryDevice::new(1 << 16).unwrap(), LOG), []);
-    // The former one is refused, and the new one is not, nor when it was used.
+    // The former log is refused; the new one is not, even after it was used.
     for known in [renewed, Known { is_closed: false, ..renewed }] {
         let refused = open_known(&former, known).unwrap_err();
         assert!(matches!(refused, Error::Stale { .. }), "{refused}");
@@ -178,7 +179,7 @@ fn a_renewed_log_is_behind_all_that_was_there() {
     drop(journal);
     let (_journal, recovered, sink) = open_known(&device, renewed).unwrap();
     assert_eq!((recovered.items, sink.replayed.len()), (1, 1));
-    // On another device, by its id.
+    // On another device, recognized by its id.
     let other = Known { device: [8; 16], ..renewed };
     let refused = open_known(&device, other).unwrap_err();
     assert!(matches!(refused, Error::OtherLog { .. }), "{refused}");
@@ -186,7 +187,7 @@ fn a_renewed_log_is_behind_all_that_was_there() {
         let refused = Journal::renew(&*device, LOG, VOLUME, &Known { last, ..renewed });
         assert!(matches!(refused, Err(Error::WornOut)));
     }
-    // Whatever was there, there is room for many cycles, and epochs.
+    // After any former log the new one has many cycles and epochs left.
     let late = Known::renewed(u64::MAX, Lsn::new(u32::MAX, 3), [0; 16]);
     assert!(late.last.cycle() < u32::MAX / 4 * 3 && late.epoch < u64::MAX / 4 * 3);
 }

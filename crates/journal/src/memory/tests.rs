@@ -11,7 +11,7 @@ use crate::{
 
 const BOUND: usize = 64;
 
-/// How many things of a kind are in memory, and were at most.
+/// Number of things of a kind in memory, now and at most.
 #[derive(Default)]
 struct Census {
     now: AtomicUsize,
@@ -71,7 +71,7 @@ fn begin(journal: &Journal) -> Transaction<'_> {
     journal.begin(Reservation::new(10_000)).unwrap()
 }
 
-/// The log has room for ten thousand of these things, and nobody forces it.
+/// The log has room for ten thousand of these things, and no thread forces it.
 #[test]
 fn no_more_is_in_memory_than_the_bound_whatever_room_the_log_has() {
     let device = device();
@@ -83,15 +83,16 @@ fn no_more_is_in_memory_than_the_bound_whatever_room_the_log_has() {
         let _ = transaction.commit().unwrap();
     }
     let most = census.most.load(Ordering::SeqCst);
-    // The transaction under way is beside it.
+    // The active transaction comes on top.
     assert!(most <= BOUND + 1, "{most} things");
-    // What is within the bound need not go home.
+    // Items within the bound need not be written back.
     assert!(most > BOUND / 4, "{most} things");
     journal.close().unwrap();
     assert_eq!(census.now.load(Ordering::SeqCst), 0);
 }
 
-/// What has begun goes on, however much it takes, and lets others in when it has ended.
+/// A transaction that has begun continues, however much memory it takes, and admits others when it
+/// has ended.
 #[test]
 fn who_has_begun_never_waits_for_memory() {
     let device = device();
@@ -99,7 +100,7 @@ fn who_has_begun_never_waits_for_memory() {
     let census = Arc::new(Census::default());
     let mut rolling = journal.begin(Reservation::permanent(10_000, 2)).unwrap();
     let held: Vec<_> = (0..50).map(|id| Counted::new(id, &census)).collect();
-    // They can't go home between two parts either, before the next one has added them.
+    // Nor can they be written back between two parts, before the next one has added them.
     held.iter().for_each(|item| item.state.pin());
     for _ in 0..5 {
         held.iter().for_each(|item| rolling.add(Arc::clone(item)));
@@ -126,7 +127,7 @@ fn who_has_begun_never_waits_for_memory() {
     journal.close().unwrap();
 }
 
-/// Holds writes home up until it is told.
+/// A hook that delays write-back until the gate is opened.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -147,8 +148,8 @@ impl Gate {
     }
 }
 
-/// A device on which nothing gets home keeps transactions out; a freeze need not wait for those, and a
-/// shutdown sends them away.
+/// On a device where no item is written back, transactions do not begin. A freeze need not wait for
+/// the waiting ones, and a shutdown wakes them with an error.
 #[test]
 fn a_shutdown_wakes_who_waits_for_memory() {
     let device = device();

@@ -63,7 +63,8 @@ fn what_was_not_forced_is_not_there() {
     assert_eq!(sink.last().into_keys().collect::<Vec<_>>(), [1]);
 }
 
-/// A block of metadata is freed and becomes data, which no log has: nothing old may be written over it.
+/// A block of metadata is freed and reused for data, which is not in the log: no old contents may
+/// be written over it.
 #[test]
 fn what_was_cancelled_is_not_replayed() {
     let device = device();
@@ -78,7 +79,8 @@ fn what_was_cancelled_is_not_replayed() {
     assert_eq!(recovered.cancelled, 1);
 }
 
-/// Cancelled and used again as metadata: only what came after counts, in another checkpoint or the same one.
+/// Cancelled and reused as metadata: only later contents count, in another checkpoint or in the
+/// same one.
 #[test]
 fn what_is_logged_after_a_cancellation_is_replayed() {
     let device = device();
@@ -87,7 +89,7 @@ fn what_is_logged_after_a_cancellation_is_replayed() {
     log_now(&journal, &[&old]);
     old.set(None);
     log(&journal, &[&old]);
-    // The same key, as another object, in the same checkpoint.
+    // Another object under the same key, in the same checkpoint.
     log_now(&journal, &[&Thing::new(1, b"new")]);
     drop(journal);
     let (_journal, recovered, sink) = open(&device);
@@ -95,7 +97,7 @@ fn what_is_logged_after_a_cancellation_is_replayed() {
     assert_eq!((sink.replayed.len(), recovered.cancelled), (1, 1));
 }
 
-/// An item that is cancelled before anything of it was written leaves nothing but the cancellation.
+/// An item that is cancelled before it was ever written leaves only the cancellation.
 #[test]
 fn a_cancellation_replaces_the_vector_of_its_item() {
     let device = device();
@@ -121,7 +123,7 @@ fn a_checkpoint_that_spans_records_is_whole_or_nothing() {
     assert_eq!(journal.stats().tickets[1].records, 8);
     let end = journal.stats().head.block();
     drop(journal);
-    // All of its records but one: it did not happen.
+    // All of its records but one: the checkpoint did not happen.
     for missing in end - 8..end {
         let torn = copy(&*device);
         let at = LOG.offset + u64::from(missing) * LOG_BLOCK_BYTES as u64;
@@ -136,33 +138,34 @@ fn a_checkpoint_that_spans_records_is_whole_or_nothing() {
     assert_eq!(sink.last()[&2], [2; 30_000]);
 }
 
-/// What is behind a torn record has the very place and the cycle that new records come to have; a
-/// new epoch keeps it from ever counting.
+/// Records after a torn one have the very LSNs that new records will get; a new epoch prevents them
+/// from ever counting.
 #[test]
 fn stale_records_behind_the_end_are_never_taken_for_new_ones() {
     let device = device();
     let small = Options { record_blocks: 1, ..options() };
     let (journal, ..) = open_with(&device, Arc::new(NoHooks), small).unwrap();
     let start = journal.stats().head.block();
-    // Two records each, so that the second of the lost ones lies where a record may begin later.
+    // Two records each, so that the second of the lost ones is where a record may begin later.
     for id in 0..3 {
         log_now(&journal, &[&Thing::new(id, &[1; 5000])]);
     }
     drop(journal);
     // The first record of the second checkpoint is lost.
     let lost = LOG.offset + u64::from(start + 2) * LOG_BLOCK_BYTES as u64;
-    // A former promise would make this damage: the records themselves must not know better.
+    // A former promise would make this damage: the records themselves must not contain one.
     device.write_at(lost, &[0; LOG_BLOCK_BYTES]).unwrap();
     let found = open_with(&device, Arc::new(NoHooks), small);
     assert!(matches!(found, Err(Error::Damaged { .. })), "the third names the second as durable");
-    // Without the third nobody knows.
+    // Without the third checkpoint no record names the second one as durable.
     for block in start + 4..start + 6 {
         let at = LOG.offset + u64::from(block) * LOG_BLOCK_BYTES as u64;
         device.write_at(at, &[0; LOG_BLOCK_BYTES]).unwrap();
     }
     let (journal, recovered, sink) = open_with(&device, Arc::new(NoHooks), small).unwrap();
     assert_eq!((recovered.unconnected, sink.replayed.len()), (1, 1));
-    // The opening record is where the lost one was. The next one would follow at the stale one's very place.
+    // The opening record is where the lost one was. The next record would follow at the stale
+    // record's very LSN.
     assert_eq!(journal.stats().head.block(), start + 3);
     drop(journal);
     let (_journal, recovered, sink) = open_with(&device, Arc::new(NoHooks), small).unwrap();
@@ -244,7 +247,7 @@ fn an_inspection_changes_nothing_and_shows_everything() {
     assert!(was == is);
 }
 
-/// A log with something of everything.
+/// Returns a log with operations of every kind.
 fn rich() -> Arc<dyn Device> {
     let device = device();
     let small = Options { record_blocks: 2, ..options() };
@@ -261,7 +264,7 @@ fn rich() -> Arc<dyn Device> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any bytes: an error or a log, and an inspection says the same.
+    /// Any bytes are an error or a log, and an inspection agrees.
     #[test]
     fn damaged_logs_are_an_error_or_a_log(
         changes in prop::collection::vec((0..40_usize, 0..LOG_BLOCK_BYTES, any::<u8>()), 1..30),
@@ -275,7 +278,7 @@ proptest! {
             device.read_at(offset, &mut bytes).unwrap();
             bytes[at] = byte;
             if repair && record::claimed_blocks(&bytes, VOLUME) == Some(1) {
-                // With a right checksum, as somebody who means harm would write it.
+                // With a correct checksum, like an attacker would write it.
                 let crc = {
                     let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..104]), &[0; 4]);
                     crc32c::crc32c_append(crc, &bytes[108..])
@@ -298,7 +301,7 @@ proptest! {
         }
     }
 
-    /// Blocks in any order and any place, of this log and of nothing.
+    /// Blocks in any order and at any offset, of this log and of none.
     #[test]
     fn shuffled_logs_are_an_error_or_a_log(
         moves in prop::collection::vec((0..40_u64, 0..256_u64), 1..60),
@@ -314,7 +317,7 @@ proptest! {
     }
 }
 
-/// A block that can't be read is no record: it matters only where one is needed.
+/// A block that can't be read is not a record: it matters only where a record is needed.
 #[test]
 fn what_cannot_be_read_matters_only_where_it_is_needed() {
     let device = device();
@@ -350,7 +353,7 @@ fn what_cannot_be_read_matters_only_where_it_is_needed() {
     assert!(opened > 3 && refused > 1, "{opened} and {refused} of {live:?}");
 }
 
-/// A log is made where the device can't read what was there.
+/// A log is created where the device can't read the former contents.
 #[test]
 fn a_log_is_made_over_what_cannot_be_read() {
     let lost = unreadable(&device(), LOG.offset + 8192, 4096);
@@ -359,7 +362,7 @@ fn a_log_is_made_over_what_cannot_be_read() {
     drop(open(&lost));
 }
 
-/// The device, of which some bytes can't be read.
+/// Returns a copy of the device of which some bytes can't be read.
 fn unreadable(device: &Arc<dyn Device>, offset: u64, len: u64) -> Arc<dyn Device> {
     let recording = RecordingDevice::new(copy(&**device));
     recording.write_at(offset, &vec![0; len as usize]).unwrap();

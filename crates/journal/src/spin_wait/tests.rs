@@ -9,10 +9,10 @@ fn who_waits_for_short_pushes_is_there_when_one_ends() {
     spin_wait.note_push(Duration::from_micros(10));
     let before = spin_wait.ended();
     spin_wait.note_end();
-    // It has ended already: there is nothing to wait for.
+    // The push has already ended: there is nothing to wait for.
     spin_wait.spin(before);
     assert!(!spin_wait.is_spinning.load(Ordering::Relaxed));
-    // One that never ends is not waited for either.
+    // Nor does a thread wait for a push that never ends.
     let other = Arc::clone(&spin_wait);
     thread::spawn(move || other.spin(other.ended())).join().unwrap();
     assert!(!spin_wait.is_spinning.load(Ordering::Relaxed));
@@ -30,7 +30,7 @@ fn nobody_stays_awake_for_long_pushes_or_beside_another() {
         spin_wait.note_push(Duration::from_micros(5));
     }
     assert!(spin_wait.push_nanos.load(Ordering::Relaxed) < 10_000);
-    // The place is taken: the mark stays the other one's.
+    // Another thread spins: its mark is not changed.
     spin_wait.is_spinning.store(true, Ordering::Relaxed);
     spin_wait.spin(spin_wait.ended());
     assert!(spin_wait.is_spinning.load(Ordering::Relaxed));
@@ -41,7 +41,7 @@ fn patience_lasts_as_long_as_a_push() {
     let spin_wait = SpinWait::new();
     assert!(
         GroupDeadline::default().remaining(&spin_wait).is_none(),
-        "who is woken comes too late for a short one"
+        "a woken thread is too late for a short push"
     );
     let note_push = |time| (0..40).for_each(|_| spin_wait.note_push(time));
     note_push(Duration::from_millis(3));
@@ -49,7 +49,10 @@ fn patience_lasts_as_long_as_a_push() {
     let remaining = deadline.remaining(&spin_wait).unwrap();
     assert!(remaining > Duration::from_millis(2) && remaining <= Duration::from_millis(3));
     thread::sleep(remaining);
-    assert!(deadline.remaining(&spin_wait).is_none(), "the time is up, whatever woke the caller");
+    assert!(
+        deadline.remaining(&spin_wait).is_none(),
+        "the time is up, whichever event woke the caller"
+    );
     note_push(Duration::from_secs(60));
     let mut deadline = GroupDeadline::default();
     assert!(deadline.remaining(&spin_wait).unwrap() <= GROUP_WAIT_MAX);

@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Foster's case in the discussion of seed 003, patch 3: the first transaction of a checkpoint
-/// fills several records, and is all there is of it. What it gives covers the headers of all of
-/// them.
+/// Foster's case in the discussion of Chinner's patch 3 (2020): the first transaction of a
+/// checkpoint fills several records, and is the only one in it. The space that it gives covers the
+/// headers of all of them.
 #[test]
 fn the_first_large_transaction_takes_its_split_reservation() {
     for record_blocks in [1, 2, 8, 64] {
@@ -28,7 +28,7 @@ fn a_small_transaction_costs_what_it_logs() {
 }
 
 proptest! {
-    /// Whatever the transactions of a checkpoint are, their shares cover its records.
+    /// The shares of any transactions of a checkpoint cover its records.
     #[test]
     fn shares_cover_all_headers(
         sizes in prop::collection::vec(1..60_000_u64, 1..60),
@@ -38,11 +38,12 @@ proptest! {
         let given: u64 = sizes.iter().map(|len| len + costs.split(*len)).sum::<u64>() + costs.unit();
         let used = costs.stream(sizes.iter().sum::<u64>() + CHECKPOINT_HEADER_BYTES as u64);
         prop_assert!(used <= given, "{} > {}", used, given);
-        // And not by much more than the unit: a byte for each commit is all that rounding costs.
+        // And the excess is little more than the unit: rounding costs at most a byte for each
+        // commit.
         prop_assert!(given <= used + costs.unit() + sizes.len() as u64);
     }
 
-    /// What a transaction reserves is enough to be the first, and to be all there is.
+    /// A reservation suffices for the first and only transaction of a checkpoint.
     #[test]
     fn a_reservation_covers_its_transaction(bytes in 0..1_000_000_u64, record_blocks in 1..=64_usize) {
         let costs = Costs::new(record_blocks);

@@ -25,7 +25,7 @@ fn segments(bufs: &mut [[u8; BYTES]]) -> impl Iterator<Item = Segment<'_>> {
     bufs.iter_mut().flat_map(|buf| read_segments(Alignment::NONE, 0, buf))
 }
 
-/// A pipe is a disk that takes its time: a read of it is under way until somebody writes.
+/// A pipe is like a slow disk: a read of it is pending until the test writes.
 #[test]
 fn a_batch_that_panics_waits_for_what_is_under_way() {
     let Some(mut ring) = ring() else { return };
@@ -51,7 +51,7 @@ fn a_batch_that_panics_waits_for_what_is_under_way() {
         assert!(is_written.load(Ordering::SeqCst), "it did not wait");
     });
     let filled = bufs.iter().filter(|buf| **buf == [1; BYTES]).count();
-    assert_eq!(filled, ALL, "what came afterwards went into memory that was given back");
+    assert_eq!(filled, ALL, "late data was written into memory that was returned");
 }
 
 #[test]
@@ -59,11 +59,11 @@ fn a_batch_that_fails_waits_for_what_is_under_way() {
     let Some(mut ring) = ring() else { return };
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut bufs = [[0; BYTES]; 5];
-    // Nobody may read the end for writing.
+    // The end for writing can't be read.
     let failure = ring.run(writer.as_fd(), segments(&mut bufs)).unwrap_err();
     let BatchFailure::Request { operation, error, .. } = failure else { panic!("{failure:?}") };
     assert_eq!((operation, error), (Operation::Read, OsError::new(libc::EBADF)));
-    // It is as good as before, and an empty batch is nothing to wait for.
+    // The ring still works, and an empty batch need not be waited for.
     ring.run(writer.as_fd(), segments(&mut [])).unwrap();
     drop(writer);
     assert_eq!(reader.read(&mut [0]).unwrap(), 0);

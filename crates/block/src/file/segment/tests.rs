@@ -82,7 +82,7 @@ fn alignments_that_no_copy_has_are_refused() {
     }
 }
 
-/// The memory that is named, page by page.
+/// Returns address and length of each listed part of memory.
 fn named(rest: &Transfer<'_>) -> Vec<(usize, usize)> {
     let (Transfer::ReadPages(rest) | Transfer::WritePages(rest)) = rest else { panic!("pages") };
     rest.iter().map(|part| (part.iov_base.addr(), part.iov_len)).collect()
@@ -99,7 +99,7 @@ fn pages_are_named_where_they_are() {
     let total = |named: &[(usize, usize)]| named.iter().map(|(_, len)| len).sum::<usize>();
     let whole = named(&first.rest().1);
     assert_eq!((whole[0].0, total(&whole)), (place(&pages[0]), 1 << 20));
-    // Each run is named once, and each page is in one.
+    // Each run is listed once, and each page is in one.
     for page in &pages[..256] {
         let at = place(page);
         assert_eq!(
@@ -107,7 +107,7 @@ fn pages_are_named_where_they_are() {
             1
         );
     }
-    // A part of it, within a unit: from the start of that.
+    // A part of it, which ends within a unit: it continues from the unit's start.
     assert_eq!(first.advance(3 * PAGE_SIZE + 1000), Ok(false));
     assert_eq!(first.rest_range().0, 8192 + 3 * 4096 + 512);
     let rest = named(&first.rest().1);
