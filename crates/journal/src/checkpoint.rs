@@ -96,10 +96,10 @@ impl<'a> Operations<'a> {
             return Err("it has no header");
         }
         if get_u64(header, 8) != sequence {
-            return Err("its header is that of another one");
+            return Err("its header belongs to another checkpoint");
         }
         if get_u64(header, 24) != stream.len() as u64 {
-            return Err("it has not the length that its header says");
+            return Err("its length differs from the one in its header");
         }
         Ok(Self { rest, left: get_u64(header, 16) })
     }

@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// The records of the log promise that it was complete up to an LSN which it does not reach.
     #[error(
-        "the log is damaged: it was complete up to {promised}, and is whole up to {found} only"
+        "the log is damaged: it was durable up to {promised}, but is intact only up to {found}"
     )]
     Damaged {
         /// LSN up to which records were durable.
@@ -90,7 +90,7 @@ pub enum Error {
         why: &'static str,
     },
     /// The log was filled as many times as its cycle number can count. A new log must be created.
-    #[error("the log is worn out: its cycle number is at its end")]
+    #[error("the log is worn out: its cycle number can't grow any further")]
     WornOut,
     /// The reservation is so large that the log could not grant it even without any other
     /// reservation.

@@ -20,7 +20,7 @@
 //! # Waiting
 //!
 //! * A transaction that finds too few bytes queues up. While the queue is not empty no transaction
-//!   uses the fast path: later ones queue up behind. So no transaction starves.
+//!   uses the fast path: later ones join the queue. So no transaction starves.
 //! * A rolling transaction that reserves again is served before those that have not begun: it holds
 //!   what they may be waiting for, and they hold nothing.
 //! * A waiter requests a push of the tail, and each thread that returns space serves the queue from

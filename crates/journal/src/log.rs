@@ -211,7 +211,7 @@ impl Log {
         if first.is_none() {
             if matches!(error, Error::Closed) {
                 // Its user dropped it, and wants no more of it to become durable.
-                tracing::debug!("the journal is left as by a crash");
+                tracing::debug!("the journal is dropped without closing it");
             } else {
                 tracing::error!(%error, "the journal is shut down");
             }

@@ -63,7 +63,7 @@ pub(crate) struct LogProgress {
     /// The tail that the latest durable record names: no block from there to the head may be
     /// overwritten.
     pub(crate) durable_tail: Position,
-    /// Blocks behind the durable tail that no transaction has reserved.
+    /// Blocks after the durable tail that no transaction has reserved.
     pub(crate) unreserved: VecDeque<Position>,
     pub(crate) checkpoints: u64,
     pub(crate) writes: u64,

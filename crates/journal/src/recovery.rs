@@ -137,7 +137,7 @@ pub(crate) fn geometry(device: &dyn Device, region: Region) -> Result<Geometry> 
     }
     match region.offset.checked_add(region.length) {
         Some(end) if end <= device.size() => {}
-        _ => return refuse("it is not inside of the device"),
+        _ => return refuse("it is not inside the device"),
     }
     match u32::try_from(region.length / block) {
         Ok(blocks) if blocks < LOG_BLOCKS_MIN => refuse("it is too small"),
@@ -352,7 +352,7 @@ pub(crate) fn checkpoints(
         // A checkpoint without its first record is before the tail, and written back.
         let Some((lsn, sequence)) = open else { continue };
         if header.checkpoint != sequence || header.stream_offset != stream.len() as u64 {
-            return Err(Error::BadCheckpoint { lsn, why: "a piece of it is missing" });
+            return Err(Error::BadCheckpoint { lsn, why: "a part of it is missing" });
         }
         let block = header.lsn.block();
         read_blocks(device, geometry, block, header.blocks as usize, &mut bytes)?;

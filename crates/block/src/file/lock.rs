@@ -155,7 +155,7 @@ fn window(lane: u32, index: usize) -> i64 {
     NAMES + i64::from(lane) * LANE_BYTES + index as i64 * WINDOW_BYTES
 }
 
-/// Publishes a name; its seal comes last.
+/// Publishes a name; its seal is written last.
 fn publish(file: &File, holder: &Holder) -> io::Result<()> {
     let (name, lane) = (encode(holder), RandomState::new().build_hasher().finish());
     let lane = (lane % u64::from(LANES)) as u32;

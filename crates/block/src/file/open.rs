@@ -230,7 +230,7 @@ impl Opening<'_> {
         };
         let metadata = self.io(claimed.metadata())?;
         if !metadata.file_type().is_block_device() || metadata.rdev() != number {
-            return Err(self.unsupported("the name has just been given to something else"));
+            return Err(self.unsupported("the name now refers to another device"));
         }
         // A process that locks the device between these two lines is excluded by the claim.
         drop(file);
@@ -251,7 +251,7 @@ impl Opening<'_> {
     fn methods(&self, file: &File, kind: FileKind) -> Result<IoMethods, Error> {
         let found = Units::of(file, kind);
         let direct = match (self.options.direct, found.direct) {
-            (false, _) => Err("as asked"),
+            (false, _) => Err("as requested"),
             (true, Direct::No) => Err("no direct I/O here"),
             (true, Direct::Aligned { memory, block_size }) => {
                 match Alignment::direct(memory, block_size) {

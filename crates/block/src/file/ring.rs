@@ -12,10 +12,10 @@
 //! # Why the kernel never writes memory that has been freed or reused
 //!
 //! A request that was submitted uses its memory until its completion has arrived, whatever its
-//! thread does. [`PendingBatch`] owns all pending requests of a batch: it borrows the callers' buffers,
-//! owns the copies, and does not end, not even by a panic or an error of the ring, before the last
-//! completion has arrived ([`PendingBatch::drain`], from its `Drop`). It lives on the stack of
-//! [`Ring::run`] and is never passed on, so it can't be leaked by `forget`. A signal only
+//! thread does. [`PendingBatch`] owns all pending requests of a batch: it borrows the callers'
+//! buffers, owns the copies, and does not end, not even by a panic or an error of the ring, before
+//! the last completion has arrived ([`PendingBatch::drain`], from its `Drop`). It lives on the
+//! stack of [`Ring::run`] and is never passed on, so it can't be leaked by `forget`. A signal only
 //! interrupts the wait, which is then repeated. When the process is killed, the kernel cancels or
 //! finishes the requests before it frees the memory.
 //!
@@ -223,12 +223,12 @@ impl<'r, 'a> PendingBatch<'r, 'a> {
             }
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: the entry refers to the bytes of a segment, which it has borrowed or owns (or to a
-        // list of its own that refers to pages it has borrowed, whose bytes may be accessed by any
-        // thread), and which no code accesses while the segment waits in its slot. It stays there,
-        // and `self` alive, until the completion has arrived or the entry is known never to be
-        // submitted: `end` is called in these two cases only, and `drain` waits for all others. The
-        // file is open as long as the device is.
+        // SAFETY: the entry refers to the bytes of a segment, which it has borrowed or owns (or to
+        // a list of its own that refers to pages it has borrowed, whose bytes may be accessed by
+        // any thread), and which no code accesses while the segment waits in its slot. It stays
+        // there, and `self` alive, until the completion has arrived or the entry is known never to
+        // be submitted: `end` is called in these two cases only, and `drain` waits for all others.
+        // The file is open as long as the device is.
         unsafe { self.uring.submission().push(&entry) }.map_err(|_| QueueFull)
     }
 

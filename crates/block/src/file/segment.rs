@@ -148,8 +148,8 @@ impl<'a> Segment<'a> {
         (self.offset + self.done as u64, (self.length - self.done) as u64)
     }
 
-    /// Notes that `count` more bytes are transferred, and returns whether the segment is complete. A
-    /// transfer that ends inside of a unit continues from the unit's start.
+    /// Notes that `count` more bytes are transferred, and returns whether the segment is complete.
+    /// A transfer that ends inside of a unit continues from the unit's start.
     ///
     /// # Errors
     /// [`OsError::IO`] if the transfer does not advance: the file has become shorter.
