@@ -20,7 +20,7 @@ use crate::record::{
     self, FEATURES_KNOWN, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind, payload_of,
 };
 use crate::recovery::LogEnd;
-use crate::{Error, Known, Lsn, Options, Result, VolumeId};
+use crate::{Error, Known, Lsn, Result, VolumeId};
 
 /// The target of log writes, and the link of the next record to the one before.
 pub(crate) struct Writer {
@@ -70,14 +70,14 @@ impl Writer {
         volume: VolumeId,
         epoch: u64,
         end: LogEnd,
-        options: &Options,
+        record_blocks: usize,
+        device_id: [u8; 16],
     ) -> Self {
-        let record_blocks = options.record_blocks();
         Self {
             device,
             geometry,
             volume,
-            device_id: options.known.device,
+            device_id,
             epoch,
             last_kind: RecordKind::Open,
             head: end.head,

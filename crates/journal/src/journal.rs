@@ -122,7 +122,9 @@ impl Journal {
         let epoch = found.epoch.checked_add(1).ok_or(Error::WornOut)?;
         recovered.epoch = epoch;
         let end = found.end(geometry);
-        let mut writer = Writer::new(device, geometry, volume, epoch, end, &options);
+        let (record_blocks, device_id) = (options.record_blocks(), options.known.device);
+        let mut writer =
+            Writer::new(device, geometry, volume, epoch, end, record_blocks, device_id);
         let opening = geometry.lsn(end.head);
         // The record before it is durable, and the only one that the opening record can refer to.
         let contents = RecordContents::plain(RecordKind::Open, opening, found.last.lsn);

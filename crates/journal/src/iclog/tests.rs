@@ -10,9 +10,7 @@ const VOLUME: VolumeId = VolumeId([1; 16]);
 fn writer(head: Position, record_blocks: usize) -> (Arc<dyn Device>, Writer) {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096 * 258).unwrap());
     let end = LogEnd { head, last_lsn: Lsn::new(1, 9), last_crc: 5 };
-    let record_blocks = u32::try_from(record_blocks).unwrap();
-    let options = crate::Options { record_blocks, ..crate::Options::default() };
-    (device.clone(), Writer::new(device, GEOMETRY, VOLUME, 2, end, &options))
+    (device.clone(), Writer::new(device, GEOMETRY, VOLUME, 2, end, record_blocks, [0; 16]))
 }
 
 fn decoded(device: &dyn Device, position: Position, blocks: usize) -> Option<RecordHeader> {
