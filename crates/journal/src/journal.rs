@@ -6,14 +6,14 @@ use vfscale_block::Device;
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{Ordering, thread};
 
-use crate::grant::ReserveKind;
-use crate::iclog::{self, RecordContents, Writer};
-use crate::known;
+use crate::admission::grant::ReserveKind;
+use crate::disk::iclog::{self, RecordContents, Writer};
+use crate::disk::known;
+use crate::disk::record::{self, RecordKind};
+use crate::disk::recovery;
 use crate::log::{Log, Stats};
 use crate::lsn::LOG_BLOCK_BYTES;
 use crate::ranks::Workers;
-use crate::record::{self, RecordKind};
-use crate::recovery;
 use crate::{
     Error, Hooks, Known, Options, Recovered, RecoverySink, Region, Reservation, Result,
     Transaction, VolumeId,

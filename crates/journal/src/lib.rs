@@ -34,19 +34,23 @@
 //!
 //! # Modules
 //!
-//! | file | contents |
+//! Each module imports only from those below it.
+//!
+//! | module | contents |
 //! | --- | --- |
+//! | `journal` | the public interface |
 //! | `transaction` | the life of a transaction |
-//! | `ticket`, `grant` | how much log space a transaction needs, and in which order it is granted |
-//! | `cil` | committed items per CPU; the context lock; order |
-//! | `log`, `progress` | the state that transactions and threads share; how far the log is |
-//! | `push`, `spin_wait` | contexts become checkpoints; group commit; the threads; spinning |
-//! | `iclog`, `record`, `checkpoint` | the head of the log, and every byte of it (`docs/FORMAT.md`) |
-//! | `ail` | items that are not written back yet, and the tail |
-//! | `memory` | how much memory those take at most |
-//! | `recovery`, `known`, `inspect` | finding the end, replaying, inspecting |
-//! | `freeze` | active transactions |
+//! | `log` | the state that transactions and threads share |
+//! | `log/push`, `progress`, `spin_wait` | contexts become checkpoints; group commit; the threads |
+//! | `lists/cil` | committed items per CPU; the context lock; order |
+//! | `lists/ail` | items that are not written back yet, and the tail |
+//! | `admission/ticket`, `grant` | how much log space a transaction needs, and who gets it first |
+//! | `admission/freeze`, `memory` | active transactions; the memory of items at most |
+//! | `hooks`, `options` | callbacks to the owner; settings |
+//! | `disk/recovery`, `known`, `inspect` | finding the end, replaying, inspecting |
+//! | `disk/iclog`, `record`, `checkpoint` | the head of the log, every byte of it (`docs/FORMAT.md`) |
 //! | `read_mostly` | fields that commits read, separate from those that they write |
+//! | `item`, `lsn`, `error`, `ranks` | logged objects, log sequence numbers, errors, lock classes |
 //!
 //! # Locks
 //!
@@ -77,49 +81,37 @@
 //! items. The CIL and a checkpoint also hold a pin on each, which prevents it from being written
 //! back. Transactions and the journal's two threads hold references to the shared state.
 
-mod ail;
-mod checkpoint;
-mod cil;
+mod admission;
+mod disk;
 mod error;
-mod freeze;
-mod grant;
 mod hooks;
-mod iclog;
-mod inspect;
 mod item;
 mod journal;
-mod known;
+mod lists;
 mod log;
 mod lsn;
-mod memory;
 mod options;
-mod progress;
-mod push;
 pub mod ranks;
 mod read_mostly;
-mod record;
-mod recovery;
-mod spin_wait;
-mod ticket;
 mod transaction;
 
 #[cfg(all(test, not(shuttle)))]
 mod support_tests;
 
-pub use checkpoint::{Durable, Operation, Operations};
-pub use error::{Error, Result};
-pub use hooks::{Hooks, NoHooks};
-pub use inspect::{Checkpoint, Inspection};
-pub use item::{Image, ItemState, LogItem, LogKey, LogVector, Pushed};
-pub use journal::Journal;
-pub use known::Known;
-pub use log::Stats;
-pub use lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lsn, Region};
-pub use options::{Options, Scaling};
-pub use record::{
+pub use admission::ticket::{Reservation, TicketTrace};
+pub use disk::checkpoint::{Durable, Operation, Operations};
+pub use disk::inspect::{Checkpoint, Inspection};
+pub use disk::known::Known;
+pub use disk::record::{
     FLAG_COMMIT, FLAG_START, LOG_VERSION, RECORD_BLOCKS_MAX, RECORD_MAGIC, RecordHeader,
     RecordKind, VolumeId,
 };
-pub use recovery::{Recovered, RecoverySink};
-pub use ticket::{Reservation, TicketTrace};
+pub use disk::recovery::{Recovered, RecoverySink};
+pub use error::{Error, Result};
+pub use hooks::{Hooks, NoHooks};
+pub use item::{Image, ItemState, LogItem, LogKey, LogVector, Pushed};
+pub use journal::Journal;
+pub use log::Stats;
+pub use lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lsn, Region};
+pub use options::{Options, Scaling};
 pub use transaction::{Committed, Transaction};

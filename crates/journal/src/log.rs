@@ -7,19 +7,23 @@ use vfscale_sync::atomic::Ordering;
 use vfscale_sync::percpu::Apart;
 use vfscale_sync::{Condvar, Mutex};
 
-use crate::ail::Ail;
-use crate::cil::{Cil, Commit, Inserted};
-use crate::freeze::{Gate, Refused};
-use crate::grant::{Grant, ReserveKind};
-use crate::iclog::Writer;
+use crate::admission::freeze::{Gate, Refused};
+use crate::admission::grant::{Grant, ReserveKind};
+use crate::admission::memory::Levels;
+use crate::admission::ticket::Costs;
+use crate::disk::iclog::Writer;
+use crate::lists::ail::Ail;
+use crate::lists::cil::{Cil, Commit, Inserted};
+use crate::log::progress::{LogProgress, SET_ASIDE_BLOCKS};
+use crate::log::spin_wait::SpinWait;
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
-use crate::memory::Levels;
-use crate::progress::{LogProgress, SET_ASIDE_BLOCKS};
 use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock};
 use crate::read_mostly::SharedFields;
-use crate::spin_wait::SpinWait;
-use crate::ticket::Costs;
 use crate::{Error, Hooks, Lsn, Options, Result, TicketTrace};
+
+pub(crate) mod progress;
+pub(crate) mod push;
+pub(crate) mod spin_wait;
 
 /// Number of checkpoints whose tickets are retained.
 const TRACES: usize = 64;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use vfscale_sync::cpu;
 
 use crate::Known;
-use crate::record::RECORD_BLOCKS_MAX;
+use crate::disk::record::RECORD_BLOCKS_MAX;
 
 /// Number of shards of each structure of the journal. `Default` follows the machine. Each setting
 /// can be reverted on its own to the state of Linux before the patch that introduced it: Chinner,

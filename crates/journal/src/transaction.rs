@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::cil::{Callback, Commit, Items};
-use crate::grant::ReserveKind;
+use crate::admission::grant::ReserveKind;
 use crate::item::{Item, LogVector, address};
+use crate::lists::cil::{Callback, Commit, Items};
 use crate::log::Log;
 use crate::{Durable, Error, LogItem, Reservation, Result};
 

@@ -1,7 +1,8 @@
 //! Schedules of transactions, pushes and waits, chosen at random:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-journal --test shuttle_journal`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]

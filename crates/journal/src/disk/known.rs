@@ -25,9 +25,9 @@
 
 use vfscale_block::Device;
 
+use crate::disk::record::{self, FEATURES_KNOWN, RecordHeader, RecordKind};
+use crate::disk::recovery::{self, Found};
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES};
-use crate::record::{self, FEATURES_KNOWN, RecordHeader, RecordKind};
-use crate::recovery::{self, Found};
 use crate::{Error, Lsn, Result, VolumeId};
 
 /// The state of a log that its owner has recorded. `Default`: nothing is known.

@@ -18,8 +18,9 @@
 //!   could overwrite a newer one.
 //! * Inserting and removing only move the tail forward: an item enters after the last durable
 //!   record.
-//! * The memory that the items take is known exactly ([`memory`](crate::memory)). Above one level
-//!   the worker writes back the oldest of them; above a second level no transaction begins.
+//! * The memory that the items take is known exactly ([`memory`](crate::admission::memory)). Above
+//!   one level the worker writes back the oldest of them; above a second level no transaction
+//!   begins.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,8 +31,8 @@ use vfscale_sync::prefetch::{prefetch, soon};
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::Lsn;
+use crate::admission::memory::Levels;
 use crate::item::{AilPosition, Item};
-use crate::memory::Levels;
 use crate::ranks::AilLock;
 
 /// Number of items that are pushed before the device with their on-disk locations is flushed.

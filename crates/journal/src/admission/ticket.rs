@@ -25,9 +25,9 @@
 //! per commit and the rest of a block. The first transaction of a checkpoint gives its share like
 //! any other: a single large one may be the only one (Foster's case in the discussion of patch 3).
 
-use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, op_bytes};
+use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, op_bytes};
+use crate::disk::record::{blocks_of, payload_of};
 use crate::lsn::LOG_BLOCK_BYTES;
-use crate::record::{blocks_of, payload_of};
 
 /// The log space that a transaction may need at most.
 ///

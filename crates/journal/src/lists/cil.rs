@@ -11,9 +11,9 @@
 //! * Commits hold the reader's side of the context lock (a brlock: they write only their slot of
 //!   it). The push holds the writer's side while it takes the lists: a number of moves that depends
 //!   on the slots, not on the items. So a transaction is in one context as a whole.
-//! * An item is on at most one list, at the index that its [`CilPosition`](crate::item::Place)
-//!   gives, and holds one pin for it. A commit whose items are all on lists already takes no list's
-//!   lock.
+//! * An item is on at most one list, at the index that its
+//!   [`CilPosition`](crate::item::CilPosition) gives, and holds one pin for it. A commit whose
+//!   items are all on lists already takes no list's lock.
 //! * The push visits every slot, including those of CPUs that no longer run: no entry is lost with
 //!   a CPU.
 //! * *Order*: each commit gets an order id above the former ids of all its items and, if it puts
@@ -31,7 +31,8 @@
 //!   free with the checkpoint that contains the freeing transaction, and not before. Without that
 //!   patch they wait on one list for all CPUs.
 //! * The commit that clears the flag gives the unit reservation of the checkpoint. Every commit
-//!   gives the bytes that it adds, and its share of record headers ([`ticket`](crate::ticket)).
+//!   gives the bytes that it adds, and its share of record headers
+//!   ([`ticket`](crate::admission::ticket)).
 
 use std::mem;
 
@@ -42,13 +43,13 @@ use vfscale_sync::brlock::BrLock;
 use vfscale_sync::percpu::{Apart, PerCpu};
 use vfscale_sync::prefetch::{prefetch, soon};
 
-use crate::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable, stream_bytes};
+use crate::admission::memory::Levels;
+use crate::admission::ticket::Costs;
+use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable, stream_bytes};
 use crate::item::{CilPosition, Item, LogVector};
-use crate::memory::Levels;
 use crate::options::Scaling;
 use crate::ranks::{CilBusy, CilContext, CilSlot};
 use crate::read_mostly::SharedFields;
-use crate::ticket::Costs;
 use crate::{Error, LogKey, Result};
 
 /// A callback that is called once, when its transaction's checkpoint is durable or will never be.

@@ -7,8 +7,8 @@
 //!   contains its length, so a reader can check that no record is missing.
 //! * [`Operations`] accepts any bytes. Where they stop making sense it ends with a reason.
 
+use crate::disk::record::{get_u32, get_u64};
 use crate::item::LogVector;
-use crate::record::{get_u32, get_u64};
 use crate::{LogKey, Lsn};
 
 /// Size of a checkpoint's header, in bytes.

@@ -2,9 +2,9 @@
 
 use vfscale_block::Device;
 
-use crate::checkpoint::Operations;
+use crate::disk::checkpoint::Operations;
+use crate::disk::recovery;
 use crate::lsn::Geometry;
-use crate::recovery;
 use crate::{Lsn, RecordHeader, Region, Result, VolumeId};
 
 /// A log that was read once: its whole records, and where a recovery would begin and end.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::iclog::Writer;
+use crate::disk::iclog::Writer;
 use crate::lsn::{LOG_BLOCK_BYTES, Position};
 
 /// Number of blocks that no transaction can reserve: for records that publish the tail, open the

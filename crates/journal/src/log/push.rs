@@ -5,14 +5,14 @@
 //! * A thread that forces the log and finds the writer free pushes itself. Other threads that force
 //!   during that time sleep until it is done; then one of them pushes all transactions that were
 //!   committed in between. This is group commit: any number of callers share one write and one
-//!   flush. One of the waiting threads spins if pushes are fast ([`spin_wait`](crate::spin_wait)).
-//!   If they are slow, the first thread waits for as many as forced the log the last time (see
-//!   [`GroupCommit`](crate::progress::GroupCommit)).
+//!   flush. One of the waiting threads spins if pushes are fast
+//!   ([`spin_wait`](crate::log::spin_wait)). If they are slow, the first thread waits for as many
+//!   as forced the log the last time (see [`GroupCommit`](crate::log::progress::GroupCommit)).
 //! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps on a
 //!   condition variable of its own, so that the pushes of other threads don't wake it.
 //! * The *AIL worker* writes items back when half of the log is used or a transaction waits for
 //!   space. It first pushes pinned items to the log. It also writes back the oldest items when
-//!   items take much memory ([`memory`](crate::memory)).
+//!   items take much memory ([`memory`](crate::admission::memory)).
 //!
 //! # Order of a checkpoint
 //!
@@ -33,16 +33,16 @@ use std::time::Instant;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::prefetch::{prefetch, soon};
 
-use crate::ail::Goal;
-use crate::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
-use crate::cil::{Context, Entry};
-use crate::iclog::{RecordContents, Stream, WriteLimits, Writer};
+use crate::disk::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
+use crate::disk::iclog::{RecordContents, Stream, WriteLimits, Writer};
+use crate::disk::record::RecordKind;
 use crate::item::Pushed;
+use crate::lists::ail::Goal;
+use crate::lists::cil::{Context, Entry};
 use crate::log::Log;
+use crate::log::progress::SET_ASIDE_BLOCKS;
+use crate::log::spin_wait::GroupDeadline;
 use crate::lsn::Position;
-use crate::progress::SET_ASIDE_BLOCKS;
-use crate::record::RecordKind;
-use crate::spin_wait::GroupDeadline;
 use crate::{Durable, Error, Lsn, Result, TicketTrace};
 
 /// The exclusive right to write the log, until it is dropped.

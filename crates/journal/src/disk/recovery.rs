@@ -2,9 +2,9 @@
 //!
 //! # How the end is found
 //!
-//! Unless its owner knows where the log was closed (`known.rs`), the whole log is read once, which
-//! its largest size bounds (2 GiB), and every whole record in it is noted: its checksum is right,
-//! and its header gives the very LSN where it was read. Of these only records of the largest
+//! Unless its owner knows where the log was closed (`disk/known.rs`), the whole log is read once,
+//! which its largest size bounds (2 GiB), and every whole record in it is noted: its checksum is
+//! right, and its header gives the very LSN where it was read. Of these only records of the largest
 //! *epoch* count. A record is *acceptable* as the last one if every record from its tail to it was
 //! found, each linked with the one before by LSN and checksum. The last record is the acceptable
 //! record with the largest LSN.
@@ -68,9 +68,9 @@ use std::collections::HashMap;
 
 use vfscale_block::Device;
 
-use crate::checkpoint::{Malformed, Operation, Operations};
+use crate::disk::checkpoint::{Malformed, Operation, Operations};
+use crate::disk::record::{self, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind};
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Position};
-use crate::record::{self, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind};
 use crate::{Error, LogKey, Lsn, Region, Result, VolumeId};
 
 /// The receiver of the items that a recovery replays.

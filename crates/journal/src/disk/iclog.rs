@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 
-use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
-use crate::record::{
+use crate::disk::record::{
     self, FEATURES_KNOWN, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind, payload_of,
 };
-use crate::recovery::LogEnd;
+use crate::disk::recovery::LogEnd;
+use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::{Error, Known, Lsn, Result, VolumeId};
 
 /// The target of log writes, and the link of the next record to the one before.
