@@ -361,11 +361,11 @@ impl<D: Device> FaultyDevice<D> {
     /// Writes the first `bytes` of `buf`, in sectors, even if they end inside of a block of the
     /// device.
     fn write_torn(&self, offset: u64, buf: &[u8], bytes: u64) -> Result<(), Error> {
-        let kept = usize::try_from(bytes).unwrap_or(usize::MAX).min(buf.len());
-        let kept = kept / SECTOR_BYTES * SECTOR_BYTES;
+        let written = usize::try_from(bytes).unwrap_or(usize::MAX).min(buf.len());
+        let written = written / SECTOR_BYTES * SECTOR_BYTES;
         let mut whole = buf.to_vec();
-        self.inner.read_at(offset + kept as u64, &mut whole[kept..])?;
-        let blocks = kept.next_multiple_of(self.inner.block_size() as usize).min(whole.len());
+        self.inner.read_at(offset + written as u64, &mut whole[written..])?;
+        let blocks = written.next_multiple_of(self.inner.block_size() as usize).min(whole.len());
         self.inner.write_at(offset, &whole[..blocks])
     }
 }

@@ -63,21 +63,21 @@ impl Gate {
 
     #[inline]
     fn add_unless_frozen(&self, shared: &SharedFields) -> bool {
-        let keep = || {
+        let is_open = || {
             fence_after_rmw();
             // Acquire: a transaction that begins after a thaw sees the freezing thread's changes.
             !shared.read.is_frozen.load(Ordering::Acquire)
         };
         if let Some(parts) = &self.parts {
-            return parts.add_if(1, keep);
+            return parts.add_if(1, is_open);
         }
         let active = &shared.written().active;
         active.fetch_add(1, Ordering::Release);
-        let kept = keep();
-        if !kept {
+        let was_open = is_open();
+        if !was_open {
             active.fetch_sub(1, Ordering::Release);
         }
-        kept
+        was_open
     }
 
     #[cold]

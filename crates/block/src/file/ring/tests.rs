@@ -113,6 +113,6 @@ fn rings_are_used_again() {
     let count = || rings.idle.iter().map(|idle| idle.lock().len()).sum::<usize>();
     let taken: Vec<_> = (0..3 * IDLE_MAX).map(|_| rings.take().unwrap()).collect();
     taken.into_iter().for_each(|ring| rings.put(ring));
-    let kept = count();
-    assert!(kept >= IDLE_MAX && kept <= IDLE_MAX * rings.idle.len() + 1, "{kept}");
+    let idle = count();
+    assert!(idle >= IDLE_MAX && idle <= IDLE_MAX * rings.idle.len() + 1, "{idle}");
 }

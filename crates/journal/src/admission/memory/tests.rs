@@ -19,13 +19,13 @@ struct Census {
 }
 
 /// A thing that is counted for as long as it is in memory.
-struct Counted {
+struct CountedThing {
     id: u64,
     state: ItemState,
     census: Arc<Census>,
 }
 
-impl Counted {
+impl CountedThing {
     const MEMORY_BYTES: usize = 1000;
 
     fn new(id: u64, census: &Arc<Census>) -> Arc<Self> {
@@ -35,13 +35,13 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedThing {
     fn drop(&mut self) {
         self.census.now.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl LogItem for Counted {
+impl LogItem for CountedThing {
     fn state(&self) -> &ItemState {
         &self.state
     }
@@ -64,7 +64,7 @@ impl LogItem for Counted {
 }
 
 fn bounded(things: usize) -> Options {
-    Options { memory_bytes: Some((things * Counted::MEMORY_BYTES) as u64), ..options() }
+    Options { memory_bytes: Some((things * CountedThing::MEMORY_BYTES) as u64), ..options() }
 }
 
 fn begin(journal: &Journal) -> Transaction<'_> {
@@ -79,7 +79,7 @@ fn no_more_is_in_memory_than_the_bound_whatever_room_the_log_has() {
     let census = Arc::new(Census::default());
     for id in 0..4_000 {
         let mut transaction = begin(&journal);
-        transaction.add(Counted::new(id, &census));
+        transaction.add(CountedThing::new(id, &census));
         let _ = transaction.commit().unwrap();
     }
     let most = census.most.load(Ordering::SeqCst);
@@ -99,7 +99,7 @@ fn who_has_begun_never_waits_for_memory() {
     let (journal, ..) = open_with(&device, Arc::new(NoHooks), bounded(8)).unwrap();
     let census = Arc::new(Census::default());
     let mut rolling = journal.begin(Reservation::permanent(10_000, 2)).unwrap();
-    let held: Vec<_> = (0..50).map(|id| Counted::new(id, &census)).collect();
+    let held: Vec<_> = (0..50).map(|id| CountedThing::new(id, &census)).collect();
     // Nor can they be written back between two parts, before the next one has added them.
     held.iter().for_each(|item| item.state.pin());
     for _ in 0..5 {
@@ -109,8 +109,8 @@ fn who_has_begun_never_waits_for_memory() {
         held.iter().for_each(|item| rolling.add(Arc::clone(item)));
         journal.force(committed.sequence).unwrap();
     }
-    assert!(journal.stats().ail_bytes > 8 * Counted::MEMORY_BYTES as u64);
-    let other = Counted::new(100, &census);
+    assert!(journal.stats().ail_bytes > 8 * CountedThing::MEMORY_BYTES as u64);
+    let other = CountedThing::new(100, &census);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let mut transaction = begin(&journal);
@@ -122,26 +122,26 @@ fn who_has_begun_never_waits_for_memory() {
         let _ = rolling.commit().unwrap();
         held.iter().for_each(|item| item.state.unpin());
         let left = waits.join().unwrap();
-        assert!(left <= 4 * Counted::MEMORY_BYTES as u64, "{left} bytes");
+        assert!(left <= 4 * CountedThing::MEMORY_BYTES as u64, "{left} bytes");
     });
     journal.close().unwrap();
 }
 
 /// A hook that delays write-back until the gate is opened.
 #[derive(Default)]
-struct Gate {
+struct WritebackGate {
     is_open: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Hooks for Gate {
+impl Hooks for WritebackGate {
     fn flush_home(&self) -> Result<()> {
         drop(self.changed.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
         Ok(())
     }
 }
 
-impl Gate {
+impl WritebackGate {
     fn open(&self) {
         *self.is_open.lock().unwrap() = true;
         self.changed.notify_all();
@@ -153,7 +153,7 @@ impl Gate {
 #[test]
 fn a_shutdown_wakes_who_waits_for_memory() {
     let device = device();
-    let gate = Arc::new(Gate::default());
+    let gate = Arc::new(WritebackGate::default());
     let (journal, ..) = open_with(&device, gate.clone(), bounded(8)).unwrap();
     let things: Vec<_> = (0..8).map(|id| Thing::new(id, b"x")).collect();
     let mut transaction = begin(&journal);

@@ -91,12 +91,12 @@ fn an_item_is_in_two_contexts_at_once() {
 }
 
 /// An image that counts how often it was encoded and released.
-struct Counted {
+struct CountedImage {
     made: AtomicU64,
     released: AtomicU64,
 }
 
-impl crate::Image for Counted {
+impl crate::Image for CountedImage {
     fn log_bytes(&self) -> usize {
         6
     }
@@ -114,7 +114,7 @@ impl crate::Image for Counted {
 #[test]
 fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
     let images: Vec<_> = (0..3)
-        .map(|_| Arc::new(Counted { made: AtomicU64::new(0), released: AtomicU64::new(0) }))
+        .map(|_| Arc::new(CountedImage { made: AtomicU64::new(0), released: AtomicU64::new(0) }))
         .collect();
     let cil = parts(1);
     let one = Thing::new(1, b"");
@@ -124,7 +124,7 @@ fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
         let given = cil.1.insert(&cil.0, &mut commit).unwrap().given;
         assert_eq!(given > 0, Arc::ptr_eq(image, &images[0]), "later ones are no longer");
     }
-    let figures = |image: &Arc<Counted>| {
+    let figures = |image: &Arc<CountedImage>| {
         (image.made.load(Ordering::Relaxed), image.released.load(Ordering::Relaxed))
     };
     assert_eq!(images.iter().map(figures).collect::<Vec<_>>(), [(0, 1), (0, 1), (0, 0)]);
