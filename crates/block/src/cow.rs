@@ -143,7 +143,8 @@ impl Layer {
     }
 }
 
-/// A copy of a device that stores its changes in memory. See the [module](self).
+/// A copy of a device that stores its changes in memory. Counterpart of `dm-snapshot` in Linux. See
+/// the [module](self).
 ///
 /// A write is atomic to readers as a whole. Nothing is ever durable: the changes are dropped with
 /// the copy.

@@ -272,7 +272,7 @@ impl CallCounts {
     }
 }
 
-/// A device that fails on purpose. See the [module](self).
+/// A device that fails on purpose. Counterpart of `dm-flakey` in Linux. See the [module](self).
 pub struct FaultyDevice<D> {
     inner: D,
     faults: Mutex<Vec<Arc<Armed>>, FaultPlan>,

@@ -63,7 +63,8 @@ struct Log {
     marks: Vec<Arc<str>>,
 }
 
-/// A device that records its calls. See the [module](self).
+/// A device that records its calls. Counterpart of `dm-log-writes` in Linux. See the
+/// [module](self).
 ///
 /// Memory: the written data, once, and about a hundred bytes for each call.
 pub struct RecordingDevice<D> {

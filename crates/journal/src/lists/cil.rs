@@ -102,7 +102,7 @@ struct Counters {
     commits: AtomicU64,
 }
 
-/// The committed item list.
+/// The committed item list. Counterpart of `struct xfs_cil`.
 pub(crate) struct Cil {
     context: BrLock<CilContext>,
     lists: PerCpu<Mutex<List, CilSlot>>,
@@ -140,7 +140,7 @@ pub(crate) struct Inserted {
     pub(crate) given: u64,
 }
 
-/// The transactions that were committed in one context.
+/// The transactions that were committed in one context. Counterpart of `struct xfs_cil_ctx`.
 pub(crate) struct Context {
     pub(crate) sequence: u64,
     /// Sorted by order id.

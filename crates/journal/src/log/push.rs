@@ -411,7 +411,7 @@ impl Log {
         }
     }
 
-    /// Runs the thread that writes items back.
+    /// Runs the thread that writes items back. Counterpart of `xfsaild`.
     pub(crate) fn ail_worker(&self) {
         let _guard = ShutOnPanic(self);
         while let Some(goal) = self.ail.wait_for_request() {
