@@ -44,11 +44,12 @@
 //! | `log/push`, `progress`, `spin_wait` | contexts become checkpoints; group commit; the threads |
 //! | `lists/cil` | committed items per CPU; the context lock; order |
 //! | `lists/ail` | items that are not written back yet, and the tail |
-//! | `admission/ticket`, `grant` | how much log space a transaction needs, and who gets it first |
+//! | `admission/ticket`, `grant` | how much log space a transaction needs, and in which order |
 //! | `admission/freeze`, `memory` | active transactions; the memory of items at most |
 //! | `hooks`, `options` | callbacks to the owner; settings |
-//! | `disk/recovery`, `known`, `inspect` | finding the end, replaying, inspecting |
-//! | `disk/iclog`, `record`, `checkpoint` | the head of the log, every byte of it (`docs/FORMAT.md`) |
+//! | `disk/iclog` | the head of the log, where records are written |
+//! | `disk/inspect`, `known`, `recovery` | inspecting, finding the end, replaying |
+//! | `disk/checkpoint`, `record` | every byte of the log (`docs/FORMAT.md`) |
 //! | `read_mostly` | fields that commits read, separate from those that they write |
 //! | `item`, `lsn`, `error`, `ranks` | logged objects, log sequence numbers, errors, lock classes |
 //!
