@@ -1,23 +1,23 @@
-//! Memory that direct I/O takes as it is.
+//! Aligned memory for direct I/O.
 //!
-//! Disks read and write memory themselves, and want it at addresses that are multiples of their block
-//! size. Any memory will do for a [`Device`](crate::Device), which copies what lies elsewhere;
-//! bytes in an [`AlignedBuf`] are not copied.
+//! Disks read and write memory themselves, and need it at addresses that are multiples of their
+//! block size. A [`Device`](crate::Device) accepts any memory and copies unaligned bytes; it does
+//! not copy bytes in an [`AlignedBuf`].
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// The largest alignment that any disk asks for, in bytes.
+/// Largest alignment that any disk needs, in bytes.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// As much memory as has the alignment.
+/// One aligned unit of memory.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 struct Unit([u8; ALIGNMENT]);
 
-/// Bytes that begin at a multiple of 4096. `Send` and `Sync`; a slice in everything else.
+/// A buffer that begins at a multiple of 4096 bytes. `Send` and `Sync`; in everything else a slice.
 #[derive(Clone)]
 pub struct AlignedBuf {
     units: Vec<Unit>,
@@ -25,11 +25,11 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// So many zeros.
+    /// Creates a buffer of `len` zeros.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let units = len.div_ceil(ALIGNMENT);
-        // The call fails for more memory than there are addresses, as a vector would.
+        // The call fails for more memory than there are addresses, like a vector would.
         let units = Unit::new_vec_zeroed(units).unwrap_or_else(|_| vec![Unit::new_zeroed(); units]);
         Self { units, len }
     }

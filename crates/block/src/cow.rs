@@ -1,18 +1,18 @@
-//! A changed copy of a device that leaves the device alone: copy-on-write.
+//! A copy-on-write copy of a device.
 //!
 //! # Purpose
 //!
-//! A crash test mounts thousands of images that differ from each other in a few blocks, and a
-//! check that repairs on trial must not touch the disk. A [`CowDevice`] reads through to its base
-//! and keeps what is written in extents of its own. Below its own extents it may have a layer that it
-//! shares with other copies, so that a copy costs what it changed and nothing else.
+//! A crash test mounts thousands of images that differ in a few blocks, and a trial repair must not
+//! touch the disk. A [`CowDevice`] reads through to its base and stores written data in extents of
+//! its own. Below its own extents it may have a layer that it shares with other copies, so a copy
+//! costs no more than its changes.
 //!
 //! # Invariants
 //!
-//! * Nobody writes the base while copies of it exist; the copies themselves never do.
+//! * The base is not written while copies of it exist; the copies themselves never write it.
 //! * The extents of a layer do not overlap.
-//! * Bytes are found in the copy's own layer first, then in the shared one, then in the base, and read
-//!   as zeros behind the end of the base.
+//! * Bytes are looked up in the copy's own layer first, then in the shared one, then in the base.
+//!   Past the end of the base they read as zeros.
 //!
 //! # Locks
 //!
@@ -27,30 +27,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::RwLock;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
-use crate::device::{Range, read_pages_by_copy};
+use crate::device::{CallRange, read_pages_by_copy};
 use crate::{Device, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
-    /// What a [`CowDevice`] has of its own; a leaf.
+    /// The own extents of a [`CowDevice`]; a leaf.
     pub(crate) CowLayer = ("cow_layer", 64890);
 }
 
-/// What discarded bytes read as: nothing that anybody would take for zeros, or for what was there.
+/// Value of discarded bytes. It is unlikely to be mistaken for zeros or for the former contents.
 pub const DISCARDED: u8 = 0xD5;
 
-/// What an extent holds.
+/// The contents of an extent.
 #[derive(Clone, Debug)]
-pub(crate) enum Data {
-    /// The bytes from the given index on, as far as the extent reaches.
+pub(crate) enum ExtentData {
+    /// The bytes from the given index on, up to the length of the extent.
     Bytes(Arc<[u8]>, usize),
-    /// The same byte everywhere.
+    /// One byte, repeated.
     Fill(u8),
-    /// Nothing: the disk can't read it until it is written again. Only above all other layers.
+    /// Unreadable until it is written again. Only above all other layers.
     Lost,
 }
 
-impl Data {
-    /// The same without its first `count` bytes.
+impl ExtentData {
+    /// Returns the contents without the first `count` bytes.
     pub(crate) fn skip(&self, count: u64) -> Self {
         match self {
             Self::Bytes(bytes, from) => Self::Bytes(bytes.clone(), from + count as usize),
@@ -68,15 +68,15 @@ impl Data {
     }
 }
 
-/// Extents by where they begin: where they end, and what they hold.
+/// Extents by their start, each with its end and its contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layer {
-    extents: BTreeMap<u64, (u64, Data)>,
+    extents: BTreeMap<u64, (u64, ExtentData)>,
 }
 
 impl Layer {
-    /// Replaces whatever is at `start..end`.
-    pub(crate) fn put(&mut self, start: u64, end: u64, data: Data) {
+    /// Replaces the contents of `start..end`.
+    pub(crate) fn put(&mut self, start: u64, end: u64, data: ExtentData) {
         if start >= end {
             return;
         }
@@ -84,7 +84,7 @@ impl Layer {
         self.extents.insert(start, (end, data));
     }
 
-    /// Makes room: cuts off what overlaps `start..end`.
+    /// Removes the extents, or parts of them, that overlap `start..end`.
     fn carve(&mut self, start: u64, end: u64) {
         let before = self.extents.range(..start).next_back();
         let first = before.filter(|(_, (until, _))| *until > start).map_or(start, |(at, _)| *at);
@@ -100,19 +100,19 @@ impl Layer {
         }
     }
 
-    /// Whether it has anything of `start..end`.
+    /// Returns whether an extent overlaps `start..end`.
     fn has_any(&self, start: u64, end: u64) -> bool {
         self.extents.range(..end).next_back().is_some_and(|(_, (until, _))| *until > start)
     }
 
-    /// Whether a byte of `start..end` can't be read.
+    /// Returns whether a byte of `start..end` can't be read.
     fn has_lost(&self, start: u64, end: u64) -> bool {
         let before = self.extents.range(..end).rev();
         let mut inside = before.take_while(|(_, (until, _))| *until > start);
-        inside.any(|(_, (_, data))| matches!(data, Data::Lost))
+        inside.any(|(_, (_, data))| matches!(data, ExtentData::Lost))
     }
 
-    /// Lists the parts of `start..end` that it does not have.
+    /// Returns the parts of `start..end` that no extent covers.
     fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let (mut gaps, mut at) = (Vec::new(), start);
         let first = self.extents.range(..=start).next_back().map_or(start, |(from, _)| *from);
@@ -128,7 +128,8 @@ impl Layer {
         gaps
     }
 
-    /// Copies what the layer has of `offset..` into `buf`, and leaves the rest of it as it is.
+    /// Copies the bytes from `offset` on that extents cover into `buf`, and does not change the
+    /// rest of it.
     fn copy_to(&self, offset: u64, buf: &mut [u8]) {
         let end = offset + buf.len() as u64;
         let first = self.extents.range(..=offset).next_back().map_or(offset, |(at, _)| *at);
@@ -142,9 +143,11 @@ impl Layer {
     }
 }
 
-/// A copy of a device that keeps its changes in memory. See the [module](self).
+/// A copy of a device that stores its changes in memory. Counterpart of `dm-snapshot` in Linux. See
+/// the [module](self).
 ///
-/// A write is atomic to readers as a whole. Nothing is ever durable: the changes go with the copy.
+/// A write is atomic to readers as a whole. Nothing is ever durable: the changes are dropped with
+/// the copy.
 pub struct CowDevice {
     name: Arc<str>,
     base: Arc<dyn Device>,
@@ -154,21 +157,21 @@ pub struct CowDevice {
 }
 
 impl CowDevice {
-    /// A copy of `base`, which nobody writes any more while the copy lives.
+    /// Creates a copy of `base`, which must not be written while the copy exists.
     #[must_use]
     pub fn new(base: Arc<dyn Device>) -> Self {
         let (name, size) = (format!("copy of {}", base.name()).into(), base.size());
         Self::with_layers(name, base, size, Arc::default(), Layer::default())
     }
 
-    /// Makes a copy under the name of `base`, for a caller who takes it for that.
+    /// Creates a copy under the name of `base`, for a caller that uses it instead of `base`.
     #[must_use]
     pub fn in_place_of(base: Arc<dyn Device>) -> Self {
         let (name, size) = (base.name().into(), base.size());
         Self::with_layers(name, base, size, Arc::default(), Layer::default())
     }
 
-    /// A copy of `base` with the changes in `shared` and, above them, those in `own`.
+    /// Creates a copy of `base` with the changes in `shared` and, above them, those in `own`.
     pub(crate) fn with_layers(
         name: Arc<str>,
         base: Arc<dyn Device>,
@@ -179,17 +182,17 @@ impl CowDevice {
         Self { name, base, size: AtomicU64::new(size), shared, own: RwLock::new(own) }
     }
 
-    /// Puts data in place of `start..end`, which the caller has checked.
-    pub(crate) fn put(&self, start: u64, end: u64, data: Data) {
+    /// Replaces the contents of `start..end`, which the caller has checked.
+    pub(crate) fn put(&self, start: u64, end: u64, data: ExtentData) {
         self.own.write().put(start, end, data);
     }
 
-    /// Has these changes in place of those that it had.
+    /// Replaces all own changes.
     pub(crate) fn replace(&self, own: Layer) {
         *self.own.write() = own;
     }
 
-    /// Whether all of a range is as in the base.
+    /// Returns whether the contents of a whole range are those of the base.
     fn is_as_base(&self, offset: u64, len: u64) -> bool {
         let end = offset.saturating_add(len);
         let is_changed = |layer: &Layer| layer.has_any(offset, end);
@@ -203,7 +206,7 @@ impl CowDevice {
         if old.is_empty() { Ok(()) } else { self.base.read_at(offset, old) }
     }
 
-    /// Reads from the base what is in no layer, and leaves the rest of `buf` as it is.
+    /// Reads the parts that no layer covers from the base, and does not change the rest of `buf`.
     fn read_gaps(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let own = self.own.read().gaps(offset, offset + buf.len() as u64);
         for (start, end) in own.iter().flat_map(|(start, end)| self.shared.gaps(*start, *end)) {
@@ -232,8 +235,8 @@ impl Device for CowDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
-        // What was written here is found here, also if the base can't read what was there.
+        CallRange::new(Operation::Read, offset, buf.len()).inside(self)?;
+        // Bytes that were written here can be read even if the base can't read its own contents.
         self.read_base(offset, buf).or_else(|_| self.read_gaps(offset, buf))?;
         self.shared.copy_to(offset, buf);
         let own = self.own.read();
@@ -247,12 +250,13 @@ impl Device for CowDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
-        self.put(offset, offset + buf.len() as u64, Data::Bytes(buf.into(), 0));
+        CallRange::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        self.put(offset, offset + buf.len() as u64, ExtentData::Bytes(buf.into(), 0));
         Ok(())
     }
 
-    /// The base reads those of which nothing has changed, at once if it can.
+    /// Passes the reads of unchanged ranges to the base in one call, which may run them in
+    /// parallel.
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         let mut as_base: Vec<(u64, &mut [u8])> = Vec::new();
         for (offset, buf) in reads {
@@ -276,16 +280,17 @@ impl Device for CowDevice {
         Ok(())
     }
 
-    /// What was discarded reads as [`DISCARDED`], so that nobody comes to rely on anything.
+    /// Fills the range with [`DISCARDED`], so that callers can't rely on its contents.
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let range = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let range =
+            CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         let (start, end) = range.whole_blocks(self.block_size());
-        self.put(start, end, Data::Fill(DISCARDED));
+        self.put(start, end, ExtentData::Fill(DISCARDED));
         Ok(())
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        Range { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
+        CallRange { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
         if self.size.fetch_max(size, Ordering::AcqRel) <= size {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The trait, and the checks that every device makes first.
+//! The device trait, and the checks that every device makes first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use vfscale_sync::page::{PAGE_SIZE, PageBox, read_pages, write_pages};
 
 use crate::{Error, Operation};
 
-/// How many pages one request has at most: a megabyte.
+/// Largest number of pages of a request: a megabyte.
 pub(crate) const REQUEST_PAGES: usize = (1 << 20) / PAGE_SIZE;
 
-/// Fills whole pages through a copy of each request: for a device that can't read into pages.
+/// Fills whole pages through a copy of each request, for a device that can't read into pages.
 ///
 /// # Errors
-/// Those of [`Device::read_at`].
+/// Errors of [`Device::read_at`].
 pub(crate) fn read_pages_by_copy(
     device: &(impl Device + ?Sized),
     offset: u64,
@@ -28,42 +28,44 @@ pub(crate) fn read_pages_by_copy(
     Ok(())
 }
 
-/// The requests that pages from `offset` on make, and where each begins.
+/// Returns the requests for pages from `offset` on, each with its offset.
 pub(crate) fn requests(offset: u64, pages: &[PageBox]) -> impl Iterator<Item = (u64, &[PageBox])> {
     let starts = (offset..).step_by(REQUEST_PAGES * PAGE_SIZE);
     starts.zip(pages.chunks(REQUEST_PAGES))
 }
 
-/// Bytes at addresses, written in blocks, kept when flushed.
+/// A block device: addressable bytes that are written in blocks, and durable when flushed.
 ///
-/// The crate's page says what all devices promise. Methods take `&self` and may be called by many threads at
-/// once; `Arc<dyn Device>` is the usual way to share one, and is a device itself.
+/// The crate's page lists the promises of all devices. Methods take `&self` and may be called by
+/// many threads concurrently. `Arc<dyn Device>` is the usual way to share a device, and is a device
+/// itself.
 ///
-/// Calls on ranges that overlap while one of them writes need an order of the caller's: without one,
-/// each block holds what one of the writes put there, and a read may see some blocks before and some
-/// after.
+/// Callers must order calls on ranges that overlap if one of the calls writes. Without such an
+/// order, each block contains the data of one of the writes, and a read may see some blocks before
+/// and some after.
 pub trait Device: Send + Sync + fmt::Debug {
-    /// The name that errors carry: a path, where there is one.
+    /// Returns the name for error messages: a path, if the device has one.
     fn name(&self) -> &str {
         "unnamed device"
     }
 
-    /// What the device is and which way its calls take, in one line for people.
+    /// Describes the device and its I/O methods, in one line for people.
     fn describe(&self) -> String {
         format!("{} ({} bytes)", self.name(), self.size())
     }
 
-    /// The size in bytes, a multiple of the block size. It changes only by
+    /// Returns the size in bytes, a multiple of the block size. It changes only by
     /// [`set_size`](Self::set_size).
     fn size(&self) -> u64;
 
-    /// The smallest unit that a write can have, in bytes: 512 or 4096. A write of one block, at a
-    /// multiple of it, is atomic: whatever happens, the block holds the old bytes or the new ones.
+    /// Returns the smallest unit of a write in bytes: 512 or 4096. A write of one block, at a
+    /// multiple of the block size, is atomic: after any failure the block contains the old bytes or
+    /// the new ones.
     fn block_size(&self) -> u32;
 
-    /// Fills `buf` from `offset` on, whole or not at all successful. Any range may be read, aligned
-    /// or not; where `buf` lies in memory makes a difference in speed only. Bytes that were never
-    /// written read as zeros on a new image; on other devices they are whatever is there.
+    /// Fills `buf` with the bytes from `offset` on, all of them or with an error. Any range may be
+    /// read, aligned or not; the alignment of `buf` affects only the speed. Bytes that were never
+    /// written read as zeros on a new image; on other devices they are undefined.
     ///
     /// Blocks for the I/O.
     ///
@@ -71,30 +73,30 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// [`Error::OutOfRange`], or [`Error::Io`]; then the contents of `buf` are undefined.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
 
-    /// Writes `buf` at `offset`; both the offset and the length are whole blocks. Later reads see it,
-    /// but a crash may lose it, or keep any of its blocks, until a [`flush`](Self::flush) that
-    /// began after this returned has returned.
+    /// Writes `buf` at `offset`; both the offset and the length are whole blocks. Later reads see
+    /// the data. A crash may lose it, or any of its blocks, until a [`flush`](Self::flush) has
+    /// returned that began after the write had returned.
     ///
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Misaligned`] and [`Error::ReadOnly`] change nothing;
-    /// after [`Error::Io`] each block of the range is old, new, or, if it can't be read any more, lost.
+    /// [`Error::OutOfRange`], [`Error::Misaligned`] and [`Error::ReadOnly`]: nothing was changed.
+    /// [`Error::Io`]: each block of the range is old, new or, if it can't be read any more, lost.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error>;
 
-    /// Makes everything durable whose write (or discard) had returned before the call. Writes
-    /// that run meanwhile may be included or not.
+    /// Makes all writes and discards durable that had returned before the call. Writes that run
+    /// concurrently may or may not be included.
     ///
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// [`Error::Io`]: writes since the last successful flush may be lost. A device whose loss can't be
-    /// made good by flushing again fails all later flushes too.
+    /// [`Error::Io`]: writes since the last successful flush may be lost. If flushing again can't
+    /// repair that, the device fails all later flushes as well.
     fn flush(&self) -> Result<(), Error>;
 
-    /// Says that `len` bytes from `offset` on are not needed any more; what they read as is undefined
-    /// until they are written again. A hint: blocks that are only partly in the range are left alone,
-    /// and a device that can't discard does nothing.
+    /// Tells the device that `len` bytes from `offset` on are no longer needed; their contents are
+    /// undefined until they are written again. This is a hint: blocks that are only partly in the
+    /// range are not changed, and a device that can't discard does nothing.
     ///
     /// May block for the I/O.
     ///
@@ -102,44 +104,44 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// [`Error::OutOfRange`], [`Error::ReadOnly`], or [`Error::Io`].
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error>;
 
-    /// Reads several ranges, `(offset, buffer)` each, at once if the device can.
+    /// Reads several ranges, given as `(offset, buffer)`, in parallel if the device can.
     ///
     /// # Errors
-    /// Those of [`read_at`](Self::read_at), for one of the ranges that failed; all buffers are
-    /// undefined then.
+    /// Errors of [`read_at`](Self::read_at) for one of the ranges that failed; then the contents of
+    /// all buffers are undefined.
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         reads.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf))
     }
 
-    /// Writes several ranges, `(offset, bytes)` each, at once if the device can, and in no particular
-    /// order: ranges of one call do not overlap. Nothing of it is durable before a flush.
+    /// Writes several ranges, given as `(offset, bytes)`, in parallel if the device can, and in any
+    /// order: the ranges of one call do not overlap. None of it is durable before a flush.
     ///
     /// # Errors
-    /// Those of [`write_at`](Self::write_at), for one of the ranges that failed; of the others, any
+    /// Errors of [`write_at`](Self::write_at) for one of the ranges that failed; any other range
     /// may have been written.
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
         writes.iter().try_for_each(|(offset, buf)| self.write_at(*offset, buf))
     }
 
-    /// Fills whole pages, one behind the other from `offset` on, which is in whole blocks. Others may read
-    /// the pages meanwhile, and see any mixture.
+    /// Fills whole, consecutive pages with the bytes from `offset` on, which is in whole blocks.
+    /// Other threads may read the pages during the call, and see any mixture.
     ///
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// Those of [`read_at`](Self::read_at); then the contents of the pages are undefined.
+    /// Errors of [`read_at`](Self::read_at); then the contents of the pages are undefined.
     fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
         read_pages_by_copy(self, offset, pages)
     }
 
-    /// Writes whole pages, one behind the other from `offset` on, which is in whole blocks: several requests
-    /// of up to a megabyte at once if the device can, as by [`write_many`](Self::write_many). Nobody
-    /// changes the pages meanwhile; a device that keeps checksums might not bear it.
+    /// Writes whole, consecutive pages to `offset`, which is in whole blocks: several requests of
+    /// up to a megabyte in parallel if the device can, as in [`write_many`](Self::write_many). The
+    /// pages must not change during the call; a device with checksums might fail otherwise.
     ///
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// Those of [`write_at`](Self::write_at); any of the pages may have been written.
+    /// Errors of [`write_at`](Self::write_at); any of the pages may have been written.
     fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
         let mut copy = Vec::new();
         for (at, pages) in requests(offset, pages) {
@@ -150,13 +152,13 @@ pub trait Device: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Makes the device larger. What is new reads as zeros on an image. The new size is durable when
+    /// Enlarges the device. On an image the new bytes read as zeros. The new size is durable when
     /// this returns.
     ///
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device has the size it has, or would have to shrink;
+    /// [`Error::Unsupported`] if the device has a fixed size, or would have to shrink;
     /// [`Error::Misaligned`]; [`Error::Io`].
     fn set_size(&self, size: u64) -> Result<(), Error> {
         let _ = size;
@@ -225,20 +227,20 @@ macro_rules! forward {
 
 forward!(&D, Box<D>, Arc<D>);
 
-/// The range of a call, before it is known to be a good one.
+/// The range of a call, before it is checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Range {
+pub(crate) struct CallRange {
     pub(crate) operation: Operation,
     pub(crate) offset: u64,
     pub(crate) length: u64,
 }
 
-impl Range {
+impl CallRange {
     pub(crate) fn new(operation: Operation, offset: u64, length: usize) -> Self {
         Self { operation, offset, length: length as u64 }
     }
 
-    /// That the range lies inside of `device`.
+    /// Checks that the range is inside of `device`.
     pub(crate) fn inside(self, device: &impl Device) -> Result<Self, Error> {
         let Self { operation, offset, length } = self;
         let size = device.size();
@@ -251,7 +253,7 @@ impl Range {
         }
     }
 
-    /// That it is in whole blocks.
+    /// Checks that the range is in whole blocks.
     pub(crate) fn in_blocks(self, device: &impl Device) -> Result<Self, Error> {
         let Self { operation, offset, length } = self;
         let block_size = device.block_size();
@@ -267,7 +269,7 @@ impl Range {
         })
     }
 
-    /// The whole blocks inside of it: where they begin and end, in bytes.
+    /// Returns the start and end of the whole blocks inside of the range, in bytes.
     pub(crate) fn whole_blocks(self, block_size: u32) -> (u64, u64) {
         let unit = u64::from(block_size);
         let end = (self.offset + self.length) / unit * unit;

@@ -1,10 +1,10 @@
-//! What can go wrong with a device, and where it went wrong.
+//! Errors of devices.
 //!
 //! # Invariants
 //!
-//! * An error is a value: it can be kept, compared and handed to every waiter of a shared write.
-//!   So what the system said is kept as its number ([`OsError`]) and not as an `io::Error`.
-//! * Every error names its device, so that a log line is enough to know which disk to look at.
+//! * An error is a value: it can be stored, compared and returned to every waiter of a shared
+//!   write. So it contains the error number of the system ([`OsError`]) and not an `io::Error`.
+//! * Every error names its device, so a log line is enough to find the disk.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::Holder;
 
-/// A kind of call.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -43,31 +43,31 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A number that the operating system gave as the reason: an `errno` of Linux.
+/// An error number of the operating system: an `errno` of Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OsError(i32);
 
 impl OsError {
-    /// Input or output failed: also what a device says that returned less than it was asked for.
+    /// Input or output failed. Also used for a device that transferred less than requested.
     pub const IO: Self = Self(5);
-    /// An argument that the system does not take.
+    /// The system does not accept an argument.
     pub const INVALID: Self = Self(22);
-    /// The file system that an image lies in is full.
+    /// The file system that contains an image is full.
     pub const NO_SPACE: Self = Self(28);
 
-    /// The error with the number `code`.
+    /// Returns the error with the number `code`.
     #[must_use]
     pub const fn new(code: i32) -> Self {
         Self(code)
     }
 
-    /// Its number.
+    /// Returns the number.
     #[must_use]
     pub const fn code(self) -> i32 {
         self.0
     }
 
-    /// Its kind, as the standard library sorts it.
+    /// Returns the kind, as the standard library classifies it.
     #[must_use]
     pub fn kind(self) -> io::ErrorKind {
         io::Error::from_raw_os_error(self.0).kind()
@@ -75,8 +75,8 @@ impl OsError {
 }
 
 impl From<&io::Error> for OsError {
-    /// The number in `error`; [`OsError::IO`] if it has none, which is how the standard library reports that
-    /// a file ended too early.
+    /// Converts the number in `error`; [`OsError::IO`] if it has none, which is how the standard
+    /// library reports that a file ended too early.
     fn from(error: &io::Error) -> Self {
         error.raw_os_error().map_or(Self::IO, Self)
     }
@@ -102,79 +102,79 @@ impl fmt::Debug for OsError {
 
 impl std::error::Error for OsError {}
 
-/// What a device answers instead of success.
+/// The error of a device call.
 ///
-/// `Clone` and `Eq`: one failed flush may have many waiters, and each gets the error itself.
+/// `Clone` and `Eq`: one failed flush may have many waiters, and each gets a copy of the error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system, or the hardware behind it, failed the call. What the range holds is undefined
-    /// after a failed write: the old bytes, the new ones, or some of each.
+    /// The system, or the hardware, failed the call. After a failed write the contents of the range
+    /// are undefined: the old bytes, the new ones, or a mixture.
     #[error("{device}: {operation} of {length} bytes at {offset}: {source}")]
     Io {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// What was tried.
+        /// The failed operation.
         operation: Operation,
-        /// Where, in bytes; 0 for calls about the whole device.
+        /// Offset in bytes; 0 for calls about the whole device.
         offset: u64,
-        /// How much, in bytes; 0 for calls about the whole device.
+        /// Length in bytes; 0 for calls about the whole device.
         length: u64,
-        /// What the system said.
+        /// The error that the system reported.
         source: OsError,
     },
     /// The range is not inside of the device. Nothing was done.
     #[error("{device}: {operation} of {length} bytes at {offset}: the device has {size} bytes")]
     OutOfRange {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// What was tried.
+        /// The failed operation.
         operation: Operation,
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// How much, in bytes.
+        /// Length in bytes.
         length: u64,
-        /// The size of the device, in bytes.
+        /// Size of the device, in bytes.
         size: u64,
     },
-    /// A write, or a size, that is no whole number of blocks. Nothing was done.
+    /// The range of a write, or a size, is not in whole blocks. Nothing was done.
     #[error("{device}: {operation} of {length} bytes at {offset}: not in blocks of {block_size}")]
     Misaligned {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// What was tried.
+        /// The failed operation.
         operation: Operation,
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// How much, in bytes.
+        /// Length in bytes.
         length: u64,
-        /// The device's block size, in bytes.
+        /// Block size of the device, in bytes.
         block_size: u32,
     },
     /// The device was opened for reading only. Nothing was done.
     #[error("{device}: {operation}: opened for reading only")]
     ReadOnly {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// What was tried.
+        /// The failed operation.
         operation: Operation,
     },
-    /// Somebody else has the device open.
+    /// Another process has the device open.
     #[error("{device}: in use{}", by(.holder.as_ref()))]
     Locked {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// Who, if that can be known: a mounted file system does not say.
+        /// The process, if it is known: a mounted file system does not record it.
         holder: Option<Holder>,
     },
-    /// This kind of device, or this one, can't do that. Nothing was done.
+    /// This kind of device, or this device, does not support the operation. Nothing was done.
     #[error("{device}: {operation}: {why}")]
     Unsupported {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// What was tried.
+        /// The failed operation.
         operation: Operation,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -184,7 +184,7 @@ fn by(holder: Option<&Holder>) -> String {
 }
 
 impl Error {
-    /// The name of the device that failed.
+    /// Returns the name of the device that failed.
     #[must_use]
     pub fn device(&self) -> &str {
         match self {
@@ -197,7 +197,7 @@ impl Error {
         }
     }
 
-    /// What the system said, if the system said it.
+    /// Returns the error of the system, if the system reported one.
     #[must_use]
     pub fn os(&self) -> Option<OsError> {
         match self {

@@ -2,9 +2,9 @@
 //!
 //! # Purpose
 //!
-//! Whoever writes a volume must survive every call failing. A [`FaultyDevice`] passes calls on to the
-//! device in it until one meets a [`Fault`]: the N-th write, every flush from the third on, anything in
-//! a range. Calls are counted, so that a test can go through all of them:
+//! The code of a volume must survive a failure of every call. A [`FaultyDevice`] passes calls on to
+//! its inner device until one matches a [`Fault`]: the N-th write, every flush from the third on,
+//! any call in a range. Calls are counted, so that a test can try all of them:
 //!
 //! ```
 //! use vfscale_block::{Device, Fault, FaultyDevice, MemoryDevice, Operation};
@@ -32,15 +32,16 @@
 //!
 //! # Invariants
 //!
-//! * A call that meets no fault reaches the inner device unchanged, and once.
+//! * A call that matches no fault reaches the inner device unchanged, and once.
 //! * A batch counts as its elements, in their order.
-//! * Each fault counts the calls of its kind and in its range, from the moment it was armed; what other
-//!   faults do to a call makes no difference to its count.
+//! * Each fault counts the calls of its kind and in its range since it was armed. The effects of
+//!   other faults do not change its count.
 //!
 //! # Durability
 //!
-//! That of the inner device, unless a fault lies about it. A [`RecordingDevice`](crate::RecordingDevice)
-//! inside of a lying one never hears of the flush, and so yields the states that the lie permits.
+//! As for the inner device, unless a fault lies about it. A
+//! [`RecordingDevice`](crate::RecordingDevice) inside of a lying device never sees the flush, and
+//! so yields the states that the lie permits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,11 +51,11 @@ use std::time::Duration;
 
 use vfscale_sync::{Condvar, Mutex};
 
-use crate::device::Range;
+use crate::device::CallRange;
 use crate::{Device, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
-    /// The list of faults of a [`FaultyDevice`], which is never held during a call of the device in it.
+    /// The list of faults of a [`FaultyDevice`]. Never held during a call of the inner device.
     pub(crate) FaultPlan = ("fault_plan", 64870);
 }
 
@@ -63,19 +64,19 @@ vfscale_sync::lock_class! {
     pub(crate) GateState = ("fault_gate", 64871);
 }
 
-/// Writes are torn in units of this many bytes: the smallest that any disk has.
+/// Unit of torn writes in bytes: the smallest sector size of any disk.
 const SECTOR_BYTES: usize = 512;
 
 #[derive(Clone, Copy, Debug)]
-enum When {
+enum Trigger {
     Always,
     Nth(u64),
     From(u64),
 }
 
-impl When {
-    /// Whether it is the turn of call number `call`, from 1.
-    fn is_met(self, call: u64) -> bool {
+impl Trigger {
+    /// Returns whether the fault applies to call number `call`, counted from 1.
+    fn applies_to(self, call: u64) -> bool {
         match self {
             Self::Always => true,
             Self::Nth(n) => call == n,
@@ -84,7 +85,7 @@ impl When {
     }
 }
 
-/// A device as slow as a test wants it: calls wait at the gate until the test opens it. `Send` and `Sync`.
+/// A gate that delays calls until a test opens it. `Send` and `Sync`.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<(bool, usize), GateState>,
@@ -92,7 +93,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Makes a gate that is shut.
+    /// Creates a closed gate.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -102,7 +103,7 @@ impl Gate {
         drop(self.changed.wait_while(self.state.lock(), |(_, came)| *came < calls));
     }
 
-    /// Lets all calls pass, from now on.
+    /// Opens the gate for all calls from now on.
     pub fn open(&self) {
         self.state.lock().0 = true;
         self.changed.notify_all();
@@ -117,7 +118,7 @@ impl Gate {
     }
 }
 
-/// What a test does when a fault is met.
+/// A function of the test that runs when a fault applies.
 #[derive(Clone)]
 struct Hook(Arc<dyn Fn() + Send + Sync>);
 
@@ -127,7 +128,7 @@ impl fmt::Debug for Hook {
     }
 }
 
-/// Bytes that nobody wrote.
+/// Value of the bytes that a garbled write leaves.
 const GARBAGE: u8 = 0x6B;
 
 #[derive(Clone, Debug)]
@@ -142,96 +143,98 @@ enum Effect {
     Flip { address: u64, bits: u8 },
 }
 
-/// What goes wrong, and when: a plan for a [`FaultyDevice`]. It fails every matching call with
-/// [`OsError::IO`] unless told otherwise.
+/// A planned fault of a [`FaultyDevice`]: its effect, and the calls that it applies to. By default
+/// every matching call fails with [`OsError::IO`].
 #[derive(Clone, Debug)]
 #[must_use = "a fault does nothing until a device is armed with it"]
 pub struct Fault {
     operation: Option<Operation>,
     range: std::ops::Range<u64>,
-    when: When,
+    trigger: Trigger,
     effect: Effect,
 }
 
 impl Fault {
-    /// A fault of calls of one kind.
+    /// Creates a fault of calls of one kind.
     pub fn on(operation: Operation) -> Self {
         Self { operation: Some(operation), ..Self::on_any() }
     }
 
-    /// A fault of calls of every kind, counted together.
+    /// Creates a fault of calls of any kind, counted together.
     pub fn on_any() -> Self {
-        let (when, effect) = (When::Always, Effect::Fail(OsError::IO));
-        Self { operation: None, range: 0..u64::MAX, when, effect }
+        let (trigger, effect) = (Trigger::Always, Effect::Fail(OsError::IO));
+        Self { operation: None, range: 0..u64::MAX, trigger, effect }
     }
 
-    /// Only the `n`-th matching call, from 1.
+    /// Restricts the fault to the `n`-th matching call, counted from 1.
     pub fn nth(self, n: u64) -> Self {
-        Self { when: When::Nth(n), ..self }
+        Self { trigger: Trigger::Nth(n), ..self }
     }
 
-    /// The `n`-th matching call, from 1, and all that follow.
+    /// Restricts the fault to the `n`-th matching call, counted from 1, and all later ones.
     pub fn from(self, n: u64) -> Self {
-        Self { when: When::From(n), ..self }
+        Self { trigger: Trigger::From(n), ..self }
     }
 
-    /// Only calls that touch these bytes of the device. A flush, and a change of size, touches none of
-    /// them.
+    /// Restricts the fault to calls that touch these bytes of the device. A flush, or a change of
+    /// size, touches no bytes.
     pub fn within(self, range: std::ops::Range<u64>) -> Self {
         Self { range, ..self }
     }
 
-    /// Fails with this error, such as [`OsError::NO_SPACE`], and does nothing.
+    /// Makes the call fail with `error`, such as [`OsError::NO_SPACE`], without any effect.
     pub fn fail(self, error: OsError) -> Self {
         Self { effect: Effect::Fail(error), ..self }
     }
 
-    /// A write changes its first `bytes` only, rounded down to sectors of 512, and then fails. Of
-    /// other calls, nothing is done.
+    /// Makes a write fail after its first `bytes`, rounded down to sectors of 512. Other calls fail
+    /// without any effect.
     pub fn tear(self, bytes: u64) -> Self {
         Self { effect: Effect::Tear { bytes, error: Some(OsError::IO) }, ..self }
     }
 
-    /// The same, but it claims success.
+    /// Tears a write like [`tear`](Self::tear), but reports success.
     pub fn tear_silently(self, bytes: u64) -> Self {
         Self { effect: Effect::Tear { bytes, error: None }, ..self }
     }
 
-    /// A write leaves garbage in all of its range, and then fails. Other calls fail, and nothing is done.
+    /// Makes a write fail and leave garbage in all of its range. Other calls fail without any
+    /// effect.
     pub fn garble(self) -> Self {
         Self { effect: Effect::Garble, ..self }
     }
 
-    /// Runs `hook` before the call goes on, in the caller's thread: to note when that was, or to do to the
-    /// device inside what else belongs to the fault, which another one may make fail.
+    /// Runs `hook` before the call proceeds, in the caller's thread. It may note the time, or
+    /// change the inner device as a part of the fault; another fault may then make the call fail.
     pub fn run(self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         Self { effect: Effect::Run(Hook(Arc::new(hook))), ..self }
     }
 
-    /// Claims success without doing anything: a lost write, or a flush by a disk that does not
-    /// care. A read returns zeros.
+    /// Reports success without doing anything: a lost write, or a flush that the disk ignores. A
+    /// read returns zeros.
     pub fn lie(self) -> Self {
         Self { effect: Effect::Lie, ..self }
     }
 
-    /// Sleeps before the call goes on, in the caller's thread and without holding anything up but it.
+    /// Sleeps before the call proceeds, in the caller's thread. Other calls are not delayed.
     pub fn delay(self, time: Duration) -> Self {
         Self { effect: Effect::Delay(time), ..self }
     }
 
-    /// Waits at a gate before the call goes on, in the caller's thread and without holding anything
-    /// up but it.
+    /// Waits at a gate before the call proceeds, in the caller's thread. Other calls are not
+    /// delayed.
     pub fn hold(self, gate: &Arc<Gate>) -> Self {
         Self { effect: Effect::Hold(gate.clone()), ..self }
     }
 
-    /// Reads of the byte at `address` get it with these bits flipped; what is stored stays as it is.
+    /// Flips these bits of the byte at `address` in the results of reads. The stored byte does not
+    /// change.
     pub fn flip(self, address: u64, bits: u8) -> Self {
         let (operation, range) = (Some(Operation::Read), address..address.saturating_add(1));
         Self { operation, range, effect: Effect::Flip { address, bits }, ..self }
     }
 
-    fn matches(&self, call: Range) -> bool {
+    fn matches(&self, call: CallRange) -> bool {
         let whole = self.range == (0..u64::MAX);
         let touches = call.length > 0
             && call.offset < self.range.end
@@ -247,9 +250,9 @@ struct Armed {
     calls: AtomicU64,
 }
 
-/// How often each kind of call was made.
+/// Number of calls of each kind.
 #[derive(Debug, Default)]
-struct Calls {
+struct CallCounts {
     read: AtomicU64,
     write: AtomicU64,
     flush: AtomicU64,
@@ -257,7 +260,7 @@ struct Calls {
     other: AtomicU64,
 }
 
-impl Calls {
+impl CallCounts {
     fn of(&self, operation: Operation) -> &AtomicU64 {
         match operation {
             Operation::Read => &self.read,
@@ -269,60 +272,60 @@ impl Calls {
     }
 }
 
-/// A device that fails on purpose. See the [module](self).
+/// A device that fails on purpose. Counterpart of `dm-flakey` in Linux. See the [module](self).
 pub struct FaultyDevice<D> {
     inner: D,
     faults: Mutex<Vec<Arc<Armed>>, FaultPlan>,
-    calls: Calls,
+    calls: CallCounts,
     fired: AtomicU64,
 }
 
 impl<D: Device> FaultyDevice<D> {
-    /// A device that does what `inner` does, until it is armed.
+    /// Creates a device that passes all calls to `inner` until it is armed.
     pub fn new(inner: D) -> Self {
-        let (faults, calls) = (Mutex::new(Vec::new()), Calls::default());
+        let (faults, calls) = (Mutex::new(Vec::new()), CallCounts::default());
         Self { inner, faults, calls, fired: AtomicU64::new(0) }
     }
 
-    /// Adds a fault. Of several that one call meets, delays, gates, hooks and flipped bits all happen, and of
-    /// those that replace the call, the first armed.
+    /// Adds a fault. If several faults match a call, all delays, gates, hooks and flipped bits take
+    /// effect; of the faults that replace the call, only the first one armed does.
     pub fn arm(&self, fault: Fault) {
         let armed = Arc::new(Armed { fault, calls: AtomicU64::new(0) });
         self.faults.lock().push(armed);
     }
 
-    /// Takes all faults away. Calls that have met one already go on with it.
+    /// Removes all faults. Calls that have already matched one are still affected.
     pub fn disarm(&self) {
         self.faults.lock().clear();
     }
 
-    /// How many calls of this kind were made, whatever became of them.
+    /// Returns the number of calls of this kind, successful or not.
     pub fn calls(&self, operation: Operation) -> u64 {
         self.calls.of(operation).load(Ordering::Relaxed)
     }
 
-    /// How many times a fault was met.
+    /// Returns how many times a fault took effect.
     pub fn fired(&self) -> u64 {
         self.fired.load(Ordering::Relaxed)
     }
 
-    /// The device inside.
+    /// Returns the inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// Gives the device inside back.
+    /// Unwraps the inner device.
     pub fn into_inner(self) -> D {
         self.inner
     }
 
-    /// Counts a call, and says what is to happen to it.
-    fn meet(&self, call: Range) -> Vec<Effect> {
+    /// Counts a call, and returns the effects of the faults that it matches.
+    fn meet(&self, call: CallRange) -> Vec<Effect> {
         self.calls.of(call.operation).fetch_add(1, Ordering::Relaxed);
         let faults: Vec<_> = self.faults.lock().iter().cloned().collect();
         let met = faults.iter().filter(|armed| {
             armed.fault.matches(call)
-                && armed.fault.when.is_met(armed.calls.fetch_add(1, Ordering::Relaxed) + 1)
+                && armed.fault.trigger.applies_to(armed.calls.fetch_add(1, Ordering::Relaxed) + 1)
         });
         let effects: Vec<_> = met.map(|armed| armed.fault.effect.clone()).collect();
         self.fired.fetch_add(effects.len() as u64, Ordering::Relaxed);
@@ -337,15 +340,15 @@ impl<D: Device> FaultyDevice<D> {
         effects
     }
 
-    fn error(&self, call: Range, source: OsError) -> Error {
-        let Range { operation, offset, length } = call;
+    fn error(&self, call: CallRange, source: OsError) -> Error {
+        let CallRange { operation, offset, length } = call;
         Error::Io { device: self.inner.name().into(), operation, offset, length, source }
     }
 
-    /// A call that is done or not done, and can't be done in part.
+    /// Runs a call that can't be done in part.
     fn all_or_nothing(
         &self,
-        call: Range,
+        call: CallRange,
         go_on: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
         match replacement(&self.meet(call)) {
@@ -355,18 +358,19 @@ impl<D: Device> FaultyDevice<D> {
         }
     }
 
-    /// Writes the first `bytes` of `buf`, in sectors, even where they end inside of a block of the device.
+    /// Writes the first `bytes` of `buf`, in sectors, even if they end inside of a block of the
+    /// device.
     fn write_torn(&self, offset: u64, buf: &[u8], bytes: u64) -> Result<(), Error> {
-        let kept = usize::try_from(bytes).unwrap_or(usize::MAX).min(buf.len());
-        let kept = kept / SECTOR_BYTES * SECTOR_BYTES;
+        let written = usize::try_from(bytes).unwrap_or(usize::MAX).min(buf.len());
+        let written = written / SECTOR_BYTES * SECTOR_BYTES;
         let mut whole = buf.to_vec();
-        self.inner.read_at(offset + kept as u64, &mut whole[kept..])?;
-        let blocks = kept.next_multiple_of(self.inner.block_size() as usize).min(whole.len());
+        self.inner.read_at(offset + written as u64, &mut whole[written..])?;
+        let blocks = written.next_multiple_of(self.inner.block_size() as usize).min(whole.len());
         self.inner.write_at(offset, &whole[..blocks])
     }
 }
 
-/// What is done in place of the call, if anything.
+/// Returns the effect that replaces the call, if any.
 fn replacement(effects: &[Effect]) -> Option<Effect> {
     let goes_on = |e: &&Effect| {
         matches!(e, Effect::Delay(_) | Effect::Hold(_) | Effect::Run(_) | Effect::Flip { .. })
@@ -399,7 +403,7 @@ impl<D: Device> Device for FaultyDevice<D> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        let call = Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        let call = CallRange::new(Operation::Read, offset, buf.len()).inside(self)?;
         let effects = self.meet(call);
         match replacement(&effects) {
             None => self.inner.read_at(offset, buf)?,
@@ -415,7 +419,7 @@ impl<D: Device> Device for FaultyDevice<D> {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        let call = Range::new(Operation::Write, offset, buf.len());
+        let call = CallRange::new(Operation::Write, offset, buf.len());
         call.inside(self)?.in_blocks(self)?;
         match replacement(&self.meet(call)) {
             None => self.inner.write_at(offset, buf),
@@ -433,17 +437,17 @@ impl<D: Device> Device for FaultyDevice<D> {
     }
 
     fn flush(&self) -> Result<(), Error> {
-        let call = Range { operation: Operation::Flush, offset: 0, length: 0 };
+        let call = CallRange { operation: Operation::Flush, offset: 0, length: 0 };
         self.all_or_nothing(call, || self.inner.flush())
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let call = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let call = CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         self.all_or_nothing(call, || self.inner.discard(offset, len))
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        let call = Range { operation: Operation::Resize, offset: 0, length: 0 };
+        let call = CallRange { operation: Operation::Resize, offset: 0, length: 0 };
         self.all_or_nothing(call, || self.inner.set_size(size))
     }
 }

@@ -1,32 +1,34 @@
 //! Image files and block devices.
 //!
-//! # Ways to the disk
+//! # I/O methods
 //!
-//! Direct I/O goes past the page cache of the system: the volume has a cache of its own, and what a
-//! write has accepted a flush finds on its way to the disk. Where the file system that an image
-//! lies in has no direct I/O (tmpfs), or the owner does not want it, the page cache is used, which
-//! is as safe and no more.
+//! Direct I/O bypasses the page cache of the system: the volume has a cache of its own, and data
+//! that a write has accepted is already on its way to the disk when it is flushed. If the file
+//! system of an image does not support direct I/O (tmpfs), or the owner does not want it, the page
+//! cache is used, which is equally safe.
 //!
-//! A batch is handed to the kernel by io_uring, up to 64 requests at once (`file/ring.rs`). A
-//! single request is one `pread` or `pwrite`: with a ring it would be one system call as well, and
-//! needs a ring. Where io_uring is not permitted, as in many containers, a batch is a loop of
-//! these. [`FileDevice::describe`](Device::describe) says which ways were chosen, and why.
+//! A batch is submitted to the kernel through io_uring, up to 64 requests at a time
+//! (`file/ring.rs`). A single request is one `pread` or `pwrite`: with a ring it would be one
+//! system call as well, and needs a ring. Where io_uring is not permitted, as in many containers, a
+//! batch is a loop of these. [`FileDevice::describe`](Device::describe) reports the chosen methods,
+//! and why.
 //!
 //! # Durability
 //!
-//! A flush is `fdatasync`, which on files and block devices alike writes what the page cache has
-//! and makes the disk empty its own cache. When it fails, the system may have dropped what it could
-//! not write, and would report success the next time. So the failure stays: every later flush of
-//! this device fails too.
+//! A flush is `fdatasync`, which on files and block devices alike writes the data in the page cache
+//! and makes the disk empty its own cache. When it fails, the system may have dropped data that it
+//! could not write, and would report success the next time. So the failure is permanent: every
+//! later flush of this device fails too.
 //!
 //! A created image is durable before it is returned, with its name in its directory.
 //!
-//! # Owners
+//! # Exclusive access
 //!
-//! Who opens a device to write has it alone; those who only read share it. The lock belongs to the
-//! open file, and so does the name of its holder: both go when the holder goes, however that comes
-//! about (`file/lock.rs`). A block device is also claimed from the system (`O_EXCL`), so that it
-//! can't be mounted meanwhile, or is refused if it is.
+//! A device is opened for writing by one process; several processes may open it read-only. The lock
+//! belongs to the open file, and so does the name of its holder: the kernel releases both when the
+//! holder exits, for whatever reason (`file/lock.rs`). A block device is also claimed from the
+//! system (`O_EXCL`), so that it can't be mounted while it is open; if it is already mounted, the
+//! claim fails.
 //!
 //! # Locks
 //!
@@ -46,95 +48,95 @@ use rustix::fs::FallocateFlags;
 use vfscale_sync::Mutex;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
-use crate::device::{REQUEST_PAGES, Range};
+use crate::device::{CallRange, REQUEST_PAGES};
 use crate::{Device, Error, Operation, OsError};
-use piece::{Alignment, Piece, Rest, page_pieces, read_pieces, write_pieces};
-use ring::{Failure, Rings};
+use ring::{BatchFailure, Rings};
+use segment::{Alignment, Segment, Transfer, page_segments, read_segments, write_segments};
 
+mod direct_read;
 mod lock;
 mod open;
-mod past_cache;
-mod piece;
 mod ring;
+mod segment;
 mod sys;
 
 pub use open::FileOptions;
 
 vfscale_sync::lock_class! {
-    /// Growing a file: to make sure that it is not made smaller.
+    /// Held while a file grows, so that a concurrent call can't shrink it.
     pub(crate) DeviceSize = ("device_size", 64850);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Image,
     BlockDevice,
 }
 
 /// An image file or a block device. See the [module](self).
 ///
-/// Dropping it gives it free for others at once; it does not flush.
+/// Dropping it immediately releases it for other processes; it does not flush.
 pub struct FileDevice {
     name: Arc<str>,
     file: File,
-    kind: Kind,
-    /// It was opened so, or others may have it by now.
+    kind: FileKind,
+    /// Whether it was opened read-only, or has been released.
     read_only: AtomicBool,
     block_size: u32,
     size: AtomicU64,
     growing: Mutex<(), DeviceSize>,
     alignment: Alignment,
     rings: Option<Rings>,
-    /// How many batches went through a ring.
+    /// Number of batches that went through a ring.
     batches: AtomicU64,
-    /// Which ways requests take, in words.
-    ways: String,
-    /// The failure that no flush can make good any more.
+    /// The I/O methods of requests, in words.
+    methods: String,
+    /// The failure after which all flushes fail.
     lost: OnceLock<OsError>,
 }
 
 impl FileDevice {
-    /// Opens an image file or a block device for reading and writing, with direct I/O and io_uring where
-    /// they are to be had. [`FileOptions`] has the choices.
+    /// Opens an image file or a block device for reading and writing, with direct I/O and io_uring
+    /// where they are available. [`FileOptions`] sets other choices.
     ///
     /// # Errors
-    /// [`Error::Locked`] if somebody has it open; [`Error::Io`], [`Error::Unsupported`].
+    /// [`Error::Locked`] if another process has it open; [`Error::Io`], [`Error::Unsupported`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         FileOptions::new().open(path)
     }
 
-    /// Makes an image file of `size` bytes, sparse and all zero, and opens it as [`open`](Self::open) does.
+    /// Creates an image file of `size` bytes, sparse and all zero, and opens it like
+    /// [`open`](Self::open).
     ///
     /// # Errors
-    /// [`Error::Io`], also if there is something of that name; [`Error::Misaligned`] for a size
-    /// that is not in whole blocks.
+    /// [`Error::Io`], also if the name exists; [`Error::Misaligned`] for a size that is not in
+    /// whole blocks.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Self, Error> {
         FileOptions::new().create(path, size)
     }
 
-    /// How many batches have gone through io_uring.
+    /// Returns how many batches have gone through io_uring.
     pub fn ring_batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }
 
-    /// Gives it free for others, although this value is still there, as it may be for a while in a program
-    /// that drops what refers to it behind grace periods. Whoever writes to it from now on gets
-    /// [`Error::ReadOnly`], and whoever reads an error. The caller has ended all requests before. May be
-    /// called again.
+    /// Releases the device for other processes although this value still exists: a program may drop
+    /// the last reference to it only after a grace period. Later writes return [`Error::ReadOnly`],
+    /// and later reads an error. The caller has ended all requests before. May be called again.
     pub fn release(&self) {
         self.read_only.store(true, Ordering::Release);
         lock::unlock(&self.file);
-        // What the system has kept for us, too. If that fails, it goes with the value.
+        // Releases the claim as well. If that fails, the claim ends when the value is dropped.
         let _ = sys::close_under(&self.file);
     }
 
-    fn error(&self, call: Range, source: OsError) -> Error {
-        let Range { operation, offset, length } = call;
+    fn error(&self, call: CallRange, source: OsError) -> Error {
+        let CallRange { operation, offset, length } = call;
         Error::Io { device: self.name.clone(), operation, offset, length, source }
     }
 
-    fn whole(operation: Operation) -> Range {
-        Range { operation, offset: 0, length: 0 }
+    fn whole(operation: Operation) -> CallRange {
+        CallRange { operation, offset: 0, length: 0 }
     }
 
     fn is_read_only(&self) -> bool {
@@ -149,41 +151,42 @@ impl FileDevice {
     }
 
     fn check_read(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        CallRange::new(Operation::Read, offset, buf.len()).inside(self)?;
         Ok(())
     }
 
     fn check_write(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
         self.check_writable(Operation::Write)?;
-        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        CallRange::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
         Ok(())
     }
 
-    /// Does pieces one after the other, on an opening of the file.
+    /// Transfers segments one after the other, through an open file.
     fn transfer<'a>(
         &self,
         file: &File,
-        pieces: impl Iterator<Item = Piece<'a>>,
+        segments: impl Iterator<Item = Segment<'a>>,
     ) -> Result<(), Error> {
-        for mut piece in pieces {
+        for mut segment in segments {
             loop {
-                let advanced = match piece.rest() {
-                    (offset, Rest::Read(buf)) => rustix::io::pread(file, buf, offset),
-                    (offset, Rest::Write(buf)) => rustix::io::pwrite(file, buf, offset),
-                    (offset, Rest::ReadPages(rest)) => sys::read_pages(file, rest, offset),
-                    (offset, Rest::WritePages(rest)) => sys::write_pages(file, rest, offset),
+                let advanced = match segment.rest() {
+                    (offset, Transfer::Read(buf)) => rustix::io::pread(file, buf, offset),
+                    (offset, Transfer::Write(buf)) => rustix::io::pwrite(file, buf, offset),
+                    (offset, Transfer::ReadPages(rest)) => sys::read_pages(file, rest, offset),
+                    (offset, Transfer::WritePages(rest)) => sys::write_pages(file, rest, offset),
                 };
                 let advanced = match advanced {
                     Err(rustix::io::Errno::INTR) => continue,
                     Err(error) => Err(OsError::new(error.raw_os_error())),
-                    Ok(count) => piece.advance(count),
+                    Ok(count) => segment.advance(count),
                 };
                 match advanced {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => {
-                        let (operation, (offset, length)) = (piece.operation(), piece.rest_range());
-                        return Err(self.error(Range { operation, offset, length }, error));
+                        let (operation, (offset, length)) =
+                            (segment.operation(), segment.rest_range());
+                        return Err(self.error(CallRange { operation, offset, length }, error));
                     }
                 }
             }
@@ -191,18 +194,18 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Does pieces at once, if a ring is to be had; `None` if not, or if the ring broke, and the
-    /// pieces have to be done otherwise.
-    fn transfer_at_once<'a>(
+    /// Transfers segments in parallel if a ring is available. Returns `None` if not, or if the ring
+    /// broke; then the caller must transfer the segments by other means.
+    fn transfer_batch<'a>(
         &self,
-        pieces: impl Iterator<Item = Piece<'a>>,
+        segments: impl Iterator<Item = Segment<'a>>,
     ) -> Option<Result<(), Error>> {
         let rings = self.rings.as_ref()?;
         let mut ring = rings.take()?;
-        let result = match ring.run(self.file.as_fd(), pieces) {
-            Err(Failure::Ring) => return None,
-            Err(Failure::Request { operation, offset, length, error }) => {
-                Err(self.error(Range { operation, offset, length }, error))
+        let result = match ring.run(self.file.as_fd(), segments) {
+            Err(BatchFailure::Ring) => return None,
+            Err(BatchFailure::Request { operation, offset, length, error }) => {
+                Err(self.error(CallRange { operation, offset, length }, error))
             }
             Ok(()) => Ok(()),
         };
@@ -211,19 +214,19 @@ impl FileDevice {
         Some(result)
     }
 
-    /// Reads or writes pages. Through the page cache of the system they go one request after the other: what
-    /// that copies it copies for one at a time, and a ring would have other threads do it.
-    fn transfer_pages(&self, call: Range, pages: &[PageBox]) -> Result<(), Error> {
+    /// Reads or writes pages. Through the page cache of the system the requests run one after the
+    /// other: it copies the data in any case, and a ring would have other threads do it.
+    fn transfer_pages(&self, call: CallRange, pages: &[PageBox]) -> Result<(), Error> {
         let is_read = call.operation == Operation::Read;
-        let pieces = || page_pieces(self.alignment, call.offset, pages, is_read);
+        let segments = || page_segments(self.alignment, call.offset, pages, is_read);
         let is_batch = pages.len() > REQUEST_PAGES && self.alignment != Alignment::NONE;
-        if is_batch && let Some(result) = self.transfer_at_once(pieces()) {
+        if is_batch && let Some(result) = self.transfer_batch(segments()) {
             return result;
         }
-        match self.transfer(&self.file, pieces()) {
+        match self.transfer(&self.file, segments()) {
             Err(error) if is_read => {
-                let (file, alignment) = self.past_cache(error)?;
-                self.transfer(&file, page_pieces(alignment, call.offset, pages, is_read))
+                let (file, alignment) = self.reopen_direct(error)?;
+                self.transfer(&file, page_segments(alignment, call.offset, pages, is_read))
             }
             done => done,
         }
@@ -231,20 +234,21 @@ impl FileDevice {
 
     /// Reads by one request after the other.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        let Err(error) = self.transfer(&self.file, read_pieces(self.alignment, offset, buf)) else {
+        let Err(error) = self.transfer(&self.file, read_segments(self.alignment, offset, buf))
+        else {
             return Ok(());
         };
-        let (file, alignment) = self.past_cache(error)?;
-        self.transfer(&file, read_pieces(alignment, offset, buf))
+        let (file, alignment) = self.reopen_direct(error)?;
+        self.transfer(&file, read_segments(alignment, offset, buf))
     }
 
     fn grow(&self, size: u64) -> io::Result<bool> {
         let there = match self.kind {
-            Kind::Image => self.file.metadata()?.len(),
-            Kind::BlockDevice => sys::block_device_size(&self.file)?,
+            FileKind::Image => self.file.metadata()?.len(),
+            FileKind::BlockDevice => sys::block_device_size(&self.file)?,
         };
         if size > there {
-            if self.kind == Kind::BlockDevice {
+            if self.kind == FileKind::BlockDevice {
                 return Ok(false);
             }
             self.file.set_len(size)?;
@@ -261,12 +265,13 @@ impl Device for FileDevice {
 
     fn describe(&self) -> String {
         let kind = match self.kind {
-            Kind::Image => "image file",
-            Kind::BlockDevice => "block device",
+            FileKind::Image => "image file",
+            FileKind::BlockDevice => "block device",
         };
         let access = if self.is_read_only() { ", read-only" } else { "" };
-        let (name, size, block_size, ways) = (&self.name, self.size(), self.block_size, &self.ways);
-        format!("{name}: {kind}{access}, {size} bytes in blocks of {block_size}, {ways}")
+        let (name, size, block_size, methods) =
+            (&self.name, self.size(), self.block_size, &self.methods);
+        format!("{name}: {kind}{access}, {size} bytes in blocks of {block_size}, {methods}")
     }
 
     fn size(&self) -> u64 {
@@ -284,7 +289,7 @@ impl Device for FileDevice {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
         self.check_write(offset, buf)?;
-        self.transfer(&self.file, write_pieces(self.alignment, offset, buf))
+        self.transfer(&self.file, write_segments(self.alignment, offset, buf))
     }
 
     fn flush(&self) -> Result<(), Error> {
@@ -301,7 +306,7 @@ impl Device for FileDevice {
                 Err(error) => {
                     return Err(self.error(call, *self.lost.get_or_init(|| (&error).into())));
                 }
-                // Two flushes may overlap, and the failure be told to the other one.
+                // Two flushes may overlap, and the system may report the failure to the other one.
                 Ok(()) => {
                     return self.lost.get().map_or(Ok(()), |lost| Err(self.error(call, *lost)));
                 }
@@ -311,20 +316,20 @@ impl Device for FileDevice {
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check_writable(Operation::Discard)?;
-        let call = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let call = CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         let (start, end) = call.whole_blocks(self.block_size);
         if start == end {
             return Ok(());
         }
         let result = match self.kind {
-            Kind::Image => {
+            FileKind::Image => {
                 let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 rustix::fs::fallocate(&self.file, how, start, end - start).map_err(Into::into)
             }
-            Kind::BlockDevice => sys::block_device_discard(&self.file, start, end - start),
+            FileKind::BlockDevice => sys::block_device_discard(&self.file, start, end - start),
         };
         match result {
-            Err(error) if !can_not(&error) => Err(self.error(call, (&error).into())),
+            Err(error) if !is_unsupported(&error) => Err(self.error(call, (&error).into())),
             _ => Ok(()),
         }
     }
@@ -332,11 +337,11 @@ impl Device for FileDevice {
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
         reads.iter().try_for_each(|(offset, buf)| self.check_read(*offset, buf))?;
         if reads.len() > 1 {
-            let pieces = reads.iter_mut();
-            let pieces = pieces.flat_map(|(at, buf)| read_pieces(self.alignment, *at, buf));
-            match self.transfer_at_once(pieces) {
-                // Each of them alone tells which it is.
-                Some(Err(error)) if self.may_be_readable(&error) => {}
+            let segments = reads.iter_mut();
+            let segments = segments.flat_map(|(at, buf)| read_segments(self.alignment, *at, buf));
+            match self.transfer_batch(segments) {
+                // Reading each range alone shows which one can't be read.
+                Some(Err(error)) if self.may_succeed_direct(&error) => {}
                 Some(result) => return result,
                 None => {}
             }
@@ -346,30 +351,31 @@ impl Device for FileDevice {
 
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
         writes.iter().try_for_each(|(offset, buf)| self.check_write(*offset, buf))?;
-        let pieces = || writes.iter().flat_map(|(at, buf)| write_pieces(self.alignment, *at, buf));
+        let segments =
+            || writes.iter().flat_map(|(at, buf)| write_segments(self.alignment, *at, buf));
         if writes.len() > 1
-            && let Some(result) = self.transfer_at_once(pieces())
+            && let Some(result) = self.transfer_batch(segments())
         {
             return result;
         }
-        self.transfer(&self.file, pieces())
+        self.transfer(&self.file, segments())
     }
 
     fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
-        let call = Range::new(Operation::Read, offset, pages.len() * PAGE_SIZE);
+        let call = CallRange::new(Operation::Read, offset, pages.len() * PAGE_SIZE);
         self.transfer_pages(call.inside(self)?.in_blocks(self)?, pages)
     }
 
     fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
         self.check_writable(Operation::Write)?;
-        let call = Range::new(Operation::Write, offset, pages.len() * PAGE_SIZE);
+        let call = CallRange::new(Operation::Write, offset, pages.len() * PAGE_SIZE);
         self.transfer_pages(call.inside(self)?.in_blocks(self)?, pages)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
         let operation = Operation::Resize;
         self.check_writable(operation)?;
-        let call = Range { operation, offset: 0, length: size }.in_blocks(self)?;
+        let call = CallRange { operation, offset: 0, length: size }.in_blocks(self)?;
         let _growing = self.growing.lock();
         let unsupported =
             |why| Err(Error::Unsupported { device: self.name.clone(), operation, why });
@@ -387,15 +393,15 @@ impl Device for FileDevice {
     }
 }
 
-/// Whether an error says that a hint can't be taken here.
-fn can_not(error: &io::Error) -> bool {
+/// Returns whether an error means that a hint is not supported.
+fn is_unsupported(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL))
 }
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        // Rings have nothing under way, but the kernel takes them apart in its own time.
+        // The rings have no pending requests, but the kernel frees them asynchronously.
         drop(take(&mut self.rings));
         lock::unlock(&self.file);
     }
@@ -409,7 +415,7 @@ impl fmt::Debug for FileDevice {
             .field("read_only", &self.is_read_only())
             .field("size", &self.size())
             .field("block_size", &self.block_size)
-            .field("ways", &self.ways)
+            .field("methods", &self.methods)
             .field("ring_batches", &self.ring_batches())
             .field("lost", &self.lost.get())
             .finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Who has a device open.
+//! The process that has a device open.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A process that has a device open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number, as it knows it itself: another one in another container.
+    /// Process id as the process sees it: another container may use another one.
     pub pid: u32,
-    /// The name of its program, without its directory.
+    /// File name of its program.
     pub program: String,
-    /// The name of the host, or container, that it runs on.
+    /// Name of the host, or container, that it runs on.
     pub host: String,
-    /// When it opened the device, in whole seconds, by its own clock.
+    /// Time at which it opened the device, in whole seconds, by its own clock.
     pub since: SystemTime,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A time as `2026-11-22 04:14:05 UTC`. One before 1970 is shown as its start.
+/// Formats a time as `2026-11-22 04:14:05 UTC`. A time before 1970 is shown as the start of 1970.
 fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -32,11 +32,11 @@ fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// The date `days` days after 1 January 1970.
+/// Returns the year, month and day of the date `days` days after 1 January 1970.
 fn civil(days: u64) -> (u64, u64, u64) {
     let leap =
         |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    // 400 years of the calendar have always the same number of days.
+    // 400 years of the calendar always have the same number of days.
     let (mut year, mut days) = (1970 + days / 146_097 * 400, days % 146_097);
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));

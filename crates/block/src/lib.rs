@@ -1,36 +1,36 @@
-//! The small device trait, and the devices behind it.
+//! The storage device trait, and its implementations.
 //!
 //! # Purpose
 //!
-//! A volume and its journal see storage through five calls: read, write, flush, discard and size
-//! ([`Device`]). Everything that can happen to data enters here, so that the layers above are the same code
-//! whether they run on a disk, in memory, or under a test that pulls the plug.
+//! A volume and its journal access storage through five calls: read, write, flush, discard and size
+//! ([`Device`]). Every failure or loss of data enters through these calls. So the layers above run
+//! the same code on a disk, in memory, and in a test that simulates a power failure.
 //!
 //! # Invariants
 //!
-//! * A call does the whole of what it was asked for, or returns an error.
-//! * A range that was never valid (outside of the device, a write in parts of blocks) is an error that
-//!   has changed nothing, and is never rounded to one that is valid. Reads and discards may have any
+//! * A call does all that was requested, or returns an error.
+//! * An invalid range (outside of the device, or a write that is not in whole blocks) is an error
+//!   that has changed nothing, and is never rounded to a valid one. Reads and discards may have any
 //!   range.
-//! * A write of one block is atomic. Of larger writes a crash may leave any of their blocks.
-//! * Durable is what a successful flush has covered: every write that *returned* before the flush
-//!   was *called*. Nothing else is promised, in no order.
-//! * Calls on ranges that do not touch wait for each other nowhere in this crate: no lock is held
-//!   while a device works.
+//! * A write of one block is atomic. Of a larger write a crash may leave any subset of its blocks.
+//! * Durable data is what a successful flush has covered: every write that *returned* before the
+//!   flush was *called*. Nothing else is promised, in no order.
+//! * Calls on disjoint ranges never wait for each other in this crate: no lock is held while a
+//!   device works.
 //!
 //! # Devices
 //!
 //! | device | what durable means |
 //! | --- | --- |
 //! | [`FileDevice`] | on the disk: survives the process, the system, and a power failure |
-//! | [`MemoryDevice`] | nothing: it lives as long as its process |
-//! | [`CowDevice`] | nothing: a copy on trial, whose base stays as it is |
-//! | [`RecordingDevice`] | what the states that it rebuilds contain: its flushes are the promises |
-//! | [`FaultyDevice`] | what it is for the device inside, unless it was told to lie |
+//! | [`MemoryDevice`] | nothing: the data is lost with its process |
+//! | [`CowDevice`] | nothing: a trial copy, whose base does not change |
+//! | [`RecordingDevice`] | the contents of the states that it rebuilds: its flushes are the promises |
+//! | [`FaultyDevice`] | as for the inner device, unless a fault lies about it |
 //!
 //! # Locks
 //!
-//! Leaves of rank 64850 and above: any lock of a file system may be held by the caller.
+//! Leaf locks of rank 64850 and above: the caller may hold any lock of a file system.
 
 mod aligned;
 pub mod cow;

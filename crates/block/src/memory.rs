@@ -1,11 +1,12 @@
-//! A device in memory: sparse, for tests, and for volumes that need not outlive the process.
+//! A sparse device in memory, for tests, and for volumes that need not outlive the process.
 //!
 //! # Layout
 //!
-//! A tree of three levels leads to the pages: 2048 arms of 2048 boughs of 1024 pages of 4 KiB, 16 TiB
-//! in all. Arms and boughs are made when the first page of them is written, and stay; so a lookup
-//! takes no lock. Each page has a lock of its own, so that calls on different pages exclude each
-//! other nowhere, and gets its memory with the first write to it; a discard gives it back.
+//! A tree of three levels leads to the pages, like a page table: 2048 directories of 2048 tables of
+//! 1024 pages of 4 KiB, 16 TiB in all. A directory or table is created when the first page of it is
+//! written, and stays; so a lookup takes no lock. Each page has a lock of its own, so calls on
+//! different pages never exclude each other. A page gets its memory with the first write to it; a
+//! discard frees the memory.
 //!
 //! # Durability
 //!
@@ -17,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use vfscale_sync::RwLock;
 
-use crate::device::Range;
+use crate::device::CallRange;
 use crate::{Device, Error, Operation};
 
 vfscale_sync::lock_class! {
@@ -26,29 +27,30 @@ vfscale_sync::lock_class! {
 }
 
 const PAGE_BYTES: usize = 4096;
-const PAGES_OF_BOUGH: usize = 1024;
-const BOUGHS_OF_ARM: usize = 2048;
-const ARMS: usize = 2048;
-/// The largest size: 16 TiB.
-const SIZE_MAX: u64 = (PAGE_BYTES * PAGES_OF_BOUGH * BOUGHS_OF_ARM * ARMS) as u64;
+const TABLE_PAGES: usize = 1024;
+const DIRECTORY_TABLES: usize = 2048;
+const DIRECTORIES: usize = 2048;
+/// Largest size: 16 TiB.
+const SIZE_MAX: u64 = (PAGE_BYTES * TABLE_PAGES * DIRECTORY_TABLES * DIRECTORIES) as u64;
 
 type Page = RwLock<Option<Box<[u8; PAGE_BYTES]>>, MemoryPage>;
-type Bough = Box<[Page]>;
-type Arm = Box<[OnceLock<Bough>]>;
+type Table = Box<[Page]>;
+type Directory = Box<[OnceLock<Table>]>;
 
 /// A sparse device in memory. See the [module](self).
 ///
-/// Reads and writes hold the lock of one page at a time, and only while they copy; they never block
-/// for anything else. A page that was never written costs nothing and reads as zeros.
+/// Reads and writes hold the lock of one page at a time, and only while they copy; otherwise they
+/// never block. A page that was never written costs nothing and reads as zeros.
 pub struct MemoryDevice {
     name: Arc<str>,
     block_size: u32,
     size: AtomicU64,
-    arms: Box<[OnceLock<Arm>]>,
+    directories: Box<[OnceLock<Directory>]>,
 }
 
 impl MemoryDevice {
-    /// A device of `size` bytes, rounded down to whole blocks, all of them zero, in blocks of 512 bytes.
+    /// Creates a device of `size` bytes, rounded down to whole blocks of 512 bytes, all of them
+    /// zero.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for more than 16 TiB.
@@ -56,7 +58,7 @@ impl MemoryDevice {
         Self::with_block_size(size, 512)
     }
 
-    /// The same in blocks of `block_size` bytes.
+    /// Creates a device in blocks of `block_size` bytes.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for more than 16 TiB, and for blocks of neither 512 nor 4096 bytes.
@@ -70,29 +72,30 @@ impl MemoryDevice {
             return Err(Error::Unsupported { device, operation, why: TOO_LARGE });
         }
         let size = AtomicU64::new(size - size % u64::from(block_size));
-        Ok(Self { name: device, block_size, size, arms: empty(ARMS) })
+        Ok(Self { name: device, block_size, size, directories: empty(DIRECTORIES) })
     }
 
-    /// How much memory the pages take, in bytes. Walks all pages that were ever written.
+    /// Returns the memory that the pages take, in bytes. Visits all pages that were ever written.
     #[must_use]
     pub fn bytes_used(&self) -> u64 {
-        let boughs = self.arms.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
-        let used = boughs.flatten().filter(|page| page.read().is_some()).count();
+        let tables =
+            self.directories.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
+        let used = tables.flatten().filter(|page| page.read().is_some()).count();
         (used * PAGE_BYTES) as u64
     }
 
-    /// Page number `number` if it was ever written; the caller has checked the range.
+    /// Returns page number `number` if it was ever written; the caller has checked the range.
     fn page(&self, number: u64) -> Option<&Page> {
-        let (arm, bough, page) = place(number);
-        Some(&self.arms[arm].get()?[bough].get()?[page])
+        let (directory, table, page) = indices(number);
+        Some(&self.directories[directory].get()?[table].get()?[page])
     }
 
     fn page_to_write(&self, number: u64) -> &Page {
-        let (arm, bough, page) = place(number);
-        let arm = self.arms[arm].get_or_init(|| empty(BOUGHS_OF_ARM));
-        let bough =
-            arm[bough].get_or_init(|| (0..PAGES_OF_BOUGH).map(|_| RwLock::new(None)).collect());
-        &bough[page]
+        let (directory, table, page) = indices(number);
+        let directory = self.directories[directory].get_or_init(|| empty(DIRECTORY_TABLES));
+        let table =
+            directory[table].get_or_init(|| (0..TABLE_PAGES).map(|_| RwLock::new(None)).collect());
+        &table[page]
     }
 }
 
@@ -102,17 +105,17 @@ fn empty<T>(count: usize) -> Box<[OnceLock<T>]> {
     (0..count).map(|_| OnceLock::new()).collect()
 }
 
-fn place(number: u64) -> (usize, usize, usize) {
-    let boughs = number / PAGES_OF_BOUGH as u64;
+fn indices(number: u64) -> (usize, usize, usize) {
+    let tables = number / TABLE_PAGES as u64;
     let part = |number: u64, count: usize| (number % count as u64) as usize;
     (
-        part(boughs / BOUGHS_OF_ARM as u64, ARMS),
-        part(boughs, BOUGHS_OF_ARM),
-        part(number, PAGES_OF_BOUGH),
+        part(tables / DIRECTORY_TABLES as u64, DIRECTORIES),
+        part(tables, DIRECTORY_TABLES),
+        part(number, TABLE_PAGES),
     )
 }
 
-/// The pages of a range: their numbers, and which of their bytes are meant.
+/// Returns the numbers of the pages of a range, each with the bytes of it that are in the range.
 fn pages(offset: u64, length: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> {
     let (unit, end) = (PAGE_BYTES as u64, offset + length);
     (offset / unit..end.div_ceil(unit)).filter(move |_| length > 0).map(move |number| {
@@ -140,7 +143,7 @@ impl Device for MemoryDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        Range::new(Operation::Read, offset, buf.len()).inside(self)?;
+        CallRange::new(Operation::Read, offset, buf.len()).inside(self)?;
         let mut rest = buf;
         for (number, bytes) in pages(offset, rest.len() as u64) {
             let (part, behind) = rest.split_at_mut(bytes.len());
@@ -154,7 +157,7 @@ impl Device for MemoryDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        Range::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
+        CallRange::new(Operation::Write, offset, buf.len()).inside(self)?.in_blocks(self)?;
         let mut rest = buf;
         for (number, bytes) in pages(offset, rest.len() as u64) {
             let (part, behind) = rest.split_at(bytes.len());
@@ -170,10 +173,11 @@ impl Device for MemoryDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let range = Range { operation: Operation::Discard, offset, length: len }.inside(self)?;
+        let range =
+            CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         let (from, to) = range.whole_blocks(self.block_size);
         for (number, bytes) in pages(from, to - from) {
-            // A page that has no memory yet need not get any to be zero.
+            // A page without memory is already zero.
             let Some(mut page) = self.page(number).map(RwLock::write) else { continue };
             if bytes.len() == PAGE_BYTES {
                 *page = None;
@@ -185,7 +189,7 @@ impl Device for MemoryDevice {
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        Range { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
+        CallRange { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
         let why = match size {
             size if size > SIZE_MAX => TOO_LARGE,
             size if self.size.fetch_max(size, Ordering::AcqRel) > size => {

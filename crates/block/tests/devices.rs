@@ -1,4 +1,4 @@
-//! Every device against a model of bytes, and with many threads.
+//! All devices compared with a model of bytes, and with many threads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use vfscale_sync::page::{PAGE_SIZE, Page, read_pages};
 
 const SIZE: u64 = 192 << 10;
 
-/// All devices, empty, with their names.
+/// Returns all devices, empty, with their names.
 fn devices(folder: &Path) -> Vec<(&'static str, Arc<dyn Device>)> {
     let memory = |block_size| MemoryDevice::with_block_size(SIZE, block_size).unwrap();
     let file = |name: &str, options: FileOptions| -> Arc<dyn Device> {
@@ -47,7 +47,7 @@ enum Call {
     Write(u64, usize),
     /// In blocks of 4096.
     WriteMany(Vec<(u64, usize)>),
-    /// The first block, and how many pages.
+    /// The first block, and the number of pages.
     ReadPages(u64, usize),
     WritePages(u64, usize),
     Discard(u64, u64),
@@ -56,7 +56,7 @@ enum Call {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    // A little of everything lies outside.
+    // Some of the ranges are outside of the device.
     let (offset, length) = (0..SIZE + 8192, 0..20_000_usize);
     let unit = prop_oneof![4 => Just(4096_u64), 2 => Just(512), 1 => Just(1)];
     let blocks = prop::collection::vec((0..SIZE / 4096 + 1, 0..4_usize), 0..90);
@@ -76,11 +76,11 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// What a device should hold; a byte that nobody can know is `None`.
+/// The expected contents of a device; an undefined byte is `None`.
 struct Model<'d> {
     device: &'d dyn Device,
     bytes: Vec<Option<u8>>,
-    /// Makes every write another one.
+    /// Number of writes, which makes each write different.
     writes: u8,
 }
 
@@ -154,7 +154,7 @@ impl Model<'_> {
         }
     }
 
-    /// Ranges of a batch do not overlap, so those that would are left out.
+    /// Writes a batch. Ranges of a batch do not overlap, so overlapping ones are left out.
     fn write_many(&mut self, blocks: &[(u64, usize)], skew: usize) {
         let mut ranges: Vec<(u64, usize)> = Vec::new();
         for (block, length) in blocks {
@@ -174,7 +174,7 @@ impl Model<'_> {
 
     fn read_pages(&self, offset: u64, count: usize) {
         let mut pages = Page::many_unfilled(count);
-        // Some runs of one.
+        // Runs of one page.
         pages.reverse();
         match self.device.read_pages(offset, &pages) {
             Ok(()) => {
@@ -196,7 +196,7 @@ impl Model<'_> {
                 assert!(self.fits(offset, memory.len()));
                 self.note(offset, &memory);
             }
-            // None of it then, or a beginning; nobody asks for that in these tests.
+            // Either nothing or a beginning is written; these tests do not depend on it.
             Err(Error::OutOfRange { .. }) => assert!(!self.fits(offset, memory.len())),
             Err(error) => panic!("{error}"),
         }
@@ -253,7 +253,7 @@ proptest! {
         for (name, device) in devices(folder.path()) {
             let bytes = vec![Some(0); SIZE as usize];
             let mut model = Model { device: &device, bytes, writes: 0 };
-            // Shown only when something fails behind it.
+            // Shown only if a later check fails.
             println!("{name}");
             for (call, skew) in &calls {
                 model.call(call, *skew);
@@ -273,7 +273,7 @@ fn threads_with_ranges_of_their_own_do_not_meet() {
         thread::scope(|scope| {
             for thread in 0..THREADS {
                 let device = &device;
-                // Block by block in turns: neighbours belong to others.
+                // Interleaved blocks: the neighbours belong to other threads.
                 let place = move |i: u64| (i * THREADS + thread) * unit;
                 scope.spawn(move || {
                     for round in 0..6_u64 {

@@ -1,4 +1,5 @@
-//! Image files and block devices as the system has them. What this machine can't show is skipped aloud.
+//! Image files and block devices of the system. Tests that this machine can't run print that they
+//! are skipped.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,14 +19,15 @@ fn skip(reason: &str) {
     println!("######## SKIPPED: {reason}");
 }
 
-/// Runs a command of the system; what it printed, or `None` if there is no such command or it failed.
+/// Runs a command of the system, and returns its output; `None` if the command does not exist or
+/// fails.
 fn system(command: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(command).args(arguments).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_string();
     output.status.success().then_some(text)
 }
 
-/// A loop device, which goes with the test.
+/// A loop device, which is detached when it is dropped.
 struct Loop(PathBuf);
 
 impl Loop {
@@ -42,7 +44,7 @@ impl Drop for Loop {
     }
 }
 
-/// A small file system in memory, which goes with the test.
+/// A small file system in memory, which is unmounted when it is dropped.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -57,7 +59,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // A loop device that has just been taken away may hold it for a moment.
+        // A loop device that has just been detached may use it for a moment longer.
         system("umount", &["--lazy", self.0.path().to_str().unwrap()]);
     }
 }
@@ -80,9 +82,9 @@ fn batches_go_through_io_uring() {
     let expected: Vec<_> = (1..=200).collect();
     assert_eq!(batch(&device, 200), expected, "three times as many as a ring has room for");
     if device.ring_batches() == 0 {
-        let ways = device.describe();
-        assert!(ways.contains("no io_uring"), "{ways}");
-        skip(&format!("io_uring: {ways}"));
+        let methods = device.describe();
+        assert!(methods.contains("no io_uring"), "{methods}");
+        skip(&format!("io_uring: {methods}"));
         return;
     }
     assert!(device.describe().ends_with("batches by io_uring"), "{}", device.describe());
@@ -112,14 +114,14 @@ fn pages_go_in_requests_of_a_megabyte() {
     let mut found = vec![0; bytes.len()];
     assert_eq!(read_pages(copy.iter().map(|page| &**page), 0, &mut found), bytes.len());
     assert!(found == bytes);
-    let ways = device.describe();
-    if ways.contains("direct I/O,") && !ways.contains("no io_uring") {
-        assert_eq!(device.ring_batches(), 2, "{ways}");
+    let methods = device.describe();
+    if methods.contains("direct I/O,") && !methods.contains("no io_uring") {
+        assert_eq!(device.ring_batches(), 2, "{methods}");
         // One request needs no ring.
         device.write_pages(0, &pages[..256]).unwrap();
         assert_eq!(device.ring_batches(), 2);
     } else {
-        skip(&format!("direct I/O by io_uring: {ways}"));
+        skip(&format!("direct I/O by io_uring: {methods}"));
     }
 }
 
@@ -139,8 +141,8 @@ fn the_ways_are_told() {
     let path = folder.path().join("image");
     drop(FileDevice::create(&path, MIB).unwrap());
     let buffered = FileOptions::new().direct(false).open(&path).unwrap();
-    assert!(buffered.describe().contains("buffered I/O (as asked)"), "{}", buffered.describe());
-    assert!(format!("{buffered:?}").contains("buffered I/O (as asked)"));
+    assert!(buffered.describe().contains("buffered I/O (as requested)"), "{}", buffered.describe());
+    assert!(format!("{buffered:?}").contains("buffered I/O (as requested)"));
     drop(buffered);
     let device = FileDevice::open(&path).unwrap();
     if device.describe().contains("direct I/O,") {
@@ -159,7 +161,7 @@ fn direct_and_buffered_images_are_the_same() {
     let path = folder.path().join("image");
     let device = FileDevice::create(&path, MIB).unwrap();
     let block_size = device.block_size();
-    // At an odd address, and larger than a copy may be at once.
+    // At an odd address, and larger than the largest copy.
     let bytes: Vec<_> = (0..MIB as usize).map(|i| (i / 512) as u8 ^ i as u8).collect();
     let memory = [&[0; 3], bytes.as_slice()].concat();
     device.write_at(0, &memory[3..]).unwrap();
@@ -179,14 +181,14 @@ fn an_image_is_made_once_and_whole() {
     let path = folder.path().join("image");
     let error = FileDevice::create(&path, MIB + 100).unwrap_err();
     assert!(matches!(error, Error::Misaligned { .. }), "{error}");
-    assert!(!path.exists(), "what failed leaves nothing");
+    assert!(!path.exists(), "a failed creation leaves no file");
     assert!(FileDevice::create(&path, u64::MAX / 8192 * 4096).is_err());
     assert!(!path.exists());
     drop(FileDevice::create(&path, MIB).unwrap());
     assert_eq!(fs::metadata(&path).unwrap().len(), MIB);
     let error = FileDevice::create(&path, MIB).unwrap_err();
     assert_eq!(error.os().unwrap().kind(), std::io::ErrorKind::AlreadyExists);
-    assert_eq!(fs::metadata(&path).unwrap().len(), MIB, "and it is as it was");
+    assert_eq!(fs::metadata(&path).unwrap().len(), MIB, "the image is unchanged");
     let error =
         FileOptions::new().read_only(true).create(folder.path().join("x"), MIB).unwrap_err();
     assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
@@ -206,7 +208,7 @@ fn what_is_no_image_is_refused() {
     if system("mkfifo", &[pipe.to_str().unwrap()]).is_none() {
         return skip("no mkfifo");
     }
-    // Opening a pipe the ordinary way would wait for somebody at its other end.
+    // Opening a pipe in blocking mode would wait for a writer.
     assert!(matches!(FileDevice::open(&pipe), Err(Error::Unsupported { .. })));
     assert!(FileOptions::new().read_only(true).open(&pipe).is_err());
 }
@@ -276,8 +278,8 @@ fn a_full_file_system_is_told() {
     assert_eq!(error.os(), Some(OsError::NO_SPACE), "{error}");
 }
 
-/// The image under the loop device is on a file system that fills up: the page cache has taken the writes
-/// by then, and only the flush can say so.
+/// The image under the loop device is on a file system that becomes full: the page cache has
+/// already accepted the writes, and only the flush can report the failure.
 #[test]
 fn a_failed_flush_stays_failed() {
     let Some(small) = Small::new("1m") else { return skip("mount -t tmpfs is not permitted") };
@@ -310,7 +312,7 @@ fn block_devices() {
         device.discard(0, MIB).unwrap();
         device.flush().unwrap();
         assert!(matches!(device.set_size(16 * MIB), Err(Error::Unsupported { .. })));
-        // The disk behind it grows, and the device with it.
+        // The underlying disk grows, and the device with it.
         OpenOptions::new().write(true).open(&image).unwrap().set_len(16 * MIB).unwrap();
         system("losetup", &["--set-capacity", disk.0.to_str().unwrap()]).unwrap();
         assert_eq!(device.size(), 8 * MIB);
@@ -329,8 +331,8 @@ fn a_block_device_is_claimed_from_the_system() {
     drop(FileDevice::create(&image, MIB).unwrap());
     let Some(disk) = Loop::over(&image, "512") else { return skip("no loop devices") };
     let claim = || OpenOptions::new().read(true).custom_flags(O_EXCL).open(&disk.0);
-    // A process that another test has just started may have the device open still that had this number
-    // before.
+    // A process that another test has just started may still have the former device of this number
+    // open.
     let mut attempts = (0..200).map(|_| {
         thread::sleep(Duration::from_millis(5));
         FileDevice::open(&disk.0)
@@ -338,11 +340,11 @@ fn a_block_device_is_claimed_from_the_system() {
     let device = attempts.find_map(Result::ok).unwrap();
     assert_eq!(claim().unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
     let Err(Error::Locked { holder: Some(holder), .. }) = FileDevice::open(&disk.0) else {
-        panic!("opened twice, or nobody named");
+        panic!("opened twice, or without a holder");
     };
     assert_eq!(holder.pid, std::process::id());
     device.release();
-    // A process that another test starts has all open files until it becomes another program.
+    // A process that another test starts has all open files until it executes another program.
     let mut attempts = (0..200).map(|_| {
         thread::sleep(Duration::from_millis(5));
         claim()

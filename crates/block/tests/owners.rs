@@ -1,4 +1,4 @@
-//! One owner at a time, across processes. The second process is this test program once more.
+//! Exclusive access across processes. The second process is another run of this test program.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,12 +10,12 @@ use std::time::{Duration, SystemTime};
 
 use vfscale_block::{Device, Error, FileDevice, FileOptions, Holder};
 
-/// Tells the second process which image to hold.
+/// Environment variable that names the image for the second process.
 const IMAGE: &str = "VFSCALE_TEST_HOLD_IMAGE";
-/// And whether only to read.
+/// Environment variable that makes the second process open the image read-only.
 const READ_ONLY: &str = "VFSCALE_TEST_HOLD_READ_ONLY";
 
-/// Not a test of its own: what the second process does, until it is killed.
+/// Runs as the second process, until it is killed; not a test of its own.
 #[test]
 fn hold() {
     let Some(image) = std::env::var_os(IMAGE) else { return };
@@ -25,7 +25,7 @@ fn hold() {
     std::thread::sleep(Duration::from_secs(60));
 }
 
-/// A process that has the image open when this returns.
+/// Starts a process that has the image open when this returns.
 fn holder_of(image: &Path, read_only: bool) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "hold", "--nocapture"]).env(IMAGE, image).stdout(Stdio::piped());
@@ -65,7 +65,7 @@ fn the_second_opener_is_told_who_the_first_is() {
     assert_eq!(named(FileOptions::new().read_only(true).open(&image).unwrap_err()).pid, child.id());
     child.kill().unwrap();
     child.wait().unwrap();
-    // A crash leaves nothing behind, and nobody else's name.
+    // A crash leaves neither a lock nor the name of another process.
     let device = FileDevice::open(&image).unwrap();
     assert_eq!(named(FileDevice::open(&image).unwrap_err()).pid, std::process::id());
     drop(device);
@@ -87,8 +87,8 @@ fn readers_share_and_keep_writers_out() {
     FileDevice::open(&image).unwrap();
 }
 
-/// Even if somebody else holds its file open for a moment longer: a child that is just being started,
-/// or the kernel, which takes the ring apart in its own time.
+/// Even if the file stays open for a moment longer: in a child that is just being started, or in
+/// the kernel, which frees the ring asynchronously.
 #[test]
 fn an_owner_that_closes_is_gone_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -129,7 +129,7 @@ fn a_device_that_was_released_is_free_and_is_not_written() {
     assert!(matches!(first.set_size(2 << 20), Err(Error::ReadOnly { .. })));
     let mut read = [0; 4096];
     first.read_at(0, &mut read).unwrap_err();
-    // Nor does it take the lock away from the next one.
+    // Nor does it release the lock of the next owner.
     first.release();
     drop(first);
     assert_eq!(named(FileDevice::open(&image).unwrap_err()).pid, std::process::id());

@@ -1,12 +1,12 @@
-//! What can go wrong with a log.
+//! Errors of the journal.
 
 use std::sync::Arc;
 
 use crate::{Lsn, Region};
 
-/// Why a call of the journal failed.
+/// The reason why a call of the journal failed.
 ///
-/// `Clone`: the error that shut a journal down is handed to every later caller.
+/// `Clone`, because the error that shut a journal down is returned to every later caller.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,86 +16,89 @@ pub enum Error {
     /// A hook, an item or the recovery sink failed.
     #[error("log: {0}")]
     Client(Arc<dyn std::error::Error + Send + Sync>),
-    /// The region can't hold a log: too small, too large, not in whole blocks, or outside of the device.
+    /// The region can't hold a log: it is too small, too large, not in whole blocks, or outside of
+    /// the device.
     #[error("{} bytes at {} of {device} can't hold a log: {why}", region.length, region.offset)]
     Region {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// What was given.
+        /// The region.
         region: Region,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// There is no record of this volume's log in the region.
+    /// The region contains no record of this volume's log.
     #[error("{device}: no log of this volume at {offset}")]
     NotALog {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// Where it was looked for, in bytes.
+        /// Offset of the region on the device, in bytes.
         offset: u64,
     },
-    /// The log says of itself that it was complete up to a place which it does not reach.
+    /// The records of the log promise that it was complete up to an LSN which it does not reach.
     #[error(
-        "the log is damaged: it was complete up to {promised}, and is whole up to {found} only"
+        "the log is damaged: it was durable up to {promised}, but is intact only up to {found}"
     )]
     Damaged {
-        /// Up to where records were durable.
+        /// LSN up to which records were durable.
         promised: Lsn,
         /// The last whole record that is connected with its tail.
         found: Lsn,
     },
-    /// The log is whole, and older than what its owner has seen of it: half of a mirror that was away, or a
-    /// copy that was put back. What is home is newer, and would be lost.
+    /// The log is whole, but older than the state that its owner has recorded: half of a mirror
+    /// that was detached, or a restored copy. The volume is newer than this log; its changes would
+    /// be lost.
     #[error(
         "{device}: an older state of the log: it ends at {last} in epoch {epoch}, and had reached {known} in \
          epoch {known_epoch}; name the device with the log that was used last, or open the volume read-only \
          without a log (norecovery)"
     )]
     Stale {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// How often it was opened.
+        /// Epoch of the log: how often it was opened.
         epoch: u64,
-        /// Its last record.
+        /// Last record of the log.
         last: Lsn,
-        /// How often it was opened for all its owner knows.
+        /// Epoch that its owner has recorded.
         known_epoch: u64,
-        /// A record that it had.
+        /// A record that the log had, as its owner has recorded.
         known: Lsn,
     },
-    /// The log is of the volume, but on another device than the volume's log.
+    /// The log belongs to a volume with this id, but is on another device than this volume's log.
     #[error(
         "{device}: the log of another volume with the same id; name the device with this one's log"
     )]
     OtherLog {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
     },
-    /// The log has what this program does not know, and so can't replay.
+    /// The log uses features that this program does not know, so it can't be replayed.
     #[error("{device}: the log has features that this program does not know: {bits:#x}")]
     Features {
-        /// The device's name.
+        /// Name of the device.
         device: Arc<str>,
-        /// The unknown bits.
+        /// The unknown feature bits.
         bits: u32,
     },
-    /// A checkpoint's contents do not parse, though its checksums are good.
+    /// The contents of a checkpoint do not parse, although its checksums are correct.
     #[error("the checkpoint at {lsn} is damaged: {why}")]
     BadCheckpoint {
-        /// Where it begins.
+        /// First record of the checkpoint.
         lsn: Lsn,
-        /// What is wrong.
+        /// The reason.
         why: &'static str,
     },
-    /// The log was filled as many times as can be counted: it has to be made anew.
-    #[error("the log is worn out: its cycle number is at its end")]
+    /// The log was filled as many times as its cycle number can count. A new log must be created.
+    #[error("the log is worn out: its cycle number can't grow any further")]
     WornOut,
-    /// A reservation that the log could not be sure to grant even if nobody else had one.
+    /// The reservation is so large that the log could not grant it even without any other
+    /// reservation.
     #[error("a reservation of {bytes} bytes does not fit in the log: {bytes_max} at most")]
     ReservationTooLarge {
-        /// The log space of the reservation, in bytes.
+        /// Log space of the reservation, in bytes.
         bytes: u64,
-        /// What fits.
+        /// Largest possible reservation, in bytes.
         bytes_max: u64,
     },
     /// A transaction logged more than it had reserved, which shut the journal down.
@@ -103,25 +106,26 @@ pub enum Error {
         "a transaction overran its reservation: {used} bytes of log needed, {reserved} reserved"
     )]
     Overrun {
-        /// What it needed, in bytes of log.
+        /// Log space that it needed, in bytes.
         used: u64,
-        /// What it had left.
+        /// Log space that it had left, in bytes.
         reserved: u64,
     },
-    /// A transaction ended without a commit after it had changed items, which shut the journal down.
+    /// A transaction ended without a commit although it had items, which shut the journal down.
     #[error("a transaction with changes was abandoned")]
     Abandoned,
-    /// A hook, a callback or an item panicked in the journal's hands, which shut it down.
+    /// A hook, a callback or an item panicked in a call of the journal, which shut the journal
+    /// down.
     #[error("a client of the journal panicked")]
     Panicked,
     /// A checkpoint had less reserved than it needs, which shut the journal down.
     #[error("checkpoint {sequence} underran: {needed} bytes of log needed, {reserved} reserved")]
     Underrun {
-        /// The checkpoint.
+        /// Sequence number of the checkpoint.
         sequence: u64,
-        /// What it needs, in bytes of log.
+        /// Log space that it needs, in bytes.
         needed: u64,
-        /// What its transactions gave it.
+        /// Log space that its transactions gave it, in bytes.
         reserved: u64,
     },
     /// The journal was shut down by an earlier error.
@@ -133,11 +137,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps an error of a client.
+    /// Wraps an error of a hook, an item or the recovery sink.
     pub fn client(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Client(Arc::new(error))
     }
 }
 
-/// What most calls return.
+/// The result of most calls of the journal.
 pub type Result<T> = std::result::Result<T, Error>;

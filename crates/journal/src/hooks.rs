@@ -1,33 +1,37 @@
-//! What the journal asks of its owner.
+//! Callbacks from the journal to its owner.
 
 use crate::{Durable, Result};
 
-/// The owner's part in the order of things. Every method has a default that does nothing.
+/// Steps of the journal's ordering that its owner performs. Every method has a default that does
+/// nothing.
 ///
-/// All are called without any lock of the journal, by a thread of the journal or by one that forces
-/// the log. They take no lock that somebody holds who forces the log or commits (an item's lock),
-/// and begin no transaction: these may be waiting for the very push that calls the hook.
+/// The journal calls them without holding any of its locks, from one of its threads or from a
+/// thread that forces the log. They must take no lock that is held across a force or a commit (such
+/// as an item's lock), and begin no transaction: those may be waiting for the very push that calls
+/// the hook.
 pub trait Hooks: Send + Sync {
-    /// The last record of checkpoint `sequence` is about to be written: what its metadata refers to
-    /// (file data) has to be durable when this returns.
+    /// Makes the data durable that the metadata of checkpoint `sequence` refers to (file data).
+    /// Called before the last record of the checkpoint is written; the data must be durable when
+    /// this returns.
     ///
     /// # Errors
-    /// Any; it shuts the journal down.
+    /// Any error; it shuts the journal down.
     fn before_commit_record(&self, sequence: u64) -> Result<()> {
         let _ = sequence;
         Ok(())
     }
 
-    /// Makes durable what [`LogItem::push`](crate::LogItem::push) has written: a flush of the device with the
-    /// items' homes.
+    /// Makes the writes of [`LogItem::push`](crate::LogItem::push) durable: flushes the device with
+    /// the items' on-disk locations.
     ///
     /// # Errors
-    /// Any; it shuts the journal down.
+    /// Any error; it shuts the journal down.
     fn flush_home(&self) -> Result<()> {
         Ok(())
     }
 
-    /// A checkpoint is durable. Called in the order of checkpoints, before anybody who waits for it is told.
+    /// Receives a durable checkpoint. Called in the order of checkpoints, before the threads that
+    /// wait for it are woken.
     fn on_durable(&self, checkpoint: Durable) {
         let _ = checkpoint;
     }

@@ -1,114 +1,36 @@
-//! The journal as its users see it, and what its parts share.
+//! The journal as its users see it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use vfscale_block::Device;
+use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{Ordering, thread};
-use vfscale_sync::percpu::Apart;
-use vfscale_sync::{Condvar, Mutex};
 
-use crate::ail::Ail;
-use crate::central::Central;
-use crate::cil::{Cil, Commit, Inserted};
-use crate::freeze::{Gate, Refused};
-use crate::grant::{Asker, Grant};
-use crate::iclog::{self, Contents, Writer};
-use crate::known;
-use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
-use crate::memory::Levels;
-use crate::pace::Pace;
-use crate::push::{LogProgress, Pushing};
-use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock, Workers};
-use crate::record::{self, RecordKind};
-use crate::recovery;
-use crate::ticket::Costs;
+use crate::admission::grant::ReserveKind;
+use crate::disk::iclog::{self, RecordContents, Writer};
+use crate::disk::known;
+use crate::disk::record::{self, RecordKind};
+use crate::disk::recovery;
+use crate::log::{Log, Stats};
+use crate::lsn::LOG_BLOCK_BYTES;
+use crate::ranks::Workers;
 use crate::{
-    Error, Hooks, Known, Lsn, Options, Recovered, RecoverySink, Region, Reservation, Result,
-    TicketTrace, Transaction,
+    Error, Hooks, Known, Options, Recovered, RecoverySink, Region, Reservation, Result,
+    Transaction, VolumeId,
 };
 
-/// Blocks that no transaction can reserve: for records that publish the tail, open the log and close it.
-pub(crate) const SET_ASIDE_BLOCKS: u32 = 32;
-/// How many checkpoints' tickets are kept.
-const TRACES: usize = 64;
-/// The most that the CIL may hold before it is pushed in the background, in bytes.
-const CIL_BYTES_MAX: u64 = 32 << 20;
-
-/// The identity of a volume. Records of another volume are nothing to a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VolumeId(pub [u8; 16]);
-
-/// A log that is open. `Send` and `Sync`.
+/// An open log. `Send` and `Sync`.
 ///
-/// Dropping it without [`close`](Self::close) ends its threads and writes nothing more: as after a
-/// crash, the next opening replays what is durable.
+/// Dropping it without [`close`](Self::close) ends its threads and writes nothing more: the next
+/// opening replays the durable checkpoints, like after a crash.
 pub struct Journal {
-    inner: Arc<Inner>,
+    log: Arc<Log>,
     workers: Mutex<Vec<thread::JoinHandle<()>>, Workers>,
 }
 
-/// What transactions and threads share.
-pub(crate) struct Inner {
-    pub(crate) central: Central,
-    // Each of these has a lock, which must not be on a line that others read.
-    pub(crate) grant: Apart<Grant>,
-    pub(crate) cil: Apart<Cil>,
-    pub(crate) ail: Apart<Ail>,
-    gate: Apart<Gate>,
-    pub(crate) costs: Costs,
-    pub(crate) geometry: Geometry,
-    pub(crate) hooks: Arc<dyn Hooks>,
-    pub(crate) options: Options,
-    pub(crate) log: Apart<Mutex<LogProgress, LogState>>,
-    /// The writer is free, and what it wrote is durable.
-    pub(crate) log_changed: Condvar,
-    /// A context was switched: there is room in the CIL.
-    pub(crate) context_switched: Condvar,
-    /// The push worker has something to do.
-    pub(crate) push_wanted: Condvar,
-    pub(crate) pace: Apart<Pace>,
-    error: Mutex<Option<Error>, ShutdownLock>,
-    traces: Mutex<VecDeque<TicketTrace>, TicketTraceLock>,
-}
-
-/// Figures of a journal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Transactions that were committed since the journal was opened.
-    pub commits: u64,
-    /// Checkpoints that became durable.
-    pub checkpoints: u64,
-    /// Writes of the log device.
-    pub log_writes: u64,
-    /// Flushes of the log device.
-    pub log_flushes: u64,
-    /// Items in the AIL.
-    pub ail_items: u64,
-    /// What these take in memory, in bytes.
-    pub ail_bytes: u64,
-    /// How often a transaction has waited for memory before it began.
-    pub memory_waits: u64,
-    /// Transactions inside of the freeze gate, and for a moment those that it refuses.
-    pub active: i64,
-    /// Log space in all, in bytes.
-    pub grant_total: u64,
-    /// Log space that is reserved or on the log, in bytes.
-    pub grant_used: u64,
-    /// The next record.
-    pub head: Lsn,
-    /// The tail in memory.
-    pub tail: Lsn,
-    /// The tail that the latest durable record names.
-    pub durable_tail: Lsn,
-    /// The tickets of the latest checkpoints, at most 64.
-    pub tickets: Vec<TicketTrace>,
-}
-
 impl Journal {
-    /// Makes an empty log for `volume` in `region`: overwrites all of it. Returns what its owner is to
-    /// remember of it, so that the first opening does not read all of it.
+    /// Creates an empty log for `volume` in `region`, and overwrites all of the region. Returns the
+    /// state that its owner records, so that the first opening need not read all of the log.
     ///
     /// # Errors
     /// [`Error::Region`] and [`Error::Device`].
@@ -117,12 +39,13 @@ impl Journal {
         Ok(Known::FIRST)
     }
 
-    /// Makes an empty log for `volume` in `region` that takes the place of another one, of which nothing is
-    /// kept: overwrites all of it. It is the log that `known` says, closed, and begins at the start of the
-    /// region. It can be opened when this has returned, not before. Blocks for the I/O.
+    /// Creates an empty log for `volume` in `region` that replaces another log, of which nothing
+    /// remains: overwrites all of the region. The new log has the state `known`, is closed, and
+    /// begins at the start of the region. It can be opened only after this has returned. Blocks for
+    /// the I/O.
     ///
-    /// # Errors [`Error::Region`] and [`Error::Device`]; [`Error::WornOut`] if `known` is no place where a
-    /// log can begin.
+    /// # Errors
+    /// [`Error::Region`] and [`Error::Device`]; [`Error::WornOut`] if no log can begin at `known`.
     pub fn renew(
         device: &dyn Device,
         region: Region,
@@ -133,15 +56,15 @@ impl Journal {
         if known.last.block() != 0 || known.last.cycle() == 0 || known.epoch == u64::MAX {
             return Err(Error::WornOut);
         }
-        // Records of an older log of the same volume must not be found. What is zero is left so: a
-        // sparse image stays one.
+        // Records of an older log of the same volume must not be found. Zeros are not written
+        // again, so that a sparse image stays sparse.
         let zeros = vec![0; 256 * LOG_BLOCK_BYTES];
         let mut there = zeros.clone();
         let mut at = 0;
         while at < region.length {
             let len = region.length.saturating_sub(at).min(zeros.len() as u64);
             let len = usize::try_from(len).unwrap_or(zeros.len());
-            // What can't be read is no zeros.
+            // A block that can't be read does not count as zeros.
             let is_read = device.read_at(region.offset + at, &mut there[..len]).is_ok();
             if !is_read || there[..len] != zeros[..len] {
                 device.write_at(region.offset + at, &zeros[..len])?;
@@ -149,14 +72,15 @@ impl Journal {
             at += len as u64;
         }
         device.flush()?;
-        // Nothing of the former log is left by now, whose records nobody may take for what follows this one.
+        // All of the former log is erased and durable, so its records can't be taken for successors
+        // of this one.
         let block = iclog::first_record(geometry, volume, known);
         device.write_at(geometry.offset, &block)?;
         Ok(device.flush()?)
     }
 
-    /// Returns the volumes that have records in `region`, whole or not, as far as it can be read and is
-    /// there. Blocks for the I/O: it reads all of it.
+    /// Returns the volumes that have records in `region`, whole or torn, as far as the region
+    /// exists and can be read. Blocks for the I/O: it reads all of it.
     #[must_use]
     pub fn owners(device: &dyn Device, region: Region) -> Vec<VolumeId> {
         let (mut found, mut chunk) = (Vec::new(), vec![0; 256 * LOG_BLOCK_BYTES]);
@@ -164,7 +88,7 @@ impl Journal {
         let mut at = region.offset;
         while at < end {
             let len = usize::try_from(end - at).unwrap_or(chunk.len()).min(chunk.len());
-            // Where some of it can't be read, what is around it says the same.
+            // If a part can't be read, the records around it show the same volume.
             let is_read = device.read_at(at, &mut chunk[..len]).is_ok();
             let blocks = chunk[..len].chunks_exact(LOG_BLOCK_BYTES).filter(|_| is_read);
             found.extend(blocks.filter_map(record::claimed_volume));
@@ -175,13 +99,13 @@ impl Journal {
         found
     }
 
-    /// Opens the log of `volume` in `region`: finds its end, gives what is not home to `sink`, and
-    /// begins an epoch. The log is usable when this returns.
+    /// Opens the log of `volume` in `region`: finds its end, replays into `sink` what is not
+    /// written back, and begins an epoch. The log is usable when this returns.
     ///
     /// # Errors
     /// [`Error::NotALog`], [`Error::Damaged`], [`Error::BadCheckpoint`], [`Error::Stale`],
-    /// [`Error::OtherLog`], [`Error::Features`]; [`Error::Device`] and what
-    /// the sink says, after which it can be tried again.
+    /// [`Error::OtherLog`], [`Error::Features`]; [`Error::Device`] and errors of the sink, after
+    /// which it can be tried again.
     pub fn open(
         device: Arc<dyn Device>,
         region: Region,
@@ -192,28 +116,30 @@ impl Journal {
     ) -> Result<(Self, Recovered)> {
         let geometry = recovery::geometry(&*device, region)?;
         let found = known::find(&*device, geometry, volume, &options.known)?;
-        // What the new epoch follows has to be durable before the epoch is.
+        // The records that the new epoch follows must be durable before the epoch is.
         device.flush()?;
         let mut recovered = recovery::replay(&*device, geometry, volume, &found, sink)?;
         let epoch = found.epoch.checked_add(1).ok_or(Error::WornOut)?;
         recovered.epoch = epoch;
         let end = found.end(geometry);
-        let mut writer = Writer::new(device, geometry, volume, epoch, end, &options);
+        let (record_blocks, device_id) = (options.record_blocks(), options.known.device);
+        let mut writer =
+            Writer::new(device, geometry, volume, epoch, end, record_blocks, device_id);
         let opening = geometry.lsn(end.head);
-        // The record before it is durable, and the only one that this can lean on.
-        let contents = Contents::plain(RecordKind::Open, opening, found.last.lsn);
+        // The record before it is durable, and the only one that the opening record can refer to.
+        let contents = RecordContents::plain(RecordKind::Open, opening, found.last.lsn);
         writer.write(contents, end.head + 1)?;
         writer.flush()?;
         tracing::debug!(?recovered, "log opened");
-        let inner = Inner::new(geometry, writer, opening, found.checkpoint + 1, hooks, options);
-        Ok((Self::start(Arc::new(inner)), recovered))
+        let log = Log::new(geometry, writer, opening, found.checkpoint + 1, hooks, options);
+        Ok((Self::start(Arc::new(log)), recovered))
     }
 
-    /// Gives what is not home to `sink`, as [`open`](Self::open) does, and leaves the log as it is: for
-    /// who only reads, and keeps elsewhere what he is given.
+    /// Replays into `sink` what is not written back, as [`open`](Self::open) does, but does not
+    /// change the log: for a caller that only reads, and stores the replayed contents elsewhere.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub fn replay(
         device: &dyn Device,
         region: Region,
@@ -226,10 +152,11 @@ impl Journal {
         recovery::replay(device, geometry, volume, &found, sink)
     }
 
-    /// Whether a recovery would have nothing to do. Reads two blocks if it is known that the log was closed.
+    /// Returns whether a recovery would have nothing to do. Reads two blocks if the log is known to
+    /// be closed.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub fn is_clean(
         device: &dyn Device,
         region: Region,
@@ -249,399 +176,188 @@ impl Journal {
         Ok(is_clean)
     }
 
-    /// What its owner is to remember of it, when it was opened, and when it was closed. `None` while a
-    /// record is being written.
+    /// Returns the state of the log for its owner to record, when it is opened and when it is
+    /// closed. `None` while a record is being written.
     #[must_use]
     pub fn known(&self) -> Option<Known> {
-        let log = self.inner.log.lock();
-        let durable = log.durable;
-        log.writer.as_deref().map(|writer| writer.known(durable))
+        let progress = self.log.progress.lock();
+        let durable = progress.durable;
+        progress.writer.as_deref().map(|writer| writer.known(durable))
     }
 
     /// Starts the threads.
-    fn start(inner: Arc<Inner>) -> Self {
-        let (for_log, for_ail) = (inner.clone(), inner.clone());
+    fn start(log: Arc<Log>) -> Self {
+        let (for_log, for_ail) = (log.clone(), log.clone());
         let workers = vec![
             thread::spawn(move || for_log.push_worker()),
             thread::spawn(move || for_ail.ail_worker()),
         ];
-        Self { inner, workers: Mutex::new(workers) }
+        Self { log, workers: Mutex::new(workers) }
     }
 
-    /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, and while
-    /// there is too little log space, or too much memory is taken by what is not home; either is then made.
+    /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, while log
+    /// space is short, and while items that are not written back take too much memory. In the
+    /// latter two cases the journal frees the space or the memory.
     ///
     /// # Errors
     /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
     pub fn begin(&self, reservation: Reservation) -> Result<Transaction<'_>> {
-        let inner = &*self.inner;
-        let unit = inner.costs.transaction(reservation.bytes);
+        let log = &*self.log;
+        let unit = log.costs.transaction(reservation.bytes);
         let bytes = unit.saturating_mul(u64::from(reservation.count.max(1)));
-        let bytes_max = inner.grant.total() / 2;
+        let bytes_max = log.grant.total() / 2;
         if bytes > bytes_max {
             return Err(Error::ReservationTooLarge { bytes, bytes_max });
         }
-        inner.check()?;
-        if inner.ail.is_crowded() {
-            inner.wait_for_memory()?;
+        log.check()?;
+        if log.ail.is_crowded() {
+            log.wait_for_memory()?;
         }
-        inner.gate.enter(&inner.central).map_err(|refused| inner.refused(refused))?;
-        if let Err(error) = inner.reserve(bytes, Asker::Fresh) {
-            inner.leave();
+        log.gate.enter(&log.shared).map_err(|refused| log.refused(refused))?;
+        if let Err(error) = log.reserve(bytes, ReserveKind::New) {
+            log.leave();
             return Err(error);
         }
-        Ok(Transaction::new(inner, unit, reservation))
+        Ok(Transaction::new(log, unit, reservation))
     }
 
-    /// Makes everything durable that was committed up to checkpoint `sequence`
-    /// ([`Committed`](crate::Committed)). Many callers share one write: what they have committed
-    /// while one checkpoint is written goes into the next one together. Blocks for the I/O.
+    /// Makes all transactions durable that were committed up to checkpoint `sequence`
+    /// ([`Committed`](crate::Committed)). Concurrent callers share one write: transactions that are
+    /// committed while one checkpoint is written enter the next one together. Blocks for the I/O.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]: it may or may not be durable.
+    /// [`Error::Shutdown`]: the transactions may or may not be durable.
     pub fn force(&self, sequence: u64) -> Result<()> {
-        self.inner.force(sequence)
+        self.log.force(sequence)
     }
 
-    /// Makes everything durable that was committed before the call.
+    /// Makes all transactions durable that were committed before the call.
     ///
     /// # Errors
-    /// As [`force`](Self::force).
+    /// Errors of [`force`](Self::force).
     pub fn force_all(&self) -> Result<()> {
-        self.inner.force_all()
+        self.log.force_all()
     }
 
-    /// Writes everything home that was committed before the call. What is committed meanwhile may
-    /// be left. Blocks for the I/O, and while somebody is changing an item. The caller has no
-    /// transaction.
+    /// Writes all items back that were committed before the call. Items that are committed during
+    /// the call may be left. Blocks for the I/O, and while another thread is changing an item. The
+    /// caller has no transaction.
     ///
     /// # Errors
     /// [`Error::Shutdown`].
     pub fn quiesce(&self) -> Result<()> {
-        self.inner.quiesce()
+        self.log.quiesce()
     }
 
-    /// Lets no transaction begin any more, waits until none is active, writes everything home, and
+    /// Stops transactions from beginning, waits until none is active, writes all items back, and
     /// covers the log: a recovery would have nothing to do. Lasts until [`thaw`](Self::thaw).
     /// Freezes nest. The caller has no transaction.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; the journal is thawed again then.
+    /// [`Error::Shutdown`]; the journal is then thawed again.
     pub fn freeze(&self) -> Result<()> {
-        let inner = &self.inner;
-        inner.gate.freeze(&inner.central, false);
-        let frozen = inner.quiesce().and_then(|()| inner.cover(RecordKind::Tail));
+        let log = &self.log;
+        log.gate.freeze(&log.shared, false);
+        let frozen = log.quiesce().and_then(|()| log.cover(RecordKind::Tail));
         if frozen.is_err() {
-            inner.gate.thaw(&inner.central);
+            log.gate.thaw(&log.shared);
         }
         frozen
     }
 
     /// Ends a freeze.
     pub fn thaw(&self) {
-        self.inner.gate.thaw(&self.inner.central);
+        self.log.gate.thaw(&self.log.shared);
     }
 
-    /// Waits for active transactions, refuses new ones, writes everything home, says in the log
-    /// that it was closed, and ends the journal's threads. The second time it does nothing.
+    /// Waits for active transactions, refuses new ones, writes all items back, writes the record
+    /// that closes the log, and ends the journal's threads. A second call does nothing.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; the threads have ended then, too.
+    /// [`Error::Shutdown`]; the threads have ended nevertheless.
     pub fn close(&self) -> Result<()> {
-        let inner = &self.inner;
+        let log = &self.log;
         let workers = std::mem::take(&mut *self.workers.lock());
         if workers.is_empty() {
             return Ok(());
         }
-        inner.gate.freeze(&inner.central, true);
-        let closed = inner.quiesce().and_then(|()| inner.cover(RecordKind::Unmount));
+        log.gate.freeze(&log.shared, true);
+        let closed = log.quiesce().and_then(|()| log.cover(RecordKind::Unmount));
         self.stop(workers);
         closed
     }
 
-    /// Ends the journal's threads, and writes nothing more than what is being written: as after a crash, the
-    /// next opening replays what is durable. Every later call fails. Does nothing after
-    /// [`close`](Self::close). Blocks until that is written.
+    /// Ends the journal's threads, and writes no more than the record that is being written: the
+    /// next opening replays the durable checkpoints, like after a crash. Every later call fails.
+    /// Does nothing after [`close`](Self::close). Blocks until that record is written.
     pub fn abandon(&self) {
         let workers = std::mem::take(&mut *self.workers.lock());
         if workers.is_empty() {
             return;
         }
-        self.inner.shut_down(Error::Closed);
+        self.log.shut_down(Error::Closed);
         self.stop(workers);
     }
 
     /// Ends the threads.
     fn stop(&self, workers: Vec<thread::JoinHandle<()>>) {
-        self.inner.stop_workers();
+        self.log.stop_workers();
         for worker in workers {
-            // A worker that panicked has said so.
+            // A worker that panicked has shut the journal down.
             let _ = worker.join();
         }
-        // After a shutdown, what was committed and will never be durable is told so.
-        self.inner.abort_rest();
+        // After a shutdown, transactions that are committed and will never be durable are notified.
+        self.log.abort_rest();
     }
 
-    /// Shuts the journal down as an error of the device would: nothing more becomes durable, and every later
-    /// call fails with `error`.
+    /// Shuts the journal down like an error of the device would: nothing more becomes durable, and
+    /// every later call fails with `error`.
     pub fn shut_down(&self, error: Error) {
-        self.inner.shut_down(error);
+        self.log.shut_down(error);
     }
 
-    /// The error that shut the journal down, if it is.
+    /// Returns the error that shut the journal down, if it is shut down.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
-        self.inner.error.lock().clone()
+        self.log.error.lock().clone()
     }
 
-    /// Whether it is shut down. May be asked often: a load of what hardly ever changes.
+    /// Returns whether the journal is shut down. Cheap: a load of a field that hardly ever changes.
     #[inline]
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
-        self.inner.central.read.is_shut.load(Ordering::Relaxed)
+        self.log.shared.read.is_shut.load(Ordering::Relaxed)
     }
 
-    /// The last checkpoint that is durable.
+    /// Returns the last durable checkpoint.
     #[must_use]
     pub fn durable_sequence(&self) -> u64 {
-        self.inner.log.lock().durable
+        self.log.progress.lock().durable
     }
 
-    /// Whether nothing is committed that is not on its way to the log. Exact at one moment during
-    /// the call; waits for commits.
+    /// Returns whether every committed transaction is in the log or being written to it. Exact at
+    /// one moment during the call; waits for commits.
     #[must_use]
     pub fn is_cil_empty(&self) -> bool {
-        self.inner.cil.is_empty(&self.inner.central)
+        self.log.cil.is_empty(&self.log.shared)
     }
 
-    /// Figures, each true at a moment during the call. Visits all slots.
+    /// Returns statistics, each true at a moment during the call. Visits all slots.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inner.stats()
+        self.log.stats()
     }
 }
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").field("geometry", &self.inner.geometry).finish_non_exhaustive()
+        f.debug_struct("Journal").field("geometry", &self.log.geometry).finish_non_exhaustive()
     }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
         self.abandon();
-    }
-}
-
-impl Inner {
-    fn new(
-        geometry: Geometry,
-        writer: Writer,
-        opening: Lsn,
-        sequence: u64,
-        hooks: Arc<dyn Hooks>,
-        options: Options,
-    ) -> Self {
-        let scaling = &options.scaling;
-        let block = LOG_BLOCK_BYTES as u64;
-        let log_bytes = u64::from(geometry.blocks) * block;
-        let usable = log_bytes - u64::from(SET_ASIDE_BLOCKS) * block;
-        let cil_bytes = options.cil_bytes.unwrap_or(log_bytes / 8).clamp(1, CIL_BYTES_MAX);
-        let slots = scaling.cil_counter_slots.max(1) as u64;
-        let batch = (cil_bytes / (8 * slots)).max(1);
-        let costs = Costs::new(options.record_blocks());
-        let opened_at = geometry.position(opening);
-        let levels = Levels::of(options.memory_bytes);
-        Self {
-            central: Central::new(scaling.read_mostly, sequence, cil_bytes, batch),
-            grant: Apart(Grant::new(usable, scaling.grant_slots)),
-            cil: Apart(Cil::new(scaling, costs, levels)),
-            ail: Apart(Ail::new(opening, levels)),
-            gate: Apart(Gate::new(scaling.active_trans_slots)),
-            costs,
-            geometry,
-            hooks,
-            options,
-            log: Apart(Mutex::new(LogProgress::new(writer, sequence, opened_at))),
-            log_changed: Condvar::new(),
-            context_switched: Condvar::new(),
-            push_wanted: Condvar::new(),
-            pace: Apart(Pace::new()),
-            error: Mutex::new(None),
-            traces: Mutex::new(VecDeque::new()),
-        }
-    }
-
-    /// Nothing, or the error that shut the journal down.
-    #[inline]
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.central.read.is_shut.load(Ordering::Relaxed) {
-            return Err(self.shut_error());
-        }
-        Ok(())
-    }
-
-    #[cold]
-    pub(crate) fn shut_error(&self) -> Error {
-        match &*self.error.lock() {
-            Some(error) => Error::Shutdown(Arc::new(error.clone())),
-            None => Error::Closed,
-        }
-    }
-
-    #[cold]
-    fn refused(&self, refused: Refused) -> Error {
-        match refused {
-            Refused::Shut => self.shut_error(),
-            Refused::Closed => Error::Closed,
-        }
-    }
-
-    /// Reserves log space.
-    pub(crate) fn reserve(&self, bytes: u64, asker: Asker) -> Result<()> {
-        let push_tail = || self.ail.want();
-        self.grant.take(bytes, asker, push_tail).map_err(|_| self.shut_error())
-    }
-
-    /// Waits until the memory of what is not home is within its bound.
-    #[cold]
-    fn wait_for_memory(&self) -> Result<()> {
-        self.ail.wait_for_memory(|| self.central.read.is_shut.load(Ordering::Relaxed));
-        self.check()
-    }
-
-    /// Puts a transaction on the CIL.
-    pub(crate) fn insert(&self, commit: &mut Commit) -> Result<Inserted> {
-        self.cil.insert(&self.central, commit)
-    }
-
-    /// A transaction has ended.
-    pub(crate) fn leave(&self) {
-        self.gate.leave(&self.central);
-    }
-
-    /// What a commit does when it holds nothing any more: wakes the push if the CIL is full, and
-    /// waits for it if it is twice as full as that.
-    pub(crate) fn after_commit(&self, sequence: u64) {
-        if self.want_push(sequence) {
-            let passed = |log: &mut LogProgress| {
-                log.begun < sequence && !self.central.read.is_shut.load(Ordering::Relaxed)
-            };
-            drop(self.context_switched.wait_while(self.log.lock(), passed));
-        }
-    }
-
-    /// Wakes the push if the CIL is full, and the AIL's worker if somebody waits for space. Says whether
-    /// the CIL is twice as full as that.
-    pub(crate) fn want_push(&self, sequence: u64) -> bool {
-        let bytes = self.central.written().cil_bytes.load(Ordering::Relaxed);
-        let full = self.central.read.cil_bytes;
-        if bytes >= full || self.cil.is_heavy(1) {
-            let mut log = self.log.lock();
-            if log.wanted < sequence {
-                log.wanted = sequence;
-                self.push_wanted.notify_all();
-            }
-        }
-        if self.grant.has_waiters() {
-            self.ail.want();
-        }
-        bytes >= 2 * full || self.cil.is_heavy(2)
-    }
-
-    /// Shuts the journal down, unless it is already, and wakes everybody who waits for anything. Gives what
-    /// later callers get.
-    #[cold]
-    pub(crate) fn shut_down(&self, error: Error) -> Error {
-        let mut first = self.error.lock();
-        if matches!(error, Error::Shutdown(_)) {
-            return error;
-        }
-        if first.is_none() {
-            if matches!(error, Error::Closed) {
-                // Its user let go of it, and wants no more of it to become durable.
-                tracing::debug!("the journal is left as by a crash");
-            } else {
-                tracing::error!(%error, "the journal is shut down");
-            }
-            *first = Some(error);
-        }
-        self.central.read.is_shut.store(true, Ordering::SeqCst);
-        drop(first);
-        self.grant.shut();
-        self.gate.wake();
-        self.ail.wake();
-        let log = self.log.lock();
-        self.log_changed.notify_all();
-        self.context_switched.notify_all();
-        self.push_wanted.notify_all();
-        drop(log);
-        self.shut_error()
-    }
-
-    fn stop_workers(&self) {
-        let mut log = self.log.lock();
-        log.is_stopped = true;
-        self.push_wanted.notify_all();
-        drop(log);
-        self.ail.stop();
-    }
-
-    /// Remembers what became of a checkpoint's reservation.
-    pub(crate) fn trace(&self, ticket: TicketTrace) {
-        tracing::debug!(
-            sequence = ticket.sequence,
-            items = ticket.items,
-            reserved = ticket.reserved,
-            used = ticket.used,
-            returned = ticket.returned,
-            records = ticket.records,
-            "checkpoint ticket"
-        );
-        let mut traces = self.traces.lock();
-        if traces.len() == TRACES {
-            traces.pop_front();
-        }
-        traces.push_back(ticket);
-    }
-
-    fn stats(&self) -> Stats {
-        let tickets = self.traces.lock().iter().copied().collect();
-        let place = |position: Position| self.geometry.lsn(position);
-        let log = self.log.lock();
-        let (head, durable_tail) = (place(log.head), place(log.durable_tail));
-        let (checkpoints, writes, flushes) = (log.checkpoints, log.writes, log.flushes);
-        drop(log);
-        let (ail_bytes, memory_waits) = self.ail.memory();
-        Stats {
-            commits: self.cil.commits(),
-            checkpoints,
-            log_writes: writes,
-            log_flushes: flushes,
-            ail_items: self.ail.len() as u64,
-            ail_bytes,
-            memory_waits,
-            active: self.gate.active(&self.central),
-            grant_total: self.grant.total(),
-            grant_used: self.grant.used(),
-            head,
-            tail: self.ail.tail().0,
-            durable_tail,
-            tickets,
-        }
-    }
-
-    /// Takes the writer, which makes the caller the only one who writes the log. Sleeps while
-    /// somebody else has it.
-    pub(crate) fn writer(&self) -> Result<Pushing<'_>> {
-        let mut log = self.log.lock();
-        loop {
-            self.check()?;
-            if let Some(writer) = log.writer.take() {
-                return Ok(Pushing::new(self, writer));
-            }
-            log = self.log_changed.wait(log);
-        }
     }
 }
 

@@ -1,14 +1,15 @@
-//! How a journal is set up, and how far its structures are spread.
+//! Settings of a journal, and the number of shards of its structures.
 
 use std::time::Duration;
 
 use vfscale_sync::cpu;
 
 use crate::Known;
-use crate::record::RECORD_BLOCKS_MAX;
+use crate::disk::record::RECORD_BLOCKS_MAX;
 
-/// How far each structure of the journal is spread. `Default` follows the machine; every
-/// setting can be taken back on its own, to what the kernel did before.
+/// Number of shards of each structure of the journal. `Default` follows the machine. Each setting
+/// can be reverted on its own to the state of Linux before the patch that introduced it: Chinner,
+/// "xfs: fix a couple of performance issues" (2020), a series of five patches.
 ///
 /// ```
 /// use vfscale_journal::Scaling;
@@ -18,25 +19,27 @@ use crate::record::RECORD_BLOCKS_MAX;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaling {
-    /// Seed 003, patch 1: what every commit reads is not on a line that commits write.
+    /// Patch 1: fields that every commit reads are not on a cache line that commits write.
     pub read_mostly: bool,
-    /// Seed 003, patch 2: parts of the count of active transactions.
+    /// Patch 2: number of shards of the count of active transactions.
     pub active_trans_slots: usize,
-    /// Seed 003, patch 3: parts of the CIL's counters of space and reservation.
+    /// Patch 3: number of shards of the CIL's counters of space and reservation.
     pub cil_counter_slots: usize,
-    /// Seed 003, patch 4: lists of committed items.
+    /// Patch 4: number of lists of committed items.
     pub cil_list_slots: usize,
-    /// Seed 003, patch 5: what a transaction has freed, and is told when it is durable, is on the list of its
-    /// CPU. Otherwise on one list, whose lock every commit takes.
+    /// Patch 5: the callbacks of a transaction, which return the extents that it freed, wait on the
+    /// list of its CPU. Otherwise they wait on one list whose lock every commit takes.
     pub busy_extents: bool,
-    /// Past the seed: slots of the context lock (a brlock); one is the reader-writer semaphore.
+    /// Beyond the patches: number of slots of the context lock (a brlock); with one slot it is a
+    /// reader-writer semaphore.
     pub context_slots: usize,
-    /// Past the seed: CPUs that keep log space in batches; one is a grant head for all.
+    /// Beyond the patches: number of CPU slots that hold log space in batches; with one slot it is
+    /// a single grant head.
     pub grant_slots: usize,
 }
 
 impl Scaling {
-    /// All structures in `slots` slots (at least one).
+    /// Returns settings with `slots` shards (at least one) for all structures.
     #[must_use]
     pub fn with_slots(slots: usize) -> Self {
         let slots = slots.max(1);
@@ -51,37 +54,37 @@ impl Scaling {
         }
     }
 
-    /// As the kernel was before seed 003: one of each, packed.
+    /// Returns the settings of Linux 5.7, before the patches: one of each structure, packed.
     #[must_use]
     pub fn kernel_5_7() -> Self {
         Self::with_slots(1).before_read_mostly().before_busy_extents()
     }
 
-    /// Takes patch 1 back: read and written fields of the central structure share a line.
+    /// Disables patch 1: read and written fields of the central structure share a cache line.
     #[must_use]
     pub fn before_read_mostly(self) -> Self {
         Self { read_mostly: false, ..self }
     }
 
-    /// Takes patch 2 back: one counter of active transactions.
+    /// Disables patch 2: one counter of active transactions.
     #[must_use]
     pub fn before_active_trans(self) -> Self {
         Self { active_trans_slots: 1, ..self }
     }
 
-    /// Takes patch 3 back: one counter of CIL space and one of its reservation.
+    /// Disables patch 3: one counter of CIL space and one of its reservation.
     #[must_use]
     pub fn before_cil_counters(self) -> Self {
         Self { cil_counter_slots: 1, ..self }
     }
 
-    /// Takes patch 4 back: one list of committed items, with one lock.
+    /// Disables patch 4: one list of committed items, with one lock.
     #[must_use]
     pub fn before_cil_lists(self) -> Self {
         Self { cil_list_slots: 1, ..self }
     }
 
-    /// Takes patch 5 back: one list of what transactions have freed, with a lock that every commit takes.
+    /// Disables patch 5: one list of callbacks, with a lock that every commit takes.
     #[must_use]
     pub fn before_busy_extents(self) -> Self {
         Self { busy_extents: false, ..self }
@@ -94,25 +97,28 @@ impl Default for Scaling {
     }
 }
 
-/// How a journal is set up, and what is known of it. None of it is in the log, but the id of its device.
+/// The settings of a journal, and the recorded state of its log. Only the device id in it is stored
+/// in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How far structures are spread.
+    /// Number of shards of the structures.
     pub scaling: Scaling,
-    /// The size of log records, in blocks of 4 KiB: 1 to [`RECORD_BLOCKS_MAX`]; 8 (32 KiB) by default.
+    /// Size of log records, in blocks of 4 KiB: 1 to [`RECORD_BLOCKS_MAX`]; 8 (32 KiB) by default.
     pub record_blocks: u32,
-    /// After how long committed changes are pushed to the log although nobody asked; `None`: never.
+    /// Time after which committed changes are pushed to the log without a force; `None`: never.
     pub sync_interval: Option<Duration>,
-    /// The CIL is pushed in the background from this many bytes on; `None`: an eighth of the log, at
-    /// most 32 MiB. Commits wait for a push at twice as many.
+    /// Size of the CIL from which on it is pushed in the background, in bytes; `None`: an eighth of
+    /// the log, at most 32 MiB. Commits wait for a push at twice the size.
     pub cil_bytes: Option<u64>,
-    /// How many bytes of memory items may keep that are not home, as [`LogItem::memory_bytes`] says, and
-    /// those of transactions under way beside them; `None`, the default: as many as there are in half of the
-    /// log. With half of that in the AIL a transaction that begins waits until some are home.
+    /// Bound on the memory of items that are not written back, in bytes as
+    /// [`LogItem::memory_bytes`] reports them; the items that active transactions change come on
+    /// top. `None`, the default: no bound but log space, as many items as half of the log has room
+    /// for. When the AIL takes half of the bound, a transaction that begins waits until some items
+    /// are written back.
     ///
     /// [`LogItem::memory_bytes`]: crate::LogItem::memory_bytes
     pub memory_bytes: Option<u64>,
-    /// What its owner knows of the log. Nothing by default.
+    /// State of the log that its owner has recorded. Nothing by default.
     pub known: Known,
 }
 

@@ -1,18 +1,18 @@
-//! The lock classes of the journal, in the order in which they may be taken. `docs/LOCKING.md` says what each
-//! protects. All of them rank above those of the file systems that use the journal.
+//! The lock classes of the journal, in the order in which they may be taken. `docs/LOCKING.md` says
+//! what each protects. All of them rank above those of the file systems that use the journal.
 
 use vfscale_sync::lock_class;
 
 lock_class! {
-    /// Who waits for a thaw, and who waits for the last transaction.
+    /// Threads that wait for a thaw, and freezing threads that wait for the last transaction.
     pub FreezeGate = ("freeze_gate", 30000);
 }
 lock_class! {
-    /// Who waits for log space, in the order of coming.
+    /// Transactions that wait for log space, in the order of arrival.
     pub GrantQueue = ("grant_queue", 30010);
 }
 lock_class! {
-    /// Commits against the change of the context: a brlock.
+    /// Commits (readers) and the switch of contexts (writer): a brlock.
     pub CilContext = ("xc_ctx_lock", 30020);
 }
 lock_class! {
@@ -20,19 +20,19 @@ lock_class! {
     pub CilSlot = ("xc_cil", 30040);
 }
 lock_class! {
-    /// What a context logs of one item.
+    /// The contents that a context logs of one item.
     pub CilItem = ("xc_cil_item", 30042);
 }
 lock_class! {
-    /// What the transactions of all CPUs have freed; only before seed 003, patch 5.
+    /// The callbacks of all CPUs; only without patch 5 (`Scaling::busy_extents`).
     pub CilBusy = ("xc_cil_lock", 30045);
 }
 lock_class! {
-    /// What is written, by whom, and up to where it is durable.
+    /// The writer of the log, and up to where the log is durable.
     pub LogState = ("l_icloglock", 30050);
 }
 lock_class! {
-    /// Items by the place of their last durable checkpoint, and what the worker is asked for.
+    /// Items by the LSN of their last durable checkpoint, and requests to the worker.
     pub AilLock = ("ail_lock", 30060);
 }
 lock_class! {

@@ -1,4 +1,4 @@
-//! What the tests of several modules need.
+//! Helpers that the tests of several modules use.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -16,7 +16,7 @@ use crate::{
 pub(crate) const VOLUME: VolumeId = VolumeId([7; 16]);
 pub(crate) const LOG: Region = Region { offset: 8192, length: 1 << 20 };
 
-/// An item of some bytes, whose home is nowhere.
+/// An item that consists of some bytes, and has no on-disk location.
 pub(crate) struct Thing {
     state: ItemState,
     key: LogKey,
@@ -27,7 +27,7 @@ pub(crate) struct Thing {
 }
 
 impl Thing {
-    /// What each takes in memory, as it says.
+    /// Memory of each item, as it reports it.
     pub(crate) const MEMORY_BYTES: usize = 1000;
 
     pub(crate) fn new(id: u64, bytes: &[u8]) -> Arc<Self> {
@@ -41,7 +41,7 @@ impl Thing {
         })
     }
 
-    /// From now on it logs this; nothing: that it is gone.
+    /// Sets the contents that it logs from now on; `None`: a cancellation.
     pub(crate) fn set(&self, bytes: Option<&[u8]>) {
         *self.bytes.lock().unwrap() = bytes.map(<[u8]>::to_vec);
     }
@@ -84,7 +84,7 @@ impl LogItem for Thing {
     }
 }
 
-/// Collects what is replayed.
+/// A sink that collects replayed items.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     pub(crate) replayed: Vec<(u64, Vec<u8>, Lsn)>,
@@ -92,7 +92,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// The last contents of each item.
+    /// Returns the last contents of each item.
     pub(crate) fn last(&self) -> BTreeMap<u64, Vec<u8>> {
         self.replayed.iter().map(|(id, bytes, _)| (*id, bytes.clone())).collect()
     }
@@ -134,7 +134,7 @@ pub(crate) fn open(device: &Arc<dyn Device>) -> (Journal, Recovered, Sink) {
     open_with(device, Arc::new(crate::NoHooks), options()).unwrap()
 }
 
-/// What would be written of it.
+/// Returns the bytes that would be written of `vector`.
 pub(crate) fn bytes_of(vector: &LogVector) -> Vec<u8> {
     let mut all = Vec::new();
     let write = &mut |bytes: &[u8]| {

@@ -2,61 +2,62 @@
 //!
 //! # The life of a transaction
 //!
-//! 1. [`Journal::begin`](crate::Journal::begin) goes through the freeze gate and reserves the worst
-//!    case. It may sleep for both, so the caller holds no lock that others need to end their
+//! 1. [`Journal::begin`](crate::Journal::begin) passes the freeze gate and reserves the worst case.
+//!    It may sleep for both, so the caller holds no lock that other threads need to end their
 //!    transactions, and no item locked.
 //! 2. The caller locks items, [adds](Transaction::add) them, and changes them.
 //! 3. [`commit`](Transaction::commit) formats them, puts them on the CIL of this CPU, gives the
-//!    checkpoint what they need and gives back the rest. It does no I/O. Then the caller unlocks
-//!    the items.
-//! 4. Or [`roll`](Transaction::roll): the same, and another transaction goes on at once, with the
-//!    next part of the reservation. It may have to wait for log space, while the caller still holds
-//!    items locked: those are to be added to each of the parts, so that nothing that waits for them
-//!    keeps the tail where it is.
+//!    checkpoint the log space that they need and returns the rest. It does no I/O. Then the caller
+//!    unlocks the items.
+//! 4. Or [`roll`](Transaction::roll): it commits in the same way, and immediately begins another
+//!    transaction with the next part of the reservation. It may have to wait for log space while
+//!    the caller still holds items locked. The caller adds those to each of the parts, so that no
+//!    item which other threads wait for holds the tail back.
 //!
-//! A transaction that is dropped gives everything back. If it has items, these were changed in memory and no
-//! log has the change: that can't be taken back, and shuts the journal down.
+//! A transaction that is dropped returns its whole reservation. If it has items, these were changed
+//! in memory and the change is in no log: that can't be undone, and shuts the journal down.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::cil::{Callback, Commit, Items};
-use crate::grant::Asker;
+use crate::admission::grant::ReserveKind;
 use crate::item::{Item, LogVector, address};
-use crate::journal::Inner;
+use crate::lists::cil::{Callback, Commit, Items};
+use crate::log::Log;
 use crate::{Durable, Error, LogItem, Reservation, Result};
 
-/// A change of several items that happens wholly or not at all. `Send`. It lives no longer than its
-/// journal is open.
+/// A change of several items that is atomic. `Send`. It can't outlive its open journal. Counterpart
+/// of `struct xfs_trans`.
 #[must_use = "a transaction that is dropped does nothing"]
 pub struct Transaction<'j> {
-    /// Borrowed: a reference count would be a line that every transaction writes.
-    inner: &'j Inner,
+    /// Borrowed: a reference count would be a cache line that every transaction writes.
+    log: &'j Log,
     items: SmallVec<[Item; 8]>,
     callbacks: Vec<Callback>,
-    /// Log space for one part, in bytes, and how many parts are reserved beside this one.
+    /// Log space for one part, in bytes, and number of reserved parts besides this one.
     unit: u64,
     parts: u32,
-    /// What this part has left. Nothing once it is committed.
+    /// Log space that this part has left, in bytes. Zero after its commit.
     left: u64,
     is_over: bool,
 }
 
-/// A transaction that is committed.
+/// The result of a committed transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "it is durable only once its sequence is forced"]
 pub struct Committed {
-    /// The checkpoint it is in, for [`Journal::force`](crate::Journal::force); 0 if it had nothing to log.
+    /// Checkpoint that it is in, for [`Journal::force`](crate::Journal::force); 0 if it had nothing
+    /// to log.
     pub sequence: u64,
 }
 
 impl<'j> Transaction<'j> {
-    /// For a caller who is inside of the gate and has reserved.
-    pub(crate) fn new(inner: &'j Inner, unit: u64, reservation: Reservation) -> Self {
+    /// Creates a transaction for a caller that has passed the gate and reserved.
+    pub(crate) fn new(log: &'j Log, unit: u64, reservation: Reservation) -> Self {
         let parts = reservation.count.saturating_sub(1);
         Self {
-            inner,
+            log,
             items: SmallVec::new(),
             callbacks: Vec::new(),
             unit,
@@ -66,8 +67,8 @@ impl<'j> Transaction<'j> {
         }
     }
 
-    /// The transaction is about to change `item`, which the caller has locked until after the
-    /// commit. Pins it. Adding it twice does no harm; after a roll it is to be added again.
+    /// Adds and pins `item`, which the transaction is about to change. The caller holds it locked
+    /// until after the commit. Adding it twice is harmless; after a roll it must be added again.
     pub fn add<I: LogItem + 'static>(&mut self, item: Arc<I>) {
         let item: Item = item;
         let id = address(&item);
@@ -77,94 +78,96 @@ impl<'j> Transaction<'j> {
         }
     }
 
-    /// Calls `f` once when the transaction is durable, with its checkpoint, or with the error that
-    /// keeps it from ever being so. This is where busy extents become free. It runs as hooks do
-    /// ([`Hooks`](crate::Hooks)), before those who force the log are told. If the transaction is
-    /// dropped, or its commit fails, `f` may be dropped without being called.
+    /// Registers `f`, which is called once when the transaction is durable, with its checkpoint, or
+    /// with the error that prevents it from ever being so. This is where busy extents become free.
+    /// It runs under the rules of [`Hooks`](crate::Hooks), before the threads that force the log
+    /// are woken. If the transaction is dropped, or its commit fails, `f` may be dropped without
+    /// being called.
     pub fn on_durable(&mut self, f: impl FnOnce(Result<Durable>) + Send + 'static) {
         self.callbacks.push(Box::new(f));
     }
 
-    /// What is left of this part's reservation, in bytes of log.
+    /// Returns the rest of this part's reservation, in bytes of log.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.left
     }
 
     /// Ends the transaction: all of its items are in one checkpoint, which is durable once it is
-    /// forced. Does no I/O. Sleeps only if the CIL is twice as full as it should be, until a push
-    /// has begun.
+    /// forced. Does no I/O. Sleeps only if the CIL has twice the size that triggers a push, until a
+    /// push has begun.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; [`Error::Overrun`], which shuts the journal down: more was logged than reserved.
+    /// [`Error::Shutdown`]; [`Error::Overrun`], which shuts the journal down: more was logged than
+    /// reserved.
     pub fn commit(mut self) -> Result<Committed> {
         let sequence = self.commit_part()?;
         self.end();
         if sequence != 0 {
-            self.inner.after_commit(sequence);
+            self.log.after_commit(sequence);
         }
         Ok(Committed { sequence })
     }
 
-    /// Commits what was added so far, and goes on with the next part. Sleeps if the parts that were
-    /// reserved at the beginning are used up and there is no space for another.
+    /// Commits the items that were added so far, and begins the next part. Sleeps if the parts that
+    /// were reserved at the beginning are used up and there is no space for another.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit). The transaction is over then.
+    /// Errors of [`commit`](Self::commit). The transaction has then ended.
     pub fn roll(mut self) -> Result<(Committed, Self)> {
         let sequence = self.commit_part()?;
         if self.parts > 0 {
             self.parts -= 1;
         } else {
-            self.inner.reserve(self.unit, Asker::Again)?;
+            self.log.reserve(self.unit, ReserveKind::Regrant)?;
         }
         self.left = self.unit;
         if sequence != 0 {
-            self.inner.want_push(sequence);
+            self.log.want_push(sequence);
         }
         Ok((Committed { sequence }, self))
     }
 
-    /// Puts the items on the CIL, and gives back what this part does not need.
+    /// Puts the items on the CIL, and returns the unneeded part of the reservation.
     fn commit_part(&mut self) -> Result<u64> {
-        self.inner.check()?;
+        self.log.check()?;
         let left = std::mem::take(&mut self.left);
         if self.items.is_empty() && self.callbacks.is_empty() {
-            self.inner.grant.give(left);
+            self.log.grant.give(left);
             return Ok(0);
         }
         let callbacks = std::mem::take(&mut self.callbacks);
-        // Filled where it stays: it is large.
+        // Filled in its final location, because it is large.
         let mut commit = Commit { items: Items::new(), callbacks, reserved: left };
         for item in self.items.drain(..) {
             let mut vector = LogVector::new();
             item.format(&mut vector);
             commit.items.push((item, vector));
         }
-        match self.inner.insert(&mut commit) {
+        match self.log.insert(&mut commit) {
             Ok(inserted) => {
-                self.inner.grant.give(left - inserted.given);
+                self.log.grant.give(left - inserted.given);
                 Ok(inserted.sequence)
             }
-            Err(error) => Err(self.inner.shut_down(error)),
+            Err(error) => Err(self.log.shut_down(error)),
         }
     }
 
-    /// Gives back what is reserved, and leaves the gate.
+    /// Returns the remaining reservation, and leaves the gate.
     fn end(&mut self) {
         if self.is_over {
             return;
         }
         self.is_over = true;
-        self.inner.grant.give(self.left + self.unit * u64::from(self.parts));
-        self.inner.leave();
+        self.log.grant.give(self.left + self.unit * u64::from(self.parts));
+        self.log.leave();
     }
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.items.is_empty() {
-            self.inner.shut_down(Error::Abandoned);
+            self.log.shut_down(Error::Abandoned);
         }
         self.end();
     }

@@ -1,5 +1,5 @@
-//! Power loss at every moment: what was forced is there, every transaction is there wholly or not
-//! at all, and a recovery that is cut off can be repeated.
+//! Power failures at every moment: forced transactions are present, every transaction is present
+//! wholly or not at all, and an interrupted recovery can be repeated.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -13,7 +13,7 @@ use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice
 use vfscale_journal::Journal;
 use vfscale_sync::random::{Random, seed};
 
-/// Every how many states the recovery is itself cut off.
+/// Number of states after which a recovery is itself interrupted.
 const AGAIN: usize = 97;
 
 fn formatted() -> MemoryDevice {
@@ -22,10 +22,10 @@ fn formatted() -> MemoryDevice {
     device
 }
 
-/// What was promised, and by which mark.
+/// Promised transactions, each with the mark that promised it.
 type Promises = Mutex<Vec<(usize, u64)>>;
 
-/// Runs transactions from some threads, and forces some of them.
+/// Runs transactions on some threads, and forces some of them.
 fn run(
     store: &Store,
     device: &RecordingDevice<Arc<dyn Device>>,
@@ -52,7 +52,7 @@ fn run(
     promises
 }
 
-/// Recovers a state and checks it. Every now and then the recovery itself is recorded, and cut off
+/// Recovers a state and checks it. Of some states the recovery itself is recorded, and interrupted
 /// at every moment.
 fn check(state: &CrashState, number: usize, history: &History, promises: &Promises) {
     let promises = promises.lock().unwrap();
@@ -75,10 +75,10 @@ fn check(state: &CrashState, number: usize, history: &History, promises: &Promis
         recover(&twice, state);
         history.check(&*twice, promised);
         for id in 0..common::BLOCKS {
-            // Not less than before; but it may be more. The first recovery's opening record goes
-            // where a record may lie that did not arrive whole, and if it is torn in turn, the
-            // zeros of its end can be what that one lacked.
-            let (once, twice) = (common::read_home(&*device, id), common::read_home(&*twice, id));
+            // Not less than before, but possibly more. The opening record of the first recovery is
+            // written where a record may be that did not arrive whole. If it is torn in turn, the
+            // zeros at its end can be the part that was missing.
+            let (once, twice) = (common::read_block(&*device, id), common::read_block(&*twice, id));
             assert!(once <= twice, "block {id} after a second recovery, {state}, {again}");
         }
     }
@@ -108,7 +108,7 @@ fn sweep(base: MemoryDevice, size: (u64, u64), plan: CrashPlan) -> usize {
     count
 }
 
-/// What is written into the log may be such that it can't be read any more.
+/// Writes into the log may be unreadable after a crash.
 fn with_lost(plan: CrashPlan) -> CrashPlan {
     plan.lost_in(std::iter::once(LOG.offset..LOG.offset + LOG.length))
 }
@@ -117,7 +117,7 @@ fn plan() -> CrashPlan {
     with_lost(CrashPlan::default().listed_max(3).samples(2).exhaustive_bits(3))
 }
 
-/// From an empty log on, one thread.
+/// From an empty log on, with one thread.
 #[test]
 fn one_thread_from_an_empty_log() {
     assert!(sweep(formatted(), (1, 40), plan()) > 200);
@@ -129,7 +129,7 @@ fn several_threads() {
     assert!(sweep(formatted(), (4, 15), plan()) > 100);
 }
 
-/// Over the end of the log, so that records wrap, new ones are written over old ones, and the tail moves.
+/// Around the end of the log: records wrap, new ones overwrite old ones, and the tail moves.
 #[test]
 fn over_the_end_of_the_log() {
     let base: Arc<dyn Device> = Arc::new(formatted());
@@ -155,7 +155,8 @@ fn over_the_end_of_the_log() {
     println!("{count} states");
 }
 
-/// Crash, recovery, more transactions, crash: records that the first crash left behind the end never count.
+/// Crash, recovery, more transactions, crash: records that the first crash left after the end never
+/// count.
 #[test]
 fn a_crash_after_a_crash() {
     let seed = seed();
@@ -185,13 +186,13 @@ fn a_crash_after_a_crash() {
         drop(store);
         let plan = CrashPlan::default().listed_max(2).samples(1).exhaustive_bits(2);
         for again in second.crash_states(plan) {
-            // The histories begin with what the first recovery found, so only states after it can
-            // be compared.
+            // The histories begin with the contents that the first recovery found, so only later
+            // states can be compared.
             if again.marks() > 0 {
                 check(&again, 1, &history, &promises);
             }
         }
     }
-    println!("{unconnected} records lay behind the end");
-    assert!(unconnected > 0, "no crash left anything behind: the test shows nothing");
+    println!("{unconnected} records are behind the end");
+    assert!(unconnected > 0, "no crash left records behind the end: the test shows nothing");
 }

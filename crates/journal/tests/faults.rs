@@ -1,5 +1,5 @@
-//! Every call of the device fails once: nothing that was not durable is acknowledged, every later
-//! call gets an error, nobody waits forever, and a recovery finds what was promised.
+//! Every call of the device fails once: only durable transactions are acknowledged, every later
+//! call returns an error, no thread waits forever, and a recovery finds the promised transactions.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -22,7 +22,7 @@ fn formatted() -> Faulty {
     Arc::new(FaultyDevice::new(device))
 }
 
-/// Runs transactions from some threads until they fail, and gives those whose force succeeded.
+/// Runs transactions on some threads until they fail, and returns those whose force succeeded.
 fn run(store: &Store, threads: u64, rounds: u64) -> Vec<u64> {
     let promised = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -45,7 +45,7 @@ fn run(store: &Store, threads: u64, rounds: u64) -> Vec<u64> {
     promised.into_inner().unwrap()
 }
 
-/// With the N-th call failing, for every N that there is. `fault` makes it.
+/// Runs the transactions with the N-th call failing, for every N. `fault` creates the fault.
 fn every_call(threads: u64, fault: impl Fn(u64) -> Fault) -> u64 {
     for n in 1.. {
         let device = formatted();
@@ -78,7 +78,7 @@ fn every_call(threads: u64, fault: impl Fn(u64) -> Fault) -> u64 {
             return n;
         }
     }
-    unreachable!("the loop ends when nothing fails any more")
+    unreachable!("the loop ends when no call fails any more")
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn every_flush_fails_once() {
     assert!(every_call(1, |n| Fault::on(Operation::Flush).nth(n)) > 8);
 }
 
-/// A block of the log that can't be read once is read again, or the opening fails: what was promised is there
-/// all the same.
+/// A block of the log that can't be read once is read again, or the opening fails: promised
+/// transactions are present in any case.
 #[test]
 fn every_read_of_the_log_fails_once() {
     for n in 1.. {
@@ -124,7 +124,7 @@ fn every_read_of_the_log_fails_once() {
     }
 }
 
-/// Several threads, and the device gone for good from some call on: all of them come back.
+/// Several threads, on a device that fails for good from some call on: no thread waits forever.
 #[test]
 fn a_device_that_goes_away_leaves_nobody_waiting() {
     assert!(every_call(3, |n| Fault::on_any().from(n + 40)) > 5);

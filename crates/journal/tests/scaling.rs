@@ -1,5 +1,5 @@
-//! Two commits on different CPUs, to different items, meet at no lock; and each setting that takes
-//! a patch back makes them meet again.
+//! Two commits on different CPUs, to different items, share no lock; each setting that disables a
+//! patch makes them share one again.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -16,13 +16,13 @@ use vfscale_sync::lock::{lockstat, lockstat_record, lockstat_reset};
 
 const COMMITS: u64 = 200;
 
-/// lockstat belongs to the process: one test at a time.
+/// Takes the lock that makes tests run one at a time, because lockstat is global to the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A store of which nothing is pushed by itself: the same blocks are logged again and again.
+/// Creates a store that pushes nothing by itself: the same blocks are logged again and again.
 fn store(scaling: Scaling) -> Store {
     let device = MemoryDevice::with_block_size(DEVICE_BYTES, 4096).unwrap();
     Journal::format(&device, LOG, VOLUME).unwrap();
@@ -30,8 +30,8 @@ fn store(scaling: Scaling) -> Store {
     Store::open(device, Options { scaling, sync_interval: None, ..Options::default() }).unwrap()
 }
 
-/// How often locks of each class went from one CPU to the other while two of them commit in turn,
-/// each to a block of its own.
+/// Returns how often locks of each class moved from one CPU to the other while two CPUs commit in
+/// turn, each to a block of its own.
 fn bounces(scaling: Scaling) -> impl Fn(&str) -> u64 {
     let store = store(scaling);
     let commit = |n: u64| {
@@ -68,8 +68,8 @@ fn commits_on_two_cpus_meet_at_no_lock() {
     }
 }
 
-/// A block is on the list of the CPU that has logged it first, and stays there: who logs it again,
-/// on whatever CPU, takes the lock of no list for that.
+/// A block stays on the list of the CPU that has logged it first: logging it again, on any CPU,
+/// takes no list's lock.
 #[test]
 fn logging_again_takes_no_list() {
     let _alone = alone();

@@ -1,7 +1,8 @@
 //! Schedules of transactions, pushes and waits, chosen at random:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-journal --test shuttle_journal`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -36,7 +37,7 @@ fn store(device: &Arc<dyn Device>) -> Arc<Store> {
     store_within(device, None)
 }
 
-/// A store whose blocks may take so much memory until they are home.
+/// Creates a store with a bound on the memory of blocks that are not written back.
 fn store_within(device: &Arc<dyn Device>, memory_bytes: Option<u64>) -> Arc<Store> {
     let scaling =
         if model::is_without_patches() { Scaling::kernel_5_7() } else { Scaling::with_slots(2) };
@@ -44,7 +45,7 @@ fn store_within(device: &Arc<dyn Device>, memory_bytes: Option<u64>) -> Arc<Stor
     Arc::new(Store::open(device.clone(), options).unwrap())
 }
 
-/// On a CPU of its own, in a thread of its own.
+/// Runs `f` in a thread of its own, on CPU `cpu`.
 fn on(cpu: u32, f: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let _here = cpu::pretend(cpu);
@@ -52,7 +53,7 @@ fn on(cpu: u32, f: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     })
 }
 
-/// Ends the journal as a crash would, recovers, and compares.
+/// Ends the journal like a crash, recovers, and compares.
 fn crash_and_check(device: &Arc<dyn Device>, store: Arc<Store>, promised: &[u64]) {
     let history = store.history();
     drop(store);
@@ -60,8 +61,8 @@ fn crash_and_check(device: &Arc<dyn Device>, store: Arc<Store>, promised: &[u64]
     history.check(&**device, |done| promised.contains(&done.number));
 }
 
-/// A transaction is in one checkpoint, whole, whenever the push comes; what is relogged meanwhile
-/// is in the next.
+/// A transaction is in one checkpoint as a whole, whenever the push happens; items that are logged
+/// again during the push are in the next one.
 #[test]
 fn commit_against_push() {
     check(|| {
@@ -82,9 +83,9 @@ fn commit_against_push() {
     });
 }
 
-/// An item that is logged again and again while a checkpoint with it is on its way, which may have
-/// to wait for long before it takes what is its own: it has what was committed in its context, and
-/// not what came later.
+/// An item is logged again and again while a checkpoint with it is being written, which may have to
+/// wait for long before it takes the item's contents: the checkpoint has the contents of its own
+/// context, and no later ones.
 #[test]
 fn relogging_against_a_push_that_waits() {
     model::check_patches(&[Schedules::Delays(SCHEDULES)], || {
@@ -105,8 +106,8 @@ fn relogging_against_a_push_that_waits() {
     });
 }
 
-/// Whoever forces finds what it committed durable, whoever wrote it, and nobody sleeps for a wakeup
-/// that has gone.
+/// A thread that forces finds its commits durable, whichever thread wrote them, and no thread
+/// misses a wakeup.
 #[test]
 fn force_against_force() {
     check(|| {
@@ -134,8 +135,8 @@ fn force_against_force() {
     });
 }
 
-/// What a transaction has freed comes back once, with the checkpoint that has the transaction, when that is
-/// durable, and before anybody is told so who forces it.
+/// The callback of a transaction is called once, with the checkpoint that contains the transaction,
+/// when that is durable, and before any thread that forces it returns.
 #[test]
 fn busy_extents_against_push() {
     check(|| {
@@ -150,7 +151,7 @@ fn busy_extents_against_push() {
             let told = back.clone();
             transaction.on_durable(move |durable| {
                 let former = told.swap(durable.unwrap().sequence, Ordering::SeqCst);
-                assert_eq!(former, 0, "it came back twice");
+                assert_eq!(former, 0, "the callback was called twice");
             });
             let sequence = transaction.commit().unwrap().sequence;
             drop(locked);
@@ -175,7 +176,8 @@ fn busy_extents_against_push() {
     });
 }
 
-/// A journal that is closed while others commit: each of them is refused, or is in it.
+/// A journal that is closed while other threads commit: each transaction is refused, or is in the
+/// log.
 #[test]
 fn commit_against_close() {
     check(|| {
@@ -206,7 +208,8 @@ fn commit_against_close() {
     });
 }
 
-/// Each reservation is nearly half of the log, so that somebody always waits, and only moving the tail helps.
+/// Each reservation is nearly half of the log: some thread always waits, and only moving the tail
+/// helps.
 #[test]
 fn waiters_against_tail_moves() {
     check(|| {
@@ -231,8 +234,8 @@ fn waiters_against_tail_moves() {
     });
 }
 
-/// Rolling transactions ask for more than they had reserved while they hold their blocks locked,
-/// and these are what keeps the tail.
+/// Rolling transactions need more than they had reserved while they hold their blocks locked, and
+/// these blocks hold the tail back.
 #[test]
 fn rolling_transactions_against_tail_moves() {
     check(|| {
@@ -263,7 +266,8 @@ fn rolling_transactions_against_tail_moves() {
     });
 }
 
-/// A freeze returns when nobody is inside and everything is home, and nobody gets in before the thaw.
+/// A freeze returns when no transaction is active and all items are written back, and none begins
+/// before the thaw.
 #[test]
 fn freeze_against_new_transactions() {
     check(|| {
@@ -276,7 +280,7 @@ fn freeze_against_new_transactions() {
                 for _ in 0..2 {
                     let transaction = store.journal.begin(Reservation::new(100)).unwrap();
                     assert!(!frozen.load(Ordering::SeqCst));
-                    // It ends on another CPU than it began on.
+                    // The transaction ends on another CPU than it began on.
                     let _there = cpu::pretend(1 - cpu);
                     let _ = transaction.commit().unwrap();
                     store.set(&[u64::from(cpu)], 10).unwrap();
@@ -286,7 +290,8 @@ fn freeze_against_new_transactions() {
         for _ in 0..2 {
             store.journal.freeze().unwrap();
             frozen.store(true, Ordering::SeqCst);
-            // The count of active ones says nothing here: who is refused is in it for a moment.
+            // The count of active transactions means nothing here: for a moment it includes those
+            // that are refused.
             assert_eq!(store.journal.stats().ail_items, 0);
             assert!(store.journal.is_cil_empty());
             frozen.store(false, Ordering::SeqCst);
@@ -300,8 +305,8 @@ fn freeze_against_new_transactions() {
     });
 }
 
-/// A shutdown at any moment: whoever commits, forces, waits for space, freezes or waits for a thaw
-/// comes back.
+/// A shutdown at any moment: threads that commit, force, wait for space, freeze or wait for a thaw
+/// all return.
 #[test]
 fn shutdown_against_everything() {
     check(|| {
@@ -309,7 +314,7 @@ fn shutdown_against_everything() {
         let store = store(&device);
         let mut threads = Vec::new();
         {
-            // From the third on it waits for space, which only the workers can make.
+            // From the third on it waits for space, which only the workers can free.
             let store = store.clone();
             threads.push(on(0, move || {
                 for round in 0..4 {
@@ -336,7 +341,7 @@ fn shutdown_against_everything() {
                 }
             }));
         }
-        // At any time: the others take about as many steps.
+        // At any time: the other threads take about as many steps.
         for _ in 0..shuttle::rand::thread_rng().gen_range(0..1_500) {
             thread::yield_now();
         }
@@ -350,7 +355,7 @@ fn shutdown_against_everything() {
     });
 }
 
-/// The end of a journal against its own threads: what was forced is there.
+/// The end of a journal against its own threads: forced transactions are present.
 #[test]
 fn drop_against_the_workers() {
     check(|| {
@@ -369,15 +374,16 @@ fn drop_against_the_workers() {
     });
 }
 
-/// What a block takes in memory, as it says.
+/// Memory of a block, as it reports it.
 const BLOCK_MEMORY: u64 = size_of::<Block>() as u64;
 
-/// Whoever begins waits until the AIL's worker has written blocks home; others force the log, freeze it, and
-/// hold more locked than may be in memory, in a transaction that rolls. All go on, and no more is in the
-/// AIL than the bound, and what those had who were inside.
+/// A transaction that begins waits until the AIL's worker has written blocks back. Other threads
+/// force the log, freeze it, and hold more blocks locked than may be in memory, in a transaction
+/// that rolls. All of them finish, and the AIL takes no more than the bound and the blocks of the
+/// active transactions.
 #[test]
 fn waiting_for_memory_against_force_against_freeze() {
-    // Four blocks in the AIL keep out whoever comes.
+    // With four blocks in the AIL no transaction begins.
     const BOUND: u64 = 8 * BLOCK_MEMORY;
     const INSIDE: u64 = (2 + 6) * BLOCK_MEMORY;
     static WAITS: AtomicU64 = AtomicU64::new(0);
@@ -418,15 +424,15 @@ fn waiting_for_memory_against_force_against_freeze() {
         WAITS.fetch_add(store.journal.stats().memory_waits, Ordering::Relaxed);
         crash_and_check(&device, store, &[]);
     });
-    assert_ne!(WAITS.load(Ordering::Relaxed), 0, "nobody ever waited");
+    assert_ne!(WAITS.load(Ordering::Relaxed), 0, "no thread ever waited");
 }
 
-/// A shutdown or a close while somebody waits for memory: it comes back.
+/// A shutdown or a close while a thread waits for memory: the thread returns.
 #[test]
 fn the_end_against_waiting_for_memory() {
     check(|| {
         let device = device();
-        // Nobody begins before all is home.
+        // No transaction begins before all blocks are written back.
         let store = store_within(&device, Some(0));
         let threads = [0, 1].map(|cpu| {
             let store = store.clone();

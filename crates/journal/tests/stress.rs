@@ -1,5 +1,5 @@
-//! Everything at once, on real threads: transactions that roll, forces, freezes, quiesces, and a
-//! log that is always full.
+//! All operations concurrently, on real threads: transactions that roll, forces, freezes, quiesces,
+//! and a log that is always full.
 
 #![cfg(not(shuttle))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -30,7 +30,7 @@ fn run(scaling: Scaling, seed: u64) {
                 scope.spawn(move || {
                     let mut random = Random::new(seed ^ (thread + 1) << 40);
                     for round in 0..ROUNDS {
-                        // Threads move, also in the middle of what they do.
+                        // Threads change their CPU, also in the middle of an operation.
                         let _here = cpu::pretend(u32::try_from(random.below(8)).unwrap());
                         let done = match random.below(8) {
                             0 => store.set_in_parts(&[random.below(common::BLOCKS)], 60_000, 4),

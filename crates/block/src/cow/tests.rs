@@ -14,14 +14,14 @@ proptest! {
     ) {
         let (mut layer, mut model) = (Layer::default(), [0; BYTES]);
         for (start, end, byte, fill) in puts {
-            // Bytes count up, so that a piece cut at the wrong place shows.
+            // Bytes count up, which exposes a wrong offset.
             let bytes: Vec<u8> = (0..BYTES as u8).map(|i| byte ^ i).collect();
             if start < end {
                 for (i, cell) in model[start..end].iter_mut().enumerate() {
                     *cell = if fill { byte } else { bytes[i] };
                 }
             }
-            let data = if fill { Data::Fill(byte) } else { Data::Bytes(bytes.into(), 0) };
+            let data = if fill { ExtentData::Fill(byte) } else { ExtentData::Bytes(bytes.into(), 0) };
             layer.put(start as u64, end as u64, data);
         }
         let (from, to) = (from.min(to), from.max(to));

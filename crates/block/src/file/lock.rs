@@ -1,33 +1,36 @@
-//! One owner at a time, who is known by name.
+//! The lock on a device, and the name of its holder.
 //!
-//! # Where the name is kept
+//! # Where the name is stored
 //!
-//! The lock is a record lock of the open file (an *open file description lock*), so it goes when
-//! its holder goes, whichever way: there is no stale lock. A name that is kept anywhere else, in
-//! the image or in a file beside it, stays behind after a crash, and may name the wrong one. So the
-//! name is made of locks too: record locks lie at byte offsets, nobody needs the offsets beyond
-//! 2^62, and *where* a lock lies says something. The holder of the lock also holds one-byte locks,
-//! each of which stands for four bytes of its name, by its offset:
+//! The lock is a record lock of the open file (an *open file description lock*), so the kernel
+//! releases it when its holder exits, for whatever reason: there is no stale lock. A name that is
+//! stored anywhere else, in the image or in a file next to it, remains after a crash, and may name
+//! the wrong process. So the name is made of locks too: record locks are at byte offsets, the
+//! offsets beyond 2^62 are unused, and the *offset* of a lock carries information. The holder of
+//! the lock also holds one-byte locks, each of which encodes four bytes of its name in its offset:
 //!
 //! ```text
 //!  bit  62   56     40      32        0
-//!        1    1   lane   index    value       value: four bytes of the name; the first: length, checksum
+//!        1    1   lane   index    value       four bytes of the name; index 0: length, checksum
 //!        1    0      0       0        0       the lock itself
 //! ```
 //!
-//! Whoever finds the lock taken asks the kernel where those lie. The kernel takes all of them away
-//! together with the lock, they cross containers, and network file systems that carry record locks
-//! carry them too. The lane is a random number, so that several readers don't write over each other.
+//! A process that finds the lock taken asks the kernel for the offsets of those locks. The kernel
+//! releases all of them together with the lock, they are visible across containers, and network
+//! file systems that support record locks support them too. The lane is a random number, so that
+//! several readers don't overwrite each other.
 //!
-//! The name is not put down in one step, nor taken away in one. Its checksum tells; then the asker tries
-//! again, for a moment, both for the lock and for the name.
+//! Neither publishing nor removing the name is atomic. Its checksum reveals an incomplete name;
+//! then the process that wants the lock tries again, for a moment, both for the lock and for the
+//! name.
 //!
 //! # Invariants
 //!
-//! * Who writes has the lock alone; those who only read share it.
-//! * The locks belong to the open file: a second opener in the same process is kept out as any other.
-//! * A child that is forked while a device is open shares it, lock and name: who goes into the
-//!   background opens afterwards.
+//! * A writer holds the lock exclusively; read-only openers share it.
+//! * The locks belong to the open file: a second opener in the same process is excluded like any
+//!   other.
+//! * A child that is forked while a device is open shares it, lock and name. So a process that
+//!   moves to the background opens its devices after the fork.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -38,30 +41,31 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::sys::{LockKind, ofd_lock, ofd_lock_of_others};
 use crate::Holder;
 
-/// Where the lock lies.
+/// Offset of the lock.
 const LOCK: i64 = 1 << 62;
-/// Where the names begin.
+/// First offset of the names.
 const NAMES: i64 = LOCK | 1 << 56;
 const LANES: u32 = 1 << 16;
 const LANE_BYTES: i64 = 1 << 40;
-/// As many offsets as there are values of four bytes.
+/// Number of offsets of a window: one for each value of four bytes.
 const WINDOW_BYTES: i64 = 1 << 32;
-/// The longest name of a program or a host that is told.
+/// Largest length of a program's or host's name that is published, in bytes.
 const TEXT_BYTES_MAX: usize = 64;
-/// How often an unreadable name is looked at again, and how long after.
+/// Number of attempts to read a name, and the pause between them.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What became of an attempt.
+/// The result of an attempt to lock.
 pub(super) enum Locked {
-    Ours,
-    /// Somebody else's; their name, if it could be read.
-    Theirs(Option<Holder>),
+    Acquired,
+    /// Held by another process; with its name, if it could be read.
+    HeldBy(Option<Holder>),
 }
 
-/// Takes the lock, or finds out who has it. It goes with the open file, or with [`unlock`].
+/// Takes the lock, or finds its holder. The lock ends when the open file is closed, or with
+/// [`unlock`].
 ///
-/// Blocks for half a second at most, if the holder does not tell its name.
+/// Blocks for at most half a second if the holder's name can't be read.
 pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
     for attempt in 0..TRIES {
         if attempt > 0 {
@@ -69,25 +73,26 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
         }
         match ofd_lock(file, kind, LOCK, 1) {
             Ok(()) => {
-                // Without its name the lock is as good: whoever finds it taken is told so.
-                let _ = tell(file, &myself());
-                return Ok(Locked::Ours);
+                // The lock is valid without its name as well: other processes still find it taken.
+                let _ = publish(file, &this_process());
+                return Ok(Locked::Acquired);
             }
             Err(error) if is_taken(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
         if let Some(holder) = holder(file) {
-            return Ok(Locked::Theirs(Some(holder)));
+            return Ok(Locked::HeldBy(Some(holder)));
         }
     }
-    Ok(Locked::Theirs(None))
+    Ok(Locked::HeldBy(None))
 }
 
-/// Gives everything back. Closing the file would do it too, but later if something else still holds
-/// the file open, such as a child that is just being started.
+/// Releases the lock and the name. Closing the file would do that too, but later if another process
+/// still has it open, such as a child that is just being started.
 pub(super) fn unlock(file: &File) {
-    // The name first, so that nobody finds it with somebody else's lock. A failure is made good by closing.
+    // The name first, so that it is never found with the lock of another process. Closing the file
+    // makes up for a failure.
     let _ = ofd_lock(file, LockKind::None, NAMES, i64::MAX - NAMES);
     let _ = ofd_lock(file, LockKind::None, LOCK, 1);
 }
@@ -96,8 +101,8 @@ fn is_taken(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
 }
 
-/// Who we are.
-fn myself() -> Holder {
+/// Returns the description of this process.
+fn this_process() -> Holder {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(|path| path.file_name());
     let program = program.map_or_else(|| "?".into(), |name| name.to_string_lossy().into_owned());
@@ -105,15 +110,15 @@ fn myself() -> Holder {
     Holder { pid: std::process::id(), program, host, since: SystemTime::now() }
 }
 
-/// The longest start of a text that is told.
-fn short(text: &str) -> &str {
+/// Returns the longest start of a text that may be published.
+fn truncated(text: &str) -> &str {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
 
 fn encode(holder: &Holder) -> Vec<u8> {
     let since = holder.since.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let (program, host) = (short(&holder.program), short(&holder.host));
+    let (program, host) = (truncated(&holder.program), truncated(&holder.host));
     let mut name = Vec::with_capacity(16 + program.len() + host.len());
     name.extend(holder.pid.to_le_bytes());
     name.extend(since.to_le_bytes());
@@ -137,8 +142,8 @@ fn decode(name: &[u8]) -> Option<Holder> {
     })
 }
 
-/// The value of the first window: the length, and three bytes that a half-read name does not have
-/// (FNV-1a, folded).
+/// Returns the value of the first window: the length, and three bytes of checksum, which a
+/// half-read name does not match (FNV-1a, folded).
 fn seal(name: &[u8]) -> u32 {
     let hash = name
         .iter()
@@ -150,8 +155,8 @@ fn window(lane: u32, index: usize) -> i64 {
     NAMES + i64::from(lane) * LANE_BYTES + index as i64 * WINDOW_BYTES
 }
 
-/// Puts a name down; its seal comes last.
-fn tell(file: &File, holder: &Holder) -> io::Result<()> {
+/// Publishes a name; its seal is written last.
+fn publish(file: &File, holder: &Holder) -> io::Result<()> {
     let (name, lane) = (encode(holder), RandomState::new().build_hasher().finish());
     let lane = (lane % u64::from(LANES)) as u32;
     for (index, part) in (1..).zip(name.chunks(4)) {
@@ -163,14 +168,15 @@ fn tell(file: &File, holder: &Holder) -> io::Result<()> {
     ofd_lock(file, LockKind::Shared, window(lane, 0) + i64::from(seal(&name)), 1)
 }
 
-/// The name that somebody else has put down, if it is all there.
+/// Returns the name that another process has published, if it is complete.
 fn holder(file: &File) -> Option<Holder> {
     let first = ofd_lock_of_others(file, NAMES, LANE_BYTES * i64::from(LANES)).ok()??;
     let lane = u32::try_from((first - NAMES) / LANE_BYTES).ok()?;
     let value = |index| {
         let start = window(lane, index);
         let found = ofd_lock_of_others(file, start, WINDOW_BYTES).ok()??;
-        // Neighbours of one owner are one lock to the kernel, which then begins in the window before.
+        // The kernel merges adjacent locks of one owner, and the merged lock begins in the window
+        // before.
         u32::try_from(found.max(start) - start).ok()
     };
     let seal_found = value(0)?;

@@ -1,4 +1,4 @@
-//! Opening and creating: choices, ways, and the claim.
+//! Opening and creating: options, I/O methods, and the claim.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -13,20 +13,21 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use vfscale_sync::Mutex;
 
 use super::lock::{Locked, lock};
-use super::piece::Alignment;
 use super::ring::Rings;
+use super::segment::Alignment;
 use super::sys::LockKind;
-use super::{FileDevice, Kind, sys};
+use super::{FileDevice, FileKind, sys};
 use crate::{Error, Operation, OsError};
 
-/// `statfs` of a file system in memory, which takes the flag for direct I/O and has none.
+/// `statfs` magic number of a file system in memory, which accepts the flag for direct I/O without
+/// supporting it.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// How often a block device is asked for again: its last holder may be about to let go, or have a
-/// child that is just being started and holds the file open until then.
+/// Number of attempts to claim a block device. Its last holder may be about to release it, or may
+/// have a child that is just being started and has the file open until then.
 const CLAIMS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How to open an image file or a block device.
+/// Options for opening an image file or a block device.
 ///
 /// ```
 /// use vfscale_block::{Device, FileDevice, FileOptions};
@@ -56,32 +57,34 @@ impl Default for FileOptions {
 }
 
 impl FileOptions {
-    /// Reading and writing, direct I/O, io_uring.
+    /// Returns the defaults: reading and writing, direct I/O, io_uring.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only reads, and shares the device with others that only read. No by default.
+    /// Sets whether to only read, and to share the device with other readers. No by default.
     pub fn read_only(self, read_only: bool) -> Self {
         Self { read_only, ..self }
     }
 
-    /// Whether to go past the page cache, where that is possible. Yes by default.
+    /// Sets whether to bypass the page cache, where that is possible. Yes by default.
     pub fn direct(self, direct: bool) -> Self {
         Self { direct, ..self }
     }
 
-    /// Whether to do batches by io_uring, where that is permitted. Yes by default.
+    /// Sets whether to run batches through io_uring, where that is permitted. Yes by default.
     pub fn io_uring(self, io_uring: bool) -> Self {
         Self { io_uring, ..self }
     }
 
-    /// Opens an image file or a block device. Bytes behind its last whole block are left out.
+    /// Opens an image file or a block device. Bytes after its last whole block are ignored.
     ///
-    /// Blocks for the I/O, and for half a second at most if somebody has it who does not tell a name.
+    /// Blocks for the I/O, and for at most half a second if another process has it open whose name
+    /// can't be read.
     ///
     /// # Errors
-    /// [`Error::Locked`] if somebody has it open; [`Error::Unsupported`] for what is neither; [`Error::Io`].
+    /// [`Error::Locked`] if another process has it open; [`Error::Unsupported`] if it is neither an
+    /// image file nor a block device; [`Error::Io`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<FileDevice, Error> {
         let path = path.as_ref();
         let opening = Opening { options: self, path, name: name(path) };
@@ -89,15 +92,16 @@ impl FileOptions {
         opening.finish(file)
     }
 
-    /// Makes an image file of `size` bytes, sparse and all zero, which must not be there yet, and opens it.
+    /// Creates and opens an image file of `size` bytes, sparse and all zero. The name must not
+    /// exist.
     ///
-    /// The file and its name are durable when this returns. If it fails, there is no such file.
+    /// The file and its name are durable when this returns. If it fails, the file does not exist.
     ///
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] for a size that is not in whole blocks; [`Error::ReadOnly`] if it was
-    /// to be that; [`Error::Io`], also if there is something of that name.
+    /// [`Error::Misaligned`] for a size that is not in whole blocks; [`Error::ReadOnly`] with the
+    /// option [`read_only`](Self::read_only); [`Error::Io`], also if the name exists.
     pub fn create(self, path: impl AsRef<Path>, size: u64) -> Result<FileDevice, Error> {
         let path = path.as_ref();
         let opening = Opening { options: self, path, name: name(path) };
@@ -112,7 +116,7 @@ impl FileOptions {
             Ok(device)
         });
         if made.is_err() {
-            // What failed is worth more to the caller than that this does.
+            // The first error is worth more to the caller than an error of the removal.
             let _ = fs::remove_file(path);
         }
         made
@@ -129,7 +133,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// A device that is about to be opened.
+/// A device that is being opened.
 struct Opening<'p> {
     options: FileOptions,
     path: &'p Path,
@@ -152,33 +156,34 @@ impl Opening<'_> {
 
     fn how(&self) -> OpenOptions {
         let mut how = OpenOptions::new();
-        // Without waiting, lest somebody passes a pipe; it is taken back for what may be waited for.
+        // Nonblocking, in case the path is a pipe. The flag is cleared again for files and block
+        // devices.
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
         how.read(true).write(!self.options.read_only).custom_flags(flags);
         how
     }
 
-    /// Claims the opened file, and chooses the ways to it.
+    /// Claims the opened file, and chooses the I/O methods.
     fn finish(&self, file: File) -> Result<FileDevice, Error> {
         let metadata = self.io(file.metadata())?;
         let file_type = metadata.file_type();
         let kind = if file_type.is_file() {
-            Kind::Image
+            FileKind::Image
         } else if file_type.is_block_device() {
-            Kind::BlockDevice
+            FileKind::BlockDevice
         } else {
             return Err(self.unsupported("neither an image file nor a block device"));
         };
         self.lock(&file)?;
-        let file = if kind == Kind::BlockDevice && !self.options.read_only {
+        let file = if kind == FileKind::BlockDevice && !self.options.read_only {
             self.claim(file, metadata.rdev())?
         } else {
             file
         };
-        let ways = self.ways(&file, kind)?;
+        let methods = self.methods(&file, kind)?;
         let size = self.io(match kind {
-            Kind::Image => file.metadata().map(|metadata| metadata.len()),
-            Kind::BlockDevice => sys::block_device_size(&file),
+            FileKind::Image => file.metadata().map(|metadata| metadata.len()),
+            FileKind::BlockDevice => sys::block_device_size(&file),
         })?;
         let (rings, by_ring) = self.rings();
         Ok(FileDevice {
@@ -186,13 +191,13 @@ impl Opening<'_> {
             file,
             kind,
             read_only: self.options.read_only.into(),
-            block_size: ways.block_size,
-            size: AtomicU64::new(size - size % u64::from(ways.block_size)),
+            block_size: methods.block_size,
+            size: AtomicU64::new(size - size % u64::from(methods.block_size)),
             growing: Mutex::new(()),
-            alignment: ways.alignment,
+            alignment: methods.alignment,
             rings,
             batches: AtomicU64::new(0),
-            ways: format!("{}, {by_ring}", ways.words),
+            methods: format!("{}, {by_ring}", methods.description),
             lost: OnceLock::new(),
         })
     }
@@ -200,13 +205,14 @@ impl Opening<'_> {
     fn lock(&self, file: &File) -> Result<(), Error> {
         let kind = if self.options.read_only { LockKind::Shared } else { LockKind::Exclusive };
         match self.io(lock(file, kind))? {
-            Locked::Ours => Ok(()),
-            Locked::Theirs(holder) => Err(Error::Locked { device: self.name.clone(), holder }),
+            Locked::Acquired => Ok(()),
+            Locked::HeldBy(holder) => Err(Error::Locked { device: self.name.clone(), holder }),
         }
     }
 
-    /// Opens a block device once more, so that the system keeps everybody else out who asks for the
-    /// same, such as `mount`. `file` has our lock, which the new opening takes over.
+    /// Opens a block device once more with `O_EXCL`, so that the system refuses other openers with
+    /// this flag, such as `mount`. `file` has the lock of this process, which the new open file
+    /// takes over.
     fn claim(&self, file: File, number: u64) -> Result<File, Error> {
         let flags = (OFlags::EXCL | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
         let mut how = OpenOptions::new();
@@ -224,9 +230,9 @@ impl Opening<'_> {
         };
         let metadata = self.io(claimed.metadata())?;
         if !metadata.file_type().is_block_device() || metadata.rdev() != number {
-            return Err(self.unsupported("the name has just been given to something else"));
+            return Err(self.unsupported("the name now refers to another device"));
         }
-        // Whoever comes between the two is kept out by the claim.
+        // A process that locks the device between these two lines is excluded by the claim.
         drop(file);
         self.lock(&claimed)?;
         Ok(claimed)
@@ -242,10 +248,10 @@ impl Opening<'_> {
         }
     }
 
-    fn ways(&self, file: &File, kind: Kind) -> Result<Ways, Error> {
+    fn methods(&self, file: &File, kind: FileKind) -> Result<IoMethods, Error> {
         let found = Units::of(file, kind);
         let direct = match (self.options.direct, found.direct) {
-            (false, _) => Err("as asked"),
+            (false, _) => Err("as requested"),
             (true, Direct::No) => Err("no direct I/O here"),
             (true, Direct::Aligned { memory, block_size }) => {
                 match Alignment::direct(memory, block_size) {
@@ -261,45 +267,45 @@ impl Opening<'_> {
             Ok((alignment, block_size)) => {
                 let block_size = block_size.max(512);
                 let alignment = Alignment { offset: block_size as usize, ..alignment };
-                Ways { alignment, block_size, words: "direct I/O".into() }
+                IoMethods { alignment, block_size, description: "direct I/O".into() }
             }
             Err(why) => {
-                // The flags of opening are taken back here too.
+                // This clears the flags of opening as well.
                 self.io(rustix::fs::fcntl_setfl(file, OFlags::empty()).map_err(Into::into))?;
-                let words = format!("buffered I/O ({why})");
-                Ways { alignment: Alignment::NONE, block_size: found.block_size, words }
+                let description = format!("buffered I/O ({why})");
+                IoMethods { alignment: Alignment::NONE, block_size: found.block_size, description }
             }
         })
     }
 }
 
-/// The ways that were chosen.
-struct Ways {
+/// The chosen I/O methods.
+struct IoMethods {
     alignment: Alignment,
     block_size: u32,
-    words: String,
+    description: String,
 }
 
-/// Whether a file can do direct I/O, in units of bytes.
+/// Whether a file supports direct I/O, with its units in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Direct {
     No,
     Aligned { memory: u32, block_size: u32 },
 }
 
-/// The units of a file.
+/// The I/O units of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Units {
     pub(super) direct: Direct,
-    /// What is written atomically, as far as one can know.
+    /// Atomic unit of writes in bytes, as far as it can be known.
     block_size: u32,
 }
 
 impl Units {
-    pub(super) fn of(file: &File, kind: Kind) -> Self {
+    pub(super) fn of(file: &File, kind: FileKind) -> Self {
         let logical = match kind {
-            Kind::BlockDevice => rustix::fs::ioctl_blksszget(file).ok(),
-            Kind::Image => None,
+            FileKind::BlockDevice => rustix::fs::ioctl_blksszget(file).ok(),
+            FileKind::Image => None,
         };
         let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
         let has_told = |stat: &rustix::fs::Statx| {
@@ -312,10 +318,10 @@ impl Units {
                 block_size: stat.stx_dio_offset_align,
             },
             None if is_in_memory(file) => Direct::No,
-            // Kernels before 6.1 don't tell, nor do some file systems: a page suits them all.
+            // Kernels before 6.1 and some file systems do not report it: a page suits them all.
             None => Direct::Aligned { memory: 4096, block_size: logical.unwrap_or(4096) },
         };
-        // Where nothing is known a sector is the most that can be promised.
+        // Without any information, a sector is the most that can be promised.
         let known = match direct {
             Direct::Aligned { block_size, .. } => Some(block_size),
             Direct::No => None,

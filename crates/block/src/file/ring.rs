@@ -1,26 +1,26 @@
-//! Batches by io_uring: many requests in the hands of the device at once, by one thread that waits.
+//! Batches through io_uring: one thread submits many requests to the device and waits for them.
 //!
 //! # Why a pool, and not a ring for each thread or each CPU
 //!
-//! A ring that a thread uses must be its own until its requests are done. Behind a lock for
-//! each CPU, a thread that waits for a slow disk would keep the next one on its CPU out; rings in
-//! thread-local storage would be as many as threads times devices, and outlive the devices. So rings lie
-//! in a pool with a slot for each CPU: a batch takes one out, has it to itself without any lock, and puts
+//! A thread needs exclusive use of a ring until its requests are done. With a lock for each CPU, a
+//! thread that waits for a slow disk would block the next one on its CPU; rings in thread-local
+//! storage would number threads times devices, and outlive the devices. So rings are in a pool with
+//! a slot for each CPU: a batch takes one out, has exclusive use of it without any lock, and puts
 //! it back. The slot's lock is held for moving a pointer. There are as many rings as there were
-//! batches at once, and each slot keeps a few.
+//! concurrent batches, and each slot retains a few.
 //!
-//! # Why the kernel never writes memory that somebody else has
+//! # Why the kernel never writes memory that has been freed or reused
 //!
-//! A request that was submitted uses its memory until its completion is there, whatever its thread
-//! does. [`Flights`] is the owner of all requests of a batch that are under way: it borrows the callers'
-//! buffers, owns the copies, and does not end, not even by a panic or an error of the ring, before the last
-//! completion has arrived ([`Flights::drain`], from its `Drop`). It lives on the stack of
-//! [`Ring::run`] and is handed to nobody, so that it can't be forgotten. A signal only interrupts
-//! the wait, which goes on. When the process is killed, the kernel cancels or finishes the requests
-//! before it takes the memory apart.
+//! A request that was submitted uses its memory until its completion has arrived, whatever its
+//! thread does. [`PendingBatch`] owns all pending requests of a batch: it borrows the callers'
+//! buffers, owns the copies, and does not end, not even by a panic or an error of the ring, before
+//! the last completion has arrived ([`PendingBatch::drain`], from its `Drop`). It lives on the
+//! stack of [`Ring::run`] and is never passed on, so it can't be leaked by `forget`. A signal only
+//! interrupts the wait, which is then repeated. When the process is killed, the kernel cancels or
+//! finishes the requests before it frees the memory.
 //!
-//! A ring that failed is closed after that and never used again, so that requests which were queued and not
-//! submitted can't come to life later.
+//! A ring that failed is closed after that and never used again, so that requests which were queued
+//! and not submitted can't be submitted later.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -31,7 +31,7 @@ use io_uring::{IoUring, Probe, opcode, types};
 use vfscale_sync::Mutex;
 use vfscale_sync::percpu::PerCpu;
 
-use super::piece::{Piece, Rest};
+use super::segment::{Segment, Transfer};
 use crate::{Operation, OsError};
 
 vfscale_sync::lock_class! {
@@ -39,14 +39,14 @@ vfscale_sync::lock_class! {
     pub(crate) RingPool = ("ring_pool", 64860);
 }
 
-/// How many requests of a batch the device has at once.
+/// Number of requests of a batch that the device has at a time.
 const DEPTH: u32 = 64;
-/// How many of them must be done before new ones follow: each time costs a system call, and the
-/// device still has the others.
+/// Number of completed requests before new ones are submitted: each submission costs a system call,
+/// and the device still has the others.
 const REFILL: usize = DEPTH as usize / 4;
-/// How many idle rings a CPU keeps.
+/// Number of idle rings that a CPU retains.
 const IDLE_MAX: usize = 4;
-/// How long to wait before looking again, where the kernel could not be made to wait.
+/// Pause between checks, where the kernel could not be made to wait.
 const POLL: Duration = Duration::from_micros(200);
 
 /// The idle rings of a device.
@@ -55,7 +55,8 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// A pool with one ring in it, which shows that this process may have rings, or why it may not.
+    /// Creates a pool with one ring in it, which shows whether this process may use io_uring, and
+    /// if not, why.
     pub(super) fn new() -> io::Result<Self> {
         let first = Ring::new()?;
         let slots = vfscale_sync::cpu::possible() as usize;
@@ -64,44 +65,44 @@ impl Rings {
         Ok(rings)
     }
 
-    /// A ring of the caller's own; none if the system has no more.
+    /// Takes a ring for the caller's exclusive use; `None` if the system has no more.
     pub(super) fn take(&self) -> Option<Ring> {
         let idle = self.idle.this().lock().pop();
         idle.or_else(|| Ring::new().ok())
     }
 
-    /// Puts a ring back that has nothing under way.
+    /// Puts back a ring without pending requests.
     pub(super) fn put(&self, ring: Ring) {
         let mut idle = self.idle.this().lock();
         if idle.len() < IDLE_MAX {
             idle.push(ring);
         } else {
-            // Closing it is a system call, and nothing to hold a lock for.
+            // Closing it is a system call, and needs no lock.
             drop(idle);
             drop(ring);
         }
     }
 }
 
-/// Why a batch did not go through.
+/// The reason why a batch failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum BatchFailure {
     /// The device failed this request.
     Request { operation: Operation, offset: u64, length: u64, error: OsError },
-    /// The ring itself failed. What became of the batch is unknown, and nothing of it is under way
-    /// any more: it can be done again by other means.
+    /// The ring itself failed. The result of the batch is unknown, and no request of it is pending:
+    /// it can be repeated by other means.
     Ring,
 }
 
-/// An io_uring with nothing under way.
+/// An io_uring without pending requests.
 pub(super) struct Ring {
     uring: IoUring,
 }
 
 impl Ring {
     fn new() -> io::Result<Self> {
-        // With it, completions don't interrupt the thread that is going to wait for them anyway; kernels
-        // before 5.19 don't know it.
+        // With this flag, completions don't interrupt the thread, which is going to wait for them
+        // anyway. Kernels before 5.19 don't support it.
         let uring = IoUring::builder().setup_coop_taskrun().build(DEPTH);
         let uring = uring.or_else(|_| IoUring::new(DEPTH))?;
         let mut probe = Probe::new();
@@ -115,34 +116,38 @@ impl Ring {
         }
     }
 
-    /// Does all `pieces` on `file`, up to [`DEPTH`] at a time and in any order, and waits for them.
-    /// New ones follow when [`REFILL`] are done. After a failure no new ones are begun; those under
-    /// way are waited for.
+    /// Transfers all `segments` to or from `file`, up to [`DEPTH`] at a time and in any order, and
+    /// waits for them. New ones are submitted when [`REFILL`] are complete. After a failure no new
+    /// ones are submitted; pending ones are waited for.
     ///
-    /// On [`Failure::Ring`] the ring must not be used again.
+    /// After [`BatchFailure::Ring`] the ring must not be used again.
     pub(super) fn run<'a>(
         &mut self,
         file: BorrowedFd<'_>,
-        mut pieces: impl Iterator<Item = Piece<'a>>,
-    ) -> Result<(), Failure> {
-        let mut flights = Flights::new(&mut self.uring, file);
+        mut segments: impl Iterator<Item = Segment<'a>>,
+    ) -> Result<(), BatchFailure> {
+        let mut batch = PendingBatch::new(&mut self.uring, file);
         let (mut failed, mut is_last) = (None, false);
         loop {
-            while failed.is_none() && !is_last && flights.has_room() {
-                match pieces.next() {
-                    Some(piece) => flights.begin(piece).map_err(|Full| Failure::Ring)?,
+            while failed.is_none() && !is_last && batch.has_room() {
+                match segments.next() {
+                    Some(segment) => {
+                        batch.begin(segment).map_err(|QueueFull| BatchFailure::Ring)?
+                    }
                     None => is_last = true,
                 }
             }
-            if flights.count == 0 {
+            if batch.count == 0 {
                 break;
             }
-            let wanted = if is_last || failed.is_some() { flights.count } else { REFILL };
-            flights.submit_and_wait(wanted.min(flights.count)).map_err(|_| Failure::Ring)?;
-            while let Some((slot, result)) = flights.completion() {
-                match flights.settle(slot, result) {
+            let wanted = if is_last || failed.is_some() { batch.count } else { REFILL };
+            batch.submit_and_wait(wanted.min(batch.count)).map_err(|_| BatchFailure::Ring)?;
+            while let Some((slot, result)) = batch.completion() {
+                match batch.settle(slot, result) {
                     Ok(Settled::Done) => {}
-                    Ok(Settled::Again) => flights.push(slot).map_err(|Full| Failure::Ring)?,
+                    Ok(Settled::Again) => {
+                        batch.push(slot).map_err(|QueueFull| BatchFailure::Ring)?
+                    }
                     Err(failure) => failed = failed.or(Some(failure)),
                 }
             }
@@ -151,9 +156,9 @@ impl Ring {
     }
 }
 
-/// The submission queue had no room where it must have: a ring out of order.
+/// The submission queue was unexpectedly full: the ring is out of order.
 #[derive(Debug)]
-struct Full;
+struct QueueFull;
 
 enum Settled {
     Done,
@@ -161,18 +166,18 @@ enum Settled {
     Again,
 }
 
-/// The requests of one batch that are under way. See the [module](self).
-struct Flights<'r, 'a> {
+/// The pending requests of one batch. See the [module](self).
+struct PendingBatch<'r, 'a> {
     uring: &'r mut IoUring,
     file: types::Fd,
-    /// The requests, by the number that the kernel knows them by.
-    slots: Vec<Option<Piece<'a>>>,
+    /// The requests, indexed by the number under which the kernel knows them.
+    slots: Vec<Option<Segment<'a>>>,
     free: Vec<usize>,
-    /// How many slots are taken.
+    /// Number of used slots.
     count: usize,
 }
 
-impl<'r, 'a> Flights<'r, 'a> {
+impl<'r, 'a> PendingBatch<'r, 'a> {
     fn new(uring: &'r mut IoUring, file: BorrowedFd<'_>) -> Self {
         let slots: Vec<_> = (0..DEPTH).map(|_| None).collect();
         let free = (0..slots.len()).rev().collect();
@@ -184,10 +189,10 @@ impl<'r, 'a> Flights<'r, 'a> {
         !self.free.is_empty()
     }
 
-    /// Queues a new request; there is room.
-    fn begin(&mut self, piece: Piece<'a>) -> Result<(), Full> {
-        let slot = self.free.pop().ok_or(Full)?;
-        self.slots[slot] = Some(piece);
+    /// Queues a new request; a slot is free.
+    fn begin(&mut self, segment: Segment<'a>) -> Result<(), QueueFull> {
+        let slot = self.free.pop().ok_or(QueueFull)?;
+        self.slots[slot] = Some(segment);
         self.count += 1;
         let queued = self.push(slot);
         if queued.is_err() {
@@ -196,38 +201,39 @@ impl<'r, 'a> Flights<'r, 'a> {
         queued
     }
 
-    /// Queues what is left of the request in `slot`.
-    fn push(&mut self, slot: usize) -> Result<(), Full> {
-        let Some(piece) = self.slots[slot].as_mut() else { return Ok(()) };
-        let entry = match piece.rest() {
-            (offset, Rest::Read(bytes)) => {
-                let length = u32::try_from(bytes.len()).map_err(|_| Full)?;
+    /// Queues the rest of the request in `slot`.
+    fn push(&mut self, slot: usize) -> Result<(), QueueFull> {
+        let Some(segment) = self.slots[slot].as_mut() else { return Ok(()) };
+        let entry = match segment.rest() {
+            (offset, Transfer::Read(bytes)) => {
+                let length = u32::try_from(bytes.len()).map_err(|_| QueueFull)?;
                 opcode::Read::new(self.file, bytes.as_mut_ptr(), length).offset(offset).build()
             }
-            (offset, Rest::Write(bytes)) => {
-                let length = u32::try_from(bytes.len()).map_err(|_| Full)?;
+            (offset, Transfer::Write(bytes)) => {
+                let length = u32::try_from(bytes.len()).map_err(|_| QueueFull)?;
                 opcode::Write::new(self.file, bytes.as_ptr(), length).offset(offset).build()
             }
-            (offset, Rest::ReadPages(rest)) => {
-                let length = u32::try_from(rest.len()).map_err(|_| Full)?;
+            (offset, Transfer::ReadPages(rest)) => {
+                let length = u32::try_from(rest.len()).map_err(|_| QueueFull)?;
                 opcode::Readv::new(self.file, rest.as_ptr(), length).offset(offset).build()
             }
-            (offset, Rest::WritePages(rest)) => {
-                let length = u32::try_from(rest.len()).map_err(|_| Full)?;
+            (offset, Transfer::WritePages(rest)) => {
+                let length = u32::try_from(rest.len()).map_err(|_| QueueFull)?;
                 opcode::Writev::new(self.file, rest.as_ptr(), length).offset(offset).build()
             }
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: the entry names the bytes of a piece, which it has borrowed or owns (or a list of its own
-        // that names pages it has borrowed, whose bytes anybody may touch), and which nobody looks at while
-        // it waits in its slot. It stays there, and `self` alive, until the completion
-        // has arrived or the entry is known never to be submitted: `end` is called in these two
-        // cases only, and `drain` waits for all others. The file is open as long as the device is.
-        unsafe { self.uring.submission().push(&entry) }.map_err(|_| Full)
+        // SAFETY: the entry refers to the bytes of a segment, which it has borrowed or owns (or to
+        // a list of its own that refers to pages it has borrowed, whose bytes may be accessed by
+        // any thread), and which no code accesses while the segment waits in its slot. It stays
+        // there, and `self` alive, until the completion has arrived or the entry is known never to
+        // be submitted: `end` is called in these two cases only, and `drain` waits for all others.
+        // The file is open as long as the device is.
+        unsafe { self.uring.submission().push(&entry) }.map_err(|_| QueueFull)
     }
 
-    /// Hands everything queued to the kernel, and waits until so many completions are there or a
-    /// signal comes.
+    /// Submits all queued requests to the kernel, and waits until `wanted` completions have arrived
+    /// or a signal interrupts it.
     fn submit_and_wait(&mut self, wanted: usize) -> io::Result<()> {
         match self.uring.submit_and_wait(wanted) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -240,30 +246,30 @@ impl<'r, 'a> Flights<'r, 'a> {
         Some((entry.user_data() as usize, entry.result()))
     }
 
-    /// Takes the result of the request in `slot`.
-    fn settle(&mut self, slot: usize, result: i32) -> Result<Settled, Failure> {
-        let Some(piece) = self.slots.get_mut(slot).and_then(Option::as_mut) else {
+    /// Evaluates the result of the request in `slot`.
+    fn settle(&mut self, slot: usize, result: i32) -> Result<Settled, BatchFailure> {
+        let Some(segment) = self.slots.get_mut(slot).and_then(Option::as_mut) else {
             return Ok(Settled::Done);
         };
         let settled = match usize::try_from(result) {
-            Ok(count) => piece.advance(count),
+            Ok(count) => segment.advance(count),
             Err(_) if result == -libc::EINTR => Ok(false),
             Err(_) => Err(OsError::new(result.saturating_neg())),
         };
-        let (operation, (offset, length)) = (piece.operation(), piece.rest_range());
+        let (operation, (offset, length)) = (segment.operation(), segment.rest_range());
         match settled {
             Ok(false) => return Ok(Settled::Again),
             Ok(true) | Err(_) => self.end(slot),
         }
         match settled {
             Ok(_) => Ok(Settled::Done),
-            // The kernel could not make it wait, which is no failure of the device.
-            Err(error) if error == OsError::new(libc::EAGAIN) => Err(Failure::Ring),
-            Err(error) => Err(Failure::Request { operation, offset, length, error }),
+            // The kernel could not make the request wait, which is no failure of the device.
+            Err(error) if error == OsError::new(libc::EAGAIN) => Err(BatchFailure::Ring),
+            Err(error) => Err(BatchFailure::Request { operation, offset, length, error }),
         }
     }
 
-    /// The kernel is done with the request in `slot`, or never had it.
+    /// Frees `slot`, whose request the kernel has completed or never received.
     fn end(&mut self, slot: usize) {
         if self.slots[slot].take().is_some() {
             self.free.push(slot);
@@ -271,9 +277,9 @@ impl<'r, 'a> Flights<'r, 'a> {
         }
     }
 
-    /// Waits until the kernel has nothing of this batch any more, whatever happens.
+    /// Waits until the kernel has no request of this batch, in any case.
     fn drain(&mut self) {
-        // What the kernel has not taken from the queue it never will: nothing is submitted from here
+        // The kernel will never take requests that are still queued: nothing is submitted from here
         // on, and the ring is closed, for only a ring that failed has anything left to drain.
         let queued = self.uring.submission().len();
         let mut missing = self.count.saturating_sub(queued);
@@ -282,15 +288,15 @@ impl<'r, 'a> Flights<'r, 'a> {
                 missing -= 1;
             }
             if missing > 0 {
-                // Not by waiting in the ring, which has just failed. Completions are posted when the
-                // thread enters or leaves the kernel, as it does for sleeping.
+                // Not by waiting in the ring, which has just failed. Completions are posted when
+                // the thread enters or leaves the kernel, as it does for sleeping.
                 thread::sleep(POLL);
             }
         }
     }
 }
 
-impl Drop for Flights<'_, '_> {
+impl Drop for PendingBatch<'_, '_> {
     fn drop(&mut self) {
         self.drain();
     }

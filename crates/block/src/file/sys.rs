@@ -1,4 +1,4 @@
-//! The system calls that the crates below have no safe form of.
+//! System calls for which the libraries offer no safe function.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 /// `BLKGETSIZE64`: a number, declared as a `size_t` and always 64 bits wide.
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 
-/// The size of a block device, in bytes.
+/// Returns the size of a block device, in bytes.
 pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
     // SAFETY: this number stands for a call that stores 64 bits and does nothing else.
     let get = unsafe { Getter::<BLKGETSIZE64, u64>::new() };
@@ -20,7 +20,7 @@ pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
     Ok(unsafe { ioctl(file.as_fd(), get) }?)
 }
 
-/// Tells a block device that it may forget these bytes.
+/// Discards a range of a block device.
 pub(super) fn block_device_discard(file: &File, offset: u64, length: u64) -> io::Result<()> {
     // SAFETY: this number stands for a call that reads two numbers of 64 bits.
     let set = unsafe { Setter::<BLKDISCARD, [u64; 2]>::new([offset, length]) };
@@ -28,14 +28,14 @@ pub(super) fn block_device_discard(file: &File, offset: u64, length: u64) -> io:
     Ok(unsafe { ioctl(file.as_fd(), set) }?)
 }
 
-/// Who may have a range beside us.
+/// The mode of a record lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockKind {
-    /// Others that share it.
+    /// Shared with other readers.
     Shared,
-    /// Nobody.
+    /// Exclusive.
     Exclusive,
-    /// Anybody: we give it back.
+    /// Unlocked.
     None,
 }
 
@@ -54,7 +54,7 @@ fn record(kind: LockKind, start: i64, length: i64) -> libc::flock {
     }
 }
 
-/// Takes or gives back a record lock that belongs to the open file, without waiting.
+/// Takes or releases a record lock that belongs to the open file, without waiting.
 pub(super) fn ofd_lock(file: &File, kind: LockKind, start: i64, length: i64) -> io::Result<()> {
     let record = record(kind, start, length);
     // SAFETY: the call reads the record, which lives until it returns.
@@ -62,7 +62,7 @@ pub(super) fn ofd_lock(file: &File, kind: LockKind, start: i64, length: i64) -> 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Where the first lock of somebody else in a range begins, if there is one.
+/// Returns the start of the first lock of another open file in a range, if there is one.
 pub(super) fn ofd_lock_of_others(file: &File, start: i64, length: i64) -> io::Result<Option<i64>> {
     let mut record = record(LockKind::Exclusive, start, length);
     // SAFETY: the call reads and writes the record, which lives until it returns.
@@ -73,27 +73,29 @@ pub(super) fn ofd_lock_of_others(file: &File, start: i64, length: i64) -> io::Re
     Ok((record.l_type != libc::F_UNLCK as libc::c_short).then_some(record.l_start))
 }
 
-/// Closes the file under its descriptor, which is one of `/dev/null` from then on.
+/// Closes the file under its descriptor, which refers to `/dev/null` from then on.
 pub(super) fn close_under(file: &File) -> io::Result<()> {
     let null = File::open("/dev/null")?;
-    // SAFETY: both are open. Who has `file` keeps the descriptor, and closes it as before.
+    // SAFETY: both descriptors are open. The owner of `file` still owns the descriptor, and closes
+    // it as before.
     let result = unsafe { libc::dup3(null.as_raw_fd(), file.as_raw_fd(), libc::O_CLOEXEC) };
     if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads into pages, one behind the other, from `offset` on.
+/// Reads into consecutive pages from `offset` on.
 pub(super) fn read_pages(file: &File, pages: &[libc::iovec], offset: u64) -> Result<usize, Errno> {
     let (count, offset) = arguments(pages, offset)?;
-    // SAFETY: the list names memory of pages, whose bytes the system may write at any time, and whose owner
-    // outlives the list.
+    // SAFETY: the list refers to memory of pages, whose bytes the system may write at any time, and
+    // whose owner outlives the list.
     let result = unsafe { libc::preadv(file.as_raw_fd(), pages.as_ptr(), count, offset) };
     usize::try_from(result).map_err(|_| last_error())
 }
 
-/// Writes pages, one behind the other, from `offset` on.
+/// Writes consecutive pages from `offset` on.
 pub(super) fn write_pages(file: &File, pages: &[libc::iovec], offset: u64) -> Result<usize, Errno> {
     let (count, offset) = arguments(pages, offset)?;
-    // SAFETY: as above; the system only reads it.
+    // SAFETY: the list refers to memory of pages, whose owner outlives the list; the system only
+    // reads it.
     let result = unsafe { libc::pwritev(file.as_raw_fd(), pages.as_ptr(), count, offset) };
     usize::try_from(result).map_err(|_| last_error())
 }

@@ -1,34 +1,35 @@
 //! The states that a crash might leave.
 //!
-//! # Which states there are
+//! # Possible states
 //!
-//! A crash comes after some line of the log (the *point*). What a flush had made durable by then is
-//! there; of the changes that were *pending*, each fragment may be there or not. A fragment is what
-//! a device writes atomically: a block, or a sector of 512 bytes for devices that don't keep their
-//! word.
+//! A crash happens after some line of the log (the *point*). Changes that a flush had made durable
+//! before it are present; of the changes that were *pending*, each fragment may be present or not.
+//! A fragment is the atomic unit of a device: a block, or a sector of 512 bytes for devices that
+//! break their promise.
 //!
 //! Order needs no enumeration of its own. Whatever order a device writes in, a fragment ends up
-//! with its old contents or with those of one pending change; and that is the state in which
-//! that change's fragment is kept and those of later changes are not. So the subsets of fragments, laid
-//! over each other in the order of the log, are all states there are.
+//! with its old contents or with those of one pending change; and that is the state in which that
+//! change's fragment is present and those of later changes are not. So the subsets of fragments,
+//! applied in the order of the log, are all possible states.
 //!
-//! # Which of them are yielded
+//! # Yielded states
 //!
-//! All of them where a point has few fragments ([`CrashPlan::exhaustive_bits`]). Otherwise, of each point:
-//! nothing and all of what is pending; all subsets of whole changes if they are few, else each change
-//! alone and each one missing; the newest change torn in the middle of everything; and random
-//! subsets of changes and fragments, from a seed. The lists are thinned out evenly where they would be
-//! long.
+//! All of them where a point has few fragments ([`CrashPlan::exhaustive_bits`]). Otherwise, of each
+//! point: none and all of the pending changes; all subsets of whole changes if they are few, else
+//! each change alone and each one missing; all changes with the newest one torn; and random subsets
+//! of changes and fragments, from a seed. Long lists are thinned out evenly.
 //!
-//! # What can't be read afterwards
+//! # Unreadable sectors
 //!
-//! A sector that is being written when power fails may be one that the disk can't read until it is written
-//! again. Whatever was there is gone then, however long ago it was made durable, which is no fault of
-//! who wrote: so a test says where this may be ([`CrashPlan::lost_in`]). There each fragment of the newest
-//! change is lost alone, with those before it written and those behind it not; and all of it.
+//! A sector that is being written when power fails may become unreadable until it is written again.
+//! Its former contents are then lost, however long ago they were made durable, which is not the
+//! fault of the code that wrote it: so a test specifies where this may happen
+//! ([`CrashPlan::lost_in`]). There each fragment of the newest change is lost alone, with those
+//! before it written and those after it not; and all of it.
 //!
-//! A state in which nothing of the newest change is there was already one of the point before, so
-//! it is left out, unless the test has made a mark since: then the same image may break another promise.
+//! A state in which nothing of the newest change is present was already one of the point before, so
+//! it is omitted, unless the test has made a mark since: then the same image may break another
+//! promise.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -38,15 +39,15 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::{Entry, Recording};
-use crate::cow::{CowDevice, Data, Layer};
+use super::log::{LogEntry, Recording};
+use crate::cow::{CowDevice, ExtentData, Layer};
 
-/// The fewest bytes that a disk writes atomically.
+/// Smallest atomic unit of a disk, in bytes.
 const FRAGMENT_BYTES_MIN: u64 = 512;
-/// The most bits of a subset that has a name of its own.
+/// Largest number of bits of a subset that has an id of its own.
 const BITS_MAX: u32 = 20;
 
-/// How many states a test wants to see.
+/// The selection of states that a test wants to see.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct CrashPlan {
@@ -59,7 +60,7 @@ pub struct CrashPlan {
 }
 
 impl Default for CrashPlan {
-    /// Up to 64 states of a point exhaustively; else 16 of each list, and 4 samples.
+    /// Selects up to 64 states of a point exhaustively; else 16 of each list, and 4 samples.
     fn default() -> Self {
         Self {
             exhaustive_bits: 6,
@@ -73,138 +74,141 @@ impl Default for CrashPlan {
 }
 
 impl CrashPlan {
-    /// Tries all states of points that have at most this many pending fragments, and all subsets of at
-    /// most this many pending changes: up to 2 to the power of it, 20 at most.
+    /// Selects all states of points that have at most `bits` pending fragments, and all subsets of
+    /// at most `bits` pending changes: up to 2 to the power of `bits`, which is at most 20.
     pub fn exhaustive_bits(self, bits: u32) -> Self {
         Self { exhaustive_bits: bits.min(BITS_MAX), ..self }
     }
 
-    /// How many changes of a point are tried alone, missing, and how many tears of the newest one.
+    /// Sets how many changes of a point are tried alone and missing, and how many tears of the
+    /// newest one.
     pub fn listed_max(self, count: usize) -> Self {
         Self { listed_max: count, ..self }
     }
 
-    /// How many random states of each point.
+    /// Sets the number of random states of each point.
     pub fn samples(self, count: usize) -> Self {
         Self { samples: count, ..self }
     }
 
-    /// What a device writes atomically: the largest block size unless said otherwise, and 512 bytes at least.
+    /// Sets the atomic unit of a device in bytes, at least 512: by default the largest block size.
     pub fn fragment_bytes(self, bytes: u64) -> Self {
         Self { fragment_bytes: Some(bytes.max(FRAGMENT_BYTES_MIN)), ..self }
     }
 
-    /// What is written into these ranges, in bytes, can be such that it can't be read any more.
+    /// Makes writes into these ranges, in bytes, possibly unreadable after a crash.
     pub fn lost_in(self, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         self.lost_on(0, ranges)
     }
 
-    /// The same for a device that records beside others: `disk` is its number, from 0 in the order in which
-    /// they began.
+    /// Makes writes into these ranges of device number `disk` possibly unreadable. Devices that
+    /// record together have numbers from 0 in the order in which they began.
     pub fn lost_on(mut self, disk: usize, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         self.lost_in.extend(ranges.into_iter().map(|range| (disk, range)));
         self
     }
 
-    /// Where the random states come from; a test prints it.
+    /// Sets the seed of the random states; a test prints it.
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 }
 
-/// What of the pending changes is there. Changes have numbers from 0, oldest first.
+/// The part of the pending changes that is present. Changes have numbers from 0, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keep {
+enum Subset {
     All,
     Nothing,
     Only(u64),
     Without(u64),
-    /// Everything but the newest change, and so many of its fragments, from its start.
+    /// All changes but the newest, and this number of its fragments, from its start.
     Torn(u64),
-    /// Everything but the newest change, so many of its fragments from its start, and behind them one that
-    /// can't be read.
+    /// All changes but the newest, this number of its fragments from its start, and after them one
+    /// that can't be read.
     Lost(u64),
-    /// Everything, but nothing of the newest change can be read.
+    /// All changes, but nothing of the newest one can be read.
     AllLost,
-    /// Those changes whose bit is set.
+    /// The changes whose bit is set.
     Changes(u64),
-    /// Those fragments whose bit is set, counted through all changes.
+    /// The fragments whose bit is set, counted through all changes.
     Fragments(u64),
-    /// By chance, from this seed.
+    /// A random subset, from this seed.
     Sample(u64),
 }
 
-/// The name of a state: with it, and the same calls, [`crash_state`](super::RecordingDevice::crash_state)
-/// makes the state again. Shown as text such as `17:512:torn:3`, which it can be parsed from.
+/// The id of a state. With it, and the same calls,
+/// [`crash_state`](super::RecordingDevice::crash_state) rebuilds the state. It is displayed as text
+/// such as `17:512:torn:3`, from which it can be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashId {
-    /// The crash comes after this many lines of the log.
+    /// Number of lines of the log before the crash.
     point: usize,
     fragment_bytes: u64,
-    keep: Keep,
+    subset: Subset,
 }
 
 impl fmt::Display for CrashId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:", self.point, self.fragment_bytes)?;
-        match self.keep {
-            Keep::All => f.write_str("all"),
-            Keep::Nothing => f.write_str("nothing"),
-            Keep::Only(change) => write!(f, "only:{change}"),
-            Keep::Without(change) => write!(f, "without:{change}"),
-            Keep::Torn(fragments) => write!(f, "torn:{fragments}"),
-            Keep::Lost(fragments) => write!(f, "lost:{fragments}"),
-            Keep::AllLost => f.write_str("all-lost"),
-            Keep::Changes(bits) => write!(f, "changes:{bits}"),
-            Keep::Fragments(bits) => write!(f, "fragments:{bits}"),
-            Keep::Sample(seed) => write!(f, "sample:{seed}"),
+        match self.subset {
+            Subset::All => f.write_str("all"),
+            Subset::Nothing => f.write_str("nothing"),
+            Subset::Only(change) => write!(f, "only:{change}"),
+            Subset::Without(change) => write!(f, "without:{change}"),
+            Subset::Torn(fragments) => write!(f, "torn:{fragments}"),
+            Subset::Lost(fragments) => write!(f, "lost:{fragments}"),
+            Subset::AllLost => f.write_str("all-lost"),
+            Subset::Changes(bits) => write!(f, "changes:{bits}"),
+            Subset::Fragments(bits) => write!(f, "fragments:{bits}"),
+            Subset::Sample(seed) => write!(f, "sample:{seed}"),
         }
     }
 }
 
-/// A text that is no [`CrashId`].
+/// The error for a text that is not a [`CrashId`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the name of a crash state")]
-pub struct NoCrashId;
+pub struct ParseCrashIdError;
 
-impl From<ParseIntError> for NoCrashId {
+impl From<ParseIntError> for ParseCrashIdError {
     fn from(_: ParseIntError) -> Self {
         Self
     }
 }
 
 impl FromStr for CrashId {
-    type Err = NoCrashId;
+    type Err = ParseCrashIdError;
 
-    fn from_str(text: &str) -> Result<Self, NoCrashId> {
+    fn from_str(text: &str) -> Result<Self, ParseCrashIdError> {
         let parts: Vec<_> = text.split(':').collect();
         let (point, fragment_bytes, kind, number) = match parts[..] {
             [point, bytes, kind] => (point, bytes, kind, None),
             [point, bytes, kind, number] => (point, bytes, kind, Some(number.parse()?)),
-            _ => return Err(NoCrashId),
+            _ => return Err(ParseCrashIdError),
         };
-        let keep = match (kind, number) {
-            ("all", None) => Keep::All,
-            ("nothing", None) => Keep::Nothing,
-            ("only", Some(change)) => Keep::Only(change),
-            ("without", Some(change)) => Keep::Without(change),
-            ("torn", Some(fragments)) => Keep::Torn(fragments),
-            ("lost", Some(fragments)) => Keep::Lost(fragments),
-            ("all-lost", None) => Keep::AllLost,
-            ("changes", Some(bits)) => Keep::Changes(bits),
-            ("fragments", Some(bits)) => Keep::Fragments(bits),
-            ("sample", Some(seed)) => Keep::Sample(seed),
-            _ => return Err(NoCrashId),
+        let subset = match (kind, number) {
+            ("all", None) => Subset::All,
+            ("nothing", None) => Subset::Nothing,
+            ("only", Some(change)) => Subset::Only(change),
+            ("without", Some(change)) => Subset::Without(change),
+            ("torn", Some(fragments)) => Subset::Torn(fragments),
+            ("lost", Some(fragments)) => Subset::Lost(fragments),
+            ("all-lost", None) => Subset::AllLost,
+            ("changes", Some(bits)) => Subset::Changes(bits),
+            ("fragments", Some(bits)) => Subset::Fragments(bits),
+            ("sample", Some(seed)) => Subset::Sample(seed),
+            _ => return Err(ParseCrashIdError),
         };
         let fragment_bytes = fragment_bytes.parse()?;
         if fragment_bytes < FRAGMENT_BYTES_MIN {
-            return Err(NoCrashId);
+            return Err(ParseCrashIdError);
         }
-        Ok(Self { point: point.parse()?, fragment_bytes, keep })
+        Ok(Self { point: point.parse()?, fragment_bytes, subset })
     }
 }
 
-/// A state that a crash might have left. It is written to like any device, and keeps that to itself.
+/// A state that a crash might have left. It can be written like any device; the writes stay
+/// private.
 #[derive(Debug)]
 pub struct CrashState {
     id: CrashId,
@@ -213,41 +217,41 @@ pub struct CrashState {
     devices: Vec<Arc<CowDevice>>,
 }
 
-/// When a crash came.
+/// The moment of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// How many marks the test had made.
+    /// Number of marks that the test had made.
     pub marks: usize,
-    /// How many lines the log had: as [`log_len`](super::RecordingDevice::log_len) said.
+    /// Number of lines of the log, as returned by [`log_len`](super::RecordingDevice::log_len).
     pub lines: usize,
 }
 
 impl CrashState {
-    /// Its name, for making it again.
+    /// Returns its id, for rebuilding it.
     #[must_use]
     pub fn id(&self) -> CrashId {
         self.id
     }
 
-    /// Whether something can't be read in it.
+    /// Returns whether a part of it can't be read.
     #[must_use]
     pub fn has_lost(&self) -> bool {
-        matches!(self.id.keep, Keep::Lost(_) | Keep::AllLost)
+        matches!(self.id.subset, Subset::Lost(_) | Subset::AllLost)
     }
 
-    /// How many marks the test had made before the crash.
+    /// Returns the number of marks that the test had made before the crash.
     #[must_use]
     pub fn marks(&self) -> usize {
         self.marks
     }
 
-    /// The image, as an owner of the device finds it after the crash; the first, if several were recorded.
+    /// Returns the image after the crash; that of the first device, if several were recorded.
     #[must_use]
     pub fn device(&self) -> Arc<CowDevice> {
         self.devices[0].clone()
     }
 
-    /// The images of all devices that were recorded side by side, in the order in which they began.
+    /// Returns the images of all devices that recorded together, in the order in which they began.
     #[must_use]
     pub fn devices(&self) -> &[Arc<CowDevice>] {
         &self.devices
@@ -269,51 +273,51 @@ struct Pending {
     returned: Option<usize>,
     start: u64,
     end: u64,
-    data: Data,
+    data: ExtentData,
 }
 
 impl Pending {
-    /// In how many parts it may arrive. A discard happens, or not.
+    /// Returns the number of fragments in which it may arrive. A discard is atomic.
     fn fragments(&self, fragment_bytes: u64) -> u64 {
         match self.data {
-            Data::Bytes(..) => (self.end - self.start).div_ceil(fragment_bytes),
-            Data::Fill(_) | Data::Lost => 1,
+            ExtentData::Bytes(..) => (self.end - self.start).div_ceil(fragment_bytes),
+            ExtentData::Fill(_) | ExtentData::Lost => 1,
         }
     }
 
-    /// Lays fragment number `fragment` into `layer`, or that it can't be read.
+    /// Puts fragment number `fragment` into `layer`, or marks it as unreadable there.
     fn put(&self, fragment: u64, fragment_bytes: u64, is_lost: bool, layer: &mut Layer) {
-        let Data::Bytes(..) = self.data else {
+        let ExtentData::Bytes(..) = self.data else {
             return layer.put(self.start, self.end, self.data.clone());
         };
         let from = fragment * fragment_bytes;
         let end = (self.start + from + fragment_bytes).min(self.end);
-        let data = if is_lost { Data::Lost } else { self.data.skip(from) };
+        let data = if is_lost { ExtentData::Lost } else { self.data.skip(from) };
         layer.put(self.start + from, end, data);
     }
 }
 
-/// What the lines of the log up to some point come to.
+/// The state of the devices after replaying the log up to some point.
 #[derive(Debug)]
 struct Replay {
     point: usize,
-    /// Of each device.
+    /// Durable changes of each device.
     durable: Vec<Arc<Layer>>,
-    /// Of all devices, in the order of the log.
+    /// Pending changes of all devices, in the order of the log.
     pending: Vec<Pending>,
-    /// Of each device.
+    /// Size of each device.
     sizes: Vec<u64>,
     marks: usize,
 }
 
-/// What a line was to the states that follow it.
+/// The new states that a line of the log makes possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// No state is new.
+enum NewStates {
+    /// None.
     Nothing,
-    /// States with something of the newest change are new.
+    /// States with some of the newest change.
     Newest,
-    /// All are.
+    /// All states of the point.
     All,
 }
 
@@ -324,60 +328,60 @@ impl Replay {
         Self { point: 0, durable, pending: Vec::new(), sizes, marks: 0 }
     }
 
-    /// Goes on by one line; `None` at the end of the log.
-    fn step(&mut self, entries: &[Entry]) -> Option<Step> {
+    /// Advances by one line; returns `None` at the end of the log.
+    fn step(&mut self, entries: &[LogEntry]) -> Option<NewStates> {
         let line = self.point;
         let entry = entries.get(line)?;
         self.point += 1;
         Some(match entry {
-            Entry::Change { disk, start, end, data } => {
+            LogEntry::Change { disk, start, end, data } => {
                 let (disk, start, end, data) = (*disk, *start, *end, data.clone());
                 self.pending.push(Pending { disk, line, returned: None, start, end, data });
-                Step::Newest
+                NewStates::Newest
             }
-            Entry::Flush(_) => Step::Nothing,
-            Entry::Returned(call) => match entries.get(*call) {
-                Some(Entry::Flush(disk)) => self.flushed(*disk, *call),
+            LogEntry::Flush(_) => NewStates::Nothing,
+            LogEntry::Returned(call) => match entries.get(*call) {
+                Some(LogEntry::Flush(disk)) => self.flushed(*disk, *call),
                 _ => self.returned(*call, line),
             },
-            Entry::Resized { disk, size } => {
+            LogEntry::Resized { disk, size } => {
                 self.sizes[*disk] = *size;
-                Step::All
+                NewStates::All
             }
-            Entry::Forgotten(disk) => {
-                // What is left is a state that there was.
+            LogEntry::Forgotten(disk) => {
+                // The remaining state was possible before.
                 self.pending.retain(|change| change.disk != *disk || change.returned.is_none());
-                Step::Nothing
+                NewStates::Nothing
             }
-            Entry::Mark => {
+            LogEntry::Mark => {
                 self.marks += 1;
-                Step::All
+                NewStates::All
             }
         })
     }
 
-    fn returned(&mut self, call: usize, line: usize) -> Step {
+    fn returned(&mut self, call: usize, line: usize) -> NewStates {
         if let Some(change) = self.pending.iter_mut().rfind(|change| change.line == call) {
             change.returned = Some(line);
         }
-        Step::Nothing
+        NewStates::Nothing
     }
 
-    /// The flush of a device that began at line `began` has returned. If it leaves nothing pending, the state
-    /// that it leaves was one of the last change's.
-    fn flushed(&mut self, disk: usize, began: usize) -> Step {
+    /// Completes the flush of a device that began at line `began`. If no change is pending after
+    /// it, the state that it leaves was possible after the last change.
+    fn flushed(&mut self, disk: usize, began: usize) -> NewStates {
         let covered = |change: &Pending| {
             change.disk == disk && change.returned.is_some_and(|line| line < began)
         };
         let (durable, pending) =
             take(&mut self.pending).into_iter().partition::<Vec<_>, _>(covered);
         self.pending = pending;
-        // A layer that states share is copied here, one that none has is changed in place.
+        // A layer that states share is copied here; any other is changed in place.
         let layer = Arc::make_mut(&mut self.durable[disk]);
         for Pending { start, end, data, .. } in durable {
             layer.put(start, end, data);
         }
-        if self.pending.is_empty() { Step::Nothing } else { Step::All }
+        if self.pending.is_empty() { NewStates::Nothing } else { NewStates::All }
     }
 
     fn fragments(&self, fragment_bytes: u64) -> u64 {
@@ -385,7 +389,7 @@ impl Replay {
     }
 
     fn state(&self, recording: &Recording, id: CrashId) -> CrashState {
-        let own = self.kept(id.keep, id.fragment_bytes);
+        let own = self.present_layers(id.subset, id.fragment_bytes);
         let devices = own.into_iter().enumerate().map(|(disk, own)| {
             let name = match disk {
                 0 => format!("crash state {id}"),
@@ -398,31 +402,31 @@ impl Replay {
         CrashState { id, marks: self.marks, pending: self.pending.len(), devices }
     }
 
-    /// The fragments of pending changes that are there, of each device.
-    fn kept(&self, keep: Keep, fragment_bytes: u64) -> Vec<Layer> {
+    /// Returns the present fragments of pending changes, of each device.
+    fn present_layers(&self, subset: Subset, fragment_bytes: u64) -> Vec<Layer> {
         let mut layers: Vec<Layer> = self.sizes.iter().map(|_| Layer::default()).collect();
         let mut counted = 0;
         let newest = self.pending.len().saturating_sub(1) as u64;
-        let mut chance = match keep {
-            Keep::Sample(seed) => Some(Chance::new(seed)),
+        let mut rng = match subset {
+            Subset::Sample(seed) => Some(SampleRng::new(seed)),
             _ => None,
         };
         for (number, change) in (0..).zip(&self.pending) {
-            let whole = chance.as_mut().and_then(Chance::change);
+            let whole = rng.as_mut().and_then(SampleRng::change);
             for fragment in 0..change.fragments(fragment_bytes) {
-                let is_lost =
-                    number == newest && (keep == Keep::AllLost || keep == Keep::Lost(fragment));
-                let is_there = match keep {
-                    Keep::All | Keep::AllLost => true,
-                    Keep::Nothing => false,
-                    Keep::Only(only) => number == only,
-                    Keep::Without(missing) => number != missing,
-                    Keep::Torn(count) => number < newest || fragment < count,
-                    Keep::Lost(count) => number < newest || fragment <= count,
-                    Keep::Changes(bits) => has_bit(bits, number),
-                    Keep::Fragments(bits) => has_bit(bits, counted),
-                    Keep::Sample(_) => {
-                        whole.or_else(|| chance.as_mut().map(Chance::flip)).unwrap_or(false)
+                let is_lost = number == newest
+                    && (subset == Subset::AllLost || subset == Subset::Lost(fragment));
+                let is_there = match subset {
+                    Subset::All | Subset::AllLost => true,
+                    Subset::Nothing => false,
+                    Subset::Only(only) => number == only,
+                    Subset::Without(missing) => number != missing,
+                    Subset::Torn(count) => number < newest || fragment < count,
+                    Subset::Lost(count) => number < newest || fragment <= count,
+                    Subset::Changes(bits) => has_bit(bits, number),
+                    Subset::Fragments(bits) => has_bit(bits, counted),
+                    Subset::Sample(_) => {
+                        whole.or_else(|| rng.as_mut().map(SampleRng::flip)).unwrap_or(false)
                     }
                 };
                 counted += 1;
@@ -439,24 +443,24 @@ fn has_bit(bits: u64, number: u64) -> bool {
     number < 64 && bits >> number & 1 == 1
 }
 
-/// Chances of one sample: it decides by changes or by fragments, and has a bias of its own, so that
-/// nearly nothing and nearly everything come up as well as the middle.
+/// The random numbers of one sample. It decides by changes or by fragments, and has a bias of its
+/// own, so that nearly empty and nearly full subsets occur as well as the middle.
 #[derive(Debug)]
-struct Chance {
+struct SampleRng {
     state: u64,
     by_fragments: bool,
     of_eight: u64,
 }
 
-impl Chance {
+impl SampleRng {
     fn new(seed: u64) -> Self {
-        let mut chance = Self { state: seed, by_fragments: false, of_eight: 4 };
-        chance.by_fragments = chance.next().is_multiple_of(2);
-        chance.of_eight = 1 + chance.next() % 7;
-        chance
+        let mut rng = Self { state: seed, by_fragments: false, of_eight: 4 };
+        rng.by_fragments = rng.next().is_multiple_of(2);
+        rng.of_eight = 1 + rng.next() % 7;
+        rng
     }
 
-    /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    /// Returns the next number of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;
@@ -469,7 +473,7 @@ impl Chance {
         self.next() % 8 < self.of_eight
     }
 
-    /// Whether a change is there as a whole; `None` if its fragments are asked one by one.
+    /// Returns whether a change is present as a whole; `None` if that is decided for each fragment.
     fn change(&mut self) -> Option<bool> {
         if self.by_fragments { None } else { Some(self.flip()) }
     }
@@ -477,65 +481,65 @@ impl Chance {
 
 /// The states of a recording, one after the other. See the [module](self).
 ///
-/// Memory: the durable extents once, and for each state that is still alive what it has of its own.
+/// Memory: the durable extents once, and for each state that still exists its own extents.
 #[derive(Debug)]
 pub struct CrashStates {
     recording: Recording,
     plan: CrashPlan,
     fragment_bytes: u64,
     replay: Replay,
-    chance: Chance,
-    /// Those of the present point.
-    queue: VecDeque<Keep>,
+    rng: SampleRng,
+    /// The states of the current point.
+    queue: VecDeque<Subset>,
 }
 
 impl CrashStates {
     pub(super) fn new(recording: Recording, plan: CrashPlan) -> Self {
         let block_bytes = recording.bases.iter().map(|base| u64::from(base.block_size())).max();
         let fragment_bytes = plan.fragment_bytes.or(block_bytes).unwrap_or(FRAGMENT_BYTES_MIN);
-        let (replay, chance) = (Replay::new(&recording), Chance::new(plan.seed));
-        // Before the first line there is the image as it was.
-        let queue = VecDeque::from([Keep::All]);
-        Self { recording, plan, fragment_bytes, replay, chance, queue }
+        let (replay, rng) = (Replay::new(&recording), SampleRng::new(plan.seed));
+        // Before the first line there is the initial image.
+        let queue = VecDeque::from([Subset::All]);
+        Self { recording, plan, fragment_bytes, replay, rng, queue }
     }
 
-    fn enqueue(&mut self, step: Step) {
+    fn enqueue(&mut self, step: NewStates) {
         let (changes, bits) = (self.replay.pending.len() as u64, self.plan.exhaustive_bits);
         let fragments = self.replay.fragments(self.fragment_bytes);
         let newest = self.replay.pending.last().map_or(0, |c| c.fragments(self.fragment_bytes));
-        if step == Step::Nothing {
+        if step == NewStates::Nothing {
             return;
         }
-        let only_newest = step == Step::Newest;
+        let only_newest = step == NewStates::Newest;
         if only_newest && self.may_be_lost() {
-            self.queue.extend(self.thinned(0, newest).map(Keep::Lost));
-            self.queue.push_back(Keep::AllLost);
+            self.queue.extend(self.thinned(0, newest).map(Subset::Lost));
+            self.queue.push_back(Subset::AllLost);
         }
         if fragments <= u64::from(bits) {
             // Bits of the newest change are the highest.
             let from = if only_newest { 1 << (fragments - newest) } else { 0 };
-            self.queue.extend((from..1 << fragments).map(Keep::Fragments));
+            self.queue.extend((from..1 << fragments).map(Subset::Fragments));
             return;
         }
         if changes <= u64::from(bits) {
             let from = if only_newest { 1 << (changes - 1) } else { 0 };
-            self.queue.extend((from..1 << changes).map(Keep::Changes));
+            self.queue.extend((from..1 << changes).map(Subset::Changes));
         } else {
             let first = if only_newest { changes - 1 } else { 0 };
-            self.queue.extend((!only_newest).then_some(Keep::Nothing));
-            self.queue.push_back(Keep::All);
-            self.queue.extend(self.thinned(first, changes).map(Keep::Only));
+            self.queue.extend((!only_newest).then_some(Subset::Nothing));
+            self.queue.push_back(Subset::All);
+            self.queue.extend(self.thinned(first, changes).map(Subset::Only));
             let last = if only_newest { changes - 1 } else { changes };
-            self.queue.extend(self.thinned(0, last).map(Keep::Without));
+            self.queue.extend(self.thinned(0, last).map(Subset::Without));
         }
-        self.queue.extend(self.thinned(1, newest).map(Keep::Torn));
+        self.queue.extend(self.thinned(1, newest).map(Subset::Torn));
         for _ in 0..self.plan.samples {
-            let seed = self.chance.next();
-            self.queue.push_back(Keep::Sample(seed));
+            let seed = self.rng.next();
+            self.queue.push_back(Subset::Sample(seed));
         }
     }
 
-    /// Whether what the newest change wrote may be such that it can't be read.
+    /// Returns whether the newest change may become unreadable.
     fn may_be_lost(&self) -> bool {
         self.replay.pending.last().is_some_and(|change| {
             let is_inside = |(disk, range): &(usize, Range<u64>)| {
@@ -545,7 +549,8 @@ impl CrashStates {
         })
     }
 
-    /// The numbers from `from` up to `to`, or as many of them as the plan allows, evenly spread.
+    /// Returns the numbers from `from` up to `to`, or as many of them as the plan allows, evenly
+    /// spaced.
     fn thinned(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + use<> {
         let all = to.saturating_sub(from);
         let count = all.min(self.plan.listed_max as u64);
@@ -554,21 +559,22 @@ impl CrashStates {
 }
 
 impl CrashStates {
-    /// When each of them is, in order. None of them is made.
+    /// Returns the moment of each state, in order, without building the states.
     #[must_use]
     pub fn moments(mut self) -> Vec<Moment> {
         let mut moments = Vec::new();
-        while self.next_keep().is_some() {
+        while self.next_subset().is_some() {
             moments.push(Moment { marks: self.replay.marks, lines: self.replay.point });
         }
         moments
     }
 
-    /// Goes on to the next state, and says what of the pending changes is there in it.
-    fn next_keep(&mut self) -> Option<Keep> {
+    /// Advances to the next state, and returns the part of the pending changes that is present in
+    /// it.
+    fn next_subset(&mut self) -> Option<Subset> {
         loop {
-            if let Some(keep) = self.queue.pop_front() {
-                return Some(keep);
+            if let Some(subset) = self.queue.pop_front() {
+                return Some(subset);
             }
             let step = self.replay.step(&self.recording.entries)?;
             self.enqueue(step);
@@ -580,25 +586,25 @@ impl Iterator for CrashStates {
     type Item = CrashState;
 
     fn next(&mut self) -> Option<CrashState> {
-        let keep = self.next_keep()?;
+        let subset = self.next_subset()?;
         let (point, fragment_bytes) = (self.replay.point, self.fragment_bytes);
-        let id = CrashId { point, fragment_bytes, keep };
+        let id = CrashId { point, fragment_bytes, subset };
         Some(self.replay.state(&self.recording, id))
     }
 
-    /// States that are passed over are not made, which is most of what one costs.
+    /// Skips states without building them, which is most of their cost.
     fn nth(&mut self, n: usize) -> Option<CrashState> {
-        (0..n).try_for_each(|_| self.next_keep().map(drop))?;
+        (0..n).try_for_each(|_| self.next_subset().map(drop))?;
         self.next()
     }
 
-    /// None of them is made.
+    /// Counts the states without building them.
     fn count(mut self) -> usize {
-        std::iter::from_fn(|| self.next_keep()).count()
+        std::iter::from_fn(|| self.next_subset()).count()
     }
 }
 
-/// The state `id` of a recording, if it has one.
+/// Returns the state `id` of a recording, if it has one.
 pub(super) fn rebuild(recording: &Recording, id: CrashId) -> Option<CrashState> {
     let mut replay = Replay::new(recording);
     while replay.point < id.point {
@@ -607,8 +613,8 @@ pub(super) fn rebuild(recording: &Recording, id: CrashId) -> Option<CrashState> 
     Some(replay.state(recording, id))
 }
 
-/// What a device holds when all pending changes of it are there, above its base.
-pub(super) fn present(recording: &Recording, disk: usize) -> Layer {
+/// Returns the changes of a device with all pending ones present, above its base.
+pub(super) fn present_layer(recording: &Recording, disk: usize) -> Layer {
     let mut replay = Replay::new(recording);
     while replay.step(&recording.entries).is_some() {}
     let mut layer = Layer::clone(&replay.durable[disk]);

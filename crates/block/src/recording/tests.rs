@@ -9,7 +9,7 @@ fn base() -> MemoryDevice {
     base
 }
 
-/// The first byte of each block.
+/// Returns the first byte of each block.
 fn heads(device: &dyn Device) -> Vec<u8> {
     let mut buf = vec![0; device.size() as usize];
     device.read_at(0, &mut buf).unwrap();
@@ -102,18 +102,19 @@ fn an_image_can_be_recovered_without_touching_others() {
 
 #[test]
 fn a_flush_promises_nothing_about_calls_that_have_not_returned() {
-    let data = |byte| Data::Bytes([byte; 512].as_slice().into(), 0);
-    let change = |start, byte| Entry::Change { disk: 0, start, end: start + 512, data: data(byte) };
+    let data = |byte| ExtentData::Bytes([byte; 512].as_slice().into(), 0);
+    let change =
+        |start, byte| LogEntry::Change { disk: 0, start, end: start + 512, data: data(byte) };
     let entries = vec![
         change(0, 2),
         change(512, 3),
-        Entry::Returned(0),
-        Entry::Flush(0),
-        Entry::Returned(1),
+        LogEntry::Returned(0),
+        LogEntry::Flush(0),
+        LogEntry::Returned(1),
         change(1024, 4),
-        Entry::Returned(5),
-        Entry::Returned(3),
-        Entry::Mark,
+        LogEntry::Returned(5),
+        LogEntry::Returned(3),
+        LogEntry::Mark,
     ];
     let recording = Recording { bases: vec![Arc::new(base())], entries };
     let seen = all_heads(CrashStates::new(recording, CrashPlan::default()));
@@ -144,7 +145,7 @@ fn threads_record_side_by_side() {
     assert_eq!(device.log_len(), 4 * 16 * 4 + 1);
 }
 
-/// The first byte of each block of two devices.
+/// Returns the first byte of each block of two devices.
 fn both_heads(states: CrashStates) -> BTreeSet<(usize, Vec<u8>, Vec<u8>)> {
     let heads_of = |state: &CrashState| {
         let devices = state.devices();

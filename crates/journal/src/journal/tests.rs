@@ -8,6 +8,7 @@ use std::time::Duration;
 use vfscale_sync::cpu;
 
 use super::*;
+use crate::read_mostly::SharedFields;
 use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
 use crate::{Durable, LogItem, NoHooks, Scaling};
 
@@ -23,7 +24,7 @@ fn log(journal: &Journal, things: &[&Arc<Thing>]) -> u64 {
     transaction.commit().unwrap().sequence
 }
 
-/// Does something in the middle of writing a checkpoint.
+/// A hook that runs a function in the middle of writing a checkpoint.
 struct Middle<F>(F);
 
 impl<F: Fn(u64) -> Result<()> + Send + Sync> Hooks for Middle<F> {
@@ -53,15 +54,15 @@ fn a_commit_does_no_io_and_a_force_writes_once() {
         (after.log_writes, after.log_flushes),
         (before.log_writes + 1, before.log_flushes + 1)
     );
-    // A thousand commits of fifty items: each is in the log once.
+    // A thousand commits of fifty items: each item is in the log once.
     assert_eq!(after.tickets[0].items, 50);
-    // Forcing what is durable, and what was never committed, writes nothing.
+    // Forcing durable transactions, or ones that were never committed, writes nothing.
     journal.force(last).unwrap();
     journal.force_all().unwrap();
     assert_eq!(journal.stats().log_writes, after.log_writes);
 }
 
-/// Sixteen threads commit and force at the same time, round by round; the writer is held up so that
+/// Sixteen threads commit and force at the same time, round by round; the writer is delayed so that
 /// they meet.
 #[test]
 fn sixteen_forces_share_log_writes() {
@@ -72,7 +73,8 @@ fn sixteen_forces_share_log_writes() {
     let hook = {
         let arrived = arrived.clone();
         Middle(move |_| {
-            // As slow as a disk: until all of the round have committed, or a while has passed.
+            // As slow as a disk: until all threads of the round have committed, or a time limit has
+            // passed.
             let start = std::time::Instant::now();
             while !arrived.load(Std::SeqCst).is_multiple_of(THREADS as usize)
                 && start.elapsed() < Duration::from_millis(200)
@@ -108,13 +110,13 @@ fn sixteen_forces_share_log_writes() {
     assert!(after.checkpoints >= ROUNDS);
 }
 
-/// Two threads that commit and force in turn, on a device that takes its time: the one that comes
-/// first waits for the other, and they share checkpoints.
+/// Two threads commit and force in turn, on a slow device: the first one waits for the other, and
+/// they share checkpoints.
 #[test]
 fn who_forces_in_turn_meets() {
     const FORCES: u64 = 20;
     let device = device();
-    // Longer than a thread is kept from its CPU, as a rule.
+    // Usually longer than a thread waits for its CPU.
     let slow = Middle(|_| {
         thread::sleep(Duration::from_millis(20));
         Ok(())
@@ -127,7 +129,7 @@ fn who_forces_in_turn_meets() {
             scope.spawn(move || {
                 let thing = Thing::new(id, &[1; 200]);
                 for _ in 0..FORCES {
-                    // Its data.
+                    // The time for writing its data.
                     thread::sleep(Duration::from_millis(2));
                     let sequence = log(journal, &[&thing]);
                     journal.force(sequence).unwrap();
@@ -136,7 +138,7 @@ fn who_forces_in_turn_meets() {
         }
     });
     let checkpoints = journal.stats().checkpoints - before;
-    // Each on its own they would need 39 or 40.
+    // Without waiting they would need 39 or 40.
     assert!((FORCES..=FORCES * 3 / 2).contains(&checkpoints), "{checkpoints} checkpoints");
 }
 
@@ -156,8 +158,8 @@ fn the_ticket_of_each_checkpoint_is_traced() {
     }
 }
 
-/// The table of the discussion, for a load of many small transactions: what is reserved too much
-/// stays far below what is used.
+/// The table of the discussion, for many small transactions: the excess reservation stays far below
+/// the used space.
 #[test]
 fn over_reservation_is_small() {
     let device = device();
@@ -172,7 +174,7 @@ fn over_reservation_is_small() {
 }
 
 /// Foster's case through the whole journal: the first transaction of a checkpoint needs many
-/// records, and its reservation is just what it asked for.
+/// records, and its reservation is no larger than requested.
 #[test]
 fn a_first_large_transaction_is_written() {
     let device = device();
@@ -206,20 +208,20 @@ fn an_overrun_shuts_the_journal_down_with_a_report() {
     drop(journal);
     assert_eq!(thing.aborts.load(Std::Relaxed), 1);
     let (_journal, _, sink) = open(&device);
-    assert!(sink.replayed.is_empty(), "nothing of it is in the log");
+    assert!(sink.replayed.is_empty(), "no item of it is in the log");
 }
 
-/// A context that was given too little: the push notices before it writes, and says so.
+/// A context that was given too little space: the push detects and reports it before it writes.
 #[test]
 fn an_underrun_shuts_the_journal_down_with_a_report() {
     let device = device();
     let (journal, ..) = open(&device);
     let sequence = log(&journal, &[&Thing::new(1, &[0; 20_000])]);
-    let mut context = journal.inner.cil.switch(&journal.inner.central).unwrap();
+    let mut context = journal.log.cil.switch(&journal.log.shared).unwrap();
     assert_eq!(context.sequence, sequence);
     context.reserved = 1000;
     let writes = journal.stats().log_writes;
-    let error = journal.inner.writer().unwrap().push_context(context).unwrap_err();
+    let error = journal.log.writer().unwrap().push_context(context).unwrap_err();
     assert!(error.to_string().contains("underran"), "{error}");
     assert!(matches!(journal.failure(), Some(Error::Underrun { reserved: 1000, .. })));
     assert_eq!(journal.stats().log_writes, writes);
@@ -237,7 +239,7 @@ fn a_transaction_that_is_dropped_gives_everything_back() {
     let empty = begin(&journal, 5000).commit().unwrap();
     assert_eq!(empty.sequence, 0);
     assert_eq!((journal.stats().grant_used, journal.stats().active), (used, 0));
-    // With changes that no log will have, it can't go on.
+    // A transaction with changes that no log will contain: the journal can't continue.
     let mut transaction = begin(&journal, 5000);
     transaction.add(Thing::new(1, b"x"));
     drop(transaction);
@@ -256,8 +258,8 @@ fn a_reservation_that_can_never_be_granted_is_refused() {
     }
 }
 
-/// Every transaction needs a tenth of the log, and the tail has to move for each: nobody waits
-/// forever, and what is written home is written because of it.
+/// Every transaction needs a tenth of the log, and the tail must move for each: no thread waits
+/// forever, and items are written back for the waiting threads.
 #[test]
 fn waiting_for_space_moves_the_tail() {
     for slots in [1, 4] {
@@ -285,7 +287,7 @@ fn waiting_for_space_moves_the_tail() {
     }
 }
 
-/// Rolling transactions use up the log several times over, relogging what they hold.
+/// Rolling transactions use up the log several times over, and log their items again.
 #[test]
 fn rolling_transactions_get_their_next_part() {
     let device = device();
@@ -321,7 +323,7 @@ fn all_space_comes_back() {
         }
     }
     journal.freeze().unwrap();
-    // The covering record is one that nobody paid for.
+    // No transaction has reserved space for the covering record.
     assert_eq!((journal.stats().grant_used, journal.stats().ail_items), (0, 0));
     assert_eq!(journal.stats().tail, journal.stats().durable_tail);
     journal.thaw();
@@ -344,7 +346,7 @@ fn a_frozen_log_has_nothing_to_replay() {
         open(&(Arc::new(copy) as Arc<dyn Device>))
     };
     assert!(sink.replayed.is_empty() && !recovered.was_clean);
-    // Freezing again covers nothing again.
+    // Freezing again writes no further covering record.
     let writes = journal.stats().log_writes;
     journal.freeze().unwrap();
     assert_eq!(journal.stats().log_writes, writes);
@@ -385,7 +387,7 @@ fn the_order_of_a_checkpoint_is_kept() {
         }
 
         fn flush_home(&self) -> Result<()> {
-            self.0.lock().unwrap().push("home");
+            self.0.lock().unwrap().push("written back");
             Ok(())
         }
 
@@ -415,7 +417,7 @@ fn the_order_of_a_checkpoint_is_kept() {
     assert_eq!(durable.sequence, sequence);
     assert_eq!(durable.lsn.to_bits(), thing.committed.load(Std::Relaxed));
     journal.quiesce().unwrap();
-    assert_eq!(*order.0.lock().unwrap(), ["data", "durable", "callback", "home"]);
+    assert_eq!(*order.0.lock().unwrap(), ["data", "durable", "callback", "written back"]);
 }
 
 #[test]
@@ -434,10 +436,10 @@ fn the_cil_is_pushed_in_the_background_and_throttles_commits() {
     };
     let options = Options { cil_bytes: Some(10_000), ..options() };
     let (journal, ..) = open_with(&device, Arc::new(hook), options).unwrap();
-    // Nobody forces: this alone wakes the push, which is then held up.
+    // Without any force: this alone wakes the push worker, which is then delayed.
     log(&journal, &[&Thing::new(1, &[0; 12_000])]);
     in_push.wait();
-    // Up to twice the size nobody waits, though the push is under way.
+    // Up to twice the size no commit waits, although the push is still running.
     log(&journal, &[&Thing::new(2, &[0; 12_000])]);
     let is_through = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -462,7 +464,7 @@ fn committed_changes_are_pushed_after_the_interval() {
     let sequence = log(&journal, &[&Thing::new(1, b"x")]);
     let start = std::time::Instant::now();
     while journal.durable_sequence() < sequence {
-        assert!(start.elapsed() < Duration::from_secs(20), "nobody pushed");
+        assert!(start.elapsed() < Duration::from_secs(20), "no thread pushed");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -519,7 +521,7 @@ fn a_failing_hook_shuts_the_journal_down() {
     let second = log(&journal, &[&bad]);
     let error = journal.force(second).unwrap_err();
     assert!(error.to_string().contains("the data did not arrive"), "{error}");
-    // It never goes home, and the log does not have it.
+    // The item is never written back, and the log does not contain it.
     assert!(bad.state().is_pinned());
     assert_eq!(bad.aborts.load(Std::Relaxed), 1);
     assert!(journal.close().is_err());
@@ -528,7 +530,7 @@ fn a_failing_hook_shuts_the_journal_down() {
     assert!(opened.is_ok() && sink.last().len() == 1);
 }
 
-/// The log may be a device of its own.
+/// The log may have a device of its own.
 #[test]
 fn an_external_log_is_a_whole_device() {
     let device: Arc<dyn Device> = Arc::new(vfscale_block::MemoryDevice::new(2 << 20).unwrap());
@@ -546,7 +548,7 @@ fn an_external_log_is_a_whole_device() {
     }
 }
 
-/// A hook that panics takes a checkpoint with it: nobody is told that it is durable.
+/// A hook that panics shuts the journal down: the checkpoint is not reported as durable.
 #[test]
 fn a_panic_in_a_hook_shuts_the_journal_down() {
     let device = device();
@@ -559,8 +561,8 @@ fn a_panic_in_a_hook_shuts_the_journal_down() {
     assert!(journal.force(sequence).is_err() && journal.durable_sequence() < sequence);
 }
 
-/// Nobody has to be asked twice: what was committed is told of a shutdown at once, and not only
-/// when the journal is dropped.
+/// Committed transactions are notified of a shutdown immediately, and not only when the journal is
+/// dropped.
 #[test]
 fn what_is_committed_is_told_of_a_shutdown() {
     let device = device();
@@ -577,12 +579,13 @@ fn what_is_committed_is_told_of_a_shutdown() {
     journal.shut_down(Error::client(std::io::Error::other("pulled")));
     let start = std::time::Instant::now();
     while !told.load(Std::SeqCst) || thing.aborts.load(Std::Relaxed) != 1 {
-        assert!(start.elapsed() < Duration::from_secs(20), "nobody told");
+        assert!(start.elapsed() < Duration::from_secs(20), "the callback was not called");
         thread::yield_now();
     }
 }
 
-/// Where the counters are that have no lock: on a line for each CPU, and before the patches on one for all.
+/// The location of the counters without a lock: on a cache line for each CPU, and on one for all
+/// before the patches.
 #[test]
 fn counters_are_where_their_settings_say() {
     let default = Scaling::with_slots(4);
@@ -600,20 +603,21 @@ fn counters_are_where_their_settings_say() {
             open.push(begin(&journal, 10));
             log(&journal, &[&Thing::new(u64::from(cpu), b"x")]);
         }
-        let inner = &journal.inner;
-        let lines = inner.gate.lines(&inner.central);
+        let log = &journal.log;
+        let lines = log.gate.lines(&log.shared);
         assert_eq!(lines, if active == 4 { vec![1; 4] } else { vec![4] });
-        assert_eq!(inner.cil.reserved_parts().iter().filter(|part| **part > 0).count(), reserved);
+        assert_eq!(log.cil.reserved_parts().iter().filter(|part| **part > 0).count(), reserved);
     }
 }
 
-/// Seed 003, patch 1: what commits read is not on the lines that they write, and before it was.
+/// Chinner, per-CPU delayed logging (2020), patch 1: commits do not write the cache lines that they
+/// read. Before the patch they did.
 #[test]
 fn read_mostly_fields_are_apart() {
     for (is_spread, apart) in [(true, true), (false, false)] {
-        let central = Central::new(is_spread, 1, 1, 1);
-        let read = std::ptr::from_ref(&central.read).addr();
-        let written = std::ptr::from_ref(central.written()).addr();
+        let shared = SharedFields::new(is_spread, 1, 1, 1);
+        let read = std::ptr::from_ref(&shared.read).addr();
+        let written = std::ptr::from_ref(shared.written()).addr();
         assert_eq!(read / 64 != written / 64, apart);
     }
 }

@@ -1,9 +1,9 @@
-//! A file system that is nothing but an array of numbered blocks, for tests: transactions set
-//! several blocks at once to their own number.
+//! A file system that is nothing but an array of numbered blocks, for tests: a transaction sets
+//! several blocks to its own number.
 //!
-//! What is true after a crash can be told exactly. Each block has a history, the transactions that
+//! The state after a crash can be checked exactly. Each block has a history, the transactions that
 //! set it in the order of its lock. A block that is found with the value of its n-th transaction
-//! has the first n. Then every transaction must be in all of its blocks or in none.
+//! includes the first n. Then every transaction must be in all of its blocks or in none.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -31,7 +31,7 @@ pub const LOG_BYTES: u64 = 1 << 20;
 pub const LOG: Region = Region { offset: 0, length: LOG_BYTES };
 pub const BLOCKS: u64 = 24;
 pub const BLOCK_BYTES: usize = 4096;
-/// The log, and the homes of the blocks behind it.
+/// The log, followed by the blocks.
 pub const DEVICE_BYTES: u64 = LOG_BYTES + BLOCKS * BLOCK_BYTES as u64;
 
 /// The options of a test: small and without a clock.
@@ -45,14 +45,14 @@ pub fn options(slots: usize) -> Options {
     }
 }
 
-/// What a home block looks like: number, place, value, and a sum of them.
+/// Encodes a block on disk: number, LSN, value, and a checksum of them.
 fn encode(id: u64, lsn: Lsn, value: u64) -> Vec<u8> {
     let mut block = vec![0; BLOCK_BYTES];
     let sum = id ^ lsn.to_bits().rotate_left(17) ^ value.rotate_left(31) ^ 0x5eed;
     for (at, word) in [id, lsn.to_bits(), value, sum].into_iter().enumerate() {
         block[at * 8..at * 8 + 8].copy_from_slice(&word.to_le_bytes());
     }
-    // The sum stands at the other end, too, so that a torn block is known.
+    // The checksum is repeated at the other end, which exposes a torn block.
     block[BLOCK_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
     block
 }
@@ -61,14 +61,14 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().unwrap())
 }
 
-pub fn home_offset(id: u64) -> u64 {
+pub fn block_offset(id: u64) -> u64 {
     LOG_BYTES + id * BLOCK_BYTES as u64
 }
 
-/// Place and value of a block at home, if it is whole.
-pub fn read_home(device: &dyn Device, id: u64) -> Option<(Lsn, u64)> {
+/// Returns LSN and value of a block on disk, if it is whole.
+pub fn read_block(device: &dyn Device, id: u64) -> Option<(Lsn, u64)> {
     let mut block = vec![0; BLOCK_BYTES];
-    device.read_at(home_offset(id), &mut block).unwrap();
+    device.read_at(block_offset(id), &mut block).unwrap();
     let (lsn, value) = (Lsn::from_bits(word(&block, 1)), word(&block, 2));
     (block == encode(id, lsn, value)).then_some((lsn, value))
 }
@@ -80,14 +80,14 @@ pub struct Block {
     device: Arc<dyn Device>,
     /// Held by a transaction from the change to the end of the commit.
     pub lock: Mutex<(), BlockLock>,
-    /// A lock that a model knows: it is held while the pins are looked at.
+    /// A lock that models schedule: it is held while the pins are checked.
     value: Mutex<Value, ValueLock>,
 }
 
 #[derive(Default)]
 struct Value {
     now: u64,
-    /// How many bytes it logs.
+    /// Number of bytes that it logs.
     bytes: usize,
     history: Vec<u64>,
 }
@@ -116,30 +116,30 @@ impl LogItem for Block {
             }
             value.now
         };
-        self.device.write_at(home_offset(self.id), &encode(self.id, lsn, value))?;
+        self.device.write_at(block_offset(self.id), &encode(self.id, lsn, value))?;
         Ok(Pushed::Written)
     }
 }
 
-/// Flushes the device of the homes.
-pub struct FlushHome(pub Arc<dyn Device>);
+/// A hook that flushes the device of the blocks.
+pub struct FlushBlocks(pub Arc<dyn Device>);
 
-impl Hooks for FlushHome {
+impl Hooks for FlushBlocks {
     fn flush_home(&self) -> Result<()> {
         Ok(self.0.flush()?)
     }
 }
 
-/// Writes what a log has to the homes, unless they are newer.
-pub struct HomeSink(pub Arc<dyn Device>);
+/// A sink that writes replayed blocks to disk, unless the blocks there are newer.
+pub struct BlockSink(pub Arc<dyn Device>);
 
-impl RecoverySink for HomeSink {
+impl RecoverySink for BlockSink {
     fn replay(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<()> {
         assert_eq!(key.kind, 1);
         let value = word(bytes, 0);
         assert!(bytes[8..].iter().all(|byte| *byte == bytes[0]), "contents of {key:?}");
-        if read_home(&*self.0, key.id).is_none_or(|(home, _)| home < lsn) {
-            self.0.write_at(home_offset(key.id), &encode(key.id, lsn, value))?;
+        if read_block(&*self.0, key.id).is_none_or(|(on_disk, _)| on_disk < lsn) {
+            self.0.write_at(block_offset(key.id), &encode(key.id, lsn, value))?;
         }
         Ok(())
     }
@@ -149,10 +149,10 @@ impl RecoverySink for HomeSink {
     }
 }
 
-/// Opens the journal of a device, with the homes behind the log.
+/// Opens the journal of a device, with the blocks after the log.
 pub fn open(device: &Arc<dyn Device>, options: Options) -> Result<(Journal, Recovered)> {
-    let hooks = Arc::new(FlushHome(device.clone()));
-    let mut sink = HomeSink(device.clone());
+    let hooks = Arc::new(FlushBlocks(device.clone()));
+    let mut sink = BlockSink(device.clone());
     Journal::open(device.clone(), LOG, VOLUME, hooks, &mut sink, options)
 }
 
@@ -173,7 +173,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// With the blocks as they are at home. The device was made by [`Journal::format`].
+    /// Opens a store with the blocks on disk. The device was formatted by [`Journal::format`].
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self> {
         let (journal, _) = open(&device, options)?;
         Ok(Self::over(device, journal))
@@ -181,7 +181,7 @@ impl Store {
 
     pub fn over(device: Arc<dyn Device>, journal: Journal) -> Self {
         let block = |id| {
-            let now = read_home(&*device, id).map_or(0, |(_, value)| value);
+            let now = read_block(&*device, id).map_or(0, |(_, value)| value);
             let value = Value { now, bytes: 0, history: vec![now] };
             Arc::new(Block {
                 id,
@@ -201,7 +201,7 @@ impl Store {
         self.set_in_parts(ids, bytes, 1)
     }
 
-    /// The same, in a rolling transaction that does it `parts` times.
+    /// Sets some blocks `parts` times in a rolling transaction.
     pub fn set_in_parts(&self, ids: &[u64], bytes: usize, parts: u32) -> Result<Done> {
         let mut ids = ids.to_vec();
         ids.sort_unstable();
@@ -238,7 +238,7 @@ impl Store {
         Ok(done)
     }
 
-    /// A transaction by chance.
+    /// Runs a random transaction.
     pub fn set_some(&self, random: &mut Random) -> Result<Done> {
         let count = 1 + random.below(5);
         let ids: Vec<_> = (0..count).map(|_| random.below(BLOCKS)).collect();
@@ -247,7 +247,7 @@ impl Store {
         self.set_in_parts(&ids, bytes, parts)
     }
 
-    /// What happened, for comparing with what is found.
+    /// Returns the history, for comparing it with a recovered state.
     pub fn history(&self) -> History {
         let of = |block: &Arc<Block>| block.value.lock().history.clone();
         History {
@@ -264,16 +264,16 @@ pub struct History {
 }
 
 impl History {
-    /// Checks the homes after a recovery: each transaction is there wholly or not at all, and those
-    /// of which `is_promised` says so are.
+    /// Checks the blocks on disk after a recovery: each transaction is present wholly or not at
+    /// all, and those for which `is_promised` returns true are present.
     pub fn check(&self, device: &dyn Device, is_promised: impl Fn(&Done) -> bool) {
         let position = |id: u64| {
             let history = &self.blocks[id as usize];
-            let value = match read_home(device, id) {
+            let value = match read_block(device, id) {
                 Some((_, value)) => value,
                 None => {
                     let mut block = vec![0; BLOCK_BYTES];
-                    device.read_at(home_offset(id), &mut block).unwrap();
+                    device.read_at(block_offset(id), &mut block).unwrap();
                     assert!(block.iter().all(|byte| *byte == 0), "block {id} is torn");
                     0
                 }
@@ -290,13 +290,13 @@ impl History {
             };
             let count = done.blocks.iter().filter(|id| has(id)).count();
             let whole = count == done.blocks.len();
-            assert!(whole || count == 0, "{done:?} is there in part: {found:?}");
-            assert!(whole || !is_promised(done), "{done:?} was promised, and is not there");
+            assert!(whole || count == 0, "{done:?} is present in part: {found:?}");
+            assert!(whole || !is_promised(done), "{done:?} was promised, and is missing");
         }
     }
 }
 
-/// Whether an error is what a shut-down journal says.
+/// Returns whether an error is one of a journal that is shut down.
 pub fn is_shutdown(error: &Error) -> bool {
     matches!(error, Error::Shutdown(_) | Error::Device(_))
 }

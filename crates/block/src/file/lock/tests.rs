@@ -17,12 +17,12 @@ fn names_are_told_by_where_locks_lie() {
     let path = folder.path().join("image");
     let (ours, theirs) = (open(&path), open(&path));
     assert_eq!(holder(&theirs), None);
-    // Values of all ones and all zeros side by side are one lock to the kernel.
+    // Adjacent locks, for values of all ones and all zeros, are one lock to the kernel.
     let extreme = Holder { pid: u32::MAX, since: UNIX_EPOCH, ..someone() };
     for told in [someone(), extreme] {
-        tell(&ours, &told).unwrap();
+        publish(&ours, &told).unwrap();
         assert_eq!(holder(&theirs), Some(told));
-        assert_eq!(holder(&ours), None, "one's own locks are not in one's way");
+        assert_eq!(holder(&ours), None, "a file's own locks are not reported");
         unlock(&ours);
         assert_eq!(holder(&theirs), None);
     }
@@ -42,14 +42,14 @@ fn half_a_name_is_no_name() {
     let name = encode(&someone());
     for end in 0..name.len() {
         assert_ne!(seal(&name[..end]), seal(&name));
-        // Whatever it says, it says it without a panic.
+        // Any bytes are decoded without a panic.
         let _ = decode(&name[..end]);
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let (ours, theirs) = (open(&path), open(&path));
-    tell(&ours, &someone()).unwrap();
-    // One window goes: that of the pid.
+    publish(&ours, &someone()).unwrap();
+    // One window is removed: that of the pid.
     let first = ofd_lock_of_others(&theirs, NAMES, LANE_BYTES * i64::from(LANES)).unwrap().unwrap();
     let lane = u32::try_from((first - NAMES) / LANE_BYTES).unwrap();
     ofd_lock(&ours, LockKind::None, window(lane, 1), WINDOW_BYTES).unwrap();
@@ -62,16 +62,16 @@ fn readers_share_and_keep_their_names_apart() {
     let path = folder.path().join("image");
     let files: Vec<_> = (0..4).map(|_| open(&path)).collect();
     for file in &files[..3] {
-        assert!(matches!(lock(file, LockKind::Shared).unwrap(), Locked::Ours));
+        assert!(matches!(lock(file, LockKind::Shared).unwrap(), Locked::Acquired));
     }
-    let Locked::Theirs(Some(found)) = lock(&files[3], LockKind::Exclusive).unwrap() else {
-        panic!("a reader was not in a writer's way, or had no name");
+    let Locked::HeldBy(Some(found)) = lock(&files[3], LockKind::Exclusive).unwrap() else {
+        panic!("a reader did not exclude a writer, or had no name");
     };
     assert_eq!(found.pid, std::process::id());
     files[..3].iter().for_each(unlock);
-    assert!(matches!(lock(&files[3], LockKind::Exclusive).unwrap(), Locked::Ours));
-    let Locked::Theirs(Some(_)) = lock(&files[0], LockKind::Shared).unwrap() else {
-        panic!("a writer was not in a reader's way, or had no name");
+    assert!(matches!(lock(&files[3], LockKind::Exclusive).unwrap(), Locked::Acquired));
+    let Locked::HeldBy(Some(_)) = lock(&files[0], LockKind::Shared).unwrap() else {
+        panic!("a writer did not exclude a reader, or had no name");
     };
 }
 
@@ -81,5 +81,5 @@ fn who_has_no_name_is_in_the_way_all_the_same() {
     let path = folder.path().join("image");
     let (ours, theirs) = (open(&path), open(&path));
     ofd_lock(&theirs, LockKind::Exclusive, 0, 0).unwrap();
-    assert!(matches!(lock(&ours, LockKind::Exclusive).unwrap(), Locked::Theirs(None)));
+    assert!(matches!(lock(&ours, LockKind::Exclusive).unwrap(), Locked::HeldBy(None)));
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::file::piece::{Alignment, read_pieces};
+use crate::file::segment::{Alignment, read_segments};
 
 const BYTES: usize = 512;
 const ALL: usize = DEPTH as usize;
@@ -20,12 +20,12 @@ fn ring() -> Option<Ring> {
     }
 }
 
-/// A piece that reads into each of the buffers.
-fn pieces(bufs: &mut [[u8; BYTES]]) -> impl Iterator<Item = Piece<'_>> {
-    bufs.iter_mut().flat_map(|buf| read_pieces(Alignment::NONE, 0, buf))
+/// Returns a segment for each of the buffers, which reads into it.
+fn segments(bufs: &mut [[u8; BYTES]]) -> impl Iterator<Item = Segment<'_>> {
+    bufs.iter_mut().flat_map(|buf| read_segments(Alignment::NONE, 0, buf))
 }
 
-/// A pipe is a disk that takes its time: a read of it is under way until somebody writes.
+/// A pipe is like a slow disk: a read of it is pending until the test writes.
 #[test]
 fn a_batch_that_panics_waits_for_what_is_under_way() {
     let Some(mut ring) = ring() else { return };
@@ -40,18 +40,18 @@ fn a_batch_that_panics_waits_for_what_is_under_way() {
             (REFILL..ALL).for_each(|_| writer.write_all(&[1; BYTES]).unwrap());
         });
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            // Those that are done make room for the piece that is never made.
-            let pieces = pieces(&mut bufs).zip(0..).map(|(piece, number)| {
-                assert!(number < ALL, "no more pieces");
-                piece
+            // Completed requests make room for the segment that panics.
+            let segments = segments(&mut bufs).zip(0..).map(|(segment, number)| {
+                assert!(number < ALL, "no more segments");
+                segment
             });
-            ring.run(reader.as_fd(), pieces)
+            ring.run(reader.as_fd(), segments)
         }));
         assert!(caught.is_err());
         assert!(is_written.load(Ordering::SeqCst), "it did not wait");
     });
     let filled = bufs.iter().filter(|buf| **buf == [1; BYTES]).count();
-    assert_eq!(filled, ALL, "what came afterwards went into memory that was given back");
+    assert_eq!(filled, ALL, "late data was written into memory that was returned");
 }
 
 #[test]
@@ -59,16 +59,16 @@ fn a_batch_that_fails_waits_for_what_is_under_way() {
     let Some(mut ring) = ring() else { return };
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut bufs = [[0; BYTES]; 5];
-    // Nobody may read the end for writing.
-    let failure = ring.run(writer.as_fd(), pieces(&mut bufs)).unwrap_err();
-    let Failure::Request { operation, error, .. } = failure else { panic!("{failure:?}") };
+    // The end for writing can't be read.
+    let failure = ring.run(writer.as_fd(), segments(&mut bufs)).unwrap_err();
+    let BatchFailure::Request { operation, error, .. } = failure else { panic!("{failure:?}") };
     assert_eq!((operation, error), (Operation::Read, OsError::new(libc::EBADF)));
-    // It is as good as before, and an empty batch is nothing to wait for.
-    ring.run(writer.as_fd(), pieces(&mut [])).unwrap();
+    // The ring still works, and an empty batch need not be waited for.
+    ring.run(writer.as_fd(), segments(&mut [])).unwrap();
     drop(writer);
     assert_eq!(reader.read(&mut [0]).unwrap(), 0);
-    let failure = ring.run(reader.as_fd(), pieces(&mut bufs)).unwrap_err();
-    assert!(matches!(failure, Failure::Request { error: OsError::IO, .. }), "{failure:?}");
+    let failure = ring.run(reader.as_fd(), segments(&mut bufs)).unwrap_err();
+    assert!(matches!(failure, BatchFailure::Request { error: OsError::IO, .. }), "{failure:?}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn what_arrives_in_parts_is_put_together() {
                 thread::sleep(Duration::from_millis(10));
             }
         });
-        ring.run(reader.as_fd(), pieces(&mut bufs)).unwrap();
+        ring.run(reader.as_fd(), segments(&mut bufs)).unwrap();
     });
     let expected: Vec<u8> = (1..=4).flat_map(|part| [part; BYTES / 4]).collect();
     assert_eq!(bufs[0], *expected);
@@ -100,9 +100,9 @@ fn a_batch_of_any_length_is_done_once() {
     for count in [1, ALL - 1, ALL, ALL + 1, 1000] {
         let mut bufs = vec![[0; BYTES]; count];
         let offsets = (0..).step_by(BYTES);
-        let pieces = bufs.iter_mut().zip(offsets);
-        let pieces = pieces.flat_map(|(buf, at)| read_pieces(Alignment::NONE, at, buf));
-        ring.run(file.as_fd(), pieces).unwrap();
+        let segments = bufs.iter_mut().zip(offsets);
+        let segments = segments.flat_map(|(buf, at)| read_segments(Alignment::NONE, at, buf));
+        ring.run(file.as_fd(), segments).unwrap();
         assert!(bufs.as_flattened() == &bytes[..count * BYTES]);
     }
 }
@@ -113,6 +113,6 @@ fn rings_are_used_again() {
     let count = || rings.idle.iter().map(|idle| idle.lock().len()).sum::<usize>();
     let taken: Vec<_> = (0..3 * IDLE_MAX).map(|_| rings.take().unwrap()).collect();
     taken.into_iter().for_each(|ring| rings.put(ring));
-    let kept = count();
-    assert!(kept >= IDLE_MAX && kept <= IDLE_MAX * rings.idle.len() + 1, "{kept}");
+    let idle = count();
+    assert!(idle >= IDLE_MAX && idle <= IDLE_MAX * rings.idle.len() + 1, "{idle}");
 }

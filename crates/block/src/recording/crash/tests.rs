@@ -8,7 +8,7 @@ use crate::{Device, MemoryDevice, RecordingDevice};
 const BLOCKS: u64 = 4;
 type Image = Vec<u8>;
 
-/// What a test does to a device, a block being one byte to it.
+/// A call of the test; a block stands for one byte.
 #[derive(Clone, Debug)]
 enum Call {
     Write(u64, u64),
@@ -36,7 +36,8 @@ fn record(calls: &[Call]) -> RecordingDevice<MemoryDevice> {
     device
 }
 
-/// Each block apart: what it may hold. Knows nothing of fragments, subsets and lines of a log.
+/// Returns the possible images, block by block. It knows nothing of fragments, subsets and lines of
+/// a log.
 fn model(calls: &[Call]) -> BTreeSet<(usize, Image)> {
     let (mut seen, mut marks) = (BTreeSet::new(), 0);
     let mut may_be = vec![BTreeSet::from([0]); BLOCKS as usize];
@@ -121,7 +122,7 @@ proptest! {
     }
 }
 
-/// Sector tears inside of a block, for devices that break their word.
+/// Sector tears inside of a block, for devices that break their promise.
 #[test]
 fn blocks_tear_into_sectors_if_asked() {
     let device = RecordingDevice::new(MemoryDevice::with_block_size(4096, 4096).unwrap());
@@ -173,7 +174,7 @@ fn a_seed_yields_the_same_states_again_and_another_one_others() {
 fn states_that_are_passed_over_are_not_made_and_counted_all_the_same() {
     let write = |at| Call::Write(at, 2);
     let device = record(&[write(0), Call::Flush, write(1), Call::Mark, write(2), write(0)]);
-    // Random samples among them: what is passed over uses up its chances.
+    // With random samples: skipped states use up their random numbers.
     let plan = CrashPlan::default().exhaustive_bits(1).samples(3);
     let ids: Vec<_> = device.crash_states(plan.clone()).map(|state| state.id()).collect();
     assert_eq!(device.crash_states(plan.clone()).count(), ids.len());
@@ -184,7 +185,8 @@ fn states_that_are_passed_over_are_not_made_and_counted_all_the_same() {
     assert!(device.crash_states(plan).nth(ids.len()).is_none());
 }
 
-/// What can't be read is told, stays so until it is written again, and is nowhere but where it may be.
+/// Unreadable sectors return errors until they are written again, and occur only where the plan
+/// allows them.
 #[test]
 fn what_was_being_written_may_not_be_readable() {
     let device = record(&[Call::Write(0, 3), Call::Flush, Call::Write(1, 2), Call::Write(3, 1)]);
@@ -206,7 +208,7 @@ fn what_was_being_written_may_not_be_readable() {
         let id = state.id().to_string().parse().unwrap();
         let again = device.crash_state(id).unwrap();
         assert_eq!(readable(&*again.device()), readable(&*state.device()), "{state}");
-        // A copy has what is written to it, and so has the device itself.
+        // A copy has the data that is written to it, and so has the device itself.
         let copy = CowDevice::new(state.device());
         for written in [&copy, &*state.device()] {
             assert!(written.read_at(0, &mut [0; 4 * 512]).is_err(), "{state}");

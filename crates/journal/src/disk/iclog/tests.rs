@@ -1,0 +1,80 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use vfscale_block::MemoryDevice;
+
+use super::*;
+
+const GEOMETRY: Geometry = Geometry { offset: 4096, blocks: 256 };
+const VOLUME: VolumeId = VolumeId([1; 16]);
+
+fn writer(head: Position, record_blocks: usize) -> (Arc<dyn Device>, Writer) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096 * 258).unwrap());
+    let end = LogEnd { head, last_lsn: Lsn::new(1, 9), last_crc: 5 };
+    (device.clone(), Writer::new(device, GEOMETRY, VOLUME, 2, end, record_blocks, [0; 16]))
+}
+
+fn decoded(device: &dyn Device, position: Position, blocks: usize) -> Option<RecordHeader> {
+    let mut record = vec![0; blocks * LOG_BLOCK_BYTES];
+    let read = |offset, bytes: std::ops::Range<usize>| device.read_at(offset, &mut record[bytes]);
+    GEOMETRY.pieces(position, blocks, read).unwrap();
+    record::decode(&record, VOLUME, GEOMETRY.lsn(position).block(), GEOMETRY.blocks)
+}
+
+#[test]
+fn a_record_goes_over_the_end_of_the_log() {
+    let head = 3 * 256 + 254;
+    let (device, mut writer) = writer(head, 4);
+    assert!(writer.fill(&[7; 4 * LOG_BLOCK_BYTES - 300]).is_empty());
+    let contents = RecordContents::plain(RecordKind::Data, Lsn::new(3, 1), Lsn::new(3, 2));
+    let lsn = writer.write(contents, head + 100).unwrap();
+    assert_eq!((lsn, writer.writes), (Lsn::new(3, 254), 2));
+    let header = decoded(&*device, head, 4).unwrap();
+    assert_eq!((header.lsn, header.prev_crc, header.blocks), (lsn, 5, 4));
+    // The next record is linked with it.
+    writer.write(contents, head + 100).unwrap();
+    let next = decoded(&*device, head + 4, 1).unwrap();
+    assert_eq!((next.lsn, next.prev_lsn, next.prev_crc), (Lsn::new(4, 2), lsn, header.crc));
+}
+
+#[test]
+fn nothing_is_written_over_the_tail() {
+    let (device, mut writer) = writer(300, 2);
+    writer.fill(&[7; 5000]);
+    let contents = RecordContents::plain(RecordKind::Data, Lsn::new(1, 2), Lsn::new(1, 2));
+    let refused = writer.write(contents, 301);
+    assert!(matches!(refused, Err(Error::Underrun { needed: 8192, reserved: 4096, .. })));
+    assert!(decoded(&*device, 300, 2).is_none());
+    assert!(writer.write(contents, 302).is_ok());
+}
+
+#[test]
+fn a_log_can_be_worn_out() {
+    let (_, mut writer) = writer(u64::from(u32::MAX) * 256 - 1, 1);
+    let contents = RecordContents::plain(RecordKind::Tail, Lsn::new(1, 2), Lsn::new(1, 2));
+    assert!(matches!(writer.write(contents, u64::MAX), Err(Error::WornOut)));
+}
+
+#[test]
+fn a_stream_is_cut_into_records_and_says_so() {
+    let (device, mut writer) = writer(276, 1);
+    let limits = || WriteLimits { tail_lsn: Lsn::new(1, 0), sync_lsn: Lsn::NONE, limit: 400 };
+    let asked = std::cell::Cell::new(0);
+    let before = || {
+        asked.set(asked.get() + 1);
+        Ok(())
+    };
+    let mut stream = Stream::new(&mut writer, 6, 10_000, limits, before);
+    for _ in 0..100 {
+        stream.put(&[3; 100]).unwrap();
+        stream.put(&[]).unwrap();
+    }
+    assert_eq!((stream.records, stream.lsns()), (3, (Lsn::new(1, 20), Lsn::new(1, 22))));
+    drop(stream);
+    assert_eq!(asked.get(), 1);
+    let flags: Vec<_> =
+        (276..279).map(|at| decoded(&*device, at, 1).unwrap()).map(|h| h.flags).collect();
+    assert_eq!(flags, [FLAG_START, 0, FLAG_COMMIT]);
+    let offsets: Vec<_> =
+        (276..279).map(|at| decoded(&*device, at, 1).unwrap().stream_offset).collect();
+    assert_eq!(offsets, [0, 3968, 7936]);
+}

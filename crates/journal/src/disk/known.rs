@@ -1,0 +1,148 @@
+//! The state of a log that its owner has recorded outside of it: in its superblock.
+//!
+//! # Purpose
+//!
+//! A log shows where it ends, but not whether it is the one that its owner wrote last: half of a
+//! mirror that was detached, or a restored copy, is whole as well. And finding its end requires
+//! reading all of it. So the owner records outside of the log how far it was when it was last
+//! opened or closed.
+//!
+//! # Why an older log is refused, and no other
+//!
+//! The owner records an LSN when its record is durable. No later state of that log ends before it:
+//! epochs and LSNs only grow. It may end anywhere after it, for later records are not noted.
+//!
+//! # Why a log that was closed need not be read
+//!
+//! A new epoch begins right after the last record, and its opening record is durable before
+//! anything else of the epoch is written. So if the record that closed the log is found, and no
+//! whole record of a later epoch follows it, there are two cases: nothing was written since, or an
+//! opening record is torn, and nothing follows that. Both are logs that end with the closing
+//! record. If the log was filled once more since then, the closing record was overwritten before
+//! the block after it was. An owner that opens a log records that before it logs anything
+//! ([`Known::is_closed`]), so that an opening record which rots does not make the log look closed
+//! either. If any of this does not hold, the whole log is read.
+
+use vfscale_block::Device;
+
+use crate::disk::record::{self, FEATURES_KNOWN, RecordHeader, RecordKind};
+use crate::disk::recovery::{self, Found};
+use crate::lsn::{Geometry, LOG_BLOCK_BYTES};
+use crate::{Error, Lsn, Result, VolumeId};
+
+/// The state of a log that its owner has recorded. `Default`: nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Epoch that the log has reached at least; 0 if not known.
+    pub epoch: u64,
+    /// LSN that the log has reached at least.
+    pub last: Lsn,
+    /// Number of its last checkpoint, at least.
+    pub checkpoint: u64,
+    /// Whether it was closed with that record, and not opened since.
+    pub is_closed: bool,
+    /// Id of the device that it is on; zero if it has none.
+    pub device: [u8; 16],
+}
+
+/// Distance in cycles and in epochs between a new log and the recorded state of the log that it
+/// replaces. It exceeds by far what a log can have advanced since its owner recorded its state.
+const APART: u32 = 1 << 16;
+
+impl Known {
+    /// State of a log that is created for the first time. The first cycle is 1, so that no record
+    /// has the LSN [`Lsn::NONE`].
+    pub(crate) const FIRST: Self =
+        Self { epoch: 1, last: Lsn::new(1, 0), checkpoint: 0, is_closed: true, device: [0; 16] };
+
+    /// First cycle that counts as late: half of what can be counted.
+    pub const CYCLE_LATE: u32 = 1 << 31;
+
+    /// Returns the state of a new log on `device` ([`Journal::renew`](crate::Journal::renew)) that
+    /// replaces one which may have reached the epoch `epoch` and the LSN `newest`. The new log
+    /// begins so far after both that no part of the former log, wherever it may reappear from, is
+    /// ever taken for a part of the new one. Cycles from [late](Self::CYCLE_LATE) on are cut off
+    /// there: the owner forgets such LSNs.
+    #[must_use]
+    pub fn renewed(epoch: u64, newest: Lsn, device: [u8; 16]) -> Self {
+        let cycle = newest.cycle().min(Self::CYCLE_LATE) + APART;
+        let epoch = epoch.min(u64::MAX / 2) + u64::from(APART);
+        Self { epoch, last: Lsn::new(cycle, 0), checkpoint: 0, is_closed: true, device }
+    }
+
+    /// Checks that a log with the end `found` can be the recorded one.
+    fn check(&self, device: &dyn Device, found: &Found) -> Result<()> {
+        let name = || device.name().into();
+        let (epoch, last) = (found.epoch, found.last.lsn);
+        if (epoch, last) < (self.epoch, self.last) {
+            let (known_epoch, known) = (self.epoch, self.last);
+            return Err(Error::Stale { device: name(), epoch, last, known_epoch, known });
+        }
+        let is_other = |header: &RecordHeader| {
+            let ids = [header.device, self.device];
+            ids[0] != ids[1] && !ids.contains(&[0; 16])
+        };
+        if is_other(&found.last) {
+            return Err(Error::OtherLog { device: name() });
+        }
+        let features = found.live.iter().fold(0, |bits, header| bits | header.features);
+        match features & !FEATURES_KNOWN {
+            0 => Ok(()),
+            bits => Err(Error::Features { device: name(), bits }),
+        }
+    }
+
+    /// Returns the log if it ends as its owner has closed it. Reads two blocks.
+    fn closed(&self, device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Option<Found> {
+        if !self.is_closed || self.last.block() >= geometry.blocks {
+            return None;
+        }
+        let record_at = |position: u64| {
+            let mut bytes = vec![0; LOG_BLOCK_BYTES];
+            device.read_at(geometry.device_offset(position), &mut bytes).ok()?;
+            // An opening or a closing record has one block. A block that claims more is ignored.
+            let claimed = record::claimed_blocks(&bytes, volume);
+            let header = (claimed == Some(1)).then(|| {
+                let block = geometry.lsn(position).block();
+                record::decode(&bytes, volume, block, geometry.blocks)
+            });
+            Some(header.flatten())
+        };
+        let position = geometry.position(self.last);
+        let last = record_at(position)??;
+        let is_it = last.kind == RecordKind::Unmount
+            && (last.epoch, last.lsn) == (self.epoch, self.last)
+            && last.tail_lsn == last.lsn;
+        let behind = record_at(position + 1)?;
+        let is_last = behind.is_none_or(|behind| behind.epoch <= self.epoch);
+        (is_it && is_last).then(|| Found {
+            epoch: last.epoch,
+            live: vec![last],
+            last,
+            unconnected: 0,
+            checkpoint: self.checkpoint,
+        })
+    }
+}
+
+/// Finds the end of a log whose recorded state is `known`, and reads as little of it as that
+/// permits.
+///
+/// # Errors
+/// Errors of [`recovery::find`]; [`Error::Stale`], [`Error::OtherLog`], [`Error::Features`].
+pub(crate) fn find(
+    device: &dyn Device,
+    geometry: Geometry,
+    volume: VolumeId,
+    known: &Known,
+) -> Result<Found> {
+    let found = match known.closed(device, geometry, volume) {
+        Some(found) => found,
+        None => recovery::find(device, geometry, volume)?,
+    };
+    known.check(device, &found)?;
+    Ok(found)
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

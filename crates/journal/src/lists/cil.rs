@@ -1,0 +1,346 @@
+//! The committed item list (CIL): items that are committed and not yet in the log.
+//!
+//! # Purpose
+//!
+//! A commit puts each of its items on the list of its CPU, and stores in the item what a recovery
+//! needs. An item that is already on a list, of any CPU, stays there. A push takes all lists in one
+//! step as the checkpoint of this context, and then the vectors stored in the items.
+//!
+//! # Invariants
+//!
+//! * Commits hold the reader's side of the context lock (a brlock: they write only their slot of
+//!   it). The push holds the writer's side while it takes the lists: a number of moves that depends
+//!   on the slots, not on the items. So a transaction is in one context as a whole.
+//! * An item is on at most one list, at the index that its
+//!   [`CilPosition`](crate::item::CilPosition) gives, and holds one pin for it. A commit whose
+//!   items are all on lists already takes no list's lock.
+//! * The push visits every slot, including those of CPUs that no longer run: no entry is lost with
+//!   a CPU.
+//! * *Order*: each commit gets an order id above the former ids of all its items and, if it puts
+//!   anything on its list, above the latest id there. So of two transactions that share an item or
+//!   a list, or are connected by a chain of such transactions, the later one has the larger id, and
+//!   no cache line is shared for it (Lamport's clocks, 1978, instead of the counter of Linux's
+//!   final version). Transactions that are not connected commute. A checkpoint is written in the
+//!   order of the ids; an item retains the first id that it gets in a context.
+//! * *Empty* is exact: the first commit of a context clears the flag under the reader's side, by
+//!   test and then test-and-clear, so that all later commits only read it (the rule that ended the
+//!   discussion of Chinner's per-CPU CIL patches, 2020, patch 4). The push sets and checks it under
+//!   the writer's side.
+//! * Callbacks of transactions (which return the file system's busy extents) wait on the list of
+//!   the CPU next to its items, and are taken with them (Chinner, 2020, patch 5). So extents become
+//!   free with the checkpoint that contains the freeing transaction, and not before. Without that
+//!   patch they wait on one list for all CPUs.
+//! * The commit that clears the flag gives the unit reservation of the checkpoint. Every commit
+//!   gives the bytes that it adds, and its share of record headers
+//!   ([`ticket`](crate::admission::ticket)).
+
+use std::mem;
+
+use smallvec::SmallVec;
+use vfscale_sync::Mutex;
+use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use vfscale_sync::brlock::BrLock;
+use vfscale_sync::percpu::{Apart, PerCpu};
+use vfscale_sync::prefetch::{prefetch, soon};
+
+use crate::admission::memory::Levels;
+use crate::admission::ticket::Costs;
+use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable, stream_bytes};
+use crate::item::{CilPosition, Item, LogVector};
+use crate::options::Scaling;
+use crate::ranks::{CilBusy, CilContext, CilSlot};
+use crate::read_mostly::SharedFields;
+use crate::{Error, LogKey, Result};
+
+/// A callback that is called once, when its transaction's checkpoint is durable or will never be.
+pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
+
+/// An item in a context.
+pub(crate) struct Entry {
+    order: u64,
+    /// Key of the item. A copy, because the item is no longer in any CPU cache when the checkpoint
+    /// is written.
+    pub(crate) key: LogKey,
+    pub(crate) item: Item,
+    /// Contents to log. Until the switch of contexts they are mostly in the item ([`ItemState`]).
+    ///
+    /// [`ItemState`]: crate::ItemState
+    pub(crate) vector: LogVector,
+}
+
+impl Entry {
+    /// Prefetches the memory that it refers to.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.item.state());
+        self.vector.prefetch();
+    }
+}
+
+#[derive(Default)]
+struct List {
+    entries: Vec<Entry>,
+    callbacks: Vec<Callback>,
+    /// The largest order id that was assigned on this list.
+    order: u64,
+    /// Memory of the entries that the common sum does not have yet, in bytes.
+    memory: u64,
+}
+
+impl List {
+    /// Replaces the vector of an item that is on the list, and returns the former one.
+    fn replace(&mut self, item: &Item, vector: LogVector) -> Option<LogVector> {
+        let entry = self.entries.get_mut(item.state().cil_position().index)?;
+        Some(mem::replace(&mut entry.vector, vector))
+    }
+}
+
+/// Contributions of a CPU to the current context.
+struct Counters {
+    stream_bytes: AtomicI64,
+    reserved: AtomicU64,
+    /// Number of transactions that were committed on this CPU since the journal was opened.
+    commits: AtomicU64,
+}
+
+/// The committed item list. Counterpart of `struct xfs_cil`.
+pub(crate) struct Cil {
+    context: BrLock<CilContext>,
+    lists: PerCpu<Mutex<List, CilSlot>>,
+    /// The callbacks of all CPUs; `None` if they are on the lists.
+    busy: Option<Mutex<Vec<Callback>, CilBusy>>,
+    counters: PerCpu<Counters>,
+    /// Memory of the entries of all lists, without the part that lists have not added yet.
+    memory: Apart<AtomicU64>,
+    levels: Levels,
+    /// Number of bytes that a list adds to that sum in one step.
+    memory_batch: u64,
+    costs: Costs,
+}
+
+/// The items of a transaction, with their contents after it.
+pub(crate) type Items = SmallVec<[(Item, LogVector); 8]>;
+/// Vectors that newer ones have replaced.
+type Replaced = SmallVec<[LogVector; 8]>;
+
+/// The changes that one transaction commits.
+#[derive(Default)]
+pub(crate) struct Commit {
+    pub(crate) items: Items,
+    pub(crate) callbacks: Vec<Callback>,
+    /// Rest of the transaction's reservation, in bytes of log.
+    pub(crate) reserved: u64,
+}
+
+/// The result of a commit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inserted {
+    /// Sequence number of the context that the transaction is in.
+    pub(crate) sequence: u64,
+    /// Part of its reservation that it gave to the context.
+    pub(crate) given: u64,
+}
+
+/// The transactions that were committed in one context. Counterpart of `struct xfs_cil_ctx`.
+pub(crate) struct Context {
+    pub(crate) sequence: u64,
+    /// Sorted by order id.
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) callbacks: Vec<Callback>,
+    /// Log space that its transactions gave, in bytes.
+    pub(crate) reserved: u64,
+    /// Length of its stream, in bytes.
+    pub(crate) stream_bytes: u64,
+}
+
+impl Cil {
+    pub(crate) fn new(scaling: &Scaling, costs: Costs, levels: Levels) -> Self {
+        let counters = |_| Counters {
+            stream_bytes: AtomicI64::new(0),
+            reserved: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+        };
+        Self {
+            context: BrLock::new(scaling.context_slots),
+            lists: PerCpu::new(scaling.cil_list_slots, |_| Mutex::new(List::default())),
+            busy: (!scaling.busy_extents).then(|| Mutex::new(Vec::new())),
+            counters: PerCpu::new(scaling.cil_counter_slots, counters),
+            memory: Apart(AtomicU64::new(0)),
+            levels,
+            memory_batch: (levels.cil / (8 * scaling.cil_list_slots.max(1) as u64)).max(1),
+            costs,
+        }
+    }
+
+    /// Moves the items and callbacks of a transaction into the current context; each of its items
+    /// has a pin for it. Waits for a push only while that takes the lists.
+    ///
+    /// # Errors
+    /// [`Error::Overrun`]: the reservation was too small. The items are in the context
+    /// nevertheless, and the journal must be shut down.
+    pub(crate) fn insert(&self, shared: &SharedFields, commit: &mut Commit) -> Result<Inserted> {
+        // Replaced vectors are freed after all locks are released.
+        let mut replaced = Replaced::new();
+        let context = self.context.read();
+        let sequence = shared.read.sequence.load(Ordering::Relaxed);
+        let empty = &shared.read.is_empty;
+        let is_first = empty.load(Ordering::Relaxed) && empty.swap(false, Ordering::Relaxed);
+        if let Some(busy) = &self.busy {
+            busy.lock().append(&mut commit.callbacks);
+        }
+        let longer = self.put(sequence, commit, &mut replaced);
+        let added = u64::try_from(longer).unwrap_or(0);
+        let unit = if is_first { self.costs.unit() } else { 0 };
+        let given = if added == 0 { unit } else { unit + added + self.costs.split(added) };
+        // An overrun is accounted for in full as well: the checkpoint's needs do not depend on it.
+        self.account(shared, longer, given);
+        drop(context);
+        if given > commit.reserved {
+            return Err(Error::Overrun { used: given, reserved: commit.reserved });
+        }
+        Ok(Inserted { sequence, given })
+    }
+
+    /// Puts items into the context, and returns by how much the stream grew.
+    fn put(&self, sequence: u64, commit: &mut Commit, replaced: &mut Replaced) -> i64 {
+        let Commit { items, callbacks, .. } = commit;
+        let mut order = items.iter().map(|(item, _)| item.state().order()).max().unwrap_or(0) + 1;
+        let is_new = |item: &Item| item.state().cil_position().sequence != sequence;
+        // A single list is the state before patch 4, when every commit took its lock.
+        let needs_list = !callbacks.is_empty()
+            || self.lists.len() == 1
+            || items.iter().any(|(item, _)| is_new(item));
+        let slot = self.lists.this_slot();
+        let mut list = self.lists.get(slot).filter(|_| needs_list).map(|list| list.lock());
+        if let Some(list) = &mut list {
+            list.callbacks.append(callbacks);
+            order = order.max(list.order + 1);
+            list.order = order;
+        }
+        let (mut longer, mut late) = (0, Items::new());
+        for (item, vector) in items.drain(..) {
+            let state = item.state();
+            let bytes = stream_bytes(&vector);
+            state.set_order(order);
+            let before = state.replace_stream_bytes(bytes);
+            let put = state.put_vector(sequence, vector);
+            if let Some(list) = list.as_mut().filter(|_| is_new(&item)) {
+                // The context takes over the transaction's pin.
+                longer += signed(bytes);
+                list.memory += item.memory_bytes() as u64;
+                state.set_cil_position(CilPosition { sequence, slot, index: list.entries.len() });
+                let (key, vector) = (item.key(), put.err().unwrap_or_default());
+                list.entries.push(Entry { order, key, item, vector });
+                continue;
+            }
+            // The context already has a pin, so the transaction's is dropped.
+            state.unpin();
+            longer += signed(bytes) - signed(before);
+            match put {
+                Ok(old) => replaced.extend(old),
+                Err(vector) => late.push((item, vector)),
+            }
+        }
+        if let Some(list) = list.as_mut().filter(|list| list.memory >= self.memory_batch) {
+            self.memory.fetch_add(mem::take(&mut list.memory), Ordering::Relaxed);
+        }
+        drop(list);
+        for (item, vector) in late {
+            let list = self.lists.get(item.state().cil_position().slot);
+            replaced.extend(list.and_then(|list| list.lock().replace(&item, vector)));
+        }
+        longer
+    }
+
+    /// Adds to the counters of this CPU, and to the common sum whenever a batch is full.
+    fn account(&self, shared: &SharedFields, longer: i64, given: u64) {
+        let mine = self.counters.this();
+        mine.commits.fetch_add(1, Ordering::Relaxed);
+        if longer == 0 && given == 0 {
+            return;
+        }
+        mine.reserved.fetch_add(given, Ordering::Relaxed);
+        let before = mine.stream_bytes.fetch_add(longer, Ordering::Relaxed);
+        let batch = signed(shared.read.cil_batch);
+        let batches = (before + longer).div_euclid(batch) - before.div_euclid(batch);
+        if let Ok(batches @ 1..) = u64::try_from(batches) {
+            let bytes = batches * shared.read.cil_batch;
+            shared.written().cil_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes all committed entries and callbacks, and begins a new context. Returns `None` if the
+    /// current one is empty.
+    pub(crate) fn switch(&self, shared: &SharedFields) -> Option<Context> {
+        let exclusive = self.context.write();
+        if shared.read.is_empty.load(Ordering::Relaxed) {
+            return None;
+        }
+        let take = |list: &Mutex<List, CilSlot>| {
+            let mut list = list.lock();
+            let room = Vec::with_capacity(list.entries.len().min(1024));
+            list.memory = 0;
+            (mem::replace(&mut list.entries, room), mem::take(&mut list.callbacks))
+        };
+        let taken: Vec<_> = self.lists.iter().map(take).collect();
+        let busy = self.busy.as_ref().map(|busy| mem::take(&mut *busy.lock()));
+        let reserved = self.counters.iter().map(|c| c.reserved.swap(0, Ordering::Relaxed)).sum();
+        for counters in self.counters.iter() {
+            counters.stream_bytes.store(0, Ordering::Relaxed);
+        }
+        shared.written().cil_bytes.store(0, Ordering::Relaxed);
+        self.memory.store(0, Ordering::Relaxed);
+        shared.read.is_empty.store(true, Ordering::Relaxed);
+        let sequence = shared.read.sequence.fetch_add(1, Ordering::Relaxed);
+        drop(exclusive);
+        let (mut entries, mut callbacks) = (Vec::new(), busy.unwrap_or_default());
+        for (list, called) in taken {
+            entries.extend(list);
+            callbacks.extend(called);
+        }
+        for at in 0..entries.len() {
+            soon(&entries, at, |later| prefetch(later.item.state()));
+            let entry = &mut entries[at];
+            if let Some(vector) = entry.item.state().take_vector(sequence) {
+                entry.vector = vector;
+            }
+        }
+        // Stable: entries of one list with equal ids (one transaction) stay in their order.
+        entries.sort_by_key(|entry| entry.order);
+        let stream_bytes = entries.iter().map(|entry| stream_bytes(&entry.vector)).sum::<u64>()
+            + CHECKPOINT_HEADER_BYTES as u64;
+        Some(Context { sequence, entries, callbacks, reserved, stream_bytes })
+    }
+
+    /// Returns the reservation of the current context in each slot.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn reserved_parts(&self) -> Vec<u64> {
+        self.counters.iter().map(|c| c.reserved.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Returns whether the entries take at least `times` as much memory as triggers a push.
+    #[inline]
+    pub(crate) fn is_heavy(&self, times: u64) -> bool {
+        self.memory.load(Ordering::Relaxed) >= self.levels.cil.saturating_mul(times)
+    }
+
+    /// Returns the number of committed transactions. Transactions that are just committing may be
+    /// included.
+    pub(crate) fn commits(&self) -> u64 {
+        self.counters.iter().map(|counters| counters.commits.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Returns whether no transaction is committed that no push has taken, at one moment during the
+    /// call.
+    pub(crate) fn is_empty(&self, shared: &SharedFields) -> bool {
+        let _exclusive = self.context.write();
+        shared.read.is_empty.load(Ordering::Relaxed)
+    }
+}
+
+/// Converts a size; sizes of vectors are far below the limit.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

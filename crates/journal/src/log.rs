@@ -1,0 +1,289 @@
+//! The state that transactions and the journal's threads share.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use vfscale_sync::atomic::Ordering;
+use vfscale_sync::percpu::Apart;
+use vfscale_sync::{Condvar, Mutex};
+
+use crate::admission::freeze::{Gate, Refused};
+use crate::admission::grant::{Grant, ReserveKind};
+use crate::admission::memory::Levels;
+use crate::admission::ticket::Costs;
+use crate::disk::iclog::Writer;
+use crate::lists::ail::Ail;
+use crate::lists::cil::{Cil, Commit, Inserted};
+use crate::log::progress::{LogProgress, SET_ASIDE_BLOCKS};
+use crate::log::spin_wait::SpinWait;
+use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
+use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock};
+use crate::read_mostly::SharedFields;
+use crate::{Error, Hooks, Lsn, Options, Result, TicketTrace};
+
+pub(crate) mod progress;
+pub(crate) mod push;
+pub(crate) mod spin_wait;
+
+/// Number of checkpoints whose tickets are retained.
+const TRACES: usize = 64;
+/// Largest size of the CIL before it is pushed in the background, in bytes.
+const CIL_BYTES_MAX: u64 = 32 << 20;
+
+/// The state that transactions and threads share. Counterpart of `struct xlog` in XFS.
+pub(crate) struct Log {
+    pub(crate) shared: SharedFields,
+    // Each of these has a lock, which must not be on a cache line that other threads read.
+    pub(crate) grant: Apart<Grant>,
+    pub(crate) cil: Apart<Cil>,
+    pub(crate) ail: Apart<Ail>,
+    pub(crate) gate: Apart<Gate>,
+    pub(crate) costs: Costs,
+    pub(crate) geometry: Geometry,
+    pub(crate) hooks: Arc<dyn Hooks>,
+    pub(crate) options: Options,
+    pub(crate) progress: Apart<Mutex<LogProgress, LogState>>,
+    /// Notified when the writer is free, and its records are durable.
+    pub(crate) log_changed: Condvar,
+    /// Notified when a context was switched, so that there is room in the CIL.
+    pub(crate) context_switched: Condvar,
+    /// Notified when the push worker has something to do.
+    pub(crate) push_wanted: Condvar,
+    pub(crate) spin_wait: Apart<SpinWait>,
+    pub(crate) error: Mutex<Option<Error>, ShutdownLock>,
+    traces: Mutex<VecDeque<TicketTrace>, TicketTraceLock>,
+}
+
+/// Statistics of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Number of transactions that were committed since the journal was opened.
+    pub commits: u64,
+    /// Number of checkpoints that became durable.
+    pub checkpoints: u64,
+    /// Number of writes of the log device.
+    pub log_writes: u64,
+    /// Number of flushes of the log device.
+    pub log_flushes: u64,
+    /// Number of items in the AIL.
+    pub ail_items: u64,
+    /// Memory of the items in the AIL, in bytes.
+    pub ail_bytes: u64,
+    /// Number of times that a transaction has waited for memory before it began.
+    pub memory_waits: u64,
+    /// Number of active transactions; for a moment it includes those that the freeze gate refuses.
+    pub active: i64,
+    /// Total log space, in bytes.
+    pub grant_total: u64,
+    /// Log space that is reserved or on the log, in bytes.
+    pub grant_used: u64,
+    /// LSN of the next record.
+    pub head: Lsn,
+    /// The tail in memory.
+    pub tail: Lsn,
+    /// The tail that the latest durable record names.
+    pub durable_tail: Lsn,
+    /// Tickets of the latest checkpoints, at most 64.
+    pub tickets: Vec<TicketTrace>,
+}
+
+impl Log {
+    pub(crate) fn new(
+        geometry: Geometry,
+        writer: Writer,
+        opening: Lsn,
+        sequence: u64,
+        hooks: Arc<dyn Hooks>,
+        options: Options,
+    ) -> Self {
+        let scaling = &options.scaling;
+        let block = LOG_BLOCK_BYTES as u64;
+        let log_bytes = u64::from(geometry.blocks) * block;
+        let usable = log_bytes - u64::from(SET_ASIDE_BLOCKS) * block;
+        let cil_bytes = options.cil_bytes.unwrap_or(log_bytes / 8).clamp(1, CIL_BYTES_MAX);
+        let slots = scaling.cil_counter_slots.max(1) as u64;
+        let batch = (cil_bytes / (8 * slots)).max(1);
+        let costs = Costs::new(options.record_blocks());
+        let opened_at = geometry.position(opening);
+        let levels = Levels::of(options.memory_bytes);
+        Self {
+            shared: SharedFields::new(scaling.read_mostly, sequence, cil_bytes, batch),
+            grant: Apart(Grant::new(usable, scaling.grant_slots)),
+            cil: Apart(Cil::new(scaling, costs, levels)),
+            ail: Apart(Ail::new(opening, levels)),
+            gate: Apart(Gate::new(scaling.active_trans_slots)),
+            costs,
+            geometry,
+            hooks,
+            options,
+            progress: Apart(Mutex::new(LogProgress::new(writer, sequence, opened_at))),
+            log_changed: Condvar::new(),
+            context_switched: Condvar::new(),
+            push_wanted: Condvar::new(),
+            spin_wait: Apart(SpinWait::new()),
+            error: Mutex::new(None),
+            traces: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// Returns the error that shut the journal down, if it is shut down.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.shared.read.is_shut.load(Ordering::Relaxed) {
+            return Err(self.shut_error());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn shut_error(&self) -> Error {
+        match &*self.error.lock() {
+            Some(error) => Error::Shutdown(Arc::new(error.clone())),
+            None => Error::Closed,
+        }
+    }
+
+    #[cold]
+    pub(crate) fn refused(&self, refused: Refused) -> Error {
+        match refused {
+            Refused::Shut => self.shut_error(),
+            Refused::Closed => Error::Closed,
+        }
+    }
+
+    /// Reserves log space.
+    pub(crate) fn reserve(&self, bytes: u64, kind: ReserveKind) -> Result<()> {
+        let push_tail = || self.ail.request_tail_push();
+        self.grant.take(bytes, kind, push_tail).map_err(|_| self.shut_error())
+    }
+
+    /// Waits until the memory of items that are not written back is within its bound.
+    #[cold]
+    pub(crate) fn wait_for_memory(&self) -> Result<()> {
+        self.ail.wait_for_memory(|| self.shared.read.is_shut.load(Ordering::Relaxed));
+        self.check()
+    }
+
+    /// Puts a transaction on the CIL.
+    pub(crate) fn insert(&self, commit: &mut Commit) -> Result<Inserted> {
+        self.cil.insert(&self.shared, commit)
+    }
+
+    /// Ends a transaction.
+    pub(crate) fn leave(&self) {
+        self.gate.leave(&self.shared);
+    }
+
+    /// Ends a commit that no longer holds any lock: wakes the push worker if the CIL is full, and
+    /// waits for it if the CIL has twice its size.
+    pub(crate) fn after_commit(&self, sequence: u64) {
+        if self.want_push(sequence) {
+            let passed = |progress: &mut LogProgress| {
+                progress.begun < sequence && !self.shared.read.is_shut.load(Ordering::Relaxed)
+            };
+            drop(self.context_switched.wait_while(self.progress.lock(), passed));
+        }
+    }
+
+    /// Wakes the push worker if the CIL is full, and the AIL's worker if a transaction waits for
+    /// space. Returns whether the CIL has twice its size.
+    pub(crate) fn want_push(&self, sequence: u64) -> bool {
+        let bytes = self.shared.written().cil_bytes.load(Ordering::Relaxed);
+        let full = self.shared.read.cil_bytes;
+        if bytes >= full || self.cil.is_heavy(1) {
+            let mut progress = self.progress.lock();
+            if progress.wanted < sequence {
+                progress.wanted = sequence;
+                self.push_wanted.notify_all();
+            }
+        }
+        if self.grant.has_waiters() {
+            self.ail.request_tail_push();
+        }
+        bytes >= 2 * full || self.cil.is_heavy(2)
+    }
+
+    /// Shuts the journal down, unless it is already, and wakes every waiting thread. Returns the
+    /// error for later callers.
+    #[cold]
+    pub(crate) fn shut_down(&self, error: Error) -> Error {
+        let mut first = self.error.lock();
+        if matches!(error, Error::Shutdown(_)) {
+            return error;
+        }
+        if first.is_none() {
+            if matches!(error, Error::Closed) {
+                // Its user dropped it, and wants no more of it to become durable.
+                tracing::debug!("the journal is dropped without closing it");
+            } else {
+                tracing::error!(%error, "the journal is shut down");
+            }
+            *first = Some(error);
+        }
+        self.shared.read.is_shut.store(true, Ordering::SeqCst);
+        drop(first);
+        self.grant.shut();
+        self.gate.wake();
+        self.ail.wake();
+        let progress = self.progress.lock();
+        self.log_changed.notify_all();
+        self.context_switched.notify_all();
+        self.push_wanted.notify_all();
+        drop(progress);
+        self.shut_error()
+    }
+
+    pub(crate) fn stop_workers(&self) {
+        let mut progress = self.progress.lock();
+        progress.is_stopped = true;
+        self.push_wanted.notify_all();
+        drop(progress);
+        self.ail.stop();
+    }
+
+    /// Stores the ticket of a checkpoint.
+    pub(crate) fn trace(&self, ticket: TicketTrace) {
+        tracing::debug!(
+            sequence = ticket.sequence,
+            items = ticket.items,
+            reserved = ticket.reserved,
+            used = ticket.used,
+            returned = ticket.returned,
+            records = ticket.records,
+            "checkpoint ticket"
+        );
+        let mut traces = self.traces.lock();
+        if traces.len() == TRACES {
+            traces.pop_front();
+        }
+        traces.push_back(ticket);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let tickets = self.traces.lock().iter().copied().collect();
+        let lsn = |position: Position| self.geometry.lsn(position);
+        let progress = self.progress.lock();
+        let (head, durable_tail) = (lsn(progress.head), lsn(progress.durable_tail));
+        let (checkpoints, writes, flushes) =
+            (progress.checkpoints, progress.writes, progress.flushes);
+        drop(progress);
+        let (ail_bytes, memory_waits) = self.ail.memory();
+        Stats {
+            commits: self.cil.commits(),
+            checkpoints,
+            log_writes: writes,
+            log_flushes: flushes,
+            ail_items: self.ail.len() as u64,
+            ail_bytes,
+            memory_waits,
+            active: self.gate.active(&self.shared),
+            grant_total: self.grant.total(),
+            grant_used: self.grant.used(),
+            head,
+            tail: self.ail.tail().0,
+            durable_tail,
+            tickets,
+        }
+    }
+}

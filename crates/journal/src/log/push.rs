@@ -1,0 +1,471 @@
+//! The push, which writes a context to disk as a checkpoint, and the write-back of durable items.
+//!
+//! # Roles of threads
+//!
+//! * A thread that forces the log and finds the writer free pushes itself. Other threads that force
+//!   during that time sleep until it is done; then one of them pushes all transactions that were
+//!   committed in between. This is group commit: any number of callers share one write and one
+//!   flush. One of the waiting threads spins if pushes are fast
+//!   ([`spin_wait`](crate::log::spin_wait)). If they are slow, the first thread waits for as many
+//!   as forced the log the last time (see [`GroupCommit`](crate::log::progress::GroupCommit)).
+//! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps on a
+//!   condition variable of its own, so that the pushes of other threads don't wake it.
+//! * The *AIL worker* writes items back when half of the log is used or a transaction waits for
+//!   space. It first pushes pinned items to the log. It also writes back the oldest items when
+//!   items take much memory ([`memory`](crate::admission::memory)).
+//!
+//! # Order of a checkpoint
+//!
+//! 1. The context is switched under the writer's side of the context lock: from then on commits
+//!    enter the next one.
+//! 2. Its records are written, the last one after
+//!    [`Hooks::before_commit_record`](crate::Hooks::before_commit_record).
+//! 3. One flush.
+//! 4. Items enter the AIL, so that the tail accounts for them; then they are unpinned.
+//! 5. Hooks and callbacks are called, then waiting threads are woken; and excess reservation is
+//!    returned.
+//!
+//! Any failure before step 4 shuts the journal down: no success is reported, and no item of the
+//! checkpoint is written back, for they stay pinned.
+
+use std::time::Instant;
+
+use vfscale_sync::atomic::Ordering;
+use vfscale_sync::prefetch::{prefetch, soon};
+
+use crate::disk::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
+use crate::disk::iclog::{RecordContents, Stream, WriteLimits, Writer};
+use crate::disk::record::RecordKind;
+use crate::item::Pushed;
+use crate::lists::ail::Goal;
+use crate::lists::cil::{Context, Entry};
+use crate::log::Log;
+use crate::log::progress::SET_ASIDE_BLOCKS;
+use crate::log::spin_wait::GroupDeadline;
+use crate::lsn::Position;
+use crate::{Durable, Error, Lsn, Result, TicketTrace};
+
+/// The exclusive right to write the log, until it is dropped.
+pub(crate) struct WriterGuard<'i> {
+    log: &'i Log,
+    /// `Some` until the drop.
+    writer: Option<Box<Writer>>,
+    /// Whether a context was taken that is not durable yet.
+    has_open_context: bool,
+}
+
+/// A checkpoint that is on the device.
+struct WrittenCheckpoint {
+    durable: Durable,
+    tail: Lsn,
+    used: u64,
+    records: u64,
+}
+
+impl<'i> WriterGuard<'i> {
+    pub(crate) fn new(log: &'i Log, writer: Box<Writer>) -> Self {
+        Self { log, writer: Some(writer), has_open_context: false }
+    }
+
+    /// Makes all committed transactions a durable checkpoint. Returns `None` if there are none.
+    pub(crate) fn push(&mut self) -> Result<Option<Durable>> {
+        let log = self.log;
+        match log.cil.switch(&log.shared) {
+            Some(context) => self.push_context(context).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes a context that was switched a durable checkpoint.
+    pub(crate) fn push_context(&mut self, context: Context) -> Result<Durable> {
+        let log = self.log;
+        let started = Instant::now();
+        let mut progress = log.progress.lock();
+        progress.begun = context.sequence;
+        log.context_switched.notify_all();
+        let limit = progress.durable_tail + u64::from(log.geometry.blocks);
+        drop(progress);
+        self.has_open_context = true;
+        let pushed = match self.write(&context, limit) {
+            Ok(written) => {
+                let durable = written.durable;
+                self.complete(context, &written);
+                Ok(durable)
+            }
+            Err(error) => {
+                let error = log.shut_down(error);
+                abort(context, &error);
+                Err(error)
+            }
+        };
+        self.has_open_context = false;
+        log.spin_wait.note_push(started.elapsed());
+        pushed
+    }
+
+    /// Writes the records of a context, and makes them durable. No block from `limit` on may be
+    /// written.
+    fn write(&mut self, context: &Context, limit: Position) -> Result<WrittenCheckpoint> {
+        let log = self.log;
+        log.check()?;
+        let (sequence, bytes) = (context.sequence, context.stream_bytes);
+        let used = log.costs.stream(bytes);
+        if used > context.reserved {
+            let reserved = context.reserved;
+            return Err(Error::Underrun { sequence, needed: used, reserved });
+        }
+        let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
+        let limits =
+            || WriteLimits { tail_lsn: log.ail.tail().0, sync_lsn: log.ail.sync_lsn(), limit };
+        let before_commit = || log.hooks.before_commit_record(sequence);
+        let mut stream = Stream::new(writer, sequence, bytes, limits, before_commit);
+        stream.put(&checkpoint_header(sequence, context.entries.len() as u64, bytes))?;
+        for (at, entry) in context.entries.iter().enumerate() {
+            soon(&context.entries, at, |later| later.vector.prefetch());
+            let len = entry.vector.len();
+            stream.put(&op_header(entry.key, &entry.vector))?;
+            entry.vector.write(&mut |bytes| stream.put(bytes))?;
+            stream.put(&[0; OP_ALIGN][..len.next_multiple_of(OP_ALIGN) - len])?;
+        }
+        let (lsn, commit_lsn) = stream.lsns();
+        let (tail, records) = (stream.tail_lsn, stream.records);
+        drop(stream);
+        writer.flush()?;
+        let durable = Durable { sequence, lsn, commit_lsn };
+        Ok(WrittenCheckpoint { durable, tail, used, records })
+    }
+
+    /// Completes a context that is durable: steps 4 and 5.
+    fn complete(&mut self, context: Context, written: &WrittenCheckpoint) {
+        let log = self.log;
+        let Durable { sequence, lsn, commit_lsn } = written.durable;
+        let items = context.entries.len() as u64;
+        let all = context.entries.iter().enumerate().map(|(at, entry)| {
+            soon(&context.entries, at, |later| prefetch(later.item.state()));
+            entry.item.clone()
+        });
+        log.ail.insert(all, lsn, commit_lsn);
+        let mut entries = context.entries.into_iter();
+        while let Some(entry) = entries.next() {
+            soon(entries.as_slice(), 0, Entry::prefetch);
+            entry.item.committed(lsn);
+            entry.item.state().unpin();
+        }
+        log.hooks.on_durable(written.durable);
+        for callback in context.callbacks {
+            callback(Ok(written.durable));
+        }
+        let head = self.writer.as_ref().map_or(0, |writer| writer.head());
+        let mut progress = log.progress.lock();
+        let freed = progress.move_tail(log.geometry.position(written.tail));
+        progress.durable = sequence;
+        progress.checkpoints += 1;
+        progress.group.end_round();
+        let is_half_full = head - progress.durable_tail > u64::from(log.geometry.blocks / 2);
+        // Waiting threads are woken when the writer is free, in a moment: once, and not twice.
+        drop(progress);
+        let returned = context.reserved - written.used;
+        log.grant.give(returned + freed);
+        log.trace(TicketTrace {
+            sequence,
+            items,
+            reserved: context.reserved,
+            used: written.used,
+            returned,
+            records: written.records,
+        });
+        if is_half_full || log.grant.has_waiters() {
+            log.ail.request_tail_push();
+        }
+    }
+
+    /// Writes a record that names the tail, and makes it durable. If no item is left to be written
+    /// back it names itself, so that a recovery has nothing to do. Does nothing if it would only
+    /// repeat the last record, or if there are many such records already.
+    pub(crate) fn publish(&mut self, kind: RecordKind) -> Result<()> {
+        let log = self.log;
+        let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
+        let (mut tail, is_written_back) = log.ail.tail();
+        let progress = log.progress.lock();
+        let says_nothing_new = is_written_back && progress.durable_tail + 1 == writer.head();
+        let too_many =
+            progress.unreserved.len() >= (SET_ASIDE_BLOCKS / 2) as usize && !is_written_back;
+        let limit = progress.durable_tail + u64::from(log.geometry.blocks);
+        drop(progress);
+        if kind == RecordKind::Tail && (says_nothing_new || too_many) {
+            return Ok(());
+        }
+        let position = writer.head();
+        if is_written_back {
+            // This thread holds the writer, so all records are durable, and all items are written
+            // back.
+            tail = writer.head_lsn();
+        }
+        let lsn = writer.write(RecordContents::plain(kind, tail, log.ail.sync_lsn()), limit)?;
+        writer.flush()?;
+        log.ail.set_sync_lsn(lsn);
+        let mut progress = log.progress.lock();
+        progress.unreserved.push_back(position);
+        let freed = progress.move_tail(log.geometry.position(tail));
+        drop(progress);
+        log.grant.give(freed);
+        Ok(())
+    }
+}
+
+impl Drop for WriterGuard<'_> {
+    fn drop(&mut self) {
+        if self.has_open_context {
+            // A hook or an item panicked: the entries that were taken off the lists are lost, and
+            // must not count as durable.
+            self.log.shut_down(Error::Panicked);
+        }
+        let mut progress = self.log.progress.lock();
+        if let Some(writer) = &self.writer {
+            (progress.head, progress.writes, progress.flushes) =
+                (writer.head(), writer.writes, writer.flushes);
+        }
+        progress.writer = self.writer.take();
+        self.log.spin_wait.note_end();
+        self.log.log_changed.notify_all();
+        if self.log.check().is_err() {
+            // Committed transactions will never be durable, and must be notified of it.
+            self.log.push_wanted.notify_all();
+        }
+    }
+}
+
+/// A guard that shuts the journal down if its thread panics, since no other thread does this
+/// thread's work.
+struct ShutOnPanic<'i>(&'i Log);
+
+impl Drop for ShutOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.shut_down(Error::Panicked);
+        }
+    }
+}
+
+/// Notifies the items and callbacks of a context that will never be durable. Its items stay pinned,
+/// so that none is written back.
+fn abort(context: Context, why: &Error) {
+    for entry in &context.entries {
+        entry.item.aborted(why);
+    }
+    for callback in context.callbacks {
+        callback(Err(why.clone()));
+    }
+}
+
+impl Log {
+    /// Takes the writer, which makes the caller the only thread that writes the log. Sleeps while
+    /// another thread holds it.
+    pub(crate) fn writer(&self) -> Result<WriterGuard<'_>> {
+        let mut progress = self.progress.lock();
+        loop {
+            self.check()?;
+            if let Some(writer) = progress.writer.take() {
+                return Ok(WriterGuard::new(self, writer));
+            }
+            progress = self.log_changed.wait(progress);
+        }
+    }
+
+    /// Implements [`Journal::force`](crate::Journal::force).
+    pub(crate) fn force(&self, sequence: u64) -> Result<()> {
+        // A context that has not begun can't be waited for.
+        let sequence = sequence.min(self.shared.read.sequence.load(Ordering::Acquire));
+        let mut progress = self.progress.lock();
+        let (mut may_spin, mut seen, mut deadline) = (true, None, GroupDeadline::default());
+        loop {
+            if progress.durable >= sequence {
+                return Ok(());
+            }
+            self.check()?;
+            progress.group.count(&mut seen);
+            if progress.writer.is_none() {
+                if std::mem::take(&mut may_spin) {
+                    let ended = self.spin_wait.ended();
+                    drop(progress);
+                    self.spin_wait.spin(ended);
+                    progress = self.progress.lock();
+                } else {
+                    progress = self.log_changed.wait(progress);
+                }
+                continue;
+            }
+            if !progress.group.is_complete() {
+                if let Some(rest) = deadline.remaining(&self.spin_wait) {
+                    (progress, deadline.has_passed) = self.log_changed.wait_for(progress, rest);
+                    continue;
+                }
+                progress.group.expected = progress.group.forcing;
+            }
+            let Some(writer) = progress.writer.take() else { continue };
+            drop(progress);
+            if WriterGuard::new(self, writer).push()?.is_none() {
+                // Nothing to push: every earlier commit is durable, for this thread held the
+                // writer. Or it was taken off the lists and notified, because of a shutdown since
+                // the check above.
+                return self.check();
+            }
+            progress = self.progress.lock();
+        }
+    }
+
+    /// Forces all committed transactions.
+    pub(crate) fn force_all(&self) -> Result<()> {
+        self.force(self.shared.read.sequence.load(Ordering::Acquire))
+    }
+
+    /// Implements [`Journal::quiesce`](crate::Journal::quiesce).
+    pub(crate) fn quiesce(&self) -> Result<()> {
+        self.force_all()?;
+        self.write_back(self.ail.sync_lsn(), Goal::Tail).map_err(|error| self.shut_down(error))
+    }
+
+    /// Writes a record of `kind` that has itself as the tail, if all items are written back.
+    pub(crate) fn cover(&self, kind: RecordKind) -> Result<()> {
+        let published = self.writer()?.publish(kind);
+        published.map_err(|error| self.shut_down(error))
+    }
+
+    /// Writes items back whose LSN is `target` at most: all of them, or for [`Goal::Memory`] until
+    /// there is enough memory; then it pushes pinned items only if transactions wait for memory.
+    /// Ends early if the workers must end.
+    fn write_back(&self, target: Lsn, goal: Goal) -> Result<()> {
+        let _alone = self.ail.lock_writeback();
+        let (mut after, mut written, mut pinned) = (None, 0, false);
+        loop {
+            self.check()?;
+            let is_for_memory = goal == Goal::Memory;
+            if is_for_memory && self.ail.is_light() {
+                return Ok(());
+            }
+            let batch = self.ail.batch(after, target);
+            let Some((last, _)) = batch.last() else {
+                let is_enough = is_for_memory && !self.ail.is_crowded();
+                if after.is_none() || is_enough || self.ail.is_stopped() {
+                    return Ok(());
+                }
+                if pinned || self.grant.has_waiters() {
+                    // A rolling transaction that waits for space has logged its items again: once
+                    // that is durable, they no longer hold the tail back.
+                    self.force_all()?;
+                    self.publish_for_waiters(1)?;
+                }
+                if written == 0 {
+                    self.ail.pause();
+                }
+                (after, written, pinned) = (None, 0, false);
+                continue;
+            };
+            after = Some(*last);
+            let mut batch_written = Vec::with_capacity(batch.len());
+            for (position, item) in batch {
+                match item.push(position.lsn)? {
+                    Pushed::Written => batch_written.push((position, item)),
+                    Pushed::Pinned => pinned = true,
+                    Pushed::Busy => {}
+                }
+            }
+            if !batch_written.is_empty() {
+                self.hooks.flush_home()?;
+                written += batch_written.len();
+                self.ail.remove(batch_written);
+                self.publish_for_waiters(self.geometry.blocks / 16)?;
+            }
+        }
+    }
+
+    /// Publishes the tail in the log, if a transaction waits for log space, and this frees at least
+    /// `blocks_min` blocks or all of them.
+    fn publish_for_waiters(&self, blocks_min: u32) -> Result<()> {
+        if !self.grant.has_waiters() {
+            return Ok(());
+        }
+        let (tail, is_written_back) = self.ail.tail();
+        let lag = self.geometry.position(tail).saturating_sub(self.progress.lock().durable_tail);
+        if is_written_back || lag >= u64::from(blocks_min) {
+            self.writer()?.publish(RecordKind::Tail)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the tail as far as the durable part of the log allows.
+    fn move_tail(&self) -> Result<()> {
+        if self.grant.has_waiters() {
+            // Items that are only in the CIL take space as well, and may hold the tail back.
+            self.force_all()?;
+        }
+        self.write_back(self.ail.sync_lsn(), Goal::Tail)?;
+        self.publish_for_waiters(1)
+    }
+
+    /// Writes items back for `goal`.
+    fn reach(&self, goal: Goal) -> Result<()> {
+        match goal {
+            Goal::Tail => self.move_tail(),
+            Goal::Memory => self.write_back(self.ail.sync_lsn(), goal),
+        }
+    }
+
+    /// Runs the thread that writes items back. Counterpart of `xfsaild`.
+    pub(crate) fn ail_worker(&self) {
+        let _guard = ShutOnPanic(self);
+        while let Some(goal) = self.ail.wait_for_request() {
+            if self.check().is_ok()
+                && let Err(error) = self.reach(goal)
+            {
+                self.shut_down(error);
+            }
+        }
+    }
+
+    /// Runs the thread that pushes in the background.
+    pub(crate) fn push_worker(&self) {
+        let _guard = ShutOnPanic(self);
+        while self.wait_push_wanted() {
+            let pushed = self.writer().and_then(|mut guard| guard.push());
+            if pushed.is_err() {
+                // The push has shut the journal down, or found it shut down.
+                self.abort_rest();
+            }
+        }
+    }
+
+    /// Sleeps until there is something to push (`true`), or until the worker must end (`false`).
+    fn wait_push_wanted(&self) -> bool {
+        let mut progress = self.progress.lock();
+        loop {
+            if progress.is_stopped {
+                return false;
+            }
+            let is_shut = self.shared.read.is_shut.load(Ordering::Relaxed);
+            if progress.wanted > progress.begun && !is_shut {
+                return true;
+            }
+            if is_shut && !self.shared.read.is_empty.load(Ordering::Relaxed) {
+                // The push will fail, and notify the committed transactions.
+                return true;
+            }
+            let Some(interval) = self.options.sync_interval.filter(|_| !is_shut) else {
+                progress = self.push_wanted.wait(progress);
+                continue;
+            };
+            let timed_out;
+            (progress, timed_out) = self.push_wanted.wait_for(progress, interval);
+            if timed_out && !progress.is_stopped {
+                return true;
+            }
+        }
+    }
+
+    /// Notifies committed transactions that will never be durable that the journal is shut down.
+    pub(crate) fn abort_rest(&self) {
+        if let Some(context) = self.cil.switch(&self.shared) {
+            abort(context, &self.shut_error());
+        }
+    }
+}

@@ -1,0 +1,61 @@
+use std::sync::Arc;
+use std::thread;
+
+use super::*;
+
+#[test]
+fn who_waits_for_short_pushes_is_there_when_one_ends() {
+    let spin_wait = Arc::new(SpinWait::new());
+    spin_wait.note_push(Duration::from_micros(10));
+    let before = spin_wait.ended();
+    spin_wait.note_end();
+    // The push has already ended: there is nothing to wait for.
+    spin_wait.spin(before);
+    assert!(!spin_wait.is_spinning.load(Ordering::Relaxed));
+    // Nor does a thread wait for a push that never ends.
+    let other = Arc::clone(&spin_wait);
+    thread::spawn(move || other.spin(other.ended())).join().unwrap();
+    assert!(!spin_wait.is_spinning.load(Ordering::Relaxed));
+}
+
+#[test]
+fn nobody_stays_awake_for_long_pushes_or_beside_another() {
+    let spin_wait = SpinWait::new();
+    for _ in 0..20 {
+        spin_wait.note_push(Duration::from_millis(5));
+    }
+    assert!(spin_wait.push_nanos.load(Ordering::Relaxed) > 4_000_000);
+    spin_wait.spin(spin_wait.ended());
+    for _ in 0..40 {
+        spin_wait.note_push(Duration::from_micros(5));
+    }
+    assert!(spin_wait.push_nanos.load(Ordering::Relaxed) < 10_000);
+    // Another thread spins: its mark is not changed.
+    spin_wait.is_spinning.store(true, Ordering::Relaxed);
+    spin_wait.spin(spin_wait.ended());
+    assert!(spin_wait.is_spinning.load(Ordering::Relaxed));
+}
+
+#[test]
+fn patience_lasts_as_long_as_a_push() {
+    let spin_wait = SpinWait::new();
+    assert!(
+        GroupDeadline::default().remaining(&spin_wait).is_none(),
+        "a woken thread is too late for a short push"
+    );
+    let note_push = |time| (0..40).for_each(|_| spin_wait.note_push(time));
+    note_push(Duration::from_millis(3));
+    let mut deadline = GroupDeadline::default();
+    let remaining = deadline.remaining(&spin_wait).unwrap();
+    assert!(remaining > Duration::from_millis(2) && remaining <= Duration::from_millis(3));
+    thread::sleep(remaining);
+    assert!(
+        deadline.remaining(&spin_wait).is_none(),
+        "the time is up, whichever event woke the caller"
+    );
+    note_push(Duration::from_secs(60));
+    let mut deadline = GroupDeadline::default();
+    assert!(deadline.remaining(&spin_wait).unwrap() <= GROUP_WAIT_MAX);
+    deadline.has_passed = true;
+    assert!(deadline.remaining(&spin_wait).is_none());
+}
