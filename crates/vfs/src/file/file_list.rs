@@ -5,10 +5,9 @@
 //! is on the list of the CPU that opened it, whichever CPU closes it. A remount to read-only walks
 //! all of them, and so does [`Task::open_files`](crate::Task::open_files).
 //!
-//! Somebody who owns files in a way of his own, as a terminal of the kernel owns those that are
-//! open on it, has a [`FileList`]: a private list with a lock of its own. A file that moves there
-//! leaves the superblock's lists, and if it is open for writing is counted by its mount instead,
-//! for as long as it is open.
+//! An embedder that owns open files in its own way, as a terminal in the kernel does, has a
+//! [`FileList`]: a private list with a lock of its own. A file that moves there leaves the
+//! superblock's lists. If it is open for writing, its mount counts it instead while it is open.
 
 use std::fmt;
 use std::ops::ControlFlow;

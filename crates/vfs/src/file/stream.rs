@@ -1,15 +1,14 @@
-//! Files without positions: the ends of pipes and fifos, sockets, and what they have in common.
+//! Files without positions: the ends of pipes and fifos, and sockets.
 //!
-//! What is behind such a file belongs to its inode ([`Inode::stream`]), and counts the open files
-//! that have an end of it. (So does the text of a file that is made when it is read, which has
-//! positions: see [`crate::objects::seq_file`]. The seals of a file of memory have no other place,
-//! see [`crate::objects::memfd_seals`], nor has the count of a directory's directories once it is
-//! spread, see [`Inode::nlink`].) A [`File`] of this kind says so in its mode, by bits of its own
-//! for reading and writing ([`FileMode::STREAM`]). So calls with a position, which ask for the
-//! usual bits, fail on it without asking anything else, and cost other files nothing.
+//! The pipe or socket of such a file belongs to its inode ([`Inode::stream`]), and counts the open
+//! files that have an end of it. (The same field holds three other things: the text of a file that
+//! is made when it is read, see [`crate::objects::seq_file`]; the seals of a file of memory, see
+//! [`crate::objects::memfd_seals`]; and the sharded link count of a directory, see
+//! [`Inode::nlink`].) The mode of a [`File`] of this kind has bits of its own for reading and
+//! writing ([`FileMode::STREAM`]). Calls with a position check the usual bits, so they fail on it
+//! without another check, and cost other files nothing.
 //!
-//! Waiting happens with no lock held and in no RCU section. The file that the caller holds keeps
-//! the inode meanwhile.
+//! A caller waits with no lock held and in no RCU section. Its file holds the inode.
 
 use crate::objects::inode_ext::InodeExt;
 use std::io::{IoSlice, IoSliceMut};
