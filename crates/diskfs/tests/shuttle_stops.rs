@@ -1,9 +1,8 @@
-//! Schedules of mounted volumes, chosen at random: files that lose their last user, and volumes
-//! that are remounted, closed and stopped, while other threads write to them: `RUSTFLAGS="--cfg
-//! shuttle" cargo test --release -p vfscale-diskfs --test shuttle_stops`.
+//! Schedules of mounted volumes, chosen at random: files that lose their last user, and volumes that
+//! are remounted, closed and stopped, while other threads write to them:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-diskfs --test shuttle_stops`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
-//! well.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed too.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -21,7 +20,7 @@ use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, AtFlags, Errno, Mode, MountFlags, Task, Vfs};
 
 use volumes::{
-    PAGE, SIZE, assert_no_writes, copy_of, device, failure, mounted, one_list, schedules,
+    Disk, PAGE, SIZE, assert_no_writes, copy_of, device, failure, mounted, one_list, schedules,
 };
 
 /// How many pages there is memory for where a writer is to wait for memory.
@@ -63,9 +62,9 @@ fn remount_read_only(task: &Task) -> bool {
     }
 }
 
-/// A sync, and a remount to read-only, make all durable that was written before, though the
-/// background writer and a writer that wants memory are writing some of it back; and a volume that
-/// is read-only is not written.
+/// A sync and a remount to read-only make all data durable that were written before, though the
+/// background writer and a writer that wants memory are writing some of them back; and a read-only
+/// volume is not written.
 #[test]
 fn sync_against_writers_against_remount() {
     schedules(|| {
@@ -140,49 +139,95 @@ fn in_use(fs: &DiskFs, task: &Task) -> (u64, u64) {
     (figures.files - figures.files_free, figures.blocks - figures.blocks_free)
 }
 
-/// One thread closes a file and another takes its name away while `beside` runs. Gives the volume,
-/// and what was in use before there was the file.
-fn last_users(
-    device: Arc<dyn Device>,
-    beside: impl FnOnce(&DiskFs, &Task),
-) -> (Arc<DiskFs>, Vfs, (u64, u64)) {
-    let (fs, vfs) = mounted(device, one_list());
-    let task = vfs.task();
-    task.write_file("/stays", [b's'; SIZE]).unwrap();
-    let before = in_use(&fs, &task);
-    let file = task.options().read(true).write(true).create(true).open("/goes").unwrap();
-    // One page has a block, the other one waits for it.
-    file.pwrite(&[b'a'; PAGE], 0).unwrap();
-    file.sync_all().unwrap();
-    file.pwrite(&[b'b'; PAGE], PAGE as u64).unwrap();
-    let closer = thread::spawn(move || drop(file));
-    let remover = {
+/// The file that loses its name and its last user.
+const GOES: &str = "/goes";
+/// Number of times that a model does what its name says, so that one of them meets the right
+/// moment.
+const TIMES: usize = 4;
+
+/// A volume whose file [`GOES`] loses its last user, and the threads that take part in that.
+struct LastUsers {
+    fs: Arc<DiskFs>,
+    vfs: Vfs,
+    /// Inodes and blocks that were in use before the file existed.
+    before: (u64, u64),
+    threads: [thread::JoinHandle<()>; 2],
+    /// Removes the file, and returns whether it could.
+    remover: thread::JoinHandle<bool>,
+}
+
+impl LastUsers {
+    /// Starts one thread that closes the file, one that removes its name, and one that waits for
+    /// its space as a call does that lacks some: that one writes back, waits for the inactivation
+    /// and forces the log.
+    fn start(device: Arc<dyn Device>) -> Self {
+        let (fs, vfs) = mounted(device, one_list());
         let task = vfs.task();
-        thread::spawn(move || match task.unlink(At::Cwd, "/goes", AtFlags::empty()) {
+        task.write_file("/stays", [b's'; SIZE]).unwrap();
+        let before = in_use(&fs, &task);
+        let file = task.options().read(true).write(true).create(true).open(GOES).unwrap();
+        // One page has a block, and others wait for theirs, with holes between, so that write-back
+        // takes each in a transaction of its own.
+        file.pwrite(&[b'a'; PAGE], 0).unwrap();
+        file.sync_all().unwrap();
+        for page in [1, 3, 5, 7] {
+            file.pwrite(&[b'b'; PAGE], page * PAGE as u64).unwrap();
+        }
+        let closer = thread::spawn(move || drop(file));
+        let remover = thread::spawn(move || match task.unlink(At::Cwd, GOES, AtFlags::empty()) {
             Ok(()) => true,
             Err(error) => {
                 assert!([Errno::ROFS, Errno::IO].contains(&error.errno()), "{error}");
                 false
             }
-        })
-    };
-    beside(&fs, &task);
-    closer.join().unwrap();
-    if !remover.join().unwrap() && fs.stopped().is_none() {
-        task.unlink(At::Cwd, "/goes", AtFlags::empty()).unwrap();
+        });
+        let reclaimer = {
+            let fs = fs.clone();
+            thread::spawn(move || {
+                for _ in 0..TIMES {
+                    fs.reclaim();
+                }
+            })
+        };
+        Self { fs, vfs, before, threads: [closer, reclaimer], remover }
     }
-    drop(task);
-    (fs, vfs, before)
+
+    /// Waits for the threads. The file has neither a name nor a user then, unless the volume has
+    /// stopped.
+    fn join(self) -> (Arc<DiskFs>, Vfs, (u64, u64)) {
+        let Self { fs, vfs, before, threads, remover } = self;
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        if !remover.join().unwrap() && fs.stopped().is_none() {
+            vfs.task().unlink(At::Cwd, GOES, AtFlags::empty()).unwrap();
+        }
+        (fs, vfs, before)
+    }
 }
 
-/// An inode that has lost its last user is freed, once, whatever goes on beside that; nothing of it
-/// is left.
-fn assert_freed(beside: impl Fn(&DiskFs, &Task) + Send + Sync + 'static) {
+/// Makes sure that nothing of the file is left: neither space, nor an orphan, nor data that a file
+/// would show that gets the same number.
+fn assert_nothing_left(fs: &DiskFs, task: &Task, before: (u64, u64)) {
+    assert_eq!(in_use(fs, task), before);
+    assert_eq!(fs.volume().orphans().len(), 0);
+    let next = task.options().read(true).write(true).create(true).open("/next").unwrap();
+    let stat = next.stat().unwrap();
+    assert_eq!((stat.size, stat.blocks), (0, 0));
+    next.pwrite(b"n", SIZE as u64 - 1).unwrap();
+    let mut bytes = [1; SIZE];
+    assert_eq!(next.pread(&mut bytes, 0).unwrap(), SIZE);
+    assert!(bytes[..SIZE - 1].iter().all(|byte| *byte == 0));
+}
+
+/// An inode that has lost its last user is freed, once, while other threads do `beside`; nothing of
+/// it is left.
+fn assert_freed(beside: impl Fn(&Disk, &DiskFs, &Task) + Send + Sync + 'static) {
     schedules(move || {
         let device = device();
-        let (fs, vfs, before) = last_users(device.clone(), &beside);
+        let users = LastUsers::start(device.clone());
+        beside(&device, &users.fs, &users.vfs.task());
+        let (fs, vfs, before) = users.join();
         vfscale_sync::rcu::synchronize();
-        assert_eq!(in_use(&fs, &vfs.task()), before);
+        assert_nothing_left(&fs, &vfs.task(), before);
         drop(vfs);
         fs.close().unwrap();
         assert_clean(device);
@@ -191,40 +236,65 @@ fn assert_freed(beside: impl Fn(&DiskFs, &Task) + Send + Sync + 'static) {
 
 #[test]
 fn last_users_against_sync() {
-    assert_freed(|fs, _| fs.sync_fs().unwrap());
+    assert_freed(|_, fs, _| (0..TIMES).for_each(|_| fs.sync_fs().unwrap()));
 }
 
+/// A frozen volume has an empty log, whatever the threads are in the middle of.
 #[test]
 fn last_users_against_freeze() {
-    assert_freed(|fs, _| {
+    assert_freed(|disk, fs, _| {
         let journal = fs.volume().journal().unwrap();
-        journal.freeze().unwrap();
-        thread::yield_now();
-        journal.thaw();
+        for _ in 0..TIMES {
+            journal.freeze().unwrap();
+            (0..10).for_each(|_| thread::yield_now());
+            let options = DiskOptions { read_only: true, ..one_list() };
+            assert_eq!(mounted(copy_of(disk), options).0.opened().log.checkpoints, 0);
+            journal.thaw();
+            thread::yield_now();
+        }
     });
 }
 
 #[test]
 fn last_users_against_remount() {
-    assert_freed(|_, task| {
-        for _ in 0..3 {
+    assert_freed(|_, _, task| {
+        for _ in 0..2 * TIMES {
             if remount_read_only(task) {
                 thread::yield_now();
                 task.remount("/", MountFlags::empty()).unwrap();
             }
+            thread::yield_now();
         }
     });
 }
 
-/// The volume stops: everybody goes on, and the next mount finishes what was begun.
+/// The volume stops: every thread ends, and the next mount finishes what was begun.
 #[test]
 fn last_users_against_stop() {
     schedules(|| {
         let device = device();
-        let (fs, vfs, _) = last_users(device.clone(), |fs, _| fs.volume().shut_down(failure()));
+        let users = LastUsers::start(device.clone());
+        let syncer = {
+            let fs = users.fs.clone();
+            thread::spawn(move || {
+                let _ = fs.sync_fs();
+            })
+        };
+        users.fs.volume().shut_down(failure());
+        syncer.join().unwrap();
+        let (fs, vfs, before) = users.join();
+        vfs.task().mkdir(At::Cwd, "/d", Mode::from_bits_retain(0o755)).unwrap_err();
         drop(vfs);
         fs.close().unwrap_err();
-        assert_left(device, |_| ());
+        let (fs, vfs) = mounted(device.clone(), one_list());
+        let task = vfs.task();
+        if task.stat(At::Cwd, GOES, AtFlags::empty()).is_ok() {
+            task.unlink(At::Cwd, GOES, AtFlags::empty()).unwrap();
+        }
+        assert_nothing_left(&fs, &task, before);
+        drop((task, vfs));
+        fs.close().unwrap();
+        assert_clean(device);
     });
 }
 
@@ -248,8 +318,8 @@ fn synced(vfs: &Vfs, refusals: &'static [Errno]) -> thread::JoinHandle<Vec<&'sta
     })
 }
 
-/// A volume stops beside writers, and beside somebody who remounts it there and back: nothing that
-/// was synced is lost, nothing is changed any more afterwards, and no remount makes it so.
+/// A volume stops while a thread writes and another remounts it to read-only and back: no synced data
+/// are lost, nothing can be changed afterwards, and no remount makes the volume writable again.
 #[test]
 fn stop_against_writers_against_remount() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
@@ -290,8 +360,8 @@ fn stop_against_writers_against_remount() {
     }
 }
 
-/// A volume stops beside a writer and beside whoever closes it: everybody comes to an end, and
-/// nothing that was synced is lost.
+/// A volume stops while a thread writes and another closes it: every thread ends, and no synced data
+/// are lost.
 #[test]
 fn stop_against_writers_against_close() {
     schedules(|| {

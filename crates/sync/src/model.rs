@@ -10,11 +10,13 @@
 //! * A schedule is all that a run depends on: its threads are on one CPU as far as they know, unless they
 //!   pretend another ([`cpu::pretend`]), and what a run has deferred is done before the next begins. The
 //!   collector of RCU is shared by all models of a process, which is why one runs at a time.
+//! * Time passes when a thread reads the clock ([`read_clock`]), and by as much in each run.
 //! * The seed of the schedules is printed first; `VFSCALE_SEED` repeats it. A schedule that fails is printed
 //!   by shuttle. A thread that sleeps for ever is a failure.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 
@@ -61,6 +63,46 @@ pub fn is_without_patches() -> bool {
     IS_WITHOUT.load(Ordering::Relaxed)
 }
 
+/// The longest time between two readings of the clock of a model: longer than a tick of the
+/// system's clock.
+const STEP_NANOS_MAX: u64 = 12_000_000;
+
+/// Number of readings of the clock in the current run.
+static READINGS: AtomicU64 = AtomicU64::new(0);
+/// Sum of the steps of the clock in the current run, in nanoseconds.
+static ELAPSED_NANOS: AtomicU64 = AtomicU64::new(0);
+/// Number of resizes of tables that have been finished in the current run.
+static RESIZES: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the time of the clock that a model has in place of the system's, in nanoseconds since
+/// 1970. Each reading moves it on, by up to more than a tick of the system's clock: so a thread
+/// that is delayed between a reading and what it does with that finds others far ahead, as on a
+/// machine that is busy.
+#[must_use]
+pub fn read_clock() -> i64 {
+    static START: OnceLock<u64> = OnceLock::new();
+    let start = *START.get_or_init(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.as_secs() * 1_000_000_000
+    });
+    let reading = READINGS.fetch_add(1, Ordering::Relaxed) + 1;
+    // Fibonacci hashing: steps of all lengths, in the same order in each run.
+    let step = 1 + (reading.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % STEP_NANOS_MAX;
+    (start + ELAPSED_NANOS.fetch_add(step, Ordering::Relaxed) + step) as i64
+}
+
+/// Counts a resize of a table that is finished.
+pub(crate) fn count_resize() {
+    RESIZES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Returns how many resizes of tables have been finished in the current run, so that a model can
+/// make sure that it forces one.
+#[must_use]
+pub fn resizes() -> u64 {
+    RESIZES.load(Ordering::Relaxed)
+}
+
 fn run(schedules: &[Schedules], without: &[bool], model: Arc<impl Fn() + Send + Sync + 'static>) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,6 +129,7 @@ fn run_with(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + S
     config.stack_size = STACK_BYTES;
     shuttle::Runner::new(scheduler, config).run(move || {
         let _cpu = cpu::pretend(0);
+        [&READINGS, &ELAPSED_NANOS, &RESIZES].iter().for_each(|it| it.store(0, Ordering::Relaxed));
         model();
         // What was deferred belongs to this run, and must be done in it.
         rcu::synchronize();

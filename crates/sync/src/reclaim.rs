@@ -12,9 +12,10 @@
 //!
 //! # Its life
 //!
-//! It starts when there is something for it to do and ends a second after the last deferred work has run. In
-//! a model, under Miri, and where the system has no thread to give, it never starts: [`submit`] then gives
-//! the work back to the caller, who does it himself.
+//! It starts when there is something for it to do and ends a second after the last deferred work
+//! has run. In a model, under Miri, and where the system has no thread to give, it never starts:
+//! [`submit`] then gives the work back to the caller, who does it himself. A model of shuttle can
+//! have one (`with_thread`).
 //!
 //! # Invariants
 //!
@@ -43,6 +44,8 @@ crate::lock_class! {
     pub ReclaimQueue = ("reclaim_queue", 65050);
 }
 
+#[cfg(all(shuttle, not(loom)))]
+pub use imp::with_thread;
 pub use imp::{attend, settle, submit, wait_for};
 
 #[cfg(not(any(loom, shuttle, miri)))]
@@ -262,7 +265,94 @@ mod imp {
     }
 }
 
-#[cfg(any(loom, shuttle, miri))]
+#[cfg(all(shuttle, not(loom)))]
+mod imp {
+    use std::mem;
+    use std::sync::{Mutex, PoisonError};
+
+    use super::Work;
+    use crate::atomic::thread::{self, JoinHandle};
+    use crate::rcu;
+
+    /// The threads that the running model has started for submitted work, and the keys of work that
+    /// is not done yet.
+    ///
+    /// The lock is the standard library's: all threads of a model run on one thread of the system,
+    /// and none is switched away from while it holds this lock.
+    #[derive(Default)]
+    struct State {
+        threads: Vec<JoinHandle<()>>,
+        pending: Vec<u64>,
+    }
+
+    static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+    /// Calls `look` with the state, if the model has a reclaim thread. `look` must not switch
+    /// threads.
+    fn with_state<T>(look: impl FnOnce(&mut State) -> T) -> Option<T> {
+        STATE.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(look)
+    }
+
+    /// Runs a model with a reclaim thread, and then waits for all work that was submitted. Each
+    /// piece of work gets a thread of its own, which is harder on the code than one thread for all
+    /// of them.
+    pub fn with_thread<T>(model: impl FnOnce() -> T) -> T {
+        *STATE.lock().unwrap_or_else(PoisonError::into_inner) = Some(State::default());
+        let result = model();
+        settle();
+        *STATE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        result
+    }
+
+    /// Starts a thread that does `work` after a grace period.
+    ///
+    /// # Errors
+    /// The work, if the model has no reclaim thread ([`with_thread`]).
+    pub fn submit(key: u64, mut work: Box<dyn Work>) -> Result<(), Box<dyn Work>> {
+        if with_state(|state| state.pending.push(key)).is_none() {
+            return Err(work);
+        }
+        let thread = thread::spawn(move || {
+            rcu::synchronize();
+            while work.step() {}
+            drop(work);
+            rcu::synchronize();
+            with_state(|state| {
+                let at = state.pending.iter().position(|pending| *pending == key);
+                at.map(|at| state.pending.swap_remove(at))
+            });
+        });
+        with_state(|state| state.threads.push(thread));
+        Ok(())
+    }
+
+    /// Waits until no work is left that was submitted under `key`, and all that it deferred is
+    /// done.
+    pub fn wait_for(key: u64) {
+        while with_state(|state| state.pending.contains(&key)) == Some(true) {
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until all work is done that was submitted, or that what is deferred by now submits.
+    pub fn settle() {
+        for _ in 0..4 {
+            rcu::synchronize();
+            let threads = with_state(|state| mem::take(&mut state.threads)).unwrap_or_default();
+            for thread in threads {
+                thread.join().expect("the reclaim thread does not panic");
+            }
+        }
+    }
+
+    /// Returns false: no thread looks after deferred work.
+    #[inline]
+    pub fn attend() -> bool {
+        false
+    }
+}
+
+#[cfg(any(loom, all(miri, not(shuttle))))]
 mod imp {
     use super::Work;
 

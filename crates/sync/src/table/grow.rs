@@ -235,6 +235,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             Ordering::Relaxed,
         );
         if replaced.is_ok() {
+            #[cfg(all(shuttle, not(loom)))]
+            crate::model::count_resize();
             // SAFETY: The word is no longer to be found, neither in the table nor in a moved
             // bucket, so the array can be freed once those who are in it have left.
             unsafe { guard.defer_unchecked(move || old.free_moved()) };

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use vfscale::block::MemoryDevice;
 use vfscale::diskfs::mkfs::{self, MkfsOptions};
 use vfscale::{
-    At, AtFlags, File, Mode, OFlags, RenameFlags, Scaling, SetTime, Task, Volume, Whence,
+    At, AtFlags, FallocateFlags, File, Mode, OFlags, RenameFlags, Scaling, SetTime, Task, Volume,
+    Whence,
 };
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -14,6 +15,7 @@ const MODE: Mode = Mode::from_bits_retain(0o755);
 const SLOTS: usize = 8;
 const MEMORY_BYTES: u64 = 64 << 20;
 const VOLUME_BYTES: u64 = 256 << 20;
+const PAGE: usize = 4096;
 
 /// A kind of call, and the patches that affect it.
 pub struct Kind {
@@ -99,6 +101,16 @@ pub const KINDS: &[Kind] = &[
             task.utimens(At::File(file), "", [SetTime::Omit, SetTime::Now], AtFlags::EMPTY_PATH)
         },
     ),
+    // Allocates one block behind the last one: a transaction with a claim.
+    on_volume("claim", &[], |_, file| {
+        let end = file.seek(Whence::Current(PAGE as i64))?;
+        file.fallocate(FallocateFlags::KEEP_SIZE, end, PAGE as u64)
+    }),
+    // Writes one new page and makes it durable.
+    on_volume("append", &[], |_, file| {
+        file.write(&[b'a'; PAGE])?;
+        file.sync_data()
+    }),
 ];
 
 fn stat(task: &Task, path: &str) -> vfscale::Result<()> {
