@@ -165,7 +165,7 @@ pub struct FileData {
 }
 
 impl FileData {
-    /// The data of a file that has `size` bytes on the device.
+    /// Creates the data of a file that has `size` bytes on the device.
     #[must_use]
     pub fn new(cache: &Arc<PageCache>, size: u64) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
@@ -187,25 +187,25 @@ impl FileData {
         })
     }
 
-    /// How long the file is, in bytes.
+    /// Returns the size of the file in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// How many pages wait for a block. `stat` counts them as blocks.
+    /// Returns the number of pages that wait for a block. `stat` counts them as blocks.
     #[must_use]
     pub fn delayed_blocks(&self) -> u64 {
         self.delayed.load(Ordering::Relaxed)
     }
 
-    /// Whether there is something to be written back: pages, or the size.
+    /// Returns whether there is something to write back: pages, or the size.
     #[must_use]
     pub fn is_dirty(&self, store: &impl Store) -> bool {
         store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0
     }
 
-    /// Whether nothing would be lost with it: no page, nothing to be written back.
+    /// Returns whether nothing would be lost with it: it has no page, and nothing to write back.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.pages.read().is_empty() && !self.is_queued.load(Ordering::Acquire)
@@ -216,8 +216,8 @@ impl FileData {
         !self.is_queued.swap(true, Ordering::AcqRel)
     }
 
-    /// It was taken off the list, and will be written back: whoever makes it dirty from now on says
-    /// so again.
+    /// Notes that it was taken off the list and will be written back, so a thread that makes it
+    /// dirty from now on queues it again.
     pub(crate) fn clear_queued(&self) {
         self.is_queued.store(false, Ordering::Release);
     }
@@ -238,7 +238,7 @@ impl FileData {
         !self.is_renewed_queued.swap(true, Ordering::AcqRel)
     }
 
-    /// It was taken from there, and will be written back.
+    /// Notes that it was taken off the list of renewed files, and will be written back.
     pub(crate) fn unqueue_renewed(&self) {
         self.is_renewed_queued.store(false, Ordering::Release);
     }
@@ -280,17 +280,17 @@ impl Drop for FileData {
     }
 }
 
-/// The page that has the byte at `offset`.
+/// Returns the page that has the byte at `offset`.
 pub(crate) fn page_of(offset: u64) -> u64 {
     offset / PAGE
 }
 
-/// Where a page begins.
+/// Returns the offset at which a page begins.
 pub(crate) fn offset_of(page: u64) -> u64 {
     page.saturating_mul(PAGE)
 }
 
-/// How many pages `size` bytes have.
+/// Returns the number of pages of `size` bytes.
 pub(crate) fn pages_of(size: u64) -> u64 {
     size.div_ceil(PAGE)
 }

@@ -87,7 +87,7 @@ pub struct DiskOptions {
     pub read_only: bool,
     /// The log is not looked at, and nothing is written ([`VolumeOptions::no_recovery`]).
     pub no_recovery: bool,
-    /// What callers see when the volume meets damage, or its log fails: [`OnError::Shutdown`] by
+    /// The behaviour when the volume meets damage, or its log fails: [`OnError::Shutdown`] by
     /// default.
     pub on_error: OnError,
     /// The device with the log, if it is on one of its own.
@@ -121,12 +121,12 @@ impl Default for DiskOptions {
     }
 }
 
-/// What opening a volume has found.
+/// The findings of the opening of a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
-    /// What was in the log.
+    /// The contents of the log.
     pub log: Recovered,
-    /// What became of files that had neither names nor users, or whose cutting had begun.
+    /// The orphans: files without names and users, or with an unfinished truncation.
     pub orphans: Orphans,
 }
 
@@ -232,13 +232,13 @@ impl DiskFs {
         }))
     }
 
-    /// What opening has found.
+    /// Returns the findings of the opening.
     #[must_use]
     pub fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// The volume below.
+    /// Returns the volume.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -264,7 +264,7 @@ impl DiskFs {
             tracing::warn!(left, "orphans are left for the next mount");
         }
         let closed = self.volume.close();
-        // What nobody was told of who could have been.
+        // Errors that no open file has reported.
         let errors = self.files.write_errors();
         let untold = ErrorCursor::new(errors).advance(errors);
         let earlier = untold.map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code).into()));
@@ -282,7 +282,7 @@ impl DiskFs {
         self.end(if was_mounted { LEFT } else { LEFT | UNMOUNTED });
     }
 
-    /// One of the two has come about that end it together.
+    /// Notes one of the two conditions that end the file system together.
     fn end(&self, which: u32) {
         let before = self.ended.fetch_or(which, Ordering::AcqRel);
         let both = LEFT | UNMOUNTED;
@@ -301,7 +301,7 @@ impl DiskFs {
         end_threads(&self.volume, &self.files, &self.inactivator);
     }
 
-    /// The volume can be written again, and what could not be freed meanwhile is.
+    /// Makes the volume writable again, and frees orphans that could not be freed in between.
     fn unseal(&self) {
         self.volume.unseal();
         self.inactivator.resume();
@@ -329,7 +329,7 @@ fn end_threads(volume: &Volume, files: &Files, inactivator: &Inactivator) {
     inactivator.stop();
 }
 
-/// The number that a call fails with; says what is wrong where it is more than a refusal.
+/// Returns the error number of a call, and logs the fault if it is more than a refusal.
 fn errno(fault: Fault) -> Errno {
     let errno = fault.errno();
     if !matches!(fault, Fault::NoSpace | Fault::ReadOnly | Fault::TooLarge | Fault::Refused(_)) {
@@ -368,7 +368,7 @@ impl FileSystem for DiskFs {
     }
 
     fn statfs(&self, _: &SuperBlock) -> StatFs {
-        // What is about to be free counts as free: who lacks space waits for it.
+        // Space that is about to be freed counts as free: a call that lacks space waits for it.
         let (inodes_going, blocks_going) = self.inactivator.going();
         let figures = self.volume.space().figures().settled(blocks_going);
         let mut totals = self.volume.groups().totals();
@@ -414,7 +414,7 @@ impl FileSystem for DiskFs {
         if !is_coming || self.volume.is_read_only() {
             return false;
         }
-        // What fits into its inode gives back the block that was set aside. An error belongs to a
+        // A file that fits into its inode returns the block reserved for it. An error belongs to a
         // file.
         if let Err(fault) = self.files.write_back_all() {
             tracing::error!(%fault, "not everything was written for want of space");

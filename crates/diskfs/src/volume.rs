@@ -123,7 +123,7 @@ pub struct Volume {
     shared: PerCpuArc<Shared>,
 }
 
-/// What transactions that are not durable yet still refer to.
+/// The state that transactions refer to until they are durable.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) groups: Groups,
@@ -196,7 +196,7 @@ impl Volume {
         Ok(opened)
     }
 
-    /// Changes the superblock and writes it, with all its copies. Durable when it returns.
+    /// Updates the superblock and writes it, with all its copies. Durable when it returns.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`], and those of the device.
@@ -207,68 +207,68 @@ impl Volume {
         Ok(copies::write(&*self.device, &mut superblock)?)
     }
 
-    /// The superblock as it was written last.
+    /// Returns the superblock as it was written last.
     #[must_use]
     pub fn superblock(&self) -> Superblock {
         self.superblock.lock().clone()
     }
 
-    /// The device that the volume is on.
+    /// Returns the device of the volume.
     #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
     }
 
-    /// How it is divided.
+    /// Returns the geometry of the volume.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.groups().geometry()
     }
 
-    /// The volume is divided so from now on: it has grown. False if it has done so too often.
+    /// Sets the geometry after growth. Returns false if the volume has grown too often.
     pub(crate) fn set_geometry(&self, geometry: Geometry) -> Result<bool, Fault> {
-        // Who gets a block of a new group can refer to it.
+        // References to blocks of the new groups are valid from here on.
         self.places.grow(geometry.blocks());
         Ok(self.groups().grow(&self.reader(), geometry)?)
     }
 
-    /// Its id.
+    /// Returns the id of the volume.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
 
-    /// Its log; none if it is open for reading only.
+    /// Returns the log; `None` if the volume is open for reading only.
     #[must_use]
     pub fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
     }
 
-    /// What opening it found in the log.
+    /// Returns what the opening found in the log.
     #[must_use]
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
     }
 
-    /// Its orphans: inodes that are to be freed or cut, now or by the next mount.
+    /// Returns the orphans: inodes to be freed or truncated, now or by the next mount.
     #[must_use]
     pub fn orphans(&self) -> &OrphanList {
         &self.orphans
     }
 
-    /// Its blocks of metadata in memory.
+    /// Returns the cache of metadata blocks.
     #[must_use]
     pub fn cache(&self) -> &PerCpuArc<BufferCache> {
         &self.cache
     }
 
-    /// Its groups: who has which block and which inode.
+    /// Returns the allocation groups: the owners of blocks and inodes.
     #[must_use]
     pub fn groups(&self) -> &Groups {
         &self.shared.groups
     }
 
-    /// How many free blocks are not reserved.
+    /// Returns the account of free blocks that are not reserved.
     #[must_use]
     pub fn space(&self) -> &Space {
         &self.shared.space
@@ -278,7 +278,7 @@ impl Volume {
         &self.shared
     }
 
-    /// The same, for who may outlive the volume.
+    /// Returns a reference to the shared state for users that may outlive the volume.
     pub(crate) fn keep(&self) -> Kept<Shared> {
         self.shared.keep()
     }
@@ -287,8 +287,8 @@ impl Volume {
         &self.places
     }
 
-    /// How many transactions were refused because they would have logged more than they had
-    /// reserved: none, or the program has a mistake.
+    /// Returns the number of transactions that were refused because they would have logged more
+    /// than they had reserved: 0, unless the program has a defect.
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.shared.overruns.load(Ordering::Relaxed)
@@ -298,7 +298,8 @@ impl Volume {
         self.shared.overruns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether nothing can be changed: it is open for reading only, or [sealed](Self::seal).
+    /// Returns whether nothing can be changed: it is open for reading only, or
+    /// [sealed](Self::seal).
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.writable().is_err()
@@ -324,27 +325,26 @@ impl Volume {
         self.is_sealed.store(false, Ordering::Release);
     }
 
-    /// Whether files can have the block at this address: it is in the volume, and neither in the
-    /// log nor kept for what describes a group.
+    /// Returns whether the block at this address is available to files: it is in the volume, and
+    /// neither in the log nor among the blocks that describe a group.
     #[must_use]
     pub fn is_for_files(&self, address: u64) -> bool {
         self.places.is_for_files(address)
     }
 
-    /// The same of all blocks of a run, which lie in one group then.
+    /// Returns whether all blocks of a run are available to files, and in one group.
     #[must_use]
     pub fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
         self.places.is_run_for_files(start, blocks)
     }
 
-    /// The log, for who writes. Asked in a transaction, the answer holds until its end.
+    /// Returns the log for a writer. In a transaction, the answer holds until its end.
     pub(crate) fn writable(&self) -> Result<&Journal, Fault> {
         let is_sealed = || self.is_sealed.load(Ordering::Acquire);
         self.journal.as_ref().filter(|_| !is_sealed()).ok_or(Fault::ReadOnly)
     }
 
-    /// Whether something may be changed: for a call that would be found out only when it is written
-    /// back.
+    /// Checks that changes are possible, for a call that would otherwise fail only at write-back.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`]; the error of the log, if that is shut down.
@@ -353,25 +353,25 @@ impl Volume {
         if journal.is_shut_down() { self.failure().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
-    /// Whether nothing becomes durable any more ([`failure`](Self::failure)).
+    /// Returns whether nothing becomes durable any more ([`failure`](Self::failure)).
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.journal.as_ref().is_some_and(Journal::is_shut_down)
     }
 
-    /// What is published, for reading.
+    /// Returns a reader of the published state.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.cache, &self.places)
     }
 
-    /// Data was written to the device: it is flushed before a transaction that is committed from
-    /// now on is durable. Called after the write has returned.
+    /// Notes that data was written to the device. It is flushed before any transaction that commits
+    /// from now on is durable. Called after the write has returned.
     pub fn mark_data_written(&self) {
         self.hooks.mark_data_written();
     }
 
-    /// How much data has been [marked](Self::mark_data_written) by now, for
+    /// Returns a count of the data [marked](Self::mark_data_written) so far, for
     /// [`flush_data`](Self::flush_data).
     #[must_use]
     pub fn data_written(&self) -> u64 {
@@ -409,7 +409,7 @@ impl Volume {
         self.flush_data(written)
     }
 
-    /// Why nothing becomes durable any more, if that is so.
+    /// Returns the reason why nothing becomes durable any more, if that is so.
     #[must_use]
     pub fn failure(&self) -> Option<Fault> {
         self.journal.as_ref().and_then(Journal::failure).map(Fault::Journal)
@@ -454,7 +454,7 @@ impl Volume {
         })
     }
 
-    /// How far the log has come, if it is not being written.
+    /// Returns the end of the log, if the log is not being written.
     fn log_seen(&self) -> Option<LogSeen> {
         self.journal.as_ref().and_then(Journal::known).map(seen)
     }

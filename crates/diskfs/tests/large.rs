@@ -21,7 +21,7 @@ use vfscale_sync::random::Random;
 const TIB: u64 = 1 << 40;
 const PAGE: u64 = 4096;
 const REGULAR: u32 = 0o100_644;
-/// What every page of data is full of.
+/// The byte that fills every page of data.
 const DATA: u8 = 0xA7;
 
 /// A sparse device that counts what is read, and keeps no data of files: a page full of [`DATA`] is

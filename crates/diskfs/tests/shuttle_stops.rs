@@ -1,6 +1,6 @@
-//! Schedules of mounted volumes, chosen at random: files that lose their last user, and volumes that
-//! are remounted, closed and stopped, while other threads write to them:
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-diskfs --test shuttle_stops`.
+//! Schedules of mounted volumes, chosen at random: files that lose their last user, and volumes
+//! that are remounted, closed and stopped, while other threads write to them: `RUSTFLAGS="--cfg
+//! shuttle" cargo test --release -p vfscale-diskfs --test shuttle_stops`.
 //!
 //! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed too.
 
@@ -318,8 +318,9 @@ fn synced(vfs: &Vfs, refusals: &'static [Errno]) -> thread::JoinHandle<Vec<&'sta
     })
 }
 
-/// A volume stops while a thread writes and another remounts it to read-only and back: no synced data
-/// are lost, nothing can be changed afterwards, and no remount makes the volume writable again.
+/// A volume stops while a thread writes and another remounts it to read-only and back: no synced
+/// data are lost, nothing can be changed afterwards, and no remount makes the volume writable
+/// again.
 #[test]
 fn stop_against_writers_against_remount() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
@@ -360,8 +361,8 @@ fn stop_against_writers_against_remount() {
     }
 }
 
-/// A volume stops while a thread writes and another closes it: every thread ends, and no synced data
-/// are lost.
+/// A volume stops while a thread writes and another closes it: every thread ends, and no synced
+/// data are lost.
 #[test]
 fn stop_against_writers_against_close() {
     schedules(|| {

@@ -31,7 +31,7 @@ use volumes::{
 };
 
 const REGULAR: u32 = 0o100_644;
-/// What is left of the file when it is cut.
+/// The size of the file after truncation.
 const REST: usize = 100;
 
 fn open(device: Arc<dyn Device>) -> Arc<Volume> {
@@ -59,8 +59,8 @@ fn create(volume: &Volume, nodes: &NodeTable) -> Result<(Arc<Node>, u64), Fault>
     Ok((node, sequence))
 }
 
-/// What a reader may see of a file of `new` bytes over `old` ones that is cut to [`REST`] and made
-/// longer again: of each byte behind that a zero, or what it was.
+/// Checks the bytes that a reader may see of a file of `new` bytes over `old` ones that is
+/// truncated to [`REST`] and extended again: each byte behind that is zero, or its old value.
 fn assert_seen(bytes: &[u8], new: u8) {
     assert!(bytes.len() <= SIZE);
     for (at, byte) in bytes.iter().enumerate() {
@@ -151,8 +151,8 @@ fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
     }
 }
 
-/// Whoever makes everything durable gets all that was written before, whoever is writing it back: a
-/// writer that goes round, and one that makes files dirty again while their turn comes.
+/// A sync makes all earlier writes durable, whichever thread is writing them back: the background
+/// writer, beside a thread that makes files dirty again before their write-back.
 #[test]
 fn sync_against_write_back_against_write() {
     schedules(|| {
@@ -234,7 +234,7 @@ fn commit_against_seal() {
     });
 }
 
-/// Whoever commits while a volume is shut down gets an error, or what it made durable is there.
+/// A commit during a shutdown fails, or its changes are durable.
 #[test]
 fn commit_against_shutdown() {
     schedules(|| {

@@ -20,7 +20,7 @@ use crate::inode::incore::Node;
 use crate::page_cache::PIECE_PAGES;
 
 lock_class! {
-    /// What is to be read ahead, and the threads that do it.
+    /// The queue of read-ahead requests, and the threads that serve it.
     pub ReadAheadLock = ("read_ahead", 31155);
 }
 
@@ -90,7 +90,7 @@ impl ReadAhead {
         drop(waiting);
         let others = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
         for thread in threads.into_iter().filter(others) {
-            // It has nothing to tell: a panic has been told already.
+            // The result says nothing: a panic was reported already.
             let _ = thread.join();
         }
     }

@@ -55,7 +55,7 @@ use crate::page_cache::{Cut, DirtyFiles, FileData, PageCache, Store};
 use crate::volume::Volume;
 
 lock_class! {
-    /// What the thread that writes files back is to do.
+    /// The work of the write-back thread.
     pub WriterLock = ("bdi_work", 31150);
 }
 lock_class! {
@@ -110,7 +110,7 @@ impl Default for FileOptions {
     }
 }
 
-/// What the thread waits for.
+/// The state that the write-back thread waits for.
 #[derive(Default)]
 struct Writer {
     work: Mutex<Work, WriterLock>,
@@ -158,19 +158,19 @@ impl Files {
         files
     }
 
-    /// The volume.
+    /// Returns the volume.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
 
-    /// The pages in memory.
+    /// Returns the page cache.
     #[must_use]
     pub fn pages(&self) -> &Arc<PageCache> {
         &self.pages
     }
 
-    /// The errors that write-back of any of the files has met.
+    /// Returns the errors of write-back of all files.
     #[must_use]
     pub fn write_errors(&self) -> &ErrorSeq {
         &self.write_errors
@@ -192,28 +192,28 @@ impl Files {
         node.data_or_init(|core| FileData::new(&self.pages, core.size))
     }
 
-    /// How long the file is, in bytes.
+    /// Returns the size of the file in bytes.
     #[must_use]
     pub fn size(&self, node: &Arc<Node>) -> u64 {
         node.data().map_or_else(|| node.core().size, |data| data.size())
     }
 
-    /// How many blocks of 512 bytes it has or will have: pages that wait for a block count.
+    /// Returns the blocks of 512 bytes that it has or will have: pages that wait for a block count.
     #[must_use]
     pub fn blocks_512(&self, node: &Arc<Node>) -> u64 {
         let delayed = node.data().map_or(0, |data| data.delayed_blocks());
         node.core().blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK)
     }
 
-    /// [`FileData::read`].
+    /// Reads; see [`FileData::read`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn read(&self, node: &Arc<Node>, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         self.data(node).read(&self.store(node), offset, buf)
     }
 
-    /// [`FileData::write`].
+    /// Writes; see [`FileData::write`].
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -227,7 +227,7 @@ impl Files {
         written
     }
 
-    /// [`FileData::set_size`].
+    /// Sets the size; see [`FileData::set_size`].
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -268,7 +268,7 @@ impl Files {
         }
     }
 
-    /// [`FileData::allocate`].
+    /// Allocates; see [`FileData::allocate`].
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -283,7 +283,7 @@ impl Files {
         self.data(node).allocate(&self.store(node), offset, len, keep_size)
     }
 
-    /// [`FileData::punch`].
+    /// Punches a hole; see [`FileData::punch`].
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -292,7 +292,7 @@ impl Files {
         self.data(node).punch(&self.store(node), offset, len)
     }
 
-    /// [`FileData::zero_range`].
+    /// Zeroes a range; see [`FileData::zero_range`].
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -307,18 +307,18 @@ impl Files {
         self.data(node).zero_range(&self.store(node), offset, len, keep_size)
     }
 
-    /// [`FileData::seek_data`].
+    /// Seeks data; see [`FileData::seek_data`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn seek_data(&self, node: &Arc<Node>, offset: u64) -> Result<Option<u64>, Fault> {
         self.data(node).seek_data(&self.store(node), offset)
     }
 
-    /// [`FileData::seek_hole`].
+    /// Seeks a hole; see [`FileData::seek_hole`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of that method.
     pub fn seek_hole(&self, node: &Arc<Node>, offset: u64) -> Result<Option<u64>, Fault> {
         self.data(node).seek_hole(&self.store(node), offset)
     }
@@ -339,7 +339,7 @@ impl Files {
         }
         if !data_only && node.has_new_times() {
             match self.store(node).store_times() {
-                // Who has sealed the volume has stored them.
+                // The thread that sealed the volume has stored them.
                 Err(Fault::ReadOnly) if !node.has_new_times() => {}
                 stored => stored?,
             }
@@ -347,8 +347,8 @@ impl Files {
         self.write_renewed();
         let to_flush = self.volume.data_written();
         self.volume.force(node.sequence())?;
-        // What was written in place: no transaction has anything to do with it. The checkpoint, if
-        // there was one, has covered all the rest.
+        // Data that was written in place belongs to no transaction. The checkpoint, if there was
+        // one, has covered the rest.
         self.volume.flush_data(to_flush)?;
         written
     }
@@ -450,7 +450,7 @@ impl Files {
         true
     }
 
-    /// Whether everything is written back that was dirty at the call.
+    /// Returns whether everything that was dirty at the call is written back.
     pub(crate) fn is_written(&self) -> bool {
         self.dirty.is_written()
     }
@@ -492,7 +492,7 @@ impl Files {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
         {
-            // It has nothing to tell: a panic has been told already.
+            // The result says nothing: a panic was reported already.
             let _ = thread.join();
         }
     }
@@ -554,8 +554,8 @@ impl Writer {
             if woken == Woken::InTime {
                 next = half.map(|half| Instant::now() + half);
             }
-            // What is dirty when nothing can be written any more is dropped when its memory is
-            // wanted.
+            // When nothing can be written any more, dirty pages are dropped when their memory is
+            // needed.
             if !files.volume.is_read_only() && files.volume.failure().is_none() {
                 files.work(woken);
             }

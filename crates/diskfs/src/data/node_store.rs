@@ -17,7 +17,7 @@ use crate::volume::tx::{Need, Tx};
 
 /// How many extents a transaction changes at most.
 const EXTENTS_PER_TX: usize = 8;
-/// The same where the log is small.
+/// The number of extents in a transaction if the log is small.
 const EXTENTS_PER_SMALL_TX: usize = 2;
 
 /// An inode of a volume, as the store of its data.
@@ -27,7 +27,7 @@ pub struct NodeStore<'a> {
     pub(super) node: &'a Arc<Node>,
 }
 
-/// What a transaction changes that takes blocks from a range, or makes them unwritten.
+/// The change of a transaction that frees the blocks of a range, or makes them unwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Free,
@@ -39,7 +39,7 @@ pub(super) enum Step {
 }
 
 impl NodeStore<'_> {
-    /// Where the blocks are, according to `core`.
+    /// Returns the owner of the blocks, according to `core`.
     fn owner(&self, core: &InodeCore) -> Owner {
         Owner { ino: self.node.ino(), list_max: core.extents_room() }
     }
@@ -58,8 +58,8 @@ impl NodeStore<'_> {
         Ok(look(&map)?)
     }
 
-    /// What a transaction needs that changes `records` records of the map and claims or frees
-    /// `runs` runs of data.
+    /// Returns the reservation of a transaction that changes `records` records of the map and
+    /// claims or frees `runs` runs of data.
     fn need(&self, records: u32, runs: u32) -> Result<Need, Fault> {
         let volume = self.files.volume();
         let levels = self.with_map(|map| match map {
@@ -90,7 +90,7 @@ impl NodeStore<'_> {
         }
     }
 
-    /// Changes the core, and what it leads to, in one transaction.
+    /// Updates the core, and the structures that it refers to, in one transaction.
     fn update<T>(
         &self,
         mut tx: Tx<'_>,
@@ -144,8 +144,8 @@ impl NodeStore<'_> {
         }
     }
 
-    /// One transaction on the blocks `from` to `to`. Returns the block from which on nothing was
-    /// done.
+    /// Runs one transaction on the blocks `from` to `to`. Returns the first block that it has not
+    /// processed.
     pub(super) fn step(&self, step: Step, from: u64, to: u64) -> Result<u64, Fault> {
         let extents = match self.files.log_blocks_max() {
             0..500 => EXTENTS_PER_SMALL_TX,
@@ -170,7 +170,7 @@ impl NodeStore<'_> {
             freed.into_iter().for_each(|run| tx.free(run));
             if let Step::Cut { size } = step {
                 cut(core, size);
-                // One that is gone has the mark until its inode is freed.
+                // A removed file has the mark until its inode is freed.
                 if core.nlink > 0 {
                     tx.set_orphan(self.node, end < to);
                 }
@@ -179,11 +179,11 @@ impl NodeStore<'_> {
         })
     }
 
-    /// All transactions on the blocks `from` to `to`.
+    /// Runs all transactions on the blocks `from` to `to`.
     fn steps(&self, step: Step, from: u64, to: u64) -> Result<(), Fault> {
         let mut at = from;
         while at < to {
-            // What is a hole costs no transaction.
+            // A hole needs no transaction.
             let next =
                 self.with_map(|map| map.next(&self.files.volume().reader(), self.node.ino(), at))?;
             let Some(extent) = next.filter(|extent| extent.file_block < to) else { break };
@@ -192,7 +192,7 @@ impl NodeStore<'_> {
         Ok(())
     }
 
-    /// Whether cutting at `size` changes anything.
+    /// Returns whether truncation to `size` changes anything.
     fn is_cut(&self, size: u64) -> Result<bool, Fault> {
         let from = pages_of(size);
         let reader = self.files.volume().reader();
@@ -236,7 +236,7 @@ impl NodeStore<'_> {
         Ok(())
     }
 
-    /// Near which block data should lie that belong at `file_block`.
+    /// Returns the block near which the data of `file_block` should be allocated.
     fn near(&self, file_block: u64) -> Result<u64, Fault> {
         let reader = self.files.volume().reader();
         let before = self.with_map(|map| map.before(&reader, self.node.ino(), file_block))?;
@@ -313,7 +313,7 @@ impl Store for NodeStore<'_> {
         if let Some(run) = claim()? {
             return Ok(run);
         }
-        // What was freed can be had when that is durable.
+        // Freed blocks are available when the freeing is durable.
         volume.sync()?;
         claim()?.ok_or(Fault::NoSpace)
     }
@@ -399,7 +399,7 @@ fn count_blocks(core: &mut InodeCore, more: i64) {
     core.blocks = core.blocks.saturating_add_signed(more);
 }
 
-/// The file ends at `size`, if it did not before.
+/// Reduces the size in `core` to `size`, if it is larger.
 fn cut(core: &mut InodeCore, size: u64) {
     core.size = core.size.min(size);
     if let DataFork::Inline(bytes) = &core.data {
@@ -411,7 +411,7 @@ fn cut(core: &mut InodeCore, size: u64) {
     }
 }
 
-/// An extent in a place that no file can have.
+/// Returns the fault of an extent outside of the blocks that files can have.
 fn outside(ino: u64, file_block: u64, start: u64, blocks: u64) -> Fault {
     use crate::format::Damage;
     use crate::format::extent::{ExtentDamage, ExtentFault};

@@ -1,5 +1,5 @@
-//! What the files of a volume share: how many pages there may be, and which files are asked to give
-//! some back.
+//! The part that the files of a volume share: the number of pages, and the files that pages are
+//! reclaimed from.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -56,7 +56,7 @@ const _: () = {
 };
 
 impl PageCache {
-    /// A cache of `bytes` bytes, but of 16 pages at least, in per-CPU accounts of `slots` slots.
+    /// Creates a cache of `bytes` bytes, at least 16 pages, with per-CPU accounts of `slots` slots.
     #[must_use]
     pub fn new(bytes: u64, slots: usize) -> Arc<Self> {
         let pages_max = (bytes / PAGE).max(PAGES_MIN);
@@ -73,46 +73,49 @@ impl PageCache {
         })
     }
 
-    /// How many pages there are.
+    /// Returns the number of pages.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.pages.used()
     }
 
-    /// How many of them are dirty or being written back. Looks at what each CPU has.
+    /// Returns the number of pages that are dirty or being written back. Adds up the counts of all
+    /// CPUs.
     #[must_use]
     pub fn unstable(&self) -> u64 {
         let parts: i64 = self.unstable_parts.iter().map(|part| part.load(Ordering::Relaxed)).sum();
         let all = self.written.unstable.load(Ordering::Relaxed) + parts;
-        // Who gives back may be seen before who added.
+        // The sum may see a decrement before the increment that it belongs to.
         u64::try_from(all).unwrap_or(0)
     }
 
-    /// Whether more are unstable than `limit`: by the sum, unless the parts may make a difference.
+    /// Returns whether more than `limit` pages are unstable: by the approximate sum, unless the
+    /// shards may make a difference.
     fn has_unstable(&self, limit: u64) -> bool {
         let sum = self.written.unstable.load(Ordering::Relaxed);
         let hidden = self.unstable_batch * self.unstable_parts.len() as i64;
         u64::try_from(sum + hidden).is_ok_and(|most| most > limit) && self.unstable() > limit
     }
 
-    /// So much is dirty that write-back is to begin.
+    /// Returns whether enough is dirty for write-back to begin.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.has_unstable(self.pages_max / 8)
     }
 
-    /// So much is dirty that writers have to wait for write-back.
+    /// Returns whether so much is dirty that writers have to wait for write-back.
     #[must_use]
     pub fn is_too_dirty(&self) -> bool {
         self.has_unstable(self.pages_max / 2)
     }
 
-    /// How many pages a writer may ask room for at once, so that it gets it: at least one.
+    /// Returns the number of pages that a writer may request together: at least one.
     pub(super) fn batch(&self) -> u64 {
         (self.pages_max / 8).max(1)
     }
 
-    /// Room for `pages` pages more, dropping others if need be. False if there is none.
+    /// Takes room for `pages` more pages, and drops others if needed. Returns false if there is
+    /// none.
     pub(super) fn take_pages(&self, pages: u64) -> bool {
         if self.pages.take(pages) {
             return true;
@@ -149,7 +152,7 @@ impl PageCache {
         }
     }
 
-    /// The lock under which a megabyte of a file is read. Files may share one.
+    /// Returns the lock under which a megabyte of a file is read. Files may share one.
     pub(super) fn fill_lock(&self, file: &FileData, index: u64) -> &Mutex<(), FillLock> {
         let file = std::ptr::from_ref(file).addr() as u64 >> 6;
         let mixed = (file ^ (index / PIECE_PAGES)).wrapping_mul(0x9E37_79B9_7F4A_7C15);

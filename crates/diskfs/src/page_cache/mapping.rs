@@ -1,6 +1,6 @@
 //! The blocks behind a part of a file.
 
-/// What is at a block of a file.
+/// The mapping of a block of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// These many blocks from there on lie one behind the other.

@@ -35,19 +35,19 @@ pub(super) const CHUNK_PAGES: u64 = 64;
 /// in the inode.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// It is in memory.
+    /// Pages in memory.
     pub(super) there: u64,
-    /// It has bytes that nobody has begun to write back.
+    /// Pages with bytes whose write-back has not begun.
     pub(super) dirty: u64,
-    /// It is being written back.
+    /// Pages that are being written back.
     pub(super) writing: u64,
-    /// It has a block.
+    /// Pages that have a block.
     pub(super) mapped: u64,
     /// Space was set aside for its block.
     pub(super) reserved: u64,
-    /// It was dirty at some time.
+    /// Pages that were dirty at some time.
     was_dirty: u64,
-    /// It was used since the clock came by.
+    /// Pages that were used since the clock hand passed.
     used: AtomicU64,
 }
 
@@ -89,7 +89,7 @@ impl Default for Chunk {
 /// The memory of pages that are being written back.
 pub(super) type Flight = Arc<Vec<PageBox>>;
 
-/// What was taken out. The memory is freed when it is dropped.
+/// Pages that were removed. Dropping this frees their memory.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     pub(super) pages: u64,
@@ -126,18 +126,18 @@ pub(super) struct Pages {
     hand: u64,
 }
 
-/// The bits of pages from `index` on, to the end of its chunk.
+/// Returns the bits of pages from `index` on, to the end of its chunk.
 fn bits_from(index: u64) -> u64 {
     u64::MAX << (index % CHUNK_PAGES)
 }
 
-/// The parts of chunks that pages `from` to `to` are.
+/// Splits the pages `from` to `to` into parts of chunks.
 fn parts(from: u64, to: u64) -> impl Iterator<Item = Part> {
     let chunks = if from < to { from / CHUNK_PAGES..to.div_ceil(CHUNK_PAGES) } else { 0..0 };
     chunks.map(move |chunk| part_of(chunk, from, to))
 }
 
-/// What a chunk has of the pages `from` to `to`.
+/// Returns the part of a chunk that lies within the pages `from` to `to`.
 fn part_of(chunk: u64, from: u64, to: u64) -> Part {
     let base = chunk * CHUNK_PAGES;
     let begin = from.saturating_sub(base).min(CHUNK_PAGES - 1);
@@ -146,7 +146,7 @@ fn part_of(chunk: u64, from: u64, to: u64) -> Part {
     Part { chunk, base, bits: end & (u64::MAX << begin) }
 }
 
-/// The places of the bits that are set.
+/// Iterates over the indices of set bits.
 fn places(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let place = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
@@ -160,7 +160,7 @@ impl Pages {
         self.chunks.is_empty()
     }
 
-    /// How many pages there are.
+    /// Returns the number of pages.
     pub(super) fn len(&self) -> u64 {
         let there = |chunk: &Chunk| u64::from(chunk.marks.there.count_ones());
         let in_flight = self.flight.as_ref().map_or(0, |(_, pages)| pages.len() as u64);
@@ -175,17 +175,17 @@ impl Pages {
         self.chunks.values().map(|chunk| there(chunk) + doubled(chunk)).sum()
     }
 
-    /// How many pages are dirty or being written back.
+    /// Returns the number of pages that are dirty or being written back.
     pub(super) fn unstable_pages(&self) -> u64 {
         self.unstable_pages
     }
 
-    /// The marks of the chunk that has page `index`.
+    /// Returns the marks of the chunk that has page `index`.
     pub(super) fn marks(&self, index: u64) -> Option<&Marks> {
         self.chunks.get(&(index / CHUNK_PAGES)).map(|chunk| &chunk.marks)
     }
 
-    /// Whether a page has a mark.
+    /// Returns whether a page has a mark.
     fn has(&self, index: u64, mark: impl Fn(&Marks) -> u64) -> bool {
         self.marks(index).is_some_and(|marks| mark(marks) >> (index % CHUNK_PAGES) & 1 == 1)
     }
@@ -206,7 +206,7 @@ impl Pages {
         chunk.memory[place].as_ref().or_else(in_flight).map(|page| &**page)
     }
 
-    /// A page that is there.
+    /// Returns a page that is in memory.
     pub(super) fn page(&self, index: u64) -> Option<&Page> {
         let chunk = self.chunks.get(&(index / CHUNK_PAGES))?;
         let place = (index % CHUNK_PAGES) as usize;
@@ -229,7 +229,7 @@ impl Pages {
         read_pages(run.filter_map(|place| self.memory(chunk, base, place)), within, into)
     }
 
-    /// The first page that is not before `index`.
+    /// Returns the first page at or after `index`.
     pub(super) fn next(&self, index: u64) -> Option<u64> {
         let mut chunks = self.chunks.range(index / CHUNK_PAGES..);
         chunks.find_map(|(number, chunk)| {
@@ -249,24 +249,24 @@ impl Pages {
         })
     }
 
-    /// The first page that is not before `index` and is dirty or being written back.
+    /// Returns the first page at or after `index` that is dirty or being written back.
     pub(super) fn next_unstable(&self, index: u64) -> Option<u64> {
         self.next_unstable_as(index, Marks::unstable)
     }
 
-    /// The first dirty page that is not before `index`.
+    /// Returns the first dirty page at or after `index`.
     pub(super) fn next_dirty(&self, index: u64) -> Option<u64> {
         self.next_unstable_as(index, |marks| marks.dirty)
     }
 
-    /// The last page that is dirty or being written back.
+    /// Returns the last page that is dirty or being written back.
     pub(super) fn last_unstable(&self) -> Option<u64> {
         let last = *self.unstable.last()?;
         let unstable = self.chunks.get(&last)?.marks.unstable();
         Some(last * CHUNK_PAGES + u64::from(unstable.checked_ilog2()?))
     }
 
-    /// How many pages with a mark follow from `index` on without a gap, at most `most`.
+    /// Returns the number of consecutive pages with a mark from `index` on, at most `most`.
     pub(super) fn run(&self, index: u64, most: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
         let mut run = 0;
         while run < most {
@@ -281,7 +281,7 @@ impl Pages {
         run.min(most)
     }
 
-    /// How many dirty pages follow from `index` on without a gap, at most `most`.
+    /// Returns the number of consecutive dirty pages from `index` on, at most `most`.
     pub(super) fn dirty_run(&self, index: u64, most: u64) -> u64 {
         self.run(index, most, |marks| marks.dirty)
     }
@@ -309,7 +309,7 @@ impl Pages {
         after as i64 - before as i64
     }
 
-    /// How many of the pages `from` to `to` have a mark.
+    /// Counts the pages `from` to `to` that have a mark.
     pub(super) fn count(&self, from: u64, to: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
         let marked = |part: Part| {
             let chunk = self.chunks.get(&part.chunk);
@@ -318,8 +318,8 @@ impl Pages {
         parts(from, to).map(marked).sum()
     }
 
-    /// How many pages from `index` on, up to `most` and to the end of the chunk, have memory of
-    /// their own and need no space: they can be written to at once.
+    /// Returns the number of pages from `index` on, up to `most` and the end of the chunk, that
+    /// have memory of their own and need no space, so they can be written to immediately.
     fn ready(&self, index: u64, most: u64) -> u64 {
         let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
         let place = (index % CHUNK_PAGES) as usize;
@@ -329,8 +329,8 @@ impl Pages {
         memory.iter().take_while(|memory| memory.is_some()).count() as u64
     }
 
-    /// How many pages from `index` on, up to `most` and to the end of the chunk, have no memory
-    /// that can be written to.
+    /// Returns the number of pages from `index` on, up to `most` and the end of the chunk, without
+    /// memory that can be written to.
     pub(super) fn without_memory(&self, index: u64, most: u64) -> u64 {
         let place = (index % CHUNK_PAGES) as usize;
         let most = (most as usize).min(CHUNK_PAGES as usize - place);
@@ -441,7 +441,8 @@ impl Pages {
         flight
     }
 
-    /// As [`begin`](Self::begin), of pages whose bytes the caller copies: their memory stays.
+    /// Begins write-back as [`begin`](Self::begin), of pages whose bytes the caller copies: their
+    /// memory stays.
     pub(super) fn begin_in_place(&mut self, from: u64, to: u64) -> Flight {
         self.each(from, to, |marks, bits| {
             marks.writing |= bits;
@@ -455,7 +456,7 @@ impl Pages {
     pub(super) fn land(&mut self, from: u64, to: u64, flight: Flight) -> Landed {
         let before = self.count(from, to, Marks::unstable);
         self.flight = None;
-        // Whoever reads from it holds the pages' lock meanwhile.
+        // A thread that reads from it holds the lock of the pages.
         let mut memory = Arc::into_inner(flight).unwrap_or_default().into_iter();
         let mut landed = Landed::default();
         for part in parts(from, to) {
@@ -570,7 +571,7 @@ impl Pages {
     }
 }
 
-/// What became of pages that were put in.
+/// The result of inserting pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Put {
     /// How many there were of them.
@@ -583,7 +584,7 @@ pub(super) struct Put {
     pub(super) stable: u64,
 }
 
-/// What became of pages that were in flight.
+/// The result of ending a write-back batch.
 #[derive(Debug, Default)]
 pub(super) struct Landed {
     /// How many are stable now.

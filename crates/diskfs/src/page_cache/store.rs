@@ -1,4 +1,4 @@
-//! What the data of a file need of the volume.
+//! The operations of a volume that the data of a file needs.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub enum Change<'a> {
     Size,
 }
 
-/// What became of a file that was to be cut.
+/// The result of a truncation.
 #[derive(Debug)]
 pub enum Cut {
     /// All that is to go is gone.
@@ -50,7 +50,7 @@ pub enum Cut {
 /// Space is set aside ([`reserve`](Self::reserve)) before it is needed, so that write-back doesn't
 /// run out of it.
 pub trait Store {
-    /// Whether anything can be written at the moment.
+    /// Checks that the volume can be written at the moment.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`]: what is dirty stays so.
@@ -65,24 +65,25 @@ pub trait Store {
     /// Gives back what was set aside.
     fn unreserve(&self, blocks: u64);
 
-    /// Unwritten extents are to be split at multiples of so many blocks only
+    /// Returns the number of blocks at whose multiples unwritten extents may be split
     /// ([`Space::grain`](crate::alloc::space::Space::grain)); 1 for anywhere.
     fn grain(&self) -> u64;
 
-    /// What is at a block of the file. May block for I/O. The caller keeps the extent that it finds
-    /// from going away, through `invalidate_lock`, `i_writeback` or the inode's lock.
+    /// Returns the mapping of a block of the file. May block for I/O. The caller prevents the
+    /// removal of the extent, by `invalidate_lock`, `i_writeback` or the inode's lock.
     ///
     /// # Errors
     /// Of the device, damage.
     fn lookup(&self, block: u64) -> Result<Mapping, Fault>;
 
-    /// The bytes of a file that lies in its inode; zeros follow, up to its size.
+    /// Returns the bytes of a file that is stored in its inode; zeros follow, up to its size.
     fn inline(&self) -> Option<Arc<[u8]>>;
 
-    /// How many bytes the file may have to lie in its inode; `None` if it has blocks.
+    /// Returns the largest size at which the file can be stored in its inode; `None` if it has
+    /// blocks.
     fn inline_room(&self) -> Option<u64>;
 
-    /// The size in the inode: up to where the bytes of the file are on the device.
+    /// Returns the size in the inode: the end of the bytes of the file that are on the device.
     fn disk_size(&self) -> u64;
 
     /// Reads consecutive blocks of the device into pages. Blocks for I/O.
@@ -108,13 +109,14 @@ pub trait Store {
     /// Gives a claim back; its blocks are set aside again.
     fn unclaim(&self, run: Run);
 
-    /// The blocks of a claim can't be written: nobody gets them for now, and as many are set aside
-    /// for the file once more. False if there are not as many: then the claim is given back, as by
+    /// Sets the blocks of a claim aside, because they cannot be written, and reserves as many again
+    /// for the file. Returns false if so many are not free; the claim is then returned, as by
     /// [`unclaim`](Self::unclaim).
     fn set_aside(&self, run: Run) -> bool;
 
-    /// Changes the file on the device, and its size there to `disk_size`. If this fails, a claim
-    /// that was to be inserted has been given back, as by [`unclaim`](Self::unclaim). May block.
+    /// Applies `change` to the file on the device, and sets its size there to `disk_size`. If this
+    /// fails, a claim that was to be inserted was returned, as by [`unclaim`](Self::unclaim). May
+    /// block.
     ///
     /// # Errors
     /// Of the log, of the device, damage, no space for the tree.
@@ -138,8 +140,7 @@ pub trait Store {
     /// As of [`change`](Self::change); some may be unwritten by then.
     fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault>;
 
-    /// Something of the file could not be written back: its open files are to be told. Does not
-    /// block.
+    /// Records a failed write-back of the file, which its open files report. Does not block.
     fn write_failed(&self, fault: &Fault);
 
     /// Says that there is something to be written back.

@@ -26,11 +26,10 @@ const OWNER: Owner = Owner { ino: INO, list_max: 8 };
 const FIRST: u64 = 100;
 /// How many bytes fit into the inode.
 const ROOM: u64 = 300;
-/// What the device is full of at first, and what blocks hold that were freed: nobody may ever read
-/// it.
+/// The byte that fills the device at first, and freed blocks: no reader may ever see it.
 pub(crate) const POISON: u8 = 0xEE;
 
-/// What is on the device of one file; each change is whole, and durable at once.
+/// The state of one file on the device; each change is atomic, and durable immediately.
 pub(super) struct Disk {
     device: MemoryDevice,
     state: StdMutex<State>,
@@ -385,7 +384,7 @@ fn contents(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// What is counted is what there is, if it is the only file of the cache.
+/// Checks that the counts are exact, if it is the only file of the cache.
 fn check_counts(file: &File, cache: &PageCache) {
     let pages = file.data().pages.read();
     let all = |mark: fn(&Marks) -> u64| pages.count(0, 1 << 20, mark);

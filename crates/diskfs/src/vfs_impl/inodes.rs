@@ -15,24 +15,24 @@ use crate::inode::blob::{self, LinkTree};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::incore::{Node, Times};
 
-/// What an inode of the VFS has of the volume.
+/// The driver's part of a VFS inode.
 pub(super) struct Held {
     pub(super) node: Arc<Node>,
-    /// What a symbolic link holds.
+    /// The target of a symbolic link.
     pub(super) target: Option<Box<[u8]>>,
 }
 
-/// What the driver has put into an inode.
+/// Returns the driver's part of an inode.
 pub(super) fn held(inode: &Inode) -> Option<&Held> {
     inode.private()
 }
 
-/// The node of an inode of this file system.
+/// Returns the node of an inode of this file system.
 pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
     held(inode).map(|held| &held.node).ok_or(Errno::INVAL)
 }
 
-/// What of an inode is not in its record.
+/// The parts of an inode that are not in its record.
 #[derive(Default)]
 struct Apart {
     /// The inode when it was read. As long as it is kept, no other is at its place in memory.
@@ -43,14 +43,14 @@ struct Apart {
 
 /// Why no inode was made.
 enum Refused {
-    /// It is not the one that is looked for.
+    /// The inode is not the requested one.
     IsOther,
-    /// It was changed since it was read.
+    /// The inode was changed since it was read.
     HasChanged,
 }
 
 impl DiskFs {
-    /// The inode `ino`; `None` if there is none. Blocks for I/O.
+    /// Returns the inode `ino`; `None` if it does not exist. Blocks for I/O.
     pub(super) fn iget(&self, sb: &SuperBlock, ino: u64) -> Result<Option<InodeRef>, Fault> {
         match self.table.get(&self.volume, ino)? {
             Some(node) => self.hold(sb, node).map(Some),
@@ -58,14 +58,14 @@ impl DiskFs {
         }
     }
 
-    /// The VFS's inode for a node, which something keeps from being freed. Blocks for I/O.
+    /// Returns the VFS inode of a node, which the caller keeps from being freed. Blocks for I/O.
     pub(super) fn hold(&self, sb: &SuperBlock, node: Arc<Node>) -> Result<InodeRef, Fault> {
         self.hold_if(sb, node, |_| true)?.ok_or_else(|| Errno::UCLEAN.into())
     }
 
-    /// The VFS's inode for a node that may be freed at any time, and be another inode then: `None`
-    /// unless `is_it` when the VFS's inode is made. One that somebody has already is returned
-    /// without a look. Blocks for I/O.
+    /// Returns the VFS inode of a node that may be freed at any time and become another inode:
+    /// `None` unless `is_it` holds when the VFS inode is made. An inode in use is returned without
+    /// a check. Blocks for I/O.
     pub(super) fn hold_if(
         &self,
         sb: &SuperBlock,
@@ -124,7 +124,7 @@ impl DiskFs {
         }
     }
 
-    /// What the VFS is to know of an inode.
+    /// Returns the initial state of a VFS inode.
     fn init(&self, core: &InodeCore, xattrs: Vec<Attribute>, held: Held) -> InodeInit {
         InodeInit {
             mode: core.mode,

@@ -1,4 +1,4 @@
-//! What each kind of transaction of the driver may need at most.
+//! The reservation of each kind of transaction of the driver.
 //!
 //! A directory's tree has up to five levels: a name of 255 bytes is nine records next to each
 //! other, which lie in two leaves at most, so that each level is split twice or merged once.
@@ -25,7 +25,7 @@ const TARGET_BLOCKS: u32 = 4;
 /// The part of the log that one transaction may ask for at most.
 const LOG_SHARE: u64 = 3;
 
-/// What each kind of transaction needs.
+/// The reservations of the transactions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
     /// Nothing but the record of an inode.
@@ -34,7 +34,7 @@ pub(super) struct Needs {
     pub(super) xattrs: Need,
     /// An inode comes, with a name or without.
     pub(super) create: Need,
-    /// The same with attributes.
+    /// Creation with extended attributes.
     pub(super) create_xattrs: Need,
     /// A name comes.
     pub(super) link: Need,
@@ -45,7 +45,7 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// For a volume with these groups, whose log has `log_blocks` blocks.
+    /// Computes the reservations for a volume with these groups and a log of `log_blocks` blocks.
     pub(super) fn new(groups: &Groups, log_blocks: u64) -> Self {
         // In the smallest logs the largest attributes find no room if all of their blocks lie in
         // groups of their own: such a transaction is refused when it commits.

@@ -18,10 +18,10 @@ use super::{DiskFs, errno};
 use crate::base::fault::Fault;
 use crate::volume::stopped;
 
-/// What callers see of a volume that meets damage, or whose log fails (`errors=` of ext4).
+/// The behaviour of a volume that meets damage, or whose log fails (`errors=` of ext4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// It becomes read-only: changes fail with `EROFS`.
+    /// The volume becomes read-only: changes fail with `EROFS`.
     RemountRo,
     /// Changes fail with `EIO`.
     #[default]
@@ -69,14 +69,15 @@ impl Stop {
         Self { on_error, before, is_told: AtomicBool::new(false), switch: OnceLock::new() }
     }
 
-    /// The superblock that it serves. Once.
+    /// Sets the superblock that it serves. Called once.
     pub(super) fn serve(&self, sb: &SuperBlock) {
         let _ = self.switch.set(sb.read_only_switch());
     }
 }
 
 impl DiskFs {
-    /// Why nothing is changed any more, if that is so: its log has failed, or it has met damage.
+    /// Returns why the volume refuses changes, if it does: its log has failed, or it has met
+    /// damage.
     #[must_use]
     pub fn stopped(&self) -> Option<Fault> {
         if !self.has_stopped() {
@@ -94,7 +95,7 @@ impl DiskFs {
         Some(why)
     }
 
-    /// Whether nothing is changed any more. If that is so, the VFS knows it by then. Never blocks.
+    /// Returns whether the volume refuses changes, and informs the VFS if so. Never blocks.
     fn has_stopped(&self) -> bool {
         let has_stopped = self.volume.is_shut_down();
         if has_stopped
@@ -106,7 +107,7 @@ impl DiskFs {
         has_stopped
     }
 
-    /// The number that a call fails with, which may be what stops the volume.
+    /// Returns the error number of a call whose fault may stop the volume.
     pub(super) fn failed(&self, fault: Fault) -> Errno {
         let is_of_log = matches!(fault, Fault::Journal(_));
         if !is_of_log && !matches!(fault, Fault::Damage(_)) {
@@ -120,12 +121,12 @@ impl DiskFs {
         if is_of_log && stopped.is_some() && self.stop.on_error == OnError::RemountRo {
             return Errno::ROFS;
         }
-        // What has stopped it has been told, and once is enough.
+        // The fault that has stopped it was logged already.
         if was_told { fault.errno() } else { errno(fault) }
     }
 
-    /// As [`failed`](Self::failed), of a call that makes something durable: on a volume that has
-    /// become read-only what it wants has failed all the same.
+    /// Returns the error number as [`failed`](Self::failed), for a call that makes something
+    /// durable: on a volume that has become read-only, that call has failed anyway.
     pub(super) fn sync_failed(&self, fault: Fault) -> Errno {
         let is_of_log = matches!(fault, Fault::Journal(_));
         let errno = self.failed(fault);

@@ -69,7 +69,7 @@ impl Mounted {
         self.crashed_with(Vec::new())
     }
 
-    /// The same, while these files are open.
+    /// Crashes while these files are open.
     fn crashed_with(self, open: Vec<vfscale_vfs::File>) -> Self {
         let copy = self.copy();
         let Self { device: _, fs, vfs, task } = self;
@@ -79,7 +79,7 @@ impl Mounted {
         opened(copy)
     }
 
-    /// What is on the device now.
+    /// Copies the device.
     fn copy(&self) -> Arc<MemoryDevice> {
         let copy = MemoryDevice::new(self.device.size()).unwrap();
         let mut bytes = vec![0; self.device.size() as usize];
@@ -378,7 +378,7 @@ fn a_volume_that_was_remounted_read_only_is_as_one_that_was_closed() {
     let copy = Vfs::new(copy).unwrap().task();
     assert_eq!(copy.read_file("/d/f").unwrap(), b"bytes");
     assert_eq!(copy.read_file("/d/g").unwrap(), b"not synced");
-    // It can be read, and nothing is written: also not times, nor by who asks for it.
+    // It can be read, and nothing is written: neither times, nor on request.
     let before = mounted.fs.volume().journal().unwrap().stats();
     assert_eq!(mounted.read("/d/f"), b"bytes");
     mounted.task.options().read(true).open("/d/f").unwrap().sync_all().unwrap();

@@ -30,7 +30,7 @@ struct Entry {
 }
 
 impl DiskFs {
-    /// Up to [`BATCH`] entries behind a position.
+    /// Reads up to [`BATCH`] entries behind a position.
     fn entries(&self, node: &Node, behind: u64) -> Result<Vec<Entry>, Fault> {
         let mut entries = Vec::with_capacity(BATCH);
         let reading = node.read();
@@ -62,7 +62,7 @@ impl DiskFs {
         }
     }
 
-    /// Where a directory is, and its name there.
+    /// Finds the parent of a directory, and its name there.
     fn find_parent(&self, dir: &Inode) -> Result<Option<ParentName>, Fault> {
         let core = node_of(dir)?.core();
         if core.nlink == 0 || dir.ino() == ROOT_INO {

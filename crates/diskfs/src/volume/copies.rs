@@ -30,10 +30,10 @@ use crate::format::geometry::{COPIES, GROUP_LOG2_MAX, GROUP_LOG2_MIN};
 use crate::format::superblock::{DecodeError, MAGIC, Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, Block, Damage, byte_of_block};
 
-/// What has become of a copy.
+/// The state of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyState {
-    /// The same as the one that counts.
+    /// Identical to the valid superblock.
     Current,
     /// Whole, and older.
     Old {
@@ -51,7 +51,7 @@ pub enum CopyState {
 pub struct SuperblockCopy {
     /// Where it lies, in blocks.
     pub address: u64,
-    /// What has become of it.
+    /// Its state.
     pub state: CopyState,
 }
 
@@ -65,20 +65,20 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether all copies are as they should be.
+    /// Returns whether all copies are current.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.copies.iter().all(|copy| copy.state == CopyState::Current)
     }
 
-    /// Whether a feature that is not known here forbids to change the volume.
+    /// Returns whether an unknown feature forbids changes of the volume.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.superblock.features.unknown().ro_compat != 0
     }
 }
 
-/// A block of a device, or why it can't be read.
+/// Reads a block of a device.
 pub(crate) fn read_block(
     device: &dyn Device,
     address: u64,
@@ -88,13 +88,13 @@ pub(crate) fn read_block(
     Ok(block)
 }
 
-/// What lies at one of the places.
+/// Reads one of the copies.
 fn look(device: &dyn Device, address: u64) -> Result<Superblock, CopyState> {
     let block = read_block(device, address).map_err(CopyState::Unreadable)?;
     Superblock::decode(&block, address).map_err(CopyState::Damaged)
 }
 
-/// How many whole blocks a device has.
+/// Returns the number of whole blocks of a device.
 fn blocks_of(device: &dyn Device) -> u64 {
     device.size() / BLOCK_BYTES as u64
 }
@@ -167,7 +167,8 @@ fn search(device: &dyn Device, first: &CopyState) -> Result<Superblock, OpenErro
     })
 }
 
-/// The blocks where copies can lie on a device of `blocks` blocks, whatever the size of groups.
+/// Iterates over the blocks at which copies can be on a device of `blocks` blocks, for any group
+/// size.
 fn places(blocks: u64) -> impl Iterator<Item = u64> {
     // The copies begin the groups after the first: with groups of each size, one and two times
     // that.
@@ -219,8 +220,8 @@ pub fn write(device: &dyn Device, superblock: &mut Superblock) -> Result<(), vfs
 pub fn clear(device: &dyn Device) -> Result<(), vfscale_block::Error> {
     let zeros = Block::zeroed();
     for place in std::iter::once(0).chain(places(blocks_of(device))) {
-        // What can't be read is not left by anybody; if it can't be written either, that will be
-        // told.
+        // An unreadable block counts as no leftover; if it cannot be written either, the write
+        // reports it.
         let is_left = read_block(device, place).map_or(true, |block| block.header().magic == MAGIC);
         if is_left {
             device.write_at(byte_of_block(place), zeros.bytes())?;

@@ -32,10 +32,10 @@ use crate::{Geometry, Volume};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrowError {
-    /// It can't have this size.
+    /// The volume cannot have this size.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// It has grown too often since it was opened. It has its new size when it is opened again.
+    /// The volume has grown too often since it was opened. The next opening gives it its new size.
     #[error("the volume has grown too often since it was opened: open it again")]
     TooOften,
     /// The volume or its device failed.
@@ -44,7 +44,7 @@ pub enum GrowError {
 }
 
 impl GrowError {
-    /// The number that a system call fails with.
+    /// Returns the error number of a system call.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -124,7 +124,7 @@ pub(crate) fn finish(volume: &Volume) -> Result<(), Fault> {
         let mut tx = volume.begin(Need { log_blocks, space: 0, from_pool: true })?;
         tx.extend_group(group);
         let sequence = tx.commit()?;
-        // It can be had when it is durable.
+        // The new space is available when it is durable.
         volume.force(sequence)?;
         volume.space().grow(volume.groups().totals().blocks.saturating_sub(before));
     }

@@ -19,7 +19,7 @@ use vfscale_sync::{Condvar, Mutex};
 use crate::base::ranks::DataFlush;
 use crate::buffer::Home;
 
-/// What the log of a volume calls.
+/// The callbacks of a volume's log.
 #[derive(Debug)]
 pub(super) struct VolumeHooks {
     device: Arc<dyn Device>,
@@ -44,7 +44,7 @@ impl VolumeHooks {
         }
     }
 
-    /// Blocks of inodes wait there to be written.
+    /// Sets the list of inode blocks that wait for write-back.
     pub(super) fn set_home(&self, home: Kept<Home>) {
         // There is one cache of a volume.
         let _ = self.home.set(home);
@@ -54,7 +54,7 @@ impl VolumeHooks {
         self.written.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How much data has been written by now, for [`flush_data`](Self::flush_data).
+    /// Returns a count of the data written so far, for [`flush_data`](Self::flush_data).
     pub(super) fn data_written(&self) -> u64 {
         self.written.load(Ordering::SeqCst)
     }
@@ -85,7 +85,7 @@ impl VolumeHooks {
 /// A flush that ends, well or not.
 struct EndFlush<'h> {
     hooks: &'h VolumeHooks,
-    /// What is durable by it.
+    /// The count of data that the flush has made durable.
     covered: u64,
 }
 

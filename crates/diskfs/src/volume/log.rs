@@ -16,7 +16,7 @@ use crate::format::{BLOCK_BYTES, byte_of_block};
 
 /// A volume whose log was looked at.
 pub(super) struct Logged {
-    /// What the volume is to be read from, and written to if there is a journal.
+    /// The device to read from, and to write to if there is a journal.
     pub(super) device: Arc<dyn Device>,
     pub(super) hooks: Arc<VolumeHooks>,
     pub(super) journal: Option<Journal>,
@@ -44,7 +44,7 @@ pub(super) fn read_log(
     Ok(Logged::read_only(device, recovered))
 }
 
-/// The device as it is after a replay of the log: a copy, if there is something to replay.
+/// Returns the device as it is after a replay of the log: a copy, if there is something to replay.
 ///
 /// # Errors
 /// Those of the device and the log, and damage in what that has.
@@ -101,7 +101,7 @@ pub(crate) fn seen(known: Known) -> LogSeen {
     LogSeen { epoch, last: last.to_bits(), checkpoint, is_closed }
 }
 
-/// The device with the log, and where on it the log is.
+/// Returns the device with the log, and the position of the log on it.
 pub(crate) fn log_of(
     device: &Arc<dyn Device>,
     superblock: &Superblock,

@@ -1,4 +1,4 @@
-//! What a recovery does with what the log has.
+//! Replay of the log's contents.
 //!
 //! # Why the order of the log is enough
 //!
@@ -43,7 +43,7 @@ pub(crate) struct Replay<'d> {
     device: &'d dyn Device,
     volume: Uuid,
     places: &'d Places,
-    /// What is not written yet, and the place in the log of its last change.
+    /// Blocks that are not written yet, with the LSN of their last change.
     blocks: BTreeMap<u64, (Box<Block>, Lsn)>,
     blocks_max: usize,
     /// Inodes, free ones among them, whose records can't be read and are not in the log.
@@ -57,7 +57,7 @@ impl<'d> Replay<'d> {
         Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX, lost }
     }
 
-    /// A whole block. What is logged was never sealed, but says what it is.
+    /// Replays a whole block. A logged block was never sealed, but its header identifies it.
     fn block(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
         let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
         if bytes.len() != BLOCK_BYTES {
@@ -76,7 +76,7 @@ impl<'d> Replay<'d> {
         Ok(())
     }
 
-    /// Blocks of free inodes.
+    /// Replays blocks of free inodes.
     fn inode_chunk(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
         let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
         if !bytes.is_empty() {
@@ -95,7 +95,7 @@ impl<'d> Replay<'d> {
         Ok(())
     }
 
-    /// The record of an inode.
+    /// Replays the record of an inode.
     fn inode(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
         let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
         let Some(record) = InodeRecord::from_log(bytes) else {
@@ -119,7 +119,7 @@ impl<'d> Replay<'d> {
         Ok(())
     }
 
-    /// A block of inodes as it is home, as far as it can be read.
+    /// Reads a block of inodes from its on-disk location, as far as it is readable.
     fn home_inodes(&mut self, address: u64, lsn: Lsn) -> Result<Box<Block>, Fault> {
         let identity = self.identity(INODE_MAGIC, address, chunk_of(address));
         let mut block = Block::zeroed();
@@ -147,7 +147,7 @@ impl<'d> Replay<'d> {
         if lost.first().is_some_and(|first| first.start == 0) {
             block.seal(&self.identity(INODE_MAGIC, address, chunk_of(address)), lsn.to_bits());
         }
-        // Those who had the number before had hardly this generation.
+        // Earlier inodes of this number very unlikely had this generation.
         let generation = (lsn.to_bits() ^ lsn.to_bits() >> 32) as u32;
         for lost in lost {
             let slots = clear_lost(block, &lost, generation);
@@ -174,9 +174,9 @@ impl<'d> Replay<'d> {
 }
 
 impl Replay<'_> {
-    /// That the header of no group is from a later place than the log has reached: each transaction
-    /// that claims or frees something changes one, and nothing but a header ever lies there. One
-    /// that is torn, or can't be read, says nothing.
+    /// Checks that no group header has an LSN beyond the end of the log. Each transaction that
+    /// claims or frees something changes a header, and nothing else is ever stored at its address.
+    /// A torn or unreadable header is ignored.
     fn check_headers(&self, last: Lsn) -> Result<(), Damage> {
         for (group, address) in (0..).zip(self.places.headers()) {
             let Ok(block) = read_block(self.device, address) else { continue };

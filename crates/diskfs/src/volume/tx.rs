@@ -59,7 +59,7 @@ use crate::volume::Volume;
 use shadows::Shadows;
 pub use shadows::{BlockRef, Slot};
 
-/// What a transaction may need at most.
+/// The most that a transaction may need: its reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// Blocks and inodes that it may log.
@@ -83,20 +83,20 @@ pub struct Tx<'v> {
     /// Inodes that become orphans, or are none any more.
     orphans: SmallVec<[(Arc<Node>, bool); 1]>,
     log: Option<Transaction<'v>>,
-    /// What it may log, in bytes of reservation.
+    /// The log space that it may use, in bytes of reservation.
     log_bytes: u64,
     /// Blocks of free space that are reserved and not claimed yet, and those that are claimed.
     space_left: u64,
     space_used: u64,
     from_pool: bool,
-    /// It has claimed what it could not pay for, and can only be dropped.
+    /// Whether it has exceeded its reservation, and can only be dropped.
     is_spoiled: bool,
 }
 
 /// An inode that a transaction changes.
 struct ChangedNode {
     node: Arc<Node>,
-    /// What it was, and what it becomes.
+    /// The inode before and after the change.
     before: Arc<InodeCore>,
     core: Arc<InodeCore>,
 }
@@ -129,14 +129,14 @@ impl Volume {
             is_spoiled: false,
         };
         tx.log = Some(journal.begin(Reservation::new(log_bytes))?);
-        // It may have been sealed while this waited.
+        // The volume may have been sealed during the wait.
         self.writable()?;
         Ok(tx)
     }
 }
 
 impl<'v> Tx<'v> {
-    /// The volume.
+    /// Returns the volume.
     #[must_use]
     pub fn volume(&self) -> &'v Volume {
         self.volume
@@ -176,7 +176,7 @@ impl<'v> Tx<'v> {
         Ok(run)
     }
 
-    /// A block of the transaction's own is not needed after all.
+    /// Returns a block that the transaction has claimed and does not need.
     fn unclaim(&mut self, address: u64) {
         let run = Run::one(address);
         let was_claimed = self.changes.drop_claim(run);
@@ -187,9 +187,9 @@ impl<'v> Tx<'v> {
         }
     }
 
-    /// A claim that was made before ([`Groups::claim`](crate::alloc::Groups::claim)) becomes the
-    /// transaction's; its space was reserved by the caller. If the transaction is dropped, the
-    /// blocks can be had by others, and the space is the caller's again.
+    /// Takes over an earlier claim ([`Groups::claim`](crate::alloc::Groups::claim)), whose space
+    /// the caller has reserved. If the transaction is dropped, the blocks are free for others, and
+    /// the reservation is the caller's again.
     pub fn use_claim(&mut self, run: Run) {
         self.changes.use_claim(run);
     }
@@ -219,13 +219,13 @@ impl<'v> Tx<'v> {
         Ok((ino.ok_or(Fault::NoSpace)?, groups.generation()))
     }
 
-    /// An inode, to be changed: a copy of what it is, with the times that have changed in passing,
-    /// which is published by the commit. The caller holds the node locked until that has returned.
+    /// Returns an inode to change: a copy with the latest times, which the commit publishes. The
+    /// caller holds the node locked until the commit has returned.
     pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
         Arc::make_mut(self.changed(node))
     }
 
-    /// The transaction's own copy of an inode, which is what is published as long as it was not
+    /// Returns the transaction's own copy of an inode, which equals the published one until it is
     /// changed.
     pub(crate) fn changed(&mut self, node: &Arc<Node>) -> &mut Arc<InodeCore> {
         let at = self.nodes.iter().position(|changed| Arc::ptr_eq(&changed.node, node));
@@ -243,21 +243,22 @@ impl<'v> Tx<'v> {
         *self.changed(node) = Arc::new(core);
     }
 
-    /// What an inode is for this transaction: its own copy, if it has one, or what is published.
+    /// Returns the inode as this transaction sees it: its own copy, if it has one, or the published
+    /// one.
     #[must_use]
     pub fn core(&self, node: &Arc<Node>) -> Arc<InodeCore> {
         let own = self.nodes.iter().find(|changed| Arc::ptr_eq(&changed.node, node));
         own.map_or_else(|| node.core(), |changed| changed.core.clone())
     }
 
-    /// The inode is free from now on.
+    /// Marks the inode as free.
     pub fn free_inode(&mut self, ino: u64) {
         self.changes.free_inode(ino);
     }
 
-    /// The inode is to be looked after by the next mount, if this one does not come to it; or no
-    /// more. What is so already changes nothing and locks nothing. The caller holds the node locked
-    /// until the commit has returned.
+    /// Marks the inode as an orphan, which the next mount processes if this one does not, or
+    /// removes that mark. Changes and locks nothing if the mark is right already. The caller holds
+    /// the node locked until the commit has returned.
     pub fn set_orphan(&mut self, node: &Arc<Node>, is_orphan: bool) {
         let own = self.orphans.iter().rfind(|(changed, _)| Arc::ptr_eq(changed, node));
         let was_orphan = own.map_or_else(|| self.volume.orphans().has(node), |own| own.1);
@@ -267,8 +268,7 @@ impl<'v> Tx<'v> {
         }
     }
 
-    /// The group accounts for all of its blocks from now on: those that the volume has grown by are
-    /// free.
+    /// Extends a group to all of its blocks: those that the volume has grown by are free.
     pub(crate) fn extend_group(&mut self, group: u32) {
         self.changes.extend(group);
     }
@@ -311,7 +311,7 @@ impl<'v> Tx<'v> {
         if let Some(finished) = finished {
             finished.committed(changes);
         }
-        // What was claimed is used now.
+        // The claimed blocks are in use now.
         self.space_used = 0;
         Ok(sequence)
     }
@@ -352,9 +352,8 @@ impl<'v> Tx<'v> {
         }
         for first in changes.freed_chunks() {
             log.add(Cancel::new(LogKey { kind: KIND_INODE_CHUNK, id: first }));
-            // Those that are freed here cancel themselves, see below. The others were freed by
-            // transactions that have changed the group, as this one does, and so are before it in
-            // the log.
+            // Inodes freed here cancel themselves, see below. The others were freed by transactions
+            // that have changed the group, as this one does, so they precede it in the log.
             let is_here = |ino| self.nodes.iter().any(|changed| changed.node.ino() == ino);
             let inodes = ino_at(first, 0)..ino_at(first + CHUNK_BLOCKS, 0);
             for id in inodes.filter(|ino| !is_here(*ino)) {
@@ -394,7 +393,7 @@ fn is_overrun(fault: &Fault) -> bool {
     matches!(fault, Fault::Journal(vfscale_journal::Error::Overrun { .. }))
 }
 
-/// Eight blocks of free inodes.
+/// Creates eight blocks of free inodes.
 fn new_chunk(volume: &Volume, first: u64) -> Arc<InodeChunk> {
     let buffer = |address| {
         let mut block = Block::zeroed();

@@ -1,4 +1,4 @@
-//! Whoever makes everything durable, beside others who write back on a slow device.
+//! Threads that make everything durable, concurrently with others that write back on a slow device.
 
 use std::sync::atomic::AtomicBool as Flag;
 use std::thread;
@@ -47,7 +47,7 @@ fn synced_beside(
             is_over.store(true, Ordering::Release);
             left
         });
-        // It writes what it can, and waits then; if it does not wait it is over by itself.
+        // The thread writes what it can, and then waits; if it does not wait, it ends by itself.
         while slow.calls(Operation::Write) < 2 && !is_over.load(Ordering::Acquire) {
             thread::yield_now();
         }
@@ -110,7 +110,7 @@ fn a_sync_does_all_it_can_and_tells_errors_of_other_threads() {
     mounted.files.sync_all().unwrap();
 }
 
-/// Whatever is dirty on a sealed volume is written when it can be.
+/// Dirty pages on a sealed volume are written when they can be.
 #[test]
 fn a_sealed_volume_is_not_written_and_nothing_is_lost() {
     let (slow, mounted) = slow();

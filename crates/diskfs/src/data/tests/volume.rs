@@ -166,7 +166,7 @@ impl Subject for OnVolume {
     }
 
     fn crash(&mut self) -> bool {
-        // What was not forced is gone with the volume.
+        // Unforced changes are lost with the volume.
         let ino = self.node.ino();
         let _ = self.files().volume().journal().unwrap().force_all();
         self.files().stop();
@@ -268,7 +268,7 @@ fn a_write_that_fails_is_told_by_the_next_sync() {
     // Blocks that could not be written are left out for now.
     let left_out = free - mounted.volume().space().figures().free;
     assert!((1..=30).contains(&left_out), "{left_out}");
-    // Whoever makes the file durable is told, and whoever makes the whole volume.
+    // A sync of the file reports the error, and so does a sync of the volume.
     assert!(!node.write_errors().is_told());
     assert!(!mounted.files.write_errors().is_told());
     mounted.files.sync_all().unwrap();
@@ -307,7 +307,7 @@ fn script(mounted: &Mounted, recording: &RecordingDevice<Arc<dyn Device>>) -> [u
     files.write_back_all().unwrap();
     mounted.volume().sync().unwrap();
     recording.mark("second");
-    // What was freed is used again.
+    // Freed blocks are used again.
     files.set_size(&nodes[0], 0).unwrap();
     files.sync(&nodes[0], false).unwrap();
     files.write(&nodes[2], 20, &[3; 20 * PAGE_SIZE]).unwrap();
@@ -426,9 +426,9 @@ fn a_cut_that_was_begun_is_finished_by_the_next_mount() {
     mounted.close();
 }
 
-/// Whatever order the blocks of an allocated range are written in, it does not lack tree blocks,
-/// although next to none are left: the volume is full, and a file of single written blocks would
-/// take more.
+/// Writing the blocks of an allocated range in any order needs no more tree blocks than are left,
+/// although next to none are: the volume is full, and a file of single written blocks would take
+/// more.
 #[test]
 fn what_is_allocated_can_be_written_on_a_full_volume() {
     let device = made();
@@ -437,7 +437,7 @@ fn what_is_allocated_can_be_written_on_a_full_volume() {
     let space = mounted.volume().space();
     let blocks = space.figures().available - 100;
     mounted.files.allocate(&node, 0, blocks * PAGE, false).unwrap();
-    // What is left goes elsewhere, and of the pool all but a few blocks.
+    // The remaining space is allocated elsewhere, and all but a few blocks of the pool.
     let left = space.figures();
     assert!(space.take(left.available, false) && space.take(left.free - left.available, true));
     space.give(12);

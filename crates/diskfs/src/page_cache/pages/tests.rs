@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is known of a page, in the simplest way.
+/// The state of a page in the model.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     stamp: u8,
@@ -272,7 +272,7 @@ fn what_was_used_lately_stays_once() {
     assert_eq!(pages.read(100, 0, &mut bytes), bytes.len());
     let mut evict = |want| pages.evict(want, 10_000).pages;
     assert_eq!((evict(100), evict(50), evict(1000)), (100, 50, 40));
-    // It begins from the start.
+    // The clock hand starts from the beginning.
     assert_eq!((pages.next(0), pages.len()), (Some(100), 10));
     assert_eq!(pages.evict(3, 10_000).pages, 3);
     assert_eq!(pages.next(0), Some(103));

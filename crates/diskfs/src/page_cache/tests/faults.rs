@@ -16,7 +16,7 @@ fn what_can_t_be_written_is_dropped_and_told() {
     file.disk.state.lock().unwrap().writes_left = u64::MAX;
     assert!(!file.write_errors.is_told());
     check_counts(&file, &cache);
-    // What was there is there; where nothing was is a hole.
+    // Old data still exists; the rest is a hole.
     let mut expected = vec![0; 13 * PAGE_SIZE];
     expected[..10 * PAGE_SIZE].fill(1);
     assert_eq!(contents(&file), expected);

@@ -57,9 +57,9 @@ pub(crate) trait Subject {
     fn reclaim(&self, pages: u64);
     /// Everything is written, and found again by somebody who knows nothing but the disk.
     fn remount(&mut self);
-    /// The same without writing anything first. False if that is not to be had.
+    /// Crashes without writing anything first. Returns false if the world cannot.
     fn crash(&mut self) -> bool;
-    /// What is counted is what there is.
+    /// Checks that the counts are exact.
     fn check(&self);
 }
 

@@ -1,5 +1,5 @@
-//! What happens at a certain moment of a call: others come in between, again and again at the same
-//! place.
+//! Events at a certain moment of a call: other threads interfere, again and again at the same
+//! point.
 
 use std::thread;
 use std::time::Duration;
@@ -61,7 +61,7 @@ fn a_page_that_was_read_too_early_is_not_kept() {
         other.cache.reclaim(1000);
         assert!(other.file.data().pages.read().is_empty());
     });
-    // It began before the write did, so either is right.
+    // The read began before the write, so either result is right.
     assert!([1, 2].contains(&world.byte_at(7)));
     assert_eq!(world.byte_at(7), 2);
 }

@@ -1,4 +1,4 @@
-//! What files do, one thing at a time.
+//! Operations on files, one at a time.
 
 use super::*;
 
@@ -119,7 +119,7 @@ fn allocating_takes_all_or_nothing() {
     data.write_back(&file).unwrap();
     expected[PAGE_SIZE + 5..PAGE_SIZE + 105].fill(2);
     assert_eq!(contents(&file.disk.open(&cache)), expected);
-    // What is behind the end goes when the size is set to what it is.
+    // Setting the current size frees blocks behind the end.
     data.set_size(&file, 6 * PAGE).unwrap();
     assert_eq!(file.disk.free_blocks(), 14);
 }
@@ -323,7 +323,7 @@ fn who_reads_in_order_is_read_ahead_for_in_larger_and_larger_windows() {
     assert_eq!(ahead[..4], [0, 47, 95, 191], "{ahead:?}");
     assert!((1024..2200).contains(ahead.last().unwrap()), "{ahead:?}");
     assert_eq!(cache.pages(), 2500);
-    // It is never asked for what is there.
+    // The device is never read for pages in memory.
     let reads = u64::MAX - file.disk.state.lock().unwrap().reads_left;
     assert!(reads < 18, "{reads} reads");
     file.data().read(&file, 0, &mut page).unwrap();

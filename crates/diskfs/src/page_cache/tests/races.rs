@@ -132,7 +132,7 @@ fn appending_beside_write_back_loses_nothing() {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 file.data().write_back(&file).unwrap();
-                // What would be found after a crash is a beginning of what was written.
+                // A crash would leave a prefix of the writes.
                 let state = disk.state.lock().unwrap().clone();
                 let (device, hook) = (copied(&disk.device), StdMutex::new(None));
                 let copy = Disk { device, state: StdMutex::new(state), hook };

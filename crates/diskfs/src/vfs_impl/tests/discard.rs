@@ -147,7 +147,7 @@ impl Cut {
         let devices = std::iter::once(&self.volume).chain(&self.log);
         let bytes = |device: &Shared| {
             let mut bytes = vec![0; device.size() as usize];
-            // What can't be read is neither changed nor compared.
+            // Unreadable blocks are neither changed nor compared.
             for piece in bytes.chunks_mut(4096).enumerate() {
                 let _ = device.read_at(byte_of_block(piece.0 as u64), piece.1);
             }
@@ -178,7 +178,7 @@ impl Cut {
         report.discarded.unwrap()
     }
 
-    /// It has what was home, and goes on as a volume does.
+    /// Checks that it has what was written back, and works as a volume.
     fn is_whole(&self, what: &str) {
         assert_eq!(self.check(false, false).unwrap().findings, [], "{what}");
         self.copied().is_used(what);
@@ -274,7 +274,7 @@ fn a_log_that_is_lost_gets_another_device() {
         lost.is_refused(what);
         lost.discard(what);
         assert_eq!(lost.superblock().log().blocks(), LOG_BLOCKS);
-        // Whatever comes back is not the log any more.
+        // A block that returns is not the log any more.
         let last = copied(&**cut.log.as_ref().unwrap());
         for log in [last, copied(&*former)] {
             let back = Cut { volume: lost.copied().volume, log: Some(log) };
@@ -416,7 +416,8 @@ fn a_log_that_is_worn_out_is_replaced() {
     assert!(newest(&cut).cycle() < Known::CYCLE_LATE);
 }
 
-/// It may be cut off anywhere: all is as it was, or nobody mounts it; and the next one ends well.
+/// A discard may be interrupted anywhere: all is as it was, or mounts refuse; and the next one
+/// succeeds.
 #[test]
 fn throwing_a_log_away_may_be_interrupted() {
     let cut = Cut::new(false);
@@ -433,8 +434,7 @@ fn throwing_a_log_away_may_be_interrupted() {
         match crashed.copied().open().map(drop) {
             Err(Fault::NeedsRepair) => {
                 between += 1;
-                // One that is not to throw the log away goes on if the new one is there, and
-                // otherwise refuses.
+                // An opening without discard proceeds if the new log exists, and otherwise refuses.
                 let other = crashed.copied();
                 let unchanged = other.bytes();
                 let report = other.check(true, false).unwrap();
@@ -452,7 +452,7 @@ fn throwing_a_log_away_may_be_interrupted() {
     assert!(before > 0 && between > 20 && after > 0, "{before}, {between}, {after}");
 }
 
-/// Whatever a crash has left at home, a volume whose log is lost as well is clean afterwards.
+/// Any state that a crash has left is clean after a repair, even if the log is lost as well.
 #[test]
 fn what_is_half_home_is_repaired() {
     let base = MemoryDevice::with_block_size(32 * MIB, 512).unwrap();

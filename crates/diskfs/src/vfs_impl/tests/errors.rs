@@ -1,4 +1,4 @@
-//! Who is told of what could not be written back.
+//! Reports of failed write-back.
 
 use vfscale_vfs::{FallocateFlags, File, OFlags};
 
@@ -55,7 +55,7 @@ impl Faulty {
     }
 }
 
-/// What each call says that changes something, on a file that is open for writing and by name.
+/// Returns the error of each changing call, on a file that is open for writing and by name.
 fn changes(volume: &Faulty, file: &File) -> Vec<Option<Errno>> {
     let mode = Mode::from_bits_truncate(0o700);
     vec![
@@ -69,7 +69,7 @@ fn changes(volume: &Faulty, file: &File) -> Vec<Option<Errno>> {
     ]
 }
 
-/// What all of them say when the volume has stopped.
+/// Returns the errors of all calls after the volume has stopped.
 fn refusal(on_error: OnError) -> Vec<Option<Errno>> {
     let errno = match on_error {
         OnError::RemountRo => Errno::ROFS,
@@ -92,12 +92,12 @@ fn each_open_file_is_told_once_of_what_was_lost() {
     two.pwrite(&[2; 8192], 8192).unwrap();
     volume.fail_to_write_back();
     assert_eq!(errno(one.sync_all()), Some(Errno::IO));
-    // The same open file: it has been told. The others were not yet.
+    // This open file has reported the error. The others have not yet.
     assert_eq!(errno(handle_of_one.sync_all()), None);
     assert_eq!(errno(two.sync_data()), Some(Errno::IO));
     assert_eq!(errno(two.sync_all()), None);
     assert_eq!(errno(reader.sync_all()), Some(Errno::IO));
-    // Who comes when somebody has been told has lost nothing.
+    // A file opened after a report has lost nothing.
     assert_eq!(errno(volume.open(OFlags::RDWR).sync_all()), None);
     // The next one is another error, also where the last one was not asked for.
     two.pwrite(&[3; 8192], 0).unwrap();
@@ -219,7 +219,7 @@ fn a_volume_that_meets_damage_is_changed_no_more() {
         file.pwrite(b"y", 0).unwrap();
         assert_eq!(errno(volume.task.symlink_metadata("/dir/99")), Some(Errno::UCLEAN));
         assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
-        // What can be read still is.
+        // Readable data is still readable.
         assert_eq!(volume.task.read_file("/dir/0").unwrap(), b"x");
         assert!(matches!(volume.fs.stopped(), Some(Fault::Journal(_))));
     }

@@ -7,7 +7,7 @@ use vfscale_journal::Error as LogError;
 use super::*;
 use crate::format::Damage;
 
-/// What is on a device, on another one.
+/// Copies a device.
 fn copied(device: &dyn Device) -> Arc<MemoryDevice> {
     let copy = MemoryDevice::new(device.size()).unwrap();
     let mut bytes = vec![0; device.size() as usize];

@@ -1,5 +1,4 @@
-//! What a crash leaves of files that nobody has synced: those that are new, and those that replace
-//! others.
+//! The state after a crash of unsynced files: new ones, and those that replace others.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ fn with_old(options: DiskOptions) -> Mounted {
     mounted
 }
 
-/// Somebody syncs another file, and then there is a crash.
+/// Syncs another file, and then crashes.
 fn crashed_after_another_sync(mounted: Mounted) -> Mounted {
     mounted.write("/other", b"changed");
     mounted.task.options().write(true).open("/other").unwrap().sync_all().unwrap();
@@ -46,7 +45,7 @@ fn a_file_that_is_renamed_over_another_has_its_data_after_a_crash() {
     assert_eq!((left.read("/f"), left.read("/tmp")), (NEW.to_vec(), OLD.to_vec()));
 }
 
-/// Nobody who turns it off pays for it.
+/// Turning it off has no cost.
 #[test]
 fn without_auto_da_alloc_a_rename_writes_no_data() {
     let options = || DiskOptions { auto_da_alloc: false, ..DiskOptions::default() };
@@ -81,7 +80,7 @@ fn a_file_that_is_written_anew_has_its_new_data_after_a_crash() {
         let mounted = with_old(DiskOptions::default());
         mounted.task.truncate("/f", 0).unwrap();
         let file = mounted.task.options().write(true).open("/f").unwrap();
-        // Somebody syncs in the middle of it, too.
+        // Another sync in the middle of it, too.
         file.pwrite(&new[..1], 0).unwrap();
         mounted.task.options().write(true).open("/other").unwrap().sync_all().unwrap();
         file.pwrite(&new[1..], 1).unwrap();
@@ -124,7 +123,7 @@ impl FaultyVolume {
         Self { device, _vfs: vfs, task }
     }
 
-    /// What a crash would leave now.
+    /// Returns the state that a crash would leave now.
     fn left(&self) -> Mounted {
         let copy = MemoryDevice::new(self.device.size()).unwrap();
         let mut bytes = vec![0; self.device.size() as usize];

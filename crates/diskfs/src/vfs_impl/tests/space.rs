@@ -85,7 +85,7 @@ fn a_range_is_allocated_after_a_removal() {
     drop(mounted.again());
 }
 
-/// What is refused although space is on its way back is tried again, but not for ever.
+/// A request refused while space is being freed is retried, but not for ever.
 #[test]
 fn a_range_that_does_not_fit_is_refused() {
     let mounted = slow(64 * MIB);
@@ -95,7 +95,7 @@ fn a_range_that_does_not_fit_is_refused() {
     assert_eq!(file.stat().unwrap().blocks, 0);
 }
 
-/// What was removed counts as free at once, long before it can be had.
+/// Removed data counts as free immediately, long before its space is available.
 #[test]
 fn statfs_counts_what_is_about_to_be_free() {
     let mounted = slow(64 * MIB);
@@ -126,7 +126,7 @@ fn statfs_counts_what_is_about_to_be_free() {
 /// Small files have a block set aside until it is known that they fit into their inodes.
 #[test]
 fn what_small_files_have_set_aside_comes_back() {
-    // So much memory that nothing is written back for want of it.
+    // Enough memory that nothing is written back for lack of it.
     let mounted = slow_with(16 * MIB, 1024 * MIB);
     let blocks = mounted.task.statfs(At::Cwd, "/").unwrap().blocks_available;
     mounted.mkdir("/d");

@@ -264,7 +264,7 @@ fn making_a_volume_fails_if_the_device_does() {
             let result = create(&device, &mut superblock);
             let fired = device.fired();
             device.disarm();
-            // What can't be read may be left by somebody, and is written over.
+            // An unreadable block may be a leftover, and is overwritten.
             assert_eq!(
                 result.is_ok(),
                 fired == 0 || operation == Operation::Read,

@@ -79,7 +79,7 @@ fn the_last_image_of_a_block_is_what_is_home() {
 #[test]
 fn inodes_go_into_the_blocks_of_their_chunk() {
     let device = device();
-    // What lay there before is nobody's business.
+    // The previous contents do not matter.
     device.write_at(byte_of_block(24), &[0xAA; BLOCK_BYTES]).unwrap();
     let items = [
         (KIND_INODE_CHUNK, 24, Vec::new()),

@@ -46,18 +46,18 @@ impl Deref for BlockRef<'_> {
     }
 }
 
-/// What a transaction does with a block.
+/// The use of a block by a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing yet.
     Prepared,
-    /// It has a copy of its own, which is changed.
+    /// The transaction changes a copy of its own.
     Changed,
-    /// It is a new block.
+    /// The block is new.
     Created,
-    /// It was freed, and is on the device or in the log.
+    /// The block was freed, and exists on the device or in the log.
     Destroyed,
-    /// It was created and never used, or destroyed again.
+    /// The block was created and never used, or destroyed again.
     Gone,
 }
 
@@ -84,7 +84,7 @@ impl<'v> Shadows<'v> {
         Self { cache, volume, list: SmallVec::new(), addresses: SmallVec::new() }
     }
 
-    /// Where in the list the block is, if it is there.
+    /// Finds the index of a block in the list.
     fn find(&self, address: u64) -> Option<usize> {
         self.addresses.iter().position(|other| *other == address)
     }
@@ -108,7 +108,7 @@ impl<'v> Shadows<'v> {
         Ok(self.add(Shadow { address, buffer: Some(buffer), block, state: State::Prepared }))
     }
 
-    /// A new block.
+    /// Adds a new block.
     pub(super) fn create(&mut self, address: u64, expected: &Expected) -> Slot {
         debug_assert!(self.find(address).is_none(), "block {address} is there already");
         let Expected { magic, owner, .. } = *expected;
@@ -138,8 +138,7 @@ impl<'v> Shadows<'v> {
         pool::make_mut(&mut shadow.block)
     }
 
-    /// The block is not used any more. Gives its address, and whether it was created in this
-    /// transaction.
+    /// Destroys a block. Returns its address, and whether it was created in this transaction.
     pub(super) fn destroy(&mut self, slot: Slot) -> (u64, bool) {
         let shadow = &mut self.list[slot.0];
         let is_new = shadow.state == State::Created;
@@ -149,7 +148,7 @@ impl<'v> Shadows<'v> {
         (address, is_new)
     }
 
-    /// What logging all of it takes, in bytes of reservation.
+    /// Returns the log space for all blocks, in bytes of reservation.
     pub(super) fn log_bytes(&self) -> u64 {
         let of_shadow = |shadow: &Shadow| match shadow.state {
             State::Prepared | State::Gone => 0,

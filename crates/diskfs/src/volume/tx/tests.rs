@@ -94,13 +94,13 @@ fn keys<N: Nodes<Error = Fault>>(nodes: &N, tree: Tree<Numbers>) -> Vec<u64> {
         .collect()
 }
 
-/// What the counter of space says is left.
+/// Returns the free space by the counter.
 fn left(volume: &Volume) -> u64 {
     volume.space().figures().free
 }
 
-/// What the groups and the counter of space say is free, which is the same number if nobody is at
-/// work.
+/// Returns the free space by the groups and by the counter, which agree if no transaction is
+/// active.
 fn available(volume: &Volume) -> u64 {
     let available = volume.groups().totals().available;
     assert_eq!(left(volume), available);
@@ -158,7 +158,7 @@ fn what_is_dropped_has_never_been() {
     let now = volume.journal().unwrap().stats();
     assert_eq!((now.grant_used, now.active), (stats.grant_used, 0));
     assert!(volume.failure().is_none());
-    // What it had claimed can be had.
+    // Its claims are free again.
     let mut tx = volume.begin(need(&volume, 30)).unwrap();
     insert(&mut tx, tree, 40..90);
     tx.commit().unwrap();

@@ -1,4 +1,4 @@
-//! What a crash leaves, at every moment of a script.
+//! The state after a crash at every moment of a script.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ fn a_crash_leaves_all_of_a_transaction_or_nothing() {
         let used: u64 = trees.map(|tree| blocks(&reader, tree)).iter().sum();
         assert_eq!(volume.groups().totals().available, empty - used, "state {}", state.id());
         if seen.insert(rounds) {
-            // It goes on from there.
+            // The volume continues from that state.
             let mut tx = volume.begin(need(&volume, 20)).unwrap();
             insert(&mut tx, trees[0], 1000..1020);
             tx.commit().unwrap();
@@ -129,7 +129,7 @@ fn what_was_metadata_and_is_data_is_not_written_over() {
     let (sequence, runs) = claim_all(&volume, marker);
     volume.force(sequence).unwrap();
     recording.mark("data");
-    // What was freed becomes data, or this would show nothing.
+    // Freed blocks become data; otherwise the test would show nothing.
     assert!(runs.iter().any(|run| run.start < 60), "{runs:?}");
     assert!(super::left(&volume) < free);
     volume.close().unwrap();

@@ -1,4 +1,4 @@
-//! What a device that fails leaves.
+//! The state after failures of a device.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn run(device: &Arc<dyn Device>, tree: Tree<Numbers>, promised: &mut u64) -> Res
     for round in 0..ROUNDS {
         let result = change(&volume, tree, round);
         if let Err(fault) = result {
-            // Whatever it was, everything ends in an error or goes on, and nothing hangs.
+            // After any fault, every call fails or succeeds, and none hangs.
             let later = change(&volume, tree, ROUNDS);
             assert!(later.is_err() || volume.failure().is_none(), "after {fault}");
             let _ = volume.close();
@@ -72,7 +72,7 @@ fn each_call(fault: impl Fn(u64) -> DeviceFault) {
     }
 }
 
-/// Everything that was promised is there, and nothing by halves.
+/// Checks that all promised changes exist, and none in part.
 fn check(
     faulty: &Arc<FaultyDevice<MemoryDevice>>,
     tree: Tree<Numbers>,
