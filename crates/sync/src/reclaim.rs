@@ -58,6 +58,7 @@ mod imp {
     use super::{ReclaimQueue, Work};
     use crate::lock::{Condvar, Mutex};
     use crate::rcu;
+    use crate::shrink::{self, Effort};
 
     /// How often it looks whether a grace period has ended.
     const TICK: Duration = Duration::from_millis(10);
@@ -71,6 +72,9 @@ mod imp {
     const EMPTY_MAX: u32 = 4;
     /// How often it looks for more between two steps: then there is something else to do.
     const LOOKS_MAX: u32 = 1024;
+    /// Regions of free memory that it gives back at most before it looks for other work: some hundred
+    /// microseconds for whole ones.
+    const SHRINK_REGIONS: usize = 8;
 
     struct State {
         queue: VecDeque<(u64, Box<dyn Work>)>,
@@ -188,7 +192,8 @@ mod imp {
             if quiet == 0 {
                 ATTENDS.store(true, Ordering::Relaxed);
             }
-            if !had_work {
+            let has_more = shrink::run(Effort::All, SHRINK_REGIONS);
+            if !had_work && !has_more {
                 thread::park_timeout(TICK);
             }
         }
@@ -206,15 +211,18 @@ mod imp {
         drop(state);
         rcu::synchronize();
         // What has panicked is left as it is: nobody knows what of it can be dropped. Others go on.
+        shrink::expect_whole(true);
         match catch_unwind(AssertUnwindSafe(|| {
             while work.step() {
                 looks.look();
+                shrink::run(Effort::Whole, SHRINK_REGIONS);
             }
         })) {
             Ok(()) => drop(work),
             Err(_) => mem::forget(work),
         }
         rcu::synchronize();
+        shrink::expect_whole(false);
         let mut state = STATE.lock();
         state.current = None;
         FINISHED.notify_all();

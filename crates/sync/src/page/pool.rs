@@ -18,7 +18,9 @@
 //!   `free` of its region. A free page in a region that isn't *dirty* reads as zeros.
 //! * Free and resident are at most [`FULL_MAX`] magazines and [`DIRTY_MAX`] pages (16 MiB together),
 //!   two magazines for each slot (half a MiB), and the rest of huge pages that are being handed out
-//!   for the first time (2 MiB for each thread that has mapped one at the same time).
+//!   for the first time (2 MiB for each thread that has mapped one at the same time). A thread that
+//!   frees pages in an RCU section leaves more than that, for some milliseconds: the reclaim thread
+//!   gives it back ([`shrink`]).
 //! * A region is unmapped when the last of its pages has been given back. The first page of a region
 //!   is its header.
 //!
@@ -48,6 +50,8 @@ use std::sync::LazyLock;
 use crate::lock::Mutex;
 use crate::page::PAGE_SIZE;
 use crate::percpu::{Apart, PerCpu};
+use crate::shrink::{self, Effort};
+use crate::{rcu, reclaim};
 use depot::{Depot, Taken};
 use region::Region;
 
@@ -155,7 +159,7 @@ pub(super) unsafe fn free(page: NonNull<u8>) {
         let too_many = pool.make_room(&mut stock, free);
         drop(stock);
         if too_many {
-            pool.give_back(WHOLE_MAX, DIRTY_MAX);
+            pool.has_too_many();
         }
     }
 }
@@ -170,7 +174,7 @@ pub(super) fn trim() {
         depot.put(spare.drain(..));
     }
     pool.depot.lock().empty_magazines();
-    pool.give_back(0, 0);
+    while pool.give_back(0, 0, usize::MAX) {}
     loop {
         let taken = pool.depot.lock().take_fresh();
         let Some(taken) = taken else { break };
@@ -191,6 +195,12 @@ pub(super) fn idle_bytes() -> usize {
         pages += stock.loaded.iter().chain(&stock.spare).filter(is_resident).count();
     }
     (pages + pool.depot.lock().idle_pages()) * PAGE_SIZE
+}
+
+/// Gives back what is too much, outside of RCU sections.
+fn shrink_pool(effort: Effort, regions: usize) -> bool {
+    let keep = if effort == Effort::All { DIRTY_MAX } else { usize::MAX };
+    POOL.give_back(WHOLE_MAX, keep, regions)
 }
 
 impl Pool {
@@ -233,11 +243,24 @@ impl Pool {
         too_many
     }
 
-    /// Gives memory back to the system until no more than `keep` dirty pages are in the regions, and no
-    /// more than `keep_whole` as long as some region is wholly free.
+    /// Gives back what is too much. A thread in an RCU section leaves that to the reclaim thread.
     #[cold]
-    fn give_back(&self, keep_whole: usize, keep: usize) {
-        loop {
+    fn has_too_many(&self) {
+        if rcu::is_pinned() {
+            shrink::request(shrink_pool);
+            if reclaim::attend() {
+                return;
+            }
+        }
+        self.give_back(WHOLE_MAX, DIRTY_MAX, usize::MAX);
+    }
+
+    /// Gives memory back to the system, of at most `regions` regions, until no more than `keep` dirty
+    /// pages are in the regions, and no more than `keep_whole` as long as some region is wholly free.
+    /// Returns whether there may be more.
+    #[cold]
+    fn give_back(&self, keep_whole: usize, keep: usize, regions: usize) -> bool {
+        for _ in 0..regions {
             let mut depot = self.depot.lock();
             if let Some(region) = depot.take_whole(keep_whole) {
                 drop(depot);
@@ -246,14 +269,17 @@ impl Pool {
                 drop(depot);
                 self.discard(taken);
             } else {
-                return;
+                return false;
             }
         }
+        true
     }
 
     /// Gives pages back to the system that are in no list meanwhile, so that nobody gets one before it
     /// has been given back.
     fn discard(&self, taken: Taken) {
+        #[cfg(all(test, not(any(loom, shuttle, miri))))]
+        tests::DISCARDED.set(tests::DISCARDED.get() + 1);
         taken.region.discard(&taken.pages, taken.was_huge);
         let empty = self.depot.lock().put_void(taken);
         if let Some(empty) = empty {
