@@ -143,7 +143,7 @@ impl Guard {
 /// As long as this thread finds work that is due it runs that and does not sleep: millions of pieces in front
 /// of its own take no longer than it takes to run them.
 ///
-/// Free pages that this work has left, beyond what the pool keeps, are given back to the system.
+/// Gives the free pages that this work has left back to the system, beyond those that the pool keeps.
 ///
 /// Bags are taken in order but may run side by side on several threads, so that our own marker can
 /// run before a bag in front of it has finished. Whoever runs that bag is pinned. The second round

@@ -8,7 +8,8 @@
 //! would be one piece, inside somebody's `open`; and when a program goes idle, what it freed last would stay
 //! for ever. So there is one thread for the whole process that takes long work off a queue ([`submit`]) and
 //! does it a step at a time, and between steps, and every few milliseconds, ends grace periods and runs what
-//! waits for them. (The kernel has kworkers for the one and `rcu_gp` threads for the other.)
+//! waits for them. (The kernel has kworkers for the one and `rcu_gp` threads for the other.) It also
+//! gives free memory back to the system, which threads in RCU sections leave to it.
 //!
 //! # Its life
 //!
@@ -186,8 +187,12 @@ mod imp {
             if quiet == QUIET_MAX {
                 ATTENDS.store(false, Ordering::Relaxed);
             }
-            if quiet >= QUIET_MAX + QUIET_AFTER && ends() {
-                return;
+            if quiet >= QUIET_MAX + QUIET_AFTER {
+                if ends() {
+                    return;
+                }
+                // A thread has asked it to attend since.
+                quiet = 0;
             }
             if quiet == 0 {
                 ATTENDS.store(true, Ordering::Relaxed);
