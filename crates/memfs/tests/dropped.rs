@@ -6,19 +6,25 @@
 mod memory_common;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use vfscale_memfs::MemFs;
 use vfscale_sync::cpu;
-use vfscale_vfs::{At, FallocateFlags, Mode, OFlags, Vfs};
+use vfscale_vfs::{At, AtFlags, FallocateFlags, Mode, OFlags, Vfs};
 
 use memory_common::resident_bytes;
 
 const MIB: u64 = 1 << 20;
+
+/// Keeps other tests out: each watches the memory of the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Returns more than the page pool ever keeps.
 fn reserve() -> u64 {
@@ -58,6 +64,7 @@ fn wait_for_memory(before: u64, most: u64) -> Duration {
 /// Memory that the dead tree had deferred stayed until somebody made some hundred thousand calls.
 #[test]
 fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
+    let _alone = alone();
     let before = resident_bytes();
     let vfs = filled(100_000);
     assert!(resident_bytes() - before > 400 * MIB);
@@ -65,9 +72,51 @@ fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
     wait_for_memory(before, reserve());
 }
 
+/// The memory of a file that was unlinked or cut stayed until other calls were made.
+#[test]
+fn a_large_file_gives_its_memory_back_though_nobody_calls() {
+    let _alone = alone();
+    let task = Vfs::new(MemFs::builder().size(1 << 30).build()).unwrap().task();
+    let create = || task.open("/f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
+    let before = resident_bytes();
+    for is_cut in [false, true] {
+        let file = create();
+        let piece = vec![7; MIB as usize];
+        (0..100).for_each(|n| assert_eq!(file.pwrite(&piece, n * MIB).unwrap(), piece.len()));
+        assert!(resident_bytes() - before > 90 * MIB);
+        if is_cut {
+            file.truncate(0).unwrap();
+        } else {
+            drop(file);
+            task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        }
+        wait_for_memory(before, reserve());
+    }
+}
+
+/// Deferred frees of many files were handed over, and no thread ran them.
+#[test]
+fn removed_files_give_their_memory_back_though_nobody_calls() {
+    const FILES: u32 = 2000;
+    let _alone = alone();
+    let task = Vfs::new(MemFs::builder().size(1 << 30).build()).unwrap().task();
+    let before = resident_bytes();
+    for n in 0..FILES {
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let file = task.open(format!("/{n}"), flags, Mode::RWXU).unwrap();
+        assert_eq!(file.write(&[7; 64 << 10]).unwrap(), 64 << 10);
+    }
+    assert!(resident_bytes() - before > 120 * MIB);
+    for n in 0..FILES {
+        task.unlink(At::Cwd, format!("/{n}"), AtFlags::empty()).unwrap();
+    }
+    wait_for_memory(before, reserve());
+}
+
 /// Files of every kind: without data, of a page, sparse, with space set aside, large.
 #[test]
 fn a_dropped_file_system_has_nothing_taken() {
+    let _alone = alone();
     let fs = MemFs::builder().size(1 << 30).build();
     let task = Vfs::new(fs.clone()).unwrap().task();
     let before = fs.used_bytes();
