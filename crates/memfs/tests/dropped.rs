@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use vfscale_memfs::MemFs;
-use vfscale_sync::cpu;
+use vfscale_sync::{cpu, page, reclaim};
 use vfscale_vfs::{At, AtFlags, FallocateFlags, Mode, OFlags, Vfs};
 
 use memory_common::resident_bytes;
@@ -24,6 +24,13 @@ const MIB: u64 = 1 << 20;
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns how many bytes are resident once all that earlier tests left has been given back.
+fn bytes_at_rest() -> u64 {
+    reclaim::settle();
+    page::trim();
+    resident_bytes()
 }
 
 /// Returns more than the page pool ever keeps.
@@ -65,7 +72,7 @@ fn wait_for_memory(before: u64, most: u64) -> Duration {
 #[test]
 fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
     let _alone = alone();
-    let before = resident_bytes();
+    let before = bytes_at_rest();
     let vfs = filled(100_000);
     assert!(resident_bytes() - before > 400 * MIB);
     drop(vfs);
@@ -78,7 +85,7 @@ fn a_large_file_gives_its_memory_back_though_nobody_calls() {
     let _alone = alone();
     let task = Vfs::new(MemFs::builder().size(1 << 30).build()).unwrap().task();
     let create = || task.open("/f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
-    let before = resident_bytes();
+    let before = bytes_at_rest();
     for is_cut in [false, true] {
         let file = create();
         let piece = vec![7; MIB as usize];
@@ -100,7 +107,7 @@ fn removed_files_give_their_memory_back_though_nobody_calls() {
     const FILES: u32 = 2000;
     let _alone = alone();
     let task = Vfs::new(MemFs::builder().size(1 << 30).build()).unwrap().task();
-    let before = resident_bytes();
+    let before = bytes_at_rest();
     for n in 0..FILES {
         let flags = OFlags::CREATE | OFlags::WRONLY;
         let file = task.open(format!("/{n}"), flags, Mode::RWXU).unwrap();
