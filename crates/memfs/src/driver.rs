@@ -17,6 +17,7 @@
 //! An inode with one name is charged [`INODE_BYTES`]` + `[`NAME_BYTES`]; a test compares that with
 //! the memory it occupies.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::percpu::Budget;
 use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::reclaim;
 use vfscale_vfs::driver::{FIRST_TABLE_BYTES, FileOps, FileSystem, NameAccounting, NewInode};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
@@ -52,7 +54,7 @@ const DIRECTORY_BYTES: u64 = FIRST_TABLE_BYTES as u64 + 96;
 /// Charge of the data of a file, without its pages and nodes.
 const DATA_BYTES: u64 = size_of::<PageTree>() as u64 + 24;
 
-/// Minimum number of pages of a file whose memory is handed over immediately when it is evicted.
+/// Number of pages that a thread cuts off before it hands their memory over: a MiB.
 const BIG_PAGES: u64 = 256;
 
 /// Size of the blocks in `st_blocks`.
@@ -223,7 +225,9 @@ impl MemFs {
 
     fn punch(&self, inode: &Inode, offset: u64, len: u64) {
         if let Some(data) = inode.private::<PageTree>() {
-            sub_pages(inode, data.punch(offset..offset + len, &self.space));
+            let cut = data.punch(offset..offset + len, &self.space);
+            sub_pages(inode, cut);
+            note_cut(cut);
         }
     }
 }
@@ -246,6 +250,23 @@ fn add_pages(inode: &Inode, pages: u64) {
 fn sub_pages(inode: &Inode, pages: u64) {
     if pages > 0 {
         inode.add_blocks(-((pages * (PAGE / SECTOR)) as i64));
+    }
+}
+
+thread_local! {
+    /// Number of pages that this thread has cut off since it handed its deferred work over.
+    static CUT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Notes that this thread has cut off `pages`, and hands their memory over if there are many: this
+/// thread may free nothing more for a long time, and no other thread may make a call. The caller
+/// may hold the inode's lock.
+fn note_cut(pages: u64) {
+    let cut = CUT.get() + pages;
+    CUT.set(if cut < BIG_PAGES { cut } else { 0 });
+    if cut >= BIG_PAGES {
+        rcu::pin().hand_over();
+        reclaim::attend();
     }
 }
 
@@ -322,26 +343,23 @@ impl FileSystem for MemFs {
     fn evict(&self, inode: &Inode) {
         let target_len = inode.private::<Target>().map_or(0, |target| target.0.len());
         let mut bytes = inode_bytes(inode.is_dir(), target_len);
-        let mut is_big = false;
+        let mut cut = 0;
         if let Some(data) = inode.private::<PageTree>() {
-            // When all of the file system goes, a small file is dropped with its inode. A large one would
-            // make that long.
+            // When all of the file system goes, a small file is dropped with its inode. A large one
+            // would make that long.
             let is_small = inode.blocks() < BIG_PAGES * (PAGE / SECTOR);
             let pages = if is_small && inode.sb().is_alone() {
                 data.give_up(&self.space)
             } else {
-                data.truncate(0, &self.space)
+                cut = data.truncate(0, &self.space);
+                cut
             };
             sub_pages(inode, pages);
             bytes += DATA_BYTES;
-            is_big = pages >= BIG_PAGES;
         }
         self.space.give_deferred(bytes);
         self.give_inode();
-        if is_big {
-            // Nobody knows when this thread will next free something.
-            rcu::pin().flush();
-        }
+        note_cut(cut);
     }
 }
 
@@ -393,7 +411,9 @@ impl FileOps for MemFs {
         if size <= before
             && let Some(data) = inode.private::<PageTree>()
         {
-            sub_pages(inode, data.truncate(size, &self.space));
+            let cut = data.truncate(size, &self.space);
+            sub_pages(inode, cut);
+            note_cut(cut);
         }
         Ok(())
     }

@@ -317,8 +317,8 @@ impl PageTree {
         gone
     }
 
-    /// Gives the space of everything back, and leaves pages and nodes to whoever drops the tree; returns the
-    /// number of pages. For trees that are about to be dropped without a grace period.
+    /// Gives the space of everything back, and leaves pages and nodes to whoever drops the tree;
+    /// returns the number of pages. For trees that are about to be dropped without a grace period.
     pub(crate) fn give_up(&self, space: &Space) -> u64 {
         let (pages, nodes) = count(&self.root, &rcu::pin());
         space.give(pages * PAGE_BYTES + nodes * NODE_BYTES);

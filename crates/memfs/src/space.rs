@@ -20,9 +20,9 @@
 //! megabytes of free pages (see [`vfscale_sync::page::idle_bytes`]).
 //!
 //! Bytes are moved to the limbo in batches, one for each CPU. A batch that is still being gathered,
-//! and what is withheld, counts as free to whoever asks: [`Space::take`] calls the batches in before
-//! it fails, and the VFS calls [`Space::reclaim`], which waits for what is withheld, before it
-//! reports `ENOSPC` for data.
+//! and what is withheld, counts as free to whoever asks: [`Space::take`] calls the batches in
+//! before it fails, and the VFS calls [`Space::reclaim`], which waits for what is withheld, before
+//! it reports `ENOSPC` for data.
 //!
 //! # Invariants
 //!
@@ -135,8 +135,8 @@ impl Space {
         self.budgets.taken.give(bytes);
     }
 
-    /// Gives back `bytes` of memory whose freeing has been deferred just before. The caller holds an
-    /// RCU guard if it holds a lock.
+    /// Gives back `bytes` of memory whose freeing has been deferred just before. The caller holds
+    /// an RCU guard if it holds a lock.
     #[inline]
     pub(crate) fn give_deferred(&self, bytes: u64) {
         let local = self.locals.this();
@@ -231,8 +231,8 @@ fn release(local: &Arc<Local>) {
     } else {
         local.budgets.withheld.fetch_add(bytes, Ordering::Relaxed);
         guard.defer(move || later.budgets.give_late(bytes));
-        // Who waits for it may be another thread, and this one may sleep before it has a bag full. At the
-        // end nobody waits, and full bags are freed sooner than many small ones.
+        // Who waits for it may be another thread, and this one may sleep before it has a bag full.
+        // At the end nobody waits, and full bags are freed sooner than many small ones.
         if !local.budgets.is_over.load(Ordering::Relaxed) {
             guard.hand_over();
         }

@@ -5,21 +5,35 @@
 
 mod memory_common;
 
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use vfscale_memfs::MemFs;
-use vfscale_sync::cpu;
-use vfscale_vfs::{At, FallocateFlags, Mode, OFlags, Vfs};
+use vfscale_sync::{cpu, page, reclaim};
+use vfscale_vfs::{At, AtFlags, FallocateFlags, Mode, OFlags, Vfs};
 
 use memory_common::resident_bytes;
 
 const MIB: u64 = 1 << 20;
 
-/// Returns an upper bound of the idle pages in the page pool, in bytes.
+/// Keeps other tests out: each watches the memory of the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns how many bytes are resident once all that earlier tests left has been given back.
+fn bytes_at_rest() -> u64 {
+    reclaim::settle();
+    page::trim();
+    resident_bytes()
+}
+
+/// Returns more than the page pool ever keeps.
 fn reserve() -> u64 {
     26 * MIB + u64::from(cpu::possible()) * MIB / 2
 }
@@ -57,17 +71,60 @@ fn wait_for_memory(before: u64, most: u64) -> Duration {
 /// In the past, memory whose freeing the dead tree had deferred was not freed until the process
 /// made some hundred thousand calls.
 #[test]
-fn a_dropped_file_system_returns_its_memory_without_further_calls() {
-    let before = resident_bytes();
+fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
+    let _alone = alone();
+    let before = bytes_at_rest();
     let vfs = filled(100_000);
     assert!(resident_bytes() - before > 400 * MIB);
     drop(vfs);
     wait_for_memory(before, reserve());
 }
 
-/// Files of every kind: empty, of one page, sparse, with reserved space, large.
+/// The memory of a file that was unlinked or cut stayed until other calls were made.
+#[test]
+fn a_large_file_gives_its_memory_back_though_nobody_calls() {
+    let _alone = alone();
+    let task = Vfs::new(MemFs::builder().size(1 << 30).build()).unwrap().task();
+    let create = || task.open("/f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
+    let before = bytes_at_rest();
+    for is_cut in [false, true] {
+        let file = create();
+        let piece = vec![7; MIB as usize];
+        (0..100).for_each(|n| assert_eq!(file.pwrite(&piece, n * MIB).unwrap(), piece.len()));
+        assert!(resident_bytes() - before > 90 * MIB);
+        if is_cut {
+            file.truncate(0).unwrap();
+        } else {
+            drop(file);
+            task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        }
+        wait_for_memory(before, reserve());
+    }
+}
+
+/// Deferred frees of many files were handed over, and no thread ran them.
+#[test]
+fn removed_files_give_their_memory_back_though_nobody_calls() {
+    const FILES: u32 = 2000;
+    let _alone = alone();
+    let task = Vfs::new(MemFs::builder().size(1 << 30).build()).unwrap().task();
+    let before = bytes_at_rest();
+    for n in 0..FILES {
+        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let file = task.open(format!("/{n}"), flags, Mode::RWXU).unwrap();
+        assert_eq!(file.write(&[7; 64 << 10]).unwrap(), 64 << 10);
+    }
+    assert!(resident_bytes() - before > 120 * MIB);
+    for n in 0..FILES {
+        task.unlink(At::Cwd, format!("/{n}"), AtFlags::empty()).unwrap();
+    }
+    wait_for_memory(before, reserve());
+}
+
+/// Files of every kind: without data, of a page, sparse, with space set aside, large.
 #[test]
 fn a_dropped_file_system_has_nothing_taken() {
+    let _alone = alone();
     let fs = MemFs::builder().size(1 << 30).build();
     let task = Vfs::new(fs.clone()).unwrap().task();
     let before = fs.used_bytes();
@@ -97,9 +154,20 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Measurement: `cargo test --release -p vfscale-memfs --test dropped -- --ignored --nocapture`. In
-/// every second round another thread opens files concurrently. Its times are CPU time, which
-/// excludes the scheduler's delays.
+/// Returns how long the reclaim thread has had a CPU. Zero if there is none.
+fn reclaim_cpu_time() -> Duration {
+    let name = |dir: &Path| std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
+    let mut tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let Some(dir) = tasks.find(|dir| name(dir).starts_with("vfscale-reclaim")) else {
+        return Duration::ZERO;
+    };
+    let stat = std::fs::read_to_string(dir.join("schedstat")).unwrap_or_default();
+    stat.split(' ').next().and_then(|n| n.parse().ok()).map_or(Duration::ZERO, Duration::from_nanos)
+}
+
+/// Figures: `cargo test --release -p vfscale-memfs --test dropped -- --ignored --nocapture`. Every
+/// second time another thread opens files meanwhile; how long that takes is CPU time, so that it is
+/// not the scheduler's.
 #[test]
 #[ignore = "measures, and takes 5 GiB"]
 fn figures_of_a_million_files() {
@@ -111,7 +179,7 @@ fn figures_of_a_million_files() {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
             let opener = (round % 2 == 1).then(|| scope.spawn(|| open_until(&is_over)));
-            let start = Instant::now();
+            let (start, cpu) = (Instant::now(), reclaim_cpu_time());
             drop(vfs);
             let dropped = start.elapsed();
             wait_for_memory(before, most);
@@ -120,8 +188,10 @@ fn figures_of_a_million_files() {
             let longest = opener.map(|opener| opener.join().unwrap());
             let left = resident_bytes().saturating_sub(before) / MIB;
             let full = full / MIB;
+            let cpu = reclaim_cpu_time().saturating_sub(cpu);
             println!(
-                "{full} MiB, drop {dropped:?}, back after {took:?} ({left} MiB left), {longest:?}"
+                "{full} MiB, drop {dropped:?}, back after {took:?} ({cpu:?} of CPU, {left} MiB left), \
+                 {longest:?}"
             );
         });
     }

@@ -61,6 +61,8 @@ pub mod spread_rwlock;
 pub mod table;
 
 mod park;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod shrink;
 mod wait;
 
 pub use lock::{

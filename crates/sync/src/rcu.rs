@@ -33,10 +33,16 @@ use std::sync::atomic::AtomicBool;
 use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::fork;
 use crate::lock::held;
+#[cfg(not(any(loom, shuttle, miri)))]
+use crate::shrink::{self, Effort};
 use crate::wait::Backoff;
 
 /// Pieces of deferred work that a thread's bag has room for.
 const BAG_LEN: usize = 64;
+
+/// Regions of memory that [`synchronize`] gives back at most: a GiB.
+#[cfg(not(any(loom, shuttle, miri)))]
+const SHRINK_REGIONS: usize = 512;
 
 thread_local! {
     /// Pieces of deferred work that this thread has run.
@@ -137,6 +143,8 @@ impl Guard {
 /// As long as this thread finds work that is due it runs that and does not sleep: millions of pieces in front
 /// of its own take no longer than it takes to run them.
 ///
+/// Gives the free pages that this work has left back to the system, beyond those that the pool keeps.
+///
 /// Bags are taken in order but may run side by side on several threads, so that our own marker can
 /// run before a bag in front of it has finished. Whoever runs that bag is pinned. The second round
 /// waits for it.
@@ -161,6 +169,14 @@ pub fn synchronize() {
             }
         }
     }
+    #[cfg(not(any(loom, shuttle, miri)))]
+    shrink::run(Effort::All, SHRINK_REGIONS);
+}
+
+/// Returns whether this thread is in a read-side critical section.
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) fn is_pinned() -> bool {
+    epoch::is_pinned()
 }
 
 /// Hands this thread's bag over for collection, tries to end a grace period, and runs some hundred pieces of

@@ -8,7 +8,8 @@
 //! would be one piece, inside somebody's `open`; and when a program goes idle, what it freed last would stay
 //! for ever. So there is one thread for the whole process that takes long work off a queue ([`submit`]) and
 //! does it a step at a time, and between steps, and every few milliseconds, ends grace periods and runs what
-//! waits for them. (The kernel has kworkers for the one and `rcu_gp` threads for the other.)
+//! waits for them. (The kernel has kworkers for the one and `rcu_gp` threads for the other.) It also
+//! gives free memory back to the system, which threads in RCU sections leave to it.
 //!
 //! # Its life
 //!
@@ -61,6 +62,7 @@ mod imp {
     use super::{ReclaimQueue, Work};
     use crate::lock::{Condvar, Mutex};
     use crate::rcu;
+    use crate::shrink::{self, Effort};
 
     /// How often it looks whether a grace period has ended.
     const TICK: Duration = Duration::from_millis(10);
@@ -74,6 +76,9 @@ mod imp {
     const EMPTY_MAX: u32 = 4;
     /// How often it looks for more between two steps: then there is something else to do.
     const LOOKS_MAX: u32 = 1024;
+    /// Regions of free memory that it gives back at most before it looks for other work: some hundred
+    /// microseconds for whole ones.
+    const SHRINK_REGIONS: usize = 8;
 
     struct State {
         queue: VecDeque<(u64, Box<dyn Work>)>,
@@ -185,13 +190,18 @@ mod imp {
             if quiet == QUIET_MAX {
                 ATTENDS.store(false, Ordering::Relaxed);
             }
-            if quiet >= QUIET_MAX + QUIET_AFTER && ends() {
-                return;
+            if quiet >= QUIET_MAX + QUIET_AFTER {
+                if ends() {
+                    return;
+                }
+                // A thread has asked it to attend since.
+                quiet = 0;
             }
             if quiet == 0 {
                 ATTENDS.store(true, Ordering::Relaxed);
             }
-            if !had_work {
+            let has_more = shrink::run(Effort::All, SHRINK_REGIONS);
+            if !had_work && !has_more {
                 thread::park_timeout(TICK);
             }
         }
@@ -209,15 +219,18 @@ mod imp {
         drop(state);
         rcu::synchronize();
         // What has panicked is left as it is: nobody knows what of it can be dropped. Others go on.
+        shrink::expect_whole(true);
         match catch_unwind(AssertUnwindSafe(|| {
             while work.step() {
                 looks.look();
+                shrink::run(Effort::Whole, SHRINK_REGIONS);
             }
         })) {
             Ok(()) => drop(work),
             Err(_) => mem::forget(work),
         }
         rcu::synchronize();
+        shrink::expect_whole(false);
         let mut state = STATE.lock();
         state.current = None;
         FINISHED.notify_all();

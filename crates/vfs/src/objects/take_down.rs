@@ -22,6 +22,7 @@
 
 use std::ptr::NonNull;
 
+use vfscale_sync::prefetch::{prefetch, soon};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::reclaim::{self, Work};
 
@@ -130,9 +131,12 @@ impl Walk {
             let table = unsafe { dir.as_ref() }.children();
             // Whole buckets, whose entries are not looked at again once they are freed.
             *from = table.scan_buckets(hash, STEP, guard, |child| {
+                prefetch(child);
                 children.push(NonNull::from(child));
             });
-            for child in children.drain(..) {
+            for (at, &child) in children.iter().enumerate() {
+                // SAFETY: a later child is freed in a later turn of this loop.
+                soon(&children, at, |later| prefetch(unsafe { later.as_ref() }.inode()));
                 // SAFETY: each child has one parent, whose table was the only way to it.
                 unsafe {
                     if child.as_ref().children().is_empty() {
@@ -143,6 +147,7 @@ impl Walk {
                     }
                 }
             }
+            children.clear();
         }
         true
     }

@@ -1,8 +1,15 @@
 use super::region::{Bitmap, PAGES};
 use super::system::pretended::Pretended;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::page::tests::alone;
 use crate::page::{Page, PageBox};
+use crate::reclaim::Work;
 use crate::{cpu, page};
 
 fn is_zero(page: &Page) -> bool {
@@ -83,6 +90,86 @@ fn pages_pass_through_magazines_and_regions() {
     assert_eq!(page::idle_bytes(), 0);
 }
 
+thread_local! {
+    /// Number of regions of which this thread has given free pages back.
+    pub(super) static DISCARDED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// More pages than the pool may hold that are free and have memory.
+const TOO_MANY: usize = (FULL_MAX + 4) * MAGAZINE + DIRTY_MAX + 2 * PAGES;
+
+/// Returns pages of which every second one can be freed, so that no region becomes whole.
+fn in_use() -> Vec<Option<PageBox>> {
+    page::trim();
+    let mut pages: Vec<_> = (0..2 * TOO_MANY).map(|_| Some(Page::zeroed())).collect();
+    pages.iter().flatten().for_each(|page| page.write(0, &[0xff; PAGE_SIZE]));
+    pages.sort_by_key(|page| page.as_deref().map(|page| std::ptr::from_ref(page).addr()));
+    pages
+}
+
+/// Frees every second page, as deferred work does: in an RCU section.
+fn free_half(pages: &mut [Option<PageBox>]) {
+    let _section = rcu::pin();
+    pages.iter_mut().step_by(2).for_each(|page| drop(page.take()));
+}
+
+/// Returns whether the pool holds more than it may in the long run.
+fn holds_too_many() -> bool {
+    page::idle_bytes() / PAGE_SIZE >= TOO_MANY
+}
+
+/// Sleeps until the pool holds no more than it may.
+fn wait_for_thread() {
+    let start = Instant::now();
+    while holds_too_many() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{} bytes stay", page::idle_bytes());
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Without the reclaim thread each run of pages is a system call in the section, which may be in
+/// any call that runs deferred work.
+#[test]
+fn a_section_leaves_memory_to_the_reclaim_thread() {
+    let _alone = alone();
+    let mut pages = in_use();
+    let before = DISCARDED.get();
+    free_half(&mut pages);
+    assert_eq!(DISCARDED.get(), before);
+    wait_for_thread();
+    assert_eq!(DISCARDED.get(), before);
+    // Outside of a section the pool gives back at once.
+    drop(pages);
+    assert!(!holds_too_many());
+}
+
+/// Work that goes on until the flag is cleared.
+struct Until(Arc<AtomicBool>);
+
+impl Work for Until {
+    fn step(&mut self) -> bool {
+        thread::sleep(Duration::from_millis(1));
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// While a superblock is taken down the pages between free ones are about to be freed: giving back
+/// the free ones before takes hundreds of system calls for each region, instead of one.
+#[test]
+fn regions_in_part_free_wait_for_the_end_of_work() {
+    let _alone = alone();
+    let goes_on = Arc::new(AtomicBool::new(true));
+    let mut pages = in_use();
+    assert!(reclaim::submit(u64::MAX - 1, Box::new(Until(Arc::clone(&goes_on)))).is_ok());
+    thread::sleep(Duration::from_millis(50));
+    free_half(&mut pages);
+    thread::sleep(Duration::from_millis(100));
+    let waits = holds_too_many();
+    goes_on.store(false, Ordering::Relaxed);
+    assert!(waits);
+    wait_for_thread();
+}
+
 #[test]
 fn a_page_made_with_bytes_is_zero_around_them() {
     let _alone = alone();
@@ -142,8 +229,8 @@ fn no_page_has_two_owners() {
     });
 }
 
-/// A kernel with pages of 64 KiB gives and takes memory in those. Free pages that share one with pages in
-/// use go back to the pool as zeros, and their neighbours keep every byte.
+/// A kernel with pages of 64 KiB gives and takes memory in those. Free pages that share one with
+/// pages in use go back to the pool as zeros, and their neighbours keep every byte.
 #[test]
 fn pages_keep_their_bytes_where_the_system_has_larger_ones() {
     let _alone = alone();
