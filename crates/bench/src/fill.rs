@@ -454,5 +454,4 @@ fn memory() -> Memory {
 }
 
 #[cfg(test)]
-#[path = "fill_tests.rs"]
 mod tests;

@@ -222,5 +222,4 @@ pub fn write_all(report: &Report, seeds: bool, dir: &Path) -> Result<(), PlotErr
 }
 
 #[cfg(test)]
-#[path = "html_tests.rs"]
 mod tests;

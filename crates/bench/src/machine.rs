@@ -168,5 +168,4 @@ fn throttled_micros() -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "machine_tests.rs"]
 mod tests;

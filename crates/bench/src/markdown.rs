@@ -231,5 +231,4 @@ pub fn render(report: &Report, seeds: bool) -> String {
 }
 
 #[cfg(test)]
-#[path = "markdown_tests.rs"]
 mod tests;

@@ -238,5 +238,4 @@ pub fn write_all(report: &Report, dir: &Path) -> Result<usize, PlotError> {
 }
 
 #[cfg(test)]
-#[path = "plot_tests.rs"]
 mod tests;

@@ -655,5 +655,4 @@ fn latency(nanos: &Histogram<u64>, pace: Option<Pace>) -> Option<Latency> {
 }
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
 mod tests;

@@ -565,5 +565,4 @@ impl Report {
 }
 
 #[cfg(test)]
-#[path = "seeds_tests.rs"]
 mod tests;

@@ -181,5 +181,4 @@ impl Ratio {
 }
 
 #[cfg(test)]
-#[path = "stats_tests.rs"]
 mod tests;

@@ -261,5 +261,4 @@ pub fn render(report: &Report) -> String {
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;

@@ -552,5 +552,4 @@ impl Team {
 }
 
 #[cfg(test)]
-#[path = "worker_tests.rs"]
 mod tests;

@@ -553,5 +553,4 @@ pub(crate) fn expect_equal(what: &str, seen: u64, due: u64) -> Outcome<()> {
 }
 
 #[cfg(test)]
-#[path = "workloads_tests.rs"]
 mod tests;

@@ -416,5 +416,4 @@ fn escape_commas(name: &OsStr) -> OsString {
 }
 
 #[cfg(test)]
-#[path = "args_tests.rs"]
 mod tests;

@@ -46,5 +46,4 @@ fn pages(command: &Command) -> Vec<(String, Command)> {
 }
 
 #[cfg(test)]
-#[path = "man_tests.rs"]
 mod tests;

@@ -169,5 +169,4 @@ fn flags_of_statvfs(bits: u64) -> MountFlags {
 }
 
 #[cfg(test)]
-#[path = "mount_tests.rs"]
 mod tests;

@@ -296,5 +296,4 @@ impl fmt::Display for Size {
 }
 
 #[cfg(test)]
-#[path = "options_tests.rs"]
 mod tests;

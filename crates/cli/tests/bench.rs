@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "common/for_all.rs"]
 mod for_all;
 
 use std::fs::Permissions;

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
-#[path = "common/for_all.rs"]
 mod for_all;
 
 use std::fs;

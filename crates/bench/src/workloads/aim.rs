@@ -361,5 +361,4 @@ impl<C: Calls> Work for AimWork<C> {
 }
 
 #[cfg(test)]
-#[path = "aim_tests.rs"]
 mod tests;

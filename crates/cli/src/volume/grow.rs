@@ -148,5 +148,4 @@ fn unescaped(text: &[u8]) -> OsString {
 }
 
 #[cfg(test)]
-#[path = "grow_tests.rs"]
 mod tests;
