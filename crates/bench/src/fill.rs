@@ -26,10 +26,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use vfscale::{At, AtFlags, Mode, OFlags, Task, Volume};
 
-use crate::fault::{Error, Fault, Outcome, Result};
-use crate::machine::{self, Machine};
-use crate::table::{Columns, number};
-use crate::worker::Interrupt;
+use crate::base::error::{Error, Fault, Outcome, Result};
+use crate::base::interrupt::Interrupt;
+use crate::base::machine::{self, Machine};
+use crate::report::table::{Columns, number};
+use crate::workloads::expect::expect_equal;
 
 /// A run; see the fields.
 #[derive(Clone, Debug)]
@@ -406,7 +407,7 @@ impl Run<'_> {
         while self.inodes()? > due && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }
-        crate::workloads::expect_equal("the number of inodes in use", self.inodes()?, due)
+        expect_equal("the number of inodes in use", self.inodes()?, due)
     }
 }
 

@@ -49,28 +49,22 @@
 //! thread, its working directory and open files. There are no locks: workers are told what to do by
 //! channels or pipes, and answer the same way.
 
-mod clock;
-mod fault;
+mod base;
 pub mod fill;
-pub mod html;
-pub mod machine;
-pub mod markdown;
-pub mod plan;
-pub mod plot;
-pub mod report;
+mod measure;
+mod published;
+mod report;
 mod run;
-pub mod seeds;
-pub mod stats;
-mod sys;
-pub mod table;
 pub mod targets;
-mod worker;
 pub mod workloads;
 
-pub use fault::{Error, Fault, FaultKind, Outcome, Result};
-pub use plan::{Pace, Plan};
-pub use report::Report;
-pub use run::{Watch, run};
+pub use base::error::{Error, Fault, FaultKind, Outcome, Result};
+pub use base::interrupt::Interrupt;
+pub use base::results::Report;
+pub use base::{machine, results, stats};
+pub use published::{Beside, SeedTable, TABLES};
+pub use report::{html, markdown, plot, table};
+pub use run::plan::{self, Pace, Plan};
+pub use run::{Failure, Seeds, TMPFS, Watch, run, run_seeds, serve_process};
 pub use targets::TargetSpec;
-pub use worker::{Failure, Interrupt, serve_process};
 pub use workloads::find;

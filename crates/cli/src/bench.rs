@@ -9,10 +9,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use vfscale_bench::plan::DISAGREEMENT_MAX;
-use vfscale_bench::report::CaseName;
-use vfscale_bench::seeds::{Seeds, TMPFS, run_seeds};
+use vfscale_bench::results::CaseName;
+
 use vfscale_bench::{
-    Interrupt, Pace, Plan, Report, TargetSpec, Watch, html, markdown, table, workloads,
+    Interrupt, Pace, Plan, Report, Seeds, TMPFS, TargetSpec, Watch, html, markdown, run_seeds,
+    table, workloads,
 };
 
 use crate::commute::{CommuteArgs, commute};

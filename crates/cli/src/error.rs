@@ -68,7 +68,7 @@ impl Failure {
             Failure::Usage(_)
             | Failure::Bench(
                 vfscale_bench::Error::Usage(_)
-                | vfscale_bench::Error::UnknownWorkload(..)
+                | vfscale_bench::Error::UnknownWorkload { .. }
                 | vfscale_bench::Error::UnknownTarget(_),
             ) => 2,
             _ => 1,

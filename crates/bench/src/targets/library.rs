@@ -16,8 +16,8 @@ use vfscale::{
     SetTime, SocketType, Task, Timestamp, Vfs,
 };
 
-use super::{Calls, Meta};
-use crate::fault::Outcome;
+use super::calls::{Calls, Meta};
+use crate::base::error::Outcome;
 
 /// Where the first file is mapped.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;

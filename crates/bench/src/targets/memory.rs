@@ -2,9 +2,9 @@
 
 use vfscale::{Result, Scaling};
 
-use super::Target;
+use super::calls::Target;
 use super::library::{TaskCalls, Tree};
-use crate::fault::Outcome;
+use crate::base::error::Outcome;
 
 /// A memory file system.
 #[derive(Clone, Debug)]

@@ -23,9 +23,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 use vfscale::{Error, FileType, Result, Timestamp};
 
-use super::{Calls, Meta, Target};
-use crate::fault::{self, Fault, Outcome};
-use crate::sys;
+use super::calls::{Calls, Meta, Target};
+use super::spec::own_directory;
+use crate::base::error::{self, Fault, Outcome};
+use crate::base::sys;
 
 /// A directory of a run's own, removed with everything in it when dropped.
 #[derive(Debug)]
@@ -39,13 +40,13 @@ impl Scratch {
     ///
     /// # Errors
     /// If `parent` is not a directory that can be written.
-    pub fn new(parent: &Path) -> fault::Result<Arc<Scratch>> {
-        let failed = |e: io::Error| fault::Error::Directory(parent.to_owned(), e);
+    pub fn new(parent: &Path) -> error::Result<Arc<Scratch>> {
+        let failed = |e: io::Error| error::Error::Directory(parent.to_owned(), e);
         let absolute = parent.canonicalize().map_err(failed)?;
         if !absolute.is_dir() {
             return Err(failed(Errno::NOTDIR.into()));
         }
-        let name = super::own_directory(|name| match std::fs::create_dir(absolute.join(name)) {
+        let name = own_directory(|name| match std::fs::create_dir(absolute.join(name)) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             made => made.map(|()| true),
         });
@@ -62,10 +63,10 @@ impl Scratch {
     ///
     /// # Errors
     /// Those of `mkdir(2)`.
-    pub fn case(self: &Arc<Self>) -> fault::Result<Directory> {
+    pub fn case(self: &Arc<Self>) -> error::Result<Directory> {
         let n = self.cases.fetch_add(1, Ordering::Relaxed);
         let dir = self.dir.join(format!("case{n}"));
-        std::fs::create_dir(&dir).map_err(|e| fault::Error::Directory(dir.clone(), e))?;
+        std::fs::create_dir(&dir).map_err(|e| error::Error::Directory(dir.clone(), e))?;
         Ok(Directory { dir, keeper: Some(Arc::clone(self)) })
     }
 }

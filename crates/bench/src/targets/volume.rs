@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale::{At, Mode, Scaling, VolumeError};
 
+use super::calls::{Calls as _, Target};
 use super::library::{TaskCalls, Tree};
-use super::{Calls as _, Target};
-use crate::fault::{Error, Outcome, Result};
-use crate::report::Checkpoint;
+use super::spec::own_directory;
+use crate::base::error::{Error, Fault, Outcome, Result};
+use crate::base::results::Checkpoint;
 
 /// The size of an image that a run makes; it is sparse.
 const IMAGE_BYTES: u64 = 8 << 30;
@@ -46,7 +47,7 @@ impl Image {
             Error::Volume(VolumeError::Mount { name, errno: error.errno() })
         };
         let mode = Mode::from_bits_retain(0o755);
-        let dir = super::own_directory(|name| match task.mkdir(At::Cwd, name, mode) {
+        let dir = own_directory(|name| match task.mkdir(At::Cwd, name, mode) {
             Err(e) if e.errno() == vfscale::Errno::EXIST => Ok(false),
             made => made.map(|()| true),
         });
@@ -166,7 +167,7 @@ impl Target for Volume {
 
     fn enter(&self) -> Outcome<TaskCalls> {
         let open = self.image.open.as_ref();
-        let (_, tree) = open.ok_or_else(|| crate::fault::Fault::wrong("the volume is closed"))?;
+        let (_, tree) = open.ok_or_else(|| Fault::wrong("the volume is closed"))?;
         let mut calls = tree.enter();
         let dir = CString::new(self.dir.as_os_str().as_bytes()).unwrap_or_default();
         calls.chdir(&dir)?;

@@ -11,12 +11,13 @@ use std::ffi::CString;
 
 use vfscale::OFlags;
 
-use super::{
-    Scene, Work, Workload, expect_content, expect_equal, expect_gone, expect_names, write_at,
-    write_file,
+use super::expect::{
+    expect_content, expect_equal, expect_gone, expect_names, write_at, write_file,
 };
-use crate::fault::{Fault, Outcome};
-use crate::stats::Rng;
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::base::stats::Rng;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 /// What everybody reads: `/etc/passwd` and `/etc/group` of the user database.

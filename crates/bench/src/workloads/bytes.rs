@@ -7,8 +7,10 @@
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, expect_names};
-use crate::fault::{Fault, Outcome};
+use super::expect::{expect_equal, expect_names, write_at};
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 const MIB: usize = 1 << 20;
@@ -37,7 +39,7 @@ impl Workload for Bytes {
                 let mut buffer = vec![0; MIB];
                 for n in 0..parts(scene) {
                     mark(&mut buffer, n);
-                    super::write_at(calls, &file, &buffer, n * MIB as u64)?;
+                    write_at(calls, &file, &buffer, n * MIB as u64)?;
                 }
                 calls.sync(&file)?;
             }
@@ -84,7 +86,7 @@ impl<C: Calls> BytesWork<C> {
     fn write(&mut self) -> Outcome<()> {
         mark(&mut self.buffer, self.done);
         let offset = self.offset();
-        super::write_at(&self.calls, &self.file, &self.buffer, offset)
+        write_at(&self.calls, &self.file, &self.buffer, offset)
     }
 
     fn read(&mut self) -> Outcome<()> {

@@ -3,8 +3,10 @@
 //! They belong to pseudo file systems, and still each one used to be entered into the global lists of
 //! dentries and inodes, and taken out at its close.
 
-use super::{Scene, Work, Workload, expect_names};
-use crate::fault::{Fault, Outcome};
+use super::expect::expect_names;
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::measure::work::Work;
 use crate::targets::Calls;
 
 /// Pairs of each kind that a worker has open at once: 64 pipes and 64 pairs of sockets are 256 descriptors.

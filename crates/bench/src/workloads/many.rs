@@ -7,8 +7,10 @@ use std::ffi::CString;
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_names};
-use crate::fault::Outcome;
+use super::expect::expect_names;
+use super::workload::{Scene, Workload};
+use crate::base::error::Outcome;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 const FILES_PER_DIR: u64 = 10_000;

@@ -5,11 +5,10 @@ use std::hint::black_box;
 
 use vfscale::OFlags;
 
-use super::{
-    Place, Scene, Work, Workload, expect_content, expect_equal, expect_gone, expect_names,
-    write_file,
-};
-use crate::fault::{Fault, Outcome};
+use super::expect::{expect_content, expect_equal, expect_gone, expect_names, write_file};
+use super::workload::{Place, Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 /// The directory of a worker.

@@ -5,8 +5,10 @@ use std::hint::black_box;
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_names, write_file};
-use crate::fault::{Fault, Outcome};
+use super::expect::{expect_names, write_file};
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 /// The path of one's own open file, eight directories down, which all workers share.

@@ -2,8 +2,10 @@
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, expect_names};
-use crate::fault::Outcome;
+use super::expect::{expect_equal, expect_names, write_at};
+use super::workload::{Scene, Workload};
+use crate::base::error::Outcome;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 /// Where truncation starts.
@@ -21,7 +23,7 @@ impl Workload for OrphanTruncate {
     fn work<C: Calls>(&self, calls: C, _: &Scene, worker: usize) -> Outcome<Self::Work<C>> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
         let file = calls.open(&name(format!("t{worker}")), flags)?;
-        super::write_at(&calls, &file, &[1; FULL as usize], 0)?;
+        write_at(&calls, &file, &[1; FULL as usize], 0)?;
         Ok(OrphanTruncateWork { calls, file, size: FULL })
     }
 

@@ -8,9 +8,11 @@
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, write_at};
-use crate::fault::{Fault, Outcome};
-use crate::stats::Rng;
+use super::expect::{expect_equal, write_at};
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::base::stats::Rng;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 const BLOCK: u64 = 8 << 10;

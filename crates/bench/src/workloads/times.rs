@@ -2,8 +2,10 @@
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, expect_names};
-use crate::fault::Outcome;
+use super::expect::{expect_equal, expect_names};
+use super::workload::{Scene, Workload};
+use crate::base::error::Outcome;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 /// The first time that is set, in nanoseconds since 1970: long ago, and so nobody's but the worker's.

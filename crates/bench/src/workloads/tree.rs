@@ -9,9 +9,11 @@ use std::path::Path;
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, write_file};
-use crate::fault::{Fault, Outcome};
-use crate::stats::Rng;
+use super::expect::{expect_equal, write_file};
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::base::stats::Rng;
+use crate::measure::work::Work;
 use crate::targets::{Calls, Meta, name};
 
 const DIRS: usize = 40;

@@ -90,8 +90,15 @@ pub(crate) fn remedy(errno: Errno) -> &'static str {
 /// What a run can't begin or go on with.
 #[derive(Debug)]
 pub enum Error {
-    /// No workload has this name; the nearest that there is, if one is near.
-    UnknownWorkload(String, Option<&'static str>),
+    /// A name that no workload has.
+    UnknownWorkload {
+        /// The name.
+        name: String,
+        /// The nearest name that a workload has, if one is near.
+        nearest: Option<&'static str>,
+        /// The names of all workloads.
+        known: Vec<&'static str>,
+    },
     /// What a target may be, and this is not.
     UnknownTarget(String),
     /// A volume that can't be opened or made.
@@ -119,17 +126,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::UnknownWorkload(name, nearest) => {
+            Error::UnknownWorkload { name, nearest, known } => {
                 write!(f, "`{name}` is not a workload")?;
                 if let Some(nearest) = nearest {
                     write!(f, "; did you mean `{nearest}`?")?;
                 }
                 f.write_str(" The workloads are")?;
-                for (i, workload) in crate::workloads::ALL.iter().enumerate() {
-                    let separator = if i == 0 { " " } else { ", " };
-                    write!(f, "{separator}{}", workload.name)?;
-                }
-                f.write_str(" (`--list` describes them)")
+                write!(f, " {} (`--list` describes them)", known.join(", "))
             }
             Error::UnknownTarget(text) => write!(
                 f,

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 
 /// What the figures depend on.
@@ -28,10 +29,18 @@ impl Machine {
         let memory = rustix::system::sysinfo();
         Machine {
             cpu: model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-            cpus: crate::worker::usable_cpus().len().max(1),
+            cpus: usable_cpus().len().max(1),
             #[allow(clippy::useless_conversion, reason = "narrower on other machines")]
             memory: u64::from(memory.totalram) * u64::from(memory.mem_unit),
         }
+    }
+}
+
+/// The CPUs that this process may use, in order.
+pub(crate) fn usable_cpus() -> Vec<usize> {
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
+        Err(_) => vec![],
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use vfscale::{PATCHES, Patch, Scaling};
 
-use crate::fault::{Error, Result};
-use crate::report::CaseName;
+use crate::base::error::{Error, Result};
+use crate::base::results::CaseName;
 use crate::targets::TargetSpec;
 use crate::workloads::{Description, Kind};
 

@@ -6,12 +6,12 @@
 
 use std::fmt::Write;
 
-use crate::html::date;
-use crate::plan::DISAGREEMENT_MAX;
-use crate::report::{CaseName, CaseResult, Compared, Report};
-use crate::seeds::{self, SeedTable};
-use crate::stats::Verdict;
-use crate::table::{self, number};
+use super::beside::ours;
+use super::table::{self, number};
+use crate::base::results::{CaseName, CaseResult, Compared, Report};
+use crate::base::stats::Verdict;
+use crate::published::{SeedTable, TABLES};
+use crate::run::plan::DISAGREEMENT_MAX;
 use crate::workloads;
 
 /// A table. The first column is flush left, and so are those that `text` names; the others flush
@@ -41,7 +41,7 @@ fn head(page: &mut String, report: &Report, seeds: bool) {
     let title =
         if seeds { "The last full run of `vfscale bench seeds`" } else { "`vfscale bench`" };
     let _ = writeln!(page, "## {title}\n");
-    let _ = write!(page, "{}, {:.0} seconds", date(report.started), report.seconds);
+    let _ = write!(page, "{}, {:.0} seconds", table::date(report.started), report.seconds);
     if let Some(result) = report.results.first() {
         let machine = &result.machine;
         let _ = write!(
@@ -73,7 +73,7 @@ fn head(page: &mut String, report: &Report, seeds: bool) {
 }
 
 fn put_seed(page: &mut String, report: &Report, table: &SeedTable) {
-    let ours = seeds::ours(report, table);
+    let ours = ours(report, table);
     if ours.is_empty() {
         return;
     }
@@ -211,7 +211,7 @@ pub fn render(report: &Report, seeds: bool) -> String {
     let mut page = String::new();
     head(&mut page, report, seeds);
     if seeds {
-        for table in seeds::TABLES {
+        for table in TABLES {
             put_seed(&mut page, report, table);
         }
         put_journals(&mut page, report);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::*;
+use crate::base::interrupt::Interrupt;
 use crate::targets::TargetSpec;
-use crate::worker::Interrupt;
 use crate::{Plan, run};
 
 fn measured(name: &str) -> Report {

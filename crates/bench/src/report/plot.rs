@@ -17,9 +17,9 @@ use plotters::style::register_font;
 
 use vfscale::PATCHES;
 
-use crate::report::{CaseResult, Report};
-use crate::stats::Spread;
-use crate::table;
+use super::table;
+use crate::base::results::{CaseResult, Report};
+use crate::base::stats::Spread;
 use crate::targets::TargetSpec;
 use crate::workloads::{self, Description};
 

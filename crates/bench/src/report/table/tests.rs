@@ -26,3 +26,10 @@ fn columns_line_up() {
     let columns = Columns(vec![line(&["a", "10"]), line(&["long", "5", "x"])]);
     assert_eq!(columns.render(), "a     10\nlong   5  x\n");
 }
+
+#[test]
+fn dates_are_right() {
+    assert_eq!(date(0), "1970-01-01 00:00 UTC");
+    assert_eq!(date(951_827_640), "2000-02-29 12:34 UTC");
+    assert_eq!(date(1_795_321_320), "2026-11-22 04:22 UTC");
+}

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::*;
+use crate::base::interrupt::Interrupt;
 use crate::targets::TargetSpec;
-use crate::worker::Interrupt;
 use crate::{Plan, run};
 
 /// Memory and a directory, with one worker and with two, and memory before a patch.
@@ -85,7 +85,7 @@ fn what_failed_is_told_and_bars_are_no_columns() {
     let mut report = report();
     let case = CaseName { target: "path:/a|b".into(), ..report.results[0].case.clone() };
     report.results[0].case.target = case.target.clone();
-    report.skipped.push(crate::report::Failed { case, reason: "no reason".into() });
+    report.skipped.push(crate::base::results::Failed { case, reason: "no reason".into() });
     let page = render(&report, false);
     expect_rectangular(&page);
     assert!(page.contains("path:/a\\|b"), "{page}");

@@ -1,6 +1,8 @@
 //! What stands beside the seeds' tables.
 
 use super::*;
+use crate::report::beside::{OUR_COLUMNS, ours};
+use crate::report::table::number;
 
 #[test]
 fn workers_are_counted_up_to_the_cpus() {
@@ -38,7 +40,7 @@ fn the_whole_set_is_to_end_within_ten_minutes_on_two_cpus() {
         TargetSpec::Path(TMPFS.into()),
         TargetSpec::Volume("image".into()),
     ];
-    let counts = worker_counts(crate::machine::Machine::this().cpus).len() as u32;
+    let counts = worker_counts(Machine::this().cpus).len() as u32;
     let on_two = |quick| Seeds { targets: targets.clone(), quick }.estimate().unwrap() * 2 / counts;
     assert!(on_two(false) < Duration::from_secs(480), "{:?}", on_two(false));
     assert!(on_two(true) < on_two(false) / 4, "{:?}", on_two(true));

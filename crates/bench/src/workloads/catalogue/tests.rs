@@ -1,15 +1,17 @@
 //! Each workload notices when the file system under it breaks.
 
+use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vfscale::{FileType, OFlags, Result, Scaling};
 
 use super::*;
-use crate::targets::Meta;
+use crate::base::interrupt::Interrupt;
+use crate::measure::player::Timing;
 use crate::targets::memory::Memory;
 use crate::targets::path::Directory;
-use crate::worker::{Interrupt, Timing};
+use crate::targets::{Calls, Meta};
 
 /// What a planted file system does wrong, from the moment that the files are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,7 +290,7 @@ fn names_are_found_and_near_ones_proposed() {
         assert_eq!(find(workload.name).unwrap().name, workload.name);
     }
     let near = |name: &str| match find(name) {
-        Err(Error::UnknownWorkload(_, near)) => near,
+        Err(Error::UnknownWorkload { nearest, .. }) => nearest,
         _ => panic!("{name} is there"),
     };
     assert_eq!(near("stat-depe"), Some("stat-deep"));

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use vfscale::lockstat;
 
-use crate::report::{
+use crate::base::results::{
     CaseName, CaseResult, Checkpoint, Compared, Comparison, LockMicros, LockRow, Report,
 };
-use crate::stats::Verdict;
+use crate::base::stats::Verdict;
 use crate::workloads;
 
 /// Lines of columns, each as wide as its widest field. The first column is flush left, the others flush
@@ -67,6 +67,22 @@ fn grouped(value: i64) -> String {
         text.push(digit);
     }
     if value < 0 { format!("-{text}") } else { text }
+}
+
+/// Date and time in UTC, from seconds since 1970 (Howard Hinnant's `civil_from_days`).
+pub(crate) fn date(seconds: u64) -> String {
+    let days = (seconds / 86_400) as i64 + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_shifted + 2) / 5 + 1;
+    let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (seconds % 86_400 / 3_600, seconds % 3_600 / 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
 /// How a case is called in a table of its workload.
@@ -154,14 +170,6 @@ pub(crate) fn comparison(of: &Comparison) -> [String; 4] {
 
 /// Classes of locks that are shown; all of them are in the JSON.
 const CLASSES_SHOWN: usize = 8;
-
-/// The name of a case, and the columns of [`lock_row`].
-pub(crate) const LOCK_COLUMNS_OF_A_CASE: [&str; 13] = {
-    let mut columns = ["case"; 13];
-    let (_, behind) = columns.split_at_mut(1);
-    behind.copy_from_slice(&lockstat::Row::COLUMNS);
-    columns
-};
 
 /// A class of locks; times in microseconds.
 pub(crate) fn lock_row(row: &LockRow) -> Vec<String> {

@@ -6,11 +6,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::markdown;
-use crate::plot::{self, PlotError};
-use crate::report::{CaseResult, Report};
-use crate::seeds::{self, SeedTable};
-use crate::table;
+use super::beside::ours;
+use super::plot::{self, PlotError};
+use super::{markdown, table};
+use crate::base::results::{CaseResult, Report};
+use crate::published::{SeedTable, TABLES};
 use crate::workloads;
 
 /// How pages look.
@@ -51,22 +51,6 @@ pub fn put_table<'a>(
     page.push_str("</tbody></table></div>\n");
 }
 
-/// Date and time in UTC, from seconds since 1970 (Howard Hinnant's `civil_from_days`).
-pub(crate) fn date(seconds: u64) -> String {
-    let days = (seconds / 86_400) as i64 + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_shifted + 2) / 5 + 1;
-    let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (seconds % 86_400 / 3_600, seconds % 3_600 / 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
-}
-
 fn head(page: &mut String, title: &str, report: &Report) {
     let _ = write!(
         page,
@@ -74,7 +58,7 @@ fn head(page: &mut String, title: &str, report: &Report) {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title}</title>\n<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
     );
-    let _ = write!(page, "<p>{}, {:.0} seconds.", date(report.started), report.seconds);
+    let _ = write!(page, "<p>{}, {:.0} seconds.", table::date(report.started), report.seconds);
     if let Some(result) = report.results.first() {
         let machine = &result.machine;
         let _ = write!(
@@ -117,7 +101,7 @@ fn head(page: &mut String, title: &str, report: &Report) {
 
 /// The seeds' tables with ours beside them.
 fn put_seed(page: &mut String, report: &Report, table: &SeedTable) {
-    let ours = seeds::ours(report, table);
+    let ours = ours(report, table);
     if ours.is_empty() {
         return;
     }
@@ -178,7 +162,7 @@ pub fn render(report: &Report, seeds: bool) -> Result<String, PlotError> {
     let mut page = String::new();
     head(&mut page, "vfscale bench", report);
     if seeds {
-        for table in seeds::TABLES {
+        for table in TABLES {
             put_seed(&mut page, report, table);
         }
     }
@@ -188,7 +172,7 @@ pub fn render(report: &Report, seeds: bool) -> Result<String, PlotError> {
     for (title, list) in [("Failed", &report.failures), ("Left out", &report.skipped)] {
         if !list.is_empty() {
             let _ = writeln!(page, "<h2>{title}</h2>");
-            let row = |failed: &crate::report::Failed| {
+            let row = |failed: &crate::base::results::Failed| {
                 let case = table::case_label(&failed.case);
                 vec![failed.case.workload.clone(), case, failed.reason.clone()]
             };
