@@ -1,7 +1,6 @@
 //! `vfscale bench`: the experiments of the seeds.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,17 +11,18 @@ use vfscale_bench::plan::DISAGREEMENT_MAX;
 use vfscale_bench::results::CaseName;
 
 use vfscale_bench::{
-    Interrupt, Pace, Plan, Report, Seeds, TMPFS, TargetSpec, Watch, html, markdown, run_seeds,
-    table, workloads,
+    Pace, Plan, Report, Seeds, TMPFS, TargetSpec, Watch, html, markdown, run_seeds, table,
+    workloads,
 };
 
-use crate::commute::{CommuteArgs, commute};
 use crate::error::Failure;
-use crate::fill::{FillArgs, fill};
-use crate::signals::Blocked;
+use crate::output::{Form, INTERRUPTED, interrupted_by_signals, make_dir, output, print};
 
-/// What the shell says of a command that Ctrl-C ended.
-pub(crate) const INTERRUPTED: u8 = 128 + 2;
+mod commute;
+mod fill;
+
+use commute::{CommuteArgs, commute};
+use fill::{FillArgs, fill};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -285,13 +285,6 @@ fn seeds(args: &SeedsArgs) -> Result<ExitCode, Failure> {
     Ok(status(&report))
 }
 
-/// Before anything is measured, so that nothing is measured for nothing.
-pub(crate) fn make_dir(dir: &Path) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::Write(dir.to_owned(), e);
-    std::fs::create_dir_all(dir).map_err(failed)?;
-    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).map_err(|e| failed(e.into()))
-}
-
 fn write_out(report: &Report, seeds: bool, dir: &Path) -> Result<(), Failure> {
     html::write_all(report, seeds, dir).map_err(Failure::Report)?;
     eprintln!("written: {}", dir.join("report.html").display());
@@ -351,59 +344,9 @@ fn list(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Standard output may be a pipe that nobody reads to its end; that is no failure.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Write("standard output".into(), e))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Where results are wanted in some form, and what makes that.
-pub(crate) type Form<'a> = (Option<&'a Path>, &'a dyn Fn() -> String);
-
-/// Prints a report, and writes it in other forms where they are wanted; `-` is standard output, and then the
-/// text goes to standard error.
-pub(crate) fn output(forms: &[Form<'_>], text: &str) -> Result<(), Failure> {
-    let is_stdout = |file: &Path| file.as_os_str() == "-";
-    if forms.iter().any(|(file, _)| file.is_some_and(is_stdout)) {
-        eprint!("{text}");
-    } else {
-        print(text)?;
-    }
-    for (file, form) in forms {
-        match file {
-            Some(file) if is_stdout(file) => print(&form())?,
-            Some(file) => {
-                std::fs::write(file, form()).map_err(|e| Failure::Write(file.to_path_buf(), e))?
-            }
-            None => {}
-        }
-    }
-    Ok(())
-}
-
 fn status(report: &Report) -> ExitCode {
     if report.interrupted {
         return ExitCode::from(INTERRUPTED);
     }
     if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Signals that end a program end the run instead, so that it can remove what it made.
-pub(crate) fn interrupted_by_signals() -> Result<Interrupt, Failure> {
-    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
-    let interrupt = Interrupt::new();
-    let raised = interrupt.clone();
-    std::thread::spawn(move || {
-        loop {
-            let caught = signals.wait();
-            if ![libc::SIGUSR1, libc::SIGUSR2].contains(&caught.signal) {
-                raised.raise();
-            }
-        }
-    });
-    Ok(interrupt)
 }

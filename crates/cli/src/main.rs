@@ -29,12 +29,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod args;
 mod bench;
-mod commute;
 mod error;
-mod fill;
 mod man;
 mod mount;
 mod options;
+mod output;
 mod run;
 mod signals;
 mod source;

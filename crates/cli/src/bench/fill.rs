@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use vfscale_bench::fill::{Fill, Sample};
 
-use crate::bench::{INTERRUPTED, interrupted_by_signals, output, print};
 use crate::error::Failure;
 use crate::options::Size;
+use crate::output::{INTERRUPTED, interrupted_by_signals, output, print};
 
 #[derive(Debug, Args)]
 pub(crate) struct FillArgs {

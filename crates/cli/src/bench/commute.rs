@@ -73,7 +73,7 @@ mod on_x86_64 {
     use vfscale_commute::{generate, page};
 
     use super::*;
-    use crate::bench::{INTERRUPTED, interrupted_by_signals, make_dir, output};
+    use crate::output::{INTERRUPTED, interrupted_by_signals, make_dir, output};
 
     impl CommuteArgs {
         fn plan(&self) -> Result<Plan, Failure> {
