@@ -8,17 +8,18 @@ use vfscale_bench::Interrupt;
 use crate::error::Failure;
 use crate::signals::Blocked;
 
-/// What the shell says of a command that Ctrl-C ended.
+/// Exit status of a command that Ctrl-C ended, as shells report it.
 pub(crate) const INTERRUPTED: u8 = 128 + 2;
 
-/// Before anything is measured, so that nothing is measured for nothing.
+/// Creates a directory for results and checks that it is writable, before time is spent on
+/// measuring.
 pub(crate) fn make_dir(dir: &Path) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::Write(dir.to_owned(), e);
     std::fs::create_dir_all(dir).map_err(failed)?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).map_err(|e| failed(e.into()))
 }
 
-/// Standard output may be a pipe that nobody reads to its end; that is no failure.
+/// Prints to standard output. A pipe that its reader has closed is not a failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -28,11 +29,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Where results are wanted in some form, and what makes that.
+/// A file for results in some form, if requested, and the function that renders them.
 pub(crate) type Form<'a> = (Option<&'a Path>, &'a dyn Fn() -> String);
 
-/// Prints a report, and writes it in other forms where they are wanted; `-` is standard output, and then the
-/// text goes to standard error.
+/// Prints a report, and writes it to files in the requested forms. If one of them is `-`, standard
+/// output, the text is printed to standard error.
 pub(crate) fn output(forms: &[Form<'_>], text: &str) -> Result<(), Failure> {
     let is_stdout = |file: &Path| file.as_os_str() == "-";
     if forms.iter().any(|(file, _)| file.is_some_and(is_stdout)) {
@@ -52,7 +53,7 @@ pub(crate) fn output(forms: &[Form<'_>], text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Signals that end a program end the run instead, so that it can remove what it made.
+/// Makes signals that end a program interrupt the run instead, which can then remove its files.
 pub(crate) fn interrupted_by_signals() -> Result<Interrupt, Failure> {
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let interrupt = Interrupt::new();

@@ -1,4 +1,4 @@
-//! `vfscale bench` as people use it.
+//! Tests of `vfscale bench` as people use it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -26,7 +26,7 @@ fn run(args: &[&str]) -> (Output, String, String) {
     (output, stdout, stderr)
 }
 
-/// What makes a run take some ten milliseconds.
+/// Options with which a run takes some ten milliseconds.
 const QUICK: [&str; 6] = ["--slice", "2", "--warm-up", "1", "--rounds", "5"];
 
 fn quick<'a>(args: &[&'a str]) -> Vec<&'a str> {
@@ -96,16 +96,16 @@ fn several_values_after_an_option_and_json_in_a_file() {
     assert!(is_empty(&work));
 }
 
-/// Waits until a run has made something in a directory that was empty.
+/// Waits until a run has created a file in an empty directory.
 fn wait_until_it_works(dir: &Path) {
     let start = Instant::now();
     while is_empty(dir) {
-        assert!(start.elapsed() < Duration::from_secs(60), "it makes nothing");
+        assert!(start.elapsed() < Duration::from_secs(60), "the run creates no file");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Every workload, on a directory, checks included.
+/// Every workload runs on a directory, with its checks.
 #[test]
 fn every_workload_runs_on_a_directory() {
     let dir = tempfile::tempdir().unwrap();
@@ -149,8 +149,8 @@ fn workers_can_be_processes() {
     assert!(is_empty(dir.path()));
 }
 
-/// The whole set takes a while even when it is quick, so here it is stopped, and what it has until then
-/// is written.
+/// The whole set takes a while even with `--quick`, so this test interrupts it; the results until
+/// then are written.
 #[test]
 fn the_seeds_are_run_until_they_are_stopped_and_a_report_is_written() {
     let dir = tempfile::tempdir().unwrap();
@@ -218,8 +218,8 @@ fn bad_input_is_explained() {
     }
 }
 
-/// Interrupts a run some time after it has begun to make something; what it then prints. Nothing is
-/// left of it.
+/// Interrupts a run some time after it has created its first file, and returns the printed JSON.
+/// No file is left.
 fn interrupted_after(wait: Duration, processes: bool) -> serde_json::Value {
     let dir = tempfile::tempdir().unwrap();
     let target = format!("path:{}", dir.path().display());
@@ -244,7 +244,7 @@ fn interrupted_after(wait: Duration, processes: bool) -> serde_json::Value {
 #[test]
 fn ctrl_c_leaves_nothing_behind_and_prints_the_rounds_until_then() {
     for processes in [false, true] {
-        // A machine with much else to do may take its time for the first round.
+        // On a busy machine the first round may take long.
         let has_rounds = |seconds: &f64| {
             let json = interrupted_after(Duration::from_secs_f64(*seconds), processes);
             json["results"][0]["rounds"].as_array().is_some_and(|rounds| !rounds.is_empty())
@@ -253,8 +253,8 @@ fn ctrl_c_leaves_nothing_behind_and_prints_the_rounds_until_then() {
     }
 }
 
-/// A file system of two megabytes, mounted where nobody else sees it: what does not fit is no
-/// result, and all else is measured.
+/// On a file system of two megabytes, in a mount namespace of its own, a workload that does not fit
+/// fails, and all others are measured.
 #[test]
 fn a_full_directory_is_told_and_left_empty() {
     const SCRIPT: &str = "mount -t tmpfs -o size=2m small \"$DIR\" || exit 0
@@ -281,7 +281,8 @@ fn a_full_directory_is_told_and_left_empty() {
     assert!(text.ends_with("\nstatus 1\nend\n"), "{text}");
 }
 
-/// The same of a volume, which nothing is the matter with afterwards; and of where results go.
+/// On a full volume a workload that does not fit fails, and the volume is intact afterwards. A full
+/// device for the results is reported, too.
 #[test]
 fn a_full_volume_is_told_and_left_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
@@ -316,7 +317,7 @@ fn a_missing_right_is_told_before_anything_is_measured() {
     let closed = closed.display().to_string();
     let open = format!("path:{}", open.display());
     let Some((_dir, program)) = program_for_all() else { return };
-    // Without capabilities the permissions of a directory mean root, too.
+    // Without capabilities the permissions of a directory apply to root, too.
     let mut without = vec![program.to_str().unwrap(), "bench"];
     if rustix::process::geteuid().is_root() {
         without.splice(..0, ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);

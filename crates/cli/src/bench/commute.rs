@@ -1,4 +1,4 @@
-//! `vfscale bench commute`: calls that commute, and the cache lines they conflict on.
+//! `vfscale bench commute`: calls that commute, and the cache lines on which they conflict.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,45 +7,46 @@ use clap::Args;
 
 use crate::error::Failure;
 
-/// So that what is recorded adds no conflicts of the allocator's; elsewhere it is the system's.
+/// An allocator that adds no conflicts of its own to recorded calls; it forwards all other
+/// allocations to the system's.
 #[global_allocator]
 static ALLOCATOR: vfscale_commute::arena::Arenas = vfscale_commute::arena::Arenas;
 
 #[derive(Debug, Args)]
 pub(crate) struct CommuteArgs {
-    /// At most so many cases, spread over all pairs of calls (default: all there are)
+    /// Run at most N cases, drawn evenly from all pairs of calls (default: all)
     #[arg(long, value_name = "N")]
     pub(crate) sample: Option<usize>,
 
-    /// What cases are drawn by
+    /// Seed of the draw of cases
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Without this patch; `vfscale bench --list-patches` describes them, `all` is all of them. Several are
-    /// taken back together
+    /// Disable this patch; `vfscale bench --list-patches` describes them, `all` is all of them.
+    /// Several are disabled together
     #[arg(long, value_name = "PATCH", num_args = 1..)]
     pub(crate) before: Vec<String>,
 
-    /// Before what several CPUs want has been spread over them, as when a program has just begun
+    /// Do not promote shared objects to sharded counts first, as in a program that has just begun
     #[arg(long)]
     pub(crate) cold: bool,
 
-    /// Where: `memory`, or `volume`, a volume of its own for each case, on a device in memory, with
-    /// fsync among the calls
+    /// The target: `memory`, or `volume`, for each case a volume of its own on a device in memory,
+    /// with fsync among the calls
     #[arg(long, value_name = "TARGET", default_value = "memory", value_parser = ["memory", "volume"])]
     pub(crate) target: String,
 
-    /// Write the results as JSON to FILE, or to standard output with `-` (the table then goes to standard
-    /// error)
+    /// Write the results as JSON to FILE, or to standard output with `-` (the table is then printed
+    /// to standard error)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write commute.html, commute.svg and commute.json to this directory, which is made if it is not there
+    /// Write commute.html, commute.svg and commute.json to this directory, which is made if missing
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Compare with the cases that FILE names, one in a line, and fail if others conflict, or if one of them
-    /// is free or was not run
+    /// Compare with the cases that FILE names, one in a line, and fail if others conflict, or if
+    /// one of them does not conflict or was not run
     #[arg(long, value_name = "FILE")]
     pub(crate) exceptions: Option<PathBuf>,
 
@@ -91,7 +92,7 @@ mod on_x86_64 {
             self.target == "volume"
         }
 
-        /// The cases that may conflict, if they are given.
+        /// Reads the cases that may conflict, if a file of them is given.
         fn known(&self) -> Result<Option<Exceptions>, Failure> {
             let read = |file: &PathBuf| {
                 let text = std::fs::read_to_string(file);
@@ -141,7 +142,7 @@ mod on_x86_64 {
         Ok(if complete && as_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Whether what conflicts is what is known to; says what is not so.
+    /// Returns whether exactly the known cases conflict, and prints the differences.
     fn is_as_known(known: &Exceptions, report: &Report, cases: &[Case]) -> bool {
         let differences = known.differences(report, cases);
         eprint!("{differences}");

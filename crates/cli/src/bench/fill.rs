@@ -1,4 +1,4 @@
-//! `vfscale bench fill`: many files created and removed once.
+//! `vfscale bench fill`: creates many files and removes them, once.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,7 +33,7 @@ pub(crate) struct FillArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) log_size: Option<Size>,
 
-    /// How much of the volume is kept in memory, as `--cache-size` of `vfscale mount`
+    /// The size of the volume's cache, as `--cache-size` of `vfscale mount`
     #[arg(long, value_name = "SIZE", default_value = "320M")]
     pub(crate) cache: Size,
 
@@ -41,16 +41,16 @@ pub(crate) struct FillArgs {
     #[arg(long, value_name = "SIZE", default_value = "2G")]
     pub(crate) memory_max: Size,
 
-    /// A line every so many seconds
+    /// Seconds between two lines of output
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) every: u64,
 
-    /// Leave the image when it is over, as for a check
+    /// Leave the image at the end, for example for a check
     #[arg(long)]
     pub(crate) keep: bool,
 
-    /// Write the results as JSON to FILE, or to standard output with `-` (the table then goes to standard
-    /// error)
+    /// Write the results as JSON to FILE, or to standard output with `-` (the table is then printed
+    /// to standard error)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
@@ -59,7 +59,7 @@ pub(crate) struct FillArgs {
     pub(crate) image: PathBuf,
 }
 
-/// Runs it.
+/// Runs `vfscale bench fill`.
 pub(crate) fn fill(args: &FillArgs) -> Result<ExitCode, Failure> {
     let plan = Fill {
         image: args.image.clone(),
@@ -76,7 +76,7 @@ pub(crate) fn fill(args: &FillArgs) -> Result<ExitCode, Failure> {
     let interrupt = interrupted_by_signals()?;
     let shows_table = args.json.as_deref().is_none_or(|file| file.as_os_str() != "-");
     let mut watch = |sample: &Sample| {
-        // A line that nobody reads is no reason to end.
+        // A closed standard output is no reason to end the run.
         if shows_table {
             print(&format!("{sample}\n")).unwrap_or_default();
         }

@@ -1,4 +1,4 @@
-//! What other users can run, wherever the build is.
+//! A copy of the command that other users can run, wherever the build directory is.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Whether everybody may go to a directory.
+/// Returns whether all users may search a directory and its parents.
 fn is_open_to_all(dir: &Path) -> bool {
     let may_search = |dir: &Path| {
         std::fs::metadata(dir).is_ok_and(|meta| meta.permissions().mode() & 0o001 != 0)
@@ -14,8 +14,8 @@ fn is_open_to_all(dir: &Path) -> bool {
     dir.canonicalize().is_ok_and(|dir| dir.ancestors().all(may_search))
 }
 
-/// A copy of the command that other users can run, in a directory in which they can make files. `None`, said
-/// loudly, where everybody can go nowhere.
+/// Copies the command for other users, into a directory in which they can create files. Returns
+/// `None`, and prints a conspicuous line, if all users can reach no temporary directory.
 pub fn program_for_all() -> Option<(TempDir, PathBuf)> {
     let temporary = std::env::temp_dir();
     let places = [temporary.as_path(), Path::new("/tmp"), Path::new("/var/tmp")];
@@ -26,7 +26,8 @@ pub fn program_for_all() -> Option<(TempDir, PathBuf)> {
     let dir = tempfile::tempdir_in(place).unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o1777)).unwrap();
     let program = dir.path().join("vfscale");
-    // Not by this process: another thread's child would have it open for writing, and it could not be run.
+    // Not copied by this process: a child that another thread forks would inherit the file open for
+    // writing, and running it would fail with ETXTBSY.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_vfscale")).arg(&program).status();
     assert!(copied.unwrap().success());
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
