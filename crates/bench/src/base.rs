@@ -1,4 +1,4 @@
-//! What every other room of the crate stands on.
+//! The lowest module of the crate: errors, results, statistics, clock and machine.
 
 pub(crate) mod clock;
 pub(crate) mod error;

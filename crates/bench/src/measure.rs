@@ -1,4 +1,4 @@
-//! How work is measured: the work itself, the loop that takes its time, and the CPU it runs on.
+//! Measurement of one worker: its work, the loop that takes the time, and the CPU it runs on.
 
 pub(crate) mod player;
 pub(crate) mod seat;

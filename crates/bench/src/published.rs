@@ -1,17 +1,36 @@
 //! The published tables that workloads repeat.
 //!
-//! The documents are quoted as numbers only. Their machines had 8 to 80 CPUs and this one has
-//! what it has: so what can be compared is which way a patch moves a figure, and not by how much.
+//! The documents are quoted as numbers only. Their machines had up to 80 CPUs, other than the one
+//! measured here. So the direction in which a patch moves a figure can be compared, but not the
+//! distance. `docs/REFERENCES.md` lists the documents.
 
 use vfscale::lockstat;
 
-/// A table of a seed, and the workloads that repeat its experiment.
-pub struct SeedTable {
-    /// The number of the document.
-    pub seed: &'static str,
-    /// What it is about.
+/// Piggin, "Scaling the Linux VFS", 2009 (the vfs-scale patches).
+pub const PIGGIN: &str = "Piggin 2009";
+
+/// Long, "dcache: make it more scalable on large system", 2013 (lockref).
+pub const LOCKREF: &str = "Long 2013, lockref";
+
+/// Long, patches of `seq_path` and `d_path` for Oracle, 2013 (lockref and seqrwlock).
+pub const SEQRWLOCK: &str = "Long 2013, seqrwlock";
+
+/// Kara, "Improve orphan list scaling", 2014.
+pub const KARA: &str = "Kara 2014";
+
+/// Chinner, "xfs: fix a couple of performance issues", 2020 (per-CPU CIL and counters).
+pub const CHINNER: &str = "Chinner 2020";
+
+/// Source of a workload that comes from no document.
+pub const OWN: &str = "own";
+
+/// A published table, and the workloads that repeat its experiment.
+pub struct PublishedTable {
+    /// The document, such as [`PIGGIN`].
+    pub source: &'static str,
+    /// Title of the table.
     pub title: &'static str,
-    /// On what it was measured, and what else was different.
+    /// The machine that was measured, and other differences from ours.
     pub machine: &'static str,
     /// The names of its columns.
     pub columns: &'static [&'static str],
@@ -19,26 +38,26 @@ pub struct SeedTable {
     pub rows: &'static [&'static [&'static str]],
     /// The workloads that repeat it.
     pub workloads: &'static [&'static str],
-    /// The patches that it is about, by our names; `all` where it is about all of them.
+    /// The patches that it measures, by our names; `all` for all of them.
     pub before: &'static [&'static str],
-    /// What of ours stands beside it.
-    pub beside: Beside,
+    /// Our figures to compare with it.
+    pub figures: OurFigures,
 }
 
-/// What of a run stands beside a table.
+/// The figures of a run that stand beside a published table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
-    /// Rates in memory, before and after, and those of mounted directories.
+pub enum OurFigures {
+    /// Rates in memory, before and after, and rates of mounted directories.
     Memory,
     /// Rates on volumes, before and after.
     Volumes,
-    /// On volumes, what became of one class of locks, in the run of the table above.
+    /// Statistics of one lock class on volumes, from the run of the table above.
     Locks(&'static str),
-    /// Transactions in a second on volumes, before and after, in the run of the tables above.
+    /// Transactions per second on volumes, before and after, from the run of the tables above.
     Transactions,
 }
 
-/// The name of a case, and the columns of [`lock_row`].
+/// Columns of lock statistics: the name of a case, and the columns of `lock_stat`.
 pub(crate) const LOCK_COLUMNS_OF_A_CASE: [&str; 13] = {
     let mut columns = ["case"; 13];
     let (_, behind) = columns.split_at_mut(1);
@@ -46,24 +65,24 @@ pub(crate) const LOCK_COLUMNS_OF_A_CASE: [&str; 13] = {
     columns
 };
 
-/// What seed 003 measured on.
-const CHINNERS: &str = "virtual machines with 16 and 32 CPUs, XFS; a machine's transactions are of another run than \
+/// Machines of [`CHINNER`].
+const CHINNERS_MACHINES: &str = "virtual machines with 16 and 32 CPUs, XFS; a machine's transactions are of another run than \
                         its files. Ours is a volume in an image, in the kernel's tmpfs.";
 
-/// What seed 003 measured.
+/// Workloads of [`CHINNER`].
 const CREATE_AND_REMOVE: &[&str] = &["create-many", "remove-many"];
 
-/// The patches of seed 003.
-const ALL_OF_003: &[&str] =
+/// Patches of [`CHINNER`].
+const ALL_OF_CHINNER: &[&str] =
     &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents"];
 
 /// The tables, in the order of the report.
-pub const TABLES: &[SeedTable] = &[
-    SeedTable {
-        seed: "004",
-        title: "open, close, create and unlink; slides 30 to 32",
-        machine: "1 to 8 CPUs, kernel 2.6.31. The slides are graphs of total time without numbers; this is \
-                  what their text says. Renames and the stat of a deep name are ours.",
+pub const TABLES: &[PublishedTable] = &[
+    PublishedTable {
+        source: PIGGIN,
+        title: "open, close, create and unlink",
+        machine: "1 to 8 CPUs, kernel 2.6.31. The slides show graphs of total time without numbers; the table \
+                  quotes their text. Renames and the stat of a deep name are ours.",
         columns: &["experiment", "with vfs-scale"],
         rows: &[
             &["open and close, separate directories", "seems perfectly scalable"],
@@ -83,21 +102,21 @@ pub const TABLES: &[SeedTable] = &[
             "rename-cross-dir",
         ],
         before: &["all"],
-        beside: Beside::Memory,
+        figures: OurFigures::Memory,
     },
-    SeedTable {
-        seed: "004",
-        title: "closing lots of sockets; slide 33",
+    PublishedTable {
+        source: PIGGIN,
+        title: "closing lots of sockets",
         machine: "a graph of total time without numbers, many processes.",
         columns: &["experiment", "with vfs-scale"],
         rows: &[&["close lots of sockets", "less time (a graph)"]],
         workloads: &["close-many"],
         before: &["all"],
-        beside: Beside::Memory,
+        figures: OurFigures::Memory,
     },
-    SeedTable {
-        seed: "000",
-        title: "AIM7's short mix before and after lockref, jobs per minute; also 004, slide 34",
+    PublishedTable {
+        source: LOCKREF,
+        title: "AIM7's short mix before and after lockref, jobs per minute",
         machine: "8 nodes with 80 CPUs, kernel 3.10-rc1, a RAM disk; whole processes, with the computing and the \
                   terminals that are left out here.",
         columns: &["nodes", "users", "before", "after", "change"],
@@ -117,13 +136,13 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: &["aim-short"],
         before: &["lockref"],
-        beside: Beside::Memory,
+        figures: OurFigures::Memory,
     },
-    SeedTable {
-        seed: "000",
+    PublishedTable {
+        source: LOCKREF,
         title: "find -size, cat of maps, git diff; and the path of an open file",
         machine: "80 CPUs, and a PC with 4. The path of an open file is ours: it is the call that the patches \
-                  are about.",
+                  speed up.",
         columns: &["experiment", "change with both patches"],
         rows: &[
             &["find $HOME -size 0b", "within a few percent"],
@@ -132,10 +151,10 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: &["find-size", "cat-maps", "git-diff", "d-path"],
         before: &["lockref", "seqrwlock"],
-        beside: Beside::Memory,
+        figures: OurFigures::Memory,
     },
-    SeedTable {
-        seed: "002",
+    PublishedTable {
+        source: SEQRWLOCK,
         title: "Oracle SLOB, MB/s of redo",
         machine: "80 CPUs, 1 TB of memory, kernel 3.8-rc3, the database on tmpfs.",
         columns: &["readers", "writers", "before", "after", "change"],
@@ -147,10 +166,10 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: &["slob"],
         before: &["lockref", "seqrwlock"],
-        beside: Beside::Memory,
+        figures: OurFigures::Memory,
     },
-    SeedTable {
-        seed: "001",
+    PublishedTable {
+        source: KARA,
         title: "truncating by one byte, average time in seconds",
         machine: "48 CPUs, ext4 on a RAM disk. Ours is a volume in an image, in the kernel's tmpfs.",
         columns: &["processes", "before", "after", "change"],
@@ -164,10 +183,10 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: &["orphan-truncate"],
         before: &["orphan"],
-        beside: Beside::Volumes,
+        figures: OurFigures::Volumes,
     },
-    SeedTable {
-        seed: "001",
+    PublishedTable {
+        source: KARA,
         title: "the orphan list's lock, 10 processes, times in microseconds",
         machine: "the same. Of ours the round is as long before as after, and not the number of truncates; \
                   without the lock there is no row.",
@@ -206,12 +225,12 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: &["orphan-truncate"],
         before: &["orphan"],
-        beside: Beside::Locks("s_orphan_lock"),
+        figures: OurFigures::Locks("s_orphan_lock"),
     },
-    SeedTable {
-        seed: "003",
+    PublishedTable {
+        source: CHINNER,
         title: "50 million files created and removed, before and after the count of active transactions is per CPU",
-        machine: CHINNERS,
+        machine: CHINNERS_MACHINES,
         columns: &["machine", "work", "before", "after"],
         rows: &[
             &["A", "create", "246k/s", "384k/s"],
@@ -222,12 +241,12 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: CREATE_AND_REMOVE,
         before: &["active-trans"],
-        beside: Beside::Volumes,
+        figures: OurFigures::Volumes,
     },
-    SeedTable {
-        seed: "003",
+    PublishedTable {
+        source: CHINNER,
         title: "the same, before and after the CIL's counters are per CPU",
-        machine: CHINNERS,
+        machine: CHINNERS_MACHINES,
         columns: &["ways", "work", "before", "after"],
         rows: &[
             &["32", "create", "472k/s +/- 9k", "533k/s +/- 28k"],
@@ -235,12 +254,12 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: CREATE_AND_REMOVE,
         before: &["cil-counters"],
-        beside: Beside::Volumes,
+        figures: OurFigures::Volumes,
     },
-    SeedTable {
-        seed: "003",
+    PublishedTable {
+        source: CHINNER,
         title: "the same, before and after the CIL's lists, and those of busy extents, are per CPU",
-        machine: CHINNERS,
+        machine: CHINNERS_MACHINES,
         columns: &["patch", "work", "before", "after"],
         rows: &[
             &["lists", "create", "533k/s +/- 28k", "523k/s +/- 14k"],
@@ -251,32 +270,32 @@ pub const TABLES: &[SeedTable] = &[
         ],
         workloads: CREATE_AND_REMOVE,
         before: &["cil-lists", "busy-extents"],
-        beside: Beside::Volumes,
+        figures: OurFigures::Volumes,
     },
-    SeedTable {
-        seed: "003",
+    PublishedTable {
+        source: CHINNER,
         title: "the same, before and after all of these patches",
-        machine: CHINNERS,
+        machine: CHINNERS_MACHINES,
         columns: &["machine", "work", "before", "after"],
         rows: &[
             &["A, 16 ways", "create", "245k/s", "492k/s"],
             &["A, 16 ways", "remove", "150k/s", "420k/s"],
         ],
         workloads: CREATE_AND_REMOVE,
-        before: ALL_OF_003,
-        beside: Beside::Volumes,
+        before: ALL_OF_CHINNER,
+        figures: OurFigures::Volumes,
     },
-    SeedTable {
-        seed: "003",
+    PublishedTable {
+        source: CHINNER,
         title: "the same, transactions in a second, before and after each of these patches",
-        machine: CHINNERS,
+        machine: CHINNERS_MACHINES,
         columns: &["patch", "before", "after"],
         rows: &[
             &["active transactions, machine A", "250k/s", "600k/s"],
             &["all up to busy extents, 32 ways", "", "1.12M/s"],
         ],
         workloads: CREATE_AND_REMOVE,
-        before: ALL_OF_003,
-        beside: Beside::Transactions,
+        before: ALL_OF_CHINNER,
+        figures: OurFigures::Transactions,
     },
 ];

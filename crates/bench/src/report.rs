@@ -1,4 +1,4 @@
-//! Results as a terminal, a page, a document and pictures show them.
+//! Results as tables, pages, Markdown sections and plots.
 
 pub(crate) mod beside;
 pub mod html;

@@ -1,10 +1,10 @@
-//! Runs: what is measured, by which workers, and in which order.
+//! Runs: plans, teams of workers, and rounds.
 
 pub mod plan;
 mod published;
 mod rounds;
 pub(crate) mod team;
 
-pub use published::{Seeds, TMPFS, run_seeds};
+pub use published::{PublishedRun, TMPFS, run_published};
 pub use rounds::{Watch, run};
 pub use team::{Failure, serve_process};

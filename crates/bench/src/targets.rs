@@ -1,11 +1,11 @@
-//! What workloads run on: the few calls they need, on the library in the process or on a directory.
+//! Targets: the few calls that workloads need, on the library in the process or on a directory.
 //!
-//! A [`Target`] is a file system as one case of a run has it to itself: a new memory file system, or a new
-//! directory below the one that was named. Each worker [enters](Target::enter) it and gets [`Calls`] of
-//! its own, with a working directory of its own, as a process has. Workloads are generic over both,
-//! so that no call is made through a pointer.
+//! A [`Target`] is the file system of one case of a run: a new memory file system, or a new
+//! directory below the named one. Each worker [enters](Target::enter) it and gets its own [`Calls`],
+//! with a working directory of its own, like a process. Workloads are generic over both, so no call
+//! is made through a pointer.
 //!
-//! Paths are C strings, for that is what system calls take; to the library they are bytes of known
+//! Paths are C strings, the type that system calls take; to the library they are bytes of known
 //! length. Neither target copies them.
 
 mod calls;

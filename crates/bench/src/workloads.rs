@@ -1,9 +1,9 @@
-//! The workloads: what they are called, where they come from, and what they do.
+//! The workloads: their names, sources and operations.
 //!
-//! A workload makes its files once for a case (`Workload::prepare`). Then each worker gets its `Work`,
-//! which is asked for one operation after the other while time is taken, and checks at the end of
-//! each round, when none is taken, that the file system did what it said. After the last round
-//! `Workload::inspect` looks at the whole tree.
+//! A workload creates its files once for a case (`Workload::prepare`). Then each worker gets its
+//! `Work`, which performs one operation after the other while time is taken. At the end of each
+//! round, while no time is taken, it checks the effects of its calls. After the last round
+//! `Workload::inspect` checks the whole tree.
 //!
 //! Everything is generic over the target's calls, so an operation is compiled into the loop that
 //! measures it.
@@ -22,6 +22,6 @@ mod times;
 mod tree;
 mod workload;
 
-pub use catalogue::{ALL, Description, SeedRate, find};
+pub use catalogue::{ALL, Description, SourceUnit, find};
 pub(crate) use catalogue::{Kind, actor, inspect, prepare};
 pub use workload::Scene;

@@ -11,8 +11,8 @@ use vfscale_bench::plan::DISAGREEMENT_MAX;
 use vfscale_bench::results::CaseName;
 
 use vfscale_bench::{
-    Pace, Plan, PublishedRun, Report, TMPFS, TargetSpec, Watch, html, markdown, run_published, table,
-    workloads,
+    Pace, Plan, PublishedRun, Report, TMPFS, TargetSpec, Watch, html, markdown, run_published,
+    table, workloads,
 };
 
 use crate::error::Failure;

@@ -91,8 +91,7 @@ pub(crate) fn builder(
     let flags = options.apply(MountFlags::empty());
     if flags.intersects(MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME) {
         // The kernel leaves access times to the server.
-        let access_times =
-            MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME;
+        let access_times = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME;
         vfs.task().remount_bind("/", flags & access_times)?;
     }
     if serve.proc {

@@ -43,7 +43,7 @@ fn the_lists_have_a_line_for_each() {
     assert!(output.status.success());
     assert_eq!(text.lines().count(), vfscale_bench::workloads::ALL.len());
     for (line, workload) in text.lines().zip(vfscale_bench::workloads::ALL) {
-        assert!(line.starts_with(&format!("{} (seed {}", workload.name, workload.seed)), "{line}");
+        assert!(line.starts_with(&format!("{} ({}, ", workload.name, workload.source)), "{line}");
     }
     let (output, text, _) = run(&["--list-patches"]);
     assert!(output.status.success());
@@ -75,7 +75,7 @@ fn json_on_standard_output_is_nothing_but_json() {
 #[test]
 fn markdown_on_standard_output_is_nothing_but_markdown() {
     let (output, section, table) = run(&quick(&["d-path", "--markdown", "-"]));
-    assert!(output.status.success() && table.contains("d-path (seed"), "{table}");
+    assert!(output.status.success() && table.contains("d-path (Long 2013"), "{table}");
     assert!(section.starts_with("## `vfscale bench`\n"), "{section}");
     assert!(section.contains("\n| d-path | path/s | "), "{section}");
 }
@@ -117,7 +117,7 @@ fn every_workload_runs_on_a_directory() {
     let (output, table, stderr) = run(&quick(&args));
     assert!(output.status.success(), "{table}{stderr}");
     for workload in vfscale_bench::workloads::ALL {
-        assert!(table.contains(&format!("{} (seed", workload.name)), "{table}");
+        assert!(table.contains(&format!("{} ({})", workload.name, workload.source)), "{table}");
     }
     assert!(is_empty(dir.path()));
 }
@@ -152,12 +152,12 @@ fn workers_can_be_processes() {
 /// The whole set takes a while even with `--quick`, so this test interrupts it; the results until
 /// then are written.
 #[test]
-fn the_seeds_are_run_until_they_are_stopped_and_a_report_is_written() {
+fn published_experiments_run_until_they_are_stopped_and_a_report_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let (work, out) = (dir.path().join("work"), dir.path().join("out"));
     std::fs::create_dir(&work).unwrap();
     let target = format!("path:{}", work.display());
-    let mut command = bench(&["seeds", "--quick", "--target", "memory", &target]);
+    let mut command = bench(&["published", "--quick", "--target", "memory", &target]);
     command.arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     wait_until_it_works(&work);
@@ -277,7 +277,7 @@ fn a_full_directory_is_told_and_left_empty() {
     let failed = format!("failed: write-seq on path:{} x1: ", dir.path().display());
     let reason = text.lines().find_map(|line| line.strip_prefix(&failed));
     assert!(reason.is_some_and(|reason| reason.contains("No space left")), "{text}");
-    assert!(text.contains("stat-deep (seed") && text.contains("create-many-sync (seed"), "{text}");
+    assert!(text.contains("stat-deep (Piggin") && text.contains("create-many-sync (own"), "{text}");
     assert!(text.ends_with("\nstatus 1\nend\n"), "{text}");
 }
 
@@ -295,7 +295,7 @@ fn a_full_volume_is_told_and_left_as_it_was() {
     let failed = format!("failed: write-seq on {target} x1: ");
     let reason = table.lines().find_map(|line| line.strip_prefix(&failed));
     assert!(reason.is_some_and(|reason| reason.contains("No space left")), "{table}");
-    assert!(table.contains("stat-deep (seed"), "{table}");
+    assert!(table.contains("stat-deep (Piggin"), "{table}");
     let volume = vfscale::volume(&image).open().unwrap();
     assert!(volume.task().list_dir("/").unwrap().is_empty());
     volume.close().unwrap();
@@ -303,7 +303,7 @@ fn a_full_volume_is_told_and_left_as_it_was() {
     assert!(fsck.unwrap().status.success());
 
     let (output, table, stderr) = run(&quick(&["stat-deep", "--json", "/dev/full"]));
-    assert!(!output.status.success() && table.contains("stat-deep (seed"), "{stderr}");
+    assert!(!output.status.success() && table.contains("stat-deep (Piggin"), "{stderr}");
     assert!(stderr.contains("/dev/full") && stderr.contains("No space left"), "{stderr}");
 }
 

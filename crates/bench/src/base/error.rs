@@ -1,4 +1,4 @@
-//! What can go wrong in a workload, and what a run can fail with.
+//! Failures of workloads and errors of runs.
 
 use std::fmt;
 use std::io;
@@ -6,36 +6,36 @@ use std::path::PathBuf;
 
 use vfscale::Errno;
 
-/// A workload could not go on, or found that the file system did not do what it said.
+/// A failure of a workload: it could not continue, or a check of the file system failed.
 ///
-/// One word in size, so that the result of an operation stays in registers.
+/// One word in size: the result of an operation stays in registers.
 pub struct Fault(Box<FaultKind>);
 
-/// The two kinds of [`Fault`].
+/// The kinds of [`Fault`].
 #[derive(Debug)]
 pub enum FaultKind {
     /// A call failed.
     Call(vfscale::Error),
-    /// Calls succeeded, and what they did is not what they should have done.
+    /// Calls succeeded, but did not have the right effect.
     Wrong(String),
-    /// The target can't do what the workload is about.
+    /// The target lacks a feature that the workload needs.
     Unsupported(String),
 }
 
 impl Fault {
-    /// A verification that failed: what was seen, and what should have been.
+    /// Creates a fault of a failed verification; `what` tells the seen and the expected state.
     #[cold]
     pub fn wrong(what: impl Into<String>) -> Fault {
         Fault(Box::new(FaultKind::Wrong(what.into())))
     }
 
-    /// Something the target does not have.
+    /// Creates a fault of a feature that the target lacks.
     #[cold]
     pub fn unsupported(what: impl Into<String>) -> Fault {
         Fault(Box::new(FaultKind::Unsupported(what.into())))
     }
 
-    /// Which kind.
+    /// Returns the kind of the fault.
     pub fn kind(&self) -> &FaultKind {
         &self.0
     }
@@ -69,10 +69,10 @@ impl fmt::Debug for Fault {
 
 impl std::error::Error for Fault {}
 
-/// The result of a workload's step.
+/// The result of a step of a workload.
 pub type Outcome<T> = std::result::Result<T, Fault>;
 
-/// What to do about an error, where there is something to do.
+/// Returns advice on an error, if there is any.
 pub(crate) fn remedy(errno: Errno) -> &'static str {
     match errno {
         Errno::NOSPC | Errno::DQUOT => {
@@ -87,7 +87,7 @@ pub(crate) fn remedy(errno: Errno) -> &'static str {
     }
 }
 
-/// What a run can't begin or go on with.
+/// An error that prevents a run, or ends it.
 #[derive(Debug)]
 pub enum Error {
     /// A name that no workload has.
@@ -99,28 +99,28 @@ pub enum Error {
         /// The names of all workloads.
         known: Vec<&'static str>,
     },
-    /// What a target may be, and this is not.
+    /// A text that names no target.
     UnknownTarget(String),
     /// A volume that can't be opened or made.
     Volume(vfscale::VolumeError),
-    /// A directory that can't be used.
+    /// An unusable directory.
     Directory(PathBuf, io::Error),
     /// Arguments that don't go together.
     Usage(String),
-    /// Something of the system that should work does not.
+    /// A failed system call.
     System(&'static str, io::Error),
     /// A workload failed while its files were made.
     Workload {
-        /// Its name.
+        /// The name of the workload.
         workload: &'static str,
-        /// Where.
+        /// The target.
         target: String,
-        /// Why.
+        /// The reason, in words.
         reason: String,
     },
 }
 
-/// The result of what a run does around its workloads.
+/// The result of a step of a run outside of its workloads.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl fmt::Display for Error {
@@ -136,7 +136,7 @@ impl fmt::Display for Error {
             }
             Error::UnknownTarget(text) => write!(
                 f,
-                "`{text}` is not a target; those are `memory` and `volume:FILE` (the library in this \
+                "`{text}` is not a target; targets are `memory` and `volume:FILE` (the library in this \
                  process) and `path:DIR` (a directory of any mounted file system)"
             ),
             Error::Volume(error) => error.fmt(f),
@@ -144,7 +144,7 @@ impl fmt::Display for Error {
                 write!(f, "cannot use the directory {}: {e}", dir.display())?;
                 let errno = e.raw_os_error().map(Errno::from_raw_os_error);
                 f.write_str(match errno {
-                    Some(Errno::NOENT) => "; make it first, or name one that is there",
+                    Some(Errno::NOENT) => "; make it first, or name one that exists",
                     Some(Errno::NOTDIR) => "; `path:` takes a directory",
                     Some(errno) => remedy(errno),
                     None => "",

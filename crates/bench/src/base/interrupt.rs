@@ -1,25 +1,25 @@
-//! A request to stop, which any thread may make.
+//! A request to stop a run, which any thread may make.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asks a run to stop early: whoever asks, from whatever thread.
+/// A flag that tells a run to stop early; any thread may raise it.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Nobody has asked yet.
+    /// Creates a flag that is not raised.
     pub fn new() -> Interrupt {
         Interrupt::default()
     }
 
-    /// Asks. The round under way is given up, everything that was made is removed, and the rounds
-    /// before are reported.
+    /// Raises the flag. The run abandons the current round, removes its files, and reports the
+    /// rounds before.
     pub fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody has asked.
+    /// Returns whether the flag is raised.
     #[inline]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)

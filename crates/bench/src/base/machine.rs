@@ -1,4 +1,4 @@
-//! The machine that was measured on, and how much of it the measurement really got.
+//! The measured machine, and the CPU time that it withheld from the measurement.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 
-/// What the figures depend on.
+/// The machine that figures depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The model of the CPUs.
@@ -19,7 +19,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// Returns a description of this machine.
     pub fn this() -> Machine {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = info.lines().find_map(|line| {
@@ -36,7 +36,7 @@ impl Machine {
     }
 }
 
-/// The CPUs that this process may use, in order.
+/// Returns the CPUs that this process may use, in order.
 pub(crate) fn usable_cpus() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
@@ -44,13 +44,13 @@ pub(crate) fn usable_cpus() -> Vec<usize> {
     }
 }
 
-/// The kernel's name and version.
+/// Returns the kernel's name and version.
 pub fn kernel() -> String {
     let name = rustix::system::uname();
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
 }
 
-/// Where the program was built from: the commit if that was known then, its version otherwise.
+/// Returns the commit that the program was built from, or its version if no commit was known.
 pub fn commit() -> String {
     option_env!("VFSCALE_COMMIT")
         .map_or_else(|| format!("v{}", env!("CARGO_PKG_VERSION")), str::to_owned)
@@ -61,16 +61,16 @@ pub fn commit() -> String {
 pub struct Mount {
     /// Its type, such as `ext4`.
     pub fs_type: String,
-    /// What is mounted.
+    /// The mounted device or name.
     pub source: String,
-    /// Where.
+    /// The directory at which it is mounted.
     pub at: String,
-    /// Its options, of the mount and of the superblock.
+    /// The options of the mount and of the superblock.
     pub options: String,
 }
 
 impl Mount {
-    /// The one that a directory is on (`mountinfo` of `proc(5)`).
+    /// Finds the mount that holds a directory (`mountinfo` of `proc(5)`).
     pub fn of(dir: &Path) -> Option<Mount> {
         let table = std::fs::read("/proc/self/mountinfo").ok()?;
         Mount::find(&table, &dir.canonicalize().ok()?)
@@ -80,7 +80,7 @@ impl Mount {
         let mut found: Option<(PathBuf, Mount)> = None;
         for line in table.split(|b| *b == b'\n') {
             let Some((at, mount)) = Mount::parse(line) else { continue };
-            // The longest that holds the directory, and of several in one place the last one.
+            // The mount with the longest path, and the last of several at one path.
             let better =
                 |(best, _): &(PathBuf, Mount)| at.components().count() >= best.components().count();
             if dir.starts_with(&at) && found.as_ref().is_none_or(better) {
@@ -90,7 +90,8 @@ impl Mount {
         found.map(|(_, mount)| mount)
     }
 
-    /// `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+    /// Parses a line such as
+    /// `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/root rw,errors=continue`.
     fn parse(line: &[u8]) -> Option<(PathBuf, Mount)> {
         let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
         let dash = fields.iter().position(|field| *field == b"-")?;
@@ -109,7 +110,7 @@ impl Mount {
     }
 }
 
-/// Blanks and the like stand there as `\040`.
+/// Replaces octal escapes of blanks and other bytes, such as `\040`.
 fn unescape(field: &[u8]) -> std::ffi::OsString {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -130,25 +131,27 @@ fn unescape(field: &[u8]) -> std::ffi::OsString {
     std::ffi::OsString::from_vec(plain)
 }
 
-/// What the machine has taken away from everybody on it, by some moment.
+/// CPU time that the host or a limit has taken from this machine so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Theft {
-    /// Ticks that the host gave to other machines (`steal` of `proc(5)`), and all ticks.
+    /// Ticks that the host gave to other machines (`steal` of `proc(5)`).
     stolen: u64,
+    /// All ticks.
     all: u64,
-    /// Microseconds that a limit of the control group held this process back.
+    /// Microseconds for which a limit of the control group throttled this process.
     throttled: u64,
 }
 
 impl Theft {
-    /// Up to now.
+    /// Reads the counters.
     pub(crate) fn now() -> Theft {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let (stolen, all) = stat.lines().next().map_or((0, 0), ticks);
         Theft { stolen, all, throttled: throttled_micros().unwrap_or(0) }
     }
 
-    /// The share of CPU time that was taken since, from 0 to 1. `elapsed` in nanoseconds.
+    /// Returns the share of CPU time that was taken since `before`, from 0 to 1. `elapsed` is in
+    /// nanoseconds.
     pub(crate) fn since(self, before: Theft, elapsed: u64) -> f64 {
         let all = self.all.saturating_sub(before.all);
         let stolen = self.stolen.saturating_sub(before.stolen) as f64;
@@ -159,15 +162,15 @@ impl Theft {
     }
 }
 
-/// Stolen ticks and all ticks of a line `cpu user nice system idle iowait irq softirq steal ...`; time of
-/// guests is part of user already.
+/// Returns the stolen ticks and all ticks of a line `cpu user nice system idle iowait irq softirq
+/// steal ...`. Time of guests is already part of `user`.
 fn ticks(line: &str) -> (u64, u64) {
     let ticks: Vec<u64> =
         line.split_whitespace().skip(1).take(8).map(|t| t.parse().unwrap_or(0)).collect();
     (ticks.get(7).copied().unwrap_or(0), ticks.iter().sum())
 }
 
-/// `throttled_usec` of this process's control group, second version.
+/// Returns `throttled_usec` of this process's control group, version 2.
 fn throttled_micros() -> Option<u64> {
     let groups = std::fs::read("/proc/self/cgroup").ok()?;
     let group = groups.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"0::/"))?;

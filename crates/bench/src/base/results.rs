@@ -1,25 +1,25 @@
-//! What came out of a run, as it is written to JSON.
+//! The results of a run, as they are written to JSON.
 //!
-//! The schema is the fields of [`Report`] and of what it holds, by their names. `docs/BENCH.md` describes
-//! it for those who don't read Rust. Fields may be added; none is taken away, renamed or given another
-//! meaning without another [`SCHEMA`].
+//! The schema consists of the fields of [`Report`] and of the types in it, by their names.
+//! `docs/BENCH.md` describes it for readers who don't know Rust. Fields may be added; none is
+//! removed, renamed or given another meaning without a new [`SCHEMA`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::machine::{Machine, Mount};
 use crate::base::stats::{Ratio, Spread};
 
-/// The name of the schema, and its version.
+/// Name and version of the schema.
 pub const SCHEMA: &str = "vfscale-bench/1";
 
-/// Everything that came out of a run.
+/// All results of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// The schema, [`SCHEMA`].
     pub schema: String,
-    /// When it began, in seconds since 1970.
+    /// Start of the run, in seconds since 1970.
     pub started: u64,
-    /// How long it took, in seconds.
+    /// Duration of the run, in seconds.
     pub seconds: f64,
     /// Whether it was stopped before its end; the results are of the rounds until then.
     pub interrupted: bool,
@@ -27,95 +27,97 @@ pub struct Report {
     pub results: Vec<CaseResult>,
     /// Comparisons of two cases.
     pub ratios: Vec<Comparison>,
-    /// Cases that failed, with the reason. They have no result.
+    /// Failed cases, with the reason. They have no result.
     pub failures: Vec<Failed>,
-    /// Cases that the target has no means for, with the reason.
+    /// Cases that the target does not support, with the reason.
     pub skipped: Vec<Failed>,
 }
 
-/// Which case: what was measured, and how.
+/// The name of a case: the workload, the target, and how it was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaseName {
     /// The workload.
     pub workload: String,
-    /// The target, as it was named.
+    /// The target, as the user named it.
     pub target: String,
     /// The number of workers.
     pub threads: usize,
     /// The number of users, for workloads that have them.
     pub users: Option<usize>,
-    /// Patches that were taken back.
+    /// Disabled patches.
     pub before: Vec<String>,
 }
 
 /// A case that has no result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failed {
-    /// Which.
+    /// The case.
     #[serde(flatten)]
     pub case: CaseName,
-    /// Why.
+    /// The reason, in words.
     pub reason: String,
 }
 
 /// The result of a case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CaseResult {
-    /// Which case.
+    /// The case.
     #[serde(flatten)]
     pub case: CaseName,
-    /// The number of the document that the workload comes from.
-    pub seed: String,
-    /// What is counted.
+    /// The document that the workload comes from.
+    #[serde(rename = "seed")]
+    pub source: String,
+    /// The counted unit.
     pub unit: String,
-    /// Operations in a second, of all workers together.
+    /// Operations per second of all workers together.
     pub ops_per_s: Spread,
-    /// The same in the unit of the document, where that is another.
-    pub seed_rate: Option<SeedRate>,
+    /// The rate in the unit of the document, if that is another.
+    #[serde(rename = "seed_rate")]
+    pub source_rate: Option<SourceRate>,
     /// The range of the rounds over their median.
     pub disagreement: f64,
-    /// Operations in a second of each round, in their order.
+    /// Operations per second of each round, in their order.
     pub rounds: Vec<f64>,
-    /// Rounds that were thrown away and made again, because the process did not get its CPUs.
+    /// Number of rounds that were discarded and repeated because the process did not get its CPUs.
     pub rounds_disturbed: usize,
-    /// How much of its CPUs it got in the rounds that count.
+    /// Share of its CPUs that the case got in the rounds that count.
     pub cpu: CpuShare,
-    /// The time of single operations, if it was asked for.
+    /// Times of single operations, if requested.
     pub latency_ns: Option<Latency>,
-    /// How steady work of a fixed amount was while it lasted.
+    /// Rates in the course of a fixed amount of work.
     pub over_time: Option<OverTime>,
-    /// What the journal did meanwhile; volumes have one.
+    /// Work of a volume's journal during the rounds.
     pub journal: Option<JournalWork>,
-    /// What happened to locks in a round of its own, if it was asked for; most contended first.
+    /// Lock statistics of a separate round, if requested; most contended classes first.
     pub lockstat: Option<Vec<LockRow>>,
-    /// Whether every check of what the file system did was passed. Cases that fail one have no result.
+    /// Whether every check of the file system passed. Cases that fail one have no result.
     pub verified: bool,
     /// Whether workers were processes.
     pub processes: bool,
-    /// Whether each was kept on a CPU.
+    /// Whether each worker was pinned to a CPU.
     pub pinned: bool,
-    /// CPUs that were pretended.
+    /// Number of pretended CPUs.
     pub cpus_pretended: Option<usize>,
-    /// Whether relative paths began at a working directory of each worker's own. Where the system does
-    /// not allow that, they began at a descriptor.
+    /// Whether each worker had a working directory of its own. Where the system forbids that,
+    /// relative paths began at a descriptor.
     pub own_cwd: bool,
     /// The machine.
     pub machine: Machine,
     /// The kernel.
     pub kernel: String,
-    /// The options that the target is mounted with, `memory` for memory.
+    /// The mount options of the target, `memory` for memory.
     pub mount_options: String,
-    /// The mount, if it is one.
+    /// The mount of a directory.
     pub mount: Option<Mount>,
     /// The commit that the program was built from, or its version.
     pub commit: String,
-    /// Where random numbers started.
+    /// Seed of the random numbers.
     pub random_seed: u64,
 }
 
 /// A rate in a document's own unit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SeedRate {
+pub struct SourceRate {
     /// The unit.
     pub unit: String,
     /// The rate.
@@ -123,144 +125,146 @@ pub struct SeedRate {
     pub rate: Spread,
 }
 
-/// How much of its CPUs a case got.
+/// Share of its CPUs that a case got.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CpuShare {
-    /// The smallest share of any worker in any round: 1 less the time that it was ready and had to wait,
-    /// less what the host or a limit took away. From 0 to 1.
+    /// The smallest share of any worker in any round, from 0 to 1: 1 less the share of time for
+    /// which it was ready and waited, less the share that the host or a limit took.
     pub min: f64,
-    /// The median over the rounds of the smallest of the workers.
+    /// The median over the rounds of the smallest share of any worker.
     pub median: f64,
-    /// CPUs busy with the workers, of the time that they worked: below the number of workers where they
-    /// slept, such as for a lock or a disk.
+    /// Mean number of CPUs busy with the workers while they worked: below the number of workers if
+    /// they slept, for example for a lock or a disk.
     pub used: f64,
-    /// The largest share that the host or a limit took away in a round.
+    /// The largest share that the host or a limit took in a round.
     pub stolen_max: f64,
 }
 
-/// Nanoseconds of single operations.
+/// Times of single operations, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Latency {
-    /// Operations in a second that were asked for; none if they followed each other at once.
+    /// Requested operations per second; `None` if each began when the one before ended.
     pub rate: Option<f64>,
-    /// How many were timed.
+    /// Number of timed operations.
     pub count: u64,
     /// The median.
     pub p50: u64,
-    /// 90 % took at most this.
+    /// The 90th percentile.
     pub p90: u64,
-    /// 99 %.
+    /// The 99th percentile.
     pub p99: u64,
-    /// 99.9 %.
+    /// The 99.9th percentile.
     pub p999: u64,
     /// The longest.
     pub max: u64,
 }
 
-/// How a rate changed while a fixed amount of work was done.
+/// Change of a rate in the course of a fixed amount of work.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct OverTime {
-    /// The length of the intervals, in milliseconds.
+    /// Length of the intervals, in milliseconds.
     pub interval_ms: u64,
-    /// The mean of the rates of the intervals of all rounds, in operations per second.
+    /// Mean rate of the intervals of all rounds, in operations per second.
     pub mean: f64,
-    /// Their standard deviation.
+    /// Standard deviation of these rates.
     pub deviation: f64,
 }
 
-/// What a journal did in the rounds that count.
+/// Work of a journal in the rounds that count.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JournalWork {
-    /// Transactions committed in a second.
+    /// Transactions committed per second.
     pub transactions_per_s: Spread,
-    /// Transactions for each operation, over all rounds.
+    /// Transactions per operation, over all rounds.
     pub transactions_per_op: f64,
-    /// Checkpoints that became durable; at most the latest 64 of each round.
+    /// Durable checkpoints, at most the latest 64 of each round.
     pub checkpoints: Vec<Checkpoint>,
 }
 
-/// What a checkpoint needed of the log, in bytes.
+/// Use of the log by a checkpoint, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Its number.
+    /// Sequence number.
     pub sequence: u64,
-    /// Items in it.
+    /// Number of items in it.
     pub items: u64,
-    /// What its transactions gave of their reservations.
+    /// Bytes that its transactions transferred from their reservations.
     pub reserved: u64,
-    /// What it took.
+    /// Bytes that it used.
     pub used: u64,
-    /// What was given back.
+    /// Bytes that were returned.
     pub returned: u64,
 }
 
-/// A class of locks, with the columns of the kernel's `lock_stat`.
+/// Statistics of a class of locks, with the columns of the kernel's `lock_stat`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LockRow {
     /// The class.
     pub class: String,
     /// Contentions where the holder was on another CPU.
     pub con_bounces: u64,
-    /// How often somebody had to wait.
+    /// Acquisitions that had to wait.
     pub contentions: u64,
-    /// Times of waiting.
+    /// Waiting times.
     pub wait_us: LockMicros,
     /// Acquisitions on another CPU than the one before.
     pub acq_bounces: u64,
-    /// How often it was taken.
+    /// All acquisitions.
     pub acquisitions: u64,
-    /// Times of holding.
+    /// Holding times.
     pub hold_us: LockMicros,
 }
 
-/// Microseconds.
+/// Waiting or holding times, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct LockMicros {
     /// The shortest.
     pub min: f64,
     /// The longest.
     pub max: f64,
-    /// All together.
+    /// The sum.
     pub total: f64,
     /// The mean.
     pub avg: f64,
 }
 
-/// What two cases differ in.
+/// The difference of two compared cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compared {
-    /// With all patches over without some.
+    /// All patches over some disabled.
     Patches,
-    /// More workers over the first number of them.
+    /// More workers over the first number of workers.
     Threads,
     /// Another target over the first.
     Targets,
 }
 
-/// Two cases, round by round.
+/// A comparison of two cases, round by round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// What they differ in.
+    /// The difference of the cases.
     pub compared: Compared,
-    /// The one.
+    /// The compared case.
     pub of: CaseName,
-    /// The other, which is 1.
+    /// The case that it is compared with.
     pub over: CaseName,
-    /// How many times the throughput of the other the one had.
+    /// Throughput of `of` over that of `over`.
     #[serde(flatten)]
     pub ratio: Ratio,
 }
 
 impl CaseResult {
-    /// In what its rate is told: the document's unit, or what is counted, in a second.
+    /// Returns the unit of the rate: that of the document, or the counted unit per second.
     pub(crate) fn unit_of_rate(&self) -> String {
-        self.seed_rate.as_ref().map_or_else(|| format!("{}/s", self.unit), |rate| rate.unit.clone())
+        self.source_rate
+            .as_ref()
+            .map_or_else(|| format!("{}/s", self.unit), |rate| rate.unit.clone())
     }
 }
 
 impl Report {
-    /// Nothing yet.
+    /// Creates a report without results.
     pub(crate) fn empty(started: u64) -> Report {
         Report {
             schema: SCHEMA.to_owned(),
@@ -274,7 +278,7 @@ impl Report {
         }
     }
 
-    /// This, and then another.
+    /// Appends the results of another report.
     pub(crate) fn and(mut self, other: Report) -> Report {
         self.seconds += other.seconds;
         self.interrupted |= other.interrupted;
@@ -285,14 +289,14 @@ impl Report {
         self
     }
 
-    /// As JSON, with a newline at the end.
+    /// Renders the report as JSON, with a newline at the end.
     pub fn to_json(&self) -> String {
-        // Numbers and strings only: there is nothing that JSON could not hold.
+        // Numbers and strings only, which JSON can always represent.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// What a target is called beside others: by its file system, where no other one has that; an
-    /// image that a run has made says nothing to a reader.
+    /// Returns a short name for a target: its file system, if no other target has the same one. All
+    /// volumes are called `volume`, since the names of temporary images mean nothing to a reader.
     pub(crate) fn target_name(&self, target: &str) -> String {
         if target.starts_with("volume:") {
             return "volume".to_owned();
@@ -307,7 +311,7 @@ impl Report {
         own.filter(is_alone).map_or(target, |(_, fs)| fs).to_owned()
     }
 
-    /// Whether everything that was asked for has a result.
+    /// Returns whether every requested case has a result.
     pub fn is_complete(&self) -> bool {
         !self.interrupted && self.failures.is_empty() && !self.results.is_empty()
     }

@@ -1,28 +1,28 @@
-//! Medians, spread, and how sure a ratio is.
+//! Medians, ranges, and confidence intervals of ratios.
 //!
-//! Times of a shared machine have long tails and no known distribution, so nothing here assumes
-//! one: what stands for many rounds is their median, and the interval around the median of a ratio
-//! comes from the bootstrap (Efron 1979): the rounds are drawn again and again with replacement,
-//! and the middle 95 % of the medians of what was drawn is the interval. The draws come from a
-//! fixed seed, so the same rounds always give the same interval.
+//! Times on a shared machine have long tails and no known distribution, so nothing here assumes
+//! one. The figure of several rounds is their median. The confidence interval of a median ratio
+//! comes from the bootstrap (Efron 1979): the rounds are resampled many times with replacement, and
+//! the interval holds the middle 95 % of the medians of the samples. The random numbers start at a
+//! fixed seed, so equal rounds give equal intervals.
 
 use serde::{Deserialize, Serialize};
 
-/// How many times the rounds are drawn again.
+/// Number of samples of the bootstrap.
 const DRAWS: usize = 2_000;
 
-/// A small generator of random numbers (SplitMix64, Steele et al. 2014): the same seed gives the same
+/// A small generator of random numbers (SplitMix64, Steele et al. 2014). Equal seeds give equal
 /// numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// Starts from a seed.
+    /// Creates a generator that starts at a seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -32,20 +32,20 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, which is not 0. The bias, below n / 2^64, does not matter here.
+    /// Returns a number below `n`, which is not 0. The bias, below n / 2^64, is negligible here.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 }
 
-/// The middle value, or the mean of the two in the middle. NaN of nothing.
+/// Returns the middle value, or the mean of the two in the middle; NaN if `values` is empty.
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The value below which a share `q` of the values lies, between neighbours by the straight line
-/// (Hyndman and Fan's type 7). NaN of nothing.
+/// Returns the value below which a share `q` of the values lies, interpolated linearly between
+/// neighbours (Hyndman and Fan's type 7); NaN if `values` is empty.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -56,7 +56,8 @@ pub fn quantile(values: &[f64], q: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
 }
 
-/// Mean and standard deviation (of a sample, so with n - 1). The deviation of fewer than two values is 0.
+/// Returns the mean and the standard deviation of a sample (with n - 1). The deviation of fewer
+/// than two values is 0.
 pub fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -67,7 +68,7 @@ pub fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     (mean, (squares / (n - 1.0)).sqrt())
 }
 
-/// What several rounds came to.
+/// Median and range of several rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The median of the rounds.
@@ -79,24 +80,24 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// Returns the spread of at least one value.
     pub fn of(values: &[f64]) -> Spread {
         Spread { median: median(values), min: quantile(values, 0.0), max: quantile(values, 1.0) }
     }
 
-    /// How far the rounds disagree: the whole range over the median.
+    /// Returns how far the rounds disagree: their range over their median.
     pub fn disagreement(&self) -> f64 {
         (self.max - self.min) / self.median
     }
 
-    /// The same in another unit.
+    /// Returns the spread in another unit.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Spread {
         Spread { median: self.median * factor, min: self.min * factor, max: self.max * factor }
     }
 }
 
-/// An interval that holds the true median with a confidence of 95 %, by the bootstrap.
+/// Returns the 95 % confidence interval of the median, by the bootstrap.
 pub fn bootstrap(values: &[f64], seed: u64) -> (f64, f64) {
     if values.is_empty() {
         return (f64::NAN, f64::NAN);
@@ -114,7 +115,7 @@ pub fn bootstrap(values: &[f64], seed: u64) -> (f64, f64) {
     (quantile(&medians, 0.025), quantile(&medians, 0.975))
 }
 
-/// What may be said of a ratio.
+/// The conclusion that a ratio allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -124,14 +125,14 @@ pub enum Verdict {
     Slower,
     /// The interval holds 1.
     NoDifference,
-    /// The rounds disagree too much for anything to be said.
+    /// The rounds disagree too much for a conclusion.
     Unsteady,
-    /// The process got too little of its CPUs for anything to be said.
+    /// The process got too little of its CPUs for a conclusion.
     Starved,
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns the verdict in words.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Faster => "faster",
@@ -143,24 +144,24 @@ impl Verdict {
     }
 }
 
-/// A ratio of two things that were measured in the same rounds.
+/// The ratio of two rates that were measured in the same rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The median of the rounds' ratios.
     pub median: f64,
-    /// The lower end of the interval of 95 %.
+    /// Lower end of the 95 % confidence interval.
     pub low: f64,
-    /// The upper end.
+    /// Upper end of the interval.
     pub high: f64,
     /// The range of the rounds' ratios over their median.
     pub disagreement: f64,
-    /// What may be said of it.
+    /// The conclusion.
     pub verdict: Verdict,
 }
 
 impl Ratio {
-    /// Of `these` over `those`, round by round. Rounds that only one of them has don't count. `None` if no
-    /// round is left.
+    /// Returns the ratio of `these` over `those`, round by round. Rounds that only one of them has
+    /// don't count. Returns `None` if no round is left.
     pub fn of(these: &[f64], those: &[f64], disagreement_max: f64, seed: u64) -> Option<Ratio> {
         let ratios: Vec<f64> = these.iter().zip(those).map(|(a, b)| a / b).collect();
         if ratios.is_empty() {
@@ -168,7 +169,7 @@ impl Ratio {
         }
         let disagreement = Spread::of(&ratios).disagreement();
         let (low, high) = bootstrap(&ratios, seed);
-        // Written so that a NaN is unsteady, too.
+        // In this form a NaN is unsteady, too.
         let steady = disagreement <= disagreement_max;
         let verdict = match (steady, low > 1.0, high < 1.0) {
             (false, ..) => Verdict::Unsteady,

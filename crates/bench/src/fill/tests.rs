@@ -1,4 +1,4 @@
-//! A small run does what it says, and what can't be is refused.
+//! Tests of a small run, and of plans that are refused.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn what_was_made_is_counted_and_removed() {
     assert_eq!(back.samples.len(), report.samples.len());
 }
 
-/// An image that is kept is a volume without files, and is not overwritten.
+/// A retained image is a volume without files, and is not overwritten.
 #[test]
 fn an_image_that_is_kept_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ fn an_image_that_is_kept_is_left_alone() {
 #[test]
 fn it_ends_with_too_much_memory_and_when_told_to() {
     let dir = tempfile::tempdir().unwrap();
-    // More files than it comes to, so that there is a look before the end.
+    // More files than it can create before the first sample.
     let plan = Fill { files: 100_000, memory_max: Some(1), ..plan(&dir) };
     let why = run(&plan).unwrap_err().to_string();
     assert!(why.contains("MiB of memory"), "{why}");
@@ -95,7 +95,7 @@ fn tenths_are_of_files_and_not_of_time() {
         resident: 0,
         image: 0,
     };
-    // A hundred in a second at first, ten in one later.
+    // A hundred per second at first, ten per second later.
     let samples = [sample(1.0, 100), sample(5.0, 500), sample(9.0, 900), sample(19.0, 1000)];
     assert_eq!(tenths(&samples, 1000), (100.0, 10.0));
     assert_eq!(tenths(&samples[3..], 1000), (1000.0 / 19.0, 1000.0 / 19.0));

@@ -7,56 +7,57 @@ use crate::base::clock;
 use crate::base::error::Outcome;
 use crate::base::interrupt::Interrupt;
 
-/// The time between two looks at the clock lies between these, once a worker has found its pace.
+/// Range of the time between two reads of the clock, once a worker has adapted its batch.
 const BATCH_NANOS: std::ops::Range<u64> = 10_000..40_000;
 
-/// Work of a fixed amount notes how far it is this often.
+/// Interval at which a fixed amount of work records its progress.
 const MARK_NANOS: u64 = 50_000_000;
 
-/// What is taken note of.
+/// The measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Timing {
-    /// Operations and the time they took together.
+    /// The number of operations, and the time of all together.
     Throughput,
     /// The time of each operation, one after the other.
     Closed,
-    /// Operations start at fixed intervals of so many nanoseconds, and take from when they should
-    /// have started: one that had to wait for a slow one before it took that much longer.
+    /// The time of each operation at a fixed rate: operations should start at intervals of this
+    /// many nanoseconds. The time counts from that moment, so an operation that waited for a slow
+    /// one before it took longer.
     Every(u64),
 }
 
-/// What one worker did in one round.
+/// Measurements of one worker in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sample {
-    /// Operations.
+    /// Number of operations.
     pub(crate) ops: u64,
-    /// When it began, in nanoseconds of the common clock.
+    /// Start, in nanoseconds of the common clock.
     pub(crate) begin: u64,
-    /// How long it worked, in nanoseconds.
+    /// Duration, in nanoseconds.
     pub(crate) elapsed: u64,
     /// Whether the amount of work was fixed, and not the time.
     pub(crate) fixed: bool,
-    /// Nanoseconds of CPU.
+    /// CPU time, in nanoseconds.
     pub(crate) cpu: u64,
-    /// Nanoseconds that it could have run and was not let.
+    /// Nanoseconds for which the worker was ready to run and waited for a CPU.
     pub(crate) waited: u64,
-    /// Moments since `begin` and the operations done by then, if the amount of work is fixed.
+    /// Progress of a fixed amount of work: moments since `begin`, and the operations until then.
     pub(crate) marks: Vec<(u64, u64)>,
-    /// Nanoseconds of each operation, if they were asked for.
+    /// Nanoseconds of each operation, if requested.
     pub(crate) latencies: Vec<u64>,
 }
 
-/// A worker's part, whatever it is.
+/// The steps of a round for one worker, with the type of its work erased.
 pub(crate) trait Act {
     fn begin(&mut self) -> Outcome<()>;
     fn go(&mut self, start: u64, slice: u64, timing: Timing, stop: &Interrupt) -> Outcome<Sample>;
     fn end(&mut self) -> Outcome<()>;
 }
 
-/// Measures work.
+/// The measured loop around some work.
 pub(crate) struct Player<W> {
     work: W,
-    /// Operations between two looks at the clock.
+    /// Number of operations between two reads of the clock.
     batch: u64,
 }
 
@@ -65,7 +66,7 @@ impl<W: Work> Player<W> {
         Player { work, batch: 1 }
     }
 
-    /// The measured loop. Returns the operations; the time runs from `begin`.
+    /// Runs the measured loop from `begin` on. Returns the number of operations.
     fn work(
         &mut self,
         begin: u64,
@@ -98,7 +99,7 @@ impl<W: Work> Player<W> {
         }
     }
 
-    /// The loop that takes the time of each operation.
+    /// Runs the loop that takes the time of each operation.
     fn time_each(
         &mut self,
         begin: u64,

@@ -4,22 +4,22 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use vfscale::cpu;
 
-/// Where a worker runs.
+/// The CPU of a worker, real and pretended.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Seat {
-    /// The CPU it is kept on, if it is.
+    /// The CPU to which it is pinned.
     pub(crate) cpu: Option<usize>,
-    /// The CPU it claims to be on, if it claims anything.
+    /// The CPU on which the library believes it to run.
     pub(crate) pretended: Option<u32>,
 }
 
 impl Seat {
-    /// Takes the seat for as long as the result lives.
+    /// Pins this thread to its CPU, and pretends the other while the result lives.
     pub(crate) fn take(self) -> Option<cpu::Pretend> {
         if let Some(cpu) = self.cpu {
             let mut set = CpuSet::new();
             set.set(cpu);
-            // A CPU that went away since is no reason to fail: the thread runs elsewhere.
+            // If the CPU is offline by now, the thread runs on another one.
             let _ = sched_setaffinity(None, &set);
         }
         self.pretended.map(cpu::pretend)

@@ -2,27 +2,27 @@
 
 use crate::base::error::Outcome;
 
-/// What one worker does.
+/// The work of one worker.
 pub(crate) trait Work {
-    /// Whether a round is a fixed amount of work, instead of a fixed time.
+    /// Returns whether a round is a fixed amount of work, instead of a fixed time.
     fn is_fixed(&self) -> bool {
         false
     }
 
-    /// Before a round, while no time is taken.
+    /// Prepares a round, while no time is taken.
     fn begin(&mut self) -> Outcome<()> {
         Ok(())
     }
 
-    /// How many more times [`op`](Self::op) may be called in this round.
+    /// Returns how many more times [`op`](Self::op) may be called in this round.
     #[inline]
     fn left(&self) -> u64 {
         u64::MAX
     }
 
-    /// One operation. Returns what it counts for, in the workload's unit.
+    /// Performs an operation. Returns the number of units that it counts for.
     fn op(&mut self) -> Outcome<u64>;
 
-    /// After a round, while no time is taken: checks what the file system did.
+    /// Checks the effects of a round, while no time is taken.
     fn end(&mut self) -> Outcome<()>;
 }

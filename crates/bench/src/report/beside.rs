@@ -1,54 +1,56 @@
-//! Figures of ours beside published tables.
+//! Our figures, for comparison with published tables.
 
 use super::table::{self, number};
 use crate::base::results::{CaseName, CaseResult, Compared, Comparison, Report};
 use crate::base::stats::Verdict;
-use crate::published::{Beside, LOCK_COLUMNS_OF_A_CASE, SeedTable};
+use crate::published::{LOCK_COLUMNS_OF_A_CASE, OurFigures, PublishedTable};
 
-/// The columns of [`ours`].
+/// Columns of [`ours`].
 pub const OUR_COLUMNS: [&str; 6] = ["workload", "workers", "before", "after", "change", "verdict"];
 
-/// The columns of [`ours`] where it tells of transactions.
+/// Columns of [`ours`] for transactions.
 const TRANSACTION_COLUMNS: [&str; 6] =
     ["workload", "workers", "without", "before, tx/s", "after, tx/s", "change"];
 
-impl SeedTable {
-    /// The columns of [`ours`].
+impl PublishedTable {
+    /// Returns the columns of our figures.
     #[must_use]
     pub fn our_columns(&self) -> &'static [&'static str] {
-        match self.beside {
-            Beside::Memory | Beside::Volumes => &OUR_COLUMNS,
-            Beside::Locks(_) => &LOCK_COLUMNS_OF_A_CASE,
-            Beside::Transactions => &TRANSACTION_COLUMNS,
+        match self.figures {
+            OurFigures::Memory | OurFigures::Volumes => &OUR_COLUMNS,
+            OurFigures::Locks(_) => &LOCK_COLUMNS_OF_A_CASE,
+            OurFigures::Transactions => &TRANSACTION_COLUMNS,
         }
     }
 
-    /// What the figures that are called `before` are without.
+    /// Returns a sentence that names the patches missing in the figures called `before`.
     pub(crate) fn note(&self) -> String {
-        match (self.beside, self.before) {
-            (Beside::Transactions, _) => "Ours before is without what the line names.".to_owned(),
+        match (self.figures, self.before) {
+            (OurFigures::Transactions, _) => {
+                "Ours before is without what the line names.".to_owned()
+            }
             (_, ["all"]) => "Ours before is without any of the patches.".to_owned(),
             (_, patches) => format!("Ours before is without {}.", patches.join(" and ")),
         }
     }
 
-    /// Whether it is about cases with these patches taken back.
+    /// Returns whether the table measures cases with exactly these patches disabled.
     pub(crate) fn is_about(&self, before: &[String]) -> bool {
         self.before == ["all"] || before.iter().eq(self.before)
     }
 }
 
-/// What this run has to say to a table. Of rates a row for each case that was measured before and after, and
-/// for others a row with what there is.
-pub fn ours(report: &Report, table: &SeedTable) -> Vec<Vec<String>> {
+/// Returns the rows of our figures for a published table. Rates have a row for each case, with the
+/// rate without the patches if that was measured.
+pub fn ours(report: &Report, table: &PublishedTable) -> Vec<Vec<String>> {
     let is_of = |result: &&CaseResult| table.workloads.contains(&result.case.workload.as_str());
     let results = report.results.iter().filter(is_of);
-    match table.beside {
-        Beside::Memory | Beside::Volumes => {}
-        Beside::Locks(class) => {
+    match table.figures {
+        OurFigures::Memory | OurFigures::Volumes => {}
+        OurFigures::Locks(class) => {
             return results.filter_map(|result| lock_row(result, class)).collect();
         }
-        Beside::Transactions => {
+        OurFigures::Transactions => {
             let before = results.filter(|result| !result.case.before.is_empty());
             return before.filter_map(|result| transactions(report, result)).collect();
         }
@@ -57,7 +59,7 @@ pub fn ours(report: &Report, table: &SeedTable) -> Vec<Vec<String>> {
     after.map(|result| row(report, table, result)).collect()
 }
 
-/// What became of a class of locks in a case, or of the case if it has no such lock.
+/// Returns the statistics of a lock class in a case, or dashes if the case has no such lock.
 fn lock_row(result: &CaseResult, class: &str) -> Option<Vec<String>> {
     let locks = result.lockstat.as_ref()?;
     let name = if result.case.before.is_empty() { "after" } else { "before" };
@@ -69,7 +71,7 @@ fn lock_row(result: &CaseResult, class: &str) -> Option<Vec<String>> {
     Some(std::iter::once(name).chain(cells).collect())
 }
 
-/// The transactions of a case without patches, and of the one that has them.
+/// Returns the transaction rates of a case without patches, and of the one with all patches.
 fn transactions(report: &Report, before: &CaseResult) -> Option<Vec<String>> {
     let with = CaseName { before: vec![], ..before.case.clone() };
     let after = report.results.iter().find(|result| result.case == with)?;
@@ -85,12 +87,12 @@ fn transactions(report: &Report, before: &CaseResult) -> Option<Vec<String>> {
     ])
 }
 
-/// How far a ratio is from 1.
+/// Formats a ratio as a change in percent.
 fn change(ratio: f64) -> String {
     format!("{:+.1}%", (ratio - 1.0) * 100.0)
 }
 
-fn row(report: &Report, table: &SeedTable, result: &CaseResult) -> Vec<String> {
+fn row(report: &Report, table: &PublishedTable, result: &CaseResult) -> Vec<String> {
     let case = &result.case;
     let of_patches = |ratio: &&Comparison| {
         let about = ratio.compared == Compared::Patches && table.is_about(&ratio.over.before);
@@ -99,8 +101,8 @@ fn row(report: &Report, table: &SeedTable, result: &CaseResult) -> Vec<String> {
     let ratio = report.ratios.iter().find(of_patches);
     let before =
         report.results.iter().find(|other| ratio.is_some_and(|ratio| ratio.over == other.case));
-    let factor = match &result.seed_rate {
-        Some(seed) => seed.rate.median / result.ops_per_s.median,
+    let factor = match &result.source_rate {
+        Some(rate) => rate.rate.median / result.ops_per_s.median,
         None => 1.0,
     };
     let mut workers = format!("{} x{}", report.target_name(&case.target), case.threads);
@@ -112,7 +114,7 @@ fn row(report: &Report, table: &SeedTable, result: &CaseResult) -> Vec<String> {
     row.push(before.map_or("-".to_owned(), |other| figure(other.ops_per_s.median)));
     row.push(figure(result.ops_per_s.median));
     let Some(comparison) = ratio else {
-        row.extend(["-".to_owned(), "nothing to take back".to_owned()]);
+        row.extend(["-".to_owned(), "no patches".to_owned()]);
         return row;
     };
     let ratio = &comparison.ratio;

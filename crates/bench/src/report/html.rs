@@ -1,7 +1,7 @@
-//! One self-contained page with every table and plot, to be read on a phone as well as on paper.
+//! One self-contained page with every table and plot, readable on a phone as well as on paper.
 //!
-//! No script, no font and no picture comes from elsewhere. Tables that are wider than the screen scroll on
-//! their own; plots shrink.
+//! The page loads no script, font or picture. Tables wider than the screen scroll on their own;
+//! plots shrink.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::beside::ours;
 use super::plot::{self, PlotError};
 use super::{markdown, table};
 use crate::base::results::{CaseResult, Report};
-use crate::published::{SeedTable, TABLES};
+use crate::published::{PublishedTable, TABLES};
 use crate::workloads;
 
-/// How pages look.
+/// Style sheet of pages.
 pub const STYLE: &str = "\
 :root{color-scheme:light}
 body{margin:0 auto;padding:1rem;max-width:75rem;font:16px/1.45 system-ui,sans-serif;color:#1a1a1a;background:#fff}
@@ -21,16 +21,16 @@ h1{font-size:1.5rem}h2{font-size:1.2rem;margin-top:2.5rem;border-top:1px solid #
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .6rem;text-align:right;white-space:nowrap;border-bottom:1px solid #e3e3e3}
 th:first-child,td:first-child{text-align:left}
-.beside{display:flex;flex-wrap:wrap;gap:1rem 2.5rem}.beside>div{min-width:0;max-width:100%}
+.figures{display:flex;flex-wrap:wrap;gap:1rem 2.5rem}.figures>div{min-width:0;max-width:100%}
 svg{max-width:100%;height:auto}.note{color:#555;font-size:.9rem}
 ";
 
-/// Text as HTML shows it as it is.
+/// Escapes text for HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A table with a header. Writing to a string can't fail, here and below.
+/// Appends a table with a header. Writing to a string can't fail, here and below.
 pub fn put_table<'a>(
     page: &mut String,
     columns: impl IntoIterator<Item = &'a str>,
@@ -93,26 +93,26 @@ fn head(page: &mut String, title: &str, report: &Report) {
     }
     page.push_str(
         "<p class=\"note\">Medians of rounds; in brackets the interval of 95 % of a ratio. <em>cpu</em> is the \
-         smallest share of its CPU that a worker got. Where rounds disagree, or the CPUs were not to be had, there is \
-         no verdict. A ratio or change is the median of the rounds' ratios, which is not the ratio of their \
+         smallest share of its CPU that a worker got. There is no verdict if rounds disagree, or if the process did \
+         not get its CPUs. A ratio or change is the median of the rounds' ratios, which is not the ratio of their \
          medians.</p>\n",
     );
 }
 
-/// The seeds' tables with ours beside them.
-fn put_seed(page: &mut String, report: &Report, table: &SeedTable) {
+/// Appends a published table with our figures beside it.
+fn put_published(page: &mut String, report: &Report, table: &PublishedTable) {
     let ours = ours(report, table);
     if ours.is_empty() {
         return;
     }
-    let _ = writeln!(page, "<h2>Seed {}: {}</h2>", table.seed, escape(table.title));
+    let _ = writeln!(page, "<h2>{}: {}</h2>", table.source, escape(table.title));
     let _ = writeln!(
         page,
         "<p class=\"note\">There: {} {}</p>",
         escape(table.machine),
         escape(&table.note())
     );
-    page.push_str("<div class=\"beside\"><div><h3>The seed</h3>");
+    page.push_str("<div class=\"beside\"><div><h3>Published</h3>");
     let rows = table.rows.iter().map(|row| row.iter().map(|field| (*field).to_owned()).collect());
     put_table(page, table.columns.iter().copied(), rows);
     page.push_str("</div><div><h3>Here</h3>");
@@ -154,16 +154,16 @@ fn put_workload(
     Ok(())
 }
 
-/// The page. With `seeds` it begins with the seeds' tables and ours beside them.
+/// Renders the page. With `published` it begins with the published tables and our figures.
 ///
 /// # Errors
-/// If a plot can't be drawn.
-pub fn render(report: &Report, seeds: bool) -> Result<String, PlotError> {
+/// Returns an error if a plot can't be drawn.
+pub fn render(report: &Report, published: bool) -> Result<String, PlotError> {
     let mut page = String::new();
     head(&mut page, "vfscale bench", report);
-    if seeds {
+    if published {
         for table in TABLES {
-            put_seed(&mut page, report, table);
+            put_published(&mut page, report, table);
         }
     }
     for workload in workloads::ALL {
@@ -183,19 +183,19 @@ pub fn render(report: &Report, seeds: bool) -> Result<String, PlotError> {
     Ok(page)
 }
 
-/// Writes the page, the plots and the JSON of a report to a directory, which is made if it is not there:
-/// `report.html`, `report.md`, `results.json`, `plots/WORKLOAD.svg` and `.png`.
+/// Writes a report to a directory, which is created if missing: `report.html`, `report.md`,
+/// `results.json`, `plots/WORKLOAD.svg` and `.png`.
 ///
 /// # Errors
-/// If something can't be written.
-pub fn write_all(report: &Report, seeds: bool, dir: &Path) -> Result<(), PlotError> {
+/// Returns an error if a file can't be written, or a plot can't be drawn.
+pub fn write_all(report: &Report, published: bool, dir: &Path) -> Result<(), PlotError> {
     let failed = |path: &Path, e: std::io::Error| {
         PlotError::new(format!("cannot write {}: {e}", path.display()))
     };
     let plots = dir.join("plots");
     std::fs::create_dir_all(&plots).map_err(|e| failed(&plots, e))?;
-    let page = render(report, seeds)?;
-    let text = markdown::render(report, seeds);
+    let page = render(report, published)?;
+    let text = markdown::render(report, published);
     for (name, text) in
         [("report.html", page), ("report.md", text), ("results.json", report.to_json())]
     {

@@ -1,8 +1,8 @@
-//! Results as Markdown, to be put into a document as they are: a section with a heading of the second level.
+//! Results as a section of a Markdown document, with a heading of the second level.
 //!
-//! A run of the seeds' experiments has each seed's table and ours below it. Of any other run there is a table
-//! for each number of workers, a line for each workload and a column for each target, so that file systems
-//! stand beside each other, and one of what more workers, or patches, brought.
+//! A run of the published experiments shows each published table and our figures below it. Any other
+//! run shows a table for each number of workers, with a line for each workload and a column for each
+//! target, and tables of the ratios for more workers and for patches.
 
 use std::fmt::Write;
 
@@ -10,11 +10,11 @@ use super::beside::ours;
 use super::table::{self, number};
 use crate::base::results::{CaseName, CaseResult, Compared, Report};
 use crate::base::stats::Verdict;
-use crate::published::{SeedTable, TABLES};
+use crate::published::{PublishedTable, TABLES};
 use crate::run::plan::DISAGREEMENT_MAX;
 use crate::workloads;
 
-/// A table. The first column is flush left, and so are those that `text` names; the others flush
+/// Appends a table. The first column and those that `text` names are aligned left, the others
 /// right. Writing to a string can't fail, here and below.
 fn put_table<'a>(
     page: &mut String,
@@ -37,9 +37,12 @@ fn put_table<'a>(
     }
 }
 
-fn head(page: &mut String, report: &Report, seeds: bool) {
-    let title =
-        if seeds { "The last full run of `vfscale bench seeds`" } else { "`vfscale bench`" };
+fn head(page: &mut String, report: &Report, published: bool) {
+    let title = if published {
+        "The last full run of `vfscale bench published`"
+    } else {
+        "`vfscale bench`"
+    };
     let _ = writeln!(page, "## {title}\n");
     let _ = write!(page, "{}, {:.0} seconds", table::date(report.started), report.seconds);
     if let Some(result) = report.results.first() {
@@ -72,12 +75,12 @@ fn head(page: &mut String, report: &Report, seeds: bool) {
     }
 }
 
-fn put_seed(page: &mut String, report: &Report, table: &SeedTable) {
+fn put_published(page: &mut String, report: &Report, table: &PublishedTable) {
     let ours = ours(report, table);
     if ours.is_empty() {
         return;
     }
-    let _ = writeln!(page, "\n### Seed {}: {}\n", table.seed, table.title);
+    let _ = writeln!(page, "\n### {}: {}\n", table.source, table.title);
     let _ = writeln!(page, "There: {} {}", table.machine, table.note());
     let rows = table.rows.iter().map(|row| row.iter().map(|field| (*field).to_owned()).collect());
     put_table(page, table.columns.iter().copied(), table.columns, rows);
@@ -86,7 +89,7 @@ fn put_seed(page: &mut String, report: &Report, table: &SeedTable) {
     put_table(page, columns, &["workers", "without", "verdict"], ours);
 }
 
-/// What the logs of volumes had to do, of each workload that has one.
+/// Appends the work of the volumes' logs, for each workload with a volume.
 fn put_journals(page: &mut String, report: &Report) {
     for workload in workloads::ALL {
         let of_workload = |result: &&CaseResult| result.case.workload == workload.name;
@@ -104,18 +107,18 @@ fn put_journals(page: &mut String, report: &Report) {
     }
 }
 
-/// A case among those of its workload.
+/// Returns the label of a case among the cases of its workload.
 fn case_name(report: &Report, case: &CaseName) -> String {
     table::case_label(&CaseName { target: report.target_name(&case.target), ..case.clone() })
 }
 
-/// A workload, and how many users it had.
+/// Returns the name of a workload with its number of users.
 fn work_of(case: &CaseName) -> String {
     let users = case.users.map_or(String::new(), |users| format!(", {users} users"));
     format!("{}{users}", case.workload)
 }
 
-/// What is different from one column to the next, in the order of the results.
+/// Returns the distinct items, in the order of their first occurrence.
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut some = Vec::new();
     all.for_each(|one| {
@@ -126,7 +129,8 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     some
 }
 
-/// The cases with all patches: a table for each number of workers, with a column for each target.
+/// Appends the cases with all patches: a table for each number of workers, with a column for each
+/// target.
 fn put_targets(page: &mut String, report: &Report) {
     let all = || report.results.iter().filter(|result| result.case.before.is_empty());
     let targets = distinct(all().map(|result| &result.case.target));
@@ -151,14 +155,14 @@ fn put_targets(page: &mut String, report: &Report) {
     let _ = writeln!(page, "\n~: rounds disagree by more than {:.0} %.", DISAGREEMENT_MAX * 100.0);
 }
 
-/// The rate in the document's unit, marked where it says little.
+/// Formats a rate in the document's unit, marked if its rounds disagree.
 fn figure(result: &CaseResult) -> String {
-    let rate = result.seed_rate.as_ref().map_or(result.ops_per_s, |seed| seed.rate);
+    let rate = result.source_rate.as_ref().map_or(result.ops_per_s, |rate| rate.rate);
     let mark = if result.disagreement > DISAGREEMENT_MAX { "~" } else { "" };
     format!("{mark}{}", number(rate.median))
 }
 
-/// What more workers brought: a column for each target.
+/// Appends the ratios of more workers, with a column for each target.
 fn put_threads(page: &mut String, report: &Report) {
     let all = || report.ratios.iter().filter(|ratio| ratio.compared == Compared::Threads);
     let targets = distinct(all().map(|ratio| &ratio.of.target));
@@ -186,7 +190,7 @@ fn put_threads(page: &mut String, report: &Report) {
     }
 }
 
-/// What patches brought: a line for each case.
+/// Appends the ratios of patches, with a line for each case.
 fn put_patches(page: &mut String, report: &Report) {
     let all = report.ratios.iter().filter(|ratio| ratio.compared == Compared::Patches);
     let rows: Vec<Vec<String>> = all
@@ -205,14 +209,14 @@ fn put_patches(page: &mut String, report: &Report) {
     }
 }
 
-/// The section. With `seeds` it is the seeds' tables and ours.
+/// Renders the section. With `published` it consists of the published tables and our figures.
 #[must_use]
-pub fn render(report: &Report, seeds: bool) -> String {
+pub fn render(report: &Report, published: bool) -> String {
     let mut page = String::new();
-    head(&mut page, report, seeds);
-    if seeds {
+    head(&mut page, report, published);
+    if published {
         for table in TABLES {
-            put_seed(&mut page, report, table);
+            put_published(&mut page, report, table);
         }
         put_journals(&mut page, report);
     } else {

@@ -1,11 +1,12 @@
-//! Plots in the seeds' own form: what a case took, or how much it did, against the number of workers, with
-//! and without the patches in one picture.
+//! Plots in the form of the documents: time or throughput against the number of workers, with and
+//! without the patches in one picture.
 //!
-//! Where the seed draws total time (004, 001) it is the time of an operation here, in which a workload
-//! that scales perfectly is a flat line; elsewhere it is throughput. AIM7 is drawn against users. Each
-//! point is the median of the rounds, with a bar from the smallest to the largest.
+//! Where the document plots total time ([`PIGGIN`], [`KARA`]), these plots show the time of an
+//! operation: a workload that scales perfectly is a flat line. All others show throughput. AIM7 is
+//! plotted against users. Each point is the median of the rounds, with a bar from the smallest to
+//! the largest.
 //!
-//! The font is part of the program, since machines that are measured seldom have any.
+//! The font is compiled into the program, since measured machines seldom have fonts.
 
 use std::fmt;
 use std::path::Path;
@@ -20,13 +21,14 @@ use vfscale::PATCHES;
 use super::table;
 use crate::base::results::{CaseResult, Report};
 use crate::base::stats::Spread;
+use crate::published::{KARA, PIGGIN};
 use crate::targets::TargetSpec;
 use crate::workloads::{self, Description};
 
 const SIZE: (u32, u32) = (720, 440);
 const FONT: &str = "sans-serif";
 
-/// Colours that differ for the colour-blind, too (Okabe and Ito).
+/// Colours that the colour-blind can distinguish, too (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -37,7 +39,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
 ];
 
-/// A plot could not be drawn or written.
+/// A failure to draw or write a plot.
 #[derive(Debug)]
 pub struct PlotError(String);
 
@@ -59,7 +61,7 @@ fn failed(e: impl fmt::Display) -> PlotError {
     PlotError(e.to_string())
 }
 
-/// What is drawn of a workload: lines with names, of points.
+/// The plot of a workload: named lines of points.
 struct Picture {
     title: String,
     x: &'static str,
@@ -67,13 +69,13 @@ struct Picture {
     lines: Vec<(String, Vec<(f64, Spread)>)>,
 }
 
-/// Time is drawn for the seeds that draw or list time.
+/// Returns whether the document of a workload plots or lists time.
 fn is_time(workload: &Description) -> bool {
-    matches!(workload.seed, "001" | "004")
+    matches!(workload.source, KARA | PIGGIN)
 }
 
 fn value(workload: &Description, result: &CaseResult) -> Spread {
-    if let Some(rate) = &result.seed_rate {
+    if let Some(rate) = &result.source_rate {
         return rate.rate;
     }
     if !is_time(workload) {
@@ -84,7 +86,7 @@ fn value(workload: &Description, result: &CaseResult) -> Spread {
     Spread { median: nanos(rate.median), min: nanos(rate.max), max: nanos(rate.min) }
 }
 
-/// How many patches make a difference to a target.
+/// Returns how many patches affect a target.
 fn known_patches(target: &str) -> usize {
     let known = |target: TargetSpec| PATCHES.iter().filter(|patch| target.has_patch(patch)).count();
     TargetSpec::parse(target).map_or(0, known)
@@ -112,7 +114,7 @@ impl Picture {
         let mut rate = None;
         for result in results {
             by_users = result.case.users.is_some();
-            rate = result.seed_rate.as_ref().map(|rate| rate.unit.clone());
+            rate = result.source_rate.as_ref().map(|rate| rate.unit.clone());
             let x = result.case.users.unwrap_or(result.case.threads) as f64;
             let (name, point) = (line_name(result), (x, value(workload, result)));
             match lines.iter_mut().find(|(known, _)| *known == name) {
@@ -129,7 +131,7 @@ impl Picture {
             None => format!("{}/s (higher is better)", workload.unit),
         };
         let x = if by_users { "users" } else { "CPUs used" };
-        let title = format!("{} (seed {})", workload.name, workload.seed);
+        let title = format!("{} ({})", workload.name, workload.source);
         (!lines.is_empty()).then_some(Picture { title, x, y, lines })
     }
 
@@ -141,7 +143,7 @@ impl Picture {
         register_once();
         area.fill(&WHITE).map_err(failed)?;
         let top = self.points().map(|(_, y)| y.max).fold(0.0, f64::max).max(1e-9);
-        // Room for the names of the lines above them.
+        // Room for the legend above the lines.
         let top = top * (1.1 + 0.08 * self.lines.len() as f64);
         let right = self.points().map(|(x, _)| *x).fold(1.0, f64::max);
         let left = self.points().map(|(x, _)| *x).fold(right, f64::min);
@@ -192,7 +194,7 @@ impl Picture {
     }
 }
 
-/// There are no parts of workers or users.
+/// Formats a whole number; returns no label for fractions, since workers and users are whole.
 fn whole(x: f64) -> String {
     if (x - x.round()).abs() < 1e-6 {
         table::number(x).replace(".00", "").replace(".0", "")
@@ -204,15 +206,15 @@ fn whole(x: f64) -> String {
 fn register_once() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // The bytes are those of a font; without one, plots have no text, and no other harm is done.
+        // Can't fail with a valid font; without it, plots would only lack text.
         let _ = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
     });
 }
 
-/// The plot of a workload as SVG; none if the report has nothing of it.
+/// Draws the plot of a workload as SVG; returns `None` if the report has no result of it.
 ///
 /// # Errors
-/// If it can't be drawn.
+/// Returns an error if the plot can't be drawn.
 pub fn svg(report: &Report, workload: &Description) -> Result<Option<String>, PlotError> {
     let Some(picture) = Picture::of(report, workload) else { return Ok(None) };
     let mut text = String::new();
@@ -220,10 +222,10 @@ pub fn svg(report: &Report, workload: &Description) -> Result<Option<String>, Pl
     Ok(Some(text))
 }
 
-/// Writes the plots of all workloads that the report has to `dir`, as SVG and PNG. Returns how many.
+/// Writes the plots of all workloads in the report to `dir`, as SVG and PNG. Returns their number.
 ///
 /// # Errors
-/// If one can't be drawn or written.
+/// Returns an error if a plot can't be drawn or written.
 pub fn write_all(report: &Report, dir: &Path) -> Result<usize, PlotError> {
     let mut count = 0;
     for workload in workloads::ALL {

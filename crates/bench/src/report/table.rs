@@ -1,4 +1,4 @@
-//! Results as a terminal shows them.
+//! Results as tables for a terminal.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use crate::base::results::{
 use crate::base::stats::Verdict;
 use crate::workloads;
 
-/// Lines of columns, each as wide as its widest field. The first column is flush left, the others flush
+/// Lines of columns, each as wide as its widest field. The first column is aligned left, the others
 /// right.
 pub struct Columns(pub Vec<Vec<String>>);
 
 impl Columns {
-    /// As text.
+    /// Renders the lines as text.
     pub fn render(&self) -> String {
         let count = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -40,7 +40,7 @@ impl Columns {
     }
 }
 
-/// A number with three figures that count, and thousands apart: `1,234,567` or `0.123`.
+/// Formats a number with three significant digits, and separated thousands: `1,234,567` or `0.123`.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
@@ -69,7 +69,7 @@ fn grouped(value: i64) -> String {
     if value < 0 { format!("-{text}") } else { text }
 }
 
-/// Date and time in UTC, from seconds since 1970 (Howard Hinnant's `civil_from_days`).
+/// Formats seconds since 1970 as date and time in UTC.
 pub(crate) fn date(seconds: u64) -> String {
     let days = (seconds / 86_400) as i64 + 719_468;
     let era = days / 146_097;
@@ -85,7 +85,7 @@ pub(crate) fn date(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
-/// How a case is called in a table of its workload.
+/// Returns the label of a case in a table of its workload.
 pub fn case_label(case: &CaseName) -> String {
     let mut label = format!("{} x{}", case.target, case.threads);
     if let Some(users) = case.users {
@@ -111,8 +111,8 @@ pub(crate) fn row(result: &CaseResult) -> Vec<String> {
         percent(result.disagreement),
         percent(result.cpu.min),
     ];
-    row.push(match &result.seed_rate {
-        Some(seed) => format!("{} {}", number(seed.rate.median), seed.unit),
+    row.push(match &result.source_rate {
+        Some(rate) => format!("{} {}", number(rate.rate.median), rate.unit),
         None => format!("{} ns", number(1e9 * result.case.threads as f64 / rate.median)),
     });
     if let Some(latency) = &result.latency_ns {
@@ -168,10 +168,10 @@ pub(crate) fn comparison(of: &Comparison) -> [String; 4] {
     ]
 }
 
-/// Classes of locks that are shown; all of them are in the JSON.
+/// Number of lock classes that are shown; the JSON has all.
 const CLASSES_SHOWN: usize = 8;
 
-/// A class of locks; times in microseconds.
+/// Formats the statistics of a lock class; times are in microseconds.
 pub(crate) fn lock_row(row: &LockRow) -> Vec<String> {
     let times = |t: &LockMicros| [t.min, t.max, t.total, t.avg].map(|time| format!("{time:.2}"));
     let counts = |bounces: u64, all: u64| [bounces.to_string(), all.to_string()];
@@ -180,12 +180,12 @@ pub(crate) fn lock_row(row: &LockRow) -> Vec<String> {
     waits.chain(holds).collect()
 }
 
-/// The header of [`lock_rows`].
+/// Returns the header of [`lock_rows`].
 pub(crate) fn lock_header() -> Vec<String> {
     ["  locks", "class"].into_iter().chain(lockstat::Row::COLUMNS).map(str::to_owned).collect()
 }
 
-/// What happened to locks in each case where that was looked at.
+/// Returns the lock statistics of the cases that have them.
 pub(crate) fn lock_rows(results: &[&CaseResult]) -> Vec<Vec<String>> {
     let row = |result: &CaseResult, row: &LockRow| {
         let mut cells = vec![format!("  {}", case_label(&result.case)), row.class.clone()];
@@ -199,15 +199,15 @@ pub(crate) fn lock_rows(results: &[&CaseResult]) -> Vec<Vec<String>> {
     results.iter().flat_map(of).collect()
 }
 
-/// The header of [`journal_rows`].
+/// Returns the header of [`journal_rows`].
 pub(crate) fn journal_header() -> Vec<String> {
     let columns =
         ["  journal", "tx/s", "min", "max", "tx/op", "checkpoints", "items", "reserved", "used"];
     columns.into_iter().chain(["returned"]).map(str::to_owned).collect()
 }
 
-/// What the journal did in each case that has one: transactions, and for a checkpoint, in the mean, items
-/// and bytes of log.
+/// Returns the work of the journal in each case that has one: transactions, and the mean items and
+/// log bytes of a checkpoint.
 pub(crate) fn journal_rows(results: &[&CaseResult]) -> Vec<Vec<String>> {
     let row = |result: &&CaseResult| {
         let work = result.journal.as_ref()?;
@@ -232,7 +232,7 @@ pub(crate) fn journal_rows(results: &[&CaseResult]) -> Vec<Vec<String>> {
     results.iter().filter_map(row).collect()
 }
 
-/// The whole report: for each workload a table of its cases, of their journals and locks, and of the ratios.
+/// Renders the whole report: for each workload tables of its cases, journals, locks and ratios.
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
     for workload in workloads::ALL {
@@ -241,7 +241,7 @@ pub fn render(report: &Report) -> String {
         if results.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "{} (seed {})", workload.name, workload.seed);
+        let _ = writeln!(text, "{} ({})", workload.name, workload.source);
         let mut lines = vec![header(&results)];
         lines.extend(results.iter().map(|result| row(result)));
         text += &Columns(lines).render();

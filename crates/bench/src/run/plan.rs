@@ -1,4 +1,4 @@
-//! What is to be measured, and how.
+//! Plans: the workloads and targets of a run, and how they are measured.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use crate::base::results::CaseName;
 use crate::targets::TargetSpec;
 use crate::workloads::{Description, Kind};
 
-/// Fewer rounds than this say nothing about how far rounds disagree.
+/// Minimum number of rounds: fewer do not show how far rounds disagree.
 pub const ROUNDS_MIN: usize = 5;
 
-/// How far rounds may disagree for a verdict, where nothing else is said.
+/// Default bound on the disagreement of rounds that still gives a verdict.
 pub const DISAGREEMENT_MAX: f64 = 0.3;
 
-/// Making and checking the files of cases is taken for this share of the time that rounds take.
+/// Estimated time for preparing and checking cases, as a share of the time of rounds.
 const MAKING_SHARE: f64 = 0.5;
 
 /// The name that stands for all patches.
 const ALL_PATCHES: &str = "all";
 
-/// What takes the time of single operations.
+/// The pace at which single operations are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
     /// One after the other.
     Closed,
-    /// So many operations in a second, of all workers together, begun at fixed times.
+    /// This many operations per second of all workers together, begun at fixed times.
     Rate(f64),
 }
 
-/// A run; see the fields. [`Plan::new`] has the defaults.
+/// The plan of a run. [`Plan::new`] sets the defaults.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The workloads, in order.
@@ -44,44 +44,44 @@ pub struct Plan {
     pub threads: Vec<usize>,
     /// Whether workers are processes.
     pub processes: bool,
-    /// How a worker process is started; it is to call [`serve_process`](crate::serve_process). With
-    /// an empty one there are no worker processes.
+    /// The command that starts a worker process, which must call
+    /// [`serve_process`](crate::serve_process). If empty, worker processes are unavailable.
     pub worker_command: Vec<std::ffi::OsString>,
-    /// Whether each worker is kept on a CPU.
+    /// Whether each worker is pinned to a CPU.
     pub pinned: bool,
-    /// Settings with patches taken back, each all of its at once, in cases beside those that have them.
+    /// Sets of patches. Each set gives additional cases in which all its patches are disabled.
     pub before: Vec<Vec<String>>,
-    /// CPUs to pretend there were, to the library.
+    /// Number of CPUs to pretend to the library.
     pub cpus: Option<usize>,
     /// Rounds that count, at least [`ROUNDS_MIN`].
     pub rounds: usize,
-    /// How long a case works in a round, unless its amount of work is fixed.
+    /// Duration of a round, unless its amount of work is fixed.
     pub slice: Duration,
-    /// How long a case works before anything counts.
+    /// Duration of the warm-up, which does not count.
     pub warm_up: Duration,
-    /// The share of its CPUs that a case must get for a round to count, from 0 to 1. A round that gets less
-    /// is made again, at most twice.
+    /// The share of its CPUs that a case must get for a round to count, from 0 to 1. A round that
+    /// gets less is repeated, at most twice.
     pub share_min: f64,
-    /// How far rounds may disagree (range over median) for a verdict.
+    /// Maximum disagreement of rounds (range over median) that still gives a verdict.
     pub disagreement_max: f64,
-    /// Whether the time of single operations is taken as well, and how.
+    /// The pace at which single operations are timed as well, if requested.
     pub latency: Option<Pace>,
-    /// Whether cases of the library make one round more with lock statistics on.
+    /// Whether cases of the library get one more round with lock statistics on.
     pub lockstat: bool,
-    /// Numbers of users, for workloads that have them. Each is a case.
+    /// Numbers of users, for workloads that have users. Each number is a case.
     pub users: Vec<usize>,
-    /// Files that each worker makes, for workloads that make many.
+    /// Number of files of each worker, for workloads that create many.
     pub files: u64,
-    /// Bytes of a database, for workloads that have one.
+    /// Size of a database in bytes, for workloads that have one.
     pub database: u64,
-    /// A tree to work on instead of a made-up one.
+    /// A tree to copy instead of making one up.
     pub tree: Option<PathBuf>,
-    /// Where random numbers start.
+    /// Seed of the random numbers.
     pub random_seed: u64,
 }
 
 impl Plan {
-    /// These workloads on these targets, with one worker.
+    /// Plans these workloads on these targets, with one worker.
     pub fn new(workloads: Vec<&'static Description>, targets: Vec<TargetSpec>) -> Plan {
         Plan {
             workloads,
@@ -107,10 +107,10 @@ impl Plan {
         }
     }
 
-    /// Checks what goes together, and writes out `all` of the patches.
+    /// Checks that the fields fit together, and replaces `all` by the names of the patches.
     ///
     /// # Errors
-    /// Says what does not go together, and what would.
+    /// Returns [`Error::Usage`], with advice, if fields contradict each other.
     pub fn check(&mut self) -> Result<()> {
         let usage = |text: String| Err(Error::Usage(text));
         if self.workloads.is_empty() {
@@ -120,13 +120,13 @@ impl Plan {
             return usage("there must be a target and a number of threads".to_owned());
         }
         if let Some(n) = self.threads.iter().find(|n| **n == 0 || **n > 4096) {
-            return usage(format!("--threads {n}: from 1 to 4096 can be had"));
+            return usage(format!("--threads {n}: must be from 1 to 4096"));
         }
         if self.users.is_empty() || self.users.iter().any(|n| *n == 0 || *n > 100_000) {
-            return usage("--users: from 1 to 100000 can be had".to_owned());
+            return usage("--users: must be from 1 to 100000".to_owned());
         }
         if self.files == 0 {
-            return usage("--files 0: there must be something to make".to_owned());
+            return usage("--files 0: must be at least 1".to_owned());
         }
         if self.rounds < ROUNDS_MIN {
             let n = self.rounds;
@@ -136,23 +136,19 @@ impl Plan {
         }
         let library = self.targets.iter().any(TargetSpec::is_library);
         if !library && !self.before.is_empty() {
-            let why =
-                "only `memory` and `volume:FILE` can take patches back; add `--target memory`";
+            let why = "only `memory` and `volume:FILE` can disable patches; add `--target memory`";
             return usage(format!("--before: {why}"));
         }
         if !library && self.lockstat {
-            let why = "only `memory` and `volume:FILE` have locks that can be looked at";
+            let why = "only `memory` and `volume:FILE` have lock statistics";
             return usage(format!("--lockstat: {why}"));
         }
         if !library && self.cpus.is_some() {
-            return usage(
-                "--cpus: only `memory` and `volume:FILE` can pretend; others have the kernel's CPUs"
-                    .to_owned(),
-            );
+            return usage("--cpus: only `memory` and `volume:FILE` can pretend CPUs".to_owned());
         }
         if library && self.processes {
             let why =
-                "the library belongs to one process; use threads, or targets of the kind path:DIR";
+                "the library works in one process; use threads, or targets of the kind path:DIR";
             return usage(format!("--processes: {why}"));
         }
         if self.processes && self.worker_command.is_empty() {
@@ -176,7 +172,7 @@ impl Plan {
         self.before.iter().try_for_each(|before| self.scaling(before).map(drop))
     }
 
-    /// All cases of a workload, each with the number of its target.
+    /// Returns all cases of a workload, each with the number of its target.
     pub(crate) fn cases(&self, workload: &Description) -> Vec<(usize, CaseName)> {
         let users = match workload.kind {
             Kind::AimShort => self.users.iter().copied().map(Some).collect(),
@@ -203,8 +199,8 @@ impl Plan {
         cases
     }
 
-    /// About how long it takes if no round has to be made again: the rounds, and half as long for making and
-    /// checking what cases work on. A fixed amount of work is taken for as long as a round.
+    /// Estimates the duration of the run without repeated rounds: the rounds, and half as long for
+    /// preparing and checking cases. A fixed amount of work is estimated as one slice.
     #[must_use]
     pub fn estimate(&self) -> Duration {
         let look = |wanted: bool, slices: u32| self.slice * if wanted { slices } else { 0 };
@@ -217,7 +213,8 @@ impl Plan {
         cases.map(|case| of_case(&case)).sum::<Duration>().mul_f64(1.0 + MAKING_SHARE)
     }
 
-    /// The settings with patches taken back that differ for a target, as far as they make a difference to it.
+    /// Returns the different sets of disabled patches for a target, without the patches that do not
+    /// affect it.
     pub(crate) fn before_of(&self, target: &TargetSpec) -> Vec<Vec<String>> {
         let has = |name: &&String| {
             PATCHES.iter().any(|patch| patch.name() == name.as_str() && target.has_patch(patch))
@@ -232,11 +229,11 @@ impl Plan {
         settings
     }
 
-    /// How the library is set up without these patches.
+    /// Returns the scaling settings of the library without these patches.
     pub(crate) fn scaling(&self, before: &[String]) -> Result<Scaling> {
         let all = self.cpus.map_or_else(Scaling::default, Scaling::with_slots);
         before.iter().try_fold(all, |scaling, name| scaling.and_before(name)).map_err(|e| {
-            Error::Usage(format!("--before: {e}; `{ALL_PATCHES}` takes all of them back"))
+            Error::Usage(format!("--before: {e}; `{ALL_PATCHES}` disables all of them"))
         })
     }
 }

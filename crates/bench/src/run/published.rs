@@ -1,4 +1,4 @@
-//! The run of every published experiment.
+//! A run of all published experiments.
 
 use std::time::Duration;
 
@@ -8,23 +8,24 @@ use crate::base::error::Result;
 use crate::base::interrupt::Interrupt;
 use crate::base::machine::Machine;
 use crate::base::results::{CaseName, Report};
-use crate::published::{Beside, SeedTable, TABLES};
+use crate::published::{KARA, OurFigures, PublishedTable, TABLES};
 use crate::targets::TargetSpec;
 use crate::workloads;
 
-/// Where Linux has a tmpfs.
+/// A directory that is a tmpfs on Linux.
 pub const TMPFS: &str = "/dev/shm";
 
-/// How the whole set is run.
+/// The plan of a run of all published experiments.
 #[derive(Clone, Debug)]
-pub struct Seeds {
-    /// Where; memory is where patches are taken back, and mounted directories stand beside it.
+pub struct PublishedRun {
+    /// The targets. Patches are disabled in memory and on volumes; mounted directories are for
+    /// comparison.
     pub targets: Vec<TargetSpec>,
     /// Shorter rounds and fewer files: for a look, not for figures.
     pub quick: bool,
 }
 
-/// One worker, as many as there are CPUs, and the powers of two between.
+/// Returns the numbers of workers: the powers of two below the number of CPUs, and that number.
 fn worker_counts(cpus: usize) -> Vec<usize> {
     let most = cpus.max(2);
     let mut counts: Vec<usize> =
@@ -33,27 +34,28 @@ fn worker_counts(cpus: usize) -> Vec<usize> {
     counts
 }
 
-/// Whether one run serves both tables.
-fn share_run(one: &SeedTable, other: &SeedTable) -> bool {
-    let on_volumes = |table: &SeedTable| table.beside != Beside::Memory;
+/// Returns whether one run gives the figures of both tables.
+fn share_run(one: &PublishedTable, other: &PublishedTable) -> bool {
+    let on_volumes = |table: &PublishedTable| table.figures != OurFigures::Memory;
     one.workloads == other.workloads && on_volumes(one) == on_volumes(other)
 }
 
-impl Seeds {
-    /// Where the experiment of a table is made.
-    fn targets_of(&self, table: &SeedTable) -> Vec<TargetSpec> {
-        let volumes = table.beside != Beside::Memory;
+impl PublishedRun {
+    /// Returns the targets for the experiment of a table.
+    fn targets_of(&self, table: &PublishedTable) -> Vec<TargetSpec> {
+        let volumes = table.figures != OurFigures::Memory;
         let fits = |target: &&TargetSpec| match target {
             TargetSpec::Memory => !volumes,
             TargetSpec::Volume(_) => volumes,
-            // Beside a journal's figures the kernel's tmpfs says nothing; another file system may.
+            // The kernel's tmpfs has no journal to compare with; another file system may have one.
             TargetSpec::Path(dir) => !volumes || dir.as_os_str() != TMPFS,
         };
         self.targets.iter().filter(fits).cloned().collect()
     }
 
-    /// The run that serves a table, and others like it; nothing where there is no target for it.
-    fn plan(&self, table: &SeedTable) -> Result<Option<Plan>> {
+    /// Returns the plan of the run for a table, and for others that share it; `None` without a
+    /// suitable target.
+    fn plan(&self, table: &PublishedTable) -> Result<Option<Plan>> {
         let targets = self.targets_of(table);
         if targets.is_empty() {
             return Ok(None);
@@ -62,16 +64,17 @@ impl Seeds {
             table.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?;
         let mut plan = Plan::new(workloads, targets);
         plan.threads = worker_counts(Machine::this().cpus);
-        if table.seed == "001" {
+        if table.source == KARA {
             plan.threads = vec![1, 2, 4, 10];
         }
         if plan.targets.iter().any(TargetSpec::is_library) {
             let served = TABLES.iter().filter(|other| share_run(other, table));
-            let names = |table: &SeedTable| table.before.iter().map(ToString::to_string).collect();
+            let names =
+                |table: &PublishedTable| table.before.iter().map(ToString::to_string).collect();
             plan.before = served.map(names).collect();
-            // Two tables may be about the same.
+            // Two tables may measure the same patches.
             plan.before.dedup();
-            plan.lockstat = table.beside != Beside::Memory;
+            plan.lockstat = table.figures != OurFigures::Memory;
         }
         plan.users = vec![10, 100, 1_000, 2_000];
         plan.slice = Duration::from_millis(120);
@@ -87,8 +90,8 @@ impl Seeds {
     }
 }
 
-impl Seeds {
-    /// What is run, one after the other.
+impl PublishedRun {
+    /// Returns the plans of all runs.
     fn plans(&self) -> Result<Vec<Plan>> {
         let first =
             |at: &usize| !TABLES[..*at].iter().any(|before| share_run(before, &TABLES[*at]));
@@ -96,44 +99,48 @@ impl Seeds {
         plans.filter_map(Result::transpose).collect()
     }
 
-    /// About how long it takes; see [`Plan::estimate`].
+    /// Estimates the duration of all runs; see [`Plan::estimate`].
     ///
     /// # Errors
-    /// As [`run_seeds`].
+    /// Returns an error if a table names an unknown workload.
     pub fn estimate(&self) -> Result<Duration> {
         Ok(self.plans()?.iter().map(Plan::estimate).sum())
     }
 }
 
-/// Passes on how far one part of several is.
-struct Part<'a> {
+/// A watch that scales the progress of one run to that of all.
+struct PartWatch<'a> {
     watch: &'a mut dyn Watch,
     done: f64,
     share: f64,
 }
 
-impl Watch for Part<'_> {
+impl Watch for PartWatch<'_> {
     fn at(&mut self, done: f64, next: &CaseName) {
         self.watch.at(self.done + done * self.share, next);
     }
 }
 
-/// Runs every experiment of the seeds, one table after the other.
+/// Runs all published experiments, one table after the other.
 ///
 /// # Errors
-/// As [`run`].
-pub fn run_seeds(seeds: &Seeds, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Report> {
+/// Returns any error of [`run`].
+pub fn run_published(
+    all: &PublishedRun,
+    stop: &Interrupt,
+    watch: &mut dyn Watch,
+) -> Result<Report> {
     let mut whole: Option<Report> = None;
-    let runs = seeds.plans()?;
-    let all: usize = runs.iter().map(|plan| plan.workloads.len()).sum();
+    let runs = all.plans()?;
+    let count: usize = runs.iter().map(|plan| plan.workloads.len()).sum();
     let mut done = 0;
     for plan in &runs {
         if stop.is_raised() {
             break;
         }
-        let share = |part: usize| part as f64 / all as f64;
+        let share = |part: usize| part as f64 / count as f64;
         let mut part =
-            Part { watch: &mut *watch, done: share(done), share: share(plan.workloads.len()) };
+            PartWatch { watch: &mut *watch, done: share(done), share: share(plan.workloads.len()) };
         let report = run(plan, stop, &mut part)?;
         done += plan.workloads.len();
         whole = Some(match whole {

@@ -1,9 +1,9 @@
 //! A run: cases, in turn, round after round.
 //!
-//! All cases of a workload (each target, number of workers, with and without patches) are prepared first and
-//! live side by side. In each round all of them work, one after the other, and each round begins with
-//! another one. So whatever the machine does at some time, it does to all of them, and ratios are taken
-//! within rounds.
+//! All cases of a workload (each target, number of workers, with and without patches) are prepared
+//! first and exist at the same time. In each round all of them work, one after the other, and each
+//! round begins with another case. So a disturbance of the machine affects all of them, and ratios
+//! are taken within rounds.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ use crate::base::machine::usable_cpus;
 use crate::base::machine::{self, Machine, Mount, Theft};
 use crate::base::results::{
     CaseName, CaseResult, Compared, Comparison, CpuShare, Failed, JournalWork, Latency, LockMicros,
-    LockRow, OverTime, Report, SeedRate,
+    LockRow, OverTime, Report, SourceRate,
 };
 use crate::base::stats::{self, Ratio, Spread, Verdict};
 use crate::measure::player::{Sample, Timing};
@@ -30,37 +30,37 @@ use crate::targets::volume::{Image, JournalLook, Volume};
 use crate::targets::{Target, TargetSpec};
 use crate::workloads::{self, Description, Scene};
 
-/// A round that got too little of its CPUs is made again at most so often.
+/// Maximum number of attempts at a round that gets too little of its CPUs.
 const ATTEMPTS: usize = 3;
 
-/// Rates over time are of intervals of this length.
+/// Length of the intervals of [`OverTime`].
 const INTERVAL_NANOS: u64 = 100_000_000;
 
-/// Hears how a run goes.
+/// An observer of the progress of a run.
 pub trait Watch {
-    /// So much of the work is done, from 0 to 1, and this comes next.
+    /// Called with the completed share of the run, from 0 to 1, and the next case.
     fn at(&mut self, done: f64, next: &CaseName);
 }
 
-/// Nobody listens.
+/// Ignores the progress.
 impl Watch for () {
     fn at(&mut self, _: f64, _: &CaseName) {}
 }
 
-/// What a case works on.
+/// The target of a case.
 enum Host {
     Memory(Memory),
     Volume(Volume),
     Directory(Directory),
 }
 
-/// What a run keeps of a target from its beginning to its end.
+/// Resources of a target that a run holds from its start to its end.
 enum Ground {
-    /// Nothing: each case makes its own.
+    /// Nothing: each case creates its own file system.
     Memory,
-    /// Of each setting the patches that are taken back, and an image; first the one that was named.
+    /// Sets of disabled patches, each with an image; first the named image, without any.
     Volume(Vec<(Vec<String>, Arc<Image>)>),
-    /// A directory of the run's own.
+    /// A directory that the run has made.
     Directory(Arc<Scratch>),
 }
 
@@ -80,7 +80,7 @@ impl Ground {
         })
     }
 
-    /// What the machine says of a directory; nothing of the library.
+    /// Returns the mount of a directory; `None` for the library.
     fn mount(&self) -> Option<Mount> {
         match self {
             Ground::Directory(scratch) => Mount::of(scratch.dir()),
@@ -88,7 +88,7 @@ impl Ground {
         }
     }
 
-    /// How a case's file system is mounted, in words.
+    /// Returns the mount options of the target, in words.
     fn options(&self, mount: Option<&Mount>) -> String {
         match (self, mount) {
             (_, Some(mount)) => mount.options.clone(),
@@ -98,7 +98,7 @@ impl Ground {
     }
 }
 
-/// What one round of a case came to.
+/// The result of one round of a case.
 struct Round {
     rate: f64,
     share: f64,
@@ -106,7 +106,7 @@ struct Round {
     used: f64,
     intervals: Vec<f64>,
     ops: u64,
-    /// Of volumes.
+    /// Work of the journal, for volumes.
     journal: Option<JournalLook>,
 }
 
@@ -125,23 +125,24 @@ struct Case {
     failure: Option<Failure>,
 }
 
-/// A run under way.
+/// A run in progress.
 struct Run<'a> {
     plan: &'a Plan,
     stop: &'a Interrupt,
     watch: &'a mut dyn Watch,
-    /// Of each target what the run keeps.
+    /// The resources of each target.
     grounds: Vec<Ground>,
     machine: Machine,
     own_cwd: bool,
     report: Report,
 }
 
-/// Measures what the plan says. Everything that was made is removed before this returns, also when it was
+/// Carries out a plan. All files that it creates are removed before it returns, even if it was
 /// interrupted or a workload failed.
 ///
 /// # Errors
-/// If the plan makes no sense, or a target can't be used. Workloads that fail are in the report.
+/// Returns an error if the plan is invalid or a target is unusable. Failures of workloads are in the
+/// report.
 pub fn run(plan: &Plan, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Report> {
     let mut plan = plan.clone();
     plan.check()?;
@@ -165,12 +166,13 @@ pub fn run(plan: &Plan, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Repor
     Ok(run.report)
 }
 
-/// Many workers with many open files need more than the usual soft limit.
+/// Raises the limit of open files: many workers with many open files need more than the usual soft
+/// limit.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Workloads that need more than there is say so when they get there.
+    // If this fails, or is not enough, the workload reports EMFILE.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
@@ -180,7 +182,7 @@ impl Run<'_> {
         let steps = (self.plan.workloads.len() * (self.plan.rounds + 1)) as f64;
         for round in 0..=self.plan.rounds {
             for i in 0..cases.len() {
-                // Another case begins each round.
+                // Each round begins with another case.
                 let at = (i + round) % cases.len();
                 let part = i as f64 / cases.len() as f64;
                 let done = (index * (self.plan.rounds + 1) + round) as f64 + part;
@@ -203,7 +205,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// All cases of a workload, ready to work, or failed already.
+    /// Prepares all cases of a workload; some may have failed.
     fn cases(&self, workload: &'static Description) -> Result<Vec<Case>> {
         let names = self.plan.cases(workload).into_iter();
         let wanted = names.take_while(|_| !self.stop.is_raised());
@@ -256,7 +258,7 @@ impl Run<'_> {
         Ok(case)
     }
 
-    /// Makes the files of a case, and its workers.
+    /// Creates the files of a case, and starts its workers.
     fn team(&self, case: &Case) -> std::result::Result<Team, Failure> {
         let (kind, scene) = (case.workload.kind, &case.scene);
         let seats = self.seats(case);
@@ -312,7 +314,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A round that counts. Of those that got too little of their CPUs the best counts, in the end.
+    /// Runs a round that counts, up to [`ATTEMPTS`] times. If none gets enough of its CPUs, the best
+    /// counts.
     fn round(&self, case: &mut Case) -> std::result::Result<(), Failure> {
         let nanos = self.plan.slice.as_nanos() as u64;
         let Some(team) = &mut case.team else { return Ok(()) };
@@ -321,7 +324,7 @@ impl Run<'_> {
             let (before, journal) = (Theft::now(), case.host.journal());
             let samples = team.round(nanos, Timing::Throughput)?;
             if self.stop.is_raised() {
-                // It was cut short.
+                // The round was interrupted.
                 return Ok(());
             }
             let mut round = summarize(&samples, before);
@@ -336,7 +339,7 @@ impl Run<'_> {
             }
             case.disturbed += 1;
         }
-        // The one that is kept was not thrown away.
+        // The round that counts after all was not discarded.
         if best.as_ref().is_some_and(|best| best.share < self.plan.share_min) {
             case.disturbed -= 1;
         }
@@ -344,14 +347,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The last things of a case: single operations, and a look at the whole tree.
+    /// Finishes a case: times single operations, records lock statistics, and checks the whole tree.
     fn finish(&self, case: &mut Case) {
         for look in [Self::time_each, Self::look_at_locks] {
             if case.failure.is_none() && !self.stop.is_raised() {
                 case.failure = look(self, case).err();
             }
         }
-        // The workers leave before the tree is looked at.
+        // The workers close their files before the tree is checked.
         drop(case.team.take());
         if case.failure.is_none() && !self.stop.is_raised() {
             let (kind, scene) = (case.workload.kind, &case.scene);
@@ -380,14 +383,14 @@ impl Run<'_> {
         let nanos = self.plan.slice.as_nanos() as u64;
         for sample in team.round(nanos * 2, timing)? {
             for nanos in sample.latencies {
-                // It grows as it has to: there is no time that it can't hold.
+                // Can't fail: the histogram resizes itself.
                 let _ = case.latencies.record(nanos);
             }
         }
         Ok(())
     }
 
-    /// Another round with lock statistics on, which takes time, so that nothing else of it counts.
+    /// Runs a round with lock statistics on. Recording takes time, so nothing else of it counts.
     fn look_at_locks(&self, case: &mut Case) -> std::result::Result<(), Failure> {
         let is_library = !matches!(case.host, Host::Directory(_));
         let wanted = self.plan.lockstat && is_library;
@@ -402,7 +405,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Compares each case with the ones it can be compared with.
+    /// Compares each case with the cases that differ from it in one respect.
     fn compare(&mut self, cases: &[Case]) {
         for case in cases.iter().filter(|case| case.name.before.is_empty()) {
             let others = || cases.iter().filter(|o| o.name.users == case.name.users);
@@ -438,10 +441,10 @@ impl Run<'_> {
         }
     }
 
-    /// Puts a case into the report.
+    /// Adds a case to the report.
     fn note(&mut self, case: Case) {
         if let Some(failure) = case.failure {
-            // What an interruption broke is no failure.
+            // A failure caused by an interruption is not reported.
             if !self.stop.is_raised() {
                 let failed = Failed { case: case.name, reason: failure.reason };
                 let skipped = failure.unsupported;
@@ -459,15 +462,15 @@ impl Run<'_> {
         let ground = &self.grounds[case.target];
         let mount = ground.mount();
         let mount_options = ground.options(mount.as_ref());
-        let seed_rate = case.workload.seed_rate.map(|rate| SeedRate {
+        let source_rate = case.workload.source_unit.map(|rate| SourceRate {
             unit: rate.unit.to_owned(),
             rate: ops_per_s.scaled(rate.factor),
         });
         let result = CaseResult {
-            seed: case.workload.seed.to_owned(),
+            source: case.workload.source.to_owned(),
             unit: case.workload.unit.to_owned(),
             ops_per_s,
-            seed_rate,
+            source_rate,
             disagreement: ops_per_s.disagreement(),
             rounds,
             rounds_disturbed: case.disturbed,
@@ -560,7 +563,8 @@ impl LockRow {
     }
 }
 
-/// Runs something on a thread of its own, since whoever enters a target gets its working directory.
+/// Runs a function on a thread of its own, since a thread that enters a target changes its working
+/// directory.
 fn aside(body: impl FnOnce() -> Outcome<()> + Send) -> std::result::Result<(), Failure> {
     let died = |_| Fault::wrong("a thread has died");
     std::thread::scope(|scope| scope.spawn(body).join().map_err(died)?).map_err(Failure::from)
@@ -576,8 +580,8 @@ fn threads<T: Target>(
     Team::of_threads(seats, stop, move |worker| workloads::actor(kind, &target, &scene, worker))
 }
 
-/// Work of a fixed time: the rates of all workers together. Of a fixed amount: all of it over the time
-/// until the last was done.
+/// Summarizes the samples of a round. The rate of a fixed time is the sum of the workers' rates; that
+/// of a fixed amount is the whole amount over the time of the slowest worker.
 fn summarize(samples: &[Sample], before: Theft) -> Round {
     let longest = samples.iter().map(|s| s.elapsed).max().unwrap_or(1);
     let stolen = Theft::now().since(before, longest);
@@ -601,10 +605,10 @@ fn summarize(samples: &[Sample], before: Theft) -> Round {
     }
 }
 
-/// The rates of all workers together in whole intervals, from the marks that they made.
+/// Returns the rates of all workers together in whole intervals, from their marks.
 fn intervals(samples: &[Sample]) -> Vec<f64> {
     let Some(begin) = samples.iter().map(|s| s.begin).min() else { return vec![] };
-    // Every worker is at work until the first has nothing left.
+    // All workers work until the first is done.
     let ends = samples.iter().filter_map(|s| s.marks.last().map(|(t, _)| s.begin + t));
     let end = ends.min().unwrap_or(begin);
     if samples.iter().any(|s| s.marks.is_empty()) {
@@ -621,7 +625,7 @@ fn intervals(samples: &[Sample]) -> Vec<f64> {
 }
 
 impl Sample {
-    /// Operations done by a moment, on the straight line between the marks around it.
+    /// Returns the operations done by a moment, interpolated linearly between marks.
     fn done_by(&self, moment: u64) -> f64 {
         let at = moment.saturating_sub(self.begin) as f64;
         let (mut t0, mut n0) = (0.0, 0.0);
@@ -636,12 +640,12 @@ impl Sample {
     }
 }
 
-/// Of times of any length, to three digits, in memory that does not grow with their number.
+/// Creates an auto-resizing histogram with three significant digits.
 fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("three digits are a precision that there is")
+    Histogram::new(3).expect("three digits are a valid precision")
 }
 
-/// The usual shares of all times: the longest that so many of them took.
+/// Returns the usual percentiles of all times.
 fn latency(nanos: &Histogram<u64>, pace: Option<Pace>) -> Option<Latency> {
     let rate = match pace {
         Some(Pace::Rate(rate)) => Some(rate),

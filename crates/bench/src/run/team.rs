@@ -1,11 +1,11 @@
-//! Workers: threads or processes that do their work when told, and say what they did.
+//! Workers: threads or processes that work at a command, and reply with their measurements.
 //!
-//! A round has three steps, and all workers finish one before any begins the next: [`Command::Begin`]
-//! prepares, [`Command::Go`] measures from a common moment on, [`Command::End`] checks. So nobody's
-//! preparation or check disturbs another's measurement.
+//! A round has three steps, and all workers finish one before any begins the next:
+//! [`Command::Begin`] prepares, [`Command::Go`] measures from a common moment on, [`Command::End`]
+//! checks. So no worker's preparation or check disturbs another's measurement.
 //!
-//! Inside the measured loop there is the operation and, once in some twenty microseconds, a look at the
-//! clock. What a worker counts stays in its own registers and stack until the round is over.
+//! The measured loop contains the operation and, about every twenty microseconds, a read of the
+//! clock. The counts of a worker stay in its own registers and stack until the end of the round.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -24,44 +24,44 @@ use crate::measure::seat::Seat;
 use crate::targets::path::Directory;
 use crate::workloads::{self, Scene};
 
-/// From the order to go to the start, so that every worker is there.
+/// Time from [`Command::Go`] to the start, in which every worker receives the command.
 const LEAD_NANOS: u64 = 400_000;
 
-/// An order to a worker.
+/// A command to a worker.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Command {
     /// Prepare a round.
     Begin,
     /// Work.
     Go {
-        /// When to start, in nanoseconds of the common clock.
+        /// Start, in nanoseconds of the common clock.
         start: u64,
-        /// For how long, unless the amount of work is fixed.
+        /// Duration in nanoseconds, unless the amount of work is fixed.
         slice: u64,
-        /// Whether the clock is read around each operation.
+        /// The quantity to measure.
         timing: Timing,
     },
-    /// Check what was done.
+    /// Check the effects.
     End,
 }
 
-/// A worker's answer.
+/// A worker's reply.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// The order is carried out.
+    /// The command was carried out.
     Done,
-    /// What was measured.
+    /// The measurements.
     Measured(Sample),
-    /// It could not be done.
+    /// The command failed.
     Failed(Failure),
 }
 
-/// Why a worker could not go on.
+/// The reason why a worker could not continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// In words.
+    /// The reason, in words.
     pub reason: String,
-    /// Whether the target does not have what the workload is about.
+    /// Whether the target lacks a feature that the workload needs.
     pub unsupported: bool,
 }
 
@@ -78,7 +78,7 @@ impl Failure {
     }
 }
 
-/// Carries orders out until there are no more.
+/// Carries out commands until there are no more.
 fn serve(
     mut act: Box<dyn Act>,
     stop: &Interrupt,
@@ -99,7 +99,7 @@ fn serve(
     }
 }
 
-/// What a worker process is told first.
+/// The first line that a worker process receives.
 #[derive(Debug, Serialize, Deserialize)]
 struct Setup {
     workload: String,
@@ -109,11 +109,11 @@ struct Setup {
     seat: Seat,
 }
 
-/// The whole of a worker process: orders come as lines of JSON from `input`, answers go the same way to
-/// `output`. Ends when there are no more orders, such as when its parent is gone.
+/// Runs a worker process: reads commands as lines of JSON from `input`, and writes replies to
+/// `output`. Returns when there are no more commands, for example because the parent has exited.
 ///
 /// # Errors
-/// If what comes is no order, or nobody takes the answers.
+/// Returns an error if `input` is invalid or unreadable, or `output` can't be written.
 pub fn serve_process(input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
     let mut lines = input.lines();
     let Some(first) = lines.next() else { return Ok(()) };
@@ -141,7 +141,7 @@ pub fn serve_process(input: impl BufRead, mut output: impl Write) -> std::io::Re
     outcome
 }
 
-/// One worker, as the one who gives the orders sees it.
+/// A worker, as seen by the thread that sends commands.
 enum Member {
     Thread {
         orders: Option<Sender<Command>>,
@@ -172,7 +172,7 @@ impl Member {
                         serve(act, &stop, inbox.into_iter(), |reply| outbox.send(reply).is_ok());
                     }
                 }
-                // Nobody is left to be told if this fails.
+                // If this fails, the receiver was dropped, and no thread waits for the reply.
                 Err(fault) => drop(outbox.send(Reply::Failed(fault.into()))),
             }
         };
@@ -214,7 +214,8 @@ impl Member {
         }
     }
 
-    /// Waits for the answer. A process, which does not hear of an interruption, is ended by it.
+    /// Waits for the reply. After an interruption a worker process, which does not see the flag, is
+    /// killed.
     fn reply(&mut self, stop: &Interrupt) -> Result<Reply, Failure> {
         loop {
             let replies = match self {
@@ -226,7 +227,7 @@ impl Member {
                 Err(RecvTimeoutError::Disconnected) => return Err(Failure::died()),
                 Err(RecvTimeoutError::Timeout) => {
                     if let (true, Member::Process { child, .. }) = (stop.is_raised(), &mut *self) {
-                        // If it has ended already, that is as well.
+                        // This fails if the process has already exited.
                         let _ = child.kill();
                     }
                 }
@@ -241,13 +242,13 @@ impl Drop for Member {
             Member::Thread { orders, thread, .. } => {
                 drop(orders.take());
                 if let Some(thread) = thread.take() {
-                    // It has told of its panic itself.
+                    // A panic has already been printed.
                     let _ = thread.join();
                 }
             }
             Member::Process { orders, child, .. } => {
                 drop(orders.take());
-                // Without orders it ends; what it ended with, it has told before.
+                // The process exits at the end of its commands; its replies told its status.
                 let _ = child.wait();
             }
         }
@@ -261,7 +262,7 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// A thread for each seat; `make` is called on the worker's own thread with its number.
+    /// Starts a thread for each seat. `make` is called on the worker's own thread with its number.
     pub(crate) fn of_threads(
         seats: &[Seat],
         stop: &Interrupt,
@@ -274,7 +275,7 @@ impl Team {
         Team::gather(members, stop)
     }
 
-    /// A process for each seat, started by `command`.
+    /// Starts a process for each seat with `command`.
     pub(crate) fn of_processes(
         seats: &[Seat],
         stop: &Interrupt,
@@ -310,7 +311,7 @@ impl Team {
         Ok(team)
     }
 
-    /// Everybody's answers. All are waited for, even if one has failed.
+    /// Waits for the replies of all workers, even if one has failed.
     fn replies(&mut self) -> Result<Vec<Reply>, Failure> {
         let stop = &self.stop;
         let replies: Vec<_> = self.members.iter_mut().map(|member| member.reply(stop)).collect();
@@ -326,7 +327,7 @@ impl Team {
         if lost { Err(Failure::died()) } else { Ok(replies) }
     }
 
-    /// One round: prepare, measure, check.
+    /// Runs a round: prepares, measures, checks.
     pub(crate) fn round(&mut self, slice: u64, timing: Timing) -> Result<Vec<Sample>, Failure> {
         self.all(Command::Begin)?;
         let start = clock::now() + LEAD_NANOS;

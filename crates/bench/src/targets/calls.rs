@@ -1,4 +1,4 @@
-//! The calls that workloads need of a file system.
+//! The calls that workloads need.
 
 use std::ffi::{CStr, CString};
 
@@ -6,108 +6,108 @@ use vfscale::{FileType, OFlags, Result};
 
 use crate::base::error::Outcome;
 
-/// What a file's attributes tell a workload.
+/// The attributes of a file that workloads check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// The inode number.
+    /// Inode number.
     pub ino: u64,
     /// Length in bytes.
     pub size: u64,
-    /// The number of names.
+    /// Number of links.
     pub nlink: u64,
-    /// Last change of the data, in nanoseconds since 1970.
+    /// Time of the last change of the data, in nanoseconds since 1970.
     pub mtime: i64,
-    /// What it is.
+    /// File type.
     pub file_type: FileType,
 }
 
-/// The calls of one worker: relative paths begin at its own working directory.
+/// The calls of one worker. Relative paths begin at its own working directory.
 ///
-/// Made in the thread that uses it; not sent anywhere.
+/// The thread that uses it creates it, and does not send it to another.
 pub trait Calls: 'static {
     /// An open file; dropping it closes it.
     type File: 'static;
     /// A mapped file; dropping it unmaps it.
     type Map: 'static;
 
-    /// `chdir(2)`, for this worker alone.
+    /// Calls `chdir(2)`, for this worker alone.
     ///
     /// # Errors
-    /// Those of the call, here and in all others.
+    /// Like all functions of this trait: any error of the call.
     fn chdir(&mut self, path: &CStr) -> Result<()>;
-    /// `open(2)`; new files get the mode 0644.
+    /// Calls `open(2)`; new files get the mode 0644.
     fn open(&self, path: &CStr, flags: OFlags) -> Result<Self::File>;
-    /// `mkdir(2)` with the mode 0755.
+    /// Calls `mkdir(2)` with the mode 0755.
     fn mkdir(&self, path: &CStr) -> Result<()>;
-    /// `unlink(2)`.
+    /// Calls `unlink(2)`.
     fn unlink(&self, path: &CStr) -> Result<()>;
-    /// `rmdir(2)`.
+    /// Calls `rmdir(2)`.
     fn rmdir(&self, path: &CStr) -> Result<()>;
-    /// `rename(2)`.
+    /// Calls `rename(2)`.
     fn rename(&self, old: &CStr, new: &CStr) -> Result<()>;
-    /// `link(2)`.
+    /// Calls `link(2)`.
     fn link(&self, old: &CStr, new: &CStr) -> Result<()>;
-    /// `stat(2)`.
+    /// Calls `stat(2)`.
     fn stat(&self, path: &CStr) -> Result<Meta>;
-    /// `lstat(2)`.
+    /// Calls `lstat(2)`.
     fn lstat(&self, path: &CStr) -> Result<Meta>;
-    /// `fstat(2)`.
+    /// Calls `fstat(2)`.
     fn fstat(&self, file: &Self::File) -> Result<Meta>;
-    /// `pread(2)`.
+    /// Calls `pread(2)`.
     fn pread(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> Result<usize>;
-    /// `pwrite(2)`.
+    /// Calls `pwrite(2)`.
     fn pwrite(&self, file: &Self::File, buf: &[u8], offset: u64) -> Result<usize>;
-    /// `ftruncate(2)`.
+    /// Calls `ftruncate(2)`.
     fn truncate(&self, file: &Self::File, size: u64) -> Result<()>;
-    /// `futimens(2)`: the time of the last change, in nanoseconds since 1970; that of the last access
-    /// stays.
+    /// Calls `futimens(2)`: sets the time of the last change, in nanoseconds since 1970, and leaves
+    /// the time of the last access.
     fn touch(&self, file: &Self::File, mtime: i64) -> Result<()>;
-    /// `fsync(2)`.
+    /// Calls `fsync(2)`.
     fn sync(&self, file: &Self::File) -> Result<()>;
-    /// `syncfs(2)`.
+    /// Calls `syncfs(2)`.
     fn sync_fs(&self, file: &Self::File) -> Result<()>;
-    /// Opens a directory, reads all of it (`getdents64(2)`) and closes it. `each` gets the names but
-    /// for `.` and `..`, and what they are, as far as the file system says.
+    /// Opens a directory, reads all of it (`getdents64(2)`) and closes it. Calls `each` with each
+    /// name but `.` and `..`, and with its file type, if the file system reports it.
     fn list(&self, path: &CStr, each: impl FnMut(&CStr, FileType)) -> Result<()>;
-    /// The path of an open file, built as `d_path` does: its bytes are put into `buf`. The path of a
-    /// target may begin above the case's own directory.
+    /// Stores the path of an open file into `buf`, built like `d_path` in Linux. The path may begin
+    /// above the case's own directory.
     fn path_of(&self, file: &Self::File, buf: &mut Vec<u8>) -> Result<()>;
-    /// `pipe(2)`.
+    /// Calls `pipe(2)`.
     ///
     /// # Errors
-    /// Those of the call; a target without pipes says so.
+    /// Any error of the call; `FaultKind::Unsupported` if the target has no pipes.
     fn pipe(&self) -> Outcome<(Self::File, Self::File)>;
-    /// `socketpair(2)` of the local family, for a stream.
+    /// Calls `socketpair(2)` for a stream of the local family.
     ///
     /// # Errors
-    /// Those of the call.
+    /// Any error of the call.
     fn socket_pair(&self) -> Outcome<(Self::File, Self::File)>;
-    /// `mmap(2)` of the first page of a file, for reading.
+    /// Calls `mmap(2)` on the first page of a file, for reading.
     ///
     /// # Errors
-    /// Those of the call.
+    /// Any error of the call.
     fn map(&self, file: &Self::File) -> Outcome<Self::Map>;
-    /// Reads the tables of what the worker has mapped, or its process; the bytes of `maps` are put into
-    /// `buf`.
+    /// Reads the tables of the worker's mappings, or of its process's, and stores the bytes of
+    /// `maps` into `buf`.
     ///
     /// # Errors
-    /// Those of reading; a machine without such tables says so.
+    /// Any error of reading; `FaultKind::Unsupported` if the machine has no such tables.
     fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()>;
 }
 
-/// A file system for one case; see the [module](self).
+/// A file system for one case; see the [module](super).
 pub trait Target: Clone + Send + Sync + 'static {
-    /// What a worker gets.
+    /// The calls of a worker.
     type Calls: Calls;
 
-    /// Calls for the thread that asks, with the root of the case's tree as working directory.
+    /// Returns calls for this thread, with the root of the case's tree as working directory.
     ///
     /// # Errors
-    /// Those of opening that root.
+    /// Any error of opening that root.
     fn enter(&self) -> Outcome<Self::Calls>;
 }
 
-/// A name that workloads make up themselves, none of which has a NUL in it.
+/// Converts a name that a workload has made up, which contains no NUL.
 pub(crate) fn name(text: impl Into<String>) -> CString {
     CString::new(text.into()).unwrap_or_default()
 }

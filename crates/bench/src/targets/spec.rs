@@ -1,4 +1,4 @@
-//! Targets as the command line names them, and the directories that runs make in them.
+//! Targets as the command line names them, and names for the directories of runs.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,21 @@ use crate::base::error::Error;
 pub enum TargetSpec {
     /// The library in this process.
     Memory,
-    /// A volume, by the library in this process: an image that is there, or one that is made for the run.
+    /// A volume, by the library in this process: an existing image, or one made for the run.
     Volume(PathBuf),
     /// A directory of a mounted file system.
     Path(PathBuf),
 }
 
 impl TargetSpec {
-    /// Whether it is the library in this process, which can take patches back and pretend CPUs.
+    /// Returns whether the target is the library in this process, which can disable patches and
+    /// pretend CPUs.
     #[must_use]
     pub fn is_library(&self) -> bool {
         !matches!(self, TargetSpec::Path(_))
     }
 
-    /// Whether a patch makes a difference to it.
+    /// Returns whether a patch affects the target.
     #[must_use]
     pub fn has_patch(&self, patch: &Patch) -> bool {
         match self {
@@ -34,10 +35,10 @@ impl TargetSpec {
         }
     }
 
-    /// Reads `memory`, `volume:FILE` or `path:DIR`.
+    /// Parses `memory`, `volume:FILE` or `path:DIR`.
     ///
     /// # Errors
-    /// Says what targets there are.
+    /// Returns [`Error::UnknownTarget`] for any other text.
     pub fn parse(text: &str) -> std::result::Result<TargetSpec, Error> {
         match text.split_once(':') {
             None if text == "memory" => Ok(TargetSpec::Memory),
@@ -58,10 +59,11 @@ impl std::fmt::Display for TargetSpec {
     }
 }
 
-/// Names a directory of a run's own, the first of a row that is free; `make` says whether it made it.
+/// Makes a directory for a run under the first free name. `make` returns whether it made the
+/// directory, or the name was taken.
 ///
 /// # Errors
-/// Those of `make`; the last name if none was free.
+/// Any error of `make`.
 pub(super) fn own_directory<E>(
     mut make: impl FnMut(&str) -> std::result::Result<bool, E>,
 ) -> std::result::Result<String, E> {

@@ -1,17 +1,19 @@
 //! The catalogue of workloads: their names, sources and operations.
 
-use super::workload::{Place, Scene, Workload};
+use super::workload::{Layout, Scene, Workload};
 use super::{aim, bytes, close, many, names, paths, sizes, slob, times, tree};
 use crate::base::error::{Error, Outcome, Result};
 use crate::measure::player::{Act, Player};
+use crate::published::{CHINNER, KARA, LOCKREF, OWN, PIGGIN, SEQRWLOCK};
 use crate::targets::Target;
 
+/// The type of a workload, with its parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    OpenClose(Place),
-    CreateUnlink(Place),
+    OpenClose(Layout),
+    CreateUnlink(Layout),
     StatDeep,
-    Rename(Place),
+    Rename(Layout),
     CloseMany,
     AimShort,
     DPath,
@@ -20,11 +22,11 @@ pub(crate) enum Kind {
     Slob,
     OrphanTruncate,
     Touch,
-    Many(many::Part),
-    Bytes(bytes::Part),
+    Many(many::ManyFiles),
+    Bytes(bytes::Transfer),
 }
 
-/// Calls a generic function with the workload of a kind, whose type differs from kind to kind.
+/// Evaluates an expression with the workload of a kind, whose type depends on the kind.
 macro_rules! with_workload {
     ($kind:expr, $workload:ident => $body:expr) => {
         match $kind {
@@ -88,28 +90,28 @@ macro_rules! with_workload {
     };
 }
 
-/// The rate of a workload in the unit that its document uses.
+/// The unit that a document uses for the rate of a workload.
 #[derive(Clone, Copy, Debug)]
-pub struct SeedRate {
+pub struct SourceUnit {
     /// The unit, such as `jobs/min`.
     pub unit: &'static str,
-    /// What operations per second are multiplied with.
+    /// Factor from operations per second to the unit.
     pub factor: f64,
 }
 
-/// A workload as the command line, the results and the documentation speak of it.
+/// The description of a workload for the command line, the results and the documentation.
 #[derive(Debug)]
 pub struct Description {
     /// Its name.
     pub name: &'static str,
-    /// The number of the document that it comes from; `-` if it comes from none.
-    pub seed: &'static str,
-    /// What is counted.
+    /// The document that it comes from, such as [`PIGGIN`], or [`OWN`].
+    pub source: &'static str,
+    /// The counted unit.
     pub unit: &'static str,
-    /// What an operation is.
+    /// An operation, in words.
     pub operation: &'static str,
-    /// The rate in the document's own unit, where that is another.
-    pub seed_rate: Option<SeedRate>,
+    /// The document's unit of the rate, if that is another.
+    pub source_unit: Option<SourceUnit>,
     pub(crate) kind: Kind,
 }
 
@@ -117,229 +119,229 @@ pub struct Description {
 pub const ALL: &[Description] = &[
     Description {
         name: "open-close-same-dir",
-        seed: "004",
+        source: PIGGIN,
         unit: "open+close",
         operation: "open a file for reading and close it; each worker its own, all in one \
-                    directory, which is everybody's working directory",
-        seed_rate: None,
-        kind: Kind::OpenClose(Place::Same),
+                    directory, the working directory of all",
+        source_unit: None,
+        kind: Kind::OpenClose(Layout::Same),
     },
     Description {
         name: "open-close-own-dir",
-        seed: "004",
+        source: PIGGIN,
         unit: "open+close",
         operation: "open a file for reading and close it; each worker in a working directory of \
                     its own",
-        seed_rate: None,
-        kind: Kind::OpenClose(Place::Own),
+        source_unit: None,
+        kind: Kind::OpenClose(Layout::Own),
     },
     Description {
         name: "open-close-one-file",
-        seed: "004",
+        source: PIGGIN,
         unit: "open+close",
         operation: "open a file for reading and close it; all workers the same file",
-        seed_rate: None,
-        kind: Kind::OpenClose(Place::Shared),
+        source_unit: None,
+        kind: Kind::OpenClose(Layout::Shared),
     },
     Description {
         name: "create-unlink-same-dir",
-        seed: "004",
+        source: PIGGIN,
         unit: "create+unlink",
         operation: "create a file, close it and unlink it; each worker its own name, all in one \
                     working directory",
-        seed_rate: None,
-        kind: Kind::CreateUnlink(Place::Same),
+        source_unit: None,
+        kind: Kind::CreateUnlink(Layout::Same),
     },
     Description {
         name: "create-unlink-own-dir",
-        seed: "004",
+        source: PIGGIN,
         unit: "create+unlink",
         operation: "create a file, close it and unlink it; each worker in a working directory of \
                     its own",
-        seed_rate: None,
-        kind: Kind::CreateUnlink(Place::Own),
+        source_unit: None,
+        kind: Kind::CreateUnlink(Layout::Own),
     },
     Description {
         name: "stat-deep",
-        seed: "004",
+        source: PIGGIN,
         unit: "stat",
         operation: "stat one file six names deep, the same for all workers",
-        seed_rate: None,
+        source_unit: None,
         kind: Kind::StatDeep,
     },
     Description {
         name: "rename-same-dir",
-        seed: "004",
+        source: PIGGIN,
         unit: "rename",
         operation: "rename a file and, next time, back; each worker its own names, all in one \
                     directory",
-        seed_rate: None,
-        kind: Kind::Rename(Place::Same),
+        source_unit: None,
+        kind: Kind::Rename(Layout::Same),
     },
     Description {
         name: "rename-own-dir",
-        seed: "004",
+        source: PIGGIN,
         unit: "rename",
         operation: "rename a file between two directories of the worker's own, back and forth",
-        seed_rate: None,
-        kind: Kind::Rename(Place::Own),
+        source_unit: None,
+        kind: Kind::Rename(Layout::Own),
     },
     Description {
         name: "rename-cross-dir",
-        seed: "004",
+        source: PIGGIN,
         unit: "rename",
         operation: "rename a file between two directories that all workers use, back and forth; \
                     half of them begin in each",
-        seed_rate: None,
-        kind: Kind::Rename(Place::Shared),
+        source_unit: None,
+        kind: Kind::Rename(Layout::Shared),
     },
     Description {
         name: "close-many",
-        seed: "004",
+        source: PIGGIN,
         unit: "descriptor",
         operation: "make and close one end of a pipe or of a pair of sockets; each worker has 64 \
-                    of both open at once",
-        seed_rate: None,
+                    of both open at the same time",
+        source_unit: None,
         kind: Kind::CloseMany,
     },
     Description {
         name: "aim-short",
-        seed: "000",
+        source: LOCKREF,
         unit: "job",
-        operation: "a job of AIM7's short mix, reduced to what reaches a file system; 17 kinds, \
+        operation: "a job of AIM7's short mix, reduced to its calls to a file system; 17 kinds, \
                     for each number of --users",
-        seed_rate: Some(SeedRate { unit: "jobs/min", factor: 60.0 }),
+        source_unit: Some(SourceUnit { unit: "jobs/min", factor: 60.0 }),
         kind: Kind::AimShort,
     },
     Description {
         name: "d-path",
-        seed: "000",
+        source: LOCKREF,
         unit: "path",
         operation: "the absolute path of an open file eight directories down, which all workers \
                     share",
-        seed_rate: None,
+        source_unit: None,
         kind: Kind::DPath,
     },
     Description {
         name: "cat-maps",
-        seed: "000",
+        source: LOCKREF,
         unit: "table",
-        operation: "read the tables of what is mapped (/proc/self/maps and numa_maps); each worker \
+        operation: "read the tables of mappings (/proc/self/maps and numa_maps); each worker \
                     has mapped 64 files of the target",
-        seed_rate: None,
+        source_unit: None,
         kind: Kind::CatMaps,
     },
     Description {
         name: "find-size",
-        seed: "000",
+        source: LOCKREF,
         unit: "file",
-        operation: "a name seen by `find -size 0` over a whole tree; each worker walks over all of \
-                    it",
-        seed_rate: None,
+        operation: "a name visited by `find -size 0` in a tree; each worker walks over the whole \
+                    tree",
+        source_unit: None,
         kind: Kind::Tree(tree::Walk::FindSize),
     },
     Description {
         name: "git-diff",
-        seed: "000",
+        source: LOCKREF,
         unit: "file",
-        operation: "a tracked file looked at by `git diff`: lstat of each, and reading every \
-                    fiftieth, which looks touched",
-        seed_rate: None,
+        operation: "a tracked file checked by `git diff`: lstat of each, and reading every \
+                    fiftieth, which looks modified",
+        source_unit: None,
         kind: Kind::Tree(tree::Walk::GitDiff),
     },
     Description {
         name: "slob",
-        seed: "002",
+        source: SEQRWLOCK,
         unit: "transaction",
         operation: "read, change and write a block of 8 KiB and 2 KiB of redo; every other worker \
                     only reads",
-        seed_rate: Some(SeedRate { unit: "MB/s of redo", factor: slob::REDO as f64 / 1e6 }),
+        source_unit: Some(SourceUnit { unit: "MB/s of redo", factor: slob::REDO as f64 / 1e6 }),
         kind: Kind::Slob,
     },
     Description {
         name: "orphan-truncate",
-        seed: "001",
+        source: KARA,
         unit: "truncate",
         operation: "make a file of the worker's own one byte shorter, from 4 KiB down to one byte \
                     and then 4 KiB again",
-        seed_rate: None,
+        source_unit: None,
         kind: Kind::OrphanTruncate,
     },
     Description {
         name: "create-many",
-        seed: "003",
+        source: CHINNER,
         unit: "inode",
         operation: "create an empty file, 10,000 in a directory of the worker's own, --files for \
                     each worker",
-        seed_rate: None,
-        kind: Kind::Many(many::Part::Create),
+        source_unit: None,
+        kind: Kind::Many(many::ManyFiles::Create),
     },
     Description {
         name: "remove-many",
-        seed: "003",
+        source: CHINNER,
         unit: "inode",
         operation: "remove one of the files that create-many makes",
-        seed_rate: None,
-        kind: Kind::Many(many::Part::Remove),
+        source_unit: None,
+        kind: Kind::Many(many::ManyFiles::Remove),
     },
     Description {
         name: "touch",
-        seed: "-",
+        source: OWN,
         unit: "touch",
         operation: "set the time of the last change of a file of the worker's own (futimens): on a \
-                    volume a transaction of one inode, which mostly is in the log's list already",
-        seed_rate: None,
+                    volume a transaction of one inode, which mostly is already in the log's list",
+        source_unit: None,
         kind: Kind::Touch,
     },
     Description {
         name: "create-many-sync",
-        seed: "-",
+        source: OWN,
         unit: "inode",
         operation: "as create-many, and all of them made durable at the end (syncfs), which counts",
-        seed_rate: None,
-        kind: Kind::Many(many::Part::CreateSync),
+        source_unit: None,
+        kind: Kind::Many(many::ManyFiles::CreateSync),
     },
     Description {
         name: "write-seq",
-        seed: "-",
+        source: OWN,
         unit: "MiB",
         operation: "write the next MiB of a file of the worker's own, --database bytes from an \
                     empty one, with an fsync at the end, which counts",
-        seed_rate: None,
-        kind: Kind::Bytes(bytes::Part::Write),
+        source_unit: None,
+        kind: Kind::Bytes(bytes::Transfer::Write),
     },
     Description {
         name: "read-seq",
-        seed: "-",
+        source: OWN,
         unit: "MiB",
         operation: "read the next MiB of a file of the worker's own of --database bytes, over and \
                     over",
-        seed_rate: None,
-        kind: Kind::Bytes(bytes::Part::Read),
+        source_unit: None,
+        kind: Kind::Bytes(bytes::Transfer::Read),
     },
     Description {
         name: "append-sync",
-        seed: "-",
+        source: OWN,
         unit: "append+fsync",
         operation: "append 4 KiB to a file of the worker's own and make it durable",
-        seed_rate: None,
-        kind: Kind::Bytes(bytes::Part::Append),
+        source_unit: None,
+        kind: Kind::Bytes(bytes::Transfer::Append),
     },
     Description {
         name: "readdir-stat",
-        seed: "-",
+        source: OWN,
         unit: "file",
-        operation: "a name read from a directory of 25 or so and asked for its attributes; workers \
-                    go over the same tree",
-        seed_rate: None,
+        operation: "read a name from a directory of about 25 and get its attributes; all workers \
+                    walk over the same tree",
+        source_unit: None,
         kind: Kind::Tree(tree::Walk::ReaddirStat),
     },
 ];
 
-/// The workload of a name.
+/// Finds the workload with a name.
 ///
 /// # Errors
-/// If there is none; the error tells the nearest and lists all.
+/// Returns [`Error::UnknownWorkload`], with the nearest name and all names, if there is none.
 pub fn find(name: &str) -> Result<&'static Description> {
     ALL.iter().find(|w| w.name == name).ok_or_else(|| {
         let near = ALL.iter().map(|w| (distance(name, w.name), w.name)).min();
@@ -352,7 +354,8 @@ pub fn find(name: &str) -> Result<&'static Description> {
     })
 }
 
-/// How many letters must be changed, put in or taken out to get from one word to the other (Levenshtein).
+/// Returns the Levenshtein distance of two words: the number of letters to change, insert or
+/// delete.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -368,13 +371,13 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Makes the files of a case, on the thread that asks.
+/// Creates the files of a case, on this thread.
 pub(crate) fn prepare<T: Target>(kind: Kind, target: &T, scene: &Scene) -> Outcome<()> {
     let mut calls = target.enter()?;
     with_workload!(kind, workload => workload.prepare(&mut calls, scene))
 }
 
-/// The work of a worker on the thread that asks, ready to be measured.
+/// Creates the work of a worker on this thread, inside the measured loop.
 pub(crate) fn actor<T: Target>(
     kind: Kind,
     target: &T,
@@ -387,7 +390,7 @@ pub(crate) fn actor<T: Target>(
     })
 }
 
-/// Checks the whole tree of a case, on the thread that asks.
+/// Checks the whole tree of a case, on this thread.
 pub(crate) fn inspect<T: Target>(kind: Kind, target: &T, scene: &Scene) -> Outcome<()> {
     let mut calls = target.enter()?;
     with_workload!(kind, workload => workload.inspect(&mut calls, scene))

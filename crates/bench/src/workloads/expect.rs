@@ -1,4 +1,4 @@
-//! Writes and checks that workloads share.
+//! Helpers of workloads that write files and check them.
 
 use std::ffi::CStr;
 
@@ -7,13 +7,13 @@ use vfscale::{Errno, OFlags};
 use crate::base::error::{Fault, Outcome};
 use crate::targets::Calls;
 
-/// Makes a file with these bytes in it.
+/// Creates a file with these bytes.
 pub(crate) fn write_file<C: Calls>(calls: &C, name: &CStr, bytes: &[u8]) -> Outcome<()> {
     let file = calls.open(name, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY)?;
     write_at(calls, &file, bytes, 0)
 }
 
-/// Writes all of it.
+/// Writes all bytes, in several calls if need be.
 pub(crate) fn write_at<C: Calls>(
     calls: &C,
     file: &C::File,
@@ -30,7 +30,7 @@ pub(crate) fn write_at<C: Calls>(
     Ok(())
 }
 
-/// Checks that a file holds these bytes and no more.
+/// Checks that a file contains exactly these bytes.
 pub(crate) fn expect_content<C: Calls>(calls: &C, name: &CStr, bytes: &[u8]) -> Outcome<()> {
     let file = calls.open(name, OFlags::RDONLY)?;
     let mut seen = vec![0; bytes.len() + 1];
@@ -46,19 +46,19 @@ pub(crate) fn expect_content<C: Calls>(calls: &C, name: &CStr, bytes: &[u8]) -> 
     Ok(())
 }
 
-/// Checks that there is no such name.
+/// Checks that a name does not exist.
 pub(crate) fn expect_gone<C: Calls>(calls: &C, name: &CStr) -> Outcome<()> {
     match calls.lstat(name) {
         Err(e) if e.errno() == Errno::NOENT => Ok(()),
         Err(e) => Err(e.into()),
         Ok(_) => {
             let name = name.to_string_lossy();
-            Err(Fault::wrong(format!("{name} is there, though it was removed or never made")))
+            Err(Fault::wrong(format!("{name} exists, though it was removed or never made")))
         }
     }
 }
 
-/// Checks how many names a directory holds.
+/// Checks the number of names in a directory.
 pub(crate) fn expect_names<C: Calls>(calls: &C, dir: &CStr, count: usize) -> Outcome<()> {
     let mut seen = 0;
     calls.list(dir, |_, _| seen += 1)?;

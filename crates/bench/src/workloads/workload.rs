@@ -1,4 +1,4 @@
-//! The frame of a workload: the scene of a case, and the steps that prepare and check it.
+//! The traits of a workload, and the parameters of a case.
 
 use std::path::PathBuf;
 
@@ -8,45 +8,45 @@ use crate::base::error::Outcome;
 use crate::measure::work::Work;
 use crate::targets::Calls;
 
-/// What all workers of a case agree on.
+/// Parameters common to all workers of a case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scene {
-    /// How many workers there are.
+    /// Number of workers.
     pub workers: usize,
-    /// Users, for workloads that have them; 0 for others.
+    /// Number of users, for workloads that have users; otherwise 0.
     pub users: usize,
-    /// Files that each worker makes, for workloads that make many.
+    /// Number of files of each worker, for workloads that create many.
     pub files: u64,
-    /// Bytes of a database.
+    /// Size of a database in bytes.
     pub database: u64,
-    /// A tree to work on instead of a made-up one.
+    /// A tree to copy instead of making one up.
     pub tree: Option<PathBuf>,
-    /// Where random numbers start.
+    /// Seed of the random numbers.
     pub random_seed: u64,
 }
 
-/// A kind of experiment.
+/// An experiment.
 pub(crate) trait Workload {
-    /// What its workers do.
+    /// The work of a worker.
     type Work<C: Calls>: Work + 'static;
 
-    /// Makes the files of a case.
+    /// Creates the files of a case.
     fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()>;
 
-    /// The work of one worker, from 0.
+    /// Creates the work of one worker, numbered from 0.
     fn work<C: Calls>(&self, calls: C, scene: &Scene, worker: usize) -> Outcome<Self::Work<C>>;
 
     /// Checks the whole tree after the last round.
     fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()>;
 }
 
-/// Where the workers of a workload meet.
+/// The files on which the workers of a workload operate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// All in one directory, on names of their own.
+pub(crate) enum Layout {
+    /// Each worker's own names, all in one directory.
     Same,
-    /// Each in a directory of its own.
+    /// Each worker's own directory.
     Own,
-    /// All on one file, or between two directories that all share.
+    /// One file, or two directories, shared by all workers.
     Shared,
 }

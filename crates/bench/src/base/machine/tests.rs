@@ -1,4 +1,4 @@
-//! What is read of `/proc`, from tables with known answers.
+//! Tests of reading `/proc`, on tables with known answers.
 
 use super::*;
 

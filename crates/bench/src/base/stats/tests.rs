@@ -1,4 +1,4 @@
-//! Statistics against samples whose answers are known.
+//! Tests of the statistics, on samples with known answers.
 
 use super::*;
 
@@ -50,8 +50,8 @@ fn the_interval_of_equal_rounds_is_a_point() {
     assert!(bootstrap(&[], 1).0.is_nan());
 }
 
-/// For five values the chance that the median of a draw is the smallest or the next can be counted: at
-/// least three of five draws at or below it.
+/// For five values the probability that a sample's median is the smallest or the next can be
+/// counted: at least three of five draws are at or below it.
 #[test]
 fn the_interval_of_five_rounds_is_as_counted() {
     let rounds = [1.0, 2.0, 3.0, 4.0, 5.0];
@@ -62,7 +62,7 @@ fn the_interval_of_five_rounds_is_as_counted() {
     assert_eq!(bootstrap(&seven, 42), (2.0, 6.0));
 }
 
-/// Of many samples with a known median, about 95 % give an interval that holds it.
+/// About 95 % of many samples with a known median give an interval that contains it.
 #[test]
 fn intervals_hold_the_true_median_as_often_as_they_say() {
     let mut rng = Rng::new(7);
@@ -83,7 +83,7 @@ fn verdicts() {
     assert_eq!(of(&[2.0, 2.1, 1.9, 2.0, 2.05], &ones).verdict, Verdict::Faster);
     assert_eq!(of(&[0.5, 0.52, 0.49, 0.5, 0.5], &ones).verdict, Verdict::Slower);
     assert_eq!(of(&[0.95, 1.05, 1.0, 0.98, 1.02], &ones).verdict, Verdict::NoDifference);
-    // Twice as fast in the middle, but one round says three times: nothing is said.
+    // The median says twice as fast, but one round says three times: no conclusion.
     let unsteady = of(&[2.0, 2.1, 3.0, 2.0, 2.05], &ones);
     assert_eq!(unsteady.verdict, Verdict::Unsteady);
     assert_eq!(unsteady.median, 2.05);
@@ -91,7 +91,7 @@ fn verdicts() {
     assert_eq!(Ratio::of(&[], &[], 0.3, 1), None);
 }
 
-/// What slows both sides of a round down alike does not reach the ratio.
+/// A disturbance that slows both sides of a round equally does not change the ratio.
 #[test]
 fn ratios_are_taken_round_by_round() {
     let before = [100.0, 50.0, 100.0, 25.0, 100.0];

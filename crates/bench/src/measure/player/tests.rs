@@ -71,7 +71,7 @@ fn a_fixed_amount_of_work_is_done_whatever_the_time() {
     let sample = go(&mut player, 1, Timing::Throughput);
     assert_eq!((sample.ops, sample.fixed), (10, true));
     assert!(sample.elapsed >= 10_000_000, "{}", sample.elapsed);
-    // It slept.
+    // The worker slept.
     assert!(sample.cpu < sample.elapsed / 2, "{sample:?}");
 }
 
@@ -82,7 +82,7 @@ fn a_slice_ends_soon_after_its_time() {
     assert!(!sample.fixed && sample.elapsed >= 20_000_000);
     // An operation takes a microsecond or more, so there can't be more of them than that.
     assert!(sample.ops > 0 && sample.ops <= sample.elapsed / 1_000, "{sample:?}");
-    assert!(player.batch > 1, "the clock is looked at after each operation");
+    assert!(player.batch > 1, "the clock is read after each operation");
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn single_operations_are_timed() {
     assert!(sample.latencies.iter().all(|nanos| *nanos >= 10_000));
 }
 
-/// Operations of a millisecond that should begin every tenth of one: each must wait for those before it,
-/// and that counts.
+/// Operations of a millisecond that should begin every tenth of one wait for those before them, and
+/// that time counts.
 #[test]
 fn late_operations_count_from_when_they_should_have_begun() {
     let mut player = Player::new(Sleeper::new(1_000_000));

@@ -1,10 +1,10 @@
-//! The page holds together.
+//! Tests of the page: balanced tags, escaped text, and no external resources.
 
 use std::time::Duration;
 
 use super::*;
 use crate::base::interrupt::Interrupt;
-use crate::published::TABLES;
+use crate::published::{OWN, TABLES};
 use crate::targets::TargetSpec;
 use crate::{Plan, run};
 
@@ -19,7 +19,7 @@ fn report() -> Report {
     run(&plan, &Interrupt::new(), &mut ()).unwrap()
 }
 
-/// Every tag that is opened is closed, in order.
+/// Checks that every opened tag is closed, in order.
 fn expect_balanced(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     for tag in page.split('<').skip(1) {
@@ -39,7 +39,7 @@ fn the_page_is_whole_and_needs_nothing_else() {
     let report = report();
     let page = render(&report, true).unwrap();
     expect_balanced(&page);
-    for word in ["viewport", "Seed 003", "create-many", "stat-deep", "<svg", "verdict"] {
+    for word in ["viewport", "Chinner 2020", "create-many", "stat-deep", "<svg", "verdict"] {
         assert!(page.contains(word), "{word}");
     }
     let elsewhere = ["src=", "href=", "<script", "url(", "@import"];
@@ -53,7 +53,7 @@ fn what_users_name_is_text_and_not_markup() {
     let page = render(&report, false).unwrap();
     expect_balanced(&page);
     assert!(page.contains("path:/&lt;b&gt;&amp;&quot;"));
-    assert!(!page.contains("Seed 003"));
+    assert!(!page.contains("Chinner 2020"));
 }
 
 #[test]
@@ -71,11 +71,11 @@ fn everything_is_written() {
 }
 
 #[test]
-fn every_workload_of_a_seed_has_a_table_and_every_table_is_rectangular() {
-    for workload in workloads::ALL.iter().filter(|workload| workload.seed != "-") {
+fn every_published_workload_has_a_table_and_every_table_is_rectangular() {
+    for workload in workloads::ALL.iter().filter(|workload| workload.source != OWN) {
         let mut tables = TABLES.iter().filter(|t| t.workloads.contains(&workload.name));
         let first = tables.next().unwrap_or_else(|| panic!("{}", workload.name));
-        // It is measured once.
+        // The workload is measured once.
         assert!(tables.all(|table| table.workloads == first.workloads), "{}", workload.name);
     }
     for table in TABLES {

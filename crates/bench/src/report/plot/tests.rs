@@ -1,4 +1,4 @@
-//! What plots show.
+//! Tests of the contents of plots.
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ fn before_and_after_are_in_one_picture_against_cpus() {
     let picture = Picture::of(&report, workload).unwrap();
     let names: Vec<&str> = picture.lines.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["memory", "memory, before all patches"]);
-    // In order, whatever the order of measurement.
+    // Points are sorted, whatever the order of measurement.
     assert_eq!(picture.lines[0].1.iter().map(|(x, _)| *x).collect::<Vec<_>>(), [1.0, 2.0]);
-    // The time of an operation, as the seed draws it.
+    // The time of an operation, since the document plots time.
     let two = report.results.iter().find(|r| r.case.threads == 2 && r.case.before.is_empty());
     let due = 2e9 / two.unwrap().ops_per_s.median;
     assert!((picture.lines[0].1[1].1.median - due).abs() < 1e-6);
@@ -48,15 +48,14 @@ fn aim_is_drawn_against_users_in_jobs_per_minute() {
     assert!((drawn - users.ops_per_s.median * 60.0).abs() < 1e-6);
 }
 
-/// The text of a picture is drawn with the font that is part of the program: without it these areas
-/// would be as white as the rest.
+/// The text of a plot is drawn with the compiled-in font: without it these areas would be white.
 #[test]
 fn bitmaps_have_text() {
     let report = measured("stat-deep");
     let picture = Picture::of(&report, workloads::find("stat-deep").unwrap()).unwrap();
     let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
     picture.draw(&BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area()).unwrap();
-    // The caption is above everything else.
+    // The caption is at the top.
     let top = &pixels[..(SIZE.0 * 3 * 30) as usize];
     let dark = top.chunks_exact(3).filter(|p| p.iter().all(|c| *c < 100)).count();
     assert!(dark > 200, "{dark} dark pixels");

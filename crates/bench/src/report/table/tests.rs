@@ -1,4 +1,4 @@
-//! How numbers and tables look.
+//! Tests of the form of numbers and tables.
 
 use super::*;
 

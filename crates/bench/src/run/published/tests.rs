@@ -1,4 +1,4 @@
-//! What stands beside the seeds' tables.
+//! Tests of the published experiments, and of our figures beside them.
 
 use super::*;
 use crate::report::beside::{OUR_COLUMNS, ours};
@@ -20,11 +20,11 @@ fn every_plan_makes_sense() {
             (TargetSpec::Volume("image".into()), Some(true)),
             (TargetSpec::Path("/".into()), None),
         ] {
-            let seeds = Seeds { targets: vec![target], quick };
+            let all = PublishedRun { targets: vec![target], quick };
             for table in TABLES {
                 let wanted =
-                    only_volumes.is_none_or(|only| only == (table.beside != Beside::Memory));
-                let mut plan = seeds.plan(table).unwrap();
+                    only_volumes.is_none_or(|only| only == (table.figures != OurFigures::Memory));
+                let mut plan = all.plan(table).unwrap();
                 assert_eq!(plan.is_some(), wanted, "{}", table.title);
                 plan.iter_mut().for_each(|plan| plan.check().unwrap());
             }
@@ -32,7 +32,7 @@ fn every_plan_makes_sense() {
     }
 }
 
-/// More CPUs have more cases.
+/// The bound is for two CPUs: more CPUs have more cases.
 #[test]
 fn the_whole_set_is_to_end_within_ten_minutes_on_two_cpus() {
     let targets = vec![
@@ -41,16 +41,19 @@ fn the_whole_set_is_to_end_within_ten_minutes_on_two_cpus() {
         TargetSpec::Volume("image".into()),
     ];
     let counts = worker_counts(Machine::this().cpus).len() as u32;
-    let on_two = |quick| Seeds { targets: targets.clone(), quick }.estimate().unwrap() * 2 / counts;
+    let on_two =
+        |quick| PublishedRun { targets: targets.clone(), quick }.estimate().unwrap() * 2 / counts;
     assert!(on_two(false) < Duration::from_secs(480), "{:?}", on_two(false));
     assert!(on_two(true) < on_two(false) / 4, "{:?}", on_two(true));
 }
 
 #[test]
-fn a_row_has_before_and_after_in_the_seeds_unit() {
+fn a_row_has_before_and_after_in_the_documents_unit() {
     let table = TABLES.iter().find(|table| table.workloads == ["slob"]).unwrap();
-    let mut plan =
-        Seeds { targets: vec![TargetSpec::Memory], quick: true }.plan(table).unwrap().unwrap();
+    let mut plan = PublishedRun { targets: vec![TargetSpec::Memory], quick: true }
+        .plan(table)
+        .unwrap()
+        .unwrap();
     plan.slice = Duration::from_millis(1);
     plan.threads = vec![2];
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
@@ -66,8 +69,8 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     let of = |title: &str| TABLES.iter().find(|table| table.title.contains(title)).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let targets = vec![TargetSpec::Volume(dir.path().join("image.vfs"))];
-    let seeds = Seeds { targets, quick: true };
-    let mut plan = seeds.plan(of("truncating")).unwrap().unwrap();
+    let all = PublishedRun { targets, quick: true };
+    let mut plan = all.plan(of("truncating")).unwrap().unwrap();
     (plan.slice, plan.threads) = (Duration::from_millis(1), vec![10]);
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
     let rows = ours(&report, of("truncating"));
@@ -80,7 +83,7 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     assert_eq!(acquisitions(&locks[0]), None, "there is no such lock");
     assert!(acquisitions(&locks[1]).unwrap() > 0, "{locks:?}");
 
-    let mut plan = seeds.plan(of("active transactions")).unwrap().unwrap();
+    let mut plan = all.plan(of("active transactions")).unwrap().unwrap();
     (plan.files, plan.threads) = (100, vec![1]);
     assert_eq!(plan.before.len(), 4);
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
@@ -101,7 +104,7 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     assert!(journal.transactions_per_op >= 1.0 && journal.transactions_per_s.min > 0.0);
 }
 
-/// Notes how far it is said to be.
+/// A watch that records the progress.
 struct Progress(Vec<f64>);
 
 impl Watch for Progress {
@@ -120,7 +123,7 @@ fn parts_add_up() {
         before: vec![],
     };
     let mut progress = Progress(vec![]);
-    let mut part = Part { watch: &mut progress, done: 0.25, share: 0.5 };
+    let mut part = PartWatch { watch: &mut progress, done: 0.25, share: 0.5 };
     part.at(0.0, &name);
     part.at(1.0, &name);
     assert_eq!(progress.0, [0.25, 0.75]);

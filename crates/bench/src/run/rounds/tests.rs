@@ -1,4 +1,4 @@
-//! What rounds come to, from samples with known answers; and whole runs.
+//! Tests of rounds, on samples with known answers, and of whole runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn rates_over_time_come_from_marks() {
     let rates = intervals(&[one, two.clone()]);
     assert_eq!(rates.len(), 2);
     assert!((rates[0] - 1_500.0).abs() < 1e-6 && (rates[1] - 3_500.0).abs() < 1e-6, "{rates:?}");
-    // A worker without marks was done too soon to say anything.
+    // A worker without marks was done too soon for a rate over time.
     assert!(intervals(&[two, sample(1, 1)]).is_empty());
 }
 
@@ -57,7 +57,7 @@ fn shares_of_all_times() {
     assert_eq!((times.max, times.count, times.rate), (1_000, 1_000, Some(5.0)));
     let one = of(&mut [7].into_iter(), Pace::Closed).unwrap();
     assert_eq!((one.p50, one.p999, one.max), (7, 7, 7));
-    // Longer times are right to a thousandth.
+    // Longer times are exact to a thousandth.
     let long = of(&mut [3_000_000_017].into_iter(), Pace::Closed).unwrap();
     assert!(long.p50.abs_diff(3_000_000_017) < 3_000_000, "{long:?}");
     assert!(of(&mut [].into_iter(), Pace::Closed).is_none());
@@ -71,7 +71,7 @@ fn quick(names: &[&str], targets: &[TargetSpec]) -> Plan {
     plan.warm_up = Duration::from_millis(1);
     plan.rounds = 5;
     plan.files = 100;
-    // These runs are about what is done and not about how fast.
+    // These tests check what runs do, and not how fast.
     plan.share_min = 0.0;
     plan
 }
@@ -154,7 +154,7 @@ fn the_time_of_a_run_is_that_of_its_cases() {
     assert_eq!(plan.estimate(), one * 2);
     plan.threads = vec![1, 2];
     assert_eq!(plan.estimate(), one * 4);
-    // The directory has no patches to take back.
+    // The directory has no patches to disable.
     plan.targets.push(TargetSpec::Path("/".into()));
     assert_eq!(plan.estimate(), one * 6);
     plan.lockstat = true;

@@ -42,7 +42,7 @@ fn a_pretended_seat_is_what_the_worker_sees() {
     Team::of_threads(&seats, &Interrupt::new(), make).unwrap();
 }
 
-/// What a process is told and answers, over memory instead of pipes.
+/// A worker process carries out its commands, here read from memory instead of a pipe.
 #[test]
 fn a_worker_process_obeys() {
     let dir = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ fn a_worker_process_obeys() {
     for order in [Command::Begin, go, Command::End] {
         input += &(serde_json::to_string(&order).unwrap() + "\n");
     }
-    // On a thread of its own, for its working directory changes.
+    // On a thread of its own, since its working directory changes.
     let answers = std::thread::spawn(move || {
         let mut output = Vec::new();
         serve_process(input.as_bytes(), &mut output).unwrap();

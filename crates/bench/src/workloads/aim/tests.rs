@@ -1,4 +1,4 @@
-//! Users and their jobs.
+//! Tests of users and their jobs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Each workload notices when the file system under it breaks.
+//! Tests that each workload detects a broken file system.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -13,43 +13,43 @@ use crate::targets::memory::Memory;
 use crate::targets::path::Directory;
 use crate::targets::{Calls, Meta};
 
-/// What a planted file system does wrong, from the moment that the files are made.
+/// The bug of a broken file system, active once the files are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
-    /// Says that it removed a name, and did not.
+    /// Reports success of `unlink`, but leaves the name.
     UnlinkDoesNothing,
-    /// Says that it renamed a file, and did not.
+    /// Reports success of `rename`, but leaves the old name.
     RenameDoesNothing,
-    /// Gives a file another name and keeps the first.
+    /// Links the new name of `rename`, but does not remove the old one.
     RenameCopies,
-    /// Opens the directory instead, whatever is asked for.
+    /// Opens the directory instead of the file.
     OpensSomethingElse,
-    /// Opens a file that is not there.
+    /// Opens a file that does not exist.
     OpensAnything,
-    /// Tells a size that is one byte off.
+    /// Returns a size that is one byte off.
     StatLies,
     /// Lists nothing.
     ListsNothing,
     /// Leaves a file behind at the first create.
     Litters,
-    /// Says that it truncated a file, and did not.
+    /// Reports success of `ftruncate`, but leaves the size.
     TruncateDoesNothing,
-    /// Says that it set a time, and did not.
+    /// Reports success of `futimens`, but leaves the time.
     TouchDoesNothing,
-    /// Says that it wrote, and did not.
+    /// Reports success of `pwrite`, but writes nothing.
     WritesNothing,
     /// Reads nothing, as at the end of a file.
     ReadsNothing,
-    /// Leaves the last letter off of a path.
+    /// Omits the last letter of a path.
     PathIsShort,
-    /// Opens one and the same thing for every pipe.
+    /// Opens the same file for every pipe.
     PipesAreOne,
     /// Maps another file.
     MapsSomethingElse,
 }
 
-/// A target that works but for the bug.
+/// A target that works except for the bug.
 #[derive(Clone)]
 struct Broken<T> {
     target: T,
@@ -115,7 +115,7 @@ impl<C: Calls> Calls for BrokenCalls<C> {
         match () {
             () if self.has(Bug::RenameDoesNothing) => Ok(()),
             () if self.has(Bug::RenameCopies) => {
-                // The second time the name is there already.
+                // The second time the name exists already.
                 let _ = self.calls.link(old, new);
                 Ok(())
             }
@@ -195,7 +195,7 @@ fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()
     let scene =
         Scene { workers: 2, users: 4, files: 50, database: 1 << 20, tree: None, random_seed: 1 };
     prepare(workload.kind, &target, &scene)?;
-    // What is mapped is mapped before the first round.
+    // Files are mapped before the first round.
     target.armed.store(bug == Bug::MapsSomethingElse, Ordering::Relaxed);
     let workers = (0..2).map(|worker| actor(workload.kind, &target, &scene, worker));
     let mut workers = workers.collect::<Outcome<Vec<_>>>()?;
@@ -215,7 +215,8 @@ fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()
     inspect(workload.kind, &target, &scene)
 }
 
-/// In memory; and what a process has mapped in a directory, too, with a working directory that all workers
+/// Runs a workload on a file system in memory with a bug. The workload that maps files also runs in
+/// a directory, whose mappings are those of the process and whose working directory all workers
 /// share.
 fn play(workload: &Description, bug: Bug) -> Outcome<()> {
     let played = play_on(workload, Memory::new(Scaling::default())?, bug);
@@ -225,15 +226,15 @@ fn play(workload: &Description, bug: Bug) -> Outcome<()> {
     assert!(played.is_err() || bug == Bug::None, "{} in memory with {bug:?}", workload.name);
     let dir = tempfile::tempdir().unwrap();
     let target = Directory::of_parent(dir.path().to_owned());
-    // The thread's working directory moves.
+    // The working directory of the thread changes.
     std::thread::scope(|scope| scope.spawn(|| play_on(workload, target, bug)).join().unwrap())
 }
 
-/// The bugs that a workload must notice.
+/// Returns the bugs that a workload must detect.
 fn noticed(kind: Kind) -> &'static [Bug] {
     match kind {
         Kind::OpenClose(_) => &[Bug::OpensSomethingElse, Bug::OpensAnything, Bug::ListsNothing],
-        Kind::CreateUnlink(Place::Own) => {
+        Kind::CreateUnlink(Layout::Own) => {
             &[Bug::UnlinkDoesNothing, Bug::OpensSomethingElse, Bug::StatLies, Bug::Litters]
         }
         Kind::CreateUnlink(_) => {
