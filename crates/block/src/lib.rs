@@ -33,6 +33,7 @@
 //! Leaves of rank 64850 and above: any lock of a file system may be held by the caller.
 
 mod aligned;
+pub mod calendar;
 pub mod cow;
 mod device;
 mod error;

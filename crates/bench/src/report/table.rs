@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use vfscale::block::calendar;
 use vfscale::lockstat;
 
 use crate::base::results::{
@@ -71,17 +72,9 @@ fn grouped(value: i64) -> String {
 
 /// Formats seconds since 1970 as date and time in UTC.
 pub(crate) fn date(seconds: u64) -> String {
-    let days = (seconds / 86_400) as i64 + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_shifted + 2) / 5 + 1;
-    let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (seconds % 86_400 / 3_600, seconds % 3_600 / 60);
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = calendar::date(i64::try_from(days).unwrap_or(i64::MAX));
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
