@@ -29,7 +29,7 @@
 //! | `run` | [`plan`], teams of worker threads and processes, rounds of cases, a run of all published experiments |
 //! | [`workloads`] | the experiments: their names, operations and checks |
 //! | [`targets`] | the library, or system calls on a directory |
-//! | `measure` | the work of one worker, the measured loop, the CPU |
+//! | [`measure`] | the work of one worker, the measured loop, the CPU |
 //! | `published` | published tables, and the workloads that repeat them |
 //! | `base` | [`results`] as they are written to JSON, [`stats`], [`machine`], errors, clocks |
 //!
@@ -48,7 +48,7 @@
 
 mod base;
 pub mod fill;
-mod measure;
+pub mod measure;
 mod published;
 mod report;
 mod run;
@@ -62,6 +62,6 @@ pub use base::{machine, results, stats};
 pub use published::{OurFigures, PublishedTable, TABLES};
 pub use report::{html, markdown, plot, table};
 pub use run::plan::{self, Pace, Plan};
-pub use run::{Failure, PublishedRun, TMPFS, Watch, run, run_published, serve_process};
+pub use run::{Failure, PublishedRun, TMPFS, Team, Watch, run, run_published, serve_process};
 pub use targets::TargetSpec;
 pub use workloads::find;

@@ -3,3 +3,7 @@
 pub(crate) mod player;
 pub(crate) mod seat;
 pub(crate) mod work;
+
+pub use player::{Act, Player, Sample, Timing};
+pub use seat::Seat;
+pub use work::Work;

@@ -7,4 +7,4 @@ pub(crate) mod team;
 
 pub use published::{PublishedRun, TMPFS, run_published};
 pub use rounds::{Watch, run};
-pub use team::{Failure, serve_process};
+pub use team::{Failure, Team, serve_process};

@@ -37,7 +37,7 @@ impl Machine {
 }
 
 /// Returns the CPUs that this process may use, in order.
-pub(crate) fn usable_cpus() -> Vec<usize> {
+pub fn usable_cpus() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect(),
         Err(_) => vec![],

@@ -15,7 +15,7 @@ const MARK_NANOS: u64 = 50_000_000;
 
 /// The measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Timing {
+pub enum Timing {
     /// The number of operations, and the time of all together.
     Throughput,
     /// The time of each operation, one after the other.
@@ -28,42 +28,74 @@ pub(crate) enum Timing {
 
 /// Measurements of one worker in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Number of operations.
-    pub(crate) ops: u64,
+    pub ops: u64,
     /// Start, in nanoseconds of the common clock.
-    pub(crate) begin: u64,
+    pub begin: u64,
     /// Duration, in nanoseconds.
-    pub(crate) elapsed: u64,
+    pub elapsed: u64,
     /// Whether the amount of work was fixed, and not the time.
-    pub(crate) fixed: bool,
+    pub fixed: bool,
     /// CPU time, in nanoseconds.
-    pub(crate) cpu: u64,
+    pub cpu: u64,
     /// Nanoseconds for which the worker was ready to run and waited for a CPU.
-    pub(crate) waited: u64,
+    pub waited: u64,
     /// Progress of a fixed amount of work: moments since `begin`, and the operations until then.
-    pub(crate) marks: Vec<(u64, u64)>,
+    pub marks: Vec<(u64, u64)>,
     /// Nanoseconds of each operation, if requested.
-    pub(crate) latencies: Vec<u64>,
+    pub latencies: Vec<u64>,
+}
+
+impl Sample {
+    /// Returns the operations per second.
+    pub fn rate(&self) -> f64 {
+        self.ops as f64 / (self.elapsed as f64 / 1e9)
+    }
+
+    /// Returns the share of its CPU that the worker got while it was ready to run.
+    pub fn share(&self) -> f64 {
+        1.0 - self.waited as f64 / self.elapsed as f64
+    }
 }
 
 /// The steps of a round for one worker, with the type of its work erased.
-pub(crate) trait Act {
+pub trait Act {
+    /// Prepares a round.
+    ///
+    /// # Errors
+    /// Returns the fault of the work.
     fn begin(&mut self) -> Outcome<()>;
+
+    /// Measures from `start` on for `slice` nanoseconds, or until `stop` is raised.
+    ///
+    /// # Errors
+    /// Returns the fault of the work.
     fn go(&mut self, start: u64, slice: u64, timing: Timing, stop: &Interrupt) -> Outcome<Sample>;
+
+    /// Checks the effects of a round.
+    ///
+    /// # Errors
+    /// Returns the fault of the work.
     fn end(&mut self) -> Outcome<()>;
 }
 
 /// The measured loop around some work.
-pub(crate) struct Player<W> {
+pub struct Player<W> {
     work: W,
     /// Number of operations between two reads of the clock.
     batch: u64,
 }
 
 impl<W: Work> Player<W> {
-    pub(crate) fn new(work: W) -> Player<W> {
+    /// Creates the loop around `work`.
+    pub fn new(work: W) -> Player<W> {
         Player { work, batch: 1 }
+    }
+
+    /// Returns the work, to run it without measuring.
+    pub fn work_mut(&mut self) -> &mut W {
+        &mut self.work
     }
 
     /// Runs the measured loop from `begin` on. Returns the number of operations.

@@ -6,11 +6,11 @@ use vfscale::cpu;
 
 /// The CPU of a worker, real and pretended.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Seat {
+pub struct Seat {
     /// The CPU to which it is pinned.
-    pub(crate) cpu: Option<usize>,
+    pub cpu: Option<usize>,
     /// The CPU on which the library believes it to run.
-    pub(crate) pretended: Option<u32>,
+    pub pretended: Option<u32>,
 }
 
 impl Seat {

@@ -589,10 +589,9 @@ fn summarize(samples: &[Sample], before: Theft) -> Round {
     let rate = if samples.iter().any(|s| s.fixed) {
         ops as f64 / (longest as f64 / 1e9)
     } else {
-        samples.iter().map(|s| s.ops as f64 / (s.elapsed as f64 / 1e9)).sum()
+        samples.iter().map(Sample::rate).sum()
     };
-    let share = |s: &Sample| 1.0 - s.waited as f64 / s.elapsed as f64;
-    let least = samples.iter().map(share).fold(1.0, f64::min);
+    let least = samples.iter().map(Sample::share).fold(1.0, f64::min);
     let cpu: u64 = samples.iter().map(|s| s.cpu).sum();
     Round {
         rate,

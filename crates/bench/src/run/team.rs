@@ -256,14 +256,17 @@ impl Drop for Member {
 }
 
 /// The workers of a case.
-pub(crate) struct Team {
+pub struct Team {
     members: Vec<Member>,
     stop: Interrupt,
 }
 
 impl Team {
     /// Starts a thread for each seat. `make` is called on the worker's own thread with its number.
-    pub(crate) fn of_threads(
+    ///
+    /// # Errors
+    /// Returns a failure if a thread can't be started, or the fault of `make`.
+    pub fn of_threads(
         seats: &[Seat],
         stop: &Interrupt,
         make: impl Fn(usize) -> Outcome<Box<dyn Act>> + Clone + Send + 'static,
@@ -313,26 +316,47 @@ impl Team {
 
     /// Waits for the replies of all workers, even if one has failed.
     fn replies(&mut self) -> Result<Vec<Reply>, Failure> {
-        let stop = &self.stop;
-        let replies: Vec<_> = self.members.iter_mut().map(|member| member.reply(stop)).collect();
-        replies.into_iter().collect()
+        let all: Vec<usize> = (0..self.members.len()).collect();
+        self.replies_of(&all)
     }
 
-    fn all(&mut self, command: Command) -> Result<Vec<Reply>, Failure> {
+    fn replies_of(&mut self, workers: &[usize]) -> Result<Vec<Reply>, Failure> {
+        let stop = &self.stop;
+        let replies = workers.iter().map(|worker| self.members[*worker].reply(stop));
+        replies.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Sends a command to these workers, and waits for their replies.
+    fn command(&mut self, workers: &[usize], command: Command) -> Result<Vec<Reply>, Failure> {
         let mut lost = false;
-        for member in &mut self.members {
-            lost |= !member.order(command);
+        for worker in workers {
+            lost |= !self.members[*worker].order(command);
         }
-        let replies = self.replies()?;
+        let replies = self.replies_of(workers)?;
         if lost { Err(Failure::died()) } else { Ok(replies) }
     }
 
-    /// Runs a round: prepares, measures, checks.
+    /// Runs a round of all workers; see [`round_of`](Self::round_of).
     pub(crate) fn round(&mut self, slice: u64, timing: Timing) -> Result<Vec<Sample>, Failure> {
-        self.all(Command::Begin)?;
+        let all: Vec<usize> = (0..self.members.len()).collect();
+        self.round_of(&all, slice, timing)
+    }
+
+    /// Runs a round of some workers, `slice` nanoseconds long: prepares, measures, checks. The other
+    /// workers sleep.
+    ///
+    /// # Errors
+    /// Returns the first failure of a worker.
+    pub fn round_of(
+        &mut self,
+        workers: &[usize],
+        slice: u64,
+        timing: Timing,
+    ) -> Result<Vec<Sample>, Failure> {
+        self.command(workers, Command::Begin)?;
         let start = clock::now() + LEAD_NANOS;
-        let measured = self.all(Command::Go { start, slice, timing })?;
-        self.all(Command::End)?;
+        let measured = self.command(workers, Command::Go { start, slice, timing })?;
+        self.command(workers, Command::End)?;
         let sample = |reply| match reply {
             Reply::Measured(sample) => Some(sample),
             _ => None,

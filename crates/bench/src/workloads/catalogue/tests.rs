@@ -262,7 +262,7 @@ fn noticed(kind: Kind) -> &'static [Bug] {
         Kind::OrphanTruncate => &[Bug::TruncateDoesNothing, Bug::StatLies, Bug::ReadsNothing],
         Kind::Touch => &[Bug::TouchDoesNothing, Bug::ListsNothing],
         Kind::Many(_) => &[Bug::UnlinkDoesNothing, Bug::ListsNothing, Bug::OpensSomethingElse],
-        Kind::Bytes(bytes::Part::Read) => &[Bug::ReadsNothing],
+        Kind::Bytes(bytes::Transfer::Read) => &[Bug::ReadsNothing],
         Kind::Bytes(_) => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies],
     }
 }
