@@ -1,17 +1,17 @@
 //! Creation and removal of many empty files, once.
 //!
 //! Short rounds can't show whether the rate and the memory remain constant while a volume fills.
-//! Here each worker creates its share of the files, with a fixed number in each directory. All files
-//! are then made durable and counted. Then they are removed in the same order, and the removal is
-//! made durable and counted as well. During all that another thread samples the progress of the
-//! workers, the memory of the process, and the space that the image takes.
+//! Here each worker creates its share of the files, with a fixed number in each directory. All
+//! files are then made durable and counted. Then they are removed in the same order, and the
+//! removal is made durable and counted as well. During all that another thread samples the progress
+//! of the workers, the memory of the process, and the space that the image takes.
 //!
 //! # Invariants
 //!
 //! * The image was made for the run. It is removed at the end, unless the caller retains it.
 //! * The time of a phase ends when its changes are durable.
-//! * Memory is that of the whole process, as the kernel reports it. Images are read and written with
-//!   direct I/O if possible, so the kernel caches nothing of them.
+//! * Memory is that of the whole process, as the kernel reports it. Images are read and written
+//!   with direct I/O if possible, so the kernel caches nothing of them.
 //!
 //! # Ownership
 //!

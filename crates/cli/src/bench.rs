@@ -169,7 +169,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write the results as a section of a Markdown document to FILE, or to standard output with `-`
+    /// Write the results as a section of a Markdown document to FILE, or to standard output with
+    /// `-`
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
 

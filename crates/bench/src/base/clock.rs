@@ -21,7 +21,8 @@ pub(crate) fn cpu_used() -> u64 {
 }
 
 /// Returns nanoseconds for which this thread was ready to run and waited for a CPU (`schedstat` of
-/// `proc(5)`). Sleeping for a lock or a disk does not count. Returns 0 if the kernel does not count.
+/// `proc(5)`). Sleeping for a lock or a disk does not count. Returns 0 if the kernel does not
+/// count.
 pub(crate) fn cpu_waited() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0)

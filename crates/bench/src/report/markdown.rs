@@ -1,8 +1,8 @@
 //! Results as a section of a Markdown document, with a heading of the second level.
 //!
-//! A run of the published experiments shows each published table and our figures below it. Any other
-//! run shows a table for each number of workers, with a line for each workload and a column for each
-//! target, and tables of the ratios for more workers and for patches.
+//! A run of the published experiments shows each published table and our figures below it. Any
+//! other run shows a table for each number of workers, with a line for each workload and a column
+//! for each target, and tables of the ratios for more workers and for patches.
 
 use std::fmt::Write;
 

@@ -38,7 +38,7 @@ const INTERVAL_NANOS: u64 = 100_000_000;
 
 /// An observer of the progress of a run.
 pub trait Watch {
-    /// Called with the completed share of the run, from 0 to 1, and the next case.
+    /// Receives the completed share of the run, from 0 to 1, and the next case.
     fn at(&mut self, done: f64, next: &CaseName);
 }
 
@@ -141,8 +141,8 @@ struct Run<'a> {
 /// interrupted or a workload failed.
 ///
 /// # Errors
-/// Returns an error if the plan is invalid or a target is unusable. Failures of workloads are in the
-/// report.
+/// Returns an error if the plan is invalid or a target is unusable. Failures of workloads are in
+/// the report.
 pub fn run(plan: &Plan, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Report> {
     let mut plan = plan.clone();
     plan.check()?;
@@ -314,8 +314,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs a round that counts, up to [`ATTEMPTS`] times. If none gets enough of its CPUs, the best
-    /// counts.
+    /// Runs a round that counts, up to [`ATTEMPTS`] times. If none gets enough of its CPUs, the
+    /// best counts.
     fn round(&self, case: &mut Case) -> std::result::Result<(), Failure> {
         let nanos = self.plan.slice.as_nanos() as u64;
         let Some(team) = &mut case.team else { return Ok(()) };
@@ -347,7 +347,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Finishes a case: times single operations, records lock statistics, and checks the whole tree.
+    /// Finishes a case: times single operations, records lock statistics, and checks the whole
+    /// tree.
     fn finish(&self, case: &mut Case) {
         for look in [Self::time_each, Self::look_at_locks] {
             if case.failure.is_none() && !self.stop.is_raised() {
@@ -580,8 +581,8 @@ fn threads<T: Target>(
     Team::of_threads(seats, stop, move |worker| workloads::actor(kind, &target, &scene, worker))
 }
 
-/// Summarizes the samples of a round. The rate of a fixed time is the sum of the workers' rates; that
-/// of a fixed amount is the whole amount over the time of the slowest worker.
+/// Summarizes the samples of a round. The rate of a fixed time is the sum of the workers' rates;
+/// that of a fixed amount is the whole amount over the time of the slowest worker.
 fn summarize(samples: &[Sample], before: Theft) -> Round {
     let longest = samples.iter().map(|s| s.elapsed).max().unwrap_or(1);
     let stolen = Theft::now().since(before, longest);

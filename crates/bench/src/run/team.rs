@@ -342,8 +342,8 @@ impl Team {
         self.round_of(&all, slice, timing)
     }
 
-    /// Runs a round of some workers, `slice` nanoseconds long: prepares, measures, checks. The other
-    /// workers sleep.
+    /// Runs a round of some workers, `slice` nanoseconds long: prepares, measures, checks. The
+    /// other workers sleep.
     ///
     /// # Errors
     /// Returns the first failure of a worker.

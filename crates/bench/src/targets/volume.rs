@@ -1,9 +1,9 @@
 //! A volume in an image, by the library in this process.
 //!
-//! All cases with the same [`Scaling`] share one open image, each in a directory of its own, as on a
-//! mounted file system. The named image is for cases with all patches; cases with disabled patches
-//! get an image of their own in the same directory, since a volume can be open only once. Images and
-//! directories that were made for a run are removed with it.
+//! All cases with the same [`Scaling`] share one open image, each in a directory of its own, as on
+//! a mounted file system. The named image is for cases with all patches; cases with disabled
+//! patches get an image of their own in the same directory, since a volume can be open only once.
+//! Images and directories that were made for a run are removed with it.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;

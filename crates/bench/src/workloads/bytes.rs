@@ -1,9 +1,9 @@
 //! Reads and writes of one large file, and durability.
 //!
-//! Each worker has a file of its own. `write-seq` writes `--database` bytes to an empty file in each
-//! round, and its last operation includes `fsync`: so a round ends when all data is durable.
-//! `read-seq` reads data that is in memory, as far as the file system caches it. `append-sync` makes
-//! each of its appends durable.
+//! Each worker has a file of its own. `write-seq` writes `--database` bytes to an empty file in
+//! each round, and its last operation includes `fsync`: so a round ends when all data is durable.
+//! `read-seq` reads data that is in memory, as far as the file system caches it. `append-sync`
+//! makes each of its appends durable.
 
 use vfscale::OFlags;
 

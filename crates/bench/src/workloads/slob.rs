@@ -1,10 +1,10 @@
 //! Readers and writers of a database with redo, after Oracle's SLOB, as measured by Long (2013).
 //!
-//! Workers with even numbers write and the others read, so of two workers each does one. The database
-//! is one file of 8 KiB blocks. A writer's transaction gets the path of the database, as Oracle does
-//! all the time, reads a block, changes it, writes a record of the change to its redo log, and writes
-//! the block. A reader gets the path and reads eight blocks. The workload counts transactions; Long
-//! counts their redo, in MB/s.
+//! Workers with even numbers write and the others read, so of two workers each does one. The
+//! database is one file of 8 KiB blocks. A writer's transaction gets the path of the database, as
+//! Oracle does all the time, reads a block, changes it, writes a record of the change to its redo
+//! log, and writes the block. A reader gets the path and reads eight blocks. The workload counts
+//! transactions; Long counts their redo, in MB/s.
 
 use vfscale::OFlags;
 
