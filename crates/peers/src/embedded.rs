@@ -1,4 +1,4 @@
-//! vfscale in the process: each thread with a task of its own.
+//! vfscale in the process, with a task for each thread.
 
 use std::hint::black_box;
 
@@ -17,7 +17,7 @@ impl Embedded {
     /// Makes the file system and the tree.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Returns the error of the call that failed.
     pub fn new() -> Result<Embedded> {
         let vfs = vfscale::memory().build()?;
         let task = vfs.task();

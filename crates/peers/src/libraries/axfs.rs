@@ -22,7 +22,7 @@ impl Axfs {
     /// Makes the file system and the tree.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Returns the error of the call that failed.
     pub fn new() -> Result<Axfs, String> {
         let fs = Arc::new(RamFileSystem::new());
         let root = fs.root_dir();

@@ -21,7 +21,7 @@ impl Rsfs {
     /// Makes the file system and the tree.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Returns the error of the call that failed.
     pub fn new() -> Result<Rsfs, String> {
         let fs = FS::new();
         let make = || {
