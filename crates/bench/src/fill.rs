@@ -103,7 +103,7 @@ impl fmt::Display for Phase {
 
 /// A sample of a run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Sample {
+pub struct FillSample {
     /// The phase.
     pub phase: Phase,
     /// Seconds since the start of the phase.
@@ -118,7 +118,7 @@ pub struct Sample {
     pub image: u64,
 }
 
-impl fmt::Display for Sample {
+impl fmt::Display for FillSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { phase, seconds, done, rate, resident, image } = self;
         write!(
@@ -171,7 +171,7 @@ pub struct FillReport {
     /// Maximum resident memory of the process in bytes.
     pub resident_max: u64,
     /// All samples, in their order.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<FillSample>,
     /// Totals of the phases.
     pub totals: Vec<Total>,
 }
@@ -213,7 +213,7 @@ impl FillReport {
 pub fn fill(
     plan: &Fill,
     interrupt: &Interrupt,
-    watch: &mut dyn FnMut(&Sample),
+    watch: &mut dyn FnMut(&FillSample),
 ) -> Result<FillReport> {
     plan.check()?;
     let volume = vfscale::volume(&plan.image).create(plan.size).cache_size(plan.cache);
@@ -232,7 +232,7 @@ pub fn fill(
         samples: Vec::new(),
         totals: Vec::new(),
     };
-    let done = Run { plan, volume: &volume, interrupt, stopped: AtomicBool::new(false) }
+    let done = FillRun { plan, volume: &volume, interrupt, stopped: AtomicBool::new(false) }
         .both(&mut report, watch)
         .map_err(|fault| Error::Workload {
             workload: "fill",
@@ -254,7 +254,7 @@ pub fn fill(
 #[repr(align(128))]
 struct Count(AtomicU64);
 
-struct Run<'r> {
+struct FillRun<'r> {
     plan: &'r Fill,
     volume: &'r Volume,
     interrupt: &'r Interrupt,
@@ -262,8 +262,8 @@ struct Run<'r> {
     stopped: AtomicBool,
 }
 
-impl Run<'_> {
-    fn both(&self, report: &mut FillReport, watch: &mut dyn FnMut(&Sample)) -> Outcome<()> {
+impl FillRun<'_> {
+    fn both(&self, report: &mut FillReport, watch: &mut dyn FnMut(&FillSample)) -> Outcome<()> {
         let before = self.inodes()?;
         for worker in 0..self.plan.workers {
             self.volume.task().mkdir(At::Cwd, worker_dir(worker), mode())?;
@@ -282,18 +282,18 @@ impl Run<'_> {
         &self,
         phase: Phase,
         report: &mut FillReport,
-        watch: &mut dyn FnMut(&Sample),
+        watch: &mut dyn FnMut(&FillSample),
     ) -> Outcome<()> {
         let counts: Vec<Count> = (0..self.plan.workers).map(|_| Count::default()).collect();
         let first = report.samples.len();
         let begun = Instant::now();
-        let look = |last: Option<&Sample>| {
+        let look = |last: Option<&FillSample>| {
             let seconds = begun.elapsed().as_secs_f64();
             let done = counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum::<u64>();
             let (at, before) = last.map_or((0.0, 0), |sample| (sample.seconds, sample.done));
             let rate = (done - before) as f64 / (seconds - at).max(1e-9);
             let image = image_bytes(&self.plan.image);
-            Sample { phase, seconds, done, rate, resident: memory().now, image }
+            FillSample { phase, seconds, done, rate, resident: memory().now, image }
         };
         std::thread::scope(|scope| {
             let work = |(count, worker)| scope.spawn(move || self.worker(phase, worker, count));
@@ -420,10 +420,10 @@ fn mode() -> Mode {
 }
 
 /// Returns the rates of the first and of the last tenth of `files`, from a phase's samples.
-fn tenths(samples: &[Sample], files: u64) -> (f64, f64) {
-    let start = Sample { seconds: 0.0, done: 0, ..samples[0] };
+fn tenths(samples: &[FillSample], files: u64) -> (f64, f64) {
+    let start = FillSample { seconds: 0.0, done: 0, ..samples[0] };
     let all: Vec<_> = [start].iter().chain(samples).copied().collect();
-    let rate = |from: &Sample, to: &Sample| {
+    let rate = |from: &FillSample, to: &FillSample| {
         (to.done - from.done) as f64 / (to.seconds - from.seconds).max(1e-9)
     };
     let last = &all[all.len() - 1];
@@ -439,19 +439,19 @@ fn image_bytes(path: &Path) -> u64 {
 }
 
 /// Resident memory of this process in bytes: current and maximum.
-struct Memory {
+struct ProcessMemory {
     now: u64,
     most: u64,
 }
 
-fn memory() -> Memory {
+fn memory() -> ProcessMemory {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
     };
     let bytes = |name: &str| field(name).unwrap_or(0) << 10;
-    Memory { now: bytes("VmRSS:"), most: bytes("VmHWM:") }
+    ProcessMemory { now: bytes("VmRSS:"), most: bytes("VmHWM:") }
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) struct BenchArgs {
     pub(crate) set: Option<Set>,
 
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) run: WorkloadArgs,
 }
 
 /// Sets of experiments.
@@ -79,7 +79,7 @@ pub(crate) struct PublishedArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct WorkloadArgs {
     /// The workloads to run; --list describes them
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workloads: Vec<String>,
@@ -188,7 +188,7 @@ pub(crate) struct RunArgs {
     pub(crate) list_patches: bool,
 }
 
-impl RunArgs {
+impl WorkloadArgs {
     fn plan(&self) -> Result<Plan, Failure> {
         // Both --target and --before take several values, and so also workloads after them.
         let is_workload = |word: &&String| workloads::find(word).is_ok();
@@ -331,7 +331,7 @@ pub(crate) fn worker() -> Result<ExitCode, Failure> {
 }
 
 /// Prints a line for each workload or patch.
-fn list(args: &RunArgs) -> Result<ExitCode, Failure> {
+fn list(args: &WorkloadArgs) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     if args.list {
         for workload in workloads::ALL {

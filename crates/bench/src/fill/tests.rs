@@ -87,7 +87,7 @@ fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn tenths_are_of_files_and_not_of_time() {
-    let sample = |seconds, done| Sample {
+    let sample = |seconds, done| FillSample {
         phase: Phase::Create,
         seconds,
         done,

@@ -48,14 +48,14 @@ impl Watch for () {
 }
 
 /// The target of a case.
-enum Host {
+enum CaseTarget {
     Memory(Memory),
     Volume(Volume),
     Directory(Directory),
 }
 
 /// Resources of a target that a run holds from its start to its end.
-enum Ground {
+enum TargetResources {
     /// Nothing: each case creates its own file system.
     Memory,
     /// Sets of disabled patches, each with an image; first the named image, without any.
@@ -64,27 +64,27 @@ enum Ground {
     Directory(Arc<Scratch>),
 }
 
-impl Ground {
-    fn of(spec: &TargetSpec, plan: &Plan) -> Result<Ground> {
+impl TargetResources {
+    fn of(spec: &TargetSpec, plan: &Plan) -> Result<TargetResources> {
         Ok(match spec {
-            TargetSpec::Memory => Ground::Memory,
+            TargetSpec::Memory => TargetResources::Memory,
             TargetSpec::Volume(path) => {
                 let mut images = vec![(vec![], Image::open(path, plan.scaling(&[])?)?)];
                 for (n, before) in plan.before_of(spec).into_iter().enumerate() {
                     let image = Image::beside(path, n, plan.scaling(&before)?)?;
                     images.push((before, image));
                 }
-                Ground::Volume(images)
+                TargetResources::Volume(images)
             }
-            TargetSpec::Path(dir) => Ground::Directory(Scratch::new(dir)?),
+            TargetSpec::Path(dir) => TargetResources::Directory(Scratch::new(dir)?),
         })
     }
 
     /// Returns the mount of a directory; `None` for the library.
     fn mount(&self) -> Option<Mount> {
         match self {
-            Ground::Directory(scratch) => Mount::of(scratch.dir()),
-            Ground::Memory | Ground::Volume(..) => None,
+            TargetResources::Directory(scratch) => Mount::of(scratch.dir()),
+            TargetResources::Memory | TargetResources::Volume(..) => None,
         }
     }
 
@@ -92,7 +92,7 @@ impl Ground {
     fn options(&self, mount: Option<&Mount>) -> String {
         match (self, mount) {
             (_, Some(mount)) => mount.options.clone(),
-            (Ground::Volume(images), None) => images[0].1.options(),
+            (TargetResources::Volume(images), None) => images[0].1.options(),
             _ => "memory".to_owned(),
         }
     }
@@ -115,7 +115,7 @@ struct Case {
     target: usize,
     workload: &'static Description,
     scene: Scene,
-    host: Host,
+    file_system: CaseTarget,
     team: Option<Team>,
     rounds: Vec<Round>,
     disturbed: usize,
@@ -131,7 +131,7 @@ struct Run<'a> {
     stop: &'a Interrupt,
     watch: &'a mut dyn Watch,
     /// The resources of each target.
-    grounds: Vec<Ground>,
+    resources: Vec<TargetResources>,
     machine: Machine,
     own_cwd: bool,
     report: Report,
@@ -147,14 +147,14 @@ pub fn run(plan: &Plan, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Repor
     let mut plan = plan.clone();
     plan.check()?;
     raise_descriptor_limit();
-    let grounds = plan.targets.iter().map(|target| Ground::of(target, &plan));
-    let grounds = grounds.collect::<Result<Vec<_>>>()?;
+    let resources = plan.targets.iter().map(|target| TargetResources::of(target, &plan));
+    let resources = resources.collect::<Result<Vec<_>>>()?;
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let report = Report::empty(started);
     let machine = Machine::this();
     let own_cwd = has_own_cwd();
     let begin = Instant::now();
-    let mut run = Run { plan: &plan, stop, watch, grounds, machine, own_cwd, report };
+    let mut run = Run { plan: &plan, stop, watch, resources, machine, own_cwd, report };
     for (i, workload) in plan.workloads.iter().enumerate() {
         if stop.is_raised() {
             break;
@@ -218,16 +218,16 @@ impl Run<'_> {
             target: name.target.clone(),
             reason,
         };
-        let host = match &self.grounds[target] {
-            Ground::Directory(scratch) => Host::Directory(scratch.case()?),
-            Ground::Volume(images) => {
+        let file_system = match &self.resources[target] {
+            TargetResources::Directory(scratch) => CaseTarget::Directory(scratch.case()?),
+            TargetResources::Volume(images) => {
                 let of_case = images.iter().find(|(before, _)| *before == name.before);
                 let image = &of_case.unwrap_or(&images[0]).1;
-                Host::Volume(image.case().map_err(|fault| failed(fault.to_string()))?)
+                CaseTarget::Volume(image.case().map_err(|fault| failed(fault.to_string()))?)
             }
-            Ground::Memory => {
+            TargetResources::Memory => {
                 let memory = Memory::new(self.plan.scaling(&name.before)?);
-                Host::Memory(memory.map_err(|e| failed(e.to_string()))?)
+                CaseTarget::Memory(memory.map_err(|e| failed(e.to_string()))?)
             }
         };
         let scene = Scene {
@@ -243,7 +243,7 @@ impl Run<'_> {
             target,
             workload,
             scene,
-            host,
+            file_system,
             team: None,
             rounds: vec![],
             disturbed: 0,
@@ -262,16 +262,16 @@ impl Run<'_> {
     fn team(&self, case: &Case) -> std::result::Result<Team, Failure> {
         let (kind, scene) = (case.workload.kind, &case.scene);
         let seats = self.seats(case);
-        match &case.host {
-            Host::Memory(memory) => {
+        match &case.file_system {
+            CaseTarget::Memory(memory) => {
                 aside(|| workloads::prepare(kind, memory, scene))?;
                 threads(memory, case, &seats, self.stop)
             }
-            Host::Volume(volume) => {
+            CaseTarget::Volume(volume) => {
                 aside(|| workloads::prepare(kind, volume, scene))?;
                 threads(volume, case, &seats, self.stop)
             }
-            Host::Directory(directory) => {
+            CaseTarget::Directory(directory) => {
                 aside(|| workloads::prepare(kind, directory, scene))?;
                 if !self.plan.processes {
                     return threads(directory, case, &seats, self.stop);
@@ -290,7 +290,7 @@ impl Run<'_> {
 
     fn seats(&self, case: &Case) -> Vec<Seat> {
         let usable = usable_cpus();
-        let in_library = !matches!(case.host, Host::Directory(_));
+        let in_library = !matches!(case.file_system, CaseTarget::Directory(_));
         let seat = |worker: usize| Seat {
             cpu: self
                 .plan
@@ -321,14 +321,14 @@ impl Run<'_> {
         let Some(team) = &mut case.team else { return Ok(()) };
         let mut best: Option<Round> = None;
         for _ in 0..ATTEMPTS {
-            let (before, journal) = (Theft::now(), case.host.journal());
+            let (before, journal) = (Theft::now(), case.file_system.journal());
             let samples = team.round(nanos, Timing::Throughput)?;
             if self.stop.is_raised() {
                 // The round was interrupted.
                 return Ok(());
             }
             let mut round = summarize(&samples, before);
-            let after = case.host.journal();
+            let after = case.file_system.journal();
             round.journal = journal.zip(after).map(|(before, after)| after.since(&before));
             let good = round.share >= self.plan.share_min;
             if best.as_ref().is_none_or(|best| best.share < round.share) {
@@ -359,17 +359,17 @@ impl Run<'_> {
         drop(case.team.take());
         if case.failure.is_none() && !self.stop.is_raised() {
             let (kind, scene) = (case.workload.kind, &case.scene);
-            let looked = match &case.host {
-                Host::Memory(memory) => aside(|| workloads::inspect(kind, memory, scene)),
-                Host::Volume(volume) => aside(|| workloads::inspect(kind, volume, scene)),
-                Host::Directory(dir) => aside(|| workloads::inspect(kind, dir, scene)),
+            let looked = match &case.file_system {
+                CaseTarget::Memory(memory) => aside(|| workloads::inspect(kind, memory, scene)),
+                CaseTarget::Volume(volume) => aside(|| workloads::inspect(kind, volume, scene)),
+                CaseTarget::Directory(dir) => aside(|| workloads::inspect(kind, dir, scene)),
             };
             case.failure = looked.err();
         }
-        match &case.host {
-            Host::Directory(directory) => directory.remove(),
-            Host::Volume(volume) => volume.remove(),
-            Host::Memory(_) => {}
+        match &case.file_system {
+            CaseTarget::Directory(directory) => directory.remove(),
+            CaseTarget::Volume(volume) => volume.remove(),
+            CaseTarget::Memory(_) => {}
         }
     }
 
@@ -393,7 +393,7 @@ impl Run<'_> {
 
     /// Runs a round with lock statistics on. Recording takes time, so nothing else of it counts.
     fn look_at_locks(&self, case: &mut Case) -> std::result::Result<(), Failure> {
-        let is_library = !matches!(case.host, Host::Directory(_));
+        let is_library = !matches!(case.file_system, CaseTarget::Directory(_));
         let wanted = self.plan.lockstat && is_library;
         let (true, Some(team)) = (wanted, &mut case.team) else { return Ok(()) };
         lockstat::reset();
@@ -460,9 +460,9 @@ impl Run<'_> {
         }
         let rounds = case.rates();
         let ops_per_s = Spread::of(&rounds);
-        let ground = &self.grounds[case.target];
-        let mount = ground.mount();
-        let mount_options = ground.options(mount.as_ref());
+        let resource = &self.resources[case.target];
+        let mount = resource.mount();
+        let mount_options = resource.options(mount.as_ref());
         let source_rate = case.workload.source_unit.map(|rate| SourceRate {
             unit: rate.unit.to_owned(),
             rate: ops_per_s.scaled(rate.factor),
@@ -537,11 +537,11 @@ impl Case {
     }
 }
 
-impl Host {
+impl CaseTarget {
     fn journal(&self) -> Option<JournalLook> {
         match self {
-            Host::Volume(volume) => volume.journal(),
-            Host::Memory(_) | Host::Directory(_) => None,
+            CaseTarget::Volume(volume) => volume.journal(),
+            CaseTarget::Memory(_) | CaseTarget::Directory(_) => None,
         }
     }
 }

@@ -63,7 +63,7 @@ macro_rules! with_workload {
                 $body
             }
             Kind::Tree(walk) => {
-                let $workload = tree::Tree(walk);
+                let $workload = tree::TreeWalk(walk);
                 $body
             }
             Kind::Slob => {

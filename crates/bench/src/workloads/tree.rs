@@ -32,7 +32,7 @@ pub(crate) enum Walk {
     ReaddirStat,
 }
 
-pub(super) struct Tree(pub(super) Walk);
+pub(super) struct TreeWalk(pub(super) Walk);
 
 /// The contents of the tree.
 #[derive(Default)]
@@ -134,7 +134,7 @@ fn checksum<C: Calls>(calls: &C, path: &CStr, buf: &mut [u8]) -> Outcome<u64> {
     }
 }
 
-impl Workload for Tree {
+impl Workload for TreeWalk {
     type Work<C: Calls> = TreeWork<C>;
 
     fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {

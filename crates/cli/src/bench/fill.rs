@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use vfscale_bench::fill::{Fill, Sample};
+use vfscale_bench::fill::{Fill, FillSample};
 
 use crate::error::Failure;
 use crate::options::Size;
@@ -75,7 +75,7 @@ pub(crate) fn fill(args: &FillArgs) -> Result<ExitCode, Failure> {
     };
     let interrupt = interrupted_by_signals()?;
     let shows_table = args.json.as_deref().is_none_or(|file| file.as_os_str() != "-");
-    let mut watch = |sample: &Sample| {
+    let mut watch = |sample: &FillSample| {
         // A closed standard output is no reason to end the run.
         if shows_table {
             print(&format!("{sample}\n")).unwrap_or_default();
