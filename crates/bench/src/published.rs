@@ -81,8 +81,8 @@ pub const TABLES: &[PublishedTable] = &[
     PublishedTable {
         source: PIGGIN,
         title: "open, close, create and unlink",
-        machine: "1 to 8 CPUs, kernel 2.6.31. The slides show graphs of total time without numbers; the table \
-                  quotes their text. Renames and the stat of a deep name are ours.",
+        machine: "1 to 8 CPUs, kernel 2.6.31. The talk shows graphs of total time without numbers; the table \
+                  quotes its text. Renames and the stat of a deep name are ours.",
         columns: &["experiment", "with vfs-scale"],
         rows: &[
             &["open and close, separate directories", "seems perfectly scalable"],

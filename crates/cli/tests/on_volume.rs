@@ -192,7 +192,7 @@ fn a_volume_grows_under_its_users() {
     let checked = vfscale().arg("fsck").arg(&image).output().unwrap();
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
 
-    assert!(good(&image, "100M").ends_with("disk.vfs: 100 MiB"), "nobody has it mounted");
+    assert!(good(&image, "100M").ends_with("disk.vfs: 100 MiB"), "it is not mounted");
     let mount = Mount::new(&image, &dir, &[]);
     assert_eq!(fs::read(dir.join("large")).unwrap(), vec![7; 40 << 20]);
     for n in 0..count {

@@ -5,7 +5,8 @@ use std::hint::black_box;
 use vfscale::{At, AtFlags, Mode, OFlags, OpenHow, RenameFlags, Result, Task, Vfs};
 
 use crate::subject::{
-    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, repeat,
+    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, expected,
+    repeat,
 };
 
 /// A memory file system with the tree in its root directory.
@@ -105,12 +106,4 @@ fn mode(bits: u32) -> Mode {
 #[inline]
 fn open(task: &Task, path: &str) -> vfscale::File {
     expected(task.open(path, OFlags::RDONLY, Mode::empty()))
-}
-
-#[inline]
-fn expected<T>(result: Result<T>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("vfscale: {error}"),
-    }
 }

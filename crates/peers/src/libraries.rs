@@ -17,11 +17,3 @@ use crate::subject::Subject;
 pub fn all() -> Result<Vec<Box<dyn Subject>>, String> {
     Ok(vec![Box::new(Axfs::new()?), Box::new(Rsfs::new()?), Box::new(VfsMemory::new()?)])
 }
-
-#[inline]
-fn expected<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("library: {error:?}"),
-    }
-}

@@ -144,6 +144,15 @@ pub fn repeat(operation: impl FnMut() + Send + 'static) -> Work {
     Box::new(Player::new(Operation(operation)))
 }
 
+/// Returns the value of a call, which must succeed.
+#[inline]
+pub(crate) fn expected<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("a call failed: {error:?}"),
+    }
+}
+
 /// The directories of the tree, parents first.
 pub const DIRECTORIES: [&str; 9] =
     ["a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/d/e", "d0", "d1", "e0", "e1"];

@@ -11,7 +11,8 @@ use std::hint::black_box;
 use tempfile::TempDir;
 
 use crate::subject::{
-    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, repeat,
+    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, expected,
+    repeat,
 };
 
 /// `TMPFS_MAGIC` of `statfs(2)`.
@@ -98,13 +99,5 @@ impl Subject for Tmpfs {
             }
             _ => open_work(paths.file),
         })
-    }
-}
-
-#[inline]
-fn expected<T>(result: rustix::io::Result<T>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(errno) => panic!("tmpfs: {errno}"),
     }
 }

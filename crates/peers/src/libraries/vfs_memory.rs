@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use vfs::{FileSystem, MemoryFS};
 
-use super::expected;
 use crate::subject::{
-    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, repeat,
+    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, expected,
+    repeat,
 };
 
 /// A memory file system with the tree in its root directory.

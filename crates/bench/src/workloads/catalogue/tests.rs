@@ -292,7 +292,7 @@ fn names_are_found_and_near_ones_proposed() {
     }
     let near = |name: &str| match find(name) {
         Err(Error::UnknownWorkload { nearest, .. }) => nearest,
-        _ => panic!("{name} is there"),
+        _ => panic!("{name} exists"),
     };
     assert_eq!(near("stat-depe"), Some("stat-deep"));
     assert_eq!(near("open-close-samedir"), Some("open-close-same-dir"));
