@@ -122,7 +122,7 @@ pub(crate) enum Command {
     /// Examples: vfscale grow disk.vfs --size 20G; vfscale grow /mnt/data --size 20G
     Grow(grow::GrowArgs),
 
-    /// Change what a volume says about itself
+    /// Change the label or the id of a volume
     ///
     /// Examples: vfscale tune disk.vfs --label music; vfscale tune copy.vfs --uuid random
     Tune(make::TuneArgs),

@@ -36,7 +36,7 @@ fn memory_with_and_without_a_size() {
     assert_eq!(command, ["ls", "-l", "--help"]);
 }
 
-/// Options may stand on both sides of the image; what follows `--` is the command's.
+/// Options may precede or follow the image; words after `--` belong to the command.
 #[test]
 fn an_image_and_its_options() {
     for args in [

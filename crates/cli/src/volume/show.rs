@@ -98,7 +98,7 @@ pub(crate) enum Structure {
         #[arg(value_name = "N")]
         root: u64,
     },
-    /// The log, record by record, and what a recovery would replay
+    /// The log, record by record, and the changes that a recovery would replay
     Log,
 }
 
