@@ -1,15 +1,15 @@
-# What the scripts share. Sourced, not run.
+# Functions that the scripts share. Sourced, not run.
 
-# The counts of everything that ran, and what did not run.
+# Numbers of tests that ran, and the reasons of those that did not.
 passed=0
 failed=0
 skipped=()
 
-# Whether everything has to run: in CI, what a machine has to offer may not be skipped.
+# Returns whether every test must run: in CI no test may be skipped that the machine could run.
 in_ci() { [[ ${CI:-} == true || ${CI:-} == 1 ]]; }
 
-# Says that something did not run, in a way that can't be overlooked. In CI that is a failure, except
-# on a machine that does not let anybody mount.
+# Reports conspicuously that a test did not run. In CI that is a failure, except on a machine that
+# allows no mounts.
 skip() { # REASON
     echo "######## SKIPPED: $1"
     skipped+=("$1")
@@ -19,10 +19,10 @@ skip() { # REASON
     fi
 }
 
-# Whether file systems can be mounted here: by root through /dev/fuse.
+# Returns whether file systems can be mounted here: by root through /dev/fuse.
 can_mount() { [[ $(id -u) == 0 && -c /dev/fuse ]]; }
 
-# Prints the closing line; false when anything failed.
+# Prints the closing line; returns false if a test failed.
 closing_line() {
     local line="$passed passed, $failed failed"
     ((${#skipped[@]} == 0)) || line+=", ${#skipped[@]} skipped"
@@ -30,7 +30,7 @@ closing_line() {
     ((failed == 0 && passed > 0))
 }
 
-# Installs Debian packages whose programs are missing. False when that is not possible.
+# Installs the Debian packages of missing programs. Returns false if that is not possible.
 need() { # PROGRAM=PACKAGE...
     local missing=() pair
     for pair in "$@"; do
@@ -44,7 +44,7 @@ install_packages() { # PACKAGE...
     if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
         return 1
     fi
-    # Once for each run of a script, whoever asks first.
+    # Once for each run of a script.
     if [[ -z ${PACKAGES_UPDATED:-} ]]; then
         timeout 300 apt-get update -qq || return 1
         export PACKAGES_UPDATED=1

@@ -1,4 +1,4 @@
-//! Finds out which commit is being built, where that can be known.
+//! Determines the commit that is being built, if it is known.
 
 use std::process::Command;
 
@@ -9,11 +9,11 @@ fn main() {
         let text = String::from_utf8(output.stdout).ok()?;
         (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
     };
-    // The log changes with every commit; where there is none, the commit is that of the last build.
+    // The log changes with every commit. Without a log, cargo does not notice a new commit.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={log}");
     }
-    // A copy of this source inside of another repository has that one's commits, which say nothing.
+    // In a copy of this source inside another repository, git reports a meaningless commit.
     let here = std::fs::canonicalize("../..").ok();
     let top = git(&["rev-parse", "--show-toplevel"]).map(Into::into);
     if here != top {

@@ -1,22 +1,22 @@
-//! Creating as many empty files as an image is to hold, and removing them, once.
+//! Creation and removal of many empty files, once.
 //!
-//! What rounds can't show: whether the rate and the memory stay what they are while a volume fills. Each
-//! worker makes its share of the files, so many in a directory; when all are there they are made durable
-//! and counted; then they are removed in the same order, which is made durable and counted as well. All the
-//! while one more thread looks at how far the workers are, at the memory of the process, and at what the
-//! image takes up where it lies.
+//! Short rounds can't show whether the rate and the memory remain constant while a volume fills.
+//! Here each worker creates its share of the files, with a fixed number in each directory. All
+//! files are then made durable and counted. Then they are removed in the same order, and the
+//! removal is made durable and counted as well. During all that another thread samples the progress
+//! of the workers, the memory of the process, and the space that the image takes.
 //!
 //! # Invariants
 //!
-//! * The image was made for the run. It is removed at its end, unless it is to be kept.
-//! * The time of a phase ends when what it did is durable.
-//! * Memory is what the kernel says of the whole process. Images are read and written with direct I/O
-//!   where there is such, so that nothing of them is in the kernel's memory either.
+//! * The image was made for the run. It is removed at the end, unless the caller retains it.
+//! * The time of a phase ends when its changes are durable.
+//! * Memory is that of the whole process, as the kernel reports it. Images are read and written
+//!   with direct I/O if possible, so the kernel caches nothing of them.
 //!
-//! # Who holds what
+//! # Ownership
 //!
-//! The run holds the volume, and each worker a task of its tree. Workers only count, each on a line of its
-//! own; there are no locks.
+//! The run owns the volume, and each worker a task of its tree. Workers only count, each on a cache
+//! line of its own; there are no locks.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,71 +26,72 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use vfscale::{At, AtFlags, Mode, OFlags, Task, Volume};
 
-use crate::fault::{Error, Fault, Outcome, Result};
-use crate::machine::{self, Machine};
-use crate::table::{Columns, number};
-use crate::worker::Interrupt;
+use crate::base::error::{Error, Fault, Outcome, Result};
+use crate::base::interrupt::Interrupt;
+use crate::base::machine::{self, Machine};
+use crate::report::table::{Columns, number};
+use crate::workloads::expect::expect_equal;
 
-/// A run; see the fields.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Fill {
-    /// The image. There must be none yet.
+    /// The image, which must not exist yet.
     pub image: PathBuf,
-    /// Its size in bytes; it is sparse.
+    /// Size of the image in bytes; it is sparse.
     pub size: u64,
-    /// Whether it stays when the run is over.
+    /// Whether the image remains after the run.
     pub keep: bool,
-    /// Files, of all workers together.
+    /// Number of files of all workers together.
     pub files: u64,
-    /// Files in a directory.
+    /// Number of files in a directory.
     pub per_directory: u64,
-    /// Workers.
+    /// Number of workers.
     pub workers: u64,
-    /// Bytes of its log; as many as fit its size if nothing is said.
+    /// Size of the log in bytes; the default follows the size of the image.
     pub log_size: Option<u64>,
-    /// Bytes of the volume's caches.
+    /// Size of the volume's caches in bytes.
     pub cache: u64,
-    /// Bytes that the process may take at most; with more the run ends, and has failed.
+    /// Maximum memory of the process in bytes; with more the run fails.
     pub memory_max: Option<u64>,
-    /// How often it is looked at.
+    /// Interval between samples.
     pub every: Duration,
 }
 
 impl Fill {
-    /// Checks what goes together.
+    /// Checks that the fields are valid.
     fn check(&self) -> Result<()> {
         let wrong = |what: &str| Err(Error::Usage(what.to_owned()));
         match self {
-            Self { files: 0, .. } => wrong("--files 0: there must be something to make"),
-            Self { per_directory: 0, .. } => wrong("--per-directory 0: at least one can be had"),
-            Self { workers: 0, .. } => wrong("--threads 0: there must be a worker"),
+            Self { files: 0, .. } => wrong("--files 0: must be at least 1"),
+            Self { per_directory: 0, .. } => wrong("--per-directory 0: must be at least 1"),
+            Self { workers: 0, .. } => wrong("--threads 0: must be at least 1"),
             Self { image, .. } if image.exists() => Err(Error::Usage(format!(
-                "{} is there already; name an image that is not, which is made for the run",
+                "{} exists already; name a new image, which is made for the run",
                 image.display()
             ))),
             _ => Ok(()),
         }
     }
 
-    /// How many files a worker makes.
+    /// Returns the number of files of a worker.
     fn share(&self, worker: u64) -> u64 {
         self.files / self.workers + u64::from(worker < self.files % self.workers)
     }
 
-    /// How many directories are made, with those of the workers.
+    /// Returns the number of directories, including those of the workers.
     fn directories(&self) -> u64 {
         let of = |worker| 1 + self.share(worker).div_ceil(self.per_directory);
         (0..self.workers).map(of).sum()
     }
 }
 
-/// What is being done.
+/// A phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Files are created.
     Create,
-    /// They are removed.
+    /// Files are removed.
     Remove,
 }
 
@@ -100,24 +101,24 @@ impl fmt::Display for Phase {
     }
 }
 
-/// One look at a run.
+/// A sample of a run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Sample {
-    /// What was being done.
+pub struct FillSample {
+    /// The phase.
     pub phase: Phase,
-    /// Seconds since the phase began.
+    /// Seconds since the start of the phase.
     pub seconds: f64,
-    /// Files done in this phase.
+    /// Files completed in this phase.
     pub done: u64,
-    /// Files done in a second since the look before.
+    /// Files completed per second since the sample before.
     pub rate: f64,
-    /// Bytes of memory that the process has.
+    /// Resident memory of the process in bytes.
     pub resident: u64,
-    /// Bytes that the image takes up where it lies.
+    /// Disk space of the image in bytes.
     pub image: u64,
 }
 
-impl fmt::Display for Sample {
+impl fmt::Display for FillSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { phase, seconds, done, rate, resident, image } = self;
         write!(
@@ -131,58 +132,58 @@ impl fmt::Display for Sample {
     }
 }
 
-/// A phase, when it was over.
+/// Totals of a phase.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Total {
-    /// What was done.
+    /// The phase.
     pub phase: Phase,
-    /// Seconds it took, until all of it was durable.
+    /// Duration in seconds, until all changes were durable.
     pub seconds: f64,
-    /// How many of them making it durable took at the end.
+    /// Duration of the final sync in seconds, a part of `seconds`.
     pub sync_seconds: f64,
-    /// Files in a second, over all of it.
+    /// Files per second over the whole phase.
     pub rate: f64,
-    /// The same of its first and of its last tenth, before the end was made durable.
+    /// Files per second in the first tenth.
     pub rate_first: f64,
-    /// See there.
+    /// Files per second in the last tenth, without the final sync.
     pub rate_last: f64,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FillReport {
-    /// `vfscale-fill/1`.
+    /// The schema, `vfscale-fill/1`.
     pub schema: String,
-    /// What it was measured with.
+    /// The commit that the program was built from, or its version.
     pub commit: String,
-    /// What it was measured on.
+    /// The machine.
     pub machine: Machine,
     /// The kernel's name and version.
     pub kernel: String,
-    /// Files, files in a directory, workers, bytes of the caches.
+    /// Number of files.
     pub files: u64,
-    /// See there.
+    /// Number of files in a directory.
     pub per_directory: u64,
-    /// See there.
+    /// Number of workers.
     pub workers: u64,
-    /// See there.
+    /// Size of the volume's caches in bytes.
     pub cache: u64,
-    /// The most memory that the process ever had, in bytes.
+    /// Maximum resident memory of the process in bytes.
     pub resident_max: u64,
-    /// All looks, in their order.
-    pub samples: Vec<Sample>,
-    /// The phases.
+    /// All samples, in their order.
+    pub samples: Vec<FillSample>,
+    /// Totals of the phases.
     pub totals: Vec<Total>,
 }
 
 impl FillReport {
-    /// As JSON.
+    /// Renders the report as JSON.
     pub fn to_json(&self) -> String {
-        // Numbers and strings only: there is nothing that JSON could not hold.
+        // Numbers and strings only, which JSON can always represent.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// As a terminal shows it.
+    /// Renders the report as a table for a terminal.
     pub fn table(&self) -> String {
         let head = ["", "files", "seconds", "sync", "files/s", "first tenth", "last tenth"];
         let mut lines = vec![head.map(str::to_owned).to_vec()];
@@ -204,15 +205,15 @@ impl FillReport {
     }
 }
 
-/// Makes the image, fills it and empties it again. `watch` is told of each look.
+/// Makes an image, fills it and empties it again. Calls `watch` with each sample.
 ///
 /// # Errors
-/// If the image is there already or can't be made, if a call fails or does not do what it says, if the
-/// process takes more memory than it may, and if it is interrupted.
+/// Returns an error if the image exists or can't be made, if a call fails or has the wrong effect,
+/// if the process takes more than its maximum memory, and if the run is interrupted.
 pub fn fill(
     plan: &Fill,
     interrupt: &Interrupt,
-    watch: &mut dyn FnMut(&Sample),
+    watch: &mut dyn FnMut(&FillSample),
 ) -> Result<FillReport> {
     plan.check()?;
     let volume = vfscale::volume(&plan.image).create(plan.size).cache_size(plan.cache);
@@ -231,7 +232,7 @@ pub fn fill(
         samples: Vec::new(),
         totals: Vec::new(),
     };
-    let done = Run { plan, volume: &volume, interrupt, stopped: AtomicBool::new(false) }
+    let done = FillRun { plan, volume: &volume, interrupt, stopped: AtomicBool::new(false) }
         .both(&mut report, watch)
         .map_err(|fault| Error::Workload {
             workload: "fill",
@@ -242,27 +243,27 @@ pub fn fill(
     if !plan.keep {
         std::fs::remove_file(&plan.image).map_err(|e| Error::System("unlink", e))?;
     }
-    // The kernel adds the highest up less exactly than what there is now.
+    // The kernel counts the maximum (`VmHWM`) less exactly than the current value.
     let seen = report.samples.iter().map(|sample| sample.resident);
     report.resident_max = seen.fold(memory().most, u64::max);
     done.and(closed).map(|()| report)
 }
 
-/// On a cache line of its own.
+/// A counter on a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Count(AtomicU64);
 
-struct Run<'r> {
+struct FillRun<'r> {
     plan: &'r Fill,
     volume: &'r Volume,
     interrupt: &'r Interrupt,
-    /// Some worker has failed: the others need not go on.
+    /// Whether a worker has failed, which stops the others.
     stopped: AtomicBool,
 }
 
-impl Run<'_> {
-    fn both(&self, report: &mut FillReport, watch: &mut dyn FnMut(&Sample)) -> Outcome<()> {
+impl FillRun<'_> {
+    fn both(&self, report: &mut FillReport, watch: &mut dyn FnMut(&FillSample)) -> Outcome<()> {
         let before = self.inodes()?;
         for worker in 0..self.plan.workers {
             self.volume.task().mkdir(At::Cwd, worker_dir(worker), mode())?;
@@ -276,23 +277,23 @@ impl Run<'_> {
         self.expect_inodes(before)
     }
 
-    /// All workers, and who looks at them.
+    /// Runs the workers of a phase, and samples them.
     fn phase(
         &self,
         phase: Phase,
         report: &mut FillReport,
-        watch: &mut dyn FnMut(&Sample),
+        watch: &mut dyn FnMut(&FillSample),
     ) -> Outcome<()> {
         let counts: Vec<Count> = (0..self.plan.workers).map(|_| Count::default()).collect();
         let first = report.samples.len();
         let begun = Instant::now();
-        let look = |last: Option<&Sample>| {
+        let look = |last: Option<&FillSample>| {
             let seconds = begun.elapsed().as_secs_f64();
             let done = counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum::<u64>();
             let (at, before) = last.map_or((0.0, 0), |sample| (sample.seconds, sample.done));
             let rate = (done - before) as f64 / (seconds - at).max(1e-9);
             let image = image_bytes(&self.plan.image);
-            Sample { phase, seconds, done, rate, resident: memory().now, image }
+            FillSample { phase, seconds, done, rate, resident: memory().now, image }
         };
         std::thread::scope(|scope| {
             let work = |(count, worker)| scope.spawn(move || self.worker(phase, worker, count));
@@ -311,7 +312,7 @@ impl Run<'_> {
             let ended = workers.into_iter().map(|worker| {
                 worker.join().unwrap_or_else(|_| Err(Fault::wrong("a worker has panicked")))
             });
-            // Every one is joined; the first that failed for a reason of its own says why.
+            // All threads are joined; the first error counts.
             ended.collect::<Vec<_>>().into_iter().collect::<Outcome<()>>()
         })?;
         if self.is_over() {
@@ -335,7 +336,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// One worker's share.
+    /// Runs one worker, and stops the others if it fails.
     fn worker(&self, phase: Phase, worker: u64, count: &Count) -> Outcome<()> {
         let task = self.volume.task();
         let outcome = self.share(&task, phase, worker, count);
@@ -369,7 +370,7 @@ impl Run<'_> {
             }
             task.chdir("/")?;
             if phase == Phase::Remove {
-                // A name that is left makes this fail.
+                // Fails if a name is left.
                 task.rmdir(At::Cwd, &dir)?;
             }
         }
@@ -386,27 +387,27 @@ impl Run<'_> {
         self.stopped.load(Ordering::Relaxed) || self.interrupt.is_raised()
     }
 
-    /// Why it was over before its end, when no worker has failed.
+    /// Returns the reason why the run ended early although no worker has failed.
     fn why(&self) -> Fault {
         if self.interrupt.is_raised() {
-            return Fault::wrong("it was interrupted");
+            return Fault::wrong("the run was interrupted");
         }
         Fault::wrong(format!("the process has taken {} MiB of memory", memory().most >> 20))
     }
 
-    /// How many inodes are in use.
+    /// Returns the number of inodes in use.
     fn inodes(&self) -> Outcome<u64> {
         let figures = self.volume.task().statfs(At::Cwd, "/")?;
         Ok(figures.files - figures.files_free)
     }
 
-    /// Inodes without names are freed in the background, so it may take a moment until all are.
+    /// Waits until `due` inodes are in use: inodes without links are freed in the background.
     fn expect_inodes(&self, due: u64) -> Outcome<()> {
         let end = Instant::now() + Duration::from_secs(600);
         while self.inodes()? > due && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }
-        crate::workloads::expect_equal("the number of inodes in use", self.inodes()?, due)
+        expect_equal("the number of inodes in use", self.inodes()?, due)
     }
 }
 
@@ -418,11 +419,11 @@ fn mode() -> Mode {
     Mode::from_bits_retain(0o755)
 }
 
-/// The rates of the first tenth of so many files and of the last, of a phase's samples.
-fn tenths(samples: &[Sample], files: u64) -> (f64, f64) {
-    let start = Sample { seconds: 0.0, done: 0, ..samples[0] };
+/// Returns the rates of the first and of the last tenth of `files`, from a phase's samples.
+fn tenths(samples: &[FillSample], files: u64) -> (f64, f64) {
+    let start = FillSample { seconds: 0.0, done: 0, ..samples[0] };
     let all: Vec<_> = [start].iter().chain(samples).copied().collect();
-    let rate = |from: &Sample, to: &Sample| {
+    let rate = |from: &FillSample, to: &FillSample| {
         (to.done - from.done) as f64 / (to.seconds - from.seconds).max(1e-9)
     };
     let last = &all[all.len() - 1];
@@ -431,28 +432,27 @@ fn tenths(samples: &[Sample], files: u64) -> (f64, f64) {
     (rate(&all[0], first), rate(before, last))
 }
 
-/// Bytes that a file takes up.
+/// Returns the disk space of a file in bytes.
 fn image_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(path).map_or(0, |meta| meta.blocks() * 512)
 }
 
-/// Memory that this process has, in bytes.
-struct Memory {
+/// Resident memory of this process in bytes: current and maximum.
+struct ProcessMemory {
     now: u64,
     most: u64,
 }
 
-fn memory() -> Memory {
+fn memory() -> ProcessMemory {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
     };
     let bytes = |name: &str| field(name).unwrap_or(0) << 10;
-    Memory { now: bytes("VmRSS:"), most: bytes("VmHWM:") }
+    ProcessMemory { now: bytes("VmRSS:"), most: bytes("VmHWM:") }
 }
 
 #[cfg(test)]
-#[path = "fill_tests.rs"]
 mod tests;

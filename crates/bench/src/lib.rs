@@ -1,8 +1,8 @@
-//! Every experiment of the seeds, on vfscale in the process or on any mounted directory.
+//! The experiments of published work on scaling file systems, on vfscale or any mounted directory.
 //!
-//! The published work on making the kernel's file systems scale proves each patch by an experiment. This
-//! crate runs those experiments: on the library in this process, with and without each patch, and by
-//! system calls on any directory that can be mounted. `vfscale bench` is its face.
+//! The published work on making the kernel's file systems scale supports each patch by an
+//! experiment. This crate runs those experiments: on the library in this process, with and without
+//! each patch, and by system calls on any mounted directory. `vfscale bench` is its command.
 //!
 //! ```
 //! use std::time::Duration;
@@ -18,59 +18,50 @@
 //! # }
 //! ```
 //!
-//! # The pieces
+//! # Modules
 //!
-//! | module | what |
+//! A module imports only from those below it.
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | [`workloads`] | the experiments: their names, what they do and how each checks what was done |
-//! | [`targets`] | what they run on: the library, or system calls on a directory |
-//! | [`plan`] | which of them, how many workers, how long |
-//! | `worker` | threads and processes that do the work and are measured |
-//! | `run` | cases in turn, round after round |
-//! | [`stats`] | medians, intervals, and what may be said of a ratio |
-//! | [`machine`] | what the figures depend on, and how much of the machine was really to be had |
-//! | [`report`] | the results, as they are written to JSON |
-//! | [`table`] | the results, as a terminal shows them |
-//! | [`plot`], [`html`] | the results as pictures, and all of them in one page |
-//! | [`markdown`] | the results as a section of a document |
-//! | [`fill`] | so many files created and removed once, with the memory that it takes |
-//! | [`seeds`] | the seeds' own tables, and a run that sets ours beside them |
+//! | [`fill`] | many files created and removed once, with rates and memory |
+//! | `report` | results as a [`table`] on a terminal, a [`plot`], a page in [`html`], a section in [`markdown`]; [figures beside published ones](TABLES) |
+//! | `run` | [`plan`], teams of worker threads and processes, rounds of cases, a run of all published experiments |
+//! | [`workloads`] | the experiments: their names, operations and checks |
+//! | [`targets`] | the library, or system calls on a directory |
+//! | [`measure`] | the work of one worker, the measured loop, the CPU |
+//! | `published` | published tables, and the workloads that repeat them |
+//! | `base` | [`results`] as they are written to JSON, [`stats`], [`machine`], errors, clocks |
 //!
 //! # Invariants
 //!
-//! * A run keeps to a directory of its own below each one that was named, and removes it.
-//! * Nothing that belongs to the harness is called through a pointer, allocated or shared between workers
-//!   while time is taken.
+//! * A run changes only a directory of its own below each named directory, and removes it.
+//! * While time is taken, the harness makes no call through a pointer, allocates no memory and
+//!   shares no cache line between workers.
 //! * A case whose checks fail has no result.
 //!
-//! # Who holds what
+//! # Ownership
 //!
-//! A run holds the directories it made; a case its file system and its workers; a worker, on its own
-//! thread, its working directory and open files. There are no locks: workers are told what to do by
-//! channels or pipes, and answer the same way.
+//! A run owns the directories it made; a case its file system and its workers; a worker, on its own
+//! thread, its working directory and open files. There are no locks: commands to workers and their
+//! replies pass through channels or pipes.
 
-mod clock;
-mod fault;
+mod base;
 pub mod fill;
-pub mod html;
-pub mod machine;
-pub mod markdown;
-pub mod plan;
-pub mod plot;
-pub mod report;
+pub mod measure;
+mod published;
+mod report;
 mod run;
-pub mod seeds;
-pub mod stats;
-mod sys;
-pub mod table;
 pub mod targets;
-mod worker;
 pub mod workloads;
 
-pub use fault::{Error, Fault, FaultKind, Outcome, Result};
-pub use plan::{Pace, Plan};
-pub use report::Report;
-pub use run::{Watch, run};
+pub use base::error::{Error, Fault, FaultKind, Outcome, Result};
+pub use base::interrupt::Interrupt;
+pub use base::results::Report;
+pub use base::{machine, results, stats};
+pub use published::{OurFigures, PublishedTable, TABLES};
+pub use report::{html, markdown, plot, table};
+pub use run::plan::{self, Pace, Plan};
+pub use run::{Failure, PublishedRun, TMPFS, Team, Watch, run, run_published, serve_process};
 pub use targets::TargetSpec;
-pub use worker::{Failure, Interrupt, serve_process};
 pub use workloads::find;

@@ -1,4 +1,4 @@
-//! The page of a report, in a real browser.
+//! Tests the page of a report in a real browser.
 //!
 //! ```sh
 //! apt-get install chromium-headless-shell
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use vfscale_bench::{Interrupt, Plan, TargetSpec, html, run, workloads};
 
-/// Writes down what the browser made of the page, where `--dump-dom` shows it.
+/// A script that stores measures of the rendered page into its title, which `--dump-dom` prints.
 const PROBE: &str = "<script>
 const page = document.documentElement;
 const drawn = [...document.querySelectorAll('svg')].filter(e => {
@@ -52,7 +52,7 @@ fn the_page_fits_a_phone_and_a_desk() {
         assert_eq!(numbers[0], width, "{seen}");
         assert!(numbers[1] <= width, "it is wider than the screen: {seen}");
         assert_eq!(numbers[2], names.len(), "plots that are drawn and fit: {seen}");
-        // A row for each case of each workload in its own table, at least.
+        // At least a row for each case of each workload in its own table.
         assert!(numbers[3] >= names.len() * 4, "{seen}");
     }
 }

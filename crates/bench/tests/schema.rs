@@ -1,4 +1,4 @@
-//! The JSON that scripts read keeps its shape.
+//! Tests the schema of the JSON that scripts read.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use vfscale_bench::{Interrupt, Pace, Plan, TargetSpec, find, run};
 
-/// The fields of an object and the kinds of their values.
+/// Returns the fields of an object and the kinds of their values.
 fn shape(value: &Value) -> BTreeMap<&str, &'static str> {
     let kind = |value: &Value| match value {
         Value::Null => "null",

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::calendar::date;
+
 /// A process that has a device open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -27,30 +29,9 @@ impl fmt::Display for Holder {
 fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
+    let (year, month, day) = date(i64::try_from(days).unwrap_or(i64::MAX));
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
-}
-
-/// Returns the year, month and day of the date `days` days after 1 January 1970.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let leap =
-        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    // 400 years of the calendar always have the same number of days.
-    let (mut year, mut days) = (1970 + days / 146_097 * 400, days % 146_097);
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let mut month = 1;
-    for length in [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    (year, month, days + 1)
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@
 //! Leaf locks of rank 64850 and above: the caller may hold any lock of a file system.
 
 mod aligned;
+pub mod calendar;
 pub mod cow;
 mod device;
 mod error;

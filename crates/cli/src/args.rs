@@ -21,7 +21,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// There is an image or memory, which no pattern of arguments says well.
+/// Usage of `run`, by hand: clap can't derive that either an image or `--memory` is given.
 const RUN_USAGE: &str = "vfscale run [OPTIONS] IMAGE -- COMMAND...
        vfscale run [OPTIONS] --memory[=SIZE] -- COMMAND...";
 const MOUNT_USAGE: &str = "vfscale mount [OPTIONS] IMAGE DIR
@@ -32,9 +32,9 @@ pub(crate) enum Command {
     /// Mount a file system at a temporary directory and run a command in it
     ///
     /// The command finds itself in the root of the file system; the environment variable
-    /// VFSCALE_MOUNT names the directory. When it ends, the file system is unmounted and closed, the
-    /// directory removed, and vfscale ends with the command's exit status (128 and the number of the
-    /// signal that ended it). Signals that vfscale gets are passed on to the command.
+    /// VFSCALE_MOUNT names the directory. When it ends, the file system is unmounted and closed,
+    /// the directory removed, and vfscale exits with the command's exit status (128 plus the
+    /// number of the signal that ended it). Signals that vfscale gets are passed on to the command.
     ///
     /// Examples: vfscale run disk.vfs --size 10G -- sh -c 'git clone -q ~/project . && make';
     /// vfscale run --memory=2G -- make -C project
@@ -43,17 +43,18 @@ pub(crate) enum Command {
 
     /// Mount a file system at a directory
     ///
-    /// Serves until Ctrl-C, SIGTERM or `umount DIR`, and closes the volume then. What is in a memory file
-    /// system is gone.
+    /// Serves until Ctrl-C, SIGTERM or `umount DIR`, then closes the volume. The contents of a
+    /// memory file system are lost.
     ///
     /// Examples: vfscale mount disk.vfs /mnt/data; vfscale mount --memory=64M /mnt/scratch
     #[command(override_usage = MOUNT_USAGE)]
     Mount(MountArgs),
 
-    /// Make everything durable that was changed on a mount
+    /// Make all changes on a mount durable
     ///
-    /// Does what `sync` and `syncfs` do on other file systems: Linux does not pass these on to FUSE. What
-    /// the kernel holds back with --writeback is part of it only if it was synced by itself (`fsync`).
+    /// Does what `sync` and `syncfs` do on other file systems: Linux does not pass these on to
+    /// FUSE. Data that the kernel holds back with --writeback is included only if it was synced by
+    /// itself (`fsync`).
     ///
     /// Example: vfscale sync /mnt/data
     Sync {
@@ -64,9 +65,9 @@ pub(crate) enum Command {
 
     /// Measure how file systems scale: vfscale in memory, or any mounted directory
     ///
-    /// Runs experiments of the published work on making the kernel's file systems scale, in rounds, in
-    /// turn on every target, and prints medians, their spread, and ratios with how sure they are. What
-    /// is made below a directory is removed at the end, also on Ctrl-C.
+    /// Runs experiments of the published work on making the kernel's file systems scale, in
+    /// rounds, in turn on every target, and prints medians, ranges, and ratios with their
+    /// confidence intervals. Files made below a directory are removed at the end, also on Ctrl-C.
     ///
     /// Example: vfscale bench open-close-same-dir stat-deep --target memory
     /// --target path:/mnt/disk --threads 1,2 --before lockref
@@ -74,66 +75,67 @@ pub(crate) enum Command {
 
     /// Make a volume in an image file or on a block device
     ///
-    /// What is there is kept, if it is known to be something, unless --force is given.
+    /// A device that holds a known file system or partition table is not overwritten without
+    /// --force.
     ///
     /// Example: vfscale mkfs disk.vfs --size 10G
     Mkfs(make::MkfsArgs),
 
-    /// Find out what is wrong with a volume, and repair it
+    /// Check a volume for damage, and repair it
     ///
-    /// Reads everything that describes the files of a volume and compares it. Each finding has a
-    /// number, which docs/FORMAT.md explains. Nothing is written without --repair; a volume that was not
-    /// closed is checked as it will be when its log is replayed, which is done in memory then.
+    /// Reads all metadata of a volume and cross-checks it. Each finding has a number, which
+    /// docs/FORMAT.md explains. Nothing is written without --repair; the log of a volume that was
+    /// not closed is then replayed in memory before the check.
     ///
-    /// What a mount that was cut off had begun is no damage: inodes that are being removed, files that are
-    /// being cut off, copies of the superblock that are to be written. The next mount finishes it, and so
+    /// Operations that a crash interrupted are not damage: inodes being removed, files being
+    /// truncated, copies of the superblock not yet written. The next mount finishes them, and so
     /// does a repair.
     ///
-    /// A repair links files without a name into /lost+found, removes names that lead nowhere, copies blocks
-    /// that two files have, and takes out of files what can't be theirs. One that was interrupted has to
-    /// be run again: until a repair has come to its end, the volume is not mounted.
+    /// A repair links files without a name into /lost+found, removes names that lead nowhere,
+    /// copies blocks that two files share, and removes from files blocks that can't be theirs. An
+    /// interrupted repair must be run again: until a repair completes, the volume can't be mounted.
     ///
-    /// Ends with the sum of what fsck(8) defines: 0, nothing was found; 1, all that was found is
-    /// repaired; 4, something is left; 8, the check could not be made; 16, the command line makes no sense.
+    /// The exit status is a sum, as fsck(8) defines it: 0, no finding; 1, all findings repaired; 4,
+    /// findings left; 8, the check could not be made; 16, the command line makes no sense.
     ///
     /// Example: vfscale fsck disk.vfs
     Fsck(fsck::FsckArgs),
 
     /// Show a structure of a volume, in words or as JSON
     ///
-    /// Reads what lies on disk, and says what is wrong with it. Nothing is written.
+    /// Reads the structure from disk, and reports damage in it. Nothing is written.
     ///
     /// Examples: vfscale dump disk.vfs inode /etc/passwd; vfscale dump disk.vfs log --json
     Dump(show::DumpArgs),
 
-    /// Show the size of a volume, what is free, its label, its log, and when it was used
+    /// Show the size of a volume, its free space, its label, its log, and when it was used
     ///
     /// Example: vfscale stat disk.vfs
     Stat(show::StatArgs),
 
     /// Make a volume larger, also while it is mounted
     ///
-    /// An image file is extended first; a block device has to be larger already. A crash meanwhile leaves
-    /// the former size or the new one. A volume that is mounted is grown by its mount, which only root and
-    /// the user who mounted it can ask for.
+    /// An image file is extended first; a block device has to be larger already. A crash during
+    /// that leaves the former size or the new one. A mounted volume is grown by its mount, at the
+    /// request of root or of the user who mounted it.
     ///
     /// Examples: vfscale grow disk.vfs --size 20G; vfscale grow /mnt/data --size 20G
     Grow(grow::GrowArgs),
 
-    /// Change what a volume says about itself
+    /// Change the label or the id of a volume
     ///
     /// Examples: vfscale tune disk.vfs --label music; vfscale tune copy.vfs --uuid random
     Tune(make::TuneArgs),
 
-    /// Copy all that can be read out of a volume that will not mount
+    /// Copy all readable files out of a volume that will not mount
     ///
-    /// Reads directories, files, links, devices, attributes, access control lists, times, and as root owners,
-    /// and writes them below a directory. What the log has is replayed in memory; if the log can't be
-    /// read, what was changed last is missing. Goes on after errors, and names each path that could not
-    /// be copied, or in part only. Files that no directory leads to any more are put into lost+found
-    /// there, each under the number of its inode. Nothing of the volume is written.
+    /// Reads directories, files, links, devices, attributes, access control lists, times, and as
+    /// root owners, and writes them below a directory. The log is replayed in memory; if it can't
+    /// be read, the latest changes are missing. Continues after errors, and names each path that
+    /// could not be copied, or only in part. Files that no directory names any more are put into
+    /// lost+found there, each under the number of its inode. The volume itself is not written.
     ///
-    /// Ends with 0 if all was copied and 1 if something was not.
+    /// Exits with 0 if all was copied and 1 otherwise.
     ///
     /// Example: vfscale copy-out disk.vfs /mnt/rescued
     CopyOut(copy_out::CopyOutArgs),
@@ -141,7 +143,7 @@ pub(crate) enum Command {
     /// Write the manual pages of all commands to a directory
     #[command(hide = true)]
     Man {
-        /// The directory; made if it is not there
+        /// The directory; made if missing
         dir: PathBuf,
     },
 
@@ -157,13 +159,13 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
 
-    /// Record what happens to locks, and print it to standard error at the end: a table with the
+    /// Record lock statistics, and print them to standard error at the end: a table with the
     /// columns of the kernel's lock_stat, times in microseconds
     #[arg(long)]
     pub(crate) lockstat: bool,
 
-    /// The image of a volume, or a block device with one; an image is made if there is none. Not
-    /// with --memory
+    /// The image of a volume, or a block device with one; a missing image is created. Not with
+    /// --memory
     #[arg(value_name = "IMAGE", required = true)]
     pub(crate) image: Option<PathBuf>,
 
@@ -184,18 +186,21 @@ pub(crate) struct MountArgs {
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
 
-    /// Return as soon as it is mounted, and serve on in the background
+    /// Return as soon as it is mounted, and serve in the background
     #[arg(short, long)]
     pub(crate) background: bool,
 
-    /// The image of a volume, or a block device with one (not with --memory), and the directory to mount
-    /// at; what is in it is hidden meanwhile
+    /// The image of a volume, or a block device with one (not with --memory), and the directory to
+    /// mount at, whose contents are hidden while it is mounted
     #[arg(value_names = ["IMAGE", "DIR"], required = true, num_args = 1..=2)]
     pub(crate) places: Vec<PathBuf>,
 }
 
 impl MountArgs {
-    /// The image, if there is one, and the directory.
+    /// Returns the image, if there is one, and the directory.
+    ///
+    /// # Errors
+    /// Returns [`Failure::Usage`] if the number of arguments does not fit `--memory`.
     pub(crate) fn places(&self) -> Result<(Option<&Path>, &Path), Failure> {
         match (&self.places[..], self.source.memory.is_some()) {
             ([image, dir], false) => Ok((Some(image), dir)),
@@ -208,111 +213,111 @@ impl MountArgs {
     }
 }
 
-/// Which file system.
+/// Options that say which file system is served.
 #[derive(Debug, Args)]
 pub(crate) struct SourceArgs {
     /// A new memory file system, of SIZE at most: bytes, with K, M, G or T, or a share of the
-    /// machine's memory such as 50%. Without SIZE it may take half of the memory
+    /// machine's memory such as 50%. Without SIZE the limit is half of the memory
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     pub(crate) memory: Option<Option<Size>>,
 
-    /// The size of an image that is made because there is none. `run` makes one of 1G by default,
-    /// `mount` none. It is sparse: it takes space on the disk as it fills
+    /// The size of a missing image, which is then created. By default `run` creates one of 1G,
+    /// `mount` none. The image is sparse: it takes space on the disk as it fills
     #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes, conflicts_with = "memory")]
     pub(crate) size: Option<u64>,
 
-    /// The size of the log of an image that is made (default: follows that of the image)
+    /// The size of the log of an image that is created (default: follows the size of the image)
     #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes, conflicts_with = "memory")]
     pub(crate) log_size: Option<u64>,
 
-    /// The image or device with the log, for a volume whose log is on one of its own
+    /// The image or device with the log, for a volume with an external log
     #[arg(long, value_name = "DEVICE", conflicts_with = "memory")]
     pub(crate) log_device: Option<PathBuf>,
 
-    /// After how many seconds changes reach the disk that nobody has synced (default: 5)
+    /// Seconds until unsynced changes reach the disk (default: 5)
     #[arg(long, value_name = "SECONDS", value_parser = options::parse_seconds,
           conflicts_with = "memory")]
     pub(crate) sync_interval: Option<Duration>,
 
-    /// How much of the volume to keep in memory: bytes, with K, M, G, or a share of the machine's
-    /// memory such as 10% (default: 320M). Three quarters are of data, which writers wait for when all
-    /// of them are changed; a quarter is of metadata. Metadata that were changed and are not in their
-    /// places take half as much again at most, then changes wait. Names and inodes have 128M beside that
+    /// Size of the volume's cache: bytes, with K, M, G, or a share of the machine's memory such as
+    /// 10% (default: 320M). Three quarters hold data: writers wait when all of that is dirty. One
+    /// quarter holds metadata. Dirty metadata that is not yet written in place may take half as
+    /// much again, then changes wait. Names and inodes have another 128M
     #[arg(long, value_name = "SIZE", conflicts_with = "memory")]
     pub(crate) cache_size: Option<Size>,
 
-    /// Write nothing to the volume, as `-o ro`. Of one that was not unmounted the log is replayed in
-    /// memory; with `-o ro,norecovery` it is not looked at
+    /// Write nothing to the volume, as `-o ro`. If it was not unmounted, its log is replayed in
+    /// memory; with `-o ro,norecovery` the log is ignored
     #[arg(long, conflicts_with = "memory")]
     pub(crate) read_only: bool,
 
-    /// At most this many files and directories (default: as many as fit)
+    /// Maximum number of files and directories (default: as many as fit)
     #[arg(long, value_name = "N", requires = "memory")]
     pub(crate) inodes: Option<u64>,
 
-    /// As the kernel was before a patch: lockref, seqrwlock, brlock, mount-count, files-lock,
-    /// dcache-hash, lru, inode-hash, inode-list, ino-alloc, pseudo, and with a volume read-mostly,
-    /// active-trans, cil-counters, cil-lists, busy-extents, orphan. May be given several times
+    /// Disable a scaling patch: lockref, seqrwlock, brlock, mount-count, files-lock, dcache-hash,
+    /// lru, inode-hash, inode-list, ino-alloc, pseudo, and with a volume read-mostly, active-trans,
+    /// cil-counters, cil-lists, busy-extents, orphan. May be given several times
     #[arg(long, value_name = "PATCH", value_parser = parse_patch)]
     pub(crate) before: Vec<String>,
 
-    /// Owner of the root directory of what is made (default: you)
+    /// Owner of the root directory of a new file system (default: you)
     #[arg(long, value_parser = options::parse_id)]
     pub(crate) uid: Option<u32>,
 
-    /// Group of the root directory of what is made (default: yours)
+    /// Group of the root directory of a new file system (default: yours)
     #[arg(long, value_parser = options::parse_id)]
     pub(crate) gid: Option<u32>,
 
-    /// Permissions of the root directory of what is made, in octal (default: 755)
+    /// Permissions of the root directory of a new file system, in octal (default: 755)
     #[arg(long, value_parser = options::parse_mode)]
     pub(crate) mode: Option<u32>,
 }
 
-/// How it is served.
+/// Options that say how the file system is served.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Worker threads (default: one for each CPU, 2 to 16)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
 
-    /// Let other users in, as far as permissions go (default: yes for root, no for others)
+    /// Give other users access, as permissions allow (default: yes for root, no for others)
     #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub(crate) allow_other: Option<bool>,
 
     /// Show the file system's own state as text in `.vfscale` at its root: mounts, dentry-state,
-    /// inode-state, file-nr, lock_stat, scaling. The kernel then caches names and attributes for a
-    /// second only, and says when files are opened
+    /// inode-state, file-nr, lock_stat, scaling. The kernel then caches names and attributes for
+    /// only a second, and reports when files are opened
     #[arg(long, conflicts_with = "writeback")]
     pub(crate) proc: bool,
 
-    /// Let the kernel gather small writes; errors such as a lack of space may then show late
+    /// Let the kernel combine small writes; errors such as a lack of space may then show late
     #[arg(long)]
     pub(crate) writeback: bool,
 
-    /// Options as mount(8) has them, separated by commas: ro, norecovery (with ro: read what is home
-    /// and leave out the log, if that can't be read), errors=shutdown|remount-ro (what a volume does
-    /// that meets damage, or whose log fails), nosuid, nodev, noexec, noatime, size=SIZE,
-    /// nr_inodes=N, mode=MODE, uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that
-    /// replaces another may be empty after a crash), remount, ...
+    /// Options of mount(8), separated by commas: ro, norecovery (with ro: ignore the log, for
+    /// example if it can't be read), errors=shutdown|remount-ro (the reaction of a volume to damage
+    /// or to a failure of its log), nosuid, nodev, noexec, noatime, size=SIZE, nr_inodes=N,
+    /// mode=MODE, uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces
+    /// another may be empty after a crash), remount, ...
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
 }
 
-/// The name of a patch that can be taken back.
+/// Parses the name of a patch that can be disabled.
 fn parse_patch(name: &str) -> Result<String, ScalingError> {
     Scaling::before(name).map(|_| name.to_owned())
 }
 
-/// Takes the command line apart.
+/// Parses the command line.
 ///
 /// # Errors
-/// What clap says, who also prints help and versions that way.
+/// Any error of clap, which reports help and versions as errors too.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = Cli::command();
     if asks_for_memory(arguments) {
-        // Without an image the first word is the command, and everything behind it belongs to it.
+        // Without an image the first word is the command, and all words after it its arguments.
         command = command.mut_subcommand("run", |run| {
             run.mut_arg("image", |image| image.long("image").hide(true).required(false))
         });
@@ -327,7 +332,7 @@ fn asks_for_memory(arguments: &[OsString]) -> bool {
 }
 
 impl SourceArgs {
-    /// How far the structures are spread, without the patches that were named.
+    /// Returns the scaling settings, with the patches of `--before` disabled.
     pub(crate) fn scaling(&self) -> Result<Scaling, Failure> {
         let of_volumes = |name: &&String| {
             vfscale::PATCHES
@@ -348,17 +353,18 @@ impl SourceArgs {
 }
 
 impl ServeArgs {
-    /// All of the `-o`, the later ones winning.
+    /// Merges all `-o`; later ones win.
     pub(crate) fn merged_options(&self) -> MountOptions {
         self.options.iter().fold(MountOptions::default(), |merged, o| merged.then(o))
     }
 }
 
-/// When called as `mount.vfscale` (or `mount.fuse.vfscale`), the arguments of the command that does
-/// what `mount(8)` asks for: `mount.vfscale SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`.
+/// Translates the arguments of a mount helper, as `mount(8)` passes them to `mount.vfscale` or
+/// `mount.fuse.vfscale` (`SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`), to those of
+/// `vfscale mount`. Returns `None` if the program was called by another name.
 ///
-/// A source with a `/` in it is the image of a volume, or a block device. Any other is the name of a memory
-/// file system, and shows in `/proc/mounts`.
+/// A source with a `/` in it is the image of a volume, or a block device. Any other is the name of
+/// a memory file system, and shows in `/proc/mounts`.
 pub(crate) fn as_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let called = Path::new(arguments.first()?).file_name()?;
     if called != "mount.vfscale" && called != "mount.fuse.vfscale" {
@@ -403,7 +409,7 @@ pub(crate) fn as_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
     Some(command)
 }
 
-/// A source is a name that may hold commas, which in an option end it.
+/// Escapes the commas of a source, which would end the option that holds it.
 fn escape_commas(name: &OsStr) -> OsString {
     let mut escaped = Vec::new();
     for &b in name.as_bytes() {
@@ -416,5 +422,4 @@ fn escape_commas(name: &OsStr) -> OsString {
 }
 
 #[cfg(test)]
-#[path = "args_tests.rs"]
 mod tests;

@@ -1,7 +1,6 @@
-//! `vfscale bench`: the experiments of the seeds.
+//! `vfscale bench`: the experiments of published work on scaling the kernel's file systems.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,19 +8,21 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use vfscale_bench::plan::DISAGREEMENT_MAX;
-use vfscale_bench::report::CaseName;
-use vfscale_bench::seeds::{Seeds, TMPFS, run_seeds};
+use vfscale_bench::results::CaseName;
+
 use vfscale_bench::{
-    Interrupt, Pace, Plan, Report, TargetSpec, Watch, html, markdown, table, workloads,
+    Pace, Plan, PublishedRun, Report, TMPFS, TargetSpec, Watch, html, markdown, run_published,
+    table, workloads,
 };
 
-use crate::commute::{CommuteArgs, commute};
 use crate::error::Failure;
-use crate::fill::{FillArgs, fill};
-use crate::signals::Blocked;
+use crate::output::{Form, INTERRUPTED, interrupted_by_signals, make_dir, output, print};
 
-/// What the shell says of a command that Ctrl-C ended.
-pub(crate) const INTERRUPTED: u8 = 128 + 2;
+mod commute;
+mod fill;
+
+use commute::{CommuteArgs, commute};
+use fill::{FillArgs, fill};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -30,59 +31,62 @@ pub(crate) struct BenchArgs {
     pub(crate) set: Option<Set>,
 
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) run: WorkloadArgs,
 }
 
 /// Sets of experiments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Set {
-    /// Run every experiment of the seeds, before and after, and write a report with their figures beside
-    /// ours
-    Seeds(SeedsArgs),
+    /// Run every published experiment, with and without its patches, and write a report with the
+    /// published figures beside ours
+    #[command(alias = "seeds")]
+    Published(PublishedArgs),
 
     /// Count the cache lines on which calls that commute conflict
     ///
-    /// Makes thousands of small cases of two calls whose order does not matter, records every load and
-    /// store of both on two pretended CPUs, and prints how many cases of each two calls write no line that
-    /// the other touches, and whose the other lines are. Needs Linux on x86-64.
+    /// Makes thousands of small cases of two calls whose order does not matter, records every load
+    /// and store of both on two pretended CPUs, and prints for each two calls in how many cases
+    /// neither writes a line that the other touches, and the owners of the other lines. Needs Linux
+    /// on x86-64.
     ///
     /// Example: vfscale bench commute --sample 2000 --out report
     Commute(CommuteArgs),
 
-    /// Create so many empty files in a volume, and remove them, once: the rate over time, and the memory
+    /// Create many empty files in a volume, and remove them, once: the rate over time, and the
+    /// memory
     ///
-    /// Makes the image for the run, prints a line for each look at it, and a table at the end. Fails if the
-    /// process takes more memory than --memory-max.
+    /// Makes the image for the run, prints a line for each sample, and a table at the end. Fails if
+    /// the process takes more memory than --memory-max.
     ///
     /// Example: vfscale bench fill --files 2000000 --size 8G disk.vfs
     Fill(FillArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SeedsArgs {
+pub(crate) struct PublishedArgs {
     /// Short rounds and few files: for a look, not for figures
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// The directory to write report.html, report.md, results.json and plots/ to; made if it is not there
+    /// The directory to write report.html, report.md, results.json and plots/ to; made if missing
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
-    /// Where (default: `memory`; and at /dev/shm, if it can be written, the kernel's tmpfs beside it, and a
-    /// volume in an image there for what is about a journal)
+    /// The targets (default: `memory`; and at /dev/shm, if it is writable, the kernel's tmpfs to
+    /// compare with, and a volume in an image there for the experiments on journals)
     #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
     pub(crate) targets: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    /// What to run; --list describes the workloads
+pub(crate) struct WorkloadArgs {
+    /// The workloads to run; --list describes them
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workloads: Vec<String>,
 
-    /// Where: `memory` or `volume:FILE` (the library in this process; an image that is there, or is made
-    /// for the run), or `path:DIR` (a directory of any mounted file system). Several are measured in
-    /// turn; ratios are over the first. `memory` if none is named
+    /// The targets: `memory` or `volume:FILE` (the library in this process; an existing image, or
+    /// one that is made for the run), or `path:DIR` (a directory of any mounted file system).
+    /// Several are measured in turn; ratios are over the first. `memory` if none is named
     #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
     pub(crate) targets: Vec<String>,
 
@@ -90,7 +94,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     pub(crate) threads: Vec<usize>,
 
-    /// Workers are processes instead of threads
+    /// Use worker processes instead of threads
     #[arg(long)]
     pub(crate) processes: bool,
 
@@ -98,12 +102,12 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) unpinned: bool,
 
-    /// Also without this patch, by the library; --list-patches describes them, `all` is all of them. Several
-    /// are taken back together
+    /// Also measure the library without this patch; --list-patches describes them, `all` is all of
+    /// them. Several are disabled together
     #[arg(long, value_name = "PATCH", num_args = 1..)]
     pub(crate) before: Vec<String>,
 
-    /// Pretend that there were so many CPUs, to the library
+    /// Pretend to the library that the machine has N CPUs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) cpus: Option<u16>,
 
@@ -125,17 +129,17 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SHARE", default_value_t = DISAGREEMENT_MAX)]
     pub(crate) disagreement: f64,
 
-    /// Take the time of single operations, too
+    /// Also take the time of single operations
     #[arg(long)]
     pub(crate) latency: bool,
 
-    /// As --latency, with so many operations begun per second at fixed times; a late one counts from when
-    /// it should have begun
+    /// As --latency, with this many operations begun per second at fixed times; a late one counts
+    /// from when it should have begun
     #[arg(long, value_name = "OPS_PER_S")]
     pub(crate) rate: Option<f64>,
 
-    /// One more round of each case in memory and on volumes, with lock statistics on: who waits for which
-    /// lock, in the columns of the kernel's lock_stat
+    /// Make one more round of each case in memory and on volumes, with lock statistics on: waiting
+    /// and holding times of each lock class, in the columns of the kernel's lock_stat
     #[arg(long)]
     pub(crate) lockstat: bool,
 
@@ -156,21 +160,22 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) tree: Option<PathBuf>,
 
-    /// Where random numbers start
+    /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) random_seed: u64,
 
-    /// Write the results as JSON to FILE, or to standard output with `-` (the table then goes to standard
-    /// error)
+    /// Write the results as JSON to FILE, or to standard output with `-` (the table is then printed
+    /// to standard error)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write the results as a section of a Markdown document to FILE, or to standard output with `-`
+    /// Write the results as a section of a Markdown document to FILE, or to standard output with
+    /// `-`
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
 
-    /// Write report.html, report.md, results.json and plots/ to this directory, which is made if it
-    /// is not there
+    /// Write report.html, report.md, results.json and plots/ to this directory, which is made if
+    /// missing
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -178,14 +183,14 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) list: bool,
 
-    /// Describe the patches that can be taken back, and do nothing else
+    /// Describe the patches that can be disabled, and do nothing else
     #[arg(long)]
     pub(crate) list_patches: bool,
 }
 
-impl RunArgs {
+impl WorkloadArgs {
     fn plan(&self) -> Result<Plan, Failure> {
-        // Both --target and --before take several values, and so take workloads that follow them.
+        // Both --target and --before take several values, and so also workloads after them.
         let is_workload = |word: &&String| workloads::find(word).is_ok();
         let strays = self.targets.iter().chain(&self.before).filter(is_workload);
         let all = self.workloads.iter().chain(strays).map(|name| workloads::find(name));
@@ -235,7 +240,7 @@ impl RunArgs {
 
 pub(crate) fn bench(args: BenchArgs) -> Result<ExitCode, Failure> {
     let run = match args.set {
-        Some(Set::Seeds(args)) => return seeds(&args),
+        Some(Set::Published(args)) => return published(&args),
         Some(Set::Commute(args)) => return commute(&args),
         Some(Set::Fill(args)) => return fill(&args),
         None => args.run,
@@ -260,8 +265,8 @@ pub(crate) fn bench(args: BenchArgs) -> Result<ExitCode, Failure> {
     Ok(status(&report))
 }
 
-/// `vfscale bench seeds`.
-fn seeds(args: &SeedsArgs) -> Result<ExitCode, Failure> {
+/// Runs `vfscale bench published`.
+fn published(args: &PublishedArgs) -> Result<ExitCode, Failure> {
     let targets = args.targets.iter().map(|text| TargetSpec::parse(text));
     let mut targets = targets.collect::<Result<Vec<_>, _>>()?;
     if targets.is_empty() {
@@ -274,40 +279,33 @@ fn seeds(args: &SeedsArgs) -> Result<ExitCode, Failure> {
         }
     }
     make_dir(&args.out)?;
-    let seeds = Seeds { targets, quick: args.quick };
-    let minutes = seeds.estimate()?.as_secs_f64() / 60.0;
+    let all = PublishedRun { targets, quick: args.quick };
+    let minutes = all.estimate()?.as_secs_f64() / 60.0;
     eprintln!("about {minutes:.0} minutes, on CPUs that have nothing else to do");
     let interrupt = interrupted_by_signals()?;
-    let report = run_seeds(&seeds, &interrupt, &mut Progress::new())?;
+    let report = run_published(&all, &interrupt, &mut Progress::new())?;
     print(&table::render(&report))?;
     write_out(&report, true, &args.out)?;
     Ok(status(&report))
 }
 
-/// Before anything is measured, so that nothing is measured for nothing.
-pub(crate) fn make_dir(dir: &Path) -> Result<(), Failure> {
-    let failed = |e: std::io::Error| Failure::Write(dir.to_owned(), e);
-    std::fs::create_dir_all(dir).map_err(failed)?;
-    rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).map_err(|e| failed(e.into()))
-}
-
-fn write_out(report: &Report, seeds: bool, dir: &Path) -> Result<(), Failure> {
-    html::write_all(report, seeds, dir).map_err(Failure::Report)?;
+fn write_out(report: &Report, published: bool, dir: &Path) -> Result<(), Failure> {
+    html::write_all(report, published, dir).map_err(Failure::Report)?;
     eprintln!("written: {}", dir.join("report.html").display());
     Ok(())
 }
 
-/// How far a run is, and how long it will take, on a terminal; nothing anywhere else.
+/// A progress bar on a terminal, hidden elsewhere.
 struct Progress(ProgressBar);
 
-/// Parts of the whole that the bar counts.
+/// Steps of the bar for a whole run.
 const STEPS: u64 = 10_000;
 
 impl Progress {
     fn new() -> Progress {
         let style = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {eta} left  {msg}");
         let bar = ProgressBar::new(STEPS);
-        // It draws to standard error, and hides itself if that is no terminal.
+        // Draws to standard error, and hides itself if that is no terminal.
         Progress(style.map_or(ProgressBar::hidden(), |style| bar.with_style(style)))
     }
 }
@@ -325,20 +323,20 @@ impl Drop for Progress {
     }
 }
 
-/// The body of a worker process.
+/// Runs a worker process until its parent closes the pipe.
 pub(crate) fn worker() -> Result<ExitCode, Failure> {
     vfscale_bench::serve_process(std::io::stdin().lock(), std::io::stdout().lock())
         .map_err(|e| Failure::System("bench-worker", e))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line for each workload or patch.
-fn list(args: &RunArgs) -> Result<ExitCode, Failure> {
+/// Prints a line for each workload or patch.
+fn list(args: &WorkloadArgs) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     if args.list {
         for workload in workloads::ALL {
-            let workloads::Description { name, seed, unit, operation, .. } = workload;
-            text += &format!("{name} (seed {seed}, {unit}/s): {operation}\n");
+            let workloads::Description { name, source, unit, operation, .. } = workload;
+            text += &format!("{name} ({source}, {unit}/s): {operation}\n");
         }
     }
     if args.list_patches {
@@ -350,59 +348,9 @@ fn list(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Standard output may be a pipe that nobody reads to its end; that is no failure.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Write("standard output".into(), e))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Where results are wanted in some form, and what makes that.
-pub(crate) type Form<'a> = (Option<&'a Path>, &'a dyn Fn() -> String);
-
-/// Prints a report, and writes it in other forms where they are wanted; `-` is standard output, and then the
-/// text goes to standard error.
-pub(crate) fn output(forms: &[Form<'_>], text: &str) -> Result<(), Failure> {
-    let is_stdout = |file: &Path| file.as_os_str() == "-";
-    if forms.iter().any(|(file, _)| file.is_some_and(is_stdout)) {
-        eprint!("{text}");
-    } else {
-        print(text)?;
-    }
-    for (file, form) in forms {
-        match file {
-            Some(file) if is_stdout(file) => print(&form())?,
-            Some(file) => {
-                std::fs::write(file, form()).map_err(|e| Failure::Write(file.to_path_buf(), e))?
-            }
-            None => {}
-        }
-    }
-    Ok(())
-}
-
 fn status(report: &Report) -> ExitCode {
     if report.interrupted {
         return ExitCode::from(INTERRUPTED);
     }
     if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Signals that end a program end the run instead, so that it can remove what it made.
-pub(crate) fn interrupted_by_signals() -> Result<Interrupt, Failure> {
-    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
-    let interrupt = Interrupt::new();
-    let raised = interrupt.clone();
-    std::thread::spawn(move || {
-        loop {
-            let caught = signals.wait();
-            if ![libc::SIGUSR1, libc::SIGUSR2].contains(&caught.signal) {
-                raised.raise();
-            }
-        }
-    });
-    Ok(interrupt)
 }

@@ -1,4 +1,4 @@
-//! What goes wrong at the command line, with its exit status.
+//! Failures of the command, with their messages and exit statuses.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -22,9 +22,9 @@ pub(crate) enum Failure {
     Usage(String),
     /// The temporary directory could not be made.
     TempDir(PathBuf, io::Error),
-    /// The command to run is not there.
+    /// The command to run was not found.
     CommandNotFound(OsString),
-    /// The command to run is there and can't be run.
+    /// The command to run exists and can't be run.
     CommandNotRunnable(OsString, io::Error),
     /// A mount's options could not be changed.
     Remount(PathBuf, io::Error),
@@ -40,7 +40,7 @@ pub(crate) enum Failure {
     Report(vfscale_bench::plot::PlotError),
     /// An image file or a block device can't be opened.
     Device(vfscale::block::Error),
-    /// There is no volume, or it can't be used.
+    /// The device holds no volume, or an unusable one.
     Volume(vfscale::diskfs::OpenError),
     /// No volume could be made.
     Mkfs(vfscale::diskfs::mkfs::MkfsError),
@@ -48,19 +48,19 @@ pub(crate) enum Failure {
     Check(vfscale::diskfs::check::CheckError),
     /// A structure can't be shown.
     Dump(vfscale::diskfs::dump::DumpError),
-    /// A volume has not got another id.
+    /// The id of a volume could not be changed.
     Id(Box<vfscale::diskfs::identity::IdError>),
-    /// A volume did not grow.
+    /// A volume could not be grown.
     Grow(PathBuf, String),
-    /// Somebody has the volume, and it is not known how to ask for something.
+    /// The volume is locked by another process, and no mount of it was found to send a request to.
     InUse(vfscale::block::Error),
     /// A system call that should not fail did.
     System(&'static str, io::Error),
 }
 
 impl Failure {
-    /// As shells have it: 127 for a command that is not found, 126 for one that can't be run, 2 for
-    /// a misuse, otherwise 1.
+    /// Returns the exit status that shells use: 127 for a command that was not found, 126 for one
+    /// that can't be run, 2 for a misuse, otherwise 1.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::CommandNotFound(_) => 127,
@@ -68,7 +68,7 @@ impl Failure {
             Failure::Usage(_)
             | Failure::Bench(
                 vfscale_bench::Error::Usage(_)
-                | vfscale_bench::Error::UnknownWorkload(..)
+                | vfscale_bench::Error::UnknownWorkload { .. }
                 | vfscale_bench::Error::UnknownTarget(_),
             ) => 2,
             _ => 1,

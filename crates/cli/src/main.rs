@@ -1,24 +1,25 @@
 //! The `vfscale` command.
 //!
-//! * `vfscale run` mounts a volume, or a file system in memory, at a temporary directory, runs a command
-//!   in it, unmounts, and ends with the command's exit status;
-//! * `vfscale mount` mounts at a directory, for as long as it runs or in the background; `vfscale sync` makes
-//!   durable what is mounted;
-//! * `vfscale mkfs`, `fsck`, `dump`, `stat`, `tune` and `copy-out` are for volumes that nobody has mounted,
-//!   `grow` is for any;
+//! * `vfscale run` mounts a volume, or a file system in memory, at a temporary directory, runs a
+//!   command in it, unmounts, and exits with the command's exit status;
+//! * `vfscale mount` mounts at a directory, in the foreground or the background; `vfscale sync`
+//!   makes a mount durable;
+//! * `vfscale mkfs`, `fsck`, `dump`, `stat`, `tune` and `copy-out` work on unmounted volumes,
+//!   `grow` on any;
 //! * `vfscale bench` measures how file systems scale.
 //!
-//! Called by the name `mount.vfscale` it is the helper that `mount(8)` looks for.
+//! Called by the name `mount.vfscale` it is the mount helper of `mount(8)`.
 //!
-//! | module | does |
+//! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `options` | what follows `-o`, sizes, modes |
-//! | `source` | makes the file system that is asked for |
-//! | `run`, `mount`, `bench` | the commands |
-//! | `volume` | the commands for volumes |
+//! | `run`, `mount`, `bench`, `volume` | the commands |
 //! | `man` | the manual pages |
-//! | `signals` | waits for signals in a thread, instead of in handlers |
+//! | `source` | opens or creates the file system that the command line names |
+//! | `output` | results of the measuring commands, and their interruption |
+//! | `options` | options after `-o`, sizes, modes |
+//! | `signals` | signals, waited for by a thread instead of in handlers |
+//! | `error` | failures and exit statuses |
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -29,12 +30,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 mod args;
 mod bench;
-mod commute;
 mod error;
-mod fill;
 mod man;
 mod mount;
 mod options;
+mod output;
 mod run;
 mod signals;
 mod source;
@@ -72,9 +72,9 @@ fn main() -> ExitCode {
     })
 }
 
-/// Says what is wrong with the command line, or shows the help that it asks for.
+/// Prints an error of the command line, or the requested help, and returns the exit status.
 fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
-    // Who reads may have gone; the exit status tells the same.
+    // The reader of a pipe may have closed it; the exit status still reports the error.
     error.print().unwrap_or_default();
     let is_fsck = arguments.get(1).is_some_and(|command| command == "fsck");
     match error.exit_code() {
@@ -84,8 +84,8 @@ fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Logs to standard error what `RUST_LOG` selects (`debug`, `vfscale_fuse=trace`, ...), warnings by
-/// default.
+/// Starts logging to standard error. `RUST_LOG` selects the levels (`debug`,
+/// `vfscale_fuse=trace`, ...); the default is warnings.
 fn start_logging() {
     let selected = std::env::var("RUST_LOG").unwrap_or_default();
     let (targets, complaint) = match selected.parse::<Targets>() {

@@ -1,4 +1,4 @@
-//! Manual pages, made from the definition of the command line.
+//! Manual pages, generated from the definition of the command line.
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +9,8 @@ use clap::{Command, CommandFactory};
 use crate::args::Cli;
 use crate::error::Failure;
 
-/// Writes a page for the command and one for each of its subcommands to `dir`, which is made if it
-/// is not there.
+/// Writes a page for the command and one for each of its subcommands to `dir`, which is created if
+/// missing.
 pub(crate) fn write(dir: &Path) -> Result<ExitCode, Failure> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -26,19 +26,19 @@ pub(crate) fn write(dir: &Path) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command and all that is below it and not hidden, each with the name of its page and that name
-/// as its own.
+/// Returns the command and all its subcommands that are not hidden, each with the name of its page,
+/// which becomes the name of the command too.
 fn pages(command: &Command) -> Vec<(String, Command)> {
     let mut pages = Vec::new();
-    let mut ways = vec![(command.get_name().to_owned(), command.clone())];
-    while let Some((name, command)) = ways.pop() {
+    let mut pending = vec![(command.get_name().to_owned(), command.clone())];
+    while let Some((name, command)) = pending.pop() {
         let version = env!("CARGO_PKG_VERSION");
         for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
             if below.get_name() != "help" {
-                ways.push((format!("{name}-{}", below.get_name()), below.clone()));
+                pending.push((format!("{name}-{}", below.get_name()), below.clone()));
             }
         }
-        // What people type has blanks where the page has hyphens.
+        // The command line has blanks where the name of the page has hyphens.
         let typed = name.replace('-', " ");
         pages.push((name.clone(), command.name(name).bin_name(typed).version(version)));
     }
@@ -46,5 +46,4 @@ fn pages(command: &Command) -> Vec<(String, Command)> {
 }
 
 #[cfg(test)]
-#[path = "man_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! `vfscale mount`: serves until it is unmounted.
+//! `vfscale mount`: serves a file system until it is unmounted.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use crate::options::MountOptions;
 use crate::signals::Blocked;
 use crate::source::{self, Source, Syncer};
 
-/// How long users may take to leave when a signal ends the mount.
+/// Time that users get to leave when a signal ends the mount.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Tells a process that it is the one in the background, and is to report through its standard
-/// output.
+/// Environment variable that tells a process to serve in the background, and to report through its
+/// standard output that it is ready.
 const SERVER: &str = "VFSCALE_BACKGROUND_SERVER";
 
 pub(crate) fn mount(args: MountArgs) -> Result<ExitCode, Failure> {
@@ -48,7 +48,7 @@ pub(crate) fn mount(args: MountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves until somebody unmounts, or a signal says to.
+/// Serves until the file system is unmounted, by a user or because of a signal.
 fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
     let unmounter = mounted.unmounter();
     let dir = mounted.dir().to_owned();
@@ -66,10 +66,10 @@ fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
                     eprintln!("vfscale: {} was in use; unmounted under its users", dir.display());
                     std::thread::sleep(PATIENCE);
                     if ended.load(Ordering::Acquire) {
-                        // The volume is being closed, which may take its time.
+                        // The main thread is closing the volume, which may take long.
                         return;
                     }
-                    // Whoever holds the mount still, seen by nobody else, loses it with us.
+                    // Processes that still use the detached mount lose it when this one exits.
                     std::process::exit(i32::from(!syncer.sync()));
                 }
                 Err(e) => eprintln!("vfscale: cannot unmount {}: {e}", dir.display()),
@@ -80,7 +80,7 @@ fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
     has_ended.store(true, Ordering::Release);
 }
 
-/// Starts this program again, as the server, and waits until that says that it is ready.
+/// Starts this program again, as the server, and waits until the server reports that it is ready.
 fn start_server() -> Result<ExitCode, Failure> {
     let failed = |e| Failure::System("cannot start the server in the background", e);
     let program = std::env::current_exe().map_err(failed)?;
@@ -95,12 +95,12 @@ fn start_server() -> Result<ExitCode, Failure> {
     if line.trim() == "ready" {
         return Ok(ExitCode::SUCCESS);
     }
-    // It has said why on standard error.
+    // The server has printed the reason to standard error.
     let status = child.wait().map_err(failed)?;
     Ok(ExitCode::from(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)))
 }
 
-/// The arguments we were called with, as `vfscale mount` takes them.
+/// Returns the arguments of this process, translated from those of a mount helper if need be.
 fn server_arguments() -> Vec<std::ffi::OsString> {
     let own: Vec<_> = std::env::args_os().collect();
     let mut arguments = crate::args::as_mount_helper(&own).unwrap_or(own);
@@ -108,7 +108,7 @@ fn server_arguments() -> Vec<std::ffi::OsString> {
     arguments
 }
 
-/// Reports that the mount is there, and lets go of terminal, session and directory.
+/// Reports that the mount is ready, and detaches from terminal, session and directory.
 fn leave_terminal() -> Result<(), Failure> {
     let failed = |e: rustix::io::Errno| Failure::System("going to the background", e.into());
     let _ = rustix::process::setsid();
@@ -124,7 +124,7 @@ fn leave_terminal() -> Result<(), Failure> {
     rustix::stdio::dup2_stderr(&null).map_err(failed)
 }
 
-/// Changes the flags of a mount that is there.
+/// Changes the flags of an existing mount.
 fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
     let failed = |e: rustix::io::Errno| Failure::Remount(dir.to_owned(), e.into());
     let before = rustix::fs::statvfs(dir).map_err(failed)?.f_flag;
@@ -134,15 +134,15 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
     if !flags.contains(rustix::mount::MountFlags::RDONLY) {
         return Ok(ExitCode::SUCCESS);
     }
-    // The kernel does not tell the server, which else would notice a moment later.
+    // The kernel does not tell the server, which would otherwise notice a moment later.
     match sync_mounted(dir) {
-        // Something else is mounted there, and has been told.
+        // Another file system is mounted at `dir`, and the kernel has remounted it.
         Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),
         synced => synced.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::Sync(dir.to_owned(), e)),
     }
 }
 
-/// `vfscale sync`.
+/// Runs `vfscale sync`.
 pub(crate) fn sync(dirs: &[PathBuf]) -> Result<ExitCode, Failure> {
     for dir in dirs {
         sync_mounted(dir).map_err(|error| Failure::Sync(dir.clone(), error))?;
@@ -150,14 +150,15 @@ pub(crate) fn sync(dirs: &[PathBuf]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes what is mounted at `dir`, or above it, durable.
+/// Makes the file system at `dir` durable.
 fn sync_mounted(dir: &Path) -> io::Result<()> {
-    // What the kernel holds back, first.
+    // First the data that the kernel holds back.
     rustix::fs::syncfs(std::fs::File::open(dir)?)?;
     vfscale_fuse::control::sync(dir)
 }
 
-/// `statvfs` gives the flags of a mount with the values that `mount` takes, up to the access times.
+/// Converts the flags of `statvfs`, which have the values that `mount` takes, up to the access
+/// times.
 fn flags_of_statvfs(bits: u64) -> MountFlags {
     let kept = MountFlags::RDONLY
         | MountFlags::NOSUID
@@ -169,5 +170,4 @@ fn flags_of_statvfs(bits: u64) -> MountFlags {
 }
 
 #[cfg(test)]
-#[path = "mount_tests.rs"]
 mod tests;

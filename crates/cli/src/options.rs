@@ -1,4 +1,4 @@
-//! Sizes, modes, and the options that follow `-o`.
+//! Sizes, modes, and the options after `-o`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use vfscale::diskfs::vfs_impl::{OnError, OnErrorError};
 /// An amount of memory as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// That many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// That many hundredths of the machine's memory.
+    /// A percentage of the machine's memory.
     Percent(u64),
 }
 
 impl Size {
-    /// In bytes, on a machine with `memory` bytes.
+    /// Returns the size in bytes on a machine with `memory` bytes.
     pub(crate) fn in_bytes(self, memory: u64) -> u64 {
         match self {
             Size::Bytes(bytes) => bytes,
@@ -27,7 +27,7 @@ impl Size {
         }
     }
 
-    /// In bytes, on this machine.
+    /// Returns the size in bytes on this machine.
     #[allow(clippy::useless_conversion, reason = "the fields are narrower on 32-bit machines")]
     pub(crate) fn on_this_machine(self) -> u64 {
         let info = rustix::system::sysinfo();
@@ -66,7 +66,7 @@ impl FromStr for Size {
     }
 }
 
-/// A size in bytes: a share of the memory is none.
+/// Parses the size of an image, which can't be a share of the memory.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     match text.parse()? {
         Size::Bytes(bytes) if bytes >= 4096 => Ok(bytes / 4096 * 4096),
@@ -74,7 +74,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time in seconds, with a fraction if need be.
+/// Parses a time in seconds, which may have a fraction.
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.parse().ok().filter(|s| (0.01..=86_400.0).contains(s));
     let seconds =
@@ -82,7 +82,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Permissions in octal, with or without a leading zero.
+/// Parses permissions in octal, with or without a leading zero.
 pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
@@ -90,13 +90,14 @@ pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The number of a user or group. The largest one is nobody's: to Linux it says that an owner stays.
+/// Parses the number of a user or group. The largest number is invalid: `chown(2)` leaves an owner
+/// unchanged for it.
 pub(crate) fn parse_id(text: &str) -> Result<u32, String> {
     let id = text.parse().ok().filter(|id| *id != u32::MAX);
     id.ok_or_else(|| format!("`{text}` is not the number of a user or group"))
 }
 
-/// The numbers of a user and a group, with a colon between them.
+/// Parses the numbers of a user and a group, with a colon between them.
 pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     let both = text.split_once(':').map(|(uid, gid)| (parse_id(uid), parse_id(gid)));
     match both {
@@ -105,12 +106,12 @@ pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
-/// The user and group whom this program works for, as numbers.
+/// Returns the effective user and group of this process.
 pub(crate) fn caller() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// What `-o` asks for.
+/// Options given with `-o`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountOptions {
     set: MountFlags,
@@ -129,17 +130,17 @@ pub(crate) struct MountOptions {
 }
 
 impl MountOptions {
-    /// The flags, starting from `flags`.
+    /// Returns `flags` with the changes that the options ask for.
     pub(crate) fn apply(&self, flags: MountFlags) -> MountFlags {
         (flags - self.cleared) | self.set
     }
 
-    /// Whether nothing is to be written.
+    /// Returns whether the options forbid writing.
     pub(crate) fn is_read_only(&self) -> bool {
         self.set.contains(MountFlags::RDONLY)
     }
 
-    /// These, and then `later` ones.
+    /// Merges these options with `later` ones, which win.
     pub(crate) fn then(self, later: &MountOptions) -> MountOptions {
         MountOptions {
             set: (self.set - later.cleared) | later.set,
@@ -163,9 +164,9 @@ impl MountOptions {
         self.cleared.set(flag, !on);
     }
 
-    /// Takes in one option without a value; says whether it is one.
+    /// Applies an option without a value; returns whether the option is known.
     fn word(&mut self, word: &str) -> bool {
-        /// A word, the flag it speaks of, and whether it sets it.
+        /// Words, the flag of each, and whether the word sets it.
         const FLAGS: [(&str, MountFlags, bool); 16] = [
             ("ro", MountFlags::RDONLY, true),
             ("rw", MountFlags::RDONLY, false),
@@ -184,7 +185,7 @@ impl MountOptions {
             ("strictatime", MountFlags::STRICTATIME, true),
             ("nostrictatime", MountFlags::STRICTATIME, false),
         ];
-        /// What means nothing here, or is as it is anyway, and stands in tables of file systems.
+        /// Words of `fstab(5)` that have no meaning here, or name the default.
         const IGNORED: [&str; 20] = [
             "defaults",
             "relatime",
@@ -238,7 +239,7 @@ impl MountOptions {
                 self.on_error = Some(value.parse().map_err(|e: OnErrorError| e.to_string())?);
             }
             "fsname" => self.source = Some(value.to_owned()),
-            // What the kernel shows of a mount, `mount -o remount` names again.
+            // `mount -o remount` repeats the options that the kernel shows of a mount.
             "fd" | "rootmode" | "user_id" | "group_id" | "max_read" | "blksize" => {}
             "subtype" | "comment" => {}
             _ => return Ok(name.starts_with("x-")),
@@ -247,10 +248,10 @@ impl MountOptions {
     }
 }
 
-/// Takes apart what follows one `-o`.
+/// Parses the options after one `-o`.
 ///
 /// # Errors
-/// A text that names the option which is not understood.
+/// Returns a text that names the invalid option.
 pub(crate) fn parse(text: &str) -> Result<MountOptions, String> {
     let mut options = MountOptions::default();
     for option in split(text) {
@@ -265,7 +266,7 @@ pub(crate) fn parse(text: &str) -> Result<MountOptions, String> {
     Ok(options)
 }
 
-/// Parts between commas; after a backslash a comma is a comma.
+/// Splits a text at commas; a backslash escapes a comma.
 fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = text.chars();
@@ -296,5 +297,4 @@ impl fmt::Display for Size {
 }
 
 #[cfg(test)]
-#[path = "options_tests.rs"]
 mod tests;

@@ -16,7 +16,7 @@ use crate::error::Failure;
 use crate::signals::Blocked;
 use crate::source::{self, Source};
 
-/// How long processes that the command left behind may take to leave the file system.
+/// Time that processes left behind by the command get to leave the file system.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     }
     drop(dir);
     match source.close() {
-        // What they do from now on is lost with us.
+        // Changes that they make from now on are lost when this process exits.
         Err(Failure::Open(VolumeError::InUse { name, .. })) => {
             tracing::warn!("{name}: processes that the command left behind use it still");
         }
@@ -57,14 +57,14 @@ fn run_in(
     signals: Blocked,
 ) -> Result<ExitStatus, Failure> {
     let mut child = start(mounted.dir(), command, signals)?;
-    // A handle of the process rather than its number, which may be another's once it has ended.
+    // A pidfd instead of the pid, which may belong to another process once this one has ended.
     let pid = Pid::from_child(&child);
     let process = pidfd_open(pid, PidfdFlags::empty())
         .map_err(|e| Failure::System("pidfd_open", e.into()))?;
     std::thread::spawn(move || {
         loop {
             let caught = signals.wait();
-            // The terminal has sent it to the command as well.
+            // A terminal sends its signals to the command, too.
             if !caught.from_terminal
                 && let Some(signal) = Signal::from_named_raw(caught.signal)
             {
@@ -90,8 +90,8 @@ fn start(dir: &Path, command: &[OsString], signals: Blocked) -> Result<Child, Fa
     })
 }
 
-/// A program named by a relative path is meant from where the user is, for the new file system has
-/// none yet.
+/// Returns the path of a program. A relative path with directories starts at the user's working
+/// directory, since the new file system contains no program yet.
 fn find(program: &OsStr) -> PathBuf {
     let path = Path::new(program);
     if path.components().count() > 1 && path.is_relative() {
@@ -112,14 +112,14 @@ fn unmount(mounted: Mounted) {
     }
 }
 
-/// The command's own status, or 128 and the number of the signal that ended it.
+/// Returns the command's own status, or 128 plus the number of the signal that ended it.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// An empty directory to mount at, removed when dropped. Only the directory itself is, never
-/// anything in it.
+/// An empty directory to mount at, removed when dropped. Only the directory itself is removed,
+/// never its contents.
 struct TempDir(PathBuf);
 
 impl TempDir {

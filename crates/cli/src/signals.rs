@@ -1,33 +1,34 @@
 //! Signals, waited for by a thread.
 //!
-//! The signals that end a program are blocked before the first thread starts, so that all threads
-//! have them blocked, and one thread takes them one after the other. No code runs in a handler.
+//! The signals that end a program are blocked before the first thread starts, so all threads
+//! inherit the mask. One thread waits for the signals one after the other. No code runs in a
+//! handler.
 
 use std::io;
 use std::mem::MaybeUninit;
 
-/// The signals that end `vfscale`, or are passed on to the command it runs.
+/// Signals that end `vfscale`, or are passed on to the command it runs.
 const CAUGHT: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Signals blocked for this thread and all that it starts.
+/// The blocked signals of this thread and of all threads that it starts, with the former mask.
 #[derive(Clone, Copy)]
 pub(crate) struct Blocked {
     set: libc::sigset_t,
     before: libc::sigset_t,
 }
 
-/// A signal that came.
+/// A received signal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caught {
     /// Its number.
     pub(crate) signal: i32,
-    /// A terminal sent it, to all processes in the foreground.
+    /// Whether a terminal sent it, to all processes in the foreground.
     pub(crate) from_terminal: bool,
 }
 
 impl Blocked {
-    /// Blocks them. To be called while the process has one thread.
+    /// Blocks the signals. Must be called while the process has only one thread.
     pub(crate) fn new() -> io::Result<Blocked> {
         let mut set = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
@@ -40,7 +41,8 @@ impl Blocked {
             // SAFETY: the set is initialised, and the number is a signal's.
             unsafe { libc::sigaddset(&raw mut set, signal) };
         }
-        // SAFETY: reads an initialised set, and fills in the one given for the former mask.
+        // SAFETY: reads an initialised set, and fills in `before` with the former mask, which is
+        // read only if that succeeded.
         let before = unsafe {
             match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, before.as_mut_ptr()) {
                 0 => before.assume_init(),
@@ -50,7 +52,7 @@ impl Blocked {
         Ok(Blocked { set, before })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(crate) fn wait(&self) -> Caught {
         loop {
             let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -62,12 +64,12 @@ impl Blocked {
                 let from_terminal = info.si_code == libc::SI_KERNEL;
                 return Caught { signal, from_terminal };
             }
-            // Interrupted by something else, such as a debugger.
+            // The wait was interrupted, for example by a debugger.
         }
     }
 
-    /// Gives this thread the mask of before; for a child between `fork` and `exec`, which is why
-    /// it does nothing but one system call.
+    /// Restores the former mask of this thread. A child calls this between `fork` and `exec`, so it
+    /// does nothing but one system call.
     pub(crate) fn restore(&self) -> io::Result<()> {
         // SAFETY: reads an initialised set; nothing else is written.
         let error = unsafe {

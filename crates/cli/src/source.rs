@@ -1,4 +1,4 @@
-//! Makes the file system that the command line asks for, and says how to serve it.
+//! The file system that the command line names, and how it is served.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::args::{ServeArgs, SourceArgs};
 use crate::error::Failure;
 use crate::options::{MountOptions, caller};
 
-/// Where the state of the tree is shown.
+/// Directory that shows the state of the tree.
 const STATE_DIR: &str = "/.vfscale";
 
-/// For how long the kernel may believe what changes by itself.
+/// Time for which the kernel may cache attributes and names that change by themselves.
 const STATE_CACHE: Duration = Duration::from_secs(1);
 
-/// The size of an image that is made by default.
+/// Default size of a new image.
 pub(crate) const IMAGE_SIZE: u64 = 1 << 30;
 
 /// A file system, in memory or in an image.
@@ -26,8 +26,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Makes the file system in memory, or opens the volume, which is made if there is none and a size is
-    /// given.
+    /// Creates the file system in memory, or opens the volume. A missing volume is created if a
+    /// size is given.
     pub(crate) fn open(
         source: &SourceArgs,
         options: &MountOptions,
@@ -50,12 +50,12 @@ impl Source {
         }
     }
 
-    /// A means to make everything durable from elsewhere.
+    /// Returns a handle by which another thread can make the file system durable.
     pub(crate) fn syncer(&self) -> Syncer {
         Syncer(self.vfs().downgrade())
     }
 
-    /// Closes the volume. Nothing serves it any more.
+    /// Closes the volume. The caller has ended the mount.
     pub(crate) fn close(self) -> Result<(), Failure> {
         match self {
             Source::Memory(_) => Ok(()),
@@ -64,11 +64,11 @@ impl Source {
     }
 }
 
-/// Makes a file system durable, and does not keep it from being closed.
+/// A handle that makes a file system durable, and does not prevent it from being closed.
 pub(crate) struct Syncer(WeakVfs);
 
 impl Syncer {
-    /// Whether all that was changed is durable now; says why not.
+    /// Makes all changes durable and returns whether that succeeded; prints the error otherwise.
     pub(crate) fn sync(&self) -> bool {
         let Some(vfs) = self.0.upgrade() else { return true };
         let root = vfs.task().open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
@@ -80,7 +80,7 @@ impl Syncer {
     }
 }
 
-/// A builder of the mount, with everything set but the directory.
+/// Returns a builder of the mount, with everything set but the directory.
 pub(crate) fn builder(
     source: &Source,
     serve: &ServeArgs,
@@ -90,16 +90,16 @@ pub(crate) fn builder(
     let vfs = source.vfs();
     let flags = options.apply(MountFlags::empty());
     if flags.intersects(MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME) {
-        // Access times are ours to keep; the kernel leaves them to the server.
-        let kept = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME;
-        vfs.task().remount_bind("/", flags & kept)?;
+        // The kernel leaves access times to the server.
+        let access_times = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME;
+        vfs.task().remount_bind("/", flags & access_times)?;
     }
     if serve.proc {
         mount_state(vfs)?;
     }
     let is_root = rustix::process::geteuid().is_root();
     let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
-    // From the root on, so that whoever asks for the mount of an image finds it.
+    // An absolute path: `vfscale grow` finds the mount of an image by it.
     let name = name.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
     let name = name.map(|path| path.display().to_string());
     let name = options.source.clone().or(name).unwrap_or_else(|| "vfscale".into());
@@ -120,7 +120,7 @@ pub(crate) fn builder(
     Ok(builder)
 }
 
-/// Mounts what tells of the tree in the tree.
+/// Mounts a file system in the tree that shows the state of the tree.
 fn mount_state(vfs: &Vfs) -> Result<(), Failure> {
     let task = vfs.task();
     task.mkdir(At::Cwd, STATE_DIR, Mode::from_bits_retain(0o555))?;
@@ -128,7 +128,7 @@ fn mount_state(vfs: &Vfs) -> Result<(), Failure> {
     Ok(task.mount(ProcFs::new(vfs), STATE_DIR, flags)?)
 }
 
-/// Who owns the root directory of what is made, and its permissions.
+/// Returns the owner, group and permissions for the root directory of a new file system.
 fn root(source: &SourceArgs, options: &MountOptions) -> (u32, u32, Mode) {
     let (own_uid, own_gid) = caller();
     let uid = source.uid.or(options.uid).unwrap_or(own_uid);
@@ -137,13 +137,13 @@ fn root(source: &SourceArgs, options: &MountOptions) -> (u32, u32, Mode) {
     (uid, gid, Mode::from_bits_truncate(mode))
 }
 
-/// Has no limit of open files: a mount has one for each inode that the kernel knows, and the kernel bounds
-/// those.
+/// Returns limits without a limit of open files: a mount has an open file for each inode that the
+/// kernel caches, and the kernel bounds those.
 fn limits() -> vfscale::Limits {
     vfscale::Limits::default().open_files(i64::MAX as u64)
 }
 
-/// A file system in memory, its root directory owned by the user.
+/// Creates a file system in memory, whose root directory belongs to the user.
 fn memory(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failure> {
     let mut builder = vfscale::memory().limits(limits()).scaling(source.scaling()?);
     if let Some(size) = source.memory.flatten().or(options.size) {
@@ -160,7 +160,7 @@ fn is_read_only(source: &SourceArgs, options: &MountOptions) -> bool {
     source.read_only || options.is_read_only()
 }
 
-/// A volume. Of one that is made, the root directory is owned by the user.
+/// Opens a volume. The root directory of a new one belongs to the user.
 fn volume(
     source: &SourceArgs,
     options: &MountOptions,

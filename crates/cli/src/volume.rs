@@ -1,13 +1,13 @@
-//! The commands for a volume: mkfs, fsck, dump, stat, tune and copy-out, while nobody has mounted it; and
-//! grow.
+//! The commands for volumes: mkfs, fsck, dump, stat, tune and copy-out of an unmounted one, and
+//! grow of any.
 //!
-//! | module | does |
+//! | module | contents |
 //! | --- | --- |
-//! | `fsck` | checks and repairs, with the exit status of `fsck(8)` |
+//! | `fsck` | `fsck`, with the exit status of `fsck(8)` |
 //! | `show` | `dump` and `stat`, in words or as JSON |
-//! | `grow` | `grow`, also of one that is mounted |
+//! | `grow` | `grow`, also of a mounted volume |
 //! | `make` | `mkfs` and `tune` |
-//! | `copy_out` | `copy-out`, of what can be read of a volume that will not mount |
+//! | `copy_out` | `copy-out`, for a volume that will not mount |
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub(crate) mod grow;
 pub(crate) mod make;
 pub(crate) mod show;
 
-/// Opens an image file or a block device, alone or together with others that only read.
+/// Opens an image file or a block device: exclusively, or shared with other readers if `read_only`.
 fn open(path: &Path, read_only: bool) -> Result<Arc<FileDevice>, Failure> {
     Ok(Arc::new(FileOptions::new().read_only(read_only).open(path)?))
 }
 
-/// The device of a log outside of the volume, if one is named.
+/// Opens the device of an external log, if one is named.
 fn open_log(path: Option<&Path>, read_only: bool) -> Result<Option<Arc<dyn Device>>, Failure> {
     let open = |path| open(path, read_only).map(|device| device as Arc<dyn Device>);
     path.map(open).transpose()

@@ -1,8 +1,7 @@
-//! `vfscale bench` as people use it.
+//! Tests of `vfscale bench` as people use it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "common/for_all.rs"]
 mod for_all;
 
 use std::fs::Permissions;
@@ -27,7 +26,7 @@ fn run(args: &[&str]) -> (Output, String, String) {
     (output, stdout, stderr)
 }
 
-/// What makes a run take some ten milliseconds.
+/// Options with which a run takes some ten milliseconds.
 const QUICK: [&str; 6] = ["--slice", "2", "--warm-up", "1", "--rounds", "5"];
 
 fn quick<'a>(args: &[&'a str]) -> Vec<&'a str> {
@@ -44,7 +43,7 @@ fn the_lists_have_a_line_for_each() {
     assert!(output.status.success());
     assert_eq!(text.lines().count(), vfscale_bench::workloads::ALL.len());
     for (line, workload) in text.lines().zip(vfscale_bench::workloads::ALL) {
-        assert!(line.starts_with(&format!("{} (seed {}", workload.name, workload.seed)), "{line}");
+        assert!(line.starts_with(&format!("{} ({}, ", workload.name, workload.source)), "{line}");
     }
     let (output, text, _) = run(&["--list-patches"]);
     assert!(output.status.success());
@@ -76,7 +75,7 @@ fn json_on_standard_output_is_nothing_but_json() {
 #[test]
 fn markdown_on_standard_output_is_nothing_but_markdown() {
     let (output, section, table) = run(&quick(&["d-path", "--markdown", "-"]));
-    assert!(output.status.success() && table.contains("d-path (seed"), "{table}");
+    assert!(output.status.success() && table.contains("d-path (Long 2013"), "{table}");
     assert!(section.starts_with("## `vfscale bench`\n"), "{section}");
     assert!(section.contains("\n| d-path | path/s | "), "{section}");
 }
@@ -97,16 +96,16 @@ fn several_values_after_an_option_and_json_in_a_file() {
     assert!(is_empty(&work));
 }
 
-/// Waits until a run has made something in a directory that was empty.
+/// Waits until a run has created a file in an empty directory.
 fn wait_until_it_works(dir: &Path) {
     let start = Instant::now();
     while is_empty(dir) {
-        assert!(start.elapsed() < Duration::from_secs(60), "it makes nothing");
+        assert!(start.elapsed() < Duration::from_secs(60), "the run creates no file");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Every workload, on a directory, checks included.
+/// Every workload runs on a directory, with its checks.
 #[test]
 fn every_workload_runs_on_a_directory() {
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +117,7 @@ fn every_workload_runs_on_a_directory() {
     let (output, table, stderr) = run(&quick(&args));
     assert!(output.status.success(), "{table}{stderr}");
     for workload in vfscale_bench::workloads::ALL {
-        assert!(table.contains(&format!("{} (seed", workload.name)), "{table}");
+        assert!(table.contains(&format!("{} ({})", workload.name, workload.source)), "{table}");
     }
     assert!(is_empty(dir.path()));
 }
@@ -150,15 +149,15 @@ fn workers_can_be_processes() {
     assert!(is_empty(dir.path()));
 }
 
-/// The whole set takes a while even when it is quick, so here it is stopped, and what it has until then
-/// is written.
+/// The whole set takes a while even with `--quick`, so this test interrupts it; the results until
+/// then are written.
 #[test]
-fn the_seeds_are_run_until_they_are_stopped_and_a_report_is_written() {
+fn published_experiments_run_until_they_are_stopped_and_a_report_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let (work, out) = (dir.path().join("work"), dir.path().join("out"));
     std::fs::create_dir(&work).unwrap();
     let target = format!("path:{}", work.display());
-    let mut command = bench(&["seeds", "--quick", "--target", "memory", &target]);
+    let mut command = bench(&["published", "--quick", "--target", "memory", &target]);
     command.arg("--out").arg(&out).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     wait_until_it_works(&work);
@@ -219,8 +218,8 @@ fn bad_input_is_explained() {
     }
 }
 
-/// Interrupts a run some time after it has begun to make something; what it then prints. Nothing is
-/// left of it.
+/// Interrupts a run some time after it has created its first file, and returns the printed JSON.
+/// No file is left.
 fn interrupted_after(wait: Duration, processes: bool) -> serde_json::Value {
     let dir = tempfile::tempdir().unwrap();
     let target = format!("path:{}", dir.path().display());
@@ -245,7 +244,7 @@ fn interrupted_after(wait: Duration, processes: bool) -> serde_json::Value {
 #[test]
 fn ctrl_c_leaves_nothing_behind_and_prints_the_rounds_until_then() {
     for processes in [false, true] {
-        // A machine with much else to do may take its time for the first round.
+        // On a busy machine the first round may take long.
         let has_rounds = |seconds: &f64| {
             let json = interrupted_after(Duration::from_secs_f64(*seconds), processes);
             json["results"][0]["rounds"].as_array().is_some_and(|rounds| !rounds.is_empty())
@@ -254,8 +253,8 @@ fn ctrl_c_leaves_nothing_behind_and_prints_the_rounds_until_then() {
     }
 }
 
-/// A file system of two megabytes, mounted where nobody else sees it: what does not fit is no
-/// result, and all else is measured.
+/// On a file system of two megabytes, in a mount namespace of its own, a workload that does not fit
+/// fails, and all others are measured.
 #[test]
 fn a_full_directory_is_told_and_left_empty() {
     const SCRIPT: &str = "mount -t tmpfs -o size=2m small \"$DIR\" || exit 0
@@ -278,11 +277,12 @@ fn a_full_directory_is_told_and_left_empty() {
     let failed = format!("failed: write-seq on path:{} x1: ", dir.path().display());
     let reason = text.lines().find_map(|line| line.strip_prefix(&failed));
     assert!(reason.is_some_and(|reason| reason.contains("No space left")), "{text}");
-    assert!(text.contains("stat-deep (seed") && text.contains("create-many-sync (seed"), "{text}");
+    assert!(text.contains("stat-deep (Piggin") && text.contains("create-many-sync (own"), "{text}");
     assert!(text.ends_with("\nstatus 1\nend\n"), "{text}");
 }
 
-/// The same of a volume, which nothing is the matter with afterwards; and of where results go.
+/// On a full volume a workload that does not fit fails, and the volume is intact afterwards. A full
+/// device for the results is reported, too.
 #[test]
 fn a_full_volume_is_told_and_left_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
@@ -295,7 +295,7 @@ fn a_full_volume_is_told_and_left_as_it_was() {
     let failed = format!("failed: write-seq on {target} x1: ");
     let reason = table.lines().find_map(|line| line.strip_prefix(&failed));
     assert!(reason.is_some_and(|reason| reason.contains("No space left")), "{table}");
-    assert!(table.contains("stat-deep (seed"), "{table}");
+    assert!(table.contains("stat-deep (Piggin"), "{table}");
     let volume = vfscale::volume(&image).open().unwrap();
     assert!(volume.task().list_dir("/").unwrap().is_empty());
     volume.close().unwrap();
@@ -303,7 +303,7 @@ fn a_full_volume_is_told_and_left_as_it_was() {
     assert!(fsck.unwrap().status.success());
 
     let (output, table, stderr) = run(&quick(&["stat-deep", "--json", "/dev/full"]));
-    assert!(!output.status.success() && table.contains("stat-deep (seed"), "{stderr}");
+    assert!(!output.status.success() && table.contains("stat-deep (Piggin"), "{stderr}");
     assert!(stderr.contains("/dev/full") && stderr.contains("No space left"), "{stderr}");
 }
 
@@ -317,7 +317,7 @@ fn a_missing_right_is_told_before_anything_is_measured() {
     let closed = closed.display().to_string();
     let open = format!("path:{}", open.display());
     let Some((_dir, program)) = program_for_all() else { return };
-    // Without capabilities the permissions of a directory mean root, too.
+    // Without capabilities the permissions of a directory apply to root, too.
     let mut without = vec![program.to_str().unwrap(), "bench"];
     if rustix::process::geteuid().is_root() {
         without.splice(..0, ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);

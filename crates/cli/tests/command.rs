@@ -1,9 +1,8 @@
-//! The command as people use it.
+//! Tests of the command as people use it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
-#[path = "common/for_all.rs"]
 mod for_all;
 
 use std::fs;
@@ -29,11 +28,11 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap().trim()
 }
 
-/// A child that ends with the test.
+/// A child process that is killed at the end of the test.
 struct Kid(Child);
 
 impl Kid {
-    /// Waits for the end, within reason.
+    /// Waits until the child exits, with a time limit.
     fn output(mut self) -> Output {
         eventually("the end of the command", || self.0.try_wait().unwrap().is_some());
         let mut output = Output { status: self.0.wait().unwrap(), stdout: vec![], stderr: vec![] };
@@ -126,7 +125,7 @@ fn a_command_runs_in_a_file_system_of_its_own() {
     assert_eq!(mount_line(Path::new(lines[1])), None);
 }
 
-/// A patch that is taken back shows in the table of locks, and by default its lock does not exist.
+/// A disabled patch shows in the table of locks; by default its lock does not exist.
 #[test]
 fn patches_are_taken_back_and_locks_are_recorded() {
     let refused = run(&["--memory", "--before", "magic", "true"]);
@@ -150,8 +149,8 @@ fn patches_are_taken_back_and_locks_are_recorded() {
     assert_eq!(text(&quiet.stderr), "");
 }
 
-/// The state of the tree is in the tree when asked for, read by what reads the kernel's; it is in the way
-/// of `rm` and `rmdir` as a mount is, and of nothing else.
+/// With `--proc` the tree shows its own state, in the kernel's formats. `rm` and `rmdir` fail on
+/// that directory as on a mount; nothing else is affected.
 #[test]
 fn the_state_of_the_tree_is_shown_when_asked_for() {
     if !can_mount() {
@@ -167,7 +166,7 @@ fn the_state_of_the_tree_is_shown_when_asked_for() {
     assert_eq!(lines[0], "0");
     assert!(lines[1].contains(" / memfs rw"), "{lines:?}");
     assert!(lines[2].starts_with("vfscale /.vfscale vfscale ro,nosuid,nodev,noexec"), "{lines:?}");
-    // The file that is read, and what the server has open.
+    // The file that is being read, and the files that the server has open.
     assert!(lines[3].parse::<u64>().unwrap() >= 1, "{lines:?}");
     let rest = ["1", "lockref\tbefore", ".", "..", "data", ".vfscale", "file", ".vfscale"];
     assert_eq!(lines[4..], rest);
@@ -227,7 +226,7 @@ fn signals_reach_the_command() {
         assert_eq!(kid.output().status.code(), Some(33), "{name}");
         assert!(!Path::new(line.trim()).exists());
     }
-    // Without a trap the signal ends the command, and the status tells.
+    // Without a trap the signal ends the command, and the status reports it.
     let mut command = vfscale();
     command.args(["run", "--memory", "sh", "-c", "echo; exec sleep 60"]).stdout(Stdio::piped());
     let mut kid = Kid(command.spawn().unwrap());
@@ -358,7 +357,7 @@ fn the_background_is_left_alone() {
     assert_eq!(fs::read_to_string(dir.path().join("f")).unwrap(), "served");
     assert!(Command::new("umount").arg(dir.path()).status().unwrap().success());
     assert_eq!(mount_line(dir.path()), None);
-    // What goes wrong is told by the one in front.
+    // The foreground process reports errors of the background process.
     let mut command = vfscale();
     command.args(["mount", "--memory=1M", "--background"]).arg(dir.path().join("missing"));
     let output = command.output().unwrap();
@@ -381,12 +380,12 @@ fn it_is_the_helper_of_mount() {
     assert!(command.status().unwrap().success());
     let line = mount_line(&mnt).unwrap();
     assert!(line.starts_with("any\\040name "), "{line}");
-    // Who is not root can't have devices, whatever he asks for.
+    // A user other than root gets no devices, whatever the options.
     assert_eq!(line.contains("nodev"), !rustix::process::geteuid().is_root(), "{line}");
     assert!(Command::new("umount").arg(&mnt).status().unwrap().success());
 }
 
-/// Users without the right to mount do so through `fusermount3`.
+/// Users without the right to mount use `fusermount3`.
 #[test]
 fn other_users_mount_through_the_helper() {
     let all = fs::metadata("/dev/fuse").is_ok_and(|meta| meta.mode() & 0o006 == 0o006);

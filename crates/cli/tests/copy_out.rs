@@ -1,4 +1,4 @@
-//! `vfscale copy-out`, on volumes that are whole and on such that are not.
+//! Tests of `vfscale copy-out`, on intact and on damaged volumes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,10 +11,10 @@ use vfscale::diskfs::LogPlace;
 use vfscale::{At, AtFlags, FileType, Mode, OFlags, Task, Volume, XattrFlags};
 
 const BLOCK: u64 = 4096;
-/// Blocks of file data in directory `many`, with other files' between them.
+/// Blocks of file data in directory `many`, with blocks of other files between them.
 const PIECES: u64 = 60;
 
-/// A volume with something of every kind, and where it is copied to.
+/// A volume with files of every kind, and the directory to copy it to.
 struct Wreck {
     dir: tempfile::TempDir,
     log: (u64, u64),
@@ -47,7 +47,7 @@ fn fill(task: &Task) {
     let sparse = task.open("/a/sparse", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
     sparse.pwrite(b"far", 5 << 20).unwrap();
     sparse.truncate(6 << 20).unwrap();
-    // Two files that take turns have many extents each.
+    // Two files that grow in alternation get many extents each.
     task.mkdir(At::Cwd, "/many", dir).unwrap();
     let open = |name| task.open(name, OFlags::RDWR | OFlags::CREATE, mode).unwrap();
     let files = [open("/many/one"), open("/many/other")];
@@ -63,7 +63,7 @@ fn fill(task: &Task) {
 }
 
 impl Wreck {
-    /// One that was not closed, if `is_crashed`.
+    /// Makes a volume, which is not closed if `is_crashed`.
     fn new(is_crashed: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.vfs");
@@ -109,7 +109,7 @@ impl Wreck {
         let file = fs::File::open(self.image()).unwrap();
         let mut before = [0; BLOCK as usize];
         file.read_exact_at(&mut before, block * BLOCK).unwrap();
-        // Records of 504 bytes begin behind a header; whatever their size, this hits one, and no other.
+        // Records of 504 bytes begin after a header; whatever their size, this hits exactly one.
         let record = (BLOCK as usize - 64) / 8;
         let at = 64 + record * (ino % 8) as usize + record / 2;
         before[at..at + 16].iter_mut().for_each(|byte| *byte ^= 0xFF);
@@ -125,14 +125,14 @@ impl Wreck {
         output
     }
 
-    /// Copies, which has to be right all over.
+    /// Copies, which must succeed without any complaint.
     fn copied_well(&self) {
         let output = self.copy_out();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), &*said), (Some(0), ""));
     }
 
-    /// Copies, and gives what it has said of what it could not.
+    /// Copies, and returns the complaints about files that could not be copied.
     fn copied_in_part(&self) -> String {
         let output = self.copy_out();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -223,7 +223,7 @@ fn what_a_lost_directory_had_is_found() {
     assert!(said.contains(&format!("/lost+found/#{b}: no directory leads to it")), "{said}");
     let lost = wreck.target().join("lost+found");
     assert!(fs::read(lost.join(format!("#{b}/large"))).unwrap() == bytes(1, 3_000_001));
-    // It has a name in a directory that was found, and so none of its own here.
+    // The file has a name in a directory that was found, and so no name of its own here.
     assert_eq!(fs::read(lost.join(format!("#{b}/again"))).unwrap(), b"in the inode");
     assert!(!lost.join(format!("#{small}")).exists());
     assert_many(&wreck.target().join("many"));
@@ -242,7 +242,7 @@ fn everything_is_found_without_the_root() {
     assert_many(&lost.join(format!("#{many}")));
 }
 
-/// The superblock, the header and both trees of the group that has all inodes.
+/// The superblock is lost, and the header and both trees of the group that has all inodes.
 #[test]
 fn a_group_that_can_not_be_read_hides_nothing() {
     let wreck = Wreck::new(false);
@@ -260,7 +260,8 @@ fn a_group_that_can_not_be_read_hides_nothing() {
     assert_many(&wreck.target().join("many"));
 }
 
-/// All that lies in the part which is there; the rest is named, or what it is in.
+/// All files in the remaining part of an image are copied; the others are named, or their
+/// directories are.
 #[test]
 fn an_image_that_was_cut_off_gives_what_is_there() {
     let mut copied = 0;
@@ -284,7 +285,8 @@ fn an_image_that_was_cut_off_gives_what_is_there() {
     assert!(copied > 3, "{copied}");
 }
 
-/// Of names all are found again by what the leaves say of each other; of extents those that can be read.
+/// With the root of a tree destroyed, all names are found again through the leaves' links, and all
+/// readable extents.
 #[test]
 fn damaged_trees_give_what_can_be_read() {
     let wreck = Wreck::new(false);

@@ -1,7 +1,7 @@
-//! A mount of a volume is killed under load, and what was synced is there afterwards.
+//! Kills a mount of a volume under load, and checks that synced data survives.
 //!
-//! `VFSCALE_KILLS` says how often (5). The load runs in this process, so that what has been acknowledged
-//! is known whatever happens to the server.
+//! `VFSCALE_KILLS` is the number of kills (5). The load runs in this process, which so knows the
+//! acknowledged changes whatever happens to the server.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -37,12 +37,12 @@ impl Mount {
         let mut stderr = BufReader::new(server.stderr.take().unwrap());
         stderr.read_line(&mut line).unwrap();
         assert!(line.starts_with("mounted at "), "{line}");
-        // What it says later must not fill the pipe.
+        // Later output of the server must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::stderr()));
         Mount { server, dir: dir.to_owned() }
     }
 
-    /// Ends the server as a power failure would, and takes the dead mount away.
+    /// Kills the server, and removes the dead mount.
     fn kill(mut self) {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
@@ -50,7 +50,7 @@ impl Mount {
         assert!(status.success());
     }
 
-    /// Ends it properly.
+    /// Unmounts, and waits until the server has exited.
     fn unmount(mut self) {
         let status = Command::new("umount").arg(&self.dir).status().unwrap();
         assert!(status.success());
@@ -73,26 +73,26 @@ impl Drop for Mount {
     }
 }
 
-/// What has been acknowledged of a file.
+/// The acknowledged state of a file.
 enum Known {
-    /// It begins with these bytes.
+    /// The file begins with these bytes.
     Begins(Vec<u8>),
-    /// The same, or it is gone.
+    /// The file begins with these bytes, or is removed.
     MayBeGone(Vec<u8>),
-    /// Its removal was.
+    /// The file is removed.
     Gone,
 }
 
-/// What has been acknowledged, by the path below the mount.
+/// Acknowledged states, by the path below the mount.
 type Acknowledged = Mutex<BTreeMap<PathBuf, Known>>;
 
-/// Bytes that belong to one file and version of it.
+/// Returns bytes that identify one file and its version.
 fn contents(thread: u64, file: u64, len: usize) -> Vec<u8> {
     let unit = format!("thread {thread} file {file} ");
     unit.bytes().cycle().take(len).collect()
 }
 
-/// Makes, appends to, renames and removes files until the server is gone.
+/// Creates, appends to, renames and removes files until the server is killed.
 fn load(dir: &Path, thread: u64, acknowledged: &Acknowledged) -> std::io::Result<()> {
     let home = dir.join(format!("thread{thread}"));
     let name = |path: &Path| path.strip_prefix(dir).map(Path::to_owned).unwrap_or_default();
@@ -117,7 +117,7 @@ fn load(dir: &Path, thread: u64, acknowledged: &Acknowledged) -> std::io::Result
         match file % 4 {
             0 => {
                 let new = home.join(format!("renamed{file}"));
-                // From here on it is under either name.
+                // From here on the file may have either name.
                 acknowledged.lock().unwrap().remove(&name(&path));
                 fs::rename(&path, &new)?;
                 sync(&home)?;
@@ -129,7 +129,7 @@ fn load(dir: &Path, thread: u64, acknowledged: &Acknowledged) -> std::io::Result
                 sync(&home)?;
                 promise(&path, Known::Gone);
             }
-            // What is cut off is free, and used again at once.
+            // The truncated blocks are freed, and soon reused by another file.
             2 => {
                 promise(&path, Known::Begins(bytes[..bytes.len() / 3].to_vec()));
                 OpenOptions::new().write(true).open(&path)?.set_len(bytes.len() as u64 / 3)?;
@@ -140,8 +140,8 @@ fn load(dir: &Path, thread: u64, acknowledged: &Acknowledged) -> std::io::Result
     Ok(())
 }
 
-/// Makes files that lose their names while they are open, or while they are being cut, until the server
-/// is gone.
+/// Creates files that are unlinked while they are open or being truncated, until the server is
+/// killed.
 fn orphans(dir: &Path) -> std::io::Result<()> {
     let home = dir.join("orphans");
     fs::create_dir_all(&home)?;
@@ -149,7 +149,7 @@ fn orphans(dir: &Path) -> std::io::Result<()> {
     for number in 0_u64.. {
         let path = home.join(format!("orphan{number}"));
         let file = File::create(&path)?;
-        // Pieces with holes between, so that to free it takes several transactions.
+        // With this many extents, freeing the file takes several transactions.
         for piece in 0..number % 60 {
             file.write_all_at(&[7; 4096], piece * 8192)?;
         }
@@ -182,11 +182,11 @@ fn check(dir: &Path, acknowledged: &BTreeMap<PathBuf, Known>) {
         }
     }
     let left = fs::read_dir(dir.join("orphans")).map_or(0, Iterator::count);
-    // The one that had not lost its name yet.
+    // The file that was not yet unlinked.
     assert!(left <= 1, "{left} files that were removed are there");
 }
 
-/// Nothing is wrong with the volume, as the next mount will find it.
+/// Checks that fsck finds no damage in the volume as the next mount will find it.
 fn fsck(image: &Path) {
     let output = vfscale().arg("fsck").arg(image).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -208,7 +208,7 @@ fn a_killed_mount_loses_nothing_that_was_synced() {
         }
         let mount = Mount::new(&image, &dir);
         check(&dir, &acknowledged.lock().unwrap());
-        // Space comes back before the next round.
+        // Frees space for the next round.
         for entry in fs::read_dir(&dir).unwrap() {
             fs::remove_dir_all(entry.unwrap().path()).unwrap();
         }
@@ -221,7 +221,7 @@ fn a_killed_mount_loses_nothing_that_was_synced() {
                     scope.spawn(move || load(dir, thread, acknowledged).unwrap_err())
                 })
                 .collect();
-            // Other moments each time.
+            // Kills at another moment each time.
             std::thread::sleep(Duration::from_millis(300 + kill * 137 % 700));
             mount.kill();
             for thread in threads.into_iter().chain([without_names]) {

@@ -1,4 +1,4 @@
-//! Volumes at the command line.
+//! Tests of `run`, `mount`, `sync` and `grow` on volumes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -42,7 +42,7 @@ impl Images {
         command.output().unwrap()
     }
 
-    /// Runs a script, which has to succeed, and gives what it printed.
+    /// Runs a script, which must succeed, and returns its output.
     fn good(&self, options: &[&str], script: &str) -> String {
         let output = self.run(options, script);
         assert!(output.status.success(), "{script}: {}", text(&output.stderr));
@@ -51,7 +51,7 @@ impl Images {
     }
 }
 
-/// A mount in the foreground; killed if it is not unmounted.
+/// A mount in the foreground, which is killed unless it was unmounted.
 struct Mount(Child, PathBuf);
 
 impl Mount {
@@ -89,13 +89,13 @@ fn a_volume_is_made_and_kept() {
     let images = Images::new();
     let made = "mkdir dir && echo text >dir/file && ln dir/file link && ln -s dir/file symlink && \
                 stat -c '%a %u' . && grep \" $PWD \" /proc/mounts";
-    // Nobody but root may use a directory of somebody else's.
+    // Only root may use another user's directory.
     let own = rustix::process::geteuid();
     let owner = if own.is_root() { 7 } else { own.as_raw() };
     let printed = images.good(&["--size=64M", "--mode=1750", &format!("--uid={owner}")], made);
     assert!(printed.starts_with(&format!("1750 {owner}\n")), "{printed}");
     assert!(printed.contains("disk.vfs"), "the mount does not say what is mounted: {printed}");
-    // Sparse: what nobody has written takes no space.
+    // Sparse: unwritten blocks take no space.
     let size = fs::metadata(images.image()).unwrap().len();
     assert_eq!(size, 64 << 20);
     let read = "cat symlink && stat -c %h link && stat -c '%a %u' . && ls";
@@ -131,8 +131,8 @@ fn one_at_a_time_and_the_second_hears_of_the_first() {
     assert_eq!(images.good(&[], "cat file"), "one");
 }
 
-/// Makes files until it is told to stop, each as long as its number says, and begins again after
-/// [`ROUND`] of them; returns how many there are.
+/// Creates files until it is told to stop, each as long as its number, and starts over after
+/// [`ROUND`] of them; returns their number.
 fn write_files(dir: &Path, stop: &AtomicBool) -> usize {
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -143,10 +143,10 @@ fn write_files(dir: &Path, stop: &AtomicBool) -> usize {
     count.min(ROUND)
 }
 
-/// As many files as take ten megabytes.
+/// Number of files that take ten megabytes together.
 const ROUND: usize = 400;
 
-/// The size of the file system at `dir`, and what is free of it, in MiB.
+/// Returns the size of the file system at `dir`, and its free space, in MiB.
 fn space(dir: &Path) -> (u64, u64) {
     let all = rustix::fs::statvfs(dir).unwrap();
     ((all.f_blocks * all.f_frsize) >> 20, (all.f_bfree * all.f_frsize) >> 20)
@@ -172,7 +172,7 @@ fn a_volume_grows_under_its_users() {
     let count = std::thread::scope(|scope| {
         let writer = scope.spawn(|| write_files(&dir, &stop));
         let before = space(&dir);
-        // By its image and by its directory; within the last group, and behind it.
+        // By its image and by its directory; within the last group, and beyond it.
         assert!(good(&image, "33M").ends_with("disk.vfs: 33 MiB"));
         assert!(good(&dir, "80M").ends_with("mount point: 80 MiB"));
         let grown = space(&dir);
@@ -180,7 +180,7 @@ fn a_volume_grows_under_its_users() {
         stop.store(true, Ordering::Relaxed);
         writer.join().unwrap()
     });
-    // More than there was room for.
+    // More data than the volume had room for before.
     fs::write(dir.join("large"), vec![7; 40 << 20]).unwrap();
     let refused = grow(&image, "64M");
     assert_eq!(refused.status.code(), Some(1));
@@ -192,7 +192,7 @@ fn a_volume_grows_under_its_users() {
     let checked = vfscale().arg("fsck").arg(&image).output().unwrap();
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stdout));
 
-    assert!(good(&image, "100M").ends_with("disk.vfs: 100 MiB"), "nobody has it mounted");
+    assert!(good(&image, "100M").ends_with("disk.vfs: 100 MiB"), "it is not mounted");
     let mount = Mount::new(&image, &dir, &[]);
     assert_eq!(fs::read(dir.join("large")).unwrap(), vec![7; 40 << 20]);
     for n in 0..count {
@@ -230,7 +230,7 @@ fn what_can_not_grow_says_why() {
     let mount = Mount::new(&images.image(), Path::new(dir), &["--read-only"]);
     refused(&[dir, "--size=64M"], 1, "for reading only");
     mount.unmount();
-    // Under another name it is not found by its image.
+    // A mount with another source is not found by its image.
     let mount = Mount::new(&images.image(), Path::new(dir), &["-o", "fsname=music"]);
     refused(&[image, "--size=64M"], 1, "vfscale grow DIR");
     mount.unmount();
@@ -254,7 +254,7 @@ fn reading_only_writes_nothing() {
     assert!(before == fs::read(images.image()).unwrap(), "the image has changed");
 }
 
-/// Mounts, writes, does `then`, and kills the server; says whether all is there that was written.
+/// Mounts, writes, calls `then`, and kills the server; returns whether all written data survived.
 fn survives(images: &Images, name: &str, then: impl FnOnce(&Path)) -> bool {
     let (image, dir) = (images.image(), images.dir("mnt"));
     let mount = Mount::new(&image, &dir, &["--size=32M", "--sync-interval=10000"]);
@@ -274,7 +274,7 @@ fn survives(images: &Images, name: &str, then: impl FnOnce(&Path)) -> bool {
     all
 }
 
-/// generic/599, and what `sync` should do.
+/// The case of generic/599 in xfstests, and the effect that `sync` should have.
 #[test]
 fn what_was_done_before_a_sync_or_a_remount_is_durable() {
     if !can_mount() {
@@ -290,7 +290,7 @@ fn what_was_done_before_a_sync_or_a_remount_is_durable() {
         assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
     };
     assert!(survives(&images, "sync", |dir| asks(&["sync"], dir)));
-    // Any directory will do.
+    // Any directory of the mount can be named.
     assert!(survives(&images, "below", |dir| asks(&["sync"], &dir.join("below"))));
     let elsewhere = vfscale().arg("sync").arg(images.0.path()).output().unwrap();
     assert_eq!(elsewhere.status.code(), Some(1));
@@ -306,7 +306,7 @@ fn what_was_done_before_a_sync_or_a_remount_is_durable() {
         assert!(fs::write(dir.join("more"), "").is_err());
     });
     assert!(remounted);
-    // As mount(8) calls it, with what the kernel says of the mount.
+    // The call of mount(8), with the options that the kernel shows of the mount.
     let helper = images.0.path().join("mount.fuse.vfscale");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_vfscale"), &helper).unwrap();
     let shown = "ro,relatime,remount,user_id=0,group_id=0,default_permissions,allow_other";
@@ -317,7 +317,7 @@ fn what_was_done_before_a_sync_or_a_remount_is_durable() {
     }));
 }
 
-/// By a system call that the server is not told of, nor the helper.
+/// Remounts by a system call, of which neither the server nor the helper is notified.
 #[test]
 fn a_remount_is_noticed() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
@@ -325,7 +325,7 @@ fn a_remount_is_noticed() {
     }
     let images = Images::new();
     let (image, copy) = (images.image(), images.0.path().join("copy.vfs"));
-    // What somebody else would find now.
+    // The image as another process would find it now.
     let is_durable = || {
         fs::copy(&image, &copy).unwrap();
         let Ok(volume) = vfscale::volume(&copy).read_only(true).open() else { return false };
@@ -343,7 +343,8 @@ fn a_remount_is_noticed() {
     assert!(survived);
 }
 
-/// What was synced before the server was killed, in the log or at home; and no byte of the image changes.
+/// A read-only mount shows data that was synced before the server was killed, whether it is in the
+/// log or in place, and no byte of the image changes.
 #[test]
 fn what_crashed_is_mounted_to_read() {
     if !can_mount() {

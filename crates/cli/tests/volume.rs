@@ -1,8 +1,7 @@
-//! The commands for volumes, as people use them.
+//! Tests of the commands for volumes, as people use them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "common/for_all.rs"]
 mod for_all;
 
 use std::fs;
@@ -23,7 +22,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap().trim()
 }
 
-/// What a command that succeeds prints.
+/// Returns the output of a command, which must succeed.
 fn said(args: &[&str]) -> String {
     let output = vfscale(args);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
@@ -84,7 +83,7 @@ fn a_new_volume_is_clean() {
     assert!(said(&["stat", image.name()]).contains("label: music\n"));
 }
 
-/// User and group of the root directory of a volume.
+/// Returns the user and group of the root directory of a volume.
 fn root_owner(image: &Path) -> [u64; 2] {
     let shown = json(&["dump", image.to_str().unwrap(), "--json", "inode", "/"]);
     ["uid", "gid"].map(|name| shown[name].as_u64().unwrap())
@@ -124,7 +123,7 @@ fn what_is_there_is_not_overwritten() {
     assert_eq!(fs::read(&image.path).unwrap(), before);
     said(&["mkfs", image.name(), "--force", "--label", "new"]);
     assert_eq!(json(&["stat", image.name(), "--json"])["label"].as_str(), Some("new"));
-    // A size that can't be leaves no file behind.
+    // An impossible size leaves no file behind.
     let small = image.path.with_file_name("small");
     let output = vfscale(&["mkfs", small.to_str().unwrap(), "--size", "1M"]);
     assert_eq!(output.status.code(), Some(1));
@@ -137,7 +136,7 @@ fn what_is_there_is_not_overwritten() {
 #[test]
 fn a_damaged_volume_is_found_and_repaired() {
     let image = Image::new();
-    // Behind the header of the header of group 1: the number of free blocks; the second copy.
+    // After the block header of the header of group 1: the number of free blocks; the second copy.
     let group_blocks = json(&["stat", image.name(), "--json"])["group blocks"].as_u64().unwrap();
     image.change(2 * group_blocks, 100, b"what is this?");
     image.change(group_blocks + 1, 48, &[1, 2, 3]);
@@ -153,7 +152,7 @@ fn a_damaged_volume_is_found_and_repaired() {
     assert_eq!(image.fsck(&[]).0, Some(0));
 }
 
-/// Where the log of an image lies, in blocks.
+/// Returns the position of the log in an image, in blocks.
 fn log_of(image: &Image) -> (u64, u64) {
     let log = &json(&["stat", image.name(), "--json"])["log"];
     (log["start"].as_u64().unwrap(), log["blocks"].as_u64().unwrap())
@@ -240,7 +239,7 @@ fn a_label_is_changed() {
     assert_eq!(vfscale(&["tune", image.name(), "--label", &long]).status.code(), Some(2));
 }
 
-/// Of two images that are the same byte for byte, one gets another id.
+/// One of two identical images gets another id.
 #[test]
 fn an_id_is_changed() {
     let image = Image::new();

@@ -43,7 +43,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/commute/src/runner.rs", "system calls: the clock"),
     ("crates/commute/src/symbols.rs", "system calls: where the program lies"),
     ("crates/difftest/src/sys.rs", "system calls"),
-    ("crates/bench/src/sys.rs", "system calls: working directories of threads, mappings"),
+    ("crates/bench/src/base/sys.rs", "system calls: working directories of threads, mappings"),
     ("crates/vfscale/tests/forks.rs", "system calls: fork"),
     ("crates/vfscale/tests/maps.rs", "system calls: mappings"),
     ("crates/vfscale/tests/seals.rs", "system calls: mappings"),

@@ -1,5 +1,5 @@
-//! Criterion: the time of each call on vfscale, tmpfs and the other libraries, one thread. For ratios of
-//! things measured in turn, with targets, see `ratios`.
+//! Times of each call on vfscale, tmpfs and the other libraries by criterion, on one thread. For
+//! ratios measured in turn, with targets, see `ratios`.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn bench(criterion: &mut Criterion, kind: Kind, subjects: &[Box<dyn Subject>]) {
                 let start = Instant::now();
                 while times > 0 {
                     let part = u32::try_from(times).unwrap_or(u32::MAX);
-                    work(part);
+                    work.repeat(part);
                     times -= u64::from(part);
                 }
                 start.elapsed()
@@ -32,7 +32,7 @@ fn bench(criterion: &mut Criterion, kind: Kind, subjects: &[Box<dyn Subject>]) {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Before the working directory is changed, which it finds the place of its reports by.
+    // Before the working directory changes: criterion derives the path of its reports from it.
     let mut criterion = Criterion::default().without_plots().configure_from_args();
     let mut subjects: Vec<Box<dyn Subject>> =
         vec![Box::new(Embedded::new()?), Box::new(Tmpfs::new()?)];

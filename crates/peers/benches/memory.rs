@@ -1,24 +1,24 @@
-//! The memory of empty files with names of 20 bytes: resident bytes of the process for each, and what the
-//! file system says itself.
+//! Memory of empty files with names of 20 bytes: resident bytes of the process for each, and the
+//! bytes that the file system accounts for.
 
 use std::error::Error;
 
 use vfscale::{At, FileType, Mode};
 
-/// Files made.
+/// Number of files.
 const FILES: usize = 200_000;
 
-/// The most resident bytes that an empty file may take.
+/// Maximum resident bytes of an empty file.
 const TARGET_BYTES: f64 = 512.0;
 
-/// Resident bytes of this process (`smaps_rollup` of `proc(5)`, which is exact).
+/// Returns the resident bytes of this process (`smaps_rollup` of `proc(5)`, which is exact).
 fn resident() -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).ok_or("no Rss")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
 }
 
-/// Makes the files, evenly in `directories` directories, and prints what each takes.
+/// Creates the files, evenly in `directories` directories, and prints the memory of each.
 fn measure(directories: usize) -> Result<bool, Box<dyn Error>> {
     let vfs = vfscale::memory().build()?;
     let task = vfs.task();
@@ -46,7 +46,7 @@ fn measure(directories: usize) -> Result<bool, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Each in a process of its own, so that no memory is there already from the one before.
+    // Each in a process of its own, which has no memory of an earlier measurement.
     match std::env::args().nth(1).and_then(|arg| arg.parse().ok()) {
         Some(directories) => measure(directories).map(drop),
         None => {

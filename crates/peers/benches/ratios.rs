@@ -5,12 +5,12 @@ use std::error::Error;
 
 use vfscale_peers::embedded::Embedded;
 use vfscale_peers::libraries;
-use vfscale_peers::measure::{Plan, Team};
+use vfscale_peers::measure::{Harness, Plan};
 use vfscale_peers::report::{Report, Target};
 use vfscale_peers::subject::{Kind, Subject, THREADS};
 use vfscale_peers::tmpfs::Tmpfs;
 
-/// How many times faster than tmpfs, on one thread.
+/// Returns the target over tmpfs, on one thread.
 fn tmpfs_target(kind: Kind) -> Target {
     match kind {
         Kind::OpenOwn | Kind::DescriptorOwn | Kind::CreateOne => Target::AtLeast(15.0),
@@ -20,7 +20,7 @@ fn tmpfs_target(kind: Kind) -> Target {
     }
 }
 
-/// How many times faster on two threads than on one.
+/// Returns the target of two threads over one.
 fn scaling_target(kind: Kind) -> Target {
     match kind {
         Kind::OpenOwn
@@ -35,16 +35,16 @@ fn scaling_target(kind: Kind) -> Target {
     }
 }
 
-fn against_tmpfs(report: &mut Report, team: &Team, ours: &Embedded, tmpfs: &Tmpfs) {
+fn against_tmpfs(report: &mut Report, harness: &Harness, ours: &Embedded, tmpfs: &Tmpfs) {
     report.table("vfscale against tmpfs, one thread: times faster", "vfscale", "tmpfs");
     for kind in Kind::ALL {
         report.row(&format!("tmpfs: {}", kind.name()), tmpfs_target(kind), || {
-            Some(team.faster(ours.work(kind, 0)?, tmpfs.work(kind, 0)?))
+            Some(harness.faster(ours.work(kind, 0)?, tmpfs.work(kind, 0)?))
         });
     }
 }
 
-fn scaling(report: &mut Report, team: &Team, subject: &dyn Subject, has_targets: bool) {
+fn scaling(report: &mut Report, harness: &Harness, subject: &dyn Subject, has_targets: bool) {
     let title = format!("{}: throughput of two threads over one", subject.name());
     report.table(&title, "one", "two");
     for kind in Kind::ALL {
@@ -55,14 +55,14 @@ fn scaling(report: &mut Report, team: &Team, subject: &dyn Subject, has_targets:
         report.row(&format!("{} scaling: {}", subject.name(), kind.name()), target, || {
             let works: Option<Vec<_>> =
                 (0..THREADS).map(|thread| subject.work(kind, thread)).collect();
-            Some(team.scaling(works?))
+            Some(harness.scaling(works?))
         });
     }
 }
 
 fn against_libraries(
     report: &mut Report,
-    team: &Team,
+    harness: &Harness,
     ours: &Embedded,
     peers: &[Box<dyn Subject>],
 ) {
@@ -70,10 +70,10 @@ fn against_libraries(
     report.table("vfscale against libraries, one thread: times faster", "vfscale", "library");
     for kind in kinds() {
         for peer in peers {
-            // Those that check no permissions or keep no times do less work.
+            // Libraries that check no permissions or record no times do less work.
             let target = if peer.is_posix_like() { Target::AtLeast(1.0) } else { Target::None };
             report.row(&format!("{} one: {}", peer.name(), kind.name()), target, || {
-                Some(team.faster(ours.work(kind, 0)?, peer.work(kind, 0)?))
+                Some(harness.faster(ours.work(kind, 0)?, peer.work(kind, 0)?))
             });
         }
     }
@@ -85,7 +85,7 @@ fn against_libraries(
                 let works = |subject: &dyn Subject| -> Option<Vec<_>> {
                     (0..THREADS).map(|thread| subject.work(kind, thread)).collect()
                 };
-                Some(team.faster_together(works(ours)?, works(peer.as_ref())?))
+                Some(harness.faster_together(works(ours)?, works(peer.as_ref())?))
             });
         }
     }
@@ -94,17 +94,17 @@ fn against_libraries(
 fn main() -> Result<(), Box<dyn Error>> {
     let filter = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let mut report = Report::new(filter);
-    let team = Team::new(THREADS, Plan::default())?;
+    let harness = Harness::new(THREADS, Plan::default())?;
     let ours = Embedded::new()?;
     let tmpfs = Tmpfs::new()?;
     let peers = libraries::all()?;
-    against_tmpfs(&mut report, &team, &ours, &tmpfs);
-    scaling(&mut report, &team, &ours, true);
-    scaling(&mut report, &team, &tmpfs, false);
+    against_tmpfs(&mut report, &harness, &ours, &tmpfs);
+    scaling(&mut report, &harness, &ours, true);
+    scaling(&mut report, &harness, &tmpfs, false);
     for peer in &peers {
-        scaling(&mut report, &team, peer.as_ref(), false);
+        scaling(&mut report, &harness, peer.as_ref(), false);
     }
-    against_libraries(&mut report, &team, &ours, &peers);
+    against_libraries(&mut report, &harness, &ours, &peers);
     report.finish();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Runs one kind of work on vfscale for a profiler to look at.
+//! Runs one kind of work on vfscale under a profiler.
 //!
 //! ```text
 //! cargo build --release -p vfscale-peers --example profile
@@ -19,9 +19,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kind = Kind::ALL.into_iter().find(|kind| kind.name().contains(&name));
     let kind = kind.ok_or("no kind of work has such a name")?;
     let subject = Embedded::new()?;
-    let mut work = subject.work(kind, 0).ok_or("it can't do this kind of work")?;
+    let mut work = subject.work(kind, 0).ok_or("the subject can't do this kind of work")?;
     let start = Instant::now();
-    work(times);
+    work.repeat(times);
     let nanos = start.elapsed().as_secs_f64() * 1e9 / f64::from(times);
     println!("{}: {nanos:.1} ns", kind.name());
     Ok(())

@@ -1,11 +1,12 @@
-//! vfscale in the process: each thread with a task of its own.
+//! vfscale in the process, with a task for each thread.
 
 use std::hint::black_box;
 
 use vfscale::{At, AtFlags, Mode, OFlags, OpenHow, RenameFlags, Result, Task, Vfs};
 
 use crate::subject::{
-    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, repeat,
+    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, expected,
+    repeat,
 };
 
 /// A memory file system with the tree in its root directory.
@@ -17,7 +18,7 @@ impl Embedded {
     /// Makes the file system and the tree.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Returns the error of the call that failed.
     pub fn new() -> Result<Embedded> {
         let vfs = vfscale::memory().build()?;
         let task = vfs.task();
@@ -105,12 +106,4 @@ fn mode(bits: u32) -> Mode {
 #[inline]
 fn open(task: &Task, path: &str) -> vfscale::File {
     expected(task.open(path, OFlags::RDONLY, Mode::empty()))
-}
-
-#[inline]
-fn expected<T>(result: Result<T>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("vfscale: {error}"),
-    }
 }

@@ -1,10 +1,14 @@
-//! Benchmarks of vfscale against the kernel's tmpfs and against other libraries that keep a file
-//! system in memory.
+//! Benchmarks of vfscale against the kernel's tmpfs and against other libraries with a file system
+//! in memory.
 //!
-//! A figure in nanoseconds says little on a machine that does other things at the same time. So
-//! everything here is a *ratio* of two things that run in turn on the same CPUs, some milliseconds
-//! each, for many rounds; each round gives one ratio, and a table shows their median and spread.
-//! Rounds in which a thread waited for its CPU are thrown away and counted.
+//! A figure in nanoseconds means little on a machine that has other work. So everything here is a
+//! *ratio* of two sides that run in turn on the same CPUs, some milliseconds each, for many rounds;
+//! each round gives one ratio, and a table shows their median and range. Rounds in which a thread
+//! waited for its CPU are discarded and counted.
+//!
+//! Threads, the measured loop and the statistics are those of `vfscale-bench`. This is a crate of
+//! its own because of its dependencies: `vfscale-bench` is linked into the `vfscale` command and
+//! published, and neither it nor its tests should need criterion and three other file systems.
 //!
 //! ```text
 //! cargo bench -p vfscale-peers --bench ratios           # the table, with targets
@@ -13,14 +17,14 @@
 //! cargo bench -p vfscale-peers --bench memory           # resident bytes of an empty file
 //! ```
 //!
-//! tmpfs is looked for at `/dev/shm`, or at `VFSCALE_TMPFS`.
+//! tmpfs is expected at `/dev/shm`, or at `VFSCALE_TMPFS`.
 //!
-//! # The parts
+//! # Modules
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`measure`] | pinned threads, rounds, ratios |
-//! | [`subject`] | what is measured: file systems and the kinds of work they do |
+//! | [`measure`] | rounds and ratios, on the bench's teams of pinned threads |
+//! | [`subject`] | the measured file systems, and their kinds of work |
 //! | [`embedded`] | vfscale, in the process |
 //! | [`tmpfs`] | the kernel's tmpfs, by system calls |
 //! | [`libraries`] | `axfs_ramfs`, `rsfs`, `vfs` |

@@ -1,4 +1,4 @@
-//! Other libraries that keep a file system in memory, each by the cheapest calls it has.
+//! Other libraries with a file system in memory, each by its cheapest calls.
 
 mod axfs;
 mod rsfs_mem;
@@ -10,18 +10,10 @@ pub use vfs_memory::VfsMemory;
 
 use crate::subject::Subject;
 
-/// All of them.
+/// Creates a subject for each library.
 ///
 /// # Errors
-/// What making their trees fails with.
+/// Returns the error of the library whose tree could not be made.
 pub fn all() -> Result<Vec<Box<dyn Subject>>, String> {
     Ok(vec![Box::new(Axfs::new()?), Box::new(Rsfs::new()?), Box::new(VfsMemory::new()?)])
-}
-
-#[inline]
-fn expected<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("library: {error:?}"),
-    }
 }

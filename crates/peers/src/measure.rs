@@ -1,24 +1,26 @@
-//! Pinned threads, rounds, ratios.
+//! Rounds and ratios of two subjects, measured by the bench's teams.
 //!
-//! A [`Team`] is a thread on each CPU that waits for jobs. A round gives one or all of them
-//! [`Work`] to do at the same time, from a common start for a common time. What counts are the
-//! operations done in that time.
+//! A [`Harness`] gives the works of each side to a [`Team`] of threads, one on each of the first
+//! CPUs. In a round both sides work in turn, for some milliseconds each; the rate of a side is the
+//! sum of its threads' rates. The other side sleeps in that time.
 
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use vfscale_bench::machine::usable_cpus;
+use vfscale_bench::measure::{Act, Sample, Seat, Timing};
+use vfscale_bench::stats::{Spread, median, quantile};
+use vfscale_bench::{Failure, Fault, Interrupt, Team};
 
 use crate::subject::Work;
 
-/// How long the parts of a round last, and how many rounds there are.
+/// Length and number of rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The time of one work in one round.
+    /// Time of one side in a round.
     pub slice: Duration,
-    /// Rounds that count.
+    /// Number of rounds that count.
     pub rounds: usize,
     /// The share of its CPU that each thread must get for the round to count, from 0 to 1.
     pub share_min: f64,
@@ -30,135 +32,16 @@ impl Default for Plan {
     }
 }
 
-/// The time that works run for before anything counts.
+/// Time of the warm-up, which does not count.
 const WARM_UP: Duration = Duration::from_millis(60);
 
-/// The time between two looks at the clock, about.
-const BATCH: Duration = Duration::from_micros(20);
-
-/// From giving out a job to its start, so that every thread is there.
-const LEAD: Duration = Duration::from_micros(300);
-
-struct Job {
-    work: Work,
-    batch: u32,
-    start: Instant,
-    slice: Duration,
-}
-
-struct Done {
-    work: Work,
-    sample: Sample,
-}
-
-/// What one thread did in one slice.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    /// Operations in a second.
-    rate: f64,
-    /// The share of the CPU that the thread got while it could have run.
-    share: f64,
-}
-
-struct Worker {
-    jobs: Option<Sender<Job>>,
-    done: Receiver<Done>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Worker {
-    fn new(cpu: usize) -> io::Result<Worker> {
-        let (jobs, inbox) = channel::<Job>();
-        let (outbox, done) = channel();
-        let (ready, readiness) = channel();
-        let thread = std::thread::Builder::new().name(format!("cpu{cpu}")).spawn(move || {
-            let pinned = pin(cpu);
-            let failed = pinned.is_err();
-            if ready.send(pinned).is_err() || failed {
-                return;
-            }
-            for job in inbox {
-                if outbox.send(run(job)).is_err() {
-                    return;
-                }
-            }
-        })?;
-        readiness.recv().map_err(io::Error::other)??;
-        Ok(Worker { jobs: Some(jobs), done, thread: Some(thread) })
-    }
-
-    fn start(&self, job: Job) {
-        let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
-        assert!(matches!(sent, Some(Ok(()))), "a worker has died");
-    }
-
-    fn finish(&self) -> Done {
-        match self.done.recv() {
-            Ok(done) => done,
-            Err(_) => panic!("a worker has died"),
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // It has told of its panic itself.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Keeps this thread on one CPU, and asks for more time than others there.
-fn pin(cpu: usize) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set)?;
-    // Only the superuser may. Without it more rounds are thrown away.
+/// Asks for more time on this thread's CPU than other threads get.
+fn raise_thread_priority() {
+    // Only the superuser may. Without it more rounds are discarded.
     let _ = rustix::process::setpriority_process(None, -20);
-    Ok(())
 }
 
-/// Nanoseconds that this thread was ready to run and had to wait (`schedstat` of `proc(5)`).
-/// Sleeping for a lock is not waiting.
-fn waited_nanos() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0)
-}
-
-fn run(job: Job) -> Done {
-    let Job { mut work, batch, start, slice } = job;
-    while Instant::now() < start {
-        std::hint::spin_loop();
-    }
-    let waited = waited_nanos();
-    let begin = Instant::now();
-    let mut operations = 0_u64;
-    let elapsed = loop {
-        work(batch);
-        operations += u64::from(batch);
-        let elapsed = begin.elapsed();
-        if elapsed >= slice {
-            break elapsed;
-        }
-    };
-    let waited = Duration::from_nanos(waited_nanos().saturating_sub(waited));
-    let sample = Sample {
-        rate: operations as f64 / elapsed.as_secs_f64(),
-        share: 1.0 - waited.as_secs_f64() / elapsed.as_secs_f64(),
-    };
-    Done { work, sample }
-}
-
-/// Work and how often it is run between two looks at the clock.
-struct Ready {
-    /// With a worker while it runs.
-    work: Option<Work>,
-    batch: u32,
-}
-
-/// The niceness of this session among others (`autogroup` of `sched(7)`), put back when dropped.
+/// The niceness of this session among others (`autogroup` of `sched(7)`), restored when dropped.
 struct Priority {
     before: Option<String>,
 }
@@ -167,7 +50,7 @@ const AUTOGROUP: &str = "/proc/self/autogroup";
 
 impl Priority {
     /// Asks for more time than other sessions get. Only the superuser may; without it more rounds
-    /// are thrown away.
+    /// are discarded.
     fn raise() -> Priority {
         let text = std::fs::read_to_string(AUTOGROUP).unwrap_or_default();
         let before = text.split_whitespace().last().map(str::to_owned);
@@ -179,65 +62,47 @@ impl Priority {
 impl Drop for Priority {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // It was allowed a moment ago; and if not, there is nothing to be done.
+            // Raising it succeeded before; if this fails, the session remains favoured.
             let _ = std::fs::write(AUTOGROUP, before);
         }
     }
 }
 
-/// Threads on CPUs 0, 1, ...
-pub struct Team {
-    workers: Vec<Worker>,
+/// Measures works against each other on the first CPUs.
+pub struct Harness {
+    cpus: Vec<usize>,
     plan: Plan,
     _priority: Priority,
 }
 
-/// Ratios of all rounds, and what went with them.
+/// Ratios of all rounds, with the rates behind them.
 #[derive(Clone, Debug)]
 pub struct Ratios {
-    sorted: Vec<f64>,
-    /// The median time of an operation of the first and the second thing, in nanoseconds.
+    ratios: Vec<f64>,
+    /// Median time of an operation of the first and the second side, in nanoseconds.
     pub nanos: [f64; 2],
     /// The smallest share of a CPU in a round that counted.
     pub share: f64,
-    /// Rounds that were thrown away.
+    /// Number of discarded rounds.
     pub disturbed: usize,
 }
 
 impl Ratios {
-    /// The median.
+    /// Returns the median.
     pub fn median(&self) -> f64 {
-        median(&self.sorted)
+        median(&self.ratios)
     }
 
-    /// The smallest and the largest.
+    /// Returns the smallest and the largest ratio.
     pub fn range(&self) -> (f64, f64) {
-        let first = self.sorted.first().copied().unwrap_or(f64::NAN);
-        (first, self.sorted.last().copied().unwrap_or(f64::NAN))
+        let spread = Spread::of(&self.ratios);
+        (spread.min, spread.max)
     }
 
-    /// The first and the third quartile.
+    /// Returns the first and the third quartile.
     pub fn quartiles(&self) -> (f64, f64) {
-        let at = |part: usize| {
-            let index = (self.sorted.len() * part / 4).min(self.sorted.len().saturating_sub(1));
-            self.sorted.get(index).copied().unwrap_or(f64::NAN)
-        };
-        (at(1), at(3))
+        (quantile(&self.ratios, 0.25), quantile(&self.ratios, 0.75))
     }
-}
-
-fn median(sorted: &[f64]) -> f64 {
-    let half = sorted.len() / 2;
-    match (sorted.get(half), sorted.len() % 2) {
-        (Some(upper), 0) => f64::midpoint(sorted[half - 1], *upper),
-        (Some(middle), _) => *middle,
-        (None, _) => f64::NAN,
-    }
-}
-
-fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_by(f64::total_cmp);
-    values
 }
 
 /// Collects rounds until there are enough.
@@ -255,7 +120,8 @@ impl Rounds {
         Rounds { plan, ratios: Vec::new(), nanos, share: 1.0, disturbed: 0 }
     }
 
-    /// How often a round may be thrown away: after that the machine is too busy to wait for better.
+    /// Returns whether a round may still be discarded; after many, the machine is too busy to wait
+    /// for better ones.
     fn is_patient(&self) -> bool {
         self.disturbed < 6 * self.plan.rounds
     }
@@ -277,61 +143,92 @@ impl Rounds {
     }
 
     fn finish(self) -> Ratios {
-        let [first, second] = self.nanos;
         Ratios {
-            sorted: sorted(self.ratios),
-            nanos: [median(&sorted(first)), median(&sorted(second))],
+            nanos: self.nanos.map(|all| median(&all)),
+            ratios: self.ratios,
             share: self.share,
             disturbed: self.disturbed,
         }
     }
 }
 
-impl Team {
-    /// Starts `threads` threads, one on each of the first CPUs.
+/// The threads of one side, warmed up.
+struct Side(Team);
+
+/// Rates of some threads in one slice.
+struct Slice {
+    /// Operations per second of all threads together.
+    rate: f64,
+    /// The smallest share of a CPU.
+    share: f64,
+}
+
+impl Side {
+    fn run(&mut self, workers: &[usize], time: Duration) -> Slice {
+        let nanos = time.as_nanos() as u64;
+        let samples = expected(self.0.round_of(workers, nanos, Timing::Throughput));
+        Slice {
+            rate: samples.iter().map(Sample::rate).sum(),
+            share: samples.iter().map(Sample::share).fold(1.0, f64::min),
+        }
+    }
+}
+
+fn expected<T>(result: Result<T, Failure>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(failure) => panic!("{}", failure.reason),
+    }
+}
+
+impl Harness {
+    /// Plans measurements with up to `threads` threads, one on each of the first CPUs.
     ///
     /// # Errors
-    /// If there are not that many CPUs for this process.
-    pub fn new(threads: usize, plan: Plan) -> io::Result<Team> {
-        let workers = (0..threads).map(Worker::new).collect::<io::Result<_>>()?;
-        Ok(Team { workers, plan, _priority: Priority::raise() })
+    /// Returns an error if this process may not use that many CPUs.
+    pub fn new(threads: usize, plan: Plan) -> io::Result<Harness> {
+        let mut cpus = usable_cpus();
+        if cpus.len() < threads {
+            let (has, needs) = (cpus.len(), threads);
+            return Err(io::Error::other(format!("{has} CPUs, and {needs} are needed")));
+        }
+        cpus.truncate(threads);
+        Ok(Harness { cpus, plan, _priority: Priority::raise() })
     }
 
-    /// Runs the works `who` at the same time, each on the thread of its index.
-    fn slice(&self, works: &mut [Ready], who: &[usize], slice: Duration) -> Vec<Sample> {
-        let start = Instant::now() + LEAD;
-        for &i in who {
-            let Some(work) = works[i].work.take() else { continue };
-            self.workers[i].start(Job { work, batch: works[i].batch, start, slice });
-        }
-        let finish = |&i: &usize| {
-            let done = self.workers[i].finish();
-            works[i].work = Some(done.work);
-            done.sample
+    /// Starts a thread for each work, and warms each up alone, then all together.
+    fn side(&self, works: Vec<Work>) -> Side {
+        let seat = |cpu: &usize| Seat { cpu: Some(*cpu), pretended: None };
+        let seats: Vec<_> = self.cpus.iter().take(works.len()).map(seat).collect();
+        let all: Vec<usize> = (0..seats.len()).collect();
+        let works: Vec<_> = works.into_iter().map(Some).collect();
+        let works = Arc::new(Mutex::new(works));
+        let make = move |worker: usize| {
+            raise_thread_priority();
+            let work = works.lock().unwrap_or_else(PoisonError::into_inner)[worker].take();
+            match work {
+                Some(work) => Ok(work as Box<dyn Act>),
+                None => Err(Fault::wrong("two threads have the same work")),
+            }
         };
-        who.iter().map(finish).collect()
-    }
-
-    /// Runs each work alone until it is warm, and chooses its batch.
-    fn warm_up(&self, works: Vec<Work>) -> Vec<Ready> {
-        let mut ready: Vec<_> =
-            works.into_iter().map(|work| Ready { work: Some(work), batch: 1 }).collect();
-        for i in 0..ready.len() {
-            let rate = self.slice(&mut ready, &[i], WARM_UP)[0].rate;
-            ready[i].batch = ((rate * BATCH.as_secs_f64()) as u32).max(1);
+        let mut side = Side(expected(Team::of_threads(&seats, &Interrupt::new(), make)));
+        for worker in &all {
+            side.run(&[*worker], WARM_UP);
         }
-        ready
+        if all.len() > 1 {
+            side.run(&all, WARM_UP);
+        }
+        side
     }
 
-    /// How many times faster `ours` is than `theirs`, on one thread. The CPU changes from round to
-    /// round, and so does the order.
+    /// Returns how many times faster `ours` is than `theirs`, on one thread. The order changes from
+    /// round to round.
     pub fn faster(&self, ours: Work, theirs: Work) -> Ratios {
-        let mut ours = self.warm_up(vec![ours]);
-        let mut theirs = self.warm_up(vec![theirs]);
+        let (mut ours, mut theirs) = (self.side(vec![ours]), self.side(vec![theirs]));
         let mut rounds = Rounds::new(self.plan);
         let mut theirs_first = false;
         while !rounds.is_done() {
-            let one = |works: &mut Vec<Ready>| self.slice(works, &[0], self.plan.slice)[0];
+            let one = |side: &mut Side| side.run(&[0], self.plan.slice);
             let (a, b) = if theirs_first {
                 let b = one(&mut theirs);
                 (one(&mut ours), b)
@@ -344,51 +241,42 @@ impl Team {
         rounds.finish()
     }
 
-    /// The throughput of all works together over that of one: each works alone in a round, too.
+    /// Returns the throughput of all works together over the mean of one, which works alone in each
+    /// round, too.
     pub fn scaling(&self, works: Vec<Work>) -> Ratios {
-        let mut works = self.warm_up(works);
-        let all: Vec<usize> = (0..works.len()).collect();
-        self.slice(&mut works, &all, WARM_UP);
+        let count = works.len();
+        let all: Vec<usize> = (0..count).collect();
+        let mut side = self.side(works);
         let mut rounds = Rounds::new(self.plan);
         while !rounds.is_done() {
-            let mut samples = Vec::new();
-            let mut alone = 0.0;
-            let mut together = 0.0;
-            for &i in &all {
-                let sample = self.slice(&mut works, &[i], self.plan.slice)[0];
-                alone += sample.rate / all.len() as f64;
-                samples.push(sample);
-                if i == 0 {
-                    let both = self.slice(&mut works, &all, self.plan.slice);
-                    together = both.iter().map(|sample| sample.rate).sum();
-                    samples.extend(both);
+            let (mut alone, mut together, mut share) = (0.0, 0.0, 1.0_f64);
+            for &worker in &all {
+                let one = side.run(&[worker], self.plan.slice);
+                alone += one.rate / count as f64;
+                share = share.min(one.share);
+                if worker == 0 {
+                    let both = side.run(&all, self.plan.slice);
+                    together = both.rate;
+                    share = share.min(both.share);
                 }
             }
-            let share = samples.iter().map(|sample| sample.share).fold(1.0, f64::min);
-            let nanos = [1e9 / alone, 1e9 * all.len() as f64 / together];
+            let nanos = [1e9 / alone, 1e9 * count as f64 / together];
             rounds.add(together / alone, nanos, share);
         }
         rounds.finish()
     }
 
-    /// How many times the throughput of `theirs` that of `ours` is, all threads of each running.
+    /// Returns the throughput of `ours` over that of `theirs`, with all threads of a side running.
     pub fn faster_together(&self, ours: Vec<Work>, theirs: Vec<Work>) -> Ratios {
-        let mut ours = self.warm_up(ours);
-        let mut theirs = self.warm_up(theirs);
         let all: Vec<usize> = (0..ours.len()).collect();
-        self.slice(&mut ours, &all, WARM_UP);
-        self.slice(&mut theirs, &all, WARM_UP);
+        let threads = all.len() as f64;
+        let (mut ours, mut theirs) = (self.side(ours), self.side(theirs));
         let mut rounds = Rounds::new(self.plan);
         while !rounds.is_done() {
-            let mut share = 1.0_f64;
-            let mut rate = |works: &mut Vec<Ready>| {
-                let samples = self.slice(works, &all, self.plan.slice);
-                share = samples.iter().map(|sample| sample.share).fold(share, f64::min);
-                samples.iter().map(|sample| sample.rate).sum::<f64>()
-            };
-            let (a, b) = (rate(&mut ours), rate(&mut theirs));
-            let threads = all.len() as f64;
-            rounds.add(a / b, [1e9 * threads / a, 1e9 * threads / b], share);
+            let a = ours.run(&all, self.plan.slice);
+            let b = theirs.run(&all, self.plan.slice);
+            let nanos = [1e9 * threads / a.rate, 1e9 * threads / b.rate];
+            rounds.add(a.rate / b.rate, nanos, a.share.min(b.share));
         }
         rounds.finish()
     }

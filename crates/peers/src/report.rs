@@ -1,17 +1,17 @@
-//! The tables.
+//! Tables of ratios, with targets.
 
 use crate::measure::Ratios;
 
-/// What a ratio should be.
+/// The target of a ratio.
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
-    /// At least this.
+    /// A minimum.
     AtLeast(f64),
-    /// Only for comparison.
+    /// No target: the ratio is for comparison only.
     None,
 }
 
-/// Prints a table, row by row as they are measured, and counts the targets that were not met.
+/// A printer of tables, row by row as they are measured, which counts missed targets.
 #[derive(Debug, Default)]
 pub struct Report {
     filter: Vec<String>,
@@ -20,12 +20,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Only rows whose name contains one of `filter`, or all if there is none.
+    /// Creates a report of the rows whose name contains one of `filter`, or of all if it is empty.
     pub fn new(filter: Vec<String>) -> Report {
         Report { filter, ..Report::default() }
     }
 
-    /// Begins a table; `first` and `second` are what the two columns of nanoseconds mean.
+    /// Begins a table; `first` and `second` are the headers of the two columns of nanoseconds.
     pub fn table(&self, title: &str, first: &str, second: &str) {
         println!("\n{title}\n");
         println!(
@@ -34,12 +34,12 @@ impl Report {
         );
     }
 
-    /// Whether a row is wanted.
+    /// Returns whether a row is wanted.
     pub fn wants(&self, name: &str) -> bool {
         self.filter.is_empty() || self.filter.iter().any(|part| name.contains(part))
     }
 
-    /// Prints a row, if it is wanted: then `measure` is called.
+    /// Measures and prints a row, if it is wanted.
     pub fn row(&mut self, name: &str, target: Target, measure: impl FnOnce() -> Option<Ratios>) {
         if !self.wants(name) {
             return;
@@ -70,7 +70,7 @@ impl Report {
         );
     }
 
-    /// Prints how many targets were met.
+    /// Prints the numbers of met and missed targets.
     pub fn finish(&self) {
         println!("\n{} targets met, {} not met", self.met, self.missed);
     }

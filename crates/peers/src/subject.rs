@@ -1,49 +1,82 @@
-//! What is measured: file systems, and the kinds of work they do.
+//! The measured file systems, and their kinds of work.
 //!
-//! Every subject is set up with the same tree, and every kind of work uses the same paths in it,
-//! relative to the directory that holds the tree:
+//! Every subject contains the same tree, and every kind of work uses the same paths in it, relative
+//! to the root directory of the tree:
 //!
 //! ```text
 //! file0 file1        a file for each thread
-//! shared             a file for everybody
+//! shared             a file for all threads
 //! data               4 KiB
 //! a/b/c/d/e/f        six deep
 //! d0/ d1/            directories that both threads rename between; r0 and r1 are in them
 //! ```
 
-/// How many threads the trees are made for.
+use vfscale_bench::Outcome;
+use vfscale_bench::measure::{Act, Player};
+
+/// Number of threads that the trees are made for.
 pub const THREADS: usize = 2;
 
 /// Bytes of `data`, and of a read.
 pub const DATA_BYTES: usize = 4096;
 
-/// Runs an operation this many times. The operation panics if it fails.
-pub type Work = Box<dyn FnMut(u32) + Send>;
+/// Work of one thread, in the bench's measured loop. Its operation panics if it fails.
+pub type Work = Box<dyn Repeat>;
 
-/// What an operation does. Each leaves the tree as it was; a rename, after every second time.
+/// A measured loop that can also run without measuring.
+pub trait Repeat: Act + Send {
+    /// Runs the operation `times` times.
+    fn repeat(&mut self, times: u32);
+}
+
+/// An operation as work of the bench. A failure panics, so there is nothing to check.
+struct Operation<F>(F);
+
+impl<F: FnMut()> vfscale_bench::measure::Work for Operation<F> {
+    #[inline]
+    fn op(&mut self) -> Outcome<u64> {
+        (self.0)();
+        Ok(1)
+    }
+
+    fn end(&mut self) -> Outcome<()> {
+        Ok(())
+    }
+}
+
+impl<F: FnMut() + Send> Repeat for Player<Operation<F>> {
+    fn repeat(&mut self, times: u32) {
+        let operation = &mut self.work_mut().0;
+        for _ in 0..times {
+            operation();
+        }
+    }
+}
+
+/// A kind of operation. Each leaves the tree unchanged; a rename, every second time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Opens and closes a file of the thread's own; all are in one directory.
     OpenOwn,
-    /// Opens and closes the one file that everybody opens.
+    /// Opens and closes the one file that all threads open.
     OpenShared,
-    /// As `OpenOwn`, by number in a descriptor table of the thread's own.
+    /// Like `OpenOwn`, by number in a descriptor table of the thread's own.
     DescriptorOwn,
-    /// As `OpenShared`, by number in a descriptor table of the thread's own.
+    /// Like `OpenShared`, by number in a descriptor table of the thread's own.
     DescriptorShared,
     /// Creates, closes and removes a file; all in one directory.
     CreateOne,
     /// Creates, closes and removes a file in a directory of the thread's own.
     CreateOwn,
-    /// The attributes of a file six deep, by its path.
+    /// Gets the attributes of a file six deep, by its path.
     Stat,
-    /// Reads 4 KiB at the start of a file that is open.
+    /// Reads 4 KiB at the start of an open file.
     Read,
-    /// Moves a file between two directories that everybody uses.
+    /// Renames a file between two directories that all threads use.
     RenameShared,
-    /// Moves a file between two directories of the thread's own.
+    /// Renames a file between two directories of the thread's own.
     RenameOwn,
-    /// Gives a file another name in the one directory that everybody uses.
+    /// Renames a file within the one directory that all threads use.
     RenameOne,
 }
 
@@ -63,7 +96,7 @@ impl Kind {
         Kind::RenameOne,
     ];
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Kind::OpenOwn => "open+close, own files",
@@ -80,7 +113,7 @@ impl Kind {
         }
     }
 
-    /// The kind that stands for this one in a file system without descriptors of its own.
+    /// Returns the kind that replaces this one in a file system without descriptor tables.
     pub fn without_descriptors(self) -> Kind {
         match self {
             Kind::DescriptorOwn => Kind::OpenOwn,
@@ -92,26 +125,32 @@ impl Kind {
 
 /// A file system with the tree in it.
 pub trait Subject {
-    /// The name in tables.
+    /// Returns the name in tables.
     fn name(&self) -> &'static str;
 
-    /// Whether it checks permissions and keeps times, as a POSIX file system does.
+    /// Returns whether it checks permissions and records times, like a POSIX file system.
     fn is_posix_like(&self) -> bool {
         true
     }
 
-    /// The work of one kind for one of the [`THREADS`] threads; `None` if the file system has no
-    /// such call.
+    /// Returns the work of one kind for one of the [`THREADS`] threads; `None` if the file system
+    /// has no such call.
     fn work(&self, kind: Kind, thread: usize) -> Option<Work>;
 }
 
-/// Makes [`Work`] of an operation. The loop is inside, so that the dynamic call costs nothing.
-pub fn repeat(mut operation: impl FnMut() + Send + 'static) -> Work {
-    Box::new(move |times| {
-        for _ in 0..times {
-            operation();
-        }
-    })
+/// Makes [`Work`] of an operation, which is compiled into the loops: a call through the pointer
+/// runs many operations.
+pub fn repeat(operation: impl FnMut() + Send + 'static) -> Work {
+    Box::new(Player::new(Operation(operation)))
+}
+
+/// Returns the value of a call, which must succeed.
+#[inline]
+pub(crate) fn expected<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("a call failed: {error:?}"),
+    }
 }
 
 /// The directories of the tree, parents first.
@@ -132,25 +171,26 @@ pub const FILES: [&str; 10] = [
     "d0/one1",
 ];
 
-/// The paths that one thread uses. Of two names to rename between, either may be the one that exists.
+/// The paths that one thread uses. Of two names to rename between, either may be the one that
+/// exists.
 #[derive(Clone, Copy, Debug)]
 pub struct Paths {
-    /// A file of its own, to open.
+    /// A file of the thread's own, to open.
     pub file: &'static str,
-    /// A name of its own in the common directory.
+    /// A name of the thread's own in the common directory.
     pub new: &'static str,
-    /// A name in its own directory.
+    /// A name in the thread's own directory.
     pub own_new: &'static str,
     /// Two names in two shared directories.
     pub shared_rename: [&'static str; 2],
-    /// Two names in two directories of its own.
+    /// Two names in two directories of the thread's own.
     pub own_rename: [&'static str; 2],
     /// Two names in one shared directory.
     pub one_rename: [&'static str; 2],
 }
 
 impl Paths {
-    /// The paths of a thread.
+    /// Returns the paths of a thread.
     pub fn of(thread: usize) -> Paths {
         if thread == 0 {
             Paths {
@@ -173,7 +213,7 @@ impl Paths {
         }
     }
 
-    /// The two names that a kind of rename goes between.
+    /// Returns the two names of a kind of rename.
     pub fn rename(self, kind: Kind) -> Option<[&'static str; 2]> {
         match kind {
             Kind::RenameShared => Some(self.shared_rename),
@@ -188,5 +228,5 @@ impl Paths {
 pub const DEEP: &str = "a/b/c/d/e/f";
 /// The file with data.
 pub const DATA: &str = "data";
-/// The file that everybody opens.
+/// The file that all threads open.
 pub const SHARED: &str = "shared";

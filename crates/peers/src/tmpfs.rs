@@ -1,7 +1,7 @@
 //! The kernel's tmpfs, by system calls.
 //!
-//! The tree is in a temporary directory that the whole process changes into, so that the calls
-//! get the same relative paths as the other subjects.
+//! The tree is in a temporary directory, which becomes the working directory of the whole process:
+//! the calls get the same relative paths as those of the other subjects.
 
 use std::io::{Error, Result};
 use std::path::PathBuf;
@@ -11,7 +11,8 @@ use std::hint::black_box;
 use tempfile::TempDir;
 
 use crate::subject::{
-    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, repeat,
+    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, expected,
+    repeat,
 };
 
 /// `TMPFS_MAGIC` of `statfs(2)`.
@@ -27,7 +28,7 @@ impl Tmpfs {
     /// working directory to it.
     ///
     /// # Errors
-    /// If there is no tmpfs, or it can't be written.
+    /// Returns an error if there is no tmpfs, or it is not writable.
     pub fn new() -> Result<Tmpfs> {
         let base = std::env::var_os("VFSCALE_TMPFS").map_or("/dev/shm".into(), PathBuf::from);
         if fs::statfs(&base)?.f_type != MAGIC {
@@ -98,13 +99,5 @@ impl Subject for Tmpfs {
             }
             _ => open_work(paths.file),
         })
-    }
-}
-
-#[inline]
-fn expected<T>(result: rustix::io::Result<T>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(errno) => panic!("tmpfs: {errno}"),
     }
 }

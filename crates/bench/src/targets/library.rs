@@ -1,7 +1,7 @@
 //! The library in this process: a tree, and the calls of a task in it.
 //!
-//! What a worker has mapped is read where the library tells it, in a file of the introspection driver.
-//! That has a tree of its own, so that the case's holds nothing but the case.
+//! The mappings of a worker are read from a file of the introspection driver. That driver has a
+//! tree of its own, so the tree of a case contains only the case's files.
 
 use std::ffi::{CStr, OsStr};
 use std::ops::ControlFlow;
@@ -16,26 +16,27 @@ use vfscale::{
     SetTime, SocketType, Task, Timestamp, Vfs,
 };
 
-use super::{Calls, Meta};
-use crate::fault::Outcome;
+use super::calls::{Calls, Meta};
+use crate::base::error::Outcome;
 
-/// Where the first file is mapped.
+/// Address of the first mapped file.
 const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
 
 /// A tree that cases work in.
 #[derive(Clone)]
 pub struct Tree {
     vfs: Vfs,
-    /// What tells of the tree, and the tree that this is the root of.
+    /// The introspection driver of the tree.
     state: Arc<ProcFs>,
+    /// The tree in which that driver is mounted.
     state_vfs: Vfs,
 }
 
 impl Tree {
-    /// Of a file system that was set up as `scaling` says.
+    /// Wraps the tree of a file system with these scaling settings.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// Returns an error if there is no memory for the introspection driver.
     pub fn new(vfs: Vfs, scaling: Scaling) -> Result<Tree> {
         let state = ProcFs::new(&vfs);
         let state_vfs = Vfs::with_scaling(state.clone(), scaling)
@@ -43,7 +44,7 @@ impl Tree {
         Ok(Tree { vfs, state, state_vfs })
     }
 
-    /// The calls of a new task, at the root.
+    /// Returns the calls of a new task, at the root.
     #[must_use]
     pub fn enter(&self) -> TaskCalls {
         let task = Arc::new(self.vfs.task());
@@ -63,9 +64,9 @@ impl std::fmt::Debug for Tree {
 #[derive(Debug)]
 pub struct TaskCalls {
     task: Arc<Task>,
-    /// Reads what is told of it.
+    /// A task that reads the introspection driver.
     reader: Task,
-    /// Where the next file is mapped.
+    /// Address of the next mapped file.
     next_address: AtomicU64,
 }
 
@@ -78,7 +79,7 @@ pub struct TaskMap {
 
 impl Drop for TaskMap {
     fn drop(&mut self) {
-        // There is nothing that could be wrong with a page that was mapped.
+        // Unmapping a mapped page can't fail.
         let _ = self.task.unmap(self.address, PAGE_BYTES);
     }
 }
@@ -188,7 +189,7 @@ impl Calls for TaskCalls {
                 text.clear();
                 text.extend_from_slice(bytes);
                 text.push(0);
-                // A name has no NUL in it, so this is the whole of it.
+                // A name contains no NUL, so this is the whole name.
                 if let Ok(name) = CStr::from_bytes_until_nul(&text) {
                     each(name, entry.file_type);
                 }
@@ -212,7 +213,7 @@ impl Calls for TaskCalls {
     }
 
     fn map(&self, file: &File) -> Outcome<TaskMap> {
-        // Every other page, so that a file that is mapped twice is on two lines.
+        // Every other page: adjacent mappings of one file would show as one line.
         let address = self.next_address.fetch_add(2 * PAGE_BYTES, Ordering::Relaxed);
         let source = Source::File { file, offset: 0 };
         self.task.map(address, PAGE_BYTES, Protection::READ, Sharing::Shared, source)?;

@@ -2,9 +2,9 @@
 
 use vfscale::{Result, Scaling};
 
-use super::Target;
+use super::calls::Target;
 use super::library::{TaskCalls, Tree};
-use crate::fault::Outcome;
+use crate::base::error::Outcome;
 
 /// A memory file system.
 #[derive(Clone, Debug)]
@@ -13,10 +13,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A new one, whose structures are spread as `scaling` says.
+    /// Creates a file system with these scaling settings.
     ///
     /// # Errors
-    /// If there is no memory for it.
+    /// Returns an error if there is no memory for it.
     pub fn new(scaling: Scaling) -> Result<Memory> {
         let vfs = vfscale::memory().scaling(scaling).build()?;
         Ok(Memory { tree: Tree::new(vfs, scaling)? })

@@ -1,12 +1,12 @@
 //! A directory of any mounted file system, by system calls.
 //!
-//! Every run makes one directory of its own below the one that was named ([`Scratch`]), every case one
-//! below that. Nothing else there is read or changed, and the run's directory is removed when the
-//! [`Scratch`] is dropped.
+//! Every run makes one directory below the named one ([`Scratch`]), every case one below that. No
+//! other file there is read or changed, and the run's directory is removed when the [`Scratch`] is
+//! dropped.
 //!
-//! A thread gets a working directory of its own by `unshare(CLONE_FS)`, which needs no rights. Some
-//! containers forbid the call: then paths are looked up from a descriptor of the directory, which
-//! costs each call a little more and is told in the results.
+//! A thread gets a working directory of its own by `unshare(CLONE_FS)`, which needs no privileges.
+//! Some containers forbid the call: then paths are looked up from a descriptor of the directory,
+//! which costs each call a little more and is recorded in the results.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -23,11 +23,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 use vfscale::{Error, FileType, Result, Timestamp};
 
-use super::{Calls, Meta, Target};
-use crate::fault::{self, Fault, Outcome};
-use crate::sys;
+use super::calls::{Calls, Meta, Target};
+use super::spec::own_directory;
+use crate::base::error::{self, Fault, Outcome};
+use crate::base::sys;
 
-/// A directory of a run's own, removed with everything in it when dropped.
+/// The directory of a run, removed with its contents when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     dir: PathBuf,
@@ -35,17 +36,17 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one in `parent`.
+    /// Makes a directory in `parent`.
     ///
     /// # Errors
-    /// If `parent` is not a directory that can be written.
-    pub fn new(parent: &Path) -> fault::Result<Arc<Scratch>> {
-        let failed = |e: io::Error| fault::Error::Directory(parent.to_owned(), e);
+    /// Returns an error if `parent` is not a writable directory.
+    pub fn new(parent: &Path) -> error::Result<Arc<Scratch>> {
+        let failed = |e: io::Error| error::Error::Directory(parent.to_owned(), e);
         let absolute = parent.canonicalize().map_err(failed)?;
         if !absolute.is_dir() {
             return Err(failed(Errno::NOTDIR.into()));
         }
-        let name = super::own_directory(|name| match std::fs::create_dir(absolute.join(name)) {
+        let name = own_directory(|name| match std::fs::create_dir(absolute.join(name)) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             made => made.map(|()| true),
         });
@@ -53,20 +54,20 @@ impl Scratch {
         Ok(Arc::new(Scratch { dir, cases: AtomicU64::new(0) }))
     }
 
-    /// The directory.
+    /// Returns its path.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A new directory in it, for one case.
+    /// Makes a directory in it for one case.
     ///
     /// # Errors
-    /// Those of `mkdir(2)`.
-    pub fn case(self: &Arc<Self>) -> fault::Result<Directory> {
+    /// Any error of `mkdir(2)`.
+    pub fn case(self: &Arc<Self>) -> error::Result<Directory> {
         let n = self.cases.fetch_add(1, Ordering::Relaxed);
         let dir = self.dir.join(format!("case{n}"));
-        std::fs::create_dir(&dir).map_err(|e| fault::Error::Directory(dir.clone(), e))?;
-        Ok(Directory { dir, keeper: Some(Arc::clone(self)) })
+        std::fs::create_dir(&dir).map_err(|e| error::Error::Directory(dir.clone(), e))?;
+        Ok(Directory { dir, scratch: Some(Arc::clone(self)) })
     }
 }
 
@@ -82,34 +83,34 @@ impl Drop for Scratch {
 #[derive(Clone, Debug)]
 pub struct Directory {
     dir: PathBuf,
-    /// Keeps the run's directory for as long as cases use it.
-    keeper: Option<Arc<Scratch>>,
+    /// The run's directory, which lives as long as its cases; `None` in a worker process.
+    scratch: Option<Arc<Scratch>>,
 }
 
 impl Directory {
-    /// The directory of a case that another process keeps.
+    /// Wraps the directory of a case that belongs to the parent process.
     pub fn of_parent(dir: PathBuf) -> Directory {
-        Directory { dir, keeper: None }
+        Directory { dir, scratch: None }
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Removes the case's directory, if this process keeps it.
+    /// Removes the case's directory, if it belongs to this process.
     pub fn remove(&self) {
-        if self.keeper.is_some() {
-            // What can't be removed now is tried again with the whole of the run's directory.
+        if self.scratch.is_some() {
+            // If this fails, dropping the scratch directory tries again.
             let _ = std::fs::remove_dir_all(&self.dir);
         }
     }
 }
 
-/// System calls, from a working directory that belongs to one thread.
+/// System calls, from a working directory of one thread.
 #[derive(Debug)]
 pub struct PathCalls {
-    /// Where relative paths begin, if the thread can't have a working directory of its own.
+    /// Start of relative paths, if the thread can't have a working directory of its own.
     base: Option<OwnedFd>,
 }
 
@@ -120,7 +121,7 @@ impl PathCalls {
     }
 }
 
-/// Whether threads can have working directories of their own here.
+/// Returns whether threads can have working directories of their own here.
 pub fn has_own_cwd() -> bool {
     std::thread::spawn(|| sys::unshare_cwd().is_ok()).join().unwrap_or(false)
 }
@@ -269,7 +270,7 @@ impl Calls for PathCalls {
         Ok(())
     }
 
-    /// By `readlink` of the descriptor's entry in `/proc`: the kernel makes it by `d_path`.
+    /// Reads the link of the descriptor in `/proc`, which the kernel builds by `d_path`.
     fn path_of(&self, file: &OwnedFd, buf: &mut Vec<u8>) -> Result<()> {
         let mut text = [0_u8; 32];
         let link = descriptor_link(file.as_raw_fd(), &mut text);
@@ -294,7 +295,7 @@ impl Calls for PathCalls {
         Ok(sys::Mapping::new(file).map_err(|e| Error::new("mmap", e))?)
     }
 
-    /// Those of the whole process. Kernels without NUMA have no second one.
+    /// Reads the tables of the whole process. Kernels without NUMA lack `numa_maps`.
     fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
         read_table("/proc/self/numa_maps", buf)?;
         read_table("/proc/self/maps", buf)
@@ -312,11 +313,11 @@ fn read_table(table: &str, buf: &mut Vec<u8>) -> Outcome<()> {
     }
 }
 
-/// `/proc/self/fd/N`, without taking memory.
+/// Formats `/proc/self/fd/N` without allocating memory.
 fn descriptor_link(fd: i32, text: &mut [u8; 32]) -> &CStr {
     use std::io::Write;
     let mut rest = &mut text[..];
-    // 14 bytes, at most 11 of a number, and the NUL: it fits.
+    // 14 bytes, at most 11 of a number, and the NUL fit into 32.
     let _ = write!(rest, "/proc/self/fd/{fd}\0");
     CStr::from_bytes_until_nul(text).unwrap_or(c"")
 }

@@ -1,9 +1,9 @@
 //! A volume in an image, by the library in this process.
 //!
-//! All cases with the same [`Scaling`] share one opening of one image, each in a directory of its own, as on
-//! a mounted file system. The image that was named serves those with the settings as they are; those
-//! with patches taken back get an image beside it, since a volume has one opener at a time. What was made
-//! for a run, images and directories, is removed with it.
+//! All cases with the same [`Scaling`] share one open image, each in a directory of its own, as on
+//! a mounted file system. The named image is for cases with all patches; cases with disabled
+//! patches get an image of their own in the same directory, since a volume can be open only once.
+//! Images and directories that were made for a run are removed with it.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -13,30 +13,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale::{At, Mode, Scaling, VolumeError};
 
+use super::calls::{Calls as _, Target};
 use super::library::{TaskCalls, Tree};
-use super::{Calls as _, Target};
-use crate::fault::{Error, Outcome, Result};
-use crate::report::Checkpoint;
+use super::spec::own_directory;
+use crate::base::error::{Error, Fault, Outcome, Result};
+use crate::base::results::Checkpoint;
 
-/// The size of an image that a run makes; it is sparse.
+/// Size of an image that a run makes, which is sparse.
 const IMAGE_BYTES: u64 = 8 << 30;
 
-/// An image while a run uses it. Dropping it removes what the run has made, and closes.
+/// An open image of a run. Dropping it removes the run's files, and closes the volume.
 #[derive(Debug)]
 pub struct Image {
     path: PathBuf,
-    /// There until the image is dropped, and its tree.
+    /// The volume and its tree; `None` once the image is being dropped.
     open: Option<(vfscale::Volume, Tree)>,
-    /// The run's own directory in it.
+    /// The run's directory in it.
     dir: String,
     cases: AtomicU64,
 }
 
 impl Image {
-    /// Opens the image at `path`, or makes one, which is removed when the run is over.
+    /// Opens the image at `path`, or makes one, which is removed at the end of the run.
     ///
     /// # Errors
-    /// If it is no volume, somebody else has it, or there is no room.
+    /// Returns an error if the image holds no volume, another process has locked it, or there is no
+    /// room.
     pub fn open(path: &Path, scaling: Scaling) -> Result<Arc<Image>> {
         let volume = vfscale::volume(path).create(IMAGE_BYTES).scaling(scaling).open();
         let volume = volume.map_err(Error::Volume)?;
@@ -46,7 +48,7 @@ impl Image {
             Error::Volume(VolumeError::Mount { name, errno: error.errno() })
         };
         let mode = Mode::from_bits_retain(0o755);
-        let dir = super::own_directory(|name| match task.mkdir(At::Cwd, name, mode) {
+        let dir = own_directory(|name| match task.mkdir(At::Cwd, name, mode) {
             Err(e) if e.errno() == vfscale::Errno::EXIST => Ok(false),
             made => made.map(|()| true),
         });
@@ -57,25 +59,25 @@ impl Image {
         Ok(Arc::new(Image { path, open: Some((volume, tree)), dir, cases }))
     }
 
-    /// The image beside `path` for cases with the `n`th of other settings.
+    /// Makes an image next to `path` for cases with the `n`th set of disabled patches.
     ///
     /// # Errors
-    /// If there is one already, which is not the run's to write to; those of [`open`](Self::open).
+    /// Returns [`Error::Usage`] if the file exists, and any error of [`open`](Self::open).
     pub fn beside(path: &Path, n: usize, scaling: Scaling) -> Result<Arc<Image>> {
         let mut name = OsString::from(path);
         name.push(format!(".before-{}-{n}", std::process::id()));
         let path = PathBuf::from(name);
         if path.exists() {
-            let what = format!("{} is there already; remove it", path.display());
+            let what = format!("{} exists already; remove it", path.display());
             return Err(Error::Usage(what));
         }
         Image::open(&path, scaling)
     }
 
-    /// A new directory in it, for one case.
+    /// Makes a directory in it for one case.
     ///
     /// # Errors
-    /// Those of `mkdir(2)`.
+    /// Any error of `mkdir(2)`.
     pub fn case(self: &Arc<Self>) -> Outcome<Volume> {
         let n = self.cases.fetch_add(1, Ordering::Relaxed);
         let dir = format!("{}/case{n}", self.dir);
@@ -85,7 +87,7 @@ impl Image {
         Ok(Volume { image: Arc::clone(self), dir: dir.into() })
     }
 
-    /// How it was opened, as a mount table would say it.
+    /// Returns a description of the image, in place of mount options.
     #[must_use]
     pub fn options(&self) -> String {
         let made = self.open.as_ref().is_some_and(|(volume, _)| volume.is_new());
@@ -111,17 +113,17 @@ impl Drop for Image {
     }
 }
 
-/// What a journal has done, at one moment.
+/// Counters of a journal at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JournalLook {
-    /// Transactions that were committed.
+    /// Number of committed transactions.
     pub(crate) commits: u64,
     /// The latest checkpoints.
     pub(crate) checkpoints: Vec<Checkpoint>,
 }
 
 impl JournalLook {
-    /// What was done since `earlier`.
+    /// Returns the work since `earlier`.
     pub(crate) fn since(mut self, earlier: &JournalLook) -> JournalLook {
         self.commits -= earlier.commits;
         let known = earlier.checkpoints.iter().map(|c| c.sequence).max().unwrap_or(0);
@@ -138,7 +140,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// What the journal of the volume has done since it was opened.
+    /// Returns the counters of the volume's journal since it was opened.
     pub(crate) fn journal(&self) -> Option<JournalLook> {
         let (volume, _) = self.image.open.as_ref()?;
         let stats = volume.driver().volume().journal()?.stats();
@@ -155,7 +157,7 @@ impl Volume {
     /// Removes the case's directory.
     pub fn remove(&self) {
         if let Some((volume, _)) = &self.image.open {
-            // What can't be removed now is tried again with the whole of the run's directory.
+            // If this fails, dropping the image tries again with the run's directory.
             let _ = volume.task().remove_dir_all(&self.dir);
         }
     }
@@ -166,7 +168,7 @@ impl Target for Volume {
 
     fn enter(&self) -> Outcome<TaskCalls> {
         let open = self.image.open.as_ref();
-        let (_, tree) = open.ok_or_else(|| crate::fault::Fault::wrong("the volume is closed"))?;
+        let (_, tree) = open.ok_or_else(|| Fault::wrong("the volume is closed"))?;
         let mut calls = tree.enter();
         let dir = CString::new(self.dir.as_os_str().as_bytes()).unwrap_or_default();
         calls.chdir(&dir)?;

@@ -1,31 +1,33 @@
-//! AIM7's short mix, reduced to what reaches a file system: seed 000, patch 1, and seed 004, slide 34.
+//! AIM7's short mix, reduced to its calls to a file system, as measured by Long (lockref, 2013) and
+//! Piggin (vfs-scale, 2009).
 //!
 //! The mix has 17 kinds of job, which each user does in an order of its own, and the result is jobs
-//! per minute for a number of users. Of the kinds the seed describes the one that was all
-//! contention, `misc_rtns_1`: it looks up users and groups, so that everybody opens, reads and
-//! closes the same two files. The other sixteen are AIM7's jobs that touch files, by their names,
-//! without the computing around them. Users are dealt out to the workers, who do a job of one user
-//! after the other.
+//! per minute for a number of users. Long describes only the kind with the most contention,
+//! `misc_rtns_1`: it looks up users and groups, so all users open, read and close the same two
+//! files. The other sixteen are reconstructed from the names of AIM7's jobs that use files, without
+//! their computing. Users are distributed over the workers; a worker does a job of one user after
+//! the other.
 
 use std::ffi::CString;
 
 use vfscale::OFlags;
 
-use super::{
-    Scene, Work, Workload, expect_content, expect_equal, expect_gone, expect_names, write_at,
-    write_file,
+use super::expect::{
+    expect_content, expect_equal, expect_gone, expect_names, write_at, write_file,
 };
-use crate::fault::{Fault, Outcome};
-use crate::stats::Rng;
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::base::stats::Rng;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
-/// What everybody reads: `/etc/passwd` and `/etc/group` of the user database.
+/// Files that all users read: `/etc/passwd` and `/etc/group` of the user database.
 const ACCOUNTS: [&str; 2] = ["etc/passwd", "etc/group"];
 const ACCOUNTS_BYTES: usize = 2_000;
-/// Where programs are looked for; they are in the last place.
+/// Directories that are searched for programs, which are in the last one.
 const SEARCH_PATH: [&str; 4] = ["bin0", "bin1", "bin2", "bin3"];
 const PROGRAM_BYTES: usize = 16 << 10;
-/// Each user's file.
+/// Size of each user's file.
 const DATA_BYTES: usize = 16 << 10;
 const UNIT: usize = 1 << 10;
 /// Names in each user's directory: `data`, `copy` and `list`.
@@ -104,7 +106,7 @@ impl Workload for AimShort {
 
     fn work<C: Calls>(&self, calls: C, scene: &Scene, worker: usize) -> Outcome<AimWork<C>> {
         let mut rng = Rng::new(scene.random_seed ^ worker as u64);
-        // With fewer users than workers everybody has one all the same.
+        // Even with fewer users than workers each worker has one.
         let users = (worker..scene.users.max(scene.workers)).step_by(scene.workers.max(1));
         let users = users.map(|user| User::new(user, &mut rng)).collect();
         Ok(AimWork {
@@ -118,7 +120,7 @@ impl Workload for AimShort {
         })
     }
 
-    /// Nobody left anything behind, and nothing is missing.
+    /// Checks that no file is missing, and none is left over.
     fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
         let users = scene.users.max(scene.workers);
         for user in 0..users {
@@ -132,7 +134,7 @@ impl Workload for AimShort {
     }
 }
 
-/// A user: where it works, and in which order.
+/// A user: its files, and the order of its jobs.
 struct User {
     jobs: [Job; 17],
     at: usize,
@@ -141,7 +143,7 @@ struct User {
     copy: CString,
     list: CString,
     listed: Vec<CString>,
-    /// Three names that are free between jobs.
+    /// Three names that are unused between jobs.
     free: [CString; 3],
     inner: CString,
 }
@@ -178,7 +180,7 @@ pub(super) struct AimWork<C> {
 }
 
 impl<C: Calls> AimWork<C> {
-    /// Reads a whole file, and tells its size.
+    /// Reads a whole file, and returns its size.
     fn read(&mut self, path: &CString) -> Outcome<usize> {
         let file = self.calls.open(path, OFlags::RDONLY)?;
         let mut size = 0;
@@ -195,7 +197,7 @@ impl<C: Calls> AimWork<C> {
         expect_equal("the size of what was read", seen as u64, size as u64)
     }
 
-    /// Writes over a whole file, in pieces.
+    /// Overwrites a whole file, in units.
     fn write(&self, path: &CString, flags: OFlags, sync: bool) -> Outcome<()> {
         let file = self.calls.open(path, flags)?;
         for at in (0..DATA_BYTES).step_by(UNIT) {
@@ -207,7 +209,7 @@ impl<C: Calls> AimWork<C> {
         Ok(())
     }
 
-    /// Reads or writes pieces in any order.
+    /// Reads or writes units in random order.
     fn anywhere(&mut self, path: &CString, write: bool, sync: bool) -> Outcome<()> {
         let file = self.calls.open(path, OFlags::RDWR)?;
         for _ in 0..DATA_BYTES / UNIT {
@@ -215,7 +217,7 @@ impl<C: Calls> AimWork<C> {
             if write {
                 write_at(&self.calls, &file, &[b'd'; UNIT], at)?;
             } else if self.calls.pread(&file, &mut self.buf[..UNIT], at)? != UNIT {
-                return Err(Fault::wrong("a piece of a file is missing"));
+                return Err(Fault::wrong("a file is too short"));
             }
         }
         if sync {
@@ -240,7 +242,7 @@ impl<C: Calls> AimWork<C> {
             Job::SyncDiskWrt => self.write(&user.data, OFlags::WRONLY, true),
             Job::DiskCp => self.copy(user, false),
             Job::SyncDiskCp => self.copy(user, true),
-            // Looks for files by name.
+            // Searches for files by name.
             _ => {
                 for file in &user.listed {
                     self.calls.stat(file)?;
@@ -250,7 +252,7 @@ impl<C: Calls> AimWork<C> {
         }
     }
 
-    /// Lists a directory, over and over.
+    /// Lists a directory several times.
     fn list(&self, user: &User) -> Outcome<()> {
         let mut seen = 0;
         for _ in 0..5 {
@@ -259,7 +261,7 @@ impl<C: Calls> AimWork<C> {
         expect_equal("the number of names listed", seen, 5 * LISTED as u64)
     }
 
-    /// Looks for a program where programs are, and reads it.
+    /// Searches the directories of programs for one, and reads it.
     fn exec(&mut self) -> Outcome<()> {
         for n in 0..self.programs.len() {
             if self.calls.stat(&self.programs[n]).is_ok() {
@@ -267,7 +269,7 @@ impl<C: Calls> AimWork<C> {
                 return self.expect_size(&program, PROGRAM_BYTES);
             }
         }
-        Err(Fault::wrong("the program is nowhere to be found"))
+        Err(Fault::wrong("the program was not found"))
     }
 
     fn names(&mut self, job: Job, user: &User) -> Outcome<()> {
@@ -305,7 +307,7 @@ impl<C: Calls> AimWork<C> {
         match job {
             Job::CreatClo | Job::LinkTest | Job::ShellRtns3 => self.names(job, user),
             Job::DirRtns => self.list(user),
-            // getpwnam, getpwuid and getgrgid, a couple of times.
+            // getpwnam, getpwuid and getgrgid, a few times.
             Job::MiscRtns => {
                 for _ in 0..3 {
                     for n in [0, 0, 1] {
@@ -331,7 +333,7 @@ impl<C: Calls> AimWork<C> {
 
 impl<C: Calls> Work for AimWork<C> {
     fn op(&mut self) -> Outcome<u64> {
-        // Taken out, since a job needs everything else.
+        // Moved out, since a job borrows all other fields.
         let mut users = std::mem::take(&mut self.users);
         let user = &mut users[self.next];
         let job = user.jobs[user.at];
@@ -342,7 +344,7 @@ impl<C: Calls> Work for AimWork<C> {
         outcome.map(|()| 1)
     }
 
-    /// Every kind of job once more; then every user's files are whole, and the names that were free are free.
+    /// Does every kind of job once more, then checks each user's files and unused names.
     fn end(&mut self) -> Outcome<()> {
         for _ in 0..JOBS.len() {
             self.next = 0;
@@ -361,5 +363,4 @@ impl<C: Calls> Work for AimWork<C> {
 }
 
 #[cfg(test)]
-#[path = "aim_tests.rs"]
 mod tests;

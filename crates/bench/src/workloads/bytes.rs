@@ -1,30 +1,32 @@
-//! The data of one large file, and durability: what a volume is asked beside names.
+//! Reads and writes of one large file, and durability.
 //!
-//! Each worker has a file of its own. `write-seq` writes `--database` bytes anew in each round, from an
-//! empty file, and its last operation includes `fsync`: so a round is over when all of it is
-//! durable. `read-seq` reads what lies in memory, as far as the file system keeps it there. `append-sync`
+//! Each worker has a file of its own. `write-seq` writes `--database` bytes to an empty file in
+//! each round, and its last operation includes `fsync`: so a round ends when all data is durable.
+//! `read-seq` reads data that is in memory, as far as the file system caches it. `append-sync`
 //! makes each of its appends durable.
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, expect_names};
-use crate::fault::{Fault, Outcome};
+use super::expect::{expect_equal, expect_names, write_at};
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 const MIB: usize = 1 << 20;
 const APPENDED: usize = 4096;
-/// A file that is appended to begins again when it has this many parts.
+/// Number of appends after which a file is truncated.
 const APPENDS: u64 = 4096;
 
-/// Which part is measured.
+/// The measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Transfer {
     Write,
     Read,
     Append,
 }
 
-pub(super) struct Bytes(pub(super) Part);
+pub(super) struct Bytes(pub(super) Transfer);
 
 impl Workload for Bytes {
     type Work<C: Calls> = BytesWork<C>;
@@ -33,11 +35,11 @@ impl Workload for Bytes {
         for worker in 0..scene.workers {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
             let file = calls.open(&name(format!("b{worker}")), flags)?;
-            if self.0 == Part::Read {
+            if self.0 == Transfer::Read {
                 let mut buffer = vec![0; MIB];
                 for n in 0..parts(scene) {
                     mark(&mut buffer, n);
-                    super::write_at(calls, &file, &buffer, n * MIB as u64)?;
+                    write_at(calls, &file, &buffer, n * MIB as u64)?;
                 }
                 calls.sync(&file)?;
             }
@@ -47,8 +49,8 @@ impl Workload for Bytes {
 
     fn work<C: Calls>(&self, calls: C, scene: &Scene, worker: usize) -> Outcome<BytesWork<C>> {
         let file = calls.open(&name(format!("b{worker}")), OFlags::RDWR)?;
-        let len = if self.0 == Part::Append { APPENDED } else { MIB };
-        let parts = if self.0 == Part::Append { APPENDS } else { parts(scene) };
+        let len = if self.0 == Transfer::Append { APPENDED } else { MIB };
+        let parts = if self.0 == Transfer::Append { APPENDS } else { parts(scene) };
         Ok(BytesWork { calls, file, part: self.0, buffer: vec![7; len], parts, done: 0 })
     }
 
@@ -57,12 +59,12 @@ impl Workload for Bytes {
     }
 }
 
-/// How many MiB a file has.
+/// Returns the size of a file in MiB.
 fn parts(scene: &Scene) -> u64 {
     (scene.database / MIB as u64).max(1)
 }
 
-/// Says in a part of a file which it is.
+/// Stores the number of a part of a file into it.
 fn mark(buffer: &mut [u8], n: u64) {
     buffer[..8].copy_from_slice(&n.to_le_bytes());
 }
@@ -70,7 +72,7 @@ fn mark(buffer: &mut [u8], n: u64) {
 pub(super) struct BytesWork<C: Calls> {
     calls: C,
     file: C::File,
-    part: Part,
+    part: Transfer,
     buffer: Vec<u8>,
     parts: u64,
     done: u64,
@@ -84,7 +86,7 @@ impl<C: Calls> BytesWork<C> {
     fn write(&mut self) -> Outcome<()> {
         mark(&mut self.buffer, self.done);
         let offset = self.offset();
-        super::write_at(&self.calls, &self.file, &self.buffer, offset)
+        write_at(&self.calls, &self.file, &self.buffer, offset)
     }
 
     fn read(&mut self) -> Outcome<()> {
@@ -99,11 +101,11 @@ impl<C: Calls> BytesWork<C> {
 
 impl<C: Calls> Work for BytesWork<C> {
     fn is_fixed(&self) -> bool {
-        self.part == Part::Write
+        self.part == Transfer::Write
     }
 
     fn begin(&mut self) -> Outcome<()> {
-        if self.part == Part::Write {
+        if self.part == Transfer::Write {
             self.done = 0;
             self.calls.truncate(&self.file, 0)?;
             self.calls.sync(&self.file)?;
@@ -113,23 +115,23 @@ impl<C: Calls> Work for BytesWork<C> {
 
     #[inline]
     fn left(&self) -> u64 {
-        if self.part == Part::Write { self.parts - self.done } else { u64::MAX }
+        if self.part == Transfer::Write { self.parts - self.done } else { u64::MAX }
     }
 
     #[inline]
     fn op(&mut self) -> Outcome<u64> {
         match self.part {
-            Part::Write => {
+            Transfer::Write => {
                 self.write()?;
                 if self.done + 1 == self.parts {
                     self.calls.sync(&self.file)?;
                 }
             }
-            Part::Read => {
+            Transfer::Read => {
                 self.done %= self.parts;
                 self.read()?;
             }
-            Part::Append => {
+            Transfer::Append => {
                 if self.done == self.parts {
                     self.done = 0;
                     self.calls.truncate(&self.file, 0)?;
@@ -142,9 +144,9 @@ impl<C: Calls> Work for BytesWork<C> {
         Ok(1)
     }
 
-    /// The size is what was written, and each part says which it is.
+    /// Checks the size of the file, and the number in each part.
     fn end(&mut self) -> Outcome<()> {
-        if self.part == Part::Read {
+        if self.part == Transfer::Read {
             return Ok(());
         }
         expect_equal("the size", self.calls.fstat(&self.file)?.size, self.offset())?;

@@ -1,13 +1,16 @@
-//! Closing many pipes and sockets: seed 004, slide 33.
+//! Closing of many pipes and sockets, as measured by Piggin (2009).
 //!
-//! They belong to pseudo file systems, and still each one used to be entered into the global lists of
-//! dentries and inodes, and taken out at its close.
+//! They belong to pseudo file systems, and yet Linux used to insert each one into the global lists
+//! of dentries and inodes, and to remove it at its close.
 
-use super::{Scene, Work, Workload, expect_names};
-use crate::fault::{Fault, Outcome};
+use super::expect::expect_names;
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::measure::work::Work;
 use crate::targets::Calls;
 
-/// Pairs of each kind that a worker has open at once: 64 pipes and 64 pairs of sockets are 256 descriptors.
+/// Pairs of each kind that a worker has open at the same time: 64 pipes and 64 pairs of sockets are
+/// 256 descriptors.
 const PAIRS: usize = 64;
 
 pub(super) struct CloseMany;
@@ -36,7 +39,7 @@ pub(super) struct CloseManyWork<C: Calls> {
 }
 
 impl<C: Calls> CloseManyWork<C> {
-    /// Both ends of a pair belong to different objects or one, never to those of another pair.
+    /// Checks that no two pairs share an inode. The two ends of one pair may.
     fn expect_apart(&self) -> Outcome<()> {
         let mut inodes = Vec::new();
         for (one, other) in &self.open {

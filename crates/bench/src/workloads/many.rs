@@ -1,27 +1,29 @@
-//! Creating and removing many files, in the manner of fs_mark: seed 003.
+//! Creation and removal of many files, in the manner of fs_mark, as measured by Chinner (2020).
 //!
-//! Each worker makes empty files in directories of its own, 10,000 in each. A round is a fixed
+//! Each worker creates empty files in directories of its own, 10,000 in each. A round is a fixed
 //! amount of work, and begins with new directories.
 
 use std::ffi::CString;
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_names};
-use crate::fault::Outcome;
+use super::expect::expect_names;
+use super::workload::{Scene, Workload};
+use crate::base::error::Outcome;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 const FILES_PER_DIR: u64 = 10_000;
 
-/// Which part is measured.
+/// The measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ManyFiles {
     Create,
     CreateSync,
     Remove,
 }
 
-pub(super) struct Many(pub(super) Part);
+pub(super) struct Many(pub(super) ManyFiles);
 
 impl Workload for Many {
     type Work<C: Calls> = ManyWork<C>;
@@ -57,7 +59,7 @@ impl Workload for Many {
 
 pub(super) struct ManyWork<C> {
     calls: C,
-    part: Part,
+    part: ManyFiles,
     files: Vec<CString>,
     dirs: Vec<CString>,
     done: usize,
@@ -70,7 +72,7 @@ impl<C: Calls> ManyWork<C> {
         Ok(())
     }
 
-    /// Each directory holds as many files as it should.
+    /// Checks the number of files in each directory.
     fn expect_files(&self, all: usize) -> Outcome<()> {
         let per_dir = FILES_PER_DIR as usize;
         for (n, dir) in self.dirs.iter().enumerate() {
@@ -95,7 +97,7 @@ impl<C: Calls> Work for ManyWork<C> {
         for dir in &self.dirs {
             self.calls.mkdir(dir)?;
         }
-        if self.part == Part::Remove {
+        if self.part == ManyFiles::Remove {
             (0..self.files.len()).try_for_each(|n| self.create(n))?;
             self.expect_files(self.files.len())?;
         }
@@ -110,28 +112,29 @@ impl<C: Calls> Work for ManyWork<C> {
     #[inline]
     fn op(&mut self) -> Outcome<u64> {
         match self.part {
-            Part::Create => self.create(self.done)?,
-            Part::CreateSync => {
+            ManyFiles::Create => self.create(self.done)?,
+            ManyFiles::CreateSync => {
                 self.create(self.done)?;
                 if self.left() == 1 {
                     let here = self.calls.open(c".", OFlags::RDONLY | OFlags::DIRECTORY)?;
                     self.calls.sync_fs(&here)?;
                 }
             }
-            Part::Remove => self.calls.unlink(&self.files[self.done])?,
+            ManyFiles::Remove => self.calls.unlink(&self.files[self.done])?,
         }
         self.done += 1;
         Ok(1)
     }
 
-    /// All are there, or gone; and what is left of a round that was cut short is removed.
+    /// Checks that all files exist, or none; and removes the files, also those of an interrupted
+    /// round.
     fn end(&mut self) -> Outcome<()> {
         let rest = match self.part {
-            Part::Create | Part::CreateSync => {
+            ManyFiles::Create | ManyFiles::CreateSync => {
                 self.expect_files(self.done)?;
                 0..self.done
             }
-            Part::Remove => self.done..self.files.len(),
+            ManyFiles::Remove => self.done..self.files.len(),
         };
         for file in &self.files[rest] {
             self.calls.unlink(file)?;

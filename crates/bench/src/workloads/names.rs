@@ -1,41 +1,40 @@
-//! Opening, creating, asking for and renaming names: the experiments of seed 004, slides 30 to 32.
+//! Opening, creating, `stat` and renaming of names: the first experiments of Piggin (2009).
 
 use std::ffi::CString;
 use std::hint::black_box;
 
 use vfscale::OFlags;
 
-use super::{
-    Place, Scene, Work, Workload, expect_content, expect_equal, expect_gone, expect_names,
-    write_file,
-};
-use crate::fault::{Fault, Outcome};
+use super::expect::{expect_content, expect_equal, expect_gone, expect_names, write_file};
+use super::workload::{Layout, Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
-/// The directory of a worker.
+/// Returns the directory of a worker.
 fn own_dir(worker: usize) -> CString {
     name(format!("w{worker}"))
 }
 
-/// Open and close.
-pub(super) struct OpenClose(pub(super) Place);
+/// The workload that opens and closes files.
+pub(super) struct OpenClose(pub(super) Layout);
 
 impl OpenClose {
     fn file(&self, worker: usize) -> CString {
         name(match self.0 {
-            Place::Same => format!("f{worker}"),
-            Place::Own => format!("w{worker}/f"),
-            Place::Shared => "f".to_owned(),
+            Layout::Same => format!("f{worker}"),
+            Layout::Own => format!("w{worker}/f"),
+            Layout::Shared => "f".to_owned(),
         })
     }
 
-    /// Something that no other file holds.
+    /// Returns the unique content of a file.
     fn content(&self, worker: usize) -> Vec<u8> {
         format!("the file {}", self.file(worker).to_string_lossy()).into_bytes()
     }
 
     fn files(&self, scene: &Scene) -> usize {
-        if self.0 == Place::Shared { 1 } else { scene.workers }
+        if self.0 == Layout::Shared { 1 } else { scene.workers }
     }
 }
 
@@ -44,7 +43,7 @@ impl Workload for OpenClose {
 
     fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
         for worker in 0..self.files(scene) {
-            if self.0 == Place::Own {
+            if self.0 == Layout::Own {
                 calls.mkdir(&own_dir(worker))?;
             }
             write_file(calls, &self.file(worker), &self.content(worker))?;
@@ -55,7 +54,7 @@ impl Workload for OpenClose {
     fn work<C: Calls>(&self, mut calls: C, _: &Scene, worker: usize) -> Outcome<OpenCloseWork<C>> {
         let content = self.content(worker);
         let mut file = self.file(worker);
-        if self.0 == Place::Own {
+        if self.0 == Layout::Own {
             calls.chdir(&own_dir(worker))?;
             file = name("f");
         }
@@ -83,7 +82,7 @@ impl<C: Calls> Work for OpenCloseWork<C> {
         Ok(1)
     }
 
-    /// What is opened is the file of that name, and not everything can be opened.
+    /// Checks that the right file is opened, and that a missing one can't be.
     fn end(&mut self) -> Outcome<()> {
         expect_content(&self.calls, &self.file, &self.content)?;
         match self.calls.open(c"missing", OFlags::RDONLY) {
@@ -93,14 +92,14 @@ impl<C: Calls> Work for OpenCloseWork<C> {
     }
 }
 
-/// Create and unlink.
-pub(super) struct CreateUnlink(pub(super) Place);
+/// The workload that creates and unlinks files.
+pub(super) struct CreateUnlink(pub(super) Layout);
 
 impl Workload for CreateUnlink {
     type Work<C: Calls> = CreateUnlinkWork<C>;
 
     fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
-        if self.0 == Place::Own {
+        if self.0 == Layout::Own {
             for worker in 0..scene.workers {
                 calls.mkdir(&own_dir(worker))?;
             }
@@ -115,7 +114,7 @@ impl Workload for CreateUnlink {
         worker: usize,
     ) -> Outcome<CreateUnlinkWork<C>> {
         let mut file = name(format!("n{worker}"));
-        if self.0 == Place::Own {
+        if self.0 == Layout::Own {
             calls.chdir(&own_dir(worker))?;
             file = name("n");
         }
@@ -123,7 +122,7 @@ impl Workload for CreateUnlink {
     }
 
     fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
-        if self.0 != Place::Own {
+        if self.0 != Layout::Own {
             return expect_names(calls, c".", 0);
         }
         for worker in 0..scene.workers {
@@ -148,7 +147,7 @@ impl<C: Calls> Work for CreateUnlinkWork<C> {
         Ok(1)
     }
 
-    /// The name is gone; and once more, with a look in the middle.
+    /// Checks that the name does not exist; then creates the file again, checks it, and unlinks it.
     fn end(&mut self) -> Outcome<()> {
         expect_gone(&self.calls, &self.file)?;
         let made = self.calls.fstat(&self.calls.open(&self.file, CREATE)?)?;
@@ -168,7 +167,7 @@ impl<C: Calls> Work for CreateUnlinkWork<C> {
     }
 }
 
-/// Stat of a file six deep.
+/// The workload that calls `stat` on a file six names deep.
 pub(super) struct StatDeep;
 
 const DEEP: [&str; 5] = ["a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/d/e"];
@@ -217,21 +216,21 @@ impl<C: Calls> Work for StatDeepWork<C> {
     }
 }
 
-/// Rename, back and forth.
-pub(super) struct Rename(pub(super) Place);
+/// The workload that renames files back and forth.
+pub(super) struct Rename(pub(super) Layout);
 
 impl Rename {
-    /// The directories, in the root or, if they are the worker's own, in the worker's.
+    /// The directories, in the root, or in the worker's own directory.
     const DIRS: [&str; 2] = ["left", "right"];
 
-    /// The two names of a worker, from its working directory.
+    /// Returns the two names of a worker, relative to its working directory.
     fn names(&self, worker: usize) -> [CString; 2] {
         let mut names = match self.0 {
-            Place::Same => [format!("r{worker}"), format!("s{worker}")],
-            Place::Own => Self::DIRS.map(|dir| format!("{dir}/r")),
-            Place::Shared => Self::DIRS.map(|dir| format!("{dir}/r{worker}")),
+            Layout::Same => [format!("r{worker}"), format!("s{worker}")],
+            Layout::Own => Self::DIRS.map(|dir| format!("{dir}/r")),
+            Layout::Shared => Self::DIRS.map(|dir| format!("{dir}/r{worker}")),
         };
-        if self.0 == Place::Shared && worker % 2 == 1 {
+        if self.0 == Layout::Shared && worker % 2 == 1 {
             names.reverse();
         }
         names.map(name)
@@ -247,8 +246,8 @@ impl Workload for Rename {
 
     fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
         match self.0 {
-            Place::Same => {}
-            Place::Own => {
+            Layout::Same => {}
+            Layout::Own => {
                 for worker in 0..scene.workers {
                     let own = own_dir(worker);
                     calls.mkdir(&own)?;
@@ -257,7 +256,7 @@ impl Workload for Rename {
                     }
                 }
             }
-            Place::Shared => {
+            Layout::Shared => {
                 for dir in Self::DIRS {
                     calls.mkdir(&name(dir))?;
                 }
@@ -267,7 +266,7 @@ impl Workload for Rename {
     }
 
     fn work<C: Calls>(&self, mut calls: C, _: &Scene, worker: usize) -> Outcome<RenameWork<C>> {
-        if self.0 == Place::Own {
+        if self.0 == Layout::Own {
             calls.chdir(&own_dir(worker))?;
         }
         let [from, to] = self.names(worker);
@@ -284,13 +283,13 @@ impl Workload for Rename {
         };
         let mut files = 0;
         match self.0 {
-            Place::Same => files = count(".".to_owned())?,
-            Place::Shared => {
+            Layout::Same => files = count(".".to_owned())?,
+            Layout::Shared => {
                 for dir in Self::DIRS {
                     files += count(dir.to_owned())?;
                 }
             }
-            Place::Own => {
+            Layout::Own => {
                 for worker in 0..scene.workers {
                     for dir in Self::DIRS {
                         files += count(format!("w{worker}/{dir}"))?;
@@ -304,9 +303,9 @@ impl Workload for Rename {
 
 pub(super) struct RenameWork<C> {
     calls: C,
-    /// The name that the file has.
+    /// Current name of the file.
     from: CString,
-    /// The name that it gets next.
+    /// Next name of the file.
     to: CString,
     content: Vec<u8>,
 }
@@ -319,7 +318,7 @@ impl<C: Calls> Work for RenameWork<C> {
         Ok(1)
     }
 
-    /// The file is where it should be and nowhere else, in both places.
+    /// Checks that the file exists under exactly the right name, before and after another rename.
     fn end(&mut self) -> Outcome<()> {
         for _ in 0..2 {
             expect_gone(&self.calls, &self.to)?;

@@ -1,15 +1,18 @@
-//! Paths of open files: what seeds 000 and 002 are about.
+//! Paths of open files, whose locks are the subject of Long's patches (2013).
 
 use std::ffi::CString;
 use std::hint::black_box;
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_names, write_file};
-use crate::fault::{Fault, Outcome};
+use super::expect::{expect_names, write_file};
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
-/// The path of one's own open file, eight directories down, which all workers share.
+/// The workload that gets the path of a worker's own open file, eight directories down; all workers
+/// share the directories.
 pub(super) struct DPath;
 
 const DIRS: [&str; 8] = ["one", "two", "three", "four", "five", "six", "seven", "eight"];
@@ -45,7 +48,7 @@ impl Workload for DPath {
 pub(super) struct DPathWork<C: Calls> {
     calls: C,
     file: C::File,
-    /// What the path ends with; where it begins is the target's business.
+    /// End of the path; its beginning depends on the target.
     end: Vec<u8>,
     buf: Vec<u8>,
 }
@@ -69,11 +72,11 @@ impl<C: Calls> Work for DPathWork<C> {
     }
 }
 
-/// `cat /proc/*/maps /proc/*/numa_maps`, or what the target has instead: each line with a file is a path
-/// built by `d_path`.
+/// The workload `cat /proc/*/maps /proc/*/numa_maps`, or its equivalent on the target: each line of
+/// a file is a path built by `d_path`.
 pub(super) struct CatMaps;
 
-/// Files that each worker maps.
+/// Number of files that each worker maps.
 const MAPPED: usize = 64;
 
 impl CatMaps {
@@ -97,7 +100,7 @@ impl Workload for CatMaps {
         let (mut maps, mut lines) = (Vec::new(), Vec::new());
         for n in 0..MAPPED {
             let file = calls.open(&Self::file(n), OFlags::RDONLY)?;
-            // The whole path: others of this process may map files of the same name.
+            // The whole path: other threads of this process may map files of the same name.
             let mut line = Vec::new();
             calls.path_of(&file, &mut line)?;
             line.push(b'\n');
@@ -114,9 +117,9 @@ impl Workload for CatMaps {
 
 pub(super) struct CatMapsWork<C: Calls> {
     calls: C,
-    /// Mapped for as long as there is work.
+    /// The mappings, which live as long as the work.
     _maps: Vec<C::Map>,
-    /// How the lines end that the table has to have.
+    /// Ends of the lines that the table must contain.
     lines: Vec<Vec<u8>>,
     buf: Vec<u8>,
 }

@@ -1,12 +1,14 @@
-//! Truncating by one byte: the stress of orphan lists in seed 001.
+//! Truncation by one byte: the stress test of orphan lists by Kara (2014).
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, expect_names};
-use crate::fault::Outcome;
+use super::expect::{expect_equal, expect_names, write_at};
+use super::workload::{Scene, Workload};
+use crate::base::error::Outcome;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
-/// Where truncation starts.
+/// Size at which truncation starts.
 const FULL: u64 = 4096;
 
 pub(super) struct OrphanTruncate;
@@ -21,7 +23,7 @@ impl Workload for OrphanTruncate {
     fn work<C: Calls>(&self, calls: C, _: &Scene, worker: usize) -> Outcome<Self::Work<C>> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
         let file = calls.open(&name(format!("t{worker}")), flags)?;
-        super::write_at(&calls, &file, &[1; FULL as usize], 0)?;
+        write_at(&calls, &file, &[1; FULL as usize], 0)?;
         Ok(OrphanTruncateWork { calls, file, size: FULL })
     }
 
@@ -44,11 +46,11 @@ impl<C: Calls> Work for OrphanTruncateWork<C> {
         Ok(1)
     }
 
-    /// The size is what it was made, and beyond it there is nothing.
+    /// Checks the size, and that no byte can be read beyond it.
     fn end(&mut self) -> Outcome<()> {
         expect_equal("the size", self.calls.fstat(&self.file)?.size, self.size)?;
         let mut rest = [0; 16];
         let n = self.calls.pread(&self.file, &mut rest, self.size - 1)?;
-        expect_equal("what can be read of the last byte", n as u64, 1)
+        expect_equal("the number of bytes read at the end", n as u64, 1)
     }
 }

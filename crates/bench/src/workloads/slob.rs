@@ -1,16 +1,18 @@
-//! A database's readers and writers with redo, after Oracle's SLOB in seeds 000 and 002.
+//! Readers and writers of a database with redo, after Oracle's SLOB, as measured by Long (2013).
 //!
-//! Workers with even numbers write and the others read, so of two one does each. The database is one file of
-//! 8 KiB blocks. A writer's transaction asks for the path of the database, as Oracle does all the time,
-//! reads a block, changes it, writes a record of what it changed to its redo log, and writes the block.
-//! A reader asks for the path and reads eight blocks. What is counted is transactions; the seeds count
-//! their redo, in MB/s.
+//! Workers with even numbers write and the others read, so of two workers each does one. The
+//! database is one file of 8 KiB blocks. A writer's transaction gets the path of the database, as
+//! Oracle does all the time, reads a block, changes it, writes a record of the change to its redo
+//! log, and writes the block. A reader gets the path and reads eight blocks. The workload counts
+//! transactions; Long counts their redo, in MB/s.
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, write_at};
-use crate::fault::{Fault, Outcome};
-use crate::stats::Rng;
+use super::expect::{expect_equal, write_at};
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::base::stats::Rng;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 const BLOCK: u64 = 8 << 10;
@@ -22,7 +24,7 @@ const BLOCKS_PER_READ: u64 = 8;
 
 pub(super) struct Slob;
 
-/// Blocks of the database.
+/// Returns the number of blocks of the database.
 fn blocks(scene: &Scene) -> u64 {
     (scene.database / BLOCK).max(scene.workers as u64)
 }
@@ -30,7 +32,7 @@ fn blocks(scene: &Scene) -> u64 {
 impl Workload for Slob {
     type Work<C: Calls> = SlobWork<C>;
 
-    /// Each block begins with its number and how often it was changed.
+    /// Creates the database. Each block begins with its number and its count of changes.
     fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
         calls.mkdir(c"oradata")?;
         let file = calls.open(c"oradata/db", OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY)?;
@@ -66,7 +68,7 @@ impl Workload for Slob {
         })
     }
 
-    /// Every block is the one that it should be.
+    /// Checks the size of the database, and the number of each block.
     fn inspect<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
         let db = calls.open(c"oradata/db", OFlags::RDONLY)?;
         let size = blocks(scene) * BLOCK;
@@ -88,7 +90,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 pub(super) struct SlobWork<C: Calls> {
     calls: C,
     db: C::File,
-    /// A writer's.
+    /// Redo log of a writer.
     log: Option<C::File>,
     path: Vec<u8>,
     block: Vec<u8>,
@@ -96,7 +98,7 @@ pub(super) struct SlobWork<C: Calls> {
     blocks: u64,
     worker: u64,
     workers: u64,
-    /// Transactions since the beginning.
+    /// Number of transactions so far.
     transactions: u64,
 }
 
@@ -104,12 +106,13 @@ impl<C: Calls> SlobWork<C> {
     fn read_block(&mut self, n: u64) -> Outcome<()> {
         let seen = self.calls.pread(&self.db, &mut self.block, n * BLOCK)?;
         if seen as u64 != BLOCK || number(&self.block, 0) != n {
-            return Err(Fault::wrong(format!("block {n} is not there")));
+            return Err(Fault::wrong(format!("block {n} is missing")));
         }
         Ok(())
     }
 
-    /// A block that only this worker changes, so that what it counts there adds up.
+    /// Draws a block that only this worker changes; its counts of changes add up to the
+    /// transactions.
     fn own_block(&mut self) -> u64 {
         let own = (self.blocks - self.worker).div_ceil(self.workers);
         self.worker + self.rng.below(own) * self.workers
@@ -139,7 +142,7 @@ impl<C: Calls> Work for SlobWork<C> {
         Ok(1)
     }
 
-    /// The changes of the worker's own blocks are as many as its transactions, and so is its redo.
+    /// Checks that the changes of the worker's blocks, and its redo, match its transactions.
     fn end(&mut self) -> Outcome<()> {
         let mut path = Vec::new();
         self.calls.path_of(&self.db, &mut path)?;

@@ -1,12 +1,14 @@
-//! Setting times: the smallest change that a log has to carry, of the same inode again and again.
+//! Setting of times: the smallest change to log, of the same inode again and again.
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, expect_names};
-use crate::fault::Outcome;
+use super::expect::{expect_equal, expect_names};
+use super::workload::{Scene, Workload};
+use crate::base::error::Outcome;
+use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
-/// The first time that is set, in nanoseconds since 1970: long ago, and so nobody's but the worker's.
+/// The first time to set, in nanoseconds since 1970: so early that only the worker can have set it.
 const FIRST: i64 = 1_000_000_000;
 
 pub(super) struct Touch;
@@ -38,19 +40,19 @@ pub(super) struct TouchWork<C: Calls> {
 impl<C: Calls> Work for TouchWork<C> {
     #[inline]
     fn op(&mut self) -> Outcome<u64> {
-        // File systems may keep times in less than nanoseconds, but none in more than seconds.
+        // A file system may store times more coarsely than in nanoseconds, but not than in seconds.
         self.time += 1_000_000_000;
         self.calls.touch(&self.file, self.time)?;
         Ok(1)
     }
 
-    /// The time is the last one.
+    /// Checks that the file has the last time.
     fn end(&mut self) -> Outcome<()> {
         let mtime = self.calls.fstat(&self.file)?.mtime;
         if self.time > FIRST {
             expect_equal("the time", mtime.cast_unsigned(), self.time.cast_unsigned())?;
         }
-        // Rounds are many: it must not run out of what every file system can keep.
+        // In many rounds the time would exceed the range of some file systems.
         self.time = FIRST;
         Ok(())
     }

@@ -1,6 +1,7 @@
-//! Walks over a tree of files: `find -size 0` and `git diff` of seeds 000 and 002, and reading directories.
+//! Walks over a tree of files: `find -size 0` and `git diff`, as measured by Long (2013), and
+//! reading of directories.
 //!
-//! The tree is a copy of the one that was named, its directories and regular files, or a made-up one: 40
+//! The tree is a copy of the named one, its directories and regular files, or a made-up one: 40
 //! directories with 25 files each, of 0 to 8 KiB, every tenth of them empty.
 
 use std::ffi::{CStr, CString};
@@ -9,19 +10,21 @@ use std::path::Path;
 
 use vfscale::OFlags;
 
-use super::{Scene, Work, Workload, expect_equal, write_file};
-use crate::fault::{Fault, Outcome};
-use crate::stats::Rng;
+use super::expect::{expect_equal, write_file};
+use super::workload::{Scene, Workload};
+use crate::base::error::{Fault, Outcome};
+use crate::base::stats::Rng;
+use crate::measure::work::Work;
 use crate::targets::{Calls, Meta, name};
 
 const DIRS: usize = 40;
 const FILES_PER_DIR: usize = 25;
 const SIZE_MAX: u64 = 8 << 10;
 
-/// The directory that the tree is in.
+/// Root directory of the tree.
 const ROOT: &CStr = c"tree";
 
-/// What is done with the tree.
+/// The kind of walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walk {
     FindSize,
@@ -29,9 +32,9 @@ pub(crate) enum Walk {
     ReaddirStat,
 }
 
-pub(super) struct Tree(pub(super) Walk);
+pub(super) struct TreeWalk(pub(super) Walk);
 
-/// What the tree holds.
+/// The contents of the tree.
 #[derive(Default)]
 struct Contents {
     /// Directories, parents first.
@@ -44,12 +47,12 @@ fn joined(dir: &CStr, entry: &CStr) -> CString {
     let mut path = dir.to_bytes().to_vec();
     path.push(b'/');
     path.extend_from_slice(entry.to_bytes());
-    // Neither had a NUL in it.
+    // Neither contained a NUL.
     CString::new(path).unwrap_or_default()
 }
 
 impl Contents {
-    /// By walking over it.
+    /// Lists the contents by walking over the tree.
     fn of<C: Calls>(calls: &C) -> Outcome<Contents> {
         let mut contents = Contents { dirs: vec![ROOT.to_owned()], files: vec![] };
         let mut next = 0;
@@ -76,7 +79,7 @@ impl Contents {
     }
 }
 
-/// A copy of a real tree. Links and devices are left out.
+/// Copies a real tree, without links and devices.
 fn copy<C: Calls>(calls: &C, from: &Path, to: &CStr) -> Outcome<()> {
     let unreadable = |e: std::io::Error| {
         Fault::unsupported(format!("--tree: cannot read {}: {e}", from.display()))
@@ -100,7 +103,7 @@ fn make_up<C: Calls>(calls: &C, random_seed: u64) -> Outcome<()> {
     let mut rng = Rng::new(random_seed);
     calls.mkdir(ROOT)?;
     for dir in 0..DIRS {
-        // Every fourth holds the three after it.
+        // Every fourth directory contains the three after it.
         let path = match dir % 4 {
             0 => format!("tree/d{dir}"),
             _ => format!("tree/d{}/d{dir}", dir - dir % 4),
@@ -115,7 +118,7 @@ fn make_up<C: Calls>(calls: &C, random_seed: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// A checksum of a file's bytes (FNV-1a, 64 bits).
+/// Returns a checksum of a file's bytes (FNV-1a, 64 bits).
 fn checksum<C: Calls>(calls: &C, path: &CStr, buf: &mut [u8]) -> Outcome<u64> {
     let file = calls.open(path, OFlags::RDONLY)?;
     let (mut sum, mut offset) = (0xcbf2_9ce4_8422_2325_u64, 0);
@@ -131,7 +134,7 @@ fn checksum<C: Calls>(calls: &C, path: &CStr, buf: &mut [u8]) -> Outcome<u64> {
     }
 }
 
-impl Workload for Tree {
+impl Workload for TreeWalk {
     type Work<C: Calls> = TreeWork<C>;
 
     fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
@@ -140,7 +143,7 @@ impl Workload for Tree {
             None => make_up(calls, scene.random_seed)?,
         }
         if Contents::of(calls)?.files.is_empty() {
-            return Err(Fault::unsupported("--tree: there is no file in it"));
+            return Err(Fault::unsupported("--tree: it contains no file"));
         }
         Ok(())
     }
@@ -151,7 +154,7 @@ impl Workload for Tree {
         let mut index = Vec::new();
         if self.0 == Walk::GitDiff {
             for (n, (path, meta)) in contents.files.iter().enumerate() {
-                // Every fiftieth looks as if it had been touched since.
+                // Every fiftieth looks modified.
                 let dirty = n % 50 == 7 % contents.files.len();
                 let mut meta = *meta;
                 meta.mtime -= i64::from(dirty);
@@ -174,11 +177,11 @@ impl Workload for Tree {
     }
 }
 
-/// A file that git knows, with the attributes it had when it was last looked at.
+/// A file in git's index, with the attributes recorded there.
 struct Tracked {
     path: CString,
     meta: Meta,
-    /// The checksum of what was committed, if it will be asked for.
+    /// Checksum of the committed contents, if the file looks modified.
     sum: u64,
 }
 
@@ -187,16 +190,17 @@ pub(super) struct TreeWork<C> {
     walk: Walk,
     contents: Contents,
     index: Vec<Tracked>,
-    /// The directory that is read next.
+    /// Index of the next directory to read.
     next: usize,
-    /// Files without a byte: as there are, and as the last walk found.
+    /// Number of empty files in the tree.
     empty: u64,
+    /// Number of empty files that the last walk found.
     found: u64,
     buf: Vec<u8>,
 }
 
 impl<C: Calls> TreeWork<C> {
-    /// `find tree -size 0`, with the directories in a list instead of on the stack.
+    /// Does `find tree -size 0`, with the directories in a list instead of on the stack.
     fn find_size(&mut self) -> Outcome<u64> {
         let mut dirs = vec![ROOT.to_owned()];
         let (mut seen, mut found) = (0, 0);
@@ -217,7 +221,7 @@ impl<C: Calls> TreeWork<C> {
         Ok(seen)
     }
 
-    /// Asks for the attributes of every file that is tracked, and reads those that look changed.
+    /// Gets the attributes of every tracked file, and reads the files that look modified.
     fn git_diff(&mut self) -> Outcome<u64> {
         for tracked in &self.index {
             let meta = self.calls.lstat(&tracked.path)?;
@@ -225,13 +229,13 @@ impl<C: Calls> TreeWork<C> {
                 && checksum(&self.calls, &tracked.path, &mut self.buf)? != tracked.sum
             {
                 let path = tracked.path.to_string_lossy();
-                return Err(Fault::wrong(format!("{path} has changed, and nobody changed it")));
+                return Err(Fault::wrong(format!("{path} has changed, though it was not written")));
             }
         }
         Ok(self.index.len() as u64)
     }
 
-    /// Reads one directory, and asks for the attributes of everything in it.
+    /// Reads one directory, and gets the attributes of all its entries.
     fn readdir_stat(&mut self) -> Outcome<u64> {
         self.next = (self.next + 1) % self.contents.dirs.len();
         let dir = &self.contents.dirs[self.next];
@@ -253,7 +257,7 @@ impl<C: Calls> Work for TreeWork<C> {
         }
     }
 
-    /// Nothing has come or gone, and what was found is what there is.
+    /// Checks that each walk finds exactly the contents of the tree.
     fn end(&mut self) -> Outcome<()> {
         let due = self.contents.entries();
         match self.walk {

@@ -1,9 +1,9 @@
-//! `vfscale copy-out`: copies all that can be read out of a volume that will not mount.
+//! `vfscale copy-out`: copies all readable files out of a volume that will not mount.
 //!
-//! What a volume says may be anything. So everything is made by its name in a directory that is held open,
-//! and never by a path; nothing that is there already is opened or replaced; and each directory of the
-//! volume is gone into once. What could not be gone into by its name (there are too many directories in
-//! one another, or its name is taken) is met as one of those that no name leads to.
+//! A damaged volume may contain anything. So each file is created by its name in an open directory,
+//! and never by a path; existing files are neither opened nor replaced; and each directory of the
+//! volume is copied once. A directory that could not be copied under its name (because directories
+//! are nested too deeply, or the name is taken) is copied with the files that no directory names.
 
 mod target;
 
@@ -26,11 +26,11 @@ use super::open;
 use crate::error::Failure;
 use target::Made;
 
-/// Where what no name leads to is put.
+/// Directory for files that no directory names.
 const LOST_FOUND: &str = "lost+found";
-/// How many names are tried for it, if something has the first.
+/// Number of names that are tried for such a file, if the first is taken.
 const NAMES: u32 = 16;
-/// How many inodes one number tells of in [`Met`].
+/// Number of inodes for each word of [`CopiedInodes`].
 const INODES: u64 = 64;
 
 #[derive(Debug, Args)]
@@ -43,14 +43,14 @@ pub(crate) struct CopyOutArgs {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
-    /// The directory to copy to: made if it is not there, empty if it is
+    /// The directory to copy to: made if missing, otherwise it must be empty
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
 pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
     let device = open(&args.image, true)?;
-    let mut told = Told(0);
+    let mut told = Complaints(0);
     let log = args.log_device.as_deref().and_then(|path| match open(path, true) {
         Ok(log) => Some(log as Arc<dyn Device>),
         Err(error) => {
@@ -68,7 +68,7 @@ pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
         let why = format!("only its first {bytes} bytes are there");
         told.tell(&args.image, &[&why]);
     }
-    let (met, links) = (Met::default(), HashMap::new());
+    let (met, links) = (CopiedInodes::default(), HashMap::new());
     let mut copy = Copy { rescue: &rescue, dir: dir.as_fd(), met, links, told, copied: 0 };
     copy.named();
     copy.lost(&args.image);
@@ -82,11 +82,11 @@ pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Counts that the user is told.
-struct Told(u64);
+/// Number of paths with reported problems.
+struct Complaints(u64);
 
-impl Told {
-    /// Says what is wrong with one path.
+impl Complaints {
+    /// Prints the problems with one path, and counts the path if there is any.
     fn tell(&mut self, path: &Path, why: &[impl Display]) {
         for why in why {
             eprintln!("vfscale: {}: {why}", path.display());
@@ -95,11 +95,11 @@ impl Told {
     }
 }
 
-/// Inodes that were copied: of sixty-four each, a bit.
+/// Inodes that were copied: a sparse bitmap, in words of 64 inodes.
 #[derive(Default)]
-struct Met(HashMap<u64, u64>);
+struct CopiedInodes(HashMap<u64, u64>);
 
-impl Met {
+impl CopiedInodes {
     fn has(&self, ino: u64) -> bool {
         self.0.get(&(ino / INODES)).is_some_and(|bits| bits >> (ino % INODES) & 1 == 1)
     }
@@ -112,11 +112,11 @@ impl Met {
 /// A directory that is being copied.
 struct Level {
     dir: OwnedFd,
-    /// As on the volume.
+    /// Its path on the volume.
     path: PathBuf,
     ino: u64,
     core: InodeCore,
-    /// Entries of it that are still to be copied.
+    /// Entries that are still to be copied.
     names: std::vec::IntoIter<Name>,
     wrong: Vec<String>,
 }
@@ -124,17 +124,17 @@ struct Level {
 /// A copy under way.
 struct Copy<'r> {
     rescue: &'r Rescue,
-    /// Where it goes.
+    /// The directory to copy to.
     dir: BorrowedFd<'r>,
-    met: Met,
-    /// The first name of what has several, from `dir` on.
+    met: CopiedInodes,
+    /// First name, relative to `dir`, of each file with several.
     links: HashMap<u64, PathBuf>,
-    told: Told,
+    told: Complaints,
     copied: u64,
 }
 
 impl Copy<'_> {
-    /// Copies the root directory, and all that names lead to.
+    /// Copies the root directory, and all files that are reachable from it.
     fn named(&mut self) {
         let root = PathBuf::from("/");
         let core = match self.rescue.inode(ROOT_INO) {
@@ -158,7 +158,7 @@ impl Copy<'_> {
         Level { dir, path, ino, core, names: names.into_iter(), wrong }
     }
 
-    /// Copies a directory with all that is below it.
+    /// Copies a directory and its subtree.
     fn tree(&mut self, top: Level) {
         let mut levels = vec![top];
         while let Some(level) = levels.last_mut() {
@@ -175,7 +175,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Copies what a name leads to; of a directory what is in it is still to be copied.
+    /// Copies the file of one name. Returns a directory, whose entries are still to be copied.
     fn name(&mut self, dir: BorrowedFd, name: &OsStr, path: PathBuf, ino: u64) -> Option<Level> {
         let (core, loss) = match self.rescue.inode(ino) {
             Ok(Some(found)) => found,
@@ -238,7 +238,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Copies what no name has led to.
+    /// Copies the files that no directory names.
     fn lost(&mut self, image: &Path) {
         let (mut lost, met) = (BTreeMap::new(), &self.met);
         let losses = self.rescue.each_inode(&mut |ino, core| {
@@ -255,7 +255,8 @@ impl Copy<'_> {
             Ok(dir) => dir,
             Err(error) => return self.told.tell(&place, &[error]),
         };
-        // Those that are in others come with these, unless they are in one another.
+        // Files below a lost directory are copied with it. Directories that form a loop are below
+        // each other, so they are tried last.
         let mut below = BTreeSet::new();
         for ino in lost.iter().filter(|(_, is_directory)| **is_directory).map(|(ino, _)| *ino) {
             if let Ok(Some((core, _))) = self.rescue.inode(ino) {
@@ -271,7 +272,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Copies what is named by its number.
+    /// Copies a lost file under its inode number.
     fn found(&mut self, dir: BorrowedFd, place: &Path, ino: u64) {
         let more = (1..NAMES).map(|number| format!("#{ino}.{number}"));
         let mut names = std::iter::once(format!("#{ino}")).chain(more);

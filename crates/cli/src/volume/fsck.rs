@@ -1,4 +1,4 @@
-//! `vfscale fsck`: finds out what is wrong with a volume, and repairs what can be repaired.
+//! `vfscale fsck`: checks a volume for damage, and repairs it.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -11,40 +11,40 @@ use vfscale::diskfs::check::{self, Discarded, Finding, LogState, Options, Phase,
 use super::{open, open_log};
 use crate::error::Failure;
 
-/// Exit statuses of `fsck(8)`.
+/// Exit status of `fsck(8)`: all findings were repaired.
 pub(crate) const CORRECTED: u8 = 1;
-/// What is wrong is still there.
+/// Exit status: findings are left.
 pub(crate) const LEFT: u8 = 4;
-/// The check could not be made.
+/// Exit status: the check could not be made.
 pub(crate) const OPERATIONAL: u8 = 8;
-/// The command line makes no sense.
+/// Exit status: the command line makes no sense.
 pub(crate) const USAGE: u8 = 16;
 
 #[derive(Debug, Args)]
 pub(crate) struct FsckArgs {
-    /// Repair what can be repaired, after replaying the log: what has lost its name goes to
-    /// /lost+found, and of directories, files and attributes that have lost blocks all is kept that
-    /// can be read. Without it nothing is written
+    /// Replay the log, then repair the damage: files without a name are linked into /lost+found,
+    /// and directories, files and attributes with damaged blocks retain their readable contents.
+    /// Without it nothing is written
     #[arg(long, short = 'y', visible_short_alias = 'a', conflicts_with = "dry_run")]
     pub(crate) repair: bool,
 
-    /// With --repair: give the volume a new, empty log. What the former one has is replayed if it can be;
-    /// otherwise it is thrown away, for a log that is damaged, lost, or the wrong one: changes in it that
-    /// are not home are lost, synced ones too, and what is half home is repaired as far as can be. Without
-    /// --repair: say what would be lost. A log on a device of its own that is lost gets another one with
-    /// --log-device
+    /// With --repair: give the volume a new, empty log. The former log is replayed if possible. A
+    /// damaged, lost or wrong one is discarded: changes in it that were not yet written in place
+    /// are lost, even if they were synced, and changes that were partly written in place are
+    /// repaired as far as possible. Without --repair: say what would be lost. To replace a lost
+    /// external log, name the new device with --log-device
     #[arg(long)]
     pub(crate) discard_log: bool,
 
-    /// Write nothing, as is done without --repair
+    /// Write nothing, which is the default without --repair
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
 
-    /// Print one JSON object to standard output, when the check is over
+    /// Print one JSON object to standard output at the end of the check
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Do not show how far it is
+    /// Do not show progress
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
@@ -52,7 +52,7 @@ pub(crate) struct FsckArgs {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) findings: usize,
 
-    /// The device of the log, if it is not in the volume; with --discard-log that of the new one
+    /// The device of an external log; with --discard-log the device of the new log
     #[arg(long, value_name = "PATH")]
     pub(crate) log_device: Option<PathBuf>,
 
@@ -61,7 +61,7 @@ pub(crate) struct FsckArgs {
     pub(crate) image: PathBuf,
 }
 
-/// Tells people how far a check is, and what it has found.
+/// The progress bar of a check, and the printer of its findings.
 struct Teller {
     bar: ProgressBar,
     is_json: bool,
@@ -84,7 +84,7 @@ impl Watch for Teller {
     fn finding(&mut self, finding: &Finding) {
         self.told += 1;
         if !self.is_json && self.told <= self.findings {
-            // Who reads may have gone; the exit status tells the same.
+            // The reader of a pipe may have closed it; the exit status still reports the findings.
             let line = || writeln!(io::stdout(), "{finding} [{}]", finding.severity.name());
             self.bar.suspend(line).unwrap_or_default();
         }
@@ -97,7 +97,7 @@ impl Watch for Teller {
     }
 }
 
-/// Runs the check. The exit status says what came of it.
+/// Runs the check. The exit status tells the outcome.
 pub(crate) fn fsck(args: &FsckArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(match try_fsck(args) {
         Ok(report) => {
@@ -160,8 +160,8 @@ fn words(args: &FsckArgs, report: &Report) -> String {
         LogState::Unusable if report.discarded.is_some() => {}
         LogState::Unusable => {
             text += &format!(
-                "{image}: its log can't be used; if there is no other, --repair --discard-log makes a new one, \
-                 without what this one has\n"
+                "{image}: its log can't be used; if there is no other, --repair --discard-log makes a new one \
+                 and loses the changes in this one\n"
             );
         }
     }
@@ -198,7 +198,7 @@ fn words(args: &FsckArgs, report: &Report) -> String {
     text
 }
 
-/// Says in words what is lost with a log.
+/// Describes the loss of a discarded log.
 fn words_of(discarded: &Discarded, is_done: bool) -> String {
     let Discarded { why, checkpoints, records } = discarded;
     match (why, is_done) {
@@ -208,14 +208,14 @@ fn words_of(discarded: &Discarded, is_done: bool) -> String {
             let how = if is_done { "was thrown away" } else { "would be thrown away" };
             let are = if is_done { "are" } else { "would be" };
             format!(
-                "its log {how}, with {checkpoints} checkpoints in {records} records that can be read between its \
-                 tail and its head; changes in it, and in what can't be read of it, that were not home {are} lost"
+                "its log {how}, with {checkpoints} checkpoints in {records} readable records between its tail and \
+                 its head; changes in it, readable or not, that were not yet written in place {are} lost"
             )
         }
     }
 }
 
-/// Says in words what a mount has left to the next one: no damage.
+/// Describes work that a mount has left to the next one, which is not damage.
 fn unfinished(args: &FsckArgs, report: &Report) -> String {
     let image = args.image.display();
     let (found, finished) = (&report.unfinished, &report.finished);
@@ -223,12 +223,12 @@ fn unfinished(args: &FsckArgs, report: &Report) -> String {
     if (finished.removed, finished.cut) != (0, 0) {
         let (removed, cut) = (finished.removed, finished.cut);
         text += &format!(
-            "{image}: finished what a mount had begun: {removed} inodes removed, {cut} files cut off\n"
+            "{image}: finished the work of a mount: {removed} inodes removed, {cut} files truncated\n"
         );
     } else if (found.removals, found.cuts) != (0, 0) {
         let (removals, cuts) = (found.removals, found.cuts);
         text += &format!(
-            "{image}: the next mount goes on removing {removals} inodes, and cutting off {cuts} files\n"
+            "{image}: the next mount removes {removals} more inodes, and truncates {cuts} files\n"
         );
     }
     if found.copies > 0 && !args.repair {

@@ -1,7 +1,8 @@
 //! `vfscale grow`: makes a volume larger, also while it is mounted.
 //!
-//! Who mounts a volume has it for itself, so nobody else can write to it: the mount is asked then. Where
-//! it is says `/proc/self/mountinfo`, which has the path of the image as the source.
+//! The process that mounts a volume has locked it, so no other process can write to it. Such a
+//! volume is grown by a request to its mount, which `/proc/self/mountinfo` lists with the path of
+//! the image as the source.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -22,16 +23,18 @@ use crate::options;
 
 #[derive(Debug, Args)]
 pub(crate) struct GrowArgs {
-    /// The new size of the volume: bytes, or with K, M, G or T. An image file becomes larger with it; a block
-    /// device has to be as large already. Without it the volume takes all of the file or device
+    /// The new size of the volume: bytes, or with K, M, G or T. An image file is extended to it; a
+    /// block device must be that large already. Without it the volume takes all of the file or
+    /// device
     #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes)]
     pub(crate) size: Option<u64>,
 
-    /// The device of the log, if it is not in the volume; not needed while it is mounted
+    /// The device of an external log; not needed for a mounted volume
     #[arg(long, value_name = "PATH")]
     pub(crate) log_device: Option<PathBuf>,
 
-    /// The image file or block device, mounted or not; or the directory that the volume is mounted at
+    /// The image file or block device, mounted or not; or the directory at which the volume is
+    /// mounted
     #[arg(value_name = "IMAGE|DIR")]
     pub(crate) place: PathBuf,
 }
@@ -54,7 +57,7 @@ pub(crate) fn grow(args: &GrowArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Grows a volume that nobody has open.
+/// Grows a volume that no other process has open.
 fn closed(args: &GrowArgs, device: Arc<dyn Device>) -> Result<u64, Failure> {
     let name = || args.place.display().to_string();
     let options = VolumeOptions {
@@ -73,7 +76,7 @@ fn closed(args: &GrowArgs, device: Arc<dyn Device>) -> Result<u64, Failure> {
     Ok(geometry.bytes())
 }
 
-/// Has whoever has mounted the image grow it.
+/// Finds the mount of a locked image, and sends it a request to grow the volume.
 fn mounted(args: &GrowArgs, locked: block::Error) -> Result<u64, Failure> {
     let size = match args.size {
         Some(size) => size,
@@ -90,18 +93,18 @@ fn mounted(args: &GrowArgs, locked: block::Error) -> Result<u64, Failure> {
     }
 }
 
-/// Asks the mount at `dir`.
+/// Sends the mount at `dir` a request to grow its volume.
 fn ask(dir: &Path, size: u64) -> Result<u64, Failure> {
     vfscale_fuse::control::grow(dir, size)
         .map_err(|error| Failure::Grow(dir.to_owned(), why_not(&error)))
 }
 
-/// What the answer of a mount means.
+/// Returns the meaning of an error that a mount has replied.
 fn why_not(error: &io::Error) -> String {
     let words = match Errno::from_io_error(error) {
         Some(Errno::NOTTY) => "no volume is mounted there",
         Some(Errno::OPNOTSUPP) => "what is mounted there is no volume",
-        Some(Errno::PERM | Errno::ACCESS) => "only root may do that, and who has mounted it",
+        Some(Errno::PERM | Errno::ACCESS) => "only root and the user who mounted it may do that",
         Some(Errno::INVAL) => "it is larger already: a volume does not shrink",
         Some(Errno::FBIG) => "a volume has 16 TiB at most",
         Some(Errno::NOSPC) => "its device is smaller, or there is no room for a larger image",
@@ -112,7 +115,7 @@ fn why_not(error: &io::Error) -> String {
     words.into()
 }
 
-/// Where a volume is mounted whose image is at `image`: the last place, if there are several.
+/// Returns the directory at which the volume in `image` is mounted, the latest one of several.
 fn mount_of(mountinfo: &[u8], image: &Path) -> Option<PathBuf> {
     // The path is shown as text, whatever its bytes are.
     let image = image.display().to_string();
@@ -126,7 +129,7 @@ fn mount_of(mountinfo: &[u8], image: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Without the octal escapes that stand for blanks and the like.
+/// Replaces the octal escapes of blanks and other special bytes.
 fn unescaped(text: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -148,5 +151,4 @@ fn unescaped(text: &[u8]) -> OsString {
 }
 
 #[cfg(test)]
-#[path = "grow_tests.rs"]
 mod tests;

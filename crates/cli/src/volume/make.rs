@@ -1,4 +1,4 @@
-//! `vfscale mkfs` and `vfscale tune`: makes a volume, and changes what its superblock says.
+//! `vfscale mkfs` and `vfscale tune`: makes a volume, and changes its superblock.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,8 +17,8 @@ use crate::options::{self, Size};
 
 #[derive(Debug, Args)]
 pub(crate) struct MkfsArgs {
-    /// The size of the volume: bytes, or with K, M, G or T. An image file that is not there is made; one that
-    /// is smaller grows. Without it the volume takes all of the file or device
+    /// The size of the volume: bytes, or with K, M, G or T. A missing image file is created, a
+    /// smaller one is extended. Without it the volume takes all of the file or device
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<Size>,
 
@@ -42,7 +42,7 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_name = "UID:GID", value_parser = options::parse_owner)]
     pub(crate) root_owner: Option<(u32, u32)>,
 
-    /// Overwrite what is there: a file system, a table of partitions, or anything else that is known
+    /// Overwrite a known file system, partition table, or other known format
     #[arg(long, short)]
     pub(crate) force: bool,
 
@@ -73,7 +73,8 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     };
     let superblock = mkfs::format(&*device, &options).inspect_err(|_| {
         if is_new {
-            // It is as if it had not been tried; if it can't be removed, it is empty and in nobody's way.
+            // A failed mkfs leaves nothing behind. If this fails, an empty file is left, which the
+            // next mkfs accepts.
             std::fs::remove_file(&args.image).unwrap_or_default();
         }
     })?;
@@ -94,7 +95,7 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The image or device, and whether it was not there before.
+/// Opens the image or device, or creates the image; returns whether it was created.
 fn open_or_create(path: &Path, size: Option<u64>) -> Result<(Arc<dyn Device>, bool), Failure> {
     match (path.try_exists(), size) {
         (Ok(false), Some(size)) => {
@@ -103,14 +104,14 @@ fn open_or_create(path: &Path, size: Option<u64>) -> Result<(Arc<dyn Device>, bo
             Ok((Arc::new(device), true))
         }
         (Ok(false), None) => Err(Failure::Usage(format!(
-            "{} is not there: --size says how large an image is to be made",
+            "{} does not exist: --size says how large a new image is to be",
             path.display()
         ))),
         _ => Ok((open(path, false)?, false)),
     }
 }
 
-/// A size that is not a share of the memory.
+/// Returns a size in bytes, which can't be a share of the memory.
 fn bytes(size: Size) -> Result<u64, Failure> {
     match size {
         Size::Bytes(bytes) => Ok(bytes),
@@ -123,17 +124,17 @@ fn bytes(size: Size) -> Result<u64, Failure> {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true).args(["label", "uuid"]))]
 pub(crate) struct TuneArgs {
-    /// The name of the volume: up to 64 bytes of text; an empty one takes it away
+    /// The name of the volume: up to 64 bytes of text; an empty one removes it
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<Label>,
 
-    /// The id of the volume: one such as 12345678-1234-4234-8234-123456789abc, `random` for a new one, or
-    /// `restore` for that which it was made with. So a copy of an image is told from the image. Blocks keep
-    /// the id that the volume was made with
+    /// The id of the volume: one such as 12345678-1234-4234-8234-123456789abc, `random` for a new
+    /// one, or `restore` for the original one. A new id distinguishes a copy of an image from the
+    /// image. Blocks retain the original id
     #[arg(long, value_name = "UUID|random|restore")]
     pub(crate) uuid: Option<NewId>,
 
-    /// The device of the log, if it is not in the volume; for --uuid, which gives it another id, too
+    /// The device of an external log, for --uuid, which also changes the id of the log
     #[arg(long, value_name = "PATH", requires = "uuid")]
     pub(crate) log_device: Option<PathBuf>,
 
@@ -142,11 +143,11 @@ pub(crate) struct TuneArgs {
     pub(crate) image: PathBuf,
 }
 
-/// The id that a volume is to have.
+/// A new id of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewId {
     Random,
-    /// That which it was made with.
+    /// The id that the volume was made with.
     Restore,
     This(Uuid),
 }

@@ -1,4 +1,4 @@
-//! `vfscale dump` and `vfscale stat`: what is in a volume, in words or as JSON.
+//! `vfscale dump` and `vfscale stat`: the structures of a volume, in words or as JSON.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -12,14 +12,14 @@ use vfscale::diskfs::dump::{Dump, DumpError, Value, What};
 use super::{open, open_log};
 use crate::error::Failure;
 
-/// Which volume, and how it is shown.
+/// Options of both commands: the volume's log, and the form of the output.
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     /// Print JSON instead of words
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Show the volume as it is after a replay of its log, which is made in memory
+    /// Show the volume after a replay of its log in memory
     #[arg(long, global = true)]
     pub(crate) replay: bool,
 
@@ -66,27 +66,27 @@ pub(crate) enum Structure {
     Inode {
         /// Its number, of which the root directory has 64; or its path from there
         #[arg(value_name = "INO|/PATH")]
-        inode: Place,
+        inode: InodeName,
     },
     /// The entries of a directory
     Dir {
         /// The number of its inode, of which the root directory has 64; or its path from there
         #[arg(value_name = "INO|/PATH")]
-        inode: Place,
+        inode: InodeName,
     },
-    /// Where the data of a file lies
+    /// The extents of a file
     Extents {
         /// The number of its inode, or its path from the root directory
         #[arg(value_name = "INO|/PATH")]
-        inode: Place,
+        inode: InodeName,
     },
     /// The extended attributes of an inode
     Attributes {
         /// The number of the inode, or its path from the root directory
         #[arg(value_name = "INO|/PATH")]
-        inode: Place,
+        inode: InodeName,
     },
-    /// Whatever is in a block
+    /// The contents of a block
     Block {
         /// Its address, in blocks of 4096 bytes
         #[arg(value_name = "N")]
@@ -98,19 +98,19 @@ pub(crate) enum Structure {
         #[arg(value_name = "N")]
         root: u64,
     },
-    /// The log, record by record, and what a recovery would replay
+    /// The log, record by record, and the changes that a recovery would replay
     Log,
 }
 
-/// How an inode is named.
+/// An inode's number or path.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum InodeName {
     Number(u64),
     Path(OsString),
 }
 
-impl From<OsString> for Place {
-    /// A path begins with a `/`, or is no number.
+impl From<OsString> for InodeName {
+    /// Takes a number as an inode number, and any other text as a path.
     fn from(text: OsString) -> Self {
         match text.to_str().and_then(|text| text.parse().ok()) {
             Some(number) => Self::Number(number),
@@ -119,7 +119,7 @@ impl From<OsString> for Place {
     }
 }
 
-impl Place {
+impl InodeName {
     fn find(&self, dump: &Dump) -> Result<u64, DumpError> {
         match self {
             Self::Number(number) => Ok(*number),
@@ -172,7 +172,7 @@ fn print(value: &Value, json: bool) -> Result<ExitCode, Failure> {
         writeln!(out, "{value}")
     };
     match written {
-        // Who reads has had enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(Failure::Write("standard output".into(), error)),
         Ok(()) => Ok(ExitCode::SUCCESS),

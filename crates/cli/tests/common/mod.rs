@@ -1,15 +1,15 @@
-//! What tests of the command share.
+//! Helpers of the command's tests.
 
 use std::process::{Command, Stdio};
 
-/// The command, with nothing to read.
+/// Returns the command, with an empty standard input.
 pub fn vfscale() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
     command.stdin(Stdio::null());
     command
 }
 
-/// Whether this machine lets us mount; says so loudly when it does not.
+/// Returns whether this machine allows mounting, and prints a conspicuous line if not.
 pub fn can_mount() -> bool {
     let probe = vfscale().args(["run", "--memory=1M", "true"]).output().unwrap();
     let message = String::from_utf8_lossy(&probe.stderr);
@@ -18,7 +18,8 @@ pub fn can_mount() -> bool {
             message.contains("/dev/fuse") || message.contains("not permitted to mount"),
             "{message}"
         );
-        // Which directory it was differs each time, and a run tells the same words once.
+        // The message without the directory, which differs each time: `scripts/test` prints equal
+        // lines once.
         let why =
             message.rsplit_once(": run as root").map_or(&*message, |_| "not permitted to mount");
         eprintln!("\n######## SKIPPED: {why}\n");

@@ -1,6 +1,8 @@
 //! Moments as people write them, in universal time.
 
-use super::value::Value;
+use vfscale_block::calendar::date;
+
+use super::Value;
 use crate::Timestamp;
 
 /// The moment, or nothing if it never was.
@@ -24,23 +26,6 @@ fn shown(seconds: i64, nanoseconds: u32) -> String {
     let (year, month, day) = date(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
-}
-
-/// The date so many days after 1970-01-01, in the Gregorian calendar. Years are counted from March
-/// on and in eras of 400, which all have the same number of days, so that the leap day is the last
-/// one of its year (Howard Hinnant, "chrono-compatible low-level date algorithms").
-fn date(days: i64) -> (i64, i64, i64) {
-    const ERA: i64 = 146_097;
-    let days = days.saturating_add(719_468);
-    let (era, day_of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
-    let leaps = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
-    let year_of_era = (day_of_era - leaps) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let is_next = month >= 10;
-    let (month, year) = (if is_next { month - 9 } else { month + 3 }, year_of_era + era * 400);
-    (year + i64::from(is_next), month, day)
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use axfs_ramfs::RamFileSystem;
 use axfs_vfs::{VfsNodeRef, VfsNodeType, VfsOps};
 
-use super::expected;
 use crate::subject::{
-    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, repeat,
+    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, expected,
+    repeat,
 };
 
 /// A RAM file system with the tree in it.
@@ -22,7 +22,7 @@ impl Axfs {
     /// Makes the file system and the tree.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Returns the error of the call that failed.
     pub fn new() -> Result<Axfs, String> {
         let fs = Arc::new(RamFileSystem::new());
         let root = fs.root_dir();

@@ -7,9 +7,9 @@ use rsfs::mem::FS;
 use rsfs::unix_ext::FileExt;
 use rsfs::{GenFS, OpenOptions};
 
-use super::expected;
 use crate::subject::{
-    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, repeat,
+    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, expected,
+    repeat,
 };
 
 /// A memory file system with the tree in its root directory.
@@ -21,7 +21,7 @@ impl Rsfs {
     /// Makes the file system and the tree.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Returns the error of the call that failed.
     pub fn new() -> Result<Rsfs, String> {
         let fs = FS::new();
         let make = || {

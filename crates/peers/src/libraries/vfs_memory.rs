@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use vfs::{FileSystem, MemoryFS};
 
-use super::expected;
 use crate::subject::{
-    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, repeat,
+    DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, expected,
+    repeat,
 };
 
 /// A memory file system with the tree in its root directory.
@@ -17,7 +17,7 @@ pub struct VfsMemory {
     fs: Arc<MemoryFS>,
 }
 
-/// The same path from the root, as its calls want it.
+/// Returns the absolute form of a path, which the calls of this library take.
 fn absolute(path: &str) -> String {
     format!("/{path}")
 }
@@ -26,7 +26,7 @@ impl VfsMemory {
     /// Makes the file system and the tree.
     ///
     /// # Errors
-    /// What making it fails with.
+    /// Returns the error of the call that failed.
     pub fn new() -> Result<VfsMemory, String> {
         let fs = MemoryFS::new();
         let make = || {
@@ -89,7 +89,7 @@ impl Subject for VfsMemory {
                     assert_eq!(n, DATA_BYTES);
                 })
             }
-            // It only renames by copying and removing.
+            // The library renames only by copying and removing.
             _ => return None,
         })
     }

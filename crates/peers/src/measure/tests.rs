@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Plan, Rounds, Team, median};
+use super::{Harness, Plan, Rounds};
 use crate::subject::{Work, repeat};
 
 fn plan() -> Plan {
     Plan { slice: Duration::from_millis(2), rounds: 5, share_min: 0.0 }
 }
 
-/// Work that takes `units` times as long as one unit does.
+/// Creates work that takes `units` times as long as one unit.
 fn spin(units: u32) -> Work {
     repeat(move || {
         for i in 0..units * 200 {
@@ -19,16 +19,9 @@ fn spin(units: u32) -> Work {
 }
 
 #[test]
-fn medians() {
-    assert_eq!(median(&[1.0, 2.0, 9.0]), 2.0);
-    assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
-    assert!(median(&[]).is_nan());
-}
-
-#[test]
 fn work_that_is_ten_times_cheaper_is_ten_times_faster() {
-    let team = Team::new(1, plan()).unwrap();
-    let ratio = team.faster(spin(1), spin(10)).median();
+    let harness = Harness::new(1, plan()).unwrap();
+    let ratio = harness.faster(spin(1), spin(10)).median();
     assert!((5.0..20.0).contains(&ratio), "{ratio}");
 }
 
@@ -56,4 +49,13 @@ fn a_machine_that_is_always_disturbed_ends_all_the_same() {
         tries += 1;
     }
     assert_eq!(tries, 35);
+}
+
+#[test]
+fn both_threads_work_in_a_slice() {
+    let Ok(harness) = Harness::new(2, plan()) else { return };
+    let ratios = harness.scaling(vec![spin(1), spin(1)]);
+    assert!((0.5..4.0).contains(&ratios.median()), "{ratios:?}");
+    let ratio = harness.faster_together(vec![spin(1), spin(1)], vec![spin(10), spin(10)]).median();
+    assert!((3.0..30.0).contains(&ratio), "{ratio}");
 }

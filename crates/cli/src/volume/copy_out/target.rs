@@ -1,4 +1,4 @@
-//! Files and directories that are made outside of the volume.
+//! Files and directories that are created outside of the volume.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,19 +13,19 @@ use vfscale::diskfs::rescue::Rescue;
 
 use crate::error::Failure;
 
-/// For who copies alone, until all is there.
+/// Mode of a directory until its contents are copied.
 const PRIVATE_DIR: Mode = Mode::RWXU;
 const NANOS: i64 = 1_000_000_000;
 
-/// A file that has been made, and is to get attributes.
+/// A new file that is to get attributes.
 pub(super) enum Made<'f> {
-    /// A file or directory that is open.
+    /// An open file or directory.
     Open(BorrowedFd<'f>),
-    /// Anything else, by its name.
+    /// Any other kind of file, by its name.
     Named(BorrowedFd<'f>, &'f OsStr),
 }
 
-/// The directory to copy to: there and empty, or made.
+/// Opens the directory to copy to: creates it, or checks that it is empty.
 pub(super) fn root(path: &Path) -> Result<OwnedFd, Failure> {
     let failed = |error: io::Error| Failure::Write(path.to_owned(), error);
     match fs::create_dir(path) {
@@ -40,13 +40,13 @@ pub(super) fn root(path: &Path) -> Result<OwnedFd, Failure> {
     rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))
 }
 
-/// Makes a directory, and opens it.
+/// Creates a directory, and opens it.
 pub(super) fn directory(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     rustix::fs::mkdirat(dir, name, PRIVATE_DIR)?;
     open_directory(dir, name)
 }
 
-/// Opens a directory, which is made if it is not there.
+/// Opens a directory, and creates it if missing.
 pub(super) fn directory_there(dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     match rustix::fs::mkdirat(dir, name, PRIVATE_DIR) {
         Ok(()) | Err(Errno::EXIST) => open_directory(dir, name),
@@ -63,7 +63,7 @@ pub(super) fn is_there(dir: BorrowedFd<'_>, name: &str) -> bool {
     rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
-/// Gives what is at `first`, from `root` on, another name.
+/// Links the file at the path `first`, relative to `root`, under another name.
 pub(super) fn link(
     root: BorrowedFd<'_>,
     first: &Path,
@@ -73,10 +73,11 @@ pub(super) fn link(
     rustix::fs::linkat(root, first, dir, name, AtFlags::empty())
 }
 
-/// Makes whatever is no directory, with all that can be read of it; the rest is told in `wrong`.
+/// Creates a file that is not a directory, with all its readable data and attributes. Problems with
+/// the rest are added to `wrong`.
 ///
 /// # Errors
-/// Why there is nothing.
+/// Returns the reason in words if the file could not be created.
 pub(super) fn file(
     dir: BorrowedFd<'_>,
     name: &OsStr,
@@ -137,7 +138,7 @@ fn data(made: &OwnedFd, rescue: &Rescue, ino: u64, core: &InodeCore, wrong: &mut
 }
 
 impl Made<'_> {
-    /// Gives it the owner, as root; attributes; permissions; and last the times.
+    /// Sets the owner (as root), extended attributes, permissions, and finally the times.
     pub(super) fn take_attributes(
         &self,
         rescue: &Rescue,
@@ -185,7 +186,7 @@ impl Made<'_> {
         let mode = Mode::from_raw_mode(core.mode & 0o7777);
         match self {
             Made::Open(file) => rustix::fs::fchmod(file, mode),
-            // A link has none.
+            // A symbolic link has no permissions.
             Made::Named(..) if core.is_link() => Ok(()),
             Made::Named(dir, name) => rustix::fs::chmodat(dir, *name, mode, AtFlags::empty()),
         }

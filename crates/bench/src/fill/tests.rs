@@ -1,0 +1,102 @@
+//! Tests of a small run, and of plans that are refused.
+
+use super::*;
+
+fn plan(dir: &tempfile::TempDir) -> Fill {
+    Fill {
+        image: dir.path().join("disk.vfs"),
+        size: 64 << 20,
+        keep: false,
+        files: 501,
+        per_directory: 100,
+        workers: 2,
+        log_size: Some(2 << 20),
+        cache: 16 << 20,
+        memory_max: None,
+        every: Duration::from_millis(1),
+    }
+}
+
+fn run(plan: &Fill) -> Result<FillReport> {
+    fill(plan, &Interrupt::new(), &mut |_| {})
+}
+
+#[test]
+fn what_was_made_is_counted_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(&dir);
+    assert_eq!((plan.share(0), plan.share(1), plan.directories()), (251, 250, 2 + 3 + 3));
+    let report = run(&plan).unwrap();
+    assert_eq!(
+        report.totals.iter().map(|t| t.phase).collect::<Vec<_>>(),
+        [Phase::Create, Phase::Remove]
+    );
+    for total in &report.totals {
+        assert!(total.rate > 0.0 && total.rate_first > 0.0 && total.rate_last > 0.0, "{total:?}");
+        assert!(total.sync_seconds <= total.seconds);
+        let last = report.samples.iter().rfind(|sample| sample.phase == total.phase).unwrap();
+        assert_eq!(last.done, 501);
+        assert!(last.resident > 0 && last.resident <= report.resident_max);
+        assert!(last.image > 0);
+    }
+    assert!(!plan.image.exists());
+    assert!(report.table().contains("last tenth"), "{}", report.table());
+    let back: FillReport = serde_json::from_str(&report.to_json()).unwrap();
+    assert_eq!(back.samples.len(), report.samples.len());
+}
+
+/// A retained image is a volume without files, and is not overwritten.
+#[test]
+fn an_image_that_is_kept_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Fill { keep: true, ..plan(&dir) };
+    run(&plan).unwrap();
+    let volume = vfscale::volume(&plan.image).open().unwrap();
+    let figures = volume.task().statfs(At::Cwd, "/").unwrap();
+    assert_eq!(figures.files - figures.files_free, 1);
+    volume.close().unwrap();
+    assert!(matches!(run(&plan), Err(Error::Usage(_))));
+}
+
+#[test]
+fn it_ends_with_too_much_memory_and_when_told_to() {
+    let dir = tempfile::tempdir().unwrap();
+    // More files than it can create before the first sample.
+    let plan = Fill { files: 100_000, memory_max: Some(1), ..plan(&dir) };
+    let why = run(&plan).unwrap_err().to_string();
+    assert!(why.contains("MiB of memory"), "{why}");
+    assert!(!plan.image.exists());
+    let interrupt = Interrupt::new();
+    interrupt.raise();
+    let why = fill(&plan, &interrupt, &mut |_| {}).unwrap_err().to_string();
+    assert!(why.contains("interrupted"), "{why}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for plan in [
+        Fill { files: 0, ..plan(&dir) },
+        Fill { per_directory: 0, ..plan(&dir) },
+        Fill { workers: 0, ..plan(&dir) },
+    ] {
+        assert!(matches!(run(&plan), Err(Error::Usage(_))));
+        assert!(!plan.image.exists());
+    }
+}
+
+#[test]
+fn tenths_are_of_files_and_not_of_time() {
+    let sample = |seconds, done| FillSample {
+        phase: Phase::Create,
+        seconds,
+        done,
+        rate: 0.0,
+        resident: 0,
+        image: 0,
+    };
+    // A hundred per second at first, ten per second later.
+    let samples = [sample(1.0, 100), sample(5.0, 500), sample(9.0, 900), sample(19.0, 1000)];
+    assert_eq!(tenths(&samples, 1000), (100.0, 10.0));
+    assert_eq!(tenths(&samples[3..], 1000), (1000.0 / 19.0, 1000.0 / 19.0));
+}

@@ -1,0 +1,92 @@
+//! Tests of the sections: valid tables, and their contents.
+
+use std::time::Duration;
+
+use super::*;
+use crate::base::interrupt::Interrupt;
+use crate::targets::TargetSpec;
+use crate::{Plan, run};
+
+/// Measures memory and a directory, with one worker and with two, and memory without a patch.
+fn report() -> Report {
+    let names = ["stat-deep", "aim-short"].map(|name| workloads::find(name).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let path = TargetSpec::Path(dir.path().to_owned());
+    let mut plan = Plan::new(names.into(), vec![TargetSpec::Memory, path]);
+    plan.threads = vec![1, 2];
+    plan.before = vec![vec!["lockref".into()]];
+    plan.users = vec![3];
+    plan.slice = Duration::from_millis(1);
+    plan.warm_up = Duration::from_millis(1);
+    run(&plan, &Interrupt::new(), &mut ()).unwrap()
+}
+
+/// Returns the cells of each line of the tables below a heading.
+fn tables(page: &str, heading: &str) -> Vec<Vec<String>> {
+    let below = page.split_once(&format!("\n### {heading}\n")).unwrap().1;
+    let below = below.split("\n### ").next().unwrap();
+    let lines = below.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    lines.map(|line| line.split(" | ").map(str::to_owned).collect()).collect()
+}
+
+fn expect_rectangular(page: &str) {
+    let mut width = None;
+    for line in page.lines() {
+        if !line.starts_with('|') {
+            width = None;
+            continue;
+        }
+        let cells = line.replace("\\|", "").matches('|').count();
+        assert_eq!(*width.get_or_insert(cells), cells, "{line}");
+    }
+}
+
+#[test]
+fn targets_stand_beside_each_other() {
+    let report = report();
+    let page = render(&report, false);
+    expect_rectangular(&page);
+    let directory = report.results.iter().find_map(|result| result.mount.as_ref()).unwrap();
+    for heading in ["1 worker, in a second", "2 workers, in a second"] {
+        let table = tables(&page, heading);
+        assert_eq!(table[0], ["workload", "of", "memory", &directory.fs_type]);
+        assert_eq!(table[1], ["---", "---", "---:", "---:"]);
+        assert_eq!(
+            [&table[2][..2], &table[3][..2]].concat(),
+            ["stat-deep", "stat/s", "aim-short, 3 users", "jobs/min"]
+        );
+        assert!(table[2..].iter().flatten().all(|cell| cell != "-"), "{table:?}");
+    }
+    let threads = tables(&page, "2 workers over 1");
+    assert_eq!((threads.len(), threads[2][0].as_str()), (4, "stat-deep"));
+    assert!(threads[2][2].contains(".."), "{threads:?}");
+    let patches = tables(&page, "With patches over without");
+    assert_eq!(patches[2][..3], ["stat-deep", "memory x1", "lockref"]);
+    let mount = format!("\n* {}: {}\n", directory.fs_type, directory.options);
+    assert!(page.contains(&mount), "{page}");
+}
+
+#[test]
+fn published_tables_stand_above_ours() {
+    let page = render(&report(), true);
+    expect_rectangular(&page);
+    let aim = "Long 2013, lockref: AIM7's short mix before and after lockref, jobs per minute";
+    let rows = tables(&page, aim);
+    let ours = rows.iter().position(|row| row[0] == "workload").unwrap();
+    assert_eq!(rows[2], ["8", "10-100", "1,546,813", "5,080,126", "+228.4%"]);
+    assert_eq!(rows[ours + 2][..2], ["aim-short, jobs/min", "memory x1, 3 users"]);
+    assert!(page.starts_with("## The last full run of `vfscale bench published`\n"));
+    assert!(!page.contains("Chinner 2020"), "its workloads were not measured");
+}
+
+#[test]
+fn what_failed_is_told_and_bars_are_no_columns() {
+    let mut report = report();
+    let case = CaseName { target: "path:/a|b".into(), ..report.results[0].case.clone() };
+    report.results[0].case.target = case.target.clone();
+    report.skipped.push(crate::base::results::Failed { case, reason: "no reason".into() });
+    let page = render(&report, false);
+    expect_rectangular(&page);
+    assert!(page.contains("path:/a\\|b"), "{page}");
+    assert!(page.ends_with("\n* Left out: stat-deep on path:/a|b x1: no reason\n"), "{page}");
+}

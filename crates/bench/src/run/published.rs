@@ -1,0 +1,155 @@
+//! A run of all published experiments.
+
+use std::time::Duration;
+
+use super::plan::{Plan, ROUNDS_MIN};
+use super::rounds::{Watch, run};
+use crate::base::error::Result;
+use crate::base::interrupt::Interrupt;
+use crate::base::machine::Machine;
+use crate::base::results::{CaseName, Report};
+use crate::published::{KARA, OurFigures, PublishedTable, TABLES};
+use crate::targets::TargetSpec;
+use crate::workloads;
+
+/// A directory that is a tmpfs on Linux.
+pub const TMPFS: &str = "/dev/shm";
+
+/// The plan of a run of all published experiments.
+#[derive(Clone, Debug)]
+pub struct PublishedRun {
+    /// The targets. Patches are disabled in memory and on volumes; mounted directories are for
+    /// comparison.
+    pub targets: Vec<TargetSpec>,
+    /// Shorter rounds and fewer files: for a look, not for figures.
+    pub quick: bool,
+}
+
+/// Returns the numbers of workers: the powers of two below the number of CPUs, and that number.
+fn worker_counts(cpus: usize) -> Vec<usize> {
+    let most = cpus.max(2);
+    let mut counts: Vec<usize> =
+        std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < most).collect();
+    counts.push(most);
+    counts
+}
+
+/// Returns whether one run gives the figures of both tables.
+fn share_run(one: &PublishedTable, other: &PublishedTable) -> bool {
+    let on_volumes = |table: &PublishedTable| table.figures != OurFigures::Memory;
+    one.workloads == other.workloads && on_volumes(one) == on_volumes(other)
+}
+
+impl PublishedRun {
+    /// Returns the targets for the experiment of a table.
+    fn targets_of(&self, table: &PublishedTable) -> Vec<TargetSpec> {
+        let volumes = table.figures != OurFigures::Memory;
+        let fits = |target: &&TargetSpec| match target {
+            TargetSpec::Memory => !volumes,
+            TargetSpec::Volume(_) => volumes,
+            // The kernel's tmpfs has no journal to compare with; another file system may have one.
+            TargetSpec::Path(dir) => !volumes || dir.as_os_str() != TMPFS,
+        };
+        self.targets.iter().filter(fits).cloned().collect()
+    }
+
+    /// Returns the plan of the run for a table, and for others that share it; `None` without a
+    /// suitable target.
+    fn plan(&self, table: &PublishedTable) -> Result<Option<Plan>> {
+        let targets = self.targets_of(table);
+        if targets.is_empty() {
+            return Ok(None);
+        }
+        let workloads =
+            table.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?;
+        let mut plan = Plan::new(workloads, targets);
+        plan.threads = worker_counts(Machine::this().cpus);
+        if table.source == KARA {
+            plan.threads = vec![1, 2, 4, 10];
+        }
+        if plan.targets.iter().any(TargetSpec::is_library) {
+            let served = TABLES.iter().filter(|other| share_run(other, table));
+            let names =
+                |table: &PublishedTable| table.before.iter().map(ToString::to_string).collect();
+            plan.before = served.map(names).collect();
+            // Two tables may measure the same patches.
+            plan.before.dedup();
+            plan.lockstat = table.figures != OurFigures::Memory;
+        }
+        plan.users = vec![10, 100, 1_000, 2_000];
+        plan.slice = Duration::from_millis(120);
+        if self.quick {
+            plan.users = vec![10, 100];
+            plan.rounds = ROUNDS_MIN;
+            plan.slice = Duration::from_millis(10);
+            plan.warm_up = Duration::from_millis(5);
+            plan.files = 2_000;
+            plan.database = 4 << 20;
+        }
+        Ok(Some(plan))
+    }
+}
+
+impl PublishedRun {
+    /// Returns the plans of all runs.
+    fn plans(&self) -> Result<Vec<Plan>> {
+        let first =
+            |at: &usize| !TABLES[..*at].iter().any(|before| share_run(before, &TABLES[*at]));
+        let plans = (0..TABLES.len()).filter(first).map(|at| self.plan(&TABLES[at]));
+        plans.filter_map(Result::transpose).collect()
+    }
+
+    /// Estimates the duration of all runs; see [`Plan::estimate`].
+    ///
+    /// # Errors
+    /// Returns an error if a table names an unknown workload.
+    pub fn estimate(&self) -> Result<Duration> {
+        Ok(self.plans()?.iter().map(Plan::estimate).sum())
+    }
+}
+
+/// A watch that scales the progress of one run to that of all.
+struct PartWatch<'a> {
+    watch: &'a mut dyn Watch,
+    done: f64,
+    share: f64,
+}
+
+impl Watch for PartWatch<'_> {
+    fn at(&mut self, done: f64, next: &CaseName) {
+        self.watch.at(self.done + done * self.share, next);
+    }
+}
+
+/// Runs all published experiments, one table after the other.
+///
+/// # Errors
+/// Returns any error of [`run`].
+pub fn run_published(
+    all: &PublishedRun,
+    stop: &Interrupt,
+    watch: &mut dyn Watch,
+) -> Result<Report> {
+    let mut whole: Option<Report> = None;
+    let runs = all.plans()?;
+    let count: usize = runs.iter().map(|plan| plan.workloads.len()).sum();
+    let mut done = 0;
+    for plan in &runs {
+        if stop.is_raised() {
+            break;
+        }
+        let share = |part: usize| part as f64 / count as f64;
+        let mut part =
+            PartWatch { watch: &mut *watch, done: share(done), share: share(plan.workloads.len()) };
+        let report = run(plan, stop, &mut part)?;
+        done += plan.workloads.len();
+        whole = Some(match whole {
+            None => report,
+            Some(before) => before.and(report),
+        });
+    }
+    Ok(whole.unwrap_or_else(|| Report::empty(0)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,666 @@
+//! A run: cases, in turn, round after round.
+//!
+//! All cases of a workload (each target, number of workers, with and without patches) are prepared
+//! first and exist at the same time. In each round all of them work, one after the other, and each
+//! round begins with another case. So a disturbance of the machine affects all of them, and ratios
+//! are taken within rounds.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use hdrhistogram::Histogram;
+use vfscale::lockstat;
+
+use super::plan::{Pace, Plan};
+use super::team::{Failure, Team};
+use crate::base::error::{Error, Fault, Outcome, Result};
+use crate::base::interrupt::Interrupt;
+use crate::base::machine::usable_cpus;
+use crate::base::machine::{self, Machine, Mount, Theft};
+use crate::base::results::{
+    CaseName, CaseResult, Compared, Comparison, CpuShare, Failed, JournalWork, Latency, LockMicros,
+    LockRow, OverTime, Report, SourceRate,
+};
+use crate::base::stats::{self, Ratio, Spread, Verdict};
+use crate::measure::player::{Sample, Timing};
+use crate::measure::seat::Seat;
+use crate::targets::memory::Memory;
+use crate::targets::path::{Directory, Scratch, has_own_cwd};
+use crate::targets::volume::{Image, JournalLook, Volume};
+use crate::targets::{Target, TargetSpec};
+use crate::workloads::{self, Description, Scene};
+
+/// Maximum number of attempts at a round that gets too little of its CPUs.
+const ATTEMPTS: usize = 3;
+
+/// Length of the intervals of [`OverTime`].
+const INTERVAL_NANOS: u64 = 100_000_000;
+
+/// An observer of the progress of a run.
+pub trait Watch {
+    /// Receives the completed share of the run, from 0 to 1, and the next case.
+    fn at(&mut self, done: f64, next: &CaseName);
+}
+
+/// Ignores the progress.
+impl Watch for () {
+    fn at(&mut self, _: f64, _: &CaseName) {}
+}
+
+/// The target of a case.
+enum CaseTarget {
+    Memory(Memory),
+    Volume(Volume),
+    Directory(Directory),
+}
+
+/// Resources of a target that a run holds from its start to its end.
+enum TargetResources {
+    /// Nothing: each case creates its own file system.
+    Memory,
+    /// Sets of disabled patches, each with an image; first the named image, without any.
+    Volume(Vec<(Vec<String>, Arc<Image>)>),
+    /// A directory that the run has made.
+    Directory(Arc<Scratch>),
+}
+
+impl TargetResources {
+    fn of(spec: &TargetSpec, plan: &Plan) -> Result<TargetResources> {
+        Ok(match spec {
+            TargetSpec::Memory => TargetResources::Memory,
+            TargetSpec::Volume(path) => {
+                let mut images = vec![(vec![], Image::open(path, plan.scaling(&[])?)?)];
+                for (n, before) in plan.before_of(spec).into_iter().enumerate() {
+                    let image = Image::beside(path, n, plan.scaling(&before)?)?;
+                    images.push((before, image));
+                }
+                TargetResources::Volume(images)
+            }
+            TargetSpec::Path(dir) => TargetResources::Directory(Scratch::new(dir)?),
+        })
+    }
+
+    /// Returns the mount of a directory; `None` for the library.
+    fn mount(&self) -> Option<Mount> {
+        match self {
+            TargetResources::Directory(scratch) => Mount::of(scratch.dir()),
+            TargetResources::Memory | TargetResources::Volume(..) => None,
+        }
+    }
+
+    /// Returns the mount options of the target, in words.
+    fn options(&self, mount: Option<&Mount>) -> String {
+        match (self, mount) {
+            (_, Some(mount)) => mount.options.clone(),
+            (TargetResources::Volume(images), None) => images[0].1.options(),
+            _ => "memory".to_owned(),
+        }
+    }
+}
+
+/// The result of one round of a case.
+struct Round {
+    rate: f64,
+    share: f64,
+    stolen: f64,
+    used: f64,
+    intervals: Vec<f64>,
+    ops: u64,
+    /// Work of the journal, for volumes.
+    journal: Option<JournalLook>,
+}
+
+struct Case {
+    name: CaseName,
+    target: usize,
+    workload: &'static Description,
+    scene: Scene,
+    file_system: CaseTarget,
+    team: Option<Team>,
+    rounds: Vec<Round>,
+    disturbed: usize,
+    /// Nanoseconds of single operations.
+    latencies: Histogram<u64>,
+    lockstat: Option<Vec<LockRow>>,
+    failure: Option<Failure>,
+}
+
+/// A run in progress.
+struct Run<'a> {
+    plan: &'a Plan,
+    stop: &'a Interrupt,
+    watch: &'a mut dyn Watch,
+    /// The resources of each target.
+    resources: Vec<TargetResources>,
+    machine: Machine,
+    own_cwd: bool,
+    report: Report,
+}
+
+/// Carries out a plan. All files that it creates are removed before it returns, even if it was
+/// interrupted or a workload failed.
+///
+/// # Errors
+/// Returns an error if the plan is invalid or a target is unusable. Failures of workloads are in
+/// the report.
+pub fn run(plan: &Plan, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Report> {
+    let mut plan = plan.clone();
+    plan.check()?;
+    raise_descriptor_limit();
+    let resources = plan.targets.iter().map(|target| TargetResources::of(target, &plan));
+    let resources = resources.collect::<Result<Vec<_>>>()?;
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let report = Report::empty(started);
+    let machine = Machine::this();
+    let own_cwd = has_own_cwd();
+    let begin = Instant::now();
+    let mut run = Run { plan: &plan, stop, watch, resources, machine, own_cwd, report };
+    for (i, workload) in plan.workloads.iter().enumerate() {
+        if stop.is_raised() {
+            break;
+        }
+        run.workload(i, workload)?;
+    }
+    run.report.interrupted = stop.is_raised();
+    run.report.seconds = begin.elapsed().as_secs_f64();
+    Ok(run.report)
+}
+
+/// Raises the limit of open files: many workers with many open files need more than the usual soft
+/// limit.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If this fails, or is not enough, the workload reports EMFILE.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+impl Run<'_> {
+    fn workload(&mut self, index: usize, workload: &'static Description) -> Result<()> {
+        let mut cases = self.cases(workload)?;
+        let steps = (self.plan.workloads.len() * (self.plan.rounds + 1)) as f64;
+        for round in 0..=self.plan.rounds {
+            for i in 0..cases.len() {
+                // Each round begins with another case.
+                let at = (i + round) % cases.len();
+                let part = i as f64 / cases.len() as f64;
+                let done = (index * (self.plan.rounds + 1) + round) as f64 + part;
+                let case = &mut cases[at];
+                if case.failure.is_some() || self.stop.is_raised() {
+                    continue;
+                }
+                self.watch.at(done / steps, &case.name);
+                let outcome = if round == 0 { self.warm_up(case) } else { self.round(case) };
+                case.failure = outcome.err();
+            }
+        }
+        for case in &mut cases {
+            self.finish(case);
+        }
+        self.compare(&cases);
+        for case in cases {
+            self.note(case);
+        }
+        Ok(())
+    }
+
+    /// Prepares all cases of a workload; some may have failed.
+    fn cases(&self, workload: &'static Description) -> Result<Vec<Case>> {
+        let names = self.plan.cases(workload).into_iter();
+        let wanted = names.take_while(|_| !self.stop.is_raised());
+        wanted.map(|(target, name)| self.case(workload, target, name)).collect()
+    }
+
+    fn case(&self, workload: &'static Description, target: usize, name: CaseName) -> Result<Case> {
+        let failed = |reason: String| Error::Workload {
+            workload: workload.name,
+            target: name.target.clone(),
+            reason,
+        };
+        let file_system = match &self.resources[target] {
+            TargetResources::Directory(scratch) => CaseTarget::Directory(scratch.case()?),
+            TargetResources::Volume(images) => {
+                let of_case = images.iter().find(|(before, _)| *before == name.before);
+                let image = &of_case.unwrap_or(&images[0]).1;
+                CaseTarget::Volume(image.case().map_err(|fault| failed(fault.to_string()))?)
+            }
+            TargetResources::Memory => {
+                let memory = Memory::new(self.plan.scaling(&name.before)?);
+                CaseTarget::Memory(memory.map_err(|e| failed(e.to_string()))?)
+            }
+        };
+        let scene = Scene {
+            workers: name.threads,
+            users: name.users.unwrap_or(0),
+            files: self.plan.files,
+            database: self.plan.database,
+            tree: self.plan.tree.clone(),
+            random_seed: self.plan.random_seed,
+        };
+        let mut case = Case {
+            name,
+            target,
+            workload,
+            scene,
+            file_system,
+            team: None,
+            rounds: vec![],
+            disturbed: 0,
+            latencies: histogram(),
+            lockstat: None,
+            failure: None,
+        };
+        match self.team(&case) {
+            Ok(team) => case.team = Some(team),
+            Err(failure) => case.failure = Some(failure),
+        }
+        Ok(case)
+    }
+
+    /// Creates the files of a case, and starts its workers.
+    fn team(&self, case: &Case) -> std::result::Result<Team, Failure> {
+        let (kind, scene) = (case.workload.kind, &case.scene);
+        let seats = self.seats(case);
+        match &case.file_system {
+            CaseTarget::Memory(memory) => {
+                aside(|| workloads::prepare(kind, memory, scene))?;
+                threads(memory, case, &seats, self.stop)
+            }
+            CaseTarget::Volume(volume) => {
+                aside(|| workloads::prepare(kind, volume, scene))?;
+                threads(volume, case, &seats, self.stop)
+            }
+            CaseTarget::Directory(directory) => {
+                aside(|| workloads::prepare(kind, directory, scene))?;
+                if !self.plan.processes {
+                    return threads(directory, case, &seats, self.stop);
+                }
+                let command = || {
+                    let words = &self.plan.worker_command;
+                    let mut command = std::process::Command::new(&words[0]);
+                    command.args(&words[1..]);
+                    command
+                };
+                let (name, dir) = (case.workload.name, directory.dir());
+                Team::of_processes(&seats, self.stop, &command, name, dir, scene)
+            }
+        }
+    }
+
+    fn seats(&self, case: &Case) -> Vec<Seat> {
+        let usable = usable_cpus();
+        let in_library = !matches!(case.file_system, CaseTarget::Directory(_));
+        let seat = |worker: usize| Seat {
+            cpu: self
+                .plan
+                .pinned
+                .then(|| usable.get(worker % usable.len().max(1)).copied())
+                .flatten(),
+            pretended: self
+                .plan
+                .cpus
+                .filter(|_| in_library)
+                .map(|cpus| (worker % cpus.max(1)) as u32),
+        };
+        (0..case.scene.workers).map(seat).collect()
+    }
+
+    fn warm_up(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        let nanos = self.plan.warm_up.as_nanos() as u64;
+        if let Some(team) = &mut case.team {
+            team.round(nanos, Timing::Throughput)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a round that counts, up to [`ATTEMPTS`] times. If none gets enough of its CPUs, the
+    /// best counts.
+    fn round(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        let nanos = self.plan.slice.as_nanos() as u64;
+        let Some(team) = &mut case.team else { return Ok(()) };
+        let mut best: Option<Round> = None;
+        for _ in 0..ATTEMPTS {
+            let (before, journal) = (Theft::now(), case.file_system.journal());
+            let samples = team.round(nanos, Timing::Throughput)?;
+            if self.stop.is_raised() {
+                // The round was interrupted.
+                return Ok(());
+            }
+            let mut round = summarize(&samples, before);
+            let after = case.file_system.journal();
+            round.journal = journal.zip(after).map(|(before, after)| after.since(&before));
+            let good = round.share >= self.plan.share_min;
+            if best.as_ref().is_none_or(|best| best.share < round.share) {
+                best = Some(round);
+            }
+            if good {
+                break;
+            }
+            case.disturbed += 1;
+        }
+        // The round that counts after all was not discarded.
+        if best.as_ref().is_some_and(|best| best.share < self.plan.share_min) {
+            case.disturbed -= 1;
+        }
+        case.rounds.extend(best);
+        Ok(())
+    }
+
+    /// Finishes a case: times single operations, records lock statistics, and checks the whole
+    /// tree.
+    fn finish(&self, case: &mut Case) {
+        for look in [Self::time_each, Self::look_at_locks] {
+            if case.failure.is_none() && !self.stop.is_raised() {
+                case.failure = look(self, case).err();
+            }
+        }
+        // The workers close their files before the tree is checked.
+        drop(case.team.take());
+        if case.failure.is_none() && !self.stop.is_raised() {
+            let (kind, scene) = (case.workload.kind, &case.scene);
+            let looked = match &case.file_system {
+                CaseTarget::Memory(memory) => aside(|| workloads::inspect(kind, memory, scene)),
+                CaseTarget::Volume(volume) => aside(|| workloads::inspect(kind, volume, scene)),
+                CaseTarget::Directory(dir) => aside(|| workloads::inspect(kind, dir, scene)),
+            };
+            case.failure = looked.err();
+        }
+        match &case.file_system {
+            CaseTarget::Directory(directory) => directory.remove(),
+            CaseTarget::Volume(volume) => volume.remove(),
+            CaseTarget::Memory(_) => {}
+        }
+    }
+
+    fn time_each(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        let (Some(pace), Some(team)) = (self.plan.latency, &mut case.team) else { return Ok(()) };
+        let timing = match pace {
+            Pace::Closed => Timing::Closed,
+            Pace::Rate(rate) => {
+                Timing::Every((1e9 * case.scene.workers as f64 / rate).max(1.0) as u64)
+            }
+        };
+        let nanos = self.plan.slice.as_nanos() as u64;
+        for sample in team.round(nanos * 2, timing)? {
+            for nanos in sample.latencies {
+                // Can't fail: the histogram resizes itself.
+                let _ = case.latencies.record(nanos);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a round with lock statistics on. Recording takes time, so nothing else of it counts.
+    fn look_at_locks(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        let is_library = !matches!(case.file_system, CaseTarget::Directory(_));
+        let wanted = self.plan.lockstat && is_library;
+        let (true, Some(team)) = (wanted, &mut case.team) else { return Ok(()) };
+        lockstat::reset();
+        lockstat::record(true);
+        let done = team.round(self.plan.slice.as_nanos() as u64, Timing::Throughput);
+        lockstat::record(false);
+        done?;
+        let rows = lockstat::Table::now();
+        case.lockstat = Some(rows.rows().iter().map(LockRow::of).collect());
+        Ok(())
+    }
+
+    /// Compares each case with the cases that differ from it in one respect.
+    fn compare(&mut self, cases: &[Case]) {
+        for case in cases.iter().filter(|case| case.name.before.is_empty()) {
+            let others = || cases.iter().filter(|o| o.name.users == case.name.users);
+            let with = |other: &&Case| other.name.before.is_empty();
+            let same = |other: &&Case| other.target == case.target;
+            let as_many = |other: &&Case| other.name.threads == case.name.threads;
+            let targets = others().filter(with).find(as_many);
+            let targets = targets.filter(|other| other.target != case.target);
+            let threads = others().filter(with).find(same);
+            let threads = threads.filter(|other| other.name.threads != case.name.threads);
+            for other in others().filter(same).filter(as_many).filter(|other| !with(other)) {
+                self.compare_two(Compared::Patches, case, Some(other));
+            }
+            self.compare_two(Compared::Threads, case, threads);
+            self.compare_two(Compared::Targets, case, targets);
+        }
+    }
+
+    fn compare_two(&mut self, compared: Compared, of: &Case, over: Option<&Case>) {
+        let Some(over) = over else { return };
+        if of.failure.is_some() || over.failure.is_some() {
+            return;
+        }
+        let (a, b) = (of.rates(), over.rates());
+        let (bound, seed) = (self.plan.disagreement_max, self.plan.random_seed);
+        if let Some(mut ratio) = Ratio::of(&a, &b, bound, seed) {
+            let share = of.cpu_share().median.min(over.cpu_share().median);
+            if share < self.plan.share_min {
+                ratio.verdict = Verdict::Starved;
+            }
+            let (of, over) = (of.name.clone(), over.name.clone());
+            self.report.ratios.push(Comparison { compared, of, over, ratio });
+        }
+    }
+
+    /// Adds a case to the report.
+    fn note(&mut self, case: Case) {
+        if let Some(failure) = case.failure {
+            // A failure caused by an interruption is not reported.
+            if !self.stop.is_raised() {
+                let failed = Failed { case: case.name, reason: failure.reason };
+                let skipped = failure.unsupported;
+                let list =
+                    if skipped { &mut self.report.skipped } else { &mut self.report.failures };
+                list.push(failed);
+            }
+            return;
+        }
+        if case.rounds.is_empty() {
+            return;
+        }
+        let rounds = case.rates();
+        let ops_per_s = Spread::of(&rounds);
+        let resource = &self.resources[case.target];
+        let mount = resource.mount();
+        let mount_options = resource.options(mount.as_ref());
+        let source_rate = case.workload.source_unit.map(|rate| SourceRate {
+            unit: rate.unit.to_owned(),
+            rate: ops_per_s.scaled(rate.factor),
+        });
+        let result = CaseResult {
+            source: case.workload.source.to_owned(),
+            unit: case.workload.unit.to_owned(),
+            ops_per_s,
+            source_rate,
+            disagreement: ops_per_s.disagreement(),
+            rounds,
+            rounds_disturbed: case.disturbed,
+            cpu: case.cpu_share(),
+            latency_ns: latency(&case.latencies, self.plan.latency),
+            over_time: case.over_time(),
+            journal: case.journal(),
+            lockstat: case.lockstat,
+            verified: true,
+            processes: self.plan.processes,
+            pinned: self.plan.pinned,
+            cpus_pretended: self.plan.cpus.filter(|_| mount.is_none()),
+            own_cwd: self.own_cwd || mount.is_none(),
+            machine: self.machine.clone(),
+            kernel: machine::kernel(),
+            mount_options,
+            mount,
+            commit: machine::commit(),
+            random_seed: self.plan.random_seed,
+            case: case.name,
+        };
+        self.report.results.push(result);
+    }
+}
+
+impl Case {
+    fn rates(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.rate).collect()
+    }
+
+    fn cpu_share(&self) -> CpuShare {
+        let all = |of: fn(&Round) -> f64| self.rounds.iter().map(of).collect::<Vec<_>>();
+        let shares = all(|round| round.share);
+        CpuShare {
+            min: stats::quantile(&shares, 0.0),
+            median: stats::median(&shares),
+            used: stats::median(&all(|round| round.used)),
+            stolen_max: stats::quantile(&all(|round| round.stolen), 1.0),
+        }
+    }
+
+    fn over_time(&self) -> Option<OverTime> {
+        let rates: Vec<f64> =
+            self.rounds.iter().flat_map(|round| round.intervals.iter().copied()).collect();
+        if rates.is_empty() {
+            return None;
+        }
+        let (mean, deviation) = stats::mean_and_deviation(&rates);
+        Some(OverTime { interval_ms: INTERVAL_NANOS / 1_000_000, mean, deviation })
+    }
+
+    fn journal(&self) -> Option<JournalWork> {
+        let looks = self.rounds.iter().map(|round| Some((round, round.journal.as_ref()?)));
+        let looks = looks.collect::<Option<Vec<_>>>().filter(|looks| !looks.is_empty())?;
+        let per_op = |commits: u64, ops: u64| commits as f64 / ops.max(1) as f64;
+        let rates = looks.iter().map(|(round, look)| round.rate * per_op(look.commits, round.ops));
+        let sum = |of: fn(&(&Round, &JournalLook)) -> u64| looks.iter().map(of).sum();
+        Some(JournalWork {
+            transactions_per_s: Spread::of(&rates.collect::<Vec<_>>()),
+            transactions_per_op: per_op(sum(|(_, look)| look.commits), sum(|(round, _)| round.ops)),
+            checkpoints: looks.iter().flat_map(|(_, look)| look.checkpoints.clone()).collect(),
+        })
+    }
+}
+
+impl CaseTarget {
+    fn journal(&self) -> Option<JournalLook> {
+        match self {
+            CaseTarget::Volume(volume) => volume.journal(),
+            CaseTarget::Memory(_) | CaseTarget::Directory(_) => None,
+        }
+    }
+}
+
+impl LockRow {
+    fn of(row: &lockstat::Row) -> LockRow {
+        let times = |times: &lockstat::Times| {
+            let [min, max, total, avg] = times.in_micros();
+            LockMicros { min, max, total, avg }
+        };
+        LockRow {
+            class: row.name.to_owned(),
+            con_bounces: row.con_bounces,
+            contentions: row.contentions,
+            wait_us: times(&row.wait),
+            acq_bounces: row.acq_bounces,
+            acquisitions: row.acquisitions,
+            hold_us: times(&row.hold),
+        }
+    }
+}
+
+/// Runs a function on a thread of its own, since a thread that enters a target changes its working
+/// directory.
+fn aside(body: impl FnOnce() -> Outcome<()> + Send) -> std::result::Result<(), Failure> {
+    let died = |_| Fault::wrong("a thread has died");
+    std::thread::scope(|scope| scope.spawn(body).join().map_err(died)?).map_err(Failure::from)
+}
+
+fn threads<T: Target>(
+    target: &T,
+    case: &Case,
+    seats: &[Seat],
+    stop: &Interrupt,
+) -> std::result::Result<Team, Failure> {
+    let (kind, scene, target) = (case.workload.kind, case.scene.clone(), target.clone());
+    Team::of_threads(seats, stop, move |worker| workloads::actor(kind, &target, &scene, worker))
+}
+
+/// Summarizes the samples of a round. The rate of a fixed time is the sum of the workers' rates;
+/// that of a fixed amount is the whole amount over the time of the slowest worker.
+fn summarize(samples: &[Sample], before: Theft) -> Round {
+    let longest = samples.iter().map(|s| s.elapsed).max().unwrap_or(1);
+    let stolen = Theft::now().since(before, longest);
+    let ops: u64 = samples.iter().map(|s| s.ops).sum();
+    let rate = if samples.iter().any(|s| s.fixed) {
+        ops as f64 / (longest as f64 / 1e9)
+    } else {
+        samples.iter().map(Sample::rate).sum()
+    };
+    let least = samples.iter().map(Sample::share).fold(1.0, f64::min);
+    let cpu: u64 = samples.iter().map(|s| s.cpu).sum();
+    Round {
+        rate,
+        share: (least - stolen).clamp(0.0, 1.0),
+        stolen,
+        used: cpu as f64 / longest as f64,
+        intervals: intervals(samples),
+        ops,
+        journal: None,
+    }
+}
+
+/// Returns the rates of all workers together in whole intervals, from their marks.
+fn intervals(samples: &[Sample]) -> Vec<f64> {
+    let Some(begin) = samples.iter().map(|s| s.begin).min() else { return vec![] };
+    // All workers work until the first is done.
+    let ends = samples.iter().filter_map(|s| s.marks.last().map(|(t, _)| s.begin + t));
+    let end = ends.min().unwrap_or(begin);
+    if samples.iter().any(|s| s.marks.is_empty()) {
+        return vec![];
+    }
+    let count = (end - begin) / INTERVAL_NANOS;
+    let done = |moment: u64| samples.iter().map(|s| s.done_by(moment)).sum::<f64>();
+    (0..count)
+        .map(|i| {
+            let from = begin + i * INTERVAL_NANOS;
+            (done(from + INTERVAL_NANOS) - done(from)) / (INTERVAL_NANOS as f64 / 1e9)
+        })
+        .collect()
+}
+
+impl Sample {
+    /// Returns the operations done by a moment, interpolated linearly between marks.
+    fn done_by(&self, moment: u64) -> f64 {
+        let at = moment.saturating_sub(self.begin) as f64;
+        let (mut t0, mut n0) = (0.0, 0.0);
+        for &(t, n) in &self.marks {
+            let (t, n) = (t as f64, n as f64);
+            if at <= t {
+                return if t > t0 { n0 + (n - n0) * (at - t0) / (t - t0) } else { n };
+            }
+            (t0, n0) = (t, n);
+        }
+        n0
+    }
+}
+
+/// Creates an auto-resizing histogram with three significant digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are a valid precision")
+}
+
+/// Returns the usual percentiles of all times.
+fn latency(nanos: &Histogram<u64>, pace: Option<Pace>) -> Option<Latency> {
+    let rate = match pace {
+        Some(Pace::Rate(rate)) => Some(rate),
+        _ => None,
+    };
+    (!nanos.is_empty()).then(|| Latency {
+        rate,
+        count: nanos.len(),
+        p50: nanos.value_at_quantile(0.5),
+        p90: nanos.value_at_quantile(0.9),
+        p99: nanos.value_at_quantile(0.99),
+        p999: nanos.value_at_quantile(0.999),
+        max: nanos.max(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! The calls that workloads need.
+
+use std::ffi::{CStr, CString};
+
+use vfscale::{FileType, OFlags, Result};
+
+use crate::base::error::Outcome;
+
+/// The attributes of a file that workloads check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Inode number.
+    pub ino: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Number of links.
+    pub nlink: u64,
+    /// Time of the last change of the data, in nanoseconds since 1970.
+    pub mtime: i64,
+    /// File type.
+    pub file_type: FileType,
+}
+
+/// The calls of one worker. Relative paths begin at its own working directory.
+///
+/// The thread that uses it creates it, and does not send it to another.
+pub trait Calls: 'static {
+    /// An open file; dropping it closes it.
+    type File: 'static;
+    /// A mapped file; dropping it unmaps it.
+    type Map: 'static;
+
+    /// Calls `chdir(2)`, for this worker alone.
+    ///
+    /// # Errors
+    /// Like all functions of this trait: any error of the call.
+    fn chdir(&mut self, path: &CStr) -> Result<()>;
+    /// Calls `open(2)`; new files get the mode 0644.
+    fn open(&self, path: &CStr, flags: OFlags) -> Result<Self::File>;
+    /// Calls `mkdir(2)` with the mode 0755.
+    fn mkdir(&self, path: &CStr) -> Result<()>;
+    /// Calls `unlink(2)`.
+    fn unlink(&self, path: &CStr) -> Result<()>;
+    /// Calls `rmdir(2)`.
+    fn rmdir(&self, path: &CStr) -> Result<()>;
+    /// Calls `rename(2)`.
+    fn rename(&self, old: &CStr, new: &CStr) -> Result<()>;
+    /// Calls `link(2)`.
+    fn link(&self, old: &CStr, new: &CStr) -> Result<()>;
+    /// Calls `stat(2)`.
+    fn stat(&self, path: &CStr) -> Result<Meta>;
+    /// Calls `lstat(2)`.
+    fn lstat(&self, path: &CStr) -> Result<Meta>;
+    /// Calls `fstat(2)`.
+    fn fstat(&self, file: &Self::File) -> Result<Meta>;
+    /// Calls `pread(2)`.
+    fn pread(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> Result<usize>;
+    /// Calls `pwrite(2)`.
+    fn pwrite(&self, file: &Self::File, buf: &[u8], offset: u64) -> Result<usize>;
+    /// Calls `ftruncate(2)`.
+    fn truncate(&self, file: &Self::File, size: u64) -> Result<()>;
+    /// Calls `futimens(2)`: sets the time of the last change, in nanoseconds since 1970, and leaves
+    /// the time of the last access.
+    fn touch(&self, file: &Self::File, mtime: i64) -> Result<()>;
+    /// Calls `fsync(2)`.
+    fn sync(&self, file: &Self::File) -> Result<()>;
+    /// Calls `syncfs(2)`.
+    fn sync_fs(&self, file: &Self::File) -> Result<()>;
+    /// Opens a directory, reads all of it (`getdents64(2)`) and closes it. Calls `each` with each
+    /// name but `.` and `..`, and with its file type, if the file system reports it.
+    fn list(&self, path: &CStr, each: impl FnMut(&CStr, FileType)) -> Result<()>;
+    /// Stores the path of an open file into `buf`, built like `d_path` in Linux. The path may begin
+    /// above the case's own directory.
+    fn path_of(&self, file: &Self::File, buf: &mut Vec<u8>) -> Result<()>;
+    /// Calls `pipe(2)`.
+    ///
+    /// # Errors
+    /// Any error of the call; `FaultKind::Unsupported` if the target has no pipes.
+    fn pipe(&self) -> Outcome<(Self::File, Self::File)>;
+    /// Calls `socketpair(2)` for a stream of the local family.
+    ///
+    /// # Errors
+    /// Any error of the call.
+    fn socket_pair(&self) -> Outcome<(Self::File, Self::File)>;
+    /// Calls `mmap(2)` on the first page of a file, for reading.
+    ///
+    /// # Errors
+    /// Any error of the call.
+    fn map(&self, file: &Self::File) -> Outcome<Self::Map>;
+    /// Reads the tables of the worker's mappings, or of its process's, and stores the bytes of
+    /// `maps` into `buf`.
+    ///
+    /// # Errors
+    /// Any error of reading; `FaultKind::Unsupported` if the machine has no such tables.
+    fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()>;
+}
+
+/// A file system for one case; see the [module](super).
+pub trait Target: Clone + Send + Sync + 'static {
+    /// The calls of a worker.
+    type Calls: Calls;
+
+    /// Returns calls for this thread, with the root of the case's tree as working directory.
+    ///
+    /// # Errors
+    /// Any error of opening that root.
+    fn enter(&self) -> Outcome<Self::Calls>;
+}
+
+/// Converts a name that a workload has made up, which contains no NUL.
+pub(crate) fn name(text: impl Into<String>) -> CString {
+    CString::new(text.into()).unwrap_or_default()
+}

@@ -1,0 +1,79 @@
+//! Targets as the command line names them, and names for the directories of runs.
+
+use std::path::PathBuf;
+
+use vfscale::Patch;
+
+use crate::base::error::Error;
+
+/// A target as the command line names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetSpec {
+    /// The library in this process.
+    Memory,
+    /// A volume, by the library in this process: an existing image, or one made for the run.
+    Volume(PathBuf),
+    /// A directory of a mounted file system.
+    Path(PathBuf),
+}
+
+impl TargetSpec {
+    /// Returns whether the target is the library in this process, which can disable patches and
+    /// pretend CPUs.
+    #[must_use]
+    pub fn is_library(&self) -> bool {
+        !matches!(self, TargetSpec::Path(_))
+    }
+
+    /// Returns whether a patch affects the target.
+    #[must_use]
+    pub fn has_patch(&self, patch: &Patch) -> bool {
+        match self {
+            TargetSpec::Memory => !patch.is_of_volumes(),
+            TargetSpec::Volume(_) => true,
+            TargetSpec::Path(_) => false,
+        }
+    }
+
+    /// Parses `memory`, `volume:FILE` or `path:DIR`.
+    ///
+    /// # Errors
+    /// Returns [`Error::UnknownTarget`] for any other text.
+    pub fn parse(text: &str) -> std::result::Result<TargetSpec, Error> {
+        match text.split_once(':') {
+            None if text == "memory" => Ok(TargetSpec::Memory),
+            Some(("path", dir)) if !dir.is_empty() => Ok(TargetSpec::Path(dir.into())),
+            Some(("volume", file)) if !file.is_empty() => Ok(TargetSpec::Volume(file.into())),
+            _ => Err(Error::UnknownTarget(text.to_owned())),
+        }
+    }
+}
+
+impl std::fmt::Display for TargetSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TargetSpec::Memory => f.write_str("memory"),
+            TargetSpec::Volume(file) => write!(f, "volume:{}", file.display()),
+            TargetSpec::Path(dir) => write!(f, "path:{}", dir.display()),
+        }
+    }
+}
+
+/// Makes a directory for a run under the first free name. `make` returns whether it made the
+/// directory, or the name was taken.
+///
+/// # Errors
+/// Any error of `make`.
+pub(super) fn own_directory<E>(
+    mut make: impl FnMut(&str) -> std::result::Result<bool, E>,
+) -> std::result::Result<String, E> {
+    let pid = std::process::id();
+    let mut n = 0_u32;
+    loop {
+        let name = format!("vfscale-bench-{pid}-{n}");
+        if make(&name)? {
+            return Ok(name);
+        }
+        n += 1;
+    }
+}

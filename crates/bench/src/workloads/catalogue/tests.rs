@@ -1,0 +1,310 @@
+//! Tests that each workload detects a broken file system.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vfscale::{FileType, OFlags, Result, Scaling};
+
+use super::*;
+use crate::base::interrupt::Interrupt;
+use crate::measure::player::Timing;
+use crate::targets::memory::Memory;
+use crate::targets::path::Directory;
+use crate::targets::{Calls, Meta};
+
+/// The bug of a broken file system, active once the files are created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// Reports success of `unlink`, but leaves the name.
+    UnlinkDoesNothing,
+    /// Reports success of `rename`, but leaves the old name.
+    RenameDoesNothing,
+    /// Links the new name of `rename`, but does not remove the old one.
+    RenameCopies,
+    /// Opens the directory instead of the file.
+    OpensSomethingElse,
+    /// Opens a file that does not exist.
+    OpensAnything,
+    /// Returns a size that is one byte off.
+    StatLies,
+    /// Lists nothing.
+    ListsNothing,
+    /// Leaves a file behind at the first create.
+    Litters,
+    /// Reports success of `ftruncate`, but leaves the size.
+    TruncateDoesNothing,
+    /// Reports success of `futimens`, but leaves the time.
+    TouchDoesNothing,
+    /// Reports success of `pwrite`, but writes nothing.
+    WritesNothing,
+    /// Reads nothing, as at the end of a file.
+    ReadsNothing,
+    /// Omits the last letter of a path.
+    PathIsShort,
+    /// Opens the same file for every pipe.
+    PipesAreOne,
+    /// Maps another file.
+    MapsSomethingElse,
+}
+
+/// A target that works except for the bug.
+#[derive(Clone)]
+struct Broken<T> {
+    target: T,
+    bug: Bug,
+    armed: Arc<AtomicBool>,
+}
+
+struct BrokenCalls<C> {
+    calls: C,
+    bug: Bug,
+    armed: Arc<AtomicBool>,
+}
+
+impl<C: Calls> BrokenCalls<C> {
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == bug && self.armed.load(Ordering::Relaxed)
+    }
+
+    fn lie(&self, mut meta: Meta) -> Meta {
+        meta.size += u64::from(self.has(Bug::StatLies));
+        meta
+    }
+}
+
+impl<T: Target> Target for Broken<T> {
+    type Calls = BrokenCalls<T::Calls>;
+
+    fn enter(&self) -> Outcome<BrokenCalls<T::Calls>> {
+        let armed = Arc::clone(&self.armed);
+        Ok(BrokenCalls { calls: self.target.enter()?, bug: self.bug, armed })
+    }
+}
+
+impl<C: Calls> Calls for BrokenCalls<C> {
+    type File = C::File;
+    type Map = C::Map;
+
+    fn chdir(&mut self, path: &CStr) -> Result<()> {
+        self.calls.chdir(path)
+    }
+    fn open(&self, path: &CStr, flags: OFlags) -> Result<Self::File> {
+        if self.has(Bug::OpensSomethingElse) {
+            return self.calls.open(c".", OFlags::RDONLY);
+        }
+        if self.has(Bug::Litters) && flags.contains(OFlags::CREATE) {
+            drop(self.calls.open(c"litter", OFlags::CREATE | OFlags::WRONLY)?);
+        }
+        match self.calls.open(path, flags) {
+            Err(_) if self.has(Bug::OpensAnything) => self.calls.open(c".", OFlags::RDONLY),
+            other => other,
+        }
+    }
+    fn mkdir(&self, path: &CStr) -> Result<()> {
+        self.calls.mkdir(path)
+    }
+    fn unlink(&self, path: &CStr) -> Result<()> {
+        if self.has(Bug::UnlinkDoesNothing) { Ok(()) } else { self.calls.unlink(path) }
+    }
+    fn rmdir(&self, path: &CStr) -> Result<()> {
+        self.calls.rmdir(path)
+    }
+    fn rename(&self, old: &CStr, new: &CStr) -> Result<()> {
+        match () {
+            () if self.has(Bug::RenameDoesNothing) => Ok(()),
+            () if self.has(Bug::RenameCopies) => {
+                // The second time the name exists already.
+                let _ = self.calls.link(old, new);
+                Ok(())
+            }
+            () => self.calls.rename(old, new),
+        }
+    }
+    fn link(&self, old: &CStr, new: &CStr) -> Result<()> {
+        self.calls.link(old, new)
+    }
+    fn stat(&self, path: &CStr) -> Result<Meta> {
+        self.calls.stat(path).map(|meta| self.lie(meta))
+    }
+    fn lstat(&self, path: &CStr) -> Result<Meta> {
+        self.calls.lstat(path).map(|meta| self.lie(meta))
+    }
+    fn fstat(&self, file: &Self::File) -> Result<Meta> {
+        self.calls.fstat(file).map(|meta| self.lie(meta))
+    }
+    fn pread(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> Result<usize> {
+        if self.has(Bug::ReadsNothing) { Ok(0) } else { self.calls.pread(file, buf, offset) }
+    }
+    fn pwrite(&self, file: &Self::File, buf: &[u8], offset: u64) -> Result<usize> {
+        if self.has(Bug::WritesNothing) {
+            return Ok(buf.len());
+        }
+        self.calls.pwrite(file, buf, offset)
+    }
+    fn truncate(&self, file: &Self::File, size: u64) -> Result<()> {
+        if self.has(Bug::TruncateDoesNothing) {
+            return Ok(());
+        }
+        self.calls.truncate(file, size)
+    }
+    fn touch(&self, file: &Self::File, mtime: i64) -> Result<()> {
+        if self.has(Bug::TouchDoesNothing) { Ok(()) } else { self.calls.touch(file, mtime) }
+    }
+    fn sync(&self, file: &Self::File) -> Result<()> {
+        self.calls.sync(file)
+    }
+    fn sync_fs(&self, file: &Self::File) -> Result<()> {
+        self.calls.sync_fs(file)
+    }
+    fn list(&self, path: &CStr, each: impl FnMut(&CStr, FileType)) -> Result<()> {
+        if self.has(Bug::ListsNothing) { Ok(()) } else { self.calls.list(path, each) }
+    }
+    fn path_of(&self, file: &Self::File, buf: &mut Vec<u8>) -> Result<()> {
+        self.calls.path_of(file, buf)?;
+        if self.has(Bug::PathIsShort) {
+            buf.pop();
+        }
+        Ok(())
+    }
+    fn pipe(&self) -> Outcome<(Self::File, Self::File)> {
+        match self.has(Bug::PipesAreOne) {
+            true => Ok((self.open(c".", OFlags::RDONLY)?, self.open(c".", OFlags::RDONLY)?)),
+            false => self.calls.pipe(),
+        }
+    }
+    fn socket_pair(&self) -> Outcome<(Self::File, Self::File)> {
+        self.calls.socket_pair()
+    }
+    fn map(&self, file: &Self::File) -> Outcome<Self::Map> {
+        if self.has(Bug::MapsSomethingElse) {
+            let other = self.calls.open(c"other", OFlags::CREATE | OFlags::RDWR)?;
+            return self.calls.map(&other);
+        }
+        self.calls.map(file)
+    }
+    fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
+        self.calls.read_maps(buf)
+    }
+}
+
+/// Runs a workload with two workers, one after the other, on a file system with a bug.
+fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()> {
+    let target = Broken { target, bug, armed: Arc::default() };
+    let scene =
+        Scene { workers: 2, users: 4, files: 50, database: 1 << 20, tree: None, random_seed: 1 };
+    prepare(workload.kind, &target, &scene)?;
+    // Files are mapped before the first round.
+    target.armed.store(bug == Bug::MapsSomethingElse, Ordering::Relaxed);
+    let workers = (0..2).map(|worker| actor(workload.kind, &target, &scene, worker));
+    let mut workers = workers.collect::<Outcome<Vec<_>>>()?;
+    target.armed.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        let mut ops = 0;
+        for worker in &mut workers {
+            worker.begin()?;
+            ops += worker.go(0, 500_000, Timing::Throughput, &Interrupt::new())?.ops;
+        }
+        assert!(ops > 0 || bug != Bug::None, "{}", workload.name);
+        for worker in &mut workers {
+            worker.end()?;
+        }
+    }
+    drop(workers);
+    inspect(workload.kind, &target, &scene)
+}
+
+/// Runs a workload on a file system in memory with a bug. The workload that maps files also runs in
+/// a directory, whose mappings are those of the process and whose working directory all workers
+/// share.
+fn play(workload: &Description, bug: Bug) -> Outcome<()> {
+    let played = play_on(workload, Memory::new(Scaling::default())?, bug);
+    if workload.kind != Kind::CatMaps || (played.is_err() && bug == Bug::None) {
+        return played;
+    }
+    assert!(played.is_err() || bug == Bug::None, "{} in memory with {bug:?}", workload.name);
+    let dir = tempfile::tempdir().unwrap();
+    let target = Directory::of_parent(dir.path().to_owned());
+    // The working directory of the thread changes.
+    std::thread::scope(|scope| scope.spawn(|| play_on(workload, target, bug)).join().unwrap())
+}
+
+/// Returns the bugs that a workload must detect.
+fn noticed(kind: Kind) -> &'static [Bug] {
+    match kind {
+        Kind::OpenClose(_) => &[Bug::OpensSomethingElse, Bug::OpensAnything, Bug::ListsNothing],
+        Kind::CreateUnlink(Layout::Own) => {
+            &[Bug::UnlinkDoesNothing, Bug::OpensSomethingElse, Bug::StatLies, Bug::Litters]
+        }
+        Kind::CreateUnlink(_) => {
+            &[Bug::UnlinkDoesNothing, Bug::OpensSomethingElse, Bug::ListsNothing, Bug::Litters]
+        }
+        Kind::StatDeep => &[Bug::StatLies, Bug::OpensSomethingElse],
+        Kind::Rename(_) => &[Bug::RenameDoesNothing, Bug::RenameCopies, Bug::ListsNothing],
+        Kind::CloseMany => &[Bug::PipesAreOne],
+        Kind::CatMaps => &[Bug::MapsSomethingElse, Bug::ListsNothing],
+        Kind::AimShort => &[
+            Bug::UnlinkDoesNothing,
+            Bug::RenameDoesNothing,
+            Bug::ListsNothing,
+            Bug::WritesNothing,
+            Bug::ReadsNothing,
+            Bug::OpensSomethingElse,
+        ],
+        Kind::DPath => &[Bug::PathIsShort, Bug::ListsNothing],
+        Kind::Tree(tree::Walk::FindSize) => &[Bug::StatLies, Bug::ListsNothing],
+        Kind::Tree(tree::Walk::GitDiff) => {
+            &[Bug::StatLies, Bug::ReadsNothing, Bug::OpensSomethingElse]
+        }
+        Kind::Tree(tree::Walk::ReaddirStat) => &[Bug::ListsNothing],
+        Kind::Slob => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::PathIsShort, Bug::StatLies],
+        Kind::OrphanTruncate => &[Bug::TruncateDoesNothing, Bug::StatLies, Bug::ReadsNothing],
+        Kind::Touch => &[Bug::TouchDoesNothing, Bug::ListsNothing],
+        Kind::Many(_) => &[Bug::UnlinkDoesNothing, Bug::ListsNothing, Bug::OpensSomethingElse],
+        Kind::Bytes(bytes::Transfer::Read) => &[Bug::ReadsNothing],
+        Kind::Bytes(_) => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies],
+    }
+}
+
+#[test]
+fn every_workload_passes_on_a_file_system_that_works() {
+    for workload in ALL {
+        if let Err(fault) = play(workload, Bug::None) {
+            panic!("{}: {fault}", workload.name);
+        }
+    }
+}
+
+#[test]
+fn every_workload_notices_a_file_system_that_is_broken() {
+    for workload in ALL {
+        for bug in noticed(workload.kind) {
+            assert!(play(workload, *bug).is_err(), "{} does not notice {bug:?}", workload.name);
+        }
+    }
+}
+
+#[test]
+fn names_are_found_and_near_ones_proposed() {
+    for workload in ALL {
+        assert_eq!(find(workload.name).unwrap().name, workload.name);
+    }
+    let near = |name: &str| match find(name) {
+        Err(Error::UnknownWorkload { nearest, .. }) => nearest,
+        _ => panic!("{name} exists"),
+    };
+    assert_eq!(near("stat-depe"), Some("stat-deep"));
+    assert_eq!(near("open-close-samedir"), Some("open-close-same-dir"));
+    assert_eq!(near("xyzzy"), None);
+    let message = find("stat-depe").unwrap_err().to_string();
+    assert!(message.contains("did you mean `stat-deep`?") && message.contains("rename-own-dir"));
+}
+
+#[test]
+fn distances_of_words() {
+    let cases = [("kitten", "sitting", 3), ("", "abc", 3), ("abc", "", 3), ("same", "same", 0)];
+    for (a, b, edits) in cases {
+        assert_eq!(distance(a, b), edits, "{a} {b}");
+    }
+}
