@@ -1,20 +1,19 @@
-//! Memory that two threads never share a line of by accident.
+//! An allocator that never puts objects of two threads on one cache line.
 //!
-//! Two objects that belong to different threads may lie on one cache line only because an allocator put
-//! them there, and every allocator has lines of its own that its users meet on. Neither says anything
-//! about the code that is recorded. So a program that records has [`Arenas`] as its allocator: a thread
-//! with an
-//! [`Arena`] gets every block from there, a whole number of lines, aligned to a line. A thread keeps what it
-//! frees, whoever allocated it. Which blocks are free stands apart from them, so that freeing doesn't
-//! touch them. Host code within a recording (`as_host`) has a part of the arena for itself, since what is
-//! recorded may be in the middle of an allocation. All other threads are served by the system as ever, for
-//! the price of looking at a thread-local word.
+//! An allocator can put objects of two threads on one cache line, and its own metadata is shared
+//! among its users. Neither is a property of the code under test. A recording program therefore
+//! uses [`Arenas`] as its global allocator. A thread that holds an [`Arena`] gets all blocks from
+//! there: a whole number of lines, aligned to a line. A freed block goes to the freeing thread's
+//! list, whichever thread allocated it. The free lists lie apart from the blocks, so a free does
+//! not touch the block. Host code within a recording (`as_host`) uses a separate part of the arena,
+//! because the recorded code may be in the middle of an allocation. All other threads use the
+//! system allocator, at the price of one check of a thread-local word.
 //!
 //! # Invariants
 //!
-//! * A block has one size for ever, that of its class.
-//! * What a thread without an arena frees of an arena is not used again. Programs drop what they made in
-//!   arenas on threads that have one.
+//! * A block never changes its size, which is that of its class.
+//! * If a thread without an arena frees a block of an arena, the block is never reused. Programs
+//!   drop objects of arenas on threads that hold one.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -27,59 +26,59 @@ use crate::memory::Mapping;
 
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
-/// Addresses of a part of an arena. Only what is touched costs memory.
+/// Address space of one part of an arena. Only touched pages take memory.
 const PART_BYTES: usize = 2 << 30;
-/// Parts of an arena: the thread's own, and that of host code.
+/// Parts of an arena: one for recorded code and one for host code.
 const PARTS: usize = 2;
-/// Threads that may have an arena at the same time.
+/// Maximum number of threads that hold an arena simultaneously.
 const ARENAS_MAX: usize = 8;
-/// Blocks up to here are of as many lines as they need; others of a power of two.
+/// Largest size that is rounded up to whole lines; larger ones are rounded up to a power of two.
 const EXACT_MAX: usize = 4096;
 const EXACT_CLASSES: usize = EXACT_MAX / LINE;
 const CLASSES: usize = EXACT_CLASSES + 20;
-/// Free blocks of a class; what is freed beyond is not used again.
+/// Capacity of a class's list of free blocks. Blocks freed beyond it are never reused.
 const FREE_MAX: usize = 1 << 20;
 
-/// The allocator of a program that records.
+/// Global allocator of a recording program.
 pub struct Arenas;
 
-/// Gives this thread an arena until it is dropped.
+/// Guard that makes this thread allocate from an arena until it is dropped.
 #[must_use = "the thread has the arena for as long as this lives"]
 pub struct Arena {
     slot: usize,
-    /// It belongs to one thread.
+    /// Makes the type `!Send`: an arena belongs to one thread.
     not_send: PhantomData<*const ()>,
 }
 
-/// A part of an arena, and which of it is in use. On lines of its own.
+/// Allocation state of one part of an arena, on cache lines of its own.
 #[repr(align(128))]
 struct Own {
-    /// The first byte that was never given out.
+    /// Lowest address that was never allocated.
     next: usize,
     end: usize,
     free_counts: [usize; CLASSES],
-    /// `FREE_MAX` addresses for each class.
+    /// Table of `FREE_MAX` addresses for each class.
     free: *mut usize,
-    /// For each line of the arena, the lines of the block that begins there.
+    /// Size in lines of the block that begins at each line of the part.
     starts: *mut u32,
     base: usize,
 }
 
-/// The address of the first arena, once there is one.
+/// Address of the first arena; 0 until the first one is created.
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static TAKEN: [AtomicBool; ARENAS_MAX] = [const { AtomicBool::new(false) }; ARENAS_MAX];
 static ALL: Mutex<Option<Backing>> = Mutex::new(None);
 
-/// What arenas lie in; it stays until the process ends, for blocks may live as long.
+/// Memory of all arenas. It is never unmapped, because blocks may live until the process ends.
 struct Backing {
-    /// Where blocks are.
+    /// The blocks.
     #[expect(dead_code, reason = "kept, so that it is not unmapped")]
     memory: Mapping,
-    /// An [`Own`] for each part of each arena.
+    /// One [`Own`] for each part of each arena.
     owns: Mapping,
-    /// Free blocks of each part, in the same order.
+    /// Tables of free blocks, one for each part.
     free: Vec<Mapping>,
-    /// Where blocks begin, likewise.
+    /// Tables of block starts, one for each part.
     starts: Vec<Mapping>,
 }
 
@@ -88,7 +87,8 @@ thread_local! {
     static HOST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The class of a layout, and the bytes of its blocks; `None` if it is larger than any.
+/// Returns the class of a layout and the bytes of its blocks, or `None` if no class is large
+/// enough.
 fn class_of(layout: Layout) -> Option<(usize, usize)> {
     let bytes = layout.size().max(1);
     if bytes <= EXACT_MAX && layout.align() <= LINE {
@@ -105,17 +105,18 @@ impl Own {
         let Some((class, bytes)) = class_of(layout) else { return std::ptr::null_mut() };
         if let Some(last) = self.free_counts[class].checked_sub(1) {
             self.free_counts[class] = last;
-            // SAFETY: that many addresses of the class were stored.
+            // SAFETY: `last` was an index below the count, and that many addresses of the class are
+            // stored.
             return unsafe { *self.free.add(class * FREE_MAX + last) as *mut u8 };
         }
-        // Blocks of a power of two are aligned to their size, and others to a line.
+        // A block of a power of two is aligned to its size, every other one to a line.
         let align = if class < EXACT_CLASSES { LINE } else { bytes };
         let start = self.next.next_multiple_of(align);
         if start + bytes > self.end {
             return std::ptr::null_mut();
         }
         self.next = start + bytes;
-        // SAFETY: the table has an entry for each line of the arena.
+        // SAFETY: the table has an entry for each line of the part.
         unsafe { *self.starts.add((start - self.base) / LINE) = (bytes / LINE) as u32 };
         start as *mut u8
     }
@@ -124,18 +125,18 @@ impl Own {
         let Some((class, _)) = class_of(layout) else { return };
         let count = self.free_counts[class];
         if count < FREE_MAX {
-            // SAFETY: there is room for so many addresses.
+            // SAFETY: the table has `FREE_MAX` addresses for each class, and `count` is below that.
             unsafe { *self.free.add(class * FREE_MAX + count) = block as usize };
             self.free_counts[class] = count + 1;
         }
     }
 }
 
-/// The part of this thread's arena that is to be used.
+/// Returns the part of this thread's arena that serves the running code, or null without an arena.
 #[inline]
 fn mine() -> *mut Own {
     let own = OWN.with(Cell::get);
-    // SAFETY: the parts of an arena lie one behind the other.
+    // SAFETY: the parts of an arena are adjacent, and `HOST` is 0 or 1.
     if own.is_null() { own } else { unsafe { own.add(HOST.with(Cell::get)) } }
 }
 
@@ -144,37 +145,38 @@ fn is_of_arenas(block: *mut u8) -> bool {
     base != 0 && (block as usize).wrapping_sub(base) < PART_BYTES * PARTS * ARENAS_MAX
 }
 
-// SAFETY: blocks are as large and as aligned as asked for, and in one hand: they come from a thread's list or
-// from what it never gave out, or from the system.
+// SAFETY: each block has the size and alignment of its layout and is given out once: it comes from
+// the thread's own free list, from memory never allocated before, or from the system allocator.
 unsafe impl GlobalAlloc for Arenas {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let own = mine();
         if own.is_null() {
-            // SAFETY: passed on.
+            // SAFETY: the caller's contract is passed on.
             return unsafe { System.alloc(layout) };
         }
-        // SAFETY: only this thread has it, and nothing in there allocates.
+        // SAFETY: the part belongs to this thread alone, and `Own::alloc` does not allocate.
         unsafe { (*own).alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if !is_of_arenas(block) {
-            // SAFETY: passed on; what is not of an arena is of the system.
+            // SAFETY: the caller's contract is passed on; a block outside the arenas is the
+            // system's.
             return unsafe { System.dealloc(block, layout) };
         }
         let own = mine();
         if !own.is_null() {
-            // SAFETY: only this thread has it, and nothing in there allocates.
+            // SAFETY: the part belongs to this thread alone, and `Own::free` does not allocate.
             unsafe { (*own).free(block, layout) }
         }
     }
 }
 
 impl Arena {
-    /// An arena for this thread.
+    /// Creates the arena of this thread.
     ///
     /// # Errors
-    /// If the system has no memory, or too many threads have one.
+    /// If the system has no memory, or too many threads hold an arena.
     pub fn new() -> io::Result<Arena> {
         let taken = |slot: &usize| {
             let free =
@@ -187,7 +189,8 @@ impl Arena {
             *all = Some(make_all()?);
         }
         if let Some(all) = all.as_ref() {
-            // SAFETY: there are so many.
+            // SAFETY: there are `ARENAS_MAX` times `PARTS` of them, and `slot` is below
+            // `ARENAS_MAX`.
             let own = unsafe { all.owns.start().cast::<Own>().add(slot * PARTS) };
             OWN.with(|mine| mine.set(own.as_ptr()));
         }
@@ -212,7 +215,7 @@ fn make_all() -> io::Result<Backing> {
             starts: starts.start().cast().as_ptr(),
             base: start,
         };
-        // SAFETY: fresh memory for that many, aligned to a page.
+        // SAFETY: the mapping has room for all of them and is aligned to a page.
         unsafe { all.owns.start().cast::<Own>().add(part).write(made) };
         all.free.push(free);
         all.starts.push(starts);
@@ -231,13 +234,13 @@ impl Drop for Arena {
 /// A block of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockOf {
-    /// Its first byte.
+    /// Address of the first byte.
     pub start: u64,
-    /// Its size, which may be larger than what was asked for.
+    /// Size, which may be larger than the one requested.
     pub bytes: u64,
 }
 
-/// The block that an address belongs to, if it is of an arena.
+/// Returns the block that contains an address, if the address lies in an arena.
 #[must_use]
 pub fn block_of(address: u64) -> Option<BlockOf> {
     let base = BASE.load(Ordering::Relaxed);
@@ -249,7 +252,7 @@ pub fn block_of(address: u64) -> Option<BlockOf> {
     let starts = all.as_ref()?.starts[offset / PART_BYTES].start().cast::<u32>();
     let line = offset % PART_BYTES / LINE;
     for start in (0..=line).rev() {
-        // SAFETY: the table has an entry for each line of the arena.
+        // SAFETY: the table has an entry for each line of the part.
         let lines = unsafe { starts.add(start).read_volatile() } as usize;
         if lines != 0 {
             let bytes = (lines * LINE) as u64;
@@ -260,17 +263,17 @@ pub fn block_of(address: u64) -> Option<BlockOf> {
     None
 }
 
-/// Host code of a recording runs on this thread until it is dropped.
+/// Guard that marks the running code of this thread as host code of a recording.
 pub(crate) struct Host(());
 
-/// See [`Host`].
+/// Marks the running code of this thread as host code until the guard is dropped.
 pub(crate) fn as_host() -> Host {
     HOST.with(|host| host.set(1));
     Host(())
 }
 
 impl Host {
-    /// Runs what is recorded.
+    /// Runs recorded code with host mode off.
     pub(crate) fn leave_for(&self, guest: impl FnOnce()) {
         HOST.with(|host| host.set(0));
         guest();

@@ -1,33 +1,33 @@
 //! The cache lines that two calls conflict on.
 //!
-//! Two calls conflict on a line if both touch it and at least one of them writes it. Whether they touch the
-//! same bytes is told as well: if they don't, the line is shared without need.
+//! Two calls conflict on a line if both touch it and at least one of them writes it. If they touch
+//! different bytes of it, the line is falsely shared; a conflict reports this too.
 
 use std::collections::BTreeMap;
 
 use crate::arena::LINE;
 use crate::record::{Step, Trace};
 
-/// A line that one call writes and the other touches.
+/// A line that one call writes and the other one touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The address of its first byte.
+    /// Address of the first byte.
     pub line: u64,
-    /// The bytes of it that both touch and one of them writes, a bit for each. 0: the two only happen to
-    /// be neighbours.
+    /// Bitmap of the bytes that both calls touch and at least one of them writes. 0 means false
+    /// sharing.
     pub bytes: u64,
-    /// An access of the first call, by its index in the trace.
+    /// Index of an access of the first call in its trace.
     pub first: usize,
-    /// An access of the second call.
+    /// Index of an access of the second call in its trace.
     pub second: usize,
 }
 
-/// What a call does to a line.
+/// The accesses of a call to one line.
 #[derive(Default)]
 struct Use {
     read: u64,
     written: u64,
-    /// Accesses, by index.
+    /// Indexes of the accesses.
     steps: Vec<usize>,
 }
 
@@ -49,14 +49,14 @@ fn lines_of(trace: &Trace) -> BTreeMap<u64, Use> {
     lines
 }
 
-/// Which bytes of a line lie between two addresses.
+/// Returns the bitmap of the bytes of a line that lie between two addresses.
 fn bytes_of(line: u64, start: u64, end: u64) -> u64 {
     let from = start.saturating_sub(line).min(63);
     let to = (end - line).min(LINE as u64);
     (u64::MAX >> (LINE as u64 - (to - from))) << from
 }
 
-/// The lines on which two calls conflict, in the order of their addresses.
+/// Returns the lines on which two calls conflict, in the order of their addresses.
 #[must_use]
 pub fn conflicts(first: &Trace, second: &Trace) -> Vec<Conflict> {
     let others = lines_of(second);
@@ -67,7 +67,7 @@ pub fn conflicts(first: &Trace, second: &Trace) -> Vec<Conflict> {
             continue;
         }
         let bytes = a.written & (b.read | b.written) | b.written & a.read;
-        // A write of each, on common bytes if there are any; a read where there is no write.
+        // Prefers an access to common bytes, then a write, then the earliest access.
         let best = |uses: &Use, trace: &Trace| {
             let score = |index: &&usize| match trace.steps[**index] {
                 Step::Access(access) => {

@@ -1,14 +1,14 @@
-//! The cases that are known to conflict, so that a new one is noticed.
+//! The cases that are known to conflict, to detect new ones.
 //!
-//! A list names cases by their readable names, one in a line, in alphabetical order. A name says which calls
-//! a case makes and where it starts, and nothing of the library: it stays the same whatever is changed
-//! there, be it a field's name or the line of a call. It changes with the model and the generator, as the
-//! cases do; then the list is written anew, which shows in its difference what the change was.
+//! A list holds the readable names of cases, one per line, in alphabetical order. A name describes
+//! the calls and the starting state but nothing of the library, so it survives all changes of the
+//! library, such as a renamed field or a moved line. A change of the model or the generator may
+//! change the names. The list is then rewritten, and its diff shows the effect of the change.
 //!
 //! # Invariants
 //!
-//! * The list is exact: a case that conflicts without being on it and one on it that is free, or that was not
-//!   run, are both differences. So it can only shrink with what is mended, and can't grow unnoticed.
+//! * The list is exact: a conflicting case missing from it, and a listed case that is free or was
+//!   not run, are both differences. So the list shrinks with each fix and cannot grow unnoticed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +16,7 @@ use std::fmt;
 use crate::report::Report;
 use crate::runner;
 
-/// What the list begins with.
+/// Header of the list.
 const HEAD: &str = "\
 # Cases in which calls that commute conflict on a cache line; docs/SCALING.md has the reasons.
 # Written by: cargo run --release -- bench commute --sample 2000 --write-exceptions \\
@@ -27,44 +27,44 @@ const HEAD: &str = "\
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exceptions(BTreeSet<String>);
 
-/// In what a run differs from a list.
+/// Differences between a run and a list.
 #[derive(Debug)]
 pub struct Differences<'a> {
-    /// Cases that conflict and are not on the list.
+    /// Conflicting cases that are not on the list.
     pub new: Vec<&'a runner::Result>,
-    /// Cases on the list that are free of conflicts.
+    /// Listed cases that are free of conflicts.
     pub mended: Vec<&'a str>,
-    /// Cases on the list that were not run.
+    /// Listed cases that were not run.
     pub missing: Vec<&'a str>,
 }
 
 impl Exceptions {
-    /// Those of a run.
+    /// Collects the conflicting cases of a run.
     #[must_use]
     pub fn of(report: &Report) -> Exceptions {
         Exceptions(report.conflicting.iter().map(|result| result.name.clone()).collect())
     }
 
-    /// Those of a text: its lines, but for empty ones and those that begin with `#`.
+    /// Parses a list. Empty lines and lines that begin with `#` are skipped.
     #[must_use]
     pub fn parse(text: &str) -> Exceptions {
         let names = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
         Exceptions(names.map(String::from).collect())
     }
 
-    /// How many there are.
+    /// Returns the number of cases.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// In what a run of `cases` differs from the list.
+    /// Compares a run of `cases` with the list.
     #[must_use]
     pub fn differences<'a>(
         &'a self,
@@ -81,7 +81,7 @@ impl Exceptions {
     }
 }
 
-/// The text of the list.
+/// Formats the list with its header.
 impl fmt::Display for Exceptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(HEAD)?;
@@ -90,14 +90,14 @@ impl fmt::Display for Exceptions {
 }
 
 impl Differences<'_> {
-    /// Whether there are none.
+    /// Returns whether there are no differences.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.new.is_empty() && self.mended.is_empty() && self.missing.is_empty()
     }
 }
 
-/// Each difference, with what a new case conflicts on.
+/// Formats each difference, with the conflicts of new cases.
 impl fmt::Display for Differences<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for result in &self.new {

@@ -1,7 +1,7 @@
 //! The calls of a case, made in the library.
 //!
-//! A call has three steps, so that the middle one is the call and nothing else: [`World::prepare`] gets
-//! everything that it needs, [`Ready::run`] makes it, and [`World::keep`] puts away what came of it.
+//! A call has three steps, which isolate the call itself: [`World::prepare`] collects everything
+//! that it needs, [`Ready::run`] makes it, and [`World::keep`] stores its result.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,25 +18,25 @@ use vfscale_sync::random;
 
 use crate::case::{Attributes, Call, Entry, Op, Outcome};
 
-/// Slots of a process.
+/// Number of slots of a process.
 pub const SLOTS: usize = 16;
 
-/// Processes of a case.
+/// Number of processes of a case.
 pub const PROCESSES: usize = 2;
 
-/// What hashes of names begin with: the first number with which those of `a` to `d` differ in their first
-/// four bits, and those of the names in the root.
+/// Key of the hash of names: the first one for which the hashes of `a` to `d` differ in their first
+/// four bits, and so do those of the names in the root.
 pub(crate) const KEY: u64 = 3;
 
-/// A tree of its own, and the two processes in it.
+/// A file system tree and two processes in it.
 pub struct World {
     vfs: Vfs,
     processes: [Process; PROCESSES],
-    /// The times of inodes when it was last asked for that; none before.
+    /// Times of inodes as of [`note_times`](Self::note_times); `None` before.
     times: Option<BTreeMap<InodeKey, [Timestamp; 2]>>,
 }
 
-/// The file system, the number, and how often that was used before.
+/// Device number, inode number and generation.
 type InodeKey = (u64, u64, u32);
 
 struct Process {
@@ -44,18 +44,18 @@ struct Process {
     slots: [Option<File>; SLOTS],
 }
 
-/// A call with everything it needs.
+/// A call with everything that it needs.
 pub struct Ready {
     call: Call,
     task: Arc<Task>,
-    /// The open file of its slot.
+    /// The open file of the call's slot.
     file: Option<File>,
-    /// What it writes, or room for what it reads.
+    /// Data to write, or a buffer for data to read.
     buffer: Vec<u8>,
     result: vfscale::Result<Raw>,
 }
 
-/// What a call gave, before anything is made of it.
+/// Unprocessed result of a call.
 enum Raw {
     Nothing,
     Number(u64),
@@ -70,22 +70,23 @@ enum Raw {
 }
 
 impl World {
-    /// Two processes in a tree.
+    /// Creates two processes in a tree.
     #[must_use]
     pub fn new(vfs: Vfs) -> World {
-        // Too late if the process has hashed names before, which only who counts conflicts minds.
+        // This fails if the process has hashed names before; only [`runner`](crate::runner) depends
+        // on it and checks it.
         random::fix_process_key(KEY);
         let process = || Process { task: Arc::new(vfs.task()), slots: Default::default() };
         World { processes: [process(), process()], vfs, times: None }
     }
 
-    /// The tree.
+    /// Returns the tree.
     #[must_use]
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
 
-    /// What the processes have open.
+    /// Iterates over the open files of both processes.
     pub fn files(&self) -> impl Iterator<Item = &File> {
         self.processes.iter().flat_map(|process| process.slots.iter().flatten())
     }
@@ -98,7 +99,7 @@ impl World {
         &mut self.process(process).slots[usize::from(slot) % SLOTS]
     }
 
-    /// Takes what the call needs out of the world. An empty slot shows as `EBADF`.
+    /// Takes what the call needs out of the world. An empty slot makes the call fail with `EBADF`.
     pub fn prepare(&mut self, call: &Call) -> Ready {
         let file = call.op.slot().and_then(|slot| self.slot(call.process, slot).take());
         let buffer = match call.op {
@@ -112,7 +113,7 @@ impl World {
         Ready { call: call.clone(), task, file, buffer, result: Ok(Raw::Nothing) }
     }
 
-    /// Puts away what a call gave, and says what it was.
+    /// Stores the result of a call in the world and returns its outcome.
     pub fn keep(&mut self, ready: Ready) -> Outcome {
         let Ready { call, task: _, file, mut buffer, result } = ready;
         if let (Some(slot), Some(file)) = (call.op.slot(), file) {
@@ -157,8 +158,8 @@ impl World {
         }
     }
 
-    /// Looks at the times of all inodes that `looks` ask for by `stat` and `fstat`. From here on
-    /// outcomes tell whether they have changed.
+    /// Reads the times of all inodes that `looks` read by `stat` and `fstat`. Later outcomes tell
+    /// whether they have changed.
     pub fn note_times(&mut self, looks: &[Call]) {
         let mut times = BTreeMap::new();
         for call in looks.iter().filter(|c| matches!(c.op, Op::Stat { .. } | Op::Fstat { .. })) {
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    /// All three steps.
+    /// Prepares and makes a call, and stores its result.
     pub fn call(&mut self, call: &Call) -> Outcome {
         let mut ready = self.prepare(call);
         ready.run();
@@ -291,7 +292,7 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
     }
 }
 
-/// One path to a line.
+/// Returns the paths of all mapped files, one per line.
 fn mapped_paths(task: &Task) -> vfscale::Result<Vec<u8>> {
     let mut lines = Vec::new();
     for file in task.mappings().into_iter().filter_map(|mapping| mapping.file) {
@@ -305,7 +306,7 @@ fn key(stat: &Stat) -> InodeKey {
     (stat.dev, stat.ino, stat.generation)
 }
 
-/// What is in a directory besides itself and the one above.
+/// Returns the entries in alphabetical order, without `.` and `..`.
 fn sorted(entries: Vec<DirEntryBuf>) -> Vec<Entry> {
     let entry = |entry: DirEntryBuf| Entry {
         name: entry.name.to_string_lossy().into_owned(),
@@ -318,7 +319,7 @@ fn sorted(entries: Vec<DirEntryBuf>) -> Vec<Entry> {
     entries
 }
 
-/// A path without the numbers of what has no name: `pipe:[7]` and `/d/#7 (deleted)`.
+/// Removes the number from the path of a nameless file: `pipe:[7]` or `/d/#7 (deleted)`.
 fn without_numbers(path: &str) -> String {
     let Some((before, rest)) = path.split_once("pipe:[").or_else(|| path.split_once('#')) else {
         return path.into();

@@ -1,27 +1,27 @@
-//! Memory straight from the system.
+//! Anonymous memory mappings.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// A private mapping, zeroed, that takes memory as it is touched. Unmapped when dropped.
+/// A private zeroed mapping, populated as it is touched. Unmapped when dropped.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it is memory, and owned.
+// SAFETY: the mapping is plain memory, and this is its only owner.
 unsafe impl Send for Mapping {}
-// SAFETY: it gives out addresses only.
+// SAFETY: a shared reference gives out addresses only.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Memory to read and write.
+    /// Maps memory to read and write.
     pub(crate) fn new(bytes: usize) -> io::Result<Mapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         Mapping::map(0, bytes, protection, libc::MAP_NORESERVE)
     }
 
-    /// Memory for code, somewhere within reach of `near`: less than 1 GiB away.
+    /// Maps memory for code less than 1 GiB away from `near`.
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     pub(crate) fn code(near: u64, bytes: usize) -> io::Result<Mapping> {
         const STEP: u64 = 8 << 20;
@@ -43,7 +43,8 @@ impl Mapping {
     fn map(place: usize, bytes: usize, protection: i32, more: i32) -> io::Result<Mapping> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more;
         let place = std::ptr::without_provenance_mut(place);
-        // SAFETY: a new mapping, which replaces none.
+        // SAFETY: the mapping is new; neither a hint nor `MAP_FIXED_NOREPLACE` replaces another
+        // one.
         let start = unsafe { libc::mmap(place, bytes, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -58,7 +59,7 @@ impl Mapping {
         self.start
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
@@ -66,7 +67,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and its owner is done with it.
+        // SAFETY: it was mapped with this length, and its only owner is being dropped.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

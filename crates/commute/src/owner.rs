@@ -1,8 +1,9 @@
-//! Whose a line is that two calls conflict on, and where they touch it.
+//! Owners of conflicting lines, and the source lines that touch them.
 //!
-//! A line belongs to the field that is worked on where it is touched. Locks, counters, tables and other
-//! structures of `sync` are parts of something: their own field comes first, and then that of the innermost
-//! function outside of `sync`, which holds them (`RawMutex.state in SuperBlock.hot`).
+//! A line belongs to the field that the touching code works on. Locks, counters, tables and other
+//! structures of `sync` are parts of larger objects. For them, the owner names their own field
+//! first and then the field of the innermost function outside of `sync`, which holds them
+//! (`RawMutex.state in SuperBlock.hot`).
 
 use std::fmt;
 
@@ -13,40 +14,40 @@ use crate::conflict::Conflict;
 use crate::record::{Access, Step, Trace};
 use crate::symbols::{Frame, Symbols};
 
-/// A conflict in words.
+/// A conflict, described by names of fields and functions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Found {
-    /// What the line belongs to.
+    /// Owner of the line.
     pub owner: Owner,
-    /// Where the first call touches it.
+    /// Access of the first call.
     pub first: Place,
-    /// Where the second does.
+    /// Access of the second call.
     pub second: Place,
-    /// Whether both touch the same bytes. If not, the two only happen to be neighbours on a line.
+    /// Whether both calls touch the same bytes. If not, the line is falsely shared.
     pub same_bytes: bool,
-    /// The offset of the line in the block of memory that it lies in.
+    /// Offset of the line in its allocated block.
     pub offset: u64,
-    /// The size of that block; 0 if it is none: a static variable, or memory of the system.
+    /// Size of that block; 0 if the line is in no block: a static variable or memory of the system.
     pub block_bytes: u64,
 }
 
-/// What a line belongs to, by type and field.
+/// Owner of a line, by type and field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Owner {
-    /// The field that is touched; the function, where the text does not tell.
+    /// The touched field; the function where the source does not tell.
     pub field: String,
-    /// Whose part that is, if it is a structure of `sync` or of a library.
+    /// The field that contains it, if it is a structure of `sync` or of a library.
     pub of: Option<String>,
 }
 
-/// Where a call touches a line.
+/// An access, by its location in the source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Place {
-    /// Whether it writes.
+    /// Whether the access writes.
     pub write: bool,
-    /// The innermost function of this workspace or of a library it uses.
+    /// Innermost function of this workspace or of a library it uses.
     pub at: Frame,
-    /// Those that led there, the innermost first.
+    /// Callers of that function, innermost first.
     pub through: Vec<Frame>,
 }
 
@@ -71,17 +72,17 @@ impl fmt::Display for Place {
     }
 }
 
-/// Functions of the language itself, which say nothing about whose something is.
+/// Returns whether a frame is in the standard library, which says nothing about the owner.
 fn is_of_language(frame: &Frame) -> bool {
     frame.file.starts_with("library/") || frame.file == "?"
 }
 
-/// Structures that are parts of something.
+/// Returns whether a frame is in a structure that is part of a larger object.
 fn is_of_structures(frame: &Frame) -> bool {
     frame.file.starts_with("crates/sync/") || !frame.file.starts_with("crates/")
 }
 
-/// Frames that belong to the checker.
+/// Returns whether a frame is in this checker.
 fn is_of_checker(frame: &Frame) -> bool {
     ["runner.rs", "record/context.rs", "execute.rs"]
         .iter()
@@ -100,7 +101,7 @@ fn place(symbols: &mut Symbols, trace: &Trace, index: usize, access: Access) -> 
     Place { write: access.write, at, through: own.collect() }
 }
 
-/// What a line belongs to, by who touches it.
+/// Returns the owner of a line, given an access to it.
 fn owner(place: &Place) -> Owner {
     let name = |frame: &Frame| frame.field.clone().unwrap_or_else(|| frame.function.clone());
     let holder = place.through.iter().find(|frame| !is_of_structures(frame));
@@ -108,7 +109,7 @@ fn owner(place: &Place) -> Owner {
     Owner { field: name(&place.at), of }
 }
 
-/// A conflict in words.
+/// Describes a conflict by names. Returns `None` if an index is not that of an access.
 pub fn describe(
     conflict: &Conflict,
     first: &Trace,
@@ -122,7 +123,7 @@ pub fn describe(
     let (a, b) = (access(first, conflict.first)?, access(second, conflict.second)?);
     let first = place(symbols, first, conflict.first, a);
     let second = place(symbols, second, conflict.second, b);
-    // Who writes knows better what it is.
+    // The writer's code is more specific about the owner.
     let owner = owner(if first.write { &first } else { &second });
     let block = arena::block_of(conflict.line);
     Some(Found {

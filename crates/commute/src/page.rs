@@ -1,4 +1,5 @@
-//! One self-contained page: the triangle, what cases conflict on, and every case that does.
+//! A self-contained HTML page: the triangle, the owners of conflicting lines, and every conflicting
+//! case.
 
 use std::fmt::Write;
 use std::io;
@@ -9,7 +10,7 @@ use vfscale_bench::html::{STYLE, escape, put_table};
 use crate::picture;
 use crate::report::Report;
 
-/// The page.
+/// Renders the page.
 #[must_use]
 pub fn render(report: &Report) -> String {
     let mut page = String::new();
@@ -47,7 +48,7 @@ pub fn render(report: &Report) -> String {
 /// Writes `commute.html`, `commute.svg` and `commute.json` to a directory.
 ///
 /// # Errors
-/// If one can't be written.
+/// If a file can't be written.
 pub fn write_all(report: &Report, dir: &Path) -> io::Result<()> {
     std::fs::write(dir.join("commute.html"), render(report))?;
     std::fs::write(dir.join("commute.svg"), picture::svg(report))?;

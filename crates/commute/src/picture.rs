@@ -1,5 +1,7 @@
-//! The triangle of calls by calls, as SVG: a square for each two calls, the fuller the more of their cases
-//! conflict, with the number of those.
+//! The triangle of calls by calls as SVG.
+//!
+//! Each pair of calls has a square, which is darker the larger the share of its conflicting cases
+//! is and shows their number.
 
 use std::fmt::Write;
 
@@ -7,13 +9,14 @@ use vfscale_bench::html::escape;
 
 use crate::report::Report;
 
-/// Side of a square.
+/// Side of a square, in pixels.
 const SIDE: usize = 26;
-/// Room for the names of rows, and above the columns.
+/// Space for the names of rows.
 const LEFT: usize = 90;
+/// Space above the columns.
 const TOP: usize = 90;
 
-/// The picture.
+/// Renders the picture.
 #[must_use]
 pub fn svg(report: &Report) -> String {
     let calls = report.calls();

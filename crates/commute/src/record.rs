@@ -2,43 +2,45 @@
 //!
 //! # How
 //!
-//! The code of the call is not run where it lies but from a copy that is made as it goes, a stretch without
-//! jumps at a time, as valgrind and Pin do it (Luk et al., "Pin", PLDI 2005). In the copy, each
-//! instruction that touches memory is preceded by a few that note the address, and each jump leads to
-//! where the next stretch is looked up or copied. The notes use `mov` and `lea` alone, which leave the flags
-//! as they are, and the memory behind `gs`, a register that Linux programs don't use; so the code
-//! can't tell the difference. Return addresses on the stack are those of the original, so that even
-//! unwinding works. It takes some tens of nanoseconds for an instruction, without root, without
-//! ptrace and without another compiler. Stepping by the processor's trap flag was tried: on a virtual
-//! machine it costs 16 to 50 microseconds for each instruction.
+//! The recorded code does not run at its own address. It runs from a copy, which is made on demand,
+//! one basic block at a time, as in valgrind and Pin (Luk et al., "Pin", PLDI 2005). In the copy, a
+//! few instructions before each memory access store its address, and each jump leads to the lookup
+//! of the next block. The added instructions use only `mov` and `lea`, which do not change the
+//! flags, and memory addressed by `gs`, a register that Linux programs don't use. So the code
+//! cannot detect them. Return addresses on the stack are those of the original, so even unwinding
+//! works. An instruction takes some tens of nanoseconds. No root, ptrace or other compiler is
+//! needed. Single-stepping by the processor's trap flag was tried: on a virtual machine it costs 16
+//! to 50 microseconds for each instruction.
 //!
-//! What is outside of a recorded call runs at full speed, as it is.
+//! Code outside of a recording runs unchanged at full speed.
 //!
 //! # What is recorded
 //!
-//! * Loads and stores of every instruction, with address, size and place. A conditional one counts, and an
-//!   exchange that fails is a store: the processor takes the line for itself either way.
-//! * String instructions with what they really did: the count before less the count after.
-//! * Vector instructions under a mask with the elements that the mask has. The C library fills and copies the
-//!   last few bytes of a buffer in this way, and would seem to write what is behind it.
-//! * Calls and returns, so that each access can be told with the calls that led to it.
+//! * Loads and stores of every instruction, with address, size and instruction. A conditional one
+//!   counts, and a failed compare-and-exchange is a store: the processor takes the line exclusively
+//!   either way.
+//! * String instructions with their actual length: the count before less the count after.
+//! * Masked vector instructions with the elements that the mask selects. The C library fills and
+//!   copies the last few bytes of a buffer with them, and would otherwise seem to write beyond its
+//!   end.
+//! * Calls and returns, so each access can be reported with its call stack.
 //!
-//! # What is not
+//! # What is not recorded
 //!
-//! * What `push`, `pop`, `call` and `ret` do to the stack: each thread has its own.
-//! * Prefetches, which change nothing that another CPU can notice but time.
-//! * The inside of system calls; that there was one is recorded ([`Trace::system_calls`]).
-//! * Instructions that address memory by a vector of indexes. They are run, and counted
-//!   ([`Trace::not_understood`]).
-//! * The saving of all vector registers is recorded as one line. It only happens on the own stack.
+//! * Stack accesses of `push`, `pop`, `call` and `ret`: each thread has its own stack.
+//! * Prefetches, whose only effect on another CPU is timing.
+//! * The kernel's accesses in system calls. System calls are counted ([`Trace::system_calls`]).
+//! * Accesses of instructions that address memory by a vector of indexes. They are executed and
+//!   counted ([`Trace::not_understood`]).
+//! * The saving of all vector registers is recorded as one line. It only happens on the thread's
+//!   own stack.
 //!
-//! # Who holds what
+//! # Ownership
 //!
-//! A [`Recorder`] belongs to one thread at a time and holds that thread's context and stack. The copies
-//! are in a
-//! [`Code`], which all recorders share, one recording at a time. While the host part of a recording
-//! runs, allocations of its thread go to the system ([`arena`](crate::arena)), since the call that is
-//! recorded may be in the middle of one of its own.
+//! A [`Recorder`] belongs to one thread and holds that thread's context and stack. The copies are
+//! in a [`Code`], which all recorders share, one recording at a time. While host code of a
+//! recording runs, allocations of its thread use a separate part of the [`arena`](crate::arena),
+//! since the recorded call may be in the middle of an allocation.
 
 mod code;
 mod context;
@@ -47,47 +49,47 @@ mod emit;
 pub use code::Code;
 pub use context::Recorder;
 
-/// An access to memory.
+/// A memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The address of the first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether it reads.
+    /// Whether the access reads.
     pub read: bool,
-    /// Whether it writes.
+    /// Whether the access writes.
     pub write: bool,
-    /// The instruction.
+    /// Address of the instruction.
     pub ip: u64,
 }
 
-/// What one call did to memory.
+/// Recording of one call.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// Accesses, calls and returns, in the order of the program.
     pub steps: Vec<Step>,
-    /// Instructions that were run.
+    /// Number of executed instructions.
     pub instructions: u64,
-    /// System calls that were made.
+    /// Number of system calls.
     pub system_calls: u64,
-    /// Instructions whose accesses are missing.
+    /// Number of instructions whose accesses are missing.
     pub not_understood: u64,
 }
 
-/// A step of a call.
+/// An event of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Memory was touched.
+    /// A memory access.
     Access(Access),
-    /// A function was called by the instruction at this address.
+    /// A function call; the address of the call instruction.
     Call(u64),
-    /// A function returned.
+    /// A function return.
     Return,
 }
 
 impl Trace {
-    /// All accesses.
+    /// Iterates over all accesses.
     pub fn accesses(&self) -> impl Iterator<Item = &Access> {
         self.steps.iter().filter_map(|step| match step {
             Step::Access(access) => Some(access),
@@ -95,7 +97,7 @@ impl Trace {
         })
     }
 
-    /// The call instructions that led to a step, the outermost first.
+    /// Returns the call instructions on the stack at a step, outermost first.
     #[must_use]
     pub fn calls_to(&self, index: usize) -> Vec<u64> {
         let mut calls = Vec::new();

@@ -1,4 +1,4 @@
-//! Where in the source an instruction is.
+//! Maps instruction addresses to source lines.
 
 mod source;
 
@@ -8,32 +8,32 @@ use std::ffi::CStr;
 use addr2line::Loader;
 use serde::Serialize;
 
-/// A line of a function. Several of them lead to one instruction: the function, and those that were
+/// A source line of a function. One instruction may have several frames: its function, and those
 /// inlined into it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Frame {
-    /// The function, as `Type::function` where the source could be read, with type parameters.
+    /// The function with its type parameters, as `Type::function` where the source could be read.
     pub function: String,
-    /// The file, from the root of the repository if it is of this one.
+    /// The file, relative to the root of the repository if it lies in there.
     pub file: String,
-    /// The line; 0 if it is not known.
+    /// The line; 0 if unknown.
     pub line: u32,
-    /// What it works on there, if the source could be read and the line tells: `Type.field`.
+    /// The field that the line works on, as `Type.field`, if the source tells.
     #[serde(skip)]
     pub field: Option<String>,
 }
 
-/// Looks instructions of this process up in its debugging information.
+/// Looks up instructions of this process in its debugging information.
 pub struct Symbols {
     program: Option<Loader>,
-    /// How far the program is from where it was linked to.
+    /// Difference between the load address and the linked address.
     moved_by: u64,
     known: HashMap<u64, Vec<Frame>>,
     sources: source::Sources,
 }
 
 impl Symbols {
-    /// Of this program. Without debugging information there are no lines.
+    /// Loads the debugging information of this program. Without it, frames have no lines.
     #[must_use]
     pub fn new() -> Symbols {
         let program = std::env::current_exe().ok().and_then(|path| Loader::new(path).ok());
@@ -45,7 +45,7 @@ impl Symbols {
         }
     }
 
-    /// The frames of an instruction, the innermost first.
+    /// Returns the frames of an instruction, innermost first.
     pub fn frames(&mut self, ip: u64) -> &[Frame] {
         let Symbols { program, moved_by, known, sources } = self;
         known.entry(ip).or_insert_with(|| find(program.as_ref(), *moved_by, sources, ip))
@@ -88,7 +88,7 @@ fn find(
     found
 }
 
-/// Without the paths of type parameters, and the hash at the end.
+/// Removes the paths of type parameters, and the hash at the end.
 fn shorter(function: &str) -> String {
     let function = without_paths(function);
     match function.rsplit_once("::h") {
@@ -99,7 +99,7 @@ fn shorter(function: &str) -> String {
     }
 }
 
-/// `f<a::b::C, d::E>` as `f<C, E>`.
+/// Turns `f<a::b::C, d::E>` into `f<C, E>`.
 fn without_paths(function: &str) -> String {
     let Some((name, parameters)) = function.split_once('<') else { return function.to_owned() };
     let mut text = format!("{name}<");
@@ -116,7 +116,8 @@ fn without_paths(function: &str) -> String {
     text + word.rsplit("::").next().unwrap_or_default()
 }
 
-/// Files of this repository without what stands before `crates/`; those of libraries from their name on.
+/// Strips the part before `crates/` from files of this repository, and the part before the
+/// library's name from files of libraries.
 fn from_root(file: &str) -> String {
     let after = |mark: &str| file.rfind(mark).map(|at| file[at + 1..].to_owned());
     if file.contains("/registry/src/") {
@@ -126,32 +127,33 @@ fn from_root(file: &str) -> String {
     after("/library/").or_else(|| after("/crates/")).unwrap_or_else(|| file.to_owned())
 }
 
-/// The function of a shared library.
+/// Returns the name of a function of a shared library, or `?`.
 fn of_library(ip: u64) -> String {
-    // SAFETY: all zero is a value of it, which `dladdr` fills.
+    // SAFETY: all zeroes is a valid value, which `dladdr` fills.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     let ip = std::ptr::without_provenance(ip as usize);
-    // SAFETY: it only looks the address up.
+    // SAFETY: `dladdr` only looks the address up.
     if unsafe { libc::dladdr(ip, &mut info) } == 0 || info.dli_sname.is_null() {
         return "?".to_owned();
     }
-    // SAFETY: a name of the library's table, which stays.
+    // SAFETY: the name lies in the library's table, which stays loaded.
     unsafe { CStr::from_ptr(info.dli_sname) }.to_string_lossy().into_owned()
 }
 
-/// How far the program is from where it was linked to.
+/// Returns the difference between the load address and the linked address of this program.
 fn moved_by() -> u64 {
     unsafe extern "C" fn first(
         info: *mut libc::dl_phdr_info,
         _: libc::size_t,
         found: *mut libc::c_void,
     ) -> libc::c_int {
-        // SAFETY: the linker passes a valid entry, and we the address of a number. The first is the program.
+        // SAFETY: the linker passes a valid entry, and this function's caller the address of a
+        // number. The first entry is the program's.
         unsafe { *found.cast::<u64>() = (*info).dlpi_addr };
         1
     }
     let mut found = 0u64;
-    // SAFETY: the function does not keep what it is given.
+    // SAFETY: the linker does not hold on to the function or the pointer after the call.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut found).cast()) };
     found
 }

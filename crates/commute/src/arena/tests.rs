@@ -30,7 +30,7 @@ fn what_is_aligned_is_aligned() {
     let _arena = Arena::new().unwrap();
     for align in [64, 128, 4096, 65536] {
         let layout = Layout::from_size_align(100, align).unwrap();
-        // SAFETY: the layout has a size, and the block is given back with it.
+        // SAFETY: the layout has a size, and the block is freed with the same layout.
         unsafe {
             let block = std::alloc::alloc_zeroed(layout);
             assert!(!block.is_null() && (block as usize).is_multiple_of(align));

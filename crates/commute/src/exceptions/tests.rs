@@ -4,7 +4,8 @@ use super::*;
 use crate::case::{Call, Case, Op};
 use crate::report::{Plan, run};
 
-/// One case that is free and one that is not: both make directories, in different ones or in one.
+/// Returns a free case and a conflicting one: both calls make directories, in different ones or in
+/// one.
 fn cases() -> Vec<Case> {
     let call = |process, op| Call { process, op };
     let mkdir = |path: &str| Op::Mkdir { path: path.into(), mode: Mode::RWXU };

@@ -1,11 +1,11 @@
-//! Which names two calls speak of, up to renaming.
+//! Paths of two calls, up to renaming.
 
 use std::fmt;
 
-/// Names in a directory that a case may speak of.
+/// Number of names in a directory that a case may use.
 const NAMES: u8 = 4;
 
-/// Something that a path leads to.
+/// A path, up to renaming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Spot {
     /// A name in the root: `e`.
@@ -14,12 +14,12 @@ pub(super) enum Spot {
     Dir(u8),
     /// A name in a directory: `d0/a`.
     Name(u8, u8),
-    /// The name `x` in what is at such a name: `d0/a/x`.
+    /// The name `x` in the directory at such a name: `d0/a/x`.
     Child(u8, u8),
 }
 
 impl Spot {
-    /// The name that has to be there, or not, for the path to lead anywhere; none for a directory.
+    /// Returns the name whose occupant the path depends on; `None` for a directory.
     pub(super) fn leaf(self) -> Option<Spot> {
         match self {
             Spot::Dir(_) => None,
@@ -28,7 +28,7 @@ impl Spot {
         }
     }
 
-    /// The directory that it is, or is in; none for the root.
+    /// Returns the directory that the path is, or lies in; `None` for the root.
     pub(super) fn dir(self) -> Option<u8> {
         match self {
             Spot::Top => None,
@@ -49,8 +49,8 @@ impl fmt::Display for Spot {
     }
 }
 
-/// All ways in which `count` paths may be the same or have directories in common. Renaming
-/// directories and names makes no new way: each is numbered when it appears first.
+/// Returns all sequences of `count` paths that differ in which paths or directories are equal.
+/// Directories and names are numbered by appearance, so no two sequences differ by renaming only.
 pub(super) fn sequences(count: usize) -> Vec<Vec<Spot>> {
     let mut all = vec![Vec::new()];
     for _ in 0..count {
@@ -62,7 +62,7 @@ pub(super) fn sequences(count: usize) -> Vec<Vec<Spot>> {
     all
 }
 
-/// What may come after some spots: one that was named before, or the first that was not.
+/// Returns the paths that may follow `spots`: those named before, and the first new one.
 fn next(spots: &[Spot]) -> Vec<Spot> {
     let dirs = dirs(spots);
     let mut found = vec![Spot::Top];
@@ -71,7 +71,7 @@ fn next(spots: &[Spot]) -> Vec<Spot> {
         let names = names.count() as u8;
         found.push(Spot::Dir(dir));
         for name in 0..(names + 1).min(NAMES) {
-            // A name twice: it is what most cases should be about, where they are drawn.
+            // Listed twice: most random cases should be about such names.
             found.extend([Spot::Name(dir, name), Spot::Name(dir, name), Spot::Child(dir, name)]);
         }
     }
@@ -82,12 +82,12 @@ fn names_it(spot: Spot, dir: u8, name: u8) -> bool {
     spot.leaf() == Some(Spot::Name(dir, name))
 }
 
-/// How many directories some spots are in.
+/// Returns the number of directories that some paths use.
 pub(super) fn dirs(spots: &[Spot]) -> u8 {
     spots.iter().filter_map(|spot| spot.dir()).map(|dir| dir + 1).max().unwrap_or(0)
 }
 
-/// The names that some spots need, each once, in order of appearance.
+/// Returns the names that some paths depend on, without duplicates, in order of appearance.
 pub(super) fn leaves(spots: &[Spot]) -> Vec<Spot> {
     let mut found = Vec::new();
     for leaf in spots.iter().filter_map(|spot| spot.leaf()) {

@@ -6,7 +6,7 @@ use super::Done;
 use super::state::{Body, InodeId, PAGE, State};
 use crate::case::{Attributes, Outcome};
 
-/// What `stat` counts blocks in.
+/// Unit of `stat`'s block count in bytes.
 const SECTOR: u64 = 512;
 
 impl State {

@@ -7,20 +7,20 @@ use super::state::{Body, DentryId, FileId, InodeId, OpenFile, PAGE, State};
 use super::walk::Place;
 use crate::case::{Entry, Outcome};
 
-/// Pages that a pipe holds.
+/// Capacity of a pipe in pages.
 const PIPE_PAGES: usize = 16;
 
-/// The page that an offset begins.
+/// Returns the page that begins at an offset.
 fn page(offset: u64) -> Result<usize, Errno> {
     if offset.is_multiple_of(PAGE) { Ok((offset / PAGE) as usize) } else { Err(Errno::INVAL) }
 }
 
-/// That a length is one page.
+/// Checks that a length is one page.
 fn one_page(len: usize) -> Result<(), Errno> {
     if len as u64 == PAGE { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// What a page reads as.
+/// Returns the data of a page.
 fn bytes(page: Option<u8>) -> Outcome {
     Outcome::Bytes(vec![page.unwrap_or(0); PAGE as usize])
 }
@@ -108,7 +108,7 @@ impl State {
         self.install(process, writer, dentry, OFlags::WRONLY | OFlags::NONBLOCK)
     }
 
-    /// The page of a file at an offset; none at its end.
+    /// Returns the page of a file at an offset, or `None` at its end.
     fn page_at(&self, inode: InodeId, offset: u64) -> Result<Option<Outcome>, Errno> {
         match &self.inodes[inode].body {
             Body::File(pages) => Ok(pages.get(page(offset)?).map(|page| bytes(*page))),
@@ -181,7 +181,8 @@ impl State {
         Ok(Outcome::Number(PAGE))
     }
 
-    /// Where a write goes that asks for an offset: with `O_APPEND` to the end, `pwrite` too.
+    /// Returns the offset of a write. `O_APPEND` replaces it by the end of the file, for `pwrite`
+    /// too.
     fn write_offset(&self, file: FileId, offset: u64) -> u64 {
         let file = self.file(file);
         if file.flags.contains(OFlags::APPEND) { self.size(file.inode) } else { offset }
@@ -212,7 +213,7 @@ impl State {
         if queue.len() >= PIPE_PAGES {
             return Err(Errno::AGAIN);
         }
-        // A pipe without a name keeps no times, as in Linux since 6.15.
+        // An anonymous pipe has no times, as in Linux since 6.15.
         queue.push_back(byte);
         Ok(Outcome::Number(PAGE))
     }
@@ -228,7 +229,7 @@ impl State {
             (Body::File(_), Whence::End(by)) => from(size, by)?,
             (Body::File(pages), Whence::Data(at)) => find(pages, at, true)?.ok_or(Errno::NXIO)?,
             (Body::File(pages), Whence::Hole(at)) => find(pages, at, false)?.unwrap_or(size),
-            // The end of a directory is nowhere.
+            // A directory has no defined end.
             _ => return Err(Errno::INVAL),
         };
         self.file_mut(file).position = found;
@@ -238,7 +239,8 @@ impl State {
     pub(super) fn truncate(&mut self, process: usize, path: &str, size: u64) -> Done {
         let dentry = self.lookup(process, path, true)?;
         let inode = self.dentries[dentry].inode;
-        // As tmpfs has it: a cut that changes nothing leaves the times, unless there is a page to look at.
+        // As on tmpfs: truncation to the current size leaves the times, unless the file has an
+        // allocated page.
         let before = self.size(inode);
         let has_pages = self.pages_mut(inode)?.iter().any(Option::is_some);
         self.set_size(inode, size)?;
@@ -255,7 +257,7 @@ impl State {
         }
         let inode = file.inode;
         self.set_size(inode, size)?;
-        // Even if it has that size already, unlike `truncate`.
+        // The times change even if the size does not, unlike with `truncate`.
         self.changed(inode);
         Ok(Outcome::Done)
     }
@@ -266,7 +268,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// All entries of a directory but `.` and `..`.
+    /// Returns all entries of a directory but `.` and `..`.
     pub(super) fn readdir(&self, file: FileId) -> Done {
         let dir = self.file(file).dentry;
         let entries = self.entries(dir).ok_or(Errno::NOTDIR)?;
@@ -289,7 +291,7 @@ impl State {
     }
 }
 
-/// The first data, or the first hole, from an offset within a file on.
+/// Returns the first data, or the first hole, at or after an offset within a file.
 fn find(pages: &[Option<u8>], offset: u64, data: bool) -> Result<Option<u64>, Errno> {
     let from = page(offset)?;
     if from >= pages.len() {

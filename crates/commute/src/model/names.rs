@@ -1,4 +1,4 @@
-//! Calls on names. Errors come in Linux's order.
+//! Calls on names. They check for errors in Linux's order.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::walk::Place;
 use crate::case::Outcome;
 
 impl State {
-    /// Whether names can still be made in a directory: not once it was removed.
+    /// Checks that a directory was not removed, so names can still be made in it.
     fn living(&self, dir: DentryId) -> Result<(), Errno> {
         if self.dentries[dir].removed { Err(Errno::NOENT) } else { Ok(()) }
     }
 
-    /// A name for an inode at a vacant place.
+    /// Adds a name for an inode to a directory that lacks it.
     fn add(&mut self, dir: DentryId, name: &str, inode: InodeId) -> DentryId {
         let id = self.dentries.len();
         self.dentries.push(Dentry { parent: dir, name: name.into(), inode, removed: false });
@@ -40,7 +40,7 @@ impl State {
         self.changed(self.dentries[parent].inode);
     }
 
-    /// Makes a new inode with its first name.
+    /// Creates an inode with its first name.
     pub(super) fn make(
         &mut self,
         place: &Place<'_>,
@@ -58,7 +58,8 @@ impl State {
         Ok(dentry)
     }
 
-    /// A new inode without a name, of which an open file shows where it was made.
+    /// Creates an inode without a name. Its dentry records the directory, which the path of an open
+    /// file shows.
     pub(super) fn make_nameless(&mut self, dir: DentryId, mode: u32) -> Result<DentryId, Errno> {
         self.living(dir)?;
         let inode = self.new_inode(self.inode_of(dir).device, Body::File(Vec::new()), mode);
@@ -72,7 +73,7 @@ impl State {
         self.inodes[inode].nlink = self.inodes[inode].nlink.saturating_add_signed(change);
     }
 
-    /// Takes a name away, and with it one link of its inode.
+    /// Removes a name, and with it one link of its inode.
     fn remove(&mut self, dentry: DentryId) {
         self.leave(dentry);
         let Dentry { parent, inode, .. } = self.dentries[dentry];
@@ -214,13 +215,13 @@ impl State {
         Ok(())
     }
 
-    /// Whether a directory is `above`, or somewhere below it in the same file system.
+    /// Returns whether a directory is `above`, or a descendant of it in the same file system.
     fn is_within(&self, dir: DentryId, above: DentryId) -> bool {
         let parent = self.dentries[dir].parent;
         dir == above || (parent != dir && self.is_within(parent, above))
     }
 
-    /// Moves a name to a vacant place.
+    /// Moves a dentry to a free name.
     fn shift(&mut self, dentry: DentryId, dir: DentryId, name: &str) {
         self.leave(dentry);
         self.inode_changed(self.dentries[dentry].inode);
@@ -238,7 +239,8 @@ impl State {
         self.leave(b);
         self.shift(a, at_b.parent, &at_b.name);
         self.inode_changed(at_b.inode);
-        // The place of `a` is vacant only now, and that of `b` is taken: it must not be left again.
+        // `a`'s old entry is free now, while `b`'s was filled by `shift`: `b` must not be removed
+        // from it again.
         if self.is_dir(b) {
             self.count_subdir(at_b.parent, -1);
             self.count_subdir(at_a.parent, 1);

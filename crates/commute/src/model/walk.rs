@@ -1,42 +1,43 @@
-//! From a path to a name.
+//! Path lookup.
 
 use vfscale::Errno;
 
 use super::state::{Body, DentryId, ROOT, State};
 
-/// Symbolic links in one walk, as in Linux.
+/// Maximum number of symbolic links in one walk, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
 
-/// Where the last component of a path is, or would be.
+/// The parent directory and last component of a path.
 pub(super) struct Place<'a> {
-    /// The directory.
+    /// The parent directory.
     pub(super) dir: DentryId,
-    /// The component; empty if the path has none, or ends in one that is no name.
+    /// The last component; empty if the path is `/` or ends in `.` or `..`.
     pub(super) name: &'a str,
-    /// What has that name there, without a look at what is mounted on it.
+    /// The dentry of that name, if it exists. Mounts on it are not crossed.
     pub(super) found: Option<DentryId>,
 }
 
 impl Place<'_> {
-    /// A name that is there.
+    /// Returns the dentry, or `ENOENT` if the name does not exist.
     pub(super) fn existing(&self) -> Result<DentryId, Errno> {
         self.found.ok_or(Errno::NOENT)
     }
 
-    /// A name that is not there.
+    /// Checks that the name is free; returns `EEXIST` otherwise.
     pub(super) fn vacant(&self) -> Result<(), Errno> {
         if self.found.is_some() || self.name.is_empty() { Err(Errno::EXIST) } else { Ok(()) }
     }
 }
 
 impl State {
-    /// What is seen at a name: the root of what is mounted there, or the name itself.
+    /// Returns the root of the topmost mount on a dentry, or the dentry itself. Counterpart of
+    /// `follow_mount`.
     pub(super) fn crossed(&self, dentry: DentryId) -> DentryId {
         let mount = self.mounts.iter().find(|(covered, _)| *covered == dentry);
         mount.map_or(dentry, |&(_, root)| self.crossed(root))
     }
 
-    /// The name that a root of a mounted file system covers.
+    /// Returns the dentry that the root of a mounted file system covers.
     pub(super) fn covered(&self, root: DentryId) -> Option<DentryId> {
         self.mounts.iter().find(|mount| mount.1 == root).map(|mount| mount.0)
     }
@@ -45,7 +46,7 @@ impl State {
         self.mounts.iter().any(|(covered, _)| *covered == dentry)
     }
 
-    /// `..` of a directory.
+    /// Returns the parent (`..`) of a directory across mounts.
     fn up(&self, dir: DentryId) -> DentryId {
         match self.covered(dir) {
             Some(covered) => self.up(covered),
@@ -53,7 +54,8 @@ impl State {
         }
     }
 
-    /// The place that a path leads to. The last component is looked up, and nothing more.
+    /// Walks to the parent of a path's last component, and looks that component up without
+    /// following it.
     pub(super) fn place<'a>(&self, process: usize, path: &'a str) -> Result<Place<'a>, Errno> {
         self.place_from(self.cwd[process % self.cwd.len()], path, &mut 0)
     }
@@ -83,7 +85,7 @@ impl State {
         Ok(Place { dir, name: "", found: Some(dir) })
     }
 
-    /// What a name that was found in `dir` stands for in the end, through mounts and symbolic links.
+    /// Resolves a dentry found in `dir` through mounts and symbolic links.
     fn followed(&self, dir: DentryId, found: DentryId, links: &mut u32) -> Result<DentryId, Errno> {
         let found = self.crossed(found);
         match self.link_target(found, links)? {
@@ -92,7 +94,8 @@ impl State {
         }
     }
 
-    /// What a symbolic link says, if the name is one; counts it.
+    /// Returns the target of a symbolic link and counts the link, or `None` for a dentry of another
+    /// type.
     pub(super) fn link_target(
         &self,
         dentry: DentryId,
@@ -108,7 +111,7 @@ impl State {
         self.followed(place.dir, place.existing()?, links)
     }
 
-    /// What a path leads to.
+    /// Looks up a path.
     pub(super) fn lookup(
         &self,
         process: usize,
@@ -120,7 +123,7 @@ impl State {
         if follow { self.followed(place.dir, found, &mut 0) } else { Ok(self.crossed(found)) }
     }
 
-    /// The path of a name from the root, as it is now.
+    /// Returns the current path of a dentry from the root.
     pub(super) fn path_text(&self, dentry: DentryId) -> String {
         let mut names = Vec::new();
         let mut at = dentry;
@@ -141,7 +144,7 @@ impl State {
         format!("/{}", names.join("/"))
     }
 
-    /// The path of an open file, as `/proc/self/fd` shows it, without numbers.
+    /// Returns the path of an open file as `/proc/self/fd` shows it, without numbers.
     pub(super) fn d_path(&self, dentry: DentryId) -> String {
         let deleted = if self.dentries[dentry].removed { " (deleted)" } else { "" };
         self.path_text(dentry) + deleted

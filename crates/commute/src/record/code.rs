@@ -1,4 +1,4 @@
-//! Copies of code that note what they touch.
+//! Instrumented copies of code.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,46 +12,46 @@ use iced_x86::{
 use super::emit;
 use crate::memory::Mapping;
 
-/// Bytes that are taken from the system at once.
+/// Bytes of a mapping for copies.
 const REGION_BYTES: usize = 64 << 20;
-/// Distance at which addresses relative to the instruction still reach.
+/// Maximum distance from the original, which keeps instruction-relative addresses in reach.
 const REACH: u64 = 1 << 30;
-/// Instructions in a block.
+/// Maximum number of instructions in a block.
 const BLOCK_MAX: u32 = 64;
-/// The longest instruction.
+/// Maximum length of an instruction in bytes.
 const INSTRUCTION_BYTES: usize = 15;
 const PAGE: u64 = 4096;
 
-/// Copies of code, made as they are needed and kept.
+/// Instrumented copies of code, made on demand and cached.
 pub struct Code {
     blocks: HashMap<u64, Block>,
-    /// Functions in whose place others run.
+    /// Functions that are replaced by others.
     replaced: HashMap<u64, u64>,
     sites: Vec<Site>,
     regions: Vec<Region>,
     factory: InstructionInfoFactory,
 }
 
-/// A copy.
+/// A copy of a basic block.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
     pub(super) entry: u64,
     pub(super) instructions: u32,
 }
 
-/// Where something is noted.
+/// A place in a copy that appends an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
     pub(super) ip: u64,
     pub(super) kind: Kind,
 }
 
-/// What is noted.
+/// Meaning of an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// An access; `repeat` if it is part of a string instruction with a count. `in_thread`: the address
-    /// counts from the base of `fs`. `masked`: if not 0, the size of the elements that the mask noted
-    /// before stands for.
+    /// A memory access. `repeat`: it is part of a string instruction with a count. `in_thread`: the
+    /// address is relative to the base of `fs`. `masked`: if not 0, the size of the elements that
+    /// the preceding mask event selects.
     Access {
         size: u16,
         read: bool,
@@ -60,11 +60,11 @@ pub(super) enum Kind {
         repeat: bool,
         masked: u8,
     },
-    /// The mask of a vector instruction: a bit for each element that it touches.
+    /// Mask of a vector instruction: a bit for each selected element.
     Mask,
-    /// The count of a string instruction.
+    /// Repeat count of a string instruction before it.
     CountBefore,
-    /// What is left of it.
+    /// Repeat count after the instruction.
     CountAfter,
     Call,
     Return,
@@ -77,17 +77,17 @@ struct Region {
     used: usize,
 }
 
-/// A block in the making.
+/// A block under construction.
 struct Draft<'a> {
     bytes: Vec<u8>,
-    /// Where it will lie.
+    /// Address that the copy will have.
     entry: u64,
     sites: &'a mut Vec<Site>,
     factory: &'a mut InstructionInfoFactory,
 }
 
 impl Code {
-    /// No copies yet.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new() -> Code {
         Code {
@@ -99,8 +99,8 @@ impl Code {
         }
     }
 
-    /// Has recorded calls run another function in place of one. Both have the same signature and live as
-    /// long as the program. To be called before anything is recorded.
+    /// Makes recorded calls run `other` instead of `function`. Both have the same signature and
+    /// live as long as the program. Must be called before the first recording.
     pub fn replace(&mut self, function: u64, other: u64) {
         self.replaced.insert(function, other);
     }
@@ -109,10 +109,11 @@ impl Code {
         self.sites[index as usize]
     }
 
-    /// The copy of the code at `pc`, where this process has code.
+    /// Returns the copy of the code at `pc`, which must be an address of code.
     ///
     /// # Panics
-    /// If the system has no memory for it, or forbids code that was written: nothing can go on then.
+    /// If the system has no memory for it, or forbids executing written memory. The recorded call
+    /// cannot continue then.
     pub(super) fn block(&mut self, pc: u64) -> Block {
         if let Some(block) = self.blocks.get(&pc) {
             return *block;
@@ -133,7 +134,8 @@ impl Code {
         let (sites, factory) = (&mut self.sites, &mut self.factory);
         let mut draft = Draft { bytes: Vec::with_capacity(4096), entry, sites, factory };
         let instructions = draft.fill(pc);
-        // SAFETY: `region` found that there is room, and nothing runs or reads there yet.
+        // SAFETY: `region` checked that there is room, and nothing executes or reads that memory
+        // yet.
         unsafe {
             let target = region.memory.start().as_ptr().add(region.used);
             target.copy_from_nonoverlapping(draft.bytes.as_ptr(), draft.bytes.len());
@@ -142,7 +144,7 @@ impl Code {
         Ok(Block { entry, instructions })
     }
 
-    /// A region within reach of `pc` with room for a block.
+    /// Returns a region within reach of `pc` that has room for a block.
     fn region(&mut self, pc: u64) -> io::Result<usize> {
         let fits = |region: &Region| {
             let start = region.memory.start().as_ptr() as u64;
@@ -162,11 +164,11 @@ impl Default for Code {
     }
 }
 
-/// The instruction at an address of this process's code.
+/// Decodes the instruction at an address of this process's code.
 fn decode(ip: u64) -> Instruction {
     let decode = |len: usize| {
-        // SAFETY: there is code at `ip`. What is read beyond its page is only read if the
-        // instruction goes on there.
+        // SAFETY: there is code at `ip`. Bytes beyond its page are only read if the instruction
+        // continues there.
         let bytes = unsafe { std::slice::from_raw_parts(ip as *const u8, len) };
         Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode()
     };
@@ -193,7 +195,7 @@ impl Draft<'_> {
         BLOCK_MAX
     }
 
-    /// Copies an instruction; `true` if it was the last of the block.
+    /// Copies an instruction. Returns whether it was the last of the block.
     fn put(&mut self, instruction: &Instruction) -> bool {
         let next = instruction.next_ip();
         match instruction.flow_control() {
@@ -222,7 +224,7 @@ impl Draft<'_> {
                 emit::pop_pc(&mut self.bytes, more.into());
                 emit::exit(&mut self.bytes);
             }
-            // A transaction may always fail: so each does, at its beginning.
+            // A transaction may always abort, so each one aborts at its beginning.
             FlowControl::XbeginXabortXend if instruction.mnemonic() == Mnemonic::Xbegin => {
                 self.bytes.extend_from_slice(&[0xb8, 0, 0, 0, 0]);
                 emit::exit_to(&mut self.bytes, instruction.near_branch_target());
@@ -235,7 +237,7 @@ impl Draft<'_> {
         true
     }
 
-    /// A jump over the exit that follows, under the instruction's condition.
+    /// Emits a jump over the following exit, under the instruction's condition.
     fn conditional(&mut self, instruction: &Instruction) {
         let over = emit::EXIT_BYTES;
         match instruction.condition_code() {
@@ -248,14 +250,14 @@ impl Draft<'_> {
                 };
                 self.bytes.extend_from_slice(&[opcode, over]);
             }
-            // The conditions stand in the order of their numbers, behind `None`.
+            // The variants are in the order of the condition codes, after `None`.
             condition => {
                 self.bytes.extend_from_slice(&[0x70 | (condition as u8 - 1), over]);
             }
         }
     }
 
-    /// A call or jump to an address in a register or in memory.
+    /// Emits a call or jump to an address in a register or in memory.
     fn indirect(&mut self, instruction: &Instruction) {
         let is_call = instruction.flow_control() == FlowControl::IndirectCall;
         self.accesses(instruction);
@@ -293,7 +295,7 @@ impl Draft<'_> {
         emit::exit(&mut self.bytes);
     }
 
-    /// An instruction that goes on with the next one.
+    /// Copies an instruction that continues with the next one.
     fn plain(&mut self, instruction: &Instruction) {
         let repeats = instruction.is_string_instruction()
             && (instruction.has_rep_prefix() || instruction.has_repne_prefix());
@@ -312,13 +314,13 @@ impl Draft<'_> {
     }
 
     fn verbatim(&mut self, instruction: &Instruction) {
-        // SAFETY: it was decoded from there.
+        // SAFETY: the instruction was decoded from there.
         let bytes =
             unsafe { std::slice::from_raw_parts(instruction.ip() as *const u8, instruction.len()) };
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Puts an instruction so that it does the same from here.
+    /// Encodes an instruction for its new address, with the same effect.
     fn encode(&mut self, instruction: &Instruction) {
         let mut encoder = Encoder::new(64);
         match encoder.encode(instruction, self.entry + self.bytes.len() as u64) {
@@ -332,7 +334,7 @@ impl Draft<'_> {
         self.sites.len() as u32 - 1
     }
 
-    /// Notes that the instruction is done.
+    /// Notes that the instruction is executed.
     fn note(&mut self, instruction: &Instruction, kind: Kind) {
         let site = self.site(instruction, kind);
         emit::save(&mut self.bytes);
@@ -348,9 +350,9 @@ impl Draft<'_> {
         emit::note_and_restore(&mut self.bytes, site);
     }
 
-    /// Notes what the instruction touches.
+    /// Notes the memory accesses of the instruction.
     fn accesses(&mut self, instruction: &Instruction) {
-        // The stack is the thread's own.
+        // The stack belongs to the thread alone.
         if instruction.is_stack_instruction() && instruction.op_count() == 0 {
             return;
         }
@@ -368,7 +370,7 @@ impl Draft<'_> {
             }
             let repeat = instruction.is_string_instruction()
                 && (instruction.has_rep_prefix() || instruction.has_repne_prefix());
-            // What has no size by itself saves registers.
+            // An instruction without an operand size saves registers.
             let element = instruction.memory_size().size();
             let size = match memory.memory_size().size() {
                 0 if repeat => element as u16,
@@ -382,7 +384,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Notes the mask of an instruction of AVX-512; the size of its elements, or 0 if it has none.
+    /// Notes the mask of an AVX-512 instruction. Returns the size of its elements, or 0 without a
+    /// mask.
     fn mask(&mut self, instruction: &Instruction) -> u8 {
         let mask = instruction.op_mask();
         if mask == Register::None {

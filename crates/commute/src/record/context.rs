@@ -1,7 +1,8 @@
-//! The registers of a recorded thread, and the ways in and out of copied code.
+//! The registers of a recorded thread, and the entry to and exit from copied code.
 //!
-//! A [`Context`] lies where `gs` points. [`enter`] loads all registers from it and jumps into a copy;
-//! a copy ends with a jump to [`leave`], which stores them again and returns to where `enter` was called.
+//! `gs` points to a [`Context`]. [`enter`] loads all registers from it and jumps into a copy. A
+//! copy ends with a jump to [`leave`], which stores the registers and returns to the caller of
+//! `enter`.
 
 use std::arch::naked_asm;
 use std::mem::offset_of;
@@ -13,67 +14,68 @@ use super::{Access, Step, Trace};
 use crate::arena::{self, Arena};
 use crate::memory::Mapping;
 
-/// Bytes for the vector registers and what else `xsave` stores.
+/// Bytes for the vector registers and the rest of the `xsave` area.
 const VECTOR_BYTES: usize = 16 << 10;
-/// Bytes of the stack that recorded calls run on.
+/// Bytes of the stack of recorded calls.
 const STACK_BYTES: usize = 1 << 20;
-/// Room for what is noted in one recording. Only what is touched costs memory.
+/// Maximum number of events of a recording. Only touched pages take memory.
 const EVENTS_MAX: usize = 1 << 24;
-/// No code has this address: a call that returns here has ended.
+/// Return address that ends a recording; no code has it.
 const END: u64 = 0x10;
-/// `rsp` and `rdi` in the numbering of the processor.
+/// Number of `rsp` in encodings.
 const RSP: usize = 4;
+/// Number of `rdi` in encodings.
 const RDI: usize = 7;
-/// `arch_prctl` to set the base of `gs`.
+/// `arch_prctl` operation that sets the base of `gs`.
 const ARCH_SET_GS: libc::c_int = 0x1001;
-/// Where the state of the vector unit has its control word, and what that is at first: nothing traps.
+/// Offset of the control word `mxcsr` in the `xsave` area.
 const CONTROL: usize = 24;
 const CONTROL_AT_FIRST: u32 = 0x1f80;
-/// Interrupts on, and the bit that is always set.
+/// Initial `rflags`: interrupts on, and the bit that is always set.
 const FLAGS: u64 = 0x202;
 
-/// What copied code finds behind `gs`.
+/// State of a recorded thread that copied code accesses through `gs`.
 #[repr(C, align(64))]
 pub(super) struct Context {
     general: [u64; 16],
-    /// Where the original would be.
+    /// Address in the original code.
     pub(super) pc: u64,
     flags: u64,
     pub(super) scratch: [u64; 2],
-    /// Where the next event goes.
+    /// Address of the next event.
     pub(super) cursor: u64,
     host_stack: u64,
-    /// The copy to go on with.
+    /// Address of the copy to continue with.
     code: u64,
-    /// The address of [`leave`].
+    /// Address of [`leave`].
     pub(super) exit: u64,
     vector: [u8; VECTOR_BYTES],
 }
 
-/// What copied code notes.
+/// An entry of the recording buffer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Event {
     /// An address or a count.
     pub(super) value: u64,
-    /// An index of [`Code::sites`].
+    /// Index into the sites of a [`Code`].
     pub(super) site: u32,
     pub(super) unused: u32,
 }
 
-/// Records what calls of one thread do. Not `Send`, as its arena.
+/// Records the calls of one thread. Not `Send`, like its arena.
 pub struct Recorder {
     context: NonNull<Context>,
-    /// What the context lies in.
+    /// Memory of the context.
     _context_memory: Mapping,
     stack: Mapping,
     events: Mapping,
 }
 
-/// Loads the registers from the context and jumps to its `code`. Returns after `leave`.
+/// Loads the registers from the context and jumps to its `code`. Returns after [`leave`].
 ///
 /// # Safety
-/// `context` is valid, is where `gs` points, and its `code` is a copy that ends in `leave`.
+/// `context` is valid, `gs` points to it, and its `code` is a copy that ends in `leave`.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn enter(context: *mut Context) {
     naked_asm!(
@@ -94,7 +96,7 @@ unsafe extern "sysv64" fn enter(context: *mut Context) {
     )
 }
 
-/// Stores all registers in the context behind `gs`, and returns from `enter`.
+/// Stores all registers in the context that `gs` points to, and returns from [`enter`].
 ///
 /// # Safety
 /// Only copied code jumps here.
@@ -117,15 +119,15 @@ unsafe extern "sysv64" fn leave() {
     )
 }
 
-/// A closure, and what it comes to.
+/// A closure and its result.
 struct Job<F, R> {
     call: Option<F>,
     result: Option<std::thread::Result<R>>,
 }
 
-/// What is recorded begins here.
+/// Runs the closure of a job; recorded code begins here.
 extern "sysv64" fn begin<F: FnOnce() -> R, R>(job: *mut Job<F, R>) {
-    // SAFETY: `record` passes a job that it does not touch meanwhile.
+    // SAFETY: `record` passes a valid job and does not touch it until this function returns.
     let job = unsafe { &mut *job };
     if let Some(call) = job.call.take() {
         job.result = Some(catch_unwind(AssertUnwindSafe(call)));
@@ -133,7 +135,7 @@ extern "sysv64" fn begin<F: FnOnce() -> R, R>(job: *mut Job<F, R>) {
 }
 
 impl Recorder {
-    /// A recorder for the thread that has this arena: host code needs one to allocate from.
+    /// Creates a recorder for the thread that holds this arena, from which host code allocates.
     ///
     /// # Errors
     /// If the system has no memory.
@@ -141,7 +143,7 @@ impl Recorder {
         let memory = Mapping::new(size_of::<Context>())?;
         let context = memory.start().cast::<Context>();
         let exit = leave as *const () as u64;
-        // SAFETY: fresh zeroed memory of that size, aligned to a page.
+        // SAFETY: the memory is new, zeroed, large enough and aligned to a page.
         unsafe { (*context.as_ptr()).exit = exit };
         Ok(Recorder {
             context,
@@ -151,7 +153,7 @@ impl Recorder {
         })
     }
 
-    /// Makes a call and records what it does. A panic of the call goes on here.
+    /// Makes a call and records it. Resumes a panic of the call.
     pub fn record<R>(&mut self, code: &mut Code, call: impl FnOnce() -> R) -> (R, Trace) {
         let mut job = Job { call: Some(call), result: None };
         let entry = entry_of(&job);
@@ -167,11 +169,11 @@ impl Recorder {
         }
     }
 
-    /// Registers as at the first instruction of a function with one argument.
+    /// Sets the registers for the first instruction of a function with one argument.
     fn set_up(&mut self, function: u64, argument: u64) {
         let top = (self.stack.start().as_ptr() as usize + STACK_BYTES - 64) as *mut u64;
-        // SAFETY: the context and the stack are this recorder's, and no copy runs. The
-        // stack pointer is 8 below a multiple of 16, as a call leaves it.
+        // SAFETY: the context and the stack belong to this recorder, and no copy runs. The stack
+        // pointer is 8 below a multiple of 16, as after a call.
         unsafe {
             let stack_pointer = top.sub(1);
             *stack_pointer = END;
@@ -187,11 +189,11 @@ impl Recorder {
         }
     }
 
-    /// Runs until the end; returns the number of instructions.
+    /// Runs to the end of the call; returns the number of instructions.
     fn run(&mut self, code: &mut Code, host: &arena::Host) -> u64 {
         let mut instructions = 0;
         loop {
-            // SAFETY: the context is this recorder's, and no copy runs.
+            // SAFETY: the context belongs to this recorder, and no copy runs.
             let context = unsafe { &mut *self.context.as_ptr() };
             if context.pc == END {
                 return instructions;
@@ -200,15 +202,18 @@ impl Recorder {
             instructions += u64::from(block.instructions);
             context.code = block.entry;
             let used = context.cursor - self.events.start().as_ptr() as u64;
-            assert!(used as usize / size_of::<Event>() < EVENTS_MAX / 2, "a call without an end");
-            // SAFETY: `gs` points to the context since `set_up`, and blocks end in `leave`.
+            assert!(
+                used as usize / size_of::<Event>() < EVENTS_MAX / 2,
+                "a recorded call does not end"
+            );
+            // SAFETY: `set_up` has pointed `gs` to the context, and blocks end in `leave`.
             host.leave_for(|| unsafe { enter(self.context.as_ptr()) });
         }
     }
 
     fn trace(&self, code: &Code, instructions: u64) -> Trace {
         let start = self.events.start().cast::<Event>().as_ptr();
-        // SAFETY: copied code wrote this many events, one behind the other.
+        // SAFETY: copied code wrote this many consecutive events.
         let events = unsafe {
             let end = (*self.context.as_ptr()).cursor;
             let count = (end - start as u64) as usize / size_of::<Event>();
@@ -218,18 +223,18 @@ impl Recorder {
     }
 }
 
-/// The address of the code that makes this job's call.
+/// Returns the address of the code that makes this job's call.
 fn entry_of<F: FnOnce() -> R, R>(_: &Job<F, R>) -> u64 {
     begin::<F, R> as *const () as u64
 }
 
-/// Makes steps of what was noted.
+/// Converts events to steps.
 fn read_events(events: &[Event], code: &Code, instructions: u64) -> Trace {
     use super::code::Kind;
     let thread = thread_pointer();
     let mut trace = Trace { instructions, ..Trace::default() };
     let (mut count_before, mut mask) = (0, 0);
-    // Accesses of a string instruction wait for how often it was done.
+    // Accesses of a string instruction, until its repeat count is known.
     let mut repeated: Vec<Access> = Vec::new();
     for event in events {
         let site = code.site(event.site);
@@ -258,7 +263,8 @@ fn read_events(events: &[Event], code: &Code, instructions: u64) -> Trace {
     trace
 }
 
-/// The part of an access from the first to the last element that its mask has, if it has a mask.
+/// Narrows an access to the range from the first to the last element that its mask selects. An
+/// `element` size of 0 means no mask. Returns `None` if the mask is empty.
 fn under_mask(access: Access, element: u8, mask: u64) -> Option<Access> {
     if element == 0 {
         return Some(access);
@@ -271,10 +277,10 @@ fn under_mask(access: Access, element: u8, mask: u64) -> Option<Access> {
     Some(Access { address, size: u64::from(last - first + 1) * u64::from(element), ..access })
 }
 
-/// The base of `fs`, which the C library keeps at its own start.
+/// Returns the base of `fs`, which the C library stores at that base.
 fn thread_pointer() -> u64 {
     let base: u64;
-    // SAFETY: the ABI for thread-local storage puts the pointer there.
+    // SAFETY: the ABI of thread-local storage puts the pointer there.
     unsafe {
         std::arch::asm!("mov {}, fs:[0]", out(reg) base, options(nostack, readonly, preserves_flags));
     }

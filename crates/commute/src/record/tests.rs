@@ -78,7 +78,7 @@ fn ordinary_programs_run_as_they_would() {
 
 #[test]
 fn a_panic_unwinds_through_copies() {
-    // Without the hook, which would write a message and a backtrace.
+    // Without the hook, which would print a message and a backtrace.
     let panics = |n: &u64| -> u64 {
         let _held = black_box(Box::new(1));
         if *n == 1 { std::panic::resume_unwind(Box::new("as it should")) } else { *n }
@@ -99,7 +99,7 @@ fn system_calls_and_the_calls_that_lead_to_an_access_are_seen() {
     let word = Box::new(AtomicU64::new(0));
     let (_, trace) = record(|| {
         touch(black_box(&word));
-        // SAFETY: it has no arguments.
+        // SAFETY: the call has no arguments.
         unsafe { libc::syscall(libc::SYS_getpid) }
     });
     assert_eq!(trace.system_calls, 1);

@@ -1,25 +1,25 @@
-//! What the text of a line tells: the type that its function belongs to, and the field it works on.
+//! Reads the type and field that a source line works on from its text.
 //!
-//! The debugging information of ordinary builds has lines and names of functions, but no types. Where the
-//! source lies at the place it was built from, as in a checkout, its text says the rest.
+//! The debugging information of ordinary builds has lines and function names but no types. If the
+//! source still lies at its build path, as in a checkout, its text supplies them.
 
 use std::collections::HashMap;
 
-/// Files that were read; `None` if one is not there.
+/// Files that were read; `None` for a missing file.
 #[derive(Default)]
 pub(super) struct Sources(HashMap<String, Option<Vec<String>>>);
 
-/// What is known of a line.
+/// Facts about a line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
-    /// The type whose `impl` it stands in.
+    /// The type whose `impl` contains the line.
     pub(super) this: Option<String>,
-    /// The field of it that it works on: `Type.field`.
+    /// The field that the line works on, as `Type.field`.
     pub(super) field: Option<String>,
 }
 
 impl Sources {
-    /// What is known of a line.
+    /// Returns the facts about a line of a file.
     pub(super) fn at(&mut self, file: &str, line: u32) -> Known {
         let read = || {
             let text = std::fs::read_to_string(file).ok()?;
@@ -38,13 +38,13 @@ fn known(lines: &[String], index: usize) -> Known {
     Known { this, field }
 }
 
-/// The type of the `impl` that a line stands in.
+/// Returns the type of the `impl` that contains a line.
 fn type_around(lines: &[String], index: usize) -> Option<String> {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut depth = indent(&lines[index]);
     for start in (0..index).rev() {
         let line = &lines[start];
-        // The conditions of a head stand as far left as its beginning.
+        // The bounds of an `impl` are indented as little as its first line.
         let is_within = matches!(line.trim(), "" | "where" | "{");
         if is_within || indent(line) >= depth {
             continue;
@@ -58,7 +58,7 @@ fn type_around(lines: &[String], index: usize) -> Option<String> {
     None
 }
 
-/// The type of an `impl`, from the lines of its head on.
+/// Returns the type of an `impl`, given the lines from its head on.
 fn type_of(lines: &[String]) -> Option<String> {
     let mut head = String::new();
     for line in lines {
@@ -84,7 +84,7 @@ fn type_of(lines: &[String]) -> Option<String> {
     Some(name.rsplit("::").next()?.to_owned())
 }
 
-/// The path behind the first `self.` of a line, without the method at its end.
+/// Returns the path after the first `self.` of a line, without a method at its end.
 fn field_in(line: &str) -> Option<String> {
     let path = &line[line.find("self.")? + "self.".len()..];
     let end = path.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'));
