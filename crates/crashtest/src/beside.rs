@@ -1,22 +1,22 @@
-//! Syncs, the background writer, throttled writers and remounts, beside each other on a slow device; and what
-//! a power cut may leave of what they have acknowledged.
+//! Concurrent syncs, background writes, throttled writers and remounts on a slow device, and power
+//! cuts that test their guarantees.
 //!
 //! # Purpose
 //!
-//! In scripts ([`crate::scripts`]) one thread makes one call after the other, on a device that takes no time:
-//! whatever is to be written is written by whoever syncs. Here the device is slow, so that a sync nearly
-//! always finds that somebody else has taken files to write them back, and has not come to their end: the
-//! thread of the interval, or a writer that may not go on before there is memory.
+//! In scripts ([`crate::scripts`]) one thread makes one call after the other, on a device that
+//! takes no time, so a sync writes all dirty data itself. Here the device is slow. A sync nearly
+//! always finds files whose write-back another thread has begun and not finished: the background
+//! writer, or a writer throttled until memory is free.
 //!
-//! # What is promised
+//! # Guarantees under test
 //!
-//! * What had been written when a sync, or a remount to read-only, was called is there once that has returned
-//!   ([`Promise::Holds`]).
+//! * Data written before a sync, or a remount to read-only, was called are present if the call has
+//!   returned ([`Promise::Holds`]).
 //! * Nothing is written to a volume while it is read-only.
 //!
 //! # Locks
 //!
-//! The list of what has been written is a leaf.
+//! The list of written data is a leaf lock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,53 +39,55 @@ use crate::sweep::{Recorded, disks, recording, sample};
 use crate::volume::Volumes;
 
 const DEVICE_BYTES: u64 = 32 << 20;
-/// How much the volume keeps in memory: less than the writers have dirty at times.
+/// Size of the cache: less than the writers' dirty data at times.
 const CACHE_BYTES: u64 = 512 << 10;
-/// How often the background writer begins.
+/// Interval of the background writer.
 const INTERVAL: Duration = Duration::from_millis(3);
-/// How long a write takes, and a flush.
+/// Duration of a write.
 const WRITE: Duration = Duration::from_micros(300);
+/// Duration of a flush.
 const FLUSH: Duration = Duration::from_millis(1);
 /// How long the volume is read-only.
 const READ_ONLY: Duration = Duration::from_millis(2);
-/// The most bytes of one call of a writer, and how many calls make a file.
+/// Maximum number of bytes of a write.
 const PIECE_MAX: u64 = 40_000;
+/// Number of writes to a file.
 const PIECES: u64 = 4;
 
-/// How many threads work, and for how long.
+/// Number of threads and amount of their work.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Threads that write.
+    /// Number of threads that write.
     pub writers: u64,
-    /// How often each of them does.
+    /// Number of writes of each.
     pub rounds: u64,
-    /// Whether somebody makes the volume read-only now and then.
+    /// Whether a thread makes the volume read-only now and then.
     pub remounts: bool,
-    /// How many power cuts are looked at.
+    /// Number of power cuts that are checked.
     pub cuts: usize,
 }
 
-/// A fault that has to be found.
+/// An injected fault that the test must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// None.
+    /// No fault.
     Nothing,
-    /// A sync forces the log and flushes, and leaves the data to whoever has taken them to write them.
+    /// A sync forces the log and flushes, but does not wait for data that other threads write back.
     SyncOfTheLogOnly,
-    /// The device swallows flushes.
+    /// The device ignores flushes.
     NoFlush,
 }
 
-/// How much was done.
+/// Result of runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Syncs that returned.
+    /// Number of syncs that returned.
     pub syncs: u64,
-    /// Remounts to read-only that succeeded.
+    /// Number of remounts to read-only that succeeded.
     pub remounts: u64,
-    /// Files that something was promised of.
+    /// Number of promises about files.
     pub promised: u64,
-    /// Power cuts that were looked at.
+    /// Number of power cuts that were checked.
     pub cuts: u64,
 }
 
@@ -105,10 +107,10 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Lets threads work on a new volume, and looks at what power cuts might have left.
+/// Runs threads on a new volume, and checks states that power cuts might have left.
 ///
 /// # Errors
-/// What must not be.
+/// Describes the violation.
 pub fn run(plan: Plan, planted: Planted, seed: u64) -> Result<Tally, String> {
     let subject = Volumes {
         sync_interval: Some(INTERVAL),
@@ -143,13 +145,13 @@ fn recover(
     subject.check(disks)
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Work {
     plan: Plan,
     planted: Planted,
     device: Arc<FaultyDevice<Recorded>>,
     promises: Promises<Disk>,
-    /// By path: the tag, and how many bytes the calls that have returned have written.
+    /// By path, the tag and the number of bytes written by calls that have returned.
     written: Mutex<BTreeMap<String, (u32, u64)>>,
     is_over: AtomicBool,
 }
@@ -187,12 +189,13 @@ impl Work {
         Ok(tally)
     }
 
-    /// What the calls that have returned have written.
+    /// Returns the data written by calls that have returned.
     fn written(&self) -> BTreeMap<String, (u32, u64)> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Promises what was written before a call that has returned, as far as it is more than before.
+    /// Promises the data written before a call that has returned, as far as they have changed.
+    /// Returns the number of promises.
     fn promise(
         &self,
         said: &mut BTreeMap<String, (u32, u64)>,
@@ -223,7 +226,8 @@ impl Work {
             let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
             written.insert(path.clone(), (tag, len));
             drop(written);
-            // Nobody has the volume open for writing all the time.
+            // Between its writes, no writer has the volume open for writing, so a remount can
+            // succeed.
             thread::sleep(Duration::from_micros(random.below(1500)));
         }
         Ok(())
@@ -271,7 +275,7 @@ impl Work {
     }
 }
 
-/// Writes behind the end of a file, which it makes if there is none. While the volume is read-only it waits.
+/// Appends to a file, which is created if missing. Waits while the volume is read-only.
 fn append(task: &Task, path: &str, bytes: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
     let file = loop {

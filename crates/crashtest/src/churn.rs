@@ -1,18 +1,19 @@
-//! Threads that free blocks and use blocks at once, and make orphans all the time; and what a crash may leave
-//! of that.
+//! Threads that free blocks, immediately reuse blocks, and make orphans, and power cuts that test
+//! the result.
 //!
 //! # Purpose
 //!
-//! Scripts ([`crate::scripts`]) are made by one thread, so that the tree after each call is known. Here many
-//! threads work, each in a directory of its own, on a volume so small that what one has freed another
-//! gets next: so blocks that are used again before their being free is durable show up in a file that a
-//! crash has brought back. Files are removed while they are open, and cut in several transactions.
+//! One thread makes the calls of a script ([`crate::scripts`]), so the tree after each call is
+//! known. Here many threads work, each in a directory of its own, on a volume so small that blocks
+//! freed by one thread are soon allocated by another. If blocks are reused before their release is
+//! durable, a file that a crash has restored shows it. Files are removed while they are open, and
+//! truncated in several transactions.
 //!
-//! # What is promised
+//! # Guarantees under test
 //!
-//! A thread says what may be found of a file, before it does something that changes that, and after
-//! something that makes it sure ([`Promise`]). What it writes it syncs before it goes on, and no byte is
-//! ever written again: so what is found of a file is what was written, as far as the file goes.
+//! A thread states which contents of a file are possible, before a change of that and after an
+//! operation that narrows it ([`Promise`]). It syncs each write before it continues, and never
+//! overwrites a byte. So the bytes of a recovered file are the written ones, up to its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,28 +26,28 @@ use vfscale_sync::random::Random;
 
 use crate::pattern;
 
-/// Names that a thread has at a time.
+/// Number of names that a thread has at a time.
 const NAMES: u64 = 3;
-/// Files without names that it keeps open.
+/// Number of open files without names.
 const OPEN: usize = 2;
-/// The most bytes of a file, and every how many bytes of a sparse one there is a page.
+/// Maximum number of bytes of a file.
 const BYTES_MAX: u64 = 90_000;
+/// Distance of the pages of a sparse file.
 const STRIDE: u64 = 8192;
 const PAGE: usize = 4096;
 
-/// What may be found of a file.
+/// The possible states of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// Bytes of the write with this tag, at least so many.
+    /// At least this many bytes of the write with this tag.
     Holds(u32, u64),
-    /// The same, or no file.
+    /// At least this many bytes of the write with this tag, or no file.
     MayBeGone(u32, u64),
     /// No file.
     Gone,
 }
 
-/// What threads have said, in order: each with a mark on the device, so that it is known what was said
-/// before a crash.
+/// Promises in order, each with a mark on the device, so the promises before a crash are known.
 #[derive(Debug)]
 pub struct Promises<D> {
     device: Arc<RecordingDevice<D>>,
@@ -54,20 +55,20 @@ pub struct Promises<D> {
 }
 
 impl<D: Device + 'static> Promises<D> {
-    /// Of threads on this device.
+    /// Creates the promises of threads on this device.
     #[must_use]
     pub fn new(device: Arc<RecordingDevice<D>>) -> Self {
         Self { device, said: Mutex::default() }
     }
 
-    /// Says what may be found of a file from here on.
+    /// States the possible states of a file from now on.
     pub fn say(&self, path: &str, promise: Promise) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let mark = self.device.mark(format!("{path}: {promise:?}"));
         said.push((mark, path.to_owned(), promise));
     }
 
-    /// What may be found when the device had so many marks.
+    /// Returns the possible states after `marks` marks.
     #[must_use]
     pub fn after(&self, marks: usize) -> BTreeMap<String, Promise> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,10 +76,10 @@ impl<D: Device + 'static> Promises<D> {
         before.map(|(_, path, promise)| (path.clone(), *promise)).collect()
     }
 
-    /// Compares a tree that was recovered when the device had so many marks.
+    /// Judges a tree recovered from a crash after `marks` marks.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Describes the mismatch.
     pub fn judge(&self, task: &Task, marks: usize) -> Result<(), String> {
         for (path, promise) in self.after(marks) {
             let found = match task.read_file(&path) {
@@ -113,11 +114,11 @@ fn compare(tag: u32, least: u64, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Runs `threads` threads, each for so many rounds, and each on another CPU as far as structures for each CPU
-/// can tell.
+/// Runs `threads` threads for a number of rounds, each on a CPU of its own as far as per-CPU
+/// structures can tell.
 ///
 /// # Errors
-/// A call that failed.
+/// Returns the error of a call that failed.
 pub fn run<D: Device + 'static>(
     vfs: &Vfs,
     promises: &Promises<D>,
@@ -134,21 +135,21 @@ pub fn run<D: Device + 'static>(
             })
         };
         let started: Vec<_> = (0..threads).map(start).collect();
-        // One that panicked has said so.
+        // A panicking thread has printed its message already.
         started.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err(Errno::IO)))
     })
 }
 
-/// One thread's work.
+/// State of a thread.
 struct Churn<'p, D> {
     task: Task,
     promises: &'p Promises<D>,
     dir: String,
     thread: u64,
     random: Random,
-    /// Files without names.
+    /// Open files without names.
     open: Vec<File>,
-    /// By number of the name: what is there.
+    /// Tag and length of the file at each name, by the number of the name.
     there: BTreeMap<u64, (u32, u64)>,
 }
 
@@ -173,7 +174,7 @@ impl<'p, D: Device + 'static> Churn<'p, D> {
         let file = self.create(&path)?;
         file.pwrite(&pattern::bytes(tag, 0, len as usize), 0)?;
         file.sync_all()?;
-        // All that this thread has done before is durable, too.
+        // All earlier calls of this thread are durable, too.
         self.promises.say(&path, Promise::Holds(tag, len));
         if gone.is_some() {
             self.promises.say(&old, Promise::Gone);
@@ -192,7 +193,7 @@ impl<'p, D: Device + 'static> Churn<'p, D> {
         Ok(self.task.open(path, flags, Mode::from_bits_retain(0o644))?)
     }
 
-    /// Removes a file, which some other process has open still, or not.
+    /// Removes a file, possibly while another process has it open.
     fn remove(&mut self, path: &str, tag: u32, len: u64) -> Result<(), Errno> {
         let is_open = self.random.below(2) == 0;
         let file = self.task.open(path, OFlags::RDWR, Mode::empty())?;
@@ -204,7 +205,7 @@ impl<'p, D: Device + 'static> Churn<'p, D> {
         Ok(())
     }
 
-    /// A file that has many pieces, and loses its name while it is open.
+    /// Makes a file with many extents and removes its name while it is open.
     fn orphan(&mut self) -> Result<(), Errno> {
         let path = format!("{}/orphan", self.dir);
         let file = self.create(&path)?;
@@ -228,7 +229,7 @@ impl<'p, D: Device + 'static> Churn<'p, D> {
         }
     }
 
-    /// Cuts a file. Gives how long it is.
+    /// Truncates a file. Returns its new length.
     fn cut(&mut self, file: &File, path: &str, tag: u32, len: u64) -> Result<u64, Errno> {
         let size = self.random.below(len);
         self.promises.say(path, Promise::Holds(tag, size));

@@ -1,27 +1,28 @@
 //! Damaged volumes: any bytes, in the log and elsewhere, are an error or a file system.
 //!
-//! A [`Fuzzer`] makes volumes by random scripts, ends them as a crash would, and then, round after round,
-//! damages a copy of one: its log (`log`: what records hold, records of an older log or of another volume,
-//! records twice, records that are gone) or any blocks (`media`). Most times checksums and links are made
-//! right again, so that more than checksums is looked at. Then the copy is checked, opened, read, changed,
-//! closed, checked again, and another copy of it is repaired.
+//! A [`Fuzzer`] makes volumes by random scripts and stops them as a crash would. Each round damages
+//! a copy of one: its log (`log`: contents of records, records of an older log or of another
+//! volume, duplicate records, missing records) or any blocks (`media`). Mostly, checksums and links
+//! are fixed afterwards, so the damage gets past them. Then the copy is checked, opened, read,
+//! changed, closed and checked again, and another copy of it is repaired.
 //!
-//! # What must be
+//! # Guarantees under test
 //!
-//! * Nothing panics, in whatever thread, and everything ends.
-//! * A volume in which a check finds nothing opens, and all that is in it can be read; it can be changed and
-//!   closed, and a check finds nothing after that.
-//! * A volume that was repaired, with nothing left to repair, is such a volume.
+//! * Nothing panics, in any thread, and everything terminates.
+//! * A volume without findings opens, and all of it can be read. It can be changed and closed, and
+//!   has no findings after that.
+//! * A repaired volume with nothing left to repair is such a volume.
 //!
-//! Of all others an error is as good as a tree: bytes that lie are found where they are looked at.
+//! For all other volumes an error is as acceptable as a tree: inconsistent bytes are detected where
+//! they are read.
 //!
 //! # Invariants
 //!
-//! * A round follows from the seed, but for when background threads run.
+//! * A round is determined by the seed, apart from the timing of background threads.
 //!
 //! # Locks
 //!
-//! None of its own.
+//! The module has no locks of its own.
 
 mod interrupted;
 mod log;
@@ -42,27 +43,29 @@ use crate::scripts;
 pub use interrupted::{Interrupted, Planted};
 use log::Log;
 
-/// The smallest volume there is, with the smallest log, so that what is damaged is seldom free space.
+/// Size of the smallest possible volume: little of it is free space, so damage seldom hits that.
 const DEVICE_BYTES: u64 = 16 << 20;
+/// Size of the smallest possible log.
 const LOG_BLOCKS: u64 = 256;
-/// Every how many rounds a volume is repaired as well, and every how many its structures are shown.
+/// Every how many rounds a volume is repaired as well.
 const REPAIR: u64 = 4;
+/// Every how many rounds the structures of a volume are shown.
 const SHOW: u64 = 8;
 
-/// What came of a round.
+/// Result of rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u64,
-    /// Volumes in which a check found nothing.
+    /// Number of volumes without findings.
     pub sound: u64,
-    /// Volumes in which it found something.
+    /// Number of volumes with findings.
     pub unsound: u64,
-    /// Volumes that opened.
+    /// Number of volumes that opened.
     pub opened: u64,
-    /// Calls on those that failed.
+    /// Number of calls on those that failed.
     pub errors: u64,
-    /// Volumes that were repaired, with nothing left.
+    /// Number of volumes that were completely repaired.
     pub repaired: u64,
 }
 
@@ -88,7 +91,7 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// A volume that nobody changes any more.
+/// A volume that is not changed any more.
 struct Image {
     device: Arc<dyn Device>,
     superblock: Superblock,
@@ -104,7 +107,7 @@ impl Image {
         Arc::new(CowDevice::new(self.device.clone()))
     }
 
-    /// A copy after some calls, ended as by a crash.
+    /// Makes calls on a copy and returns it as a crash would leave it.
     fn after(&self, random: &mut Random, length: usize) -> Result<Self, String> {
         let device = self.copy();
         run(&device, scripts::random(random, length).ops)?;
@@ -112,8 +115,8 @@ impl Image {
     }
 }
 
-/// Makes calls on a volume, whatever comes of each, makes all of it durable, and ends it as a crash would:
-/// by dropping it, so that the log has to be replayed.
+/// Makes calls on a volume and ignores their errors, syncs it, and stops it as a crash would: by
+/// dropping it, so its log must be replayed.
 fn run(device: &Arc<dyn Device>, ops: Vec<Op>) -> Result<(), String> {
     let volume = open(device.clone())?;
     let task = volume.task();
@@ -136,16 +139,16 @@ fn new_volume(random: &mut Random) -> Result<Image, String> {
     Image::of(device)?.after(random, 20)
 }
 
-/// Damages volumes and looks at what comes of it.
+/// Damages volumes and checks the results.
 pub struct Fuzzer {
     random: Random,
-    /// The same volume, earlier.
+    /// An earlier state of the volume to damage.
     older: Image,
-    /// What is damaged. Its log has to be replayed.
+    /// The volume to damage. Its log must be replayed.
     image: Image,
     /// Another volume of the same size.
     other: Image,
-    /// What the last round did to the volume, in words.
+    /// Descriptions of the last round's damages.
     did: Vec<String>,
 }
 
@@ -153,7 +156,7 @@ impl Fuzzer {
     /// Makes the volumes.
     ///
     /// # Errors
-    /// When what nobody has damaged does not work.
+    /// If an undamaged volume does not work.
     pub fn new(seed: u64) -> Result<Self, String> {
         let mut random = Random::new(seed);
         let older = new_volume(&mut random)?;
@@ -162,16 +165,16 @@ impl Fuzzer {
         Ok(Self { random, older, image, other, did: Vec::new() })
     }
 
-    /// What the last round did to the volume, in words.
+    /// Returns the descriptions of the last round's damages.
     #[must_use]
     pub fn did(&self) -> &[String] {
         &self.did
     }
 
-    /// Damages a copy and looks at it.
+    /// Damages a copy and checks the result.
     ///
     /// # Errors
-    /// What must not be.
+    /// Describes the violation.
     pub fn round(&mut self, number: u64) -> Result<Tally, String> {
         self.did.clear();
         let device = self.image.copy();
@@ -212,7 +215,7 @@ fn copy(device: &Arc<dyn Device>) -> Arc<dyn Device> {
     Arc::new(CowDevice::new(device.clone()))
 }
 
-/// Checks, uses, and checks again.
+/// Checks a volume, uses it and checks it again.
 fn look(device: &Arc<dyn Device>) -> Result<Tally, String> {
     let mut tally = Tally { rounds: 1, ..Tally::default() };
     let report = check::check(copy(device), &check::Options::default(), &mut ());
@@ -233,7 +236,8 @@ fn look(device: &Arc<dyn Device>) -> Result<Tally, String> {
     Ok(tally)
 }
 
-/// Opens a volume, reads and changes it, closes it; checks it if all that went well. Gives what failed.
+/// Opens a volume, reads and changes it, closes it, and checks it if all of that succeeded. Returns
+/// the errors of calls.
 fn use_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
     let volume = open(device.clone())?;
     let task = volume.task();
@@ -247,7 +251,7 @@ fn use_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
     Ok(errors)
 }
 
-/// Whether a check finds nothing.
+/// Checks that a volume has no findings.
 fn findings(device: &Arc<dyn Device>) -> Result<(), String> {
     let report = check::check(device.clone(), &check::Options::default(), &mut ())
         .map_err(|e| e.to_string())?;
@@ -257,7 +261,8 @@ fn findings(device: &Arc<dyn Device>) -> Result<(), String> {
     }
 }
 
-/// Repairs a copy. Says whether nothing was left, in which case it has to be a volume like any other.
+/// Repairs a copy. Returns 1 if nothing was left to repair, in which case the volume must work, and
+/// 0 otherwise.
 fn repair(device: &Arc<dyn Device>) -> Result<u64, String> {
     let device = copy(device);
     let options = check::Options { repair: true, ..check::Options::default() };
@@ -270,7 +275,7 @@ fn repair(device: &Arc<dyn Device>) -> Result<u64, String> {
     if errors.is_empty() { Ok(1) } else { Err(format!("repaired, but: {}", errors.join("; "))) }
 }
 
-/// Reads all that there is in a volume that is opened for that only.
+/// Reads all of a volume that is opened read-only.
 fn look_only(device: &Arc<dyn Device>) {
     let opened = vfscale::volume_on(copy(device)).read_only(true).open();
     if let Ok(volume) = opened {
@@ -279,7 +284,7 @@ fn look_only(device: &Arc<dyn Device>) {
     }
 }
 
-/// Shows some structures, whether they are there or not.
+/// Shows some structures, whether they exist or not.
 fn show(device: &Arc<dyn Device>) {
     let opened = [true, false].map(|replays| Dump::open(copy(device), None, replays));
     for dump in opened.into_iter().flatten() {
@@ -297,7 +302,7 @@ fn show(device: &Arc<dyn Device>) {
     }
 }
 
-/// Where the log is, of volumes that have it inside.
+/// Returns the first block and the length of the log, for volumes that have it inside.
 fn log_place(superblock: &Superblock) -> Option<(u64, u64)> {
     match superblock.log() {
         LogPlace::Inside { start, blocks } => Some((start, blocks)),

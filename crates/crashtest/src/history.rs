@@ -1,4 +1,4 @@
-//! What a script does to a tree, prefix by prefix: the memory file system is the model.
+//! The effects of a script, prefix by prefix, as the memory file system (the model) shows them.
 
 use vfscale::{Errno, Vfs};
 
@@ -7,49 +7,49 @@ use crate::pattern;
 use crate::times::Clock;
 use crate::tree::Tree;
 
-/// What a call did to the data of a file.
+/// A change of a file's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Wrote these bytes at this offset.
+    /// A write of these bytes at this offset.
     Write(u64, Vec<u8>),
-    /// Made the file longer, with zeros.
+    /// An extension to this size with zeros.
     Grow(u64),
-    /// Made it shorter.
+    /// A truncation to this size.
     Cut(u64),
-    /// Made a range of it zeros, and the file as long as this.
+    /// Zeros in a range, and the resulting size.
     Zero(std::ops::Range<u64>, u64),
 }
 
-/// A call, what came of it, and which inode's data it changed.
+/// A call, its result, and its effect on data.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The call.
     pub op: Op,
     /// Its result.
     pub result: Result<(), Errno>,
-    /// The inode and what was done to its data.
+    /// The inode and the change of its data.
     pub change: Option<(u64, Change)>,
     /// The inode that the call made durable.
     pub synced: Option<u64>,
-    /// The call said that it has failed: any part of its change of data may have been made.
+    /// Whether the call failed, so any part of its change of data may have been made.
     pub is_partial: bool,
 }
 
-/// A script as the model saw it.
+/// A script as executed on the model.
 #[derive(Debug)]
 pub struct History {
     /// The calls, in order.
     pub steps: Vec<Step>,
     /// The tree before each call, and after the last.
     pub trees: Vec<Tree>,
-    /// The times that files had in the run that is judged; `None`: they are not looked at.
+    /// The times of files in the run to be judged; `None` if times are not judged.
     pub clock: Option<Clock>,
-    /// The first sync that promises nothing about data.
+    /// Number of the first sync after which data may be lost.
     lost_from: Option<usize>,
 }
 
 impl History {
-    /// Runs `setup`, which has to succeed, and then `ops`, and notes what becomes of the tree.
+    /// Runs `setup`, which must succeed, and then `ops`, and records the trees.
     ///
     /// # Errors
     /// If a call of `setup` fails, or the model can't be read.
@@ -74,7 +74,7 @@ impl History {
         Ok(History { steps, trees, clock: None, lost_from: None })
     }
 
-    /// Of the prefixes that may be recovered when the first `done` calls had returned, the shortest.
+    /// Returns the shortest prefix that may be recovered after the first `done` calls returned.
     #[must_use]
     pub fn floor(&self, done: usize) -> usize {
         let promised = |(at, step): (usize, &Step)| match step.synced {
@@ -86,8 +86,8 @@ impl History {
         self.steps.iter().take(done).enumerate().map(promised).max().unwrap_or(0)
     }
 
-    /// The length of the shortest prefix with all that had changed the names and attributes of an inode
-    /// before call number `at`.
+    /// Returns the length of the shortest prefix with all changes of an inode's names and
+    /// attributes before call number `at`.
     pub(crate) fn last_change(&self, ino: u64, at: usize) -> usize {
         let changes = |number: &usize| {
             let node = |tree: usize| self.trees[tree].nodes.get(&ino);
@@ -99,19 +99,21 @@ impl History {
         (1..=at).rev().find(changes).unwrap_or(0)
     }
 
-    /// Call number `first` was a sync that has failed: from then on syncs are for names and attributes only.
+    /// Declares that call number `first` was a failed sync: later syncs guarantee only names and
+    /// attributes.
     pub fn lose_data(&mut self, first: usize) {
         self.lost_from = Some(first);
     }
 
-    /// Data may have been given up, because they could not be written: what had not been synced before is
-    /// what it was, or zeros where there was nothing.
+    /// Returns whether data may be lost because they could not be written. Data not synced before
+    /// the failure keep an older content, or are zeros where there was none.
     #[must_use]
     pub fn loses_data(&self) -> bool {
         self.lost_from.is_some()
     }
 
-    /// Call number `failed` has returned an error: of its change of data any part may have been made.
+    /// Declares that call number `failed` has returned an error, so any part of its change of data
+    /// may have been made.
     pub fn fail(&mut self, failed: usize) {
         if let Some(step) = self.steps.get_mut(failed) {
             step.result = Err(Errno::IO);
@@ -120,7 +122,7 @@ impl History {
         }
     }
 
-    /// The first call that made a part of its change to the data of a file, nobody knows which.
+    /// Returns the first call that changed a file's data in part.
     #[must_use]
     pub fn first_partial(&self, ino: u64) -> Option<usize> {
         let changes =
@@ -128,9 +130,9 @@ impl History {
         self.steps.iter().position(|step| step.is_partial && changes(step))
     }
 
-    /// The number of the tree in which a file has what was made durable of its data before `done` calls
-    /// had returned; that in which it is new if nothing was. A sync makes durable what a call has
-    /// changed in part, but not known: so this is never behind one.
+    /// Returns the number of the tree with a file's data as last made durable before `done` calls
+    /// had returned, or else of the first tree with the file. A partial change is unknown even if
+    /// it was synced, so the tree is never after one.
     #[must_use]
     pub fn durable_data(&self, ino: u64, done: usize) -> usize {
         let covers =
@@ -143,7 +145,7 @@ impl History {
     }
 }
 
-/// A memory file system. Numbers of inodes are not used twice in it, which is what tells files apart.
+/// Makes the model. It never reuses inode numbers, so they identify files.
 fn model() -> Result<Vfs, String> {
     vfscale::memory().size(256 << 20).build().map_err(|error| error.to_string())
 }

@@ -1,28 +1,30 @@
-//! Kills: power is cut at a random moment of a [`churn`] and a [`tangle`](crate::tangle), and what is left
-//! is recovered, as many times as wanted.
+//! Power cuts at random moments of a [`churn`] and a [`tangle`](crate::tangle), and the recovery
+//! after each.
 //!
-//! # What a load is
+//! # Load
 //!
-//! A volume is opened and several threads, each on a CPU of its own as far as the journal can tell, make
-//! orphans and use at once what others have freed. Others make every call there is, in directories of
-//! their own and in shared ones. In every third load the volume grows beside them (`growth`). Meanwhile a
-//! watcher freezes the volume again and again, and compares what it says of itself with what is on its
-//! device (`invariants`). Then some of the states
-//! are looked at that a power cut might have left: a random moment, and of what no flush had covered by then
-//! any part, torn and in any order. Each is opened, so that it recovers, and must have everything that
-//! was promised by then, no orphan, and nothing that a check finds. The last one is emptied, closed, and is
-//! what the next load begins with, so that a volume grows old by kills.
+//! Several threads use a volume, each on a CPU of its own as far as the journal can tell. Some make
+//! orphans and immediately reuse space that others have freed. Others make all kinds of calls, in
+//! directories of their own and in shared ones. In every third load the volume grows concurrently
+//! (`growth`). During the load, a watcher repeatedly freezes the volume and compares its state in
+//! memory with its device (`invariants`). Then some states that a power cut might have left are
+//! checked: each has a random moment and any part of the writes not flushed by then, torn and in
+//! any order. Each state is opened, which recovers it. It must have everything promised by then, no
+//! orphans, and no findings. The last one is emptied and closed, and the next load begins with it,
+//! so a volume ages by power cuts.
 //!
-//! Loads take turns with the settings of seeds 001 and 003: all patches, each one taken back, all taken back.
+//! Loads alternate between the settings of Kara's orphan file (2015/2021) and Chinner's per-CPU
+//! delayed logging (CIL, 2019-2021): all patches enabled, each one disabled, all disabled.
 //!
 //! # Invariants
 //!
-//! * What is chosen follows from the seed; when threads run does not, so a failure may not come again. Its
-//!   message has the name of the state, and [`Kills::broken`] the image that it began with.
+//! * All choices are determined by the seed. The timing of threads is not, so a failure may not be
+//!   repeatable. Its message has the name of the state, and [`Kills::broken`] the image of that
+//!   state.
 //!
 //! # Locks
 //!
-//! None of its own.
+//! The module has no locks of its own.
 
 mod growth;
 mod invariants;
@@ -49,61 +51,61 @@ use crate::tangle::{Planted, Tangle, crowd};
 use crate::volume::Volumes;
 use growth::Growth;
 
-/// How often a volume is killed before another one is made.
+/// Number of loads of a volume before a new one is made.
 const LOADS_OF_VOLUME: u64 = 20;
-/// The size of a volume: so small that what is freed is soon used again.
+/// Size of a volume: so small that freed blocks are soon reused.
 const DEVICE_BYTES: u64 = 32 << 20;
-/// How many CPUs there are slots for.
+/// Number of CPU slots.
 const SLOTS: usize = 8;
 /// Every how many loads the volume grows.
 const GROWTHS: u64 = 3;
 
-/// What a load is.
+/// Options of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Threads that make orphans and use what others have freed.
+    /// Number of threads that make orphans and reuse space that others have freed.
     pub threads: u64,
-    /// How many files each of them makes.
+    /// Number of files that each of them makes.
     pub rounds: u64,
-    /// Threads that make all kinds of calls in directories of their own.
+    /// Number of threads that make all kinds of calls in directories of their own.
     pub own: u64,
-    /// Threads that make them in shared directories.
+    /// Number of threads that make all kinds of calls in shared directories.
     pub crowd: u64,
-    /// How many calls each of these makes.
+    /// Number of calls that each thread in an own or shared directory makes.
     pub calls: usize,
-    /// How many kills of it are looked at.
+    /// Number of power cuts that are checked.
     pub kills: usize,
 }
 
-/// How much was done.
+/// Result of loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Loads.
+    /// Number of loads.
     pub loads: u64,
-    /// Kills that were recovered and looked at.
+    /// Number of power cuts that were recovered and checked.
     pub kills: u64,
-    /// Orphans that were found and removed.
+    /// Number of orphans that were found and removed.
     pub removed: u64,
-    /// Orphans that were found and cut.
+    /// Number of orphans that were found and truncated.
     pub cut: u64,
-    /// Checkpoints that were replayed.
+    /// Number of checkpoints that were replayed.
     pub replayed: u64,
-    /// How often a volume was frozen and compared.
+    /// Number of comparisons of a frozen volume with its device.
     pub compared: u64,
-    /// Calls whose effect was judged.
+    /// Number of calls whose effect was judged.
     pub calls: u64,
-    /// How often a volume grew.
+    /// Number of times that a volume grew.
     pub grown: u64,
 }
 
-/// A fault that is planted, and has to be found.
+/// An injected fault that the test must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// The device says that it has flushed, and has not.
+    /// The device reports flushes that it did not make.
     LostFlushes,
-    /// The volume says that it has grown, and has not.
+    /// The volume reports a growth that it did not make.
     LostGrowth,
-    /// Calls do something else.
+    /// Calls have other effects.
     Calls(Planted),
 }
 
@@ -132,12 +134,12 @@ impl fmt::Display for Tally {
     }
 }
 
-/// A volume that is killed.
+/// A volume whose power is cut repeatedly.
 #[derive(Debug)]
 pub struct Kills {
     plan: Plan,
     random: Random,
-    /// What the next load begins with.
+    /// The image that the next load begins with.
     image: Arc<dyn Device>,
     loads: u64,
     flaw: Option<Flaw>,
@@ -145,33 +147,33 @@ pub struct Kills {
 }
 
 impl Kills {
-    /// Everything that is chosen follows from `seed`.
+    /// Makes an empty volume. All choices are determined by `seed`.
     ///
     /// # Errors
-    /// If not even a volume can be made.
+    /// If the volume can't be made.
     pub fn new(plan: Plan, seed: u64) -> Result<Self, String> {
         let (random, image) = (Random::new(seed), fresh()?);
         Ok(Self { plan, random, image, loads: 0, flaw: None, broken: None })
     }
 
-    /// The same with a fault in it: something must go wrong.
+    /// Makes a volume with an injected fault, which must cause a violation.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn with_flaw(plan: Plan, seed: u64, flaw: Flaw) -> Result<Self, String> {
         Ok(Self { flaw: Some(flaw), ..Self::new(plan, seed)? })
     }
 
-    /// The state in which a recovery went wrong, as the power cut had left it.
+    /// Returns the state whose recovery failed, as the power cut left it.
     #[must_use]
     pub fn broken(&self) -> Option<&Arc<dyn Device>> {
         self.broken.as_ref()
     }
 
-    /// Lets threads work, and looks at what kills would have left.
+    /// Runs a load and checks states that power cuts might have left.
     ///
     /// # Errors
-    /// What must not be.
+    /// Describes the violation.
     pub fn load(&mut self) -> Result<Tally, String> {
         if self.loads % LOADS_OF_VOLUME == LOADS_OF_VOLUME - 1 {
             self.image = fresh()?;
@@ -220,7 +222,7 @@ impl Kills {
         format!("load {}, {scaling:?}, state {id}: {why}", self.loads)
     }
 
-    /// The load itself. Gives how often the volume was compared meanwhile.
+    /// Runs the threads of a load. Returns the number of comparisons.
     fn work(
         &mut self,
         recording: &Recording,
@@ -257,7 +259,7 @@ impl Kills {
 
 type Recording = Arc<RecordingDevice<Arc<dyn Device>>>;
 
-/// What may be found after a kill.
+/// The guarantees for the state after a power cut.
 struct Promised {
     churn: Promises<Arc<dyn Device>>,
     tangle: Tangle<Arc<dyn Device>>,
@@ -265,7 +267,7 @@ struct Promised {
 }
 
 impl Promised {
-    /// Judges what was recovered when the device had so many marks.
+    /// Judges the state recovered from a power cut after `marks` marks.
     fn judge(&self, volume: &Volume, marks: usize) -> Result<(), String> {
         let task = volume.task();
         self.churn.judge(&task, marks)?;
@@ -282,7 +284,7 @@ fn prepare(volume: &Volume, promised: &Promised) -> Result<(), Errno> {
     promised.tangle.prepare(&task)
 }
 
-/// Lets all threads work, each on a CPU of its own as far as structures for each CPU can tell.
+/// Runs all threads, each on a CPU of its own as far as per-CPU structures can tell.
 fn workers(volume: &Volume, promised: &Promised, plan: Plan, seed: u64) -> Result<(), String> {
     let Plan { threads, rounds, own, crowd, calls, .. } = plan;
     thread::scope(|scope| {
@@ -305,12 +307,12 @@ fn workers(volume: &Volume, promised: &Promised, plan: Plan, seed: u64) -> Resul
     })
 }
 
-/// The result of a thread, which may have panicked.
+/// Returns the result of a thread; a panic becomes an error.
 fn joined<T>(result: thread::Result<Result<T, String>>) -> Result<T, String> {
     result.unwrap_or_else(|_| Err("a thread panicked".into()))
 }
 
-/// A volume with nothing in it.
+/// Makes an empty volume.
 fn fresh() -> Result<Arc<dyn Device>, String> {
     let device = MemoryDevice::with_block_size(DEVICE_BYTES, 512);
     let device: Arc<dyn Device> = Arc::new(device.map_err(|error| error.to_string())?);
@@ -318,7 +320,7 @@ fn fresh() -> Result<Arc<dyn Device>, String> {
     Ok(device)
 }
 
-/// How the load with this number is set.
+/// Returns the scaling settings of a load, given its number.
 fn setting(load: u64) -> Result<Scaling, String> {
     let all = Scaling::with_slots(SLOTS);
     let names: Vec<_> = PATCHES.iter().filter(|patch| patch.is_of_volumes()).collect();
@@ -338,7 +340,7 @@ fn open(device: Arc<dyn Device>, scaling: Scaling) -> Result<Volume, String> {
     volume.open().map_err(|error| format!("not opened: {error}"))
 }
 
-/// Recovers a state and judges it. Gives what it is then.
+/// Recovers a state and judges it. Returns the recovered device.
 fn recover(
     state: &CrashState,
     promised: &Promised,
@@ -359,7 +361,7 @@ fn recover(
     Ok((device, Tally { kills: 1, removed, cut, replayed, ..Tally::default() }))
 }
 
-/// Takes everything away that a volume has, and makes a copy of it that refers to nothing older.
+/// Removes all files of a volume, and makes a copy of it that does not refer to older devices.
 fn empty(device: &Arc<dyn Device>, scaling: Scaling) -> Result<Arc<dyn Device>, String> {
     let volume = open(device.clone(), scaling)?;
     let task = volume.task();
@@ -373,7 +375,7 @@ fn empty(device: &Arc<dyn Device>, scaling: Scaling) -> Result<Arc<dyn Device>, 
     copy(device)
 }
 
-/// The same bytes on a device of their own.
+/// Copies a device.
 fn copy(from: &Arc<dyn Device>) -> Result<Arc<dyn Device>, String> {
     const PIECE: usize = 64 << 10;
     let device = MemoryDevice::with_block_size(from.size(), 512);

@@ -9,16 +9,16 @@ use vfscale::{
 
 use crate::pattern;
 
-/// What `fallocate` is to do.
+/// Operation of `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
-    /// Take space, and let the file grow to its end.
+    /// Allocate space and extend the file.
     Take,
-    /// Take space, and keep the size.
+    /// Allocate space and leave the size (`FALLOC_FL_KEEP_SIZE`).
     Keep,
-    /// Make a hole.
+    /// Punch a hole.
     Punch,
-    /// Make zeros.
+    /// Zero a range.
     Zero,
 }
 
@@ -44,7 +44,7 @@ pub enum Op {
     Mkfifo(String),
     /// `link`.
     Link(String, String),
-    /// `symlink`: what it holds, and its own path.
+    /// `symlink`: the target, and the path of the link.
     Symlink(String, String),
     /// `renameat2`.
     Rename(String, String, RenameFlags),
@@ -54,29 +54,29 @@ pub enum Op {
     Rmdir(String),
     /// `pwrite` of the pattern `tag`.
     Write {
-        /// The file, which must be there.
+        /// The file, which must exist.
         path: String,
-        /// Where.
+        /// Offset.
         offset: u64,
-        /// How many bytes.
+        /// Number of bytes.
         len: usize,
-        /// Whose bytes.
+        /// Tag of the pattern.
         tag: u32,
     },
     /// `write` with `O_APPEND` of the pattern `tag`.
     Append {
-        /// The file, which must be there.
+        /// The file, which must exist.
         path: String,
-        /// How many bytes.
+        /// Number of bytes.
         len: usize,
-        /// Whose bytes.
+        /// Tag of the pattern.
         tag: u32,
     },
     /// `truncate`.
     Truncate(String, u64),
-    /// `fallocate`: the file, what, offset and length.
+    /// `fallocate`: the file, the operation, offset and length.
     Fallocate(String, Space, u64, u64),
-    /// `lsetxattr` of a value of so many bytes, which are all the last.
+    /// `lsetxattr` of a value of this length, whose bytes all equal the last argument.
     SetXattr(String, &'static str, usize, u8),
     /// `lremovexattr`.
     RemoveXattr(String, &'static str),
@@ -84,7 +84,8 @@ pub enum Op {
     Chmod(String, u32),
     /// `chown`.
     Chown(String, u32),
-    /// `utimensat`: these seconds since 1970 as the last access, and one more as the last change.
+    /// `utimensat`: this access time in seconds since 1970, and a modification time one second
+    /// later.
     Times(String, u32),
     /// `fsync` of anything but a directory.
     Fsync(String),
@@ -94,7 +95,7 @@ pub enum Op {
     FsyncDir(String),
     /// `syncfs`.
     Sync,
-    /// The volume is closed. The last of a script.
+    /// Closes the volume. Last call of a script.
     Close,
 }
 
@@ -102,7 +103,7 @@ impl Op {
     /// Makes the call.
     ///
     /// # Errors
-    /// What the call says.
+    /// Returns the error of the call.
     pub fn run(&self, task: &Task) -> Result<(), Errno> {
         match self {
             Op::Create(path) => {
@@ -147,13 +148,13 @@ impl Op {
                 open(task, path, OFlags::RDONLY | OFlags::DIRECTORY)?.sync_all()?
             }
             Op::Sync => open(task, "/", OFlags::RDONLY | OFlags::DIRECTORY)?.sync_fs()?,
-            // Whoever runs the script closes; the tree is not changed by that.
+            // The driver of the script closes the volume, which does not change the tree.
             Op::Close => {}
         }
         Ok(())
     }
 
-    /// What a call leaves, the next takes, until all is written or one fails.
+    /// Repeats a short write until all is written or a write fails.
     fn write(&self, task: &Task) -> Result<(), Errno> {
         let (file, offset, len, tag) = match self {
             Op::Write { path, offset, len, tag } => {
@@ -181,13 +182,13 @@ impl Op {
         Ok(())
     }
 
-    /// Whether it changes data and nothing else.
+    /// Returns whether the call changes data and nothing else.
     #[must_use]
     pub fn is_of_data(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::Append { .. } | Op::Truncate(..) | Op::Fallocate(..))
     }
 
-    /// The paths that it is about.
+    /// Returns the paths of the call.
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
         match self {
@@ -214,13 +215,13 @@ impl Op {
         }
     }
 
-    /// Whether it makes something durable.
+    /// Returns whether the call makes something durable.
     #[must_use]
     pub fn is_sync(&self) -> bool {
         self.syncs_all() || matches!(self, Op::Fsync(_) | Op::Fdatasync(_) | Op::FsyncDir(_))
     }
 
-    /// Whether everything before it has to be there once it has returned.
+    /// Returns whether the call makes everything before it durable.
     #[must_use]
     pub fn syncs_all(&self) -> bool {
         matches!(self, Op::Sync | Op::Close)
@@ -228,7 +229,7 @@ impl Op {
 }
 
 fn open(task: &Task, path: &str, flags: OFlags) -> Result<File, Errno> {
-    // Nobody waits for the other end of a fifo.
+    // Opening a FIFO must not wait for its other end.
     Ok(task.open(path, flags | OFlags::NONBLOCK, Mode::empty())?)
 }
 

@@ -1,11 +1,11 @@
-//! Bytes that say where they come from.
+//! Bytes that tell their origin.
 //!
-//! Each write has a tag, and every 16 bytes of a file, counted from its start, hold the tag and their
-//! offset. So bytes that turn up in the wrong file or place are recognised, and named.
+//! Each write has a tag. Every 16 bytes of a file, counted from its start, hold the tag and their
+//! offset. So bytes that appear in the wrong file or at the wrong offset are recognised and named.
 
-/// The unit in which bytes repeat their origin.
+/// Unit in which bytes repeat their origin.
 pub const UNIT: u64 = 16;
-/// What no offset and no tag looks like, so that zeros and stray bytes are told apart from a pattern.
+/// Mixed into each unit; distinguishes a pattern from zeros and stray bytes.
 const MARK: u32 = 0x7666_7363;
 
 /// Fills `bytes`, which lie at `offset` of a file, for the write with this tag.
@@ -15,7 +15,7 @@ pub fn fill(tag: u32, offset: u64, bytes: &mut [u8]) {
     }
 }
 
-/// The bytes of a write.
+/// Returns the bytes of a write.
 #[must_use]
 pub fn bytes(tag: u32, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -31,7 +31,7 @@ fn unit(tag: u32, number: u64) -> [u8; UNIT as usize] {
     unit
 }
 
-/// Where bytes that begin at a multiple of 16 come from, in words.
+/// Describes the origin of bytes that begin at a multiple of 16.
 #[must_use]
 pub fn explain(bytes: &[u8]) -> String {
     if bytes.iter().all(|byte| *byte == 0) {

@@ -1,20 +1,20 @@
-//! Which calls are made: every pair of kinds, and random scripts.
+//! Generation of scripts: every pair of kinds of calls, and random scripts.
 //!
-//! All scripts begin with the same tree ([`setup`]), which is durable, and end with `sync` and the end of the
-//! file system. The first call of a pair moves the *focus*: the second is made once on what the first has
-//! made or changed, and once on something else.
+//! All scripts begin with the tree of [`setup`], which is durable, and end with `sync` and the end
+//! of the file system. The first call of a pair moves the *focus*: the second call is made once on
+//! the files that the first one made or changed, and once on others.
 
 use vfscale::RenameFlags;
 use vfscale_sync::random::Random;
 
 use crate::op::{Op, Space};
 
-/// Calls in order, and what they are called.
+/// A named list of calls.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// For people.
+    /// Readable name.
     pub name: String,
-    /// The calls; the last is [`Op::Close`].
+    /// The calls; the last one is [`Op::Close`].
     pub ops: Vec<Op>,
 }
 
@@ -25,10 +25,10 @@ impl Script {
     }
 }
 
-/// How many names the large directory has at first: more than fit into an inode.
+/// Number of names in the large directory at first: more than fit into an inode.
 const MANY: usize = 60;
 
-/// The tree that every script finds. The tags of its writes are above a thousand.
+/// Returns the calls that make the initial tree. The tags of their writes are above a thousand.
 #[must_use]
 pub fn setup() -> Vec<Op> {
     let mut ops: Vec<Op> = ["/d", "/e", "/e/empty", "/many"].map(|p| Op::Mkdir(p.into())).into();
@@ -44,19 +44,19 @@ pub fn setup() -> Vec<Op> {
     ops
 }
 
-/// How many inodes with large attributes are removed: more than a small log has room for.
+/// Number of inodes with large attributes to remove: more than a small log has space for.
 const LARGE: usize = 16;
 
-/// What a call is about.
+/// The files that a call uses.
 #[derive(Clone, Debug)]
 struct Focus {
     /// A regular file.
     file: String,
     /// A directory.
     dir: String,
-    /// An empty directory, not above any of the others.
+    /// An empty directory that is not an ancestor of any other of these files.
     empty: String,
-    /// A name that is free.
+    /// A free name.
     fresh: String,
     /// Another regular file.
     other: String,
@@ -69,7 +69,7 @@ impl Focus {
         Self { file, dir, empty, fresh, other }
     }
 
-    /// Something that the first call has nothing to do with.
+    /// Returns files that are unrelated to those of the first call.
     fn elsewhere() -> Self {
         let [file, dir, empty, fresh, other] =
             ["/e/big", "/many", "/e/empty", "/many/fresh", "/e/g"].map(String::from);
@@ -116,7 +116,7 @@ pub enum Kind {
     Sync,
 }
 
-/// All of them.
+/// All kinds.
 pub const KINDS: [Kind; 33] = {
     use Kind::*;
     [
@@ -157,7 +157,7 @@ pub const KINDS: [Kind; 33] = {
 };
 
 impl Kind {
-    /// The call, on what `focus` says; `tag` marks what it writes.
+    /// Returns the call on the files of `focus`; `tag` identifies its writes.
     fn op(self, focus: &Focus, tag: u32) -> Op {
         let Focus { file, dir, empty, fresh, other } = focus.clone();
         let plain = RenameFlags::empty();
@@ -199,7 +199,7 @@ impl Kind {
         }
     }
 
-    /// What a call is about that follows this one on the same things.
+    /// Returns the focus of a call that follows this one on related files.
     fn moves(self, focus: Focus) -> Focus {
         let beside = format!("{}2", focus.fresh);
         let Focus { file, dir, empty, fresh, other } = focus;
@@ -225,7 +225,7 @@ impl Kind {
     }
 }
 
-/// Every pair of kinds, on the same things and on different ones.
+/// Returns every pair of kinds, on related files and on unrelated ones.
 #[must_use]
 pub fn pairs() -> Vec<Script> {
     let mut scripts = Vec::new();
@@ -241,8 +241,9 @@ pub fn pairs() -> Vec<Script> {
     scripts
 }
 
-/// What goes away in several transactions, each of which may be the last before a crash: attributes, the
-/// targets of links, names, extents. There is so much of it that a small log has no room for it at once.
+/// Returns removals in several transactions, each of which may be the last before a crash: of
+/// attributes, link targets, names and extents. They are too large to fit into a small log at one
+/// time.
 #[must_use]
 pub fn removals() -> Vec<Script> {
     let large = |path: &str| Op::SetXattr(path.into(), "user.large", 60_000, b'l');
@@ -273,7 +274,7 @@ pub fn removals() -> Vec<Script> {
     ]
 }
 
-/// A random script of `length` calls, which move the focus, or leave for something else.
+/// Returns a random script of `length` calls, which move the focus or switch to unrelated files.
 #[must_use]
 pub fn random(random: &mut Random, length: usize) -> Script {
     let mut focus = Focus::first();

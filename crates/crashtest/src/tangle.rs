@@ -1,23 +1,23 @@
-//! Threads that change names, links, attributes and space: each in a directory of its own, of which it is
-//! known call by call what must be there; and some in one that they share ([`crowd`]).
+//! Threads that change names, links, attributes and space, each in a directory of its own with a
+//! known result, and some in a shared one ([`crowd`]).
 //!
 //! # Purpose
 //!
-//! [`crate::churn`] knows create, write, fsync, truncate and unlink. Here threads make every call that a
-//! script can have ([`crate::scripts`]): rename over nothing, over a file, of directories and of two things
-//! for each other, links, symbolic links, extended attributes, `mkdir` and `rmdir`, `fallocate`, `fsync` of
-//! files and directories, `syncfs`. All their transactions meet in one log.
+//! [`crate::churn`] covers create, write, fsync, truncate and unlink. Here threads make every call
+//! of scripts ([`crate::scripts`]): renames to a new name, over a file, of directories and with
+//! exchange, links, symbolic links, extended attributes, `mkdir` and `rmdir`, `fallocate`, `fsync`
+//! of files and directories, `syncfs`. All their transactions share one log.
 //!
-//! # What is promised
+//! # Guarantees under test
 //!
-//! What is promised to a script ([`crate`]) is promised to each thread, as if it were alone: what is found
-//! in its directory is what some prefix of its calls has left, with all that it has synced. A sync by
-//! another thread makes more durable, never less.
+//! Each thread has the guarantees of a script ([`crate`]) as if it were alone: the recovered
+//! content of its directory is that after some prefix of its calls, with all that it has synced. A
+//! sync by another thread makes more durable, never less.
 //!
 //! # Invariants
 //!
-//! * A thread's directory is its root, and nobody else goes there.
-//! * A thread leaves a mark on the device when a call has returned, before it makes the next one.
+//! * A thread's directory is its root, and no other thread enters it.
+//! * A thread marks the device after a call has returned and before it makes the next one.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,11 +34,12 @@ use crate::verdict;
 
 pub mod crowd;
 
-/// Tags of writes begin here, and each thread has so many.
+/// First tag of the threads' writes.
 const TAGS: u32 = 1 << 28;
+/// Number of tags of each thread.
 const TAGS_OF_THREAD: u32 = 1 << 20;
 
-/// A kind of call in which a fault can be planted.
+/// A kind of call in which a fault can be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the call of its name")]
 pub enum Class {
@@ -59,39 +60,39 @@ pub enum Class {
     Sync,
 }
 
-/// A fault that is planted, and has to be found.
+/// An injected fault that the test must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// Calls of this kind say that they have been made, and have not.
+    /// Calls of this kind report success without effect.
     Forgets(Class),
-    /// Calls of this kind are made in steps, each of which can become durable alone: for renames over a file,
-    /// and of two things for each other.
+    /// Calls of this kind are made in steps that can become durable separately: for renames over a
+    /// file, and for exchanges.
     InSteps(Class),
-    /// A link is a file of its own with the same bytes.
+    /// A link becomes a separate file with equal bytes.
     CopiesLinks,
 }
 
-/// One thread's calls, and what they leave of an empty directory.
+/// A thread's calls, and their effects on an empty directory.
 #[derive(Debug)]
 struct Own {
     dir: String,
     history: History,
 }
 
-/// Threads with directories of their own, on a device that remembers what they have promised.
+/// Threads with directories of their own, on a device that records their promises.
 #[derive(Debug)]
 pub struct Tangle<D> {
     device: Arc<RecordingDevice<D>>,
     own: Vec<Own>,
-    /// Which thread has made which mark.
+    /// The thread of each mark.
     said: Mutex<Vec<(usize, usize)>>,
-    /// How many marks there are when the directories are durable.
+    /// Number of marks when the directories are durable.
     ready: Mutex<Option<usize>>,
     planted: Option<Planted>,
 }
 
 impl<D: Device + 'static> Tangle<D> {
-    /// So many threads, each with a script of so many calls on top of the tree that every script finds.
+    /// Makes threads, each with a script of `calls` calls on the initial tree of all scripts.
     ///
     /// # Errors
     /// If the model fails.
@@ -112,16 +113,16 @@ impl<D: Device + 'static> Tangle<D> {
         Ok(Self { device, own, said, ready, planted: None })
     }
 
-    /// With a fault in it.
+    /// Injects a fault.
     #[must_use]
     pub fn with(self, planted: Option<Planted>) -> Self {
         Self { planted, ..self }
     }
 
-    /// Makes the directories, and has them durable.
+    /// Makes the directories durable.
     ///
     /// # Errors
-    /// A call that failed.
+    /// Returns the error of a call that failed.
     pub fn prepare(&self, task: &Task) -> Result<(), Errno> {
         for Own { dir, history } in &self.own {
             let mode = history.trees.first().and_then(|tree| tree.nodes.get(&tree.root));
@@ -138,7 +139,7 @@ impl<D: Device + 'static> Tangle<D> {
     /// Makes the calls of one thread.
     ///
     /// # Errors
-    /// A call that gave something else than it has to.
+    /// Describes a call with a wrong result.
     pub fn run(&self, vfs: &Vfs, thread: usize) -> Result<(), String> {
         let Some(Own { dir, history }) = self.own.get(thread) else { return Ok(()) };
         let task = vfs.task();
@@ -155,7 +156,7 @@ impl<D: Device + 'static> Tangle<D> {
         Ok(())
     }
 
-    /// Makes a call, or what is planted instead of it. `before` is the tree as it ought to be.
+    /// Makes a call or its faulty variant. `before` is the expected tree before the call.
     fn make(&self, task: &Task, op: Op, before: Option<&Tree>) -> Result<(), Errno> {
         let class = before.and_then(|tree| class(&op, tree));
         match self.planted {
@@ -169,10 +170,10 @@ impl<D: Device + 'static> Tangle<D> {
         }
     }
 
-    /// Compares what was recovered when the device had so many marks.
+    /// Judges the state recovered from a crash after `marks` marks.
     ///
     /// # Errors
-    /// What is wrong, and in whose directory.
+    /// Describes the mismatch, with its directory.
     pub fn judge(&self, task: &Task, marks: usize) -> Result<(), String> {
         let ready = *self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         if ready.is_none_or(|ready| marks < ready) {
@@ -191,14 +192,14 @@ impl<D: Device + 'static> Tangle<D> {
         Ok(())
     }
 
-    /// The calls that are judged, for people.
+    /// Returns the number of judged calls.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.own.iter().map(|own| own.history.steps.len()).sum()
     }
 }
 
-/// The same call, with tags of the thread's own.
+/// Gives the writes of a call the tags of its thread.
 fn tagged(op: Op, thread: u32) -> Op {
     let base = TAGS + thread * TAGS_OF_THREAD;
     match op {
@@ -208,7 +209,7 @@ fn tagged(op: Op, thread: u32) -> Op {
     }
 }
 
-/// The kind of a call that is made on this tree.
+/// Returns the kind of a call on this tree.
 fn class(op: &Op, tree: &Tree) -> Option<Class> {
     let is_dir = |path: &str| {
         let node = tree.find(path).and_then(|ino| tree.nodes.get(&ino));
@@ -240,7 +241,7 @@ fn class(op: &Op, tree: &Tree) -> Option<Class> {
     })
 }
 
-/// A rename that is not one transaction.
+/// Makes a rename in more than one transaction.
 fn in_steps(task: &Task, op: &Op) -> Result<(), Errno> {
     let Op::Rename(old, new, flags) = op else { return op.run(task) };
     let rename = |from: &str, to: &str| {

@@ -1,17 +1,19 @@
-//! Which times the files of a volume may have after a crash.
+//! The times that the files of a volume may have after a crash.
 //!
-//! The model makes its calls at another time than the volume, so it can't say. What the files of the volume
-//! had after each call is noted while the script runs ([`Clock`]).
+//! The model makes its calls at other times than the volume, so its times can't be compared.
+//! Instead, the times of the volume's files after each call are recorded while the script runs
+//! ([`Clock`]).
 //!
-//! # What is promised
+//! # Guarantees under test
 //!
-//! Each time of a file is one that some call had left it with, or passed on its way if it changes data, which
-//! may take long. It is none that was replaced before
+//! Each time of a file was set by some call, or is an intermediate one of a call that changes data,
+//! which may take long. It was not replaced before
 //!
-//! * the last `sync`, or `fsync` of this file, that has returned (`fdatasync` promises no times);
-//! * the last of the calls that are there which has changed its names or attributes, or set its times.
+//! * the last `sync`, or `fsync` of this file, that has returned (`fdatasync` does not cover
+//!   times);
+//! * the last recovered call that changed its names or attributes, or set its times.
 //!
-//! Times that a write or a read moves in passing become durable later than that, and in any order.
+//! Times that a write or a read updates implicitly become durable later, in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,21 +23,21 @@ use crate::history::History;
 use crate::op::Op;
 use crate::tree::Tree;
 
-/// The times of a file, in nanoseconds since 1970.
+/// Times of a file, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Last access.
+    /// Access time.
     pub atime: i64,
-    /// Last change of the data.
+    /// Modification time.
     pub mtime: i64,
-    /// Last change of the inode.
+    /// Change time.
     pub ctime: i64,
-    /// When it was made.
+    /// Birth time.
     pub btime: i64,
 }
 
 impl Times {
-    /// Those that a call has given.
+    /// Extracts the times of a `stat` result.
     #[must_use]
     pub fn of(stat: &Stat) -> Self {
         let Stat { atime, mtime, ctime, btime, .. } = stat;
@@ -51,17 +53,17 @@ impl Times {
 /// The times of each inode of the model after each call.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// By inode: after how many calls it had which times, where they may be others than before.
+    /// By inode, its times after the calls that may have changed them.
     noted: BTreeMap<u64, Vec<(usize, Times)>>,
-    /// Otherwise only the time of the last change of data is looked at.
+    /// Whether all times are judged. Otherwise only the modification time is.
     keeps_all: bool,
 }
 
 impl Clock {
-    /// Notes the times of all files, before the first call.
+    /// Stores the times of all files before the first call.
     ///
     /// # Errors
-    /// A call that failed.
+    /// Returns the error of a call that failed.
     pub fn start(history: &History, task: &Task, keeps_all: bool) -> Result<Self, String> {
         let mut clock = Self { noted: BTreeMap::new(), keeps_all };
         let tree = &history.trees[0];
@@ -69,11 +71,11 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Notes the times of the files that call number `call`, which has just returned, was about. Only they
-    /// are looked at, so that files are not kept in memory by it.
+    /// Stores the times of the files that call number `call` used, after it has returned. Other
+    /// files are not read, to avoid caching them in memory.
     ///
     /// # Errors
-    /// A call that failed.
+    /// Returns the error of a call that failed.
     pub fn note(&mut self, history: &History, call: usize, task: &Task) -> Result<(), String> {
         let (before, after) = (&history.trees[call], &history.trees[call + 1]);
         let mut inodes = BTreeSet::new();
@@ -105,11 +107,12 @@ impl Clock {
         Ok(())
     }
 
-    /// Whether inode `ino` of the model may have these times when `done` calls had returned, none but the
-    /// first `ceiling` had begun, and the names and attributes are those after `prefix` of them.
+    /// Checks that inode `ino` of the model may have these times. `done` calls had returned, only
+    /// the first `ceiling` had begun, and the names and attributes are those after `prefix` of
+    /// them.
     ///
     /// # Errors
-    /// Which it may not have.
+    /// Names the time that is impossible.
     pub fn judge(
         &self,
         history: &History,
@@ -128,7 +131,7 @@ impl Clock {
         for (which, (name, time)) in found.all().into_iter().enumerate().take(kept) {
             let of = |noted: &(usize, Times)| noted.1.all()[which].1;
             let is_one = possible.iter().any(|noted| of(noted) == time);
-            // A call that changes data moves the times more than once.
+            // A call that changes data updates the times more than once.
             let is_passed = possible.windows(2).any(|pair| {
                 let call = &history.steps[pair[1].0 - 1].op;
                 call.is_of_data() && (of(&pair[0])..=of(&pair[1])).contains(&time)
@@ -144,7 +147,7 @@ impl Clock {
     }
 }
 
-/// After how many calls the times of an inode are the oldest that may be found.
+/// Returns the number of calls after which the times of an inode are the oldest allowed ones.
 fn floor(history: &History, done: usize, prefix: usize, ino: u64) -> usize {
     let steps = history.steps.iter().enumerate();
     let synced = steps.clone().take(done).filter(|(_, step)| {

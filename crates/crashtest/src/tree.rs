@@ -9,16 +9,16 @@ use vfscale::{At, AtFlags, FileType, Stat, Task};
 
 use crate::times::Times;
 
-/// What a file is, beside its attributes.
+/// Type of a file with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// A directory: names, and the numbers of inodes.
+    /// A directory: inode numbers by name.
     Dir(BTreeMap<OsString, u64>),
-    /// A regular file: what it holds. Left out when two trees are compared for their shape.
+    /// A regular file and its data. Data are ignored when the shapes of two trees are compared.
     File(Arc<Vec<u8>>),
-    /// A symbolic link: what it holds.
+    /// A symbolic link and its target.
     Link(PathBuf),
-    /// Anything else.
+    /// Any other type.
     Other,
 }
 
@@ -27,26 +27,26 @@ pub enum Body {
 pub struct Node {
     /// Type and permission bits.
     pub mode: u32,
-    /// The owner.
+    /// Owner.
     pub uid: u32,
-    /// The group.
+    /// Group.
     pub gid: u32,
-    /// The number of names.
+    /// Number of links.
     pub nlink: u32,
-    /// The device it stands for.
+    /// Device number of a device file.
     pub rdev: u64,
-    /// Its times, as they were before anything was read. Trees are compared without them ([`crate::times`]).
+    /// Times before anything was read. Trees are compared without them ([`crate::times`]).
     pub times: Times,
     /// Extended attributes.
     pub xattrs: BTreeMap<OsString, Vec<u8>>,
-    /// The rest.
+    /// Type and content.
     pub body: Body,
-    /// Its names: the numbers of the directories, and what it is called there.
+    /// Names: the number of the directory, and the name in it.
     pub names: BTreeSet<(u64, OsString)>,
 }
 
 impl Node {
-    /// What it holds, of a regular file.
+    /// Returns the data of a regular file.
     #[must_use]
     pub fn data(&self) -> Option<&[u8]> {
         match &self.body {
@@ -55,13 +55,14 @@ impl Node {
         }
     }
 
-    /// Whether both are the same but for data, names and times.
+    /// Returns whether both inodes are equal apart from data, names and times.
     fn same_attributes(&self, other: &Node) -> bool {
         let attributes = |n: &Node| (n.mode, n.uid, n.gid, n.nlink, n.rdev, n.xattrs.clone());
         attributes(self) == attributes(other)
     }
 
-    /// Whether both are the same but for data and times: what changes names and attributes changes this.
+    /// Returns whether both inodes are equal apart from data and times. Every change of names and
+    /// attributes makes a difference.
     #[must_use]
     pub fn same_shape(&self, other: &Node) -> bool {
         let bodies = match (&self.body, &other.body) {
@@ -75,17 +76,17 @@ impl Node {
 /// A tree: all inodes by number.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// The number of the root.
+    /// Inode number of the root.
     pub root: u64,
-    /// Everything there is.
+    /// All inodes.
     pub nodes: BTreeMap<u64, Node>,
 }
 
 impl Tree {
-    /// Reads everything that there is.
+    /// Reads a tree.
     ///
     /// # Errors
-    /// The call that failed, or what contradicts itself.
+    /// Describes the call that failed, or the inconsistency.
     pub fn read(task: &Task) -> Result<Tree, String> {
         let root = stat(task, Path::new("/"))?.ino;
         let mut tree = Tree { root, nodes: BTreeMap::new() };
@@ -139,7 +140,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The number of what an absolute path leads to, symbolic links not followed.
+    /// Returns the inode number at an absolute path; symbolic links are not followed.
     #[must_use]
     pub fn find(&self, path: &str) -> Option<u64> {
         let names = path.split('/').filter(|name| !name.is_empty());
@@ -151,11 +152,11 @@ impl Tree {
         Some(ino)
     }
 
-    /// Whether `other` has the same names, attributes and links; data of regular files apart. Gives the
-    /// number in `other` of each inode of `self`.
+    /// Compares the names, attributes and links of two trees, but not the data of regular files.
+    /// Returns the number in `other` of each inode of `self`.
     ///
     /// # Errors
-    /// The first difference.
+    /// Describes the first difference.
     pub fn match_shape(&self, other: &Tree) -> Result<BTreeMap<u64, u64>, String> {
         let mut pairs = BTreeMap::new();
         let mut taken = BTreeSet::new();
@@ -206,7 +207,7 @@ impl Tree {
         Ok(pairs)
     }
 
-    /// A path of an inode.
+    /// Returns a path of an inode.
     #[must_use]
     pub fn path_of(&self, ino: u64) -> String {
         let (mut path, mut at) = (String::new(), ino);

@@ -1,12 +1,13 @@
-//! Whether a tree that was recovered may be what a crash has left of a script.
+//! Decides whether a recovered tree may be the result of a crash during a script.
 //!
 //! # How
 //!
-//! For each prefix that may have been recovered ([`History::floor`], up to the call that was running) the
-//! trees are compared, data apart; the prefix tells which inode of the model each file is. Then, for
-//! each file, [`Data`] follows its changes since it was last made durable, and collects what each of its
-//! sectors may hold and where it may end; and [`Clock`](crate::times::Clock) says which times it may have.
-//! It is enough that one prefix explains everything.
+//! The recovered tree is compared, apart from data, with the tree after each prefix that may have
+//! been recovered (from [`History::floor`] up to the running call). The prefix identifies each
+//! file's inode in the model. Then [`Data`] follows the changes of each file since it was last made
+//! durable, and collects the possible contents of each sector and the possible sizes.
+//! [`Clock`](crate::times::Clock) decides which times are possible. One prefix that explains
+//! everything suffices.
 
 use std::ops::RangeInclusive;
 
@@ -15,16 +16,16 @@ use crate::op::Op;
 use crate::pattern;
 use crate::tree::Tree;
 
-/// What a device writes atomically: parts of a page may be old and parts new, but none smaller.
+/// Unit that a device writes atomically: of a page, some sectors may be old and others new.
 const SECTOR: usize = 512;
-/// What a volume reads and writes at once.
+/// Unit in which a volume reads and writes.
 const BLOCK: usize = 4096;
 
-/// Judges a tree that was recovered when the first `done` calls had returned and no other than the next had
-/// begun. Gives the prefix that it is.
+/// Judges a tree that was recovered when the first `done` calls had returned and at most one more
+/// had begun. Returns the matching prefix.
 ///
 /// # Errors
-/// Why no prefix explains it, for the longest that agrees best.
+/// Describes the mismatch of the longest prefix with the best agreement.
 pub fn judge(history: &History, done: usize, recovered: &Tree) -> Result<usize, String> {
     let calls = history.steps.len();
     let (floor, ceiling) = (history.floor(done), (done + 1).min(calls));
@@ -75,7 +76,7 @@ fn judge_file(
             && *ino == ours
         {
             if matches!(step.op, Op::Append { .. }) && partial.is_some_and(|first| first < number) {
-                // Where the file ended is not known.
+                // The end of the file is unknown.
                 return Ok(());
             }
             data.change(change, number < prefix && !step.is_partial);
@@ -98,21 +99,21 @@ fn judge_times(
     judged.map_err(|why| format!("{}: {why}", recovered.path_of(theirs)))
 }
 
-/// What may be found in a file.
+/// The possible content of a file.
 #[derive(Clone, Debug)]
 pub struct Data {
-    /// What it may have held at some moment: each sector is that of one of them.
+    /// Contents at different moments: each sector must be that of one of them.
     versions: Vec<Vec<u8>>,
-    /// What it holds when everything has been done.
+    /// Content after all calls.
     latest: Vec<u8>,
-    /// Where it may end.
+    /// Ranges of possible sizes.
     sizes: Vec<RangeInclusive<usize>>,
-    /// What is written may not arrive, or in part, though the file has become longer by it.
+    /// Whether written data may be lost, entirely or in part, even if the file grew by them.
     may_be_lost: bool,
 }
 
 impl Data {
-    /// A file that holds this for sure.
+    /// Starts with the known content of a file.
     #[must_use]
     pub fn new(durable: &[u8]) -> Self {
         let size = durable.len();
@@ -120,8 +121,8 @@ impl Data {
         Self { versions, latest, sizes: vec![size..=size], may_be_lost: false }
     }
 
-    /// Another change was made. `counts`: it is known to have taken its turn, which makes a difference
-    /// for changes that do so.
+    /// Applies a change. `counts`: the change is known to have taken effect, which matters for
+    /// changes ordered with those of names.
     pub fn change(&mut self, change: &Change, counts: bool) {
         let old = self.latest.len();
         match change {
@@ -133,7 +134,7 @@ impl Data {
             Change::Grow(size) => self.grow(*size as usize),
             Change::Cut(size) if counts => {
                 let size = *size as usize;
-                // The zeros behind the end in the last block are data as well, and may be lost.
+                // The zeros beyond the end in the last block are data as well, and may be lost.
                 let kept = if self.may_be_lost { size.next_multiple_of(BLOCK) } else { size };
                 for version in &mut self.versions {
                     version.truncate(kept);
@@ -146,11 +147,12 @@ impl Data {
                 return;
             }
             Change::Cut(size) => {
-                // The rest of the block that it cuts is made zeros before it takes its turn.
+                // The rest of the block that it cuts may become zeros before the truncation takes
+                // effect.
                 let start = (*size as usize).min(old);
                 let mut end = start.next_multiple_of(BLOCK).min(old);
                 if self.may_be_lost {
-                    // It may have been made, as far as anybody knows.
+                    // The truncation may have taken effect.
                     end = old;
                     self.sizes.push(start..=old);
                 }
@@ -162,7 +164,7 @@ impl Data {
                 self.latest[(range.start as usize).min(end)..end].fill(0);
             }
         }
-        // What is behind the old end is written page by page, and the end follows.
+        // Data beyond the old end are written page by page, and the size follows.
         self.sizes.push(old..=self.latest.len());
         self.versions.push(self.latest.clone());
     }
@@ -178,8 +180,8 @@ impl Data {
         }
     }
 
-    /// Whether each byte of what lies at `start` is that of some version: a page that was given up is as it
-    /// was once, and what was written to it since is not.
+    /// Returns whether each byte from `start` on is that of some version: a lost page has an older
+    /// content without the later writes to it.
     fn is_mixture(&self, start: usize, found: &[u8]) -> bool {
         found
             .iter()
@@ -187,10 +189,10 @@ impl Data {
             .all(|(byte, at)| self.versions.iter().any(|version| version.get(at) == Some(byte)))
     }
 
-    /// Whether a file may hold this.
+    /// Checks that a file may have this content.
     ///
     /// # Errors
-    /// What must not be there.
+    /// Describes the first impossible sector or size.
     pub fn judge(&self, found: &[u8]) -> Result<(), String> {
         let size = found.len();
         if !self.sizes.iter().any(|range| range.contains(&size)) {
@@ -199,7 +201,7 @@ impl Data {
         for (number, sector) in found.chunks(SECTOR).enumerate() {
             let start = number * SECTOR;
             let end = start + sector.len();
-            // A version that ends before this does not explain why the file goes on.
+            // A version that ends before this range does not explain bytes in it.
             let mut versions = self.versions.iter().filter_map(|version| version.get(start..end));
             let is_known = versions.any(|version| version == sector)
                 || self.may_be_lost && self.is_mixture(start, sector);

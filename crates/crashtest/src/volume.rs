@@ -1,4 +1,4 @@
-//! Volumes as the subject.
+//! Volumes as subject.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use vfscale::{Vfs, Volume, VolumeBuilder};
 
 use crate::subject::{Disk, Lost, Opened, Subject};
 
-/// Volumes, opened in some way.
+/// Volumes with given options.
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
-    /// After how long what nobody has synced becomes durable; `None` for never, which makes runs the same.
+    /// Interval of the background write-back; `None` disables it, which makes runs repeatable.
     pub sync_interval: Option<Duration>,
-    /// The size of the log in blocks of 4 KiB; small ones wrap.
+    /// Size of the log in blocks of 4 KiB; a small one wraps.
     pub log_blocks: Option<u64>,
-    /// The log has a device of its own, of so many bytes.
+    /// Size in bytes of a separate log device, if there is one.
     pub log_device: Option<u64>,
-    /// How much is kept in memory, in bytes.
+    /// Size of the cache in bytes.
     pub cache_bytes: Option<u64>,
-    /// The highest round of the log that any of them has come to; 1 is the first.
+    /// Highest cycle of the log that any volume has reached; the first is 1.
     pub cycle_max: Arc<AtomicU32>,
 }
 
@@ -75,7 +75,7 @@ impl Subject for Volumes {
         Ok(Box::new(Open { volume, cycle_max: self.cycle_max.clone() }))
     }
 
-    /// The superblock and its copies, what describes groups, and the log.
+    /// Includes the superblock and its copies, the group descriptors, and the log.
     fn may_be_lost(&self, disks: &[Disk]) -> Vec<Lost> {
         let Ok(found) = copies::read(&*disks[0]) else { return Vec::new() };
         let (geometry, log) = (found.superblock.geometry(), found.superblock.log());

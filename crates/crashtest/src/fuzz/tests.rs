@@ -1,5 +1,5 @@
-//! Rounds reach what they are for: volumes that are sound after all, such with findings, such that do not
-//! open, errors of calls, repairs.
+//! Rounds reach what they are for: volumes that are sound after all, such with findings, such that
+//! do not open, errors of calls, repairs.
 
 use std::collections::BTreeSet;
 
@@ -94,8 +94,8 @@ fn files(task: &Task) -> BTreeSet<usize> {
     found
 }
 
-/// Whatever block of a tree is lost: a repair leaves nothing to repair, the volume is like any other, and has
-/// every file with what is in it, a hole at the most.
+/// Whatever block of a tree is lost: a repair leaves nothing to repair, the volume is like any
+/// other, and has every file with what is in it, a hole at the most.
 #[test]
 fn a_lost_block_of_a_tree_takes_no_file_with_it() {
     let image = with_trees();

@@ -8,12 +8,13 @@ use std::time::Duration;
 use vfscale::{At, Errno, Volume};
 use vfscale_block::{Device, RecordingDevice};
 
-/// How much a volume grows at a time, and what it does not grow over.
+/// Bytes by which a volume grows each time.
 const STEP: u64 = 3 << 20;
+/// Size above which a volume does not grow.
 const MOST: u64 = 80 << 20;
-/// How often it grows in a load.
+/// Number of times that it grows in a load.
 const TIMES: usize = 2;
-/// How long it works in between.
+/// Pause between two growths.
 const PAUSE: Duration = Duration::from_millis(4);
 
 /// The sizes that have been promised.
@@ -21,9 +22,9 @@ const PAUSE: Duration = Duration::from_millis(4);
 pub(super) struct Growth<D> {
     device: Arc<RecordingDevice<D>>,
     said: Mutex<Vec<(usize, u64)>>,
-    /// Held while the volume grows; the device is not that of one moment then.
+    /// Held while the volume grows, when its device is not consistent.
     pub(super) growing: Mutex<()>,
-    /// It says that it has grown, and has not.
+    /// Whether the growth is only reported, not made.
     forgets: bool,
 }
 
@@ -32,7 +33,7 @@ impl<D: Device + 'static> Growth<D> {
         Self { device, said: Mutex::default(), growing: Mutex::default(), forgets }
     }
 
-    /// Lets the volume grow a few times, unless the work is over before.
+    /// Grows the volume a few times, until the work is over.
     pub(super) fn run(&self, volume: &Volume, is_over: &AtomicBool) -> Result<(), String> {
         let task = volume.task();
         for _ in 0..TIMES {
@@ -44,7 +45,7 @@ impl<D: Device + 'static> Growth<D> {
             let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
             if !self.forgets {
                 match task.grow_fs(At::Cwd, "/", size) {
-                    // It has grown as often as it can without being opened again.
+                    // The volume can't grow further without being reopened.
                     Err(error) if error.errno() == Errno::BUSY => break,
                     other => other.map(drop).map_err(|error| format!("growing: {error}"))?,
                 }
@@ -55,7 +56,8 @@ impl<D: Device + 'static> Growth<D> {
         Ok(())
     }
 
-    /// Whether a volume that was recovered has the size that was promised before so many marks.
+    /// Checks that a recovered volume has the size that was promised within the first `marks`
+    /// marks.
     pub(super) fn judge(&self, volume: &Volume, marks: usize) -> Result<(), String> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let promised = said.iter().filter(|(mark, _)| *mark <= marks).map(|(_, size)| *size).max();
@@ -68,7 +70,7 @@ impl<D: Device + 'static> Growth<D> {
         }
     }
 
-    /// How often it has grown.
+    /// Returns how often the volume has grown.
     pub(super) fn times(&self) -> u64 {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
     }

@@ -1,9 +1,9 @@
-//! What must be true of a volume that is in use, at every moment at which nothing is under way.
+//! Invariants of a volume in use at moments without activity.
 //!
-//! A freeze makes such moments: no transaction is active, everything that was committed is on the device, and
-//! the log has nothing to replay. So what the volume knows in memory and what a check finds on the
-//! device are about the same state, while files are open that have no name any more, data waits to be
-//! written, and threads wait for the thaw.
+//! A freeze makes such moments: no transaction is active, everything committed is on the device,
+//! and the log has nothing to replay. So the volume's state in memory and the findings of a check
+//! of its device describe one state. At the same time, unlinked files are open, data wait for
+//! write-back, and threads wait for the thaw.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,16 +16,16 @@ use vfscale_block::Device;
 use crate::subject::Subject;
 use crate::volume::Volumes;
 
-/// How long a volume works between two freezes.
+/// Pause between two freezes.
 const PAUSE: Duration = Duration::from_millis(3);
-/// How often figures are compared that change without a transaction; under load a thread may not go
-/// on for long.
+/// Number of attempts to compare counts that change without a transaction. Under load, a thread may
+/// be preempted for long.
 const ATTEMPTS: u32 = 200;
 
-/// Compares a volume with its device until the work is over. Gives how often it did.
+/// Compares a volume with its device until the work is over. Returns the number of comparisons.
 ///
 /// # Errors
-/// What must not be.
+/// Describes the violation.
 pub(super) fn watch<D: Device + 'static>(
     volume: &Volume,
     device: &Arc<D>,
@@ -53,10 +53,10 @@ fn compare(volume: &Volume, device: Arc<dyn Device>) -> Result<(), String> {
     result
 }
 
-/// Everything is home, and nobody has log space.
+/// Checks that all items are written back in place and no log space is reserved.
 fn log_is_empty(volume: &vfscale::diskfs::Volume) -> Result<(), String> {
     let journal = volume.journal().ok_or("it has no log")?;
-    // The count of active transactions says nothing here: who is refused is in it for a moment.
+    // The count of active transactions is not checked: it includes refused ones for a moment.
     let stats = journal.stats();
     let is_empty = journal.is_cil_empty() && stats.ail_items == 0 && stats.grant_used == 0;
     if !is_empty {
@@ -68,12 +68,12 @@ fn log_is_empty(volume: &vfscale::diskfs::Volume) -> Result<(), String> {
     }
 }
 
-/// The lists of orphans have those that the groups have, and what is free for reserving is free in
-/// the groups.
+/// Checks that the orphan lists agree with the groups, and that all reservable space is free in the
+/// groups.
 fn figures_agree(volume: &vfscale::diskfs::Volume) -> Result<(), String> {
     let mut text = String::new();
-    // A commit brings its lists and its groups up to date when its transaction is over already, one after the
-    // other; and blocks for data are reserved, claimed and given back without any transaction.
+    // After the end of its transaction, a commit updates first its lists and then its groups.
+    // Blocks for data are reserved, claimed and released without any transaction.
     for _ in 0..ATTEMPTS {
         let listed: usize = volume.orphans().slots().iter().sum();
         let (totals, figures) = (volume.groups().totals(), volume.space().figures());

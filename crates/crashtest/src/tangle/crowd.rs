@@ -1,8 +1,8 @@
-//! Threads that all work on the same few names.
+//! Threads that all work on a few common names.
 //!
-//! Who wins is not known, so no tree is compared; but whatever a crash leaves of it has to be a tree:
-//! every inode has as many links as it has names, no name is there twice, no directory has two, and a file
-//! holds zeros and what one of these threads has written to that place of a file.
+//! The winner of each race is unknown, so no tree is compared. But a crash must leave a consistent
+//! tree: every inode has as many links as names, no name exists twice, no directory has two names,
+//! and a file holds zeros or data that one of these threads wrote to that offset of a file.
 //!
 //! # Invariants
 //!
@@ -18,20 +18,21 @@ use vfscale_sync::random::Random;
 use crate::pattern;
 use crate::tree::{Body, Tree};
 
-/// What they share.
+/// The shared directory.
 pub const DIR: &str = "/crowd";
-/// The directories in it, and the names in each of them.
+/// Number of directories in it.
 const DIRS: u64 = 3;
+/// Number of names in each directory.
 const NAMES: u64 = 4;
-/// The tag of all that is written here.
+/// Tag of all writes.
 pub const TAG: u32 = 1 << 27;
-/// The most units of a file.
+/// Maximum number of units of a file.
 const UNITS_MAX: u64 = 4000;
 
 /// Makes the directories.
 ///
 /// # Errors
-/// A call that failed.
+/// Returns the error of a call that failed.
 pub fn prepare(task: &Task) -> Result<(), Errno> {
     let dirs = (0..DIRS).map(|dir| format!("{DIR}/{dir}"));
     for dir in std::iter::once(DIR.to_owned()).chain(dirs) {
@@ -40,10 +41,10 @@ pub fn prepare(task: &Task) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes so many calls, each of which may fail for what others have done.
+/// Makes calls, each of which may fail because of concurrent ones.
 ///
 /// # Errors
-/// A call that failed for another reason.
+/// Returns an error that concurrent calls can't cause.
 pub fn run(vfs: &Vfs, calls: usize, seed: u64) -> Result<(), String> {
     let (task, mut random) = (vfs.task(), Random::new(seed));
     for _ in 0..calls {
@@ -56,7 +57,7 @@ pub fn run(vfs: &Vfs, calls: usize, seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether others can be the reason.
+/// Returns whether concurrent calls can cause an error.
 fn is_expected(errno: Errno) -> bool {
     [
         Errno::NOENT,
@@ -73,12 +74,12 @@ fn is_expected(errno: Errno) -> bool {
     .contains(&errno)
 }
 
-/// One of the names.
+/// Returns a random one of the names.
 fn name(random: &mut Random) -> String {
     format!("{DIR}/{}/{}", random.below(DIRS), random.below(NAMES))
 }
 
-/// How many kinds of calls there are.
+/// Number of kinds of calls.
 const KINDS: u64 = 15;
 
 fn call(task: &Task, kind: u64, random: &mut Random) -> Result<(), Errno> {
@@ -126,10 +127,10 @@ fn call(task: &Task, kind: u64, random: &mut Random) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Looks at what was recovered, which has the directories if they were durable.
+/// Judges a recovered tree, which contains the directories if they were durable.
 ///
 /// # Errors
-/// What contradicts itself.
+/// Describes the inconsistency.
 pub fn judge(task: &Task) -> Result<(), String> {
     if task.symlink_metadata(Path::new(DIR)).is_err() {
         return Ok(());
@@ -140,7 +141,7 @@ pub fn judge(task: &Task) -> Result<(), String> {
         .map_err(|why| format!("{DIR}{why}"))
 }
 
-/// Whether links and data of a tree are as they can be.
+/// Checks that the links and data of a tree are possible.
 fn whole(tree: &Tree) -> Result<(), String> {
     for (ino, node) in &tree.nodes {
         let links = match &node.body {

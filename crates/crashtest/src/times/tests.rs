@@ -7,8 +7,8 @@ fn times(mtime: i64) -> Times {
     Times { atime: 1, mtime, ctime: mtime, btime: 1 }
 }
 
-/// A history, and a clock that says that the file had time 10 at first, and 20, 30 ... after the calls that
-/// are about it.
+/// A history, and a clock that says that the file had time 10 at first, and 20, 30 ... after the
+/// calls that are about it.
 fn clock(ops: &[Op]) -> (History, Clock, u64) {
     let history = History::of(&setup(), ops).unwrap();
     let file = history.trees[0].find("/d/f").unwrap();

@@ -92,7 +92,8 @@ fn script() -> (Vec<Op>, Vec<Op>) {
     (setup, ops)
 }
 
-/// What the model itself holds after a prefix is right, from when it may be to when it may no longer be.
+/// What the model itself holds after a prefix is right, from when it may be to when it may no
+/// longer be.
 #[test]
 fn every_prefix_is_right_in_its_time() {
     let (setup, ops) = script();
