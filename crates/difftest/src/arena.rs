@@ -1,4 +1,4 @@
-//! Which two sides meet.
+//! The pairs of sides to compare.
 
 use crate::campaign::Arena;
 use crate::mounted::{Fuse, ThroughMount};
@@ -6,8 +6,8 @@ use crate::oracle::{Borrowed, Nursery};
 use crate::subject::Subject;
 use crate::world::Blockless;
 
-/// tmpfs against tmpfs, which must never differ: shows that the test itself is sound, and that what
-/// it compares does not depend on chance.
+/// tmpfs against tmpfs, which must never differ: shows that the test itself is sound and compares
+/// nothing that depends on chance.
 #[derive(Default)]
 pub struct TmpfsTwice(Nursery);
 
@@ -31,12 +31,13 @@ impl Arena for TmpfsAndVfscale {
     }
 }
 
-/// Why the kernel's side can't be had on this machine, if it can't.
+/// Returns why this machine does not permit the kernel's side, or `None` if it does.
 pub fn reason_to_skip() -> Option<String> {
     crate::oracle::Oracle::new().err()
 }
 
-/// tmpfs against vfscale on a volume; blocks apart, which a disk counts otherwise than memory.
+/// tmpfs against vfscale on a volume. Block counts are not compared: a disk counts them differently
+/// from memory.
 #[derive(Default)]
 pub struct TmpfsAndVolume(Nursery);
 

@@ -1,4 +1,4 @@
-//! Many sequences from one seed: play, shrink what differs, count what was covered.
+//! Plays many sequences from one seed, shrinks those that differ, and counts the coverage.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,77 +15,78 @@ use crate::outcome::Outcome;
 use crate::shrink::shrink;
 use crate::world::World;
 
-/// What to run.
+/// Options of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// All sequences follow from it.
+    /// Seed of all sequences.
     pub seed: u64,
-    /// The number of the first sequence.
+    /// Number of the first sequence.
     pub first: u64,
-    /// How many calls to make, at least.
+    /// Minimum number of calls.
     pub calls: u64,
-    /// How long sequences are.
+    /// Shape of the sequences.
     pub shape: Shape,
-    /// How many kinds of differences to collect before giving up.
+    /// Number of kinds of differences after which to stop.
     pub kinds_max: usize,
-    /// How often to play a sequence while shrinking it.
+    /// Maximum number of plays while a sequence is shrunk.
     pub shrink_max: u32,
 }
 
 impl Plan {
-    /// `calls` calls from `seed`, up to the first difference.
+    /// Returns the plan for `calls` calls from `seed`, up to the first difference.
     pub fn new(seed: u64, calls: u64) -> Plan {
         Plan { seed, first: 0, calls, shape: Shape::default(), kinds_max: 1, shrink_max: 4000 }
     }
 }
 
-/// A kind of difference, with the shortest sequence for it.
+/// A kind of difference, with the shortest sequence that shows it.
 pub struct Found {
-    /// How often it was met.
+    /// Number of occurrences.
     pub count: u64,
-    /// The number of the first sequence that met it.
+    /// Number of the first sequence that showed it.
     pub sequence: u64,
-    /// The shrunken difference.
+    /// The difference of the shrunk sequence.
     pub difference: Box<Difference>,
-    /// The shrunken sequence.
+    /// The shrunk sequence.
     pub steps: Vec<Step>,
 }
 
-/// What a campaign saw.
+/// Result of a campaign.
 #[derive(Default)]
 pub struct Summary {
-    /// Sequences played.
+    /// Number of sequences.
     pub sequences: u64,
-    /// Calls made on each side.
+    /// Number of calls on each side.
     pub calls: u64,
-    /// Those that succeeded.
+    /// Number of those that succeeded.
     pub succeeded: u64,
-    /// Whole trees compared.
+    /// Number of compared trees.
     pub snapshots: u64,
-    /// Sequences after which all space was free again, as it must be where that can be told.
+    /// Number of sequences after which all space was free again. It must be wherever this can be
+    /// determined.
     pub emptied: u64,
     /// Differences by kind.
     pub found: BTreeMap<String, Found>,
-    /// How often each call gave each kind of result.
+    /// Number of occurrences of each result of each call.
     pub coverage: BTreeMap<(&'static str, String), u64>,
 }
 
 /// Makes the two worlds of a sequence.
 pub trait Arena {
-    /// The side that is right.
+    /// The reference side.
     type Oracle: World;
     /// The side under test.
     type Subject: World;
-    /// Fresh worlds.
+    /// Makes new worlds.
     ///
     /// # Errors
     /// Says why the machine does not permit them.
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String>;
 }
 
-/// Something to tell while a campaign runs.
+/// Progress of a running campaign.
 pub enum Event<'a> {
-    /// A new kind of difference, shrunken.
+    /// A new kind of difference, shrunk.
     New(&'a str, &'a Found),
     /// Another sequence is done.
     Progress(&'a Summary),
@@ -94,7 +95,7 @@ pub enum Event<'a> {
 /// Plays sequences until the plan is fulfilled.
 ///
 /// # Errors
-/// Says why, when the machine does not permit it.
+/// Says what the machine does not permit.
 pub fn run<A: Arena>(
     arena: &A,
     plan: &Plan,
@@ -137,7 +138,7 @@ pub fn run<A: Arena>(
     Ok(summary)
 }
 
-/// Plays once on fresh worlds. A panic of the subject is a difference too.
+/// Plays a sequence on new worlds. A panic of the subject is a difference too.
 fn play_once<A: Arena>(
     arena: &A,
     steps: &Arc<Vec<Step>>,
@@ -145,7 +146,7 @@ fn play_once<A: Arena>(
     let (mut oracle, mut subject) = arena.fresh()?;
     let played = catch_unwind(AssertUnwindSafe(|| play(&mut oracle, &mut subject, steps)));
     Ok(played.unwrap_or_else(|panic| {
-        // The subject's locks may be held for ever by what panicked.
+        // The panic may have left locks of the subject locked forever.
         std::mem::forget(subject);
         let text = panic
             .downcast_ref::<String>()
@@ -194,8 +195,8 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Prints the sequence and ends the process when one takes far too long: a deadlock otherwise says
-/// nothing.
+/// Prints the sequence and ends the process if it takes far too long, because a deadlock would
+/// report nothing.
 struct Watchdog {
     state: Arc<WatchdogState>,
 }
@@ -206,7 +207,7 @@ struct WatchdogState {
     start: Instant,
 }
 
-/// How long one sequence may take.
+/// Time limit of one sequence.
 const SEQUENCE_MAX: Duration = Duration::from_secs(120);
 
 impl Watchdog {

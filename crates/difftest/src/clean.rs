@@ -1,8 +1,8 @@
-//! Whether vfscale gives back the space of all that a sequence made.
+//! Checks that vfscale releases the space of a sequence.
 //!
-//! When every task has ended and everything is removed, as many blocks and inodes must be free as at
-//! the start. Anything else is a leak of references or a mistake in the account. What is freed after
-//! a grace period is waited for: the end of a mount does that.
+//! When every task has ended and everything is removed, as many blocks and inodes must be free as
+//! at the start. Otherwise a reference leaked or the accounting is wrong. Memory freed after a
+//! grace period is waited for by ending a mount.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use vfscale::{
     At, AtFlags, Errno, Error, FileSystem, Mode, MountFlags, OFlags, StatFs, Task, UmountFlags,
 };
 
-/// Mounts that may lie on one another.
+/// Maximum number of stacked mounts.
 const STACKED_MAX: usize = 100;
 
-/// Removes everything and says how much space is not free again, if any. `new_fs` makes a file system to
-/// mount: ending that waits until what was removed is freed.
+/// Removes everything and describes the space that is not free again, if any. `new_fs` makes a file
+/// system to mount: ending that mount waits until removed files are freed.
 ///
 /// # Errors
-/// When something can't be removed by its name: what is below a mount, or on the root.
+/// If something can't be removed by its name: files below a mount, or on the root.
 pub(crate) fn space_kept<F: FileSystem>(
     task: &Task,
     fresh: &StatFs,
@@ -35,7 +35,7 @@ pub(crate) fn space_kept<F: FileSystem>(
         task.removexattr(At::Cwd, "/", name, AtFlags::empty())?;
     }
     let mut now = *fresh;
-    // Once for what the tasks held, and once for what only then could be let go.
+    // Once for files that the tasks held, and again for files that those references held.
     for _ in 0..3 {
         task.mkdir(At::Cwd, "/x", Mode::empty())?;
         task.mount(new_fs(), "/x", MountFlags::empty())?;

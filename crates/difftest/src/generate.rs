@@ -1,6 +1,6 @@
-//! Random sequences: a short, optional set-up and then calls, most of them likely to do something.
+//! Random sequences: a short optional set-up, and calls that mostly have an effect.
 //!
-//! Proptest's first alternative is the one it shrinks towards, so the simplest stands first.
+//! Proptest shrinks towards the first alternative, so the simplest one is first.
 
 use proptest::prelude::prop::strategy::{Union, ValueTree};
 use proptest::prelude::*;
@@ -15,10 +15,10 @@ pub mod pools;
 
 use pools::*;
 
-/// How sequences are made.
+/// Shape of sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// The greatest number of calls after the set-up.
+    /// Maximum number of calls after the set-up.
     pub steps_max: usize,
 }
 
@@ -28,39 +28,39 @@ impl Default for Shape {
     }
 }
 
-/// A sequence, with what is needed to simplify each of its steps.
+/// A sequence, with proptest's state to simplify each of its steps.
 pub struct Candidate {
     /// The steps.
     pub steps: Vec<Step>,
-    /// For each step what proptest can simplify it with; set-up steps are as simple as can be.
+    /// The value tree of each step; set-up steps are already as simple as possible.
     pub trees: Vec<Option<Box<dyn ValueTree<Value = Step>>>>,
 }
 
-/// Binds of shared mounts, and copies of the tree, that a sequence has at most: each can double the number
-/// of mounts, and more than these keep the kernel busy for minutes.
+/// Maximum number of binds of shared mounts and of copies of the tree in a sequence. Each can
+/// double the number of mounts, and more would keep the kernel busy for minutes.
 const DOUBLINGS_MAX: u32 = 10;
 
-/// Makes sequences.
+/// Generator of sequences.
 pub struct Sequences {
     step: BoxedStrategy<Step>,
-    /// Mostly calls that change what is mounted where.
+    /// Strategy of calls that mostly change mounts.
     mounting: BoxedStrategy<Step>,
     shape: Shape,
 }
 
 impl Sequences {
-    /// Sequences of the given shape.
+    /// Creates a generator for sequences of the given shape.
     pub fn new(shape: Shape) -> Sequences {
         Sequences { step: step(op()).boxed(), mounting: step(mounting_op()).boxed(), shape }
     }
 
-    /// The sequence with this number among those of `seed`.
+    /// Generates the sequence with this number among those of `seed`.
     pub fn get(&self, seed: u64, number: u64) -> Candidate {
         let mut bytes = [0u8; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-        // One sequence in five lacks some of the set-up.
+        // One sequence in five omits some of the set-up.
         let whole = rng.random_bool(0.8);
         let mut steps: Vec<_> = set_up().into_iter().map(tame).collect();
         steps.retain(|_| whole || rng.random_bool(0.7));
@@ -71,7 +71,7 @@ impl Sequences {
         let mut runner = TestRunner::new_with_rng(config, rng);
         let mut doublings = 0;
         for _ in 0..count {
-            // None of the strategies filters, so none can run out of tries.
+            // None of the strategies filters, so none can run out of attempts.
             let Ok(tree) = kind.new_tree(&mut runner) else { continue };
             let step = tame(tree.current());
             doublings += u32::from(matches!(step.op, Op::Bind { .. } | Op::Unshare { .. }));
@@ -84,8 +84,8 @@ impl Sequences {
     }
 }
 
-/// Where the kernel does not follow other people's links in sticky directories (the sysctl
-/// `protected_symlinks`), no directory gets sticky: vfscale has no sysctl, and follows.
+/// Removes the sticky bit from directory modes, if the kernel does not follow foreign links in
+/// sticky directories (the sysctl `protected_symlinks`). vfscale has no sysctls, and follows them.
 pub(crate) fn tame(mut step: Step) -> Step {
     if let Op::Mkdir { mode, .. } | Op::Chmod { mode, .. } = &mut step.op
         && crate::kernel::sysctl("protected_symlinks")
@@ -95,7 +95,7 @@ pub(crate) fn tame(mut step: Step) -> Step {
     step
 }
 
-/// `u::rwx,u:1001:rw-,g::r-x,m::rwx,o::r--`, as the attribute has it.
+/// `u::rwx,u:1001:rw-,g::r-x,m::rwx,o::r--`, encoded as an attribute value.
 const DEFAULT_ACL: &[u8] = b"\x02\0\0\0\
     \x01\0\x07\0\xff\xff\xff\xff\
     \x02\0\x06\0\xe9\x03\0\0\
@@ -103,7 +103,8 @@ const DEFAULT_ACL: &[u8] = b"\x02\0\0\0\
     \x10\0\x07\0\xff\xff\xff\xff\
     \x20\0\x04\0\xff\xff\xff\xff";
 
-/// A small tree, a user for each task, and a few descriptors: the first a directory.
+/// Returns the set-up: a small tree, a user for each task, and a few descriptors, the first of a
+/// directory.
 fn set_up() -> Vec<Step> {
     let by = |task, op| Step { task, op, probe: None };
     let root = |op| by(0, op);
@@ -164,7 +165,7 @@ fn step(op: BoxedStrategy<Op>) -> impl Strategy<Value = Step> {
     (task, op, probe).prop_map(|(task, op, probe)| Step { task, op, probe })
 }
 
-/// One call.
+/// Returns the strategy of a call.
 pub fn op() -> BoxedStrategy<Op> {
     Union::new_weighted(vec![
         (34, open_calls()),
@@ -180,7 +181,7 @@ pub fn op() -> BoxedStrategy<Op> {
     .boxed()
 }
 
-/// One call, of those that have to do with mounts for the most part.
+/// Returns the strategy of a call that mostly concerns mounts.
 fn mounting_op() -> BoxedStrategy<Op> {
     Union::new_weighted(vec![
         (12, mount_calls()),
@@ -208,7 +209,7 @@ fn open_calls() -> BoxedStrategy<Op> {
             let creates = flags as i32 & libc::O_CREAT != 0
                 || flags as i32 & libc::O_TMPFILE == libc::O_TMPFILE;
             let mode = if creates { mode & 0o7777 } else { 0 };
-            // Two times in three a valid set of flags, so that the walk is reached.
+            // Two flag sets in three are valid, so the walk is reached.
             let flags = if keep { flags } else { flags & !(libc::O_DIRECT as u32) };
             Op::Openat2 { at, path, flags: flags.into(), mode: mode.into(), resolve }
         },
@@ -345,7 +346,7 @@ fn name_calls() -> BoxedStrategy<Op> {
     let file = path(Kind::File).prop_map(|path| (CWD, path, 0));
     let from = prop_oneof![6 => file, 4 => source()];
     let link = (from, at(), new_path(Kind::File)).prop_map(|((at, path, flags), to_at, to)| {
-        // For this call following is what needs a flag.
+        // This call needs a flag to follow links.
         let flags = if flags & 0x100 != 0 { flags & !0x100 | 0x400 } else { flags };
         Op::Link { at, path, to_at, to, flags }
     });

@@ -1,9 +1,9 @@
-//! One task of the oracle: a thread of this process that makes system calls.
+//! A task of the oracle: a thread of this process that makes system calls.
 //!
-//! The thread has its own working directory, root, umask and descriptor table (it was started like a
-//! thread and then took copies, as `fork` does), and its own credentials, set by raw system
-//! calls that act on one thread. The saved user id stays 0, so that the thread can become
-//! anybody again; no file call looks at that id.
+//! The thread has its own working directory, root, umask and descriptor table: it was started as a
+//! thread and then unshared them, which has the effect of `fork`. It also has its own credentials,
+//! set by raw system calls that affect one thread. The saved user id stays 0, so the thread can
+//! switch to any user again; no file call checks that id.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, CString};
@@ -16,35 +16,35 @@ use crate::outcome::{Outcome, StatView, TimeClass, Unequal, Value};
 use crate::sys::{self, Handle, Result};
 use crate::users::{Caps, USERS};
 
-/// Descriptors from here on belong to the oracle, not to the sequence.
+/// Lowest descriptor that belongs to the oracle instead of the sequence.
 pub(crate) const RESERVED_FD: i32 = 1000;
 
-/// A descriptor of procfs, by which the thread asks about its own descriptors.
+/// A descriptor of procfs, through which the thread inspects its own descriptors.
 pub(crate) const PROC_FD: i32 = RESERVED_FD;
 
-/// `O_LARGEFILE`, which the kernel sets by itself where longs have 64 bits.
+/// `O_LARGEFILE`, which the kernel sets itself on 64-bit systems.
 const O_LARGEFILE: i64 = 0o100_000;
 
 const FOWNER: u64 = 1 << 3;
 
-/// The size of the pieces that tmpfs keeps data in.
+/// Unit in which tmpfs stores data.
 const PAGE: u64 = 4096;
 
-/// The mount option that libc does not name.
+/// The mount option that libc does not define.
 const MS_NOSYMFOLLOW: u64 = 256;
 
-/// The options of every tmpfs: the root of a file system as vfscale makes it, and more room than
-/// any sequence fills.
+/// Options of every tmpfs: root attributes as in vfscale, and more space than any sequence fills.
 pub(crate) const TMPFS_OPTIONS: &std::ffi::CStr = c"mode=755,size=2g,nr_inodes=1000000";
 
 /// The calling thread as a task.
 #[derive(Clone)]
 pub(crate) struct KernelTask {
     user: usize,
-    /// By whom descriptors were opened, and whether he was in the file's group then.
+    /// For each descriptor, the user that opened it, and whether that user was in the file's group
+    /// then.
     openers: HashMap<i32, (usize, bool)>,
     handles: [Option<Handle>; 4],
-    /// The mount at the root of the namespace: never unmounted, as nothing would be left.
+    /// The mount at the root of the namespace. It is never unmounted, because nothing would remain.
     pub(crate) root_mount: u64,
 }
 
@@ -57,7 +57,7 @@ fn unit(result: Result<i64>) -> Result<Value> {
 }
 
 fn c(path: &PathArg) -> CString {
-    // The generator makes no zero bytes; should one come, the path ends there, as in C.
+    // The generator makes no zero bytes. Otherwise a path would end there, as in C.
     let end = path.0.iter().position(|&b| b == 0).unwrap_or(path.0.len());
     CString::new(&path.0[..end]).unwrap_or_default()
 }
@@ -85,7 +85,7 @@ impl KernelTask {
         self.handles = [const { None }; 4];
     }
 
-    /// Whether the task's user has a privilege.
+    /// Returns whether the task's user has a capability.
     fn has(&self, cap: u64) -> bool {
         match USERS[self.user].caps {
             Caps::All => true,
@@ -93,7 +93,7 @@ impl KernelTask {
         }
     }
 
-    /// The descriptor of a file that was just opened.
+    /// Registers the descriptor of a file that was just opened.
     fn opened(&mut self, result: Result<i64>) -> Result<Value> {
         let fd = result?;
         let stat = sys::statx(fd as i32, c"", libc::AT_EMPTY_PATH as u32)?;
@@ -103,7 +103,7 @@ impl KernelTask {
         Ok(Value::Number(fd))
     }
 
-    /// Another descriptor for what `from` stands for.
+    /// Registers another descriptor for the open file of `from`.
     fn copied(&mut self, from: i32, result: Result<i64>) -> Result<Value> {
         let fd = result?;
         if let Some(opener) = self.openers.get(&from) {
@@ -112,7 +112,7 @@ impl KernelTask {
         Ok(Value::Number(fd))
     }
 
-    /// Makes a call that writes as whoever opened the file.
+    /// Makes a writing call with the credentials of the file's opener.
     fn as_opener(&mut self, fd: i32, op: &Op) -> Result<Value> {
         const NOBODY: u32 = 65_000;
         let (opener, in_group) = self.openers[&fd];
@@ -125,12 +125,12 @@ impl KernelTask {
         result
     }
 
-    /// Links somebody else's file only where the kernel has the rule for it that vfscale always has: the
-    /// sysctl `protected_hardlinks`, which some machines have switched off.
+    /// Makes a link of another user's file only if the kernel enforces the rule that vfscale always enforces:
+    /// the sysctl `protected_hardlinks`, which is off on some machines.
     fn link(&self, op: &Op) -> Result<Value> {
         let Op::Link { at, path, to_at, to, flags } = op else { return Err(libc::ENOSYS) };
         let (at, path, to_at, to, mut flags) = (*at, c(path), *to_at, c(to), *flags);
-        // See `link_open`: the rule holds for the flag, whether the path is empty or not.
+        // The rule applies to the flag, whether the path is empty or not (see `link_open`).
         if !path.is_empty() {
             flags &= !(libc::AT_EMPTY_PATH as u32);
         }
@@ -174,7 +174,7 @@ impl KernelTask {
             }
             Op::Close { fd } => unit(sys::close(*fd)),
             Op::Dup { fd } => self.copied(*fd, sys::dup(*fd)),
-            // `dup2` is `dup3`, but for the same number twice, which only checks it.
+            // `dup2` is `dup3`, except that with equal numbers it only checks the descriptor.
             Op::Dup2 { fd, to } if fd == to => {
                 sys::fcntl(*fd, libc::F_GETFD, 0).map(|_| Value::Number((*fd).into()))
             }
@@ -286,7 +286,7 @@ impl KernelTask {
             Op::Getxattr { at, path, name, flags } => {
                 sys::getxattrat(*at, &c(path), &c(name), *flags).map(Value::Bytes)
             }
-            // Linux lets anybody give any file capabilities of no bytes, which it then refuses to show.
+            // Linux lets any user set an empty file capability, which it then refuses to report.
             Op::Setxattr { name, value, .. }
                 if value.is_empty() && name.0 == b"security.capability" =>
             {
@@ -295,7 +295,8 @@ impl KernelTask {
             Op::Setxattr { at, path, name, value, how, flags } => {
                 unit(sys::setxattrat(*at, &c(path), &c(name), value, *how, *flags))
             }
-            // Linux 6.13 to 6.18 take the empty path for the working directory in two of the four calls.
+            // Linux 6.13 to 6.18 treat the empty path as the working directory in two of the four
+            // calls.
             Op::Listxattr { at: CWD, path, .. } | Op::Removexattr { at: CWD, path, .. }
                 if path.0.is_empty() =>
             {
@@ -363,7 +364,7 @@ impl KernelTask {
         }
     }
 
-    /// Moves the thread to a copy of its namespace, unless it could not tell the root of that.
+    /// Moves the thread to a copy of its namespace, unless the root of that would be unknown.
     fn unshare_mounts(&mut self) -> Result<Value> {
         if sys::statx(CWD, c"/", 0)?.stx_mnt_id != self.root_mount {
             return Err(libc::ENOSYS);
@@ -373,8 +374,8 @@ impl KernelTask {
         Ok(Value::Unit)
     }
 
-    /// Whether `path` is the root of the task's or of the namespace's root mount. Unmounting these
-    /// means something else: the first remounts the file system read-only, the second leaves a
+    /// Returns whether `path` is the task's root or the namespace's root mount. Unmounting these
+    /// has another meaning: the first remounts the file system read-only, the second leaves a
     /// namespace without files.
     fn is_some_root(&self, path: &PathArg, flags: u32) -> Result<bool> {
         let follow = flags & libc::UMOUNT_NOFOLLOW as u32 == 0;
@@ -386,7 +387,7 @@ impl KernelTask {
     }
 }
 
-/// What the kernel says is mounted in the namespace of the calling thread, as far as its root shows it.
+/// Reads the mounts of the calling thread's namespace, as far as its root shows them.
 pub(crate) fn mountinfo() -> Result<Vec<u8>> {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u32;
     let fd = sys::openat(PROC_FD, c"thread-self/mountinfo", flags, 0)? as i32;
@@ -402,8 +403,8 @@ pub(crate) fn mountinfo() -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Makes a call again that failed only because somebody on this machine moved a directory or a mount
-/// meanwhile, which the kernel says of walks that may not leave their start.
+/// Repeats a call that failed only because a concurrent rename or mount on this machine interrupted
+/// a walk, which the kernel reports for walks that must not leave their start.
 fn again(is_retried: bool, call: impl Fn() -> Result<i64>) -> Result<i64> {
     let mut result = call();
     for attempt in 0..200 {
@@ -416,15 +417,15 @@ fn again(is_retried: bool, call: impl Fn() -> Result<i64>) -> Result<i64> {
     result
 }
 
-/// Whether a descriptor is of a file with set-id bits.
+/// Returns whether a descriptor's file has set-id bits.
 fn has_set_id(fd: i32) -> bool {
     sys::statx(fd, c"", libc::AT_EMPTY_PATH as u32)
         .is_ok_and(|stat| u32::from(stat.stx_mode) & 0o6000 != 0)
 }
 
-/// The descriptor by which a call changes a file's data. Whether that takes set-id bits away is decided
-/// in vfscale by the rights that the file was opened with, since a `File` works without a task, and in
-/// the kernel by those of the writing task; so the oracle writes with the rights of the opener.
+/// Returns the descriptor through which a call changes a file's data. In vfscale, the rights at
+/// open time decide whether the change clears set-id bits, since a `File` works without a task. In
+/// the kernel, those of the writing task decide. So the oracle writes with the opener's rights.
 fn changed_by(op: &Op) -> Option<i32> {
     match op {
         Op::Write { fd, .. }
@@ -437,9 +438,9 @@ fn changed_by(op: &Op) -> Option<i32> {
     }
 }
 
-/// `linkat` of an open file by its descriptor. Linux asks for a privilege or the opener's very
-/// credentials, as it would not do for the file's name in procfs. vfscale has no procfs, and lets
-/// anybody link what he has open.
+/// Makes a link of an open file by its descriptor. Linux requires a capability or the opener's very
+/// credentials, as it would not for the file's name in procfs. vfscale has no procfs, and lets
+/// every task link its open files.
 fn link_open(fd: i32, to_at: i32, to: &CStr) -> Result<Value> {
     match sys::linkat(fd, c"", to_at, to, libc::AT_EMPTY_PATH as u32) {
         Err(libc::ENOENT) => {
@@ -450,8 +451,9 @@ fn link_open(fd: i32, to_at: i32, to: &CStr) -> Result<Value> {
     }
 }
 
-/// Opens without what the sysctls `protected_regular` and `protected_fifos` forbid, if they are on:
-/// opening with `O_CREAT` what somebody else has put into a sticky directory. vfscale has no sysctls.
+/// Opens a file without the restrictions of the sysctls `protected_regular` and `protected_fifos`,
+/// if they are on: they forbid opening with `O_CREAT` another user's file in a sticky directory.
+/// vfscale has no sysctls.
 fn open_sticky(flags: u64, open: impl Fn(u64) -> Result<i64>) -> Result<i64> {
     let first = open(flags);
     let create = libc::O_CREAT as u64;
@@ -462,7 +464,7 @@ fn open_sticky(flags: u64, open: impl Fn(u64) -> Result<i64>) -> Result<i64> {
     first
 }
 
-/// Whether a sysctl of file systems is on, as it was when it was first asked for.
+/// Returns whether a sysctl of file systems was on at the first call.
 pub(crate) fn sysctl(name: &'static str) -> bool {
     static ON: OnceLock<Vec<&'static str>> = OnceLock::new();
     let all = ["protected_hardlinks", "protected_symlinks", "protected_regular", "protected_fifos"];
@@ -484,8 +486,8 @@ fn filled(len: u32, read: impl FnOnce(&mut [u8]) -> Result<i64>) -> Result<Value
     Ok(Value::Bytes(buf))
 }
 
-/// `fallocate`, with the `ZERO_RANGE` that tmpfs lacks made of what it has: room first, so that a
-/// failure changes nothing, then a hole, then room again.
+/// Performs `fallocate`. It emulates `ZERO_RANGE`, which tmpfs lacks: it allocates first, so a failure
+/// changes nothing, then punches a hole, then allocates again.
 fn fallocate(fd: i32, mode: u32, off: u64, len: u64) -> Result<i64> {
     let keep = libc::FALLOC_FL_KEEP_SIZE as u32;
     let plain = sys::fallocate(fd, mode, off, len);
@@ -499,8 +501,8 @@ fn fallocate(fd: i32, mode: u32, off: u64, len: u64) -> Result<i64> {
         sys::fallocate(fd, keep | libc::FALLOC_FL_PUNCH_HOLE as u32, first, last - first)?;
         sys::fallocate(fd, mode & keep, first, last - first)?;
     }
-    // A hole in a part of a page would leave the rest of it as data, so zeros are written there, if there
-    // is anything.
+    // A hole in a part of a page would leave the rest of it as data, so zeros are written to
+    // partial pages that contain data.
     for (from, to) in [(off, first.min(end)), (last.max(off), end)] {
         let size = sys::statx(fd, c"", libc::AT_EMPTY_PATH as u32)?.stx_size;
         let page = (from / PAGE * PAGE) as i64;
@@ -514,7 +516,7 @@ fn fallocate(fd: i32, mode: u32, off: u64, len: u64) -> Result<i64> {
     Ok(0)
 }
 
-/// Writes zeros, at their place even if the file appends.
+/// Writes zeros at an offset, even if the file is open with `O_APPEND`.
 fn zero(fd: i32, from: u64, to: u64) -> Result<()> {
     let flags = sys::fcntl(fd, libc::F_GETFL, 0)? as u64;
     sys::fcntl(fd, libc::F_SETFL, flags & !(libc::O_APPEND as u64))?;
@@ -567,12 +569,12 @@ fn get_lock(fd: i32, ofd: bool, kind: LockKind, range: LockRange) -> Result<Valu
     }))
 }
 
-/// All entries, from the start, as the set that is compared.
+/// Reads all entries from the start as a set.
 fn read_dir(fd: i32) -> Result<Value> {
     sys::lseek(fd, 0, libc::SEEK_SET)?;
     let mut set = BTreeSet::new();
     let found = entries(fd)?;
-    // Positions in a directory mean nothing to others, so none is left behind.
+    // Directory positions differ between file systems, so none remains.
     sys::lseek(fd, 0, libc::SEEK_SET)?;
     for (name, kind) in found {
         if !set.insert((name.clone(), kind)) {
@@ -583,7 +585,7 @@ fn read_dir(fd: i32) -> Result<Value> {
     Ok(Value::Entries(set))
 }
 
-/// The entries of a directory from the position of `fd` on, with their types.
+/// Reads the entries of a directory from the position of `fd` on, with their types.
 #[expect(clippy::host_endian_bytes, reason = "the kernel writes records in the machine's order")]
 pub(crate) fn entries(fd: i32) -> Result<Vec<(PathArg, u8)>> {
     let mut entries = Vec::new();
@@ -593,7 +595,8 @@ pub(crate) fn entries(fd: i32) -> Result<Vec<(PathArg, u8)>> {
         if len == 0 {
             return Ok(entries);
         }
-        // Each record: inode (8 bytes), position (8), record length (2), type (1), name, zero.
+        // Each record has an inode (8 bytes), position (8), record length (2), type (1), name,
+        // zero.
         let mut rest = &buf[..len];
         while rest.len() > 19 {
             let record = usize::from(u16::from_ne_bytes([rest[16], rest[17]]));
@@ -614,9 +617,9 @@ fn view(stat: &libc::statx) -> StatView {
         uid: stat.stx_uid,
         gid: stat.stx_gid,
         rdev: libc::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
-        // vfscale does not count the entries of a directory for its size.
+        // vfscale does not count the entries of a directory in its size.
         size: if is_dir { 4096 } else { stat.stx_size },
-        // vfscale keeps what a link holds beside the inode, tmpfs a long one in a page.
+        // vfscale stores a link's target in memory beside the inode, tmpfs a long one in a page.
         blocks: if is_link { 0 } else { stat.stx_blocks },
         blksize: stat.stx_blksize,
         mount_root: stat.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0,
@@ -629,7 +632,7 @@ fn view(stat: &libc::statx) -> StatView {
     }
 }
 
-/// The flags of `statfs` by their numbers in `mount(2)`.
+/// Converts the flags of `statfs` to those of `mount(2)`.
 fn statfs(buf: &sys::StatFs) -> Value {
     let [_, block_size, .., name_max, _, st_flags, _, _, _, _] = *buf;
     let mut flags = st_flags as u64 & (1 | 2 | 4 | 8 | 1024 | 2048);
@@ -642,7 +645,7 @@ fn statfs(buf: &sys::StatFs) -> Value {
     Value::Statfs(block_size as u64, name_max as u64, flags)
 }
 
-/// Becomes another user. By way of root with every privilege, which the saved id 0 allows.
+/// Switches to another user, through root with every capability, which the saved id 0 permits.
 fn set_user(user: usize) -> Result<()> {
     let user = &USERS[user];
     sys::setresuid(0, 0, 0)?;

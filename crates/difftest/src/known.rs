@@ -1,20 +1,21 @@
-//! Differences that are meant. Each has its reason; everything else that differs is a defect.
+//! Intended differences, each with its reason. Every other difference is a defect.
 
 use crate::op::{Op, Seek, Step};
 use crate::outcome::{Outcome, Value};
 
-/// A difference that is meant.
+/// An intended difference.
 pub struct Known {
-    /// Why it is.
+    /// Its reason.
     pub reason: &'static str,
-    /// Whether a difference is this one: the call, what the oracle gave, what the subject gave.
+    /// Returns whether a difference is this one, given the call and the outcomes of oracle and
+    /// subject.
     pub is: fn(&Step, &Outcome, &Outcome) -> bool,
-    /// Whether it is one only after something was allocated by `fallocate`.
+    /// Whether it applies only after `fallocate` has allocated space.
     pub after_fallocate: bool,
 }
 
-/// All of them. A sequence goes on after one: neither side has changed, or but for a file position, which
-/// both then set to 0.
+/// All intended differences. A sequence continues after one: neither side has changed, except for a
+/// file position, which is then set to 0 on both.
 pub static KNOWN: &[Known] = &[
     Known {
         reason: "mount(2) copies its source as a string before it takes it for a path",
@@ -50,7 +51,8 @@ fn failed(outcome: &Outcome) -> Option<i32> {
     }
 }
 
-/// The entry that explains a difference. `allocated`: `fallocate` has allocated something before.
+/// Returns the entry that explains a difference. `allocated`: `fallocate` has allocated space
+/// before.
 pub fn known(
     step: &Step,
     expected: &Outcome,

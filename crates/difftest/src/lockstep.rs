@@ -1,4 +1,4 @@
-//! Two worlds side by side: every call on both, every result compared.
+//! Runs two worlds in lockstep: makes every call on both and compares every result.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -12,19 +12,19 @@ use crate::outcome::{Outcome, Value};
 use crate::tree::{self, Moved, Watched};
 use crate::world::{Finished, INSPECTOR, World};
 
-/// How many calls lie between two comparisons of the whole tree.
+/// Number of calls between two comparisons of the whole tree.
 const SNAPSHOT_EVERY: usize = 60;
 
-/// A sequence's first difference.
+/// The first difference of a sequence.
 #[derive(Clone)]
 pub struct Difference {
-    /// The number of the step it showed at.
+    /// Number of the step that showed it.
     pub at: usize,
-    /// What it is grouped by: the call and the kinds of the two results.
+    /// Key for grouping: the call and the kinds of the two results.
     pub signature: String,
-    /// What was expected and what was got, in words.
+    /// Description of the expected and the actual result.
     pub text: String,
-    /// What came before, with the results both sides agreed on.
+    /// Earlier steps, with the results of both sides.
     pub log: Vec<(Step, Outcome)>,
 }
 
@@ -43,26 +43,26 @@ impl fmt::Display for Difference {
     }
 }
 
-/// How much a sequence exercised.
+/// Coverage of a sequence.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Calls made on both sides.
+    /// Number of calls made on both sides.
     pub calls: u64,
-    /// Those of them that succeeded.
+    /// Number of those that succeeded.
     pub succeeded: u64,
-    /// Trees compared.
+    /// Number of compared trees.
     pub snapshots: u64,
-    /// Whether the subject was seen to give back all it had used: 0 or 1.
+    /// Whether the subject was seen to release all it had used: 0 or 1.
     pub emptied: u64,
 }
 
-/// What a sequence without differences leaves: how much it was, and every result.
+/// Result of a sequence without differences: its coverage and every result.
 pub type Played = (Tally, Vec<(Step, Outcome)>);
 
 /// Plays `steps` on both sides, up to the first difference.
 ///
 /// # Errors
-/// The difference.
+/// Returns the difference.
 pub fn play<L: World, R: World>(
     oracle: &mut L,
     subject: &mut R,
@@ -92,22 +92,22 @@ pub fn play<L: World, R: World>(
     Ok((tally, game.log))
 }
 
-/// Which inode of one side is which of the other.
+/// Correspondence of the inodes of both sides.
 ///
-/// The kernel uses the numbers of devices again, for file systems that are mounted later. So a device may
-/// turn into another, with other inodes; but no more devices are ever seen than were mounted.
+/// The kernel reuses device numbers for file systems that are mounted later. So a device may turn
+/// into another one with other inodes, but there are never more devices than mounts.
 struct Inodes {
     devices: Pairs<u64>,
     inodes: Pairs<(u64, u64)>,
-    /// File systems that have been mounted and not seen yet.
+    /// Number of file systems that have been mounted and not seen yet.
     unseen: u32,
-    /// The subject may give the number of a file that is gone to one that is new on both sides.
+    /// Whether the subject may give the number of a freed inode to one that is new on both sides.
     uses_numbers_again: bool,
 }
 
 impl Default for Inodes {
     fn default() -> Inodes {
-        // The root is mounted to begin with.
+        // The root is mounted from the beginning.
         Inodes {
             devices: Pairs::default(),
             inodes: Pairs::default(),
@@ -117,7 +117,7 @@ impl Default for Inodes {
     }
 }
 
-/// A mapping that is one to one.
+/// A one-to-one mapping.
 struct Pairs<T> {
     right_of: HashMap<T, T>,
     left_of: HashMap<T, T>,
@@ -130,14 +130,14 @@ impl<T> Default for Pairs<T> {
 }
 
 impl<T: Copy + Eq + Hash> Pairs<T> {
-    /// Whether two may be the same: neither of them was paired with another before.
+    /// Pairs two values. Returns whether this is consistent: neither is paired with another one.
     fn pair(&mut self, left: T, right: T) -> bool {
         let same = *self.right_of.entry(left).or_insert(right) == right;
         *self.left_of.entry(right).or_insert(left) == left && same
     }
 
-    /// As [`pair`](Self::pair), but a left one that was never seen takes the right one from that
-    /// which had it, and which must not be seen again.
+    /// Pairs two values like [`pair`](Self::pair). But a new left value takes the right one from
+    /// its previous partner, which must not be seen again.
     fn pair_or_take(&mut self, left: T, right: T) -> bool {
         if !self.right_of.contains_key(&left) {
             self.left_of.remove(&right);
@@ -149,7 +149,7 @@ impl<T: Copy + Eq + Hash> Pairs<T> {
         self.right_of.get(&left) == Some(&right)
     }
 
-    /// Forgets every pair of which one side is gone.
+    /// Forgets every pair with a side that no longer exists.
     fn forget(&mut self, left_gone: impl Fn(&T) -> bool, right_gone: impl Fn(&T) -> bool) {
         let is_gone = |(left, right): (&T, &T)| left_gone(left) || right_gone(right);
         self.right_of.retain(|left, right| !is_gone((left, right)));
@@ -162,7 +162,7 @@ impl Inodes {
         self.unseen += 1;
     }
 
-    /// Whether two inodes, by device and number, may be the same file.
+    /// Pairs two inodes, given by device and number. Returns whether they may be the same file.
     fn pair(&mut self, left: (u64, u64), right: (u64, u64)) -> bool {
         if !self.devices.has(left.0, right.0) {
             let Some(unseen) = self.unseen.checked_sub(1) else { return false };
@@ -185,14 +185,14 @@ struct Game<'a, L, R> {
     steps: &'a Arc<Vec<Step>>,
     log: Vec<(Step, Outcome)>,
     inodes: Inodes,
-    /// Something was allocated by `fallocate`.
+    /// Whether `fallocate` has allocated space.
     allocated: bool,
 }
 
 impl<L: World, R: World> Game<'_, L, R> {
-    /// The end of the run of plain calls by one task that begins at `at`.
+    /// Returns the end of the run of plain calls by one task that begins at `at`.
     fn batch_end(&self, at: usize) -> usize {
-        // A fork is no call of one task, and a seek may have to be followed up.
+        // A fork involves two tasks, and a seek may need a correction.
         let special = |op: &Op| {
             matches!(
                 op,
@@ -229,7 +229,7 @@ impl<L: World, R: World> Game<'_, L, R> {
             self.subject.fork(step.task, into);
             return self.calls_by(into, at, end);
         }
-        // A watched file is kept by a descriptor, which would keep its mount busy.
+        // The descriptor of a watched file would keep its mount busy.
         let probe =
             step.probe.filter(|_| !matches!(step.op, Op::Umount { .. } | Op::Remount { .. }));
         let Some(probe) = probe else { return self.calls(at, end) };
@@ -238,7 +238,7 @@ impl<L: World, R: World> Game<'_, L, R> {
         let right = self.subject.run(INSPECTOR, watch);
         let same_path = |(a, b): (&Watched, &Watched)| a.path == b.path;
         if left.len() != right.len() || !left.iter().zip(&right).all(same_path) {
-            // No times can be compared; the trees differ before the call.
+            // Times can't be compared, since the trees differ before the call.
             self.compare_trees(at)?;
         }
         tree::wait_for_tick(&[&left, &right]);
@@ -308,7 +308,8 @@ impl<L: World, R: World> Game<'_, L, R> {
         Err(self.difference(at, signature, text))
     }
 
-    /// After a tolerated difference in where a file is: puts it to the start on both sides.
+    /// Sets the file position to the start on both sides, after a tolerated difference of
+    /// positions.
     fn rewind(&mut self, at: usize) {
         let Step { task, op: Op::Lseek { fd, .. }, .. } = self.steps[at] else { return };
         let to_start = move |task: &mut dyn Calls| {
@@ -328,7 +329,7 @@ impl<L: World, R: World> Game<'_, L, R> {
         Err(self.difference(at, signature, format!("the tree differs\n{text}")))
     }
 
-    /// Compares what is mounted where, as each task sees it.
+    /// Compares the mounts that each task sees.
     fn compare_mounts(&mut self, at: usize) -> Result<(), Box<Difference>> {
         for task in 0..=INSPECTOR {
             let mounts = |task: &mut dyn Calls| task.call(&Op::Mounts);
@@ -385,7 +386,7 @@ fn allocates(step: &Step, outcome: &Outcome) -> bool {
     matches!((&step.op, outcome), (Op::Fallocate { .. }, Outcome::Ok(_)))
 }
 
-/// What differs within two successes.
+/// Describes the difference of two successes.
 fn detail(expected: &Outcome, got: &Outcome) -> String {
     match (expected.stat(), got.stat()) {
         (Some(a), Some(b)) => format!(" {}", a.differing(b)),
@@ -393,8 +394,8 @@ fn detail(expected: &Outcome, got: &Outcome) -> String {
     }
 }
 
-/// What the oracle asks about before it makes a call, or decides not to: symbolic links are read by that,
-/// which changes their access times.
+/// Returns the call that the oracle makes before `op`, if any. It reads symbolic links, which
+/// changes their access times.
 fn looked_at_before(op: &Op) -> Option<Op> {
     let Op::Umount { path, flags } = op else { return None };
     let nofollow = flags & libc::UMOUNT_NOFOLLOW as u32 != 0;

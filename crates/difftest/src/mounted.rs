@@ -1,14 +1,14 @@
-//! vfscale through its mount: the same system calls on a mounted vfscale as on tmpfs.
+//! vfscale through its mount: system calls on a mounted vfscale and on tmpfs.
 //!
-//! The tasks are those of the [`Oracle`], in a mount namespace whose root is the mount and nothing else.
-//! Their file system is served by threads of this process. At the end of a sequence it is unmounted and
-//! mounted again, a volume closed, checked and opened in between: the tree must be as it was.
+//! The tasks are those of the [`Oracle`], in a mount namespace that contains nothing but the mount.
+//! Threads of this process serve the file system. At the end of a sequence it is unmounted and
+//! remounted; a volume is closed, checked and reopened in between. The tree must be unchanged.
 //!
-//! # Who holds which reference
+//! # Ownership
 //!
-//! The namespace of the tasks holds the mount; when the last of them has ended, the kernel unmounts, which
-//! ends the threads that serve it. These live in a namespace of their own, where the mount was made, so that
-//! no other program on the machine ever sees it, or keeps it.
+//! The namespace of the tasks holds the mount. When the last task has ended, the kernel unmounts,
+//! which ends the threads that serve it. These threads have another namespace, in which the mount
+//! was made, so no other program on the machine ever sees the mount or keeps it busy.
 
 use std::sync::Arc;
 use std::thread;
@@ -26,7 +26,7 @@ use crate::sys;
 use crate::tree::{self, Snapshot};
 use crate::world::{Finished, INSPECTOR, World};
 
-/// What is mounted.
+/// The mounted file system.
 enum Source {
     Memory(Vfs),
     Volume(Arc<dyn Device>, Volume),
@@ -40,7 +40,7 @@ impl Source {
         }
     }
 
-    /// As it is after closing and opening.
+    /// Closes and reopens the file system.
     fn again(self) -> Result<Self, String> {
         let Source::Volume(device, volume) = self else { return Ok(self) };
         volume.close().map_err(|e| format!("closed: {e}"))?;
@@ -52,12 +52,12 @@ impl Source {
 
 /// A mounted vfscale as a [`World`].
 pub struct ThroughMount {
-    /// Until the end of the sequence.
+    /// Present until the end of the sequence.
     parts: Option<(Source, Mounted, Oracle)>,
 }
 
 impl ThroughMount {
-    /// An empty memory file system.
+    /// Creates and mounts an empty memory file system.
     ///
     /// # Errors
     /// Says what the machine does not permit.
@@ -65,7 +65,7 @@ impl ThroughMount {
         Self::of(Source::Memory(Vfs::new(memory()).map_err(|e| format!("vfscale: {e}"))?))
     }
 
-    /// An empty volume, on a device in memory.
+    /// Creates and mounts an empty volume on a device in memory.
     ///
     /// # Errors
     /// Says what the machine does not permit.
@@ -84,7 +84,7 @@ impl ThroughMount {
     }
 }
 
-/// Mounts where nobody sees it, and starts the tasks in it.
+/// Creates the mount in a private namespace and starts the tasks in it.
 fn mount(source: &Source) -> Result<(Mounted, Oracle), String> {
     let builder = Builder::new(source.vfs())
         .sharing(Sharing::Exclusive)
@@ -97,20 +97,21 @@ fn mount(source: &Source) -> Result<(Mounted, Oracle), String> {
         sys::mount(c"none", c"/", None, private, None).map_err(on("making mounts private"))?;
         let mounted = builder.mount(std::env::temp_dir()).map_err(|e| e.to_string())?;
         let oracle = Oracle::on_what_is_mounted()?;
-        // From here on only the tasks have it.
+        // From here on, only the tasks hold the mount.
         mounted.unmounter().unmount().map_err(|e| format!("unmounting one of two: {e}"))?;
         Ok((mounted, oracle))
     };
     thread::spawn(serve).join().map_err(|_| "a panic while mounting".to_owned())?
 }
 
-/// Ends the tasks, and with them the mount.
+/// Ends the tasks, which unmounts the file system.
 fn unmount(mounted: Mounted, oracle: Oracle) {
     drop(oracle);
     mounted.wait();
 }
 
-/// The whole tree, after a first look that moves the access times of symbolic links.
+/// Takes a snapshot of the whole tree. An earlier one has already updated the access times of
+/// symbolic links.
 fn snapshot(oracle: &mut Oracle) -> Snapshot {
     oracle.run(INSPECTOR, |task| {
         let task = &mut FuseCalls(task);
@@ -167,10 +168,11 @@ impl Drop for ThroughMount {
     }
 }
 
-/// A world without what FUSE decides: a call is not made, or something in its result not compared.
+/// A world without the effects that FUSE decides: some calls are not made, and some parts of
+/// results not compared.
 pub struct Fuse<W>(pub W);
 
-/// The same for the calls of one task.
+/// The calls of one task, without the effects that FUSE decides.
 pub struct FuseCalls<'a>(pub &'a mut dyn Calls);
 
 impl Calls for FuseCalls<'_> {
@@ -182,10 +184,10 @@ impl Calls for FuseCalls<'_> {
         match &mut outcome {
             Outcome::Ok(Value::Stat(stat)) => {
                 stat.blocks = 0;
-                // What is read from the page cache does not move it.
+                // Reads from the page cache do not update it.
                 stat.atime = TimeClass::Now;
             }
-            // The kernel calls a file that never had a name by a slash there.
+            // The kernel reports a file that never had a name as a slash there.
             Outcome::Ok(Value::Path(path)) if path.0.ends_with(b"// (deleted)") => {
                 path.0.truncate(path.0.len() - b"/ (deleted)".len());
                 path.0.extend_from_slice(b"#N (deleted)");
@@ -197,7 +199,8 @@ impl Calls for FuseCalls<'_> {
 }
 
 impl FuseCalls<'_> {
-    /// Whether the call asks for the end of a directory, or for its data: FUSE takes the size for one.
+    /// Returns whether the call seeks to the end of a directory, or to its data: FUSE takes the
+    /// size for one.
     fn seeks_in_directory(&mut self, op: &Op) -> bool {
         let Op::Lseek { fd, whence: Seek::End | Seek::Data | Seek::Hole, .. } = op else {
             return false;
@@ -206,8 +209,9 @@ impl FuseCalls<'_> {
         stat.stat().is_some_and(|stat| stat.mode & libc::S_IFMT == libc::S_IFDIR)
     }
 
-    /// Whether the call cuts a file by its path that is empty already: with a cache of the kernel's own its
-    /// message is that of `O_TRUNC`, which moves the data change time where `truncate` does not.
+    /// Returns whether the call truncates an empty file by its path. With a cache in the kernel,
+    /// FUSE sends the message of `O_TRUNC`, which changes the modification time while `truncate`
+    /// does not.
     fn empties_the_empty(&mut self, op: &Op) -> bool {
         let Op::Truncate { path, len: 0 } = op else { return false };
         let stat = self.0.call(&Op::Stat { at: CWD, path: path.clone(), flags: 0 });
@@ -215,14 +219,14 @@ impl FuseCalls<'_> {
     }
 }
 
-/// Whether the kernel gives a call another meaning on FUSE, whatever the server does.
+/// Returns whether the kernel gives a call another meaning on FUSE, regardless of the server.
 fn is_decided_by_fuse(op: &Op) -> bool {
     match op {
-        // FUSE asks its server again, which a walk in the cache may not.
+        // FUSE asks its server again, which a cached walk may not do.
         Op::Openat2 { resolve, .. } => resolve & libc::RESOLVE_CACHED != 0,
-        // Its message for that names nothing that changes, so the change time stays.
+        // FUSE's message for it contains no change, so the change time stays.
         Op::Chown { uid: None, gid: None, .. } => true,
-        // Force ends the connection, for all mounts of it.
+        // `MNT_FORCE` ends the connection, for all its mounts.
         Op::Umount { flags, .. } => flags & libc::MNT_FORCE as u32 != 0,
         _ => false,
     }

@@ -1,12 +1,12 @@
-//! The lines of `mountinfo` in a form that two implementations can be compared by.
+//! A form of `mountinfo` that is comparable between two implementations.
 //!
-//! Numbers of mounts, devices and peer groups are each side's own. So a mount is told by the mount points
-//! on the way to it, and a group by the first mount that names it. The type of the file system, its source
-//! and its options are left out, but for whether it is read-only.
+//! Numbers of mounts, devices and peer groups differ between the sides. So a mount is identified by
+//! the mount points on the path to it, and a group by the first mount in it. The type of the file
+//! system, its source and its options are left out, except whether it is read-only.
 
 use std::collections::HashMap;
 
-/// One line, in parts.
+/// The fields of a line.
 struct Line<'a> {
     id: &'a str,
     parent: &'a str,
@@ -29,8 +29,8 @@ impl Line<'_> {
     }
 }
 
-/// The kernel's lines as text: bytes that are not UTF-8 are escaped as other special ones are, which vfscale
-/// does by itself.
+/// Converts the kernel's lines to text. Bytes that are not UTF-8 are escaped like other special
+/// characters, as vfscale does itself.
 pub(crate) fn text(lines: &[u8]) -> String {
     let mut text = String::new();
     for chunk in lines.utf8_chunks() {
@@ -40,10 +40,10 @@ pub(crate) fn text(lines: &[u8]) -> String {
     text
 }
 
-/// The mounts that the lines tell of, in an order of their own.
+/// Returns the mounts in a canonical order.
 ///
 /// # Errors
-/// The first line that is none.
+/// Returns the first invalid line.
 pub(crate) fn normal(text: &str) -> Result<Vec<String>, String> {
     let lines: Vec<Line<'_>> = text
         .lines()

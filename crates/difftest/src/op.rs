@@ -1,9 +1,9 @@
-//! The calls of a sequence: plain values, small to print and free to shrink.
+//! The calls of a sequence: plain values that are short to print and independent of each other.
 //!
 //! Nothing in an [`Op`] depends on the state of a file system: names come from a small pool and
 //! descriptors are small numbers, so any part of a sequence is a sequence again.
 
-/// The descriptor number that stands for the working directory (`AT_FDCWD`).
+/// The descriptor number of the working directory (`AT_FDCWD`).
 pub const CWD: i32 = libc::AT_FDCWD;
 
 /// Bytes of a path; they need not be UTF-8.
@@ -17,7 +17,7 @@ impl From<&str> for PathArg {
 }
 
 impl PathArg {
-    /// The same, but for the numbers of files without a name (`#123`), which mean nothing to others.
+    /// Removes the numbers of nameless files (`#123`), which differ between implementations.
     pub fn without_numbers(self) -> PathArg {
         let Some(mark) = self.0.iter().position(|&b| b == b'#') else { return self };
         let digits = self.0[mark + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
@@ -25,34 +25,34 @@ impl PathArg {
     }
 }
 
-/// Bytes to write: `len` bytes that follow from `seed`.
+/// Data to write: `len` bytes determined by `seed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Data {
     /// The first byte; each following byte is 31 higher, modulo 256.
     pub seed: u8,
-    /// The number of bytes.
+    /// Number of bytes.
     pub len: u32,
 }
 
 impl Data {
-    /// The bytes themselves.
+    /// Returns the bytes.
     pub fn bytes(self) -> Vec<u8> {
         (0..self.len).map(|i| self.seed.wrapping_add((i as u8).wrapping_mul(31))).collect()
     }
 }
 
-/// What `utimensat` does to one of the two times.
+/// The change that `utimensat` makes to a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Time {
     /// `UTIME_OMIT`.
     Omit,
     /// `UTIME_NOW`.
     Now,
-    /// Seconds and nanoseconds since 1970.
+    /// A time in seconds and nanoseconds since 1970.
     At(i64, u32),
 }
 
-/// From where `lseek` counts; the numbers of `<unistd.h>`.
+/// Base of `lseek`, with the numbers of `<unistd.h>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Seek {
@@ -63,7 +63,7 @@ pub enum Seek {
     Hole,
 }
 
-/// What a lock call asks for.
+/// Operation of a lock call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum LockKind {
@@ -77,11 +77,11 @@ pub enum LockKind {
 pub struct LockRange {
     /// First byte.
     pub start: i64,
-    /// Number of bytes; 0 is all to the end, a negative number counts backwards.
+    /// Number of bytes; 0 means to the end, a negative number counts backwards.
     pub len: i64,
 }
 
-/// One call. `at` and `fd` are descriptor numbers, `flags` the kernel's bits; `""` with
+/// A call. `at` and `fd` are descriptor numbers, `flags` the kernel's bits. The path `""` with
 /// `AT_EMPTY_PATH` makes a call on a path one on a descriptor (`fstat`, `fchmod` ...).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
@@ -344,7 +344,7 @@ pub enum Op {
         path: PathArg,
         flags: u32,
     },
-    /// A fork in a mount namespace of its own.
+    /// `fork` followed by `unshare` of the mount namespace.
     Unshare {
         into: usize,
     },
@@ -383,7 +383,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The call's name: what differences are grouped by.
+    /// Returns the call's name, which groups differences.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Open { .. } => "openat",
@@ -462,7 +462,7 @@ impl Op {
 }
 
 impl Op {
-    /// Whether the call gives a descriptor of its own choice: the lowest that is free.
+    /// Returns whether the call allocates the lowest free descriptor.
     pub(crate) fn gives_lowest(&self) -> bool {
         matches!(
             self,
@@ -475,7 +475,7 @@ impl Op {
         )
     }
 
-    /// The descriptors that the call names.
+    /// Returns the descriptors that the call names.
     pub(crate) fn descriptors_mut(&mut self) -> Vec<&mut i32> {
         match self {
             Op::Dup2 { fd, to } | Op::Dup3 { fd, to, .. } => vec![fd, to],
@@ -529,22 +529,22 @@ impl Op {
     }
 }
 
-/// What times a probe gives every file before the call it watches.
+/// Times that a probe gives every file before the call it watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Probe {
-    /// Long past, the access before the change: an access must show.
+    /// A past access time before the modification time: an access must update it.
     Past,
-    /// The access time far in the future: under `relatime` an access must not show.
+    /// An access time far in the future: under `relatime` an access must not update it.
     Future,
 }
 
-/// A call by one of the tasks, watched by a probe or not.
+/// A call by a task, optionally watched by a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// Which task calls.
+    /// The calling task.
     pub task: usize,
-    /// What it calls.
+    /// The call.
     pub op: Op,
-    /// Whether to observe which times of which files the call changes.
+    /// The probe that observes which times of which files the call updates.
     pub probe: Option<Probe>,
 }

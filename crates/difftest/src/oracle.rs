@@ -1,9 +1,8 @@
-//! The kernel's side: a tmpfs that is the root of a mount namespace of its own, and a thread for
-//! each task.
+//! The kernel's side: a tmpfs as the root of a mount namespace, and a thread for each task.
 //!
-//! Nothing outside can be reached from in there, not even by `..` out of a changed root: the
-//! namespace holds the tmpfs and what a sequence mounts on it, and nothing else. All of it goes
-//! when the threads have ended.
+//! The tasks can't reach any file outside, not even through `..` of a changed root: the namespace
+//! contains the tmpfs and the mounts of a sequence on it, and nothing else. The kernel frees all of
+//! it when the threads have ended.
 
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +17,7 @@ use crate::world::{INSPECTOR, TASKS, World};
 
 type Job = Box<dyn FnOnce(&mut KernelTask) + Send>;
 
-/// A thread that is a task.
+/// A thread that acts as a task.
 struct Worker {
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -46,7 +45,7 @@ impl Worker {
                 for job in queue {
                     job(&mut task);
                 }
-                // The descriptors go now, in this thread, so that their locks do too.
+                // The descriptors are closed here, in this thread, so their locks are released too.
                 let _ = sys::close_range(0, u32::MAX);
             })
             .map_err(|e| format!("no thread: {e}"))?;
@@ -54,7 +53,7 @@ impl Worker {
         Ok(Worker { jobs: Some(jobs), thread: Some(thread), tid })
     }
 
-    /// None that runs: what has ended.
+    /// Returns a worker without a thread.
     fn none() -> Worker {
         Worker { jobs: None, thread: None, tid: 0 }
     }
@@ -70,7 +69,7 @@ impl Worker {
         answer.recv().expect("a thread of the oracle died")
     }
 
-    /// A thread with copies of what `self` has, as `fork` would leave it.
+    /// Starts a thread with copies of the state of `self`, as after `fork`.
     fn fork(&self) -> Result<Worker, String> {
         self.run(|task| {
             let task = task.clone();
@@ -89,7 +88,7 @@ impl Drop for Worker {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // A joined thread still holds its directories for a moment; a mount would look busy.
+        // A joined thread still holds its directories for a moment, and a mount would be busy.
         while self.tid != 0 && sys::thread_exists(self.tid) {
             thread::yield_now();
         }
@@ -102,10 +101,10 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// A new namespace with an empty tmpfs.
+    /// Creates a namespace with an empty tmpfs.
     ///
     /// # Errors
-    /// Says what is not permitted, when this process may not have one.
+    /// Says what this process may not do.
     pub fn new() -> Result<Oracle, String> {
         Oracle::in_namespace(|dir| {
             sys::mount(c"tmpfs", dir, Some(c"tmpfs"), 0, Some(TMPFS_OPTIONS))
@@ -114,11 +113,11 @@ impl Oracle {
         })
     }
 
-    /// A new namespace that consists of what the calling thread sees mounted at the directory for temporary
-    /// files.
+    /// Creates a namespace that consists of the mount at the directory for temporary files, as the
+    /// calling thread sees it.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub(crate) fn on_what_is_mounted() -> Result<Oracle, String> {
         Oracle::in_namespace(|_| Ok(()))
     }
@@ -126,7 +125,7 @@ impl Oracle {
     fn in_namespace(
         mount: impl FnOnce(&CStr) -> Result<(), (&'static str, i32)> + Send + 'static,
     ) -> Result<Oracle, String> {
-        // Asked while procfs is there.
+        // Read while procfs is reachable.
         crate::kernel::sysctl("protected_hardlinks");
         let inspector = Worker::start(|| {
             enter_namespace(mount)
@@ -141,8 +140,8 @@ impl Oracle {
     }
 }
 
-/// Leaves the calling thread alone in a namespace that consists of what `mount` mounts at a directory, or
-/// finds there.
+/// Moves the calling thread to a new namespace that consists of what `mount` mounts at a directory,
+/// or finds there.
 fn enter_namespace(
     mount: impl FnOnce(&CStr) -> Result<(), (&'static str, i32)>,
 ) -> Result<KernelTask, (&'static str, i32)> {
@@ -151,7 +150,7 @@ fn enter_namespace(
     sys::unshare(flags).map_err(on("unshare (needs root)"))?;
     let private = libc::MS_REC | libc::MS_PRIVATE;
     sys::mount(c"none", c"/", None, private, None).map_err(on("making mounts private"))?;
-    // Procfs stays reachable through this descriptor after the root has changed.
+    // This descriptor of procfs stays usable after the root has changed.
     let proc = sys::openat(CWD, c"/proc", libc::O_PATH as u32, 0).map_err(on("open /proc"))?;
     sys::dup3(proc as i32, PROC_FD, 0).map_err(on("dup3"))?;
     sys::close_range(0, RESERVED_FD as u32 - 1).map_err(on("close_range"))?;
@@ -187,8 +186,9 @@ impl World for Oracle {
 const _: () = assert!(INSPECTOR == TASKS);
 
 impl Oracle {
-    /// Makes it as new, if nothing is in the way: tasks, mounts and files of the last sequence go.
-    /// A namespace takes the kernel longer to make and end than a sequence takes to play.
+    /// Resets the oracle, unless that is impossible: removes tasks, mounts and files of the last
+    /// sequence. The kernel takes longer to create and free a namespace than a sequence takes to
+    /// play.
     fn recycle(mut self) -> Option<Oracle> {
         let inspector = self.workers.pop()?;
         self.workers.clear();
@@ -208,17 +208,17 @@ impl Oracle {
     /// Ends all tasks but the inspector.
     pub(crate) fn end_tasks(&mut self) {
         self.workers.drain(..INSPECTOR);
-        // It keeps its number.
+        // The inspector keeps its index.
         self.workers.splice(..0, (0..INSPECTOR).map(|_| Worker::none()));
     }
 
-    /// Unmounts all but the root. False if that can't be done.
+    /// Unmounts all but the root. Returns whether it succeeded.
     pub(crate) fn uncover(&mut self) -> bool {
         self.workers[INSPECTOR].run(|_| uncover().is_ok())
     }
 }
 
-/// Takes away all that is mounted and all files, and gives the root its first attributes.
+/// Removes all mounts and files, and resets the attributes of the root.
 fn clean_namespace(task: &mut KernelTask) -> sys::Result<()> {
     sys::close_range(0, RESERVED_FD as u32 - 1)?;
     uncover()?;
@@ -235,11 +235,11 @@ fn clean_namespace(task: &mut KernelTask) -> sys::Result<()> {
     Ok(())
 }
 
-/// Unmounts all but the root, which can be written then.
+/// Unmounts all but the root, which is writable then.
 fn uncover() -> sys::Result<()> {
     sys::mount(c"none", c"/", None, libc::MS_REC | libc::MS_PRIVATE, None)?;
     let points = mount_points()?;
-    // What is mounted on the root itself can't be named.
+    // A mount on the root itself can't be named.
     if points.iter().filter(|point| point.as_slice() == b"/").count() != 1 {
         return Err(libc::EBUSY);
     }
@@ -254,17 +254,17 @@ fn uncover() -> sys::Result<()> {
     Ok(())
 }
 
-/// Where things are mounted in the namespace, in the order of mounting, as far as the calling
-/// thread's root shows it.
+/// Returns the mount points of the namespace in mount order, as far as the calling thread's root
+/// shows them.
 fn mount_points() -> sys::Result<Vec<Vec<u8>>> {
     let text = crate::kernel::mountinfo()?;
     let lines = text.split(|&b| b == b'\n').filter(|line| !line.is_empty());
-    // Id, parent, device, root, then the mount point. No name of the pools needs an escape.
+    // The fields are id, parent, device, root, mount point. No name in the pools needs an escape.
     let point = |line: &[u8]| line.split(|&b| b == b' ').nth(4).map(<[u8]>::to_vec);
     lines.map(|line| point(line).ok_or(libc::EINVAL)).collect()
 }
 
-/// Removes all that is in a directory.
+/// Removes all files of a directory.
 fn remove_all(at: i32, dir: &CStr, depth: usize) -> sys::Result<()> {
     if depth > 200 {
         return Err(libc::ELOOP);
@@ -287,16 +287,16 @@ fn remove_all(at: i32, dir: &CStr, depth: usize) -> sys::Result<()> {
     Ok(())
 }
 
-/// Makes oracles ahead of their use and cleans them behind it.
+/// Creates oracles ahead of their use, and resets them after it.
 pub struct Nursery {
     ready: mpsc::Receiver<Oracle>,
     done: mpsc::Sender<Oracle>,
 }
 
 impl Nursery {
-    /// Starts a thread, which ends with the nursery and what it gave. All threads of the oracles, and
-    /// the calling one, stay on one CPU: the two sides take turns, and a turn passes faster on one CPU
-    /// than to another.
+    /// Starts the thread, which ends when the nursery and all its oracles are dropped. The oracles'
+    /// threads and the calling thread stay on one CPU: the two sides alternate, and the switch is
+    /// faster on one CPU than between two.
     pub fn new() -> Nursery {
         let _ = sys::pin_to_this_cpu();
         let (again, ready) = mpsc::channel();
@@ -313,10 +313,10 @@ impl Nursery {
         Nursery { ready, done }
     }
 
-    /// A fresh oracle.
+    /// Returns a fresh oracle.
     ///
     /// # Errors
-    /// As [`Oracle::new`].
+    /// Returns the errors of [`Oracle::new`].
     pub fn get(&self) -> Result<Borrowed, String> {
         let oracle = match self.ready.try_recv() {
             Ok(oracle) => oracle,
@@ -361,7 +361,7 @@ impl World for Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         if let Some(oracle) = self.oracle.take() {
-            // Should that thread be gone, the oracle ends here.
+            // If that thread has ended, the oracle is dropped here.
             let _ = self.done.send(oracle);
         }
     }

@@ -1,16 +1,17 @@
-//! What a call gave, in a form that two implementations can be compared by.
+//! The outcome of a call, in a form that is comparable between two implementations.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::op::PathArg;
 
-/// A time that was set by hand, or one that the system gave because something happened.
+/// A time set explicitly, or one that the system set on an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TimeClass {
-    /// Before 2017 or after 2103: only `utimensat` sets such times, so they compare exactly.
+    /// A time before 2017 or after 2103. Only `utimensat` sets such times, so they are compared
+    /// exactly.
     Set(i64, u32),
-    /// Around the present: compared as such, without the value.
+    /// A time around the present, compared without its value.
     Now,
 }
 
@@ -25,7 +26,7 @@ impl TimeClass {
     }
 }
 
-/// The attributes of a file that both sides must agree on; `ino` is compared through a mapping.
+/// Attributes of a file on which both sides must agree; `ino` is compared through a mapping.
 #[derive(Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct StatView {
@@ -43,12 +44,12 @@ pub struct StatView {
     pub ctime: TimeClass,
     pub ino: Unequal<u64>,
     pub dev: Unequal<u64>,
-    /// The change time to the nanosecond, for probes.
+    /// Change time in nanoseconds, for probes.
     pub ctime_exact: Unequal<(i64, u32)>,
 }
 
 impl StatView {
-    /// The names of the fields that differ.
+    /// Returns the names of the fields that differ.
     pub fn differing(&self, other: &StatView) -> String {
         let (a, b) = (self, other);
         let fields = [
@@ -71,7 +72,7 @@ impl StatView {
     }
 }
 
-/// A value that equality looks past.
+/// A value that comparisons ignore.
 #[derive(Clone, Copy)]
 pub struct Unequal<T>(pub T);
 
@@ -89,7 +90,7 @@ impl<T> fmt::Debug for Unequal<T> {
     }
 }
 
-/// What a successful call gave.
+/// Value of a successful call.
 #[derive(Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Value {
@@ -103,20 +104,20 @@ pub enum Value {
     Names(BTreeSet<PathArg>),
     /// Block size, longest name, flags.
     Statfs(u64, u64, u64),
-    /// What is mounted where, and shared with whom.
+    /// Mounts and their peer groups.
     Mounts(Vec<String>),
     /// A conflicting lock, if any: kind (0 read, 1 write), first byte, length (0: to the end).
     Conflict(Option<(u8, i64, i64)>),
 }
 
-/// What a call gave: a value, Linux's error number, or nothing because it was not made.
+/// Outcome of a call.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Success.
     Ok(Value),
     /// Failure, with the error number.
     Err(i32),
-    /// The kernel here can't be asked (no such system call), so neither side is.
+    /// The call was made on neither side, because this kernel lacks it.
     Skip,
 }
 
@@ -133,7 +134,7 @@ impl Ord for PathArg {
 }
 
 impl Outcome {
-    /// The descriptor or count of a call that gives a number.
+    /// Returns the descriptor or count of a call with a number.
     pub fn number(&self) -> Option<i64> {
         match self {
             Outcome::Ok(Value::Number(n)) => Some(*n),
@@ -141,7 +142,7 @@ impl Outcome {
         }
     }
 
-    /// The attributes, of a call that gives them.
+    /// Returns the attributes of a call with attributes.
     pub fn stat(&self) -> Option<&StatView> {
         match self {
             Outcome::Ok(Value::Stat(stat)) => Some(stat),
@@ -149,7 +150,7 @@ impl Outcome {
         }
     }
 
-    /// What kind of outcome it is, without the details: what differences are grouped by.
+    /// Returns the kind of outcome without details, which groups differences.
     pub fn class(&self) -> String {
         match self {
             Outcome::Ok(_) => "ok".to_owned(),
@@ -204,7 +205,7 @@ impl fmt::Debug for Value {
     }
 }
 
-/// Bytes as runs, since what is written follows a pattern and holes are zeros.
+/// Formats bytes as runs, since written data follow a pattern and holes are zeros.
 fn show_bytes(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if bytes.len() <= 48 {
         return write!(f, "{} bytes \"{}\"", bytes.len(), bytes.escape_ascii());
@@ -233,7 +234,7 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// The symbolic name of an error number, for the ones that files give.
+/// Returns the symbolic name of an error number that file operations use.
 pub fn errno_name(errno: i32) -> String {
     const NAMES: &[(i32, &str)] = &[
         (libc::EPERM, "EPERM"),

@@ -1,4 +1,4 @@
-//! How calls are printed: one short line each, flags by name.
+//! Formatting of calls: one short line each, flags by name.
 
 use std::fmt;
 
@@ -73,14 +73,14 @@ const PROPAGATION: &[(u64, &str)] = &[
 
 const UMOUNT: &[(u64, &str)] = &[(1, "FORCE"), (2, "DETACH"), (4, "EXPIRE"), (8, "NOFOLLOW")];
 
-/// A set of bits, those with a name by name, the rest in hexadecimal.
+/// A bitmap, formatted as names, with unknown bits in hexadecimal.
 struct Bits(u64, &'static [(u64, &'static str)]);
 
 impl fmt::Display for Bits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0;
         let mut first = true;
-        // Names of several bits go first, so that their parts are not named too.
+        // Names of several bits come first, so their parts are not named too.
         let mut table: Vec<_> = self.1.to_vec();
         table.sort_by_key(|(bits, _)| std::cmp::Reverse(bits.count_ones()));
         for (bits, name) in table {

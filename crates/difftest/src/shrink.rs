@@ -1,4 +1,4 @@
-//! From a sequence that differs to the shortest and simplest that differs in the same way.
+//! Shrinks a sequence to the shortest and simplest one that shows the same kind of difference.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::generate::{Candidate, tame};
 use crate::lockstep::Difference;
 use crate::op::Step;
 
-/// How often one step is tried to be made simpler.
+/// Maximum number of attempts to simplify one step.
 const SIMPLER_MAX: u32 = 120;
 
-/// Shrinks `candidate`, which differed by `difference`. `play` plays a sequence and gives its
-/// difference; it is called `plays_max` times at most.
+/// Shrinks `candidate`, which differed by `difference`. `play` plays a sequence and returns its
+/// difference. It is called at most `plays_max` times.
 ///
 /// # Errors
-/// Those of `play`.
+/// Returns the errors of `play`.
 pub fn shrink(
     candidate: Candidate,
     difference: Box<Difference>,
@@ -24,12 +24,12 @@ pub fn shrink(
 ) -> Result<(Vec<Step>, Box<Difference>), String> {
     let signature = difference.signature.clone();
     let mut steps: Vec<_> = candidate.steps.into_iter().zip(candidate.trees).collect();
-    // What came after the difference has no part in it.
+    // Steps after the difference are irrelevant.
     steps.truncate(difference.at + 1);
     let mut hunt = Hunt { signature, left: plays_max, play, best: difference };
     let mut kept = hunt.fewer(steps)?;
     hunt.simpler(&mut kept)?;
-    // Each may make the other possible.
+    // Each method may enable the other ones.
     let mut before = usize::MAX;
     while kept.len() < before {
         before = kept.len();
@@ -49,7 +49,7 @@ struct Hunt<P> {
 }
 
 impl<P: FnMut(&Arc<Vec<Step>>) -> Result<Option<Box<Difference>>, String>> Hunt<P> {
-    /// Whether these steps differ in the same way.
+    /// Returns whether these steps show the same kind of difference.
     fn same(&mut self, steps: Vec<Step>) -> Result<bool, String> {
         if self.left == 0 {
             return Ok(false);
@@ -64,8 +64,8 @@ impl<P: FnMut(&Arc<Vec<Step>>) -> Result<Option<Box<Difference>>, String>> Hunt<
         }
     }
 
-    /// Leaves out what is not needed: halves first, then ever smaller runs, then single steps until
-    /// none can go. From the end, since what makes things is needed by what uses them.
+    /// Removes unnecessary steps: halves first, then smaller runs, then single steps until none can
+    /// be removed. It proceeds from the end, since later steps use what earlier ones make.
     fn fewer(&mut self, mut steps: Vec<Part>) -> Result<Vec<Part>, String> {
         let mut run = steps.len().div_ceil(2).max(1);
         loop {
@@ -88,7 +88,7 @@ impl<P: FnMut(&Arc<Vec<Step>>) -> Result<Option<Box<Difference>>, String>> Hunt<
         }
     }
 
-    /// Leaves out calls that are there only to take a descriptor: those above it come down by one.
+    /// Removes calls that only occupy a descriptor, and lowers the descriptors above it by one.
     fn lower(&mut self, mut steps: Vec<Part>) -> Result<Vec<Part>, String> {
         for at in (0..steps.len()).rev() {
             let Some((Step { task, op, .. }, outcome)) = self.best.log.get(at) else { continue };
@@ -108,7 +108,7 @@ impl<P: FnMut(&Arc<Vec<Step>>) -> Result<Option<Box<Difference>>, String>> Hunt<
         Ok(steps)
     }
 
-    /// Makes single steps simpler, as proptest proposes.
+    /// Simplifies single steps by proptest's proposals.
     fn simpler(&mut self, steps: &mut [Part]) -> Result<(), String> {
         for at in (0..steps.len()).rev() {
             let Some(mut tree) = steps[at].1.take() else { continue };

@@ -1,6 +1,6 @@
-//! vfscale's side: tasks of the library on a memory file system, or on a volume.
+//! vfscale's side: tasks of the library on a memory file system or on a volume.
 //!
-//! A volume is closed at the end of a sequence and opened again: the tree must be as it was.
+//! A volume is closed at the end of a sequence and reopened: the tree must be unchanged.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -27,30 +27,30 @@ use crate::tree;
 use crate::users::{Caps, USERS};
 use crate::world::{BlocklessCalls, Finished, INSPECTOR, TASKS, World};
 
-/// The library as a [`World`]: all its tasks are used from the calling thread, in turn.
+/// The library as a [`World`]. The calling thread makes the calls of all tasks.
 pub struct Subject {
     tasks: Vec<LibraryTask>,
-    /// The space as it was before the first call.
+    /// Free space before the first call.
     fresh: StatFs,
     volume: Option<(Arc<dyn Device>, Volume)>,
 }
 
-/// A task, and the handles it has saved.
+/// A task and its saved handles.
 struct LibraryTask {
     task: Task,
     handles: [Option<FileHandle>; 4],
 }
 
-/// Room on every file system: more than any sequence fills, as the oracle's.
+/// Size of every file system: more than any sequence fills, like the oracle's.
 const BYTES_MAX: u64 = 2 << 30;
 const INODES_MAX: u64 = 1_000_000;
 
-/// An empty memory file system.
+/// Makes an empty memory file system.
 pub(crate) fn memory() -> Arc<MemFs> {
     MemFs::builder().size(BYTES_MAX).inodes(INODES_MAX).build()
 }
 
-/// An empty volume, on a device in memory.
+/// Makes an empty volume on a device in memory.
 pub(crate) fn new_volume() -> Result<(Arc<dyn Device>, Volume), String> {
     let device = MemoryDevice::new(BYTES_MAX).map_err(|e| e.to_string())?;
     let device: Arc<dyn Device> = Arc::new(device);
@@ -59,7 +59,7 @@ pub(crate) fn new_volume() -> Result<(Arc<dyn Device>, Volume), String> {
     Ok((device, volume))
 }
 
-/// Whether a check of a volume that is closed finds nothing.
+/// Checks that a closed volume has no findings.
 pub(crate) fn check_image(device: &Arc<dyn Device>) -> Result<(), String> {
     let report = check::check(device.clone(), &check::Options::default(), &mut ());
     let report = report.map_err(|e| e.to_string())?;
@@ -70,19 +70,19 @@ pub(crate) fn check_image(device: &Arc<dyn Device>) -> Result<(), String> {
 }
 
 impl Subject {
-    /// An empty memory file system with its tasks.
+    /// Makes an empty memory file system with its tasks.
     ///
     /// # Errors
-    /// Says what the library refuses.
+    /// Describes the library's error.
     pub fn new() -> Result<Subject, String> {
         let vfs = Vfs::new(memory()).map_err(|e| format!("vfscale: {e}"))?;
         Subject::with_tasks(&vfs, None)
     }
 
-    /// An empty volume, on a device in memory, with its tasks.
+    /// Makes an empty volume on a device in memory, with its tasks.
     ///
     /// # Errors
-    /// Says what the library refuses.
+    /// Describes the library's error.
     pub fn on_volume() -> Result<Subject, String> {
         let (device, volume) = new_volume()?;
         let vfs = volume.vfs().clone();
@@ -104,8 +104,8 @@ impl LibraryTask {
     }
 }
 
-/// Closes a volume with what a sequence has left, opens it again, and compares the trees. What other file
-/// systems are mounted on it is taken off before; where that can't be done nothing can be told.
+/// Closes a volume after a sequence, reopens it, and compares the trees. Other file systems mounted
+/// on it are unmounted before. If that fails, nothing can be compared.
 fn reopened(
     inspector: LibraryTask,
     (device, volume): (Arc<dyn Device>, Volume),
@@ -114,7 +114,7 @@ fn reopened(
     if uncover(&inspector.task).is_err() {
         return Ok(Finished::Unknown);
     }
-    // Reading symbolic links moves their access times, once.
+    // The first read of symbolic links updates their access times.
     tree::snapshot(&mut BlocklessCalls(&mut inspector));
     let before = tree::snapshot(&mut BlocklessCalls(&mut inspector));
     drop(inspector);
@@ -168,7 +168,7 @@ impl World for Subject {
         match crate::clean::space_kept(&inspector.task, &self.fresh, memory) {
             Ok(None) => Ok(Finished::Empty),
             Ok(Some(kept)) => Err(kept),
-            // What a sequence left can't be removed by names.
+            // The sequence left files that can't be removed by names.
             Err(_) => Ok(Finished::Unknown),
         }
     }
@@ -176,7 +176,7 @@ impl World for Subject {
 
 type Done = Result<Value, Error>;
 
-/// A failure that the binding itself decides, where the library's types leave no room for it.
+/// Fails on the library's behalf, where its types do not admit the arguments.
 fn fail<T>(errno: Errno) -> Result<T, Error> {
     Err(Error::new("difftest", errno))
 }
@@ -185,7 +185,8 @@ fn fd_value(fd: Result<Fd, Error>) -> Done {
     fd.map(|fd| Value::Number(fd.0.into()))
 }
 
-/// A new descriptor for a file that was opened with `flags`, as the opening call gives it in Linux.
+/// Installs a descriptor for a file that was opened with `flags`; returns what the opening call
+/// returns in Linux.
 fn installed(task: &Task, file: File, flags: OFlags) -> Done {
     let fd = task.install(file)?;
     task.set_close_on_exec(fd, flags.contains(OFlags::CLOEXEC))?;
@@ -242,7 +243,7 @@ impl LibraryTask {
         self.task.file(Fd(fd))
     }
 
-    /// The file under `fd`; that an offset is invalid comes before that the descriptor is.
+    /// Returns the file of `fd`. An invalid offset takes precedence over an invalid descriptor.
     fn file_at(&self, fd: i32, off: Option<u64>) -> Result<File, Error> {
         if off.is_some_and(|off| off > i64::MAX as u64) {
             fail(Errno::INVAL)
@@ -260,7 +261,8 @@ impl LibraryTask {
                 installed(task, file, flags)
             }
             Op::Openat2 { at: dir, path: p, flags, mode, resolve } => {
-                // The library's flags have 32 bits; the kernel's have 64, the upper ones invalid.
+                // The library's flags have 32 bits. The kernel's have 64, of which the upper ones
+                // are invalid.
                 let (Ok(flags), Ok(mode), Ok(resolve)) =
                     (u32::try_from(*flags), u32::try_from(*mode), u32::try_from(*resolve))
                 else {
@@ -395,7 +397,7 @@ impl LibraryTask {
         }
     }
 
-    /// The file under `fd`, unless it is only a place, which `fcntl` notices before it looks at
+    /// Returns the file of `fd`, unless it was opened with `O_PATH`, which `fcntl` checks before
     /// the range.
     fn lockable(&self, fd: i32) -> Result<File, Error> {
         let file = self.file(fd)?;
@@ -541,7 +543,7 @@ fn filled(len: u32, read: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Don
     Ok(Value::Bytes(buf))
 }
 
-/// All entries, from the start, as `lseek` to 0 and `getdents` to the end.
+/// Reads all entries from the start, like `lseek` to 0 and `getdents` to the end.
 fn read_dir(file: &File) -> Done {
     file.seek(Whence::Set(0))?;
     let mut entries = BTreeSet::new();
@@ -556,7 +558,7 @@ fn read_dir(file: &File) -> Done {
         let entry = entry?;
         add(&entry.name, entry.file_type);
     }
-    // The other way of reading must show the same.
+    // The other method of reading must return the same entries.
     let mut again = 0;
     file.read_dir_at(0, |_| {
         again += 1;
@@ -568,7 +570,7 @@ fn read_dir(file: &File) -> Done {
     Ok(Value::Entries(entries))
 }
 
-/// `DT_*` of a type: the bits of `S_IFMT`, shifted.
+/// Returns the `DT_*` number of a type: the bits of `S_IFMT`, shifted.
 fn kind_number(kind: FileType) -> u8 {
     (kind.as_raw_mode() >> 12) as u8
 }

@@ -1,30 +1,30 @@
 //! The users that tasks run as.
 
-/// What a task may be.
+/// Credentials of a task.
 #[derive(Debug)]
 pub struct User {
-    /// How it is printed.
+    /// Name in output.
     pub name: &'static str,
-    /// The user id that decides about files.
+    /// User id for access to files.
     pub uid: u32,
-    /// The group id that decides about files.
+    /// Group id for access to files.
     pub gid: u32,
     /// Supplementary groups.
     pub groups: &'static [u32],
-    /// The real user id, which `access` asks about.
+    /// Real user id, which `access` checks.
     pub real_uid: u32,
-    /// The real group id.
+    /// Real group id.
     pub real_gid: u32,
-    /// Privileges in effect: a mask of `CAP_*` bits, or all.
+    /// Effective capabilities.
     pub caps: Caps,
 }
 
-/// Which privileges are in effect.
+/// A set of effective capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caps {
-    /// All of them.
+    /// All capabilities.
     All,
-    /// These bits.
+    /// The capabilities of this bitmap of `CAP_*`.
     Only(u64),
 }
 
@@ -38,8 +38,8 @@ const DAC_READ_SEARCH: u64 = 1 << 2;
 const FOWNER: u64 = 1 << 3;
 const FSETID: u64 = 1 << 4;
 
-/// The users, the simplest first. Two ordinary ones share a group; the last are unusual mixes
-/// of ids and privileges.
+/// The users, the simplest first. Two ordinary ones share a group; the last ones are unusual
+/// combinations of ids and capabilities.
 pub static USERS: &[User] = &[
     User { caps: Caps::All, ..user("root", 0, 0, &[]) },
     user("alice", 1000, 1000, &[]),

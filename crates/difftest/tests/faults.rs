@@ -1,8 +1,8 @@
-//! Faults planted into vfscale's side, each of which the comparison with tmpfs has to find and to
+//! Faults injected into vfscale's side, each of which the comparison with tmpfs must find and
 //! shrink to a few calls.
 //!
-//! A fault sits between the sequences and the library: it changes calls on their way in or results on
-//! their way out. The seed is always the same, for how far a sequence can be shrunk depends on it.
+//! A fault sits between the sequences and the library: it changes calls before, or results after,
+//! they are made. The seed is fixed, because it determines how far a sequence can be shrunk.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -22,10 +22,10 @@ use vfscale_difftest::world::{Finished, World};
 
 const SEED: u64 = 3;
 
-/// The most calls that a shrunken sequence may have.
+/// Maximum number of calls in a shrunk sequence.
 const CALLS_MAX: usize = 10;
 
-/// What a faulty library does with a call.
+/// A faulty implementation of a call.
 type Fault = fn(&mut dyn Calls, &Op) -> Outcome;
 
 /// The faults by name.
@@ -54,7 +54,7 @@ fn wrong_error(calls: &mut dyn Calls, op: &Op) -> Outcome {
     }
 }
 
-/// It makes the link and says that it did not.
+/// Makes the link and reports a failure.
 fn refused(calls: &mut dyn Calls, op: &Op) -> Outcome {
     match (op, calls.call(op)) {
         (Op::Symlink { .. }, Outcome::Ok(_)) => Outcome::Err(libc::EPERM),
@@ -72,7 +72,7 @@ fn wrong_size(calls: &mut dyn Calls, op: &Op) -> Outcome {
     outcome
 }
 
-/// It does not count the first of the names that a file gets besides its own.
+/// Reports a link count that is too low by one for a file with several names.
 fn wrong_links(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let mut outcome = calls.call(op);
     if let Outcome::Ok(Value::Stat(stat)) = &mut outcome
@@ -84,7 +84,7 @@ fn wrong_links(calls: &mut dyn Calls, op: &Op) -> Outcome {
     outcome
 }
 
-/// It shows one entry too few in a directory of three.
+/// Omits one entry of a directory of three.
 fn missing_entry(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let mut outcome = calls.call(op);
     if let Outcome::Ok(Value::Entries(entries)) = &mut outcome
@@ -95,7 +95,7 @@ fn missing_entry(calls: &mut dyn Calls, op: &Op) -> Outcome {
     outcome
 }
 
-/// It does nothing, and says that all is written.
+/// Writes nothing and reports success.
 fn lost_write(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let Op::Pwrite { fd, data, off } = op else { return calls.call(op) };
     let nothing =
@@ -145,7 +145,7 @@ fn lost_group(calls: &mut dyn Calls, op: &Op) -> Outcome {
     calls.call(&op)
 }
 
-/// It sets the attribute and takes it away again.
+/// Sets the attribute and removes it again.
 fn lost_attribute(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let outcome = calls.call(op);
     if let (Op::Setxattr { at, path, name, flags, .. }, Outcome::Ok(_)) = (op, &outcome) {
@@ -155,7 +155,7 @@ fn lost_attribute(calls: &mut dyn Calls, op: &Op) -> Outcome {
     outcome
 }
 
-/// It leaves the old name, where that can be done.
+/// Leaves the old name of a rename, where possible.
 fn linking_rename(calls: &mut dyn Calls, op: &Op) -> Outcome {
     if let Op::Rename { at, path, to_at, to, flags: 0 } = op {
         let (path, to): (PathArg, PathArg) = (path.clone(), to.clone());
@@ -183,7 +183,7 @@ fn high_dup(calls: &mut dyn Calls, op: &Op) -> Outcome {
 
 fn no_umask(calls: &mut dyn Calls, op: &Op) -> Outcome {
     match op {
-        // It remembers and gives back the mask, as far as anybody asks twice, but never all of it.
+        // Remembers and returns the umask consistently, but never all of it.
         Op::Umask { mode } => calls.call(&Op::Umask { mode: mode & 0o700 }),
         _ => calls.call(op),
     }
@@ -238,7 +238,7 @@ impl Arena for FaultyArena<'_> {
     }
 }
 
-/// Plays until the first difference; its kind and its sequence.
+/// Plays until the first difference; returns its kind and its sequence.
 fn hunt(arena: &FaultyArena<'_>, name: &str, plan: &Plan) -> (String, Found) {
     let summary = campaign::run(arena, plan, |_| {}).unwrap();
     let calls = summary.calls;
@@ -246,14 +246,14 @@ fn hunt(arena: &FaultyArena<'_>, name: &str, plan: &Plan) -> (String, Found) {
     found.unwrap_or_else(|| panic!("{name}: not found by {calls} calls of seed {}", plan.seed))
 }
 
-/// Plays the few calls that are left of a sequence; the kind of difference that they show.
+/// Plays the calls of a shrunk sequence; returns the kind of their difference.
 fn shown(oracle: &mut impl World, subject: &mut impl World, found: &Found) -> Option<String> {
     let steps = Arc::new(found.steps.clone());
     lockstep::play(oracle, subject, &steps).err().map(|difference| difference.signature)
 }
 
-/// Each fault is found, in the same place by the same seed; and the few calls that are left of the
-/// sequence show it again, and show nothing where there is no fault.
+/// Each fault is found, with the same seed in the same call. The calls of the shrunk sequence show
+/// it again, and show nothing without the fault.
 #[test]
 fn planted_faults_are_found_and_shrunk() {
     if !permitted() {
@@ -278,7 +278,7 @@ fn planted_faults_are_found_and_shrunk() {
     }
 }
 
-/// Without a fault, the wrapper itself changes nothing.
+/// Without a fault, the wrapper changes nothing.
 #[test]
 fn without_a_fault_nothing_is_found() {
     if !permitted() {

@@ -6,8 +6,8 @@ fn memory() -> Arc<MemFs> {
     MemFs::builder().size(1 << 30).inodes(1000).build()
 }
 
-/// The space that is missing once `make` has run and everything is removed. What `make` gives back
-/// lives until after the look.
+/// Returns the space that is missing after `make` and the removal of everything. The result of
+/// `make` lives until the space was read.
 fn kept<T>(make: impl FnOnce(&Task) -> Result<T, Error>) -> Option<String> {
     let task = Vfs::new(memory()).unwrap().task();
     let fresh = task.statfs(At::Cwd, "/").unwrap();

@@ -1,4 +1,4 @@
-//! The small pools that arguments come from, with the odd ones among them.
+//! The small pools of arguments, including unusual ones.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -6,7 +6,7 @@ use proptest::strategy::Union;
 
 use crate::op::{CWD, Data, PathArg, Time};
 
-/// What a path is likely to lead to.
+/// The likely type of a path's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -49,7 +49,7 @@ fn middle_name() -> impl Strategy<Value = &'static str> {
     ]
 }
 
-/// Paths of up to five names, seldom something else: empty, too long, not UTF-8.
+/// Generates paths of up to five names, and seldom others: empty, too long, not UTF-8.
 pub fn path(kind: Kind) -> BoxedStrategy<PathArg> {
     let trailing = prop_oneof![
         88 => Just(""), 6 => Just("/"), 2 => Just("/."), 2 => Just("/.."), 1 => Just("//"),
@@ -73,7 +73,7 @@ pub fn path(kind: Kind) -> BoxedStrategy<PathArg> {
     Union::new_weighted(weighted).boxed()
 }
 
-/// Paths that the set-up made.
+/// Returns paths that the set-up made.
 fn likely(kind: Kind) -> Vec<&'static str> {
     let dirs = ["d", "e", "/d", "/e", "/d/e", "e/d", "/e/d"];
     let files = ["f", "/f", "d/g", "/d/g", "/e/g", "g", "/d/e/f", "/d/f", "/e/d/f"];
@@ -86,7 +86,7 @@ fn likely(kind: Kind) -> Vec<&'static str> {
     }
 }
 
-/// Paths that mostly lead to nothing yet, in a directory that mostly is there.
+/// Generates paths that mostly do not exist yet, in a directory that mostly exists.
 pub fn new_path(kind: Kind) -> BoxedStrategy<PathArg> {
     let dir = select(vec!["", "/", "d/", "e/", "/d/", "/e/d/", "s/", "../"]);
     let name = select(vec!["h", "h", "f", "g", "e", "d", "s", "t", "i", "i"]);
@@ -94,7 +94,7 @@ pub fn new_path(kind: Kind) -> BoxedStrategy<PathArg> {
     Union::new_weighted(vec![(6, fresh.boxed()), (4, path(kind))]).boxed()
 }
 
-/// Directories that are likely to have something mounted on them.
+/// Generates directories that are likely mount points.
 pub fn mount_point() -> BoxedStrategy<PathArg> {
     let likely = select(vec!["/e/d", "/d", "/e", "/d/e", "e", "d"]).prop_map(PathArg::from);
     Union::new_weighted(vec![(7, likely.boxed()), (3, path(Kind::Dir))]).boxed()
@@ -122,12 +122,12 @@ fn odd_path() -> BoxedStrategy<PathArg> {
     .boxed()
 }
 
-/// The descriptor a relative path starts at.
+/// Generates the directory descriptor of a path.
 pub fn at() -> impl Strategy<Value = i32> {
     prop_oneof![80 => Just(CWD), 15 => Just(0), 5 => 0i32..6, 1 => Just(-1), 1 => prop_oneof![Just(77), Just(-99)]]
 }
 
-/// A descriptor, mostly one of the lowest.
+/// Generates a descriptor, mostly one of the lowest.
 pub fn fd() -> impl Strategy<Value = i32> {
     prop_oneof![
         36 => 1i32..4,
@@ -137,12 +137,12 @@ pub fn fd() -> impl Strategy<Value = i32> {
     ]
 }
 
-/// A descriptor, mostly of a directory.
+/// Generates a descriptor, mostly of a directory.
 pub fn dir_fd() -> impl Strategy<Value = i32> {
     prop_oneof![6 => Just(0), 4 => fd()]
 }
 
-/// What a call on attributes is about: a path, or a descriptor by the empty path.
+/// Generates the file of a call on attributes: a path, or a descriptor with the empty path.
 pub fn source() -> BoxedStrategy<(i32, PathArg, u32)> {
     let nofollow = libc::AT_SYMLINK_NOFOLLOW as u32;
     let empty = libc::AT_EMPTY_PATH as u32;
@@ -154,7 +154,7 @@ pub fn source() -> BoxedStrategy<(i32, PathArg, u32)> {
     Union::new_weighted(vec![(78, by_path.boxed()), (20, by_fd.boxed()), (2, odd.boxed())]).boxed()
 }
 
-/// Permission bits, and now and then bits that do not belong there.
+/// Generates permission bits, and now and then invalid bits.
 pub fn mode() -> BoxedStrategy<u32> {
     let common = select(vec![
         0o777u32, 0o755, 0o700, 0o666, 0o644, 0o600, 0o000, 0o070, 0o007, 0o770, 0o1777, 0o2777,
@@ -168,7 +168,7 @@ pub fn mode() -> BoxedStrategy<u32> {
     .boxed()
 }
 
-/// `O_*` bits. Nothing opened blocks: `O_NONBLOCK` is always among them, except with `O_PATH`.
+/// Generates `O_*` bits. They always contain `O_NONBLOCK`, except with `O_PATH`, so nothing blocks.
 pub fn open_flags() -> BoxedStrategy<u32> {
     let access = prop_oneof![
         40 => Just(libc::O_RDWR), 30 => Just(libc::O_RDONLY), 25 => Just(libc::O_WRONLY), 2 => Just(3),
@@ -203,7 +203,7 @@ pub fn open_flags() -> BoxedStrategy<u32> {
         .boxed()
 }
 
-/// `RESOLVE_*` bits, without `RESOLVE_CACHED`, which depends on what happens to be cached.
+/// Generates `RESOLVE_*` bits without `RESOLVE_CACHED`, whose result depends on the cache.
 pub fn resolve() -> BoxedStrategy<u64> {
     prop_oneof![
         8 => Just(0u64), 3 => Just(8), 3 => Just(16), 2 => Just(4), 2 => Just(1), 1 => 0u64..32,
@@ -211,17 +211,17 @@ pub fn resolve() -> BoxedStrategy<u64> {
     .boxed()
 }
 
-/// `RESOLVE_*` bits with unknown ones among them.
+/// Generates `RESOLVE_*` bits, including unknown ones.
 pub fn odd_resolve() -> BoxedStrategy<u64> {
     prop_oneof![Just(0u64), Just(64), Just(24), Just(1 << 40)].boxed()
 }
 
-/// What to write, up to some pages.
+/// Generates data to write, up to some pages.
 pub fn data() -> BoxedStrategy<Data> {
     (any::<u8>(), length()).prop_map(|(seed, len)| Data { seed, len }).boxed()
 }
 
-/// Lengths around the sizes that matter.
+/// Generates lengths around special sizes.
 pub fn length() -> BoxedStrategy<u32> {
     prop_oneof![
         6 => 0u32..200,
@@ -231,7 +231,7 @@ pub fn length() -> BoxedStrategy<u32> {
     .boxed()
 }
 
-/// Offsets: small ones, around pages, and up to the end of 64 bits.
+/// Generates offsets: small ones, around pages, and up to the end of 64 bits.
 pub fn offset() -> BoxedStrategy<u64> {
     let far = select(vec![
         (1u64 << 32) - 3,
@@ -253,12 +253,13 @@ pub fn offset() -> BoxedStrategy<u64> {
     .boxed()
 }
 
-/// Sizes to cut or extend files to.
+/// Generates sizes for truncation and extension.
 pub fn file_size() -> BoxedStrategy<u64> {
     prop_oneof![5 => 0u64..300, 5 => 0u64..30_000, 2 => offset()].boxed()
 }
 
-/// Modes of `fallocate`: valid ones first. `tmpfs` has no `ZERO_RANGE`; see the oracle.
+/// Generates modes of `fallocate`, valid ones first. tmpfs has no `ZERO_RANGE`; the oracle emulates
+/// it.
 pub fn falloc_mode() -> BoxedStrategy<u32> {
     prop_oneof![
         5 => Just(0u32), 4 => Just(1), 5 => Just(3), 3 => Just(16), 2 => Just(17), 2 => 0u32..128,
@@ -266,7 +267,7 @@ pub fn falloc_mode() -> BoxedStrategy<u32> {
     .boxed()
 }
 
-/// Mode of a node, with its type.
+/// Generates the mode of a node, with its type.
 pub fn node_mode() -> BoxedStrategy<u32> {
     let kind = select(vec![
         libc::S_IFREG,
@@ -282,17 +283,17 @@ pub fn node_mode() -> BoxedStrategy<u32> {
     (kind, mode()).prop_map(|(kind, mode)| kind | mode & 0o7777).boxed()
 }
 
-/// Device numbers that no driver serves; zero is overlayfs's whiteout.
+/// Generates device numbers that no driver serves; zero is overlayfs's whiteout.
 pub fn device() -> BoxedStrategy<u64> {
     select(vec![libc::makedev(511, 7), libc::makedev(300, 70_000), 0]).boxed()
 }
 
-/// An owner or a group.
+/// Generates an owner or a group.
 pub fn id() -> BoxedStrategy<Option<u32>> {
     select(vec![None, Some(0), Some(1000), Some(1001), Some(100), Some(u32::MAX - 1)]).boxed()
 }
 
-/// A time. Those given as numbers are far from the present, so that they can be told from it.
+/// Generates a time. Explicit times are far from the present, so they can be distinguished from it.
 pub fn time() -> BoxedStrategy<Time> {
     select(vec![
         Time::At(1_000_000_000, 123_456_789),
@@ -306,20 +307,19 @@ pub fn time() -> BoxedStrategy<Time> {
     .boxed()
 }
 
-/// The options of a mount.
+/// Generates the options of a mount.
 pub fn mount_flags() -> BoxedStrategy<u32> {
-    // Read-only, no set-id, no devices, no execution, no symbolic links, no access times, none of
-    // directories, always access times.
+    // `ro`, `nosuid`, `nodev`, `noexec`, `nosymfollow`, `noatime`, `nodiratime`, `strictatime`.
     select(vec![0u32, 0, 1, 1, 2, 4, 8, 256, 1024, 1025, 2048, 1 << 24, 1 | 8, 2048 | 1 << 24])
         .boxed()
 }
 
-/// Masks for new files.
+/// Generates umasks.
 pub fn umask() -> BoxedStrategy<u32> {
     select(vec![0u32, 0o022, 0o077, 0o777, 0o027, 0o7777]).boxed()
 }
 
-/// Names of attributes, of every name space and of none.
+/// Generates attribute names, of every name space and of none.
 pub fn xattr_name() -> BoxedStrategy<PathArg> {
     let odd = select(vec![
         PathArg::from("user."),
@@ -344,16 +344,16 @@ pub fn xattr_name() -> BoxedStrategy<PathArg> {
     prop_oneof![14 => usual, 4 => acl_name(), 2 => odd].boxed()
 }
 
-/// The two ACLs.
+/// Generates the names of the two ACLs.
 pub fn acl_name() -> BoxedStrategy<PathArg> {
     let names = ["system.posix_acl_access", "system.posix_acl_default"];
     select(names.map(PathArg::from).to_vec()).boxed()
 }
 
-/// File capabilities as the attribute has them: version 2, effective, `CAP_NET_RAW`.
+/// A file capability attribute: version 2, effective, `CAP_NET_RAW`.
 const FILE_CAPS: &[u8] = &[1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Values of attributes, seldom too large.
+/// Generates attribute values, seldom too large.
 pub fn xattr_value() -> BoxedStrategy<Vec<u8>> {
     prop_oneof![
         4 => Just(b"x".to_vec()),
@@ -366,7 +366,7 @@ pub fn xattr_value() -> BoxedStrategy<Vec<u8>> {
     .boxed()
 }
 
-/// An ACL as an attribute's value, mostly a valid one.
+/// Generates an ACL as an attribute value, mostly a valid one.
 pub fn acl() -> BoxedStrategy<Vec<u8>> {
     let perm = || 0u16..8;
     let users = proptest::sample::subsequence(vec![1000u32, 1001], 0..=2);
@@ -389,7 +389,7 @@ pub fn acl() -> BoxedStrategy<Vec<u8>> {
         .boxed()
 }
 
-/// Lays the entries out, with one of a few mistakes if `flaw` is not 0.
+/// Encodes the entries, with a mistake if `flaw` is not 0.
 fn encode_acl(mut entries: Vec<(u16, u16, u32)>, flaw: u8) -> Vec<u8> {
     match flaw {
         1 => entries.reverse(),

@@ -2,7 +2,7 @@ use super::known;
 use crate::op::{Op, Seek, Step};
 use crate::outcome::{Outcome, Value};
 
-/// Whether two results of looking for data may differ.
+/// Returns whether two results of a seek to data may differ.
 fn explained(expected: Outcome, got: Outcome, allocated: bool) -> bool {
     let op = Op::Lseek { fd: 0, whence: Seek::Data, off: 0 };
     known(&Step { task: 0, op, probe: None }, &expected, &got, allocated).is_some()

@@ -22,7 +22,7 @@ fn a_device_that_nobody_mounted_is_a_difference() {
     assert!(!inodes.pair((3, 5), (72, 8)));
 }
 
-/// After a mount a device number may stand for another file system, all of it.
+/// After a mount, a device number may stand for another file system.
 #[test]
 fn the_number_of_a_device_is_used_again() {
     let mut inodes = Inodes::default();
@@ -31,17 +31,17 @@ fn the_number_of_a_device_is_used_again() {
     assert!(inodes.pair((2, 5), (71, 8)));
     assert!(inodes.pair((2, 6), (71, 9)));
     inodes.mounted();
-    // The same number, and other inodes.
+    // The device number is equal, the inodes differ.
     assert!(inodes.pair((2, 5), (72, 3)));
     assert!(inodes.pair((2, 6), (72, 4)));
     assert!(!inodes.pair((2, 6), (72, 3)));
-    // What it was before does not come back, and the root is what it was.
+    // Its old inodes do not come back, and the root is unchanged.
     assert!(!inodes.pair((2, 5), (71, 8)));
     assert!(inodes.pair((1, 1), (70, 1)));
     assert!(!inodes.pair((1, 1), (70, 2)));
 }
 
-/// On a disk a new file may have the number of one that is gone, which then must not come back.
+/// On a disk, a new file may have the number of a freed one, which then must not come back.
 #[test]
 fn the_number_of_an_inode_is_used_again() {
     let mut inodes = Inodes { uses_numbers_again: true, ..Inodes::default() };
