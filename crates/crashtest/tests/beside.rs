@@ -1,7 +1,7 @@
 //! Power cuts while threads write, sync and remount a volume on a slow device.
 //!
-//! `VFSCALE_CRASH_STATES` says how many states are looked at (a sixteenth of 2,000), `VFSCALE_SEED` what
-//! chance follows from; when threads run does not.
+//! `VFSCALE_CRASH_STATES` sets the number of checked states (a sixteenth of 2,000), `VFSCALE_SEED`
+//! the seed of random choices. The timing of threads is not determined by it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -10,7 +10,7 @@ use vfscale_crashtest::number;
 use vfscale_sync::random::seed;
 
 const PLAN: Plan = Plan { writers: 3, rounds: 24, remounts: true, cuts: 30 };
-/// With and without remounts.
+/// Enough loads for both settings: with and without remounts.
 const LOADS_MIN: usize = 4;
 
 #[test]
@@ -26,7 +26,7 @@ fn what_is_acknowledged_beside_others_is_there() {
     assert!(all.syncs > 10 && all.remounts > 0 && all.promised > 30, "{all}");
 }
 
-/// A sync that leaves data to whoever is writing them, and flushes that are swallowed, are found.
+/// A sync that does not wait for data under write-back, and ignored flushes, are detected.
 #[test]
 fn planted_faults_are_found() {
     for planted in [Planted::SyncOfTheLogOnly, Planted::NoFlush] {

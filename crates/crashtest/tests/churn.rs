@@ -1,7 +1,8 @@
-//! Crashes while eight threads make orphans, use what others have freed, and make all kinds of calls.
+//! Crashes while eight threads make orphans, reuse freed space, and make all kinds of calls.
 //!
-//! `VFSCALE_CRASH_STATES` says how many states are looked at in all the tests here (150), `VFSCALE_SEED`
-//! what chance follows from. The program `kills` of this crate does the same for as long as one likes.
+//! `VFSCALE_CRASH_STATES` sets the number of checked states of all tests here (150), `VFSCALE_SEED`
+//! the seed of random choices. The program `kills` of this crate does the same for any length of
+//! time.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,7 +12,7 @@ use vfscale_crashtest::tangle::{Class, Planted};
 use vfscale_sync::random::seed;
 
 const PLAN: Plan = Plan { threads: 4, rounds: 8, own: 2, crowd: 2, calls: 60, kills: 15 };
-/// Loads with every setting, and some on a volume that has been killed before.
+/// Enough loads for every setting, and some on a volume that has had power cuts before.
 const LOADS_MIN: usize = 10;
 
 #[test]
@@ -35,10 +36,10 @@ fn flushes_that_are_lost_are_found() {
     assert!(kills.broken().is_some(), "what was not recovered is kept: {result:?}");
 }
 
-/// The most loads until a planted fault has to be found.
+/// Maximum number of loads until an injected fault must be detected.
 const LOADS_MAX: usize = 60;
 
-/// Kinds of calls, each forgotten in turn.
+/// Kinds of calls, each without effect in turn.
 #[test]
 fn planted_faults_are_found() {
     use Class::*;

@@ -1,7 +1,7 @@
 //! Crashes of volumes: every pair of calls, random scripts, and failing devices.
 //!
-//! `VFSCALE_CRASH_STATES` says how many states are looked at in all (2,000), `VFSCALE_SEED` what chance
-//! follows from.
+//! `VFSCALE_CRASH_STATES` sets the total number of checked states (2,000), `VFSCALE_SEED` the seed
+//! of random choices.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -25,17 +25,17 @@ use vfscale_crashtest::volume::Volumes;
 use vfscale_sync::random::{Random, seed};
 
 const DEVICE: u64 = 32 << 20;
-/// The smallest log that there is.
+/// Size of the smallest possible log.
 const LOG_BLOCKS_SMALL: u64 = 256;
-/// The states of one script where there are many scripts.
+/// Number of states of one script where there are many scripts.
 const STATES_OF_SCRIPT: usize = 8;
 
 fn states() -> usize {
     number("VFSCALE_CRASH_STATES", 2_000)
 }
 
-/// Runs as many of the scripts as it takes for so many states: all of them, with more states each, if they
-/// are not enough.
+/// Runs as many of the scripts as needed for a number of states: all of them, with more states
+/// each, if they are not enough.
 fn sweep(subject: &dyn Subject, mut scripts: Vec<Script>, states: usize, seed: u64) -> Summary {
     Random::new(seed).shuffle(&mut scripts);
     scripts.truncate((states / STATES_OF_SCRIPT).max(1));
@@ -70,8 +70,9 @@ fn triples_of_calls() {
     assert_clean(&sweep(&Volumes::default(), scripts, states() / 4, seed));
 }
 
-/// Scripts that are long enough to fill a small log several times, with less memory than they want: the tail
-/// moves because room is needed, items go home under way, transactions wait for the log, pages are dropped.
+/// Scripts that fill a small log several times, with less memory than they need: the tail moves
+/// because space is needed, items are written back in place in the meantime, transactions wait for
+/// the log, and pages are evicted.
 #[test]
 fn scripts_around_a_small_log() {
     let seed = seed();
@@ -94,7 +95,7 @@ fn scripts_around_a_small_log() {
     assert!(cycle > 1, "the log came to round {cycle} only");
 }
 
-/// Long scripts, and changes that become durable by themselves.
+/// Long scripts, and changes that become durable by the background write-back.
 #[test]
 fn long_scripts() {
     let seed = seed();
@@ -111,8 +112,8 @@ fn long_scripts() {
     assert_clean(&sweep.finish());
 }
 
-/// What a crash leaves of a removal is no damage: a check knows that the next mount finishes it. The log is
-/// small, and pushed all the time, so that the transactions of a removal are in several checkpoints.
+/// An interrupted removal is no corruption: a check knows that the next mount completes it. The log
+/// is small and constantly pushed, so the transactions of a removal are in several checkpoints.
 #[test]
 fn removals_that_are_cut_off() {
     let sync_interval = Some(Duration::from_millis(1));
@@ -120,9 +121,9 @@ fn removals_that_are_cut_off() {
     assert_clean(&sweep(&subject, scripts::removals(), states().min(4_000) / 4, seed()));
 }
 
-/// A sector of a block of inodes that was being written home may be such that it can't be read any more. What
-/// it had of inodes that are not in the log is lost then, but nothing else is: the volume opens, and a
-/// repair leaves nothing that is wrong.
+/// A sector of an inode block may become unreadable while it is written back in place. Its inodes
+/// that are not in the log are then lost, but nothing else is: the volume opens, and a repair
+/// leaves no findings.
 #[test]
 fn inodes_that_cannot_be_read() {
     let base: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(DEVICE, 512).unwrap());
@@ -161,7 +162,7 @@ fn inodes_that_cannot_be_read() {
     assert!(states > 8, "{states}");
 }
 
-/// Volumes on devices one of which, of this number, says that it has flushed, and has not.
+/// Volumes on devices, one of which (given by number) reports flushes that it did not make.
 struct OnLyingDevices(Volumes, usize);
 
 struct Lying {
@@ -200,21 +201,21 @@ impl Subject for OnLyingDevices {
     }
 }
 
-/// The sweep sees what a device that lies about flushes does to a volume.
+/// The sweep detects the effect of a device that ignores flushes.
 #[test]
 fn lost_flushes_are_found() {
     let summary = sweep(&OnLyingDevices(Volumes::default(), 0), scripts::pairs(), 400, 1);
     assert!(!summary.violations.is_empty(), "{summary}");
 }
 
-/// A log so small that it wraps, on a device of its own.
+/// Returns volumes with a log so small that it wraps, on a separate device.
 fn apart() -> Volumes {
     let log_device = Some(LOG_BLOCKS_SMALL * 4096);
     Volumes { log_device, log_blocks: Some(LOG_BLOCKS_SMALL), ..Volumes::default() }
 }
 
-/// The log has a device of its own: any part of what no flush covered is there on the one, and any part on
-/// the other.
+/// With the log on a separate device, any part of the unflushed writes of either device may be
+/// present.
 #[test]
 fn logs_on_devices_of_their_own() {
     let (seed, states) = (seed(), states() / 8);
@@ -230,7 +231,7 @@ fn logs_on_devices_of_their_own() {
     assert_clean(&sweep(&subject, long, states / 2, seed));
 }
 
-/// A flush that is swallowed is found on either device.
+/// Ignored flushes are detected on either device.
 #[test]
 fn lost_flushes_of_one_of_two_devices_are_found() {
     for disk in 0..2 {
@@ -248,7 +249,7 @@ fn lost_flushes_of_one_of_two_devices_are_found() {
     }
 }
 
-/// Something goes wrong, as badly as it can, and then power fails.
+/// The worst possible error of the device, followed by a power cut.
 #[test]
 fn power_cuts_after_failures() {
     const STATES: usize = 4;
@@ -283,7 +284,7 @@ fn power_cuts_after_failures() {
     assert!(violations.is_empty() && looked > 10, "{count} violations:\n{texts}");
 }
 
-/// Fails every n-th call of the device, one alone and all from there on, for as many n as are wanted.
+/// Fails the n-th call of the device, alone and with all later ones, for as many n as wanted.
 #[test]
 fn failing_devices() {
     let seed = seed();

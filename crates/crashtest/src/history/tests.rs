@@ -1,4 +1,4 @@
-//! Tests of what is promised when.
+//! Tests of the point in time from which a call is guaranteed.
 
 use super::*;
 
@@ -23,8 +23,8 @@ fn ops() -> Vec<Op> {
 fn a_sync_promises_what_came_before_it() {
     let history = History::of(&[], &ops()).unwrap();
     let floors: Vec<usize> = (0..=11).map(|done| history.floor(done)).collect();
-    // The file's own names and attributes changed last when it was made; the directory's, when the
-    // name in it was; `sync` is for all.
+    // The last change of the file's own names and attributes is its creation; that of the directory
+    // is the new name in it; `sync` covers everything.
     assert_eq!(floors, [0, 0, 0, 0, 1, 1, 1, 1, 5, 5, 10, 10]);
     assert_eq!(history.steps[5].result, Err(Errno::EXIST));
 }

@@ -1,4 +1,4 @@
-//! Tests of the scripts: that they do what they are for.
+//! Tests that the scripts do what they are for.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ fn every_kind_is_there_and_does_something_alone() {
         };
         let changed = timeless(&history.trees[0]) != timeless(&history.trees[1]);
         let syncs = history.steps[0].synced.is_some() || op.syncs_all();
-        // Space that is taken within a file is not seen in its data.
+        // Allocation within a file does not change its data.
         let quiet = matches!(kind, Kind::AllocateKeep | Kind::Times);
         assert_eq!(changed, !syncs && !quiet, "{op}");
     }
@@ -34,7 +34,7 @@ fn there_are_all_pairs() {
     assert_eq!(names.len(), pairs.len());
 }
 
-/// Most second calls of a pair have something to work on.
+/// Most second calls of a pair succeed.
 #[test]
 fn most_calls_succeed() {
     let (mut good, mut all) = (0, 0);

@@ -6,7 +6,7 @@ fn device() -> Arc<RecordingDevice<MemoryDevice>> {
     Arc::new(RecordingDevice::new(MemoryDevice::new(1 << 20).unwrap()))
 }
 
-/// A tangle, and a memory file system on which its threads have run.
+/// Returns a tangle, and a memory file system on which its threads have run.
 fn ran(planted: Option<Planted>) -> (Tangle<MemoryDevice>, Vfs) {
     let tangle = Tangle::new(device(), (2, 40), &mut Random::new(7)).unwrap().with(planted);
     let vfs = vfscale::memory().size(64 << 20).build().unwrap();
@@ -23,10 +23,10 @@ fn what_was_promised_last_before_a_crash_counts() {
     let marks = tangle.device.marks().len();
     assert_eq!(tangle.judge(&vfs.task(), marks), Ok(()));
     assert_eq!(marks, 1 + tangle.calls());
-    // The end of a script is a sync, so the tree at the end is no tree of the time before.
+    // A script ends with a sync, so its last tree is not a tree of any earlier time.
     let why = tangle.judge(&vfs.task(), 3).unwrap_err();
     assert!(why.starts_with("/own0, after 2 calls: "), "{why}");
-    // Nothing was promised before the directories are durable.
+    // Nothing is guaranteed before the directories are durable.
     let empty = vfscale::memory().size(1 << 20).build().unwrap();
     assert_eq!(tangle.judge(&empty.task(), 0), Ok(()));
     assert!(tangle.judge(&empty.task(), 1).is_err());
@@ -42,7 +42,7 @@ fn kinds_are_told_apart() {
     let (plain, exchange) = (RenameFlags::empty(), RenameFlags::EXCHANGE);
     assert_eq!(rename("/d/f", "/d/n", plain), Some(Class::Rename));
     assert_eq!(rename("/d/f", "/d/s", plain), Some(Class::RenameOver));
-    // Two names of one file: nothing happens.
+    // Two links of one file: nothing happens.
     assert_eq!(rename("/e/g", "/d/h", plain), None);
     assert_eq!(rename("/e/empty", "/d/n", plain), Some(Class::RenameDir));
     assert_eq!(rename("/d/f", "/e/empty", exchange), Some(Class::Exchange));

@@ -1,4 +1,4 @@
-//! Tests of what times are let through.
+//! Tests of the times that a clock accepts.
 
 use super::*;
 use crate::scripts::setup;
@@ -7,8 +7,8 @@ fn times(mtime: i64) -> Times {
     Times { atime: 1, mtime, ctime: mtime, btime: 1 }
 }
 
-/// A history, and a clock that says that the file had time 10 at first, and 20, 30 ... after the
-/// calls that are about it.
+/// Returns a history, and a clock with time 10 of the file at first, and 20, 30 ... after the calls
+/// on it.
 fn clock(ops: &[Op]) -> (History, Clock, u64) {
     let history = History::of(&setup(), ops).unwrap();
     let file = history.trees[0].find("/d/f").unwrap();
@@ -21,7 +21,7 @@ fn clock(ops: &[Op]) -> (History, Clock, u64) {
     (history, Clock { noted: BTreeMap::from([(file, noted)]), keeps_all: true }, file)
 }
 
-/// The data change times that may be there, of those that some call left.
+/// Returns the modification times that are accepted.
 fn possible(ops: &[Op], (done, ceiling, prefix): (usize, usize, usize)) -> Vec<i64> {
     let (history, clock, file) = clock(ops);
     let may_be =
@@ -36,7 +36,7 @@ fn write() -> Op {
 #[test]
 fn times_since_the_last_sync_may_be_there() {
     let ops = [write(), Op::Fsync("/d/f".into()), Op::Fdatasync("/d/f".into()), Op::Sync];
-    // Before the file is synced all are possible, and what lies between those of a write.
+    // Before the file is synced, all times are possible, and the intermediate ones of a write.
     assert_eq!(possible(&ops, (1, 2, 2)), (10..=20).chain([30]).collect::<Vec<_>>());
     assert_eq!(possible(&ops, (2, 3, 3)), [30, 40]);
     assert_eq!(possible(&ops, (3, 4, 4)), [30, 40]);
@@ -49,7 +49,7 @@ fn other_files_promise_nothing() {
     assert_eq!(possible(&ops, (3, 3, 3)), (10..=20).collect::<Vec<_>>());
 }
 
-/// What is there of names, attributes and times that were set has its times.
+/// Recovered changes of names and attributes, and times set explicitly, have their times.
 #[test]
 fn changes_come_with_their_times() {
     let ops = [Op::Chmod("/d/f".into(), 0o600), Op::Times("/d/f".into(), 7)];

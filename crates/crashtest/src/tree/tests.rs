@@ -26,7 +26,7 @@ fn everything_is_read() {
     assert_eq!(tree.path_of(tree.find("/a/b").unwrap()), "/a/b");
 }
 
-/// Numbers differ, data does not matter; whatever else differs is seen.
+/// Inode numbers differ and data are ignored; every other difference is detected.
 #[test]
 fn shapes_are_compared() {
     let plain = tree(|_| {});
@@ -63,7 +63,7 @@ fn shapes_are_compared() {
     }
 }
 
-/// Two files that change places have the same names and attributes, but not their links.
+/// After an exchange, two files have their old names and attributes, but other links.
 #[test]
 fn links_tell_files_apart() {
     let linked = |to: &str| {

@@ -1,4 +1,4 @@
-//! Tests of the judge: what has to be let through, and what must not be.
+//! Tests of the judge: what it must accept and what it must reject.
 
 use super::*;
 use crate::op::Op;
@@ -8,7 +8,7 @@ fn old() -> Vec<u8> {
     bytes(1, 0, 2000)
 }
 
-/// `parts` of a file, one behind the other.
+/// Joins the parts of a file.
 fn joined(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
@@ -45,7 +45,7 @@ fn an_append_arrives_from_its_front() {
     assert!(data.judge(&joined(&[&whole, &[0]])).is_err(), "more than was written");
 }
 
-/// What was cut off does not come back when the file grows again.
+/// Truncated bytes do not come back when the file grows again.
 #[test]
 fn a_cut_is_for_good() {
     let mut data = Data::new(&old());
@@ -55,7 +55,7 @@ fn a_cut_is_for_good() {
     assert_eq!(data.judge(&zeros), Ok(()));
     assert_eq!(data.judge(&old()[..600]), Ok(()));
     assert!(data.judge(&old()).is_err(), "what was cut off is back");
-    // If the cut may not have happened, all may be as it was.
+    // If the truncation may not have happened, all old bytes are possible.
     let mut data = Data::new(&old());
     data.change(&Change::Cut(600), false);
     assert_eq!(data.judge(&old()), Ok(()));
@@ -92,8 +92,7 @@ fn script() -> (Vec<Op>, Vec<Op>) {
     (setup, ops)
 }
 
-/// What the model itself holds after a prefix is right, from when it may be to when it may no
-/// longer be.
+/// The model's tree after a prefix is accepted exactly while that prefix is possible.
 #[test]
 fn every_prefix_is_right_in_its_time() {
     let (setup, ops) = script();
@@ -101,8 +100,8 @@ fn every_prefix_is_right_in_its_time() {
     for done in 0..=ops.len() {
         for (prefix, tree) in history.trees.iter().enumerate() {
             let judged = judge(&history, done, tree);
-            // `sync` changes nothing, and neither do `fsync` and appends as far as names go: those
-            // before and after look the same.
+            // `sync` changes nothing. Apart from data, neither do `fsync` and appends: the trees
+            // before and after look equal.
             let same = |at: usize| tree.match_shape(&history.trees[at]).is_ok();
             let allowed = (history.floor(done)..=(done + 1).min(ops.len())).any(same);
             let is_data = matches!(prefix, 1 | 2 | 6 | 7);
@@ -117,7 +116,7 @@ fn every_prefix_is_right_in_its_time() {
     assert!(judge(&history, 5, &history.trees[7]).is_err(), "cut before its time");
 }
 
-/// Changes out of their order are no prefix.
+/// Reordered changes are no prefix.
 #[test]
 fn order_is_kept() {
     let (setup, mut ops) = script();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A tree with a file of two names and what was written to it.
+/// Returns a tree with a file of two names and data of the crowd.
 fn tree() -> (Tree, u64) {
     let vfs = vfscale::memory().size(1 << 20).build().unwrap();
     let task = vfs.task();
