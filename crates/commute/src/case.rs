@@ -9,6 +9,12 @@ use std::fmt;
 
 use vfscale::{FileType, Mode, OFlags, RenameFlags, StatMask, Whence, XattrFlags};
 
+/// Number of slots of a process.
+pub const SLOTS: usize = 16;
+
+/// Number of processes of a case.
+pub const PROCESSES: usize = 2;
+
 /// A small starting state and two calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {

@@ -16,13 +16,7 @@ use vfscale::{
 
 use vfscale_sync::random;
 
-use crate::case::{Attributes, Call, Entry, Op, Outcome};
-
-/// Number of slots of a process.
-pub const SLOTS: usize = 16;
-
-/// Number of processes of a case.
-pub const PROCESSES: usize = 2;
+use crate::case::{Attributes, Call, Entry, Op, Outcome, PROCESSES, SLOTS};
 
 /// Key of the hash of names: the first one for which the hashes of `a` to `d` differ in their first
 /// four bits, and so do those of the names in the root.

@@ -15,49 +15,31 @@
 //! | [`generate`] | any number of cases that commute |
 //! | [`execute`] | the calls of a case, made in the library |
 //! | [`check`] | a comparison of the library with the model |
-//! | [`arena`] | an allocator that adds no conflicts of its own |
-//! | [`record`] | every load and store of a call |
-//! | [`conflict`] | the lines that two recorded calls conflict on |
-//! | [`symbols`], [`owner`] | the field a line belongs to, and the source lines that touch it |
+//! | [`trace`] | the memory accesses of a call, and the conflicts of two |
 //! | [`runner`] | runs cases on two simulated CPUs; lists what the comparison leaves out, and why |
-//! | [`report`] | many cases: a triangle of calls by calls, and the lines they conflict on |
-//! | [`exceptions`] | the cases that are known to conflict |
-//! | [`picture`], [`page`] | the report as SVG and as HTML |
+//! | [`report`] | results of many cases, in several formats, and the known exceptions |
 //! | [`predict`] | predicted throughput on many cores |
 //!
-//! The modules from [`record`] on, and so `vfscale bench commute`, need Linux on x86-64
-//! ([`SUPPORTED`]).
+//! [`runner`] and [`report`], and so `vfscale bench commute`, need Linux on x86-64 ([`SUPPORTED`]).
 
 /// Whether calls can be recorded on this system: Linux on x86-64.
 pub const SUPPORTED: bool = cfg!(all(target_arch = "x86_64", target_os = "linux"));
 
-pub mod arena;
 pub mod case;
 pub mod check;
 pub mod execute;
 pub mod generate;
-mod memory;
 pub mod model;
 pub mod predict;
-
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod conflict;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod exceptions;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod owner;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod page;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod picture;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod record;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod report;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod runner;
+pub mod trace;
+
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod symbols;
+pub use report::{exceptions, page};
+pub use trace::arena;
 
 #[cfg(test)]
 #[global_allocator]

@@ -1,5 +1,9 @@
 //! Results of many cases: how many are free of conflicts, and the lines the others conflict on.
 
+pub mod exceptions;
+pub mod page;
+pub mod picture;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Instant;
@@ -8,8 +12,8 @@ use serde::Serialize;
 use vfscale_bench::table::Columns;
 
 use crate::case::{CallKind, Case};
-use crate::owner::{Found, Owner};
 use crate::runner::{self, Runner};
+use crate::trace::owner::{Found, Owner};
 
 /// Result of many cases.
 #[derive(Clone, Debug, Serialize)]

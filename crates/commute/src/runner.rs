@@ -12,7 +12,7 @@
 //! following does not happen within a recording.
 //!
 //! * *The allocator's lines, and objects that share a line only because of the allocator*: see
-//!   [`arena`](crate::arena). Allocators for many threads exist; they are not under test.
+//!   [`arena`](crate::trace::arena). Allocators for many threads exist; they are not under test.
 //! * *Initialization of a thread or CPU*: thread-locals, the registration with RCU, the first
 //!   magazine of a slab, the first batch of inode numbers and of space, and the page locks for
 //!   overwrites that a file system creates on first use. Each CPU first makes every kind of call on
@@ -35,7 +35,7 @@
 //! * *Rare events*: once in tens of thousands of cases on a busy machine. A report
 //!   ([`report`](crate::report)) runs a conflicting case once more; if that run is free, a third
 //!   run counts.
-//! * *The kernel's accesses*: see [`record`](crate::record).
+//! * *The kernel's accesses*: see [`record`](crate::trace::record).
 
 use std::cell::Cell;
 use std::io;
@@ -54,13 +54,13 @@ use vfscale::{
 };
 use vfscale_sync::{cpu, random, rcu, reclaim};
 
-use crate::arena::Arena;
 use crate::case::{Call, Case, Op, Outcome};
-use crate::conflict::{Conflict, conflicts};
 use crate::execute::{KEY, World};
-use crate::owner::{Found, describe};
-use crate::record::{Code, Recorder, Trace};
-use crate::symbols::Symbols;
+use crate::trace::arena::Arena;
+use crate::trace::conflict::{Conflict, conflicts};
+use crate::trace::owner::{Found, describe};
+use crate::trace::record::{Code, Recorder, Trace};
+use crate::trace::symbols::Symbols;
 
 /// Memory limit of a tree.
 const TREE_BYTES: u64 = 64 << 20;

@@ -6,7 +6,8 @@ macro_rules! recording_main {
     ($print:path) => {
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         #[global_allocator]
-        static ALLOCATOR: vfscale_commute::arena::Arenas = vfscale_commute::arena::Arenas;
+        static ALLOCATOR: vfscale_commute::trace::arena::Arenas =
+            vfscale_commute::trace::arena::Arenas;
 
         fn main() -> std::io::Result<()> {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

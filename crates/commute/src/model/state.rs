@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use vfscale::{Errno, FileType, OFlags};
 
 use super::Done;
-use crate::case::Outcome;
-use crate::execute::{PROCESSES, SLOTS};
+use crate::case::{Outcome, PROCESSES, SLOTS};
 
 /// Bytes of a page, the unit of data.
 pub const PAGE: u64 = 4096;

@@ -10,9 +10,9 @@ use std::io;
 use super::workload::Workload;
 use super::{Program, Role, Touch};
 use crate::case::Outcome;
-use crate::record::{Access, Step, Trace};
 use crate::runner::{Options, Runner};
-use crate::symbols::{Frame, Symbols};
+use crate::trace::record::{Access, Step, Trace};
+use crate::trace::symbols::{Frame, Symbols};
 
 /// Number of recordings from which [`program_alone`] selects one.
 const RECORDINGS: usize = 5;

@@ -2,7 +2,7 @@ use vfscale::{Mode, Scaling};
 
 use super::*;
 use crate::case::{Call, Op};
-use crate::{page, picture};
+use crate::{report::page, report::picture};
 
 fn cases() -> Vec<Case> {
     let call = |process, op| Call { process, op };
