@@ -26,13 +26,13 @@ use vfscale::Errno;
 use vfscale_block::{CowDevice, CrashState, Device, Fault, FaultyDevice, Operation, OsError};
 use vfscale_sync::random::Random;
 
-use crate::history::History;
-use crate::op::Op;
-use crate::scripts::{Script, setup};
+use crate::model::history::History;
+use crate::model::tree::Tree;
+use crate::model::verdict;
+use crate::script::op::Op;
+use crate::script::{Script, setup};
 use crate::subject::{Disk, Lost, Opened, Subject};
 use crate::sweep::{Recorded, Violation, disks, prepare, recording, recover, sample_from};
-use crate::tree::Tree;
-use crate::verdict;
 
 /// Extent of a failure of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -38,8 +38,8 @@ use vfscale::diskfs::{LogPlace, Superblock, check};
 use vfscale_block::{CowDevice, Device, MemoryDevice};
 use vfscale_sync::random::Random;
 
-use crate::op::Op;
-use crate::scripts;
+use crate::script;
+use crate::script::op::Op;
 pub use interrupted::{Interrupted, Planted};
 use log::Log;
 
@@ -110,7 +110,7 @@ impl Image {
     /// Makes calls on a copy and returns it as a crash would leave it.
     fn after(&self, random: &mut Random, length: usize) -> Result<Self, String> {
         let device = self.copy();
-        run(&device, scripts::random(random, length).ops)?;
+        run(&device, script::random(random, length).ops)?;
         Self::of(device)
     }
 }
@@ -135,7 +135,7 @@ fn new_volume(random: &mut Random) -> Result<Image, String> {
     let device: Arc<dyn Device> = Arc::new(device);
     let options = MkfsOptions { log_blocks: Some(LOG_BLOCKS), ..MkfsOptions::default() };
     mkfs::format(&*device, &options).map_err(|e| e.to_string())?;
-    run(&device, scripts::setup())?;
+    run(&device, script::setup())?;
     Image::of(device)?.after(random, 20)
 }
 

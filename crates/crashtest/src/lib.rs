@@ -1,6 +1,6 @@
 //! The crash test: checks the states that a crash may leave in the middle of a script of calls.
 //!
-//! A [`Script`](scripts::Script) is a list of calls ([`op::Op`]). It runs twice: on a memory file
+//! A [`Script`](script::Script) is a list of calls ([`op::Op`]). It runs twice: on a memory file
 //! system, the model, which gives the tree after each prefix of the calls ([`history::History`]),
 //! and on a volume over a recording device. Each state that a crash might have left on the device
 //! ([`sweep`]) is opened, which recovers the volume. Its whole tree is read ([`tree::Tree`]) and
@@ -30,22 +30,13 @@
 //!
 //! The crate has no locks of its own. One thread makes all calls of a script.
 
-pub mod beside;
-pub mod churn;
 pub mod faults;
 pub mod fuzz;
-pub mod history;
-pub mod kills;
-pub mod op;
-pub mod pattern;
-pub mod scripts;
+pub mod load;
+pub mod model;
+pub mod script;
 pub mod subject;
 pub mod sweep;
-pub mod tangle;
-pub mod times;
-pub mod tree;
-pub mod verdict;
-pub mod volume;
 pub mod watch;
 
 /// Returns the number in an environment variable, or `default`.

@@ -1,12 +1,14 @@
 //! The subject of the test: a file system on one device or several.
 
+pub mod volume;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale::{Errno, Vfs};
 use vfscale_block::Device;
 
-use crate::op::Op;
+use crate::script::op::Op;
 
 /// A device of a file system.
 pub type Disk = Arc<dyn Device>;

@@ -11,13 +11,13 @@ use vfscale_block::{
 };
 use vfscale_sync::random::Random;
 
-use crate::history::History;
-use crate::op::Op;
-use crate::scripts::{Script, setup};
+use crate::model::history::History;
+use crate::model::history::clock::Clock;
+use crate::model::tree::Tree;
+use crate::model::verdict;
+use crate::script::op::Op;
+use crate::script::{Script, setup};
 use crate::subject::{Disk, Lost, Opened, Subject};
-use crate::times::Clock;
-use crate::tree::Tree;
-use crate::verdict;
 
 /// Every how many states the recovered volume is also used.
 const WORK: usize = 8;

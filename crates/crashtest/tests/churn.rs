@@ -6,9 +6,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use vfscale_crashtest::kills::{Flaw, Kills, Plan, Tally};
+use vfscale_crashtest::load::kills::{Flaw, Kills, Plan, Tally};
+use vfscale_crashtest::load::tangle::{Class, Planted};
 use vfscale_crashtest::number;
-use vfscale_crashtest::tangle::{Class, Planted};
 use vfscale_sync::random::seed;
 
 const PLAN: Plan = Plan { threads: 4, rounds: 8, own: 2, crowd: 2, calls: 60, kills: 15 };

@@ -20,10 +20,10 @@ use vfscale_block::{
     Device, Fault, FaultyDevice, FileDevice, FileOptions, MemoryDevice, Operation, OsError,
 };
 use vfscale_crashtest::number;
-use vfscale_crashtest::scripts;
+use vfscale_crashtest::script;
+use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Lost, Opened, Subject};
 use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
-use vfscale_crashtest::volume::Volumes;
 use vfscale_sync::random::{Random, seed};
 
 use below::{Below, Event, How};
@@ -201,7 +201,7 @@ fn sweep(subject: &Files, states: usize, seed: u64) -> Summary {
     let mut random = Random::new(seed);
     // A script has a limited number of states.
     for _ in 0..states {
-        sweep.run(&scripts::random(&mut random, CALLS));
+        sweep.run(&script::random(&mut random, CALLS));
         if sweep.states() >= states {
             break;
         }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vfscale::{At, AtFlags, Errno, FileType, Mode, SetTime, Task, Timestamp, Vfs, XattrFlags};
 use vfscale_block::{Device, Operation};
 use vfscale_crashtest::faults::{Extent, Faults, Worst};
-use vfscale_crashtest::op::Op;
-use vfscale_crashtest::scripts::{self, Script};
+use vfscale_crashtest::script::op::Op;
+use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Plan, Summary, Sweep, Violation};
 use vfscale_sync::random::Random;
@@ -284,7 +284,7 @@ fn sweep(planted: Planted) -> Summary {
     };
     let first = ["Create ", "AppendMuch ", "Link ", "SetLongXattr ", "Rename "];
     let second = [" Fsync", " FsyncDir", " Sync"];
-    for script in scripts::pairs() {
+    for script in script::pairs() {
         let name = &script.name;
         if first.iter().any(|n| name.starts_with(n)) && second.iter().any(|n| name.ends_with(n)) {
             sweep.run(&script);
@@ -292,7 +292,7 @@ fn sweep(planted: Planted) -> Summary {
     }
     let mut random = Random::new(5);
     for _ in 0..5 {
-        sweep.run(&scripts::random(&mut random, 6));
+        sweep.run(&script::random(&mut random, 6));
     }
     sweep.finish()
 }
@@ -335,7 +335,7 @@ fn cuts(faults: &Faults<'_>, script: &Script, writes: u64) -> Result<(), Violati
 /// effect.
 #[test]
 fn failing_devices() {
-    let script = &scripts::random(&mut Random::new(3), 8);
+    let script = &script::random(&mut Random::new(3), 8);
     let subject = Images(Planted::Nothing);
     let faults = Faults::new(&subject, DEVICE).unwrap();
     for operation in [Operation::Read, Operation::Write, Operation::Flush] {

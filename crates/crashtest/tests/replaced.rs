@@ -11,7 +11,7 @@ use vfscale::{At, RenameFlags, Task, Volume};
 use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
 use vfscale_crashtest::number;
 use vfscale_crashtest::subject::Subject;
-use vfscale_crashtest::volume::Volumes;
+use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_sync::random::seed;
 
 const DEVICE: u64 = 16 << 20;

@@ -17,11 +17,11 @@ use vfscale_block::{
 };
 use vfscale_crashtest::faults::{Extent, Faults, Worst};
 use vfscale_crashtest::number;
-use vfscale_crashtest::op::Op;
-use vfscale_crashtest::scripts::{self, Script};
+use vfscale_crashtest::script::op::Op;
+use vfscale_crashtest::script::{self, Script};
+use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
-use vfscale_crashtest::volume::Volumes;
 use vfscale_sync::random::{Random, seed};
 
 const DEVICE: u64 = 32 << 20;
@@ -56,7 +56,7 @@ fn assert_clean(summary: &Summary) {
 #[test]
 fn pairs_of_calls() {
     let seed = seed();
-    let summary = sweep(&Volumes::default(), scripts::pairs(), states() * 2 / 4, seed);
+    let summary = sweep(&Volumes::default(), script::pairs(), states() * 2 / 4, seed);
     assert_clean(&summary);
     assert!(summary.states * 4 > states(), "{summary}");
 }
@@ -66,7 +66,7 @@ fn triples_of_calls() {
     let seed = seed();
     let mut random = Random::new(seed);
     let count = (states() / 4 / STATES_OF_SCRIPT).max(1);
-    let scripts = (0..count).map(|_| scripts::random(&mut random, 3)).collect();
+    let scripts = (0..count).map(|_| script::random(&mut random, 3)).collect();
     assert_clean(&sweep(&Volumes::default(), scripts, states() / 4, seed));
 }
 
@@ -78,7 +78,7 @@ fn scripts_around_a_small_log() {
     let seed = seed();
     let mut random = Random::new(seed);
     let count = (states() / 1_000).max(1);
-    let scripts: Vec<Script> = (0..count).map(|_| scripts::random(&mut random, 2_500)).collect();
+    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 2_500)).collect();
     let plan = Plan { device_bytes: DEVICE, states_of_script: 30, seed };
     let subject = Volumes {
         sync_interval: Some(Duration::from_millis(4)),
@@ -101,7 +101,7 @@ fn long_scripts() {
     let seed = seed();
     let mut random = Random::new(seed);
     let count = (states() / 4 / 100).max(1);
-    let scripts: Vec<Script> = (0..count).map(|_| scripts::random(&mut random, 60)).collect();
+    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 60)).collect();
     let plan = Plan { device_bytes: DEVICE, states_of_script: 100, seed };
     let sync_interval = Some(Duration::from_millis(20));
     let subject = Volumes { sync_interval, ..Volumes::default() };
@@ -118,7 +118,7 @@ fn long_scripts() {
 fn removals_that_are_cut_off() {
     let sync_interval = Some(Duration::from_millis(1));
     let subject = Volumes { sync_interval, log_blocks: Some(256), ..Volumes::default() };
-    assert_clean(&sweep(&subject, scripts::removals(), states().min(4_000) / 4, seed()));
+    assert_clean(&sweep(&subject, script::removals(), states().min(4_000) / 4, seed()));
 }
 
 /// A sector of an inode block may become unreadable while it is written back in place. Its inodes
@@ -204,7 +204,7 @@ impl Subject for OnLyingDevices {
 /// The sweep detects the effect of a device that ignores flushes.
 #[test]
 fn lost_flushes_are_found() {
-    let summary = sweep(&OnLyingDevices(Volumes::default(), 0), scripts::pairs(), 400, 1);
+    let summary = sweep(&OnLyingDevices(Volumes::default(), 0), script::pairs(), 400, 1);
     assert!(!summary.violations.is_empty(), "{summary}");
 }
 
@@ -219,10 +219,10 @@ fn apart() -> Volumes {
 #[test]
 fn logs_on_devices_of_their_own() {
     let (seed, states) = (seed(), states() / 8);
-    assert_clean(&sweep(&apart(), scripts::pairs(), states / 2, seed));
+    assert_clean(&sweep(&apart(), script::pairs(), states / 2, seed));
     let mut random = Random::new(seed);
     let count = (states / 4 / 60).max(1);
-    let long: Vec<Script> = (0..count).map(|_| scripts::random(&mut random, 400)).collect();
+    let long: Vec<Script> = (0..count).map(|_| script::random(&mut random, 400)).collect();
     let subject = Volumes {
         sync_interval: Some(Duration::from_millis(4)),
         cache_bytes: Some(256 << 10),
@@ -236,7 +236,7 @@ fn logs_on_devices_of_their_own() {
 fn lost_flushes_of_one_of_two_devices_are_found() {
     for disk in 0..2 {
         let mut random = Random::new(1);
-        let scripts = (0..20).map(|_| scripts::random(&mut random, 20)).collect();
+        let scripts = (0..20).map(|_| script::random(&mut random, 20)).collect();
         let summary = sweep(&OnLyingDevices(apart(), disk), scripts, 160, 1);
         let first = summary.violations.first();
         assert!(first.is_some(), "device {disk}: {summary}");
@@ -257,7 +257,7 @@ fn power_cuts_after_failures() {
     let mut random = Random::new(seed);
     let subject = Volumes::default();
     let faults = Faults::new(&subject, DEVICE).unwrap();
-    let script = scripts::random(&mut random, 12);
+    let script = script::random(&mut random, 12);
     let calls = |operation| faults.calls(&script, operation).unwrap();
     let (flushes, writes) = (calls(Operation::Flush), calls(Operation::Write));
     let mut all = Vec::new();
@@ -292,7 +292,7 @@ fn failing_devices() {
     let wanted = (states() / 20).max(10);
     let subject = Volumes::default();
     let faults = Faults::new(&subject, DEVICE).unwrap();
-    let script = scripts::random(&mut random, 12);
+    let script = script::random(&mut random, 12);
     let mut violations = Vec::new();
     for operation in [Operation::Read, Operation::Write, Operation::Flush] {
         let calls = faults.calls(&script, operation).unwrap();

@@ -1,5 +1,5 @@
 //! Cuts the power of volumes under load for a number of rounds or minutes, and checks the results;
-//! see [`vfscale_crashtest::kills`].
+//! see [`vfscale_crashtest::load::kills`].
 //!
 //! ```text
 //! cargo run --release -p vfscale-crashtest --bin kills -- --rounds 10000  a number of power cuts
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use vfscale_block::Device;
-use vfscale_crashtest::kills::{Kills, Plan, Tally};
+use vfscale_crashtest::load::kills::{Kills, Plan, Tally};
 use vfscale_crashtest::watch::Watch;
 
 /// Cuts the power of volumes under load, again and again, and checks the results.

@@ -22,8 +22,8 @@ use vfscale_block::{CrashState, Device, Fault, FaultyDevice, Operation, Recordin
 use vfscale_sync::random::Random;
 
 use super::{Image, copy, media, new_volume, open, use_it};
+use crate::model::tree::Tree;
 use crate::sweep::sample;
-use crate::tree::Tree;
 
 /// Number of the finding that copies of the superblock differ.
 const COPIES: u32 = 1000;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use vfscale::{At, AtFlags, Error, File, FileType, Mode, OFlags, Task, Whence};
 
-use crate::op::Op;
+use crate::script::op::Op;
 
 /// Limit on the depth: an inconsistent tree may have loops, or too many names.
 const DEPTH_MAX: usize = 12;
