@@ -1,7 +1,12 @@
 //! The interface to a task of either side.
 
-use crate::op::{CWD, Op, PathArg};
-use crate::outcome::Outcome;
+pub mod op;
+pub mod outcome;
+mod show;
+pub mod users;
+
+use crate::calls::op::{CWD, Op, PathArg};
+use crate::calls::outcome::Outcome;
 
 /// A task of either side. Code written against it (the snapshot of a tree, the probes) makes equal
 /// calls on both sides.

@@ -1,5 +1,11 @@
 //! Plays many sequences from one seed, shrinks those that differ, and counts the coverage.
 
+pub mod arena;
+pub mod generate;
+pub mod known;
+pub mod lockstep;
+pub mod shrink;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,11 +14,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::generate::{Sequences, Shape};
-use crate::lockstep::{Difference, Played, Tally, play};
-use crate::op::Step;
-use crate::outcome::Outcome;
-use crate::shrink::shrink;
+use crate::calls::op::Step;
+use crate::calls::outcome::Outcome;
+use crate::campaign::generate::{Sequences, Shape};
+use crate::campaign::lockstep::{Difference, Played, Tally, play};
+use crate::campaign::shrink::shrink;
 use crate::world::World;
 
 /// Options of a campaign.

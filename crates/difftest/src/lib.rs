@@ -30,23 +30,8 @@
 //! None are held across calls. The oracle's threads wait for jobs on channels; the harness waits
 //! for one answer at a time.
 
-pub mod arena;
 pub mod calls;
 pub mod campaign;
-mod clean;
-pub mod generate;
-mod kernel;
-pub mod known;
-pub mod lockstep;
-pub mod mounted;
-mod mountinfo;
-pub mod op;
-pub mod oracle;
-pub mod outcome;
-mod show;
-pub mod shrink;
-pub mod subject;
 mod sys;
 pub mod tree;
-pub mod users;
 pub mod world;

@@ -2,6 +2,7 @@
 //! for credentials, applies a call to all threads.
 
 use std::ffi::CStr;
+use std::sync::OnceLock;
 
 /// Result of a system call: its value or the error number.
 pub(crate) type Result<T> = std::result::Result<T, i32>;
@@ -414,4 +415,15 @@ pub(crate) struct Handle {
     bytes: u32,
     kind: i32,
     data: [u8; 128],
+}
+
+/// Returns whether a sysctl of file systems was on at the first call.
+pub(crate) fn sysctl(name: &'static str) -> bool {
+    static ON: OnceLock<Vec<&'static str>> = OnceLock::new();
+    let all = ["protected_hardlinks", "protected_symlinks", "protected_regular", "protected_fifos"];
+    let is_on = |name: &&'static str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/fs/{name}"));
+        text.is_ok_and(|text| text.trim() != "0")
+    };
+    ON.get_or_init(|| all.into_iter().filter(is_on).collect()).contains(&name)
 }

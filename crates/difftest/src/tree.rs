@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::calls::op::{CWD, Op, PathArg, Probe, Seek, Time};
+use crate::calls::outcome::{Outcome, StatView, Value};
 use crate::calls::{Calls, fstat, open_path};
-use crate::op::{CWD, Op, PathArg, Probe, Seek, Time};
-use crate::outcome::{Outcome, StatView, Value};
 use crate::sys;
 
 /// Size of the chunks in which contents are compared.

@@ -1,8 +1,15 @@
 //! A side of the comparison: a new file system and tasks on it.
 
+mod clean;
+mod kernel;
+pub mod mounted;
+mod mountinfo;
+pub mod oracle;
+pub mod subject;
+
 use crate::calls::Calls;
-use crate::op::Op;
-use crate::outcome::{Outcome, Value};
+use crate::calls::op::Op;
+use crate::calls::outcome::{Outcome, Value};
 
 /// Number of tasks that make the calls of a sequence.
 pub const TASKS: usize = 3;

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use common::permitted;
 use vfscale_difftest::calls::Calls;
+use vfscale_difftest::calls::op::{Op, PathArg};
+use vfscale_difftest::calls::outcome::{Outcome, Value};
+use vfscale_difftest::campaign::lockstep;
 use vfscale_difftest::campaign::{self, Arena, Found, Plan};
-use vfscale_difftest::lockstep;
-use vfscale_difftest::op::{Op, PathArg};
-use vfscale_difftest::oracle::{Borrowed, Nursery};
-use vfscale_difftest::outcome::{Outcome, Value};
-use vfscale_difftest::subject::Subject;
+use vfscale_difftest::world::oracle::{Borrowed, Nursery};
+use vfscale_difftest::world::subject::Subject;
 use vfscale_difftest::world::{Finished, World};
 
 const SEED: u64 = 3;
@@ -98,8 +98,11 @@ fn missing_entry(calls: &mut dyn Calls, op: &Op) -> Outcome {
 /// Writes nothing and reports success.
 fn lost_write(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let Op::Pwrite { fd, data, off } = op else { return calls.call(op) };
-    let nothing =
-        Op::Pwrite { fd: *fd, data: vfscale_difftest::op::Data { len: 0, ..*data }, off: *off };
+    let nothing = Op::Pwrite {
+        fd: *fd,
+        data: vfscale_difftest::calls::op::Data { len: 0, ..*data },
+        off: *off,
+    };
     match calls.call(&nothing) {
         Outcome::Ok(_) => Outcome::Ok(Value::Number(data.len.into())),
         refused => refused,

@@ -8,10 +8,10 @@
 mod common;
 
 use common::{permitted, play, variable};
-use vfscale_difftest::arena::{
+use vfscale_difftest::campaign::Plan;
+use vfscale_difftest::campaign::arena::{
     TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
 };
-use vfscale_difftest::campaign::Plan;
 
 #[test]
 fn vfscale_does_what_tmpfs_does() {

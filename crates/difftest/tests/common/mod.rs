@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use vfscale_difftest::arena::reason_to_skip;
+use vfscale_difftest::campaign::arena::reason_to_skip;
 use vfscale_difftest::campaign::{self, Arena, Plan, Summary};
 
 /// Returns the number in an environment variable, if it is set.
