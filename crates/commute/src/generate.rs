@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vfscale_sync::random::Random;
 
-use crate::case::{Call, CallKind, Case, Outcome};
+use crate::case::{CallKind, Case, Outcome};
 use crate::model::{State, commute};
 use space::{Alias, Candidate, Space};
 
@@ -100,7 +100,7 @@ impl Default for Options {
 #[must_use]
 pub fn all(options: &Options) -> Vec<Case> {
     let mut cases: Vec<_> = pairs(options).into_iter().flat_map(|pair| of(pair, options)).collect();
-    let triples = three::triples(&cases, options);
+    let triples = three::triples(&cases, options.seed, options.triples);
     cases.extend(triples);
     cases
 }
@@ -180,7 +180,7 @@ type Class = ((usize, usize), bool, Alias, [Option<i32>; 2]);
 /// Returns the case of a candidate, if its calls commute and its key is new.
 fn judged(candidate: &Candidate, known: &mut BTreeSet<String>) -> Option<(Class, Case)> {
     let Candidate { first, second, setup, .. } = candidate;
-    let start = started(setup)?;
+    let start = State::after(setup)?;
     let results = commute(&start, first, second)?;
     if !known.insert(key::of(&start, first, second)) {
         return None;
@@ -193,13 +193,6 @@ fn judged(candidate: &Candidate, known: &mut BTreeSet<String>) -> Option<(Class,
     );
     let case = Case::new(candidate.name(), setup.clone(), first.clone(), second.clone());
     Some((class, case))
-}
-
-/// Returns the state after a set-up, or `None` if a call of it fails.
-fn started(setup: &[Call]) -> Option<State> {
-    let mut state = State::new();
-    let done = setup.iter().all(|call| !matches!(state.call(call), Outcome::Error(_)));
-    done.then_some(state)
 }
 
 fn failure(outcome: &Outcome) -> Option<i32> {

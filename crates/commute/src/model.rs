@@ -65,11 +65,17 @@ pub use verdict::{Results, commute, commute_three, outcomes};
 use vfscale::Errno;
 
 use crate::case::{Call, Op, Outcome};
-
-/// Result of a call of the model.
-type Done = Result<Outcome, Errno>;
+use state::CallResult;
 
 impl State {
+    /// Returns the state after calls on an empty file system, or `None` if one of them fails.
+    #[must_use]
+    pub fn after(calls: &[Call]) -> Option<State> {
+        let mut state = State::new();
+        let done = calls.iter().all(|call| !matches!(state.call(call), Outcome::Error(_)));
+        done.then_some(state)
+    }
+
     /// Makes a call.
     pub fn call(&mut self, call: &Call) -> Outcome {
         let done = match call.op.slot() {
@@ -79,7 +85,7 @@ impl State {
         done.unwrap_or_else(Outcome::Error)
     }
 
-    fn by_path(&mut self, process: usize, op: &Op) -> Done {
+    fn by_path(&mut self, process: usize, op: &Op) -> CallResult {
         match op {
             Op::Open { path, flags, mode, slot } => self.open(process, path, *flags, *mode, *slot),
             Op::Stat { path, follow } => self.stat(process, path, *follow),
@@ -106,7 +112,7 @@ impl State {
         }
     }
 
-    fn by_slot(&mut self, process: usize, op: &Op) -> Done {
+    fn by_slot(&mut self, process: usize, op: &Op) -> CallResult {
         let slot = op.slot().ok_or(Errno::BADF)?;
         let file = self.slot(process, slot).ok_or(Errno::BADF)?;
         match *op {

@@ -39,6 +39,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/commute/src/trace/memory.rs", "system calls: mappings"),
     ("crates/commute/src/trace/record/code.rs", "copies of code"),
     ("crates/commute/src/trace/record/context.rs", "registers of copied code"),
+    ("crates/commute/src/trace/record/recorder.rs", "registers of copied code"),
     ("crates/commute/src/trace/record/tests.rs", "a system call to be recorded"),
     ("crates/commute/src/runner.rs", "system calls: the clock"),
     ("crates/commute/src/trace/symbols.rs", "system calls: where the program lies"),

@@ -7,9 +7,9 @@
 use vfscale::Errno;
 use vfscale_sync::random::Random;
 
-use super::{Options, started, template};
+use super::template;
 use crate::case::{Call, CallKind, Case, Outcome};
-use crate::model::commute_three;
+use crate::model::{State, commute_three};
 
 /// Slot for the descriptor of a third call.
 const NEW_SLOT: u8 = 10;
@@ -26,14 +26,14 @@ const THIRD: [CallKind; 8] = [
     CallKind::Pread,
 ];
 
-/// Generates at most [`Options::triples`] cases, each one of `cases` after a third call, selected
+/// Generates at most `count` cases, each one of `cases` after a third call, selected
 /// at random.
-pub(super) fn triples(cases: &[Case], options: &Options) -> Vec<Case> {
-    let mut random = Random::new(options.seed ^ 0x7472_6970_6c65);
+pub(super) fn triples(cases: &[Case], seed: u64, count: usize) -> Vec<Case> {
+    let mut random = Random::new(seed ^ 0x7472_6970_6c65);
     let mut order: Vec<_> = (0..cases.len()).collect();
     random.shuffle(&mut order);
     let with_third = |at: usize| triple(&cases[at], &mut random);
-    order.into_iter().filter_map(with_third).take(options.triples).collect()
+    order.into_iter().filter_map(with_third).take(count).collect()
 }
 
 /// Adds a random third call to a case, or returns `None` if it does not commute with both. It may
@@ -48,7 +48,7 @@ fn triple(case: &Case, random: &mut Random) -> Option<Case> {
         count => paths[random.below(count as u64) as usize].to_owned(),
     };
     let third = Call { process: 0, op: op.clone().with_paths(&[path]).with_slots(0, NEW_SLOT) };
-    let start = started(&case.setup)?;
+    let start = State::after(&case.setup)?;
     if start.clone().call(&third) == Outcome::Error(Errno::BADF) {
         return None;
     }

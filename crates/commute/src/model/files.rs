@@ -2,8 +2,7 @@
 
 use vfscale::{Errno, Mode, OFlags, Whence};
 
-use super::Done;
-use super::state::{Body, DentryId, FileId, InodeId, OpenFile, PAGE, State};
+use super::state::{Body, CallResult, DentryId, FileId, InodeId, OpenFile, PAGE, State};
 use super::walk::Place;
 use crate::case::{Entry, Outcome};
 
@@ -33,7 +32,7 @@ impl State {
         flags: OFlags,
         mode: Mode,
         slot: u8,
-    ) -> Done {
+    ) -> CallResult {
         if flags.contains(OFlags::TMPFILE) {
             let dir = self.lookup(process, path, true)?;
             if !self.is_dir(dir) {
@@ -97,12 +96,12 @@ impl State {
         }
     }
 
-    pub(super) fn close(&mut self, process: usize, slot: u8) -> Done {
+    pub(super) fn close(&mut self, process: usize, slot: u8) -> CallResult {
         self.take(process, slot);
         Ok(Outcome::Done)
     }
 
-    pub(super) fn pipe(&mut self, process: usize, reader: u8, writer: u8) -> Done {
+    pub(super) fn pipe(&mut self, process: usize, reader: u8, writer: u8) -> CallResult {
         let (dentry, _) = self.new_pipe();
         self.install(process, reader, dentry, OFlags::RDONLY | OFlags::NONBLOCK)?;
         self.install(process, writer, dentry, OFlags::WRONLY | OFlags::NONBLOCK)
@@ -128,7 +127,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn pread(&self, file: FileId, len: usize, offset: u64) -> Done {
+    pub(super) fn pread(&self, file: FileId, len: usize, offset: u64) -> CallResult {
         one_page(len)?;
         let file = self.file(file);
         if matches!(self.inodes[file.inode].body, Body::Pipe(_)) {
@@ -141,7 +140,7 @@ impl State {
         Ok(found.unwrap_or_else(|| Outcome::Bytes(Vec::new())))
     }
 
-    pub(super) fn read(&mut self, file: FileId, len: usize) -> Done {
+    pub(super) fn read(&mut self, file: FileId, len: usize) -> CallResult {
         let inode = self.file(file).inode;
         if matches!(self.inodes[inode].body, Body::Pipe(_)) {
             return self.read_pipe(file, len);
@@ -153,7 +152,7 @@ impl State {
         Ok(outcome)
     }
 
-    fn read_pipe(&mut self, file: FileId, len: usize) -> Done {
+    fn read_pipe(&mut self, file: FileId, len: usize) -> CallResult {
         one_page(len)?;
         let inode = self.file(file).inode;
         if !self.file(file).reads() {
@@ -168,7 +167,7 @@ impl State {
         }
     }
 
-    pub(super) fn pwrite(&mut self, file: FileId, len: usize, byte: u8, offset: u64) -> Done {
+    pub(super) fn pwrite(&mut self, file: FileId, len: usize, byte: u8, offset: u64) -> CallResult {
         one_page(len)?;
         let inode = self.file(file).inode;
         if matches!(self.inodes[inode].body, Body::Pipe(_)) {
@@ -188,7 +187,7 @@ impl State {
         if file.flags.contains(OFlags::APPEND) { self.size(file.inode) } else { offset }
     }
 
-    pub(super) fn write(&mut self, file: FileId, len: usize, byte: u8) -> Done {
+    pub(super) fn write(&mut self, file: FileId, len: usize, byte: u8) -> CallResult {
         let inode = self.file(file).inode;
         if matches!(self.inodes[inode].body, Body::Pipe(_)) {
             return self.write_pipe(file, len, byte);
@@ -199,7 +198,7 @@ impl State {
         Ok(outcome)
     }
 
-    fn write_pipe(&mut self, file: FileId, len: usize, byte: u8) -> Done {
+    fn write_pipe(&mut self, file: FileId, len: usize, byte: u8) -> CallResult {
         one_page(len)?;
         let inode = self.file(file).inode;
         if !self.file(file).writes() {
@@ -218,7 +217,7 @@ impl State {
         Ok(Outcome::Number(PAGE))
     }
 
-    pub(super) fn lseek(&mut self, file: FileId, to: Whence) -> Done {
+    pub(super) fn lseek(&mut self, file: FileId, to: Whence) -> CallResult {
         let OpenFile { inode, position, .. } = *self.file(file);
         let size = self.size(inode);
         let from = |base: u64, by: i64| base.checked_add_signed(by).ok_or(Errno::INVAL);
@@ -236,7 +235,7 @@ impl State {
         Ok(Outcome::Number(found))
     }
 
-    pub(super) fn truncate(&mut self, process: usize, path: &str, size: u64) -> Done {
+    pub(super) fn truncate(&mut self, process: usize, path: &str, size: u64) -> CallResult {
         let dentry = self.lookup(process, path, true)?;
         let inode = self.dentries[dentry].inode;
         // As on tmpfs: truncation to the current size leaves the times, unless the file has an
@@ -250,7 +249,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn ftruncate(&mut self, file: FileId, size: u64) -> Done {
+    pub(super) fn ftruncate(&mut self, file: FileId, size: u64) -> CallResult {
         let file = self.file(file);
         if !file.writes() || !matches!(self.inodes[file.inode].body, Body::File(_)) {
             return Err(Errno::INVAL);
@@ -262,14 +261,14 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    fn set_size(&mut self, inode: InodeId, size: u64) -> Done {
+    fn set_size(&mut self, inode: InodeId, size: u64) -> CallResult {
         let pages = page(size)?;
         self.pages_mut(inode)?.resize(pages, None);
         Ok(Outcome::Done)
     }
 
     /// Returns all entries of a directory but `.` and `..`.
-    pub(super) fn readdir(&self, file: FileId) -> Done {
+    pub(super) fn readdir(&self, file: FileId) -> CallResult {
         let dir = self.file(file).dentry;
         let entries = self.entries(dir).ok_or(Errno::NOTDIR)?;
         if self.dentries[dir].removed {
@@ -283,7 +282,7 @@ impl State {
         Ok(Outcome::Entries(entries.iter().map(entry).collect()))
     }
 
-    pub(super) fn fsync(&self, file: FileId) -> Done {
+    pub(super) fn fsync(&self, file: FileId) -> CallResult {
         match self.inodes[self.file(file).inode].body {
             Body::Pipe(_) => Err(Errno::INVAL),
             _ => Ok(Outcome::Done),

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use vfscale::{Errno, Mode, RenameFlags};
 
-use super::Done;
-use super::state::{Body, Dentry, DentryId, InodeId, State};
+use super::state::{Body, CallResult, Dentry, DentryId, InodeId, State};
 use super::walk::Place;
 use crate::case::Outcome;
 
@@ -91,7 +90,7 @@ impl State {
         self.entries(dir).is_some_and(BTreeMap::is_empty)
     }
 
-    pub(super) fn mkdir(&mut self, process: usize, path: &str, mode: Mode) -> Done {
+    pub(super) fn mkdir(&mut self, process: usize, path: &str, mode: Mode) -> CallResult {
         let place = self.place(process, path)?;
         self.living(place.dir)?;
         place.vacant()?;
@@ -99,7 +98,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn symlink(&mut self, process: usize, target: &str, path: &str) -> Done {
+    pub(super) fn symlink(&mut self, process: usize, target: &str, path: &str) -> CallResult {
         let place = self.place(process, path)?;
         self.living(place.dir)?;
         place.vacant()?;
@@ -107,7 +106,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn link(&mut self, process: usize, old: &str, new: &str) -> Done {
+    pub(super) fn link(&mut self, process: usize, old: &str, new: &str) -> CallResult {
         let old = self.lookup(process, old, false)?;
         let place = self.place(process, new)?;
         self.living(place.dir)?;
@@ -123,7 +122,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn unlink(&mut self, process: usize, path: &str) -> Done {
+    pub(super) fn unlink(&mut self, process: usize, path: &str) -> CallResult {
         let found = self.place(process, path)?.existing()?;
         if self.is_dir(found) {
             return Err(Errno::ISDIR);
@@ -132,7 +131,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn rmdir(&mut self, process: usize, path: &str) -> Done {
+    pub(super) fn rmdir(&mut self, process: usize, path: &str) -> CallResult {
         let place = self.place(process, path)?;
         let found = place.existing()?;
         if !self.is_dir(found) {
@@ -154,7 +153,7 @@ impl State {
         old: &str,
         new: &str,
         flags: RenameFlags,
-    ) -> Done {
+    ) -> CallResult {
         let from = self.place(process, old)?;
         let to = self.place(process, new)?;
         if self.inode_of(from.dir).device != self.inode_of(to.dir).device {
@@ -250,14 +249,14 @@ impl State {
         self.enter(at_a.parent, &at_a.name, b);
     }
 
-    pub(super) fn readlink(&self, process: usize, path: &str) -> Done {
+    pub(super) fn readlink(&self, process: usize, path: &str) -> CallResult {
         match self.body(self.lookup(process, path, false)?) {
             Body::Symlink(target) => Ok(Outcome::Text(target.clone())),
             _ => Err(Errno::INVAL),
         }
     }
 
-    pub(super) fn chdir(&mut self, process: usize, path: &str) -> Done {
+    pub(super) fn chdir(&mut self, process: usize, path: &str) -> CallResult {
         let dir = self.lookup(process, path, true)?;
         if !self.is_dir(dir) {
             return Err(Errno::NOTDIR);
@@ -267,13 +266,13 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn getcwd(&self, process: usize) -> Done {
+    pub(super) fn getcwd(&self, process: usize) -> CallResult {
         let cwd = self.cwd[process % self.cwd.len()];
         self.living(cwd)?;
         Ok(Outcome::Text(self.d_path(cwd)))
     }
 
-    pub(super) fn mount(&mut self, process: usize, path: &str) -> Done {
+    pub(super) fn mount(&mut self, process: usize, path: &str) -> CallResult {
         let covered = self.lookup(process, path, true)?;
         if !self.is_dir(covered) {
             return Err(Errno::NOTDIR);

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use vfscale::{Errno, FileType, OFlags};
 
-use super::Done;
 use crate::case::{Outcome, PROCESSES, SLOTS};
+
+/// Result of a call of the model.
+pub(super) type CallResult = Result<Outcome, Errno>;
 
 /// Bytes of a page, the unit of data.
 pub const PAGE: u64 = 4096;
@@ -230,7 +232,7 @@ impl State {
     }
 
     /// Puts an open file into a slot, which closes the slot's previous file.
-    pub(super) fn give(&mut self, process: usize, slot: u8, file: FileId) -> Done {
+    pub(super) fn give(&mut self, process: usize, slot: u8, file: FileId) -> CallResult {
         self.slots[process % PROCESSES][usize::from(slot) % SLOTS] = Some(file);
         Ok(Outcome::Done)
     }
@@ -246,7 +248,7 @@ impl State {
         slot: u8,
         dentry: DentryId,
         flags: OFlags,
-    ) -> Done {
+    ) -> CallResult {
         let inode = self.dentries[dentry].inode;
         self.files.push(OpenFile { dentry, inode, flags, position: 0 });
         self.give(process, slot, self.files.len() - 1)

@@ -5,7 +5,8 @@
 //! prefix of every order must commute too, because an implementation must not delay any of the
 //! calls.
 
-use super::{Snapshot, State};
+use super::snapshot::Snapshot;
+use super::state::State;
 use crate::case::{Call, Case, Outcome};
 
 /// Outcomes of two calls, the same in both orders.

@@ -84,7 +84,7 @@ fn is_of_structures(frame: &Frame) -> bool {
 
 /// Returns whether a frame is in this checker.
 fn is_of_checker(frame: &Frame) -> bool {
-    ["runner.rs", "trace/record/context.rs", "execute.rs"]
+    ["runner.rs", "trace/record/recorder.rs", "execute.rs"]
         .iter()
         .any(|file| frame.file.strip_prefix("crates/commute/src/") == Some(file))
 }

@@ -2,7 +2,7 @@
 
 use vfscale::{OFlags, RenameFlags};
 
-use super::{PAGE, Workload, file_of, mkdir, new, open, opened};
+use super::build::{PAGE, Workload, file_of, mkdir, new, open, opened};
 use crate::case::Op;
 
 /// Files that all users read.
