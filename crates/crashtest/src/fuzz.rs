@@ -24,29 +24,26 @@
 //!
 //! The module has no locks of its own.
 
+mod image;
 mod interrupted;
 mod log;
 mod media;
+mod usable;
 mod walk;
 
 use std::fmt;
 use std::sync::Arc;
 
+use vfscale::diskfs::check;
 use vfscale::diskfs::dump::{Dump, What};
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::diskfs::{LogPlace, Superblock, check};
-use vfscale_block::{CowDevice, Device, MemoryDevice};
+use vfscale_block::Device;
 use vfscale_sync::random::Random;
 
-use crate::script;
-use crate::script::op::Op;
+use image::{Image, copy, new_volume};
 pub use interrupted::{Interrupted, Planted};
 use log::Log;
+use usable::{repair, use_it};
 
-/// Size of the smallest possible volume: little of it is free space, so damage seldom hits that.
-const DEVICE_BYTES: u64 = 16 << 20;
-/// Size of the smallest possible log.
-const LOG_BLOCKS: u64 = 256;
 /// Every how many rounds a volume is repaired as well.
 const REPAIR: u64 = 4;
 /// Every how many rounds the structures of a volume are shown.
@@ -89,54 +86,6 @@ impl std::ops::AddAssign for Tally {
         self.errors += other.errors;
         self.repaired += other.repaired;
     }
-}
-
-/// A volume that is not changed any more.
-struct Image {
-    device: Arc<dyn Device>,
-    superblock: Superblock,
-}
-
-impl Image {
-    fn of(device: Arc<dyn Device>) -> Result<Self, String> {
-        let found = vfscale::diskfs::copies::read(&*device).map_err(|e| e.to_string())?;
-        Ok(Self { device, superblock: found.superblock })
-    }
-
-    fn copy(&self) -> Arc<dyn Device> {
-        Arc::new(CowDevice::new(self.device.clone()))
-    }
-
-    /// Makes calls on a copy and returns it as a crash would leave it.
-    fn after(&self, random: &mut Random, length: usize) -> Result<Self, String> {
-        let device = self.copy();
-        run(&device, script::random(random, length).ops)?;
-        Self::of(device)
-    }
-}
-
-/// Makes calls on a volume and ignores their errors, syncs it, and stops it as a crash would: by
-/// dropping it, so its log must be replayed.
-fn run(device: &Arc<dyn Device>, ops: Vec<Op>) -> Result<(), String> {
-    let volume = open(device.clone())?;
-    let task = volume.task();
-    for op in ops.into_iter().filter(|op| *op != Op::Close).chain([Op::Sync]) {
-        let _ = op.run(&task);
-    }
-    Ok(())
-}
-
-fn open(device: Arc<dyn Device>) -> Result<vfscale::Volume, String> {
-    vfscale::volume_on(device).sync_interval(None).open().map_err(|e| e.to_string())
-}
-
-fn new_volume(random: &mut Random) -> Result<Image, String> {
-    let device = MemoryDevice::with_block_size(DEVICE_BYTES, 4096).map_err(|e| e.to_string())?;
-    let device: Arc<dyn Device> = Arc::new(device);
-    let options = MkfsOptions { log_blocks: Some(LOG_BLOCKS), ..MkfsOptions::default() };
-    mkfs::format(&*device, &options).map_err(|e| e.to_string())?;
-    run(&device, script::setup())?;
-    Image::of(device)?.after(random, 20)
 }
 
 /// Damages volumes and checks the results.
@@ -211,10 +160,6 @@ impl Fuzzer {
     }
 }
 
-fn copy(device: &Arc<dyn Device>) -> Arc<dyn Device> {
-    Arc::new(CowDevice::new(device.clone()))
-}
-
 /// Checks a volume, uses it and checks it again.
 fn look(device: &Arc<dyn Device>) -> Result<Tally, String> {
     let mut tally = Tally { rounds: 1, ..Tally::default() };
@@ -234,45 +179,6 @@ fn look(device: &Arc<dyn Device>) -> Result<Tally, String> {
         Err(_) => {}
     }
     Ok(tally)
-}
-
-/// Opens a volume, reads and changes it, closes it, and checks it if all of that succeeded. Returns
-/// the errors of calls.
-fn use_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
-    let volume = open(device.clone())?;
-    let task = volume.task();
-    let mut errors = walk::everything(&task);
-    errors.extend(walk::work(&task));
-    drop(task);
-    errors.extend(volume.close().err().map(|e| format!("closing: {e}")));
-    if errors.is_empty() {
-        errors.extend(findings(device).err().map(|found| format!("checked then: {found}")));
-    }
-    Ok(errors)
-}
-
-/// Checks that a volume has no findings.
-fn findings(device: &Arc<dyn Device>) -> Result<(), String> {
-    let report = check::check(device.clone(), &check::Options::default(), &mut ())
-        .map_err(|e| e.to_string())?;
-    match report.findings.first() {
-        None => Ok(()),
-        Some(first) => Err(format!("{} findings, such as {first:?}", report.count)),
-    }
-}
-
-/// Repairs a copy. Returns 1 if nothing was left to repair, in which case the volume must work, and
-/// 0 otherwise.
-fn repair(device: &Arc<dyn Device>) -> Result<u64, String> {
-    let device = copy(device);
-    let options = check::Options { repair: true, ..check::Options::default() };
-    let Ok(report) = check::check(device.clone(), &options, &mut ()) else { return Ok(0) };
-    if report.left > 0 {
-        return Ok(0);
-    }
-    findings(&device).map_err(|found| format!("repaired, but then: {found}"))?;
-    let errors = use_it(&device).map_err(|why| format!("repaired, but not opened: {why}"))?;
-    if errors.is_empty() { Ok(1) } else { Err(format!("repaired, but: {}", errors.join("; "))) }
 }
 
 /// Reads all of a volume that is opened read-only.
@@ -299,14 +205,6 @@ fn show(device: &Arc<dyn Device>) {
                 let _ = value.to_string();
             }
         }
-    }
-}
-
-/// Returns the first block and the length of the log, for volumes that have it inside.
-fn log_place(superblock: &Superblock) -> Option<(u64, u64)> {
-    match superblock.log() {
-        LogPlace::Inside { start, blocks } => Some((start, blocks)),
-        LogPlace::Outside { .. } => None,
     }
 }
 

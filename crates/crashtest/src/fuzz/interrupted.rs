@@ -21,7 +21,9 @@ use vfscale::diskfs::format::{BLOCK_BYTES, byte_of_block};
 use vfscale_block::{CrashState, Device, Fault, FaultyDevice, Operation, RecordingDevice};
 use vfscale_sync::random::Random;
 
-use super::{Image, copy, media, new_volume, open, use_it};
+use super::image::{Image, copy, new_volume, open};
+use super::media;
+use super::usable::use_it;
 use crate::model::tree::Tree;
 use crate::sweep::sample;
 

@@ -3,13 +3,12 @@
 //! The layout of records is that of `docs/FORMAT.md`. It is written down here a second time, so the
 //! test does not depend on the implementation.
 
-use vfscale::diskfs::Superblock;
 use vfscale::diskfs::format::inode::{InodeRecord, RECORD_BYTES};
+use vfscale::diskfs::{LogPlace, Superblock};
 use vfscale_block::Device;
 use vfscale_journal::{FLAG_START, Inspection, LOG_BLOCK_BYTES, RecordHeader, Region, VolumeId};
 use vfscale_sync::random::Random;
 
-use super::log_place;
 use super::media::spoil;
 
 // Offsets in a record: of each block's stamp, and of the header after the first one.
@@ -291,4 +290,12 @@ fn put_payload(record: &mut [u8], mut payload: &[u8]) {
 
 fn head_of(block: usize) -> usize {
     if block == 0 { HEADER_BYTES } else { STAMP_BYTES }
+}
+
+/// Returns the first block and the length of the log, for volumes that have it inside.
+fn log_place(superblock: &Superblock) -> Option<(u64, u64)> {
+    match superblock.log() {
+        LogPlace::Inside { start, blocks } => Some((start, blocks)),
+        LogPlace::Outside { .. } => None,
+    }
 }

@@ -7,7 +7,8 @@ use vfscale::diskfs::check::{self, LogState};
 use vfscale::diskfs::format::{BLOCK_BYTES, Block, byte_of_block};
 use vfscale::{At, AtFlags, Mode, OFlags, Task, XattrFlags};
 
-use super::{Fuzzer, Image, Interrupted, Planted, Tally, new_volume, open};
+use super::image::{Image, new_volume, open};
+use super::{Fuzzer, Interrupted, Planted, Tally};
 use vfscale_sync::random::Random;
 
 #[test]
@@ -108,9 +109,9 @@ fn a_lost_block_of_a_tree_takes_no_file_with_it() {
         device.read_at(byte_of_block(at), block.bytes_mut()).unwrap();
         block.bytes_mut()[512..1536].fill(0xA5);
         device.write_at(byte_of_block(at), block.bytes()).unwrap();
-        damaged += u64::from(super::findings(&device).is_err());
+        damaged += u64::from(super::usable::findings(&device).is_err());
         // Checks, repairs, and uses the volume.
-        assert_eq!(super::repair(&device), Ok(1), "block {at}");
+        assert_eq!(super::usable::repair(&device), Ok(1), "block {at}");
         let options = check::Options { repair: true, ..check::Options::default() };
         check::check(device.clone(), &options, &mut ()).unwrap();
         let volume = open(device).unwrap();

@@ -1,5 +1,5 @@
-//! Power cuts at random moments of a [`churn`] and a [`tangle`](crate::load::tangle), and the recovery
-//! after each.
+//! Power cuts at random moments of a [`churn`] and a [`tangle`](crate::load::tangle), and the
+//! recovery after each.
 //!
 //! # Load
 //!

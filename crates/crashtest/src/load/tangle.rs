@@ -3,8 +3,8 @@
 //!
 //! # Purpose
 //!
-//! [`crate::load::churn`] covers create, write, fsync, truncate and unlink. Here threads make every call
-//! of scripts ([`crate::script`]): renames to a new name, over a file, of directories and with
+//! [`crate::load::churn`] covers create, write, fsync, truncate and unlink. Here threads make every
+//! call of scripts ([`crate::script`]): renames to a new name, over a file, of directories and with
 //! exchange, links, symbolic links, extended attributes, `mkdir` and `rmdir`, `fallocate`, `fsync`
 //! of files and directories, `syncfs`. All their transactions share one log.
 //!

@@ -61,7 +61,8 @@ pub struct Node {
     pub nlink: u32,
     /// Device number of a device file.
     pub rdev: u64,
-    /// Times before anything was read. Trees are compared without them ([`crate::model::history::clock`]).
+    /// Times before anything was read. Trees are compared without them
+    /// ([`crate::model::history::clock`]).
     pub times: Times,
     /// Extended attributes.
     pub xattrs: BTreeMap<OsString, Vec<u8>>,

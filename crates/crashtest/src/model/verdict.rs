@@ -6,8 +6,8 @@
 //! been recovered (from [`History::floor`] up to the running call). The prefix identifies each
 //! file's inode in the model. Then [`Data`] follows the changes of each file since it was last made
 //! durable, and collects the possible contents of each sector and the possible sizes.
-//! [`Clock`](crate::model::history::clock::Clock) decides which times are possible. One prefix that explains
-//! everything suffices.
+//! [`Clock`](crate::model::history::clock::Clock) decides which times are possible. One prefix that
+//! explains everything suffices.
 
 use std::ops::RangeInclusive;
 
