@@ -124,8 +124,8 @@ impl KernelTask {
         result
     }
 
-    /// Makes a link of another user's file only if the kernel enforces the rule that vfscale always enforces:
-    /// the sysctl `protected_hardlinks`, which is off on some machines.
+    /// Makes a link of another user's file only if the kernel enforces the rule that vfscale always
+    /// enforces: the sysctl `protected_hardlinks`, which is off on some machines.
     fn link(&self, op: &Op) -> Result<Value> {
         let Op::Link { at, path, to_at, to, flags } = op else { return Err(libc::ENOSYS) };
         let (at, path, to_at, to, mut flags) = (*at, c(path), *to_at, c(to), *flags);
@@ -474,8 +474,8 @@ fn filled(len: u32, read: impl FnOnce(&mut [u8]) -> Result<i64>) -> Result<Value
     Ok(Value::Bytes(buf))
 }
 
-/// Performs `fallocate`. It emulates `ZERO_RANGE`, which tmpfs lacks: it allocates first, so a failure
-/// changes nothing, then punches a hole, then allocates again.
+/// Performs `fallocate`. It emulates `ZERO_RANGE`, which tmpfs lacks: it allocates first, so a
+/// failure changes nothing, then punches a hole, then allocates again.
 fn fallocate(fd: i32, mode: u32, off: u64, len: u64) -> Result<i64> {
     let keep = libc::FALLOC_FL_KEEP_SIZE as u32;
     let plain = sys::fallocate(fd, mode, off, len);
