@@ -26,7 +26,8 @@ pub fn check(
     compares: Compares,
 ) -> Result<(), String> {
     for calls in [[&case.first, &case.second], [&case.second, &case.first]] {
-        let mut run = Run { state: State::new(), world: world(), pairs: Pairs::new(compares) };
+        let mut run =
+            Run { state: State::new(), world: world(), pairs: Correspondence::new(compares) };
         for call in &case.setup {
             run.call(call)?;
         }
@@ -58,7 +59,7 @@ pub enum Compares {
 struct Run {
     state: State,
     world: World,
-    pairs: Pairs,
+    pairs: Correspondence,
 }
 
 impl Run {
@@ -83,15 +84,15 @@ fn short(outcome: &Outcome) -> String {
 }
 
 /// Correspondence between numbers of the model and of the library.
-struct Pairs {
+struct Correspondence {
     compares: Compares,
-    inodes: Numbers<(u64, u64)>,
-    devices: Numbers<u64>,
+    inodes: Bijection<(u64, u64)>,
+    devices: Bijection<u64>,
 }
 
-impl Pairs {
-    fn new(compares: Compares) -> Pairs {
-        Pairs { compares, inodes: Numbers::new(), devices: Numbers::new() }
+impl Correspondence {
+    fn new(compares: Compares) -> Correspondence {
+        Correspondence { compares, inodes: Bijection::new(), devices: Bijection::new() }
     }
 
     fn forget_numbers(&mut self) {
@@ -128,14 +129,14 @@ impl Pairs {
 }
 
 /// A one-to-one mapping between numbers of one kind.
-struct Numbers<T> {
+struct Bijection<T> {
     there: BTreeMap<T, T>,
     back: BTreeMap<T, T>,
 }
 
-impl<T: Ord + Copy> Numbers<T> {
-    fn new() -> Numbers<T> {
-        Numbers { there: BTreeMap::new(), back: BTreeMap::new() }
+impl<T: Ord + Copy> Bijection<T> {
+    fn new() -> Bijection<T> {
+        Bijection { there: BTreeMap::new(), back: BTreeMap::new() }
     }
 
     /// Returns whether two numbers correspond; establishes it if both are new.

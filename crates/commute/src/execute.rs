@@ -1,7 +1,7 @@
 //! The calls of a case, made in the library.
 //!
 //! A call has three steps, which isolate the call itself: [`World::prepare`] collects everything
-//! that it needs, [`Ready::run`] makes it, and [`World::keep`] stores its result.
+//! that it needs, [`PreparedCall::run`] makes it, and [`World::finish`] stores its result.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -39,18 +39,18 @@ struct Process {
 }
 
 /// A call with everything that it needs.
-pub struct Ready {
+pub struct PreparedCall {
     call: Call,
     task: Arc<Task>,
     /// The open file of the call's slot.
     file: Option<File>,
     /// Data to write, or a buffer for data to read.
     buffer: Vec<u8>,
-    result: vfscale::Result<Raw>,
+    result: vfscale::Result<RawResult>,
 }
 
 /// Unprocessed result of a call.
-enum Raw {
+enum RawResult {
     Nothing,
     Number(u64),
     Read(usize),
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Takes what the call needs out of the world. An empty slot makes the call fail with `EBADF`.
-    pub fn prepare(&mut self, call: &Call) -> Ready {
+    pub fn prepare(&mut self, call: &Call) -> PreparedCall {
         let file = call.op.slot().and_then(|slot| self.slot(call.process, slot).take());
         let buffer = match call.op {
             Op::Read { len, .. } | Op::Pread { len, .. } => vec![0; len],
@@ -104,35 +104,37 @@ impl World {
             _ => Vec::new(),
         };
         let task = self.process(call.process).task.clone();
-        Ready { call: call.clone(), task, file, buffer, result: Ok(Raw::Nothing) }
+        PreparedCall { call: call.clone(), task, file, buffer, result: Ok(RawResult::Nothing) }
     }
 
     /// Stores the result of a call in the world and returns its outcome.
-    pub fn keep(&mut self, ready: Ready) -> Outcome {
-        let Ready { call, task: _, file, mut buffer, result } = ready;
+    pub fn finish(&mut self, prepared: PreparedCall) -> Outcome {
+        let PreparedCall { call, task: _, file, mut buffer, result } = prepared;
         if let (Some(slot), Some(file)) = (call.op.slot(), file) {
             *self.slot(call.process, slot) = Some(file);
         }
         match result {
             Err(error) => Outcome::Error(error.errno()),
-            Ok(Raw::Nothing) => Outcome::Done,
-            Ok(Raw::Number(number)) => Outcome::Number(number),
-            Ok(Raw::Read(len)) => {
+            Ok(RawResult::Nothing) => Outcome::Done,
+            Ok(RawResult::Number(number)) => Outcome::Number(number),
+            Ok(RawResult::Read(len)) => {
                 buffer.truncate(len);
                 Outcome::Bytes(buffer)
             }
-            Ok(Raw::Bytes(bytes)) => Outcome::Bytes(bytes),
-            Ok(Raw::Text(path)) => Outcome::Text(without_numbers(&path.to_string_lossy())),
-            Ok(Raw::Entries(entries)) => Outcome::Entries(sorted(entries)),
-            Ok(Raw::Stat(stat)) => {
+            Ok(RawResult::Bytes(bytes)) => Outcome::Bytes(bytes),
+            Ok(RawResult::Text(path)) => Outcome::Text(without_numbers(&path.to_string_lossy())),
+            Ok(RawResult::Entries(entries)) => Outcome::Entries(sorted(entries)),
+            Ok(RawResult::Stat(stat)) => {
                 let all = self.attributes(&stat);
                 Outcome::Attributes(match call.op {
                     Op::Statx { mask, .. } => all.masked(mask),
                     _ => all,
                 })
             }
-            Ok(Raw::Mount(stat)) => Outcome::Mount { device: stat.dev, is_root: stat.mount_root },
-            Ok(Raw::Opened(file)) => {
+            Ok(RawResult::Mount(stat)) => {
+                Outcome::Mount { device: stat.dev, is_root: stat.mount_root }
+            }
+            Ok(RawResult::Opened(file)) => {
                 match call.op {
                     Op::Open { slot, .. } | Op::Dup { to: slot, .. } => {
                         *self.slot(call.process, slot) = Some(file);
@@ -142,7 +144,7 @@ impl World {
                 }
                 Outcome::Done
             }
-            Ok(Raw::Piped(read, write)) => {
+            Ok(RawResult::Piped(read, write)) => {
                 if let Op::Pipe { reader, writer } = call.op {
                     *self.slot(call.process, reader) = Some(read);
                     *self.slot(call.process, writer) = Some(write);
@@ -157,12 +159,12 @@ impl World {
     pub fn note_times(&mut self, looks: &[Call]) {
         let mut times = BTreeMap::new();
         for call in looks.iter().filter(|c| matches!(c.op, Op::Stat { .. } | Op::Fstat { .. })) {
-            let mut ready = self.prepare(call);
-            ready.run();
-            if let Ok(Raw::Stat(stat)) = &ready.result {
+            let mut prepared = self.prepare(call);
+            prepared.run();
+            if let Ok(RawResult::Stat(stat)) = &prepared.result {
                 times.insert(key(stat), [stat.mtime, stat.ctime]);
             }
-            self.keep(ready);
+            self.finish(prepared);
         }
         self.times = Some(times);
     }
@@ -189,13 +191,13 @@ impl World {
 
     /// Prepares and makes a call, and stores its result.
     pub fn call(&mut self, call: &Call) -> Outcome {
-        let mut ready = self.prepare(call);
-        ready.run();
-        self.keep(ready)
+        let mut prepared = self.prepare(call);
+        prepared.run();
+        self.finish(prepared)
     }
 }
 
-impl Ready {
+impl PreparedCall {
     /// Makes the call.
     pub fn run(&mut self) {
         self.result = match self.call.op.slot() {
@@ -203,7 +205,7 @@ impl Ready {
             Some(_) if matches!(self.call.op, Op::Close { .. }) => match self.file.take() {
                 Some(file) => {
                     drop(file);
-                    Ok(Raw::Nothing)
+                    Ok(RawResult::Nothing)
                 }
                 None => Err(Error::new("close", Errno::BADF)),
             },
@@ -215,35 +217,37 @@ impl Ready {
     }
 }
 
-fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<Raw> {
-    let done = |()| Raw::Nothing;
+fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<RawResult> {
+    let done = |()| RawResult::Nothing;
     let cwd = At::Cwd;
     let follow = AtFlags::empty();
     match op {
-        Op::Open { path, flags, mode, .. } => task.open(path, *flags, *mode).map(Raw::Opened),
+        Op::Open { path, flags, mode, .. } => task.open(path, *flags, *mode).map(RawResult::Opened),
         Op::Stat { path, follow } => {
             let flags = if *follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-            task.stat(cwd, path, flags).map(Raw::Stat)
+            task.stat(cwd, path, flags).map(RawResult::Stat)
         }
-        Op::Statx { path, mask } => task.statx(cwd, path, follow, *mask).map(Raw::Stat),
-        Op::Lookup { path } => task.statx(cwd, path, follow, StatMask::empty()).map(Raw::Mount),
+        Op::Statx { path, mask } => task.statx(cwd, path, follow, *mask).map(RawResult::Stat),
+        Op::Lookup { path } => {
+            task.statx(cwd, path, follow, StatMask::empty()).map(RawResult::Mount)
+        }
         Op::Link { old, new } => task.link(cwd, old, cwd, new, follow).map(done),
         Op::Unlink { path } => task.unlink(cwd, path, follow).map(done),
         Op::Rename { old, new, flags } => task.rename(cwd, old, cwd, new, *flags).map(done),
         Op::Mkdir { path, mode } => task.mkdir(cwd, path, *mode).map(done),
         Op::Rmdir { path } => task.rmdir(cwd, path).map(done),
         Op::Symlink { target, path } => task.symlink(target, cwd, path).map(done),
-        Op::Readlink { path } => task.readlink(cwd, path).map(Raw::Text),
+        Op::Readlink { path } => task.readlink(cwd, path).map(RawResult::Text),
         Op::Truncate { path, size } => task.truncate(path, *size).map(done),
-        Op::Pipe { .. } => task.pipe2(OFlags::NONBLOCK).map(|(r, w)| Raw::Piped(r, w)),
+        Op::Pipe { .. } => task.pipe2(OFlags::NONBLOCK).map(|(r, w)| RawResult::Piped(r, w)),
         Op::Setxattr { path, name, how, .. } => {
             task.setxattr(cwd, path, name, buffer, *how, follow).map(done)
         }
-        Op::Getxattr { path, name } => task.getxattr(cwd, path, name, follow).map(Raw::Bytes),
+        Op::Getxattr { path, name } => task.getxattr(cwd, path, name, follow).map(RawResult::Bytes),
         Op::Chmod { path, mode } => task.chmod(cwd, path, *mode, follow).map(done),
-        Op::Getcwd => task.getcwd().map(Raw::Text),
+        Op::Getcwd => task.getcwd().map(RawResult::Text),
         Op::Chdir { path } => task.chdir(path).map(done),
-        Op::Maps => mapped_paths(task).map(Raw::Bytes),
+        Op::Maps => mapped_paths(task).map(RawResult::Bytes),
         Op::Mount { path } => {
             let fs: Arc<dyn vfscale::FileSystem> = vfscale::MemFs::builder().build();
             task.mount(fs, path, MountFlags::empty()).map(done)
@@ -252,16 +256,18 @@ fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<Raw> {
     }
 }
 
-fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Result<Raw> {
+fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Result<RawResult> {
     match *op {
-        Op::Dup { .. } | Op::Pass { .. } => Ok(Raw::Opened(file.clone())),
-        Op::Fstat { .. } => file.stat().map(Raw::Stat),
-        Op::Ftruncate { size, .. } => file.truncate(size).map(|()| Raw::Nothing),
-        Op::Read { .. } => file.read(buffer).map(Raw::Read),
-        Op::Write { .. } => file.write(buffer).map(|n| Raw::Number(n as u64)),
-        Op::Pread { offset, .. } => file.pread(buffer, offset).map(Raw::Read),
-        Op::Pwrite { offset, .. } => file.pwrite(buffer, offset).map(|n| Raw::Number(n as u64)),
-        Op::Lseek { to, .. } => file.seek(to).map(Raw::Number),
+        Op::Dup { .. } | Op::Pass { .. } => Ok(RawResult::Opened(file.clone())),
+        Op::Fstat { .. } => file.stat().map(RawResult::Stat),
+        Op::Ftruncate { size, .. } => file.truncate(size).map(|()| RawResult::Nothing),
+        Op::Read { .. } => file.read(buffer).map(RawResult::Read),
+        Op::Write { .. } => file.write(buffer).map(|n| RawResult::Number(n as u64)),
+        Op::Pread { offset, .. } => file.pread(buffer, offset).map(RawResult::Read),
+        Op::Pwrite { offset, .. } => {
+            file.pwrite(buffer, offset).map(|n| RawResult::Number(n as u64))
+        }
+        Op::Lseek { to, .. } => file.seek(to).map(RawResult::Number),
         Op::Readdir { .. } => {
             let mut entries = Vec::new();
             let collect = |entry: vfscale::DirEntry<'_>| {
@@ -269,18 +275,20 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
                 ControlFlow::Continue(())
             };
             file.read_dir_at(0, collect)?;
-            Ok(Raw::Entries(entries))
+            Ok(RawResult::Entries(entries))
         }
-        Op::DPath { .. } => task.path_of(file).map(Raw::Text),
-        Op::Fsync { .. } => file.sync_all().map(|()| Raw::Nothing),
+        Op::DPath { .. } => task.path_of(file).map(RawResult::Text),
+        Op::Fsync { .. } => file.sync_all().map(|()| RawResult::Nothing),
         Op::Futimens { mtime, .. } => {
             let times = [SetTime::Omit, SetTime::At(Timestamp::new(mtime, 0))];
-            task.utimens(At::File(file), "", times, AtFlags::EMPTY_PATH).map(|()| Raw::Nothing)
+            task.utimens(At::File(file), "", times, AtFlags::EMPTY_PATH)
+                .map(|()| RawResult::Nothing)
         }
         Op::Mmap { page, .. } => {
             let source = Source::File { file, offset: 0 };
             let (start, len) = (page * PAGE_BYTES, PAGE_BYTES);
-            task.map(start, len, Protection::READ, Sharing::Shared, source).map(|()| Raw::Nothing)
+            task.map(start, len, Protection::READ, Sharing::Shared, source)
+                .map(|()| RawResult::Nothing)
         }
         _ => Err(Error::new("fd", Errno::BADF)),
     }

@@ -30,7 +30,7 @@
 mod fixture;
 mod key;
 mod space;
-mod spot;
+mod symbolic_path;
 mod template;
 mod three;
 

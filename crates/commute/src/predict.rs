@@ -123,7 +123,7 @@ pub struct Touch {
 
 /// A step of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ProgramStep {
     /// Computation for a number of cycles.
     Compute(u64),
     Read(usize),
@@ -135,7 +135,7 @@ enum Step {
 /// An operation as each core makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    steps: Vec<Step>,
+    steps: Vec<ProgramStep>,
     lines: usize,
 }
 
@@ -153,18 +153,18 @@ impl Program {
             cycles += touch.instructions;
             let Some(&line) = shared.get(&touch.line) else { continue };
             if cycles > 0 {
-                steps.push(Step::Compute(cycles));
+                steps.push(ProgramStep::Compute(cycles));
                 cycles = 0;
             }
             steps.push(match touch.role {
-                Role::Acquire if locks.contains(&touch.line) => Step::Acquire(line),
-                Role::Release if locks.contains(&touch.line) => Step::Release(line),
-                _ if touch.write => Step::Write(line),
-                _ => Step::Read(line),
+                Role::Acquire if locks.contains(&touch.line) => ProgramStep::Acquire(line),
+                Role::Release if locks.contains(&touch.line) => ProgramStep::Release(line),
+                _ if touch.write => ProgramStep::Write(line),
+                _ => ProgramStep::Read(line),
             });
         }
         if cycles > 0 || steps.is_empty() {
-            steps.push(Step::Compute(cycles.max(1)));
+            steps.push(ProgramStep::Compute(cycles.max(1)));
         }
         Program { steps, lines: shared.len() }
     }
@@ -172,7 +172,7 @@ impl Program {
     /// Returns how often the operation takes a lock in a shared line.
     #[must_use]
     pub fn locks_taken(&self) -> usize {
-        self.steps.iter().filter(|step| matches!(step, Step::Acquire(_))).count()
+        self.steps.iter().filter(|step| matches!(step, ProgramStep::Acquire(_))).count()
     }
 
     /// Returns the number of shared lines.
@@ -184,7 +184,7 @@ impl Program {
     /// Returns the number of accesses to shared lines.
     #[must_use]
     pub fn shared_accesses(&self) -> usize {
-        self.steps.iter().filter(|step| !matches!(step, Step::Compute(_))).count()
+        self.steps.iter().filter(|step| !matches!(step, ProgramStep::Compute(_))).count()
     }
 }
 
@@ -304,18 +304,18 @@ impl<'a> Simulation<'a> {
     fn step(&mut self, core: usize) {
         let step = self.program.steps[self.cores[core].step];
         let end = match step {
-            Step::Compute(cycles) => self.now + cycles,
-            Step::Read(line) => self.read(core, line),
-            Step::Write(line) => self.write(core, line, self.now),
-            Step::Acquire(line) if self.lines[line].held => {
+            ProgramStep::Compute(cycles) => self.now + cycles,
+            ProgramStep::Read(line) => self.read(core, line),
+            ProgramStep::Write(line) => self.write(core, line, self.now),
+            ProgramStep::Acquire(line) if self.lines[line].held => {
                 self.lines[line].queue.push_back(core);
                 return;
             }
-            Step::Acquire(line) => {
+            ProgramStep::Acquire(line) => {
                 self.lines[line].held = true;
                 self.write(core, line, self.now)
             }
-            Step::Release(line) => {
+            ProgramStep::Release(line) => {
                 let end = self.write(core, line, self.now);
                 match self.lines[line].queue.pop_front() {
                     Some(next) => {

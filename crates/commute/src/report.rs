@@ -13,7 +13,7 @@ use vfscale_bench::table::Columns;
 
 use crate::case::{CallKind, Case};
 use crate::runner::{self, Runner};
-use crate::trace::owner::{Found, Owner};
+use crate::trace::owner::{NamedConflict, Owner};
 
 /// Result of many cases.
 #[derive(Clone, Debug, Serialize)]
@@ -41,9 +41,9 @@ pub struct Report {
     /// Results by pair of calls.
     pub pairs: Vec<Pair>,
     /// Owners of conflicting lines, those with most cases first.
-    pub owners: Vec<OfOwner>,
+    pub owners: Vec<OwnerSummary>,
     /// The cases with conflicts.
-    pub conflicting: Vec<runner::Result>,
+    pub conflicting: Vec<runner::CaseResult>,
 }
 
 /// Result of a pair of calls.
@@ -59,7 +59,7 @@ pub struct Pair {
 
 /// Cases that conflict on one owner.
 #[derive(Clone, Debug, Serialize)]
-pub struct OfOwner {
+pub struct OwnerSummary {
     /// The owner of the lines.
     pub owner: Owner,
     /// Number of cases.
@@ -67,7 +67,7 @@ pub struct OfOwner {
     /// Number of cases without any other conflict.
     pub alone: usize,
     /// One of the conflicts.
-    pub example: Found,
+    pub example: NamedConflict,
     /// Name of the case that has it.
     pub example_case: String,
 }
@@ -137,7 +137,7 @@ pub fn run(
 }
 
 /// Runs a case, up to three times if it conflicts, to rule out chance (see the page of [`runner`]).
-fn settled(runner: &mut Runner, case: &Case) -> std::io::Result<runner::Result> {
+fn settled(runner: &mut Runner, case: &Case) -> std::io::Result<runner::CaseResult> {
     let result = runner.run(case)?;
     if result.conflicts.is_empty() {
         return Ok(result);
@@ -146,15 +146,15 @@ fn settled(runner: &mut Runner, case: &Case) -> std::io::Result<runner::Result> 
     if again.conflicts.is_empty() { runner.run(case) } else { Ok(again) }
 }
 
-fn owners(conflicting: &[runner::Result]) -> Vec<OfOwner> {
-    let mut owners: BTreeMap<Owner, OfOwner> = BTreeMap::new();
+fn owners(conflicting: &[runner::CaseResult]) -> Vec<OwnerSummary> {
+    let mut owners: BTreeMap<Owner, OwnerSummary> = BTreeMap::new();
     for result in conflicting {
-        let mut here: Vec<&Found> = result.conflicts.iter().collect();
+        let mut here: Vec<&NamedConflict> = result.conflicts.iter().collect();
         here.sort_by(|a, b| a.owner.cmp(&b.owner));
         here.dedup_by(|a, b| a.owner == b.owner);
         let alone = here.len() == 1;
         for found in here {
-            let entry = owners.entry(found.owner.clone()).or_insert_with(|| OfOwner {
+            let entry = owners.entry(found.owner.clone()).or_insert_with(|| OwnerSummary {
                 owner: found.owner.clone(),
                 cases: 0,
                 alone: 0,
@@ -165,13 +165,13 @@ fn owners(conflicting: &[runner::Result]) -> Vec<OfOwner> {
             entry.alone += usize::from(alone);
         }
     }
-    let mut owners: Vec<OfOwner> = owners.into_values().collect();
+    let mut owners: Vec<OwnerSummary> = owners.into_values().collect();
     owners.sort_by_key(|of| std::cmp::Reverse(of.cases));
     owners
 }
 
 impl Report {
-    fn add(&mut self, result: runner::Result) {
+    fn add(&mut self, result: runner::CaseResult) {
         self.cases += 1;
         self.not_understood += result.not_understood;
         self.with_system_calls += usize::from(result.system_calls > 0);

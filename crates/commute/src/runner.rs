@@ -58,8 +58,8 @@ use crate::case::{Call, Case, Op, Outcome};
 use crate::execute::{KEY, World};
 use crate::trace::arena::Arena;
 use crate::trace::conflict::{Conflict, conflicts};
-use crate::trace::owner::{Found, describe};
-use crate::trace::record::{Code, Recorder, Trace};
+use crate::trace::owner::{NamedConflict, describe};
+use crate::trace::record::{CodeCache, Recorder, Trace};
 use crate::trace::symbols::Symbols;
 
 /// Memory limit of a tree.
@@ -110,13 +110,13 @@ impl Default for Options {
 
 /// Result of a case.
 #[derive(Clone, Debug, Serialize)]
-pub struct Result {
+pub struct CaseResult {
     /// Name of the case.
     pub name: String,
     /// Kinds of its calls.
     pub calls: [String; 2],
     /// Lines that the calls conflict on.
-    pub conflicts: Vec<Found>,
+    pub conflicts: Vec<NamedConflict>,
     /// Number of instructions of each call.
     pub instructions: [u64; 2],
     /// Number of system calls of both.
@@ -133,7 +133,7 @@ pub struct Result {
 pub struct Runner {
     workers: [Worker; 2],
     /// Cached copies of code. They travel with the recordings, of which only one runs at a time.
-    code: Option<Code>,
+    code: Option<CodeCache>,
     symbols: Symbols,
     options: Options,
     /// Dropped last.
@@ -231,7 +231,7 @@ impl Runner {
         if !random::fix_process_key(KEY) {
             return Err(io::Error::other("this process has hashed names before"));
         }
-        let mut code = Code::new();
+        let mut code = CodeCache::new();
         let clock = libc::clock_gettime as *const () as u64;
         code.replace(clock, clock_that_stands as *const () as u64);
         let workers = [Worker::new(0)?, Worker::new(1)?];
@@ -250,7 +250,7 @@ impl Runner {
     /// # Errors
     /// If no tree can be made, if no starting state could be made within a tick, or if a thread has
     /// died.
-    pub fn run(&mut self, case: &Case) -> io::Result<Result> {
+    pub fn run(&mut self, case: &Case) -> io::Result<CaseResult> {
         let options = self.options;
         let code = self.code.take().unwrap_or_default();
         let first = case.first.clone();
@@ -321,9 +321,9 @@ impl Runner {
         found: &[Conflict],
         a: &(Outcome, Trace),
         b: &(Outcome, Trace),
-    ) -> Result {
+    ) -> CaseResult {
         let words = found.iter().filter_map(|c| describe(c, &a.1, &b.1, &mut self.symbols));
-        Result {
+        CaseResult {
             name: case.name.clone(),
             calls: [case.first.op.kind().name(), case.second.op.kind().name()],
             conflicts: words.collect(),
@@ -341,12 +341,12 @@ fn record(
     call: &Call,
     now: i64,
     recorder: &mut Recorder,
-    mut code: Code,
-) -> (World, Code, (Outcome, Trace)) {
+    mut code: CodeCache,
+) -> (World, CodeCache, (Outcome, Trace)) {
     CLOCK.set(now);
-    let mut ready = world.prepare(call);
-    let ((), trace) = recorder.record(&mut code, || ready.run());
-    let outcome = world.keep(ready);
+    let mut prepared = world.prepare(call);
+    let ((), trace) = recorder.record(&mut code, || prepared.run());
+    let outcome = world.finish(prepared);
     (world, code, (outcome, trace))
 }
 

@@ -2,7 +2,7 @@
 
 use vfscale::{Mode, OFlags, Whence};
 
-use super::spot::{self, Spot};
+use super::symbolic_path::{self, SymbolicPath};
 use super::template::{DIR_MODE, FILE_MODE, OLD, XATTR, pwrite, setxattr};
 use crate::case::{Call, Op};
 use crate::model::PAGE;
@@ -67,12 +67,12 @@ pub(super) enum Cwd {
     /// `d0`; paths are relative to it.
     InDir,
     /// A removed directory.
-    Gone,
+    Removed,
 }
 
 /// The choices that define a starting state.
 pub(super) struct Choice<'a> {
-    pub(super) spots: &'a [Spot],
+    pub(super) spots: &'a [SymbolicPath],
     /// The occupant of each name that the paths need.
     pub(super) occupants: &'a [Occupant],
     /// Bitmap of the names whose files have an extended attribute.
@@ -104,7 +104,7 @@ impl Fixture {
     pub(super) fn build(choice: &Choice<'_>) -> Option<Fixture> {
         let mut fixture = Fixture { setup: Vec::new(), notes: Vec::new(), opened_first: None };
         fixture.dirs(choice)?;
-        let leaves = spot::leaves(choice.spots);
+        let leaves = symbolic_path::leaves(choice.spots);
         for at in 0..leaves.len() {
             fixture.leaf(choice, &leaves, at)?;
         }
@@ -132,9 +132,9 @@ impl Fixture {
         let in_first =
             |(_, opened): &(u8, Opened)| matches!(opened.source, Source::Dir | Source::Nameless);
         let needs_first = choice.cwd == Cwd::InDir || choice.slots.iter().any(in_first);
-        let dirs = spot::dirs(choice.spots).max(needs_first.into());
+        let dirs = symbolic_path::dirs(choice.spots).max(needs_first.into());
         for dir in 0..dirs {
-            let path = Spot::Dir(dir).to_string();
+            let path = SymbolicPath::Dir(dir).to_string();
             self.run(0, mkdir(&path));
             if choice.mounted == Some(dir) {
                 self.note(format!("{path} is a mount"));
@@ -148,15 +148,15 @@ impl Fixture {
         let path = match cwd {
             Cwd::Root => return,
             Cwd::InDir => "d0",
-            Cwd::Gone => "gone",
+            Cwd::Removed => "gone",
         };
-        if cwd == Cwd::Gone {
+        if cwd == Cwd::Removed {
             self.run(0, mkdir(path));
         }
         for process in 0..2 {
             self.run(process, Op::Chdir { path: path.into() });
         }
-        if cwd == Cwd::Gone {
+        if cwd == Cwd::Removed {
             self.run(0, Op::Rmdir { path: "/gone".into() });
             self.note("the working directory is removed");
         } else {
@@ -164,7 +164,7 @@ impl Fixture {
         }
     }
 
-    fn leaf(&mut self, choice: &Choice<'_>, leaves: &[Spot], at: usize) -> Option<()> {
+    fn leaf(&mut self, choice: &Choice<'_>, leaves: &[SymbolicPath], at: usize) -> Option<()> {
         let path = leaves[at].to_string();
         let occupant = *choice.occupants.get(at)?;
         let has_xattr = choice.xattrs >> at & 1 == 1;
@@ -241,7 +241,7 @@ impl Fixture {
     fn open(
         &mut self,
         choice: &Choice<'_>,
-        leaves: &[Spot],
+        leaves: &[SymbolicPath],
         slot: u8,
         process: u8,
         opened: &Opened,
@@ -398,11 +398,11 @@ fn open(path: &str, flags: OFlags, slot: u8) -> Op {
 const NO_MODE: Mode = Mode::empty();
 
 /// Returns a path relative to the working directory.
-pub(super) fn written(spot: Spot, cwd: Cwd) -> String {
+pub(super) fn written(spot: SymbolicPath, cwd: Cwd) -> String {
     match (cwd, spot) {
         (Cwd::Root, _) => spot.to_string(),
-        (Cwd::Gone, _) => format!("/{spot}"),
-        (Cwd::InDir, Spot::Name(0, _) | Spot::Child(0, _)) => {
+        (Cwd::Removed, _) => format!("/{spot}"),
+        (Cwd::InDir, SymbolicPath::Name(0, _) | SymbolicPath::Child(0, _)) => {
             spot.to_string().trim_start_matches("d0/").into()
         }
         (Cwd::InDir, _) => format!("../{spot}"),

@@ -6,7 +6,7 @@
 use vfscale::OFlags;
 
 use super::fixture::{Choice, Cwd, Fixture, Occupant, Opened, Source, written};
-use super::spot::{self, Spot};
+use super::symbolic_path::{self, SymbolicPath};
 use super::template::{Sees, templates};
 use crate::case::{Call, CallKind, Op};
 
@@ -17,7 +17,7 @@ const NEW_SLOTS: [u8; 2] = [4, 6];
 pub(super) struct Space {
     firsts: Vec<Op>,
     seconds: Vec<Op>,
-    sequences: Vec<Vec<Spot>>,
+    sequences: Vec<Vec<SymbolicPath>>,
     occupants: Vec<Occupant>,
     sources: Vec<Source>,
     flags: Vec<OFlags>,
@@ -49,7 +49,12 @@ pub(super) enum Alias {
 }
 
 impl Alias {
-    fn of(first: &[Spot], second: &[Spot], slots: &[(u8, Opened)], shares: bool) -> Alias {
+    fn of(
+        first: &[SymbolicPath],
+        second: &[SymbolicPath],
+        slots: &[(u8, Opened)],
+        shares: bool,
+    ) -> Alias {
         let again = slots.get(1).is_some_and(|(_, opened)| opened.source == Source::Again);
         if shares {
             Alias::File
@@ -119,7 +124,7 @@ impl Space {
         let paths = count(&firsts) + count(&seconds);
         let slots = uses(&firsts) + uses(&seconds);
         let mut space = Space {
-            sequences: spot::sequences(paths),
+            sequences: symbolic_path::sequences(paths),
             occupants: occupants(sees),
             sources: sources(sees, paths > 0),
             flags: access(sees),
@@ -180,7 +185,7 @@ impl Space {
         if shares {
             slots.truncate(1);
         }
-        let leaves = spot::leaves(spots).len();
+        let leaves = symbolic_path::leaves(spots).len();
         let choice = Choice {
             spots,
             occupants: occupants.get(..leaves)?,
@@ -269,7 +274,7 @@ fn access(sees: Sees) -> Vec<OFlags> {
 
 fn working_directories(sees: Sees) -> Vec<Cwd> {
     if sees.cwd {
-        vec![Cwd::Root, Cwd::InDir, Cwd::Gone]
+        vec![Cwd::Root, Cwd::InDir, Cwd::Removed]
     } else {
         vec![Cwd::Root, Cwd::Root, Cwd::InDir]
     }

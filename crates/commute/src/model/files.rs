@@ -3,7 +3,7 @@
 use vfscale::{Errno, Mode, OFlags, Whence};
 
 use super::state::{Body, CallResult, DentryId, FileId, InodeId, OpenFile, PAGE, State};
-use super::walk::Place;
+use super::walk::LastComponent;
 use crate::case::{Entry, Outcome};
 
 /// Capacity of a pipe in pages.
@@ -77,15 +77,16 @@ impl State {
         let mut start = self.cwd[process % self.cwd.len()];
         let mut path = path.to_owned();
         loop {
-            let Place { dir, name, found } = self.place_from(start, &path, &mut links)?;
+            let LastComponent { dir, name, found } =
+                self.walk_parent_from(start, &path, &mut links)?;
             let Some(found) = found else {
-                let place = Place { dir, name, found };
-                return self.make(&place, Body::File(Vec::new()), mode.bits());
+                let last = LastComponent { dir, name, found };
+                return self.make(&last, Body::File(Vec::new()), mode.bits());
             };
             if flags.contains(OFlags::EXCL) {
                 return Err(Errno::EXIST);
             }
-            let found = self.crossed(found);
+            let found = self.follow_mounts(found);
             if flags.contains(OFlags::NOFOLLOW) {
                 return Ok(found);
             }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use vfscale::{Errno, Mode, RenameFlags};
 
 use super::state::{Body, CallResult, Dentry, DentryId, InodeId, State};
-use super::walk::Place;
+use super::walk::LastComponent;
 use crate::case::Outcome;
 
 impl State {
     /// Checks that a directory was not removed, so names can still be made in it.
-    fn living(&self, dir: DentryId) -> Result<(), Errno> {
+    fn check_not_removed(&self, dir: DentryId) -> Result<(), Errno> {
         if self.dentries[dir].removed { Err(Errno::NOENT) } else { Ok(()) }
     }
 
@@ -42,17 +42,17 @@ impl State {
     /// Creates an inode with its first name.
     pub(super) fn make(
         &mut self,
-        place: &Place<'_>,
+        last: &LastComponent<'_>,
         body: Body,
         mode: u32,
     ) -> Result<DentryId, Errno> {
-        self.living(place.dir)?;
+        self.check_not_removed(last.dir)?;
         let is_dir = matches!(body, Body::Directory(_));
-        let inode = self.new_inode(self.inode_of(place.dir).device, body, mode);
-        let dentry = self.add(place.dir, place.name, inode);
+        let inode = self.new_inode(self.inode_of(last.dir).device, body, mode);
+        let dentry = self.add(last.dir, last.name, inode);
         if is_dir {
             self.inodes[inode].nlink += 1;
-            self.count_subdir(place.dir, 1);
+            self.count_subdir(last.dir, 1);
         }
         Ok(dentry)
     }
@@ -60,7 +60,7 @@ impl State {
     /// Creates an inode without a name. Its dentry records the directory, which the path of an open
     /// file shows.
     pub(super) fn make_nameless(&mut self, dir: DentryId, mode: u32) -> Result<DentryId, Errno> {
-        self.living(dir)?;
+        self.check_not_removed(dir)?;
         let inode = self.new_inode(self.inode_of(dir).device, Body::File(Vec::new()), mode);
         let id = self.dentries.len();
         self.dentries.push(Dentry { parent: dir, name: "#".into(), inode, removed: true });
@@ -91,39 +91,39 @@ impl State {
     }
 
     pub(super) fn mkdir(&mut self, process: usize, path: &str, mode: Mode) -> CallResult {
-        let place = self.place(process, path)?;
-        self.living(place.dir)?;
-        place.vacant()?;
-        self.make(&place, Body::Directory(BTreeMap::new()), mode.bits())?;
+        let last = self.walk_parent(process, path)?;
+        self.check_not_removed(last.dir)?;
+        last.vacant()?;
+        self.make(&last, Body::Directory(BTreeMap::new()), mode.bits())?;
         Ok(Outcome::Done)
     }
 
     pub(super) fn symlink(&mut self, process: usize, target: &str, path: &str) -> CallResult {
-        let place = self.place(process, path)?;
-        self.living(place.dir)?;
-        place.vacant()?;
-        self.make(&place, Body::Symlink(target.into()), 0o777)?;
+        let last = self.walk_parent(process, path)?;
+        self.check_not_removed(last.dir)?;
+        last.vacant()?;
+        self.make(&last, Body::Symlink(target.into()), 0o777)?;
         Ok(Outcome::Done)
     }
 
     pub(super) fn link(&mut self, process: usize, old: &str, new: &str) -> CallResult {
         let old = self.lookup(process, old, false)?;
-        let place = self.place(process, new)?;
-        self.living(place.dir)?;
-        place.vacant()?;
+        let last = self.walk_parent(process, new)?;
+        self.check_not_removed(last.dir)?;
+        last.vacant()?;
         let inode = self.dentries[old].inode;
-        if self.inodes[inode].device != self.inode_of(place.dir).device {
+        if self.inodes[inode].device != self.inode_of(last.dir).device {
             return Err(Errno::XDEV);
         }
         if self.is_dir(old) {
             return Err(Errno::PERM);
         }
-        self.add(place.dir, place.name, inode);
+        self.add(last.dir, last.name, inode);
         Ok(Outcome::Done)
     }
 
     pub(super) fn unlink(&mut self, process: usize, path: &str) -> CallResult {
-        let found = self.place(process, path)?.existing()?;
+        let found = self.walk_parent(process, path)?.existing()?;
         if self.is_dir(found) {
             return Err(Errno::ISDIR);
         }
@@ -132,12 +132,12 @@ impl State {
     }
 
     pub(super) fn rmdir(&mut self, process: usize, path: &str) -> CallResult {
-        let place = self.place(process, path)?;
-        let found = place.existing()?;
+        let last = self.walk_parent(process, path)?;
+        let found = last.existing()?;
         if !self.is_dir(found) {
             return Err(Errno::NOTDIR);
         }
-        if place.name.is_empty() || self.is_mount_point(found) {
+        if last.name.is_empty() || self.is_mount_point(found) {
             return Err(Errno::BUSY);
         }
         if !self.is_empty(found) {
@@ -154,8 +154,8 @@ impl State {
         new: &str,
         flags: RenameFlags,
     ) -> CallResult {
-        let from = self.place(process, old)?;
-        let to = self.place(process, new)?;
+        let from = self.walk_parent(process, old)?;
+        let to = self.walk_parent(process, new)?;
         if self.inode_of(from.dir).device != self.inode_of(to.dir).device {
             return Err(Errno::XDEV);
         }
@@ -164,7 +164,7 @@ impl State {
         }
         let moved = from.existing()?;
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        self.living(to.dir)?;
+        self.check_not_removed(to.dir)?;
         if flags.contains(RenameFlags::NOREPLACE) && to.found.is_some() {
             return Err(Errno::EXIST);
         }
@@ -268,7 +268,7 @@ impl State {
 
     pub(super) fn getcwd(&self, process: usize) -> CallResult {
         let cwd = self.cwd[process % self.cwd.len()];
-        self.living(cwd)?;
+        self.check_not_removed(cwd)?;
         Ok(Outcome::Text(self.d_path(cwd)))
     }
 

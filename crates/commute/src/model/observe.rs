@@ -40,7 +40,7 @@ impl State {
 
     /// Observes a name and all below it.
     fn observe(&self, dentry: DentryId, ops: &mut Vec<Op>) {
-        let seen = self.crossed(dentry);
+        let seen = self.follow_mounts(dentry);
         let path = self.path_text(seen);
         ops.push(Op::Stat { path: path.clone(), follow: false });
         let open = |path: &str| Op::Open {

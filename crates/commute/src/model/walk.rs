@@ -8,7 +8,7 @@ use super::state::{Body, DentryId, ROOT, State};
 const SYMLINKS_MAX: u32 = 40;
 
 /// The parent directory and last component of a path.
-pub(super) struct Place<'a> {
+pub(super) struct LastComponent<'a> {
     /// The parent directory.
     pub(super) dir: DentryId,
     /// The last component; empty if the path is `/` or ends in `.` or `..`.
@@ -17,7 +17,7 @@ pub(super) struct Place<'a> {
     pub(super) found: Option<DentryId>,
 }
 
-impl Place<'_> {
+impl LastComponent<'_> {
     /// Returns the dentry, or `ENOENT` if the name does not exist.
     pub(super) fn existing(&self) -> Result<DentryId, Errno> {
         self.found.ok_or(Errno::NOENT)
@@ -32,9 +32,9 @@ impl Place<'_> {
 impl State {
     /// Returns the root of the topmost mount on a dentry, or the dentry itself. Counterpart of
     /// `follow_mount`.
-    pub(super) fn crossed(&self, dentry: DentryId) -> DentryId {
+    pub(super) fn follow_mounts(&self, dentry: DentryId) -> DentryId {
         let mount = self.mounts.iter().find(|(covered, _)| *covered == dentry);
-        mount.map_or(dentry, |&(_, root)| self.crossed(root))
+        mount.map_or(dentry, |&(_, root)| self.follow_mounts(root))
     }
 
     /// Returns the dentry that the root of a mounted file system covers.
@@ -50,23 +50,27 @@ impl State {
     fn up(&self, dir: DentryId) -> DentryId {
         match self.covered(dir) {
             Some(covered) => self.up(covered),
-            None => self.crossed(self.dentries[dir].parent),
+            None => self.follow_mounts(self.dentries[dir].parent),
         }
     }
 
     /// Walks to the parent of a path's last component, and looks that component up without
     /// following it.
-    pub(super) fn place<'a>(&self, process: usize, path: &'a str) -> Result<Place<'a>, Errno> {
-        self.place_from(self.cwd[process % self.cwd.len()], path, &mut 0)
+    pub(super) fn walk_parent<'a>(
+        &self,
+        process: usize,
+        path: &'a str,
+    ) -> Result<LastComponent<'a>, Errno> {
+        self.walk_parent_from(self.cwd[process % self.cwd.len()], path, &mut 0)
     }
 
-    pub(super) fn place_from<'a>(
+    pub(super) fn walk_parent_from<'a>(
         &self,
         start: DentryId,
         path: &'a str,
         links: &mut u32,
-    ) -> Result<Place<'a>, Errno> {
-        let mut dir = if path.starts_with('/') { self.crossed(ROOT) } else { start };
+    ) -> Result<LastComponent<'a>, Errno> {
+        let mut dir = if path.starts_with('/') { self.follow_mounts(ROOT) } else { start };
         let mut components = path.split('/').filter(|c| !c.is_empty()).peekable();
         while let Some(component) = components.next() {
             let entries = self.entries(dir).ok_or(Errno::NOTDIR)?;
@@ -76,18 +80,18 @@ impl State {
                 name => {
                     let found = entries.get(name).copied();
                     if components.peek().is_none() {
-                        return Ok(Place { dir, name, found });
+                        return Ok(LastComponent { dir, name, found });
                     }
-                    dir = self.followed(dir, found.ok_or(Errno::NOENT)?, links)?;
+                    dir = self.follow(dir, found.ok_or(Errno::NOENT)?, links)?;
                 }
             }
         }
-        Ok(Place { dir, name: "", found: Some(dir) })
+        Ok(LastComponent { dir, name: "", found: Some(dir) })
     }
 
     /// Resolves a dentry found in `dir` through mounts and symbolic links.
-    fn followed(&self, dir: DentryId, found: DentryId, links: &mut u32) -> Result<DentryId, Errno> {
-        let found = self.crossed(found);
+    fn follow(&self, dir: DentryId, found: DentryId, links: &mut u32) -> Result<DentryId, Errno> {
+        let found = self.follow_mounts(found);
         match self.link_target(found, links)? {
             Some(target) => self.lookup_from(dir, target, links),
             None => Ok(found),
@@ -107,8 +111,8 @@ impl State {
     }
 
     fn lookup_from(&self, start: DentryId, path: &str, links: &mut u32) -> Result<DentryId, Errno> {
-        let place = self.place_from(start, path, links)?;
-        self.followed(place.dir, place.existing()?, links)
+        let last = self.walk_parent_from(start, path, links)?;
+        self.follow(last.dir, last.existing()?, links)
     }
 
     /// Looks up a path.
@@ -118,9 +122,9 @@ impl State {
         path: &str,
         follow: bool,
     ) -> Result<DentryId, Errno> {
-        let place = self.place(process, path)?;
-        let found = place.existing()?;
-        if follow { self.followed(place.dir, found, &mut 0) } else { Ok(self.crossed(found)) }
+        let last = self.walk_parent(process, path)?;
+        let found = last.existing()?;
+        if follow { self.follow(last.dir, found, &mut 0) } else { Ok(self.follow_mounts(found)) }
     }
 
     /// Returns the current path of a dentry from the root.

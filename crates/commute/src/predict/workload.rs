@@ -77,9 +77,9 @@ fn lstat(path: String) -> Op {
 }
 
 /// Function that returns the path of a worker's file and its directory.
-type Place = fn(u8) -> (String, String);
+type WorkerFile = fn(u8) -> (String, String);
 
-fn open_close(name: &'static str, place: Place) -> Workload {
+fn open_close(name: &'static str, place: WorkerFile) -> Workload {
     let setup = move |worker| {
         let (path, dir) = place(worker);
         let mut ops = file(&path);
@@ -89,7 +89,7 @@ fn open_close(name: &'static str, place: Place) -> Workload {
     new(name, 1, setup, move |worker| opened(&base_name(&place(worker).0), OFlags::RDONLY, []))
 }
 
-fn create_unlink(name: &'static str, place: Place) -> Workload {
+fn create_unlink(name: &'static str, place: WorkerFile) -> Workload {
     let setup = move |worker| vec![Op::Chdir { path: place(worker).1 }];
     new(name, 1, setup, move |worker| {
         let name = base_name(&place(worker).0);

@@ -31,7 +31,7 @@ pub struct Exceptions(BTreeSet<String>);
 #[derive(Debug)]
 pub struct Differences<'a> {
     /// Conflicting cases that are not on the list.
-    pub new: Vec<&'a runner::Result>,
+    pub new: Vec<&'a runner::CaseResult>,
     /// Listed cases that are free of conflicts.
     pub mended: Vec<&'a str>,
     /// Listed cases that were not run.
@@ -76,7 +76,7 @@ impl Exceptions {
         let run: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         let free = self.0.iter().map(String::as_str).filter(|name| !conflicting.contains(name));
         let (mended, missing) = free.partition(|name| run.contains(name));
-        let is_new = |result: &&runner::Result| !self.0.contains(&result.name);
+        let is_new = |result: &&runner::CaseResult| !self.0.contains(&result.name);
         Differences { new: report.conflicting.iter().filter(is_new).collect(), mended, missing }
     }
 }

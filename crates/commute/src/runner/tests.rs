@@ -133,7 +133,7 @@ fn planted<T: Send + Sync + 'static>(shared: T, call: fn(&T)) -> Vec<Conflict> {
             let _cpu = cpu::pretend(number);
             call(&shared);
             let mut recorder = Recorder::new(&arena).unwrap();
-            let trace = recorder.record(&mut Code::new(), || call(&shared)).1;
+            let trace = recorder.record(&mut CodeCache::new(), || call(&shared)).1;
             end.wait();
             trace
         })

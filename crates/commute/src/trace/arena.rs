@@ -52,7 +52,7 @@ pub struct Arena {
 
 /// Allocation state of one part of an arena, on cache lines of its own.
 #[repr(align(128))]
-struct Own {
+struct Part {
     /// Lowest address that was never allocated.
     next: usize,
     end: usize,
@@ -74,8 +74,8 @@ struct Backing {
     /// The blocks.
     #[expect(dead_code, reason = "kept, so that it is not unmapped")]
     memory: Mapping,
-    /// One [`Own`] for each part of each arena.
-    owns: Mapping,
+    /// One [`Part`] for each part of each arena.
+    parts: Mapping,
     /// Tables of free blocks, one for each part.
     free: Vec<Mapping>,
     /// Tables of block starts, one for each part.
@@ -83,7 +83,7 @@ struct Backing {
 }
 
 thread_local! {
-    static OWN: Cell<*mut Own> = const { Cell::new(std::ptr::null_mut()) };
+    static PART: Cell<*mut Part> = const { Cell::new(std::ptr::null_mut()) };
     static HOST: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -100,7 +100,7 @@ fn class_of(layout: Layout) -> Option<(usize, usize)> {
     (class < CLASSES).then_some((class, bytes))
 }
 
-impl Own {
+impl Part {
     fn alloc(&mut self, layout: Layout) -> *mut u8 {
         let Some((class, bytes)) = class_of(layout) else { return std::ptr::null_mut() };
         if let Some(last) = self.free_counts[class].checked_sub(1) {
@@ -134,10 +134,10 @@ impl Own {
 
 /// Returns the part of this thread's arena that serves the running code, or null without an arena.
 #[inline]
-fn mine() -> *mut Own {
-    let own = OWN.with(Cell::get);
+fn current_part() -> *mut Part {
+    let part = PART.with(Cell::get);
     // SAFETY: the parts of an arena are adjacent, and `HOST` is 0 or 1.
-    if own.is_null() { own } else { unsafe { own.add(HOST.with(Cell::get)) } }
+    if part.is_null() { part } else { unsafe { part.add(HOST.with(Cell::get)) } }
 }
 
 fn is_of_arenas(block: *mut u8) -> bool {
@@ -149,13 +149,13 @@ fn is_of_arenas(block: *mut u8) -> bool {
 // the thread's own free list, from memory never allocated before, or from the system allocator.
 unsafe impl GlobalAlloc for Arenas {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let own = mine();
-        if own.is_null() {
+        let part = current_part();
+        if part.is_null() {
             // SAFETY: the caller's contract is passed on.
             return unsafe { System.alloc(layout) };
         }
-        // SAFETY: the part belongs to this thread alone, and `Own::alloc` does not allocate.
-        unsafe { (*own).alloc(layout) }
+        // SAFETY: the part belongs to this thread alone, and `Part::alloc` does not allocate.
+        unsafe { (*part).alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -164,10 +164,10 @@ unsafe impl GlobalAlloc for Arenas {
             // system's.
             return unsafe { System.dealloc(block, layout) };
         }
-        let own = mine();
-        if !own.is_null() {
-            // SAFETY: the part belongs to this thread alone, and `Own::free` does not allocate.
-            unsafe { (*own).free(block, layout) }
+        let part = current_part();
+        if !part.is_null() {
+            // SAFETY: the part belongs to this thread alone, and `Part::free` does not allocate.
+            unsafe { (*part).free(block, layout) }
         }
     }
 }
@@ -191,8 +191,8 @@ impl Arena {
         if let Some(all) = all.as_ref() {
             // SAFETY: there are `ARENAS_MAX` times `PARTS` of them, and `slot` is below
             // `ARENAS_MAX`.
-            let own = unsafe { all.owns.start().cast::<Own>().add(slot * PARTS) };
-            OWN.with(|mine| mine.set(own.as_ptr()));
+            let own = unsafe { all.parts.start().cast::<Part>().add(slot * PARTS) };
+            PART.with(|mine| mine.set(own.as_ptr()));
         }
         Ok(Arena { slot, not_send: PhantomData })
     }
@@ -201,13 +201,13 @@ impl Arena {
 fn make_all() -> io::Result<Backing> {
     let memory = Mapping::new(PART_BYTES * PARTS * ARENAS_MAX)?;
     let base = memory.start().as_ptr() as usize;
-    let owns = Mapping::new(size_of::<Own>() * PARTS * ARENAS_MAX)?;
-    let mut all = Backing { memory, owns, free: Vec::new(), starts: Vec::new() };
+    let parts = Mapping::new(size_of::<Part>() * PARTS * ARENAS_MAX)?;
+    let mut all = Backing { memory, parts, free: Vec::new(), starts: Vec::new() };
     for part in 0..PARTS * ARENAS_MAX {
         let free = Mapping::new(CLASSES * FREE_MAX * size_of::<usize>())?;
         let starts = Mapping::new(PART_BYTES / LINE * size_of::<u32>())?;
         let start = base + part * PART_BYTES;
-        let made = Own {
+        let made = Part {
             next: start,
             end: start + PART_BYTES,
             free_counts: [0; CLASSES],
@@ -216,7 +216,7 @@ fn make_all() -> io::Result<Backing> {
             base: start,
         };
         // SAFETY: the mapping has room for all of them and is aligned to a page.
-        unsafe { all.owns.start().cast::<Own>().add(part).write(made) };
+        unsafe { all.parts.start().cast::<Part>().add(part).write(made) };
         all.free.push(free);
         all.starts.push(starts);
     }
@@ -226,7 +226,7 @@ fn make_all() -> io::Result<Backing> {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        OWN.with(|own| own.set(std::ptr::null_mut()));
+        PART.with(|own| own.set(std::ptr::null_mut()));
         TAKEN[self.slot].store(false, Ordering::Release);
     }
 }

@@ -24,15 +24,15 @@ pub struct Conflict {
 
 /// The accesses of a call to one line.
 #[derive(Default)]
-struct Use {
+struct LineUse {
     read: u64,
     written: u64,
     /// Indexes of the accesses.
     steps: Vec<usize>,
 }
 
-fn lines_of(trace: &Trace) -> BTreeMap<u64, Use> {
-    let mut lines: BTreeMap<u64, Use> = BTreeMap::new();
+fn lines_of(trace: &Trace) -> BTreeMap<u64, LineUse> {
+    let mut lines: BTreeMap<u64, LineUse> = BTreeMap::new();
     for (index, step) in trace.steps.iter().enumerate() {
         let Step::Access(access) = step else { continue };
         let end = access.address + access.size;
@@ -68,7 +68,7 @@ pub fn conflicts(first: &Trace, second: &Trace) -> Vec<Conflict> {
         }
         let bytes = a.written & (b.read | b.written) | b.written & a.read;
         // Prefers an access to common bytes, then a write, then the earliest access.
-        let best = |uses: &Use, trace: &Trace| {
+        let best = |uses: &LineUse, trace: &Trace| {
             let score = |index: &&usize| match trace.steps[**index] {
                 Step::Access(access) => {
                     let mine = bytes_of(line, access.address, access.address + access.size);

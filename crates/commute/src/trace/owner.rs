@@ -16,13 +16,13 @@ use crate::trace::symbols::{Frame, Symbols};
 
 /// A conflict, described by names of fields and functions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Found {
+pub struct NamedConflict {
     /// Owner of the line.
     pub owner: Owner,
     /// Access of the first call.
-    pub first: Place,
+    pub first: AccessSite,
     /// Access of the second call.
-    pub second: Place,
+    pub second: AccessSite,
     /// Whether both calls touch the same bytes. If not, the line is falsely shared.
     pub same_bytes: bool,
     /// Offset of the line in its allocated block.
@@ -42,7 +42,7 @@ pub struct Owner {
 
 /// An access, by its location in the source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Place {
+pub struct AccessSite {
     /// Whether the access writes.
     pub write: bool,
     /// Innermost function of this workspace or of a library it uses.
@@ -58,7 +58,7 @@ impl fmt::Display for Owner {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AccessSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = if self.write { "written" } else { "read" };
         write!(f, "{how} by {} ({}:{})", self.at.function, self.at.file, self.at.line)?;
@@ -89,7 +89,7 @@ fn is_of_checker(frame: &Frame) -> bool {
         .any(|file| frame.file.strip_prefix("crates/commute/src/") == Some(file))
 }
 
-fn place(symbols: &mut Symbols, trace: &Trace, index: usize, access: Access) -> Place {
+fn access_site(symbols: &mut Symbols, trace: &Trace, index: usize, access: Access) -> AccessSite {
     let mut frames = symbols.frames(access.ip).to_vec();
     for ip in trace.calls_to(index).into_iter().rev() {
         frames.extend_from_slice(symbols.frames(ip));
@@ -98,15 +98,15 @@ fn place(symbols: &mut Symbols, trace: &Trace, index: usize, access: Access) -> 
     let innermost = frames[0].clone();
     let mut own = frames.drain(..end).filter(|frame| !is_of_language(frame));
     let at = own.next().unwrap_or(innermost);
-    Place { write: access.write, at, through: own.collect() }
+    AccessSite { write: access.write, at, through: own.collect() }
 }
 
 /// Returns the owner of a line, given an access to it.
-fn owner(place: &Place) -> Owner {
+fn owner(site: &AccessSite) -> Owner {
     let name = |frame: &Frame| frame.field.clone().unwrap_or_else(|| frame.function.clone());
-    let holder = place.through.iter().find(|frame| !is_of_structures(frame));
-    let of = if is_of_structures(&place.at) { holder.map(name) } else { None };
-    Owner { field: name(&place.at), of }
+    let holder = site.through.iter().find(|frame| !is_of_structures(frame));
+    let of = if is_of_structures(&site.at) { holder.map(name) } else { None };
+    Owner { field: name(&site.at), of }
 }
 
 /// Describes a conflict by names. Returns `None` if an index is not that of an access.
@@ -115,18 +115,18 @@ pub fn describe(
     first: &Trace,
     second: &Trace,
     symbols: &mut Symbols,
-) -> Option<Found> {
+) -> Option<NamedConflict> {
     let access = |trace: &Trace, index: usize| match trace.steps.get(index) {
         Some(Step::Access(access)) => Some(*access),
         _ => None,
     };
     let (a, b) = (access(first, conflict.first)?, access(second, conflict.second)?);
-    let first = place(symbols, first, conflict.first, a);
-    let second = place(symbols, second, conflict.second, b);
+    let first = access_site(symbols, first, conflict.first, a);
+    let second = access_site(symbols, second, conflict.second, b);
     // The writer's code is more specific about the owner.
     let owner = owner(if first.write { &first } else { &second });
     let block = arena::block_of(conflict.line);
-    Some(Found {
+    Some(NamedConflict {
         owner,
         first,
         second,

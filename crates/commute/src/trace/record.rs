@@ -38,7 +38,7 @@
 //! # Ownership
 //!
 //! A [`Recorder`] belongs to one thread and holds that thread's context and stack. The copies are
-//! in a [`Code`], which all recorders share, one recording at a time. While host code of a
+//! in a [`CodeCache`], which all recorders share, one recording at a time. While host code of a
 //! recording runs, allocations of its thread use a separate part of the
 //! [`arena`](crate::trace::arena), since the recorded call may be in the middle of an allocation.
 
@@ -48,7 +48,7 @@ mod emit;
 mod recorder;
 mod steps;
 
-pub use code::Code;
+pub use code::CodeCache;
 pub use recorder::Recorder;
 pub use steps::{Access, Step, Trace};
 

@@ -23,7 +23,7 @@ const INSTRUCTION_BYTES: usize = 15;
 const PAGE: u64 = 4096;
 
 /// Instrumented copies of code, made on demand and cached.
-pub struct Code {
+pub struct CodeCache {
     blocks: HashMap<u64, Block>,
     /// Functions that are replaced by others.
     replaced: HashMap<u64, u64>,
@@ -43,12 +43,12 @@ pub(super) struct Block {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
     pub(super) ip: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: SiteKind,
 }
 
 /// Meaning of an event.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum SiteKind {
     /// A memory access. `repeat`: it is part of a string instruction with a count. `in_thread`: the
     /// address is relative to the base of `fs`. `masked`: if not 0, the size of the elements that
     /// the preceding mask event selects.
@@ -78,7 +78,7 @@ struct Region {
 }
 
 /// A block under construction.
-struct Draft<'a> {
+struct BlockBuilder<'a> {
     bytes: Vec<u8>,
     /// Address that the copy will have.
     entry: u64,
@@ -86,11 +86,11 @@ struct Draft<'a> {
     factory: &'a mut InstructionInfoFactory,
 }
 
-impl Code {
+impl CodeCache {
     /// Creates an empty cache.
     #[must_use]
-    pub fn new() -> Code {
-        Code {
+    pub fn new() -> CodeCache {
+        CodeCache {
             blocks: HashMap::new(),
             replaced: HashMap::new(),
             sites: Vec::new(),
@@ -132,15 +132,15 @@ impl Code {
         let region = &mut self.regions[region];
         let entry = region.memory.start().as_ptr() as u64 + region.used as u64;
         let (sites, factory) = (&mut self.sites, &mut self.factory);
-        let mut draft = Draft { bytes: Vec::with_capacity(4096), entry, sites, factory };
-        let instructions = draft.fill(pc);
+        let mut builder = BlockBuilder { bytes: Vec::with_capacity(4096), entry, sites, factory };
+        let instructions = builder.fill(pc);
         // SAFETY: `region` checked that there is room, and nothing executes or reads that memory
         // yet.
         unsafe {
             let target = region.memory.start().as_ptr().add(region.used);
-            target.copy_from_nonoverlapping(draft.bytes.as_ptr(), draft.bytes.len());
+            target.copy_from_nonoverlapping(builder.bytes.as_ptr(), builder.bytes.len());
         }
-        region.used += draft.bytes.len().next_multiple_of(16);
+        region.used += builder.bytes.len().next_multiple_of(16);
         Ok(Block { entry, instructions })
     }
 
@@ -158,9 +158,9 @@ impl Code {
     }
 }
 
-impl Default for Code {
-    fn default() -> Code {
-        Code::new()
+impl Default for CodeCache {
+    fn default() -> CodeCache {
+        CodeCache::new()
     }
 }
 
@@ -180,7 +180,7 @@ fn decode(ip: u64) -> Instruction {
     instruction
 }
 
-impl Draft<'_> {
+impl BlockBuilder<'_> {
     /// Copies from `pc` to the first jump. Returns the number of instructions.
     fn fill(&mut self, pc: u64) -> u32 {
         let mut ip = pc;
@@ -208,18 +208,18 @@ impl Draft<'_> {
                 emit::exit_to(&mut self.bytes, instruction.near_branch_target());
             }
             FlowControl::Call if instruction.code() == Opcode::Syscall => {
-                self.note(instruction, Kind::SystemCall);
+                self.note(instruction, SiteKind::SystemCall);
                 self.verbatim(instruction);
                 return false;
             }
             FlowControl::Call => {
-                self.note(instruction, Kind::Call);
+                self.note(instruction, SiteKind::Call);
                 emit::push(&mut self.bytes, next);
                 emit::exit_to(&mut self.bytes, instruction.near_branch_target());
             }
             FlowControl::IndirectCall | FlowControl::IndirectBranch => self.indirect(instruction),
             FlowControl::Return => {
-                self.note(instruction, Kind::Return);
+                self.note(instruction, SiteKind::Return);
                 let more = if instruction.op_count() == 1 { instruction.immediate16() } else { 0 };
                 emit::pop_pc(&mut self.bytes, more.into());
                 emit::exit(&mut self.bytes);
@@ -262,7 +262,7 @@ impl Draft<'_> {
         let is_call = instruction.flow_control() == FlowControl::IndirectCall;
         self.accesses(instruction);
         if is_call {
-            self.note(instruction, Kind::Call);
+            self.note(instruction, SiteKind::Call);
         }
         emit::save(&mut self.bytes);
         let moved = match instruction.op0_kind() {
@@ -301,7 +301,7 @@ impl Draft<'_> {
             && (instruction.has_rep_prefix() || instruction.has_repne_prefix());
         self.accesses(instruction);
         if repeats {
-            self.note_register(instruction, Register::RCX, Kind::CountBefore);
+            self.note_register(instruction, Register::RCX, SiteKind::CountBefore);
         }
         if instruction.is_ip_rel_memory_operand() {
             self.encode(instruction);
@@ -309,7 +309,7 @@ impl Draft<'_> {
             self.verbatim(instruction);
         }
         if repeats {
-            self.note_register(instruction, Register::RCX, Kind::CountAfter);
+            self.note_register(instruction, Register::RCX, SiteKind::CountAfter);
         }
     }
 
@@ -329,19 +329,19 @@ impl Draft<'_> {
         }
     }
 
-    fn site(&mut self, instruction: &Instruction, kind: Kind) -> u32 {
+    fn site(&mut self, instruction: &Instruction, kind: SiteKind) -> u32 {
         self.sites.push(Site { ip: instruction.ip(), kind });
         self.sites.len() as u32 - 1
     }
 
     /// Notes that the instruction is executed.
-    fn note(&mut self, instruction: &Instruction, kind: Kind) {
+    fn note(&mut self, instruction: &Instruction, kind: SiteKind) {
         let site = self.site(instruction, kind);
         emit::save(&mut self.bytes);
         emit::note_and_restore(&mut self.bytes, site);
     }
 
-    fn note_register(&mut self, instruction: &Instruction, register: Register, kind: Kind) {
+    fn note_register(&mut self, instruction: &Instruction, register: Register, kind: SiteKind) {
         let site = self.site(instruction, kind);
         emit::save(&mut self.bytes);
         if let Ok(moved) = Instruction::with2(Opcode::Mov_r64_rm64, Register::RAX, register) {
@@ -379,7 +379,7 @@ impl Draft<'_> {
             };
             let in_thread = memory.segment() == Register::FS;
             let masked = self.mask(instruction);
-            let kind = Kind::Access { size, read, write, in_thread, repeat, masked };
+            let kind = SiteKind::Access { size, read, write, in_thread, repeat, masked };
             self.note_address(instruction, &memory, kind);
         }
     }
@@ -391,7 +391,7 @@ impl Draft<'_> {
         if mask == Register::None {
             return 0;
         }
-        let site = self.site(instruction, Kind::Mask);
+        let site = self.site(instruction, SiteKind::Mask);
         emit::save(&mut self.bytes);
         if let Ok(moved) = Instruction::with2(Opcode::VEX_Kmovq_r64_kr, Register::RAX, mask) {
             self.encode(&moved);
@@ -400,7 +400,7 @@ impl Draft<'_> {
         instruction.memory_size().element_size() as u8
     }
 
-    fn note_address(&mut self, instruction: &Instruction, memory: &UsedMemory, kind: Kind) {
+    fn note_address(&mut self, instruction: &Instruction, memory: &UsedMemory, kind: SiteKind) {
         let start = self.bytes.len();
         emit::save(&mut self.bytes);
         if memory.base() == Register::None && memory.index() == Register::None {
@@ -421,7 +421,7 @@ impl Draft<'_> {
                 Ok(lea) if usable => self.encode(&lea),
                 _ => {
                     self.bytes.truncate(start);
-                    return self.note(instruction, Kind::NotUnderstood);
+                    return self.note(instruction, SiteKind::NotUnderstood);
                 }
             }
         }

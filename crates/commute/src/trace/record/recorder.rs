@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
-use super::code::Code;
+use super::code::CodeCache;
 use super::context::{Context, Event, enter, leave};
 use super::steps::{Access, Step, Trace};
 use crate::trace::arena::{self, Arena};
@@ -38,13 +38,13 @@ pub struct Recorder {
 }
 
 /// A closure and its result.
-struct Job<F, R> {
+struct GuestCall<F, R> {
     call: Option<F>,
     result: Option<std::thread::Result<R>>,
 }
 
 /// Runs the closure of a job; recorded code begins here.
-extern "sysv64" fn begin<F: FnOnce() -> R, R>(job: *mut Job<F, R>) {
+extern "sysv64" fn begin<F: FnOnce() -> R, R>(job: *mut GuestCall<F, R>) {
     // SAFETY: `record` passes a valid job and does not touch it until this function returns.
     let job = unsafe { &mut *job };
     if let Some(call) = job.call.take() {
@@ -72,8 +72,8 @@ impl Recorder {
     }
 
     /// Makes a call and records it. Resumes a panic of the call.
-    pub fn record<R>(&mut self, code: &mut Code, call: impl FnOnce() -> R) -> (R, Trace) {
-        let mut job = Job { call: Some(call), result: None };
+    pub fn record<R>(&mut self, code: &mut CodeCache, call: impl FnOnce() -> R) -> (R, Trace) {
+        let mut job = GuestCall { call: Some(call), result: None };
         let entry = entry_of(&job);
         self.set_up(entry, (&raw mut job) as u64);
         let host = arena::as_host();
@@ -108,7 +108,7 @@ impl Recorder {
     }
 
     /// Runs to the end of the call; returns the number of instructions.
-    fn run(&mut self, code: &mut Code, host: &arena::Host) -> u64 {
+    fn run(&mut self, code: &mut CodeCache, host: &arena::Host) -> u64 {
         let mut instructions = 0;
         loop {
             // SAFETY: the context belongs to this recorder, and no copy runs.
@@ -129,7 +129,7 @@ impl Recorder {
         }
     }
 
-    fn trace(&self, code: &Code, instructions: u64) -> Trace {
+    fn trace(&self, code: &CodeCache, instructions: u64) -> Trace {
         let start = self.events.start().cast::<Event>().as_ptr();
         // SAFETY: copied code wrote this many consecutive events.
         let events = unsafe {
@@ -142,13 +142,13 @@ impl Recorder {
 }
 
 /// Returns the address of the code that makes this job's call.
-fn entry_of<F: FnOnce() -> R, R>(_: &Job<F, R>) -> u64 {
+fn entry_of<F: FnOnce() -> R, R>(_: &GuestCall<F, R>) -> u64 {
     begin::<F, R> as *const () as u64
 }
 
 /// Converts events to steps.
-fn read_events(events: &[Event], code: &Code, instructions: u64) -> Trace {
-    use super::code::Kind;
+fn read_events(events: &[Event], code: &CodeCache, instructions: u64) -> Trace {
+    use super::code::SiteKind;
     let thread = thread_pointer();
     let mut trace = Trace { instructions, ..Trace::default() };
     let (mut count_before, mut mask) = (0, 0);
@@ -157,25 +157,25 @@ fn read_events(events: &[Event], code: &Code, instructions: u64) -> Trace {
     for event in events {
         let site = code.site(event.site);
         match site.kind {
-            Kind::Access { size, read, write, in_thread, repeat, masked } => {
+            SiteKind::Access { size, read, write, in_thread, repeat, masked } => {
                 let address = event.value.wrapping_add(if in_thread { thread } else { 0 });
                 let whole = Access { address, size: u64::from(size), read, write, ip: site.ip };
                 let Some(access) = under_mask(whole, masked, mask) else { continue };
                 if repeat { repeated.push(access) } else { trace.steps.push(Step::Access(access)) }
             }
-            Kind::Mask => mask = event.value,
-            Kind::CountBefore => count_before = event.value,
-            Kind::CountAfter => {
+            SiteKind::Mask => mask = event.value,
+            SiteKind::CountBefore => count_before = event.value,
+            SiteKind::CountAfter => {
                 let times = count_before.wrapping_sub(event.value);
                 let done = repeated.drain(..).filter(|_| times > 0);
                 trace.steps.extend(
                     done.map(|access| Step::Access(Access { size: access.size * times, ..access })),
                 );
             }
-            Kind::Call => trace.steps.push(Step::Call(site.ip)),
-            Kind::Return => trace.steps.push(Step::Return),
-            Kind::SystemCall => trace.system_calls += 1,
-            Kind::NotUnderstood => trace.not_understood += 1,
+            SiteKind::Call => trace.steps.push(Step::Call(site.ip)),
+            SiteKind::Return => trace.steps.push(Step::Return),
+            SiteKind::SystemCall => trace.system_calls += 1,
+            SiteKind::NotUnderstood => trace.not_understood += 1,
         }
     }
     trace

@@ -6,7 +6,7 @@ use crate::trace::arena::Arena;
 
 fn record<R>(call: impl FnOnce() -> R) -> (R, Trace) {
     let arena = Arena::new().unwrap();
-    Recorder::new(&arena).unwrap().record(&mut Code::new(), call)
+    Recorder::new(&arena).unwrap().record(&mut CodeCache::new(), call)
 }
 
 fn at(trace: &Trace, address: u64, len: u64) -> Vec<Access> {

@@ -11,7 +11,7 @@ pub(super) struct Sources(HashMap<String, Option<Vec<String>>>);
 
 /// Facts about a line.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct LineFacts {
     /// The type whose `impl` contains the line.
     pub(super) this: Option<String>,
     /// The field that the line works on, as `Type.field`.
@@ -20,7 +20,7 @@ pub(super) struct Known {
 
 impl Sources {
     /// Returns the facts about a line of a file.
-    pub(super) fn at(&mut self, file: &str, line: u32) -> Known {
+    pub(super) fn at(&mut self, file: &str, line: u32) -> LineFacts {
         let read = || {
             let text = std::fs::read_to_string(file).ok()?;
             Some(text.lines().map(str::to_owned).collect())
@@ -31,11 +31,11 @@ impl Sources {
     }
 }
 
-fn known(lines: &[String], index: usize) -> Known {
-    let Some(line) = lines.get(index) else { return Known::default() };
+fn known(lines: &[String], index: usize) -> LineFacts {
+    let Some(line) = lines.get(index) else { return LineFacts::default() };
     let this = type_around(lines, index);
     let field = this.as_ref().and_then(|this| Some(format!("{this}.{}", field_in(line)?)));
-    Known { this, field }
+    LineFacts { this, field }
 }
 
 /// Returns the type of the `impl` that contains a line.

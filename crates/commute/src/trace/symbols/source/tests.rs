@@ -25,7 +25,7 @@ unsafe impl Other {
 fn a_line_tells_its_type_and_field() {
     let lines: Vec<String> = TEXT.lines().map(str::to_owned).collect();
     let at = |line: usize| {
-        let Known { this, field } = known(&lines, line - 1);
+        let LineFacts { this, field } = known(&lines, line - 1);
         (this.unwrap_or_default(), field.unwrap_or_default())
     };
     let owned = |a: &str, b: &str| (a.to_owned(), b.to_owned());
@@ -34,5 +34,5 @@ fn a_line_tells_its_type_and_field() {
     assert_eq!(at(11), owned("Thing", ""));
     assert_eq!(at(13), owned("Thing", "Thing.0"));
     assert_eq!(at(17), owned("Other", "Other.list"));
-    assert_eq!(known(&lines, usize::MAX), Known::default());
+    assert_eq!(known(&lines, usize::MAX), LineFacts::default());
 }

@@ -4,7 +4,7 @@ use super::*;
 fn two_paths_are_the_same_or_share_a_directory_or_nothing() {
     let mut two: Vec<_> = sequences(2)
         .iter()
-        .map(|spots| spots.iter().map(Spot::to_string).collect::<Vec<_>>().join(" "))
+        .map(|spots| spots.iter().map(SymbolicPath::to_string).collect::<Vec<_>>().join(" "))
         .collect();
     two.sort();
     two.dedup();
@@ -17,7 +17,12 @@ fn two_paths_are_the_same_or_share_a_directory_or_nothing() {
 
 #[test]
 fn what_is_below_a_name_needs_the_name() {
-    let spots = [Spot::Child(0, 0), Spot::Top, Spot::Name(0, 0), Spot::Dir(1)];
-    assert_eq!(leaves(&spots), [Spot::Name(0, 0), Spot::Top]);
+    let spots = [
+        SymbolicPath::Child(0, 0),
+        SymbolicPath::Top,
+        SymbolicPath::Name(0, 0),
+        SymbolicPath::Dir(1),
+    ];
+    assert_eq!(leaves(&spots), [SymbolicPath::Name(0, 0), SymbolicPath::Top]);
     assert_eq!(dirs(&spots), 2);
 }
