@@ -31,7 +31,7 @@ use crate::model::tree::Tree;
 use crate::model::verdict;
 use crate::script::op::Op;
 use crate::script::{Script, setup};
-use crate::subject::{Disk, Lost, Opened, Subject};
+use crate::subject::{Disk, LostRange, Opened, Subject};
 use crate::sweep::{Recorded, Violation, disks, prepare, recording, recover, sample_from};
 
 /// Extent of a failure of the device.
@@ -45,7 +45,7 @@ pub enum Extent {
 
 /// The worst error before a power cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Worst {
+pub enum WorstError {
     /// Failure of the flush with this number, from 1, which loses everything it should have
     /// covered. Later flushes succeed, or fail as well.
     Flush(u64, Extent),
@@ -129,7 +129,7 @@ impl<'a> Faults<'a> {
     /// Returns the byte ranges that the file system can do without, where garbage may be left.
     #[must_use]
     pub fn may_be_garbage(&self) -> Vec<std::ops::Range<u64>> {
-        let lost: Vec<Lost> = self.subject.may_be_lost(slice::from_ref(&self.base));
+        let lost: Vec<LostRange> = self.subject.may_be_lost(slice::from_ref(&self.base));
         lost.into_iter().map(|(_, range)| range).collect()
     }
 
@@ -141,7 +141,7 @@ impl<'a> Faults<'a> {
     pub fn run_and_cut(
         &self,
         script: &Script,
-        worst: &Worst,
+        worst: &WorstError,
         states: usize,
         random: &mut Random,
     ) -> Result<usize, Violation> {
@@ -156,7 +156,7 @@ impl<'a> Faults<'a> {
     fn run_and_cut_inner(
         &self,
         script: &Script,
-        worst: &Worst,
+        worst: &WorstError,
         states: usize,
         random: &mut Random,
         at: &mut Option<vfscale_block::CrashId>,
@@ -202,10 +202,10 @@ impl<'a> Faults<'a> {
 
 /// Prepares the error. Returns the cell that will hold the length of the log at the time of the
 /// error.
-fn arm(device: &Arc<FaultyDevice<Recorded>>, worst: &Worst) -> Arc<AtomicUsize> {
+fn arm(device: &Arc<FaultyDevice<Recorded>>, worst: &WorstError) -> Arc<AtomicUsize> {
     let first = Arc::new(AtomicUsize::new(usize::MAX));
     let (noted, recorded) = (first.clone(), device.inner().clone());
-    let is_flush = matches!(worst, Worst::Flush(..));
+    let is_flush = matches!(worst, WorstError::Flush(..));
     let hook = move || {
         noted.fetch_min(recorded.log_len(), Ordering::Relaxed);
         if is_flush {
@@ -217,15 +217,15 @@ fn arm(device: &Arc<FaultyDevice<Recorded>>, worst: &Worst) -> Arc<AtomicUsize> 
         Extent::Rest => fault.from(n),
     };
     let fault = match worst {
-        Worst::Flush(n, extent) => when(Fault::on(Operation::Flush), *n, *extent),
-        Worst::Write(n, extent) => when(Fault::on(Operation::Write), *n, *extent),
-        Worst::Garbage(n, range) => Fault::on(Operation::Write).within(range.clone()).nth(*n),
+        WorstError::Flush(n, extent) => when(Fault::on(Operation::Flush), *n, *extent),
+        WorstError::Write(n, extent) => when(Fault::on(Operation::Write), *n, *extent),
+        WorstError::Garbage(n, range) => Fault::on(Operation::Write).within(range.clone()).nth(*n),
     };
     device.arm(fault.clone().run(hook));
     device.arm(match worst {
-        Worst::Flush(..) => fault.fail(OsError::IO),
-        Worst::Write(..) => fault.tear(TORN_BYTES),
-        Worst::Garbage(..) => fault.garble(),
+        WorstError::Flush(..) => fault.fail(OsError::IO),
+        WorstError::Write(..) => fault.tear(TORN_BYTES),
+        WorstError::Garbage(..) => fault.garble(),
     });
     first
 }

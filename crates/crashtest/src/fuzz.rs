@@ -40,7 +40,7 @@ use vfscale_block::Device;
 use vfscale_sync::random::Random;
 
 use image::{Image, copy, new_volume};
-pub use interrupted::{Interrupted, Planted};
+pub use interrupted::{Interrupted, RepairFault};
 use log::Log;
 use usable::{repair, use_it};
 
@@ -51,7 +51,7 @@ const SHOW: u64 = 8;
 
 /// Result of rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct FuzzTally {
     /// Number of rounds.
     pub rounds: u64,
     /// Number of volumes without findings.
@@ -66,7 +66,7 @@ pub struct Tally {
     pub repaired: u64,
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for FuzzTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rounds, sound, unsound, opened, errors, repaired } = self;
         write!(
@@ -77,7 +77,7 @@ impl fmt::Display for Tally {
     }
 }
 
-impl std::ops::AddAssign for Tally {
+impl std::ops::AddAssign for FuzzTally {
     fn add_assign(&mut self, other: Self) {
         self.rounds += other.rounds;
         self.sound += other.sound;
@@ -124,7 +124,7 @@ impl Fuzzer {
     ///
     /// # Errors
     /// Describes the violation.
-    pub fn round(&mut self, number: u64) -> Result<Tally, String> {
+    pub fn round(&mut self, number: u64) -> Result<FuzzTally, String> {
         self.did.clear();
         let device = self.image.copy();
         let damages = self.random.below(3);
@@ -161,8 +161,8 @@ impl Fuzzer {
 }
 
 /// Checks a volume, uses it and checks it again.
-fn look(device: &Arc<dyn Device>) -> Result<Tally, String> {
-    let mut tally = Tally { rounds: 1, ..Tally::default() };
+fn look(device: &Arc<dyn Device>) -> Result<FuzzTally, String> {
+    let mut tally = FuzzTally { rounds: 1, ..FuzzTally::default() };
     let report = check::check(copy(device), &check::Options::default(), &mut ());
     let is_sound = report.as_ref().is_ok_and(|report| report.count == 0);
     tally.sound = u64::from(is_sound);

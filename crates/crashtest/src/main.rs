@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use vfscale_crashtest::fuzz::{Fuzzer, Tally};
+use vfscale_crashtest::fuzz::{FuzzTally, Fuzzer};
 use vfscale_crashtest::watch::Watch;
 
 /// Damages volumes, in their logs and elsewhere, and checks the results.
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let watch = Watch::begin(ROUND_MAX, |_| "a round of the last seed".into());
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let first = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
-    let (mut total, mut bad, mut seeds) = (Tally::default(), 0, 0);
+    let (mut total, mut bad, mut seeds) = (FuzzTally::default(), 0, 0);
     while Instant::now() < end && seeds < args.seeds {
         let seed = first.wrapping_add(seeds);
         println!("seed {seed}");
@@ -61,8 +61,8 @@ fn main() -> ExitCode {
 }
 
 /// Runs the rounds of a seed until the time is over.
-fn play(seed: u64, rounds: u64, end: Instant, watch: &Watch) -> Result<Tally, String> {
-    let mut total = Tally::default();
+fn play(seed: u64, rounds: u64, end: Instant, watch: &Watch) -> Result<FuzzTally, String> {
+    let mut total = FuzzTally::default();
     watch.next();
     let mut fuzzer = Fuzzer::new(seed)?;
     for number in 0..rounds {

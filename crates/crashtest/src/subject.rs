@@ -35,7 +35,7 @@ pub trait Subject: Sync {
     /// Returns the ranges whose sectors may become unreadable without loss if power fails while
     /// they are written, with the number of their device. The file system rewrites their content
     /// before it needs it.
-    fn may_be_lost(&self, disks: &[Disk]) -> Vec<Lost> {
+    fn may_be_lost(&self, disks: &[Disk]) -> Vec<LostRange> {
         let _ = disks;
         Vec::new()
     }
@@ -53,7 +53,7 @@ pub trait Subject: Sync {
 }
 
 /// The number of a device, and a byte range of it.
-pub type Lost = (usize, Range<u64>);
+pub type LostRange = (usize, Range<u64>);
 
 /// An open file system.
 pub trait Opened {

@@ -17,7 +17,7 @@ use crate::model::tree::Tree;
 use crate::model::verdict;
 use crate::script::op::Op;
 use crate::script::{Script, setup};
-use crate::subject::{Disk, Lost, Opened, Subject};
+use crate::subject::{Disk, LostRange, Opened, Subject};
 
 /// Every how many states the recovered volume is also used.
 const WORK: usize = 8;
@@ -31,7 +31,7 @@ pub type Recorded = Arc<RecordingDevice<Disk>>;
 
 /// Options of a sweep.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct SweepPlan {
     /// Size of the first device in bytes.
     pub device_bytes: u64,
     /// Maximum number of states of a script.
@@ -90,7 +90,7 @@ impl fmt::Display for Summary {
 pub struct Sweep<'a> {
     subject: &'a dyn Subject,
     base: Vec<Disk>,
-    plan: Plan,
+    plan: SweepPlan,
     summary: Summary,
 }
 
@@ -99,7 +99,7 @@ impl<'a> Sweep<'a> {
     ///
     /// # Errors
     /// If the subject can't make it.
-    pub fn new(subject: &'a dyn Subject, plan: Plan) -> Result<Self, String> {
+    pub fn new(subject: &'a dyn Subject, plan: SweepPlan) -> Result<Self, String> {
         let base = prepare(subject, plan.device_bytes)?;
         Ok(Self { subject, base, plan, summary: Summary::default() })
     }
@@ -254,7 +254,7 @@ fn record(
 /// call of a script, as delimited by marks, gets equally many states, however little it writes.
 pub fn sample<D: Device + 'static>(
     device: &RecordingDevice<D>,
-    what: (usize, &[Lost]),
+    what: (usize, &[LostRange]),
     random: &mut Random,
 ) -> impl Iterator<Item = CrashState> {
     sample_from(device, 0, what, random)
@@ -264,7 +264,7 @@ pub fn sample<D: Device + 'static>(
 pub fn sample_from<D: Device + 'static>(
     device: &RecordingDevice<D>,
     lines: usize,
-    (wanted, lost): (usize, &[Lost]),
+    (wanted, lost): (usize, &[LostRange]),
     random: &mut Random,
 ) -> impl Iterator<Item = CrashState> {
     let plan =

@@ -22,8 +22,8 @@ use vfscale_block::{
 use vfscale_crashtest::number;
 use vfscale_crashtest::script;
 use vfscale_crashtest::subject::volume::Volumes;
-use vfscale_crashtest::subject::{Disk, Lost, Opened, Subject};
-use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
+use vfscale_crashtest::subject::{Disk, LostRange, Opened, Subject};
+use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan};
 use vfscale_sync::random::{Random, seed};
 
 use below::{Below, Event, How};
@@ -171,7 +171,7 @@ impl Subject for Files {
         Ok(Box::new(Open { opened, reached, batches: self.batches.clone() }))
     }
 
-    fn may_be_lost(&self, disks: &[Disk]) -> Vec<Lost> {
+    fn may_be_lost(&self, disks: &[Disk]) -> Vec<LostRange> {
         self.volumes.may_be_lost(disks)
     }
 
@@ -196,7 +196,7 @@ fn is_possible(way: Way) -> bool {
 }
 
 fn sweep(subject: &Files, states: usize, seed: u64) -> Summary {
-    let plan = Plan { device_bytes: DEVICE, states_of_script: states, seed };
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script: states, seed };
     let mut sweep = Sweep::new(subject, plan).unwrap();
     let mut random = Random::new(seed);
     // A script has a limited number of states.

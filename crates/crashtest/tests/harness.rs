@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale::{At, AtFlags, Errno, FileType, Mode, SetTime, Task, Timestamp, Vfs, XattrFlags};
 use vfscale_block::{Device, Operation};
-use vfscale_crashtest::faults::{Extent, Faults, Worst};
+use vfscale_crashtest::faults::{Extent, Faults, WorstError};
 use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
-use vfscale_crashtest::sweep::{Plan, Summary, Sweep, Violation};
+use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan, Violation};
 use vfscale_sync::random::Random;
 
 const DEVICE: u64 = 32 << 20;
@@ -275,7 +275,7 @@ fn load(task: &Task, text: &[u8]) {
 }
 
 fn sweep(planted: Planted) -> Summary {
-    let plan = Plan { device_bytes: DEVICE, states_of_script: 12, seed: 1 };
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 12, seed: 1 };
     let subject = Images(planted);
     let mut sweep = match Sweep::new(&subject, plan) {
         Ok(sweep) => sweep,
@@ -322,8 +322,8 @@ fn cuts(faults: &Faults<'_>, script: &Script, writes: u64) -> Result<(), Violati
     let flushes = faults.calls(script, Operation::Flush).unwrap();
     let mut random = Random::new(5);
     for extent in [Extent::One, Extent::Rest] {
-        let flushes = (1..=flushes).map(|n| Worst::Flush(n, extent));
-        for worst in flushes.chain((1..=writes).map(|n| Worst::Write(n, extent))) {
+        let flushes = (1..=flushes).map(|n| WorstError::Flush(n, extent));
+        for worst in flushes.chain((1..=writes).map(|n| WorstError::Write(n, extent))) {
             let looked = faults.run_and_cut(script, &worst, 4, &mut random)?;
             assert!(looked > 0, "{worst:?}");
         }

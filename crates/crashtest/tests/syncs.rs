@@ -5,21 +5,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use vfscale_crashtest::load::syncs::{Plan, Planted, Tally, run};
+use vfscale_crashtest::load::syncs::{SyncFault, SyncsPlan, SyncsTally, run};
 use vfscale_crashtest::number;
 use vfscale_sync::random::seed;
 
-const PLAN: Plan = Plan { writers: 3, rounds: 24, remounts: true, cuts: 30 };
+const PLAN: SyncsPlan = SyncsPlan { writers: 3, rounds: 24, remounts: true, cuts: 30 };
 /// Enough loads for both settings: with and without remounts.
 const LOADS_MIN: usize = 4;
 
 #[test]
 fn what_is_acknowledged_beside_others_is_there() {
     let (seed, states) = (seed(), number("VFSCALE_CRASH_STATES", 2_000) / 16);
-    let mut all = Tally::default();
+    let mut all = SyncsTally::default();
     for load in 0..(states / PLAN.cuts).max(LOADS_MIN) {
-        let plan = Plan { remounts: load % 2 == 0, ..PLAN };
-        let tally = run(plan, Planted::Nothing, seed.wrapping_add(load as u64));
+        let plan = SyncsPlan { remounts: load % 2 == 0, ..PLAN };
+        let tally = run(plan, SyncFault::Nothing, seed.wrapping_add(load as u64));
         all += tally.unwrap_or_else(|why| panic!("{why}"));
     }
     println!("{all}");
@@ -29,8 +29,8 @@ fn what_is_acknowledged_beside_others_is_there() {
 /// A sync that does not wait for data under write-back, and ignored flushes, are detected.
 #[test]
 fn planted_faults_are_found() {
-    for planted in [Planted::SyncOfTheLogOnly, Planted::NoFlush] {
-        let plan = Plan { remounts: false, ..PLAN };
+    for planted in [SyncFault::SyncOfTheLogOnly, SyncFault::NoFlush] {
+        let plan = SyncsPlan { remounts: false, ..PLAN };
         let found = (1..=10).find_map(|seed| run(plan, planted, seed).err());
         println!("{planted:?}: {found:?}");
         assert!(found.is_some(), "{planted:?} was not found");

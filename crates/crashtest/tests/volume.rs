@@ -15,13 +15,13 @@ use vfscale::diskfs::check;
 use vfscale_block::{
     CrashPlan, CrashState, Device, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
 };
-use vfscale_crashtest::faults::{Extent, Faults, Worst};
+use vfscale_crashtest::faults::{Extent, Faults, WorstError};
 use vfscale_crashtest::number;
 use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
-use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
+use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan};
 use vfscale_sync::random::{Random, seed};
 
 const DEVICE: u64 = 32 << 20;
@@ -40,7 +40,7 @@ fn sweep(subject: &dyn Subject, mut scripts: Vec<Script>, states: usize, seed: u
     Random::new(seed).shuffle(&mut scripts);
     scripts.truncate((states / STATES_OF_SCRIPT).max(1));
     let states_of_script = (states / scripts.len()).max(1);
-    let plan = Plan { device_bytes: DEVICE, states_of_script, seed };
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script, seed };
     let mut sweep = Sweep::new(subject, plan).unwrap();
     for script in &scripts {
         sweep.run(script);
@@ -79,7 +79,7 @@ fn scripts_around_a_small_log() {
     let mut random = Random::new(seed);
     let count = (states() / 1_000).max(1);
     let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 2_500)).collect();
-    let plan = Plan { device_bytes: DEVICE, states_of_script: 30, seed };
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 30, seed };
     let subject = Volumes {
         sync_interval: Some(Duration::from_millis(4)),
         log_blocks: Some(LOG_BLOCKS_SMALL),
@@ -102,7 +102,7 @@ fn long_scripts() {
     let mut random = Random::new(seed);
     let count = (states() / 4 / 100).max(1);
     let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 60)).collect();
-    let plan = Plan { device_bytes: DEVICE, states_of_script: 100, seed };
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 100, seed };
     let sync_interval = Some(Duration::from_millis(20));
     let subject = Volumes { sync_interval, ..Volumes::default() };
     let mut sweep = Sweep::new(&subject, plan).unwrap();
@@ -262,11 +262,11 @@ fn power_cuts_after_failures() {
     let (flushes, writes) = (calls(Operation::Flush), calls(Operation::Write));
     let mut all = Vec::new();
     for extent in [Extent::One, Extent::Rest] {
-        all.extend((1..=flushes).map(|n| Worst::Flush(n, extent)));
-        all.extend((1..=writes).map(|n| Worst::Write(n, extent)));
+        all.extend((1..=flushes).map(|n| WorstError::Flush(n, extent)));
+        all.extend((1..=writes).map(|n| WorstError::Write(n, extent)));
     }
     for range in faults.may_be_garbage() {
-        all.extend((1..=writes / 2).map(|n| Worst::Garbage(n, range.clone())));
+        all.extend((1..=writes / 2).map(|n| WorstError::Garbage(n, range.clone())));
     }
     random.shuffle(&mut all);
     let (mut looked, mut violations) = (0, Vec::new());

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use vfscale_block::Device;
-use vfscale_crashtest::load::kills::{Kills, Plan, Tally};
+use vfscale_crashtest::load::kills::{Kills, KillsPlan, KillsTally};
 use vfscale_crashtest::watch::Watch;
 
 /// Cuts the power of volumes under load, again and again, and checks the results.
@@ -86,14 +86,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args, seed: u64, watch: &Watch) -> Result<Tally, String> {
+fn run(args: &Args, seed: u64, watch: &Watch) -> Result<KillsTally, String> {
     let Args { threads, files: rounds, own, crowd, calls, kills, .. } = *args;
-    let plan = Plan { threads, rounds, own, crowd, calls, kills };
+    let plan = KillsPlan { threads, rounds, own, crowd, calls, kills };
     let minutes = args.minutes.or(args.rounds.is_none().then_some(1));
     let (begun, mut told) = (Instant::now(), Instant::now());
     let end = minutes.map(|minutes| begun + Duration::from_secs(60 * minutes));
     let mut subject = Kills::new(plan, seed)?;
-    let mut total = Tally::default();
+    let mut total = KillsTally::default();
     while args.rounds.is_none_or(|rounds| total.kills < rounds)
         && end.is_none_or(|end| Instant::now() < end)
     {

@@ -38,7 +38,7 @@ const TRIES: usize = 1_000;
 
 /// An injected fault that the test must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
+pub enum RepairFault {
     /// No fault.
     Nothing,
     /// The mark of a repair never reaches the device.
@@ -89,16 +89,16 @@ impl Interrupted {
     ///
     /// # Errors
     /// Describes the violation.
-    pub fn run(planted: Planted, states: usize, seed: u64) -> Result<Self, String> {
+    pub fn run(planted: RepairFault, states: usize, seed: u64) -> Result<Self, String> {
         let mut random = Random::new(seed);
         let image = new_volume(&mut random)?;
         let damaged = Damaged::new(&image, &mut random)?;
         let recorded = Arc::new(RecordingDevice::new(damaged.device.clone()));
         let device = Arc::new(FaultyDevice::new(recorded.clone()));
         match planted {
-            Planted::Nothing => {}
-            Planted::NoFlush => device.arm(Fault::on(Operation::Flush).lie()),
-            Planted::NoMark => {
+            RepairFault::Nothing => {}
+            RepairFault::NoFlush => device.arm(Fault::on(Operation::Flush).lie()),
+            RepairFault::NoMark => {
                 for copy in image.superblock.geometry().copies() {
                     let at = byte_of_block(copy);
                     let range = at..at + BLOCK_BYTES as u64;
@@ -109,7 +109,7 @@ impl Interrupted {
         let repaired: Arc<dyn Device> = device;
         // With an injected fault, only the states are judged.
         repair(&repaired)
-            .or_else(|why| if planted == Planted::Nothing { Err(why) } else { Ok(()) })?;
+            .or_else(|why| if planted == RepairFault::Nothing { Err(why) } else { Ok(()) })?;
         let mut tally = Self { repairs: 1, ..Self::default() };
         for state in sample(&recorded, (states, &[]), &mut random) {
             tally.states += 1;

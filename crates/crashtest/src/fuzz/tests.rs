@@ -8,12 +8,12 @@ use vfscale::diskfs::format::{BLOCK_BYTES, Block, byte_of_block};
 use vfscale::{At, AtFlags, Mode, OFlags, Task, XattrFlags};
 
 use super::image::{Image, new_volume, open};
-use super::{Fuzzer, Interrupted, Planted, Tally};
+use super::{FuzzTally, Fuzzer, Interrupted, RepairFault};
 use vfscale_sync::random::Random;
 
 #[test]
 fn damage_shows() {
-    let mut total = Tally::default();
+    let mut total = FuzzTally::default();
     for seed in 1..4 {
         let mut fuzzer = Fuzzer::new(seed).unwrap();
         for round in 0..40 {
@@ -134,7 +134,7 @@ fn a_lost_block_of_a_tree_takes_no_file_with_it() {
 fn repairs_that_are_cut_off() {
     let mut total = Interrupted::default();
     for seed in 1..=12 {
-        let tally = Interrupted::run(Planted::Nothing, 10, seed);
+        let tally = Interrupted::run(RepairFault::Nothing, 10, seed);
         total += tally.unwrap_or_else(|why| panic!("{why}"));
     }
     println!("{total}");
@@ -144,7 +144,7 @@ fn repairs_that_are_cut_off() {
 /// Without the mark, or the flush after it, partially repaired volumes are mounted.
 #[test]
 fn repairs_without_a_mark_are_found() {
-    for planted in [Planted::NoMark, Planted::NoFlush] {
+    for planted in [RepairFault::NoMark, RepairFault::NoFlush] {
         let found = (1..=40).find_map(|seed| Interrupted::run(planted, 30, seed).err());
         println!("{planted:?}: {found:?}");
         assert!(found.is_some(), "{planted:?} was not found");

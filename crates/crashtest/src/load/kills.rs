@@ -45,7 +45,7 @@ use vfscale_sync::cpu;
 use vfscale_sync::random::Random;
 
 use crate::load::churn::{self, Promises};
-use crate::load::tangle::{Planted, Tangle, crowd};
+use crate::load::tangle::{CallFault, Tangle, crowd};
 use crate::subject::Subject;
 use crate::subject::volume::Volumes;
 use crate::sweep::sample;
@@ -62,7 +62,7 @@ const GROWTHS: u64 = 3;
 
 /// Options of a load.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct KillsPlan {
     /// Number of threads that make orphans and reuse space that others have freed.
     pub threads: u64,
     /// Number of files that each of them makes.
@@ -79,7 +79,7 @@ pub struct Plan {
 
 /// Result of loads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct KillsTally {
     /// Number of loads.
     pub loads: u64,
     /// Number of power cuts that were recovered and checked.
@@ -100,16 +100,16 @@ pub struct Tally {
 
 /// An injected fault that the test must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
+pub enum KillsFault {
     /// The device reports flushes that it did not make.
     LostFlushes,
     /// The volume reports a growth that it did not make.
     LostGrowth,
     /// Calls have other effects.
-    Calls(Planted),
+    Calls(CallFault),
 }
 
-impl AddAssign for Tally {
+impl AddAssign for KillsTally {
     fn add_assign(&mut self, other: Self) {
         self.loads += other.loads;
         self.kills += other.kills;
@@ -122,7 +122,7 @@ impl AddAssign for Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for KillsTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { loads, kills, removed, cut, replayed, compared, calls, grown } = self;
         write!(f, "{kills} kills in {loads} loads: {replayed} checkpoints replayed, ")?;
@@ -137,12 +137,12 @@ impl fmt::Display for Tally {
 /// A volume whose power is cut repeatedly.
 #[derive(Debug)]
 pub struct Kills {
-    plan: Plan,
+    plan: KillsPlan,
     random: Random,
     /// The image that the next load begins with.
     image: Arc<dyn Device>,
     loads: u64,
-    flaw: Option<Flaw>,
+    fault: Option<KillsFault>,
     broken: Option<Arc<dyn Device>>,
 }
 
@@ -151,17 +151,17 @@ impl Kills {
     ///
     /// # Errors
     /// If the volume can't be made.
-    pub fn new(plan: Plan, seed: u64) -> Result<Self, String> {
+    pub fn new(plan: KillsPlan, seed: u64) -> Result<Self, String> {
         let (random, image) = (Random::new(seed), fresh()?);
-        Ok(Self { plan, random, image, loads: 0, flaw: None, broken: None })
+        Ok(Self { plan, random, image, loads: 0, fault: None, broken: None })
     }
 
     /// Makes a volume with an injected fault, which must cause a violation.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new).
-    pub fn with_flaw(plan: Plan, seed: u64, flaw: Flaw) -> Result<Self, String> {
-        Ok(Self { flaw: Some(flaw), ..Self::new(plan, seed)? })
+    pub fn with_fault(plan: KillsPlan, seed: u64, fault: KillsFault) -> Result<Self, String> {
+        Ok(Self { fault: Some(fault), ..Self::new(plan, seed)? })
     }
 
     /// Returns the state whose recovery failed, as the power cut left it.
@@ -174,7 +174,7 @@ impl Kills {
     ///
     /// # Errors
     /// Describes the violation.
-    pub fn load(&mut self) -> Result<Tally, String> {
+    pub fn load(&mut self) -> Result<KillsTally, String> {
         if self.loads % LOADS_OF_VOLUME == LOADS_OF_VOLUME - 1 {
             self.image = fresh()?;
         }
@@ -182,7 +182,7 @@ impl Kills {
         self.loads += 1;
         let recording = Arc::new(RecordingDevice::new(self.image.clone()));
         let promised = self.promised(&recording)?;
-        let mut tally = Tally { loads: 1, ..Tally::default() };
+        let mut tally = KillsTally { loads: 1, ..KillsTally::default() };
         tally.compared = self.work(&recording, &promised, scaling)?;
         tally.calls = promised.tangle.calls() as u64;
         tally.grown = promised.growth.times();
@@ -204,16 +204,16 @@ impl Kills {
     }
 
     fn promised(&mut self, recording: &Recording) -> Result<Promised, String> {
-        let Plan { own, calls, .. } = self.plan;
-        let planted = match self.flaw {
-            Some(Flaw::Calls(planted)) => Some(planted),
+        let KillsPlan { own, calls, .. } = self.plan;
+        let planted = match self.fault {
+            Some(KillsFault::Calls(planted)) => Some(planted),
             _ => None,
         };
         let tangle = Tangle::new(recording.clone(), (own, calls), &mut self.random)?;
         Ok(Promised {
             churn: Promises::new(recording.clone()),
             tangle: tangle.with(planted),
-            growth: Growth::new(recording.clone(), self.flaw == Some(Flaw::LostGrowth)),
+            growth: Growth::new(recording.clone(), self.fault == Some(KillsFault::LostGrowth)),
         })
     }
 
@@ -231,7 +231,7 @@ impl Kills {
     ) -> Result<u64, String> {
         let (seed, is_over) = (self.random.number(), AtomicBool::new(false));
         let mut device: Arc<dyn Device> = recording.clone();
-        if self.flaw == Some(Flaw::LostFlushes) {
+        if self.fault == Some(KillsFault::LostFlushes) {
             let lying = FaultyDevice::new(device);
             lying.arm(Fault::on(Operation::Flush).lie());
             device = Arc::new(lying);
@@ -285,8 +285,8 @@ fn prepare(volume: &Volume, promised: &Promised) -> Result<(), Errno> {
 }
 
 /// Runs all threads, each on a CPU of its own as far as per-CPU structures can tell.
-fn workers(volume: &Volume, promised: &Promised, plan: Plan, seed: u64) -> Result<(), String> {
-    let Plan { threads, rounds, own, crowd, calls, .. } = plan;
+fn workers(volume: &Volume, promised: &Promised, plan: KillsPlan, seed: u64) -> Result<(), String> {
+    let KillsPlan { threads, rounds, own, crowd, calls, .. } = plan;
     thread::scope(|scope| {
         let of_tangle = (0..own).map(|thread| {
             scope.spawn(move || {
@@ -345,7 +345,7 @@ fn recover(
     state: &CrashState,
     promised: &Promised,
     scaling: Scaling,
-) -> Result<(Arc<dyn Device>, Tally), String> {
+) -> Result<(Arc<dyn Device>, KillsTally), String> {
     let device: Arc<dyn Device> = state.device();
     let volume = open(device.clone(), scaling)?;
     let opened = *volume.driver().opened();
@@ -358,7 +358,7 @@ fn recover(
     Volumes::default().check(slice::from_ref(&device))?;
     let (removed, cut) = (opened.orphans.removed, opened.orphans.cut);
     let replayed = opened.log.checkpoints;
-    Ok((device, Tally { kills: 1, removed, cut, replayed, ..Tally::default() }))
+    Ok((device, KillsTally { kills: 1, removed, cut, replayed, ..KillsTally::default() }))
 }
 
 /// Removes all files of a volume, and makes a copy of it that does not refer to older devices.

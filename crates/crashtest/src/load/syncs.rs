@@ -56,7 +56,7 @@ const PIECES: u64 = 4;
 
 /// Number of threads and amount of their work.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct SyncsPlan {
     /// Number of threads that write.
     pub writers: u64,
     /// Number of writes of each.
@@ -69,7 +69,7 @@ pub struct Plan {
 
 /// An injected fault that the test must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
+pub enum SyncFault {
     /// No fault.
     Nothing,
     /// A sync forces the log and flushes, but does not wait for data that other threads write back.
@@ -80,7 +80,7 @@ pub enum Planted {
 
 /// Result of runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct SyncsTally {
     /// Number of syncs that returned.
     pub syncs: u64,
     /// Number of remounts to read-only that succeeded.
@@ -91,7 +91,7 @@ pub struct Tally {
     pub cuts: u64,
 }
 
-impl AddAssign for Tally {
+impl AddAssign for SyncsTally {
     fn add_assign(&mut self, other: Self) {
         self.syncs += other.syncs;
         self.remounts += other.remounts;
@@ -100,7 +100,7 @@ impl AddAssign for Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for SyncsTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { syncs, remounts, promised, cuts } = self;
         write!(f, "{cuts} cuts; {syncs} syncs and {remounts} remounts promised {promised} times")
@@ -111,7 +111,7 @@ impl fmt::Display for Tally {
 ///
 /// # Errors
 /// Describes the violation.
-pub fn run(plan: Plan, planted: Planted, seed: u64) -> Result<Tally, String> {
+pub fn run(plan: SyncsPlan, planted: SyncFault, seed: u64) -> Result<SyncsTally, String> {
     let subject = Volumes {
         sync_interval: Some(INTERVAL),
         cache_bytes: Some(CACHE_BYTES),
@@ -147,8 +147,8 @@ fn recover(
 
 /// State that the threads share.
 struct Work {
-    plan: Plan,
-    planted: Planted,
+    plan: SyncsPlan,
+    planted: SyncFault,
     device: Arc<FaultyDevice<Recorded>>,
     promises: Promises<Disk>,
     /// By path, the tag and the number of bytes written by calls that have returned.
@@ -157,18 +157,18 @@ struct Work {
 }
 
 impl Work {
-    fn new(plan: Plan, planted: Planted, recorded: &Recorded) -> Self {
+    fn new(plan: SyncsPlan, planted: SyncFault, recorded: &Recorded) -> Self {
         let device = Arc::new(FaultyDevice::new(recorded.clone()));
         device.arm(Fault::on(Operation::Write).delay(WRITE));
         device.arm(Fault::on(Operation::Flush).delay(FLUSH));
-        if planted == Planted::NoFlush {
+        if planted == SyncFault::NoFlush {
             device.arm(Fault::on(Operation::Flush).lie());
         }
         let promises = Promises::new(recorded.clone());
         Self { plan, planted, device, promises, written: Mutex::default(), is_over: false.into() }
     }
 
-    fn make(&self, subject: &Volumes, seed: u64) -> Result<Tally, String> {
+    fn make(&self, subject: &Volumes, seed: u64) -> Result<SyncsTally, String> {
         let disk: Disk = self.device.clone();
         let opened = subject.open(&[disk])?;
         let vfs = opened.vfs();
@@ -233,10 +233,10 @@ impl Work {
         Ok(())
     }
 
-    fn sync(&self, vfs: &Vfs) -> Result<Tally, String> {
-        let (task, mut tally, mut said) = (vfs.task(), Tally::default(), BTreeMap::new());
+    fn sync(&self, vfs: &Vfs) -> Result<SyncsTally, String> {
+        let (task, mut tally, mut said) = (vfs.task(), SyncsTally::default(), BTreeMap::new());
         let sync = match self.planted {
-            Planted::SyncOfTheLogOnly => Op::FsyncDir("/".into()),
+            SyncFault::SyncOfTheLogOnly => Op::FsyncDir("/".into()),
             _ => Op::Sync,
         };
         while !self.is_over.load(Ordering::Acquire) {
@@ -248,8 +248,8 @@ impl Work {
         Ok(tally)
     }
 
-    fn remount(&self, vfs: &Vfs) -> Result<Tally, String> {
-        let (task, mut tally, mut said) = (vfs.task(), Tally::default(), BTreeMap::new());
+    fn remount(&self, vfs: &Vfs) -> Result<SyncsTally, String> {
+        let (task, mut tally, mut said) = (vfs.task(), SyncsTally::default(), BTreeMap::new());
         while self.plan.remounts && !self.is_over.load(Ordering::Acquire) {
             let written = self.written();
             match task.remount("/", MountFlags::RDONLY) {

@@ -62,7 +62,7 @@ pub enum Class {
 
 /// An injected fault that the test must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
+pub enum CallFault {
     /// Calls of this kind report success without effect.
     Forgets(Class),
     /// Calls of this kind are made in steps that can become durable separately: for renames over a
@@ -74,7 +74,7 @@ pub enum Planted {
 
 /// A thread's calls, and their effects on an empty directory.
 #[derive(Debug)]
-struct Own {
+struct ThreadScript {
     dir: String,
     history: History,
 }
@@ -83,12 +83,12 @@ struct Own {
 #[derive(Debug)]
 pub struct Tangle<D> {
     device: Arc<RecordingDevice<D>>,
-    own: Vec<Own>,
+    own: Vec<ThreadScript>,
     /// The thread of each mark.
     said: Mutex<Vec<(usize, usize)>>,
     /// Number of marks when the directories are durable.
     ready: Mutex<Option<usize>>,
-    planted: Option<Planted>,
+    planted: Option<CallFault>,
 }
 
 impl<D: Device + 'static> Tangle<D> {
@@ -106,7 +106,7 @@ impl<D: Device + 'static> Tangle<D> {
             ops.extend(script::random(random, calls).ops);
             ops.retain(|op| *op != Op::Close);
             let ops: Vec<Op> = ops.into_iter().map(|op| tagged(op, thread as u32)).collect();
-            Ok(Own { dir: format!("/own{thread}"), history: History::of(&[], &ops)? })
+            Ok(ThreadScript { dir: format!("/own{thread}"), history: History::of(&[], &ops)? })
         };
         let own = (0..threads).map(own).collect::<Result<_, String>>()?;
         let (said, ready) = (Mutex::default(), Mutex::default());
@@ -115,7 +115,7 @@ impl<D: Device + 'static> Tangle<D> {
 
     /// Injects a fault.
     #[must_use]
-    pub fn with(self, planted: Option<Planted>) -> Self {
+    pub fn with(self, planted: Option<CallFault>) -> Self {
         Self { planted, ..self }
     }
 
@@ -124,7 +124,7 @@ impl<D: Device + 'static> Tangle<D> {
     /// # Errors
     /// Returns the error of a call that failed.
     pub fn prepare(&self, task: &Task) -> Result<(), Errno> {
-        for Own { dir, history } in &self.own {
+        for ThreadScript { dir, history } in &self.own {
             let mode = history.trees.first().and_then(|tree| tree.nodes.get(&tree.root));
             let mode = mode.map_or(0o755, |node| node.mode & 0o7777);
             task.mkdir(At::Cwd, dir, Mode::from_bits_retain(mode))?;
@@ -141,7 +141,7 @@ impl<D: Device + 'static> Tangle<D> {
     /// # Errors
     /// Describes a call with a wrong result.
     pub fn run(&self, vfs: &Vfs, thread: usize) -> Result<(), String> {
-        let Some(Own { dir, history }) = self.own.get(thread) else { return Ok(()) };
+        let Some(ThreadScript { dir, history }) = self.own.get(thread) else { return Ok(()) };
         let task = vfs.task();
         task.chroot(dir).map_err(|error| error.to_string())?;
         for (number, step) in history.steps.iter().enumerate() {
@@ -160,9 +160,9 @@ impl<D: Device + 'static> Tangle<D> {
     fn make(&self, task: &Task, op: Op, before: Option<&Tree>) -> Result<(), Errno> {
         let class = before.and_then(|tree| class(&op, tree));
         match self.planted {
-            Some(Planted::Forgets(forgotten)) if class == Some(forgotten) => Ok(()),
-            Some(Planted::InSteps(broken)) if class == Some(broken) => in_steps(task, &op),
-            Some(Planted::CopiesLinks) if class == Some(Class::Link) => match &op {
+            Some(CallFault::Forgets(forgotten)) if class == Some(forgotten) => Ok(()),
+            Some(CallFault::InSteps(broken)) if class == Some(broken) => in_steps(task, &op),
+            Some(CallFault::CopiesLinks) if class == Some(Class::Link) => match &op {
                 Op::Link(old, new) => Ok(task.write_file(new, task.read_file(old)?)?),
                 _ => op.run(task),
             },
@@ -179,7 +179,7 @@ impl<D: Device + 'static> Tangle<D> {
         if ready.is_none_or(|ready| marks < ready) {
             return Ok(());
         }
-        for (thread, Own { dir, history }) in self.own.iter().enumerate() {
+        for (thread, ThreadScript { dir, history }) in self.own.iter().enumerate() {
             let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
             let done = said.iter().filter(|(mark, who)| *mark <= marks && *who == thread).count();
             drop(said);

@@ -4,8 +4,8 @@
 //!
 //! The recovered tree is compared, apart from data, with the tree after each prefix that may have
 //! been recovered (from [`History::floor`] up to the running call). The prefix identifies each
-//! file's inode in the model. Then [`Data`] follows the changes of each file since it was last made
-//! durable, and collects the possible contents of each sector and the possible sizes.
+//! file's inode in the model. Then [`PossibleData`] follows the changes of each file since it was
+//! last made durable, and collects the possible contents of each sector and the possible sizes.
 //! [`Clock`](crate::model::history::clock::Clock) decides which times are possible. One prefix that
 //! explains everything suffices.
 
@@ -68,7 +68,7 @@ fn judge_file(
     };
     let base = history.durable_data(ours, done);
     let durable = history.trees[base].nodes.get(&ours).and_then(|node| node.data());
-    let mut data = Data::new(durable.unwrap_or_default());
+    let mut data = PossibleData::new(durable.unwrap_or_default());
     let partial = history.first_partial(ours);
     data.may_be_lost = history.loses_data() || partial.is_some();
     for (number, step) in history.steps.iter().enumerate().take(ceiling).skip(base) {
@@ -101,7 +101,7 @@ fn judge_times(
 
 /// The possible content of a file.
 #[derive(Clone, Debug)]
-pub struct Data {
+pub struct PossibleData {
     /// Contents at different moments: each sector must be that of one of them.
     versions: Vec<Vec<u8>>,
     /// Content after all calls.
@@ -112,7 +112,7 @@ pub struct Data {
     may_be_lost: bool,
 }
 
-impl Data {
+impl PossibleData {
     /// Starts with the known content of a file.
     #[must_use]
     pub fn new(durable: &[u8]) -> Self {

@@ -11,7 +11,7 @@ use vfscale::diskfs::mkfs::{self, MkfsOptions};
 use vfscale::diskfs::{LogPlace, check, copies};
 use vfscale::{Vfs, Volume, VolumeBuilder};
 
-use crate::subject::{Disk, Lost, Opened, Subject};
+use crate::subject::{Disk, LostRange, Opened, Subject};
 
 /// Volumes with given options.
 #[derive(Clone, Debug, Default)]
@@ -76,7 +76,7 @@ impl Subject for Volumes {
     }
 
     /// Includes the superblock and its copies, the group descriptors, and the log.
-    fn may_be_lost(&self, disks: &[Disk]) -> Vec<Lost> {
+    fn may_be_lost(&self, disks: &[Disk]) -> Vec<LostRange> {
         let Ok(found) = copies::read(&*disks[0]) else { return Vec::new() };
         let (geometry, log) = (found.superblock.geometry(), found.superblock.log());
         let blocks = |run: Range<u64>| run.start * BLOCK_BYTES as u64..run.end * BLOCK_BYTES as u64;

@@ -7,7 +7,7 @@ fn device() -> Arc<RecordingDevice<MemoryDevice>> {
 }
 
 /// Returns a tangle, and a memory file system on which its threads have run.
-fn ran(planted: Option<Planted>) -> (Tangle<MemoryDevice>, Vfs) {
+fn ran(planted: Option<CallFault>) -> (Tangle<MemoryDevice>, Vfs) {
     let tangle = Tangle::new(device(), (2, 40), &mut Random::new(7)).unwrap().with(planted);
     let vfs = vfscale::memory().size(64 << 20).build().unwrap();
     tangle.prepare(&vfs.task()).unwrap();

@@ -15,7 +15,7 @@ fn joined(parts: &[&[u8]]) -> Vec<u8> {
 
 #[test]
 fn sectors_are_old_or_new() {
-    let mut data = Data::new(&old());
+    let mut data = PossibleData::new(&old());
     let new = bytes(2, 0, 1024);
     data.change(&Change::Write(0, new.clone()), false);
     assert_eq!(data.judge(&old()), Ok(()));
@@ -32,7 +32,7 @@ fn sectors_are_old_or_new() {
 
 #[test]
 fn an_append_arrives_from_its_front() {
-    let mut data = Data::new(&old());
+    let mut data = PossibleData::new(&old());
     let new = bytes(2, 2000, 3000);
     data.change(&Change::Write(2000, new.clone()), false);
     let whole = joined(&[&old(), &new]);
@@ -48,7 +48,7 @@ fn an_append_arrives_from_its_front() {
 /// Truncated bytes do not come back when the file grows again.
 #[test]
 fn a_cut_is_for_good() {
-    let mut data = Data::new(&old());
+    let mut data = PossibleData::new(&old());
     data.change(&Change::Cut(600), true);
     data.change(&Change::Grow(2000), true);
     let zeros = joined(&[&old()[..600], &[0; 1400]]);
@@ -56,7 +56,7 @@ fn a_cut_is_for_good() {
     assert_eq!(data.judge(&old()[..600]), Ok(()));
     assert!(data.judge(&old()).is_err(), "what was cut off is back");
     // If the truncation may not have happened, all old bytes are possible.
-    let mut data = Data::new(&old());
+    let mut data = PossibleData::new(&old());
     data.change(&Change::Cut(600), false);
     assert_eq!(data.judge(&old()), Ok(()));
     assert!(data.judge(&old()[..600]).is_err());
@@ -66,7 +66,7 @@ fn a_cut_is_for_good() {
 
 #[test]
 fn a_hole_may_be_there_or_not() {
-    let mut data = Data::new(&old());
+    let mut data = PossibleData::new(&old());
     data.change(&Change::Zero(512..1024, 2000), false);
     let punched = joined(&[&old()[..512], &[0; 512], &old()[1024..]]);
     assert_eq!(data.judge(&old()), Ok(()));
