@@ -1,9 +1,9 @@
 //! Plays many sequences from one seed, shrinks those that differ, and counts the coverage.
 
-pub mod arena;
 pub mod generate;
 pub mod known;
 pub mod lockstep;
+pub mod pairing;
 pub mod shrink;
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Plan {
 }
 
 /// A kind of difference, with the shortest sequence that shows it.
-pub struct Found {
+pub struct FoundDifference {
     /// Number of occurrences.
     pub count: u64,
     /// Number of the first sequence that showed it.
@@ -72,13 +72,13 @@ pub struct Summary {
     /// determined.
     pub emptied: u64,
     /// Differences by kind.
-    pub found: BTreeMap<String, Found>,
+    pub found: BTreeMap<String, FoundDifference>,
     /// Number of occurrences of each result of each call.
     pub coverage: BTreeMap<(&'static str, String), u64>,
 }
 
 /// Makes the two worlds of a sequence.
-pub trait Arena {
+pub trait Pairing {
     /// The reference side.
     type Oracle: World;
     /// The side under test.
@@ -93,7 +93,7 @@ pub trait Arena {
 /// Progress of a running campaign.
 pub enum Event<'a> {
     /// A new kind of difference, shrunk.
-    New(&'a str, &'a Found),
+    New(&'a str, &'a FoundDifference),
     /// Another sequence is done.
     Progress(&'a Summary),
 }
@@ -102,8 +102,8 @@ pub enum Event<'a> {
 ///
 /// # Errors
 /// Says what the machine does not permit.
-pub fn run<A: Arena>(
-    arena: &A,
+pub fn run<A: Pairing>(
+    pairing: &A,
     plan: &Plan,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Summary, String> {
@@ -115,7 +115,7 @@ pub fn run<A: Arena>(
         let candidate = sequences.get(plan.seed, number);
         let steps = Arc::new(candidate.steps.clone());
         watchdog.begin(number, &steps);
-        match play_once(arena, &steps)? {
+        match play_once(pairing, &steps)? {
             Ok((tally, log)) => summary.add(tally, &log),
             Err(difference) => {
                 summary.calls += difference.at as u64;
@@ -126,11 +126,12 @@ pub fn run<A: Arena>(
                     None => {
                         let play = |steps: &Arc<Vec<Step>>| {
                             watchdog.begin(number, steps);
-                            Ok(play_once(arena, steps)?.err())
+                            Ok(play_once(pairing, steps)?.err())
                         };
                         let (steps, difference) =
                             shrink(candidate, difference, plan.shrink_max, play)?;
-                        let found = Found { count: 1, sequence: number, difference, steps };
+                        let found =
+                            FoundDifference { count: 1, sequence: number, difference, steps };
                         let signature = found.difference.signature.clone();
                         tell(Event::New(&signature, &found));
                         summary.found.insert(signature, found);
@@ -145,11 +146,11 @@ pub fn run<A: Arena>(
 }
 
 /// Plays a sequence on new worlds. A panic of the subject is a difference too.
-fn play_once<A: Arena>(
-    arena: &A,
+fn play_once<A: Pairing>(
+    pairing: &A,
     steps: &Arc<Vec<Step>>,
 ) -> Result<Result<Played, Box<Difference>>, String> {
-    let (mut oracle, mut subject) = arena.fresh()?;
+    let (mut oracle, mut subject) = pairing.fresh()?;
     let played = catch_unwind(AssertUnwindSafe(|| play(&mut oracle, &mut subject, steps)));
     Ok(played.unwrap_or_else(|panic| {
         // The panic may have left locks of the subject locked forever.

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use vfscale_difftest::campaign::arena::{
+use vfscale_difftest::campaign::generate::Shape;
+use vfscale_difftest::campaign::pairing::{
     TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
 };
-use vfscale_difftest::campaign::generate::Shape;
-use vfscale_difftest::campaign::{self, Arena, Event, Plan, Summary};
+use vfscale_difftest::campaign::{self, Event, Pairing, Plan, Summary};
 
 /// Plays random call sequences on vfscale and on the kernel's tmpfs and prints the differences.
 #[derive(Parser)]
@@ -73,10 +73,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn play<A: Arena>(arena: &A, plan: &Plan) -> Result<Summary, String> {
+fn play<A: Pairing>(pairing: &A, plan: &Plan) -> Result<Summary, String> {
     let start = Instant::now();
     let mut told = Instant::now();
-    campaign::run(arena, plan, |event| match event {
+    campaign::run(pairing, plan, |event| match event {
         Event::New(signature, found) => {
             println!("\n== {signature}  (sequence {})\n{}\n", found.sequence, found.difference);
         }

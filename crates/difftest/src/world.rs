@@ -32,7 +32,7 @@ pub trait World {
     fn fork(&mut self, from: usize, into: usize);
 
     /// Returns whether the number of a freed inode may be reused, as on a disk.
-    fn uses_numbers_again(&self) -> bool {
+    fn reuses_inode_numbers(&self) -> bool {
         false
     }
 
@@ -85,8 +85,8 @@ impl<W: World> World for Blockless<W> {
         self.0.fork(from, into);
     }
 
-    fn uses_numbers_again(&self) -> bool {
-        self.0.uses_numbers_again()
+    fn reuses_inode_numbers(&self) -> bool {
+        self.0.reuses_inode_numbers()
     }
 
     fn finish(&mut self) -> Result<Finished, String> {

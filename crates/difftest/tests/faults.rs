@@ -15,8 +15,8 @@ use vfscale_difftest::calls::Calls;
 use vfscale_difftest::calls::op::{Op, PathArg};
 use vfscale_difftest::calls::outcome::{Outcome, Value};
 use vfscale_difftest::campaign::lockstep;
-use vfscale_difftest::campaign::{self, Arena, Found, Plan};
-use vfscale_difftest::world::oracle::{Borrowed, Nursery};
+use vfscale_difftest::campaign::{self, FoundDifference, Pairing, Plan};
+use vfscale_difftest::world::oracle::{OraclePool, PooledOracle};
 use vfscale_difftest::world::subject::Subject;
 use vfscale_difftest::world::{Finished, World};
 
@@ -228,29 +228,33 @@ impl World for Faulty {
     }
 }
 
-struct FaultyArena<'a> {
-    nursery: &'a Nursery,
+struct FaultyPairing<'a> {
+    pool: &'a OraclePool,
     fault: Fault,
 }
 
-impl Arena for FaultyArena<'_> {
-    type Oracle = Borrowed;
+impl Pairing for FaultyPairing<'_> {
+    type Oracle = PooledOracle;
     type Subject = Faulty;
-    fn fresh(&self) -> Result<(Borrowed, Faulty), String> {
-        Ok((self.nursery.get()?, Faulty { subject: Subject::new()?, fault: self.fault }))
+    fn fresh(&self) -> Result<(PooledOracle, Faulty), String> {
+        Ok((self.pool.get()?, Faulty { subject: Subject::new()?, fault: self.fault }))
     }
 }
 
 /// Plays until the first difference; returns its kind and its sequence.
-fn hunt(arena: &FaultyArena<'_>, name: &str, plan: &Plan) -> (String, Found) {
-    let summary = campaign::run(arena, plan, |_| {}).unwrap();
+fn hunt(pairing: &FaultyPairing<'_>, name: &str, plan: &Plan) -> (String, FoundDifference) {
+    let summary = campaign::run(pairing, plan, |_| {}).unwrap();
     let calls = summary.calls;
     let found = summary.found.into_iter().next();
     found.unwrap_or_else(|| panic!("{name}: not found by {calls} calls of seed {}", plan.seed))
 }
 
 /// Plays the calls of a shrunk sequence; returns the kind of their difference.
-fn shown(oracle: &mut impl World, subject: &mut impl World, found: &Found) -> Option<String> {
+fn shown(
+    oracle: &mut impl World,
+    subject: &mut impl World,
+    found: &FoundDifference,
+) -> Option<String> {
     let steps = Arc::new(found.steps.clone());
     lockstep::play(oracle, subject, &steps).err().map(|difference| difference.signature)
 }
@@ -263,19 +267,19 @@ fn planted_faults_are_found_and_shrunk() {
         return;
     }
     println!("seed: {SEED}");
-    let nursery = Nursery::new();
+    let pool = OraclePool::new();
     for (name, fault) in PLANTED {
-        let arena = FaultyArena { nursery: &nursery, fault: *fault };
+        let pairing = FaultyPairing { pool: &pool, fault: *fault };
         let plan = Plan::new(SEED, 100_000);
-        let (signature, found) = hunt(&arena, name, &plan);
+        let (signature, found) = hunt(&pairing, name, &plan);
         println!("{name}, in sequence {}: {signature}\n{}", found.sequence, found.difference);
         assert!(found.steps.len() <= CALLS_MAX, "{name}: {} calls", found.steps.len());
 
         let again = Plan { first: found.sequence, calls: 1, shrink_max: 0, ..plan };
-        assert_eq!(hunt(&arena, name, &again).0, signature, "{name}: another time");
+        assert_eq!(hunt(&pairing, name, &again).0, signature, "{name}: another time");
 
-        let (mut oracle, mut faulty) = arena.fresh().unwrap();
-        let (mut other, mut sound) = (nursery.get().unwrap(), Subject::new().unwrap());
+        let (mut oracle, mut faulty) = pairing.fresh().unwrap();
+        let (mut other, mut sound) = (pool.get().unwrap(), Subject::new().unwrap());
         assert_eq!(shown(&mut oracle, &mut faulty, &found), Some(signature), "{name}: shrunk");
         assert_eq!(shown(&mut other, &mut sound, &found), None, "{name}: not by the fault");
     }
@@ -287,7 +291,7 @@ fn without_a_fault_nothing_is_found() {
     if !permitted() {
         return;
     }
-    let nursery = Nursery::new();
-    let arena = FaultyArena { nursery: &nursery, fault: |calls, op| calls.call(op) };
-    common::play(&arena, &Plan::new(SEED, 5_000));
+    let pool = OraclePool::new();
+    let pairing = FaultyPairing { pool: &pool, fault: |calls, op| calls.call(op) };
+    common::play(&pairing, &Plan::new(SEED, 5_000));
 }

@@ -9,7 +9,7 @@ mod common;
 
 use common::{permitted, play, variable};
 use vfscale_difftest::campaign::Plan;
-use vfscale_difftest::campaign::arena::{
+use vfscale_difftest::campaign::pairing::{
     TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
 };
 

@@ -42,10 +42,10 @@ pub struct StatView {
     pub atime: TimeClass,
     pub mtime: TimeClass,
     pub ctime: TimeClass,
-    pub ino: Unequal<u64>,
-    pub dev: Unequal<u64>,
+    pub ino: Uncompared<u64>,
+    pub dev: Uncompared<u64>,
     /// Change time in nanoseconds, for probes.
-    pub ctime_exact: Unequal<(i64, u32)>,
+    pub ctime_exact: Uncompared<(i64, u32)>,
 }
 
 impl StatView {
@@ -74,17 +74,17 @@ impl StatView {
 
 /// A value that comparisons ignore.
 #[derive(Clone, Copy)]
-pub struct Unequal<T>(pub T);
+pub struct Uncompared<T>(pub T);
 
-impl<T> PartialEq for Unequal<T> {
-    fn eq(&self, _: &Unequal<T>) -> bool {
+impl<T> PartialEq for Uncompared<T> {
+    fn eq(&self, _: &Uncompared<T>) -> bool {
         true
     }
 }
 
-impl<T> Eq for Unequal<T> {}
+impl<T> Eq for Uncompared<T> {}
 
-impl<T> fmt::Debug for Unequal<T> {
+impl<T> fmt::Debug for Uncompared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("_")
     }

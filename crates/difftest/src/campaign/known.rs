@@ -4,7 +4,7 @@ use crate::calls::op::{Op, Seek, Step};
 use crate::calls::outcome::{Outcome, Value};
 
 /// An intended difference.
-pub struct Known {
+pub struct KnownDifference {
     /// Its reason.
     pub reason: &'static str,
     /// Returns whether a difference is this one, given the call and the outcomes of oracle and
@@ -16,8 +16,8 @@ pub struct Known {
 
 /// All intended differences. A sequence continues after one: neither side has changed, except for a
 /// file position, which is then set to 0 on both.
-pub static KNOWN: &[Known] = &[
-    Known {
+pub static KNOWN: &[KnownDifference] = &[
+    KnownDifference {
         reason: "mount(2) copies its source as a string before it takes it for a path",
         is: |step, expected, got| match &step.op {
             Op::Bind { source, .. } | Op::MoveMount { source, .. } => {
@@ -28,12 +28,12 @@ pub static KNOWN: &[Known] = &[
         },
         after_fallocate: false,
     },
-    Known {
+    KnownDifference {
         reason: "what is allocated but not written is a hole in vfscale, and in tmpfs a hole at first",
         is: |step, _, _| matches!(&step.op, Op::Lseek { whence: Seek::Data | Seek::Hole, .. }),
         after_fallocate: true,
     },
-    Known {
+    KnownDifference {
         reason: "tmpfs finds no data in the last pages that an offset can name",
         is: |step, expected, got| {
             let Op::Lseek { whence: Seek::Data, .. } = &step.op else { return false };
@@ -58,7 +58,7 @@ pub fn known(
     expected: &Outcome,
     got: &Outcome,
     allocated: bool,
-) -> Option<&'static Known> {
+) -> Option<&'static KnownDifference> {
     let mut all = KNOWN.iter().filter(|known| allocated || !known.after_fallocate);
     all.find(|known| (known.is)(step, expected, got))
 }

@@ -68,7 +68,8 @@ pub fn play<L: World, R: World>(
     subject: &mut R,
     steps: &Arc<Vec<Step>>,
 ) -> Result<Played, Box<Difference>> {
-    let inodes = Inodes { uses_numbers_again: subject.uses_numbers_again(), ..Inodes::default() };
+    let inodes =
+        Inodes { reuses_inode_numbers: subject.reuses_inode_numbers(), ..Inodes::default() };
     let mut game = Game { oracle, subject, steps, log: Vec::new(), inodes, allocated: false };
     let mut tally = Tally::default();
     let mut next_snapshot = SNAPSHOT_EVERY;
@@ -97,39 +98,39 @@ pub fn play<L: World, R: World>(
 /// The kernel reuses device numbers for file systems that are mounted later. So a device may turn
 /// into another one with other inodes, but there are never more devices than mounts.
 struct Inodes {
-    devices: Pairs<u64>,
-    inodes: Pairs<(u64, u64)>,
+    devices: Bijection<u64>,
+    inodes: Bijection<(u64, u64)>,
     /// Number of file systems that have been mounted and not seen yet.
     unseen: u32,
     /// Whether the subject may give the number of a freed inode to one that is new on both sides.
-    uses_numbers_again: bool,
+    reuses_inode_numbers: bool,
 }
 
 impl Default for Inodes {
     fn default() -> Inodes {
         // The root is mounted from the beginning.
         Inodes {
-            devices: Pairs::default(),
-            inodes: Pairs::default(),
+            devices: Bijection::default(),
+            inodes: Bijection::default(),
             unseen: 1,
-            uses_numbers_again: false,
+            reuses_inode_numbers: false,
         }
     }
 }
 
 /// A one-to-one mapping.
-struct Pairs<T> {
+struct Bijection<T> {
     right_of: HashMap<T, T>,
     left_of: HashMap<T, T>,
 }
 
-impl<T> Default for Pairs<T> {
-    fn default() -> Pairs<T> {
-        Pairs { right_of: HashMap::new(), left_of: HashMap::new() }
+impl<T> Default for Bijection<T> {
+    fn default() -> Bijection<T> {
+        Bijection { right_of: HashMap::new(), left_of: HashMap::new() }
     }
 }
 
-impl<T: Copy + Eq + Hash> Pairs<T> {
+impl<T: Copy + Eq + Hash> Bijection<T> {
     /// Pairs two values. Returns whether this is consistent: neither is paired with another one.
     fn pair(&mut self, left: T, right: T) -> bool {
         let same = *self.right_of.entry(left).or_insert(right) == right;
@@ -171,7 +172,7 @@ impl Inodes {
             self.inodes.forget(|inode| inode.0 == left.0, |inode| inode.0 == right.0);
             self.devices.pair(left.0, right.0);
         }
-        if self.uses_numbers_again {
+        if self.reuses_inode_numbers {
             self.inodes.pair_or_take(left, right)
         } else {
             self.inodes.pair(left, right)

@@ -1,32 +1,32 @@
 //! The pairs of sides to compare.
 
-use crate::campaign::Arena;
+use crate::campaign::Pairing;
 use crate::world::Blockless;
 use crate::world::mounted::{Fuse, ThroughMount};
-use crate::world::oracle::{Borrowed, Nursery};
+use crate::world::oracle::{OraclePool, PooledOracle};
 use crate::world::subject::Subject;
 
 /// tmpfs against tmpfs, which must never differ: shows that the test itself is sound and compares
 /// nothing that depends on chance.
 #[derive(Default)]
-pub struct TmpfsTwice(Nursery);
+pub struct TmpfsTwice(OraclePool);
 
-impl Arena for TmpfsTwice {
-    type Oracle = Borrowed;
-    type Subject = Borrowed;
-    fn fresh(&self) -> Result<(Borrowed, Borrowed), String> {
+impl Pairing for TmpfsTwice {
+    type Oracle = PooledOracle;
+    type Subject = PooledOracle;
+    fn fresh(&self) -> Result<(PooledOracle, PooledOracle), String> {
         Ok((self.0.get()?, self.0.get()?))
     }
 }
 
 /// tmpfs against vfscale.
 #[derive(Default)]
-pub struct TmpfsAndVfscale(Nursery);
+pub struct TmpfsAndVfscale(OraclePool);
 
-impl Arena for TmpfsAndVfscale {
-    type Oracle = Borrowed;
+impl Pairing for TmpfsAndVfscale {
+    type Oracle = PooledOracle;
     type Subject = Subject;
-    fn fresh(&self) -> Result<(Borrowed, Subject), String> {
+    fn fresh(&self) -> Result<(PooledOracle, Subject), String> {
         Ok((self.0.get()?, Subject::new()?))
     }
 }
@@ -39,10 +39,10 @@ pub fn reason_to_skip() -> Option<String> {
 /// tmpfs against vfscale on a volume. Block counts are not compared: a disk counts them differently
 /// from memory.
 #[derive(Default)]
-pub struct TmpfsAndVolume(Nursery);
+pub struct TmpfsAndVolume(OraclePool);
 
-impl Arena for TmpfsAndVolume {
-    type Oracle = Blockless<Borrowed>;
+impl Pairing for TmpfsAndVolume {
+    type Oracle = Blockless<PooledOracle>;
     type Subject = Blockless<Subject>;
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
         Ok((Blockless(self.0.get()?), Blockless(Subject::on_volume()?)))
@@ -51,10 +51,10 @@ impl Arena for TmpfsAndVolume {
 
 /// tmpfs against vfscale in memory, mounted: system calls on both sides.
 #[derive(Default)]
-pub struct TmpfsAndMount(Nursery);
+pub struct TmpfsAndMount(OraclePool);
 
-impl Arena for TmpfsAndMount {
-    type Oracle = Fuse<Borrowed>;
+impl Pairing for TmpfsAndMount {
+    type Oracle = Fuse<PooledOracle>;
     type Subject = Fuse<ThroughMount>;
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
         Ok((Fuse(self.0.get()?), Fuse(ThroughMount::of_memory()?)))
@@ -63,10 +63,10 @@ impl Arena for TmpfsAndMount {
 
 /// tmpfs against vfscale on a volume, mounted.
 #[derive(Default)]
-pub struct TmpfsAndMountedVolume(Nursery);
+pub struct TmpfsAndMountedVolume(OraclePool);
 
-impl Arena for TmpfsAndMountedVolume {
-    type Oracle = Fuse<Borrowed>;
+impl Pairing for TmpfsAndMountedVolume {
+    type Oracle = Fuse<PooledOracle>;
     type Subject = Fuse<ThroughMount>;
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
         Ok((Fuse(self.0.get()?), Fuse(ThroughMount::of_volume()?)))

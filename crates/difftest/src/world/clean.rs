@@ -20,7 +20,7 @@ const STACKED_MAX: usize = 100;
 ///
 /// # Errors
 /// If something can't be removed by its name: files below a mount, or on the root.
-pub(crate) fn space_kept<F: FileSystem>(
+pub(crate) fn leaked_space<F: FileSystem>(
     task: &Task,
     fresh: &StatFs,
     new_fs: impl Fn() -> Arc<F>,

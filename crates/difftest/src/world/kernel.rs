@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, LockRange, Op, PathArg, Seek, Time};
-use crate::calls::outcome::{Outcome, StatView, TimeClass, Unequal, Value};
+use crate::calls::outcome::{Outcome, StatView, TimeClass, Uncompared, Value};
 use crate::calls::users::{Caps, USERS};
 use crate::sys::{self, Handle, Result};
 
@@ -614,9 +614,9 @@ fn view(stat: &libc::statx) -> StatView {
         atime: time(&stat.stx_atime),
         mtime: time(&stat.stx_mtime),
         ctime: time(&stat.stx_ctime),
-        ino: Unequal(stat.stx_ino),
-        dev: Unequal(libc::makedev(stat.stx_dev_major, stat.stx_dev_minor)),
-        ctime_exact: Unequal((stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec)),
+        ino: Uncompared(stat.stx_ino),
+        dev: Uncompared(libc::makedev(stat.stx_dev_major, stat.stx_dev_minor)),
+        ctime_exact: Uncompared((stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec)),
     }
 }
 

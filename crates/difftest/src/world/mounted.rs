@@ -134,7 +134,7 @@ impl World for ThroughMount {
         self.oracle().fork(from, into);
     }
 
-    fn uses_numbers_again(&self) -> bool {
+    fn reuses_inode_numbers(&self) -> bool {
         matches!(self.parts, Some((Source::Volume(..), ..)))
     }
 
@@ -246,8 +246,8 @@ impl<W: World> World for Fuse<W> {
         self.0.fork(from, into);
     }
 
-    fn uses_numbers_again(&self) -> bool {
-        self.0.uses_numbers_again()
+    fn reuses_inode_numbers(&self) -> bool {
+        self.0.reuses_inode_numbers()
     }
 
     fn finish(&mut self) -> Result<Finished, String> {

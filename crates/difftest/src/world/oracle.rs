@@ -289,16 +289,16 @@ fn remove_all(at: i32, dir: &CStr, depth: usize) -> sys::Result<()> {
 }
 
 /// Creates oracles ahead of their use, and resets them after it.
-pub struct Nursery {
+pub struct OraclePool {
     ready: mpsc::Receiver<Oracle>,
     done: mpsc::Sender<Oracle>,
 }
 
-impl Nursery {
-    /// Starts the thread, which ends when the nursery and all its oracles are dropped. The oracles'
+impl OraclePool {
+    /// Starts the thread, which ends when the pool and all its oracles are dropped. The oracles'
     /// threads and the calling thread stay on one CPU: the two sides alternate, and the switch is
     /// faster on one CPU than between two.
-    pub fn new() -> Nursery {
+    pub fn new() -> OraclePool {
         let _ = sys::pin_to_this_cpu();
         let (again, ready) = mpsc::channel();
         let (done, used) = mpsc::channel::<Oracle>();
@@ -311,41 +311,41 @@ impl Nursery {
                 }
             }
         });
-        Nursery { ready, done }
+        OraclePool { ready, done }
     }
 
     /// Returns a fresh oracle.
     ///
     /// # Errors
     /// Returns the errors of [`Oracle::new`].
-    pub fn get(&self) -> Result<Borrowed, String> {
+    pub fn get(&self) -> Result<PooledOracle, String> {
         let oracle = match self.ready.try_recv() {
             Ok(oracle) => oracle,
             Err(_) => Oracle::new()?,
         };
-        Ok(Borrowed { oracle: Some(oracle), done: self.done.clone() })
+        Ok(PooledOracle { oracle: Some(oracle), done: self.done.clone() })
     }
 }
 
-impl Default for Nursery {
-    fn default() -> Nursery {
-        Nursery::new()
+impl Default for OraclePool {
+    fn default() -> OraclePool {
+        OraclePool::new()
     }
 }
 
-/// An oracle of a [`Nursery`].
-pub struct Borrowed {
+/// An oracle of a [`OraclePool`].
+pub struct PooledOracle {
     oracle: Option<Oracle>,
     done: mpsc::Sender<Oracle>,
 }
 
-impl Borrowed {
+impl PooledOracle {
     fn oracle(&mut self) -> &mut Oracle {
         self.oracle.as_mut().expect("held until dropped")
     }
 }
 
-impl World for Borrowed {
+impl World for PooledOracle {
     fn run<R: Send + 'static>(
         &mut self,
         task: usize,
@@ -359,7 +359,7 @@ impl World for Borrowed {
     }
 }
 
-impl Drop for Borrowed {
+impl Drop for PooledOracle {
     fn drop(&mut self) {
         if let Some(oracle) = self.oracle.take() {
             // If that thread has ended, the oracle is dropped here.

@@ -22,7 +22,7 @@ use vfscale::{
 
 use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, Op, PathArg, Seek, Time};
-use crate::calls::outcome::{Outcome, StatView, TimeClass, Unequal, Value};
+use crate::calls::outcome::{Outcome, StatView, TimeClass, Uncompared, Value};
 use crate::calls::users::{Caps, USERS};
 use crate::tree;
 use crate::world::{BlocklessCalls, Finished, INSPECTOR, TASKS, World};
@@ -155,7 +155,7 @@ impl World for Subject {
         self.tasks[into] = LibraryTask { task: parent.task.fork(), handles: parent.handles };
     }
 
-    fn uses_numbers_again(&self) -> bool {
+    fn reuses_inode_numbers(&self) -> bool {
         self.volume.is_some()
     }
 
@@ -165,7 +165,7 @@ impl World for Subject {
         if let Some(volume) = self.volume.take() {
             return reopened(inspector, volume);
         }
-        match crate::world::clean::space_kept(&inspector.task, &self.fresh, memory) {
+        match crate::world::clean::leaked_space(&inspector.task, &self.fresh, memory) {
             Ok(None) => Ok(Finished::Empty),
             Ok(Some(kept)) => Err(kept),
             // The sequence left files that can't be removed by names.
@@ -626,9 +626,9 @@ fn view(stat: &Stat) -> StatView {
         atime: time(stat.atime),
         mtime: time(stat.mtime),
         ctime: time(stat.ctime),
-        ino: Unequal(stat.ino),
-        dev: Unequal(stat.dev),
-        ctime_exact: Unequal((stat.ctime.secs(), stat.ctime.nanos())),
+        ino: Uncompared(stat.ino),
+        dev: Uncompared(stat.dev),
+        ctime_exact: Uncompared((stat.ctime.secs(), stat.ctime.nanos())),
     }
 }
 

@@ -2,8 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use vfscale_difftest::campaign::arena::reason_to_skip;
-use vfscale_difftest::campaign::{self, Arena, Plan, Summary};
+use vfscale_difftest::campaign::pairing::reason_to_skip;
+use vfscale_difftest::campaign::{self, Pairing, Plan, Summary};
 
 /// Returns the number in an environment variable, if it is set.
 pub fn variable(name: &str) -> Option<u64> {
@@ -23,9 +23,9 @@ pub fn permitted() -> bool {
 }
 
 /// Plays a plan; panics with the shrunk sequence if anything differs.
-pub fn play<A: Arena>(arena: &A, plan: &Plan) -> Summary {
+pub fn play<A: Pairing>(pairing: &A, plan: &Plan) -> Summary {
     println!("seed: VFSCALE_SEED={}", plan.seed);
-    let summary = campaign::run(arena, plan, |_| {}).expect("worlds");
+    let summary = campaign::run(pairing, plan, |_| {}).expect("worlds");
     for (signature, found) in &summary.found {
         eprintln!("{signature}:\n{}", found.difference);
         eprintln!("again: difftest --seed {} --first {} --calls 1", plan.seed, found.sequence);

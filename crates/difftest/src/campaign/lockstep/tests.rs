@@ -44,7 +44,7 @@ fn the_number_of_a_device_is_used_again() {
 /// On a disk, a new file may have the number of a freed one, which then must not come back.
 #[test]
 fn the_number_of_an_inode_is_used_again() {
-    let mut inodes = Inodes { uses_numbers_again: true, ..Inodes::default() };
+    let mut inodes = Inodes { reuses_inode_numbers: true, ..Inodes::default() };
     assert!(inodes.pair((1, 5), (70, 8)));
     assert!(inodes.pair((1, 6), (70, 8)));
     assert!(inodes.pair((1, 6), (70, 8)));

@@ -12,7 +12,7 @@ fn kept<T>(make: impl FnOnce(&Task) -> Result<T, Error>) -> Option<String> {
     let task = Vfs::new(memory()).unwrap().task();
     let fresh = task.statfs(At::Cwd, "/").unwrap();
     let made = make(&task).unwrap();
-    let kept = space_kept(&task, &fresh, memory).unwrap();
+    let kept = leaked_space(&task, &fresh, memory).unwrap();
     drop(made);
     kept
 }
@@ -47,5 +47,5 @@ fn what_cannot_be_reached_is_said() {
     let task = Vfs::new(memory()).unwrap().task();
     let fresh = task.statfs(At::Cwd, "/").unwrap();
     task.mount(memory(), "/", MountFlags::empty()).unwrap();
-    assert!(space_kept(&task, &fresh, memory).is_err());
+    assert!(leaked_space(&task, &fresh, memory).is_err());
 }
