@@ -11,3 +11,8 @@ pub mod churn;
 pub mod kills;
 pub mod syncs;
 pub mod tangle;
+
+/// Returns the result of a thread; a panic becomes an error.
+fn joined<T>(result: std::thread::Result<Result<T, String>>) -> Result<T, String> {
+    result.unwrap_or_else(|_| Err("a thread panicked".into()))
+}

@@ -45,6 +45,7 @@ use vfscale_sync::cpu;
 use vfscale_sync::random::Random;
 
 use crate::load::churn::{self, Promises};
+use crate::load::joined;
 use crate::load::tangle::{CallFault, Tangle, crowd};
 use crate::subject::Subject;
 use crate::subject::volume::Volumes;
@@ -305,11 +306,6 @@ fn workers(volume: &Volume, promised: &Promised, plan: KillsPlan, seed: u64) -> 
         let others = started.into_iter().try_for_each(|thread| joined(thread.join()));
         churned.map_err(|errno| errno.to_string()).and(others)
     })
-}
-
-/// Returns the result of a thread; a panic becomes an error.
-fn joined<T>(result: thread::Result<Result<T, String>>) -> Result<T, String> {
-    result.unwrap_or_else(|_| Err("a thread panicked".into()))
 }
 
 /// Makes an empty volume.

@@ -32,6 +32,7 @@ use vfscale_block::{CrashId, Fault, FaultyDevice, MemoryDevice, Operation};
 use vfscale_sync::random::Random;
 
 use crate::load::churn::{Promise, Promises};
+use crate::load::joined;
 use crate::script::op::Op;
 use crate::script::pattern;
 use crate::subject::volume::Volumes;
@@ -289,8 +290,4 @@ fn append(task: &Task, path: &str, bytes: &[u8]) -> Result<(), Errno> {
         done += file.write(&bytes[done..])?;
     }
     Ok(())
-}
-
-fn joined<T>(result: thread::Result<Result<T, String>>) -> Result<T, String> {
-    result.unwrap_or_else(|_| Err("a thread panicked".into()))
 }
