@@ -33,7 +33,7 @@ fn flushes_that_are_lost_are_found() {
     let mut kills = Kills::with_fault(PLAN, 1, KillsFault::LostFlushes).unwrap();
     let result = (0..LOADS_MIN).try_for_each(|_| kills.load().map(drop));
     assert!(result.is_err());
-    assert!(kills.broken().is_some(), "what was not recovered is kept: {result:?}");
+    assert!(kills.broken().is_some(), "the broken state is available: {result:?}");
 }
 
 /// Maximum number of loads until an injected fault must be detected.

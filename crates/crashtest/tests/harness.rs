@@ -313,7 +313,7 @@ fn planted_faults_are_found() {
         let summary = sweep(planted);
         let count = summary.violations.len();
         println!("{planted:?}: {count}, such as {}", summary.violations.first().unwrap());
-        assert!(count > 0, "{planted:?} was not found");
+        assert!(count > 0, "{planted:?} was not detected");
     }
 }
 

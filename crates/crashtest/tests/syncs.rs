@@ -33,6 +33,6 @@ fn planted_faults_are_found() {
         let plan = SyncsPlan { remounts: false, ..PLAN };
         let found = (1..=10).find_map(|seed| run(plan, planted, seed).err());
         println!("{planted:?}: {found:?}");
-        assert!(found.is_some(), "{planted:?} was not found");
+        assert!(found.is_some(), "{planted:?} was not detected");
     }
 }

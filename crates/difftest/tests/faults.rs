@@ -38,11 +38,11 @@ const PLANTED: &[(&str, Fault)] = &[
     ("a lost write", lost_write),
     ("a wrong byte", wrong_byte),
     ("a truncation that is lost", lost_truncation),
-    ("a kept access time", kept_time),
+    ("an unchanged access time", unchanged_access_time),
     ("a lost group", lost_group),
     ("a lost attribute", lost_attribute),
     ("a rename that links", linking_rename),
-    ("a lock that holds nobody off", no_lock),
+    ("a lock that excludes no other", no_lock),
     ("a descriptor out of order", high_dup),
     ("an umask that is not applied", no_umask),
 ];
@@ -130,7 +130,7 @@ fn lost_truncation(calls: &mut dyn Calls, op: &Op) -> Outcome {
     }
 }
 
-fn kept_time(calls: &mut dyn Calls, op: &Op) -> Outcome {
+fn unchanged_access_time(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let Op::Read { fd, .. } = op else { return calls.call(op) };
     let Some(flags) = calls.call(&Op::GetFlags { fd: *fd }).number() else { return calls.call(op) };
     let flags = flags as u32;

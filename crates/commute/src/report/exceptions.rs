@@ -108,10 +108,10 @@ impl fmt::Display for Differences<'_> {
             }
         }
         for name in &self.mended {
-            writeln!(f, "free of conflicts, to be taken off the list: {name}")?;
+            writeln!(f, "free of conflicts, remove from the list: {name}")?;
         }
         for name in &self.missing {
-            writeln!(f, "on the list, and no case of the sample: {name}")?;
+            writeln!(f, "on the list, but not a case of the sample: {name}")?;
         }
         Ok(())
     }

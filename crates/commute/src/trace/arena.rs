@@ -72,7 +72,7 @@ static ALL: Mutex<Option<Backing>> = Mutex::new(None);
 /// Memory of all arenas. It is never unmapped, because blocks may live until the process ends.
 struct Backing {
     /// The blocks.
-    #[expect(dead_code, reason = "kept, so that it is not unmapped")]
+    #[expect(dead_code, reason = "holds the mapping, which must not be unmapped")]
     memory: Mapping,
     /// One [`Part`] for each part of each arena.
     parts: Mapping,

@@ -115,7 +115,7 @@ fn keep(to: Option<&Path>, subject: &Kills, why: String) -> String {
     let (Some(to), Some(device)) = (to, subject.broken()) else { return why };
     match write(to, device) {
         Ok(()) => format!("{why}; the image is {}", to.display()),
-        Err(error) => format!("{why}; the image was not kept: {error}"),
+        Err(error) => format!("{why}; the image was not stored: {error}"),
     }
 }
 

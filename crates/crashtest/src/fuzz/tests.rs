@@ -147,6 +147,6 @@ fn repairs_without_a_mark_are_found() {
     for planted in [RepairFault::NoMark, RepairFault::NoFlush] {
         let found = (1..=40).find_map(|seed| Interrupted::run(planted, 30, seed).err());
         println!("{planted:?}: {found:?}");
-        assert!(found.is_some(), "{planted:?} was not found");
+        assert!(found.is_some(), "{planted:?} was not detected");
     }
 }

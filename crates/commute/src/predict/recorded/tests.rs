@@ -19,7 +19,7 @@ fn opening_scales_now_and_did_not_with_the_kernels_structures() {
     assert!(at(&now, 80) > 79.0 * at(&now, 1));
     let before = program_of("open-close-same-dir", Scaling::kernel_2_6());
     assert!(before.locks_taken() > 0);
-    // As in the table of Long's lockref patches (2013), eight sockets are slower than one.
+    // Like in the table of Long's lockref patches (2013), eight sockets are slower than one.
     assert!(at(&before, 80) < 0.6 * at(&before, 10));
 }
 

@@ -42,11 +42,11 @@ fn only_the_exact_list_is_no_difference() {
         "{text}"
     );
     assert!(
-        differs("not free\nfree")
-            .1
-            .starts_with("free of conflicts, to be taken off the list: free")
+        differs("not free\nfree").1.starts_with("free of conflicts, remove from the list: free")
     );
     assert!(
-        differs("not free\nother").1.starts_with("on the list, and no case of the sample: other")
+        differs("not free\nother")
+            .1
+            .starts_with("on the list, but not a case of the sample: other")
     );
 }

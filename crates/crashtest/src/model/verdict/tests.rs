@@ -24,7 +24,7 @@ fn sectors_are_old_or_new() {
     let torn = joined(&[&new[..100], &old()[100..]]);
     assert!(data.judge(&torn).is_err(), "a torn sector");
     let zeros = joined(&[&[0; 512], &old()[512..]]);
-    assert!(data.judge(&zeros).is_err(), "zeros that nobody wrote");
+    assert!(data.judge(&zeros).is_err(), "zeros that were not written");
     let foreign = joined(&[&bytes(9, 0, 512), &old()[512..]]);
     let why = data.judge(&foreign).unwrap_err();
     assert!(why.contains("bytes of write 9 at 0"), "{why}");
