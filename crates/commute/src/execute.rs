@@ -67,8 +67,8 @@ impl World {
     /// Creates two processes in a tree.
     #[must_use]
     pub fn new(vfs: Vfs) -> World {
-        // This fails if the process has hashed names before; only [`runner`](crate::runner) depends
-        // on it and checks it.
+        // This fails if the process has hashed names before; only `runner` depends on it and
+        // checks it.
         random::fix_process_key(KEY);
         let process = || Process { task: Arc::new(vfs.task()), slots: Default::default() };
         World { processes: [process(), process()], vfs, times: None }

@@ -1,10 +1,10 @@
 //! The crash test: checks the states that a crash may leave in the middle of a script of calls.
 //!
-//! A [`Script`](script::Script) is a list of calls ([`op::Op`]). It runs twice: on a memory file
-//! system, the model, which gives the tree after each prefix of the calls ([`history::History`]),
-//! and on a volume over a recording device. Each state that a crash might have left on the device
-//! ([`sweep`]) is opened, which recovers the volume. Its whole tree is read ([`tree::Tree`]) and
-//! judged ([`verdict`]), and the image is checked.
+//! A [`Script`](script::Script) is a list of calls ([`script::op::Op`]). It runs twice: on a memory
+//! file system, the model, which gives the tree after each prefix of the calls
+//! ([`model::history::History`]), and on a volume over a recording device. Each state that a crash
+//! might have left on the device ([`sweep`]) is opened, which recovers the volume. Its whole tree
+//! is read ([`model::tree::Tree`]) and judged ([`model::verdict`]), and the image is checked.
 //!
 //! # Guarantees under test
 //!
@@ -23,7 +23,8 @@
 //!
 //! # Invariants
 //!
-//! * The bytes of each write are distinguishable from all other writes of the script ([`pattern`]).
+//! * The bytes of each write are distinguishable from all other writes of the script
+//!   ([`script::pattern`]).
 //! * Runs are deterministic, given the seed and the timing of background threads.
 //!
 //! # Locks

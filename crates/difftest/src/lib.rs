@@ -1,23 +1,24 @@
 //! The differential test: makes random calls on vfscale and on the kernel's tmpfs and compares the
 //! results.
 //!
-//! A sequence ([`generate`]) is a list of [`op::Step`]s: a task and a call. [`lockstep::play`]
-//! makes each call on two [`world::World`]s and compares results, error numbers, attributes, data
-//! and directory entries. The [`oracle::Oracle`] consists of threads of this process that make
-//! system calls in their own mount namespace, whose root is a tmpfs. The [`subject::Subject`]
-//! consists of tasks of the library. Now and then, and at the end, the whole trees are compared
-//! ([`tree`]). [`mounted::ThroughMount`] is a subject that is reached by system calls, too.
-//! [`campaign`] plays many sequences from one seed and shrinks those that differ.
+//! A sequence ([`campaign::generate`]) is a list of [`calls::op::Step`]s: a task and a call.
+//! [`campaign::lockstep::play`] makes each call on two [`world::World`]s and compares results,
+//! error numbers, attributes, data and directory entries. The [`world::oracle::Oracle`] consists of
+//! threads of this process that make system calls in their own mount namespace, whose root is a
+//! tmpfs. The [`world::subject::Subject`] consists of tasks of the library. Now and then, and at
+//! the end, the whole trees are compared ([`tree`]). [`world::mounted::ThroughMount`] is a subject
+//! that is reached by system calls, too. [`campaign`] plays many sequences from one seed and
+//! shrinks those that differ.
 //!
 //! # Comparison
 //!
 //! * Error numbers exactly; descriptor numbers too, since both sides allocate the lowest free one.
 //! * Inode numbers by a mapping: one inode of one side always corresponds to one inode of the
 //!   other.
-//! * Times set explicitly exactly, others as "recent" ([`outcome::TimeClass`]). Probes
-//!   ([`op::Probe`]) additionally compare which calls update which times.
+//! * Times set explicitly exactly, others as "recent" ([`calls::outcome::TimeClass`]). Probes
+//!   ([`calls::op::Probe`]) additionally compare which calls update which times.
 //! * Directories as sets of names with types; file data by the chunks that are not all zero.
-//! * Intended differences are listed in [`known`], with a reason each.
+//! * Intended differences are listed in [`campaign::known`], with a reason each.
 //!
 //! # Invariants
 //!

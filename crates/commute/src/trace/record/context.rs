@@ -34,7 +34,7 @@ pub(super) struct Context {
 pub(super) struct Event {
     /// An address or a count.
     pub(super) value: u64,
-    /// Index into the sites of a [`CodeCache`].
+    /// Index into the sites of a [`CodeCache`](super::code::CodeCache).
     pub(super) site: u32,
     pub(super) unused: u32,
 }
