@@ -1,7 +1,10 @@
-//! Prints what the workloads of `vfscale bench` would make on 1 to 512 cores, in thousands of operations in
-//! a second: as they are, and with the kernel's structures of before each patch of the seeds by which the
-//! workload shares other lines, and of before all of them. In memory; with the argument `volume`, on volumes,
-//! and before all patches that are about these (`volumes` has each of them).
+//! Prints the predicted throughput of the workloads of `vfscale bench` on 1 to 512 cores, in
+//! thousands of operations per second.
+//!
+//! It prints a row for the default structures, one without each patch that changes the lines the
+//! workload shares, and one without all patches. The target is memory. With the argument `volume`,
+//! it is a volume, and the second row is without all patches that are about volumes (the `volumes`
+//! example has each of them).
 
 #[macro_use]
 mod common;
@@ -17,7 +20,7 @@ mod curves {
     use vfscale_commute::predict::{CORES, Machine, Program, curve, recorded};
     use vfscale_commute::runner::{Options, Target};
 
-    /// CPUs that the structures of a volume are spread over.
+    /// Number of CPUs that the structures of a volume are sharded over.
     const CPUS: usize = 32;
 
     pub fn print() -> io::Result<()> {
@@ -40,8 +43,8 @@ mod curves {
         Ok(())
     }
 
-    /// A line for how it is, in memory one for each patch that changes what it shares, and one for all of
-    /// them.
+    /// Prints the row of the default structures, in memory one for each patch that changes the
+    /// shared lines, and one without all patches.
     fn print_workload(
         workload: &Workload,
         now: Scaling,

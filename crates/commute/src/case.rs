@@ -1,22 +1,28 @@
 //! Two calls and the state they start from, all by value.
 //!
-//! A case is deterministic: the same calls, made in the same order, lead to the same state but for inode
-//! numbers and times. Descriptors have no numbers here. A *slot* of a process names one, and stands for any
-//! descriptor that is free, since the lowest one that is free would make every two `open`s of a process
-//! depend on each other.
+//! A case is deterministic: the same calls in the same order lead to the same state, apart from
+//! inode numbers and times. A case names no descriptor numbers. A *slot* of a process holds one
+//! open file and stands for any free descriptor: POSIX's lowest free number would make every two
+//! `open`s of a process depend on each other.
 
 use std::fmt;
 
 use vfscale::{FileType, Mode, OFlags, RenameFlags, StatMask, Whence, XattrFlags};
 
+/// Number of slots of a process.
+pub const SLOTS: usize = 16;
+
+/// Number of processes of a case.
+pub const PROCESSES: usize = 2;
+
 /// A small starting state and two calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What tells it from other cases, to be read by people.
+    /// Readable name that distinguishes the case from all others.
     pub name: String,
     /// The kinds of the two calls, the lesser one first.
     pub pair: (CallKind, CallKind),
-    /// The calls that lead to the starting state. Nothing of them is recorded.
+    /// Calls that lead to the starting state. They are not recorded.
     pub setup: Vec<Call>,
     /// One of the two calls.
     pub first: Call,
@@ -24,33 +30,34 @@ pub struct Case {
     pub second: Call,
 }
 
-/// A call, and who makes it.
+/// A call and the process that makes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// Process 0 or 1: each is a task with a working directory and slots of its own. Two calls of the same
+    /// Process 0 or 1. Each is a task with its own working directory and slots. Two calls of one
     /// process are made by two threads of it.
     pub process: u8,
-    /// What it does.
+    /// The operation.
     pub op: Op,
 }
 
-/// What a call does. Paths are relative to the working directory, or begin with `/`.
+/// A call's operation. Paths are relative to the working directory, or begin with `/`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the fields are the arguments of the calls, by their names")]
 pub enum Op {
-    /// `open`, with `O_TMPFILE` as well; the descriptor goes to `slot`.
+    /// `open`, including `O_TMPFILE`; puts the descriptor into `slot`.
     Open { path: String, flags: OFlags, mode: Mode, slot: u8 },
-    /// Another descriptor for the open file of `slot`.
+    /// `dup`: another descriptor for the open file of `slot`.
     Dup { slot: u8, to: u8 },
-    /// Gives the open file of `slot` to the other process, at the same slot. For starting states.
+    /// Gives the open file of `slot` to the other process, in the slot of the same number. For
+    /// starting states.
     Pass { slot: u8 },
     /// `close`.
     Close { slot: u8 },
-    /// `stat`; without `follow` `lstat`.
+    /// `stat`, or `lstat` if `follow` is false.
     Stat { path: String, follow: bool },
-    /// `statx` of what `mask` asks for, and of what never changes.
+    /// `statx` of the attributes in `mask` and of those that never change.
     Statx { path: String, mask: StatMask },
-    /// Asks which mount a path leads to (`statx`'s device and `STATX_ATTR_MOUNT_ROOT`).
+    /// Reports the mount that a path leads to (`statx`'s device and `STATX_ATTR_MOUNT_ROOT`).
     Lookup { path: String },
     /// `fstat`.
     Fstat { slot: u8 },
@@ -74,7 +81,7 @@ pub enum Op {
     Ftruncate { slot: u8, size: u64 },
     /// `read` of `len` bytes.
     Read { slot: u8, len: usize },
-    /// `write` of `len` bytes that are all `byte`.
+    /// `write` of `len` bytes, all equal to `byte`.
     Write { slot: u8, len: usize, byte: u8 },
     /// `pread`.
     Pread { slot: u8, len: usize, offset: u64 },
@@ -84,9 +91,9 @@ pub enum Op {
     Lseek { slot: u8, to: Whence },
     /// `pipe2` with `O_NONBLOCK`.
     Pipe { reader: u8, writer: u8 },
-    /// All entries of a directory, from its beginning.
+    /// Reads all entries of a directory from its beginning.
     Readdir { slot: u8 },
-    /// `setxattr`; the value is `len` bytes that are all `byte`.
+    /// `setxattr` of a value of `len` bytes, all equal to `byte`.
     Setxattr { path: String, name: String, len: usize, byte: u8, how: XattrFlags },
     /// `getxattr`.
     Getxattr { path: String, name: String },
@@ -94,24 +101,24 @@ pub enum Op {
     Chmod { path: String, mode: Mode },
     /// `getcwd`.
     Getcwd,
-    /// The path of an open file, as `/proc/self/fd` shows it.
+    /// Returns the path of an open file as `/proc/self/fd` shows it.
     DPath { slot: u8 },
     /// `chdir`.
     Chdir { path: String },
     /// `fsync`.
     Fsync { slot: u8 },
-    /// Sets the time of the last change of the data, in seconds (`futimens`). For workloads, as the two that
-    /// follow: the model does not know them.
+    /// Sets the modification time, in seconds (`futimens`). This operation and the next two are for
+    /// workloads only; the model does not support them.
     Futimens { slot: u8, mtime: i64 },
-    /// Maps the first page of a file, for reading, at this page of the task's addresses.
+    /// Maps the first page of a file for reading at page number `page` of the task's address space.
     Mmap { slot: u8, page: u64 },
-    /// The paths of all files that the task has mapped, as in `/proc/self/maps`.
+    /// Lists the paths of all mapped files, as in `/proc/self/maps`.
     Maps,
     /// Mounts a new memory file system. For starting states.
     Mount { path: String },
 }
 
-/// The kind of a call: the rows and columns of the report.
+/// Kind of a call; the rows and columns of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names are those of the calls")]
 pub enum CallKind {
@@ -153,29 +160,30 @@ pub enum CallKind {
     Mount,
 }
 
-/// What a call came to.
+/// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was done, and there is nothing to say about it.
+    /// Success without a value.
     Done,
-    /// A number of bytes, or a position.
+    /// A number of bytes or a file position.
     Number(u64),
-    /// What was read, or the value of an attribute.
+    /// Data read, or the value of an extended attribute.
     Bytes(Vec<u8>),
-    /// A path or the target of a link. Numbers that the path of a file without a name has are left out.
+    /// A path or the target of a symbolic link. In the path of a nameless file, numbers are left
+    /// out.
     Text(String),
-    /// What is in a directory, in alphabetical order, without `.` and `..`.
+    /// Entries of a directory in alphabetical order, without `.` and `..`.
     Entries(Vec<Entry>),
     /// Attributes.
     Attributes(Attributes),
-    /// What a path leads to.
+    /// The mount that a path leads to.
     Mount {
-        /// The file system, to compare with others in the same world. No two runs need agree on it.
+        /// Device number, comparable within one world only: it may differ between runs.
         device: u64,
-        /// Whether it is the root of a mount.
+        /// Whether the path leads to the root of a mount.
         is_root: bool,
     },
-    /// It failed.
+    /// Failure.
     Error(vfscale::Errno),
 }
 
@@ -184,37 +192,37 @@ pub enum Outcome {
 pub struct Entry {
     /// The name.
     pub name: String,
-    /// The type of the file.
+    /// Type of the file.
     pub file_type: FileType,
-    /// The inode, as in [`Attributes`].
+    /// Inode number, as in [`Attributes`].
     pub ino: u64,
 }
 
-/// What `stat` shows, or what `statx` was asked for; the rest is 0.
+/// Result of `stat`, or of `statx`, which leaves attributes outside its mask at 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// The type of the file.
+    /// Type of the file.
     pub file_type: FileType,
     /// The permission bits.
     pub mode: u32,
-    /// The number of names.
+    /// Number of links.
     pub nlink: u32,
-    /// The length in bytes; 0 for a directory, of which POSIX says nothing.
+    /// Length in bytes; 0 for a directory, whose size POSIX leaves open.
     pub size: u64,
-    /// What it occupies, in units of 512 bytes; 0 for what is no regular file.
+    /// Allocated units of 512 bytes; 0 unless the file is regular.
     pub blocks: u64,
-    /// Whether the time of the last change of the data is another than it was when the two calls began.
+    /// Whether the modification time has changed since the two calls began.
     pub mtime_changed: bool,
-    /// The same for the time of the last change of the inode.
+    /// Whether the change time has changed since the two calls began.
     pub ctime_changed: bool,
-    /// The file system, to compare with others in the same world. No two runs need agree on it.
+    /// Device number, comparable within one world only: it may differ between runs.
     pub device: u64,
-    /// The inode in it, likewise.
+    /// Inode number, comparable within one world only.
     pub ino: u64,
 }
 
-/// References to the paths that an [`Op`] names, in the order of its arguments: as the one to it
-/// is, shared or not.
+/// Yields references to the paths of an [`Op`] in the order of its arguments. They are shared or
+/// mutable as `$op` is.
 macro_rules! paths_of {
     ($op:expr) => {
         match $op {
@@ -240,7 +248,7 @@ macro_rules! paths_of {
 }
 
 impl Op {
-    /// The kind of this call.
+    /// Returns the kind of the call.
     #[must_use]
     pub fn kind(&self) -> CallKind {
         match self {
@@ -283,7 +291,7 @@ impl Op {
         }
     }
 
-    /// The slot whose open file it uses, if it uses one.
+    /// Returns the slot whose open file the call uses, if it uses one.
     #[must_use]
     pub fn slot(&self) -> Option<u8> {
         match *self {
@@ -306,13 +314,14 @@ impl Op {
         }
     }
 
-    /// The paths it names, in the order of its arguments.
+    /// Returns the paths of the call in the order of its arguments.
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
         paths_of!(self).into_iter().map(String::as_str).collect()
     }
 
-    /// The same call with other paths, as many as [`paths`](Self::paths) has; what is missing stays.
+    /// Replaces the paths in the order of [`paths`](Self::paths). Surplus paths of the call stay as
+    /// they are.
     #[must_use]
     pub fn with_paths(mut self, paths: &[String]) -> Op {
         for (path, new) in paths_of!(&mut self).into_iter().zip(paths) {
@@ -321,7 +330,8 @@ impl Op {
         self
     }
 
-    /// The same call on another slot, if it uses one; what it opens goes to `new` and the slot behind it.
+    /// Replaces the slot that the call uses by `uses`, and the first slot that it fills by `new`.
+    /// The second end of a pipe goes to the slot after `new`.
     #[must_use]
     pub fn with_slots(mut self, uses: u8, new: u8) -> Op {
         match &mut self {
@@ -349,7 +359,7 @@ impl Op {
 }
 
 impl CallKind {
-    /// The name, as in tables.
+    /// Returns the name that tables show.
     #[must_use]
     pub fn name(self) -> String {
         format!("{self:?}").to_lowercase()
@@ -362,7 +372,7 @@ impl fmt::Display for CallKind {
     }
 }
 
-/// The arguments of a call, as in a listing of the system calls of a program. Slots are `#0`, `#1`, ...
+/// Formats the call like a system call in a trace listing, with slots as `#0`, `#1`, ...
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}(", self.kind())?;
@@ -384,7 +394,7 @@ impl fmt::Display for Op {
 }
 
 impl Op {
-    /// The arguments that are neither paths nor slots.
+    /// Returns the arguments that are neither paths nor slots.
     fn values(&self) -> Vec<String> {
         match self {
             Op::Stat { follow: false, .. } => vec!["NOFOLLOW".into()],
@@ -412,7 +422,7 @@ fn names<T>(flags: impl Iterator<Item = (&'static str, T)>) -> Vec<String> {
     flags.map(|(name, _)| name.into()).collect()
 }
 
-/// The flags of an `open`, joined.
+/// Flags of an `open`, displayed as names joined by `|`.
 struct Flags(OFlags);
 
 impl fmt::Display for Flags {
@@ -444,7 +454,7 @@ impl fmt::Display for Flags {
 }
 
 impl Attributes {
-    /// What `mask` asks for, and what is always there.
+    /// Clears the attributes that `mask` does not contain and that may change.
     #[must_use]
     pub fn masked(self, mask: StatMask) -> Attributes {
         let has = |bits: StatMask| mask.contains(bits);
@@ -461,7 +471,7 @@ impl Attributes {
 }
 
 impl Case {
-    /// A case; the kinds of its calls are put into order.
+    /// Creates a case and sorts the kinds of its calls.
     #[must_use]
     pub fn new(name: String, setup: Vec<Call>, first: Call, second: Call) -> Case {
         let (a, b) = (first.op.kind(), second.op.kind());

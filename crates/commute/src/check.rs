@@ -1,13 +1,14 @@
-//! Does the library do what the model says?
+//! Compares the library with the model.
 //!
-//! A model that says something else than the library does would count the wrong cases. So each case can be
-//! made in the library as well, in both orders, and every outcome is compared: of the calls that lead to the
-//! starting state, of the two calls, and of [`observations`](crate::model::State::observations) that see all
-//! that is left. Where they differ, one of both is wrong, and what Linux does decides which.
+//! A model that differs from the library would select the wrong cases. So each case can be made in
+//! the library as well, in both orders. Every outcome is compared: those of the set-up, of the two
+//! calls, and of [`observations`](crate::model::State::observations) of the state they leave. If
+//! they differ, the model or the library is wrong; Linux's behaviour decides which.
 //!
-//! Inode numbers need not be the same, but one inode of the model is always one inode of the library, and
-//! what is left has different numbers for different inodes. The same holds for file systems. On a volume, the
-//! blocks that a file takes are not compared: there it is decided later which they are.
+//! Inode numbers may differ, but each inode of the model must correspond to one inode of the
+//! library, and different inodes that exist at the end must have different numbers. The same holds
+//! for device numbers. On a volume, the allocated blocks of a file are not compared, because
+//! allocation is delayed there.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +19,15 @@ use crate::model::State;
 /// Makes a case in worlds of the library, in both orders, and compares it with the model.
 ///
 /// # Errors
-/// The first difference, in words.
+/// Describes the first difference.
 pub fn check(
     case: &Case,
     mut world: impl FnMut() -> World,
     compares: Compares,
 ) -> Result<(), String> {
     for calls in [[&case.first, &case.second], [&case.second, &case.first]] {
-        let mut run = Run { state: State::new(), world: world(), pairs: Pairs::new(compares) };
+        let mut run =
+            Run { state: State::new(), world: world(), pairs: Correspondence::new(compares) };
         for call in &case.setup {
             run.call(call)?;
         }
@@ -34,7 +36,8 @@ pub fn check(
         for call in calls {
             run.call(call)?;
         }
-        // A number may have been used again by now; from here on nothing comes or goes.
+        // A number may have been reused up to here. The observations below create and remove
+        // nothing.
         run.pairs.forget_numbers();
         for call in run.state.observations() {
             run.call(&call)?;
@@ -43,20 +46,20 @@ pub fn check(
     Ok(())
 }
 
-/// What the outcomes have to agree in.
+/// Extent of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compares {
-    /// All of it.
+    /// All attributes.
     All,
-    /// All but the blocks that a file takes.
+    /// All attributes except the allocated blocks.
     NotBlocks,
 }
 
-/// A case under way in both.
+/// A case in progress, in the model and in the library.
 struct Run {
     state: State,
     world: World,
-    pairs: Pairs,
+    pairs: Correspondence,
 }
 
 impl Run {
@@ -72,7 +75,7 @@ impl Run {
     }
 }
 
-/// Pages are not worth reading.
+/// Formats an outcome with its data shortened.
 fn short(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Bytes(bytes) => format!("{} bytes, {:?}", bytes.len(), bytes.first()),
@@ -80,23 +83,23 @@ fn short(outcome: &Outcome) -> String {
     }
 }
 
-/// Which numbers of the model stand for which of the library.
-struct Pairs {
+/// Correspondence between numbers of the model and of the library.
+struct Correspondence {
     compares: Compares,
-    inodes: Numbers<(u64, u64)>,
-    devices: Numbers<u64>,
+    inodes: Bijection<(u64, u64)>,
+    devices: Bijection<u64>,
 }
 
-impl Pairs {
-    fn new(compares: Compares) -> Pairs {
-        Pairs { compares, inodes: Numbers::new(), devices: Numbers::new() }
+impl Correspondence {
+    fn new(compares: Compares) -> Correspondence {
+        Correspondence { compares, inodes: Bijection::new(), devices: Bijection::new() }
     }
 
     fn forget_numbers(&mut self) {
         self.inodes.back.clear();
     }
 
-    /// Whether an outcome of the model and one of the library are the same.
+    /// Returns whether an outcome of the model and one of the library agree.
     fn agree(&mut self, expected: &Outcome, given: &Outcome) -> bool {
         match (expected, given) {
             (Outcome::Attributes(expected), Outcome::Attributes(given)) => {
@@ -125,18 +128,18 @@ impl Pairs {
     }
 }
 
-/// Numbers of one kind, and what they stand for.
-struct Numbers<T> {
+/// A one-to-one mapping between numbers of one kind.
+struct Bijection<T> {
     there: BTreeMap<T, T>,
     back: BTreeMap<T, T>,
 }
 
-impl<T: Ord + Copy> Numbers<T> {
-    fn new() -> Numbers<T> {
-        Numbers { there: BTreeMap::new(), back: BTreeMap::new() }
+impl<T: Ord + Copy> Bijection<T> {
+    fn new() -> Bijection<T> {
+        Bijection { there: BTreeMap::new(), back: BTreeMap::new() }
     }
 
-    /// Whether two numbers stand for each other, or can from now on.
+    /// Returns whether two numbers correspond; establishes it if both are new.
     fn pair(&mut self, expected: T, given: T) -> bool {
         let there = *self.there.entry(expected).or_insert(given);
         let back = *self.back.entry(given).or_insert(expected);

@@ -1,7 +1,7 @@
 //! The calls of a case, made in the library.
 //!
-//! A call has three steps, so that the middle one is the call and nothing else: [`World::prepare`] gets
-//! everything that it needs, [`Ready::run`] makes it, and [`World::keep`] puts away what came of it.
+//! A call has three steps, which isolate the call itself: [`World::prepare`] collects everything
+//! that it needs, [`PreparedCall::run`] makes it, and [`World::finish`] stores its result.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,27 +16,21 @@ use vfscale::{
 
 use vfscale_sync::random;
 
-use crate::case::{Attributes, Call, Entry, Op, Outcome};
+use crate::case::{Attributes, Call, Entry, Op, Outcome, PROCESSES, SLOTS};
 
-/// Slots of a process.
-pub const SLOTS: usize = 16;
-
-/// Processes of a case.
-pub const PROCESSES: usize = 2;
-
-/// What hashes of names begin with: the first number with which those of `a` to `d` differ in their first
-/// four bits, and those of the names in the root.
+/// Key of the hash of names: the first one for which the hashes of `a` to `d` differ in their first
+/// four bits, and so do those of the names in the root.
 pub(crate) const KEY: u64 = 3;
 
-/// A tree of its own, and the two processes in it.
+/// A file system tree and two processes in it.
 pub struct World {
     vfs: Vfs,
     processes: [Process; PROCESSES],
-    /// The times of inodes when it was last asked for that; none before.
+    /// Times of inodes as of [`note_times`](Self::note_times); `None` before.
     times: Option<BTreeMap<InodeKey, [Timestamp; 2]>>,
 }
 
-/// The file system, the number, and how often that was used before.
+/// Device number, inode number and generation.
 type InodeKey = (u64, u64, u32);
 
 struct Process {
@@ -44,19 +38,19 @@ struct Process {
     slots: [Option<File>; SLOTS],
 }
 
-/// A call with everything it needs.
-pub struct Ready {
+/// A call with everything that it needs.
+pub struct PreparedCall {
     call: Call,
     task: Arc<Task>,
-    /// The open file of its slot.
+    /// The open file of the call's slot.
     file: Option<File>,
-    /// What it writes, or room for what it reads.
+    /// Data to write, or a buffer for data to read.
     buffer: Vec<u8>,
-    result: vfscale::Result<Raw>,
+    result: vfscale::Result<RawResult>,
 }
 
-/// What a call gave, before anything is made of it.
-enum Raw {
+/// Unprocessed result of a call.
+enum RawResult {
     Nothing,
     Number(u64),
     Read(usize),
@@ -70,22 +64,23 @@ enum Raw {
 }
 
 impl World {
-    /// Two processes in a tree.
+    /// Creates two processes in a tree.
     #[must_use]
     pub fn new(vfs: Vfs) -> World {
-        // Too late if the process has hashed names before, which only who counts conflicts minds.
+        // This fails if the process has hashed names before; only `runner` depends on it and
+        // checks it.
         random::fix_process_key(KEY);
         let process = || Process { task: Arc::new(vfs.task()), slots: Default::default() };
         World { processes: [process(), process()], vfs, times: None }
     }
 
-    /// The tree.
+    /// Returns the tree.
     #[must_use]
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
 
-    /// What the processes have open.
+    /// Iterates over the open files of both processes.
     pub fn files(&self) -> impl Iterator<Item = &File> {
         self.processes.iter().flat_map(|process| process.slots.iter().flatten())
     }
@@ -98,8 +93,8 @@ impl World {
         &mut self.process(process).slots[usize::from(slot) % SLOTS]
     }
 
-    /// Takes what the call needs out of the world. An empty slot shows as `EBADF`.
-    pub fn prepare(&mut self, call: &Call) -> Ready {
+    /// Takes what the call needs out of the world. An empty slot makes the call fail with `EBADF`.
+    pub fn prepare(&mut self, call: &Call) -> PreparedCall {
         let file = call.op.slot().and_then(|slot| self.slot(call.process, slot).take());
         let buffer = match call.op {
             Op::Read { len, .. } | Op::Pread { len, .. } => vec![0; len],
@@ -109,35 +104,37 @@ impl World {
             _ => Vec::new(),
         };
         let task = self.process(call.process).task.clone();
-        Ready { call: call.clone(), task, file, buffer, result: Ok(Raw::Nothing) }
+        PreparedCall { call: call.clone(), task, file, buffer, result: Ok(RawResult::Nothing) }
     }
 
-    /// Puts away what a call gave, and says what it was.
-    pub fn keep(&mut self, ready: Ready) -> Outcome {
-        let Ready { call, task: _, file, mut buffer, result } = ready;
+    /// Stores the result of a call in the world and returns its outcome.
+    pub fn finish(&mut self, prepared: PreparedCall) -> Outcome {
+        let PreparedCall { call, task: _, file, mut buffer, result } = prepared;
         if let (Some(slot), Some(file)) = (call.op.slot(), file) {
             *self.slot(call.process, slot) = Some(file);
         }
         match result {
             Err(error) => Outcome::Error(error.errno()),
-            Ok(Raw::Nothing) => Outcome::Done,
-            Ok(Raw::Number(number)) => Outcome::Number(number),
-            Ok(Raw::Read(len)) => {
+            Ok(RawResult::Nothing) => Outcome::Done,
+            Ok(RawResult::Number(number)) => Outcome::Number(number),
+            Ok(RawResult::Read(len)) => {
                 buffer.truncate(len);
                 Outcome::Bytes(buffer)
             }
-            Ok(Raw::Bytes(bytes)) => Outcome::Bytes(bytes),
-            Ok(Raw::Text(path)) => Outcome::Text(without_numbers(&path.to_string_lossy())),
-            Ok(Raw::Entries(entries)) => Outcome::Entries(sorted(entries)),
-            Ok(Raw::Stat(stat)) => {
+            Ok(RawResult::Bytes(bytes)) => Outcome::Bytes(bytes),
+            Ok(RawResult::Text(path)) => Outcome::Text(without_numbers(&path.to_string_lossy())),
+            Ok(RawResult::Entries(entries)) => Outcome::Entries(sorted(entries)),
+            Ok(RawResult::Stat(stat)) => {
                 let all = self.attributes(&stat);
                 Outcome::Attributes(match call.op {
                     Op::Statx { mask, .. } => all.masked(mask),
                     _ => all,
                 })
             }
-            Ok(Raw::Mount(stat)) => Outcome::Mount { device: stat.dev, is_root: stat.mount_root },
-            Ok(Raw::Opened(file)) => {
+            Ok(RawResult::Mount(stat)) => {
+                Outcome::Mount { device: stat.dev, is_root: stat.mount_root }
+            }
+            Ok(RawResult::Opened(file)) => {
                 match call.op {
                     Op::Open { slot, .. } | Op::Dup { to: slot, .. } => {
                         *self.slot(call.process, slot) = Some(file);
@@ -147,7 +144,7 @@ impl World {
                 }
                 Outcome::Done
             }
-            Ok(Raw::Piped(read, write)) => {
+            Ok(RawResult::Piped(read, write)) => {
                 if let Op::Pipe { reader, writer } = call.op {
                     *self.slot(call.process, reader) = Some(read);
                     *self.slot(call.process, writer) = Some(write);
@@ -157,17 +154,17 @@ impl World {
         }
     }
 
-    /// Looks at the times of all inodes that `looks` ask for by `stat` and `fstat`. From here on
-    /// outcomes tell whether they have changed.
+    /// Reads the times of all inodes that `looks` read by `stat` and `fstat`. Later outcomes tell
+    /// whether they have changed.
     pub fn note_times(&mut self, looks: &[Call]) {
         let mut times = BTreeMap::new();
         for call in looks.iter().filter(|c| matches!(c.op, Op::Stat { .. } | Op::Fstat { .. })) {
-            let mut ready = self.prepare(call);
-            ready.run();
-            if let Ok(Raw::Stat(stat)) = &ready.result {
+            let mut prepared = self.prepare(call);
+            prepared.run();
+            if let Ok(RawResult::Stat(stat)) = &prepared.result {
                 times.insert(key(stat), [stat.mtime, stat.ctime]);
             }
-            self.keep(ready);
+            self.finish(prepared);
         }
         self.times = Some(times);
     }
@@ -192,15 +189,15 @@ impl World {
         }
     }
 
-    /// All three steps.
+    /// Prepares and makes a call, and stores its result.
     pub fn call(&mut self, call: &Call) -> Outcome {
-        let mut ready = self.prepare(call);
-        ready.run();
-        self.keep(ready)
+        let mut prepared = self.prepare(call);
+        prepared.run();
+        self.finish(prepared)
     }
 }
 
-impl Ready {
+impl PreparedCall {
     /// Makes the call.
     pub fn run(&mut self) {
         self.result = match self.call.op.slot() {
@@ -208,7 +205,7 @@ impl Ready {
             Some(_) if matches!(self.call.op, Op::Close { .. }) => match self.file.take() {
                 Some(file) => {
                     drop(file);
-                    Ok(Raw::Nothing)
+                    Ok(RawResult::Nothing)
                 }
                 None => Err(Error::new("close", Errno::BADF)),
             },
@@ -220,35 +217,37 @@ impl Ready {
     }
 }
 
-fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<Raw> {
-    let done = |()| Raw::Nothing;
+fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<RawResult> {
+    let done = |()| RawResult::Nothing;
     let cwd = At::Cwd;
     let follow = AtFlags::empty();
     match op {
-        Op::Open { path, flags, mode, .. } => task.open(path, *flags, *mode).map(Raw::Opened),
+        Op::Open { path, flags, mode, .. } => task.open(path, *flags, *mode).map(RawResult::Opened),
         Op::Stat { path, follow } => {
             let flags = if *follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-            task.stat(cwd, path, flags).map(Raw::Stat)
+            task.stat(cwd, path, flags).map(RawResult::Stat)
         }
-        Op::Statx { path, mask } => task.statx(cwd, path, follow, *mask).map(Raw::Stat),
-        Op::Lookup { path } => task.statx(cwd, path, follow, StatMask::empty()).map(Raw::Mount),
+        Op::Statx { path, mask } => task.statx(cwd, path, follow, *mask).map(RawResult::Stat),
+        Op::Lookup { path } => {
+            task.statx(cwd, path, follow, StatMask::empty()).map(RawResult::Mount)
+        }
         Op::Link { old, new } => task.link(cwd, old, cwd, new, follow).map(done),
         Op::Unlink { path } => task.unlink(cwd, path, follow).map(done),
         Op::Rename { old, new, flags } => task.rename(cwd, old, cwd, new, *flags).map(done),
         Op::Mkdir { path, mode } => task.mkdir(cwd, path, *mode).map(done),
         Op::Rmdir { path } => task.rmdir(cwd, path).map(done),
         Op::Symlink { target, path } => task.symlink(target, cwd, path).map(done),
-        Op::Readlink { path } => task.readlink(cwd, path).map(Raw::Text),
+        Op::Readlink { path } => task.readlink(cwd, path).map(RawResult::Text),
         Op::Truncate { path, size } => task.truncate(path, *size).map(done),
-        Op::Pipe { .. } => task.pipe2(OFlags::NONBLOCK).map(|(r, w)| Raw::Piped(r, w)),
+        Op::Pipe { .. } => task.pipe2(OFlags::NONBLOCK).map(|(r, w)| RawResult::Piped(r, w)),
         Op::Setxattr { path, name, how, .. } => {
             task.setxattr(cwd, path, name, buffer, *how, follow).map(done)
         }
-        Op::Getxattr { path, name } => task.getxattr(cwd, path, name, follow).map(Raw::Bytes),
+        Op::Getxattr { path, name } => task.getxattr(cwd, path, name, follow).map(RawResult::Bytes),
         Op::Chmod { path, mode } => task.chmod(cwd, path, *mode, follow).map(done),
-        Op::Getcwd => task.getcwd().map(Raw::Text),
+        Op::Getcwd => task.getcwd().map(RawResult::Text),
         Op::Chdir { path } => task.chdir(path).map(done),
-        Op::Maps => mapped_paths(task).map(Raw::Bytes),
+        Op::Maps => mapped_paths(task).map(RawResult::Bytes),
         Op::Mount { path } => {
             let fs: Arc<dyn vfscale::FileSystem> = vfscale::MemFs::builder().build();
             task.mount(fs, path, MountFlags::empty()).map(done)
@@ -257,16 +256,18 @@ fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<Raw> {
     }
 }
 
-fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Result<Raw> {
+fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Result<RawResult> {
     match *op {
-        Op::Dup { .. } | Op::Pass { .. } => Ok(Raw::Opened(file.clone())),
-        Op::Fstat { .. } => file.stat().map(Raw::Stat),
-        Op::Ftruncate { size, .. } => file.truncate(size).map(|()| Raw::Nothing),
-        Op::Read { .. } => file.read(buffer).map(Raw::Read),
-        Op::Write { .. } => file.write(buffer).map(|n| Raw::Number(n as u64)),
-        Op::Pread { offset, .. } => file.pread(buffer, offset).map(Raw::Read),
-        Op::Pwrite { offset, .. } => file.pwrite(buffer, offset).map(|n| Raw::Number(n as u64)),
-        Op::Lseek { to, .. } => file.seek(to).map(Raw::Number),
+        Op::Dup { .. } | Op::Pass { .. } => Ok(RawResult::Opened(file.clone())),
+        Op::Fstat { .. } => file.stat().map(RawResult::Stat),
+        Op::Ftruncate { size, .. } => file.truncate(size).map(|()| RawResult::Nothing),
+        Op::Read { .. } => file.read(buffer).map(RawResult::Read),
+        Op::Write { .. } => file.write(buffer).map(|n| RawResult::Number(n as u64)),
+        Op::Pread { offset, .. } => file.pread(buffer, offset).map(RawResult::Read),
+        Op::Pwrite { offset, .. } => {
+            file.pwrite(buffer, offset).map(|n| RawResult::Number(n as u64))
+        }
+        Op::Lseek { to, .. } => file.seek(to).map(RawResult::Number),
         Op::Readdir { .. } => {
             let mut entries = Vec::new();
             let collect = |entry: vfscale::DirEntry<'_>| {
@@ -274,24 +275,26 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
                 ControlFlow::Continue(())
             };
             file.read_dir_at(0, collect)?;
-            Ok(Raw::Entries(entries))
+            Ok(RawResult::Entries(entries))
         }
-        Op::DPath { .. } => task.path_of(file).map(Raw::Text),
-        Op::Fsync { .. } => file.sync_all().map(|()| Raw::Nothing),
+        Op::DPath { .. } => task.path_of(file).map(RawResult::Text),
+        Op::Fsync { .. } => file.sync_all().map(|()| RawResult::Nothing),
         Op::Futimens { mtime, .. } => {
             let times = [SetTime::Omit, SetTime::At(Timestamp::new(mtime, 0))];
-            task.utimens(At::File(file), "", times, AtFlags::EMPTY_PATH).map(|()| Raw::Nothing)
+            task.utimens(At::File(file), "", times, AtFlags::EMPTY_PATH)
+                .map(|()| RawResult::Nothing)
         }
         Op::Mmap { page, .. } => {
             let source = Source::File { file, offset: 0 };
             let (start, len) = (page * PAGE_BYTES, PAGE_BYTES);
-            task.map(start, len, Protection::READ, Sharing::Shared, source).map(|()| Raw::Nothing)
+            task.map(start, len, Protection::READ, Sharing::Shared, source)
+                .map(|()| RawResult::Nothing)
         }
         _ => Err(Error::new("fd", Errno::BADF)),
     }
 }
 
-/// One path to a line.
+/// Returns the paths of all mapped files, one per line.
 fn mapped_paths(task: &Task) -> vfscale::Result<Vec<u8>> {
     let mut lines = Vec::new();
     for file in task.mappings().into_iter().filter_map(|mapping| mapping.file) {
@@ -305,7 +308,7 @@ fn key(stat: &Stat) -> InodeKey {
     (stat.dev, stat.ino, stat.generation)
 }
 
-/// What is in a directory besides itself and the one above.
+/// Returns the entries in alphabetical order, without `.` and `..`.
 fn sorted(entries: Vec<DirEntryBuf>) -> Vec<Entry> {
     let entry = |entry: DirEntryBuf| Entry {
         name: entry.name.to_string_lossy().into_owned(),
@@ -318,7 +321,7 @@ fn sorted(entries: Vec<DirEntryBuf>) -> Vec<Entry> {
     entries
 }
 
-/// A path without the numbers of what has no name: `pipe:[7]` and `/d/#7 (deleted)`.
+/// Removes the number from the path of a nameless file: `pipe:[7]` or `/d/#7 (deleted)`.
 fn without_numbers(path: &str) -> String {
     let Some((before, rest)) = path.split_once("pipe:[").or_else(|| path.split_once('#')) else {
         return path.into();

@@ -1,36 +1,36 @@
-//! Cases that commute, as many as one likes.
+//! Generates any number of cases that commute.
 //!
 //! # How
 //!
-//! For every two kinds of calls there is a *space* of cases (`space`): which call of each kind, which of
-//! their paths, directories and slots are the same, what is at each name and open at each slot, whether
-//! both calls are made by one process, where the processes are, and what is mounted. A point of the space
-//! is a number. Points are tried, all of them if there are not too many, or else as many as
-//! [`Options::tries`] says, drawn by the seed. A point that contradicts itself is passed over; of the others
-//! the [model](crate::model) tells whether the two calls commute there.
+//! Each pair of call kinds has a *space* of cases (`space`). Its dimensions are the call of each
+//! kind, the paths, directories and slots that the calls share, the file at each name and slot, one
+//! process or two, the working directories, and the mount. A point of the space is a number. A
+//! small space is tried completely, a large one at [`Options::tries`] random points. Contradictory
+//! points are skipped; for all others the [model](crate::model) decides whether the two calls
+//! commute.
 //!
-//! Cases that differ in names only are one case: directories, names and slots are numbered in the order in
-//! which the calls mention them, and cases of two calls of one kind that differ in which comes first are
-//! found by writing both down in that order (`key`). This is what COMMUTER's isomorphism groups are for
-//! (the page of [`model`](crate::model) has the source).
+//! Cases that differ in names only are one case. Directories, names and slots are numbered in the
+//! order in which the calls mention them. For two calls of one kind, both orders are written down
+//! in this way, and the lesser text is the key (`key`). COMMUTER's isomorphism groups have the same
+//! purpose (the page of [`model`](crate::model) has the reference).
 //!
-//! Of what commutes, at most [`Options::per_pair`] are kept for each two kinds: two thirds of them cases in
-//! which both calls succeed, as far as there are such. They are chosen in turn from *classes*: the same
-//! arguments, the same outcomes as far as they are errors, one process or two, the same things in common. So
-//! what is rare is kept as what is common.
+//! At most [`Options::per_pair`] cases are selected for each pair of kinds. Both calls succeed in
+//! two thirds of them, if there are as many. The cases are taken round-robin from *classes*: equal
+//! arguments, equal errors, one process or two, and equal sharing. So rare cases are selected as
+//! often as common ones.
 //!
-//! Triples are made from pairs, by a third call before them (`three`).
+//! Triples are made from pairs by a third call before the two (`three`).
 //!
 //! # Invariants
 //!
 //! * The same options make the same cases in the same order, on every machine.
-//! * Every case has a name that no other has, which says what the calls are and where they start.
-//! * No call of a set-up fails, but for the third one of a triple.
+//! * Every case has a unique name, which tells the calls and the starting state.
+//! * No call of a set-up fails, except the third call of a triple.
 
 mod fixture;
 mod key;
 mod space;
-mod spot;
+mod symbolic_path;
 mod template;
 mod three;
 
@@ -38,11 +38,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vfscale_sync::random::Random;
 
-use crate::case::{Call, CallKind, Case, Outcome};
+use crate::case::{CallKind, Case, Outcome};
 use crate::model::{State, commute};
 use space::{Alias, Candidate, Space};
 
-/// The calls of which every two are tried, on any file system.
+/// Kinds of calls that are combined in pairs, on any file system.
 pub const KINDS: [CallKind; 28] = [
     CallKind::Open,
     CallKind::Tmpfile,
@@ -74,38 +74,38 @@ pub const KINDS: [CallKind; 28] = [
     CallKind::Chdir,
 ];
 
-/// Which cases are made.
+/// Selection of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What chance begins with.
+    /// Seed of the random choices.
     pub seed: u64,
-    /// The most cases for two kinds.
+    /// Maximum number of cases for a pair of kinds.
     pub per_pair: usize,
-    /// The most points of a space that are tried, if it has more.
+    /// Maximum number of points that are tried in a space.
     pub tries: usize,
-    /// The most cases with a third call before them.
+    /// Maximum number of cases with a third call before the two.
     pub triples: usize,
-    /// Whether `fsync` is among the calls, which makes sense on a volume.
+    /// Whether to include `fsync`, which is useful on a volume.
     pub volume: bool,
 }
 
 impl Default for Options {
-    /// What the report is made from: more than 10,000 cases.
+    /// Returns the options of the report, which give more than 10,000 cases.
     fn default() -> Options {
         Options { seed: 1, per_pair: 36, tries: 1200, triples: 500, volume: false }
     }
 }
 
-/// All cases, two kinds after the other.
+/// Generates all cases, pair by pair.
 #[must_use]
 pub fn all(options: &Options) -> Vec<Case> {
     let mut cases: Vec<_> = pairs(options).into_iter().flat_map(|pair| of(pair, options)).collect();
-    let triples = three::triples(&cases, options);
+    let triples = three::triples(&cases, options.seed, options.triples);
     cases.extend(triples);
     cases
 }
 
-/// So many of all cases, spread over the kinds as evenly as they allow.
+/// Selects `count` of all cases, distributed over the pairs of kinds as evenly as possible.
 #[must_use]
 pub fn sample(count: usize, options: &Options) -> Vec<Case> {
     let mut random = Random::new(options.seed ^ 0x7361_6d70_6c65);
@@ -120,7 +120,7 @@ pub fn sample(count: usize, options: &Options) -> Vec<Case> {
     in_turn(groups, count)
 }
 
-/// Every two kinds, in the order of their names in [`CallKind`].
+/// Returns all pairs of kinds, ordered as in [`CallKind`].
 #[must_use]
 pub fn pairs(options: &Options) -> Vec<(CallKind, CallKind)> {
     let mut kinds = KINDS.to_vec();
@@ -134,7 +134,7 @@ pub fn pairs(options: &Options) -> Vec<(CallKind, CallKind)> {
     kinds.iter().enumerate().flat_map(with_later).collect()
 }
 
-/// The cases of two kinds.
+/// Generates the cases of a pair of kinds.
 #[must_use]
 pub fn of(pair: (CallKind, CallKind), options: &Options) -> Vec<Case> {
     let space = Space::new([pair.0, pair.1]);
@@ -161,8 +161,8 @@ pub fn of(pair: (CallKind, CallKind), options: &Options) -> Vec<Case> {
     chosen
 }
 
-/// The points that are tried. Of a large space more are drawn than are wanted, since many points of it
-/// contradict themselves.
+/// Returns the points to try, in random order. Many points of a large space contradict themselves,
+/// so `tries` exceeds the number of wanted cases.
 fn points(space: &Space, tries: usize, random: &mut Random) -> Vec<u64> {
     let mut points: Vec<u64> = if space.len() <= tries as u64 {
         (0..space.len()).collect()
@@ -173,14 +173,14 @@ fn points(space: &Space, tries: usize, random: &mut Random) -> Vec<u64> {
     points
 }
 
-/// What cases are chosen in turn by: the arguments, one process or two, what both calls have in common, and
-/// what fails how.
+/// Class of similar cases: the arguments, one process or two, what the calls share, and their
+/// errors.
 type Class = ((usize, usize), bool, Alias, [Option<i32>; 2]);
 
-/// The case of a candidate, if the two calls commute there and it was not seen before.
+/// Returns the case of a candidate, if its calls commute and its key is new.
 fn judged(candidate: &Candidate, known: &mut BTreeSet<String>) -> Option<(Class, Case)> {
     let Candidate { first, second, setup, .. } = candidate;
-    let start = started(setup)?;
+    let start = State::after(setup)?;
     let results = commute(&start, first, second)?;
     if !known.insert(key::of(&start, first, second)) {
         return None;
@@ -195,13 +195,6 @@ fn judged(candidate: &Candidate, known: &mut BTreeSet<String>) -> Option<(Class,
     Some((class, case))
 }
 
-/// The state after a set-up, if none of its calls fails.
-fn started(setup: &[Call]) -> Option<State> {
-    let mut state = State::new();
-    let done = setup.iter().all(|call| !matches!(state.call(call), Outcome::Error(_)));
-    done.then_some(state)
-}
-
 fn failure(outcome: &Outcome) -> Option<i32> {
     match outcome {
         Outcome::Error(errno) => Some(errno.raw_os_error()),
@@ -209,7 +202,7 @@ fn failure(outcome: &Outcome) -> Option<i32> {
     }
 }
 
-/// One of each group in turn, until there are `count` or none is left.
+/// Takes one case of each group in turn until there are `count` or none is left.
 fn in_turn(groups: Vec<Vec<Case>>, count: usize) -> Vec<Case> {
     let mut groups: Vec<_> = groups.into_iter().map(Vec::into_iter).collect();
     let mut chosen = Vec::new();

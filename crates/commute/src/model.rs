@@ -1,48 +1,52 @@
-//! An executable model of the calls: what each of them does, and what it gives.
+//! An executable model of the calls: what each of them does and returns.
 //!
 //! # Purpose
 //!
-//! The scalable commutativity rule speaks of an interface, not of code: whether two calls commute is
-//! decided by what they may give. So the decision is made here, on a [`State`] that is small and can be
-//! copied and compared, and which knows of no lock, cache or CPU. `COMMUTER` (Clements, Kaashoek,
-//! Zeldovich, Morris, Kohler: The Scalable Commutativity Rule, SOSP 2013) executes such a model with
-//! symbols and has a solver find the states; this one is executed as it is, on all states that
-//! [`generate`](crate::generate) makes.
+//! The scalable commutativity rule is about an interface, not an implementation: the results that
+//! the interface allows decide whether two calls commute. So this module decides it, on a [`State`]
+//! that is small, can be copied and compared, and has no locks, caches or CPUs. `COMMUTER`
+//! (Clements, Kaashoek, Zeldovich, Morris, Kohler: The Scalable Commutativity Rule, SOSP 2013)
+//! executes such a model symbolically and finds the states with a solver. This model is executed
+//! concretely, on all states that [`generate`](crate::generate) makes.
 //!
-//! # What is in it
+//! # Modules
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `state` | inodes, names, open files, working directories, mounts |
-//! | `walk` | from a path to a name |
+//! | `walk` | path lookup |
 //! | `names` | calls on names: `link`, `unlink`, `rename`, ... |
 //! | `files` | calls that open files, and calls on open files |
 //! | `attributes` | calls on attributes |
-//! | `observe` | calls that see all there is |
-//! | `renaming` | the same state under other names |
-//! | `snapshot` | all that later calls can see of a state |
-//! | `verdict` | do two calls commute? |
+//! | `observe` | calls that observe the whole state |
+//! | `renaming` | a state under other names |
+//! | `snapshot` | all that later calls can observe of a state |
+//! | `verdict` | whether two calls commute |
 //!
-//! # What it leaves open, and how
+//! # What the model leaves open
 //!
-//! * **Inode numbers** are any fresh ones: what was made by the calls of a case is known by how it can be
-//!   reached. Numbers that exist before are what they are.
-//! * **Descriptors** are any free ones: a call names the slot that its descriptor goes to.
-//! * **Times** of the last change are in it as whether they have changed since the two calls began: who looks
-//!   at them can tell whether it is before or after a change, but nobody can tell which of two changes
-//!   was the last. COMMUTER comes to the same by another way, since it may choose any time that is not before
-//!   the old one. The time of the last access is not in it: after a change it is set once, in a tick of the
-//!   clock, and a case takes less than one.
-//! * **A directory's size**, of which POSIX says nothing.
-//! * **Data are whole pages**, each filled with one byte. What begins or ends within a page is refused with
-//!   `EINVAL`, which the library does not do, so that a case of that kind is found out at once.
-//! * **Permissions**: both processes are privileged. Modes are there to be changed and seen.
+//! * **Inode numbers** of new inodes are arbitrary: an inode that the calls of a case made is
+//!   identified by the names and slots that reach it. Numbers from before are fixed.
+//! * **Descriptors** are arbitrary free ones: a call names the slot that receives its descriptor.
+//! * **Times**: the model stores whether the modification and the change time have changed since
+//!   the two calls began. A call that reads a time can tell whether it runs before or after a
+//!   change, but no call can tell which of two changes was the last. COMMUTER reaches the same
+//!   result by a different rule: it may choose any time that is not before the old one. The access
+//!   time is not modelled: after a change it is set once in a tick of the clock, and a case takes
+//!   less than a tick.
+//! * **A directory's size**, which POSIX leaves open.
+//! * **Data are whole pages**, each filled with one byte. A range that begins or ends within a page
+//!   fails with `EINVAL`. The library accepts it, so [`check`](crate::check) detects a case with
+//!   such a range immediately.
+//! * **Permissions**: both processes are privileged. Modes can be changed and read, and have no
+//!   effect.
 //!
 //! # Invariants
 //!
 //! * The same calls from the same state give the same outcomes and the same state.
 //! * A call that fails changes nothing.
-//! * It says what Linux does; `execute`'s tests hold the library to it, case by case.
+//! * The model does what Linux does; the tests of `execute` compare it with the library, case by
+//!   case.
 
 mod attributes;
 mod files;
@@ -61,11 +65,17 @@ pub use verdict::{Results, commute, commute_three, outcomes};
 use vfscale::Errno;
 
 use crate::case::{Call, Op, Outcome};
-
-/// What a call of the model comes to.
-type Done = Result<Outcome, Errno>;
+use state::CallResult;
 
 impl State {
+    /// Returns the state after calls on an empty file system, or `None` if one of them fails.
+    #[must_use]
+    pub fn after(calls: &[Call]) -> Option<State> {
+        let mut state = State::new();
+        let done = calls.iter().all(|call| !matches!(state.call(call), Outcome::Error(_)));
+        done.then_some(state)
+    }
+
     /// Makes a call.
     pub fn call(&mut self, call: &Call) -> Outcome {
         let done = match call.op.slot() {
@@ -75,7 +85,7 @@ impl State {
         done.unwrap_or_else(Outcome::Error)
     }
 
-    fn by_path(&mut self, process: usize, op: &Op) -> Done {
+    fn by_path(&mut self, process: usize, op: &Op) -> CallResult {
         match op {
             Op::Open { path, flags, mode, slot } => self.open(process, path, *flags, *mode, *slot),
             Op::Stat { path, follow } => self.stat(process, path, *follow),
@@ -102,7 +112,7 @@ impl State {
         }
     }
 
-    fn by_slot(&mut self, process: usize, op: &Op) -> Done {
+    fn by_slot(&mut self, process: usize, op: &Op) -> CallResult {
         let slot = op.slot().ok_or(Errno::BADF)?;
         let file = self.slot(process, slot).ok_or(Errno::BADF)?;
         match *op {

@@ -1,49 +1,53 @@
-//! What many cores would make of it: throughput of an operation from the lines it touches.
+//! Predicts the throughput of an operation on many cores from the lines it touches.
 //!
-//! # What it is
+//! # The simulator
 //!
-//! A simulator of cores that all repeat one operation, as fast as they can. An operation is a [`Program`]:
-//! instructions, and between them accesses of lines that other cores touch too, and locks. Each line is
-//! with the core that wrote it last, or with those that read it since. To touch one that is elsewhere takes
-//! as long as the [`Machine`] says, by how far away it is, and meanwhile nobody else gets it. Who wants a
-//! lock that is held waits in a queue. That is all that is simulated, and it is what makes structures stop
-//! scaling.
+//! It simulates cores that all repeat one operation as fast as they can. An operation is a
+//! [`Program`]: instructions, accesses to lines that other cores touch too, and locks. Each line is
+//! in the cache of the core that wrote it last, or of the cores that read it since. Fetching a line
+//! from another core takes the time that the [`Machine`] defines for their distance, and during
+//! that time no other core gets the line. A core that wants a held lock waits in a queue. Nothing
+//! else is simulated; these effects are the ones that prevent structures from scaling.
 //!
 //! # Where a program comes from
 //!
-//! From what two cores touched when they made the operation one after the other, each on objects of its own
-//! as far as the [`workload`] gives it such ([`Program::new`]); `recorded` makes it from recordings of the
-//! library, on systems where calls can be recorded. Lines that both touched and one wrote are shared;
-//! all others stay where they are, and cost nothing but the instructions. So a program is as good as two
-//! cores are like many.
+//! A program is made from the accesses of two cores that made the operation one after the other,
+//! each on its own objects as far as the [`workload`] provides them ([`Program::new`]). `recorded`
+//! makes it from recordings of the library, on systems where calls can be recorded. Lines that both
+//! cores touched and one wrote are shared. All other lines stay in their core's cache and cost
+//! nothing but the instructions. So a program is accurate as far as two cores represent many.
 //!
-//! # Its constants
+//! # Constants
 //!
-//! [`Machine::eight_sockets`] has those of the machine of the seeds' tables as others measured them: eight
-//! sockets of ten cores, Xeon E7-8867L at 2.13 GHz (David, Guerraoui, Trigonakis: Everything You Always
-//! Wanted to Know About Synchronization but Were Afraid to Ask, SOSP 2013, table 2): a modified line takes
-//! about 109 cycles from a core of the same socket, 289 from one a hop away and 400 from one two hops away,
-//! and stores and exchanges take about a tenth more. The figures of stores are taken for all accesses. Which
-//! sockets are a hop apart is simplified: three on each side; those beyond are two hops away.
+//! [`Machine::eight_sockets`] has the published latencies of a machine like the one on which Waiman
+//! Long measured his lockref (2013) and seqrwlock (2013) patches: eight sockets of ten cores, Xeon
+//! E7-8867L at 2.13 GHz (David, Guerraoui, Trigonakis: Everything You Always Wanted to Know About
+//! Synchronization but Were Afraid to Ask, SOSP 2013, table 2). A modified line takes about 109
+//! cycles from a core of the same socket, 289 from one a hop away and 400 from one two hops away;
+//! stores and exchanges take about a tenth more. The simulator uses the figures of stores for all
+//! accesses. The topology is simplified: the three nearest sockets on each side are one hop away,
+//! all others two.
 //!
-//! # Where it can't be trusted
+//! # Limits
 //!
-//! * **One instruction takes one cycle**, whichever. So a core alone is right within a factor of two or
-//!   three, and where nothing is shared the shape is right and the height isn't.
-//! * **Caches are endless** and memory has no limit to how much goes through it. What scales here may be
-//!   limited by either in reality, as reading and writing of large files is.
-//! * **Waiters sleep for nothing.** Waiting is as if by spinning in a fair queue, and a lock goes to the next
-//!   one at the cost of its line; a thread that went to sleep takes microseconds more to come back.
-//! * **A lock in the kernel before 3.10 is worse** than here: all its waiters read its line again whenever it
-//!   changes hands. So the curves of what was before fall less steeply than the seeds' tables.
-//! * **Chance.** Names that share a bucket of a table by their hashes, and lines that share a set of a
-//!   cache, are as in the two traces or not there at all.
+//! * **Each instruction takes one cycle.** So the throughput of a single core is right within a
+//!   factor of two or three. Where nothing is shared, the shape of a curve is right, but its height
+//!   is not.
+//! * **Caches and memory bandwidth are unlimited.** An operation that scales here may be limited by
+//!   either in reality, as reading and writing of large files is.
+//! * **Sleeping is free.** Waiting costs as much as spinning in a fair queue, and a lock is handed
+//!   over at the cost of its line. A thread that really slept takes microseconds more to wake up.
+//! * **A lock of a kernel before 3.10 is worse**: all its waiters read its line again whenever it
+//!   changes hands. So the curves of the old structures fall less steeply than in Long's
+//!   measurements.
+//! * **Chance.** Names that share a hash bucket, and lines that share a set of a cache, appear only
+//!   if they did in the two traces.
 //!
 //! # Invariants
 //!
-//! * The same program on the same machine gives the same figure. All that is drawn is the order in which
-//!   cores begin, always from the same seed.
-//! * At any time at most one core holds a lock, and waiters get it in the order in which they came.
+//! * The same program on the same machine gives the same result. The only random choice is the
+//!   order in which cores begin, with a fixed seed.
+//! * At any time at most one core holds a lock, and waiters get it in first-come order.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub mod recorded;
@@ -54,34 +58,35 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use vfscale_sync::random::Random;
 
-/// Operations of each core that are simulated, besides those that only warm up.
+/// Number of measured operations per core.
 const OPERATIONS: u64 = 60;
-/// Operations of each core before time is taken.
+/// Number of operations per core before the measurement.
 const WARM_UP: u64 = 10;
-/// What the order in which cores begin is drawn from.
+/// Seed of the order in which cores begin.
 const SEED: u64 = 1;
 
 /// Costs of a machine, in cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
-    /// Cores of a socket.
+    /// Number of cores of a socket.
     pub cores_per_socket: usize,
-    /// Cycles in a second.
+    /// Clock frequency in cycles per second.
     pub hertz: f64,
-    /// Until a line comes from another core: of the same socket, of a socket next to it, of one further away.
+    /// Latency of a line from another core: of the same socket, of an adjacent socket, of a more
+    /// distant one.
     pub transfer: [u64; 3],
-    /// How many sockets are next to one.
+    /// Number of adjacent sockets on each side.
     pub neighbours: usize,
 }
 
 impl Machine {
-    /// The machine of the seeds' tables: ten cores to a socket, at 2.13 GHz.
+    /// Returns the machine of the [module page](self): ten cores per socket, at 2.13 GHz.
     #[must_use]
     pub fn eight_sockets() -> Machine {
         Machine { cores_per_socket: 10, hertz: 2.13e9, transfer: [115, 320, 431], neighbours: 3 }
     }
 
-    /// Cycles until a line comes from one core to another.
+    /// Returns the latency of a line from one core to another.
     fn distance(&self, from: usize, to: usize) -> u64 {
         let [from, to] = [from, to].map(|core| core / self.cores_per_socket.max(1));
         match from.abs_diff(to) {
@@ -92,34 +97,34 @@ impl Machine {
     }
 }
 
-/// What an access does besides touching its line.
+/// Effect of an access on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Nothing.
+    /// No effect.
     Plain,
-    /// It takes the lock that is in the line.
+    /// Takes the lock that is in the line.
     Acquire,
-    /// It gives that lock back.
+    /// Releases the lock that is in the line.
     Release,
 }
 
-/// An access of one of two cores, as it was recorded.
+/// A recorded access of one of two cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
-    /// The line: any number, the same for both cores.
+    /// Number of the line, the same for both cores.
     pub line: u64,
-    /// Whether it is written.
+    /// Whether the access writes.
     pub write: bool,
-    /// What that does.
+    /// Effect on a lock.
     pub role: Role,
-    /// Instructions since the access before.
+    /// Number of instructions since the previous access.
     pub instructions: u64,
 }
 
 /// A step of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// So many cycles on its own.
+enum ProgramStep {
+    /// Computation for a number of cycles.
     Compute(u64),
     Read(usize),
     Write(usize),
@@ -127,17 +132,17 @@ enum Step {
     Release(usize),
 }
 
-/// An operation, as each core makes it.
+/// An operation as each core makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    steps: Vec<Step>,
+    steps: Vec<ProgramStep>,
     lines: usize,
 }
 
 impl Program {
-    /// The program of an operation from what two cores touched when each made it.
+    /// Makes the program of an operation from the accesses of two cores that each made it.
     ///
-    /// A lock that isn't given back in it, or not taken, is a line like others.
+    /// A lock that is only taken or only released in it counts as an ordinary line.
     #[must_use]
     pub fn new(first: &[Touch], second: &[Touch]) -> Program {
         let shared = shared_lines(first, second);
@@ -148,42 +153,42 @@ impl Program {
             cycles += touch.instructions;
             let Some(&line) = shared.get(&touch.line) else { continue };
             if cycles > 0 {
-                steps.push(Step::Compute(cycles));
+                steps.push(ProgramStep::Compute(cycles));
                 cycles = 0;
             }
             steps.push(match touch.role {
-                Role::Acquire if locks.contains(&touch.line) => Step::Acquire(line),
-                Role::Release if locks.contains(&touch.line) => Step::Release(line),
-                _ if touch.write => Step::Write(line),
-                _ => Step::Read(line),
+                Role::Acquire if locks.contains(&touch.line) => ProgramStep::Acquire(line),
+                Role::Release if locks.contains(&touch.line) => ProgramStep::Release(line),
+                _ if touch.write => ProgramStep::Write(line),
+                _ => ProgramStep::Read(line),
             });
         }
         if cycles > 0 || steps.is_empty() {
-            steps.push(Step::Compute(cycles.max(1)));
+            steps.push(ProgramStep::Compute(cycles.max(1)));
         }
         Program { steps, lines: shared.len() }
     }
 
-    /// How often it takes a lock that is on such a line.
+    /// Returns how often the operation takes a lock in a shared line.
     #[must_use]
     pub fn locks_taken(&self) -> usize {
-        self.steps.iter().filter(|step| matches!(step, Step::Acquire(_))).count()
+        self.steps.iter().filter(|step| matches!(step, ProgramStep::Acquire(_))).count()
     }
 
-    /// How many lines it shares with other cores.
+    /// Returns the number of shared lines.
     #[must_use]
     pub fn shared_lines(&self) -> usize {
         self.lines
     }
 
-    /// How often it touches such a line.
+    /// Returns the number of accesses to shared lines.
     #[must_use]
     pub fn shared_accesses(&self) -> usize {
-        self.steps.iter().filter(|step| !matches!(step, Step::Compute(_))).count()
+        self.steps.iter().filter(|step| !matches!(step, ProgramStep::Compute(_))).count()
     }
 }
 
-/// The lines that both touched and at least one wrote, numbered.
+/// Returns the lines that both cores touched and at least one wrote, with new numbers.
 fn shared_lines(first: &[Touch], second: &[Touch]) -> BTreeMap<u64, usize> {
     let lines = |of: &[Touch]| of.iter().map(|touch| touch.line).collect::<BTreeSet<_>>();
     let both = lines(first).intersection(&lines(second)).copied().collect::<BTreeSet<_>>();
@@ -192,7 +197,7 @@ fn shared_lines(first: &[Touch], second: &[Touch]) -> BTreeMap<u64, usize> {
     shared.into_iter().enumerate().map(|(number, line)| (line, number)).collect()
 }
 
-/// The lines whose locks are taken and given back in turn.
+/// Returns the lines whose locks are alternately taken and released.
 fn locks(touches: &[Touch]) -> BTreeSet<u64> {
     let mut balance = BTreeMap::<u64, Option<bool>>::new();
     for touch in touches {
@@ -209,7 +214,7 @@ fn locks(touches: &[Touch]) -> BTreeSet<u64> {
     kept.filter(taken).collect()
 }
 
-/// How many operations `cores` cores make in a second, all together.
+/// Returns the operations per second of `cores` cores together.
 #[must_use]
 pub fn throughput(machine: &Machine, program: &Program, cores: usize) -> f64 {
     let mut simulation = Simulation::new(machine, program, cores.max(1));
@@ -219,30 +224,30 @@ pub fn throughput(machine: &Machine, program: &Program, cores: usize) -> f64 {
     count as f64 * machine.hertz / (end - warm).max(1) as f64
 }
 
-/// The cores that a prediction is made for.
+/// Numbers of cores for which predictions are made.
 pub const CORES: [usize; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
-/// Throughput for each of [`CORES`].
+/// Returns the throughput for each of [`CORES`].
 #[must_use]
 pub fn curve(machine: &Machine, program: &Program) -> Vec<(usize, f64)> {
     CORES.iter().map(|&cores| (cores, throughput(machine, program, cores))).collect()
 }
 
-/// Where a line is, and what is going on with it.
+/// State of a line.
 struct Line {
-    /// Who wrote it last.
+    /// Core that wrote the line last.
     owner: usize,
-    /// Who has it, the owner with them.
+    /// Cores that cache the line, including the owner.
     holders: BTreeSet<usize>,
-    /// Until when it is on its way.
+    /// Time until which the line is in transfer.
     busy: u64,
-    /// Whether the lock in it is held.
+    /// Whether the lock in the line is held.
     held: bool,
-    /// Who waits for the lock.
+    /// Cores that wait for the lock.
     queue: VecDeque<usize>,
 }
 
-/// A core at a step of its program.
+/// Position of a core in its program.
 #[derive(Clone, Copy, Default)]
 struct Core {
     step: usize,
@@ -253,7 +258,7 @@ struct Simulation<'a> {
     program: &'a Program,
     cores: Vec<Core>,
     lines: Vec<Line>,
-    /// Cores that are to go on, by when.
+    /// Runnable cores by their next time.
     ready: BinaryHeap<Reverse<(u64, usize)>>,
     done: u64,
     now: u64,
@@ -268,8 +273,8 @@ impl<'a> Simulation<'a> {
             held: false,
             queue: VecDeque::new(),
         };
-        // They do not begin in step: each a cycle after another. A queue keeps their order ever after, so
-        // that it must not be the order in which they sit in their sockets.
+        // The cores begin one cycle after the other. A queue preserves this order forever, so it
+        // must differ from the order of their sockets.
         let mut order: Vec<_> = (0..cores).collect();
         Random::new(SEED).shuffle(&mut order);
         let ready =
@@ -285,7 +290,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Goes on until so many operations are done in all; gives the time of the last one.
+    /// Runs until the total number of operations is reached; returns the time of the last one.
     fn run(&mut self, operations: u64) -> u64 {
         while self.done < operations {
             let Some(Reverse((time, core))) = self.ready.pop() else { break };
@@ -295,22 +300,22 @@ impl<'a> Simulation<'a> {
         self.now
     }
 
-    /// One step of a core, which is at it now.
+    /// Executes the current step of a core.
     fn step(&mut self, core: usize) {
         let step = self.program.steps[self.cores[core].step];
         let end = match step {
-            Step::Compute(cycles) => self.now + cycles,
-            Step::Read(line) => self.read(core, line),
-            Step::Write(line) => self.write(core, line, self.now),
-            Step::Acquire(line) if self.lines[line].held => {
+            ProgramStep::Compute(cycles) => self.now + cycles,
+            ProgramStep::Read(line) => self.read(core, line),
+            ProgramStep::Write(line) => self.write(core, line, self.now),
+            ProgramStep::Acquire(line) if self.lines[line].held => {
                 self.lines[line].queue.push_back(core);
                 return;
             }
-            Step::Acquire(line) => {
+            ProgramStep::Acquire(line) => {
                 self.lines[line].held = true;
                 self.write(core, line, self.now)
             }
-            Step::Release(line) => {
+            ProgramStep::Release(line) => {
                 let end = self.write(core, line, self.now);
                 match self.lines[line].queue.pop_front() {
                     Some(next) => {
@@ -325,7 +330,7 @@ impl<'a> Simulation<'a> {
         self.advance(core, end);
     }
 
-    /// The core has ended its step at a time.
+    /// Completes the current step of a core at a time.
     fn advance(&mut self, core: usize, at: u64) {
         let next = self.cores[core].step + 1;
         let is_end = next == self.program.steps.len();
@@ -344,7 +349,7 @@ impl<'a> Simulation<'a> {
         end
     }
 
-    /// Brings a line to a core alone, from `time` on.
+    /// Transfers a line exclusively to a core, from `time` on. Returns the end of the transfer.
     fn write(&mut self, core: usize, line: usize, time: u64) -> u64 {
         let line = &mut self.lines[line];
         let others = line.holders.iter().filter(|holder| **holder != core);

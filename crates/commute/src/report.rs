@@ -1,4 +1,8 @@
-//! Many cases: how many are free of conflicts, and what the others conflict on.
+//! Results of many cases: how many are free of conflicts, and the lines the others conflict on.
+
+pub mod exceptions;
+pub mod page;
+pub mod picture;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,78 +12,78 @@ use serde::Serialize;
 use vfscale_bench::table::Columns;
 
 use crate::case::{CallKind, Case};
-use crate::owner::{Found, Owner};
 use crate::runner::{self, Runner};
+use crate::trace::owner::{NamedConflict, Owner};
 
-/// What came of many cases.
+/// Result of many cases.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What the file system was made without.
+    /// Patches that the file system was built without.
     pub before: Vec<String>,
-    /// Where: `memory` or `volume`.
+    /// Target: `memory` or `volume`.
     pub target: String,
-    /// Whether what spreads under contention had been spread.
+    /// Whether all structures that are sharded under contention had been sharded.
     pub promoted: bool,
-    /// What the cases were drawn by.
+    /// Seed of the cases.
     pub seed: u64,
-    /// Cases that were run.
+    /// Number of cases that were run.
     pub cases: usize,
-    /// Cases without a conflict.
+    /// Number of cases without a conflict.
     pub free: usize,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Cases that could not be run, and why.
+    /// Cases that could not be run, with the reason.
     pub failed: Vec<(String, String)>,
-    /// Instructions whose accesses could not be recorded.
+    /// Number of instructions whose accesses could not be recorded.
     pub not_understood: u64,
-    /// Cases in which a system call was made.
+    /// Number of cases with a system call.
     pub with_system_calls: usize,
-    /// Each two calls.
+    /// Results by pair of calls.
     pub pairs: Vec<Pair>,
-    /// What cases conflict on, most cases first.
-    pub owners: Vec<OfOwner>,
-    /// The cases that are not free.
-    pub conflicting: Vec<runner::Result>,
+    /// Owners of conflicting lines, those with most cases first.
+    pub owners: Vec<OwnerSummary>,
+    /// The cases with conflicts.
+    pub conflicting: Vec<runner::CaseResult>,
 }
 
-/// Two calls.
+/// Result of a pair of calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pair {
-    /// The calls, in their order.
+    /// The two calls, in their order.
     pub calls: [String; 2],
-    /// Cases of them.
+    /// Number of their cases.
     pub cases: usize,
-    /// Those without a conflict.
+    /// Number of their cases without a conflict.
     pub free: usize,
 }
 
-/// What cases conflict on.
+/// Cases that conflict on one owner.
 #[derive(Clone, Debug, Serialize)]
-pub struct OfOwner {
-    /// Whose line it is.
+pub struct OwnerSummary {
+    /// The owner of the lines.
     pub owner: Owner,
-    /// In how many cases.
+    /// Number of cases.
     pub cases: usize,
-    /// In how many cases there is no other conflict.
+    /// Number of cases without any other conflict.
     pub alone: usize,
     /// One of the conflicts.
-    pub example: Found,
-    /// The case of that.
+    pub example: NamedConflict,
+    /// Name of the case that has it.
     pub example_case: String,
 }
 
-/// Which cases are run, how.
+/// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The patches that are taken back.
+    /// Names of the patches that are disabled.
     pub before: Vec<String>,
-    /// What the cases were drawn by, for the record.
+    /// Seed of the cases, for the record.
     pub seed: u64,
-    /// How cases are run.
+    /// Options of the runner.
     pub options: runner::Options,
 }
 
-/// Runs cases. `at` is told how many are done, and may end it by `false`.
+/// Runs cases. `at` gets the number of finished cases and may return `false` to stop.
 ///
 /// # Errors
 /// If the system has no memory or threads.
@@ -132,8 +136,8 @@ pub fn run(
     Ok(report)
 }
 
-/// Runs a case, and if it conflicts again, to see whether that was chance: see the page of [`runner`].
-fn settled(runner: &mut Runner, case: &Case) -> std::io::Result<runner::Result> {
+/// Runs a case, up to three times if it conflicts, to rule out chance (see the page of [`runner`]).
+fn settled(runner: &mut Runner, case: &Case) -> std::io::Result<runner::CaseResult> {
     let result = runner.run(case)?;
     if result.conflicts.is_empty() {
         return Ok(result);
@@ -142,15 +146,15 @@ fn settled(runner: &mut Runner, case: &Case) -> std::io::Result<runner::Result> 
     if again.conflicts.is_empty() { runner.run(case) } else { Ok(again) }
 }
 
-fn owners(conflicting: &[runner::Result]) -> Vec<OfOwner> {
-    let mut owners: BTreeMap<Owner, OfOwner> = BTreeMap::new();
+fn owners(conflicting: &[runner::CaseResult]) -> Vec<OwnerSummary> {
+    let mut owners: BTreeMap<Owner, OwnerSummary> = BTreeMap::new();
     for result in conflicting {
-        let mut here: Vec<&Found> = result.conflicts.iter().collect();
+        let mut here: Vec<&NamedConflict> = result.conflicts.iter().collect();
         here.sort_by(|a, b| a.owner.cmp(&b.owner));
         here.dedup_by(|a, b| a.owner == b.owner);
         let alone = here.len() == 1;
         for found in here {
-            let entry = owners.entry(found.owner.clone()).or_insert_with(|| OfOwner {
+            let entry = owners.entry(found.owner.clone()).or_insert_with(|| OwnerSummary {
                 owner: found.owner.clone(),
                 cases: 0,
                 alone: 0,
@@ -161,13 +165,13 @@ fn owners(conflicting: &[runner::Result]) -> Vec<OfOwner> {
             entry.alone += usize::from(alone);
         }
     }
-    let mut owners: Vec<OfOwner> = owners.into_values().collect();
+    let mut owners: Vec<OwnerSummary> = owners.into_values().collect();
     owners.sort_by_key(|of| std::cmp::Reverse(of.cases));
     owners
 }
 
 impl Report {
-    fn add(&mut self, result: runner::Result) {
+    fn add(&mut self, result: runner::CaseResult) {
         self.cases += 1;
         self.not_understood += result.not_understood;
         self.with_system_calls += usize::from(result.system_calls > 0);
@@ -178,7 +182,7 @@ impl Report {
         }
     }
 
-    /// The calls there are, in the order of rows and columns.
+    /// Returns the calls in the order of rows and columns.
     #[must_use]
     pub fn calls(&self) -> Vec<&str> {
         let mut calls: Vec<&str> = Vec::new();
@@ -190,7 +194,7 @@ impl Report {
         calls
     }
 
-    /// Two calls, in either order.
+    /// Returns the result of two calls, in either order.
     #[must_use]
     pub fn pair(&self, a: &str, b: &str) -> Option<&Pair> {
         let is = |pair: &&Pair| {
@@ -200,14 +204,14 @@ impl Report {
         self.pairs.iter().find(is)
     }
 
-    /// As JSON.
+    /// Formats the report as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Nothing in it can fail to be written.
+        // None of the fields can fail to serialize.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// What was run, and how much of it is free, in a sentence.
+    /// Summarizes in a sentence how many cases were run and how many are free.
     #[must_use]
     pub fn summary(&self) -> String {
         let before = match self.before.as_slice() {
@@ -222,8 +226,8 @@ impl Report {
         )
     }
 
-    /// As a terminal shows it: the triangle, with the number of cases that conflict or `.` for none, and then
-    /// what they conflict on.
+    /// Formats the report for a terminal: the triangle with the number of conflicting cases, or `.`
+    /// for none, and then the owners.
     #[must_use]
     pub fn render(&self) -> String {
         let calls = self.calls();

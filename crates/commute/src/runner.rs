@@ -1,41 +1,41 @@
-//! Runs cases on two pretended CPUs and finds what they conflict on.
+//! Runs cases on two simulated CPUs and finds the cache lines they conflict on.
 //!
 //! # A case
 //!
-//! A new tree is made and warmed up, then the starting state, then one thread makes the first call as CPU 0
-//! and is recorded, and after that another makes the second one as CPU 1 and is recorded. They never run at
-//! the same time: it is the lines that are compared, not the times.
+//! The runner makes a new tree, warms it up and makes the starting state. Then one thread makes the
+//! first call as CPU 0 and is recorded. After that, another thread makes the second call as CPU 1
+//! and is recorded. They never run simultaneously: the recorded lines are compared, not the times.
 //!
-//! # What does not show, and why
+//! # What the comparison leaves out, and why
 //!
-//! This is the only place where anything is kept out of the comparison. No address is ignored; what is
-//! listed here is arranged so that it does not happen within a recording.
+//! This is the complete list. No address is ignored; instead, the runner arranges that the
+//! following does not happen within a recording.
 //!
-//! * *The allocator's lines, and objects that only it put on one line*: see [`arena`](crate::arena).
-//!   Allocators for many threads exist; that isn't what is measured.
-//! * *What a thread or CPU does once*: its thread-locals, its registration with RCU, its first magazine of a
-//!   slab, its first batch of inode numbers and of space; and a file system, the locks of pages that are
-//!   overwritten. Each CPU makes every kind of call before, on
-//!   objects that are gone again when the starting state is made.
-//! * *The end of a grace period*. Every 128th time that a thread enters an RCU section it tries to
-//!   advance the
-//!   epoch, which reads what all threads write and, if it can, runs their deferred work. The cost is shared
-//!   by 128 calls and would hit one of them at random. Before each recording the thread enters
-//!   sections until that has just happened, with nothing left deferred.
-//! * *The first look at times* after they were written: it notes that they have been seen, and no other look
-//!   until they are written again. A call that looks at times has made the same look before.
-//! * *A tick of the clock*. Times are stamped with the time of the last tick, and only written if they
-//!   differ, so that of all changes of a directory within a tick (1 to 10 ms) only the first writes its
-//!   times. All of a case happens within one tick: recorded calls see a clock that stands still, and a
-//!   case whose
-//!   starting state took until after the tick is done again.
-//! * *Names that meet by chance*. Two names of a large directory lie on one line if their hashes begin alike,
-//!   which is so for one pair in as many as it has lines. Hashes differ from process to process; here they
-//!   don't (`KEY`), so that chance gives the same each time, and the few names that cases use don't meet.
-//! * *What happens once in tens of thousands of cases* on a busy machine. A report
-//!   ([`report`](crate::report)) runs a case that conflicts once more, and if that is free, a third
-//!   time, which counts.
-//! * *The system's part*: see [`record`](crate::record).
+//! * *The allocator's lines, and objects that share a line only because of the allocator*: see
+//!   [`arena`](crate::trace::arena). Allocators for many threads exist; they are not under test.
+//! * *Initialization of a thread or CPU*: thread-locals, the registration with RCU, the first
+//!   magazine of a slab, the first batch of inode numbers and of space, and the page locks for
+//!   overwrites that a file system creates on first use. Each CPU first makes every kind of call on
+//!   objects that are removed before the starting state is made.
+//! * *The end of a grace period*. Every 128th time that a thread enters an RCU section, it tries to
+//!   advance the epoch. This reads what all threads write and, if it succeeds, runs their deferred
+//!   work. The cost is shared by 128 calls and would hit one of them at random. Before each
+//!   recording, the thread enters sections until this has just happened and no work is deferred.
+//! * *The first read of times* after they were written: it marks them as seen, and later reads
+//!   write nothing until the times are written again. The starting state includes each read of
+//!   times that a recorded call makes.
+//! * *A tick of the clock*. Times are stamped with the time of the last tick, and only written if
+//!   they differ. Of all changes of a directory within a tick (1 to 10 ms), only the first writes
+//!   its times. All of a case happens within one tick: recorded calls see a stopped clock, and a
+//!   starting state that was not finished within its tick is made again.
+//! * *Names that collide by chance*. Two names of a large directory share a line if their hashes
+//!   begin alike, which holds for one pair in as many as the directory has lines. Normally, each
+//!   process has a different hash key. Here the key is fixed (`KEY`), so the results are repeatable
+//!   and the few names of the cases do not collide.
+//! * *Rare events*: once in tens of thousands of cases on a busy machine. A report
+//!   ([`report`](crate::report)) runs a conflicting case once more; if that run is free, a third
+//!   run counts.
+//! * *The kernel's accesses*: see [`record`](crate::trace::record).
 
 use std::cell::Cell;
 use std::io;
@@ -54,49 +54,51 @@ use vfscale::{
 };
 use vfscale_sync::{cpu, random, rcu, reclaim};
 
-use crate::arena::Arena;
 use crate::case::{Call, Case, Op, Outcome};
-use crate::conflict::{Conflict, conflicts};
 use crate::execute::{KEY, World};
-use crate::owner::{Found, describe};
-use crate::record::{Code, Recorder, Trace};
-use crate::symbols::Symbols;
+use crate::trace::arena::Arena;
+use crate::trace::conflict::{Conflict, conflicts};
+use crate::trace::owner::{NamedConflict, describe};
+use crate::trace::record::{CodeCache, Recorder, Trace};
+use crate::trace::symbols::Symbols;
 
-/// Memory of a tree.
+/// Memory limit of a tree.
 const TREE_BYTES: u64 = 64 << 20;
-/// The size of a volume for each CPU that it is spread over. The log is a part of that, and what a
-/// CPU may keep of the log a part of the log: here it is more than the worst case of the
-/// transaction that makes a file. In a smaller one every such transaction goes to what the CPUs
-/// share.
+/// Size of a volume for each CPU that it is sharded over. The log is a part of the volume, and a
+/// CPU's share of the log a part of the log. With this size, the share exceeds the worst case of a
+/// transaction that creates a file. With a smaller one, every such transaction would use the space
+/// that the CPUs share.
 const SLOT_BYTES: u64 = 256 << 20;
-/// How long it may take until a starting state is made within a tick: on a busy machine the first
-/// ones are not.
+/// Time limit for making a starting state within a tick. On a busy machine, the first attempts
+/// fail.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often two CPUs in turn count a dentry, or share a file's lock, until that is spread for sure.
+/// How often two CPUs alternately reference a dentry, or take a file's lock shared, until its count
+/// is certainly sharded.
 const TURNS: usize = 40;
-/// How often two CPUs in turn make a name in a directory until it has 64 lines: 24 times from one to four,
-/// as often again for 16, where new ones begin, and once more. They take turns after eight names, of which
-/// one is looked at ([`table`](vfscale_sync::table)).
+/// How often two CPUs alternately make a name in a directory until it has 64 lines: 24 times to
+/// grow from one to 4 lines, 24 times to grow to 16, which is where new directories begin, and 24
+/// times more, rounded up. They alternate after eight names, of which the table samples one
+/// ([`table`](vfscale_sync::table)).
 const NAMES_IN_TURN: u32 = 80;
 
-/// How cases are run.
+/// Options of a runner.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How far the structures are spread.
+    /// Degree of sharding of the structures.
     pub scaling: Scaling,
-    /// Whether everything that spreads when several CPUs want it has done so.
+    /// Whether all structures that are sharded on contention already are.
     pub promoted: bool,
-    /// What is run on.
+    /// Target of the calls.
     pub target: Target,
 }
 
-/// Where cases are made: each in a new file system.
+/// Kind of the file system that cases run on. Each case gets a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
-    /// In memory.
+    /// A memory file system.
     #[default]
     Memory,
-    /// On a volume, on a device in memory.
+    /// A volume on a device in memory.
     Volume,
 }
 
@@ -106,42 +108,42 @@ impl Default for Options {
     }
 }
 
-/// What came of a case.
+/// Result of a case.
 #[derive(Clone, Debug, Serialize)]
-pub struct Result {
-    /// The name of the case.
+pub struct CaseResult {
+    /// Name of the case.
     pub name: String,
-    /// The kinds of its calls.
+    /// Kinds of its calls.
     pub calls: [String; 2],
-    /// What they conflict on.
-    pub conflicts: Vec<Found>,
-    /// Instructions of each call.
+    /// Lines that the calls conflict on.
+    pub conflicts: Vec<NamedConflict>,
+    /// Number of instructions of each call.
     pub instructions: [u64; 2],
-    /// System calls of both.
+    /// Number of system calls of both.
     pub system_calls: u64,
-    /// Instructions of both whose accesses are missing.
+    /// Number of instructions of both whose accesses are missing.
     pub not_understood: u64,
-    /// What the calls gave.
+    /// Outcomes of the calls.
     #[serde(skip)]
     pub outcomes: [Outcome; 2],
 }
 
-/// Runs cases. Its threads end when it is dropped. There is one at a time in a process, for another's threads
-/// would run what is deferred here.
+/// Runs cases. Its threads end when it is dropped. A process has one runner at a time, because the
+/// threads of another one would run work that is deferred here.
 pub struct Runner {
     workers: [Worker; 2],
-    /// Travels with the recordings, which come one after the other.
-    code: Option<Code>,
+    /// Cached copies of code. They travel with the recordings, of which only one runs at a time.
+    code: Option<CodeCache>,
     symbols: Symbols,
     options: Options,
     /// Dropped last.
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Held by the runner there is.
+/// Held by the only runner.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A thread that is a CPU.
+/// A thread that acts as a CPU.
 struct Worker {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -150,14 +152,14 @@ struct Worker {
 type Job = Box<dyn FnOnce(&mut Recorder) + Send>;
 
 thread_local! {
-    /// The nanoseconds that recorded calls of this thread see on every clock.
+    /// Time in nanoseconds that every clock shows to recorded calls of this thread.
     static CLOCK: Cell<i64> = const { Cell::new(0) };
 }
 
-/// In place of the C library's, while recorded.
+/// Replaces the C library's `clock_gettime` in a recording.
 extern "C" fn clock_that_stands(_: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
     let nanos = CLOCK.get();
-    // SAFETY: callers pass what they would pass to `clock_gettime`.
+    // SAFETY: callers pass a pointer that is valid for `clock_gettime`.
     unsafe {
         (*time).tv_sec = nanos.div_euclid(1_000_000_000);
         (*time).tv_nsec = nanos.rem_euclid(1_000_000_000);
@@ -165,10 +167,10 @@ extern "C" fn clock_that_stands(_: libc::clockid_t, time: *mut libc::timespec) -
     0
 }
 
-/// The time of the last tick.
+/// Returns the time of the last tick in nanoseconds.
 fn tick() -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place for the answer.
+    // SAFETY: the pointer is valid for the result.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut time) };
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
@@ -197,7 +199,7 @@ impl Worker {
         }
     }
 
-    /// Has the thread do something, and waits for it.
+    /// Runs a job on the thread and waits for its result.
     fn run<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Recorder) -> R + Send + 'static,
@@ -220,16 +222,16 @@ impl Drop for Worker {
 }
 
 impl Runner {
-    /// Two threads that run cases. Waits until no other runner is left.
+    /// Starts the two threads. Waits until no other runner exists.
     ///
     /// # Errors
-    /// If the system has no memory or threads.
+    /// If the system has no memory or threads, or if the process has hashed names with another key.
     pub fn new(options: Options) -> io::Result<Runner> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         if !random::fix_process_key(KEY) {
             return Err(io::Error::other("this process has hashed names before"));
         }
-        let mut code = Code::new();
+        let mut code = CodeCache::new();
         let clock = libc::clock_gettime as *const () as u64;
         code.replace(clock, clock_that_stands as *const () as u64);
         let workers = [Worker::new(0)?, Worker::new(1)?];
@@ -246,15 +248,17 @@ impl Runner {
     /// Runs a case.
     ///
     /// # Errors
-    /// If no tree can be made, or the starting state never within a tick; or a thread has died.
-    pub fn run(&mut self, case: &Case) -> io::Result<Result> {
+    /// If no tree can be made, if no starting state could be made within a tick, or if a thread has
+    /// died.
+    pub fn run(&mut self, case: &Case) -> io::Result<CaseResult> {
         let options = self.options;
         let code = self.code.take().unwrap_or_default();
         let first = case.first.clone();
         let (setup, looks) = (case.setup.clone(), looks([&case.first, &case.second]));
         let (world, now) =
             self.workers[0].run(move |_| starting_state(&setup, &looks, options))??;
-        // Before either is recorded, so that this thread gets no memory that the first call has freed.
+        // Done before either call is recorded, so that this thread gets no memory that the first
+        // call frees.
         self.workers[1].run(|_| right_after_a_collection())?;
         let (world, code, a) = self.workers[0].run(move |recorder| {
             right_after_a_collection();
@@ -266,18 +270,18 @@ impl Runner {
         self.code = Some(code);
         let found = conflicts(&a.1, &b.1);
         let result = self.result(case, &found, &a, &b);
-        // What is of arenas is dropped by a thread that has one.
+        // Memory of arenas must be freed by a thread that holds one.
         self.workers[0].run(move |_| drop((world, a, b)))?;
         Ok(result)
     }
 
-    /// Records what both CPUs do from a starting state, one after the other: each call by itself. Before
-    /// that, and after what is hot was promoted, the calls of `warm_up` are made. Gives the traces of each to
-    /// `look`, with where in the source their instructions are. On a volume the clock has ticked since the
-    /// state was begun: there is much more to make than fits into a tick.
+    /// Makes and records the calls of both CPUs from one starting state, one CPU after the other
+    /// and each call separately. `warm_up` is called before, after the promotion. `look` gets the
+    /// traces of both CPUs and the symbols to resolve them. On a volume, the clock may tick after
+    /// the state was begun, because making it takes longer than a tick.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Returns the errors of [`run`](Self::run).
     pub fn record_all<R>(
         &mut self,
         setup: Vec<Call>,
@@ -297,7 +301,7 @@ impl Runner {
                 let done = self.workers[cpu].run(move |recorder| {
                     right_after_a_collection();
                     let done = record(world, &call, now, recorder, code);
-                    // Or else the other thread would get memory that this call has freed.
+                    // Otherwise the other thread could get memory that this call has freed.
                     right_after_a_collection();
                     done
                 })?;
@@ -317,9 +321,9 @@ impl Runner {
         found: &[Conflict],
         a: &(Outcome, Trace),
         b: &(Outcome, Trace),
-    ) -> Result {
+    ) -> CaseResult {
         let words = found.iter().filter_map(|c| describe(c, &a.1, &b.1, &mut self.symbols));
-        Result {
+        CaseResult {
             name: case.name.clone(),
             calls: [case.first.op.kind().name(), case.second.op.kind().name()],
             conflicts: words.collect(),
@@ -331,23 +335,23 @@ impl Runner {
     }
 }
 
-/// Makes a call and records it, at a time that stands.
+/// Makes a call and records it, with the clock stopped at `now`.
 fn record(
     mut world: World,
     call: &Call,
     now: i64,
     recorder: &mut Recorder,
-    mut code: Code,
-) -> (World, Code, (Outcome, Trace)) {
+    mut code: CodeCache,
+) -> (World, CodeCache, (Outcome, Trace)) {
     CLOCK.set(now);
-    let mut ready = world.prepare(call);
-    let ((), trace) = recorder.record(&mut code, || ready.run());
-    let outcome = world.keep(ready);
+    let mut prepared = world.prepare(call);
+    let ((), trace) = recorder.record(&mut code, || prepared.run());
+    let outcome = world.finish(prepared);
     (world, code, (outcome, trace))
 }
 
-/// Enters RCU sections until nothing is deferred and the epoch has just been looked at, so that it won't be
-/// for the next hundred sections.
+/// Enters RCU sections until no work is deferred and the epoch was just checked, so the next
+/// hundred sections don't check it.
 fn right_after_a_collection() {
     reclaim::settle();
     let passed = Arc::new(AtomicBool::new(false));
@@ -368,19 +372,19 @@ fn tree(options: Options) -> io::Result<Vfs> {
     let bytes = SLOT_BYTES * options.scaling.slots().max(2) as u64;
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes).map_err(io::Error::other)?);
     mkfs::format(&*device, &MkfsOptions::default()).map_err(io::Error::other)?;
-    // Nothing is written back by itself meanwhile.
+    // Disables background write-back.
     let volume = vfscale::volume_on(device).sync_interval(None).scaling(options.scaling);
     let volume = volume.open().map_err(io::Error::other)?;
     Ok(volume.vfs().clone())
 }
 
-/// The looks at times that calls make.
+/// Returns the calls that read times.
 fn looks(calls: [&Call; 2]) -> Vec<Call> {
     let looks = calls.into_iter().filter(|c| matches!(c.op, Op::Stat { .. } | Op::Fstat { .. }));
     looks.cloned().collect()
 }
 
-/// A tree in the state that a case starts from, all of it made within a tick of the clock, and that tick.
+/// Makes a tree in the starting state of a case within a tick of the clock. Returns that tick too.
 fn starting_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(World, i64)> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -392,7 +396,7 @@ fn starting_state(setup: &[Call], last: &[Call], options: Options) -> io::Result
     Err(io::Error::other("no starting state was made within a tick of the clock"))
 }
 
-/// A tree in the state that a case starts from, and the tick in which that was begun.
+/// Makes a tree in the starting state of a case. Returns the tick in which it began too.
 fn made_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(World, i64)> {
     let vfs = tree(options)?;
     let before = tick();
@@ -401,7 +405,7 @@ fn made_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(Wo
         warm_up(&vfs, &format!("warm-up-{number}"))?;
     }
     let mut world = World::new(vfs);
-    // Some are there because they fail.
+    // Some calls of a set-up fail on purpose.
     call_all(&mut world, setup);
     if options.promoted {
         promote(world.vfs())?;
@@ -411,7 +415,8 @@ fn made_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(Wo
     Ok((world, before))
 }
 
-/// The state that workers are recorded from: their calls were made within a tick of the clock, and that tick.
+/// Makes the starting state of a workload, with its calls made once within a tick. Returns that
+/// tick too.
 fn warm_state(setup: &[Call], calls: &[Call], options: Options) -> io::Result<(World, i64)> {
     let (mut world, _) = made_state(setup, &[], options)?;
     let start = Instant::now();
@@ -432,7 +437,7 @@ fn call_all(world: &mut World, calls: &[Call]) {
     }
 }
 
-/// Makes every kind of call, on objects that are gone afterwards.
+/// Makes every kind of call on objects that are removed afterwards.
 fn warm_up(vfs: &Vfs, name: &str) -> io::Result<()> {
     let task = vfs.task();
     let path = |file: &str| format!("/{name}/{file}");
@@ -474,8 +479,8 @@ fn warm_up(vfs: &Vfs, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Has both CPUs use every name of the tree in turn until its count is spread, and make names in every
-/// directory until it has lines for each. Nobody looks at times meanwhile.
+/// Makes both CPUs alternately use every name of the tree until its count is sharded, and make
+/// names in every directory until it has lines for each CPU. Nothing reads the times here.
 fn promote(vfs: &Vfs) -> io::Result<()> {
     let task = vfs.task();
     let mut dirs = vec![PathBuf::from("/")];
@@ -502,14 +507,14 @@ fn make_in_turn(task: &Task, dir: &Path) -> io::Result<()> {
         task.symlink("nowhere", At::Cwd, &path)?;
         task.unlink(At::Cwd, &path, AtFlags::empty())?;
     }
-    // From now on the directories in it are counted on each CPU.
+    // From now on, the subdirectories are counted per CPU.
     task.mkdir(At::Cwd, &path, Mode::RWXU)?;
     task.rmdir(At::Cwd, &path)?;
     Ok(())
 }
 
-/// Has both CPUs share the lock of an open file in turn, until that is spread. Where it has a position, it is
-/// there again at the end.
+/// Makes both CPUs alternately take the lock of an open file until it is sharded. Restores the file
+/// position, if it has one.
 fn share_in_turn(file: &File) {
     for turn in 0..TURNS {
         let _cpu = cpu::pretend(turn as u32 % 2);

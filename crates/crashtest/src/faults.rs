@@ -1,20 +1,21 @@
-//! Runs scripts on a device of which one call fails, for every call that there is.
+//! Runs scripts on a device that fails one call, for every call that the script makes.
 //!
-//! # What is promised
+//! # Guarantees under test
 //!
-//! A call of the script returns what it would have, or an error that says that the device has failed. Nothing
-//! panics or waits for ever. When the device is well again, the volume opens, and everything that a
-//! successful `fsync` or `sync` had covered is there. Of a call that has failed, the effect is there or not.
-//! When a sync fails, data may have been given up for good: then later syncs promise nothing about what was
-//! written before, as in Linux.
+//! A call of the script returns its normal result, or an error that reports a failed device.
+//! Nothing panics or waits forever. When the device works again, the volume opens, and everything
+//! that a successful `fsync` or `sync` covered is present. A failed call has either taken effect or
+//! not. When a sync fails, data may be lost for good: as in Linux, later syncs then guarantee
+//! nothing about data written before.
 //!
-//! The same holds if power fails after the error ([`Faults::run_and_cut`]). Then the error is the worst there
-//! is: a flush that fails loses what it should have covered, for good, and a write leaves a part or garbage.
+//! This also holds if power fails after the error ([`Faults::run_and_cut`]). The error is then the
+//! worst possible one: a failed flush permanently loses everything it should have covered, and a
+//! failed write leaves a part of its data or garbage.
 //!
 //! # How a failure is judged
 //!
-//! By models, of which one has to explain the tree: with each call that has failed or without it. What a
-//! failed call changes of data may be changed in part.
+//! By models, one of which must explain the tree: with and without each failed call. A failed
+//! change of data may be made in part.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
@@ -25,36 +26,37 @@ use vfscale::Errno;
 use vfscale_block::{CowDevice, CrashState, Device, Fault, FaultyDevice, Operation, OsError};
 use vfscale_sync::random::Random;
 
-use crate::history::History;
-use crate::op::Op;
-use crate::scripts::{Script, setup};
-use crate::subject::{Disk, Lost, Opened, Subject};
+use crate::model::history::History;
+use crate::model::tree::Tree;
+use crate::model::verdict;
+use crate::script::op::Op;
+use crate::script::{Script, setup};
+use crate::subject::{Disk, LostRange, Opened, Subject};
 use crate::sweep::{Recorded, Violation, disks, prepare, recording, recover, sample_from};
-use crate::tree::Tree;
-use crate::verdict;
 
-/// Which calls of the device fail.
+/// Extent of a failure of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Only one.
+    /// One call.
     One,
-    /// One, and all of its kind that follow.
+    /// One call and all later ones of its kind.
     Rest,
 }
 
-/// What goes wrong before a power cut.
+/// The worst error before a power cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Worst {
-    /// The flush with this number, from 1, fails, and what it should have covered is gone; later flushes
-    /// succeed, or fail as well.
+pub enum WorstError {
+    /// Failure of the flush with this number, from 1, which loses everything it should have
+    /// covered. Later flushes succeed, or fail as well.
     Flush(u64, Extent),
-    /// The write with this number fails, and its first half arrives.
+    /// Failure of the write with this number, whose first half is written.
     Write(u64, Extent),
-    /// The write with this number of those that touch these bytes fails, and leaves garbage.
+    /// Failure of the write with this number, among those that touch these bytes. It leaves
+    /// garbage.
     Garbage(u64, std::ops::Range<u64>),
 }
 
-/// A subject, and an image of it with the tree that every script finds.
+/// A subject, and an image of it with the initial tree of all scripts.
 pub struct Faults<'a> {
     subject: &'a dyn Subject,
     base: Disk,
@@ -63,10 +65,10 @@ pub struct Faults<'a> {
 type Faulty = Arc<FaultyDevice<Arc<CowDevice>>>;
 
 impl<'a> Faults<'a> {
-    /// Makes the image, on one device of so many bytes.
+    /// Makes the image on one device of a given size.
     ///
     /// # Errors
-    /// If the subject can't do even that.
+    /// If the subject can't make it.
     pub fn new(subject: &'a dyn Subject, device_bytes: u64) -> Result<Self, String> {
         let base = prepare(subject, device_bytes)?.swap_remove(0);
         Ok(Self { subject, base })
@@ -76,20 +78,20 @@ impl<'a> Faults<'a> {
         Arc::new(FaultyDevice::new(Arc::new(CowDevice::new(self.base.clone()))))
     }
 
-    /// How many calls of a kind a script makes, from the opening to the end.
+    /// Returns how many calls of a kind a script makes, from opening to closing the volume.
     ///
     /// # Errors
-    /// If it does not work without any fault.
+    /// If the script does not work without a fault.
     pub fn calls(&self, script: &Script, operation: Operation) -> Result<u64, String> {
         let device = self.device();
         self.run_and_judge(script, &device)?;
         Ok(device.calls(operation))
     }
 
-    /// Runs a script with the `n`-th call of a kind failing. Whether it has come to that.
+    /// Runs a script with the `n`-th call of a kind failing. Returns whether there was such a call.
     ///
     /// # Errors
-    /// What must not be.
+    /// Describes the violation.
     pub fn run(
         &self,
         script: &Script,
@@ -117,29 +119,29 @@ impl<'a> Faults<'a> {
             Err(_) if device.fired() > 0 => Vec::new(),
             Err(why) => return Err(format!("not opened: {why}")),
         };
-        // From here on the device is well.
+        // From here on, the device works.
         let image: Disk = device.inner().clone();
         let judge = |tree: &Tree| judge(&script.ops, &outcomes, outcomes.len(), tree).map(|()| 0);
         recover(self.subject, slice::from_ref(&image), judge, false)
             .map_err(|why| format!("reopened: {why}"))
     }
 
-    /// Where the file system can do without what is there, in bytes: garbage may be left there.
+    /// Returns the byte ranges that the file system can do without, where garbage may be left.
     #[must_use]
     pub fn may_be_garbage(&self) -> Vec<std::ops::Range<u64>> {
-        let lost: Vec<Lost> = self.subject.may_be_lost(slice::from_ref(&self.base));
+        let lost: Vec<LostRange> = self.subject.may_be_lost(slice::from_ref(&self.base));
         lost.into_iter().map(|(_, range)| range).collect()
     }
 
-    /// Runs a script on a device on which something goes wrong, and looks at some of the states that a power
-    /// cut might have left since. Gives how many; none if it did not come to that.
+    /// Runs a script on a device with an error, and checks some states that a power cut might have
+    /// left after it. Returns their number, which is 0 if the error did not occur.
     ///
     /// # Errors
-    /// What must not be.
+    /// Describes the violation.
     pub fn run_and_cut(
         &self,
         script: &Script,
-        worst: &Worst,
+        worst: &WorstError,
         states: usize,
         random: &mut Random,
     ) -> Result<usize, Violation> {
@@ -154,7 +156,7 @@ impl<'a> Faults<'a> {
     fn run_and_cut_inner(
         &self,
         script: &Script,
-        worst: &Worst,
+        worst: &WorstError,
         states: usize,
         random: &mut Random,
         at: &mut Option<vfscale_block::CrashId>,
@@ -184,7 +186,7 @@ impl<'a> Faults<'a> {
         Ok(looked)
     }
 
-    /// Recovers a state of a device that is well again.
+    /// Recovers a state on a working device.
     fn look(
         &self,
         script: &Script,
@@ -198,11 +200,12 @@ impl<'a> Faults<'a> {
     }
 }
 
-/// Prepares what goes wrong. Gives where it is noted how many lines the log had when it did.
-fn arm(device: &Arc<FaultyDevice<Recorded>>, worst: &Worst) -> Arc<AtomicUsize> {
+/// Prepares the error. Returns the cell that will hold the length of the log at the time of the
+/// error.
+fn arm(device: &Arc<FaultyDevice<Recorded>>, worst: &WorstError) -> Arc<AtomicUsize> {
     let first = Arc::new(AtomicUsize::new(usize::MAX));
     let (noted, recorded) = (first.clone(), device.inner().clone());
-    let is_flush = matches!(worst, Worst::Flush(..));
+    let is_flush = matches!(worst, WorstError::Flush(..));
     let hook = move || {
         noted.fetch_min(recorded.log_len(), Ordering::Relaxed);
         if is_flush {
@@ -214,23 +217,23 @@ fn arm(device: &Arc<FaultyDevice<Recorded>>, worst: &Worst) -> Arc<AtomicUsize> 
         Extent::Rest => fault.from(n),
     };
     let fault = match worst {
-        Worst::Flush(n, extent) => when(Fault::on(Operation::Flush), *n, *extent),
-        Worst::Write(n, extent) => when(Fault::on(Operation::Write), *n, *extent),
-        Worst::Garbage(n, range) => Fault::on(Operation::Write).within(range.clone()).nth(*n),
+        WorstError::Flush(n, extent) => when(Fault::on(Operation::Flush), *n, *extent),
+        WorstError::Write(n, extent) => when(Fault::on(Operation::Write), *n, *extent),
+        WorstError::Garbage(n, range) => Fault::on(Operation::Write).within(range.clone()).nth(*n),
     };
     device.arm(fault.clone().run(hook));
     device.arm(match worst {
-        Worst::Flush(..) => fault.fail(OsError::IO),
-        Worst::Write(..) => fault.tear(TORN_BYTES),
-        Worst::Garbage(..) => fault.garble(),
+        WorstError::Flush(..) => fault.fail(OsError::IO),
+        WorstError::Write(..) => fault.tear(TORN_BYTES),
+        WorstError::Garbage(..) => fault.garble(),
     });
     first
 }
 
-/// How much of a write that fails arrives, in bytes, at most.
+/// Maximum number of bytes that a failed write leaves.
 const TORN_BYTES: u64 = 2048;
 
-/// A panic is an error, too.
+/// Converts a panic to an error.
 fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -238,7 +241,7 @@ fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-/// Makes the calls, and closes. `returned` hears of each that has returned.
+/// Makes the calls and closes the file system. Calls `returned` after each.
 fn play<D: Device>(
     opened: Box<dyn Opened>,
     ops: &[Op],
@@ -264,12 +267,11 @@ fn play<D: Device>(
     Ok(outcomes)
 }
 
-/// How many of the failed calls are taken each for itself to have had an effect or none; the others are taken
-/// together.
+/// Number of failed calls whose effects are combined individually. All others are combined as one.
 const CHOICES: usize = 5;
 
-/// Whether the tree is what calls with these outcomes may have left, of which the first `done` had returned
-/// and no more than one other had begun.
+/// Checks that the tree is possible for calls with these outcomes, of which the first `done` had
+/// returned and at most one more had begun.
 fn judge(
     ops: &[Op],
     outcomes: &[Result<(), Errno>],
@@ -278,7 +280,7 @@ fn judge(
 ) -> Result<(), String> {
     let begun = outcomes.len().min(done + 1);
     let (ops, outcomes) = (&ops[..begun], &outcomes[..begun]);
-    // Some part of a change of data may be none of it.
+    // A partial change of data includes no change.
     let has_choice = |(op, outcome): &(&Op, &Result<(), Errno>)| {
         failed(outcome) && !op.is_sync() && !op.is_of_data()
     };
@@ -303,14 +305,14 @@ fn judge(
             Err(why) => complaints.push(why),
         }
     }
-    // The first two are without all that has failed, and with it.
+    // The first two complaints are those without and with all failed calls.
     complaints.truncate(2);
     let complaints = complaints.join("; with it: ");
     Err(format!("{outcomes:?}: without what failed: {complaints}"))
 }
 
-/// All choices of so many things, each in its bit: none, all, and the first few before the rest, since what
-/// fails for good has an effect only before.
+/// Returns all bitmaps of `things` choices. None, all, and the first few come before the others,
+/// since a permanent failure leaves only the effects before it.
 fn likely_first(things: usize) -> Vec<usize> {
     let all = (1 << things) - 1;
     let first_few = (1..things).map(|few| (1 << few) - 1);
@@ -324,8 +326,8 @@ fn failed(outcome: &Result<(), Errno>) -> bool {
     *outcome == Err(Errno::IO)
 }
 
-/// Whether these calls, of which so many had returned, leave this tree; those that have failed did what they
-/// should, or, of data, a part of it.
+/// Checks that these calls, of which the first `returned` had returned, leave this tree. Failed
+/// calls had their full effect or, for data, a part of it.
 fn explains(
     ops: &[Op],
     outcomes: &[Result<(), Errno>],
@@ -346,7 +348,7 @@ fn explains(
     verdict::judge(&history, returned, tree).map(drop)
 }
 
-/// Whether the calls that did not fail gave what they had to.
+/// Checks that the calls that did not fail had the expected results.
 fn agree(history: &History, results: &[Result<(), Errno>]) -> Result<(), String> {
     let steps = history.steps.iter().zip(results);
     let wrong = steps.clone().find(|(step, result)| step.result != **result);

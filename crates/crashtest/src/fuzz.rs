@@ -1,72 +1,72 @@
 //! Damaged volumes: any bytes, in the log and elsewhere, are an error or a file system.
 //!
-//! A [`Fuzzer`] makes volumes by random scripts, ends them as a crash would, and then, round after round,
-//! damages a copy of one: its log (`log`: what records hold, records of an older log or of another volume,
-//! records twice, records that are gone) or any blocks (`media`). Most times checksums and links are made
-//! right again, so that more than checksums is looked at. Then the copy is checked, opened, read, changed,
-//! closed, checked again, and another copy of it is repaired.
+//! A [`Fuzzer`] makes volumes by random scripts and stops them as a crash would. Each round damages
+//! a copy of one: its log (`log`: contents of records, records of an older log or of another
+//! volume, duplicate records, missing records) or any blocks (`media`). Mostly, checksums and links
+//! are fixed afterwards, so the damage gets past them. Then the copy is checked, opened, read,
+//! changed, closed and checked again, and another copy of it is repaired.
 //!
-//! # What must be
+//! # Guarantees under test
 //!
-//! * Nothing panics, in whatever thread, and everything ends.
-//! * A volume in which a check finds nothing opens, and all that is in it can be read; it can be changed and
-//!   closed, and a check finds nothing after that.
-//! * A volume that was repaired, with nothing left to repair, is such a volume.
+//! * Nothing panics, in any thread, and everything terminates.
+//! * A volume without findings opens, and all of it can be read. It can be changed and closed, and
+//!   has no findings after that.
+//! * A repaired volume with nothing left to repair is such a volume.
 //!
-//! Of all others an error is as good as a tree: bytes that lie are found where they are looked at.
+//! For all other volumes an error is as acceptable as a tree: inconsistent bytes are detected where
+//! they are read.
 //!
 //! # Invariants
 //!
-//! * A round follows from the seed, but for when background threads run.
+//! * A round is determined by the seed, apart from the timing of background threads.
 //!
 //! # Locks
 //!
-//! None of its own.
+//! The module has no locks of its own.
 
+mod image;
 mod interrupted;
 mod log;
 mod media;
+mod usable;
 mod walk;
 
 use std::fmt;
 use std::sync::Arc;
 
+use vfscale::diskfs::check;
 use vfscale::diskfs::dump::{Dump, What};
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::diskfs::{LogPlace, Superblock, check};
-use vfscale_block::{CowDevice, Device, MemoryDevice};
+use vfscale_block::Device;
 use vfscale_sync::random::Random;
 
-use crate::op::Op;
-use crate::scripts;
-pub use interrupted::{Interrupted, Planted};
+use image::{Image, copy, new_volume};
+pub use interrupted::{Interrupted, RepairFault};
 use log::Log;
+use usable::{repair, use_it};
 
-/// The smallest volume there is, with the smallest log, so that what is damaged is seldom free space.
-const DEVICE_BYTES: u64 = 16 << 20;
-const LOG_BLOCKS: u64 = 256;
-/// Every how many rounds a volume is repaired as well, and every how many its structures are shown.
+/// Every how many rounds a volume is repaired as well.
 const REPAIR: u64 = 4;
+/// Every how many rounds the structures of a volume are shown.
 const SHOW: u64 = 8;
 
-/// What came of a round.
+/// Result of rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Rounds.
+pub struct FuzzTally {
+    /// Number of rounds.
     pub rounds: u64,
-    /// Volumes in which a check found nothing.
+    /// Number of volumes without findings.
     pub sound: u64,
-    /// Volumes in which it found something.
+    /// Number of volumes with findings.
     pub unsound: u64,
-    /// Volumes that opened.
+    /// Number of volumes that opened.
     pub opened: u64,
-    /// Calls on those that failed.
+    /// Number of calls on those that failed.
     pub errors: u64,
-    /// Volumes that were repaired, with nothing left.
+    /// Number of volumes that were completely repaired.
     pub repaired: u64,
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for FuzzTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rounds, sound, unsound, opened, errors, repaired } = self;
         write!(
@@ -77,7 +77,7 @@ impl fmt::Display for Tally {
     }
 }
 
-impl std::ops::AddAssign for Tally {
+impl std::ops::AddAssign for FuzzTally {
     fn add_assign(&mut self, other: Self) {
         self.rounds += other.rounds;
         self.sound += other.sound;
@@ -88,64 +88,16 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
-/// A volume that nobody changes any more.
-struct Image {
-    device: Arc<dyn Device>,
-    superblock: Superblock,
-}
-
-impl Image {
-    fn of(device: Arc<dyn Device>) -> Result<Self, String> {
-        let found = vfscale::diskfs::copies::read(&*device).map_err(|e| e.to_string())?;
-        Ok(Self { device, superblock: found.superblock })
-    }
-
-    fn copy(&self) -> Arc<dyn Device> {
-        Arc::new(CowDevice::new(self.device.clone()))
-    }
-
-    /// A copy after some calls, ended as by a crash.
-    fn after(&self, random: &mut Random, length: usize) -> Result<Self, String> {
-        let device = self.copy();
-        run(&device, scripts::random(random, length).ops)?;
-        Self::of(device)
-    }
-}
-
-/// Makes calls on a volume, whatever comes of each, makes all of it durable, and ends it as a crash would:
-/// by dropping it, so that the log has to be replayed.
-fn run(device: &Arc<dyn Device>, ops: Vec<Op>) -> Result<(), String> {
-    let volume = open(device.clone())?;
-    let task = volume.task();
-    for op in ops.into_iter().filter(|op| *op != Op::Close).chain([Op::Sync]) {
-        let _ = op.run(&task);
-    }
-    Ok(())
-}
-
-fn open(device: Arc<dyn Device>) -> Result<vfscale::Volume, String> {
-    vfscale::volume_on(device).sync_interval(None).open().map_err(|e| e.to_string())
-}
-
-fn new_volume(random: &mut Random) -> Result<Image, String> {
-    let device = MemoryDevice::with_block_size(DEVICE_BYTES, 4096).map_err(|e| e.to_string())?;
-    let device: Arc<dyn Device> = Arc::new(device);
-    let options = MkfsOptions { log_blocks: Some(LOG_BLOCKS), ..MkfsOptions::default() };
-    mkfs::format(&*device, &options).map_err(|e| e.to_string())?;
-    run(&device, scripts::setup())?;
-    Image::of(device)?.after(random, 20)
-}
-
-/// Damages volumes and looks at what comes of it.
+/// Damages volumes and checks the results.
 pub struct Fuzzer {
     random: Random,
-    /// The same volume, earlier.
+    /// An earlier state of the volume to damage.
     older: Image,
-    /// What is damaged. Its log has to be replayed.
+    /// The volume to damage. Its log must be replayed.
     image: Image,
     /// Another volume of the same size.
     other: Image,
-    /// What the last round did to the volume, in words.
+    /// Descriptions of the last round's damages.
     did: Vec<String>,
 }
 
@@ -153,7 +105,7 @@ impl Fuzzer {
     /// Makes the volumes.
     ///
     /// # Errors
-    /// When what nobody has damaged does not work.
+    /// If an undamaged volume does not work.
     pub fn new(seed: u64) -> Result<Self, String> {
         let mut random = Random::new(seed);
         let older = new_volume(&mut random)?;
@@ -162,17 +114,17 @@ impl Fuzzer {
         Ok(Self { random, older, image, other, did: Vec::new() })
     }
 
-    /// What the last round did to the volume, in words.
+    /// Returns the descriptions of the last round's damages.
     #[must_use]
     pub fn did(&self) -> &[String] {
         &self.did
     }
 
-    /// Damages a copy and looks at it.
+    /// Damages a copy and checks the result.
     ///
     /// # Errors
-    /// What must not be.
-    pub fn round(&mut self, number: u64) -> Result<Tally, String> {
+    /// Describes the violation.
+    pub fn round(&mut self, number: u64) -> Result<FuzzTally, String> {
         self.did.clear();
         let device = self.image.copy();
         let damages = self.random.below(3);
@@ -208,13 +160,9 @@ impl Fuzzer {
     }
 }
 
-fn copy(device: &Arc<dyn Device>) -> Arc<dyn Device> {
-    Arc::new(CowDevice::new(device.clone()))
-}
-
-/// Checks, uses, and checks again.
-fn look(device: &Arc<dyn Device>) -> Result<Tally, String> {
-    let mut tally = Tally { rounds: 1, ..Tally::default() };
+/// Checks a volume, uses it and checks it again.
+fn look(device: &Arc<dyn Device>) -> Result<FuzzTally, String> {
+    let mut tally = FuzzTally { rounds: 1, ..FuzzTally::default() };
     let report = check::check(copy(device), &check::Options::default(), &mut ());
     let is_sound = report.as_ref().is_ok_and(|report| report.count == 0);
     tally.sound = u64::from(is_sound);
@@ -233,44 +181,7 @@ fn look(device: &Arc<dyn Device>) -> Result<Tally, String> {
     Ok(tally)
 }
 
-/// Opens a volume, reads and changes it, closes it; checks it if all that went well. Gives what failed.
-fn use_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
-    let volume = open(device.clone())?;
-    let task = volume.task();
-    let mut errors = walk::everything(&task);
-    errors.extend(walk::work(&task));
-    drop(task);
-    errors.extend(volume.close().err().map(|e| format!("closing: {e}")));
-    if errors.is_empty() {
-        errors.extend(findings(device).err().map(|found| format!("checked then: {found}")));
-    }
-    Ok(errors)
-}
-
-/// Whether a check finds nothing.
-fn findings(device: &Arc<dyn Device>) -> Result<(), String> {
-    let report = check::check(device.clone(), &check::Options::default(), &mut ())
-        .map_err(|e| e.to_string())?;
-    match report.findings.first() {
-        None => Ok(()),
-        Some(first) => Err(format!("{} findings, such as {first:?}", report.count)),
-    }
-}
-
-/// Repairs a copy. Says whether nothing was left, in which case it has to be a volume like any other.
-fn repair(device: &Arc<dyn Device>) -> Result<u64, String> {
-    let device = copy(device);
-    let options = check::Options { repair: true, ..check::Options::default() };
-    let Ok(report) = check::check(device.clone(), &options, &mut ()) else { return Ok(0) };
-    if report.left > 0 {
-        return Ok(0);
-    }
-    findings(&device).map_err(|found| format!("repaired, but then: {found}"))?;
-    let errors = use_it(&device).map_err(|why| format!("repaired, but not opened: {why}"))?;
-    if errors.is_empty() { Ok(1) } else { Err(format!("repaired, but: {}", errors.join("; "))) }
-}
-
-/// Reads all that there is in a volume that is opened for that only.
+/// Reads all of a volume that is opened read-only.
 fn look_only(device: &Arc<dyn Device>) {
     let opened = vfscale::volume_on(copy(device)).read_only(true).open();
     if let Ok(volume) = opened {
@@ -279,7 +190,7 @@ fn look_only(device: &Arc<dyn Device>) {
     }
 }
 
-/// Shows some structures, whether they are there or not.
+/// Shows some structures, whether they exist or not.
 fn show(device: &Arc<dyn Device>) {
     let opened = [true, false].map(|replays| Dump::open(copy(device), None, replays));
     for dump in opened.into_iter().flatten() {
@@ -294,14 +205,6 @@ fn show(device: &Arc<dyn Device>) {
                 let _ = value.to_string();
             }
         }
-    }
-}
-
-/// Where the log is, of volumes that have it inside.
-fn log_place(superblock: &Superblock) -> Option<(u64, u64)> {
-    match superblock.log() {
-        LogPlace::Inside { start, blocks } => Some((start, blocks)),
-        LogPlace::Outside { .. } => None,
     }
 }
 

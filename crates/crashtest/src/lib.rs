@@ -1,53 +1,46 @@
-//! The crash test: what may be left of a script of calls when the machine stops in the middle of it.
+//! The crash test: checks the states that a crash may leave in the middle of a script of calls.
 //!
-//! A [`Script`](scripts::Script) is a list of calls ([`op::Op`]). It runs twice: on a memory file system,
-//! which gives the tree after each of its prefixes ([`history::History`]), and on a volume over a recording
-//! device. For each state that a crash might have left on the device ([`sweep`]), the volume is opened, so
-//! that it recovers, its whole tree is read ([`tree::Tree`]) and judged ([`verdict`]), and the image checked.
+//! A [`Script`](script::Script) is a list of calls ([`script::op::Op`]). It runs twice: on a memory
+//! file system, the model, which gives the tree after each prefix of the calls
+//! ([`model::history::History`]), and on a volume over a recording device. Each state that a crash
+//! might have left on the device ([`sweep`]) is opened, which recovers the volume. Its whole tree
+//! is read ([`model::tree::Tree`]) and judged ([`model::verdict`]), and the image is checked.
 //!
-//! # What is promised
+//! # Guarantees under test
 //!
-//! * Changes of names and attributes take effect in their order: the tree that is recovered is, data
-//!   apart, that after some prefix of the calls, none of which had not begun.
-//! * That prefix has all that was synced: after `sync` everything; after `fsync` of a file or directory
-//!   all that had changed it, its names included, and so everything before that.
-//! * What a file held at its last `fsync` (or `fdatasync`, or `sync`) is there. Of what was written since,
-//!   each sector is there or not. A file ends where it ended before or after one of the calls since, or
-//!   somewhere within what one of them appended, and nothing behind the old end is visible that was not
-//!   written: neither other files' bytes nor what a truncation had cut off.
-//! * A file has the times that some call had left it with: none before its last `fsync` or `sync`, nor before
-//!   the last change of its names and attributes that is there.
-//! * A truncation that makes a file shorter takes its turn among the changes of names; only the rest of
-//!   the block in which it cuts may be zeros before.
+//! * Changes of names and attributes take effect in order: apart from data, the recovered tree is
+//!   the one after some prefix of the calls that had begun.
+//! * That prefix contains all that was synced: after `sync` everything; after `fsync` of a file or
+//!   directory all earlier changes of its attributes and names, and so everything before them.
+//! * The data of a file at its last `fsync` (or `fdatasync`, or `sync`) are present. Each sector
+//!   written since is either present or not. A file ends where it ended before or after one of the
+//!   calls since, or somewhere within an append. No unwritten bytes are visible beyond the old end:
+//!   neither other files' bytes nor truncated ones.
+//! * Each time of a file was set by some call. It is not older than the file's last `fsync` or
+//!   `sync`, nor than the last recovered change of its names and attributes.
+//! * A truncation that shortens a file is ordered with the changes of names. Only the rest of the
+//!   block in which it cuts may become zeros before.
 //!
 //! # Invariants
 //!
-//! * What a script writes can be told from everything else that it writes ([`pattern`]).
-//! * Nothing depends on chance but what follows from the seed, and on when background threads run.
+//! * The bytes of each write are distinguishable from all other writes of the script
+//!   ([`script::pattern`]).
+//! * Runs are deterministic, given the seed and the timing of background threads.
 //!
 //! # Locks
 //!
-//! None of its own. One thread makes all calls of a script.
+//! The crate has no locks of its own. One thread makes all calls of a script.
 
-pub mod beside;
-pub mod churn;
 pub mod faults;
 pub mod fuzz;
-pub mod history;
-pub mod kills;
-pub mod op;
-pub mod pattern;
-pub mod scripts;
+pub mod load;
+pub mod model;
+pub mod script;
 pub mod subject;
 pub mod sweep;
-pub mod tangle;
-pub mod times;
-pub mod tree;
-pub mod verdict;
-pub mod volume;
 pub mod watch;
 
-/// A number from the environment, or `default`.
+/// Returns the number in an environment variable, or `default`.
 #[must_use]
 pub fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)

@@ -1,41 +1,41 @@
-//! Damages volumes for a given time and looks at what comes of it; see [`vfscale_crashtest::fuzz`].
+//! Damages volumes for a given time and checks the results; see [`vfscale_crashtest::fuzz`].
 //!
-//! Prints each seed before its rounds, so that whatever happens can be repeated. A panic in any thread, a
-//! round that does not end and a violation all end with a status other than 0: 1, or 3 for a hang.
+//! Prints each seed before its rounds, so every failure can be repeated. A panic in any thread, a
+//! round that does not end and a violation all exit with a status other than 0: 1, or 3 for a hang.
 //!
 //! # Invariants
 //!
-//! * What a seed does depends on nothing but the seed and the number of its rounds.
-//! * No failure is lost: a seed that fails is counted, and the next one begins with volumes of its own.
+//! * A seed's rounds depend on nothing but the seed and their number.
+//! * No failure is lost: a failed seed is counted, and the next one begins with new volumes.
 //!
-//! Nothing is held but the volumes of one seed, in memory.
+//! Only the volumes of one seed are in memory at a time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use vfscale_crashtest::fuzz::{Fuzzer, Tally};
+use vfscale_crashtest::fuzz::{FuzzTally, Fuzzer};
 use vfscale_crashtest::watch::Watch;
 
-/// Damages volumes, in their logs and elsewhere, and looks at what comes of it.
+/// Damages volumes, in their logs and elsewhere, and checks the results.
 #[derive(Parser)]
 struct Args {
-    /// For how many seconds.
+    /// Running time in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// The first seed; the next ones follow it. A new one if it is not given.
+    /// First seed; the next ones follow it. Random by default.
     #[arg(long, env = "VFSCALE_SEED")]
     seed: Option<u64>,
-    /// How many rounds each seed has.
+    /// Number of rounds of each seed.
     #[arg(long, default_value_t = 60)]
     rounds: u64,
-    /// How many seeds at most.
+    /// Maximum number of seeds.
     #[arg(long, default_value_t = u64::MAX)]
     seeds: u64,
 }
 
-/// How long a round may take; a thousand times as long as one does.
+/// Time limit of a round: a thousand times the usual duration.
 const ROUND_MAX: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let watch = Watch::begin(ROUND_MAX, |_| "a round of the last seed".into());
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let first = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
-    let (mut total, mut bad, mut seeds) = (Tally::default(), 0, 0);
+    let (mut total, mut bad, mut seeds) = (FuzzTally::default(), 0, 0);
     while Instant::now() < end && seeds < args.seeds {
         let seed = first.wrapping_add(seeds);
         println!("seed {seed}");
@@ -60,9 +60,9 @@ fn main() -> ExitCode {
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The rounds of a seed, as far as there is time.
-fn play(seed: u64, rounds: u64, end: Instant, watch: &Watch) -> Result<Tally, String> {
-    let mut total = Tally::default();
+/// Runs the rounds of a seed until the time is over.
+fn play(seed: u64, rounds: u64, end: Instant, watch: &Watch) -> Result<FuzzTally, String> {
+    let mut total = FuzzTally::default();
     watch.next();
     let mut fuzzer = Fuzzer::new(seed)?;
     for number in 0..rounds {

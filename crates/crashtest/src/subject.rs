@@ -1,4 +1,6 @@
-//! What is tested: a file system on a device, or on several.
+//! The subject of the test: a file system on one device or several.
+
+pub mod volume;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,71 +8,71 @@ use std::sync::Arc;
 use vfscale::{Errno, Vfs};
 use vfscale_block::Device;
 
-use crate::op::Op;
+use crate::script::op::Op;
 
-/// A device that a file system lives on.
+/// A device of a file system.
 pub type Disk = Arc<dyn Device>;
 
-/// A kind of file system that lives on a device, and on others that it keeps something apart on.
+/// A kind of file system on a device, and possibly on other devices that store a part of it.
 pub trait Subject: Sync {
-    /// The sizes of the other devices, in bytes; in all calls they follow the first.
+    /// Returns the sizes of the other devices in bytes. In all calls they follow the first device.
     fn others(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Puts an empty file system on the devices.
+    /// Formats the devices with an empty file system.
     ///
     /// # Errors
-    /// Why not.
+    /// Describes the failure.
     fn format(&self, disks: &[Disk]) -> Result<(), String>;
 
-    /// Opens what is on the devices, after whatever has happened to them.
+    /// Opens the file system on the devices, in any state.
     ///
     /// # Errors
-    /// Why not.
+    /// Describes the failure.
     fn open(&self, disks: &[Disk]) -> Result<Box<dyn Opened>, String>;
 
-    /// Where a sector that was being written when power failed can be such that it can't be read any more,
-    /// and nothing is lost by it: the number of the device, and bytes. The file system writes what is there
-    /// again before it needs it.
-    fn may_be_lost(&self, disks: &[Disk]) -> Vec<Lost> {
+    /// Returns the ranges whose sectors may become unreadable without loss if power fails while
+    /// they are written, with the number of their device. The file system rewrites their content
+    /// before it needs it.
+    fn may_be_lost(&self, disks: &[Disk]) -> Vec<LostRange> {
         let _ = disks;
         Vec::new()
     }
 
-    /// Whether all times of inodes come back as they were; if not, that of the last change of data does.
+    /// Returns whether all times of inodes are durable. If not, only the modification time is.
     fn keeps_all_times(&self) -> bool {
         true
     }
 
-    /// Looks for what is wrong with devices that nobody has open.
+    /// Checks devices that no file system has open.
     ///
     /// # Errors
-    /// What was found.
+    /// Describes the findings.
     fn check(&self, disks: &[Disk]) -> Result<(), String>;
 }
 
-/// The number of a device, and bytes of it.
-pub type Lost = (usize, Range<u64>);
+/// The number of a device, and a byte range of it.
+pub type LostRange = (usize, Range<u64>);
 
-/// A file system that is open.
+/// An open file system.
 pub trait Opened {
-    /// Its tree.
+    /// Returns its tree.
     fn vfs(&self) -> &Vfs;
 
-    /// A call of the script has returned successfully. A file system that hears of `fsync` through its tree
-    /// has nothing to do.
+    /// Handles the success of a call of the script. A file system that gets `fsync` through its
+    /// tree needs no action.
     ///
     /// # Errors
-    /// That of the call, after all.
+    /// Returns the final error of the call.
     fn done(&self, op: &Op) -> Result<(), Errno> {
         let _ = op;
         Ok(())
     }
 
-    /// Closes it, with everything durable.
+    /// Closes the file system with everything durable.
     ///
     /// # Errors
-    /// What went wrong.
+    /// Describes the failure.
     fn close(self: Box<Self>) -> Result<(), String>;
 }

@@ -1,4 +1,4 @@
-//! Runs scripts on recording devices, and looks at what a crash might have left of each.
+//! Runs scripts on recording devices and checks the states that crashes might have left.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,43 +11,43 @@ use vfscale_block::{
 };
 use vfscale_sync::random::Random;
 
-use crate::history::History;
-use crate::op::Op;
-use crate::scripts::{Script, setup};
-use crate::subject::{Disk, Lost, Opened, Subject};
-use crate::times::Clock;
-use crate::tree::Tree;
-use crate::verdict;
+use crate::model::history::History;
+use crate::model::history::clock::Clock;
+use crate::model::tree::Tree;
+use crate::model::verdict;
+use crate::script::op::Op;
+use crate::script::{Script, setup};
+use crate::subject::{Disk, LostRange, Opened, Subject};
 
-/// Every how many states a state is used after its recovery.
+/// Every how many states the recovered volume is also used.
 const WORK: usize = 8;
-/// Every how many states the recovery is itself cut off, and how many of the states of that are looked at.
+/// Every how many states the recovery itself is interrupted, and the number of its states to check.
 const AGAIN: (usize, usize) = (16, 3);
-/// Longer than a tick of the clock that files have their times from.
+/// Duration longer than a tick of the clock that stamps files.
 const TICK: Duration = Duration::from_millis(12);
 
-/// A device that records what a script does.
+/// A device that records the writes of a script.
 pub type Recorded = Arc<RecordingDevice<Disk>>;
 
-/// What a sweep is to do.
+/// Options of a sweep.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// The size of the first device, in bytes.
+pub struct SweepPlan {
+    /// Size of the first device in bytes.
     pub device_bytes: u64,
-    /// The most states of one script.
+    /// Maximum number of states of a script.
     pub states_of_script: usize,
-    /// What all chances follow from.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// What must not be.
+/// A broken guarantee.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The script.
     pub script: Script,
-    /// The name of the state, if one was looked at.
+    /// Name of the state, if the violation was found in one.
     pub state: Option<CrashId>,
-    /// What is wrong.
+    /// Description of the violation.
     pub why: String,
 }
 
@@ -64,16 +64,16 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How much was done.
+/// Result of a sweep.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Scripts that were run.
+    /// Number of scripts that were run.
     pub scripts: usize,
-    /// States that were recovered and looked at.
+    /// Number of states that were recovered and checked.
     pub states: usize,
-    /// Those of them that a recovery left which was cut off.
+    /// Number of those that an interrupted recovery left.
     pub again: usize,
-    /// What was wrong.
+    /// All violations.
     pub violations: Vec<Violation>,
 }
 
@@ -86,11 +86,11 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A subject, and an image of it with the tree that every script finds.
+/// A subject, and an image of it with the initial tree of all scripts.
 pub struct Sweep<'a> {
     subject: &'a dyn Subject,
     base: Vec<Disk>,
-    plan: Plan,
+    plan: SweepPlan,
     summary: Summary,
 }
 
@@ -98,13 +98,13 @@ impl<'a> Sweep<'a> {
     /// Makes the image.
     ///
     /// # Errors
-    /// If the subject can't do even that.
-    pub fn new(subject: &'a dyn Subject, plan: Plan) -> Result<Self, String> {
+    /// If the subject can't make it.
+    pub fn new(subject: &'a dyn Subject, plan: SweepPlan) -> Result<Self, String> {
         let base = prepare(subject, plan.device_bytes)?;
         Ok(Self { subject, base, plan, summary: Summary::default() })
     }
 
-    /// Runs a script, and looks at some of the states that it might have left.
+    /// Runs a script and checks some of the states that it might have left.
     pub fn run(&mut self, script: &Script) {
         self.summary.scripts += 1;
         if let Err(why) = self.run_inner(script) {
@@ -112,13 +112,13 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// How many states have been looked at.
+    /// Returns the number of states that were checked.
     #[must_use]
     pub fn states(&self) -> usize {
         self.summary.states
     }
 
-    /// How it went.
+    /// Returns the result.
     #[must_use]
     pub fn finish(self) -> Summary {
         self.summary
@@ -148,7 +148,7 @@ impl<'a> Sweep<'a> {
     fn look(&mut self, history: &History, state: &CrashState, number: usize) -> Result<(), String> {
         let done = state.marks().min(history.steps.len());
         let disks = disks(state);
-        // A check tells what can't be read.
+        // A check reports unreadable sectors.
         if !state.has_lost() {
             let checked = self.subject.check(&disks);
             checked.map_err(|why| format!("checked before it is opened: {why}"))?;
@@ -171,7 +171,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// Makes the devices, and puts the tree that every script finds on them.
+/// Makes the devices, and the initial tree of all scripts on them.
 pub(crate) fn prepare(subject: &dyn Subject, device_bytes: u64) -> Result<Vec<Disk>, String> {
     let sizes = [device_bytes].into_iter().chain(subject.others());
     let device = |bytes| -> Result<Disk, String> {
@@ -189,12 +189,12 @@ pub(crate) fn prepare(subject: &dyn Subject, device_bytes: u64) -> Result<Vec<Di
     drop(task);
     opened.close()?;
     subject.check(&disks)?;
-    // Whatever a script changes has other times then.
+    // After this, every change of a script changes the times.
     thread::sleep(TICK);
     Ok(disks)
 }
 
-/// Starts recording what is done to devices, side by side.
+/// Wraps devices in recorders with a common log.
 #[must_use]
 pub fn recording(disks: &[Disk]) -> Vec<Recorded> {
     let mut recorded: Vec<Recorded> = Vec::new();
@@ -208,20 +208,20 @@ pub fn recording(disks: &[Disk]) -> Vec<Recorded> {
     recorded
 }
 
-/// The devices that record, as a subject wants them.
+/// Converts recording devices to the type that a subject takes.
 #[must_use]
 pub fn dynamic(recorded: &[Recorded]) -> Vec<Disk> {
     recorded.iter().map(|disk| Arc::clone(disk) as Disk).collect()
 }
 
-/// The devices of a state.
+/// Returns the devices of a state.
 #[must_use]
 pub fn disks(state: &CrashState) -> Vec<Disk> {
     state.devices().iter().map(|disk| Arc::clone(disk) as Disk).collect()
 }
 
-/// Runs the calls of a script; each that has returned leaves a mark. The history learns which times files had
-/// after each.
+/// Runs the calls of a script and marks the log after each return. Stores the times that files had
+/// after each call in the history.
 fn record(
     subject: &dyn Subject,
     recorded: &[Recorded],
@@ -249,22 +249,22 @@ fn record(
     subject.check(&disks).map_err(|why| format!("after it was closed: {why}"))
 }
 
-/// Some of the states that a crash might have left of what is recorded: all that are different enough, or as
-/// many of them as are wanted, by chance; some with sectors in `lost` that can't be read. Each call of a
-/// script, as far as marks tell, has as many as any other, however little it writes.
+/// Samples the states that a crash might have left of a recording: all that differ enough, or a
+/// random selection if there are more than wanted. Some have unreadable sectors in `lost`. Each
+/// call of a script, as delimited by marks, gets equally many states, however little it writes.
 pub fn sample<D: Device + 'static>(
     device: &RecordingDevice<D>,
-    what: (usize, &[Lost]),
+    what: (usize, &[LostRange]),
     random: &mut Random,
 ) -> impl Iterator<Item = CrashState> {
     sample_from(device, 0, what, random)
 }
 
-/// The same of crashes that came when the log had `lines` lines at least.
+/// Samples like [`sample`], but only crashes that came when the log had at least `lines` lines.
 pub fn sample_from<D: Device + 'static>(
     device: &RecordingDevice<D>,
     lines: usize,
-    (wanted, lost): (usize, &[Lost]),
+    (wanted, lost): (usize, &[LostRange]),
     random: &mut Random,
 ) -> impl Iterator<Item = CrashState> {
     let plan =
@@ -276,12 +276,12 @@ pub fn sample_from<D: Device + 'static>(
     chosen.into_iter().filter_map(move |number| {
         let passed = number - next;
         next = number + 1;
-        // States that are passed over are not made.
+        // Skipped states are not materialized.
         states.nth(passed)
     })
 }
 
-/// The numbers of `wanted` states, in order: calls take turns in choosing one of theirs.
+/// Chooses the numbers of `wanted` states, in order: calls alternately choose one of theirs.
 fn choose(moments: &[Moment], lines: usize, wanted: usize, random: &mut Random) -> Vec<usize> {
     let first = moments.partition_point(|moment| moment.lines < lines);
     let mut calls: Vec<Vec<usize>> = Vec::new();
@@ -304,7 +304,7 @@ fn choose(moments: &[Moment], lines: usize, wanted: usize, random: &mut Random) 
     chosen
 }
 
-/// Opens a state, judges its tree, works in it if told to, closes and checks it.
+/// Opens a state, judges its tree, uses the volume if `works` is set, closes and checks it.
 pub(crate) fn recover(
     subject: &dyn Subject,
     disks: &[Disk],
@@ -313,7 +313,7 @@ pub(crate) fn recover(
 ) -> Result<(), String> {
     let opened = subject.open(disks).map_err(|why| format!("not opened: {why}"))?;
     let task = opened.vfs().task();
-    // What is read here moves no times that another recovery would find.
+    // The reads below must not change times that another recovery would find.
     task.remount_bind("/", MountFlags::NOATIME).map_err(|error| error.to_string())?;
     judge(&Tree::read(&task)?)?;
     if works {
@@ -324,7 +324,7 @@ pub(crate) fn recover(
     subject.check(disks).map_err(|why| format!("checked: {why}"))
 }
 
-/// Uses what was recovered: takes everything away, and makes and removes something.
+/// Uses the recovered volume: makes a file and removes everything.
 fn work(opened: &dyn Opened) -> Result<(), String> {
     let task = opened.vfs().task();
     let ops = [

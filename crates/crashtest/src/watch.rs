@@ -1,9 +1,10 @@
-//! What a program of long runs has to notice besides: a panic in whatever thread, and work that does not end.
+//! Detection of panics in any thread, and of hangs, for programs with long runs.
 //!
 //! # Invariants
 //!
-//! * A panic is told by the hook that was there before, and then known here.
-//! * Work that takes longer than it may ends the process with status 3: a hang otherwise says nothing.
+//! * The previous hook reports a panic first; then it is counted here.
+//! * Work beyond its time limit ends the process with status 3, because a hang would report
+//!   nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,13 +14,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Watch {
     panicked: Arc<AtomicBool>,
-    /// The pieces of work that have begun.
+    /// Number of steps that have begun.
     begun: Arc<AtomicU64>,
 }
 
 impl Watch {
-    /// Looks after panics from now on, and after pieces of work that take longer than `longest`; of the last
-    /// one, given its number, `what` says what it is.
+    /// Watches for panics, and for steps that take longer than `longest`. `what` describes a step,
+    /// given its number.
     #[must_use]
     pub fn begin(longest: Duration, what: impl Fn(u64) -> String + Send + 'static) -> Self {
         let watch = Self { panicked: Arc::default(), begun: Arc::default() };
@@ -45,12 +46,12 @@ impl Watch {
         watch
     }
 
-    /// The next piece of work begins.
+    /// Begins the next step.
     pub fn next(&self) {
         self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether some thread has panicked since this was asked last.
+    /// Returns whether a thread has panicked since the last call.
     #[must_use]
     pub fn has_panicked(&self) -> bool {
         self.panicked.swap(false, Ordering::SeqCst)

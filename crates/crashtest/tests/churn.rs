@@ -1,24 +1,25 @@
-//! Crashes while eight threads make orphans, use what others have freed, and make all kinds of calls.
+//! Crashes while eight threads make orphans, reuse freed space, and make all kinds of calls.
 //!
-//! `VFSCALE_CRASH_STATES` says how many states are looked at in all the tests here (150), `VFSCALE_SEED`
-//! what chance follows from. The program `kills` of this crate does the same for as long as one likes.
+//! `VFSCALE_CRASH_STATES` sets the number of checked states of all tests here (150), `VFSCALE_SEED`
+//! the seed of random choices. The program `kills` of this crate does the same for any length of
+//! time.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use vfscale_crashtest::kills::{Flaw, Kills, Plan, Tally};
+use vfscale_crashtest::load::kills::{Kills, KillsFault, KillsPlan, KillsTally};
+use vfscale_crashtest::load::tangle::{CallFault, Class};
 use vfscale_crashtest::number;
-use vfscale_crashtest::tangle::{Class, Planted};
 use vfscale_sync::random::seed;
 
-const PLAN: Plan = Plan { threads: 4, rounds: 8, own: 2, crowd: 2, calls: 60, kills: 15 };
-/// Loads with every setting, and some on a volume that has been killed before.
+const PLAN: KillsPlan = KillsPlan { threads: 4, rounds: 8, own: 2, crowd: 2, calls: 60, kills: 15 };
+/// Enough loads for every setting, and some on a volume that has had power cuts before.
 const LOADS_MIN: usize = 10;
 
 #[test]
 fn kills_of_eight_threads() {
     let (seed, states) = (seed(), number("VFSCALE_CRASH_STATES", 150));
     let mut kills = Kills::new(PLAN, seed).unwrap();
-    let mut all = Tally::default();
+    let mut all = KillsTally::default();
     for _ in 0..(states / PLAN.kills).max(LOADS_MIN) {
         all += kills.load().unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
@@ -29,16 +30,16 @@ fn kills_of_eight_threads() {
 
 #[test]
 fn flushes_that_are_lost_are_found() {
-    let mut kills = Kills::with_flaw(PLAN, 1, Flaw::LostFlushes).unwrap();
+    let mut kills = Kills::with_fault(PLAN, 1, KillsFault::LostFlushes).unwrap();
     let result = (0..LOADS_MIN).try_for_each(|_| kills.load().map(drop));
     assert!(result.is_err());
-    assert!(kills.broken().is_some(), "what was not recovered is kept: {result:?}");
+    assert!(kills.broken().is_some(), "the broken state is available: {result:?}");
 }
 
-/// The most loads until a planted fault has to be found.
+/// Maximum number of loads until an injected fault must be detected.
 const LOADS_MAX: usize = 60;
 
-/// Kinds of calls, each forgotten in turn.
+/// Kinds of calls, each without effect in turn.
 #[test]
 fn planted_faults_are_found() {
     use Class::*;
@@ -58,12 +59,12 @@ fn planted_faults_are_found() {
         Fsync,
         FsyncDir,
     ];
-    for flaw in forgotten.map(|class| Flaw::Calls(Planted::Forgets(class))) {
-        let plan = Plan { threads: 1, rounds: 2, own: 4, crowd: 0, ..PLAN };
-        let mut kills = Kills::with_flaw(plan, 1, flaw).unwrap();
+    for fault in forgotten.map(|class| KillsFault::Calls(CallFault::Forgets(class))) {
+        let plan = KillsPlan { threads: 1, rounds: 2, own: 4, crowd: 0, ..PLAN };
+        let mut kills = Kills::with_fault(plan, 1, fault).unwrap();
         let found = (0..LOADS_MAX).find_map(|load| kills.load().err().map(|why| (load, why)));
-        let (load, why) = found.unwrap_or_else(|| panic!("{flaw:?} was not found"));
-        println!("{flaw:?}: in load {load}: {why}");
-        assert!(kills.broken().is_some(), "{flaw:?} was found before a crash: {why}");
+        let (load, why) = found.unwrap_or_else(|| panic!("{fault:?} was not found"));
+        println!("{fault:?}: in load {load}: {why}");
+        assert!(kills.broken().is_some(), "{fault:?} was found before a crash: {why}");
     }
 }

@@ -1,9 +1,9 @@
-//! Power cuts of volumes in real files: all that [`FileDevice`] does, with and without `O_DIRECT` and
-//! io_uring, on a file whose writes and syncs are recorded below the kernel ([`below`]).
+//! Power cuts of volumes in real files: tests all of [`FileDevice`], with and without `O_DIRECT`
+//! and io_uring, on a file whose writes and syncs are recorded below the kernel ([`below`]).
 //!
-//! A block device goes the same ways with the same calls; a loop device over such a file stands for them.
-//! `VFSCALE_CRASH_STATES` says how many states are looked at in all (300), `VFSCALE_SEED` what chance
-//! follows from. Needs root and /dev/fuse, and says so where they are not to be had.
+//! A block device is accessed by the same calls; a loop device over such a file represents it.
+//! `VFSCALE_CRASH_STATES` sets the total number of checked states (300), `VFSCALE_SEED` the seed of
+//! random choices. Needs root and /dev/fuse; otherwise the tests print that and pass.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -20,30 +20,30 @@ use vfscale_block::{
     Device, Fault, FaultyDevice, FileDevice, FileOptions, MemoryDevice, Operation, OsError,
 };
 use vfscale_crashtest::number;
-use vfscale_crashtest::scripts;
-use vfscale_crashtest::subject::{Disk, Lost, Opened, Subject};
-use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
-use vfscale_crashtest::volume::Volumes;
+use vfscale_crashtest::script;
+use vfscale_crashtest::subject::volume::Volumes;
+use vfscale_crashtest::subject::{Disk, LostRange, Opened, Subject};
+use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan};
 use vfscale_sync::random::{Random, seed};
 
 use below::{Below, Event, How};
 
 const DEVICE: u64 = 32 << 20;
-/// The length of a script.
+/// Length of a script.
 const CALLS: usize = 60;
 
-/// How a volume gets to its file.
+/// A method of access to the file of a volume.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     direct: bool,
     io_uring: bool,
-    /// The kernel gathers what is not direct.
+    /// Whether the kernel caches writes without `O_DIRECT`.
     keeps_writes: bool,
-    /// Through a block device.
+    /// Whether a loop device is in between.
     is_loop: bool,
 }
 
-/// All of them.
+/// Returns all methods.
 fn ways() -> Vec<Way> {
     let mut ways = Vec::new();
     for io_uring in [true, false] {
@@ -62,7 +62,7 @@ struct Files {
     volumes: Volumes,
     way: Way,
     lies: bool,
-    /// Batches that went through io_uring.
+    /// Number of batches that used io_uring.
     batches: Arc<AtomicU64>,
 }
 
@@ -74,7 +74,7 @@ impl Files {
     }
 }
 
-/// A loop device over a file. Dropping it takes it away.
+/// A loop device over a file. Dropping it detaches it.
 struct Loop(PathBuf);
 
 impl Loop {
@@ -98,8 +98,8 @@ impl Drop for Loop {
     }
 }
 
-/// Opens a device. A process that another test has just started may have the loop device open still that had
-/// this number before, until it becomes another program.
+/// Opens a device. A process that another test has just forked may still have the previous loop
+/// device of that number open, until it executes its program.
 fn open(options: &FileOptions, path: &Path) -> Result<FileDevice, String> {
     let mut last = String::new();
     for _ in 0..200 {
@@ -113,7 +113,7 @@ fn open(options: &FileOptions, path: &Path) -> Result<FileDevice, String> {
     Err(last)
 }
 
-/// A device on its way; what is dropped last is named last.
+/// A device with its access path. The fields are dropped in order, from top to bottom.
 struct Reached {
     file: Arc<FileDevice>,
     _loop: Option<Loop>,
@@ -136,7 +136,7 @@ impl Reached {
 
 impl Drop for Reached {
     fn drop(&mut self) {
-        // The volume may keep the device for a moment.
+        // The volume may hold the device for a moment.
         self.file.release();
     }
 }
@@ -171,7 +171,7 @@ impl Subject for Files {
         Ok(Box::new(Open { opened, reached, batches: self.batches.clone() }))
     }
 
-    fn may_be_lost(&self, disks: &[Disk]) -> Vec<Lost> {
+    fn may_be_lost(&self, disks: &[Disk]) -> Vec<LostRange> {
         self.volumes.may_be_lost(disks)
     }
 
@@ -184,7 +184,7 @@ fn memory(bytes: u64) -> Arc<dyn Device> {
     Arc::new(MemoryDevice::with_block_size(bytes, 512).unwrap())
 }
 
-/// Whether it can be tested here on this way; says why not.
+/// Returns whether this method can be tested here; prints why not.
 fn is_possible(way: Way) -> bool {
     match Reached::new(memory(DEVICE), way, false) {
         Ok(_) => true,
@@ -196,12 +196,12 @@ fn is_possible(way: Way) -> bool {
 }
 
 fn sweep(subject: &Files, states: usize, seed: u64) -> Summary {
-    let plan = Plan { device_bytes: DEVICE, states_of_script: states, seed };
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script: states, seed };
     let mut sweep = Sweep::new(subject, plan).unwrap();
     let mut random = Random::new(seed);
-    // A script has only so many states.
+    // A script has a limited number of states.
     for _ in 0..states {
-        sweep.run(&scripts::random(&mut random, CALLS));
+        sweep.run(&script::random(&mut random, CALLS));
         if sweep.states() >= states {
             break;
         }
@@ -227,7 +227,7 @@ fn files_keep_their_promises_when_power_fails() {
     }
 }
 
-/// A file that loses what it says it has synced is found out on every way.
+/// A file whose syncs have no effect is detected with every method.
 #[test]
 fn syncs_of_files_that_lie_are_found() {
     for way in ways() {
@@ -239,7 +239,7 @@ fn syncs_of_files_that_lie_are_found() {
     }
 }
 
-/// An image is durable when it has been made, with its size and its name; and so is a new size.
+/// A new image is durable with its size and its name, and so is a new size.
 #[test]
 fn made_and_grown_files_are_durable() {
     let (device, how) = (memory(0), How { is_missing: true, ..How::default() });
@@ -258,8 +258,8 @@ fn made_and_grown_files_are_durable() {
     drop(file);
 }
 
-/// Only what the device can't read can't be read of a file on it: the page cache reads more at once than is
-/// asked for, and fails with all of it.
+/// Only the unreadable sectors of a device are unreadable in a file on it, although the page cache
+/// reads more at a time than requested, and fails as a whole.
 #[test]
 fn an_unreadable_sector_takes_no_other_with_it() {
     const SECTOR: usize = 512;

@@ -1,5 +1,6 @@
-//! The crash test is tested: on a file system that writes its whole tree at each sync, in slots by
-//! turns, which is crash-safe; and with faults planted in it, each of which has to be found.
+//! Tests of the crash test itself, on a file system that writes its whole tree at each sync,
+//! alternately to one of two slots, which is crash-safe. Each of the faults injected in it must be
+//! detected.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,18 +12,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale::{At, AtFlags, Errno, FileType, Mode, SetTime, Task, Timestamp, Vfs, XattrFlags};
 use vfscale_block::{Device, Operation};
-use vfscale_crashtest::faults::{Extent, Faults, Worst};
-use vfscale_crashtest::op::Op;
-use vfscale_crashtest::scripts::{self, Script};
+use vfscale_crashtest::faults::{Extent, Faults, WorstError};
+use vfscale_crashtest::script::op::Op;
+use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
-use vfscale_crashtest::sweep::{Plan, Summary, Sweep, Violation};
+use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan, Violation};
 use vfscale_sync::random::Random;
 
 const DEVICE: u64 = 32 << 20;
 const SLOT: u64 = 8 << 20;
 const HEADER: usize = 512;
 
-/// What is planted.
+/// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
@@ -32,19 +33,19 @@ enum Planted {
     FsyncLies,
     /// `sync` does nothing.
     SyncLies,
-    /// Attributes are not kept.
+    /// Attributes are not stored.
     NoXattrs,
-    /// Data is not kept of files as long as this.
+    /// Data of files of at least this length are not stored.
     NoLongData,
-    /// All goes to the same slot.
+    /// All trees are written to one slot.
     OneSlot,
-    /// Hard links become files of their own.
+    /// Hard links become separate files.
     NoLinks,
-    /// Times are not kept.
+    /// Times are not stored.
     NoTimes,
-    /// `fsync` of a file keeps no times.
+    /// `fsync` of a file stores no times.
     NoTimesOfFsync,
-    /// A flush that fails is taken for one that does not.
+    /// A failed flush is treated as a successful one.
     FlushesAreWell,
 }
 
@@ -158,7 +159,7 @@ impl Image {
         Ok(())
     }
 
-    /// The tree as parts with their lengths.
+    /// Encodes the tree as parts with their lengths.
     fn dump(&self, times: bool) -> Vec<u8> {
         let task = self.vfs.task();
         let mut text = Vec::new();
@@ -274,16 +275,16 @@ fn load(task: &Task, text: &[u8]) {
 }
 
 fn sweep(planted: Planted) -> Summary {
-    let plan = Plan { device_bytes: DEVICE, states_of_script: 12, seed: 1 };
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 12, seed: 1 };
     let subject = Images(planted);
     let mut sweep = match Sweep::new(&subject, plan) {
         Ok(sweep) => sweep,
-        // Some faults show at once: the image is not what it was to be.
+        // Some faults show immediately: the image is wrong.
         Err(why) => panic!("{planted:?}: {why}"),
     };
     let first = ["Create ", "AppendMuch ", "Link ", "SetLongXattr ", "Rename "];
     let second = [" Fsync", " FsyncDir", " Sync"];
-    for script in scripts::pairs() {
+    for script in script::pairs() {
         let name = &script.name;
         if first.iter().any(|n| name.starts_with(n)) && second.iter().any(|n| name.ends_with(n)) {
             sweep.run(&script);
@@ -291,7 +292,7 @@ fn sweep(planted: Planted) -> Summary {
     }
     let mut random = Random::new(5);
     for _ in 0..5 {
-        sweep.run(&scripts::random(&mut random, 6));
+        sweep.run(&script::random(&mut random, 6));
     }
     sweep.finish()
 }
@@ -312,17 +313,17 @@ fn planted_faults_are_found() {
         let summary = sweep(planted);
         let count = summary.violations.len();
         println!("{planted:?}: {count}, such as {}", summary.violations.first().unwrap());
-        assert!(count > 0, "{planted:?} was not found");
+        assert!(count > 0, "{planted:?} was not detected");
     }
 }
 
-/// Power fails after each flush, and after each of so many writes, that has failed.
+/// Cuts the power after each failed flush, and after each of the first `writes` writes that failed.
 fn cuts(faults: &Faults<'_>, script: &Script, writes: u64) -> Result<(), Violation> {
     let flushes = faults.calls(script, Operation::Flush).unwrap();
     let mut random = Random::new(5);
     for extent in [Extent::One, Extent::Rest] {
-        let flushes = (1..=flushes).map(|n| Worst::Flush(n, extent));
-        for worst in flushes.chain((1..=writes).map(|n| Worst::Write(n, extent))) {
+        let flushes = (1..=flushes).map(|n| WorstError::Flush(n, extent));
+        for worst in flushes.chain((1..=writes).map(|n| WorstError::Write(n, extent))) {
             let looked = faults.run_and_cut(script, &worst, 4, &mut random)?;
             assert!(looked > 0, "{worst:?}");
         }
@@ -330,10 +331,11 @@ fn cuts(faults: &Faults<'_>, script: &Script, writes: u64) -> Result<(), Violati
     Ok(())
 }
 
-/// Every write and flush fails in turn, and nothing that was acknowledged is lost; where syncs lie, it is.
+/// Every write and flush fails in turn, and nothing acknowledged is lost, unless syncs have no
+/// effect.
 #[test]
 fn failing_devices() {
-    let script = &scripts::random(&mut Random::new(3), 8);
+    let script = &script::random(&mut Random::new(3), 8);
     let subject = Images(Planted::Nothing);
     let faults = Faults::new(&subject, DEVICE).unwrap();
     for operation in [Operation::Read, Operation::Write, Operation::Flush] {

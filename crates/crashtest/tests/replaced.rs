@@ -1,6 +1,7 @@
-//! Crashes of programs that replace a file and do not sync it: what is left is the old file or the new one.
+//! Crashes of programs that replace a file without a sync: the old or the new file must remain.
 //!
-//! `VFSCALE_CRASH_STATES` says how many states are looked at (an eighth of 2,000), `VFSCALE_SEED` which.
+//! `VFSCALE_CRASH_STATES` sets the number of checked states (an eighth of 2,000), `VFSCALE_SEED`
+//! selects them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -10,20 +11,20 @@ use vfscale::{At, RenameFlags, Task, Volume};
 use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
 use vfscale_crashtest::number;
 use vfscale_crashtest::subject::Subject;
-use vfscale_crashtest::volume::Volumes;
+use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_sync::random::seed;
 
 const DEVICE: u64 = 16 << 20;
-/// How many times the file is replaced.
+/// Number of replacements of the file.
 const VERSIONS: usize = 8;
 
-/// The bytes of a version: some fit into the inode, some need blocks.
+/// Returns the bytes of a version: some fit into the inode, others need blocks.
 fn bytes_of(version: usize) -> Vec<u8> {
     let sizes = [100, 9_000, 4_096, 1, 70_000];
     vec![b'a' + version as u8; sizes[version % sizes.len()]]
 }
 
-/// The first version: it is durable.
+/// Makes a device with the first version, which is durable.
 fn prepared() -> Arc<dyn Device> {
     let device = MemoryDevice::with_block_size(DEVICE, 512).unwrap();
     let device: Arc<dyn Device> = Arc::new(device);
@@ -40,7 +41,7 @@ fn open(device: Arc<dyn Device>, auto_da_alloc: bool) -> Volume {
     builder.open().unwrap()
 }
 
-/// Writes the file anew, in place or under another name.
+/// Rewrites the file, in place or by a rename.
 fn replace(task: &Task, version: usize) {
     let bytes = bytes_of(version);
     match version % 3 {
@@ -53,7 +54,7 @@ fn replace(task: &Task, version: usize) {
     }
 }
 
-/// Replaces the file again and again, and syncs another one each time; a mark tells how often.
+/// Replaces the file repeatedly, and syncs another file each time. A mark counts the replacements.
 fn record(auto_da_alloc: bool) -> Arc<RecordingDevice<Arc<dyn Device>>> {
     let device = Arc::new(RecordingDevice::new(prepared()));
     let volume = open(device.clone(), auto_da_alloc);
@@ -70,7 +71,7 @@ fn record(auto_da_alloc: bool) -> Arc<RecordingDevice<Arc<dyn Device>>> {
     device
 }
 
-/// What is wrong with a state, if anything: the file has to be whole, and no older than what was synced.
+/// Judges a state: the file must be complete, and no older than at the last sync.
 fn judge(state: &CrashState) -> Result<(), String> {
     let volume = open(state.device(), true);
     let found = volume.task().read_file("/file").map_err(|error| error.to_string())?;
@@ -82,12 +83,12 @@ fn judge(state: &CrashState) -> Result<(), String> {
     }
 }
 
-/// How many states were looked at, and what was wrong with some.
+/// Returns the number of checked states, and the violations.
 fn sweep(auto_da_alloc: bool) -> (usize, Vec<String>) {
     let device = record(auto_da_alloc);
     let wanted = (number("VFSCALE_CRASH_STATES", 2_000) / 8).max(1);
     let plan = CrashPlan::default().exhaustive_bits(3).listed_max(4).samples(1).seed(seed());
-    // From the beginning to the end, not only the first ones.
+    // States from the whole run, not only the first ones.
     let states: Vec<CrashState> = device.crash_states(plan).collect();
     let (mut looked, mut wrong) = (0, Vec::new());
     for state in states.iter().step_by(states.len().div_ceil(wanted)) {
@@ -106,7 +107,7 @@ fn a_file_that_is_replaced_is_the_old_one_or_the_new_one() {
     assert!(looked > 0 && wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The sweep sees what becomes of such files where nobody takes care of them.
+/// Without `auto_da_alloc`, the sweep detects lost files.
 #[test]
 fn without_auto_da_alloc_files_are_lost() {
     let (looked, wrong) = sweep(false);

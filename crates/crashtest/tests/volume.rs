@@ -1,7 +1,7 @@
 //! Crashes of volumes: every pair of calls, random scripts, and failing devices.
 //!
-//! `VFSCALE_CRASH_STATES` says how many states are looked at in all (2,000), `VFSCALE_SEED` what chance
-//! follows from.
+//! `VFSCALE_CRASH_STATES` sets the total number of checked states (2,000), `VFSCALE_SEED` the seed
+//! of random choices.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,32 +15,32 @@ use vfscale::diskfs::check;
 use vfscale_block::{
     CrashPlan, CrashState, Device, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
 };
-use vfscale_crashtest::faults::{Extent, Faults, Worst};
+use vfscale_crashtest::faults::{Extent, Faults, WorstError};
 use vfscale_crashtest::number;
-use vfscale_crashtest::op::Op;
-use vfscale_crashtest::scripts::{self, Script};
+use vfscale_crashtest::script::op::Op;
+use vfscale_crashtest::script::{self, Script};
+use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
-use vfscale_crashtest::sweep::{Plan, Summary, Sweep};
-use vfscale_crashtest::volume::Volumes;
+use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan};
 use vfscale_sync::random::{Random, seed};
 
 const DEVICE: u64 = 32 << 20;
-/// The smallest log that there is.
+/// Size of the smallest possible log.
 const LOG_BLOCKS_SMALL: u64 = 256;
-/// The states of one script where there are many scripts.
+/// Number of states of one script where there are many scripts.
 const STATES_OF_SCRIPT: usize = 8;
 
 fn states() -> usize {
     number("VFSCALE_CRASH_STATES", 2_000)
 }
 
-/// Runs as many of the scripts as it takes for so many states: all of them, with more states each, if they
-/// are not enough.
+/// Runs as many of the scripts as needed for a number of states: all of them, with more states
+/// each, if they are not enough.
 fn sweep(subject: &dyn Subject, mut scripts: Vec<Script>, states: usize, seed: u64) -> Summary {
     Random::new(seed).shuffle(&mut scripts);
     scripts.truncate((states / STATES_OF_SCRIPT).max(1));
     let states_of_script = (states / scripts.len()).max(1);
-    let plan = Plan { device_bytes: DEVICE, states_of_script, seed };
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script, seed };
     let mut sweep = Sweep::new(subject, plan).unwrap();
     for script in &scripts {
         sweep.run(script);
@@ -56,7 +56,7 @@ fn assert_clean(summary: &Summary) {
 #[test]
 fn pairs_of_calls() {
     let seed = seed();
-    let summary = sweep(&Volumes::default(), scripts::pairs(), states() * 2 / 4, seed);
+    let summary = sweep(&Volumes::default(), script::pairs(), states() * 2 / 4, seed);
     assert_clean(&summary);
     assert!(summary.states * 4 > states(), "{summary}");
 }
@@ -66,19 +66,20 @@ fn triples_of_calls() {
     let seed = seed();
     let mut random = Random::new(seed);
     let count = (states() / 4 / STATES_OF_SCRIPT).max(1);
-    let scripts = (0..count).map(|_| scripts::random(&mut random, 3)).collect();
+    let scripts = (0..count).map(|_| script::random(&mut random, 3)).collect();
     assert_clean(&sweep(&Volumes::default(), scripts, states() / 4, seed));
 }
 
-/// Scripts that are long enough to fill a small log several times, with less memory than they want: the tail
-/// moves because room is needed, items go home under way, transactions wait for the log, pages are dropped.
+/// Scripts that fill a small log several times, with less memory than they need: the tail moves
+/// because space is needed, items are written back in place in the meantime, transactions wait for
+/// the log, and pages are evicted.
 #[test]
 fn scripts_around_a_small_log() {
     let seed = seed();
     let mut random = Random::new(seed);
     let count = (states() / 1_000).max(1);
-    let scripts: Vec<Script> = (0..count).map(|_| scripts::random(&mut random, 2_500)).collect();
-    let plan = Plan { device_bytes: DEVICE, states_of_script: 30, seed };
+    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 2_500)).collect();
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 30, seed };
     let subject = Volumes {
         sync_interval: Some(Duration::from_millis(4)),
         log_blocks: Some(LOG_BLOCKS_SMALL),
@@ -94,14 +95,14 @@ fn scripts_around_a_small_log() {
     assert!(cycle > 1, "the log came to round {cycle} only");
 }
 
-/// Long scripts, and changes that become durable by themselves.
+/// Long scripts, and changes that become durable by the background write-back.
 #[test]
 fn long_scripts() {
     let seed = seed();
     let mut random = Random::new(seed);
     let count = (states() / 4 / 100).max(1);
-    let scripts: Vec<Script> = (0..count).map(|_| scripts::random(&mut random, 60)).collect();
-    let plan = Plan { device_bytes: DEVICE, states_of_script: 100, seed };
+    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 60)).collect();
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 100, seed };
     let sync_interval = Some(Duration::from_millis(20));
     let subject = Volumes { sync_interval, ..Volumes::default() };
     let mut sweep = Sweep::new(&subject, plan).unwrap();
@@ -111,18 +112,18 @@ fn long_scripts() {
     assert_clean(&sweep.finish());
 }
 
-/// What a crash leaves of a removal is no damage: a check knows that the next mount finishes it. The log is
-/// small, and pushed all the time, so that the transactions of a removal are in several checkpoints.
+/// An interrupted removal is no corruption: a check knows that the next mount completes it. The log
+/// is small and constantly pushed, so the transactions of a removal are in several checkpoints.
 #[test]
 fn removals_that_are_cut_off() {
     let sync_interval = Some(Duration::from_millis(1));
     let subject = Volumes { sync_interval, log_blocks: Some(256), ..Volumes::default() };
-    assert_clean(&sweep(&subject, scripts::removals(), states().min(4_000) / 4, seed()));
+    assert_clean(&sweep(&subject, script::removals(), states().min(4_000) / 4, seed()));
 }
 
-/// A sector of a block of inodes that was being written home may be such that it can't be read any more. What
-/// it had of inodes that are not in the log is lost then, but nothing else is: the volume opens, and a
-/// repair leaves nothing that is wrong.
+/// A sector of an inode block may become unreadable while it is written back in place. Its inodes
+/// that are not in the log are then lost, but nothing else is: the volume opens, and a repair
+/// leaves no findings.
 #[test]
 fn inodes_that_cannot_be_read() {
     let base: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(DEVICE, 512).unwrap());
@@ -161,7 +162,7 @@ fn inodes_that_cannot_be_read() {
     assert!(states > 8, "{states}");
 }
 
-/// Volumes on devices one of which, of this number, says that it has flushed, and has not.
+/// Volumes on devices, one of which (given by number) reports flushes that it did not make.
 struct OnLyingDevices(Volumes, usize);
 
 struct Lying {
@@ -200,28 +201,28 @@ impl Subject for OnLyingDevices {
     }
 }
 
-/// The sweep sees what a device that lies about flushes does to a volume.
+/// The sweep detects the effect of a device that ignores flushes.
 #[test]
 fn lost_flushes_are_found() {
-    let summary = sweep(&OnLyingDevices(Volumes::default(), 0), scripts::pairs(), 400, 1);
+    let summary = sweep(&OnLyingDevices(Volumes::default(), 0), script::pairs(), 400, 1);
     assert!(!summary.violations.is_empty(), "{summary}");
 }
 
-/// A log so small that it wraps, on a device of its own.
+/// Returns volumes with a log so small that it wraps, on a separate device.
 fn apart() -> Volumes {
     let log_device = Some(LOG_BLOCKS_SMALL * 4096);
     Volumes { log_device, log_blocks: Some(LOG_BLOCKS_SMALL), ..Volumes::default() }
 }
 
-/// The log has a device of its own: any part of what no flush covered is there on the one, and any part on
-/// the other.
+/// With the log on a separate device, any part of the unflushed writes of either device may be
+/// present.
 #[test]
 fn logs_on_devices_of_their_own() {
     let (seed, states) = (seed(), states() / 8);
-    assert_clean(&sweep(&apart(), scripts::pairs(), states / 2, seed));
+    assert_clean(&sweep(&apart(), script::pairs(), states / 2, seed));
     let mut random = Random::new(seed);
     let count = (states / 4 / 60).max(1);
-    let long: Vec<Script> = (0..count).map(|_| scripts::random(&mut random, 400)).collect();
+    let long: Vec<Script> = (0..count).map(|_| script::random(&mut random, 400)).collect();
     let subject = Volumes {
         sync_interval: Some(Duration::from_millis(4)),
         cache_bytes: Some(256 << 10),
@@ -230,12 +231,12 @@ fn logs_on_devices_of_their_own() {
     assert_clean(&sweep(&subject, long, states / 2, seed));
 }
 
-/// A flush that is swallowed is found on either device.
+/// Ignored flushes are detected on either device.
 #[test]
 fn lost_flushes_of_one_of_two_devices_are_found() {
     for disk in 0..2 {
         let mut random = Random::new(1);
-        let scripts = (0..20).map(|_| scripts::random(&mut random, 20)).collect();
+        let scripts = (0..20).map(|_| script::random(&mut random, 20)).collect();
         let summary = sweep(&OnLyingDevices(apart(), disk), scripts, 160, 1);
         let first = summary.violations.first();
         assert!(first.is_some(), "device {disk}: {summary}");
@@ -248,7 +249,7 @@ fn lost_flushes_of_one_of_two_devices_are_found() {
     }
 }
 
-/// Something goes wrong, as badly as it can, and then power fails.
+/// The worst possible error of the device, followed by a power cut.
 #[test]
 fn power_cuts_after_failures() {
     const STATES: usize = 4;
@@ -256,16 +257,16 @@ fn power_cuts_after_failures() {
     let mut random = Random::new(seed);
     let subject = Volumes::default();
     let faults = Faults::new(&subject, DEVICE).unwrap();
-    let script = scripts::random(&mut random, 12);
+    let script = script::random(&mut random, 12);
     let calls = |operation| faults.calls(&script, operation).unwrap();
     let (flushes, writes) = (calls(Operation::Flush), calls(Operation::Write));
     let mut all = Vec::new();
     for extent in [Extent::One, Extent::Rest] {
-        all.extend((1..=flushes).map(|n| Worst::Flush(n, extent)));
-        all.extend((1..=writes).map(|n| Worst::Write(n, extent)));
+        all.extend((1..=flushes).map(|n| WorstError::Flush(n, extent)));
+        all.extend((1..=writes).map(|n| WorstError::Write(n, extent)));
     }
     for range in faults.may_be_garbage() {
-        all.extend((1..=writes / 2).map(|n| Worst::Garbage(n, range.clone())));
+        all.extend((1..=writes / 2).map(|n| WorstError::Garbage(n, range.clone())));
     }
     random.shuffle(&mut all);
     let (mut looked, mut violations) = (0, Vec::new());
@@ -283,7 +284,7 @@ fn power_cuts_after_failures() {
     assert!(violations.is_empty() && looked > 10, "{count} violations:\n{texts}");
 }
 
-/// Fails every n-th call of the device, one alone and all from there on, for as many n as are wanted.
+/// Fails the n-th call of the device, alone and with all later ones, for as many n as wanted.
 #[test]
 fn failing_devices() {
     let seed = seed();
@@ -291,7 +292,7 @@ fn failing_devices() {
     let wanted = (states() / 20).max(10);
     let subject = Volumes::default();
     let faults = Faults::new(&subject, DEVICE).unwrap();
-    let script = scripts::random(&mut random, 12);
+    let script = script::random(&mut random, 12);
     let mut violations = Vec::new();
     for operation in [Operation::Read, Operation::Write, Operation::Flush] {
         let calls = faults.calls(&script, operation).unwrap();

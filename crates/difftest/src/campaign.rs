@@ -1,4 +1,10 @@
-//! Many sequences from one seed: play, shrink what differs, count what was covered.
+//! Plays many sequences from one seed, shrinks those that differ, and counts the coverage.
+
+pub mod generate;
+pub mod known;
+pub mod lockstep;
+pub mod pairing;
+pub mod shrink;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,85 +14,86 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::generate::{Sequences, Shape};
-use crate::lockstep::{Difference, Played, Tally, play};
-use crate::op::Step;
-use crate::outcome::Outcome;
-use crate::shrink::shrink;
+use crate::calls::op::Step;
+use crate::calls::outcome::Outcome;
+use crate::campaign::generate::{Sequences, Shape};
+use crate::campaign::lockstep::{Difference, Played, Tally, play};
+use crate::campaign::shrink::shrink;
 use crate::world::World;
 
-/// What to run.
+/// Options of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// All sequences follow from it.
+    /// Seed of all sequences.
     pub seed: u64,
-    /// The number of the first sequence.
+    /// Number of the first sequence.
     pub first: u64,
-    /// How many calls to make, at least.
+    /// Minimum number of calls.
     pub calls: u64,
-    /// How long sequences are.
+    /// Shape of the sequences.
     pub shape: Shape,
-    /// How many kinds of differences to collect before giving up.
+    /// Number of kinds of differences after which to stop.
     pub kinds_max: usize,
-    /// How often to play a sequence while shrinking it.
+    /// Maximum number of plays while a sequence is shrunk.
     pub shrink_max: u32,
 }
 
 impl Plan {
-    /// `calls` calls from `seed`, up to the first difference.
+    /// Returns the plan for `calls` calls from `seed`, up to the first difference.
     pub fn new(seed: u64, calls: u64) -> Plan {
         Plan { seed, first: 0, calls, shape: Shape::default(), kinds_max: 1, shrink_max: 4000 }
     }
 }
 
-/// A kind of difference, with the shortest sequence for it.
-pub struct Found {
-    /// How often it was met.
+/// A kind of difference, with the shortest sequence that shows it.
+pub struct FoundDifference {
+    /// Number of occurrences.
     pub count: u64,
-    /// The number of the first sequence that met it.
+    /// Number of the first sequence that showed it.
     pub sequence: u64,
-    /// The shrunken difference.
+    /// The difference of the shrunk sequence.
     pub difference: Box<Difference>,
-    /// The shrunken sequence.
+    /// The shrunk sequence.
     pub steps: Vec<Step>,
 }
 
-/// What a campaign saw.
+/// Result of a campaign.
 #[derive(Default)]
 pub struct Summary {
-    /// Sequences played.
+    /// Number of sequences.
     pub sequences: u64,
-    /// Calls made on each side.
+    /// Number of calls on each side.
     pub calls: u64,
-    /// Those that succeeded.
+    /// Number of those that succeeded.
     pub succeeded: u64,
-    /// Whole trees compared.
+    /// Number of compared trees.
     pub snapshots: u64,
-    /// Sequences after which all space was free again, as it must be where that can be told.
+    /// Number of sequences after which all space was free again. It must be wherever this can be
+    /// determined.
     pub emptied: u64,
     /// Differences by kind.
-    pub found: BTreeMap<String, Found>,
-    /// How often each call gave each kind of result.
+    pub found: BTreeMap<String, FoundDifference>,
+    /// Number of occurrences of each result of each call.
     pub coverage: BTreeMap<(&'static str, String), u64>,
 }
 
 /// Makes the two worlds of a sequence.
-pub trait Arena {
-    /// The side that is right.
+pub trait Pairing {
+    /// The reference side.
     type Oracle: World;
     /// The side under test.
     type Subject: World;
-    /// Fresh worlds.
+    /// Makes new worlds.
     ///
     /// # Errors
     /// Says why the machine does not permit them.
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String>;
 }
 
-/// Something to tell while a campaign runs.
+/// Progress of a running campaign.
 pub enum Event<'a> {
-    /// A new kind of difference, shrunken.
-    New(&'a str, &'a Found),
+    /// A new kind of difference, shrunk.
+    New(&'a str, &'a FoundDifference),
     /// Another sequence is done.
     Progress(&'a Summary),
 }
@@ -94,9 +101,9 @@ pub enum Event<'a> {
 /// Plays sequences until the plan is fulfilled.
 ///
 /// # Errors
-/// Says why, when the machine does not permit it.
-pub fn run<A: Arena>(
-    arena: &A,
+/// Says what the machine does not permit.
+pub fn run<A: Pairing>(
+    pairing: &A,
     plan: &Plan,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Summary, String> {
@@ -108,7 +115,7 @@ pub fn run<A: Arena>(
         let candidate = sequences.get(plan.seed, number);
         let steps = Arc::new(candidate.steps.clone());
         watchdog.begin(number, &steps);
-        match play_once(arena, &steps)? {
+        match play_once(pairing, &steps)? {
             Ok((tally, log)) => summary.add(tally, &log),
             Err(difference) => {
                 summary.calls += difference.at as u64;
@@ -119,11 +126,12 @@ pub fn run<A: Arena>(
                     None => {
                         let play = |steps: &Arc<Vec<Step>>| {
                             watchdog.begin(number, steps);
-                            Ok(play_once(arena, steps)?.err())
+                            Ok(play_once(pairing, steps)?.err())
                         };
                         let (steps, difference) =
                             shrink(candidate, difference, plan.shrink_max, play)?;
-                        let found = Found { count: 1, sequence: number, difference, steps };
+                        let found =
+                            FoundDifference { count: 1, sequence: number, difference, steps };
                         let signature = found.difference.signature.clone();
                         tell(Event::New(&signature, &found));
                         summary.found.insert(signature, found);
@@ -137,15 +145,15 @@ pub fn run<A: Arena>(
     Ok(summary)
 }
 
-/// Plays once on fresh worlds. A panic of the subject is a difference too.
-fn play_once<A: Arena>(
-    arena: &A,
+/// Plays a sequence on new worlds. A panic of the subject is a difference too.
+fn play_once<A: Pairing>(
+    pairing: &A,
     steps: &Arc<Vec<Step>>,
 ) -> Result<Result<Played, Box<Difference>>, String> {
-    let (mut oracle, mut subject) = arena.fresh()?;
+    let (mut oracle, mut subject) = pairing.fresh()?;
     let played = catch_unwind(AssertUnwindSafe(|| play(&mut oracle, &mut subject, steps)));
     Ok(played.unwrap_or_else(|panic| {
-        // The subject's locks may be held for ever by what panicked.
+        // The panic may have left locks of the subject locked forever.
         std::mem::forget(subject);
         let text = panic
             .downcast_ref::<String>()
@@ -194,8 +202,8 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Prints the sequence and ends the process when one takes far too long: a deadlock otherwise says
-/// nothing.
+/// Prints the sequence and ends the process if it takes far too long, because a deadlock would
+/// report nothing.
 struct Watchdog {
     state: Arc<WatchdogState>,
 }
@@ -206,7 +214,7 @@ struct WatchdogState {
     start: Instant,
 }
 
-/// How long one sequence may take.
+/// Time limit of one sequence.
 const SEQUENCE_MAX: Duration = Duration::from_secs(120);
 
 impl Watchdog {

@@ -1,48 +1,48 @@
 //! The long run of the differential test.
 //!
-//! Plays random call sequences on vfscale and on the kernel's tmpfs, goes on after a difference, and
-//! prints each kind of difference once, shrunk to the calls it takes. It holds no state of its own but
-//! the summary; a seed and a number of calls say everything about a run. Needs root, for tmpfs and for
-//! acting as other users; says so and exits with status 2 elsewhere.
+//! Plays random call sequences on vfscale and on the kernel's tmpfs, continues after a difference,
+//! and prints each kind of difference once, shrunk to the calls it needs. It stores nothing but the
+//! summary; a run is determined by its seed and number of calls. Needs root, for tmpfs and for
+//! acting as other users; otherwise it says so and exits with status 2.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use vfscale_difftest::arena::{
+use vfscale_difftest::campaign::generate::Shape;
+use vfscale_difftest::campaign::pairing::{
     TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
 };
-use vfscale_difftest::campaign::{self, Arena, Event, Plan, Summary};
-use vfscale_difftest::generate::Shape;
+use vfscale_difftest::campaign::{self, Event, Pairing, Plan, Summary};
 
-/// Plays random call sequences on vfscale and on the kernel's tmpfs and prints what differs.
+/// Plays random call sequences on vfscale and on the kernel's tmpfs and prints the differences.
 #[derive(Parser)]
 struct Args {
-    /// How many calls to make.
+    /// Number of calls.
     #[arg(long, default_value_t = 1_000_000)]
     calls: u64,
-    /// What all sequences follow from; a fresh one if it is not given.
+    /// Seed of all sequences. Random by default.
     #[arg(long, env = "VFSCALE_SEED")]
     seed: Option<u64>,
-    /// The number of the first sequence.
+    /// Number of the first sequence.
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// The most calls in one sequence.
+    /// Maximum number of calls in one sequence.
     #[arg(long, default_value_t = Shape::default().steps_max)]
     length: usize,
-    /// Stops after this many kinds of differences.
+    /// Number of kinds of differences after which to stop.
     #[arg(long, default_value_t = 1000)]
     kinds: usize,
-    /// Plays tmpfs against tmpfs: shows that the test itself is sound.
+    /// Plays tmpfs against tmpfs, which shows that the test itself is sound.
     #[arg(long, conflicts_with = "volume")]
     itself: bool,
-    /// Plays on a volume, which is closed and opened again after each sequence.
+    /// Plays on a volume, which is closed and reopened after each sequence.
     #[arg(long)]
     volume: bool,
-    /// Plays through a mount, which is unmounted and mounted again after each sequence.
+    /// Plays through a mount, which is unmounted and remounted after each sequence.
     #[arg(long, conflicts_with = "itself")]
     mount: bool,
-    /// Prints how often each call gave each result.
+    /// Prints how often each call returned each result.
     #[arg(long)]
     coverage: bool,
 }
@@ -73,10 +73,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn play<A: Arena>(arena: &A, plan: &Plan) -> Result<Summary, String> {
+fn play<A: Pairing>(pairing: &A, plan: &Plan) -> Result<Summary, String> {
     let start = Instant::now();
     let mut told = Instant::now();
-    campaign::run(arena, plan, |event| match event {
+    campaign::run(pairing, plan, |event| match event {
         Event::New(signature, found) => {
             println!("\n== {signature}  (sequence {})\n{}\n", found.sequence, found.difference);
         }

@@ -1,12 +1,13 @@
-//! The system calls the oracle makes, raw: no library between that checks, retries or, as the C
-//! library does for credentials, spreads a call over all threads.
+//! The system calls of the oracle, without a library that checks, retries or, as the C library does
+//! for credentials, applies a call to all threads.
 
 use std::ffi::CStr;
+use std::sync::OnceLock;
 
-/// What a system call gives: its value or the error number.
+/// Result of a system call: its value or the error number.
 pub(crate) type Result<T> = std::result::Result<T, i32>;
 
-/// A call number and arguments; pointers only from references that live through the expression.
+/// Makes a system call. Pointers must come from references that live through the expression.
 macro_rules! syscall {
     ($nr:expr $(, $arg:expr)* $(,)?) => {{
         // SAFETY: every pointer among the arguments comes from a reference, a `CStr` or a slice
@@ -47,7 +48,7 @@ const SYS_LISTXATTRAT: libc::c_long = 465;
 const SYS_REMOVEXATTRAT: libc::c_long = 466;
 const SYS_FCHMODAT2: libc::c_long = 452;
 
-/// The largest extended attribute.
+/// Maximum size of an extended attribute.
 const XATTR_SIZE_MAX: usize = 65536;
 
 pub(crate) fn openat(at: i32, path: &CStr, flags: u32, mode: u32) -> Result<i64> {
@@ -104,20 +105,20 @@ pub(crate) fn pwrite(fd: i32, buf: &[u8], off: u64) -> Result<i64> {
     syscall!(libc::SYS_pwrite64, fd, buf.as_ptr(), buf.len(), off)
 }
 
-/// `readv` or, with an offset, `preadv`.
+/// Invokes `readv` or, with an offset, `preadv`.
 pub(crate) fn readv(fd: i32, bufs: &mut [Vec<u8>], off: Option<u64>) -> Result<i64> {
     let iov: Vec<libc::iovec> = bufs
         .iter_mut()
         .map(|b| libc::iovec { iov_base: b.as_mut_ptr().cast(), iov_len: b.len() })
         .collect();
     match off {
-        // The high half of the offset is an argument of its own, unused where longs have 64 bits.
+        // The high half of the offset is a separate argument, unused on 64-bit systems.
         Some(off) => syscall!(libc::SYS_preadv, fd, iov.as_ptr(), iov.len(), off, NULL),
         None => syscall!(libc::SYS_readv, fd, iov.as_ptr(), iov.len()),
     }
 }
 
-/// `writev` or, with an offset, `pwritev`.
+/// Invokes `writev` or, with an offset, `pwritev`.
 pub(crate) fn writev(fd: i32, bufs: &[Vec<u8>], off: Option<u64>) -> Result<i64> {
     let iov: Vec<libc::iovec> = bufs
         .iter()
@@ -145,7 +146,7 @@ pub(crate) fn fallocate(fd: i32, mode: u32, off: u64, len: u64) -> Result<i64> {
     syscall!(libc::SYS_fallocate, fd, mode, off, len)
 }
 
-/// `copy_file_range`; offsets that are given come back moved.
+/// Invokes `copy_file_range`, which updates given offsets.
 pub(crate) fn copy_file_range(
     from: i32,
     off_in: &mut Option<u64>,
@@ -168,7 +169,7 @@ pub(crate) fn getdents(fd: i32, buf: &mut [u8]) -> Result<i64> {
 }
 
 pub(crate) fn statx(at: i32, path: &CStr, flags: u32) -> Result<libc::statx> {
-    // SAFETY: every byte pattern, zeros too, is a valid `statx`.
+    // SAFETY: every byte pattern, including zeros, is a valid `statx`.
     let mut buf: libc::statx = unsafe { std::mem::zeroed() };
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_MNT_ID;
     syscall!(libc::SYS_statx, at, path.as_ptr(), flags, mask, &raw mut buf)?;
@@ -179,7 +180,7 @@ pub(crate) fn statx(at: i32, path: &CStr, flags: u32) -> Result<libc::statx> {
 /// fragment size, flags, four spare.
 pub(crate) type StatFs = [i64; 15];
 
-/// `statfs` of a path, or `fstatfs` of a descriptor.
+/// Invokes `statfs` on a path, or `fstatfs` on a descriptor.
 pub(crate) fn statfs(target: std::result::Result<&CStr, i32>) -> Result<StatFs> {
     let mut buf: StatFs = [0; 15];
     match target {
@@ -198,8 +199,8 @@ pub(crate) fn mkdirat(at: i32, path: &CStr, mode: u32) -> Result<i64> {
 }
 
 pub(crate) fn mknodat(at: i32, path: &CStr, mode: u32, rdev: u64) -> Result<i64> {
-    // The system call takes 32 bits: the number as the kernel's `new_encode_dev` has it, which for
-    // such small numbers is what the C library's `makedev` gives.
+    // The system call takes 32 bits: the number in the format of the kernel's `new_encode_dev`,
+    // which for such small numbers is what the C library's `makedev` returns.
     syscall!(libc::SYS_mknodat, at, path.as_ptr(), mode, rdev as u32)
 }
 
@@ -291,7 +292,7 @@ pub(crate) fn chroot(path: &CStr) -> Result<i64> {
     syscall!(libc::SYS_chroot, path.as_ptr())
 }
 
-/// The working directory, without the final zero byte.
+/// Returns the working directory, without the final zero byte.
 pub(crate) fn getcwd() -> Result<Vec<u8>> {
     let mut buf = vec![0u8; 8192];
     let len = syscall!(libc::SYS_getcwd, buf.as_mut_ptr(), buf.len())?;
@@ -327,7 +328,7 @@ pub(crate) fn unshare(flags: i32) -> Result<i64> {
     syscall!(libc::SYS_unshare, flags)
 }
 
-/// Keeps the calling thread, and those it will start, on the CPU it runs on.
+/// Pins the calling thread, and those it will start, to the current CPU.
 pub(crate) fn pin_to_this_cpu() -> Result<i64> {
     let mut cpu = 0u32;
     syscall!(libc::SYS_getcpu, &raw mut cpu, NULL, NULL)?;
@@ -336,7 +337,7 @@ pub(crate) fn pin_to_this_cpu() -> Result<i64> {
     syscall!(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), mask.as_ptr())
 }
 
-/// The time of the last clock tick, which is what files get.
+/// Returns the time of the last clock tick, which stamps files.
 pub(crate) fn clock_coarse() -> Result<(i64, u32)> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     syscall!(libc::SYS_clock_gettime, libc::CLOCK_REALTIME_COARSE, &raw mut time)?;
@@ -347,7 +348,7 @@ pub(crate) fn gettid() -> i32 {
     syscall!(libc::SYS_gettid).unwrap_or(0) as i32
 }
 
-/// Whether a thread of this process still exists in the kernel.
+/// Returns whether a thread of this process still exists in the kernel.
 pub(crate) fn thread_exists(tid: i32) -> bool {
     syscall!(libc::SYS_tgkill, std::process::id(), tid, 0) != Err(libc::ESRCH)
 }
@@ -365,7 +366,7 @@ pub(crate) fn setgroups(groups: &[u32]) -> Result<i64> {
     syscall!(libc::SYS_setgroups, groups.len(), groups.as_ptr())
 }
 
-/// Makes `group` the only group of this thread, whatever its user: that is a right of root's saved id.
+/// Makes `group` the only group of this thread, whatever its user: root's saved id permits it.
 pub(crate) fn set_groups_of_thread(group: u32) -> Result<()> {
     let (_, effective) = capget()?;
     set_effective(u64::MAX)?;
@@ -375,7 +376,7 @@ pub(crate) fn set_groups_of_thread(group: u32) -> Result<()> {
     Ok(())
 }
 
-/// Permitted and effective privileges of this thread.
+/// Returns permitted and effective capabilities of this thread.
 pub(crate) fn capget() -> Result<(u64, u64)> {
     let mut header = [0x2008_0522u32, 0];
     let mut data = [[0u32; 3]; 2];
@@ -384,7 +385,7 @@ pub(crate) fn capget() -> Result<(u64, u64)> {
     Ok((join(1), join(0)))
 }
 
-/// Sets the effective privileges of this thread, keeping the permitted ones.
+/// Sets the effective capabilities of this thread and leaves the permitted ones.
 pub(crate) fn set_effective(effective: u64) -> Result<i64> {
     let (permitted, _) = capget()?;
     let mut header = [0x2008_0522u32, 0];
@@ -393,7 +394,7 @@ pub(crate) fn set_effective(effective: u64) -> Result<i64> {
     syscall!(libc::SYS_capset, header.as_mut_ptr(), data.as_ptr())
 }
 
-/// `name_to_handle_at`: the type and bytes of a handle.
+/// Invokes `name_to_handle_at`: returns the type and bytes of a handle.
 pub(crate) fn name_to_handle(at: i32, path: &CStr, flags: u32) -> Result<Handle> {
     let mut handle = Handle { bytes: 128, kind: 0, data: [0; 128] };
     let mut mount = 0i32;
@@ -407,11 +408,22 @@ pub(crate) fn open_by_handle(mount: i32, handle: &Handle, flags: u32) -> Result<
     syscall!(libc::SYS_open_by_handle_at, mount, &raw mut handle, flags)
 }
 
-/// `struct file_handle`, with room for the longest.
+/// `struct file_handle`, with space for the longest handle.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Handle {
     bytes: u32,
     kind: i32,
     data: [u8; 128],
+}
+
+/// Returns whether a sysctl of file systems was on at the first call.
+pub(crate) fn sysctl(name: &'static str) -> bool {
+    static ON: OnceLock<Vec<&'static str>> = OnceLock::new();
+    let all = ["protected_hardlinks", "protected_symlinks", "protected_regular", "protected_fifos"];
+    let is_on = |name: &&'static str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/fs/{name}"));
+        text.is_ok_and(|text| text.trim() != "0")
+    };
+    ON.get_or_init(|| all.into_iter().filter(is_on).collect()).contains(&name)
 }

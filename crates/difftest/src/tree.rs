@@ -1,35 +1,36 @@
-//! What a whole tree looks like, and which times of its files a call moves.
+//! Snapshots of whole trees, and the times that a call updates.
 //!
-//! Both are written against [`Calls`], so both sides are asked by the same calls in the same order,
-//! and what the asking itself changes (a symbolic link's access time) changes alike.
+//! Both are written against [`Calls`], so equal calls are made on both sides in the same order, and
+//! their own effects (on a symbolic link's access time) are equal too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::calls::op::{CWD, Op, PathArg, Probe, Seek, Time};
+use crate::calls::outcome::{Outcome, StatView, Value};
 use crate::calls::{Calls, fstat, open_path};
-use crate::op::{CWD, Op, PathArg, Probe, Seek, Time};
-use crate::outcome::{Outcome, StatView, Value};
 use crate::sys;
 
-/// The size of the pieces in which contents are compared.
+/// Size of the chunks in which contents are compared.
 const PIECE: u64 = 4096;
 
-/// Trees deeper or larger than this are cut off, alike on both sides.
+/// Limit on the depth of a tree. Beyond it, trees are cut off equally on both sides.
 const DEPTH_MAX: usize = 24;
+/// Limit on the number of files of a tree.
 const FILES_MAX: usize = 600;
 
-/// One file of a snapshot.
+/// A file of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Node {
     pub stat: Outcome,
-    /// A number for the inode: that of its first name in the order of the snapshot.
+    /// Number of the inode: that of its first name in the order of the snapshot.
     pub same_as: usize,
-    /// A number for the device, counted in the order of the snapshot.
+    /// Number of the device, counted in the order of the snapshot.
     pub device: usize,
-    /// The target of a symbolic link, the entries of a directory, or how many pieces of data.
+    /// Target of a symbolic link, entries of a directory, or number of data chunks.
     pub content: Outcome,
-    /// Non-zero pieces of a regular file: number of the piece, and a sum of its bytes.
+    /// Non-zero chunks of a regular file: a checksum by the number of the chunk.
     pub pieces: BTreeMap<u64, u64>,
     /// Extended attributes with their values.
     pub xattrs: BTreeMap<PathArg, Outcome>,
@@ -45,7 +46,8 @@ pub fn snapshot(task: &mut dyn Calls) -> Snapshot {
     walk.nodes
 }
 
-/// The differences of two snapshots: their kinds, and the first few in words.
+/// Compares two snapshots. Returns the kinds of their differences, and a description of the first
+/// few.
 pub fn compare(left: &Snapshot, right: &Snapshot) -> Option<(String, String)> {
     let mut lines = Vec::new();
     let mut kinds = BTreeSet::new();
@@ -170,8 +172,8 @@ fn list(task: &mut dyn Calls, path: &[u8]) -> Outcome {
     entries
 }
 
-/// The pieces that are not all zero. Which parts of a hole are stored is a file system's own
-/// business; that they read as zeros is not.
+/// Reads the chunks that are not all zero. A file system may store parts of a hole; they must read
+/// as zeros.
 fn data(task: &mut dyn Calls, path: &[u8], size: u64) -> (Outcome, BTreeMap<u64, u64>) {
     let mut pieces = BTreeMap::new();
     let fd = match open(task, path) {
@@ -210,7 +212,8 @@ fn data(task: &mut dyn Calls, path: &[u8], size: u64) -> (Outcome, BTreeMap<u64,
     (end, pieces)
 }
 
-/// FNV-1a, by bytes, without the zeros at the end (a last piece may be cut off after data or hole).
+/// Returns the FNV-1a hash of the bytes, without the zeros at the end (a last chunk may be cut off
+/// after data or hole).
 fn sum(bytes: &[u8]) -> u64 {
     let len = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
     bytes[..len].iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
@@ -236,23 +239,23 @@ fn xattrs(task: &mut dyn Calls, path: &[u8]) -> BTreeMap<PathArg, Outcome> {
     all
 }
 
-/// A file that is being watched.
+/// A watched file.
 pub struct Watched {
     pub(crate) path: PathArg,
     fd: i32,
     before: StatView,
 }
 
-/// Which times of a file moved: access, data change, inode change.
+/// The times of a file that a call updated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Where the file was when the watch began.
+    /// Path of the file when the watch began.
     pub path: PathArg,
-    /// Access, data change, inode change; an error if the file can't be asked any more.
+    /// Whether access, modification and change time were updated, or the error of reading them.
     pub times: Result<[bool; 3], Outcome>,
 }
 
-/// Sets the times of every file to known ones and keeps a handle of each.
+/// Sets the times of every file to known values and holds a descriptor of each.
 pub fn watch(task: &mut dyn Calls, probe: Probe) -> Vec<Watched> {
     let mut paths = Vec::new();
     collect(task, b"/".to_vec(), 0, &mut paths);
@@ -278,8 +281,8 @@ pub fn watch(task: &mut dyn Calls, probe: Probe) -> Vec<Watched> {
     watched
 }
 
-/// Waits until the clock has passed the change times of all that is watched. A file system that
-/// takes its times from clock ticks could not show a change before that.
+/// Waits until the clock has passed the change times of all watched files. A file system that
+/// stamps files with clock ticks could not show a change before that.
 pub fn wait_for_tick(watched: &[&[Watched]]) {
     let all = watched.iter().copied().flatten();
     let last = all.map(|w| w.before.ctime_exact.0).max().unwrap_or_default();
@@ -288,7 +291,7 @@ pub fn wait_for_tick(watched: &[&[Watched]]) {
     }
 }
 
-/// Which times have moved since the watch began; ends it.
+/// Returns the times that were updated since the watch began, and ends the watch.
 pub fn moved(task: &mut dyn Calls, watched: Vec<Watched>) -> Vec<Moved> {
     let mut all = Vec::new();
     for Watched { path, fd, before } in watched {

@@ -1,17 +1,25 @@
-//! A side of the comparison: a fresh file system and some tasks on it.
+//! A side of the comparison: a new file system and tasks on it.
+
+mod clean;
+mod kernel;
+pub mod mounted;
+mod mountinfo;
+pub mod oracle;
+pub mod subject;
 
 use crate::calls::Calls;
-use crate::op::Op;
-use crate::outcome::{Outcome, Value};
+use crate::calls::op::Op;
+use crate::calls::outcome::{Outcome, Value};
 
-/// The number of tasks that a sequence's calls are spread over.
+/// Number of tasks that make the calls of a sequence.
 pub const TASKS: usize = 3;
 
-/// The task that looks at the tree and takes no part in the sequence: root, its own descriptors.
+/// The task that inspects the tree and makes no calls of the sequence. It is root and has its own
+/// descriptors.
 pub const INSPECTOR: usize = TASKS;
 
-/// A file system with `TASKS` tasks and an inspector, all root, at `/`, with an empty umask and
-/// no open descriptors.
+/// A file system with `TASKS` tasks and an inspector, all root, at `/`, with an empty umask and no
+/// open descriptors.
 pub trait World {
     /// Runs `f` as task number `task`, and waits for it.
     fn run<R: Send + 'static>(
@@ -20,37 +28,38 @@ pub trait World {
         f: impl FnOnce(&mut dyn Calls) -> R + Send + 'static,
     ) -> R;
 
-    /// Ends task `into`, and puts a `fork` of task `from` in its place.
+    /// Ends task `into`, and replaces it by a `fork` of task `from`.
     fn fork(&mut self, from: usize, into: usize);
 
-    /// Whether the number of an inode that is gone may be that of another one later, as on a disk.
-    fn uses_numbers_again(&self) -> bool {
+    /// Returns whether the number of a freed inode may be reused, as on a disk.
+    fn reuses_inode_numbers(&self) -> bool {
         false
     }
 
-    /// Ends all tasks and removes everything; nothing else is called after that.
+    /// Ends all tasks and removes everything. Nothing may be called after it.
     ///
     /// # Errors
-    /// Says what is not given back by then.
+    /// Says what was not released.
     fn finish(&mut self) -> Result<Finished, String> {
         Ok(Finished::Unknown)
     }
 }
 
-/// What the end of a world showed.
+/// State at the end of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// All that was ever used is free again; of a volume, that it is the same when it is opened again.
+    /// All space that was used is free again. A volume, in addition, was unchanged after it was
+    /// reopened.
     Empty,
-    /// It can't be told.
+    /// The state is unknown.
     Unknown,
 }
 
-/// A world whose files are not asked how many blocks they have: on a disk that depends on what has been
-/// written back, and on trees that memory does not need.
+/// A world without block counts. On a disk, they depend on write-back and on trees that memory does
+/// not need.
 pub struct Blockless<W>(pub W);
 
-/// The same for the calls of one task.
+/// The calls of one task, without block counts.
 pub struct BlocklessCalls<'a>(pub &'a mut dyn Calls);
 
 impl Calls for BlocklessCalls<'_> {
@@ -76,8 +85,8 @@ impl<W: World> World for Blockless<W> {
         self.0.fork(from, into);
     }
 
-    fn uses_numbers_again(&self) -> bool {
-        self.0.uses_numbers_again()
+    fn reuses_inode_numbers(&self) -> bool {
+        self.0.reuses_inode_numbers()
     }
 
     fn finish(&mut self) -> Result<Finished, String> {

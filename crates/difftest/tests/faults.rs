@@ -1,8 +1,8 @@
-//! Faults planted into vfscale's side, each of which the comparison with tmpfs has to find and to
+//! Faults injected into vfscale's side, each of which the comparison with tmpfs must find and
 //! shrink to a few calls.
 //!
-//! A fault sits between the sequences and the library: it changes calls on their way in or results on
-//! their way out. The seed is always the same, for how far a sequence can be shrunk depends on it.
+//! A fault sits between the sequences and the library: it changes calls before, or results after,
+//! they are made. The seed is fixed, because it determines how far a sequence can be shrunk.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,20 +12,20 @@ use std::sync::Arc;
 
 use common::permitted;
 use vfscale_difftest::calls::Calls;
-use vfscale_difftest::campaign::{self, Arena, Found, Plan};
-use vfscale_difftest::lockstep;
-use vfscale_difftest::op::{Op, PathArg};
-use vfscale_difftest::oracle::{Borrowed, Nursery};
-use vfscale_difftest::outcome::{Outcome, Value};
-use vfscale_difftest::subject::Subject;
+use vfscale_difftest::calls::op::{Op, PathArg};
+use vfscale_difftest::calls::outcome::{Outcome, Value};
+use vfscale_difftest::campaign::lockstep;
+use vfscale_difftest::campaign::{self, FoundDifference, Pairing, Plan};
+use vfscale_difftest::world::oracle::{OraclePool, PooledOracle};
+use vfscale_difftest::world::subject::Subject;
 use vfscale_difftest::world::{Finished, World};
 
 const SEED: u64 = 3;
 
-/// The most calls that a shrunken sequence may have.
+/// Maximum number of calls in a shrunk sequence.
 const CALLS_MAX: usize = 10;
 
-/// What a faulty library does with a call.
+/// A faulty implementation of a call.
 type Fault = fn(&mut dyn Calls, &Op) -> Outcome;
 
 /// The faults by name.
@@ -38,11 +38,11 @@ const PLANTED: &[(&str, Fault)] = &[
     ("a lost write", lost_write),
     ("a wrong byte", wrong_byte),
     ("a truncation that is lost", lost_truncation),
-    ("a kept access time", kept_time),
+    ("an unchanged access time", unchanged_access_time),
     ("a lost group", lost_group),
     ("a lost attribute", lost_attribute),
     ("a rename that links", linking_rename),
-    ("a lock that holds nobody off", no_lock),
+    ("a lock that excludes no other", no_lock),
     ("a descriptor out of order", high_dup),
     ("an umask that is not applied", no_umask),
 ];
@@ -54,7 +54,7 @@ fn wrong_error(calls: &mut dyn Calls, op: &Op) -> Outcome {
     }
 }
 
-/// It makes the link and says that it did not.
+/// Makes the link and reports a failure.
 fn refused(calls: &mut dyn Calls, op: &Op) -> Outcome {
     match (op, calls.call(op)) {
         (Op::Symlink { .. }, Outcome::Ok(_)) => Outcome::Err(libc::EPERM),
@@ -72,7 +72,7 @@ fn wrong_size(calls: &mut dyn Calls, op: &Op) -> Outcome {
     outcome
 }
 
-/// It does not count the first of the names that a file gets besides its own.
+/// Reports a link count that is too low by one for a file with several names.
 fn wrong_links(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let mut outcome = calls.call(op);
     if let Outcome::Ok(Value::Stat(stat)) = &mut outcome
@@ -84,7 +84,7 @@ fn wrong_links(calls: &mut dyn Calls, op: &Op) -> Outcome {
     outcome
 }
 
-/// It shows one entry too few in a directory of three.
+/// Omits one entry of a directory of three.
 fn missing_entry(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let mut outcome = calls.call(op);
     if let Outcome::Ok(Value::Entries(entries)) = &mut outcome
@@ -95,11 +95,14 @@ fn missing_entry(calls: &mut dyn Calls, op: &Op) -> Outcome {
     outcome
 }
 
-/// It does nothing, and says that all is written.
+/// Writes nothing and reports success.
 fn lost_write(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let Op::Pwrite { fd, data, off } = op else { return calls.call(op) };
-    let nothing =
-        Op::Pwrite { fd: *fd, data: vfscale_difftest::op::Data { len: 0, ..*data }, off: *off };
+    let nothing = Op::Pwrite {
+        fd: *fd,
+        data: vfscale_difftest::calls::op::Data { len: 0, ..*data },
+        off: *off,
+    };
     match calls.call(&nothing) {
         Outcome::Ok(_) => Outcome::Ok(Value::Number(data.len.into())),
         refused => refused,
@@ -127,7 +130,7 @@ fn lost_truncation(calls: &mut dyn Calls, op: &Op) -> Outcome {
     }
 }
 
-fn kept_time(calls: &mut dyn Calls, op: &Op) -> Outcome {
+fn unchanged_access_time(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let Op::Read { fd, .. } = op else { return calls.call(op) };
     let Some(flags) = calls.call(&Op::GetFlags { fd: *fd }).number() else { return calls.call(op) };
     let flags = flags as u32;
@@ -145,7 +148,7 @@ fn lost_group(calls: &mut dyn Calls, op: &Op) -> Outcome {
     calls.call(&op)
 }
 
-/// It sets the attribute and takes it away again.
+/// Sets the attribute and removes it again.
 fn lost_attribute(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let outcome = calls.call(op);
     if let (Op::Setxattr { at, path, name, flags, .. }, Outcome::Ok(_)) = (op, &outcome) {
@@ -155,7 +158,7 @@ fn lost_attribute(calls: &mut dyn Calls, op: &Op) -> Outcome {
     outcome
 }
 
-/// It leaves the old name, where that can be done.
+/// Leaves the old name of a rename, where possible.
 fn linking_rename(calls: &mut dyn Calls, op: &Op) -> Outcome {
     if let Op::Rename { at, path, to_at, to, flags: 0 } = op {
         let (path, to): (PathArg, PathArg) = (path.clone(), to.clone());
@@ -183,7 +186,7 @@ fn high_dup(calls: &mut dyn Calls, op: &Op) -> Outcome {
 
 fn no_umask(calls: &mut dyn Calls, op: &Op) -> Outcome {
     match op {
-        // It remembers and gives back the mask, as far as anybody asks twice, but never all of it.
+        // Remembers and returns the umask consistently, but never all of it.
         Op::Umask { mode } => calls.call(&Op::Umask { mode: mode & 0o700 }),
         _ => calls.call(op),
     }
@@ -225,66 +228,70 @@ impl World for Faulty {
     }
 }
 
-struct FaultyArena<'a> {
-    nursery: &'a Nursery,
+struct FaultyPairing<'a> {
+    pool: &'a OraclePool,
     fault: Fault,
 }
 
-impl Arena for FaultyArena<'_> {
-    type Oracle = Borrowed;
+impl Pairing for FaultyPairing<'_> {
+    type Oracle = PooledOracle;
     type Subject = Faulty;
-    fn fresh(&self) -> Result<(Borrowed, Faulty), String> {
-        Ok((self.nursery.get()?, Faulty { subject: Subject::new()?, fault: self.fault }))
+    fn fresh(&self) -> Result<(PooledOracle, Faulty), String> {
+        Ok((self.pool.get()?, Faulty { subject: Subject::new()?, fault: self.fault }))
     }
 }
 
-/// Plays until the first difference; its kind and its sequence.
-fn hunt(arena: &FaultyArena<'_>, name: &str, plan: &Plan) -> (String, Found) {
-    let summary = campaign::run(arena, plan, |_| {}).unwrap();
+/// Plays until the first difference; returns its kind and its sequence.
+fn hunt(pairing: &FaultyPairing<'_>, name: &str, plan: &Plan) -> (String, FoundDifference) {
+    let summary = campaign::run(pairing, plan, |_| {}).unwrap();
     let calls = summary.calls;
     let found = summary.found.into_iter().next();
     found.unwrap_or_else(|| panic!("{name}: not found by {calls} calls of seed {}", plan.seed))
 }
 
-/// Plays the few calls that are left of a sequence; the kind of difference that they show.
-fn shown(oracle: &mut impl World, subject: &mut impl World, found: &Found) -> Option<String> {
+/// Plays the calls of a shrunk sequence; returns the kind of their difference.
+fn shown(
+    oracle: &mut impl World,
+    subject: &mut impl World,
+    found: &FoundDifference,
+) -> Option<String> {
     let steps = Arc::new(found.steps.clone());
     lockstep::play(oracle, subject, &steps).err().map(|difference| difference.signature)
 }
 
-/// Each fault is found, in the same place by the same seed; and the few calls that are left of the
-/// sequence show it again, and show nothing where there is no fault.
+/// Each fault is found, with the same seed in the same call. The calls of the shrunk sequence show
+/// it again, and show nothing without the fault.
 #[test]
 fn planted_faults_are_found_and_shrunk() {
     if !permitted() {
         return;
     }
     println!("seed: {SEED}");
-    let nursery = Nursery::new();
+    let pool = OraclePool::new();
     for (name, fault) in PLANTED {
-        let arena = FaultyArena { nursery: &nursery, fault: *fault };
+        let pairing = FaultyPairing { pool: &pool, fault: *fault };
         let plan = Plan::new(SEED, 100_000);
-        let (signature, found) = hunt(&arena, name, &plan);
+        let (signature, found) = hunt(&pairing, name, &plan);
         println!("{name}, in sequence {}: {signature}\n{}", found.sequence, found.difference);
         assert!(found.steps.len() <= CALLS_MAX, "{name}: {} calls", found.steps.len());
 
         let again = Plan { first: found.sequence, calls: 1, shrink_max: 0, ..plan };
-        assert_eq!(hunt(&arena, name, &again).0, signature, "{name}: another time");
+        assert_eq!(hunt(&pairing, name, &again).0, signature, "{name}: another time");
 
-        let (mut oracle, mut faulty) = arena.fresh().unwrap();
-        let (mut other, mut sound) = (nursery.get().unwrap(), Subject::new().unwrap());
+        let (mut oracle, mut faulty) = pairing.fresh().unwrap();
+        let (mut other, mut sound) = (pool.get().unwrap(), Subject::new().unwrap());
         assert_eq!(shown(&mut oracle, &mut faulty, &found), Some(signature), "{name}: shrunk");
         assert_eq!(shown(&mut other, &mut sound, &found), None, "{name}: not by the fault");
     }
 }
 
-/// Without a fault, the wrapper itself changes nothing.
+/// Without a fault, the wrapper changes nothing.
 #[test]
 fn without_a_fault_nothing_is_found() {
     if !permitted() {
         return;
     }
-    let nursery = Nursery::new();
-    let arena = FaultyArena { nursery: &nursery, fault: |calls, op| calls.call(op) };
-    common::play(&arena, &Plan::new(SEED, 5_000));
+    let pool = OraclePool::new();
+    let pairing = FaultyPairing { pool: &pool, fault: |calls, op| calls.call(op) };
+    common::play(&pairing, &Plan::new(SEED, 5_000));
 }

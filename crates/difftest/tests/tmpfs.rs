@@ -1,17 +1,17 @@
-//! vfscale against tmpfs, and what shows that this comparison sees enough.
+//! Tests of vfscale against tmpfs, and of the coverage of this comparison.
 //!
-//! `VFSCALE_CALLS` sets the number of calls (200,000 by default, fewer in a debug build, where every
-//! lock is checked for its order), `VFSCALE_SEED` the seed, which is fresh and printed otherwise.
+//! `VFSCALE_CALLS` sets the number of calls (200,000 by default, fewer in a debug build, which
+//! checks the order of every lock), `VFSCALE_SEED` the seed, which is otherwise random and printed.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use common::{permitted, play, variable};
-use vfscale_difftest::arena::{
+use vfscale_difftest::campaign::Plan;
+use vfscale_difftest::campaign::pairing::{
     TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
 };
-use vfscale_difftest::campaign::Plan;
 
 #[test]
 fn vfscale_does_what_tmpfs_does() {
@@ -27,7 +27,7 @@ fn vfscale_does_what_tmpfs_does() {
     assert!(summary.emptied * 2 > summary.sequences, "what is given back can seldom be told");
 }
 
-/// The same on a volume, which is opened again after each sequence.
+/// Compares a volume, which is reopened after each sequence.
 #[test]
 fn a_volume_does_what_tmpfs_does() {
     if !permitted() {
@@ -41,13 +41,13 @@ fn a_volume_does_what_tmpfs_does() {
     assert!(summary.emptied * 3 > summary.sequences, "few volumes could be opened again");
 }
 
-/// The same through mounts, which are unmounted and mounted again after each sequence.
+/// Compares mounts, which are unmounted and remounted after each sequence.
 #[test]
 fn a_mount_does_what_tmpfs_does() {
     if !permitted() {
         return;
     }
-    // `docs/POSIX.md` says which differences other calls still find.
+    // `docs/POSIX.md` lists the differences that other calls still find.
     let plan = Plan::new(7, 5_000);
     for summary in
         [play(&TmpfsAndMount::default(), &plan), play(&TmpfsAndMountedVolume::default(), &plan)]
@@ -56,7 +56,7 @@ fn a_mount_does_what_tmpfs_does() {
     }
 }
 
-/// A thing compared with itself: what differs there would be a fault of the test.
+/// Compares tmpfs with itself: a difference would be a fault of the test.
 #[test]
 fn tmpfs_does_what_tmpfs_does() {
     if !permitted() {
@@ -77,7 +77,7 @@ fn a_seed_gives_the_same_calls_and_results() {
     assert_ne!(first, once(18));
 }
 
-/// Results that random calls must have met before their agreement says much.
+/// Results that random calls must reach; without them, agreement would mean little.
 const REACHED: &[(&str, &str)] = &[
     ("openat", "ok EACCES EEXIST EISDIR ELOOP ENOENT ENOTDIR ENXIO ENAMETOOLONG EINVAL EBADF"),
     ("openat2", "ok EXDEV ELOOP EINVAL"),

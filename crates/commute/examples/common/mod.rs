@@ -1,12 +1,13 @@
-//! What every program begins with that records calls: the allocator that this needs, and a `main` that
-//! says where calls can be recorded.
+//! Common parts of programs that record calls: the allocator, and a `main` that reports unsupported
+//! systems.
 
-/// `main` calls `$print`, which is there only where calls can be recorded.
+/// Defines a `main` that calls `$print`, which exists only where calls can be recorded.
 macro_rules! recording_main {
     ($print:path) => {
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         #[global_allocator]
-        static ALLOCATOR: vfscale_commute::arena::Arenas = vfscale_commute::arena::Arenas;
+        static ALLOCATOR: vfscale_commute::trace::arena::Arenas =
+            vfscale_commute::trace::arena::Arenas;
 
         fn main() -> std::io::Result<()> {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -13,7 +13,7 @@ fn memory() -> World {
     World::new(vfscale::memory().size(8 << 20).build().unwrap())
 }
 
-/// The differences of some cases, of which the first ones are shown.
+/// Counts the cases that differ from the model, and prints the first ones.
 fn differences(cases: &[Case], world: fn() -> World, compares: Compares) -> usize {
     let mut kinds = BTreeMap::<_, Vec<String>>::new();
     let mut count = 0;
@@ -34,7 +34,7 @@ fn the_library_does_what_the_model_says() {
     assert_eq!(differences(generate::tests::cases(), memory, Compares::All), 0);
 }
 
-/// An empty volume for each, on a device in memory.
+/// Makes a world on an empty volume on a device in memory.
 fn volume() -> World {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20).unwrap());
     vfscale::diskfs::mkfs::format(&*device, &MkfsOptions::default()).unwrap();
@@ -55,7 +55,7 @@ fn a_model_that_says_something_else_is_noticed() {
     let by = |op| Call { process: 0, op };
     let open =
         by(Op::Open { path: "a".into(), flags: OFlags::CREATE | OFlags::RDWR, mode, slot: 0 });
-    // The model knows whole pages only.
+    // The model has whole pages only.
     let write = by(Op::Pwrite { slot: 0, len: 10, byte: 1, offset: 0 });
     let case = Case::new("test".into(), vec![open], write, by(Op::Getcwd));
     let difference = check(&case, memory, Compares::All).unwrap_err();

@@ -1,110 +1,110 @@
-//! Starting states: the calls that lead to them, and words for them.
+//! Starting states: the calls that lead to them, and their description.
 
 use vfscale::{Mode, OFlags, Whence};
 
-use super::spot::{self, Spot};
+use super::symbolic_path::{self, SymbolicPath};
 use super::template::{DIR_MODE, FILE_MODE, OLD, XATTR, pwrite, setxattr};
 use crate::case::{Call, Op};
 use crate::model::PAGE;
 
-/// What is at a name.
+/// The file at a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Occupant {
     Absent,
-    /// A file of so many pages.
+    /// A file of this many pages.
     File(u64),
-    /// A file of two pages, of which the first is a hole.
+    /// A file of two pages, the first of which is a hole.
     Sparse,
-    /// Another name of the file that an earlier name, by its place in the list, has.
+    /// Another link of the file at an earlier name, given by its index.
     LinkOf(usize),
     Directory,
-    /// A directory in which `x` is.
+    /// A directory that contains `x`.
     FullDirectory,
-    /// A directory on which a file system is mounted in which `x` is.
+    /// A directory with a file system mounted on it that contains `x`.
     MountPoint,
-    /// A symbolic link to the next name; to a directory if there is only one name.
+    /// A symbolic link to the next name, or to a directory if there is only one name.
     Symlink,
-    /// A symbolic link to nothing.
+    /// A symbolic link to a missing name.
     Dangling,
 }
 
-/// What is open at a slot.
+/// The file that is open in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// What is at a name, by its place in the list.
+    /// The file at a name, given by its index.
     Leaf(usize),
     /// The directory `d0`.
     Dir,
-    /// A file of its own, `f0` or `f1`, with so many pages.
+    /// A separate file, `f0` or `f1`, of this many pages.
     Own(u64),
-    /// The same with a hole for its first page.
+    /// A separate file of two pages, the first of which is a hole.
     OwnSparse,
-    /// A file whose name is gone.
+    /// A file whose name was removed.
     Orphan,
-    /// A file that never had a name.
+    /// A file that never had a name (`O_TMPFILE`).
     Nameless,
-    /// An end of a pipe with so many pages in it; the other end is open too, or not.
+    /// One end of a pipe that holds `pages` pages. The other end is closed if `alone` is set.
     Pipe { writer: bool, pages: u8, alone: bool },
-    /// The file of slot 0, opened once more.
+    /// The file of slot 0, opened a second time.
     Again,
     /// The other end of the pipe of slot 0.
     OtherEnd,
 }
 
-/// How a slot was opened.
+/// An open file of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opened {
     pub(super) source: Source,
     pub(super) flags: OFlags,
-    /// In pages.
+    /// File position in pages.
     pub(super) position: u64,
 }
 
-/// The working directory of both processes.
+/// Working directory of both processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cwd {
     Root,
-    /// `d0`, so that paths are written from there.
+    /// `d0`; paths are relative to it.
     InDir,
-    /// A directory that was removed.
-    Gone,
+    /// A removed directory.
+    Removed,
 }
 
-/// All that is chosen of a starting state.
+/// The choices that define a starting state.
 pub(super) struct Choice<'a> {
-    pub(super) spots: &'a [Spot],
-    /// For each of the names that the spots need.
+    pub(super) spots: &'a [SymbolicPath],
+    /// The occupant of each name that the paths need.
     pub(super) occupants: &'a [Occupant],
-    /// Which of the files at these names have an attribute: a bit for each.
+    /// Bitmap of the names whose files have an extended attribute.
     pub(super) xattrs: u64,
-    /// The open files of slot 0 and slot 1, as many as there are, and whose they are.
+    /// The process and open file of slot 0 and of slot 1, as far as they are used.
     pub(super) slots: &'a [(u8, Opened)],
-    /// Whether process 1 has slot 0 as well.
+    /// Whether process 1 holds the open file of slot 0 too.
     pub(super) passed: bool,
     pub(super) cwd: Cwd,
-    /// The directory that is a file system of its own.
+    /// The directory that is a mount of its own.
     pub(super) mounted: Option<u8>,
 }
 
-/// The calls that lead to a starting state, and what it is.
+/// The calls that lead to a starting state, and its description.
 pub(super) struct Fixture {
     pub(super) setup: Vec<Call>,
     pub(super) notes: Vec<String>,
-    /// Where the file of slot 0 is, for whoever opens it again, and how it was opened.
+    /// Path and flags of the open file of slot 0, for [`Source::Again`].
     opened_first: Option<(String, OFlags)>,
 }
 
-/// A slot for what is closed again at once.
+/// Slot of files that are closed again immediately.
 const SCRATCH: u8 = 12;
-/// Where the other end of a pipe is kept.
+/// Slot of the other end of a pipe.
 const HIDDEN: u8 = 8;
 
 impl Fixture {
-    /// The calls for a choice. None if it contradicts itself.
+    /// Builds the calls for a choice, or returns `None` if the choice contradicts itself.
     pub(super) fn build(choice: &Choice<'_>) -> Option<Fixture> {
         let mut fixture = Fixture { setup: Vec::new(), notes: Vec::new(), opened_first: None };
         fixture.dirs(choice)?;
-        let leaves = spot::leaves(choice.spots);
+        let leaves = symbolic_path::leaves(choice.spots);
         for at in 0..leaves.len() {
             fixture.leaf(choice, &leaves, at)?;
         }
@@ -127,14 +127,14 @@ impl Fixture {
         self.notes.push(note.into());
     }
 
-    /// The directories that anything of the choice is in.
+    /// Makes the directories that the choice uses.
     fn dirs(&mut self, choice: &Choice<'_>) -> Option<()> {
         let in_first =
             |(_, opened): &(u8, Opened)| matches!(opened.source, Source::Dir | Source::Nameless);
         let needs_first = choice.cwd == Cwd::InDir || choice.slots.iter().any(in_first);
-        let dirs = spot::dirs(choice.spots).max(needs_first.into());
+        let dirs = symbolic_path::dirs(choice.spots).max(needs_first.into());
         for dir in 0..dirs {
-            let path = Spot::Dir(dir).to_string();
+            let path = SymbolicPath::Dir(dir).to_string();
             self.run(0, mkdir(&path));
             if choice.mounted == Some(dir) {
                 self.note(format!("{path} is a mount"));
@@ -148,15 +148,15 @@ impl Fixture {
         let path = match cwd {
             Cwd::Root => return,
             Cwd::InDir => "d0",
-            Cwd::Gone => "gone",
+            Cwd::Removed => "gone",
         };
-        if cwd == Cwd::Gone {
+        if cwd == Cwd::Removed {
             self.run(0, mkdir(path));
         }
         for process in 0..2 {
             self.run(process, Op::Chdir { path: path.into() });
         }
-        if cwd == Cwd::Gone {
+        if cwd == Cwd::Removed {
             self.run(0, Op::Rmdir { path: "/gone".into() });
             self.note("the working directory is removed");
         } else {
@@ -164,7 +164,7 @@ impl Fixture {
         }
     }
 
-    fn leaf(&mut self, choice: &Choice<'_>, leaves: &[Spot], at: usize) -> Option<()> {
+    fn leaf(&mut self, choice: &Choice<'_>, leaves: &[SymbolicPath], at: usize) -> Option<()> {
         let path = leaves[at].to_string();
         let occupant = *choice.occupants.get(at)?;
         let has_xattr = choice.xattrs >> at & 1 == 1;
@@ -225,7 +225,7 @@ impl Fixture {
         Some(())
     }
 
-    /// A new file, with pages that are filled; it is open at the slot meanwhile.
+    /// Creates a file with filled pages. It uses the slot and closes it again.
     fn create(&mut self, path: &str, pages: u64, sparse: bool, slot: u8) {
         self.run(0, open(path, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, slot));
         self.fill(pages, sparse, slot);
@@ -241,7 +241,7 @@ impl Fixture {
     fn open(
         &mut self,
         choice: &Choice<'_>,
-        leaves: &[Spot],
+        leaves: &[SymbolicPath],
         slot: u8,
         process: u8,
         opened: &Opened,
@@ -295,7 +295,7 @@ impl Fixture {
             Source::Again => {
                 let (path, first_flags) = self.opened_first.clone()?;
                 if choice.slots[0].1.flags != first_flags {
-                    // It is a directory.
+                    // The file is a directory.
                     flags = as_dir(flags)?;
                 }
                 path
@@ -339,7 +339,7 @@ impl Fixture {
         Some(())
     }
 
-    /// The end of the pipe of slot 0 that slot 0 is not. It was made for process 0.
+    /// Opens the end of slot 0's pipe that slot 0 does not hold. It was made for process 0.
     fn other_end(
         &mut self,
         choice: &Choice<'_>,
@@ -360,17 +360,17 @@ impl Fixture {
     }
 }
 
-/// That a pipe is open in the only way there is.
+/// Checks that the options of an open pipe are the only possible ones.
 fn plain(opened: &Opened) -> Option<()> {
     (opened.position == 0 && opened.flags == OFlags::RDWR).then_some(())
 }
 
-/// The flags to open a directory with, of which there is one set too.
+/// Replaces the flags for a directory. One set of flags stands for all, to avoid duplicates.
 fn as_dir(flags: OFlags) -> Option<OFlags> {
     (flags == OFlags::RDWR).then_some(OFlags::RDONLY)
 }
 
-/// How a file is open, unless as usual.
+/// Describes access and position of an open file, if they are not the default.
 fn how(flags: OFlags, position: u64) -> String {
     let access = match flags & OFlags::ACCMODE {
         OFlags::RDONLY => " for reading",
@@ -397,12 +397,12 @@ fn open(path: &str, flags: OFlags, slot: u8) -> Op {
 
 const NO_MODE: Mode = Mode::empty();
 
-/// A path as it is written from a working directory.
-pub(super) fn written(spot: Spot, cwd: Cwd) -> String {
+/// Returns a path relative to the working directory.
+pub(super) fn written(spot: SymbolicPath, cwd: Cwd) -> String {
     match (cwd, spot) {
         (Cwd::Root, _) => spot.to_string(),
-        (Cwd::Gone, _) => format!("/{spot}"),
-        (Cwd::InDir, Spot::Name(0, _) | Spot::Child(0, _)) => {
+        (Cwd::Removed, _) => format!("/{spot}"),
+        (Cwd::InDir, SymbolicPath::Name(0, _) | SymbolicPath::Child(0, _)) => {
             spot.to_string().trim_start_matches("d0/").into()
         }
         (Cwd::InDir, _) => format!("../{spot}"),

@@ -1,12 +1,13 @@
-//! What is the same for two cases that differ in names only.
+//! A key that is equal for two cases that differ in names only.
 
 use std::collections::BTreeMap;
 
 use crate::case::{Call, Op};
 use crate::model::State;
 
-/// The key of a case: what can be seen of its state, and the calls. Of two calls of one kind the lesser of
-/// both orders counts, each with directories, names and slots numbered as they appear.
+/// Returns the key of a case: its observable state and its calls. For two calls of one kind, it is
+/// the lesser of the keys of both orders, each with directories, names and slots numbered by
+/// appearance.
 pub(super) fn of(start: &State, first: &Call, second: &Call) -> String {
     let [first, second] = [first, second].map(|call| absolute(start, call));
     let as_it_is = written(start, &first, &second);
@@ -16,7 +17,7 @@ pub(super) fn of(start: &State, first: &Call, second: &Call) -> String {
     as_it_is.min(turned(start, &first, &second))
 }
 
-/// The same call with paths from the root.
+/// Makes the paths of a call absolute.
 fn absolute(start: &State, call: &Call) -> Call {
     let paths = call.op.paths();
     let paths: Vec<_> = paths.iter().map(|path| start.absolute(call.process, path)).collect();
@@ -31,7 +32,7 @@ fn written(start: &State, first: &Call, second: &Call) -> String {
     text
 }
 
-/// The key as if the second call came first.
+/// Returns the key of the case with its calls exchanged.
 fn turned(start: &State, first: &Call, second: &Call) -> String {
     let mut names = Names::default();
     for path in [second, first].iter().flat_map(|call| call.op.paths()) {
@@ -48,7 +49,7 @@ fn turned(start: &State, first: &Call, second: &Call) -> String {
     written(&state, &renamed(second, first), &renamed(first, second))
 }
 
-/// A call of the same kind with the slots of another.
+/// Replaces the slots of a call by those of another call of its kind.
 fn in_slots_of(op: Op, other: &Op) -> Op {
     let new = match other {
         Op::Open { slot, .. } | Op::Pipe { reader: slot, .. } => *slot,
@@ -57,7 +58,7 @@ fn in_slots_of(op: Op, other: &Op) -> Op {
     op.with_slots(other.slot().unwrap_or(0), new)
 }
 
-/// New names for directories, and for the names in each of them, in the order in which they are seen.
+/// New names for directories, and for the names in each of them, numbered by appearance.
 #[derive(Default)]
 struct Names {
     dirs: BTreeMap<String, usize>,
@@ -75,7 +76,7 @@ impl Names {
         self.names.entry((dir.into(), name.into())).or_insert(count);
     }
 
-    /// The path under the new names. Directories that were not seen come after those that were.
+    /// Returns a path under the new names. Directories that were not seen come last.
     fn new_path(&self, path: &str) -> String {
         let mut components: Vec<_> = path.split('/').map(String::from).collect();
         let Some(dir) = components.get(1).filter(|dir| is_dir(dir)).cloned() else {
@@ -92,7 +93,7 @@ impl Names {
     }
 }
 
-/// Whether a name in the root is that of a directory that can be renamed.
+/// Returns whether a name in the root belongs to a directory that can be renamed.
 fn is_dir(name: &str) -> bool {
     name == "d0" || name == "d1"
 }

@@ -1,55 +1,60 @@
 //! All cases of two kinds of calls, by number.
 //!
-//! A number is read as one with as many digits as there are choices, each digit in the base of how many
-//! things there are to choose from.
+//! A number is read in a mixed-radix system: it has a digit for each choice, whose base is the
+//! number of alternatives.
 
 use vfscale::OFlags;
 
 use super::fixture::{Choice, Cwd, Fixture, Occupant, Opened, Source, written};
-use super::spot::{self, Spot};
+use super::symbolic_path::{self, SymbolicPath};
 use super::template::{Sees, templates};
 use crate::case::{Call, CallKind, Op};
 
-/// Where the first call puts what it opens; the second puts it behind.
+/// First slot for new descriptors of the first call and of the second.
 const NEW_SLOTS: [u8; 2] = [4, 6];
 
-/// What there is to choose from.
+/// The alternatives of each choice.
 pub(super) struct Space {
     firsts: Vec<Op>,
     seconds: Vec<Op>,
-    sequences: Vec<Vec<Spot>>,
+    sequences: Vec<Vec<SymbolicPath>>,
     occupants: Vec<Occupant>,
     sources: Vec<Source>,
     flags: Vec<OFlags>,
-    /// Positions in files, in pages.
+    /// Number of file positions, in pages.
     positions: u64,
     cwds: Vec<Cwd>,
-    /// Combinations of attributes of files.
+    /// Number of combinations of extended attributes.
     xattrs: u64,
-    /// How many calls use a slot.
+    /// Number of calls that use a slot.
     slots: u64,
-    /// How many names there may be at most.
+    /// Maximum number of names.
     leaves: u32,
     len: u64,
 }
 
-/// What the two calls have in common.
+/// Strongest relation between the two calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Alias {
     /// An open file.
     File,
-    /// What is open at a slot of each.
+    /// An inode, open in a slot of each.
     Inode,
     /// A path.
     Path,
     /// A directory.
     Directory,
-    /// Nothing of these.
+    /// None of these.
     Nothing,
 }
 
 impl Alias {
-    fn of(first: &[Spot], second: &[Spot], slots: &[(u8, Opened)], shares: bool) -> Alias {
+    fn of(
+        first: &[SymbolicPath],
+        second: &[SymbolicPath],
+        slots: &[(u8, Opened)],
+        shares: bool,
+    ) -> Alias {
         let again = slots.get(1).is_some_and(|(_, opened)| opened.source == Source::Again);
         if shares {
             Alias::File
@@ -65,9 +70,9 @@ impl Alias {
     }
 }
 
-/// A case that is not known to commute.
+/// A case that is not yet known to commute.
 pub(super) struct Candidate {
-    /// Which calls of the two kinds.
+    /// Indexes of the two calls among those of their kinds.
     pub(super) templates: (usize, usize),
     pub(super) alias: Alias,
     pub(super) first: Call,
@@ -77,7 +82,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// What it is, in words.
+    /// Returns the name of the case.
     pub(super) fn name(&self) -> String {
         let (first, second) = (&self.first.op, &self.second.op);
         let who = if self.first.process == self.second.process { "one process" } else { "" };
@@ -90,7 +95,7 @@ impl Candidate {
     }
 }
 
-/// The digits of a number, the last one first.
+/// The digits of a number, the lowest one first.
 struct Digits(u64);
 
 impl Digits {
@@ -119,7 +124,7 @@ impl Space {
         let paths = count(&firsts) + count(&seconds);
         let slots = uses(&firsts) + uses(&seconds);
         let mut space = Space {
-            sequences: spot::sequences(paths),
+            sequences: symbolic_path::sequences(paths),
             occupants: occupants(sees),
             sources: sources(sees, paths > 0),
             flags: access(sees),
@@ -136,7 +141,7 @@ impl Space {
         space
     }
 
-    /// How many points there are.
+    /// Returns the number of points.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
@@ -149,12 +154,13 @@ impl Space {
         calls * names * around * slot.pow(self.slots as u32) * self.sharing()
     }
 
-    /// Whether the second call may use the slot of the first.
+    /// Returns the number of alternatives for sharing a slot: the second call may use the first
+    /// one's.
     fn sharing(&self) -> u64 {
         if self.slots == 2 { 2 } else { 1 }
     }
 
-    /// The case with a number, unless it contradicts itself.
+    /// Returns the case of a point, or `None` if the point contradicts itself.
     pub(super) fn candidate(&self, point: u64) -> Option<Candidate> {
         let mut digits = Digits(point);
         let templates = (digits.index(self.firsts.len()), digits.index(self.seconds.len()));
@@ -179,7 +185,7 @@ impl Space {
         if shares {
             slots.truncate(1);
         }
-        let leaves = spot::leaves(spots).len();
+        let leaves = symbolic_path::leaves(spots).len();
         let choice = Choice {
             spots,
             occupants: occupants.get(..leaves)?,
@@ -210,13 +216,13 @@ impl Space {
     }
 }
 
-/// Who makes the second call: the process of the first, or the other one.
+/// Number of alternatives for the process of the second call.
 const PROCESSES: u64 = 2;
 
-/// Which directory is a file system of its own. Mostly none: what crosses a mount often fails.
+/// The directory that is a mount of its own. Mostly none, since calls across a mount often fail.
 const MOUNTED: [Option<u8>; 6] = [None, None, None, None, Some(0), Some(1)];
 
-/// What may be at a name. Some more than once: what programs have, cases should be about.
+/// Returns the possible occupants of a name. Common ones are repeated to be drawn more often.
 fn occupants(sees: Sees) -> Vec<Occupant> {
     let mut all = [Occupant::File(1); 4].to_vec();
     all.extend([Occupant::Absent; 3]);
@@ -239,7 +245,7 @@ fn sources(sees: Sees, has_paths: bool) -> Vec<Source> {
     let mut all =
         vec![Source::Dir, Source::Own(1), Source::Orphan, Source::Nameless, Source::Again];
     if has_paths {
-        // What both calls speak of is what may not commute.
+        // Calls on files that both calls name are the interesting ones.
         all.extend([Source::Leaf(0), Source::Leaf(0), Source::Leaf(1)]);
     }
     if sees.sizes {
@@ -268,7 +274,7 @@ fn access(sees: Sees) -> Vec<OFlags> {
 
 fn working_directories(sees: Sees) -> Vec<Cwd> {
     if sees.cwd {
-        vec![Cwd::Root, Cwd::InDir, Cwd::Gone]
+        vec![Cwd::Root, Cwd::InDir, Cwd::Removed]
     } else {
         vec![Cwd::Root, Cwd::Root, Cwd::InDir]
     }

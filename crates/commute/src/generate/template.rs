@@ -5,24 +5,26 @@ use vfscale::{Mode, OFlags, RenameFlags, StatMask, Whence, XattrFlags};
 use crate::case::{CallKind, Op};
 use crate::model::PAGE;
 
-/// What the pages and attributes of a starting state are filled with.
+/// Byte that fills the pages and attributes of a starting state.
 pub(super) const OLD: u8 = 7;
 
-/// The permission bits that new files get, which no umask in use changes.
+/// Mode of new files; the umask does not change it.
 pub(super) const FILE_MODE: Mode = Mode::from_bits_retain(0o644);
-/// The same for directories.
+/// Mode of new directories; the umask does not change it.
 pub(super) const DIR_MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// The name of the attribute that files of a starting state may have.
+/// Name of the attribute that files of a starting state may have.
 pub(super) const XATTR: &str = "user.k";
-/// Bytes of an attribute's value.
+/// Length of an attribute's value in bytes.
 pub(super) const XATTR_BYTES: usize = 8;
 
-/// What two calls may write: the second the same, something else, or what is there.
+/// Bytes that the two calls may write: the second one the first one's, another one, or the present
+/// one.
 const FIRST_BYTES: [u8; 2] = [1, OLD];
 const BYTES: [u8; 3] = [1, 2, OLD];
 
-/// What a kind of calls can tell, so that starting states that differ in nothing else are not made.
+/// Properties that two kinds of calls can observe. Starting states that differ only in other
+/// properties are not made.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sees {
     pub(super) sizes: bool,
@@ -49,7 +51,8 @@ impl Sees {
     }
 }
 
-/// All calls of a kind. The first of two calls needs fewer, since values are numbered as they appear.
+/// Returns all calls of a kind. The first of two calls needs fewer values, since they are numbered
+/// by appearance.
 pub(super) fn templates(kind: CallKind, is_first: bool) -> Vec<Op> {
     let bytes = if is_first { &FIRST_BYTES[..] } else { &BYTES };
     match kind {
@@ -57,7 +60,7 @@ pub(super) fn templates(kind: CallKind, is_first: bool) -> Vec<Op> {
         CallKind::Tmpfile => vec![open(OFlags::TMPFILE | OFlags::RDWR)],
         CallKind::Stat => [true, false].map(|follow| Op::Stat { path: path(), follow }).into(),
         CallKind::Statx => {
-            // Without times, and without all that changes when names and data come and go.
+            // Without times, and without all attributes that change with names and data.
             let masks = [StatMask::NO_TIMES, StatMask::MODE | StatMask::UID | StatMask::GID];
             masks.map(|mask| Op::Statx { path: path(), mask }).into()
         }
@@ -90,7 +93,7 @@ pub(super) fn templates(kind: CallKind, is_first: bool) -> Vec<Op> {
     }
 }
 
-/// A path that is filled in later.
+/// Returns a placeholder for a path.
 fn path() -> String {
     String::new()
 }
@@ -155,7 +158,7 @@ pub(super) fn setxattr(path: String, name: &str, byte: u8, how: XattrFlags) -> O
     Op::Setxattr { path, name: name.into(), len: XATTR_BYTES, byte, how }
 }
 
-/// The call of a kind that has only one.
+/// Returns the call of a kind that has only one.
 fn simple(kind: CallKind) -> Op {
     match kind {
         CallKind::Link => Op::Link { old: path(), new: path() },

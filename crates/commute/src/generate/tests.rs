@@ -3,7 +3,7 @@ use std::sync::OnceLock;
 use super::*;
 use crate::model;
 
-/// The cases of the default options, which take a while to make.
+/// The cases of the default options, generated once because that takes a while.
 pub(crate) fn cases() -> &'static [Case] {
     static CASES: OnceLock<Vec<Case>> = OnceLock::new();
     CASES.get_or_init(|| all(&Options::default()))
@@ -88,7 +88,7 @@ fn a_name_says_what_the_case_is() {
     assert!(has("stat(d0/a) || rename(d0/b, d0/c): d0/a is "));
     assert!(has("d0/b is a link of d0/a"));
     assert!(has("; one process"));
-    // A name that goes takes a link of its file along, which who asks for their number sees.
+    // Removing a name removes a link of its file, which changes the link count.
     let two_links = "d0/a is a file of 1 page; d0/b is a file of 1 page; d0/c is a link of d0/a";
     assert!(!has(&format!("stat(d0/a) || rename(d0/b, d0/c): {two_links}")));
 }

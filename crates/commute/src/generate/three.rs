@@ -1,20 +1,20 @@
-//! Triples: two calls, after a third one that commutes with both.
+//! Triples: two calls after a third one that commutes with both.
 //!
-//! A third call may leave behind what the two then meet on: a name that is remembered to be absent, a page
-//! of a table, a count that was just spread. Only calls are taken for a third of which the model says that
-//! all three commute in every order, so that nothing of it may be seen.
+//! A third call may leave a state that the two calls then conflict on: a negative dentry, a page of
+//! a table, a count that was just sharded. All three calls commute in every order according to the
+//! model, so the third call's effects must not cause a conflict.
 
 use vfscale::Errno;
 use vfscale_sync::random::Random;
 
-use super::{Options, started, template};
+use super::template;
 use crate::case::{Call, CallKind, Case, Outcome};
-use crate::model::commute_three;
+use crate::model::{State, commute_three};
 
-/// Where a third call puts what it opens.
+/// Slot for the descriptor of a third call.
 const NEW_SLOT: u8 = 10;
 
-/// What third calls are: those that find things, that count, and that make and remove names.
+/// Kinds of third calls: those that look up names, take references, and make or remove names.
 const THIRD: [CallKind; 8] = [
     CallKind::Stat,
     CallKind::Open,
@@ -26,17 +26,18 @@ const THIRD: [CallKind; 8] = [
     CallKind::Pread,
 ];
 
-/// Cases of which each is one of `cases` after a third call, spread over them by chance.
-pub(super) fn triples(cases: &[Case], options: &Options) -> Vec<Case> {
-    let mut random = Random::new(options.seed ^ 0x7472_6970_6c65);
+/// Generates at most `count` cases, each one of `cases` after a third call, selected
+/// at random.
+pub(super) fn triples(cases: &[Case], seed: u64, count: usize) -> Vec<Case> {
+    let mut random = Random::new(seed ^ 0x7472_6970_6c65);
     let mut order: Vec<_> = (0..cases.len()).collect();
     random.shuffle(&mut order);
     let with_third = |at: usize| triple(&cases[at], &mut random);
-    order.into_iter().filter_map(with_third).take(options.triples).collect()
+    order.into_iter().filter_map(with_third).take(count).collect()
 }
 
-/// The case after a third call that commutes with both, if the one that is drawn does. It may fail: that a
-/// name is absent is remembered too.
+/// Adds a random third call to a case, or returns `None` if it does not commute with both. It may
+/// fail: a lookup that fails leaves a negative dentry.
 fn triple(case: &Case, random: &mut Random) -> Option<Case> {
     let kind = random.one(&THIRD);
     let ops = template::templates(kind, true);
@@ -47,7 +48,7 @@ fn triple(case: &Case, random: &mut Random) -> Option<Case> {
         count => paths[random.below(count as u64) as usize].to_owned(),
     };
     let third = Call { process: 0, op: op.clone().with_paths(&[path]).with_slots(0, NEW_SLOT) };
-    let start = started(&case.setup)?;
+    let start = State::after(&case.setup)?;
     if start.clone().call(&third) == Outcome::Error(Errno::BADF) {
         return None;
     }

@@ -2,11 +2,10 @@
 
 use vfscale::{Errno, Mode, StatMask, XattrFlags};
 
-use super::Done;
-use super::state::{Body, InodeId, PAGE, State};
+use super::state::{Body, CallResult, InodeId, PAGE, State};
 use crate::case::{Attributes, Outcome};
 
-/// What `stat` counts blocks in.
+/// Unit of `stat`'s block count in bytes.
 const SECTOR: u64 = 512;
 
 impl State {
@@ -41,18 +40,18 @@ impl State {
         }
     }
 
-    pub(super) fn stat(&self, process: usize, path: &str, follow: bool) -> Done {
+    pub(super) fn stat(&self, process: usize, path: &str, follow: bool) -> CallResult {
         let dentry = self.lookup(process, path, follow)?;
         Ok(self.attributes(self.dentries[dentry].inode))
     }
 
-    pub(super) fn statx(&self, process: usize, path: &str, mask: StatMask) -> Done {
+    pub(super) fn statx(&self, process: usize, path: &str, mask: StatMask) -> CallResult {
         let dentry = self.lookup(process, path, true)?;
         let all = self.all_attributes(self.dentries[dentry].inode);
         Ok(Outcome::Attributes(all.masked(mask)))
     }
 
-    pub(super) fn lookup_mount(&self, process: usize, path: &str) -> Done {
+    pub(super) fn lookup_mount(&self, process: usize, path: &str) -> CallResult {
         let dentry = self.lookup(process, path, true)?;
         Ok(Outcome::Mount {
             device: u64::from(self.inode_of(dentry).device),
@@ -60,7 +59,7 @@ impl State {
         })
     }
 
-    pub(super) fn chmod(&mut self, process: usize, path: &str, mode: Mode) -> Done {
+    pub(super) fn chmod(&mut self, process: usize, path: &str, mode: Mode) -> CallResult {
         let dentry = self.lookup(process, path, true)?;
         let inode = self.dentries[dentry].inode;
         self.inodes[inode].mode = mode.bits();
@@ -75,7 +74,7 @@ impl State {
         name: &str,
         value: (usize, u8),
         how: XattrFlags,
-    ) -> Done {
+    ) -> CallResult {
         let dentry = self.lookup(process, path, true)?;
         let inode = self.dentries[dentry].inode;
         let xattrs = &mut self.inodes[inode].xattrs;
@@ -91,7 +90,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn getxattr(&self, process: usize, path: &str, name: &str) -> Done {
+    pub(super) fn getxattr(&self, process: usize, path: &str, name: &str) -> CallResult {
         let dentry = self.lookup(process, path, true)?;
         let &(len, byte) = self.inode_of(dentry).xattrs.get(name).ok_or(Errno::NODATA)?;
         Ok(Outcome::Bytes(vec![byte; len]))

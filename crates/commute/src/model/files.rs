@@ -2,25 +2,24 @@
 
 use vfscale::{Errno, Mode, OFlags, Whence};
 
-use super::Done;
-use super::state::{Body, DentryId, FileId, InodeId, OpenFile, PAGE, State};
-use super::walk::Place;
+use super::state::{Body, CallResult, DentryId, FileId, InodeId, OpenFile, PAGE, State};
+use super::walk::LastComponent;
 use crate::case::{Entry, Outcome};
 
-/// Pages that a pipe holds.
+/// Capacity of a pipe in pages.
 const PIPE_PAGES: usize = 16;
 
-/// The page that an offset begins.
+/// Returns the page that begins at an offset.
 fn page(offset: u64) -> Result<usize, Errno> {
     if offset.is_multiple_of(PAGE) { Ok((offset / PAGE) as usize) } else { Err(Errno::INVAL) }
 }
 
-/// That a length is one page.
+/// Checks that a length is one page.
 fn one_page(len: usize) -> Result<(), Errno> {
     if len as u64 == PAGE { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// What a page reads as.
+/// Returns the data of a page.
 fn bytes(page: Option<u8>) -> Outcome {
     Outcome::Bytes(vec![page.unwrap_or(0); PAGE as usize])
 }
@@ -33,7 +32,7 @@ impl State {
         flags: OFlags,
         mode: Mode,
         slot: u8,
-    ) -> Done {
+    ) -> CallResult {
         if flags.contains(OFlags::TMPFILE) {
             let dir = self.lookup(process, path, true)?;
             if !self.is_dir(dir) {
@@ -78,15 +77,16 @@ impl State {
         let mut start = self.cwd[process % self.cwd.len()];
         let mut path = path.to_owned();
         loop {
-            let Place { dir, name, found } = self.place_from(start, &path, &mut links)?;
+            let LastComponent { dir, name, found } =
+                self.walk_parent_from(start, &path, &mut links)?;
             let Some(found) = found else {
-                let place = Place { dir, name, found };
-                return self.make(&place, Body::File(Vec::new()), mode.bits());
+                let last = LastComponent { dir, name, found };
+                return self.make(&last, Body::File(Vec::new()), mode.bits());
             };
             if flags.contains(OFlags::EXCL) {
                 return Err(Errno::EXIST);
             }
-            let found = self.crossed(found);
+            let found = self.follow_mounts(found);
             if flags.contains(OFlags::NOFOLLOW) {
                 return Ok(found);
             }
@@ -97,18 +97,18 @@ impl State {
         }
     }
 
-    pub(super) fn close(&mut self, process: usize, slot: u8) -> Done {
+    pub(super) fn close(&mut self, process: usize, slot: u8) -> CallResult {
         self.take(process, slot);
         Ok(Outcome::Done)
     }
 
-    pub(super) fn pipe(&mut self, process: usize, reader: u8, writer: u8) -> Done {
+    pub(super) fn pipe(&mut self, process: usize, reader: u8, writer: u8) -> CallResult {
         let (dentry, _) = self.new_pipe();
         self.install(process, reader, dentry, OFlags::RDONLY | OFlags::NONBLOCK)?;
         self.install(process, writer, dentry, OFlags::WRONLY | OFlags::NONBLOCK)
     }
 
-    /// The page of a file at an offset; none at its end.
+    /// Returns the page of a file at an offset, or `None` at its end.
     fn page_at(&self, inode: InodeId, offset: u64) -> Result<Option<Outcome>, Errno> {
         match &self.inodes[inode].body {
             Body::File(pages) => Ok(pages.get(page(offset)?).map(|page| bytes(*page))),
@@ -128,7 +128,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn pread(&self, file: FileId, len: usize, offset: u64) -> Done {
+    pub(super) fn pread(&self, file: FileId, len: usize, offset: u64) -> CallResult {
         one_page(len)?;
         let file = self.file(file);
         if matches!(self.inodes[file.inode].body, Body::Pipe(_)) {
@@ -141,7 +141,7 @@ impl State {
         Ok(found.unwrap_or_else(|| Outcome::Bytes(Vec::new())))
     }
 
-    pub(super) fn read(&mut self, file: FileId, len: usize) -> Done {
+    pub(super) fn read(&mut self, file: FileId, len: usize) -> CallResult {
         let inode = self.file(file).inode;
         if matches!(self.inodes[inode].body, Body::Pipe(_)) {
             return self.read_pipe(file, len);
@@ -153,7 +153,7 @@ impl State {
         Ok(outcome)
     }
 
-    fn read_pipe(&mut self, file: FileId, len: usize) -> Done {
+    fn read_pipe(&mut self, file: FileId, len: usize) -> CallResult {
         one_page(len)?;
         let inode = self.file(file).inode;
         if !self.file(file).reads() {
@@ -168,7 +168,7 @@ impl State {
         }
     }
 
-    pub(super) fn pwrite(&mut self, file: FileId, len: usize, byte: u8, offset: u64) -> Done {
+    pub(super) fn pwrite(&mut self, file: FileId, len: usize, byte: u8, offset: u64) -> CallResult {
         one_page(len)?;
         let inode = self.file(file).inode;
         if matches!(self.inodes[inode].body, Body::Pipe(_)) {
@@ -181,13 +181,14 @@ impl State {
         Ok(Outcome::Number(PAGE))
     }
 
-    /// Where a write goes that asks for an offset: with `O_APPEND` to the end, `pwrite` too.
+    /// Returns the offset of a write. `O_APPEND` replaces it by the end of the file, for `pwrite`
+    /// too.
     fn write_offset(&self, file: FileId, offset: u64) -> u64 {
         let file = self.file(file);
         if file.flags.contains(OFlags::APPEND) { self.size(file.inode) } else { offset }
     }
 
-    pub(super) fn write(&mut self, file: FileId, len: usize, byte: u8) -> Done {
+    pub(super) fn write(&mut self, file: FileId, len: usize, byte: u8) -> CallResult {
         let inode = self.file(file).inode;
         if matches!(self.inodes[inode].body, Body::Pipe(_)) {
             return self.write_pipe(file, len, byte);
@@ -198,7 +199,7 @@ impl State {
         Ok(outcome)
     }
 
-    fn write_pipe(&mut self, file: FileId, len: usize, byte: u8) -> Done {
+    fn write_pipe(&mut self, file: FileId, len: usize, byte: u8) -> CallResult {
         one_page(len)?;
         let inode = self.file(file).inode;
         if !self.file(file).writes() {
@@ -212,12 +213,12 @@ impl State {
         if queue.len() >= PIPE_PAGES {
             return Err(Errno::AGAIN);
         }
-        // A pipe without a name keeps no times, as in Linux since 6.15.
+        // An anonymous pipe has no times, as in Linux since 6.15.
         queue.push_back(byte);
         Ok(Outcome::Number(PAGE))
     }
 
-    pub(super) fn lseek(&mut self, file: FileId, to: Whence) -> Done {
+    pub(super) fn lseek(&mut self, file: FileId, to: Whence) -> CallResult {
         let OpenFile { inode, position, .. } = *self.file(file);
         let size = self.size(inode);
         let from = |base: u64, by: i64| base.checked_add_signed(by).ok_or(Errno::INVAL);
@@ -228,17 +229,18 @@ impl State {
             (Body::File(_), Whence::End(by)) => from(size, by)?,
             (Body::File(pages), Whence::Data(at)) => find(pages, at, true)?.ok_or(Errno::NXIO)?,
             (Body::File(pages), Whence::Hole(at)) => find(pages, at, false)?.unwrap_or(size),
-            // The end of a directory is nowhere.
+            // A directory has no defined end.
             _ => return Err(Errno::INVAL),
         };
         self.file_mut(file).position = found;
         Ok(Outcome::Number(found))
     }
 
-    pub(super) fn truncate(&mut self, process: usize, path: &str, size: u64) -> Done {
+    pub(super) fn truncate(&mut self, process: usize, path: &str, size: u64) -> CallResult {
         let dentry = self.lookup(process, path, true)?;
         let inode = self.dentries[dentry].inode;
-        // As tmpfs has it: a cut that changes nothing leaves the times, unless there is a page to look at.
+        // As on tmpfs: truncation to the current size leaves the times, unless the file has an
+        // allocated page.
         let before = self.size(inode);
         let has_pages = self.pages_mut(inode)?.iter().any(Option::is_some);
         self.set_size(inode, size)?;
@@ -248,26 +250,26 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn ftruncate(&mut self, file: FileId, size: u64) -> Done {
+    pub(super) fn ftruncate(&mut self, file: FileId, size: u64) -> CallResult {
         let file = self.file(file);
         if !file.writes() || !matches!(self.inodes[file.inode].body, Body::File(_)) {
             return Err(Errno::INVAL);
         }
         let inode = file.inode;
         self.set_size(inode, size)?;
-        // Even if it has that size already, unlike `truncate`.
+        // The times change even if the size does not, unlike with `truncate`.
         self.changed(inode);
         Ok(Outcome::Done)
     }
 
-    fn set_size(&mut self, inode: InodeId, size: u64) -> Done {
+    fn set_size(&mut self, inode: InodeId, size: u64) -> CallResult {
         let pages = page(size)?;
         self.pages_mut(inode)?.resize(pages, None);
         Ok(Outcome::Done)
     }
 
-    /// All entries of a directory but `.` and `..`.
-    pub(super) fn readdir(&self, file: FileId) -> Done {
+    /// Returns all entries of a directory but `.` and `..`.
+    pub(super) fn readdir(&self, file: FileId) -> CallResult {
         let dir = self.file(file).dentry;
         let entries = self.entries(dir).ok_or(Errno::NOTDIR)?;
         if self.dentries[dir].removed {
@@ -281,7 +283,7 @@ impl State {
         Ok(Outcome::Entries(entries.iter().map(entry).collect()))
     }
 
-    pub(super) fn fsync(&self, file: FileId) -> Done {
+    pub(super) fn fsync(&self, file: FileId) -> CallResult {
         match self.inodes[self.file(file).inode].body {
             Body::Pipe(_) => Err(Errno::INVAL),
             _ => Ok(Outcome::Done),
@@ -289,7 +291,7 @@ impl State {
     }
 }
 
-/// The first data, or the first hole, from an offset within a file on.
+/// Returns the first data, or the first hole, at or after an offset within a file.
 fn find(pages: &[Option<u8>], offset: u64, data: bool) -> Result<Option<u64>, Errno> {
     let from = page(offset)?;
     if from >= pages.len() {

@@ -1,21 +1,20 @@
-//! Calls on names. Errors come in Linux's order.
+//! Calls on names. They check for errors in Linux's order.
 
 use std::collections::BTreeMap;
 
 use vfscale::{Errno, Mode, RenameFlags};
 
-use super::Done;
-use super::state::{Body, Dentry, DentryId, InodeId, State};
-use super::walk::Place;
+use super::state::{Body, CallResult, Dentry, DentryId, InodeId, State};
+use super::walk::LastComponent;
 use crate::case::Outcome;
 
 impl State {
-    /// Whether names can still be made in a directory: not once it was removed.
-    fn living(&self, dir: DentryId) -> Result<(), Errno> {
+    /// Checks that a directory was not removed, so names can still be made in it.
+    fn check_not_removed(&self, dir: DentryId) -> Result<(), Errno> {
         if self.dentries[dir].removed { Err(Errno::NOENT) } else { Ok(()) }
     }
 
-    /// A name for an inode at a vacant place.
+    /// Adds a name for an inode to a directory that lacks it.
     fn add(&mut self, dir: DentryId, name: &str, inode: InodeId) -> DentryId {
         let id = self.dentries.len();
         self.dentries.push(Dentry { parent: dir, name: name.into(), inode, removed: false });
@@ -40,27 +39,28 @@ impl State {
         self.changed(self.dentries[parent].inode);
     }
 
-    /// Makes a new inode with its first name.
+    /// Creates an inode with its first name.
     pub(super) fn make(
         &mut self,
-        place: &Place<'_>,
+        last: &LastComponent<'_>,
         body: Body,
         mode: u32,
     ) -> Result<DentryId, Errno> {
-        self.living(place.dir)?;
+        self.check_not_removed(last.dir)?;
         let is_dir = matches!(body, Body::Directory(_));
-        let inode = self.new_inode(self.inode_of(place.dir).device, body, mode);
-        let dentry = self.add(place.dir, place.name, inode);
+        let inode = self.new_inode(self.inode_of(last.dir).device, body, mode);
+        let dentry = self.add(last.dir, last.name, inode);
         if is_dir {
             self.inodes[inode].nlink += 1;
-            self.count_subdir(place.dir, 1);
+            self.count_subdir(last.dir, 1);
         }
         Ok(dentry)
     }
 
-    /// A new inode without a name, of which an open file shows where it was made.
+    /// Creates an inode without a name. Its dentry records the directory, which the path of an open
+    /// file shows.
     pub(super) fn make_nameless(&mut self, dir: DentryId, mode: u32) -> Result<DentryId, Errno> {
-        self.living(dir)?;
+        self.check_not_removed(dir)?;
         let inode = self.new_inode(self.inode_of(dir).device, Body::File(Vec::new()), mode);
         let id = self.dentries.len();
         self.dentries.push(Dentry { parent: dir, name: "#".into(), inode, removed: true });
@@ -72,7 +72,7 @@ impl State {
         self.inodes[inode].nlink = self.inodes[inode].nlink.saturating_add_signed(change);
     }
 
-    /// Takes a name away, and with it one link of its inode.
+    /// Removes a name, and with it one link of its inode.
     fn remove(&mut self, dentry: DentryId) {
         self.leave(dentry);
         let Dentry { parent, inode, .. } = self.dentries[dentry];
@@ -90,40 +90,40 @@ impl State {
         self.entries(dir).is_some_and(BTreeMap::is_empty)
     }
 
-    pub(super) fn mkdir(&mut self, process: usize, path: &str, mode: Mode) -> Done {
-        let place = self.place(process, path)?;
-        self.living(place.dir)?;
-        place.vacant()?;
-        self.make(&place, Body::Directory(BTreeMap::new()), mode.bits())?;
+    pub(super) fn mkdir(&mut self, process: usize, path: &str, mode: Mode) -> CallResult {
+        let last = self.walk_parent(process, path)?;
+        self.check_not_removed(last.dir)?;
+        last.vacant()?;
+        self.make(&last, Body::Directory(BTreeMap::new()), mode.bits())?;
         Ok(Outcome::Done)
     }
 
-    pub(super) fn symlink(&mut self, process: usize, target: &str, path: &str) -> Done {
-        let place = self.place(process, path)?;
-        self.living(place.dir)?;
-        place.vacant()?;
-        self.make(&place, Body::Symlink(target.into()), 0o777)?;
+    pub(super) fn symlink(&mut self, process: usize, target: &str, path: &str) -> CallResult {
+        let last = self.walk_parent(process, path)?;
+        self.check_not_removed(last.dir)?;
+        last.vacant()?;
+        self.make(&last, Body::Symlink(target.into()), 0o777)?;
         Ok(Outcome::Done)
     }
 
-    pub(super) fn link(&mut self, process: usize, old: &str, new: &str) -> Done {
+    pub(super) fn link(&mut self, process: usize, old: &str, new: &str) -> CallResult {
         let old = self.lookup(process, old, false)?;
-        let place = self.place(process, new)?;
-        self.living(place.dir)?;
-        place.vacant()?;
+        let last = self.walk_parent(process, new)?;
+        self.check_not_removed(last.dir)?;
+        last.vacant()?;
         let inode = self.dentries[old].inode;
-        if self.inodes[inode].device != self.inode_of(place.dir).device {
+        if self.inodes[inode].device != self.inode_of(last.dir).device {
             return Err(Errno::XDEV);
         }
         if self.is_dir(old) {
             return Err(Errno::PERM);
         }
-        self.add(place.dir, place.name, inode);
+        self.add(last.dir, last.name, inode);
         Ok(Outcome::Done)
     }
 
-    pub(super) fn unlink(&mut self, process: usize, path: &str) -> Done {
-        let found = self.place(process, path)?.existing()?;
+    pub(super) fn unlink(&mut self, process: usize, path: &str) -> CallResult {
+        let found = self.walk_parent(process, path)?.existing()?;
         if self.is_dir(found) {
             return Err(Errno::ISDIR);
         }
@@ -131,13 +131,13 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn rmdir(&mut self, process: usize, path: &str) -> Done {
-        let place = self.place(process, path)?;
-        let found = place.existing()?;
+    pub(super) fn rmdir(&mut self, process: usize, path: &str) -> CallResult {
+        let last = self.walk_parent(process, path)?;
+        let found = last.existing()?;
         if !self.is_dir(found) {
             return Err(Errno::NOTDIR);
         }
-        if place.name.is_empty() || self.is_mount_point(found) {
+        if last.name.is_empty() || self.is_mount_point(found) {
             return Err(Errno::BUSY);
         }
         if !self.is_empty(found) {
@@ -153,9 +153,9 @@ impl State {
         old: &str,
         new: &str,
         flags: RenameFlags,
-    ) -> Done {
-        let from = self.place(process, old)?;
-        let to = self.place(process, new)?;
+    ) -> CallResult {
+        let from = self.walk_parent(process, old)?;
+        let to = self.walk_parent(process, new)?;
         if self.inode_of(from.dir).device != self.inode_of(to.dir).device {
             return Err(Errno::XDEV);
         }
@@ -164,7 +164,7 @@ impl State {
         }
         let moved = from.existing()?;
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        self.living(to.dir)?;
+        self.check_not_removed(to.dir)?;
         if flags.contains(RenameFlags::NOREPLACE) && to.found.is_some() {
             return Err(Errno::EXIST);
         }
@@ -214,13 +214,13 @@ impl State {
         Ok(())
     }
 
-    /// Whether a directory is `above`, or somewhere below it in the same file system.
+    /// Returns whether a directory is `above`, or a descendant of it in the same file system.
     fn is_within(&self, dir: DentryId, above: DentryId) -> bool {
         let parent = self.dentries[dir].parent;
         dir == above || (parent != dir && self.is_within(parent, above))
     }
 
-    /// Moves a name to a vacant place.
+    /// Moves a dentry to a free name.
     fn shift(&mut self, dentry: DentryId, dir: DentryId, name: &str) {
         self.leave(dentry);
         self.inode_changed(self.dentries[dentry].inode);
@@ -238,7 +238,8 @@ impl State {
         self.leave(b);
         self.shift(a, at_b.parent, &at_b.name);
         self.inode_changed(at_b.inode);
-        // The place of `a` is vacant only now, and that of `b` is taken: it must not be left again.
+        // `a`'s old entry is free now, while `b`'s was filled by `shift`: `b` must not be removed
+        // from it again.
         if self.is_dir(b) {
             self.count_subdir(at_b.parent, -1);
             self.count_subdir(at_a.parent, 1);
@@ -248,14 +249,14 @@ impl State {
         self.enter(at_a.parent, &at_a.name, b);
     }
 
-    pub(super) fn readlink(&self, process: usize, path: &str) -> Done {
+    pub(super) fn readlink(&self, process: usize, path: &str) -> CallResult {
         match self.body(self.lookup(process, path, false)?) {
             Body::Symlink(target) => Ok(Outcome::Text(target.clone())),
             _ => Err(Errno::INVAL),
         }
     }
 
-    pub(super) fn chdir(&mut self, process: usize, path: &str) -> Done {
+    pub(super) fn chdir(&mut self, process: usize, path: &str) -> CallResult {
         let dir = self.lookup(process, path, true)?;
         if !self.is_dir(dir) {
             return Err(Errno::NOTDIR);
@@ -265,13 +266,13 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    pub(super) fn getcwd(&self, process: usize) -> Done {
+    pub(super) fn getcwd(&self, process: usize) -> CallResult {
         let cwd = self.cwd[process % self.cwd.len()];
-        self.living(cwd)?;
+        self.check_not_removed(cwd)?;
         Ok(Outcome::Text(self.d_path(cwd)))
     }
 
-    pub(super) fn mount(&mut self, process: usize, path: &str) -> Done {
+    pub(super) fn mount(&mut self, process: usize, path: &str) -> CallResult {
         let covered = self.lookup(process, path, true)?;
         if !self.is_dir(covered) {
             return Err(Errno::NOTDIR);

@@ -1,4 +1,4 @@
-//! Calls that see all there is.
+//! Calls that observe the whole state.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use vfscale::{Mode, OFlags, Whence};
 use super::state::{Body, DentryId, PAGE, ROOT, State};
 use crate::case::{Call, Op};
 
-/// A slot that no case uses, for files that are opened to be looked at.
+/// A slot that no case uses, for files opened to be observed.
 const SCRATCH: u8 = 15;
 
-/// Attributes that are asked for.
+/// Extended attributes that are observed.
 const XATTRS: [&str; 2] = ["user.k", "user.m"];
 
 impl State {
-    /// Calls whose outcomes tell all that is in the state: names, what they lead to, what is in it, and what
-    /// each process has. They empty the pipes and leave the rest as it is.
+    /// Returns calls whose outcomes reveal the whole state: names, files, their content, and the
+    /// slots and directories of the processes. They drain the pipes and change nothing else.
     #[must_use]
     pub fn observations(&self) -> Vec<Call> {
         let mut ops = Vec::new();
@@ -38,9 +38,9 @@ impl State {
         calls
     }
 
-    /// What is at a name and below it.
+    /// Observes a name and all below it.
     fn observe(&self, dentry: DentryId, ops: &mut Vec<Op>) {
-        let seen = self.crossed(dentry);
+        let seen = self.follow_mounts(dentry);
         let path = self.path_text(seen);
         ops.push(Op::Stat { path: path.clone(), follow: false });
         let open = |path: &str| Op::Open {
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// What can be taken out of a pipe.
+    /// Drains a pipe.
     fn observe_data(&self, slot: u8, file: usize, push: &mut impl FnMut(Op)) {
         if let Body::Pipe(queue) = &self.inodes[self.file(file).inode].body {
             for _ in 0..=queue.len() {

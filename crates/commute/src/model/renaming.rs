@@ -1,9 +1,9 @@
-//! The same state under other names.
+//! A state under other names.
 
 use super::state::{Body, DentryId, State};
 
 impl State {
-    /// A path as it is from the root, by its text alone.
+    /// Returns the absolute form of a path, without following symbolic links.
     #[must_use]
     pub fn absolute(&self, process: u8, path: &str) -> String {
         let cwd = self.d_path(self.cwd[usize::from(process) % self.cwd.len()]);
@@ -19,7 +19,8 @@ impl State {
         format!("/{}", components.join("/"))
     }
 
-    /// The state in which each path has the new name that `new_path` gives it, and symbolic links say so.
+    /// Returns a copy of the state in which `new_path` has replaced the paths of all names and the
+    /// targets of symbolic links.
     #[must_use]
     pub fn renamed(&self, new_path: impl Fn(&str) -> String) -> State {
         let mut state = self.clone();
@@ -44,7 +45,8 @@ impl State {
         state
     }
 
-    /// The state in which processes 0 and 1 have changed places, or slots 0 and 1 of each, and 8 and 9.
+    /// Exchanges processes 0 and 1 if `processes` is set. Exchanges slots 0 and 1, and 8 and 9, of
+    /// each process if `slots` is set.
     #[must_use]
     pub fn turned(mut self, processes: bool, slots: bool) -> State {
         if processes {

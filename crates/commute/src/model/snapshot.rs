@@ -1,4 +1,4 @@
-//! All that later calls can see of a state.
+//! All that later calls can observe of a state.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,8 +6,9 @@ use std::fmt::Write;
 use super::state::{Body, DentryId, FileId, InodeId, ROOT, State};
 use crate::case::Outcome;
 
-/// What can still be seen of a state: a text that is the same for two states that no call can tell
-/// apart. Inodes from a number on are *fresh*: they are numbered anew, in the order in which they are found.
+/// The observable state as a text, which is equal for two states if no call can distinguish them.
+/// Inodes from a given number on are *fresh*: they are renumbered in the order in which the text
+/// reaches them.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     text: String,
@@ -15,14 +16,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// An outcome with the numbers of fresh inodes as they are in the snapshot. One that can't be found
-    /// any more has the last number of all.
+    /// Renumbers the fresh inodes of an outcome as in the snapshot. An inode that is no longer
+    /// reachable gets `u64::MAX`.
     #[must_use]
     pub fn renumber(&self, outcome: Outcome, first_fresh: usize) -> Outcome {
         let new = |ino: u64| match ino as usize {
@@ -46,7 +47,7 @@ impl Snapshot {
 }
 
 impl State {
-    /// What can be seen now; inodes from `first_fresh` on are fresh.
+    /// Takes a snapshot in which inodes from `first_fresh` on are fresh.
     #[must_use]
     pub fn snapshot(&self, first_fresh: usize) -> Snapshot {
         let mut writer = Writer {
@@ -68,7 +69,7 @@ struct Writer<'a> {
     fresh: BTreeMap<InodeId, usize>,
     /// Inodes that are described already.
     shown: BTreeMap<InodeId, ()>,
-    /// Open files by the order in which they were found.
+    /// Inodes that are already described.
     files: BTreeMap<FileId, usize>,
     text: String,
 }
@@ -89,7 +90,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What is at a name, below it, and mounted on it.
+    /// Describes a dentry with all below it and mounted on it.
     fn name(&mut self, dentry: DentryId) {
         self.inode(self.state.dentries[dentry].inode);
         for &(covered, root) in &self.state.mounts {

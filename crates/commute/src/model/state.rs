@@ -1,28 +1,29 @@
-//! What a file system is made of, as far as calls can tell.
+//! The state of a file system as far as calls can observe it.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use vfscale::{Errno, FileType, OFlags};
 
-use super::Done;
-use crate::case::Outcome;
-use crate::execute::{PROCESSES, SLOTS};
+use crate::case::{Outcome, PROCESSES, SLOTS};
 
-/// Bytes of a page: data are counted in pages.
+/// Result of a call of the model.
+pub(super) type CallResult = Result<Outcome, Errno>;
+
+/// Bytes of a page, the unit of data.
 pub const PAGE: u64 = 4096;
 
-/// The device number of what is on no file system: pipes.
+/// Device number of inodes that belong to no file system: pipes.
 const NO_DEVICE: u32 = u32::MAX;
 
-/// Numbers of inodes, names and open files: places in the lists of a state, from which nothing is removed.
+/// Indexes into the lists of a state, from which nothing is removed.
 pub(super) type InodeId = usize;
 pub(super) type DentryId = usize;
 pub(super) type FileId = usize;
 
-/// The root directory's name.
+/// The root directory.
 pub(super) const ROOT: DentryId = 0;
 
-/// One state of the file system and of the two processes.
+/// A state of the file system and of the two processes.
 #[derive(Clone, Debug)]
 pub struct State {
     pub(super) inodes: Vec<Inode>,
@@ -30,54 +31,55 @@ pub struct State {
     files: Vec<OpenFile>,
     pub(super) slots: [[Option<FileId>; SLOTS]; PROCESSES],
     pub(super) cwd: [DentryId; PROCESSES],
-    /// What is covered, and the root that covers it.
+    /// Covered directory and covering root of each mount.
     pub(super) mounts: Vec<(DentryId, DentryId)>,
-    /// Whether changes of times are noted: from when the two calls of a case begin.
+    /// Whether changes of times are recorded, which begins with the two calls of a case.
     pub(super) notes_times: bool,
 }
 
-/// A file of any type.
+/// Counterpart of `struct inode` in Linux: a file of any type.
 #[derive(Clone, Debug)]
 pub(super) struct Inode {
     pub(super) device: u32,
     pub(super) mode: u32,
     pub(super) nlink: u32,
-    /// Whether the times of the last change were set since they are noted.
+    /// Whether the modification time was set since recording began.
     pub(super) mtime_changed: bool,
     pub(super) ctime_changed: bool,
-    /// Names of extended attributes, and their values: so many of such a byte.
+    /// Extended attributes: values by name, as (length, repeated byte).
     pub(super) xattrs: BTreeMap<String, (usize, u8)>,
     pub(super) body: Body,
 }
 
-/// What is in a file.
+/// Content of a file.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     Directory(BTreeMap<String, DentryId>),
-    /// The byte that fills each page; `None` is a hole.
+    /// The byte that fills each page; `None` for a hole.
     File(Vec<Option<u8>>),
     Symlink(String),
-    /// What was written and not read.
+    /// Bytes written and not yet read; each stands for a page.
     Pipe(VecDeque<u8>),
 }
 
-/// A name, also after it was removed, for open files and working directories remember it.
+/// Counterpart of `struct dentry` in Linux: a name. It outlives its removal, because open files and
+/// working directories refer to it.
 #[derive(Clone, Debug)]
 pub(super) struct Dentry {
-    /// Itself, for a root and for a pipe.
+    /// Parent directory; the dentry itself for a root or a pipe.
     pub(super) parent: DentryId,
     pub(super) name: String,
     pub(super) inode: InodeId,
     pub(super) removed: bool,
 }
 
-/// An open file description.
+/// Counterpart of `struct file` in Linux: an open file description.
 #[derive(Clone, Debug)]
 pub(super) struct OpenFile {
     pub(super) dentry: DentryId,
     pub(super) inode: InodeId,
     pub(super) flags: OFlags,
-    /// In bytes.
+    /// File position in bytes.
     pub(super) position: u64,
 }
 
@@ -109,7 +111,7 @@ impl Default for State {
 }
 
 impl State {
-    /// An empty file system; both processes are in its root.
+    /// Creates an empty file system whose root is the working directory of both processes.
     #[must_use]
     pub fn new() -> State {
         let mut state = State {
@@ -125,7 +127,7 @@ impl State {
         state
     }
 
-    /// The root directory of a new file system.
+    /// Creates the root directory of a new file system.
     pub(super) fn new_root(&mut self, device: u32) -> DentryId {
         let inode = self.new_inode(device, Body::Directory(BTreeMap::new()), 0o755);
         self.inodes[inode].nlink = 2;
@@ -134,7 +136,7 @@ impl State {
         id
     }
 
-    /// A new inode without a name.
+    /// Creates an inode without a name.
     pub(super) fn new_inode(&mut self, device: u32, body: Body, mode: u32) -> InodeId {
         self.inodes.push(Inode {
             device,
@@ -148,7 +150,7 @@ impl State {
         self.inodes.len() - 1
     }
 
-    /// From here on it is noted which times change.
+    /// Begins to record which times change.
     pub fn note_times(&mut self) {
         self.notes_times = true;
         for inode in &mut self.inodes {
@@ -156,18 +158,18 @@ impl State {
         }
     }
 
-    /// The data of an inode have changed.
+    /// Marks the data of an inode as changed.
     pub(super) fn changed(&mut self, inode: InodeId) {
         self.inodes[inode].mtime_changed = self.notes_times;
         self.inode_changed(inode);
     }
 
-    /// An inode has changed, and not its data.
+    /// Marks an inode, but not its data, as changed.
     pub(super) fn inode_changed(&mut self, inode: InodeId) {
         self.inodes[inode].ctime_changed = self.notes_times;
     }
 
-    /// A new inode of a pipe, and the name that leads to it.
+    /// Creates the inode of a pipe and its dentry.
     pub(super) fn new_pipe(&mut self) -> (DentryId, InodeId) {
         let inode = self.new_inode(NO_DEVICE, Body::Pipe(VecDeque::new()), 0o600);
         self.inodes[inode].nlink = 1;
@@ -176,7 +178,8 @@ impl State {
         (id, inode)
     }
 
-    /// How many inodes there ever were. Those of the calls to come have numbers from this one on.
+    /// Returns the number of inodes ever created. Inodes created later have numbers from this one
+    /// on.
     #[must_use]
     pub fn inodes_ever(&self) -> usize {
         self.inodes.len()
@@ -228,8 +231,8 @@ impl State {
         &mut self.files[file]
     }
 
-    /// Makes an open file the one of a slot; what was there is closed.
-    pub(super) fn give(&mut self, process: usize, slot: u8, file: FileId) -> Done {
+    /// Puts an open file into a slot, which closes the slot's previous file.
+    pub(super) fn give(&mut self, process: usize, slot: u8, file: FileId) -> CallResult {
         self.slots[process % PROCESSES][usize::from(slot) % SLOTS] = Some(file);
         Ok(Outcome::Done)
     }
@@ -238,20 +241,20 @@ impl State {
         self.slots[process % PROCESSES][usize::from(slot) % SLOTS] = None;
     }
 
-    /// Opens a file at a slot.
+    /// Opens a file in a slot.
     pub(super) fn install(
         &mut self,
         process: usize,
         slot: u8,
         dentry: DentryId,
         flags: OFlags,
-    ) -> Done {
+    ) -> CallResult {
         let inode = self.dentries[dentry].inode;
         self.files.push(OpenFile { dentry, inode, flags, position: 0 });
         self.give(process, slot, self.files.len() - 1)
     }
 
-    /// Whether anybody has an end of a pipe open: that to write to, or that to read from.
+    /// Returns whether any slot holds the write end (`writer`) or read end of a pipe.
     pub(super) fn has_end(&self, inode: InodeId, writer: bool) -> bool {
         self.slots.iter().flatten().flatten().any(|&file| {
             let file = &self.files[file];

@@ -40,7 +40,7 @@ fn pwrite(slot: u8, page: u64, byte: u8) -> Op {
     Op::Pwrite { slot, len: PAGE as usize, byte, offset: page * PAGE }
 }
 
-/// The state after calls of process 0 that all succeed.
+/// Returns the state after calls of process 0 that all succeed.
 fn after<const N: usize>(ops: [Op; N]) -> State {
     let mut state = State::new();
     for op in ops {
@@ -50,7 +50,7 @@ fn after<const N: usize>(ops: [Op; N]) -> State {
     state
 }
 
-/// Whether two calls of two processes commute.
+/// Returns whether two calls of two processes commute.
 fn commutes(state: &State, first: Op, second: Op) -> bool {
     let (first, second) = (by(0, first), by(1, second));
     let one = commute(state, &first, &second).is_some();
@@ -62,7 +62,7 @@ fn commutes(state: &State, first: Op, second: Op) -> bool {
 fn names_that_differ_can_be_made_in_any_order() {
     let state = after([mkdir("d")]);
     assert!(commutes(&state, create("d/a", 0), create("d/b", 0)));
-    // Whoever comes second opens the file of the other, and nobody can tell who made it.
+    // The second call opens the file that the first one made, and no call can tell which was first.
     assert!(commutes(&state, create("d/a", 0), create("d/a", 0)));
     assert!(!commutes(&state, open("d/a", OFlags::CREATE | OFlags::EXCL, 0), create("d/a", 0)));
     assert!(!commutes(&state, create("d/a", 0), stat("d/a")));
@@ -77,7 +77,7 @@ fn the_number_of_links_is_seen_by_stat_only() {
     assert!(commute(&state, &by(1, link("a", "b")), &fstat).is_none());
     assert!(commutes(&state, link("a", "b"), link("a", "c")));
     assert!(commutes(&state, link("a", "b"), Op::Lookup { path: "a".into() }));
-    // Both fail, in any order.
+    // Both fail, in either order.
     let linked = after([create("a", 0), link("a", "b")]);
     assert!(commutes(&linked, link("a", "b"), stat("a")));
 }
@@ -98,7 +98,8 @@ fn who_looks_at_times_does_not_commute_with_who_changes_them() {
         let same = commutes(&state, statx(path, rest), change.clone());
         assert!(same, "statx({path}) and {change}");
     }
-    // The mode is always there; what fails sets no time; and nobody can tell who set it last.
+    // `statx` always reports the mode. A call that fails sets no time. No call can tell which of
+    // two changes set the time last.
     assert!(!commutes(&state, statx("d/a", rest), chmod("d/a")));
     assert!(commutes(&state, stat("d"), mkdir("d/a")));
     assert!(commutes(&state, create("d/x", 2), create("d/y", 2)));
@@ -112,16 +113,16 @@ fn pages_are_written_in_any_order_unless_both_write_one() {
     assert!(commutes(&state, pwrite(0, 0, 1), pwrite(0, 1, 2)));
     assert!(!commutes(&state, pwrite(0, 0, 1), pwrite(0, 0, 2)));
     assert!(commutes(&state, pwrite(0, 0, 1), pwrite(0, 0, 1)));
-    // Both beyond the end: the size is the greater one in both orders.
+    // Both are beyond the end: in both orders the size is the greater one.
     assert!(commutes(&state, pwrite(0, 3, 1), pwrite(0, 5, 2)));
     assert!(!commutes(&state, pwrite(0, 3, 1), stat("a")));
-    // Not even with one that leaves the size, unless nobody looks at the times.
+    // Not even a write that leaves the size, unless the other call does not read the times.
     assert!(!commutes(&state, pwrite(0, 1, 1), stat("a")));
     assert!(commutes(&state, pwrite(0, 1, 1), statx("a", StatMask::NO_TIMES)));
     let read = |page| Op::Pread { slot: 0, len: PAGE as usize, offset: page * PAGE };
     assert!(commutes(&state, pwrite(0, 1, 1), read(0)));
     assert!(!commutes(&state, pwrite(0, 1, 1), read(1)));
-    // What is there already can be written beside who reads it.
+    // A write of equal data commutes with a read.
     assert!(commutes(&state, pwrite(0, 1, 7), read(1)));
     let end = Op::Lseek { slot: 0, to: Whence::End(0) };
     assert!(!commutes(&state, end.clone(), Op::Truncate { path: "a".into(), size: 0 }));
@@ -139,7 +140,7 @@ fn what_is_left_counts_though_no_outcome_shows_it() {
     assert!(commute(&state, &chdir("d"), &chdir("e")).is_none());
     let chmod = |mode| Op::Chmod { path: "a".into(), mode: Mode::from_bits_retain(mode) };
     assert!(!commutes(&state, chmod(0o600), chmod(0o640)));
-    // Whose name is left, and how many links the file has that the other was of.
+    // They differ in the name that remains, and in the links of the replaced file.
     assert!(!commutes(&state, rename("a", "c"), rename("b", "c")));
     assert!(!commutes(&state, rename("a", "c"), link("b", "c")));
     let removed = |slot| by(0, Op::DPath { slot });
@@ -166,7 +167,7 @@ fn a_name_that_is_moved_takes_its_open_files_along() {
     let path = |slot| by(0, Op::DPath { slot });
     assert_eq!(state.call(&path(0)), Outcome::Text("/b".into()));
     assert_eq!(state.call(&path(1)), Outcome::Text("/b (deleted)".into()));
-    // Two names of one file: nothing happens.
+    // Two links of one file: nothing happens.
     assert_eq!(state.call(&by(0, link("b", "c"))), Outcome::Done);
     assert_eq!(state.call(&by(0, rename("b", "c"))), Outcome::Done);
     assert_eq!(state.call(&path(0)), Outcome::Text("/b".into()));
@@ -226,7 +227,7 @@ fn three_calls_commute_only_if_every_two_do_and_the_third_changes_nothing_for_th
     assert!(!commute_three(&state, [&a, &b, &by(1, stat("d/a"))]));
     let other = by(1, Op::Rmdir { path: "d".into() });
     assert!(!commute_three(&state, [&a, &b, &other]));
-    // `d/a` can't be made twice, but whoever comes after the one who made it is told the same.
+    // `d/a` can't be made twice, but once it exists, every such call fails equally.
     let exclusive = |slot| by(0, open("d/a", OFlags::CREATE | OFlags::EXCL, slot));
     let made = after([mkdir("d"), create("d/a", 0)]);
     assert!(commute_three(&made, [&exclusive(1), &exclusive(2), &exclusive(3)]));
@@ -241,7 +242,7 @@ fn pipes_are_queues_with_two_ends() {
     assert_eq!(state.call(&read), Outcome::Error(Errno::AGAIN));
     assert!(commute(&state, &write(1), &read).is_none());
     assert_eq!(state.call(&write(1)), Outcome::Number(PAGE));
-    // A queue that isn't empty is written at one end and read at the other.
+    // A non-empty queue can be written at one end and read at the other.
     assert!(commute(&state, &write(2), &read).is_some());
     assert!(commute(&state, &write(2), &write(3)).is_none());
     assert_eq!(state.call(&by(0, Op::Close { slot: 0 })), Outcome::Done);

@@ -1,23 +1,24 @@
-//! Do calls commute?
+//! Decides whether calls commute.
 //!
-//! Calls commute in a state if they give the same outcomes in every order, and if what is left can't be told
-//! apart by any later call. The rule asks more of three calls than of two (*SIM* commutativity): all that
-//! holds for each part of them that some order makes first. For then an implementation may hold back none
-//! of them.
+//! Calls commute in a state if each returns the same outcome in every order, and no later call can
+//! tell the resulting states apart. For three calls the rule asks more (*SIM* commutativity): every
+//! prefix of every order must commute too, because an implementation must not delay any of the
+//! calls.
 
-use super::{Snapshot, State};
+use super::snapshot::Snapshot;
+use super::state::State;
 use crate::case::{Call, Case, Outcome};
 
-/// What two calls give, in whichever order.
+/// Outcomes of two calls, the same in both orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Results {
-    /// What the first gives.
+    /// Outcome of the first call.
     pub first: Outcome,
-    /// What the second gives.
+    /// Outcome of the second call.
     pub second: Outcome,
 }
 
-/// What two calls give in a state, if they commute there.
+/// Returns the outcomes of two calls in a state, or `None` if the calls do not commute there.
 #[must_use]
 pub fn commute(start: &State, first: &Call, second: &Call) -> Option<Results> {
     let fresh = start.inodes_ever();
@@ -29,8 +30,8 @@ pub fn commute(start: &State, first: &Call, second: &Call) -> Option<Results> {
     same.then_some(Results { first, second })
 }
 
-/// Whether three calls commute in a state: every two of them, also after the third, and none of them
-/// gives something else there.
+/// Returns whether three calls commute in a state: every two of them commute, before and after the
+/// third, with the same outcomes.
 #[must_use]
 pub fn commute_three(start: &State, calls: [&Call; 3]) -> bool {
     (0..3).all(|third| {
@@ -42,7 +43,7 @@ pub fn commute_three(start: &State, calls: [&Call; 3]) -> bool {
     })
 }
 
-/// The outcomes of calls that are made one after the other, and what is left.
+/// Makes calls one after the other; returns their outcomes and the observable state they leave.
 fn in_order<const N: usize>(
     start: &State,
     calls: [&Call; N],
@@ -55,7 +56,8 @@ fn in_order<const N: usize>(
     (outcomes.map(|outcome| snapshot.renumber(outcome, fresh)), snapshot)
 }
 
-/// What each call of a case gives: those of the set-up, then the first, then the second.
+/// Returns the outcome of each call of a case: of the set-up, then of the first, then of the
+/// second.
 #[must_use]
 pub fn outcomes(case: &Case) -> Vec<Outcome> {
     let mut state = State::new();

@@ -1,42 +1,43 @@
-//! From a path to a name.
+//! Path lookup.
 
 use vfscale::Errno;
 
 use super::state::{Body, DentryId, ROOT, State};
 
-/// Symbolic links in one walk, as in Linux.
+/// Maximum number of symbolic links in one walk, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
 
-/// Where the last component of a path is, or would be.
-pub(super) struct Place<'a> {
-    /// The directory.
+/// The parent directory and last component of a path.
+pub(super) struct LastComponent<'a> {
+    /// The parent directory.
     pub(super) dir: DentryId,
-    /// The component; empty if the path has none, or ends in one that is no name.
+    /// The last component; empty if the path is `/` or ends in `.` or `..`.
     pub(super) name: &'a str,
-    /// What has that name there, without a look at what is mounted on it.
+    /// The dentry of that name, if it exists. Mounts on it are not crossed.
     pub(super) found: Option<DentryId>,
 }
 
-impl Place<'_> {
-    /// A name that is there.
+impl LastComponent<'_> {
+    /// Returns the dentry, or `ENOENT` if the name does not exist.
     pub(super) fn existing(&self) -> Result<DentryId, Errno> {
         self.found.ok_or(Errno::NOENT)
     }
 
-    /// A name that is not there.
+    /// Checks that the name is free; returns `EEXIST` otherwise.
     pub(super) fn vacant(&self) -> Result<(), Errno> {
         if self.found.is_some() || self.name.is_empty() { Err(Errno::EXIST) } else { Ok(()) }
     }
 }
 
 impl State {
-    /// What is seen at a name: the root of what is mounted there, or the name itself.
-    pub(super) fn crossed(&self, dentry: DentryId) -> DentryId {
+    /// Returns the root of the topmost mount on a dentry, or the dentry itself. Counterpart of
+    /// `follow_mount`.
+    pub(super) fn follow_mounts(&self, dentry: DentryId) -> DentryId {
         let mount = self.mounts.iter().find(|(covered, _)| *covered == dentry);
-        mount.map_or(dentry, |&(_, root)| self.crossed(root))
+        mount.map_or(dentry, |&(_, root)| self.follow_mounts(root))
     }
 
-    /// The name that a root of a mounted file system covers.
+    /// Returns the dentry that the root of a mounted file system covers.
     pub(super) fn covered(&self, root: DentryId) -> Option<DentryId> {
         self.mounts.iter().find(|mount| mount.1 == root).map(|mount| mount.0)
     }
@@ -45,26 +46,31 @@ impl State {
         self.mounts.iter().any(|(covered, _)| *covered == dentry)
     }
 
-    /// `..` of a directory.
+    /// Returns the parent (`..`) of a directory across mounts.
     fn up(&self, dir: DentryId) -> DentryId {
         match self.covered(dir) {
             Some(covered) => self.up(covered),
-            None => self.crossed(self.dentries[dir].parent),
+            None => self.follow_mounts(self.dentries[dir].parent),
         }
     }
 
-    /// The place that a path leads to. The last component is looked up, and nothing more.
-    pub(super) fn place<'a>(&self, process: usize, path: &'a str) -> Result<Place<'a>, Errno> {
-        self.place_from(self.cwd[process % self.cwd.len()], path, &mut 0)
+    /// Walks to the parent of a path's last component, and looks that component up without
+    /// following it.
+    pub(super) fn walk_parent<'a>(
+        &self,
+        process: usize,
+        path: &'a str,
+    ) -> Result<LastComponent<'a>, Errno> {
+        self.walk_parent_from(self.cwd[process % self.cwd.len()], path, &mut 0)
     }
 
-    pub(super) fn place_from<'a>(
+    pub(super) fn walk_parent_from<'a>(
         &self,
         start: DentryId,
         path: &'a str,
         links: &mut u32,
-    ) -> Result<Place<'a>, Errno> {
-        let mut dir = if path.starts_with('/') { self.crossed(ROOT) } else { start };
+    ) -> Result<LastComponent<'a>, Errno> {
+        let mut dir = if path.starts_with('/') { self.follow_mounts(ROOT) } else { start };
         let mut components = path.split('/').filter(|c| !c.is_empty()).peekable();
         while let Some(component) = components.next() {
             let entries = self.entries(dir).ok_or(Errno::NOTDIR)?;
@@ -74,25 +80,26 @@ impl State {
                 name => {
                     let found = entries.get(name).copied();
                     if components.peek().is_none() {
-                        return Ok(Place { dir, name, found });
+                        return Ok(LastComponent { dir, name, found });
                     }
-                    dir = self.followed(dir, found.ok_or(Errno::NOENT)?, links)?;
+                    dir = self.follow(dir, found.ok_or(Errno::NOENT)?, links)?;
                 }
             }
         }
-        Ok(Place { dir, name: "", found: Some(dir) })
+        Ok(LastComponent { dir, name: "", found: Some(dir) })
     }
 
-    /// What a name that was found in `dir` stands for in the end, through mounts and symbolic links.
-    fn followed(&self, dir: DentryId, found: DentryId, links: &mut u32) -> Result<DentryId, Errno> {
-        let found = self.crossed(found);
+    /// Resolves a dentry found in `dir` through mounts and symbolic links.
+    fn follow(&self, dir: DentryId, found: DentryId, links: &mut u32) -> Result<DentryId, Errno> {
+        let found = self.follow_mounts(found);
         match self.link_target(found, links)? {
             Some(target) => self.lookup_from(dir, target, links),
             None => Ok(found),
         }
     }
 
-    /// What a symbolic link says, if the name is one; counts it.
+    /// Returns the target of a symbolic link and counts the link, or `None` for a dentry of another
+    /// type.
     pub(super) fn link_target(
         &self,
         dentry: DentryId,
@@ -104,23 +111,23 @@ impl State {
     }
 
     fn lookup_from(&self, start: DentryId, path: &str, links: &mut u32) -> Result<DentryId, Errno> {
-        let place = self.place_from(start, path, links)?;
-        self.followed(place.dir, place.existing()?, links)
+        let last = self.walk_parent_from(start, path, links)?;
+        self.follow(last.dir, last.existing()?, links)
     }
 
-    /// What a path leads to.
+    /// Looks up a path.
     pub(super) fn lookup(
         &self,
         process: usize,
         path: &str,
         follow: bool,
     ) -> Result<DentryId, Errno> {
-        let place = self.place(process, path)?;
-        let found = place.existing()?;
-        if follow { self.followed(place.dir, found, &mut 0) } else { Ok(self.crossed(found)) }
+        let last = self.walk_parent(process, path)?;
+        let found = last.existing()?;
+        if follow { self.follow(last.dir, found, &mut 0) } else { Ok(self.follow_mounts(found)) }
     }
 
-    /// The path of a name from the root, as it is now.
+    /// Returns the current path of a dentry from the root.
     pub(super) fn path_text(&self, dentry: DentryId) -> String {
         let mut names = Vec::new();
         let mut at = dentry;
@@ -141,7 +148,7 @@ impl State {
         format!("/{}", names.join("/"))
     }
 
-    /// The path of an open file, as `/proc/self/fd` shows it, without numbers.
+    /// Returns the path of an open file as `/proc/self/fd` shows it, without numbers.
     pub(super) fn d_path(&self, dentry: DentryId) -> String {
         let deleted = if self.dentries[dentry].removed { " (deleted)" } else { "" };
         self.path_text(dentry) + deleted

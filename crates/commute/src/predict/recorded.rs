@@ -1,28 +1,30 @@
 //! Programs from recordings of the library.
 //!
-//! Both workers of a workload are recorded on CPUs of their own, as cases are ([`runner`](crate::runner)),
-//! and each access becomes a [`Touch`]. Which of them take and give back a lock is told by the function they
-//! are in. Locks that readers share and seqlocks are lines like others: so what waits for their writers is
-//! predicted too well.
+//! Both workers of a workload are recorded on CPUs of their own, as cases are
+//! ([`runner`](crate::runner)), and each access becomes a [`Touch`]. The enclosing function tells
+//! whether an access takes or releases a lock. Reader-writer locks taken shared and seqlocks count
+//! as ordinary lines, so workloads that wait for their writers are predicted too fast.
 
 use std::io;
 
 use super::workload::Workload;
 use super::{Program, Role, Touch};
 use crate::case::Outcome;
-use crate::record::{Access, Step, Trace};
 use crate::runner::{Options, Runner};
-use crate::symbols::{Frame, Symbols};
+use crate::trace::record::{Access, Step, Trace};
+use crate::trace::symbols::{Frame, Symbols};
 
-/// Recordings of which [`program_alone`] takes one.
+/// Number of recordings from which [`program_alone`] selects one.
 const RECORDINGS: usize = 5;
-/// Bytes of a line, as a power of two.
+/// Binary logarithm of the line size.
 const LINE_BITS: u32 = 6;
 
-/// The program of a workload, where and with structures spread as far as `options` say.
+/// Makes the program of a workload from recordings on the target and with the sharding of
+/// `options`.
 ///
 /// # Errors
-/// As `Runner::record_all`; if a call fails, which in a workload none should.
+/// Returns the errors of `Runner::record_all`, and that of a failed call; no call of a workload
+/// should fail.
 pub fn program(workload: &Workload, options: Options) -> io::Result<Program> {
     let mut runner = Runner::new(options)?;
     let look = |recorded: &[Vec<(Outcome, Trace)>; 2], symbols: &mut Symbols| {
@@ -37,17 +39,18 @@ pub fn program(workload: &Workload, options: Options) -> io::Result<Program> {
         }
         Ok(Program::new(&touches[0], &touches[1]))
     };
-    // What happens only the first time is no part of it, nor the first time after what is hot was promoted.
+    // The warm-up excludes one-time costs: those of the first execution and of the first one after
+    // the promotion.
     let again = workload.once().cloned().collect();
     runner.record_all(workload.setup.clone(), again, workload.workers.clone(), look)?
 }
 
-/// The same with the fewest shared lines of some recordings. A CPU's allowance of something may just run out
-/// in one of them; and what threads in the background do in between, as those of a volume do, may leave
-/// memory with the other CPU.
+/// Makes the program of a workload repeatedly and returns the one with the fewest shared lines. In
+/// some recordings, a CPU's local allowance runs out, or a background thread, such as a volume's,
+/// leaves memory with the other CPU.
 ///
 /// # Errors
-/// As [`program`].
+/// Returns the errors of [`program`].
 pub fn program_alone(workload: &Workload, options: Options) -> io::Result<Program> {
     let mut least = program(workload, options)?;
     for _ in 1..RECORDINGS {
@@ -62,7 +65,7 @@ pub fn program_alone(workload: &Workload, options: Options) -> io::Result<Progra
     Ok(least)
 }
 
-/// The accesses of a trace. Its instructions are spread over them evenly.
+/// Returns the accesses of a trace. Its instructions are distributed over them evenly.
 fn touched(trace: &Trace, symbols: &mut Symbols) -> Vec<Touch> {
     let count = trace.steps.len().max(1) as u64;
     let mut seen = 0;
@@ -77,20 +80,20 @@ fn touched(trace: &Trace, symbols: &mut Symbols) -> Vec<Touch> {
             touches.push(Touch { line, write: access.write, role, instructions });
         }
     }
-    // What comes after the last access belongs to it.
+    // Instructions after the last access count for it.
     if let Some(last) = touches.last_mut() {
         last.instructions += trace.instructions - seen;
     }
     touches
 }
 
-/// The lines that an access is in.
+/// Returns the lines of an access.
 fn lines(access: &Access) -> std::ops::RangeInclusive<u64> {
     let last = access.address + access.size.max(1) - 1;
     access.address >> LINE_BITS..=last >> LINE_BITS
 }
 
-/// The functions of `vfscale_sync` whose writes take a lock for one thread at a time.
+/// Functions of `vfscale_sync` whose writes take an exclusive lock.
 const ACQUIRE: [(&str, &str); 6] = [
     ("RawMutex", "take_free"),
     ("RawMutex", "claim"),
@@ -100,7 +103,7 @@ const ACQUIRE: [(&str, &str); 6] = [
     ("SlotLock", "lock"),
 ];
 
-/// Those whose writes give it back.
+/// Functions of `vfscale_sync` whose writes release an exclusive lock.
 const RELEASE: [(&str, &str); 6] = [
     ("RawMutex", "unlock"),
     ("RawMutex", "unlock_slow"),
@@ -110,7 +113,7 @@ const RELEASE: [(&str, &str); 6] = [
     ("SlotGuard", "drop"),
 ];
 
-/// What a write does, by the innermost of its functions that is about locks.
+/// Returns the effect of a write on a lock, given by the innermost lock function.
 fn role(frames: &[Frame]) -> Role {
     let of_frame = |frame: &Frame| {
         let method = method(&frame.function);
@@ -123,7 +126,7 @@ fn role(frames: &[Frame]) -> Role {
     frames.iter().find_map(of_frame).unwrap_or(Role::Plain)
 }
 
-/// The type and name of a method, without parameters: `a::Type::name<T>` is of `Type`.
+/// Returns the type and name of a method, without parameters: `a::Type::name<T>` is of `Type`.
 fn method(function: &str) -> (&str, &str) {
     let path = function.trim_start_matches('<').split('<').next().unwrap_or_default();
     let mut parts = path.rsplit("::");

@@ -2,7 +2,7 @@ use super::*;
 
 const MACHINE: fn() -> Machine = Machine::eight_sockets;
 
-/// An access after so many instructions.
+/// Returns an access after a number of instructions.
 fn touch(line: u64, write: bool, role: Role, instructions: u64) -> Touch {
     Touch { line, write, role, instructions }
 }
@@ -11,7 +11,7 @@ fn plain(line: u64, write: bool, instructions: u64) -> Touch {
     touch(line, write, Role::Plain, instructions)
 }
 
-/// An operation of 1,000 instructions that touches lines of its own, and one that is given.
+/// Returns an operation of 1,000 instructions on lines of its own, and of the given accesses.
 fn with(shared: &[Touch]) -> Program {
     let own = |line| [plain(line, true, 500), plain(line, false, 500)];
     let [first, second] = [100, 200].map(|line| [&own(line), shared].concat());
@@ -48,13 +48,14 @@ fn one_counter_can_be_written_as_often_as_its_line_can_travel() {
     let program = with(&[plain(1, true, 1)]);
     assert_eq!(program.shared_lines(), 1);
     let machine = MACHINE();
-    // Within a socket, ten cores do not yet wait for each other: each adds one transfer to its work.
+    // Within a socket, ten cores do not yet wait for each other: each one's work grows by one
+    // transfer.
     assert_near(at(&program, 4), 4.0 * machine.hertz / (1001.0 + machine.transfer[0] as f64));
     let most = machine.hertz / machine.transfer[0] as f64;
     for cores in CORES {
         assert!(at(&program, cores) <= most, "{cores}");
     }
-    // Beyond that the line comes from further away.
+    // Beyond a socket, the line comes from further away.
     assert!(at(&program, 512) < at(&program, 8));
 }
 
@@ -63,11 +64,12 @@ fn a_lock_lets_one_at_a_time_do_what_it_guards() {
     let held = [touch(1, true, Role::Acquire, 1), touch(1, true, Role::Release, 400)];
     let program = with(&held);
     let machine = MACHINE();
-    // One goes after the other: what is done under the lock, and the way of its line.
+    // The cores proceed one at a time: each takes the work under the lock and one transfer of its
+    // line.
     let most = machine.hertz / (400.0 + machine.transfer[0] as f64);
     assert_near(at(&program, 10), most);
     assert!(at(&program, 80) < most);
-    // Without the lock in between, the same accesses are two writes.
+    // Without the lock in between, the accesses are two writes.
     let free = with(&[plain(1, true, 1), plain(1, true, 400)]);
     assert!(at(&free, 10) > 1.2 * at(&program, 10));
 }
@@ -87,12 +89,13 @@ fn a_reader_waits_for_a_line_that_others_write() {
     let second = [plain(1, true, 300), plain(3, true, 1)];
     let program = Program::new(&first, &second);
     assert_eq!(program.shared_lines(), 1);
-    // As the first core makes it, nobody writes: after the first time it is there.
+    // In the first core's program, nothing writes: after the first read, the line is cached.
     assert_near(at(&program, 8), 8.0 * MACHINE().hertz / 301.0);
 }
 
-/// Seed 000's table of a count that is taken and dropped under a lock, against counts that are spread: 8
-/// nodes before are slower than 1 node, in each range of users, and after it they are several times as fast.
+/// Reproduces the table of Long's lockref patches (2013) for a count that is taken and dropped
+/// under a lock, compared with sharded counts. Before them, 8 nodes are slower than 1 node for all
+/// numbers of users; with them, 8 nodes are several times as fast.
 #[test]
 fn the_seeds_machine_before_lockref_is_slower_with_eight_sockets_than_with_one() {
     let count =
@@ -101,7 +104,7 @@ fn the_seeds_machine_before_lockref_is_slower_with_eight_sockets_than_with_one()
     let after = with(&[]);
     let sockets = [1, 2, 4, 8].map(|sockets| at(&before, 10 * sockets));
     let [one, two, four, eight] = sockets;
-    // In the table: 2.5, 1.9, 1.4 and 1.1 million jobs in a minute.
+    // The table has 2.5, 1.9, 1.4 and 1.1 million jobs per minute.
     assert!(one > two && two > four && four > eight, "{sockets:?}");
     assert!(eight < 0.6 * one, "{sockets:?}");
     assert!(at(&after, 80) > 4.0 * eight);

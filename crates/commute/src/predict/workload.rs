@@ -1,59 +1,38 @@
 //! The workloads of `vfscale bench`, as calls of two workers.
 //!
-//! What a worker's calls have changed, other calls take back, which are not recorded; so they can be
-//! repeated for ever.
+//! Undo calls, which are not recorded, revert the changes of a worker's calls. So the calls can be
+//! repeated.
 //!
-//! Some are smaller than in the bench, which changes what an operation costs and not what it shares: trees
-//! have 64 names, and a file is written and read in pieces of 64 KiB. In `slob` everybody writes, where in
-//! the bench every other worker only reads: a reader shares nothing with one who writes, but writers do with
-//! each other.
-//! `create-many-sync` is left out: it is `create-many`, and a sync for thousands of files.
-
-use vfscale::{Mode, OFlags, RenameFlags};
-
-use crate::case::{Call, Op};
+//! Some workloads are smaller than in the bench, which changes the cost of an operation but not the
+//! lines it shares: trees have 64 names, and a file is written and read in chunks of 64 KiB. In
+//! `slob` all workers write, while in the bench every other worker only reads: a reader shares
+//! nothing with a writer, but writers share lines with each other. `create-many-sync` is left out:
+//! it is `create-many` with one sync for thousands of files.
 
 mod aim;
+mod build;
 
-/// A workload as two workers make it.
-#[derive(Clone, Debug)]
-pub struct Workload {
-    /// Its name in `vfscale bench`.
-    pub name: &'static str,
-    /// The operations, in its unit, that the calls of a worker are.
-    pub operations: u32,
-    /// What is there before.
-    pub setup: Vec<Call>,
-    /// The calls of each worker.
-    pub workers: [Vec<Call>; 2],
-    /// What takes them back, before they can be made again.
-    pub undo: [Vec<Call>; 2],
-}
+pub use build::Workload;
 
-impl Workload {
-    /// What both workers do once, and what takes it back.
-    pub fn once(&self) -> impl Iterator<Item = &Call> {
-        self.workers.iter().zip(&self.undo).flat_map(|(calls, undo)| calls.iter().chain(undo))
-    }
-}
+use vfscale::{OFlags, RenameFlags};
 
-/// The workers whose names are in the directories that all use: a directory grows with them.
-const WORKERS: u32 = 64;
-/// A page, which files of the workloads have.
-const PAGE: usize = 4096;
-/// A piece of a large file.
+use crate::case::Op;
+use build::{PAGE, file, file_of, mkdir, new, new_with_undo, open, opened};
+
+/// Bytes of a chunk of a large file.
 const PIECE: usize = 64 << 10;
-/// Files that a worker makes at once, or has mapped.
+/// Number of files that a worker creates in one operation or has mapped.
 const MANY: u64 = 16;
-/// Directories of the tree that all walk over, and files in each.
+/// Number of directories of the shared tree, and of files in each.
 const TREE: [u8; 2] = [8, 8];
-/// Names between two files of the tree that `git-diff` reads.
+/// Number of names from one file that `git-diff` reads to the next.
 const GIT_READS: usize = 50;
-/// A block of `slob`'s database, and of its redo.
+/// Size of a block of `slob`'s database.
 const BLOCK: usize = 8 << 10;
+/// Size of a record of `slob`'s redo log.
 const REDO: usize = 2 << 10;
 
-/// All workloads that are here.
+/// Returns all workloads.
 #[must_use]
 pub fn all() -> Vec<Workload> {
     let same_dir = |worker: u8| (format!("/all/f{worker}"), "/all".to_owned());
@@ -87,82 +66,20 @@ pub fn all() -> Vec<Workload> {
     ]
 }
 
-/// The workload with this name.
+/// Returns the workload of a name.
 #[must_use]
 pub fn find(name: &str) -> Option<Workload> {
     all().into_iter().find(|workload| workload.name == name)
-}
-
-/// A workload whose calls leave everything as it was.
-fn new(
-    name: &'static str,
-    operations: u32,
-    setup: impl Fn(u8) -> Vec<Op>,
-    calls: impl Fn(u8) -> Vec<Op>,
-) -> Workload {
-    new_with_undo(name, operations, setup, calls, |_| Vec::new())
-}
-
-fn new_with_undo(
-    name: &'static str,
-    operations: u32,
-    setup: impl Fn(u8) -> Vec<Op>,
-    calls: impl Fn(u8) -> Vec<Op>,
-    undo: impl Fn(u8) -> Vec<Op>,
-) -> Workload {
-    let by = |process: u8, ops: Vec<Op>| -> Vec<Call> {
-        ops.into_iter().map(|op| Call { process, op }).collect()
-    };
-    let shared = ["/all", "/more", "/w0", "/w1", "/v0", "/v1"].map(mkdir);
-    let mut before = by(0, shared.into());
-    for worker in 2..WORKERS {
-        let names = ["/all", "/more"].map(|dir| format!("{dir}/other{worker}"));
-        let create = |path| open(path, OFlags::CREATE | OFlags::WRONLY, 1);
-        before.extend(by(0, names.map(create).into()));
-    }
-    before.extend(by(0, vec![Op::Close { slot: 1 }]));
-    for worker in [0, 1] {
-        before.extend(by(worker, setup(worker)));
-    }
-    let (workers, undo) = ([0, 1].map(|w| by(w, calls(w))), [0, 1].map(|w| by(w, undo(w))));
-    Workload { name, operations, setup: before, workers, undo }
-}
-
-fn mkdir(path: &str) -> Op {
-    Op::Mkdir { path: path.into(), mode: Mode::from_bits_retain(0o755) }
-}
-
-fn open(path: String, flags: OFlags, slot: u8) -> Op {
-    Op::Open { path, flags, mode: Mode::from_bits_retain(0o644), slot }
-}
-
-/// A file is opened at slot 0 for something, and closed.
-fn opened(path: &str, flags: OFlags, ops: impl IntoIterator<Item = Op>) -> Vec<Op> {
-    let mut all = vec![open(path.into(), flags, 0)];
-    all.extend(ops);
-    all.push(Op::Close { slot: 0 });
-    all
-}
-
-/// A new file of so many bytes, closed again.
-fn file_of(path: &str, len: usize) -> Vec<Op> {
-    let write = Op::Pwrite { slot: 0, len, byte: 1, offset: 0 };
-    opened(path, OFlags::CREATE | OFlags::RDWR, [write])
-}
-
-/// A new file of a page, closed again.
-fn file(path: &str) -> Vec<Op> {
-    file_of(path, PAGE)
 }
 
 fn lstat(path: String) -> Op {
     Op::Stat { path, follow: false }
 }
 
-/// The path of a worker's file, and its directory.
-type Place = fn(u8) -> (String, String);
+/// Function that returns the path of a worker's file and its directory.
+type WorkerFile = fn(u8) -> (String, String);
 
-fn open_close(name: &'static str, place: Place) -> Workload {
+fn open_close(name: &'static str, place: WorkerFile) -> Workload {
     let setup = move |worker| {
         let (path, dir) = place(worker);
         let mut ops = file(&path);
@@ -172,7 +89,7 @@ fn open_close(name: &'static str, place: Place) -> Workload {
     new(name, 1, setup, move |worker| opened(&base_name(&place(worker).0), OFlags::RDONLY, []))
 }
 
-fn create_unlink(name: &'static str, place: Place) -> Workload {
+fn create_unlink(name: &'static str, place: WorkerFile) -> Workload {
     let setup = move |worker| vec![Op::Chdir { path: place(worker).1 }];
     new(name, 1, setup, move |worker| {
         let name = base_name(&place(worker).0);
@@ -241,7 +158,7 @@ fn d_path() -> Workload {
     new("d-path", 1, setup, |_| vec![Op::DPath { slot: 0 }])
 }
 
-/// Both have the same files mapped.
+/// Makes a workload whose workers have the same files mapped.
 fn cat_maps() -> Workload {
     let path = |n| format!("/all/m{n}");
     let setup = move |worker| {
@@ -256,13 +173,13 @@ fn tree_dir(dir: u8) -> String {
     format!("/all/t{dir}")
 }
 
-/// The paths of all files of the tree.
+/// Iterates over the paths of all files of the tree.
 fn tree_files() -> impl Iterator<Item = String> {
     let [dirs, files] = TREE;
     (0..dirs).flat_map(move |dir| (0..files).map(move |file| format!("{}/f{file}", tree_dir(dir))))
 }
 
-/// A workload over the tree, whose operations are names.
+/// Makes a workload on the tree, whose operations are counted in names.
 fn over_tree(name: &'static str, calls: impl Fn() -> Vec<Op>) -> Workload {
     let setup = |worker| {
         let dirs = (0..TREE[0]).map(|dir| mkdir(&tree_dir(dir)));
@@ -273,7 +190,7 @@ fn over_tree(name: &'static str, calls: impl Fn() -> Vec<Op>) -> Workload {
     new(name, names, setup, move |_| calls())
 }
 
-/// Every directory is read, and then what is in it looked at.
+/// Reads every directory and stats the files in it.
 fn read_and_stat() -> Vec<Op> {
     let (mut ops, mut files) = (Vec::new(), tree_files());
     for dir in 0..TREE[0] {
@@ -340,7 +257,8 @@ fn orphan_truncate() -> Workload {
     })
 }
 
-/// On a volume a transaction of one inode, which is in the log's list already.
+/// Makes a workload that, on a volume, commits transactions of one inode that is already in the
+/// log's list.
 fn touch() -> Workload {
     let setup = |worker| {
         let path = format!("/w{worker}/f");
@@ -370,7 +288,7 @@ fn remove_many() -> Workload {
     new_with_undo("remove-many", MANY as u32, created, removed, created)
 }
 
-/// A file of the worker's own, open at slot 0.
+/// Returns a set-up: a file of the worker's own, open in slot 0.
 fn own_file(len: usize, flags: OFlags) -> impl Fn(u8) -> Vec<Op> {
     move |worker| {
         let path = format!("/w{worker}/f");
@@ -378,14 +296,14 @@ fn own_file(len: usize, flags: OFlags) -> impl Fn(u8) -> Vec<Op> {
     }
 }
 
-/// An operation is a MiB in the bench, and a piece of it here.
+/// Makes a workload that writes one MiB per operation in the bench and a chunk of 64 KiB here.
 fn write_seq() -> Workload {
     let write = |_| vec![Op::Pwrite { slot: 0, len: PIECE, byte: 1, offset: 0 }];
     let undo = |_| vec![Op::Ftruncate { slot: 0, size: 0 }];
     new_with_undo("write-seq", 1, own_file(0, OFlags::RDWR), write, undo)
 }
 
-/// The same.
+/// Makes a workload that reads one MiB per operation in the bench and a chunk of 64 KiB here.
 fn read_seq() -> Workload {
     let read = |_| vec![Op::Pread { slot: 0, len: PIECE, offset: 0 }];
     new("read-seq", 1, own_file(PIECE, OFlags::RDONLY), read)

@@ -2,7 +2,7 @@ use vfscale::{Mode, Scaling};
 
 use super::*;
 use crate::case::{Call, Op};
-use crate::{page, picture};
+use crate::{report::page, report::picture};
 
 fn cases() -> Vec<Case> {
     let call = |process, op| Call { process, op };
@@ -20,7 +20,7 @@ fn cases() -> Vec<Case> {
 
 #[test]
 fn a_report_counts_and_names_what_conflicts() {
-    // Before there were locks for buckets, a directory had one link count.
+    // Before the per-bucket locks, a directory had a single link count.
     let scaling = Scaling::before("dcache-hash").unwrap();
     let options = runner::Options { scaling, ..runner::Options::default() };
     let plan = Plan { seed: 3, options, ..Plan::default() };
@@ -29,7 +29,7 @@ fn a_report_counts_and_names_what_conflicts() {
     assert_eq!(report.pair("stat", "stat").map(|p| (p.cases, p.free)), Some((1, 1)));
     assert_eq!(report.calls(), ["stat", "mkdir"]);
     assert_eq!(report.free + report.conflicting.len(), 3);
-    // The link count of the directory: its type and field are known by the text of the line.
+    // The source text of the line tells type and field of the directory's link count.
     let link_count = report.owners.iter().find(|of| of.owner.field.starts_with("Inode"));
     let link_count = link_count.unwrap_or_else(|| panic!("{}", report.render()));
     assert!(link_count.example.first.write && link_count.example.first.at.line > 0);

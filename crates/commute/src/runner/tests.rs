@@ -22,7 +22,7 @@ fn open(path: &str, slot: u8) -> Op {
     Op::Open { path: path.into(), flags: OFlags::RDWR, mode: Mode::empty(), slot }
 }
 
-/// Pairs of calls that commute.
+/// Returns cases whose calls commute.
 pub(crate) fn by_hand() -> Vec<Case> {
     let p = |process: u8, op: Op| call(process, op);
     let stat = |path: &str| Op::Stat { path: path.into(), follow: true };
@@ -75,7 +75,7 @@ pub(crate) fn by_hand() -> Vec<Case> {
     ]
 }
 
-/// Runs the cases; the names of those without a conflict.
+/// Runs the cases; returns the names of those without a conflict.
 fn free(options: Options) -> Vec<String> {
     let mut runner = Runner::new(options).unwrap();
     let mut free = Vec::new();
@@ -120,11 +120,11 @@ fn one_file_that_everybody_opens_conflicts_until_its_count_is_spread() {
     assert!(before.iter().any(|name| name == "open, open: two files"), "{before:?}");
 }
 
-/// Two threads record one call each on what they share.
+/// Has two threads record one call each on a shared object.
 fn planted<T: Send + Sync + 'static>(shared: T, call: fn(&T)) -> Vec<Conflict> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let shared = Arc::new(shared);
-    // Both live until the end, so that none gets the stack or the arena of the other.
+    // Both live until the end, so neither gets the stack or the arena of the other.
     let end = Arc::new(std::sync::Barrier::new(2));
     let threads = [0, 1].map(|number| {
         let (shared, end) = (shared.clone(), end.clone());
@@ -133,7 +133,7 @@ fn planted<T: Send + Sync + 'static>(shared: T, call: fn(&T)) -> Vec<Conflict> {
             let _cpu = cpu::pretend(number);
             call(&shared);
             let mut recorder = Recorder::new(&arena).unwrap();
-            let trace = recorder.record(&mut Code::new(), || call(&shared)).1;
+            let trace = recorder.record(&mut CodeCache::new(), || call(&shared)).1;
             end.wait();
             trace
         })
@@ -157,7 +157,8 @@ fn add_to(count: &AtomicI64) {
 #[test]
 fn the_same_case_has_the_same_conflicts_each_time() {
     let mut runner = Runner::new(Options::default()).unwrap();
-    // Who changes directories hands what it leaves to all threads, of which those of other tests take part.
+    // `chdir` defers the release of the old directory to all threads, including those of other
+    // tests.
     for case in by_hand().into_iter().filter(|case| !case.name.starts_with("chdir")) {
         let mut owners = || -> Vec<_> {
             let result = runner.run(&case).unwrap();

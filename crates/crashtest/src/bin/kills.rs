@@ -1,20 +1,21 @@
-//! Kills volumes under load for so many rounds or minutes, and looks at what is left; see
-//! [`vfscale_crashtest::kills`].
+//! Cuts the power of volumes under load for a number of rounds or minutes, and checks the results;
+//! see [`vfscale_crashtest::load::kills`].
 //!
 //! ```text
-//! cargo run --release -p vfscale-crashtest --bin kills -- --rounds 10000      so many kills
-//! cargo run -p vfscale-crashtest --bin kills -- --minutes 60                  for so long
+//! cargo run --release -p vfscale-crashtest --bin kills -- --rounds 10000  a number of power cuts
+//! cargo run -p vfscale-crashtest --bin kills -- --minutes 60              a running time
 //! ```
 //!
-//! The second is a build with debug assertions: it checks every invariant that the code states, the
-//! order of locks among them.
+//! The second one is a build with debug assertions: it checks every invariant that the code states,
+//! including the lock order.
 //!
 //! # Invariants
 //!
-//! * It ends with status 0 only if nothing was wrong: a violation, a panic in whatever thread and a load
-//!   that does not end are a failure. A state that was not recovered is kept as an image, if it was asked to.
+//! * The status is 0 only if nothing was wrong: a violation, a panic in any thread and a load that
+//!   does not end are failures. With `--keep`, a state that was not recovered is stored as an
+//!   image.
 //!
-//! Nothing is held but one volume at a time, in memory.
+//! Only one volume at a time is in memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,47 +26,47 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use vfscale_block::Device;
-use vfscale_crashtest::kills::{Kills, Plan, Tally};
+use vfscale_crashtest::load::kills::{Kills, KillsPlan, KillsTally};
 use vfscale_crashtest::watch::Watch;
 
-/// Cuts the power of volumes under load, again and again, and looks at what is left.
+/// Cuts the power of volumes under load, again and again, and checks the results.
 #[derive(Parser)]
 struct Args {
-    /// Ends after so many kills.
+    /// Number of power cuts after which the program ends.
     #[arg(long)]
     rounds: Option<u64>,
-    /// Ends after so many minutes; 1 if neither is given.
+    /// Running time in minutes; 1 if neither limit is given.
     #[arg(long)]
     minutes: Option<u64>,
-    /// What all choices follow from. A new one if it is not given.
+    /// Seed of all choices. Random by default.
     #[arg(long, env = "VFSCALE_SEED")]
     seed: Option<u64>,
-    /// Threads that make orphans and use what others have freed.
+    /// Number of threads that make orphans and reuse space that others have freed.
     #[arg(long, default_value_t = 4)]
     threads: u64,
-    /// How many files each of them makes in a load.
+    /// Number of files that each of them makes in a load.
     #[arg(long, default_value_t = 8)]
     files: u64,
-    /// Threads that make all kinds of calls in directories of their own.
+    /// Number of threads that make all kinds of calls in directories of their own.
     #[arg(long, default_value_t = 2)]
     own: u64,
-    /// Threads that make them in shared directories.
+    /// Number of threads that make all kinds of calls in shared directories.
     #[arg(long, default_value_t = 2)]
     crowd: u64,
-    /// How many calls each of these makes in a load.
+    /// Number of calls that each thread in an own or shared directory makes in a load.
     #[arg(long, default_value_t = 60)]
     calls: usize,
-    /// How many kills of one load are looked at.
+    /// Number of power cuts of one load that are checked.
     #[arg(long, default_value_t = 10)]
     kills: usize,
-    /// Where to put the image of a state that was not recovered.
+    /// File for the image of a state that was not recovered.
     #[arg(long)]
     keep: Option<PathBuf>,
 }
 
-/// How long a load with its kills may take; a hundred times as long as one does.
+/// Time limit of a load with its power cuts: a hundred times the usual duration.
 const LOAD_MAX: Duration = Duration::from_secs(300);
-/// How often it says how far it is.
+/// Interval of progress reports.
 const REPORT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -85,14 +86,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args, seed: u64, watch: &Watch) -> Result<Tally, String> {
+fn run(args: &Args, seed: u64, watch: &Watch) -> Result<KillsTally, String> {
     let Args { threads, files: rounds, own, crowd, calls, kills, .. } = *args;
-    let plan = Plan { threads, rounds, own, crowd, calls, kills };
+    let plan = KillsPlan { threads, rounds, own, crowd, calls, kills };
     let minutes = args.minutes.or(args.rounds.is_none().then_some(1));
     let (begun, mut told) = (Instant::now(), Instant::now());
     let end = minutes.map(|minutes| begun + Duration::from_secs(60 * minutes));
     let mut subject = Kills::new(plan, seed)?;
-    let mut total = Tally::default();
+    let mut total = KillsTally::default();
     while args.rounds.is_none_or(|rounds| total.kills < rounds)
         && end.is_none_or(|end| Instant::now() < end)
     {
@@ -109,12 +110,12 @@ fn run(args: &Args, seed: u64, watch: &Watch) -> Result<Tally, String> {
     Ok(total)
 }
 
-/// Keeps what was not recovered, and says where.
+/// Stores the image of a state that was not recovered; returns the message with its path.
 fn keep(to: Option<&Path>, subject: &Kills, why: String) -> String {
     let (Some(to), Some(device)) = (to, subject.broken()) else { return why };
     match write(to, device) {
         Ok(()) => format!("{why}; the image is {}", to.display()),
-        Err(error) => format!("{why}; the image was not kept: {error}"),
+        Err(error) => format!("{why}; the image was not stored: {error}"),
     }
 }
 

@@ -1,15 +1,15 @@
 //! Repairs that a power cut interrupts, and the mounts that follow.
 //!
-//! # What is promised
+//! # Guarantees under test
 //!
-//! What a power cut leaves of a repair is one of these:
+//! A power cut during a repair leaves one of these:
 //!
-//! * all that was wrong before, and nothing of the repair but, perhaps, a mark that it has begun;
-//! * a volume whose mark says that a repair has begun: a mount refuses it;
-//! * a volume in which a check finds nothing, apart from copies of the superblock, which a mount writes: it
-//!   mounts, all of it can be read and changed, and a check finds nothing after that.
+//! * all earlier findings, and nothing of the repair but, perhaps, a mark that it has begun;
+//! * a volume whose mark says that a repair has begun, which a mount refuses;
+//! * a volume without findings, apart from copies of the superblock, which a mount writes. It
+//!   mounts, all of it can be read and changed, and it has no findings after that.
 //!
-//! In all cases the repair can be made again, and comes to the end that it would have come to.
+//! In all cases the repair can be repeated, with the result of the uninterrupted one.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,41 +21,44 @@ use vfscale::diskfs::format::{BLOCK_BYTES, byte_of_block};
 use vfscale_block::{CrashState, Device, Fault, FaultyDevice, Operation, RecordingDevice};
 use vfscale_sync::random::Random;
 
-use super::{Image, copy, media, new_volume, open, use_it};
+use super::image::{Image, copy, new_volume, open};
+use super::media;
+use super::usable::use_it;
+use crate::model::tree::Tree;
 use crate::sweep::sample;
-use crate::tree::Tree;
 
-/// The numbers of findings: copies of the superblock that differ, and a repair that was interrupted.
+/// Number of the finding that copies of the superblock differ.
 const COPIES: u32 = 1000;
+/// Number of the finding that a repair was interrupted.
 const INTERRUPTED: u32 = 1002;
-/// How many blocks are damaged, at most.
+/// Maximum number of damaged blocks.
 const DAMAGES: u64 = 3;
-/// How often damage is tried that a repair can deal with.
+/// Maximum number of attempts to find damage that can be repaired.
 const TRIES: usize = 1_000;
 
-/// A fault that has to be found.
+/// An injected fault that the test must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
-    /// None.
+pub enum RepairFault {
+    /// No fault.
     Nothing,
-    /// The mark of a repair never comes to the device.
+    /// The mark of a repair never reaches the device.
     NoMark,
-    /// The device swallows the flush behind the mark, and all others.
+    /// The device ignores the flush after the mark, and all others.
     NoFlush,
 }
 
-/// How much was done.
+/// Result of interrupted repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interrupted {
-    /// Repairs that were interrupted.
+    /// Number of interrupted repairs.
     pub repairs: u64,
-    /// States that power cuts left.
+    /// Number of states that power cuts left.
     pub states: u64,
-    /// Those of them that a mount refused because of the mark.
+    /// Number of those that a mount refused because of the mark.
     pub refused: u64,
-    /// Those in which nothing was repaired yet.
+    /// Number of those in which nothing was repaired yet.
     pub as_before: u64,
-    /// Those in which everything was.
+    /// Number of those in which everything was repaired.
     pub repaired: u64,
 }
 
@@ -81,20 +84,21 @@ impl fmt::Display for Interrupted {
 }
 
 impl Interrupted {
-    /// Damages a volume, repairs it, and looks at `states` of the states that power cuts might have left.
+    /// Damages a volume, repairs it, and checks `states` of the states that power cuts might have
+    /// left.
     ///
     /// # Errors
-    /// What must not be.
-    pub fn run(planted: Planted, states: usize, seed: u64) -> Result<Self, String> {
+    /// Describes the violation.
+    pub fn run(planted: RepairFault, states: usize, seed: u64) -> Result<Self, String> {
         let mut random = Random::new(seed);
         let image = new_volume(&mut random)?;
         let damaged = Damaged::new(&image, &mut random)?;
         let recorded = Arc::new(RecordingDevice::new(damaged.device.clone()));
         let device = Arc::new(FaultyDevice::new(recorded.clone()));
         match planted {
-            Planted::Nothing => {}
-            Planted::NoFlush => device.arm(Fault::on(Operation::Flush).lie()),
-            Planted::NoMark => {
+            RepairFault::Nothing => {}
+            RepairFault::NoFlush => device.arm(Fault::on(Operation::Flush).lie()),
+            RepairFault::NoMark => {
                 for copy in image.superblock.geometry().copies() {
                     let at = byte_of_block(copy);
                     let range = at..at + BLOCK_BYTES as u64;
@@ -103,9 +107,9 @@ impl Interrupted {
             }
         }
         let repaired: Arc<dyn Device> = device;
-        // What a fault leaves is judged by states.
+        // With an injected fault, only the states are judged.
         repair(&repaired)
-            .or_else(|why| if planted == Planted::Nothing { Err(why) } else { Ok(()) })?;
+            .or_else(|why| if planted == RepairFault::Nothing { Err(why) } else { Ok(()) })?;
         let mut tally = Self { repairs: 1, ..Self::default() };
         for state in sample(&recorded, (states, &[]), &mut random) {
             tally.states += 1;
@@ -117,13 +121,13 @@ impl Interrupted {
     }
 }
 
-/// A volume that can be repaired.
+/// A damaged volume that can be repaired.
 struct Damaged {
     device: Arc<dyn Device>,
     did: Vec<String>,
-    /// The numbers of what a check finds.
+    /// Numbers of the findings.
     before: BTreeSet<u32>,
-    /// The tree that a repair leaves.
+    /// Tree after a repair.
     after: Tree,
 }
 
@@ -149,7 +153,7 @@ impl Damaged {
         let found = numbers(&device)?;
         let is_marked = found.contains(&INTERRUPTED);
         match open(copy(&device)) {
-            // Errors have no numbers of their own; the mark is looked at before anything else.
+            // Errors have no numbers, but a mount checks the mark before anything else.
             Err(_) if is_marked => tally.refused += 1,
             Ok(_) if is_marked => return Err(format!("mounted with {found:?}")),
             opened if found == self.before => {
@@ -177,14 +181,14 @@ impl Damaged {
     }
 }
 
-/// The numbers of what a check finds.
+/// Returns the numbers of the findings of a check.
 fn numbers(device: &Arc<dyn Device>) -> Result<BTreeSet<u32>, String> {
     let report = check::check(copy(device), &check::Options::default(), &mut ())
         .map_err(|error| error.to_string())?;
     Ok(report.findings.iter().map(|finding| finding.problem.number()).collect())
 }
 
-/// Repairs a volume, with nothing left.
+/// Repairs a volume completely.
 fn repair(device: &Arc<dyn Device>) -> Result<(), String> {
     let options = check::Options { repair: true, ..check::Options::default() };
     let report = check::check(device.clone(), &options, &mut ()).map_err(|e| e.to_string())?;
@@ -196,7 +200,7 @@ fn tree(device: &Arc<dyn Device>) -> Result<Tree, String> {
     Tree::read(&volume.task())
 }
 
-/// Whether both have the same names, attributes and data.
+/// Checks that two trees have equal names, attributes and data.
 fn same(one: &Tree, other: &Tree) -> Result<(), String> {
     for (ours, theirs) in one.match_shape(other)? {
         let data = [one.nodes[&ours].data(), other.nodes[&theirs].data()];

@@ -1,18 +1,17 @@
-//! Damage to the log of a volume: what its records hold, which there are, and where.
+//! Damage to the log of a volume: to the content, number and position of its records.
 //!
-//! The bytes of records are those of `docs/FORMAT.md`, written down here a second time, so that what the
-//! program makes of them is not taken for granted.
+//! The layout of records is that of `docs/FORMAT.md`. It is written down here a second time, so the
+//! test does not depend on the implementation.
 
-use vfscale::diskfs::Superblock;
 use vfscale::diskfs::format::inode::{InodeRecord, RECORD_BYTES};
+use vfscale::diskfs::{LogPlace, Superblock};
 use vfscale_block::Device;
 use vfscale_journal::{FLAG_START, Inspection, LOG_BLOCK_BYTES, RecordHeader, Region, VolumeId};
 use vfscale_sync::random::Random;
 
-use super::log_place;
 use super::media::spoil;
 
-// Where things are in a record: each block's stamp, and the header behind that of the first.
+// Offsets in a record: of each block's stamp, and of the header after the first one.
 const CYCLE: usize = 0;
 const INDEX: usize = 4;
 const EPOCH: usize = 8;
@@ -23,18 +22,19 @@ const PREV_LSN: usize = 64;
 const PREV_CRC: usize = 72;
 const CRC: usize = 104;
 const HEADER_BYTES: usize = 128;
-/// In a checkpoint: its header, and the header of each operation.
+/// Lengths in a checkpoint: of its header and of the header of each operation.
 const CHECKPOINT_BYTES: usize = 32;
 const OPERATION_BYTES: usize = 24;
 const OPERATION_ALIGN: usize = 8;
 
-/// How much is made right again after a change.
+/// Extent of the fix after a damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mend {
     Nothing,
     /// The checksum of the record.
     Checksum,
-    /// That, and those of all records that follow, which name the one before them.
+    /// The checksum, and the links and checksums of all following records, each of which names its
+    /// predecessor.
     Links,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Log<'d> {
 }
 
 impl<'d> Log<'d> {
-    /// `None`: no log can be found any more.
+    /// Opens the log. Returns `None` if no valid log is found.
     pub(super) fn new(
         device: &'d dyn Device,
         superblock: &Superblock,
@@ -62,7 +62,7 @@ impl<'d> Log<'d> {
         Ok(live.map(|live| Self { device, start, blocks, volume, live }))
     }
 
-    /// Does something to it. `other`: another log, whose records may get into it.
+    /// Damages the log. `other` is another log, whose records may be copied into it.
     pub(super) fn damage(
         &mut self,
         other: Option<&Log<'_>>,
@@ -101,7 +101,7 @@ impl<'d> Log<'d> {
         Ok(format!("log: {what}, {mend:?}"))
     }
 
-    /// Takes away a record and some blocks behind it.
+    /// Overwrites a record and some blocks after it with zeros.
     fn cut(&self, at: usize, random: &mut Random) -> Result<String, String> {
         let blocks = 1 + random.below(self.blocks) as usize;
         let zeros = vec![0; blocks * LOG_BLOCK_BYTES];
@@ -109,7 +109,7 @@ impl<'d> Log<'d> {
         Ok(format!("cut off at record {at} for {blocks} blocks"))
     }
 
-    /// The byte of the device where block `index` of a record lies, and in which round of the log that is.
+    /// Returns the device offset of block `index` of a record, and the log's cycle there.
     fn place(&self, record: usize, index: usize) -> (u64, u32) {
         let lsn = self.live[record].lsn;
         let block = u64::from(lsn.block()) + index as u64;
@@ -134,7 +134,7 @@ impl<'d> Log<'d> {
         Ok(())
     }
 
-    /// A record with everything that says that it is number `at` of this log.
+    /// Returns a record with all fields adapted for position `at` of this log.
     fn moved(&self, record: &[u8], at: usize) -> Vec<u8> {
         let mut moved = record.to_vec();
         let header = &self.live[at];
@@ -152,7 +152,7 @@ impl<'d> Log<'d> {
         moved
     }
 
-    /// Links all records behind `at` to the one before them.
+    /// Updates the links of all records after `at` to their predecessors.
     fn link(&self, at: usize) -> Result<(), String> {
         for next in at + 1..self.live.len() {
             let crc = crc_of(&self.read(next - 1)?);
@@ -184,15 +184,15 @@ fn crc_of(record: &[u8]) -> [u8; 4] {
     crc
 }
 
-/// Makes the checksum right.
+/// Updates the checksum of a record.
 fn seal(record: &mut [u8]) {
     put(record, CRC, &[0; 4]);
     let crc = crc32c::crc32c(record);
     put(record, CRC, &crc.to_le_bytes());
 }
 
-/// Damages what a record says that is to be done; `None` if it says nothing of that kind. Only of the first
-/// record of a checkpoint it can be told where operations begin.
+/// Damages the operations of a record. Returns `None` if it has none. Operations are only located
+/// in the first record of a checkpoint.
 fn spoil_operations(
     record: &mut [u8],
     header: &RecordHeader,
@@ -215,7 +215,7 @@ fn spoil_operations(
             format!("the header of operation {number}")
         }
         2 => {
-            // What is there is said to be somewhere else.
+            // Gives the operation the key of another one.
             let from = random.one(&operations);
             let key = payload[from + 4..from + 16].to_vec();
             put(&mut payload, at + 4, &key);
@@ -245,7 +245,7 @@ fn spoil_operations(
     Some(what)
 }
 
-/// An inode has a checksum of its own.
+/// Updates the checksum of an inode record; other bytes have none.
 fn seal_inode(bytes: &mut [u8]) {
     if let Ok(record) = <[u8; RECORD_BYTES]>::try_from(&*bytes) {
         let mut record = InodeRecord(record);
@@ -254,7 +254,7 @@ fn seal_inode(bytes: &mut [u8]) {
     }
 }
 
-/// How many bytes an operation has behind its header, if all of them are in the payload.
+/// Returns the length of an operation's data, if they are completely in the payload.
 fn length(payload: &[u8], operation: usize) -> Option<usize> {
     let bytes = payload.get(operation + 16..operation + OPERATION_BYTES)?;
     let len = usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()?;
@@ -262,7 +262,7 @@ fn length(payload: &[u8], operation: usize) -> Option<usize> {
     (end <= payload.len()).then_some(len)
 }
 
-/// Where the operations begin that are whole.
+/// Returns the offsets of the complete operations.
 fn operations(payload: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut at = CHECKPOINT_BYTES;
@@ -273,7 +273,7 @@ fn operations(payload: &[u8]) -> Vec<usize> {
     found
 }
 
-/// All that a record holds, without headers and stamps.
+/// Returns the content of a record without headers and stamps.
 fn payload(record: &[u8]) -> Vec<u8> {
     let blocks = record.chunks_exact(LOG_BLOCK_BYTES).enumerate();
     blocks.flat_map(|(index, block)| &block[head_of(index)..]).copied().collect()
@@ -290,4 +290,12 @@ fn put_payload(record: &mut [u8], mut payload: &[u8]) {
 
 fn head_of(block: usize) -> usize {
     if block == 0 { HEADER_BYTES } else { STAMP_BYTES }
+}
+
+/// Returns the first block and the length of the log, for volumes that have it inside.
+fn log_place(superblock: &Superblock) -> Option<(u64, u64)> {
+    match superblock.log() {
+        LogPlace::Inside { start, blocks } => Some((start, blocks)),
+        LogPlace::Outside { .. } => None,
+    }
 }

@@ -5,11 +5,11 @@ use vfscale::diskfs::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use vfscale_block::Device;
 use vfscale_sync::random::Random;
 
-/// How many blocks are tried before one is taken that holds nothing.
+/// Number of blocks that are tried before an empty one is accepted.
 const TRIES: usize = 200;
 
-/// Changes a few bytes of a block, or puts another block in its place. Three times in four its checksum is
-/// right afterwards, and says that it is where it is.
+/// Overwrites a few bytes of a block, or replaces it by another block. In three of four cases, its
+/// checksum and its own address are fixed afterwards.
 pub(super) fn damage(device: &dyn Device, random: &mut Random) -> Result<String, String> {
     let (at, mut block) = something(device, random)?;
     let mut what = format!("block {at}");
@@ -27,7 +27,7 @@ pub(super) fn damage(device: &dyn Device, random: &mut Random) -> Result<String,
     }
     if random.below(4) != 0 {
         if header.magic == INODE_MAGIC && random.below(4) != 0 {
-            // A record has a checksum of its own, which seals nothing but itself.
+            // A record's own checksum covers only the record.
             records_mut(&mut block).iter_mut().for_each(|record| record.seal());
         }
         let magic = if random.below(8) == 0 { block.header().magic } else { header.magic };
@@ -41,7 +41,7 @@ pub(super) fn damage(device: &dyn Device, random: &mut Random) -> Result<String,
     Ok(what)
 }
 
-/// Makes another byte of one.
+/// Overwrites a byte with another value.
 pub(super) fn spoil(byte: &mut u8, random: &mut Random) {
     *byte = match random.below(5) {
         0 => 0,
@@ -52,7 +52,7 @@ pub(super) fn spoil(byte: &mut u8, random: &mut Random) {
     };
 }
 
-/// A block with something in it; those at the front, where most is, more often than others.
+/// Returns a block that is not empty. Blocks at the front, where most data are, are preferred.
 fn something(device: &dyn Device, random: &mut Random) -> Result<(u64, Box<Block>), String> {
     let blocks = device.size() / BLOCK_BYTES as u64;
     let mut block = Block::zeroed();

@@ -1,5 +1,5 @@
-//! Rounds reach what they are for: volumes that are sound after all, such with findings, such that do not
-//! open, errors of calls, repairs.
+//! Tests that rounds reach all cases: volumes that are sound despite the damage, volumes with
+//! findings, volumes that do not open, errors of calls, repairs.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,13 @@ use vfscale::diskfs::check::{self, LogState};
 use vfscale::diskfs::format::{BLOCK_BYTES, Block, byte_of_block};
 use vfscale::{At, AtFlags, Mode, OFlags, Task, XattrFlags};
 
-use super::{Fuzzer, Image, Interrupted, Planted, Tally, new_volume, open};
+use super::image::{Image, new_volume, open};
+use super::{FuzzTally, Fuzzer, Interrupted, RepairFault};
 use vfscale_sync::random::Random;
 
 #[test]
 fn damage_shows() {
-    let mut total = Tally::default();
+    let mut total = FuzzTally::default();
     for seed in 1..4 {
         let mut fuzzer = Fuzzer::new(seed).unwrap();
         for round in 0..40 {
@@ -28,7 +29,7 @@ fn damage_shows() {
     assert!(total.errors > 10 && total.repaired > 0, "{total}");
 }
 
-/// What nobody damages is sound, and each log has something to replay.
+/// An undamaged volume is sound, and each log has something to replay.
 #[test]
 fn nothing_shows_without_damage() {
     let fuzzer = Fuzzer::new(5).unwrap();
@@ -42,7 +43,7 @@ fn nothing_shows_without_damage() {
 
 const FILES: usize = 250;
 
-/// Directories, files and attributes that need trees, beside what other volumes have.
+/// Makes an image that, unlike the others, has directories, files and attributes that need trees.
 fn with_trees() -> Image {
     let image = new_volume(&mut Random::new(11)).unwrap();
     let volume = open(image.device.clone()).unwrap();
@@ -51,7 +52,7 @@ fn with_trees() -> Image {
     for n in 0..FILES {
         task.write_file(format!("/crowd/a file with a number: {n}"), n.to_le_bytes()).unwrap();
     }
-    // Every other page, so that no two extents become one.
+    // Every other page, so no two extents can merge.
     let flags = OFlags::CREATE | OFlags::RDWR;
     let file = task.open("/pieces", flags, Mode::from_bits_retain(0o644)).unwrap();
     for page in 0..300 {
@@ -68,7 +69,7 @@ fn with_trees() -> Image {
     Image::of(image.device).unwrap()
 }
 
-/// Blocks that say that they are of a tree of an inode; some of them are so no more.
+/// Returns the blocks that claim to belong to a tree of an inode. Some of them are freed.
 fn tree_blocks(image: &Image) -> Vec<u64> {
     let is_of_tree = |at: &u64| {
         let mut block = Block::zeroed();
@@ -78,12 +79,12 @@ fn tree_blocks(image: &Image) -> Vec<u64> {
     (0..image.device.size() / BLOCK_BYTES as u64).filter(is_of_tree).collect()
 }
 
-/// The files of `/crowd` that can be found, there or in `/lost+found`, by what is in them.
+/// Returns the files of `/crowd`, identified by content, that exist there or in `/lost+found`.
 fn files(task: &Task) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     for directory in ["/crowd", "/lost+found"] {
         for entry in task.list_dir(directory).unwrap_or_default() {
-            // Directories are found there, too.
+            // `/lost+found` may contain directories, too.
             let path = format!("{directory}/{}", entry.name.display());
             let Ok(bytes) = task.read_file(path) else { continue };
             if let Ok(number) = bytes.try_into() {
@@ -94,8 +95,8 @@ fn files(task: &Task) -> BTreeSet<usize> {
     found
 }
 
-/// Whatever block of a tree is lost: a repair leaves nothing to repair, the volume is like any other, and has
-/// every file with what is in it, a hole at the most.
+/// For every lost block of a tree, a repair leaves no findings, and the volume works and has every
+/// file with its content, with a hole at most.
 #[test]
 fn a_lost_block_of_a_tree_takes_no_file_with_it() {
     let image = with_trees();
@@ -108,9 +109,9 @@ fn a_lost_block_of_a_tree_takes_no_file_with_it() {
         device.read_at(byte_of_block(at), block.bytes_mut()).unwrap();
         block.bytes_mut()[512..1536].fill(0xA5);
         device.write_at(byte_of_block(at), block.bytes()).unwrap();
-        damaged += u64::from(super::findings(&device).is_err());
-        // Checks, repairs, and uses it.
-        assert_eq!(super::repair(&device), Ok(1), "block {at}");
+        damaged += u64::from(super::usable::findings(&device).is_err());
+        // Checks, repairs, and uses the volume.
+        assert_eq!(super::usable::repair(&device), Ok(1), "block {at}");
         let options = check::Options { repair: true, ..check::Options::default() };
         check::check(device.clone(), &options, &mut ()).unwrap();
         let volume = open(device).unwrap();
@@ -128,24 +129,24 @@ fn a_lost_block_of_a_tree_takes_no_file_with_it() {
     assert!(damaged > 10, "{damaged}");
 }
 
-/// Power cuts while a volume is repaired: what is not repaired to the end is not mounted.
+/// After power cuts during a repair, an incompletely repaired volume is not mounted.
 #[test]
 fn repairs_that_are_cut_off() {
     let mut total = Interrupted::default();
     for seed in 1..=12 {
-        let tally = Interrupted::run(Planted::Nothing, 10, seed);
+        let tally = Interrupted::run(RepairFault::Nothing, 10, seed);
         total += tally.unwrap_or_else(|why| panic!("{why}"));
     }
     println!("{total}");
     assert!(total.refused > 0 && total.as_before > 0 && total.repaired > 0, "{total}");
 }
 
-/// Without the mark, or a flush behind it, volumes are mounted that are repaired in part.
+/// Without the mark, or the flush after it, partially repaired volumes are mounted.
 #[test]
 fn repairs_without_a_mark_are_found() {
-    for planted in [Planted::NoMark, Planted::NoFlush] {
+    for planted in [RepairFault::NoMark, RepairFault::NoFlush] {
         let found = (1..=40).find_map(|seed| Interrupted::run(planted, 30, seed).err());
         println!("{planted:?}: {found:?}");
-        assert!(found.is_some(), "{planted:?} was not found");
+        assert!(found.is_some(), "{planted:?} was not detected");
     }
 }

@@ -1,19 +1,21 @@
-//! Reads all that can be reached in a tree which may contradict itself, and changes something.
+//! Reads all of a tree that may be inconsistent, and changes something.
 
 use std::path::{Path, PathBuf};
 
 use vfscale::{At, AtFlags, Error, File, FileType, Mode, OFlags, Task, Whence};
 
-use crate::op::Op;
+use crate::script::op::Op;
 
-/// A tree that lies may have loops, or more names than there is time for.
+/// Limit on the depth: an inconsistent tree may have loops, or too many names.
 const DEPTH_MAX: usize = 12;
+/// Maximum number of inodes that are read.
 const FILES_MAX: usize = 3_000;
-/// How much is read at a time, and how many times at most: sizes lie as well.
+/// Bytes of one read. The number of reads is limited because sizes may be wrong too.
 const PIECE: usize = 64 << 10;
+/// Maximum number of reads of a file.
 const PIECES_MAX: u64 = 64;
 
-/// Reads names, attributes and data, and goes on after errors, which it gives.
+/// Reads names, attributes and data. Continues after errors, and returns them.
 pub(super) fn everything(task: &Task) -> Vec<String> {
     let mut walk = Walk { task, seen: 0, errors: Vec::new() };
     walk.visit(Path::new("/"), 0);
@@ -78,7 +80,7 @@ impl Walk<'_> {
     }
 }
 
-/// Reads a file from its start, and its end, and asks where it has holes.
+/// Reads a file from its start and at its end, and searches it for holes.
 fn data(file: &File, size: u64) -> Result<(), Error> {
     let mut piece = vec![0; PIECE];
     let starts = (0..size).step_by(PIECE).take(PIECES_MAX as usize);
@@ -94,7 +96,7 @@ fn data(file: &File, size: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes, writes, renames and removes; gives what failed.
+/// Makes, writes, renames and removes files. Returns the errors.
 pub(super) fn work(task: &Task) -> Vec<String> {
     let mut errors = Vec::new();
     let ops = [

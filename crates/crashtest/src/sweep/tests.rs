@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// States of calls that write as much as these.
+/// Returns the states of calls with these numbers of states.
 fn moments(counts: &[usize]) -> Vec<Moment> {
     let of = |(marks, count): (usize, &usize)| vec![marks; *count];
     let marks = counts.iter().enumerate().flat_map(of);
     marks.enumerate().map(|(lines, marks)| Moment { marks, lines }).collect()
 }
 
-/// How many states each call has of those that are chosen.
+/// Returns how many of the chosen states each call has.
 fn chosen(counts: &[usize], lines: usize, wanted: usize) -> Vec<usize> {
     let moments = moments(counts);
     let mut found = vec![0; counts.len()];

@@ -1,22 +1,23 @@
-//! A file of the kernel's whose bytes lie on a device of the test's: what is written to the file, and what is
-//! made durable of it, arrives there in the order in which the kernel asks for it.
+//! A file of the kernel whose bytes lie on a device of the test: writes and syncs of the file reach
+//! the device in the order of the kernel's requests.
 //!
 //! # Purpose
 //!
-//! A [`FileDevice`](vfscale_block::FileDevice) makes system calls, some of them by io_uring; what a power cut
-//! leaves of them is only known below the file that they are made on. So the file is one of FUSE, which this
-//! serves: a directory with one name, [`NAME`]. A `WRITE` of the kernel is a write of the device, an `FSYNC`
-//! a flush of it. With a `RecordingDevice` for the device, all states that a power cut can leave are known.
+//! A [`FileDevice`](vfscale_block::FileDevice) makes system calls, some of them by io_uring. What a
+//! power cut leaves of them is only known below the file that they access. So the file is on a FUSE
+//! file system served here: a directory with one name, [`NAME`]. A `WRITE` of the kernel is a write
+//! of the device, an `FSYNC` a flush. With a `RecordingDevice` as the device, all possible states
+//! after a power cut are known.
 //!
-//! # What becomes durable
+//! # Durability
 //!
-//! * Bytes by `fsync` and `fdatasync`, in requests that were answered before.
-//! * The size by either of them: until then whoever writes behind the old end fails.
-//! * The name by `fsync` of the directory ([`Below::events`]).
+//! * Bytes become durable by `fsync` and `fdatasync`, if their requests were answered before.
+//! * The size becomes durable by either of them. Until then, device writes beyond the old end fail.
+//! * The name becomes durable by `fsync` of the directory ([`Below::events`]).
 //!
 //! # Locks
 //!
-//! None is held while the device is used, but by the one thread that serves.
+//! None is held while the device is used, except by the serving thread.
 
 #![allow(clippy::host_endian_bytes, reason = "the device speaks the machine's byte order")]
 
@@ -33,13 +34,13 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 use vfscale_block::Device;
 
-/// The name of the file.
+/// Name of the file.
 pub const NAME: &str = "disk";
-/// How long the kernel may take to let go of the mount.
+/// Time limit for the kernel to release the mount.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The most bytes of one request, and room for what comes before them.
+/// Maximum length of a request, with its header.
 const BUFFER: usize = (1 << 20) + 4096;
-/// How long the kernel believes what it is told: for ever, nobody else changes it.
+/// Validity of cached attributes in the kernel: forever, since nothing else changes them.
 const VALID_SECONDS: u64 = 1 << 30;
 
 /// `FUSE_ASYNC_READ`, `FUSE_BIG_WRITES`, `FUSE_ASYNC_DIO` and `FUSE_MAX_PAGES`.
@@ -52,19 +53,19 @@ const SETATTR_SIZE: u32 = 1 << 3;
 const DIR: u64 = 1;
 const FILE: u64 = 2;
 
-/// How the file is.
+/// Options of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct How {
-    /// The kernel keeps what is written without `O_DIRECT` until it is synced, or until it likes to write it.
-    /// Otherwise it passes it on at once, and only reads come from its memory.
+    /// Whether the kernel caches writes without `O_DIRECT` until a sync or a write-back of its
+    /// choice. Otherwise it writes through immediately, and caches only reads.
     pub keeps_writes: bool,
-    /// A sync says that it has been done, and has not.
+    /// Whether syncs have no effect.
     pub lies: bool,
-    /// The file is not there until somebody makes it.
+    /// Whether the file does not exist at first.
     pub is_missing: bool,
 }
 
-/// What was asked for that makes something durable, or that has to be made so.
+/// A request that makes something durable, or whose effect must be made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Created,
@@ -82,7 +83,7 @@ pub struct Below {
 }
 
 impl Below {
-    /// Mounts; says why not where that is not permitted.
+    /// Mounts the file system. Returns why if that is not permitted.
     pub fn mount(device: Arc<dyn Device>, how: How) -> Result<Below, String> {
         let dir = tempfile::Builder::new().prefix("vfscale-below-").tempdir().unwrap();
         let fuse = File::options().read(true).write(true).open("/dev/fuse");
@@ -101,12 +102,12 @@ impl Below {
         Ok(Below { dir: Some(dir), server: Some(server), events })
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         self.dir().join(NAME)
     }
 
-    /// What was asked for, in order.
+    /// Returns the requests in order.
     pub fn events(&self) -> Vec<Event> {
         self.events.lock().unwrap().clone()
     }
@@ -119,7 +120,7 @@ impl Below {
 impl Drop for Below {
     fn drop(&mut self) {
         let end = Instant::now() + PATIENCE;
-        // Who had the file open may be about to let go of it.
+        // A process that had the file open may be about to close it.
         let idle = loop {
             match unmount(self.dir(), UnmountFlags::empty()) {
                 Err(Errno::BUSY) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
@@ -137,18 +138,18 @@ impl Drop for Below {
     }
 }
 
-/// The thread that answers the kernel.
+/// State of the thread that answers the kernel.
 struct Server {
     fuse: File,
     device: Arc<dyn Device>,
     how: How,
     is_there: bool,
-    /// Of the file; the device's own is what is durable of it.
+    /// Size of the file; the device's size is the durable one.
     size: u64,
     events: Arc<Mutex<Vec<Event>>>,
 }
 
-/// A request, without its header.
+/// A request without its header.
 struct Request<'a> {
     node: u64,
     body: &'a [u8],
@@ -213,12 +214,12 @@ impl Server {
             let head = Answer::default().u32(16 + bytes.len() as u32).u32(error as u32);
             let Answer(mut message) = head.u64(unique);
             message.extend(bytes);
-            // Who asked may have gone.
+            // The requesting process may have ended.
             let _ = self.fuse.write(&message);
         }
     }
 
-    /// The answer to a request; none to those that want none.
+    /// Answers a request. Returns `None` for requests without an answer.
     fn answer(&mut self, opcode: u32, request: &Request<'_>) -> Option<Result<Answer, Errno>> {
         let empty = Answer::default;
         Some(match opcode {
@@ -306,7 +307,7 @@ impl Server {
         Answer::default().u64(0).u32(OPEN_PARALLEL_DIRECT_WRITES).zeros(4)
     }
 
-    /// Zeros behind what is durable.
+    /// Reads zeros beyond the durable end.
     fn read(&self, offset: u64, len: u32) -> Result<Answer, Errno> {
         let len = u64::from(len).min(self.size.saturating_sub(offset));
         let there = len.min(self.device.size().saturating_sub(offset));

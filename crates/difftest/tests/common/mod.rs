@@ -1,17 +1,17 @@
-//! What the tests of the comparison share.
+//! Common parts of the comparison tests.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use vfscale_difftest::arena::reason_to_skip;
-use vfscale_difftest::campaign::{self, Arena, Plan, Summary};
+use vfscale_difftest::campaign::pairing::reason_to_skip;
+use vfscale_difftest::campaign::{self, Pairing, Plan, Summary};
 
-/// The number in an environment variable, if it is set.
+/// Returns the number in an environment variable, if it is set.
 pub fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// Whether the machine permits the kernel's side; says so loudly if not.
+/// Returns whether the machine permits the kernel's side; prints why if not.
 pub fn permitted() -> bool {
     match reason_to_skip() {
         None => true,
@@ -22,10 +22,10 @@ pub fn permitted() -> bool {
     }
 }
 
-/// Plays a plan; panics with the shrunken sequence if anything differs.
-pub fn play<A: Arena>(arena: &A, plan: &Plan) -> Summary {
+/// Plays a plan; panics with the shrunk sequence if anything differs.
+pub fn play<A: Pairing>(pairing: &A, plan: &Plan) -> Summary {
     println!("seed: VFSCALE_SEED={}", plan.seed);
-    let summary = campaign::run(arena, plan, |_| {}).expect("worlds");
+    let summary = campaign::run(pairing, plan, |_| {}).expect("worlds");
     for (signature, found) in &summary.found {
         eprintln!("{signature}:\n{}", found.difference);
         eprintln!("again: difftest --seed {} --first {} --calls 1", plan.seed, found.sequence);

@@ -33,7 +33,7 @@ fn cases_that_differ_in_names_and_order_have_one_key() {
     let one = after(&[mkdir("d0"), mkdir("d1"), create("d0/a", 0), mkdir("d1/a")]);
     let other = after(&[mkdir("d0"), mkdir("d1"), create("d1/a", 1), mkdir("d0/a")]);
     let key = |state, first, second| of(state, &by(0, unlink(first)), &by(1, unlink(second)));
-    // The file of process 0 is that of the first call here, and of the second call there.
+    // Process 0's file belongs to the first call in one case, and to the second call in the other.
     assert_ne!(key(&one, "d0/a", "d1/a"), key(&other, "d0/a", "d1/a"));
     let swapped = other.clone().turned(true, true);
     assert_eq!(key(&one, "d0/a", "d1/a"), key(&swapped, "d0/a", "d1/a"));

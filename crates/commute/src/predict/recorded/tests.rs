@@ -19,11 +19,12 @@ fn opening_scales_now_and_did_not_with_the_kernels_structures() {
     assert!(at(&now, 80) > 79.0 * at(&now, 1));
     let before = program_of("open-close-same-dir", Scaling::kernel_2_6());
     assert!(before.locks_taken() > 0);
-    // The shape of seed 000's table: eight sockets are slower than one.
+    // Like in the table of Long's lockref patches (2013), eight sockets are slower than one.
     assert!(at(&before, 80) < 0.6 * at(&before, 10));
 }
 
-/// Tests beside this one use the same pool of pages, and may leave one of a CPU's to the other.
+/// Tests that run concurrently use the same pool of pages, and may move a CPU's page to the other
+/// CPU.
 #[test]
 fn workloads_share_nothing_in_memory() {
     for workload in workload::all() {
@@ -32,9 +33,9 @@ fn workloads_share_nothing_in_memory() {
     }
 }
 
-/// What everybody uses is spread over CPUs by then: one file that all open, one directory that all
-/// are in, one mount that all are on, and one inode that each opens by another of its names. No
-/// line is written that anybody else touches.
+/// All shared objects are already sharded over the CPUs: a file that both workers open, their
+/// directory, their mount, and an inode that each opens by a different link. Neither writes a line
+/// that the other touches.
 #[test]
 fn what_everybody_uses_is_written_by_nobody() {
     for name in ["open-close-one-file", "stat-deep", "d-path"] {
@@ -57,7 +58,7 @@ fn what_everybody_uses_is_written_by_nobody() {
         call(0, close.clone()),
         call(0, Op::Link { old: "/dir/0".into(), new: "/dir/1".into() }),
     ];
-    // Both are in one working directory; what happens only the first time is no part of it.
+    // Both workers use one working directory. One-time costs are excluded.
     let calls = |process: u8| {
         let stat = Op::Stat { path: path(process), follow: true };
         [open(&path(process), OFlags::RDONLY), close.clone(), stat, Op::Getcwd]
@@ -89,8 +90,9 @@ fn functions_that_lock_are_known() {
     assert_eq!(role(&[]), Role::Plain);
 }
 
-/// Two commits on different CPUs to different inodes touch no common line that either writes. Each patch of
-/// seed 003 that is about such commits brings one back.
+/// Two commits on different CPUs to different inodes do not write a common line. Disabling any
+/// patch of Chinner's per-CPU delayed logging (CIL, 2019-2021) that is about such commits brings
+/// one back.
 #[test]
 fn commits_of_different_inodes_share_no_line() {
     let all = Scaling::with_slots(32);

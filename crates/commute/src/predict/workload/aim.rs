@@ -2,16 +2,16 @@
 
 use vfscale::{OFlags, RenameFlags};
 
-use super::{PAGE, Workload, file_of, mkdir, new, open, opened};
+use super::build::{PAGE, Workload, file_of, mkdir, new, open, opened};
 use crate::case::Op;
 
-/// What everybody reads.
+/// Files that all users read.
 const ACCOUNTS: [&str; 2] = ["/all/passwd", "/all/group"];
 const ACCOUNTS_BYTES: usize = 2_000;
-/// Where programs are looked for; they are in the last place.
+/// Search path for programs; only the last one exists.
 const PROGRAMS: [&str; 4] =
     ["/all/bin0/prog", "/all/bin1/prog", "/all/bin2/prog", "/all/bin3/prog"];
-/// Bytes of a program, and of a user's file.
+/// Size of a program and of a user's file.
 const DATA_BYTES: usize = 16 << 10;
 const UNIT: usize = 1 << 10;
 const LISTED: u8 = 20;
@@ -44,7 +44,7 @@ fn listed(user: u8, n: u8) -> String {
     own(user, &format!("list/l{n}"))
 }
 
-/// A file is read, or written, piece by piece.
+/// Reads or writes a file in units.
 fn pieces(path: &str, flags: OFlags, write: bool, sync: bool) -> Vec<Op> {
     let piece = |offset: usize| match (write, offset as u64) {
         (true, offset) => Op::Pwrite { slot: 0, len: UNIT, byte: 1, offset },
@@ -54,8 +54,8 @@ fn pieces(path: &str, flags: OFlags, write: bool, sync: bool) -> Vec<Op> {
     opened(path, flags, (0..DATA_BYTES).step_by(UNIT).map(piece).chain(sync))
 }
 
-/// `disk_rr`, `disk_rw`, `sync_disk_rw`, `disk_rd`, `disk_wrt`, `sync_disk_wrt`, `disk_cp`, `sync_disk_cp`
-/// and `disk_src`.
+/// Lists the calls of `disk_rr`, `disk_rw`, `sync_disk_rw`, `disk_rd`, `disk_wrt`, `sync_disk_wrt`,
+/// `disk_cp`, `sync_disk_cp` and `disk_src`.
 fn disks(user: u8) -> Vec<Op> {
     let [data, copy] = ["data", "copy"].map(|name| own(user, name));
     let mut ops = pieces(&data, OFlags::RDWR, false, false);
@@ -70,7 +70,7 @@ fn disks(user: u8) -> Vec<Op> {
     ops
 }
 
-/// `creat-clo`, `link_test` and `shell_rtns_3`.
+/// Lists the calls of `creat-clo`, `link_test` and `shell_rtns_3`.
 fn names(user: u8) -> Vec<Op> {
     let [data, free, dir, inner] = ["data", "x", "z", "z/in"].map(|name| own(user, name));
     let unlink = |path: &str| Op::Unlink { path: path.into() };
@@ -88,7 +88,7 @@ fn names(user: u8) -> Vec<Op> {
     ops
 }
 
-/// `dir_rtns_1`, `exec_test`, `shell_rtns_1` and `shell_rtns_2`.
+/// Lists the calls of `dir_rtns_1`, `exec_test`, `shell_rtns_1` and `shell_rtns_2`.
 fn programs(user: u8) -> Vec<Op> {
     let [list, script, renamed] = ["list", "x", "y"].map(|name| own(user, name));
     let listed = || {
@@ -97,7 +97,7 @@ fn programs(user: u8) -> Vec<Op> {
     };
     let mut ops: Vec<Op> = listed().collect();
     for _ in 0..3 {
-        // Its directory is there, and it is not in it.
+        // The directory exists, but the program is not in it.
         ops.extend(PROGRAMS.map(|path| {
             let dir = path.trim_end_matches("/prog");
             Op::Stat { path: if path == PROGRAMS[3] { path } else { dir }.into(), follow: true }
@@ -110,7 +110,7 @@ fn programs(user: u8) -> Vec<Op> {
     ops
 }
 
-/// `misc_rtns_1`: users and groups are looked up.
+/// Lists the calls of `misc_rtns_1`: lookups of users and groups.
 fn accounts() -> Vec<Op> {
     let read = |path: &&str| {
         vec![

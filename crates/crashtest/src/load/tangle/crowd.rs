@@ -1,0 +1,171 @@
+//! Threads that all work on a few common names.
+//!
+//! The winner of each race is unknown, so no tree is compared. But a crash must leave a consistent
+//! tree: every inode has as many links as names, no name exists twice, no directory has two names,
+//! and a file holds zeros or data that one of these threads wrote to that offset of a file.
+//!
+//! # Invariants
+//!
+//! * Every write and every size is in whole units of the pattern.
+
+use std::path::Path;
+
+use vfscale::{
+    At, AtFlags, Errno, FallocateFlags, Mode, OFlags, RenameFlags, Task, Vfs, XattrFlags,
+};
+use vfscale_sync::random::Random;
+
+use crate::model::tree::{Body, Tree};
+use crate::script::pattern;
+
+/// The shared directory.
+pub const DIR: &str = "/crowd";
+/// Number of directories in it.
+const DIRS: u64 = 3;
+/// Number of names in each directory.
+const NAMES: u64 = 4;
+/// Tag of all writes.
+pub const TAG: u32 = 1 << 27;
+/// Maximum number of units of a file.
+const UNITS_MAX: u64 = 4000;
+
+/// Makes the directories.
+///
+/// # Errors
+/// Returns the error of a call that failed.
+pub fn prepare(task: &Task) -> Result<(), Errno> {
+    let dirs = (0..DIRS).map(|dir| format!("{DIR}/{dir}"));
+    for dir in std::iter::once(DIR.to_owned()).chain(dirs) {
+        task.mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755))?;
+    }
+    Ok(())
+}
+
+/// Makes calls, each of which may fail because of concurrent ones.
+///
+/// # Errors
+/// Returns an error that concurrent calls can't cause.
+pub fn run(vfs: &Vfs, calls: usize, seed: u64) -> Result<(), String> {
+    let (task, mut random) = (vfs.task(), Random::new(seed));
+    for _ in 0..calls {
+        let kind = random.below(KINDS);
+        match call(&task, kind, &mut random) {
+            Err(errno) if !is_expected(errno) => return Err(format!("call {kind}: {errno}")),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether concurrent calls can cause an error.
+fn is_expected(errno: Errno) -> bool {
+    [
+        Errno::NOENT,
+        Errno::EXIST,
+        Errno::NOTEMPTY,
+        Errno::NOTDIR,
+        Errno::ISDIR,
+        Errno::INVAL,
+        Errno::LOOP,
+        Errno::NODATA,
+        Errno::PERM,
+        Errno::OPNOTSUPP,
+    ]
+    .contains(&errno)
+}
+
+/// Returns a random one of the names.
+fn name(random: &mut Random) -> String {
+    format!("{DIR}/{}/{}", random.below(DIRS), random.below(NAMES))
+}
+
+/// Number of kinds of calls.
+const KINDS: u64 = 15;
+
+fn call(task: &Task, kind: u64, random: &mut Random) -> Result<(), Errno> {
+    let (one, other) = (name(random), name(random));
+    let rename = |flags| task.rename(At::Cwd, &one, At::Cwd, &other, flags);
+    let open = |flags| {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        task.open(&one, flags, Mode::from_bits_retain(0o644))
+    };
+    let at = random.below(UNITS_MAX) * pattern::UNIT;
+    let len = (1 + random.below(UNITS_MAX)) * pattern::UNIT;
+    match kind {
+        0..3 => {
+            let file = open(OFlags::CREATE | OFlags::RDWR)?;
+            file.pwrite(&pattern::bytes(TAG, at, len as usize), at)?;
+            if kind == 0 {
+                file.sync_all()?;
+            }
+        }
+        3 => rename(RenameFlags::empty())?,
+        4 => rename(RenameFlags::EXCHANGE)?,
+        5 => rename(RenameFlags::NOREPLACE)?,
+        6 => task.link(At::Cwd, &one, At::Cwd, &other, AtFlags::empty())?,
+        7 => task.symlink(&other, At::Cwd, &one)?,
+        8 => task.unlink(At::Cwd, &one, AtFlags::empty())?,
+        9 => task.mkdir(At::Cwd, &one, Mode::from_bits_retain(0o755))?,
+        10 => task.rmdir(At::Cwd, &one)?,
+        11 => {
+            let (value, flags) = (vec![b'v'; len as usize % 5000], AtFlags::SYMLINK_NOFOLLOW);
+            task.setxattr(At::Cwd, &one, "user.crowd", &value, XattrFlags::empty(), flags)?;
+        }
+        12 => task.removexattr(At::Cwd, &one, "user.crowd", AtFlags::SYMLINK_NOFOLLOW)?,
+        13 => {
+            let file = open(OFlags::RDWR)?;
+            file.truncate(at)?;
+            file.fallocate(FallocateFlags::empty(), at, len)?;
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            file.fallocate(hole, at / 2 / pattern::UNIT * pattern::UNIT, len)?;
+        }
+        _ => {
+            let (path, _) = one.rsplit_once('/').unwrap_or_default();
+            task.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+/// Judges a recovered tree, which contains the directories if they were durable.
+///
+/// # Errors
+/// Describes the inconsistency.
+pub fn judge(task: &Task) -> Result<(), String> {
+    if task.symlink_metadata(Path::new(DIR)).is_err() {
+        return Ok(());
+    }
+    let inside = task.fork();
+    inside.chroot(DIR).map_err(|error| error.to_string())?;
+    whole(&Tree::read(&inside).map_err(|why| format!("{DIR}: {why}"))?)
+        .map_err(|why| format!("{DIR}{why}"))
+}
+
+/// Checks that the links and data of a tree are possible.
+fn whole(tree: &Tree) -> Result<(), String> {
+    for (ino, node) in &tree.nodes {
+        let links = match &node.body {
+            Body::Dir(entries) => {
+                let below = entries.values().filter_map(|ino| tree.nodes.get(ino));
+                2 + below.filter(|node| matches!(node.body, Body::Dir(_))).count()
+            }
+            _ => node.names.len(),
+        };
+        if node.nlink as usize != links {
+            let path = tree.path_of(*ino);
+            return Err(format!("{path}: {} links instead of {links}", node.nlink));
+        }
+        let units = node.data().unwrap_or_default().chunks(pattern::UNIT as usize);
+        for (unit, at) in units.zip((0..).step_by(pattern::UNIT as usize)) {
+            let is_zero = unit.iter().all(|byte| *byte == 0);
+            if !is_zero && unit != pattern::bytes(TAG, at, unit.len()) {
+                let (path, what) = (tree.path_of(*ino), pattern::explain(unit));
+                return Err(format!("{path}: at {at}: {what}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

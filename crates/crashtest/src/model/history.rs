@@ -1,0 +1,195 @@
+//! The effects of a script, prefix by prefix, as the memory file system (the model) shows them.
+
+pub mod clock;
+
+use vfscale::{Errno, Vfs};
+
+use crate::model::history::clock::Clock;
+use crate::model::tree::Tree;
+use crate::script::op::{Op, Space};
+use crate::script::pattern;
+
+/// A change of a file's data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A write of these bytes at this offset.
+    Write(u64, Vec<u8>),
+    /// An extension to this size with zeros.
+    Grow(u64),
+    /// A truncation to this size.
+    Cut(u64),
+    /// Zeros in a range, and the resulting size.
+    Zero(std::ops::Range<u64>, u64),
+}
+
+/// A call, its result, and its effect on data.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The call.
+    pub op: Op,
+    /// Its result.
+    pub result: Result<(), Errno>,
+    /// The inode and the change of its data.
+    pub change: Option<(u64, Change)>,
+    /// The inode that the call made durable.
+    pub synced: Option<u64>,
+    /// Whether the call failed, so any part of its change of data may have been made.
+    pub is_partial: bool,
+}
+
+/// A script as executed on the model.
+#[derive(Debug)]
+pub struct History {
+    /// The calls, in order.
+    pub steps: Vec<Step>,
+    /// The tree before each call, and after the last.
+    pub trees: Vec<Tree>,
+    /// The times of files in the run to be judged; `None` if times are not judged.
+    pub clock: Option<Clock>,
+    /// Number of the first sync after which data may be lost.
+    lost_from: Option<usize>,
+}
+
+impl History {
+    /// Runs `setup`, which must succeed, and then `ops`, and records the trees.
+    ///
+    /// # Errors
+    /// If a call of `setup` fails, or the model can't be read.
+    pub fn of(setup: &[Op], ops: &[Op]) -> Result<History, String> {
+        let vfs = model()?;
+        let task = vfs.task();
+        for op in setup {
+            op.run(&task).map_err(|errno| format!("setup: {op}: {errno}"))?;
+        }
+        let mut trees = vec![Tree::read(&task)?];
+        let mut steps = Vec::new();
+        for op in ops {
+            let result = op.run(&task);
+            let tree = Tree::read(&task)?;
+            if let Some(before) = trees.last() {
+                let change = result.is_ok().then(|| change(op, before, &tree)).flatten();
+                let synced = result.is_ok().then(|| synced(op, before)).flatten();
+                steps.push(Step { op: op.clone(), result, change, synced, is_partial: false });
+            }
+            trees.push(tree);
+        }
+        Ok(History { steps, trees, clock: None, lost_from: None })
+    }
+
+    /// Returns the shortest prefix that may be recovered after the first `done` calls returned.
+    #[must_use]
+    pub fn floor(&self, done: usize) -> usize {
+        let promised = |(at, step): (usize, &Step)| match step.synced {
+            _ if step.op.syncs_all() && step.result.is_ok() => at + 1,
+            Some(_) if matches!(step.op, Op::Fdatasync(_)) => 0,
+            Some(ino) => self.last_change(ino, at),
+            None => 0,
+        };
+        self.steps.iter().take(done).enumerate().map(promised).max().unwrap_or(0)
+    }
+
+    /// Returns the length of the shortest prefix with all changes of an inode's names and
+    /// attributes before call number `at`.
+    pub(crate) fn last_change(&self, ino: u64, at: usize) -> usize {
+        let changes = |number: &usize| {
+            let node = |tree: usize| self.trees[tree].nodes.get(&ino);
+            match (node(number - 1), node(*number)) {
+                (Some(before), Some(after)) => !before.same_shape(after),
+                (before, after) => before.is_some() != after.is_some(),
+            }
+        };
+        (1..=at).rev().find(changes).unwrap_or(0)
+    }
+
+    /// Declares that call number `first` was a failed sync: later syncs guarantee only names and
+    /// attributes.
+    pub fn lose_data(&mut self, first: usize) {
+        self.lost_from = Some(first);
+    }
+
+    /// Returns whether data may be lost because they could not be written. Data not synced before
+    /// the failure keep an older content, or are zeros where there was none.
+    #[must_use]
+    pub fn loses_data(&self) -> bool {
+        self.lost_from.is_some()
+    }
+
+    /// Declares that call number `failed` has returned an error, so any part of its change of data
+    /// may have been made.
+    pub fn fail(&mut self, failed: usize) {
+        if let Some(step) = self.steps.get_mut(failed) {
+            step.result = Err(Errno::IO);
+            step.synced = None;
+            step.is_partial = step.change.is_some();
+        }
+    }
+
+    /// Returns the first call that changed a file's data in part.
+    #[must_use]
+    pub fn first_partial(&self, ino: u64) -> Option<usize> {
+        let changes =
+            |step: &Step| step.change.as_ref().is_some_and(|(changed, _)| *changed == ino);
+        self.steps.iter().position(|step| step.is_partial && changes(step))
+    }
+
+    /// Returns the number of the tree with a file's data as last made durable before `done` calls
+    /// had returned, or else of the first tree with the file. A partial change is unknown even if
+    /// it was synced, so the tree is never after one.
+    #[must_use]
+    pub fn durable_data(&self, ino: u64, done: usize) -> usize {
+        let covers =
+            |step: &Step| step.synced == Some(ino) || step.op.syncs_all() && step.result.is_ok();
+        let known = self.first_partial(ino).into_iter().chain(self.lost_from);
+        let done = known.fold(done, usize::min);
+        let synced = self.steps.iter().take(done).rposition(covers).unwrap_or(0);
+        let born = self.trees.iter().position(|tree| tree.nodes.contains_key(&ino)).unwrap_or(0);
+        synced.max(born)
+    }
+}
+
+/// Makes the model. It never reuses inode numbers, so they identify files.
+fn model() -> Result<Vfs, String> {
+    vfscale::memory().size(256 << 20).build().map_err(|error| error.to_string())
+}
+
+fn synced(op: &Op, tree: &Tree) -> Option<u64> {
+    match op {
+        Op::Fsync(path) | Op::Fdatasync(path) | Op::FsyncDir(path) => tree.find(path),
+        _ => None,
+    }
+}
+
+fn change(op: &Op, before: &Tree, after: &Tree) -> Option<(u64, Change)> {
+    let file = |path: &str| {
+        let ino = before.find(path)?;
+        let old = before.nodes.get(&ino)?.data()?.len() as u64;
+        let new = after.nodes.get(&ino)?.data()?.len() as u64;
+        Some((ino, old, new))
+    };
+    Some(match op {
+        Op::Write { path, offset, len, tag } => {
+            let (ino, ..) = file(path)?;
+            (ino, Change::Write(*offset, pattern::bytes(*tag, *offset, *len)))
+        }
+        Op::Append { path, len, tag } => {
+            let (ino, old, _) = file(path)?;
+            (ino, Change::Write(old, pattern::bytes(*tag, old, *len)))
+        }
+        Op::Truncate(path, size) => {
+            let (ino, old, _) = file(path)?;
+            (ino, if *size < old { Change::Cut(*size) } else { Change::Grow(*size) })
+        }
+        Op::Fallocate(path, Space::Take | Space::Keep, ..) => {
+            let (ino, _, new) = file(path)?;
+            (ino, Change::Grow(new))
+        }
+        Op::Fallocate(path, Space::Punch | Space::Zero, offset, len) => {
+            let (ino, _, new) = file(path)?;
+            (ino, Change::Zero(*offset..(*offset + *len).min(new), new))
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! Tests of the point in time from which a call is guaranteed.
+
+use super::*;
+
+fn ops() -> Vec<Op> {
+    let write = |offset, tag| Op::Write { path: "/f".into(), offset, len: 10, tag };
+    vec![
+        Op::Create("/f".into()),
+        write(0, 1),
+        Op::Mkdir("/d".into()),
+        Op::Fsync("/f".into()),
+        Op::Create("/d/x".into()),
+        Op::Create("/d/x".into()),
+        write(10, 2),
+        Op::FsyncDir("/d".into()),
+        Op::Chmod("/f".into(), 0o600),
+        Op::Sync,
+        Op::Truncate("/f".into(), 5),
+    ]
+}
+
+#[test]
+fn a_sync_promises_what_came_before_it() {
+    let history = History::of(&[], &ops()).unwrap();
+    let floors: Vec<usize> = (0..=11).map(|done| history.floor(done)).collect();
+    // The last change of the file's own names and attributes is its creation; that of the directory
+    // is the new name in it; `sync` covers everything.
+    assert_eq!(floors, [0, 0, 0, 0, 1, 1, 1, 1, 5, 5, 10, 10]);
+    assert_eq!(history.steps[5].result, Err(Errno::EXIST));
+}
+
+#[test]
+fn data_is_durable_from_its_sync_on() {
+    let history = History::of(&[], &ops()).unwrap();
+    let file = history.trees[1].find("/f").unwrap();
+    let durable: Vec<usize> = (0..=11).map(|done| history.durable_data(file, done)).collect();
+    assert_eq!(durable, [1, 1, 1, 1, 3, 3, 3, 3, 3, 3, 9, 9]);
+}
+
+#[test]
+fn changes_of_data_are_known() {
+    let history = History::of(&[], &ops()).unwrap();
+    let file = history.trees[1].find("/f").unwrap();
+    let change = |step: usize| history.steps[step].change.clone();
+    assert_eq!(change(1), Some((file, Change::Write(0, pattern::bytes(1, 0, 10)))));
+    assert_eq!(change(6), Some((file, Change::Write(10, pattern::bytes(2, 10, 10)))));
+    assert_eq!(change(10), Some((file, Change::Cut(5))));
+    assert_eq!(change(0), None);
+}
+
+#[test]
+fn a_setup_has_to_succeed() {
+    assert!(History::of(&[Op::Rmdir("/none".into())], &[]).is_err());
+}

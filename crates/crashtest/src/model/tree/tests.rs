@@ -1,0 +1,77 @@
+//! Tests of reading and comparing trees.
+
+use vfscale::Mode;
+
+use super::*;
+
+fn tree(change: impl FnOnce(&Task)) -> Tree {
+    let task = vfscale::memory().size(16 << 20).build().unwrap().task();
+    task.create_dir_all("/a/b", Mode::from_bits_retain(0o755)).unwrap();
+    task.write_file("/a/file", "data").unwrap();
+    task.link(At::Cwd, "/a/file", At::Cwd, "/a/b/link", AtFlags::empty()).unwrap();
+    task.symlink("file", At::Cwd, "/a/symlink").unwrap();
+    change(&task);
+    Tree::read(&task).unwrap()
+}
+
+#[test]
+fn everything_is_read() {
+    let tree = tree(|_| {});
+    assert_eq!(tree.nodes.len(), 5);
+    let file = tree.find("/a/file").unwrap();
+    assert_eq!(tree.find("/a/b/link"), Some(file));
+    assert_eq!(tree.find("/a/symlink/x"), None);
+    assert_eq!(tree.nodes[&file].data(), Some(&b"data"[..]));
+    assert_eq!(tree.nodes[&file].names.len(), 2);
+    assert_eq!(tree.path_of(tree.find("/a/b").unwrap()), "/a/b");
+}
+
+/// Inode numbers differ and data are ignored; every other difference is detected.
+#[test]
+fn shapes_are_compared() {
+    let plain = tree(|_| {});
+    let same = tree(|task| {
+        task.write_file("/a/gone", "").unwrap();
+        task.unlink(At::Cwd, "/a/gone", AtFlags::empty()).unwrap();
+        task.write_file("/a/file", "other").unwrap();
+    });
+    assert_eq!(plain.match_shape(&same).unwrap().len(), 5);
+    let changes: [fn(&Task); 6] = [
+        |task| task.write_file("/new", "").unwrap(),
+        |task| task.unlink(At::Cwd, "/a/b/link", AtFlags::empty()).unwrap(),
+        |task| {
+            task.unlink(At::Cwd, "/a/b/link", AtFlags::empty()).unwrap();
+            task.write_file("/a/b/link", "data").unwrap();
+        },
+        |task| {
+            let mode = Mode::from_bits_retain(0o600);
+            task.chmod(At::Cwd, "/a", mode, AtFlags::empty()).unwrap();
+        },
+        |task| {
+            task.unlink(At::Cwd, "/a/symlink", AtFlags::empty()).unwrap();
+            task.symlink("other", At::Cwd, "/a/symlink").unwrap();
+        },
+        |task| {
+            let how = vfscale::XattrFlags::empty();
+            task.setxattr(At::Cwd, "/a", "user.a", b"v", how, AtFlags::empty()).unwrap();
+        },
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let other = tree(change);
+        assert!(plain.match_shape(&other).is_err(), "change {number}");
+        assert!(other.match_shape(&plain).is_err(), "change {number}");
+    }
+}
+
+/// After an exchange, two files have their old names and attributes, but other links.
+#[test]
+fn links_tell_files_apart() {
+    let linked = |to: &str| {
+        tree(|task| {
+            task.write_file("/a/other", "").unwrap();
+            task.link(At::Cwd, to, At::Cwd, "/x", AtFlags::empty()).unwrap();
+        })
+    };
+    assert!(linked("/a/other").match_shape(&linked("/a/symlink")).is_err());
+    assert!(linked("/a/other").match_shape(&linked("/a/other")).is_ok());
+}

@@ -1,0 +1,550 @@
+//! The calls of a sequence: plain values that are short to print and independent of each other.
+//!
+//! Nothing in an [`Op`] depends on the state of a file system: names come from a small pool and
+//! descriptors are small numbers, so any part of a sequence is a sequence again.
+
+/// The descriptor number of the working directory (`AT_FDCWD`).
+pub const CWD: i32 = libc::AT_FDCWD;
+
+/// Bytes of a path; they need not be UTF-8.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct PathArg(pub Vec<u8>);
+
+impl From<&str> for PathArg {
+    fn from(text: &str) -> PathArg {
+        PathArg(text.as_bytes().to_vec())
+    }
+}
+
+impl PathArg {
+    /// Removes the numbers of nameless files (`#123`), which differ between implementations.
+    pub fn without_numbers(self) -> PathArg {
+        let Some(mark) = self.0.iter().position(|&b| b == b'#') else { return self };
+        let digits = self.0[mark + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
+        PathArg([&self.0[..=mark], &b"N"[..], &self.0[mark + 1 + digits..]].concat())
+    }
+}
+
+/// Data to write: `len` bytes determined by `seed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Data {
+    /// The first byte; each following byte is 31 higher, modulo 256.
+    pub seed: u8,
+    /// Number of bytes.
+    pub len: u32,
+}
+
+impl Data {
+    /// Returns the bytes.
+    pub fn bytes(self) -> Vec<u8> {
+        (0..self.len).map(|i| self.seed.wrapping_add((i as u8).wrapping_mul(31))).collect()
+    }
+}
+
+/// The change that `utimensat` makes to a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Time {
+    /// `UTIME_OMIT`.
+    Omit,
+    /// `UTIME_NOW`.
+    Now,
+    /// A time in seconds and nanoseconds since 1970.
+    At(i64, u32),
+}
+
+/// Base of `lseek`, with the numbers of `<unistd.h>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Seek {
+    Set,
+    Cur,
+    End,
+    Data,
+    Hole,
+}
+
+/// Operation of a lock call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum LockKind {
+    Read,
+    Write,
+    Unlock,
+}
+
+/// A byte range as `fcntl` takes it, counted from the start of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockRange {
+    /// First byte.
+    pub start: i64,
+    /// Number of bytes; 0 means to the end, a negative number counts backwards.
+    pub len: i64,
+}
+
+/// A call. `at` and `fd` are descriptor numbers, `flags` the kernel's bits. The path `""` with
+/// `AT_EMPTY_PATH` makes a call on a path one on a descriptor (`fstat`, `fchmod` ...).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Op {
+    Open {
+        at: i32,
+        path: PathArg,
+        flags: u32,
+        mode: u32,
+    },
+    Openat2 {
+        at: i32,
+        path: PathArg,
+        flags: u64,
+        mode: u64,
+        resolve: u64,
+    },
+    Reopen {
+        fd: i32,
+        flags: u32,
+    },
+    Close {
+        fd: i32,
+    },
+    Dup {
+        fd: i32,
+    },
+    Dup2 {
+        fd: i32,
+        to: i32,
+    },
+    Dup3 {
+        fd: i32,
+        to: i32,
+        flags: u32,
+    },
+    DupFrom {
+        fd: i32,
+        min: i32,
+        cloexec: bool,
+    },
+    GetCloexec {
+        fd: i32,
+    },
+    SetCloexec {
+        fd: i32,
+        on: bool,
+    },
+    GetFlags {
+        fd: i32,
+    },
+    SetFlags {
+        fd: i32,
+        flags: u32,
+    },
+    Read {
+        fd: i32,
+        len: u32,
+    },
+    Write {
+        fd: i32,
+        data: Data,
+    },
+    Pread {
+        fd: i32,
+        len: u32,
+        off: u64,
+    },
+    Pwrite {
+        fd: i32,
+        data: Data,
+        off: u64,
+    },
+    Readv {
+        fd: i32,
+        lens: Vec<u32>,
+        off: Option<u64>,
+    },
+    Writev {
+        fd: i32,
+        parts: Vec<Data>,
+        off: Option<u64>,
+    },
+    Lseek {
+        fd: i32,
+        whence: Seek,
+        off: i64,
+    },
+    Ftruncate {
+        fd: i32,
+        len: u64,
+    },
+    Truncate {
+        path: PathArg,
+        len: u64,
+    },
+    Fallocate {
+        fd: i32,
+        mode: u32,
+        off: u64,
+        len: u64,
+    },
+    CopyRange {
+        from: i32,
+        off_in: Option<u64>,
+        to: i32,
+        off_out: Option<u64>,
+        len: u64,
+    },
+    Fsync {
+        fd: i32,
+        data_only: bool,
+    },
+    ReadDir {
+        fd: i32,
+    },
+    Stat {
+        at: i32,
+        path: PathArg,
+        flags: u32,
+    },
+    Access {
+        at: i32,
+        path: PathArg,
+        mode: u32,
+        flags: u32,
+    },
+    Mkdir {
+        at: i32,
+        path: PathArg,
+        mode: u32,
+    },
+    Mknod {
+        at: i32,
+        path: PathArg,
+        mode: u32,
+        rdev: u64,
+    },
+    Unlink {
+        at: i32,
+        path: PathArg,
+        flags: u32,
+    },
+    Link {
+        at: i32,
+        path: PathArg,
+        to_at: i32,
+        to: PathArg,
+        flags: u32,
+    },
+    Symlink {
+        target: PathArg,
+        at: i32,
+        path: PathArg,
+    },
+    Readlink {
+        at: i32,
+        path: PathArg,
+    },
+    Rename {
+        at: i32,
+        path: PathArg,
+        to_at: i32,
+        to: PathArg,
+        flags: u32,
+    },
+    Chmod {
+        at: i32,
+        path: PathArg,
+        mode: u32,
+        flags: u32,
+    },
+    Chown {
+        at: i32,
+        path: PathArg,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        flags: u32,
+    },
+    Utimens {
+        at: i32,
+        path: PathArg,
+        atime: Time,
+        mtime: Time,
+        flags: u32,
+    },
+    Getxattr {
+        at: i32,
+        path: PathArg,
+        name: PathArg,
+        flags: u32,
+    },
+    Setxattr {
+        at: i32,
+        path: PathArg,
+        name: PathArg,
+        value: Vec<u8>,
+        how: u32,
+        flags: u32,
+    },
+    Listxattr {
+        at: i32,
+        path: PathArg,
+        flags: u32,
+    },
+    Removexattr {
+        at: i32,
+        path: PathArg,
+        name: PathArg,
+        flags: u32,
+    },
+    Chdir {
+        path: PathArg,
+    },
+    Fchdir {
+        fd: i32,
+    },
+    Chroot {
+        path: PathArg,
+    },
+    Getcwd,
+    PathOf {
+        fd: i32,
+    },
+    Umask {
+        mode: u32,
+    },
+    SetUser {
+        user: usize,
+    },
+    Fork {
+        into: usize,
+    },
+    Statfs {
+        at: i32,
+        path: PathArg,
+    },
+    Mount {
+        path: PathArg,
+        flags: u32,
+    },
+    Bind {
+        source: PathArg,
+        target: PathArg,
+        recursive: bool,
+    },
+    MoveMount {
+        source: PathArg,
+        target: PathArg,
+    },
+    Umount {
+        path: PathArg,
+        flags: u32,
+    },
+    Remount {
+        path: PathArg,
+        flags: u32,
+    },
+    SetPropagation {
+        path: PathArg,
+        flags: u32,
+    },
+    /// `fork` followed by `unshare` of the mount namespace.
+    Unshare {
+        into: usize,
+    },
+    Mounts,
+    RemountBind {
+        path: PathArg,
+        flags: u32,
+    },
+    Flock {
+        fd: i32,
+        kind: LockKind,
+    },
+    Lock {
+        fd: i32,
+        ofd: bool,
+        kind: LockKind,
+        range: LockRange,
+    },
+    GetLock {
+        fd: i32,
+        ofd: bool,
+        kind: LockKind,
+        range: LockRange,
+    },
+    SaveHandle {
+        at: i32,
+        path: PathArg,
+        flags: u32,
+        slot: usize,
+    },
+    OpenHandle {
+        mount: i32,
+        slot: usize,
+        flags: u32,
+    },
+}
+
+impl Op {
+    /// Returns the call's name, which groups differences.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Open { .. } => "openat",
+            Op::Openat2 { .. } => "openat2",
+            Op::Reopen { .. } => "reopen",
+            Op::Close { .. } => "close",
+            Op::Dup { .. } => "dup",
+            Op::Dup2 { .. } => "dup2",
+            Op::Dup3 { .. } => "dup3",
+            Op::DupFrom { .. } => "dupfd",
+            Op::GetCloexec { .. } => "getfd",
+            Op::SetCloexec { .. } => "setfd",
+            Op::GetFlags { .. } => "getfl",
+            Op::SetFlags { .. } => "setfl",
+            Op::Read { .. } => "read",
+            Op::Write { .. } => "write",
+            Op::Pread { .. } => "pread",
+            Op::Pwrite { .. } => "pwrite",
+            Op::Readv { .. } => "readv",
+            Op::Writev { .. } => "writev",
+            Op::Lseek { .. } => "lseek",
+            Op::Ftruncate { .. } => "ftruncate",
+            Op::Truncate { .. } => "truncate",
+            Op::Fallocate { .. } => "fallocate",
+            Op::CopyRange { .. } => "copy_file_range",
+            Op::Fsync { .. } => "fsync",
+            Op::ReadDir { .. } => "getdents",
+            Op::Stat { .. } => "stat",
+            Op::Access { .. } => "faccessat",
+            Op::Mkdir { .. } => "mkdirat",
+            Op::Mknod { .. } => "mknodat",
+            Op::Unlink { .. } => "unlinkat",
+            Op::Link { .. } => "linkat",
+            Op::Symlink { .. } => "symlinkat",
+            Op::Readlink { .. } => "readlinkat",
+            Op::Rename { .. } => "renameat2",
+            Op::Chmod { .. } => "fchmodat",
+            _ => self.name_more(),
+        }
+    }
+
+    fn name_more(&self) -> &'static str {
+        match self {
+            Op::Chown { .. } => "fchownat",
+            Op::Utimens { .. } => "utimensat",
+            Op::Getxattr { .. } => "getxattr",
+            Op::Setxattr { .. } => "setxattr",
+            Op::Listxattr { .. } => "listxattr",
+            Op::Removexattr { .. } => "removexattr",
+            Op::Chdir { .. } => "chdir",
+            Op::Fchdir { .. } => "fchdir",
+            Op::Chroot { .. } => "chroot",
+            Op::Getcwd => "getcwd",
+            Op::PathOf { .. } => "path_of",
+            Op::Umask { .. } => "umask",
+            Op::SetUser { .. } => "setuser",
+            Op::Fork { .. } => "fork",
+            Op::Statfs { .. } => "statfs",
+            Op::Mount { .. } => "mount",
+            Op::Bind { .. } => "bind",
+            Op::MoveMount { .. } => "move_mount",
+            Op::Umount { .. } => "umount",
+            Op::Remount { .. } => "remount",
+            Op::SetPropagation { .. } => "set_propagation",
+            Op::Unshare { .. } => "unshare",
+            Op::Mounts => "mountinfo",
+            Op::RemountBind { .. } => "remount_bind",
+            Op::Flock { .. } => "flock",
+            Op::Lock { .. } => "setlk",
+            Op::GetLock { .. } => "getlk",
+            Op::SaveHandle { .. } => "name_to_handle",
+            Op::OpenHandle { .. } => "open_by_handle",
+            _ => "call",
+        }
+    }
+}
+
+impl Op {
+    /// Returns whether the call allocates the lowest free descriptor.
+    pub(crate) fn gives_lowest(&self) -> bool {
+        matches!(
+            self,
+            Op::Open { .. }
+                | Op::Openat2 { .. }
+                | Op::Reopen { .. }
+                | Op::Dup { .. }
+                | Op::DupFrom { .. }
+                | Op::OpenHandle { .. }
+        )
+    }
+
+    /// Returns the descriptors that the call names.
+    pub(crate) fn descriptors_mut(&mut self) -> Vec<&mut i32> {
+        match self {
+            Op::Dup2 { fd, to } | Op::Dup3 { fd, to, .. } => vec![fd, to],
+            Op::CopyRange { from, to, .. } => vec![from, to],
+            Op::Link { at, to_at, .. } | Op::Rename { at, to_at, .. } => vec![at, to_at],
+            Op::Open { at: fd, .. }
+            | Op::Openat2 { at: fd, .. }
+            | Op::Stat { at: fd, .. }
+            | Op::Access { at: fd, .. }
+            | Op::Mkdir { at: fd, .. }
+            | Op::Mknod { at: fd, .. }
+            | Op::Unlink { at: fd, .. }
+            | Op::Symlink { at: fd, .. }
+            | Op::Readlink { at: fd, .. }
+            | Op::Chmod { at: fd, .. }
+            | Op::Chown { at: fd, .. }
+            | Op::Utimens { at: fd, .. }
+            | Op::Getxattr { at: fd, .. }
+            | Op::Setxattr { at: fd, .. }
+            | Op::Listxattr { at: fd, .. }
+            | Op::Removexattr { at: fd, .. }
+            | Op::Statfs { at: fd, .. }
+            | Op::SaveHandle { at: fd, .. }
+            | Op::OpenHandle { mount: fd, .. }
+            | Op::Reopen { fd, .. }
+            | Op::Close { fd }
+            | Op::Dup { fd }
+            | Op::DupFrom { fd, .. }
+            | Op::GetCloexec { fd }
+            | Op::SetCloexec { fd, .. }
+            | Op::GetFlags { fd }
+            | Op::SetFlags { fd, .. }
+            | Op::Read { fd, .. }
+            | Op::Write { fd, .. }
+            | Op::Pread { fd, .. }
+            | Op::Pwrite { fd, .. }
+            | Op::Readv { fd, .. }
+            | Op::Writev { fd, .. }
+            | Op::Lseek { fd, .. }
+            | Op::Ftruncate { fd, .. }
+            | Op::Fallocate { fd, .. }
+            | Op::Fsync { fd, .. }
+            | Op::ReadDir { fd }
+            | Op::Fchdir { fd }
+            | Op::PathOf { fd }
+            | Op::Flock { fd, .. }
+            | Op::Lock { fd, .. }
+            | Op::GetLock { fd, .. } => vec![fd],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Times that a probe gives every file before the call it watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Probe {
+    /// A past access time before the modification time: an access must update it.
+    Past,
+    /// An access time far in the future: under `relatime` an access must not update it.
+    Future,
+}
+
+/// A call by a task, optionally watched by a probe.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// The calling task.
+    pub task: usize,
+    /// The call.
+    pub op: Op,
+    /// The probe that observes which times of which files the call updates.
+    pub probe: Option<Probe>,
+}

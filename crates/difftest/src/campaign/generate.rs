@@ -1,0 +1,578 @@
+//! Random sequences: a short optional set-up, and calls that mostly have an effect.
+//!
+//! Proptest shrinks towards the first alternative, so the simplest one is first.
+
+use proptest::prelude::prop::strategy::{Union, ValueTree};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use crate::calls::op::{CWD, Data, LockKind, LockRange, Op, Probe, Seek, Step};
+use crate::calls::users::USERS;
+use crate::world::TASKS;
+
+pub mod pools;
+
+use pools::*;
+
+/// Shape of sequences.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Maximum number of calls after the set-up.
+    pub steps_max: usize,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape { steps_max: 300 }
+    }
+}
+
+/// A sequence, with proptest's state to simplify each of its steps.
+pub struct Candidate {
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// The value tree of each step; set-up steps are already as simple as possible.
+    pub trees: Vec<Option<Box<dyn ValueTree<Value = Step>>>>,
+}
+
+/// Maximum number of binds of shared mounts and of copies of the tree in a sequence. Each can
+/// double the number of mounts, and more would keep the kernel busy for minutes.
+const DOUBLINGS_MAX: u32 = 10;
+
+/// Generator of sequences.
+pub struct Sequences {
+    step: BoxedStrategy<Step>,
+    /// Strategy of calls that mostly change mounts.
+    mounting: BoxedStrategy<Step>,
+    shape: Shape,
+}
+
+impl Sequences {
+    /// Creates a generator for sequences of the given shape.
+    pub fn new(shape: Shape) -> Sequences {
+        Sequences { step: step(op()).boxed(), mounting: step(mounting_op()).boxed(), shape }
+    }
+
+    /// Generates the sequence with this number among those of `seed`.
+    pub fn get(&self, seed: u64, number: u64) -> Candidate {
+        let mut bytes = [0u8; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        // One sequence in five omits some of the set-up.
+        let whole = rng.random_bool(0.8);
+        let mut steps: Vec<_> = set_up().into_iter().map(tame).collect();
+        steps.retain(|_| whole || rng.random_bool(0.7));
+        let mut trees: Vec<_> = steps.iter().map(|_| None).collect();
+        let kind = if rng.random_bool(0.25) { &self.mounting } else { &self.step };
+        let count = rng.random_range(1..=self.shape.steps_max);
+        let config = Config { failure_persistence: None, ..Config::default() };
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        let mut doublings = 0;
+        for _ in 0..count {
+            // None of the strategies filters, so none can run out of attempts.
+            let Ok(tree) = kind.new_tree(&mut runner) else { continue };
+            let step = tame(tree.current());
+            doublings += u32::from(matches!(step.op, Op::Bind { .. } | Op::Unshare { .. }));
+            if doublings <= DOUBLINGS_MAX {
+                steps.push(step);
+                trees.push(Some(tree));
+            }
+        }
+        Candidate { steps, trees }
+    }
+}
+
+/// Removes the sticky bit from directory modes, if the kernel does not follow foreign links in
+/// sticky directories (the sysctl `protected_symlinks`). vfscale has no sysctls, and follows them.
+pub(crate) fn tame(mut step: Step) -> Step {
+    if let Op::Mkdir { mode, .. } | Op::Chmod { mode, .. } = &mut step.op
+        && crate::sys::sysctl("protected_symlinks")
+    {
+        *mode &= !0o1000;
+    }
+    step
+}
+
+/// `u::rwx,u:1001:rw-,g::r-x,m::rwx,o::r--`, encoded as an attribute value.
+const DEFAULT_ACL: &[u8] = b"\x02\0\0\0\
+    \x01\0\x07\0\xff\xff\xff\xff\
+    \x02\0\x06\0\xe9\x03\0\0\
+    \x04\0\x05\0\xff\xff\xff\xff\
+    \x10\0\x07\0\xff\xff\xff\xff\
+    \x20\0\x04\0\xff\xff\xff\xff";
+
+/// Returns the set-up: a small tree, a user for each task, and a few descriptors, the first of a
+/// directory.
+fn set_up() -> Vec<Step> {
+    let by = |task, op| Step { task, op, probe: None };
+    let root = |op| by(0, op);
+    let mkdir = |path: &str, mode| root(Op::Mkdir { at: CWD, path: path.into(), mode });
+    let chmod = |path: &str, mode| root(Op::Chmod { at: CWD, path: path.into(), mode, flags: 0 });
+    let open = |task, path: &str, flags: i32, mode| {
+        let flags = (flags | libc::O_NONBLOCK) as u32;
+        by(task, Op::Open { at: CWD, path: path.into(), flags, mode })
+    };
+    let create = |task, path: &str, mode| open(task, path, libc::O_RDWR | libc::O_CREAT, mode);
+    let symlink = |target: &str, path: &str| {
+        root(Op::Symlink { target: target.into(), at: CWD, path: path.into() })
+    };
+    let xattr = |path: &str, name: &str, value: &[u8]| {
+        let (path, name, value) = (path.into(), name.into(), value.to_vec());
+        root(Op::Setxattr { at: CWD, path, name, value, how: 0, flags: 0 })
+    };
+    let write = |task, fd, seed, len| by(task, Op::Write { fd, data: Data { seed, len } });
+    vec![
+        root(Op::Chmod { at: CWD, path: "/".into(), mode: 0o777, flags: 0 }),
+        mkdir("d", 0o777),
+        mkdir("e", 0o1777),
+        mkdir("d/e", 0o2777),
+        mkdir("e/d", 0o777),
+        by(1, Op::SetUser { user: 1 }),
+        by(2, Op::SetUser { user: 2 }),
+        open(0, "/", libc::O_RDONLY, 0),
+        open(1, "d", libc::O_RDONLY | libc::O_DIRECTORY, 0),
+        open(2, "e", libc::O_RDONLY | libc::O_DIRECTORY, 0),
+        create(0, "f", 0o666),
+        create(1, "d/g", 0o664),
+        create(2, "e/g", 0o600),
+        symlink("d", "s"),
+        symlink("../f", "d/t"),
+        symlink("d/g", "t"),
+        write(0, 1, 7, 5000),
+        write(1, 1, 9, 100),
+        create(1, "d/e/f", 0o6755),
+        create(2, "d/f", 0o666),
+        root(Op::Mount { path: "/e/d".into(), flags: 0 }),
+        chmod("e/d", 0o777),
+        create(2, "e/d/f", 0o644),
+        xattr("f", "user.a", b"f"),
+        xattr("d", "user.a", b"d"),
+        xattr("d/g", "trusted.a", b"g"),
+        xattr("d", "system.posix_acl_default", DEFAULT_ACL),
+        by(1, Op::Chdir { path: "d".into() }),
+    ]
+}
+
+fn step(op: BoxedStrategy<Op>) -> impl Strategy<Value = Step> {
+    let task = prop_oneof![5 => 0..1usize, 6 => 1..TASKS];
+    let probe = prop_oneof![
+        197 => Just(None),
+        2 => Just(Some(Probe::Past)),
+        1 => Just(Some(Probe::Future)),
+    ];
+    (task, op, probe).prop_map(|(task, op, probe)| Step { task, op, probe })
+}
+
+/// Returns the strategy of a call.
+pub fn op() -> BoxedStrategy<Op> {
+    Union::new_weighted(vec![
+        (34, open_calls()),
+        (30, data_calls()),
+        (10, data_more()),
+        (30, name_calls()),
+        (24, attribute_calls()),
+        (8, xattr_calls()),
+        (12, task_calls()),
+        (5, mount_calls()),
+        (6, lock_calls()),
+    ])
+    .boxed()
+}
+
+/// Returns the strategy of a call that mostly concerns mounts.
+fn mounting_op() -> BoxedStrategy<Op> {
+    Union::new_weighted(vec![
+        (12, mount_calls()),
+        (2, name_calls()),
+        (2, task_calls()),
+        (2, open_calls()),
+        (1, attribute_calls()),
+        (1, (0..TASKS).prop_map(|into| Op::Unshare { into }).boxed()),
+    ])
+    .boxed()
+}
+
+fn open_calls() -> BoxedStrategy<Op> {
+    let openat = (at(), path(Kind::File), open_flags(), mode())
+        .prop_map(|(at, path, flags, mode)| Op::Open { at, path, flags, mode });
+    let opendir = (at(), path(Kind::Dir), prop_oneof![Just(0), Just(libc::O_PATH as u32)])
+        .prop_map(|(at, path, flags)| {
+            let flags = flags | (libc::O_DIRECTORY | libc::O_RDONLY) as u32;
+            Op::Open { at, path, flags, mode: 0 }
+        });
+    let open_any = (at(), path(Kind::Any), open_flags(), mode())
+        .prop_map(|(at, path, flags, mode)| Op::Open { at, path, flags, mode });
+    let openat2 = (at(), path(Kind::Any), open_flags(), mode(), resolve(), any::<bool>()).prop_map(
+        |(at, path, flags, mode, resolve, keep)| {
+            let creates = flags as i32 & libc::O_CREAT != 0
+                || flags as i32 & libc::O_TMPFILE == libc::O_TMPFILE;
+            let mode = if creates { mode & 0o7777 } else { 0 };
+            // Two flag sets in three are valid, so the walk is reached.
+            let flags = if keep { flags } else { flags & !(libc::O_DIRECT as u32) };
+            Op::Openat2 { at, path, flags: flags.into(), mode: mode.into(), resolve }
+        },
+    );
+    let odd_openat2 = (at(), path(Kind::File), open_flags(), mode(), odd_resolve(), any::<u8>())
+        .prop_map(|(at, path, flags, mode, resolve, bit)| {
+            let bit = if bit < 128 { 1u64 << (bit % 64) } else { 0 };
+            let nonblock = libc::O_NONBLOCK as u64;
+            let flags = (u64::from(flags) ^ bit) | nonblock;
+            Op::Openat2 { at, path, flags, mode: mode.into(), resolve }
+        });
+    let reopen_flags = prop_oneof![
+        Just(libc::O_RDWR),
+        Just(libc::O_RDONLY),
+        Just(libc::O_WRONLY | libc::O_TRUNC),
+        Just(libc::O_RDONLY | libc::O_DIRECTORY),
+        Just(libc::O_RDWR | libc::O_APPEND),
+        Just(libc::O_PATH),
+    ];
+    let reopen = (fd(), reopen_flags).prop_map(|(fd, flags)| {
+        let wait = if flags == libc::O_PATH { 0 } else { libc::O_NONBLOCK };
+        Op::Reopen { fd, flags: (flags | wait) as u32 }
+    });
+    Union::new_weighted(vec![
+        (10, openat.boxed()),
+        (4, opendir.boxed()),
+        (4, open_any.boxed()),
+        (5, openat2.boxed()),
+        (1, odd_openat2.boxed()),
+        (2, reopen.boxed()),
+        (4, fd().prop_map(|fd| Op::Close { fd }).boxed()),
+    ])
+    .boxed()
+}
+
+fn data_calls() -> BoxedStrategy<Op> {
+    let vec_lens = prop::collection::vec(length(), 0..4);
+    let parts = prop::collection::vec(data(), 0..4);
+    let vec_off = || prop::option::of(offset());
+    Union::new_weighted(vec![
+        (6, (fd(), data()).prop_map(|(fd, data)| Op::Write { fd, data }).boxed()),
+        (5, (fd(), length()).prop_map(|(fd, len)| Op::Read { fd, len }).boxed()),
+        (
+            5,
+            (fd(), data(), offset())
+                .prop_map(|(fd, data, off)| Op::Pwrite { fd, data, off })
+                .boxed(),
+        ),
+        (
+            4,
+            (fd(), length(), offset())
+                .prop_map(|(fd, len, off)| Op::Pread { fd, len, off })
+                .boxed(),
+        ),
+        (
+            2,
+            (fd(), vec_lens, vec_off())
+                .prop_map(|(fd, lens, off)| Op::Readv { fd, lens, off })
+                .boxed(),
+        ),
+        (
+            2,
+            (fd(), parts, vec_off())
+                .prop_map(|(fd, parts, off)| Op::Writev { fd, parts, off })
+                .boxed(),
+        ),
+        (6, lseek().boxed()),
+        (6, dir_fd().prop_map(|fd| Op::ReadDir { fd }).boxed()),
+    ])
+    .boxed()
+}
+
+fn lseek() -> impl Strategy<Value = Op> {
+    let whence = prop_oneof![
+        Just(Seek::Set),
+        Just(Seek::Cur),
+        Just(Seek::End),
+        Just(Seek::Data),
+        Just(Seek::Hole)
+    ];
+    let off = prop_oneof![3 => offset().prop_map(|off| off as i64), 1 => -9000i64..10];
+    (fd(), whence, off).prop_map(|(fd, whence, off)| Op::Lseek { fd, whence, off })
+}
+
+fn data_more() -> BoxedStrategy<Op> {
+    let fallocate_len = prop_oneof![20 => 0u64..70_000, 1 => Just(1u64 << 41), 1 => Just(u64::MAX)];
+    let copy_off = || prop::option::of(offset());
+    Union::new_weighted(vec![
+        (4, (fd(), file_size()).prop_map(|(fd, len)| Op::Ftruncate { fd, len }).boxed()),
+        (
+            3,
+            (path(Kind::File), file_size())
+                .prop_map(|(path, len)| Op::Truncate { path, len })
+                .boxed(),
+        ),
+        (
+            4,
+            (fd(), falloc_mode(), offset(), fallocate_len)
+                .prop_map(|(fd, mode, off, len)| Op::Fallocate { fd, mode, off, len })
+                .boxed(),
+        ),
+        (
+            4,
+            (fd(), copy_off(), fd(), copy_off(), 0u64..30_000)
+                .prop_map(|(from, off_in, to, off_out, len)| Op::CopyRange {
+                    from,
+                    off_in,
+                    to,
+                    off_out,
+                    len,
+                })
+                .boxed(),
+        ),
+        (2, (fd(), any::<bool>()).prop_map(|(fd, data_only)| Op::Fsync { fd, data_only }).boxed()),
+    ])
+    .boxed()
+}
+
+fn name_calls() -> BoxedStrategy<Op> {
+    let mkdir = (at(), new_path(Kind::Dir), mode()).prop_map(|(at, path, mode)| Op::Mkdir {
+        at,
+        path,
+        mode,
+    });
+    let mknod = (at(), new_path(Kind::File), node_mode(), device())
+        .prop_map(|(at, path, mode, rdev)| Op::Mknod { at, path, mode, rdev });
+    let unlink = (at(), path(Kind::File)).prop_map(|(at, path)| Op::Unlink { at, path, flags: 0 });
+    let rmdir = (at(), path(Kind::Dir)).prop_map(|(at, path)| {
+        let flags = libc::AT_REMOVEDIR as u32;
+        Op::Unlink { at, path, flags }
+    });
+    let unlink_any = (at(), path(Kind::Any), prop_oneof![Just(0u32), Just(0x200), Just(0x100)])
+        .prop_map(|(at, path, flags)| Op::Unlink { at, path, flags });
+    let file = path(Kind::File).prop_map(|path| (CWD, path, 0));
+    let from = prop_oneof![6 => file, 4 => source()];
+    let link = (from, at(), new_path(Kind::File)).prop_map(|((at, path, flags), to_at, to)| {
+        // This call needs a flag to follow links.
+        let flags = if flags & 0x100 != 0 { flags & !0x100 | 0x400 } else { flags };
+        Op::Link { at, path, to_at, to, flags }
+    });
+    let symlink = (path(Kind::Any), at(), new_path(Kind::Link))
+        .prop_map(|(target, at, path)| Op::Symlink { target, at, path });
+    let readlink = (at(), path(Kind::Link)).prop_map(|(at, path)| Op::Readlink { at, path });
+    let flags = || prop_oneof![20 => Just(0u32), 3 => Just(1), 4 => Just(2), 1 => select(vec![3u32, 8, 9, 16])];
+    let renames = |from, to| {
+        (at(), path(from), at(), prop_oneof![path(to), new_path(to)], flags())
+            .prop_map(|(at, path, to_at, to, flags)| Op::Rename { at, path, to_at, to, flags })
+            .boxed()
+    };
+    Union::new_weighted(vec![
+        (5, mkdir.boxed()),
+        (4, mknod.boxed()),
+        (3, unlink.boxed()),
+        (2, rmdir.boxed()),
+        (2, unlink_any.boxed()),
+        (4, link.boxed()),
+        (4, symlink.boxed()),
+        (3, readlink.boxed()),
+        (3, renames(Kind::File, Kind::File)),
+        (3, renames(Kind::Dir, Kind::Dir)),
+        (3, renames(Kind::Any, Kind::Any)),
+    ])
+    .boxed()
+}
+
+fn attribute_calls() -> BoxedStrategy<Op> {
+    let stat = source().prop_map(|(at, path, flags)| Op::Stat { at, path, flags });
+    let access = (source(), 0u32..9, prop_oneof![Just(0u32), Just(0x200)]).prop_map(
+        |((at, path, flags), mode, more)| Op::Access { at, path, mode, flags: flags | more },
+    );
+    let chmod = (source(), mode()).prop_map(|((at, path, flags), mode)| Op::Chmod {
+        at,
+        path,
+        mode,
+        flags,
+    });
+    let chown = (source(), id(), id()).prop_map(|((at, path, flags), uid, gid)| Op::Chown {
+        at,
+        path,
+        uid,
+        gid,
+        flags,
+    });
+    let utimens = (source(), time(), time()).prop_map(|((at, path, flags), atime, mtime)| {
+        Op::Utimens { at, path, atime, mtime, flags }
+    });
+    let statfs = prop_oneof![
+        path(Kind::Any).prop_map(|path| Op::Statfs { at: CWD, path }),
+        (-1i32..6).prop_map(|at| Op::Statfs { at, path: Default::default() }),
+    ];
+    let save = (source(), 0usize..2).prop_map(|((at, path, flags), slot)| {
+        let flags = if flags & 0x100 != 0 { flags & !0x100 | 0x400 } else { flags & !1 };
+        Op::SaveHandle { at, path, flags, slot }
+    });
+    let mount = dir_fd().prop_map(|fd| fd.max(-1));
+    let open_handle = (mount, 0usize..2, open_flags()).prop_map(|(mount, slot, flags)| {
+        let creates = (libc::O_CREAT | libc::O_TMPFILE | libc::O_EXCL) as u32;
+        let keep = flags & !(creates & !(libc::O_DIRECTORY as u32));
+        Op::OpenHandle { mount, slot, flags: keep }
+    });
+    Union::new_weighted(vec![
+        (6, stat.boxed()),
+        (5, access.boxed()),
+        (5, chmod.boxed()),
+        (5, chown.boxed()),
+        (6, utimens.boxed()),
+        (1, statfs.boxed()),
+        (2, save.boxed()),
+        (2, open_handle.boxed()),
+    ])
+    .boxed()
+}
+
+fn xattr_calls() -> BoxedStrategy<Op> {
+    let set = (source(), xattr_name(), xattr_value(), prop_oneof![8 => Just(0u32), 3 => 0u32..5])
+        .prop_map(|((at, path, flags), name, value, how)| Op::Setxattr {
+            at,
+            path,
+            name,
+            value,
+            how,
+            flags,
+        });
+    let set_acl = (source(), acl_name(), acl()).prop_map(|((at, path, flags), name, value)| {
+        Op::Setxattr { at, path, name, value, how: 0, flags }
+    });
+    let get = (source(), xattr_name()).prop_map(|((at, path, flags), name)| Op::Getxattr {
+        at,
+        path,
+        name,
+        flags,
+    });
+    let list = source().prop_map(|(at, path, flags)| Op::Listxattr { at, path, flags });
+    let remove = (source(), xattr_name()).prop_map(|((at, path, flags), name)| Op::Removexattr {
+        at,
+        path,
+        name,
+        flags,
+    });
+    Union::new_weighted(vec![
+        (4, set.boxed()),
+        (4, set_acl.boxed()),
+        (3, get.boxed()),
+        (2, list.boxed()),
+        (2, remove.boxed()),
+    ])
+    .boxed()
+}
+
+fn task_calls() -> BoxedStrategy<Op> {
+    let setfl = (fd(), any::<[bool; 3]>()).prop_map(|(fd, [append, noatime, more])| {
+        let flag = |on: bool, bit: i32| if on { bit as u32 } else { 0 };
+        let flags = flag(append, libc::O_APPEND) | flag(noatime, libc::O_NOATIME);
+        let more = flag(more, libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC);
+        Op::SetFlags { fd, flags: flags | more | libc::O_NONBLOCK as u32 }
+    });
+    let dup_to = || prop_oneof![8 => 0i32..8, 1 => Just(-1), 1 => Just(20)];
+    let dup3_flags = prop_oneof![Just(0u32), Just(libc::O_CLOEXEC as u32), Just(4u32)];
+    Union::new_weighted(vec![
+        (4, path(Kind::Dir).prop_map(|path| Op::Chdir { path }).boxed()),
+        (3, dir_fd().prop_map(|fd| Op::Fchdir { fd }).boxed()),
+        (1, path(Kind::Dir).prop_map(|path| Op::Chroot { path }).boxed()),
+        (3, Just(Op::Getcwd).boxed()),
+        (3, fd().prop_map(|fd| Op::PathOf { fd }).boxed()),
+        (2, umask().prop_map(|mode| Op::Umask { mode }).boxed()),
+        (
+            4,
+            prop_oneof![1 => Just(0), 2 => 0..USERS.len()]
+                .prop_map(|user| Op::SetUser { user })
+                .boxed(),
+        ),
+        (1, (0..TASKS).prop_map(|into| Op::Fork { into }).boxed()),
+        (2, fd().prop_map(|fd| Op::Dup { fd }).boxed()),
+        (2, (fd(), dup_to()).prop_map(|(fd, to)| Op::Dup2 { fd, to }).boxed()),
+        (
+            1,
+            (fd(), dup_to(), dup3_flags)
+                .prop_map(|(fd, to, flags)| Op::Dup3 { fd, to, flags })
+                .boxed(),
+        ),
+        (
+            1,
+            (fd(), dup_to(), any::<bool>())
+                .prop_map(|(fd, min, cloexec)| Op::DupFrom { fd, min, cloexec })
+                .boxed(),
+        ),
+        (1, fd().prop_map(|fd| Op::GetCloexec { fd }).boxed()),
+        (1, (fd(), any::<bool>()).prop_map(|(fd, on)| Op::SetCloexec { fd, on }).boxed()),
+        (2, fd().prop_map(|fd| Op::GetFlags { fd }).boxed()),
+        (2, setfl.boxed()),
+    ])
+    .boxed()
+}
+
+fn mount_calls() -> BoxedStrategy<Op> {
+    let bind = (mount_point(), mount_point(), any::<bool>())
+        .prop_map(|(source, target, recursive)| Op::Bind { source, target, recursive });
+    let bind_file = (path(Kind::File), path(Kind::File)).prop_map(|(source, target)| Op::Bind {
+        source,
+        target,
+        recursive: false,
+    });
+    let move_mount = (mount_point(), mount_point())
+        .prop_map(|(source, target)| Op::MoveMount { source, target });
+    let kinds = select(vec![libc::MS_SHARED, libc::MS_SHARED, libc::MS_SLAVE, libc::MS_PRIVATE])
+        .prop_map(|kind| kind as u32);
+    let kinds = prop_oneof![8 => kinds, 1 => Just(libc::MS_UNBINDABLE as u32)];
+    let place = prop_oneof![3 => mount_point(), 1 => Just("/".into())];
+    let sharing = (place, kinds, any::<bool>()).prop_map(|(path, flags, recursive)| {
+        let flags = if recursive { flags | libc::MS_REC as u32 } else { flags };
+        Op::SetPropagation { path, flags }
+    });
+    let umount_flags = prop_oneof![4 => Just(0u32), 4 => Just(2), 1 => Just(8), 1 => 0u32..18];
+    let umount = (mount_point(), umount_flags).prop_map(|(path, flags)| Op::Umount { path, flags });
+    Union::new_weighted(vec![
+        (
+            4,
+            (mount_point(), mount_flags())
+                .prop_map(|(path, flags)| Op::Mount { path, flags })
+                .boxed(),
+        ),
+        (4, bind.boxed()),
+        (1, bind_file.boxed()),
+        (2, move_mount.boxed()),
+        (6, umount.boxed()),
+        (5, sharing.boxed()),
+        (1, Just(Op::Mounts).boxed()),
+        (
+            2,
+            (mount_point(), mount_flags())
+                .prop_map(|(path, flags)| Op::Remount { path, flags })
+                .boxed(),
+        ),
+        (
+            3,
+            (mount_point(), mount_flags())
+                .prop_map(|(path, flags)| Op::RemountBind { path, flags })
+                .boxed(),
+        ),
+    ])
+    .boxed()
+}
+
+fn lock_calls() -> BoxedStrategy<Op> {
+    let kind = || prop_oneof![Just(LockKind::Read), Just(LockKind::Write), Just(LockKind::Unlock)];
+    let asked = || prop_oneof![Just(LockKind::Read), Just(LockKind::Write)];
+    let start = prop_oneof![6 => 0i64..30, 1 => Just(i64::MAX - 5), 1 => -3i64..0];
+    let len = prop_oneof![6 => 0i64..20, 1 => -20i64..0, 1 => Just(i64::MAX)];
+    let range = (start, len).prop_map(|(start, len)| LockRange { start, len }).boxed();
+    Union::new_weighted(vec![
+        (3, (fd(), kind()).prop_map(|(fd, kind)| Op::Flock { fd, kind }).boxed()),
+        (
+            5,
+            (fd(), any::<bool>(), kind(), range.clone())
+                .prop_map(|(fd, ofd, kind, range)| Op::Lock { fd, ofd, kind, range })
+                .boxed(),
+        ),
+        (
+            3,
+            (fd(), any::<bool>(), asked(), range)
+                .prop_map(|(fd, ofd, kind, range)| Op::GetLock { fd, ofd, kind, range })
+                .boxed(),
+        ),
+    ])
+    .boxed()
+}

@@ -1,0 +1,74 @@
+//! The pairs of sides to compare.
+
+use crate::campaign::Pairing;
+use crate::world::Blockless;
+use crate::world::mounted::{Fuse, ThroughMount};
+use crate::world::oracle::{OraclePool, PooledOracle};
+use crate::world::subject::Subject;
+
+/// tmpfs against tmpfs, which must never differ: shows that the test itself is sound and compares
+/// nothing that depends on chance.
+#[derive(Default)]
+pub struct TmpfsTwice(OraclePool);
+
+impl Pairing for TmpfsTwice {
+    type Oracle = PooledOracle;
+    type Subject = PooledOracle;
+    fn fresh(&self) -> Result<(PooledOracle, PooledOracle), String> {
+        Ok((self.0.get()?, self.0.get()?))
+    }
+}
+
+/// tmpfs against vfscale.
+#[derive(Default)]
+pub struct TmpfsAndVfscale(OraclePool);
+
+impl Pairing for TmpfsAndVfscale {
+    type Oracle = PooledOracle;
+    type Subject = Subject;
+    fn fresh(&self) -> Result<(PooledOracle, Subject), String> {
+        Ok((self.0.get()?, Subject::new()?))
+    }
+}
+
+/// Returns why this machine does not permit the kernel's side, or `None` if it does.
+pub fn reason_to_skip() -> Option<String> {
+    crate::world::oracle::Oracle::new().err()
+}
+
+/// tmpfs against vfscale on a volume. Block counts are not compared: a disk counts them differently
+/// from memory.
+#[derive(Default)]
+pub struct TmpfsAndVolume(OraclePool);
+
+impl Pairing for TmpfsAndVolume {
+    type Oracle = Blockless<PooledOracle>;
+    type Subject = Blockless<Subject>;
+    fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
+        Ok((Blockless(self.0.get()?), Blockless(Subject::on_volume()?)))
+    }
+}
+
+/// tmpfs against vfscale in memory, mounted: system calls on both sides.
+#[derive(Default)]
+pub struct TmpfsAndMount(OraclePool);
+
+impl Pairing for TmpfsAndMount {
+    type Oracle = Fuse<PooledOracle>;
+    type Subject = Fuse<ThroughMount>;
+    fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
+        Ok((Fuse(self.0.get()?), Fuse(ThroughMount::of_memory()?)))
+    }
+}
+
+/// tmpfs against vfscale on a volume, mounted.
+#[derive(Default)]
+pub struct TmpfsAndMountedVolume(OraclePool);
+
+impl Pairing for TmpfsAndMountedVolume {
+    type Oracle = Fuse<PooledOracle>;
+    type Subject = Fuse<ThroughMount>;
+    fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
+        Ok((Fuse(self.0.get()?), Fuse(ThroughMount::of_volume()?)))
+    }
+}

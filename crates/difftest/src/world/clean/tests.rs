@@ -1,0 +1,51 @@
+use vfscale::{Error, MemFs, Mode, OFlags, Task, Vfs};
+
+use super::*;
+
+fn memory() -> Arc<MemFs> {
+    MemFs::builder().size(1 << 30).inodes(1000).build()
+}
+
+/// Returns the space that is missing after `make` and the removal of everything. The result of
+/// `make` lives until the space was read.
+fn kept<T>(make: impl FnOnce(&Task) -> Result<T, Error>) -> Option<String> {
+    let task = Vfs::new(memory()).unwrap().task();
+    let fresh = task.statfs(At::Cwd, "/").unwrap();
+    let made = make(&task).unwrap();
+    let kept = leaked_space(&task, &fresh, memory).unwrap();
+    drop(made);
+    kept
+}
+
+#[test]
+fn what_is_removed_is_free_again() {
+    let nothing = kept(|task| {
+        task.create_dir_all("/a/b/c", Mode::RWXU)?;
+        task.write_file("/a/b/file", vec![1; 100_000])?;
+        task.symlink("b", At::Cwd, "/a/link")?;
+        task.link(At::Cwd, "/a/b/file", At::Cwd, "/a/other", AtFlags::empty())?;
+        task.mkdir(At::Cwd, "/a/mount", Mode::RWXU)?;
+        task.mount(memory(), "/a/mount", MountFlags::empty())?;
+        task.write_file("/a/mount/file", "there")
+    });
+    assert_eq!(nothing, None);
+}
+
+#[test]
+fn what_is_still_held_is_missed() {
+    let one_file = kept(|task| {
+        task.write_file("/file", vec![1; 40_960])?;
+        task.open("/file", OFlags::RDONLY, Mode::empty())
+    });
+    let text = one_file.expect("an open file keeps its space");
+    let blocks: u64 = text.split(' ').next().unwrap().parse().unwrap();
+    assert!(blocks >= 10 && text.ends_with("blocks and 1 inodes are not free again"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_reached_is_said() {
+    let task = Vfs::new(memory()).unwrap().task();
+    let fresh = task.statfs(At::Cwd, "/").unwrap();
+    task.mount(memory(), "/", MountFlags::empty()).unwrap();
+    assert!(leaked_space(&task, &fresh, memory).is_err());
+}
