@@ -33,35 +33,26 @@
 //! the guard of any of them holds everything back, which is sound and conservative.
 
 pub mod atomic;
-pub mod brlock;
 pub mod cpu;
-pub mod errseq;
 pub mod fork;
 pub mod lock;
-pub mod lockref;
 #[cfg(all(shuttle, not(loom)))]
 pub mod model;
-pub mod page;
 pub mod percpu;
-pub mod percpu_arc;
-pub mod percpu_list;
-pub mod percpu_ref;
-pub mod prefetch;
 pub mod random;
 pub mod rcu;
 pub mod reclaim;
-pub mod seqcount;
-pub mod seqlock;
-pub mod seqrwlock;
-pub mod shared;
 pub mod slab;
-pub mod slot;
-pub mod spread;
-pub mod spread_rwlock;
-pub mod table;
 
-mod park;
-mod wait;
+mod mem;
+mod refcount;
+mod seq;
+
+pub use mem::{page, prefetch};
+pub use percpu::{brlock, list as percpu_list, spread, spread_rwlock};
+pub use rcu::{slot, table};
+pub use refcount::{lockref, percpu_arc, percpu_ref, shared};
+pub use seq::{errseq, seqcount, seqlock, seqrwlock};
 
 pub use lock::{
     Condvar, LockClass, LockStat, LockStatRow, Mutex, MutexGuard, RwLock, RwLockReadGuard,

@@ -34,11 +34,13 @@ mod condvar;
 mod contend;
 pub(crate) mod held;
 mod mutex;
+pub(crate) mod park;
 pub(crate) mod raw_mutex;
 pub(crate) mod raw_rwlock;
 mod rwlock;
 pub(crate) mod slot_lock;
 pub(crate) mod stat;
+pub(crate) mod wait;
 
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};

@@ -23,6 +23,9 @@
 //! happen while this thread holds a lock; debug builds assert it. Locks whose holders sleep are excepted
 //! ([`LockClass::SLEEPS`](crate::lock::LockClass::SLEEPS)): deferred work takes none of them.
 
+pub mod slot;
+pub mod table;
+
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -33,7 +36,7 @@ use std::sync::atomic::AtomicBool;
 use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::fork;
 use crate::lock::held;
-use crate::wait::Backoff;
+use crate::lock::wait::Backoff;
 
 /// Pieces of deferred work that a thread's bag has room for.
 const BAG_LEN: usize = 64;

@@ -13,8 +13,8 @@
 use std::time::{Duration, Instant};
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
+use crate::lock::park;
 use crate::lock::{LockClass, MutexGuard};
-use crate::park;
 
 /// A queue of threads that wait for a condition. Eight bytes; `Send` and `Sync`.
 #[derive(Debug)]

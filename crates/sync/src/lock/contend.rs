@@ -1,9 +1,9 @@
 //! How a thread waits for a lock's word: it spins, and then sleeps until the lock is given back.
 
 use crate::atomic::{AtomicU32, Ordering};
+use crate::lock::park;
 use crate::lock::stat::Waiting;
-use crate::park;
-use crate::wait::Spin;
+use crate::lock::wait::Spin;
 
 /// Somebody sleeps, or is about to; the same bit in every lock's word. Whoever releases the lock looks at
 /// it, under the lock of the sleepers' queue when it is set.

@@ -2,8 +2,8 @@
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::lock::contend::{PARKED, contend};
+use crate::lock::park;
 use crate::lock::stat::{self, LockStat, Waiting};
-use crate::park;
 
 const LOCKED: u32 = 1;
 /// lockstat wants to know of the release. Set only while locked.

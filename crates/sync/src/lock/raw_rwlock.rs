@@ -11,9 +11,9 @@
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::lock::contend::{Got, PARKED, contend};
+use crate::lock::park;
 use crate::lock::stat::{self, LockStat, Waiting};
-use crate::park;
-use crate::wait::Spin;
+use crate::lock::wait::Spin;
 
 /// A writer holds the lock, or waits for the readers inside to leave.
 const WRITER: u32 = 1;

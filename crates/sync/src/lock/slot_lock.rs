@@ -14,7 +14,7 @@ use crate::atomic::{AtomicU32, Ordering};
 use crate::lock::LockClass;
 use crate::lock::held;
 use crate::lock::stat::{self, Waiting};
-use crate::wait::Backoff;
+use crate::lock::wait::Backoff;
 
 const LOCKED: u32 = 1;
 /// lockstat wants to know of the release. Set only while locked.

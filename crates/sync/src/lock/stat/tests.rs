@@ -2,7 +2,7 @@ use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::*;
-use crate::lockref::{Lockref, Put, SpreadPtr};
+use crate::refcount::lockref::{Lockref, Put, SpreadPtr};
 use crate::{Mutex, RwLock, cpu, lockref, rcu};
 
 crate::lock_class! {

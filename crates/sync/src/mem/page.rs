@@ -25,7 +25,7 @@
 //!
 //! Access to a page never waits. Making and freeing one may take the leaf locks of its pool.
 
-use crate::slot::Pointer;
+use crate::rcu::slot::Pointer;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, Range};
@@ -35,6 +35,8 @@ use std::ptr::NonNull;
 use bytes_asm as bytes;
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 use bytes_atomic as bytes;
+#[cfg(any(loom, shuttle, miri))]
+use plain as pool;
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod bytes_asm;
@@ -46,8 +48,7 @@ mod run;
 pub use run::{read_pages, write_pages};
 
 #[cfg(any(loom, shuttle, miri))]
-#[path = "page/plain.rs"]
-mod pool;
+mod plain;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod pool;
 

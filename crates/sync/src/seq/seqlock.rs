@@ -3,7 +3,7 @@
 //! # Purpose
 //!
 //! The kernel's `seqlock_t`, which seed 000 starts from: readers retry, writers exclude one
-//! another. Someone who must not retry has to take the writer side; [`seqrwlock`](crate::seqrwlock)
+//! another. Someone who must not retry has to take the writer side; [`seqrwlock`](crate::seq::seqrwlock)
 //! cures that.
 //!
 //! # Invariants
@@ -13,7 +13,7 @@
 
 use crate::atomic::const_unless_loom;
 use crate::lock::{LockClass, Mutex, MutexGuard};
-use crate::seqcount::{SeqCount, SeqWrite};
+use crate::seq::seqcount::{SeqCount, SeqWrite};
 
 /// A sequence count and the lock of its writers. Eight bytes.
 pub struct SeqLock<C: LockClass> {
@@ -71,5 +71,4 @@ pub struct SeqLockWriteGuard<'a, C: LockClass> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-#[path = "seqlock_tests.rs"]
 mod tests;

@@ -1,69 +1,10 @@
-use super::*;
-use crate::cpu;
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64 as StdU64};
+use std::sync::atomic::AtomicU64 as StdU64;
 use std::thread;
 
+use super::*;
+use crate::cpu;
+
 const ROUNDS: u64 = if cfg!(miri) { 50 } else { 20_000 };
-
-#[test]
-fn a_slot_follows_the_cpu_modulo_the_slots() {
-    let slots = PerCpu::new(3, |slot| slot);
-    for cpu in 0..10 {
-        let _on = cpu::pretend(cpu);
-        assert_eq!(*slots.this(), cpu as usize % 3);
-    }
-    assert_eq!(slots.len(), 3);
-    assert_eq!(slots.iter().copied().collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!((slots.get(2), slots.get(3)), (Some(&2), None));
-}
-
-#[test]
-fn slots_are_128_bytes_apart_and_never_zero() {
-    let slots = PerCpu::new(2, |_| 0u8);
-    let at: Vec<usize> = slots.iter().map(|slot| std::ptr::from_ref(slot).addr()).collect();
-    assert_eq!(at[1] - at[0], 128);
-    assert_eq!(PerCpu::new(0, |_| ()).len(), 1);
-}
-
-#[test]
-fn counter_sums_what_all_cpus_added() {
-    let counter = PerCpuCounter::new(8);
-    thread::scope(|scope| {
-        for cpu in 0..8u32 {
-            let counter = &counter;
-            scope.spawn(move || {
-                let _on = cpu::pretend(cpu);
-                (0..ROUNDS).for_each(|_| counter.add(3));
-                (0..ROUNDS).for_each(|_| counter.add(-1));
-            });
-        }
-    });
-    assert_eq!(counter.sum(), 8 * 2 * ROUNDS as i64);
-}
-
-#[test]
-fn a_count_is_below_zero_in_parts_and_exact_as_a_whole() {
-    let count = SnapshotCounter::new(3);
-    let on = |cpu, amount| {
-        let _on = cpu::pretend(cpu);
-        count.add(amount);
-    };
-    assert_eq!(count.read_with(|| 'x'), Some((0, 'x')));
-    for (cpu, amount, value) in
-        [(0, 1, 1), (1, -1, 0), (2, -1, -1), (2, 5, 4), (0, i32::MIN + 1, -0x7fff_fffb)]
-    {
-        on(cpu, amount);
-        assert_eq!(count.read_with(|| ()), Some((value, ())));
-    }
-    assert_eq!(count.read_with(|| on(1, 1)), None, "it has changed");
-    assert_eq!(
-        count.read_with(|| (on(1, 1), on(2, -1))),
-        None,
-        "it has changed, and is what it was"
-    );
-    assert_eq!(count.read_with(|| ()), Some((-0x7fff_fffa, ())));
-}
 
 #[test]
 fn budget_gives_out_every_unit_and_no_more() {
@@ -203,45 +144,4 @@ fn budget_is_exact_under_stress() {
         }
     });
     assert_eq!((budget.used(), budget.available()), (0, THREADS * SHARE));
-}
-
-#[test]
-fn ids_are_unique_and_increase_in_a_slot() {
-    let ids = IdAlloc::new(100, 3);
-    let one_cpu: Vec<u64> = {
-        let _on = cpu::pretend(1);
-        (0..3000).map(|_| ids.next()).collect()
-    };
-    assert!(one_cpu.is_sorted_by(|a, b| a < b));
-    assert_eq!((one_cpu[0], one_cpu[2999]), (100, 3099));
-    let all = thread::scope(|scope| {
-        let threads: Vec<_> = (0..4u32)
-            .map(|cpu| {
-                let ids = &ids;
-                scope.spawn(move || {
-                    let _on = cpu::pretend(cpu);
-                    (0..ROUNDS).map(|_| ids.next()).collect::<Vec<u64>>()
-                })
-            })
-            .collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<u64>>()
-    });
-    let unique: HashSet<u64> = all.iter().chain(&one_cpu).copied().collect();
-    assert_eq!(unique.len(), all.len() + one_cpu.len());
-    assert!(unique.iter().all(|&id| id >= 100));
-}
-
-#[test]
-fn a_sum_shows_what_went_before_the_update() {
-    let (counter, flag) = (PerCpuCounter::new(4), AtomicBool::new(false));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            flag.store(true, Ordering::Relaxed);
-            counter.add(1);
-        });
-        while counter.sum() == 0 {
-            thread::yield_now();
-        }
-        assert!(flag.load(Ordering::Relaxed));
-    });
 }

@@ -566,5 +566,4 @@ impl<T: Listable, C: LockClass> Shared<T, Listed<C>> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-#[path = "list_tests.rs"]
 mod tests;

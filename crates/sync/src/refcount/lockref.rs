@@ -82,11 +82,11 @@ use crossbeam_utils::CachePadded;
 use crate::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering, const_unless_loom};
 use crate::cpu;
 use crate::lock::held;
+use crate::lock::park;
 use crate::lock::stat::{self, Waiting};
+use crate::lock::wait::Spin;
 use crate::lock::{LockStat, LockStatRow};
-use crate::park;
 use crate::rcu::Guard;
-use crate::wait::Spin;
 
 const LOCKED: u64 = 1;
 const PARKED: u64 = 1 << 1;

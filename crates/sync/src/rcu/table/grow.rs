@@ -3,10 +3,10 @@
 use super::line::{BITS_MAX, Line, Link, Node, Word, free_nodes};
 use super::{Hashed, Hint, RcuTable};
 use crate::atomic::Ordering;
+use crate::lock::wait::Spin;
 use crate::lock::{LockClass, Mutex, MutexGuard};
+use crate::percpu::spread;
 use crate::rcu::Guard;
-use crate::spread;
-use crate::wait::Spin;
 use smallvec::SmallVec;
 use std::ptr::NonNull;
 

@@ -34,7 +34,7 @@
 
 use crate::atomic::{Ordering, const_unless_loom, fence};
 use crate::lock::{LockClass, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use crate::seqcount::{SeqCount, SeqWrite};
+use crate::seq::seqcount::{SeqCount, SeqWrite};
 
 /// A sequence count and the reader-writer lock of everybody who does not retry.
 pub struct SeqRwLock<C: LockClass> {
@@ -175,5 +175,4 @@ pub struct SeqRwWriteGuard<'a, C: LockClass> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-#[path = "seqrwlock_tests.rs"]
 mod tests;

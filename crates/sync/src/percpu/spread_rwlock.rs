@@ -2,7 +2,7 @@
 //!
 //! # Purpose
 //!
-//! Readers of a reader-writer lock write the line that it is in. A [`BrLock`](crate::brlock::BrLock) has a
+//! Readers of a reader-writer lock write the line that it is in. A [`BrLock`](crate::percpu::brlock::BrLock) has a
 //! lock for each CPU instead, which is too much for what there are millions of. This one is a word until it
 //! gets hot. Then it gets a *part* for each CPU, a count of the readers that came there, which are *open*
 //! until a writer comes: it closes them all, and readers use the word again until that has got hot once more.
@@ -48,8 +48,8 @@ use crate::lock::LockClass;
 use crate::lock::held;
 use crate::lock::raw_rwlock::RawRwLock;
 use crate::lock::stat::Waiting;
+use crate::lock::wait::Backoff;
 use crate::percpu::{Apart, PerCpu};
-use crate::wait::Backoff;
 
 /// No reader may come to this part.
 const CLOSED: u32 = 1 << 31;
@@ -320,5 +320,4 @@ impl<C: LockClass> Drop for SpreadWriteGuard<'_, C> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-#[path = "spread_rwlock_tests.rs"]
 mod tests;

@@ -1,8 +1,8 @@
 use super::region::{Bitmap, PAGES};
 use super::system::pretended::Pretended;
 use super::*;
-use crate::page::tests::alone;
-use crate::page::{Page, PageBox};
+use crate::mem::page::tests::alone;
+use crate::mem::page::{Page, PageBox};
 use crate::{cpu, page};
 
 fn is_zero(page: &Page) -> bool {

@@ -130,5 +130,4 @@ impl<C: LockClass> Drop for BrWriteGuard<'_, C> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-#[path = "brlock_tests.rs"]
 mod tests;

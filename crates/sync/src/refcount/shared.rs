@@ -27,7 +27,7 @@ use std::ptr::NonNull;
 
 use crate::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::fork;
-use crate::wait::Backoff;
+use crate::lock::wait::Backoff;
 
 /// More handles than this are a leak in a loop: going on would free the value under its users.
 const HANDLES_MAX: usize = isize::MAX as usize;

@@ -7,7 +7,7 @@
 //! list of the CPU it was made on and leaves that list, whichever CPU it goes on. One slot is the
 //! kernel before that. The rare walk takes the locks one after the other.
 //!
-//! [`SharedList`](crate::shared::SharedList) does the same for values that the list itself allocates.
+//! [`SharedList`](crate::refcount::shared::SharedList) does the same for values that the list itself allocates.
 //! Here the owner has the memory (a slab), and the links are a field of the object.
 //!
 //! # Invariants

@@ -30,7 +30,7 @@
 use std::marker::PhantomData;
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom, fence};
-use crate::wait::Backoff;
+use crate::lock::wait::Backoff;
 
 /// A count that is odd while a writer is inside. Four bytes; `Send` and `Sync`.
 pub struct SeqCount {

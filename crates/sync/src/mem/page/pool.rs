@@ -46,7 +46,7 @@ use std::ptr::NonNull;
 use std::sync::LazyLock;
 
 use crate::lock::Mutex;
-use crate::page::PAGE_SIZE;
+use crate::mem::page::PAGE_SIZE;
 use crate::percpu::{Apart, PerCpu};
 use depot::{Depot, Taken};
 use region::Region;

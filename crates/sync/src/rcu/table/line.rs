@@ -3,8 +3,8 @@
 use super::{FREE_BITS, HASH_BITS, HASH_MAX, Hint};
 use crate::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use crate::lock::{LockClass, Mutex};
+use crate::percpu::spread::{self, Room};
 use crate::rcu::Guard;
-use crate::spread::{self, Room};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::hint;
 use std::marker::PhantomData;

@@ -61,7 +61,7 @@
 //! multiply the buckets by four, and a thread that is moved from one CPU to another does not do it. Of
 //! changes by one CPU there is nothing to be seen but two instructions in an insertion. A table that grew
 //! so does not shrink by itself, but for [`RcuTable::shrink_to_fit`]. Its array is bounded, with those of
-//! all other such tables of the process, by [`crate::spread`]: beyond that it does not grow, and one that
+//! all other such tables of the process, by [`crate::percpu::spread`]: beyond that it does not grow, and one that
 //! has been large shrinks to what its entries need.
 //!
 //! # Locks
@@ -84,9 +84,9 @@ mod set;
 pub use set::{LockReq, LockSet};
 
 use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
+use crate::lock::wait::Backoff;
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
-use crate::wait::Backoff;
 use line::{BITS_MAX, Line, Link, Seek, Word};
 use std::fmt;
 use std::marker::PhantomData;

@@ -3,7 +3,7 @@
 //! # Purpose
 //!
 //! A table into which several CPUs insert gets more buckets than its entries need, so that these CPUs
-//! seldom meet ([`table`](crate::table)); a count that they all change gets a part for each. That costs
+//! seldom meet ([`table`](crate::rcu::table)); a count that they all change gets a part for each. That costs
 //! kilobytes for each CPU of the machine, nobody asked for it, and no file system can charge it to
 //! whoever made the directory: what is charged would change with how threads meet. So it has one bound,
 //! for the process. Where it is reached, structures stay as they are, which is slower and always right.
