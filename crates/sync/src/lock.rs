@@ -56,16 +56,16 @@ pub trait LockClass: 'static {
     const NAME: &'static str;
     /// Locks are taken in ascending rank.
     const RANK: u16;
-    /// Whether who holds one may wait for a disk, and enter RCU sections: deferred work that runs there
-    /// must neither take such a lock nor wait for anybody who does. So nobody takes one while holding
-    /// a lock that deferred work takes.
+    /// Whether who holds one may wait for a disk, and enter RCU sections: deferred work that runs
+    /// there must neither take such a lock nor wait for anybody who does. So nobody takes one while
+    /// holding a lock that deferred work takes.
     const SLEEPS: bool = false;
     /// The contention counters of the class.
     fn stat() -> &'static LockStat;
 }
 
-/// Declares lock classes: a type, a name and a rank each; `sleeping` behind it says that holders may
-/// sleep ([`LockClass::SLEEPS`](crate::lock::LockClass::SLEEPS)).
+/// Declares lock classes: a type, a name and a rank each; `sleeping` behind it says that holders
+/// may sleep ([`LockClass::SLEEPS`](crate::lock::LockClass::SLEEPS)).
 ///
 /// ```
 /// vfscale_sync::lock_class! {

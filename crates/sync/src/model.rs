@@ -2,16 +2,17 @@
 //!
 //! # Purpose
 //!
-//! A model is a function that begins some threads, which share something, and asserts what must hold
-//! whatever order they run in. [`check`] runs it under many schedules, one after the other.
+//! A model is a function that begins some threads, which share something, and asserts what must
+//! hold whatever order they run in. [`check`] runs it under many schedules, one after the other.
 //!
 //! # Invariants
 //!
-//! * A schedule is all that a run depends on: its threads are on one CPU as far as they know, unless they
-//!   pretend another ([`cpu::pretend`]), and what a run has deferred is done before the next begins. The
-//!   collector of RCU is shared by all models of a process, which is why one runs at a time.
-//! * The seed of the schedules is printed first; `VFSCALE_SEED` repeats it. A schedule that fails is printed
-//!   by shuttle. A thread that sleeps for ever is a failure.
+//! * A schedule is all that a run depends on: its threads are on one CPU as far as they know,
+//!   unless they pretend another ([`cpu::pretend`]), and what a run has deferred is done before the
+//!   next begins. The collector of RCU is shared by all models of a process, which is why one runs
+//!   at a time.
+//! * The seed of the schedules is printed first; `VFSCALE_SEED` repeats it. A schedule that fails
+//!   is printed by shuttle. A thread that sleeps for ever is a failure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,8 +32,9 @@ const CHANGES: usize = 3;
 pub enum Schedules {
     /// Threads take turns at any moment.
     Turns(usize),
-    /// Few switches of threads, at moments chosen at random (PCT; Burckhardt et al. 2010): for what takes
-    /// one long delay at the right moment, which schedules that switch all the time hardly ever have.
+    /// Few switches of threads, at moments chosen at random (PCT; Burckhardt et al. 2010): for what
+    /// takes one long delay at the right moment, which schedules that switch all the time hardly
+    /// ever have.
     Delays(usize),
 }
 

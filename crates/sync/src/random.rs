@@ -14,8 +14,8 @@ use std::sync::{LazyLock, OnceLock};
 /// The environment variable that [`seed`] follows.
 const VARIABLE: &str = "VFSCALE_SEED";
 
-/// Where a test begins: at `VFSCALE_SEED` if that is a number, or else at a [fresh](fresh_seed) one.
-/// Prints it, so that a run that fails can be repeated.
+/// Where a test begins: at `VFSCALE_SEED` if that is a number, or else at a [fresh](fresh_seed)
+/// one. Prints it, so that a run that fails can be repeated.
 #[must_use]
 pub fn seed() -> u64 {
     let given = std::env::var(VARIABLE).ok().and_then(|seed| seed.parse().ok());
@@ -37,23 +37,24 @@ static FIXED: OnceLock<u64> = OnceLock::new();
 static KEY: LazyLock<u64> =
     LazyLock::new(|| FIXED.get().copied().unwrap_or_else(|| RandomState::new().hash_one(0u64)));
 
-/// A number that differs from process to process, to begin hashes with, so that nobody can choose what
-/// collides.
+/// A number that differs from process to process, to begin hashes with, so that nobody can choose
+/// what collides.
 #[inline]
 #[must_use]
 pub fn process_key() -> u64 {
     *KEY
 }
 
-/// Has [`process_key`] give this number, for a process that must repeat exactly what another did. Returns
-/// false if another number was given already.
+/// Has [`process_key`] give this number, for a process that must repeat exactly what another did.
+/// Returns false if another number was given already.
 pub fn fix_process_key(key: u64) -> bool {
     let _ = FIXED.set(key);
     process_key() == key
 }
 
-/// A small generator (SplitMix64; Steele, Lea and Flood 2014). Seeds that differ in any bit give numbers
-/// that have nothing to do with each other, so that threads may begin at `seed ^ number << 32`.
+/// A small generator (SplitMix64; Steele, Lea and Flood 2014). Seeds that differ in any bit give
+/// numbers that have nothing to do with each other, so that threads may begin at `seed ^ number <<
+/// 32`.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -73,7 +74,8 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Any number below `limit`, which is not 0. Some are more likely than others by `limit` in 2^64.
+    /// Any number below `limit`, which is not 0. Some are more likely than others by `limit` in
+    /// 2^64.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.number() % limit
     }

@@ -1,5 +1,5 @@
-//! How long a grace period takes that comes behind much deferred work. A process of its own, in which nobody
-//! else is in an RCU section.
+//! How long a grace period takes that comes behind much deferred work. A process of its own, in
+//! which nobody else is in an RCU section.
 
 #![cfg(not(any(loom, shuttle, miri)))]
 #![allow(clippy::unwrap_used)]

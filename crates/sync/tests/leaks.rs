@@ -1,6 +1,7 @@
-//! Nothing is left when tables and slabs are gone: their buckets, nodes and slots are the only memory
-//! of this program that is aligned to 64 bytes or more, apart from what RCU keeps for its threads, so
-//! counting that is enough. Chunks of slabs come from the system and are counted by `Slab::bytes`.
+//! Nothing is left when tables and slabs are gone: their buckets, nodes and slots are the only
+//! memory of this program that is aligned to 64 bytes or more, apart from what RCU keeps for its
+//! threads, so counting that is enough. Chunks of slabs come from the system and are counted by
+//! `Slab::bytes`.
 
 #![cfg(not(any(loom, shuttle)))]
 

@@ -766,8 +766,8 @@ fn percpu_ref_closing_under_gets_and_puts() {
     });
 }
 
-/// A user that takes a unit on one CPU and gives one back on another is never missed, nor counted twice; and
-/// a count that was read goes on as before.
+/// A user that takes a unit on one CPU and gives one back on another is never missed, nor counted
+/// twice; and a count that was read goes on as before.
 #[test]
 fn percpu_ref_read_under_a_user_who_moves() {
     check(3, || {
@@ -793,8 +793,8 @@ fn percpu_ref_read_under_a_user_who_moves() {
     });
 }
 
-/// What is counted on one CPU and then counted down on another is never seen to go before it came, nor what
-/// goes with a look taken at another moment.
+/// What is counted on one CPU and then counted down on another is never seen to go before it came,
+/// nor what goes with a look taken at another moment.
 #[test]
 fn snapshot_counter_is_read_as_it_was_at_one_moment() {
     check(3, || {

@@ -18,8 +18,8 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// An error comes while two calls on one open file, and one on another, look for errors. The one file is
-/// told once, and so is the other, at the latest by its next call.
+/// An error comes while two calls on one open file, and one on another, look for errors. The one
+/// file is told once, and so is the other, at the latest by its next call.
 #[test]
 fn an_error_is_told_once_to_each_open_file() {
     check(|| {

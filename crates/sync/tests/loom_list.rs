@@ -4,8 +4,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom_list
 //! ```
 //!
-//! A walk reads each value's cell and dropping the value writes it, so that loom reports a walk that
-//! is not ordered before the end of what it sees.
+//! A walk reads each value's cell and dropping the value writes it, so that loom reports a walk
+//! that is not ordered before the end of what it sees.
 
 #![cfg(loom)]
 
@@ -167,7 +167,8 @@ fn the_last_of_two_owners_ends_it() {
     });
 }
 
-/// A value that moves to a private list is on one of the two when all is done, and walks see it alive.
+/// A value that moves to a private list is on one of the two when all is done, and walks see it
+/// alive.
 #[test]
 fn a_walk_beside_a_move() {
     check(3, || {
@@ -226,8 +227,8 @@ fn two_moves_of_one_value() {
     });
 }
 
-/// Two threads begin values under a bound of two while a third calls in what the lists keep: never is a
-/// unit lost or made, and who comes after all of them gets what is left.
+/// Two threads begin values under a bound of two while a third calls in what the lists keep: never
+/// is a unit lost or made, and who comes after all of them gets what is left.
 #[test]
 fn a_bound_beside_a_call_for_what_is_kept() {
     check(2, || {

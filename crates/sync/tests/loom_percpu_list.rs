@@ -4,8 +4,9 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom_percpu_list
 //! ```
 //!
-//! Whoever finds an object on a list reads its cell, and whoever has taken it off writes it, as if its memory
-//! were used for something else: loom reports one who is not ordered before or behind the other.
+//! Whoever finds an object on a list reads its cell, and whoever has taken it off writes it, as if
+//! its memory were used for something else: loom reports one who is not ordered before or behind
+//! the other.
 
 #![cfg(loom)]
 
@@ -57,7 +58,8 @@ type List = PerCpuList<Object, Lists>;
 /// On a list of its own for each of two CPUs.
 fn enter(list: &List, object: &Object, on: u32) {
     let _there = cpu::pretend(on);
-    // SAFETY: whoever calls this has made the object or taken it off; the tests take it off at the end.
+    // SAFETY: whoever calls this has made the object or taken it off; the tests take it off at the
+    // end.
     unsafe { list.insert(NonNull::from(object)) };
 }
 

@@ -292,8 +292,8 @@ fn insert_against_insert() {
     });
 }
 
-/// Insertions by two CPUs in turn make the bucket hot, so that the second one moves it while others look.
-/// In models every insertion is looked at.
+/// Insertions by two CPUs in turn make the bucket hot, so that the second one moves it while others
+/// look. In models every insertion is looked at.
 #[test]
 fn find_against_heat() {
     check(2, || {

@@ -1,5 +1,5 @@
-//! What the page pool takes from the system and gives back. A process of its own, because it watches
-//! the memory of the whole process.
+//! What the page pool takes from the system and gives back. A process of its own, because it
+//! watches the memory of the whole process.
 
 #![cfg(not(any(loom, shuttle, miri)))]
 #![allow(clippy::unwrap_used)]

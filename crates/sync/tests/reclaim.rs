@@ -1,5 +1,5 @@
-//! Long work and deferred work on the reclaim thread. A process of its own, in which nobody else is in an RCU
-//! section.
+//! Long work and deferred work on the reclaim thread. A process of its own, in which nobody else is
+//! in an RCU section.
 
 #![cfg(not(any(loom, shuttle, miri)))]
 #![allow(clippy::unwrap_used)]

@@ -1,5 +1,5 @@
-//! The bound of what tables take because several CPUs use them. One test at a time: the bound is that of
-//! the process.
+//! The bound of what tables take because several CPUs use them. One test at a time: the bound is
+//! that of the process.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)]
@@ -114,7 +114,8 @@ fn many_tables_stay_within_the_bound_and_work() {
     assert_eq!(spread::taken(), 0);
 }
 
-/// One that was large keeps what several CPUs get, which takes room; if there is none it keeps less.
+/// One that was large keeps what several CPUs get, which takes room; if there is none it keeps
+/// less.
 #[test]
 fn a_table_that_was_large_shrinks_further_where_there_is_no_room() {
     let _alone = alone();
@@ -127,7 +128,8 @@ fn a_table_that_was_large_shrinks_further_where_there_is_no_room() {
         let guard = rcu::pin();
         for entry in &entries {
             let mut bucket = table.lock(entry.0, &guard);
-            // SAFETY: all are removed below, and dropped after that; nobody else looks at the table.
+            // SAFETY: all are removed below, and dropped after that; nobody else looks at the
+            // table.
             unsafe { bucket.insert(NonNull::from(entry)) };
         }
         assert!(table.bytes() > spread_bytes());

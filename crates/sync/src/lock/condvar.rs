@@ -2,11 +2,11 @@
 //!
 //! # Invariants
 //!
-//! * A waiter counts itself and notes the number of wakeups so far while it still holds the mutex, and
-//!   goes to sleep only if that number is the same under the queue's lock. So no wakeup between the two is
-//!   lost.
-//! * Whoever changes the condition does so under the mutex and wakes afterwards (inside or outside of it).
-//!   If nobody was counted by then, whoever comes later sees the changed condition, so that
+//! * A waiter counts itself and notes the number of wakeups so far while it still holds the mutex,
+//!   and goes to sleep only if that number is the same under the queue's lock. So no wakeup between
+//!   the two is lost.
+//! * Whoever changes the condition does so under the mutex and wakes afterwards (inside or outside
+//!   of it). If nobody was counted by then, whoever comes later sees the changed condition, so that
 //!   waking nobody costs one load.
 //! * A wakeup may come without a reason: waiters look at the condition again.
 
@@ -38,8 +38,8 @@ impl Condvar {
         }
     }
 
-    /// Gives the mutex back, sleeps until somebody wakes this queue, and takes the mutex again. May return
-    /// without a reason.
+    /// Gives the mutex back, sleeps until somebody wakes this queue, and takes the mutex again. May
+    /// return without a reason.
     ///
     /// # Panics
     ///
@@ -63,7 +63,8 @@ impl Condvar {
         guard
     }
 
-    /// Like [`wait`](Self::wait), for `timeout` at most. The second value says whether the time was up.
+    /// Like [`wait`](Self::wait), for `timeout` at most. The second value says whether the time was
+    /// up.
     ///
     /// In a model time does not pass: there it lets others run, and the time is up.
     pub fn wait_for<'a, T: ?Sized, C: LockClass>(
@@ -97,7 +98,8 @@ impl Condvar {
         (mutex.lock(), timed_out)
     }
 
-    /// Wakes everybody who waits. The caller holds the mutex, or has held it since it changed the condition.
+    /// Wakes everybody who waits. The caller holds the mutex, or has held it since it changed the
+    /// condition.
     pub fn notify_all(&self) {
         if self.waiters.load(Ordering::Relaxed) == 0 {
             return;

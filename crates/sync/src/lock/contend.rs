@@ -5,8 +5,8 @@ use crate::lock::park;
 use crate::lock::stat::Waiting;
 use crate::lock::wait::Spin;
 
-/// Somebody sleeps, or is about to; the same bit in every lock's word. Whoever releases the lock looks at
-/// it, under the lock of the sleepers' queue when it is set.
+/// Somebody sleeps, or is about to; the same bit in every lock's word. Whoever releases the lock
+/// looks at it, under the lock of the sleepers' queue when it is set.
 pub(super) const PARKED: u32 = 2;
 
 /// How a wait ended.
@@ -18,8 +18,8 @@ pub(super) enum Got {
     PassedOn,
 }
 
-/// Waits for a lock until `claim` takes it or its holder passes it on. The thread sleeps on `key`, as one
-/// of `kind`, and only while the `held` bit is set in `word`.
+/// Waits for a lock until `claim` takes it or its holder passes it on. The thread sleeps on `key`,
+/// as one of `kind`, and only while the `held` bit is set in `word`.
 pub(super) fn contend(
     word: &AtomicU32,
     held: u32,

@@ -20,7 +20,8 @@ mod imp {
     /// No destructor, so that it can be used while a thread ends.
     struct Held {
         depth: Cell<usize>,
-        /// Those before are left out of account: deferred work is running, which is not this thread's.
+        /// Those before are left out of account: deferred work is running, which is not this
+        /// thread's.
         hidden: Cell<usize>,
         /// Locks without a rank (those inside lockrefs).
         unranked: Cell<usize>,

@@ -9,8 +9,8 @@ const LOCKED: u32 = 1;
 /// lockstat wants to know of the release. Set only while locked.
 const TRACED: u32 = 4;
 
-/// Four bytes: free, locked, or locked with sleepers. See [`stat`] for what a fast path expects of a
-/// free lock.
+/// Four bytes: free, locked, or locked with sleepers. See [`stat`] for what a fast path expects of
+/// a free lock.
 pub(crate) struct RawMutex {
     word: AtomicU32,
 }

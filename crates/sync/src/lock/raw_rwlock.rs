@@ -251,7 +251,8 @@ impl RawRwLock {
         }
     }
 
-    /// Clears `TRACED` if nobody is inside: whoever is recorded is counted as inside when he sets it.
+    /// Clears `TRACED` if nobody is inside: whoever is recorded is counted as inside when he sets
+    /// it.
     fn forget_traced(&self) {
         let empty = |word: u32| {
             (word & (READERS | WRITER) == 0 && word & TRACED != 0).then_some(word & !TRACED)

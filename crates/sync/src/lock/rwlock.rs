@@ -105,8 +105,8 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         Some(RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 
-    /// Whether somebody is inside, or a writer waits. What those have done who are seen to have left is
-    /// ordered before what the caller does next.
+    /// Whether somebody is inside, or a writer waits. What those have done who are seen to have
+    /// left is ordered before what the caller does next.
     #[inline]
     pub fn is_taken(&self) -> bool {
         self.raw.is_taken()

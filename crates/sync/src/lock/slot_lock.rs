@@ -1,9 +1,9 @@
 //! Mutual exclusion for what hardly anybody else wants: the slot of a CPU.
 //!
 //! A [`Mutex`](super::Mutex) has to look for sleepers when it is given back, which takes a second
-//! atomic operation. Here nobody sleeps on the lock: giving it back is a store, and who
-//! finds it taken spins, yields, and then sleeps for ever longer, up to a millisecond. That is right
-//! only where a meeting needs two threads of one CPU slot (one was moved, or lost its CPU inside) and
+//! atomic operation. Here nobody sleeps on the lock: giving it back is a store, and who finds it
+//! taken spins, yields, and then sleeps for ever longer, up to a millisecond. That is right only
+//! where a meeting needs two threads of one CPU slot (one was moved, or lost its CPU inside) and
 //! sections are short.
 
 use std::cell::UnsafeCell;
@@ -20,8 +20,8 @@ const LOCKED: u32 = 1;
 /// lockstat wants to know of the release. Set only while locked.
 const RECORDED: u32 = 2;
 
-/// A value that one thread at a time may use, in the slot of a CPU. See [`stat`] for what a fast path
-/// expects of a free lock.
+/// A value that one thread at a time may use, in the slot of a CPU. See [`stat`] for what a fast
+/// path expects of a free lock.
 ///
 /// `Send` and `Sync` if `T` is `Send`. Not poisoned by panics.
 pub(crate) struct SlotLock<T, C: LockClass> {

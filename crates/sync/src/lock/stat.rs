@@ -2,8 +2,8 @@
 //!
 //! # Purpose
 //!
-//! The kernel's `lock_stat`, with its columns (seed 001 shows the table of a lock before and after a
-//! patch). Two things are counted:
+//! The kernel's `lock_stat`, with its columns (seed 001 shows the table of a lock before and after
+//! a patch). Two things are counted:
 //!
 //! * *Contention* always, by threads that have to wait anyhow.
 //! * *Acquisitions*, hold times and bounces only while recording is switched on
@@ -21,17 +21,18 @@
 //! # Where the counters are
 //!
 //! In a slot of the CPU for each class, so that they never bounce themselves. They are plain `std`
-//! atomics: they are no part of any protocol, and would only enlarge a model. Models record nothing.
-//! The moment at which a lock was taken is kept by the thread that took it; a lock beyond the
-//! [`HOLDS_MAX`] that a thread holds at once is counted, and its hold time is not.
+//! atomics: they are no part of any protocol, and would only enlarge a model. Models record
+//! nothing. The moment at which a lock was taken is kept by the thread that took it; a lock beyond
+//! the [`HOLDS_MAX`] that a thread holds at once is counted, and its hold time is not.
 //!
 //! # Bounces
 //!
 //! An acquisition bounces when the CPU that last took the same lock was another one. A lock's word
-//! has no room for that CPU, so each class has a table of the locks last taken, by address. Where two
-//! locks share an entry, the one taken less recently is forgotten and its next acquisition counts as
-//! none; so bounces are exact for classes with few locks, which are the ones that bounce. A lock in memory
-//! that another lock of its class was in before inherits that one's CPU, until [`lockstat_reset`].
+//! has no room for that CPU, so each class has a table of the locks last taken, by address. Where
+//! two locks share an entry, the one taken less recently is forgotten and its next acquisition
+//! counts as none; so bounces are exact for classes with few locks, which are the ones that bounce.
+//! A lock in memory that another lock of its class was in before inherits that one's CPU, until
+//! [`lockstat_reset`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -376,8 +377,8 @@ pub fn lockstat() -> Vec<LockStatRow> {
     classes.iter().map(|stat| stat.row()).collect()
 }
 
-/// Sets all counters to zero, and forgets which CPUs took locks. What ends meanwhile may be counted or
-/// not.
+/// Sets all counters to zero, and forgets which CPUs took locks. What ends meanwhile may be counted
+/// or not.
 pub fn lockstat_reset() {
     for stat in COUNTED.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         for entry in stat.last.get().map_or(&[][..], |last| last) {
@@ -389,13 +390,14 @@ pub fn lockstat_reset() {
     }
 }
 
-/// All rows as a table with the columns of the kernel's `lock_stat`, times in microseconds: the class
-/// with the most contentions first, then that with the most acquisitions.
+/// All rows as a table with the columns of the kernel's `lock_stat`, times in microseconds: the
+/// class with the most contentions first, then that with the most acquisitions.
 #[derive(Clone, Debug)]
 pub struct LockStatTable(Vec<LockStatRow>);
 
 impl LockStatTable {
-    /// The counters as they are now, without classes that have counted nothing since the last reset.
+    /// The counters as they are now, without classes that have counted nothing since the last
+    /// reset.
     #[must_use]
     pub fn now() -> Self {
         let mut rows = lockstat();
@@ -443,7 +445,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Starts the clock of a wait for the lock at `address`. Models have no clock and count nothing.
+    /// Starts the clock of a wait for the lock at `address`. Models have no clock and count
+    /// nothing.
     pub(crate) fn start(stat: &'static LockStat, address: usize) -> Self {
         let since = (!cfg!(any(loom, shuttle, miri))).then(Instant::now);
         let bounces = free_word() != 0 && stat.bounces(address, cpu::current());

@@ -61,7 +61,8 @@ impl Backoff {
         Self::default()
     }
 
-    /// Waits one step, at most a millisecond. Panics in the child of a fork, where nobody ends the wait.
+    /// Waits one step, at most a millisecond. Panics in the child of a fork, where nobody ends the
+    /// wait.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn wait(&mut self) {
         if self.rounds < Self::SPIN_ROUNDS {

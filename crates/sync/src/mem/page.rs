@@ -64,8 +64,8 @@ pub struct Page {
 const _: () = assert!(size_of::<Page>() == PAGE_SIZE && align_of::<Page>() == PAGE_SIZE);
 
 impl Page {
-    /// A page of zeros, from the pool of the process. Aborts, as every allocation does, when there is
-    /// no memory. Blocks only for the leaf locks of the pool.
+    /// A page of zeros, from the pool of the process. Aborts, as every allocation does, when there
+    /// is no memory. Blocks only for the leaf locks of the pool.
     #[must_use]
     pub fn zeroed() -> PageBox {
         Self::with(0, &[])
@@ -90,10 +90,10 @@ impl Page {
         page
     }
 
-    /// So many pages that hold `bytes` from `offset` of the first one on, and zeros before and behind. They
-    /// lie one behind the other in memory where the pool has such, which makes copies of
-    /// several of them ([`read_pages`]) more than twice as fast: the processor fetches ahead only as long as
-    /// addresses ascend. Otherwise as [`with`](Self::with).
+    /// So many pages that hold `bytes` from `offset` of the first one on, and zeros before and
+    /// behind. They lie one behind the other in memory where the pool has such, which makes copies
+    /// of several of them ([`read_pages`]) more than twice as fast: the processor fetches ahead
+    /// only as long as addresses ascend. Otherwise as [`with`](Self::with).
     ///
     /// # Panics
     ///
@@ -118,15 +118,15 @@ impl Page {
         pages
     }
 
-    /// So many pages with any bytes: what they held when somebody else had them. Who asks for them fills
-    /// them before anybody may read them. Otherwise as [`many_with`](Self::many_with).
+    /// So many pages with any bytes: what they held when somebody else had them. Who asks for them
+    /// fills them before anybody may read them. Otherwise as [`many_with`](Self::many_with).
     #[must_use]
     pub fn many_unfilled(count: usize) -> Vec<PageBox> {
         pool::alloc_many(count).into_iter().map(|(page, _)| PageBox(page.cast())).collect()
     }
 
-    /// Where its bytes are, for system calls that read or write them. What they transfer is subject to the
-    /// same rules as [`read`](Self::read) and [`write`](Self::write).
+    /// Where its bytes are, for system calls that read or write them. What they transfer is subject
+    /// to the same rules as [`read`](Self::read) and [`write`](Self::write).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         std::ptr::from_ref(self).cast_mut().cast()
@@ -215,9 +215,10 @@ impl fmt::Debug for PageBox {
     }
 }
 
-/// Bytes of memory that no page uses and that the pool keeps for new ones: at most 16 MiB, half a MiB
-/// for each CPU, and the rest of a huge page (2 MiB) that is being handed out for the first time, for
-/// each thread that began one at the same time. Takes the locks of the pool one after the other.
+/// Bytes of memory that no page uses and that the pool keeps for new ones: at most 16 MiB, half a
+/// MiB for each CPU, and the rest of a huge page (2 MiB) that is being handed out for the first
+/// time, for each thread that began one at the same time. Takes the locks of the pool one after the
+/// other.
 #[must_use]
 pub fn idle_bytes() -> usize {
     pool::idle_bytes()

@@ -1,7 +1,7 @@
 //! Fetching memory before it is looked at.
 //!
-//! Who goes through many things that no cache of the CPU holds any more waits for each of them. Asked for
-//! some steps before, they come meanwhile. It is a hint: nothing depends on it but time.
+//! Who goes through many things that no cache of the CPU holds any more waits for each of them.
+//! Asked for some steps before, they come meanwhile. It is a hint: nothing depends on it but time.
 
 /// How far ahead of the one that is looked at: as long as memory takes to come.
 const AHEAD: usize = 8;
@@ -28,8 +28,8 @@ pub fn prefetch<T: ?Sized>(value: &T) {
     let _ = value;
 }
 
-/// In a loop that is at `list[at]`: calls `fetch` with what comes some steps later, to [`prefetch`] what that
-/// leads to.
+/// In a loop that is at `list[at]`: calls `fetch` with what comes some steps later, to [`prefetch`]
+/// what that leads to.
 #[inline]
 pub fn soon<T>(list: &[T], at: usize, fetch: impl FnOnce(&T)) {
     if let Some(later) = list.get(at + AHEAD) {

@@ -5,8 +5,8 @@ use std::ops::Deref;
 
 use crate::cpu;
 
-/// Puts a value on cache lines of its own: whatever lies beside it, what is written here is on no line with
-/// it (seed 003, patch 1). 128 bytes, because x86 fetches lines in pairs.
+/// Puts a value on cache lines of its own: whatever lies beside it, what is written here is on no
+/// line with it (seed 003, patch 1). 128 bytes, because x86 fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Apart<T>(pub T);

@@ -4,8 +4,8 @@
 //!
 //! For what is read on every call and changed hardly ever, by readers that may not retry: mounts
 //! and freezing. Two readers on two CPUs touch no common line. A writer pays for all of them. It is
-//! the lock of Nick Piggin's vfsmount work (seed 002's slides) and of the per-CPU file lists
-//! (seed 004). With one slot it is a plain reader-writer lock, which is the kernel before the patch.
+//! the lock of Nick Piggin's vfsmount work (seed 002's slides) and of the per-CPU file lists (seed
+//! 004). With one slot it is a plain reader-writer lock, which is the kernel before the patch.
 //!
 //! # Invariants
 //!

@@ -41,10 +41,11 @@ const CLOSED: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct Budget {
     allowances: PerCpu<AtomicU64>,
-    /// How much a refill leaves in a slot; a slot keeps at most twice as much, and `large` beside it.
+    /// How much a refill leaves in a slot; a slot keeps at most twice as much, and `large` beside
+    /// it.
     batch: AtomicU64,
-    /// The largest amount above a batch that is taken at a time; 0 where there is none, or too little left
-    /// for that. Written under the pool's lock.
+    /// The largest amount above a batch that is taken at a time; 0 where there is none, or too
+    /// little left for that. Written under the pool's lock.
     large: AtomicU64,
     /// Everybody reads the fields above, and refills write here.
     pool: Apart<Mutex<Pool, BudgetPool>>,
@@ -82,8 +83,8 @@ impl Budget {
         Self { allowances, batch, large: AtomicU64::new(0), pool }
     }
 
-    /// All slots together keep at most a quarter of the total away from the pool, and another half where
-    /// large amounts are taken.
+    /// All slots together keep at most a quarter of the total away from the pool, and another half
+    /// where large amounts are taken.
     fn batch_of(total: u64, slots: usize) -> u64 {
         total / (slots as u64).saturating_mul(8)
     }
@@ -199,8 +200,8 @@ impl Budget {
         total.saturating_sub(free)
     }
 
-    /// The units that are taken, at one moment during the call: all slots are closed for it, so that
-    /// takers and givers wait for this call meanwhile.
+    /// The units that are taken, at one moment during the call: all slots are closed for it, so
+    /// that takers and givers wait for this call meanwhile.
     #[must_use]
     pub fn used_exactly(&self) -> u64 {
         let mut pool = self.pool.lock();

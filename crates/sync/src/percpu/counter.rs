@@ -25,9 +25,9 @@ impl PerCpuCounter {
         self.parts.this().fetch_add(delta, Ordering::Release);
     }
 
-    /// Adds `delta` and then asks `keep`; takes it back, from the part that it went to, if the answer is
-    /// no. So somebody who sums up meanwhile never sees it taken back without seeing it added first, if the
-    /// part is read once.
+    /// Adds `delta` and then asks `keep`; takes it back, from the part that it went to, if the
+    /// answer is no. So somebody who sums up meanwhile never sees it taken back without seeing it
+    /// added first, if the part is read once.
     #[inline]
     pub fn add_if(&self, delta: i64, keep: impl FnOnce() -> bool) -> bool {
         let part = self.parts.this();
@@ -39,8 +39,8 @@ impl PerCpuCounter {
         kept
     }
 
-    /// What each part has, in the order of their numbers. For tests and reports: parts may be negative,
-    /// and only their sum means something.
+    /// What each part has, in the order of their numbers. For tests and reports: parts may be
+    /// negative, and only their sum means something.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = i64> {
         self.parts.iter().map(|part| part.load(Ordering::Acquire))
     }
@@ -57,15 +57,16 @@ impl PerCpuCounter {
 /// What a change adds to a part of a [`SnapshotCounter`], beside its amount.
 const CHANGE: u64 = 1 << 32;
 
-/// A count that is cheap to change, and that can be read as it was at one moment. Readers write nothing.
+/// A count that is cheap to change, and that can be read as it was at one moment. Readers write
+/// nothing.
 ///
 /// # Why a value is of one moment
 ///
-/// Each change makes a part larger, also one that counts down: it adds 2^32 and the amount. So parts only
-/// grow, and two equal sums, one read after the other, say that no part has changed from the last reading
-/// of the first to the first one of the second. The lower half of such a sum is the value. Amounts stay
-/// below 2^31, and the sum may wrap: a reader that sleeps through 2^32 changes is fooled, as one of a
-/// [`SeqCount`](crate::seq::seqcount::SeqCount) is.
+/// Each change makes a part larger, also one that counts down: it adds 2^32 and the amount. So
+/// parts only grow, and two equal sums, one read after the other, say that no part has changed from
+/// the last reading of the first to the first one of the second. The lower half of such a sum is
+/// the value. Amounts stay below 2^31, and the sum may wrap: a reader that sleeps through 2^32
+/// changes is fooled, as one of a [`SeqCount`](crate::seq::seqcount::SeqCount) is.
 ///
 /// A change is a release, and readings acquire: who sees one change sees all that came before it.
 #[derive(Debug)]
@@ -93,8 +94,8 @@ impl SnapshotCounter {
         self.parts.this().fetch_add(step, Ordering::Release);
     }
 
-    /// The value at the moment at which `look` was called, with what that has seen. `None` if the count has
-    /// changed meanwhile. Reads all parts twice; never blocks.
+    /// The value at the moment at which `look` was called, with what that has seen. `None` if the
+    /// count has changed meanwhile. Reads all parts twice; never blocks.
     #[must_use]
     pub fn read_with<T>(&self, look: impl FnOnce() -> T) -> Option<(i32, T)> {
         let before = self.sum();

@@ -3,17 +3,18 @@
 //! # Purpose
 //!
 //! Seed 004 splits the lists that every object of a kind is on (a superblock's inodes, the unused
-//! dentries in the order of their last use) into a list and a lock for each CPU: an object enters the
-//! list of the CPU it was made on and leaves that list, whichever CPU it goes on. One slot is the
-//! kernel before that. The rare walk takes the locks one after the other.
+//! dentries in the order of their last use) into a list and a lock for each CPU: an object enters
+//! the list of the CPU it was made on and leaves that list, whichever CPU it goes on. One slot is
+//! the kernel before that. The rare walk takes the locks one after the other.
 //!
-//! [`SharedList`](crate::refcount::shared::SharedList) does the same for values that the list itself allocates.
-//! Here the owner has the memory (a slab), and the links are a field of the object.
+//! [`SharedList`](crate::refcount::shared::SharedList) does the same for values that the list
+//! itself allocates. Here the owner has the memory (a slab), and the links are a field of the
+//! object.
 //!
 //! # Invariants
 //!
-//! * An object's links are read and written under the lock of the slot it is on. Only the number of that
-//!   slot may be read without it: whoever reads it takes the lock and looks again.
+//! * An object's links are read and written under the lock of the slot it is on. Only the number of
+//!   that slot may be read without it: whoever reads it takes the lock and looks again.
 //! * An object leaves the list before its memory is given back ([`PerCpuList::insert`] asks for
 //!   that), so that who holds a slot's lock may use every object on it.
 //! * Each list is ordered: objects enter at the front, [`PerCpuList::age`] looks at the back.
@@ -156,8 +157,8 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         self.slots.get(slot).map_or(0, |slot| slot.lock().len)
     }
 
-    /// Enters `entry` at the front of this CPU's list. Takes that slot's lock. Returns how many objects
-    /// the list of the slot then has.
+    /// Enters `entry` at the front of this CPU's list. Takes that slot's lock. Returns how many
+    /// objects the list of the slot then has.
     ///
     /// # Safety
     /// The object is on no list, nobody else enters it into one at the same time, and it is
@@ -173,8 +174,8 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         slot.len
     }
 
-    /// Takes `entry` off the list it is on, whichever slot's that is; `false` if it is on none. Takes
-    /// that slot's lock.
+    /// Takes `entry` off the list it is on, whichever slot's that is; `false` if it is on none.
+    /// Takes that slot's lock.
     pub fn remove(&self, entry: &T) -> bool {
         let home = &entry.links().home;
         loop {
@@ -195,16 +196,16 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     }
 
     /// Looks at up to `max` objects of one slot, from the back of its list on; what `visit` calls
-    /// [`Age::Young`] goes to the front. Holds the slot's lock meanwhile, so that `visit` should be short
-    /// and take no lock of the same or a lower rank. Returns how many were looked at.
+    /// [`Age::Young`] goes to the front. Holds the slot's lock meanwhile, so that `visit` should be
+    /// short and take no lock of the same or a lower rank. Returns how many were looked at.
     pub fn age(&self, slot: usize, max: usize, mut visit: impl FnMut(&T) -> Age) -> usize {
         let Some(slot) = self.slots.get(slot) else { return 0 };
         let mut slot = slot.lock();
         let max = max.min(slot.len);
         for seen in 0..max {
             let entry = slot.last;
-            // SAFETY: there is one, for no more than the length are looked at, and it lives as long as
-            // the lock is held.
+            // SAFETY: there is one, for no more than the length are looked at, and it lives as long
+            // as the lock is held.
             match visit(unsafe { &*entry }) {
                 Age::Stop => return seen,
                 Age::Young => {
@@ -219,14 +220,15 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         max
     }
 
-    /// Calls `visit` for every object, until it breaks. Takes the locks of the slots one after the other
-    /// and holds each during the calls, which should be short and take no lock of the same or a lower
-    /// rank. An object that is there throughout is visited once.
+    /// Calls `visit` for every object, until it breaks. Takes the locks of the slots one after the
+    /// other and holds each during the calls, which should be short and take no lock of the same or
+    /// a lower rank. An object that is there throughout is visited once.
     pub fn each(&self, mut visit: impl FnMut(&T) -> ControlFlow<()>) {
         for slot in self.slots.iter() {
             let slot = slot.lock();
             let mut entry = slot.first;
-            // SAFETY: objects on the list live as long as its lock is held, which guards the links too.
+            // SAFETY: objects on the list live as long as its lock is held, which guards the links
+            // too.
             while let Some(object) = unsafe { entry.as_ref() } {
                 if visit(object).is_break() {
                     return;
@@ -237,8 +239,8 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         }
     }
 
-    /// The number of objects. Takes the locks of all slots, one after the other; exact if none comes or
-    /// goes meanwhile.
+    /// The number of objects. Takes the locks of all slots, one after the other; exact if none
+    /// comes or goes meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.iter().map(|slot| slot.lock().len).sum()

@@ -2,11 +2,12 @@
 //!
 //! # Purpose
 //!
-//! A table into which several CPUs insert gets more buckets than its entries need, so that these CPUs
-//! seldom meet ([`table`](crate::rcu::table)); a count that they all change gets a part for each. That costs
-//! kilobytes for each CPU of the machine, nobody asked for it, and no file system can charge it to
-//! whoever made the directory: what is charged would change with how threads meet. So it has one bound,
-//! for the process. Where it is reached, structures stay as they are, which is slower and always right.
+//! A table into which several CPUs insert gets more buckets than its entries need, so that these
+//! CPUs seldom meet ([`table`](crate::rcu::table)); a count that they all change gets a part for
+//! each. That costs kilobytes for each CPU of the machine, nobody asked for it, and no file system
+//! can charge it to whoever made the directory: what is charged would change with how threads meet.
+//! So it has one bound, for the process. Where it is reached, structures stay as they are, which is
+//! slower and always right.
 //!
 //! # Invariants
 //!
@@ -18,7 +19,8 @@
 // That of the process, in models too: it outlives their executions.
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most that all structures of the process take together because several CPUs use them, in bytes.
+/// The most that all structures of the process take together because several CPUs use them, in
+/// bytes.
 pub const BYTES_MAX: usize = 32 << 20;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);

@@ -2,39 +2,42 @@
 //!
 //! # Purpose
 //!
-//! Readers of a reader-writer lock write the line that it is in. A [`BrLock`](crate::percpu::brlock::BrLock) has a
-//! lock for each CPU instead, which is too much for what there are millions of. This one is a word until it
-//! gets hot. Then it gets a *part* for each CPU, a count of the readers that came there, which are *open*
-//! until a writer comes: it closes them all, and readers use the word again until that has got hot once more.
-//! (Dice and Kogan's BRAVO, USENIX ATC 2019, has readers of all locks in one table, and one flag for open and
+//! Readers of a reader-writer lock write the line that it is in. A
+//! [`BrLock`](crate::percpu::brlock::BrLock) has a lock for each CPU instead, which is too much for
+//! what there are millions of. This one is a word until it gets hot. Then it gets a *part* for each
+//! CPU, a count of the readers that came there, which are *open* until a writer comes: it closes
+//! them all, and readers use the word again until that has got hot once more. (Dice and Kogan's
+//! BRAVO, USENIX ATC 2019, has readers of all locks in one table, and one flag for open and
 //! closed.)
 //!
-//! The parts are reached by a pointer that the owner keeps where readers look anyhow ([`ReaderParts`]), so
-//! that who reads by a part touches nothing of the word's line.
+//! The parts are reached by a pointer that the owner keeps where readers look anyhow
+//! ([`ReaderParts`]), so that who reads by a part touches nothing of the word's line.
 //!
 //! # Invariants
 //!
 //! * Parts are made, opened and closed by who has the word as its writer.
 //! * A reader is in the word or in one part, and remembers which: it may be moved to another CPU.
-//! * A closed part counts nobody once its last reader has left, for coming is an exchange that fails on a
-//!   closed part. So a writer, who has the word, and has found all parts closed and empty, is alone.
-//! * A reader's coming acquires what opening released, its leaving releases what the writer's look at the
-//!   part acquires.
+//! * A closed part counts nobody once its last reader has left, for coming is an exchange that
+//!   fails on a closed part. So a writer, who has the word, and has found all parts closed and
+//!   empty, is alone.
+//! * A reader's coming acquires what opening released, its leaving releases what the writer's look
+//!   at the part acquires.
 //!
 //! # Who waits
 //!
-//! A writer waits for readers in parts by looking again and again: spins, then yields, then sleeps up to a
-//! millisecond at a time. So parts are for short sections; others wait as in an [`RwLock`](crate::RwLock).
-//! Nobody who is in a part waits for the word, and who comes after the writer waits there.
+//! A writer waits for readers in parts by looking again and again: spins, then yields, then sleeps
+//! up to a millisecond at a time. So parts are for short sections; others wait as in an
+//! [`RwLock`](crate::RwLock). Nobody who is in a part waits for the word, and who comes after the
+//! writer waits there.
 //!
 //! # Heat
 //!
-//! A use of the word that could have been in a part heats it if it shows that several CPUs want it: by 4, if
-//! it had to wait, or came from another CPU than the last one that was noted; one from the same CPU takes 1.
-//! So what one CPU uses never gets hot. It is hot when it was heated as often as there are parts, and twelve
-//! times at least. To open and to close a part moves its line twice from one CPU to another, and each time
-//! that the word was heated has moved its line: so whatever readers and writers do, parts at most treble what
-//! moves.
+//! A use of the word that could have been in a part heats it if it shows that several CPUs want it:
+//! by 4, if it had to wait, or came from another CPU than the last one that was noted; one from the
+//! same CPU takes 1. So what one CPU uses never gets hot. It is hot when it was heated as often as
+//! there are parts, and twelve times at least. To open and to close a part moves its line twice
+//! from one CPU to another, and each time that the word was heated has moved its line: so whatever
+//! readers and writers do, parts at most treble what moves.
 //!
 //! # Lock order
 //!
@@ -82,8 +85,8 @@ impl<C: LockClass> SpreadRwLock<C> {
         }
     }
 
-    /// Enters as the writer, and closes the parts if they are open. Blocks while anybody is inside; readers
-    /// that come later wait.
+    /// Enters as the writer, and closes the parts if they are open. Blocks while anybody is inside;
+    /// readers that come later wait.
     ///
     /// # Panics
     ///
@@ -100,8 +103,8 @@ impl<C: LockClass> SpreadRwLock<C> {
         SpreadWriteGuard { lock: self, parts, waited, not_send: PhantomData }
     }
 
-    /// Enters as a reader, by the part of this CPU if that is open. Otherwise blocks while a writer is
-    /// inside or waits.
+    /// Enters as a reader, by the part of this CPU if that is open. Otherwise blocks while a writer
+    /// is inside or waits.
     ///
     /// # Panics
     ///
@@ -116,8 +119,8 @@ impl<C: LockClass> SpreadRwLock<C> {
         SpreadReadGuard { inside: Inside::Word(self), not_send: PhantomData }
     }
 
-    /// Enters as a reader if the part of this CPU is open. Never blocks, and touches nothing of the word's
-    /// line.
+    /// Enters as a reader if the part of this CPU is open. Never blocks, and touches nothing of the
+    /// word's line.
     ///
     /// # Panics
     ///
@@ -129,8 +132,8 @@ impl<C: LockClass> SpreadRwLock<C> {
         Some(SpreadReadGuard { inside: Inside::Part(part), not_send: PhantomData })
     }
 
-    /// Notes the CPU of somebody who shares the word. Whether that got hot, so that the lock should be
-    /// [spread](SpreadWriteGuard::spread) for `slots` CPUs; then it is cold again.
+    /// Notes the CPU of somebody who shares the word. Whether that got hot, so that the lock should
+    /// be [spread](SpreadWriteGuard::spread) for `slots` CPUs; then it is cold again.
     pub fn note_cpu(&self, slots: usize) -> bool {
         let (cpu, before) = (cpu::current() & HEAT_MAX, self.heat.load(Ordering::Relaxed));
         if before >> HEAT_BITS != cpu {
@@ -298,7 +301,8 @@ impl<C: LockClass> SpreadWriteGuard<'_, C> {
         self.lock.heat_up(cpu::current() & HEAT_MAX, slots)
     }
 
-    /// Releases the lock to readers in parts: opens them, or makes them for `slots` CPUs if there are none.
+    /// Releases the lock to readers in parts: opens them, or makes them for `slots` CPUs if there
+    /// are none.
     pub fn spread(self, slots: usize) {
         match self.parts.get() {
             // Closed and empty, or we would not be alone: nobody else changes them.

@@ -36,8 +36,8 @@
 //!   afterwards starts again; otherwise it might have missed a name that was inserted before its
 //!   eyes in a slot it had passed and removed from one it had not yet reached (a rename over an
 //!   existing name). So a lookup is linearisable, whatever it answers.
-//! * A change of several steps, such as moving an entry to another name, announces itself in the version,
-//!   and a lookup that found nothing goes on looking. So an entry that moves is never
+//! * A change of several steps, such as moving an entry to another name, announces itself in the
+//!   version, and a lookup that found nothing goes on looking. So an entry that moves is never
 //!   missing under both names.
 //! * **Moved** buckets: growth (and shrinking) copies the entries of a bucket to the new buckets,
 //!   and then replaces the chain by the word of the new buckets. From then on the old bucket is
@@ -45,31 +45,32 @@
 //!   chain before the slots: an entry that it finds in a bucket that was not moved then was present
 //!   at that moment or later. What it doesn't find there was absent when the bucket was moved, at
 //!   the latest.
-//! * A resize starts from the array that the table's word names, with bucket 0, under its lock: that
-//!   is how one resize at a time is chosen. When all buckets are moved, and not before, the table's
-//!   word is replaced, and the old array is freed after a grace period.
+//! * A resize starts from the array that the table's word names, with bucket 0, under its lock:
+//!   that is how one resize at a time is chosen. When all buckets are moved, and not before, the
+//!   table's word is replaced, and the old array is freed after a grace period.
 //!
 //! # Several CPUs
 //!
-//! A bucket is one line, which whoever changes it writes and whoever looks up a name in it reads. While
-//! there are few entries, that is one line for all, unless the table was given more to begin with
-//! ([`RcuTable::prepare`]). So a table into which several CPUs insert grows beyond what its entries need,
-//! up to 32 buckets for each CPU: 2 KiB for each CPU of the machine. It is noticed in two ways: a lock
-//! that somebody else holds, and the **heat** of a bucket, in its version. One insertion in eight
-//! compares its CPU with that of the last one that did; another one adds 3 to the heat, the same takes 1
-//! away, and at 6 the table grows by four. So it takes at least two dozen insertions into one bucket to
-//! multiply the buckets by four, and a thread that is moved from one CPU to another does not do it. Of
-//! changes by one CPU there is nothing to be seen but two instructions in an insertion. A table that grew
-//! so does not shrink by itself, but for [`RcuTable::shrink_to_fit`]. Its array is bounded, with those of
-//! all other such tables of the process, by [`crate::percpu::spread`]: beyond that it does not grow, and one that
-//! has been large shrinks to what its entries need.
+//! A bucket is one line, which whoever changes it writes and whoever looks up a name in it reads.
+//! While there are few entries, that is one line for all, unless the table was given more to begin
+//! with ([`RcuTable::prepare`]). So a table into which several CPUs insert grows beyond what its
+//! entries need, up to 32 buckets for each CPU: 2 KiB for each CPU of the machine. It is noticed in
+//! two ways: a lock that somebody else holds, and the **heat** of a bucket, in its version. One
+//! insertion in eight compares its CPU with that of the last one that did; another one adds 3 to
+//! the heat, the same takes 1 away, and at 6 the table grows by four. So it takes at least two
+//! dozen insertions into one bucket to multiply the buckets by four, and a thread that is moved
+//! from one CPU to another does not do it. Of changes by one CPU there is nothing to be seen but
+//! two instructions in an insertion. A table that grew so does not shrink by itself, but for
+//! [`RcuTable::shrink_to_fit`]. Its array is bounded, with those of all other such tables of the
+//! process, by [`crate::percpu::spread`]: beyond that it does not grow, and one that has been large
+//! shrinks to what its entries need.
 //!
 //! # Locks
 //!
-//! The buckets' locks have the class `C` of the table's owner. Several of them are locked only in the
-//! order of their addresses ([`RcuTable::lock_set`], and a resize that joins neighbours). A resize
-//! that starts when a bucket is released only tries its locks, since the caller may hold other
-//! locks by then; what it has to leave behind is finished by later lockers of the table.
+//! The buckets' locks have the class `C` of the table's owner. Several of them are locked only in
+//! the order of their addresses ([`RcuTable::lock_set`], and a resize that joins neighbours). A
+//! resize that starts when a bucket is released only tries its locks, since the caller may hold
+//! other locks by then; what it has to leave behind is finished by later lockers of the table.
 //!
 //! # References
 //!
@@ -95,10 +96,10 @@ use std::ptr::NonNull;
 
 /// An entry of an [`RcuTable`].
 pub trait Hashed: 'static {
-    /// The hash under which the entry is filed: it never changes while the entry is in a table,
-    /// and getting it neither panics nor locks. It has 63 bits, so that it can serve as a file
-    /// position; the next one is ignored. Its top bits choose the bucket, so they must be as good as
-    /// random.
+    /// The hash under which the entry is filed: it never changes while the entry is in a table, and
+    /// getting it neither panics nor locks. It has 63 bits, so that it can serve as a file
+    /// position; the next one is ignored. Its top bits choose the bucket, so they must be as good
+    /// as random.
     fn table_hash(&self) -> u64;
 }
 
@@ -120,8 +121,8 @@ pub struct RcuTable<T: Hashed, C: LockClass> {
 }
 
 // SAFETY: The table hands out shared references to its entries on any thread, hence `Sync`; an
-// entry inserted by one thread may be removed and dropped by another, hence `Send`. The table itself
-// is an atomic word, and the buckets are changed under their locks.
+// entry inserted by one thread may be removed and dropped by another, hence `Send`. The table
+// itself is an atomic word, and the buckets are changed under their locks.
 unsafe impl<T: Hashed + Send + Sync, C: LockClass> Send for RcuTable<T, C> {}
 // SAFETY: As above.
 unsafe impl<T: Hashed + Send + Sync, C: LockClass> Sync for RcuTable<T, C> {}
@@ -143,9 +144,9 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     /// An entry under `hash` that `eq` accepts. `eq` gets entries whose hash agrees in the
     /// bucket and in a tag of 15 bits, and has to compare all else, names for example.
     ///
-    /// Takes no lock, writes nothing, and is linearisable: see the [module](self). It looks again when an
-    /// insertion into the same bucket succeeded meanwhile, and waits only when it finds nothing while a
-    /// change is announced there ([`LockSet::announce`]).
+    /// Takes no lock, writes nothing, and is linearisable: see the [module](self). It looks again
+    /// when an insertion into the same bucket succeeded meanwhile, and waits only when it finds
+    /// nothing while a change is announced there ([`LockSet::announce`]).
     #[inline(always)]
     pub fn find<'g>(
         &self,
@@ -236,17 +237,17 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Gives the table its first buckets, if it has none, so that the first entry does not have to: where
-    /// lookups go by, that would write what they read. `1 << bits` buckets take 64 bytes each; two
-    /// entries then share a line once in as many times.
+    /// Gives the table its first buckets, if it has none, so that the first entry does not have to:
+    /// where lookups go by, that would write what they read. `1 << bits` buckets take 64 bytes
+    /// each; two entries then share a line once in as many times.
     pub fn prepare(&self, bits: u32) {
         if self.word().is_null() {
             self.first_word(bits.min(BITS_MAX));
         }
     }
 
-    /// Whether it has as many buckets as it gets because several CPUs insert in turn, be it for that or for
-    /// the number of its entries.
+    /// Whether it has as many buckets as it gets because several CPUs insert in turn, be it for
+    /// that or for the number of its entries.
     #[inline]
     #[must_use]
     pub fn is_spread(&self) -> bool {
@@ -328,14 +329,14 @@ impl<T: Hashed, C: LockClass> Drop for RcuTable<T, C> {
 /// What a change of a bucket suggests for the size of the table, to be looked into once the lock
 /// is released.
 ///
-/// As wide as a word: a [`Spot`] with padding is copied in parts that overlap, and a load of what two
-/// stores have just written waits for both.
+/// As wide as a word: a [`Spot`] with padding is copied in parts that overlap, and a load of what
+/// two stores have just written waits for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum Hint {
     None,
-    /// The lock was held by somebody else, or several CPUs insert in turn: more buckets would spread the
-    /// load.
+    /// The lock was held by somebody else, or several CPUs insert in turn: more buckets would
+    /// spread the load.
     Contended,
     /// The slots of the bucket did not suffice.
     Overflow,

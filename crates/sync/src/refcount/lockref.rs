@@ -43,8 +43,8 @@
 //!    with no deleting action." The holder of the lock has the count for itself (invariant 1); and
 //!    one who drops without the lock exchanges a word with count 2 or more and no holder.
 //! 2. "d_lock taken in dput with d_count = 1, and another thread increments without the lock: dead
-//!    with a count of 1." Invariant 1 again: [`Put::Last`] comes with the lock held and a count of 1,
-//!    which stays 1 until the guard goes. A lookup waits, and then sees it dead.
+//!    with a count of 1." Invariant 1 again: [`Put::Last`] comes with the lock held and a count of
+//!    1, which stays 1 until the guard goes. A lookup waits, and then sees it dead.
 //!
 //! # Why a collection counts exactly
 //!
@@ -157,8 +157,9 @@ impl Lockref {
         }
     }
 
-    /// As [`new`](Self::new), or with `true`, a count that is changed under the lock only, as `d_count`
-    /// was before the patch. Such a count never reports contention, and is not to be spread.
+    /// As [`new`](Self::new), or with `true`, a count that is changed under the lock only, as
+    /// `d_count` was before the patch. Such a count never reports contention, and is not to be
+    /// spread.
     #[inline]
     #[must_use]
     pub fn with_locked_changes(count: u32, locked_only: bool) -> Self {
@@ -272,8 +273,8 @@ impl Lockref {
     }
 
     /// Marks the object dead if the caller's reference is the only one and nobody has the lock: as
-    /// [`lock`](Self::lock) and [`mark_dead`](LockrefGuard::mark_dead), in one exchange. `false`, and
-    /// nothing done, otherwise. Never blocks.
+    /// [`lock`](Self::lock) and [`mark_dead`](LockrefGuard::mark_dead), in one exchange. `false`,
+    /// and nothing done, otherwise. Never blocks.
     #[inline]
     #[must_use = "when `false` nothing was done"]
     pub fn mark_dead_if_last(&self) -> bool {
@@ -406,8 +407,8 @@ impl Lockref {
         std::ptr::from_ref(self).addr()
     }
 
-    /// The count of the word: the references, unless it is spread or being collected; then a
-    /// number above 2^30 that says nothing more. For asserts and hints: it may have changed already.
+    /// The count of the word: the references, unless it is spread or being collected; then a number
+    /// above 2^30 that says nothing more. For asserts and hints: it may have changed already.
     #[must_use]
     pub fn count(&self) -> u32 {
         count_of(self.word.load(Ordering::Relaxed))
@@ -475,9 +476,9 @@ impl Lockref {
     ///
     /// # Safety
     ///
-    /// [`begin_collect`](Self::begin_collect) has returned true for this object and these parts, a grace
-    /// period that began after it has passed, so that nobody can touch the parts, and this is the
-    /// only call for it.
+    /// [`begin_collect`](Self::begin_collect) has returned true for this object and these parts, a
+    /// grace period that began after it has passed, so that nobody can touch the parts, and this is
+    /// the only call for it.
     pub unsafe fn finish_collect<'a>(&'a self, spread: &SpreadPtr, _rcu: &Guard) -> Put<'a> {
         let mut guard = self.lock();
         assert!(guard.word & COLLECTING != 0, "no collection was begun");

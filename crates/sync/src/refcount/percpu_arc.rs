@@ -2,17 +2,18 @@
 //!
 //! # Purpose
 //!
-//! An [`Arc`] is counted in one place, beside the object: whoever takes a reference writes a line that all
-//! others write, too, and that everybody reads who looks at the first fields of the object. Where
-//! each file, or each transaction, keeps what the whole volume has, that is the false sharing that seed 003
-//! begins with (patch 1). Here each CPU has a count of its own, and each of those is one unit of the `Arc`.
+//! An [`Arc`] is counted in one place, beside the object: whoever takes a reference writes a line
+//! that all others write, too, and that everybody reads who looks at the first fields of the
+//! object. Where each file, or each transaction, keeps what the whole volume has, that is the false
+//! sharing that seed 003 begins with (patch 1). Here each CPU has a count of its own, and each of
+//! those is one unit of the `Arc`.
 //!
 //! # Invariants
 //!
-//! * The object lives as long as the [`PerCpuArc`] or any [`Kept`] of it: a count that is not zero holds one
-//!   unit of the object's own.
-//! * A count lies on cache lines of its own. It is written where a reference is taken, and where that is
-//!   dropped.
+//! * The object lives as long as the [`PerCpuArc`] or any [`Kept`] of it: a count that is not zero
+//!   holds one unit of the object's own.
+//! * A count lies on cache lines of its own. It is written where a reference is taken, and where
+//!   that is dropped.
 
 use std::fmt;
 use std::ops::Deref;

@@ -133,8 +133,8 @@ impl<C: LockClass> PerCpuRef<C> {
         }
     }
 
-    /// What each part has, in the order of their numbers; 0 for a closed one. For tests and reports: parts
-    /// may be negative, and only their sum means something.
+    /// What each part has, in the order of their numbers; 0 for a closed one. For tests and
+    /// reports: parts may be negative, and only their sum means something.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = i64> {
         let open = |part: &AtomicI64| match part.load(Ordering::Acquire) {
             CLOSED => 0,
@@ -143,8 +143,8 @@ impl<C: LockClass> PerCpuRef<C> {
         self.parts.iter().map(open)
     }
 
-    /// The number of users at one moment during the call. Takes the lock, and writes every part of a count
-    /// that is not closed.
+    /// The number of users at one moment during the call. Takes the lock, and writes every part of
+    /// a count that is not closed.
     #[must_use]
     pub fn users(&self) -> i64 {
         let mut central = self.central.lock();

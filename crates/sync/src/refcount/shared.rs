@@ -169,8 +169,8 @@ const FLAGS: usize = LOCKED | MARKED;
 /// A place for one [`Shared`], with a mark beside it: an entry of a descriptor table. One word.
 ///
 /// Making another handle locks the word for the few nanoseconds that it takes; who meets that
-/// spins, then yields, then sleeps up to a millisecond at a time. Everything else is one exchange or
-/// less. `Send` and `Sync` if `T` is both.
+/// spins, then yields, then sleeps up to a millisecond at a time. Everything else is one exchange
+/// or less. `Send` and `Sync` if `T` is both.
 pub struct SharedSlot<T, K: Keep<T> = Boxed> {
     /// Null without flags, or a handle's pointer with flags.
     word: AtomicPtr<Counted<T, K>>,

@@ -2,25 +2,26 @@
 //!
 //! # Purpose
 //!
-//! What is written in the background fails when nobody asks. An [`ErrorSeq`] remembers the latest such error
-//! of a file, or of a file system, and each open file has an [`ErrorCursor`] with what it has been told:
-//! each of them is told of an error that came after it was opened, once, whoever else was told. An error
-//! that nobody was told of yet is also told to a file that is opened later, so that it is not lost when it
-//! comes while nobody has the file open.
+//! What is written in the background fails when nobody asks. An [`ErrorSeq`] remembers the latest
+//! such error of a file, or of a file system, and each open file has an [`ErrorCursor`] with what
+//! it has been told: each of them is told of an error that came after it was opened, once, whoever
+//! else was told. An error that nobody was told of yet is also told to a file that is opened later,
+//! so that it is not lost when it comes while nobody has the file open.
 //!
 //! # How
 //!
-//! One word has the number of the error, a mark that somebody has seen it, and a count. An error that comes
-//! counts up if the one before was seen, and else only replaces its number: nobody can tell the difference.
-//! A cursor is a copy of the word; one that differs has an error to tell. Numbers that wrap around after
-//! 2^19 errors that were all seen could hide one from a cursor that was not looked at in between.
+//! One word has the number of the error, a mark that somebody has seen it, and a count. An error
+//! that comes counts up if the one before was seen, and else only replaces its number: nobody can
+//! tell the difference. A cursor is a copy of the word; one that differs has an error to tell.
+//! Numbers that wrap around after 2^19 errors that were all seen could hide one from a cursor that
+//! was not looked at in between.
 //!
 //! # Races
 //!
 //! * Two calls on one open file that find an error: only who moves the cursor tells it.
-//! * An error that comes while one is being told: it differs from the word that the cursor gets, or its count
-//!   does, so the next call tells it. If it is of the same number and nobody had marked the former yet,
-//!   the two are one.
+//! * An error that comes while one is being told: it differs from the word that the cursor gets, or
+//!   its count does, so the next call tells it. If it is of the same number and nobody had marked
+//!   the former yet, the two are one.
 
 use crate::atomic::{AtomicU32, Ordering};
 

@@ -3,8 +3,8 @@
 //! # Purpose
 //!
 //! The kernel's `seqlock_t`, which seed 000 starts from: readers retry, writers exclude one
-//! another. Someone who must not retry has to take the writer side; [`seqrwlock`](crate::seq::seqrwlock)
-//! cures that.
+//! another. Someone who must not retry has to take the writer side;
+//! [`seqrwlock`](crate::seq::seqrwlock) cures that.
 //!
 //! # Invariants
 //!

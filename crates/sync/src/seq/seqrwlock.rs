@@ -10,10 +10,10 @@
 //!    kinds, and leaves the count alone. It is for long walks that can't be repeated for ever,
 //!    such as building a path.
 //! 3. A writer ([`write`](SeqRwLock::write)) keeps blocking readers and other writers out.
-//! 4. A writer of one part of the data ([`write_part`](SeqRwLock::write_part)) marks the part, in a way
-//!    that readers wait for. As long as there is no blocking reader it writes nothing else, so that
-//!    writers of different parts do not meet. Where there are such writers there are no others, and
-//!    the count says nothing: readers that retry go by the marks as well.
+//! 4. A writer of one part of the data ([`write_part`](SeqRwLock::write_part)) marks the part, in a
+//!    way that readers wait for. As long as there is no blocking reader it writes nothing else, so
+//!    that writers of different parts do not meet. Where there are such writers there are no
+//!    others, and the count says nothing: readers that retry go by the marks as well.
 //!
 //! Before the patch a blocking reader had to take the writer's side, and so made all readers of
 //! the first kind retry. [`with_exclusive_readers`](SeqRwLock::with_exclusive_readers) is that
@@ -27,10 +27,10 @@
 //! The count is odd only while the write side is held. Orderings are those of [`SeqCount`] for
 //! retrying readers and of [`RwLock`] for the others; writers follow one another under the lock.
 //!
-//! What a blocking reader has read of a part stays as it is until he leaves. He enters, and looks at
-//! the mark after that; the writer of the part marks it, and looks whether a reader is inside after
-//! that; a fence stands between on both sides. So one of the two sees the other: the reader waits, or
-//! the writer takes the mark back and waits as the writer of everything.
+//! What a blocking reader has read of a part stays as it is until he leaves. He enters, and looks
+//! at the mark after that; the writer of the part marks it, and looks whether a reader is inside
+//! after that; a fence stands between on both sides. So one of the two sees the other: the reader
+//! waits, or the writer takes the mark back and waits as the writer of everything.
 
 use crate::atomic::{Ordering, const_unless_loom, fence};
 use crate::lock::{LockClass, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -122,9 +122,10 @@ impl<C: LockClass> SeqRwLock<C> {
         SeqRwWriteGuard { _seq: self.seq.write(), _lock: lock }
     }
 
-    /// Enters as a writer of one part, which `mark` marks: until what that returns is dropped, who reads
-    /// the part waits. Blocks as [`write`](Self::write) does, with the part not marked, while a blocking
-    /// reader is inside, or if those are exclusive. Returns the writer's side too if it was taken.
+    /// Enters as a writer of one part, which `mark` marks: until what that returns is dropped, who
+    /// reads the part waits. Blocks as [`write`](Self::write) does, with the part not marked, while
+    /// a blocking reader is inside, or if those are exclusive. Returns the writer's side too if it
+    /// was taken.
     ///
     /// # Panics
     ///

@@ -186,8 +186,8 @@ fn more_locks_than_are_timed_are_counted_all_the_same() {
     assert!(locks.iter().all(|lock| lock.try_lock().is_some()));
 }
 
-/// Acquisitions of locks in lockrefs by this thread alone can't be told from those of tests that run
-/// beside; that there are some, can.
+/// Acquisitions of locks in lockrefs by this thread alone can't be told from those of tests that
+/// run beside; that there are some, can.
 #[test]
 fn a_lockref_is_locked_only_at_the_edges_unless_told_otherwise() {
     let spread = SpreadPtr::new();

@@ -8,9 +8,9 @@ use std::ops::Range;
 /// From this length on `rep movsb` is the fastest copy; before, its start-up cost dominates.
 const REP_FROM: usize = 1024;
 
-/// Where the destination lies less than this ahead of the source in their pages, `rep movsb` takes some
-/// thirty times as long on AMD's Zen 3. Large buffers of many allocators begin 16 bytes behind the beginning
-/// of a page.
+/// Where the destination lies less than this ahead of the source in their pages, `rep movsb` takes
+/// some thirty times as long on AMD's Zen 3. Large buffers of many allocators begin 16 bytes behind
+/// the beginning of a page.
 const REP_AHEAD: usize = 32;
 
 /// Pages that lie one behind the other are copied as one.
@@ -54,7 +54,8 @@ impl Bytes {
     /// Pages that are in use lie behind this one as far as that goes.
     #[inline]
     pub(super) unsafe fn read_run(&self, offset: usize, into: &mut [u8]) {
-        // SAFETY: The source lies within pages, says the caller; the destination is exclusively ours.
+        // SAFETY: The source lies within pages, says the caller; the destination is exclusively
+        // ours.
         unsafe { copy(self.at(offset), into.as_mut_ptr(), into.len()) }
     }
 

@@ -5,8 +5,8 @@
 //! A general allocator keeps freed pages for itself (glibc gives back only what lies at the end of
 //! its heap), so that a file system that was full once would hold its memory for ever, and other
 //! memory of the process could come on top of it. This pool gives back what it does not need, page
-//! by page of the system, wherever it lies; and it gives each CPU a stock of its own, in magazines (Bonwick
-//! and Adams, USENIX 2001).
+//! by page of the system, wherever it lies; and it gives each CPU a stock of its own, in magazines
+//! (Bonwick and Adams, USENIX 2001).
 //!
 //! ```text
 //!  CPU slot: two magazines <--> depot: full magazines <--> regions of 2 MiB <--> system
@@ -16,29 +16,29 @@
 //!
 //! * A free page is in one place: a magazine of a slot, a magazine of the depot, or the bitmap
 //!   `free` of its region. A free page in a region that isn't *dirty* reads as zeros.
-//! * Free and resident are at most [`FULL_MAX`] magazines and [`DIRTY_MAX`] pages (16 MiB together),
-//!   two magazines for each slot (half a MiB), and the rest of huge pages that are being handed out
-//!   for the first time (2 MiB for each thread that has mapped one at the same time).
-//! * A region is unmapped when the last of its pages has been given back. The first page of a region
-//!   is its header.
+//! * Free and resident are at most [`FULL_MAX`] magazines and [`DIRTY_MAX`] pages (16 MiB
+//!   together), two magazines for each slot (half a MiB), and the rest of huge pages that are being
+//!   handed out for the first time (2 MiB for each thread that has mapped one at the same time).
+//! * A region is unmapped when the last of its pages has been given back. The first page of a
+//!   region is its header.
 //!
 //! # Shared lines
 //!
 //! Two CPUs that allocate write no common line but once for 64 pages, when they exchange a full
-//! magazine with the depot. Who needs a new region maps it, and touches it for the first time, while
-//! he holds no lock.
+//! magazine with the depot. Who needs a new region maps it, and touches it for the first time,
+//! while he holds no lock.
 //!
 //! # Huge pages
 //!
 //! The first [`HUGE_FROM`] regions are left as they are, so that a small pool is exact. Later ones
 //! are offered to the kernel for huge pages, which it fills six times faster (0.34 instead of 2.1
-//! microseconds for a page, measured). A region of which pages have been given back is not, lest the
-//! kernel fill it up again.
+//! microseconds for a page, measured). A region of which pages have been given back is not, lest
+//! the kernel fill it up again.
 //!
 //! # Locks
 //!
-//! `PageStock` (a slot), then `PageDepot`; both are leaves as seen from outside. No system call is made
-//! under them.
+//! `PageStock` (a slot), then `PageDepot`; both are leaves as seen from outside. No system call is
+//! made under them.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::mem;
@@ -70,8 +70,8 @@ const CARVE: usize = 32;
 const FULL_MAX: usize = (4 << 20) / (MAGAZINE * PAGE_SIZE);
 /// Dirty free pages that the regions keep: 12 MiB.
 const DIRTY_MAX: usize = (12 << 20) / PAGE_SIZE;
-/// From this number of dirty pages on, regions that are wholly free go back: 6 MiB. They cost the least
-/// to give back; whole ones may come up before the others have to.
+/// From this number of dirty pages on, regions that are wholly free go back: 6 MiB. They cost the
+/// least to give back; whole ones may come up before the others have to.
 const WHOLE_MAX: usize = DIRTY_MAX / 2;
 /// From this number of regions on (16 MiB), more of them ask for huge pages.
 const HUGE_FROM: usize = 8;
@@ -99,8 +99,8 @@ type Magazine = Vec<Free>;
 struct Stock {
     /// Where pages are taken from and put back to.
     loaded: Magazine,
-    /// What was loaded before, so that a slot at the edge of a magazine does not run to the depot each
-    /// time.
+    /// What was loaded before, so that a slot at the edge of a magazine does not run to the depot
+    /// each time.
     spare: Magazine,
 }
 
@@ -120,8 +120,8 @@ pub(super) fn alloc() -> (NonNull<u8>, bool) {
     (free.page, free.is_zero)
 }
 
-/// So many pages, in the order of their addresses: those that were carved from a region together, or
-/// freed together, lie one behind the other. Takes the slot's lock once for each magazine.
+/// So many pages, in the order of their addresses: those that were carved from a region together,
+/// or freed together, lie one behind the other. Takes the slot's lock once for each magazine.
 pub(super) fn alloc_many(count: usize) -> Vec<(NonNull<u8>, bool)> {
     let pool = &*POOL;
     let mut pages = Vec::with_capacity(count);
@@ -178,8 +178,8 @@ pub(super) fn trim() {
     }
 }
 
-/// Bytes of memory that are free, and could be given back. Takes the locks of all slots, one after the
-/// other.
+/// Bytes of memory that are free, and could be given back. Takes the locks of all slots, one after
+/// the other.
 pub(super) fn idle_bytes() -> usize {
     let pool = &*POOL;
     let mut pages = 0;
@@ -233,8 +233,8 @@ impl Pool {
         too_many
     }
 
-    /// Gives memory back to the system until no more than `keep` dirty pages are in the regions, and no
-    /// more than `keep_whole` as long as some region is wholly free.
+    /// Gives memory back to the system until no more than `keep` dirty pages are in the regions,
+    /// and no more than `keep_whole` as long as some region is wholly free.
     #[cold]
     fn give_back(&self, keep_whole: usize, keep: usize) {
         loop {
@@ -251,8 +251,8 @@ impl Pool {
         }
     }
 
-    /// Gives pages back to the system that are in no list meanwhile, so that nobody gets one before it
-    /// has been given back.
+    /// Gives pages back to the system that are in no list meanwhile, so that nobody gets one before
+    /// it has been given back.
     fn discard(&self, taken: Taken) {
         taken.region.discard(&taken.pages, taken.was_huge);
         let empty = self.depot.lock().put_void(taken);

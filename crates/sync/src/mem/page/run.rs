@@ -1,13 +1,13 @@
 //! Copies of several pages.
 //!
-//! Pages that lie one behind the other in memory are copied as one, so that a copy is as long as it can be:
-//! starting one costs as much as copying a hundred bytes, and the processor fetches memory ahead only
-//! within a copy whose addresses ascend.
+//! Pages that lie one behind the other in memory are copied as one, so that a copy is as long as it
+//! can be: starting one costs as much as copying a hundred bytes, and the processor fetches memory
+//! ahead only within a copy whose addresses ascend.
 
 use super::{PAGE_SIZE, Page, bytes};
 
-/// Copies the bytes of `pages`, from `within` of the first one on, into `into`, until that is full or there
-/// are no more pages. Returns how many bytes.
+/// Copies the bytes of `pages`, from `within` of the first one on, into `into`, until that is full
+/// or there are no more pages. Returns how many bytes.
 ///
 /// # Panics
 ///
@@ -26,8 +26,8 @@ pub fn read_pages<'p>(
     })
 }
 
-/// Copies `from` to the bytes of `pages`, from `within` of the first one on, until it is at its end or there
-/// are no more pages. Returns how many bytes.
+/// Copies `from` to the bytes of `pages`, from `within` of the first one on, until it is at its end
+/// or there are no more pages. Returns how many bytes.
 ///
 /// # Panics
 ///
@@ -42,8 +42,8 @@ pub fn write_pages<'p>(pages: impl Iterator<Item = &'p Page>, within: usize, fro
     })
 }
 
-/// Calls `copy` with the first page, the offset in it and the length of each run of pages that lie one
-/// behind the other, of `len` bytes in all at most. Returns how many there were.
+/// Calls `copy` with the first page, the offset in it and the length of each run of pages that lie
+/// one behind the other, of `len` bytes in all at most. Returns how many there were.
 #[inline]
 fn runs<'p>(
     pages: impl Iterator<Item = &'p Page>,

@@ -2,7 +2,8 @@ use super::*;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 
-/// All pages are of one pool: tests that count what is in it run alone, all others beside each other.
+/// All pages are of one pool: tests that count what is in it run alone, all others beside each
+/// other.
 static POOL: RwLock<()> = RwLock::new(());
 
 pub(super) fn alone() -> RwLockWriteGuard<'static, ()> {

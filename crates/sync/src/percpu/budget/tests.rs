@@ -65,8 +65,8 @@ fn budget_resizes_down_to_what_is_used() {
     assert_eq!(budget.used(), 301);
 }
 
-/// A worst case that is reserved, of which a little is used: with room for one on each CPU the pool is asked
-/// once for each batch that is used.
+/// A worst case that is reserved, of which a little is used: with room for one on each CPU the pool
+/// is asked once for each batch that is used.
 #[test]
 fn budget_keeps_amounts_larger_than_a_batch_with_the_cpu() {
     const TOTAL: u64 = 1 << 20;

@@ -16,7 +16,8 @@ fn spread(slots: usize) -> (Lock, ReaderParts) {
     (lock, parts)
 }
 
-/// Changes of CPU until the lock is hot, each of them after `same` uses by the same one; no more than `most`.
+/// Changes of CPU until the lock is hot, each of them after `same` uses by the same one; no more
+/// than `most`.
 fn changes_until_hot(slots: usize, same: u32, most: u32) -> Option<u32> {
     let lock = Lock::new();
     (1..=most).find(|change| {

@@ -17,8 +17,9 @@ const SAMPLE: usize = 32;
 const SAMPLE_CAP: usize = 16;
 /// The table grows when its buckets have this many entries on average.
 const LOAD_MAX: usize = 5;
-/// A small table grows a little from this load on, when a bucket overflows: with so few buckets a full
-/// one among others that are not is no rarity, and whoever uses a name in it would pay each time.
+/// A small table grows a little from this load on, when a bucket overflows: with so few buckets a
+/// full one among others that are not is no rarity, and whoever uses a name in it would pay each
+/// time.
 const LOAD_SMALL: usize = 2;
 /// How many buckets a locker looks at on average to finish a resize.
 const HELP_LINES: usize = 64;
@@ -150,8 +151,9 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// The size below which a table does not shrink by itself, and whether that is because several CPUs may
-    /// use it, so that room is to be taken for it. Where there is no room, it shrinks further.
+    /// The size below which a table does not shrink by itself, and whether that is because several
+    /// CPUs may use it, so that room is to be taken for it. Where there is no room, it shrinks
+    /// further.
     fn floor(&self, word: Word<T, C>) -> (u32, bool) {
         let spread = contended_bits();
         if word.takes_room() || spread::has_room(size_of::<Line<T, C>>() << spread) {
@@ -161,8 +163,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Moves the table from `old` to an array of another size, unless somebody else moves it elsewhere. False
-    /// when it could not even start.
+    /// Moves the table from `old` to an array of another size, unless somebody else moves it
+    /// elsewhere. False when it could not even start.
     fn resize(&self, old: Word<T, C>, size: Size, patience: Patience, guard: &Guard) -> bool {
         let allocated = match size {
             Size::Needed(bits) => Word::allocate(bits),
@@ -275,7 +277,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         if let Some(Link::Moved(to)) = lines.first().map(|line| line.link()) {
             return Step::Moved(to);
         }
-        // Callers have seen the table name `old`, and it does so until all of its buckets are moved.
+        // Callers have seen the table name `old`, and it does so until all of its buckets are
+        // moved.
         debug_assert!(self.word() == old, "a resize of an array that isn't the table's");
         copy(&lines, next, guard);
         let mut cut: Vec<NonNull<Node<T>>> = Vec::new();
@@ -289,8 +292,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     }
 }
 
-/// Tries a lock for about a microsecond, without blocking: long enough for its holder to leave, which
-/// a single look at a lock that others fight for would hardly ever meet.
+/// Tries a lock for about a microsecond, without blocking: long enough for its holder to leave,
+/// which a single look at a lock that others fight for would hardly ever meet.
 fn try_briefly<C: LockClass>(lock: &Mutex<(), C>) -> Option<MutexGuard<'_, (), C>> {
     let mut spin = Spin::new();
     loop {
@@ -301,8 +304,8 @@ fn try_briefly<C: LockClass>(lock: &Mutex<(), C>) -> Option<MutexGuard<'_, (), C
     }
 }
 
-/// Copies the entries of locked buckets to the buckets of `next` that they belong to. Nobody else is
-/// in those: they are reached only through the buckets that are being moved.
+/// Copies the entries of locked buckets to the buckets of `next` that they belong to. Nobody else
+/// is in those: they are reached only through the buckets that are being moved.
 fn copy<T: Hashed, C: LockClass>(lines: &[&Line<T, C>], next: Word<T, C>, guard: &Guard) {
     for line in lines {
         for entry in line.entries(line.link()) {
@@ -315,8 +318,8 @@ fn copy<T: Hashed, C: LockClass>(lines: &[&Line<T, C>], next: Word<T, C>, guard:
     }
 }
 
-/// Counts the entries of some buckets, spread evenly over the table: their sum, and how many buckets
-/// were counted.
+/// Counts the entries of some buckets, spread evenly over the table: their sum, and how many
+/// buckets were counted.
 fn sample<T: Hashed, C: LockClass>(
     word: Word<T, C>,
     start: usize,
@@ -337,8 +340,8 @@ const LINES_PER_CPU: usize = 32;
 /// What [`contended_bits`] is at least.
 pub(super) const CONTENDED_BITS_MIN: u32 = LINES_PER_CPU.ilog2();
 
-/// The size up to which contention alone lets a table grow, and below which it does not shrink: some
-/// buckets for each CPU, so that two CPUs seldom meet in one.
+/// The size up to which contention alone lets a table grow, and below which it does not shrink:
+/// some buckets for each CPU, so that two CPUs seldom meet in one.
 pub(super) fn contended_bits() -> u32 {
     (crate::cpu::possible() as usize * LINES_PER_CPU).next_power_of_two().ilog2()
 }

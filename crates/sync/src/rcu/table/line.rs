@@ -34,8 +34,8 @@ const SPREAD: usize = 32;
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
 
-/// The tag of a hash: bits that the choice of the bucket rarely depends on. Never 0, which is that of an
-/// empty slot.
+/// The tag of a hash: bits that the choice of the bucket rarely depends on. Never 0, which is that
+/// of an empty slot.
 #[inline]
 fn tag_of(hash: u64) -> usize {
     ((hash >> FREE_BITS) & 0xffff) as usize | 1
@@ -217,8 +217,8 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         if settled { Seek::Absent } else { Seek::Changed }
     }
 
-    /// An entry with the tag of `hash` that `eq` accepts, in the line or in the nodes from
-    /// `chain` on. The caller holds the lock, or has a guard that is older than its load of `chain`.
+    /// An entry with the tag of `hash` that `eq` accepts, in the line or in the nodes from `chain`
+    /// on. The caller holds the lock, or has a guard that is older than its load of `chain`.
     #[inline(always)]
     fn find(
         &self,
@@ -226,8 +226,9 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         hash: u64,
         eq: &mut impl FnMut(&T) -> bool,
     ) -> Option<NonNull<T>> {
-        // One of those with the tag is chosen without a branch. The next step of a path waits for this, and
-        // would wait longer for the number of a slot and what that holds; and mostly there is one.
+        // One of those with the tag is chosen without a branch. The next step of a path waits for
+        // this, and would wait longer for the number of a slot and what that holds; and mostly
+        // there is one.
         let tag = tag_of(hash);
         let mut chosen = ptr::null_mut();
         for slot in &self.slots {
@@ -235,8 +236,8 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             chosen = hint::select_unpredictable(value.addr() >> ADDRESS_BITS == tag, value, chosen);
         }
         if let Some(entry) = Slot::entry_of(chosen) {
-            // SAFETY: The lock keeps the entry, or the caller's guard, which is older than the loads
-            // above: an entry outlives its removal by a grace period.
+            // SAFETY: The lock keeps the entry, or the caller's guard, which is older than the
+            // loads above: an entry outlives its removal by a grace period.
             if eq(unsafe { entry.as_ref() }) {
                 return Some(entry);
             }
@@ -246,8 +247,8 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         self.find_among_all(chain, tag, eq)
     }
 
-    /// The part of [`find`](Self::find) for entries that have their tag in common with another one in the
-    /// bucket, and for the few buckets that have more entries than slots.
+    /// The part of [`find`](Self::find) for entries that have their tag in common with another one
+    /// in the bucket, and for the few buckets that have more entries than slots.
     #[inline(never)]
     fn find_among_all(
         &self,
@@ -275,8 +276,8 @@ impl<T: 'static, C: LockClass> Line<T, C> {
     }
 
     /// All entries, given what [`link`](Self::link) said. Without the lock, the walk sees every
-    /// entry that is there throughout, and may or may not see others. For a moved bucket (which a walker
-    /// found in use and which was moved since) those of the line only.
+    /// entry that is there throughout, and may or may not see others. For a moved bucket (which a
+    /// walker found in use and which was moved since) those of the line only.
     pub(super) fn entries(&self, link: Link<T, C>) -> impl Iterator<Item = NonNull<T>> {
         let next = match link {
             Link::Chain(chain) => chain,
@@ -286,9 +287,9 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         self.slots.iter().chain(nodes).filter_map(Slot::entry)
     }
 
-    /// Calls `read` with the link of the bucket, without the lock. Returns whether nothing was inserted and
-    /// no change was announced meanwhile, and the bucket is still in use; else the caller forgets what was
-    /// read. The caller has a guard that is older than the call.
+    /// Calls `read` with the link of the bucket, without the lock. Returns whether nothing was
+    /// inserted and no change was announced meanwhile, and the bucket is still in use; else the
+    /// caller forgets what was read. The caller has a guard that is older than the call.
     pub(super) fn read_settled(&self, read: impl FnOnce(Link<T, C>)) -> bool {
         let version = self.version.load(Ordering::Acquire);
         let link = self.link();
@@ -296,14 +297,15 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             return false;
         }
         read(link);
-        // Whoever announces a change puts a fence between that and what he changes. So if `read` saw any of
-        // it, the announcement is seen below; and that the bucket is moved, if it was changed elsewhere.
+        // Whoever announces a change puts a fence between that and what he changes. So if `read`
+        // saw any of it, the announcement is seen below; and that the bucket is moved, if it was
+        // changed elsewhere.
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version && matches!(self.link(), Link::Chain(_))
     }
 
-    /// Calls `read` with the link of the bucket, under the lock, for which it waits. Returns false, without
-    /// the call, if the bucket is not in use any more.
+    /// Calls `read` with the link of the bucket, under the lock, for which it waits. Returns false,
+    /// without the call, if the bucket is not in use any more.
     pub(super) fn read_locked(&self, read: impl FnOnce(Link<T, C>)) -> bool {
         let _held = self.lock.lock();
         let link = self.link();
@@ -329,8 +331,8 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             && self.chain.load(Ordering::Relaxed).is_null()
     }
 
-    /// Puts the entry into a free slot. Tells when the slots of the line did not suffice, or when several
-    /// CPUs insert in turn. The caller holds the lock, or the line is not yet published.
+    /// Puts the entry into a free slot. Tells when the slots of the line did not suffice, or when
+    /// several CPUs insert in turn. The caller holds the lock, or the line is not yet published.
     pub(super) fn insert(&self, entry: NonNull<T>, hash: u64) -> Hint {
         assert!(entry.addr().get() <= ADDRESS, "an address of more than 48 bits");
         let free = self.slots.iter().find(|slot| slot.entry().is_none());
@@ -463,8 +465,9 @@ impl<'a, T> Iterator for Nodes<'a, T> {
     }
 }
 
-/// The address of an array of buckets, with the number of them in its lowest five bits: zero for null,
-/// else one more than the binary logarithm. The sixth says that it has room taken for it ([`spread`]).
+/// The address of an array of buckets, with the number of them in its lowest five bits: zero for
+/// null, else one more than the binary logarithm. The sixth says that it has room taken for it
+/// ([`spread`]).
 pub(super) struct Word<T, C: LockClass>(*mut Line<T, C>);
 
 impl<T, C: LockClass> Clone for Word<T, C> {
@@ -583,8 +586,9 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         Some(Self(first.as_ptr().map_addr(|addr| addr | (bits as usize + 1))))
     }
 
-    /// As [`allocate`](Self::allocate), for an array that is larger than its entries need, because several
-    /// CPUs use it: it takes room for itself until it is freed. `None` if there is no room, too.
+    /// As [`allocate`](Self::allocate), for an array that is larger than its entries need, because
+    /// several CPUs use it: it takes room for itself until it is freed. `None` if there is no room,
+    /// too.
     pub(super) fn allocate_spread(bits: u32) -> Option<Self> {
         let room = Room::take(size_of::<Line<T, C>>() << bits)?;
         let word = Self::allocate(bits)?;

@@ -24,8 +24,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     ///
     /// An entry that is in the table throughout is visited exactly once, even when the table is
     /// resized meanwhile: the walk goes from bucket to bucket by the hashes at their borders, which
-    /// mean the same in every size. An entry that is inserted or removed meanwhile may be visited or
-    /// not. Takes no lock and writes nothing. `f` may lock buckets of this table.
+    /// mean the same in every size. An entry that is inserted or removed meanwhile may be visited
+    /// or not. Takes no lock and writes nothing. `f` may lock buckets of this table.
     pub fn scan<'g>(
         &self,
         from: u64,
@@ -47,12 +47,13 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         });
     }
 
-    /// Calls `f` with all entries of one bucket after another, from that of hash `from` on, until it was
-    /// called `enough` times. Returns the hash with which the next bucket begins, if there is one.
+    /// Calls `f` with all entries of one bucket after another, from that of hash `from` on, until
+    /// it was called `enough` times. Returns the hash with which the next bucket begins, if there
+    /// is one.
     ///
-    /// For tables that don't change any more: entries of a bucket that was passed may be freed,
-    /// and are not looked at by a later call that begins where this one ended. `from` is 0 or what such a
-    /// call has returned. Takes no lock and writes nothing.
+    /// For tables that don't change any more: entries of a bucket that was passed may be freed, and
+    /// are not looked at by a later call that begins where this one ended. `from` is 0 or what such
+    /// a call has returned. Takes no lock and writes nothing.
     pub fn scan_buckets<'g>(
         &self,
         from: u64,
@@ -73,18 +74,19 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         next
     }
 
-    /// Calls `f` with the hash of each entry from `from` on, in ascending order, and with what `read` reads
-    /// of the entry, until `f` breaks. As [`scan`](Self::scan), but each bucket is read at one moment as far
-    /// as insertions and announced changes ([`LockSet::announce`](super::LockSet::announce)) are concerned:
+    /// Calls `f` with the hash of each entry from `from` on, in ascending order, and with what
+    /// `read` reads of the entry, until `f` breaks. As [`scan`](Self::scan), but each bucket is
+    /// read at one moment as far as insertions and announced changes
+    /// ([`LockSet::announce`](super::LockSet::announce)) are concerned:
     ///
-    /// * What `read` saw of an entry belonged to it while it was filed in this table under that hash, if such
-    ///   parts change under an announcement only.
-    /// * Of two entries that change places, or of which one replaces the other, under an announcement,
-    ///   exactly one is visited in each place.
+    /// * What `read` saw of an entry belonged to it while it was filed in this table under that
+    ///   hash, if such parts change under an announcement only.
+    /// * Of two entries that change places, or of which one replaces the other, under an
+    ///   announcement, exactly one is visited in each place.
     ///
-    /// `read` may be called for entries that `f` is not called with. Takes no lock, but that of a bucket
-    /// which has changed under several attempts to read it, while `read` runs: the caller holds no bucket of
-    /// this class, nor does `read` lock one. No lock is held while `f` runs.
+    /// `read` may be called for entries that `f` is not called with. Takes no lock, but that of a
+    /// bucket which has changed under several attempts to read it, while `read` runs: the caller
+    /// holds no bucket of this class, nor does `read` lock one. No lock is held while `f` runs.
     pub fn scan_settled<'g, R>(
         &self,
         from: u64,
@@ -114,14 +116,16 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             }
             attempts = 0;
             batch.sort_unstable_by_key(|(hash, _)| *hash);
-            // One that was removed may have been read, and the next one of its hash, which was just inserted.
+            // One that was removed may have been read, and the next one of its hash, which was just
+            // inserted.
             batch.dedup_by_key(|(hash, _)| *hash);
             let goes_on = batch.drain(..).all(|(hash, entry)| f(hash, entry).is_continue());
             if goes_on { Next::Bucket } else { Next::Stop }
         });
     }
 
-    /// Calls `f` with each bucket from the first on, in order, with its link, until it returns false.
+    /// Calls `f` with each bucket from the first on, in order, with its link, until it returns
+    /// false.
     pub(super) fn all_buckets<'g>(
         &self,
         guard: &'g Guard,
@@ -137,8 +141,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     }
 
     /// Calls `f` with each bucket from that of hash `from` on, in order, with its link (read before
-    /// anything else of it, and not moved) and with the hashes for which it is to be considered, until
-    /// `f` says to stop.
+    /// anything else of it, and not moved) and with the hashes for which it is to be considered,
+    /// until `f` says to stop.
     fn each_bucket<'g>(
         &self,
         from: u64,

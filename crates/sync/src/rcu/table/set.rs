@@ -91,8 +91,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     }
 }
 
-/// Remembers that the lock of a bucket was held by somebody else, for the requests that need it alone:
-/// whoever wants all buckets gains nothing by more of them.
+/// Remembers that the lock of a bucket was held by somebody else, for the requests that need it
+/// alone: whoever wants all buckets gains nothing by more of them.
 #[cold]
 fn note_contention<'a, T: Hashed, C: LockClass, const N: usize>(
     line: &Line<T, C>,

@@ -316,7 +316,8 @@ fn reserve_and_shrink_to_fit() {
     assert_eq!(buckets(&table), 1);
 }
 
-/// Inserts and removes a name so often, on the CPUs that `cpu_of` says. Returns the number of buckets.
+/// Inserts and removes a name so often, on the CPUs that `cpu_of` says. Returns the number of
+/// buckets.
 fn change_on(table: &Table, times: u32, cpu_of: impl Fn(u32) -> u32) -> usize {
     for turn in 0..times {
         let _on = crate::cpu::pretend(cpu_of(turn));
@@ -665,8 +666,8 @@ fn stress_a_replaced_name_is_never_missed() {
     remove_all(&table);
 }
 
-/// Entries move between two tables under sets of locks, as renames do, while the tables are resized:
-/// every entry is always in one of them, and a table locked as a whole does not change.
+/// Entries move between two tables under sets of locks, as renames do, while the tables are
+/// resized: every entry is always in one of them, and a table locked as a whole does not change.
 #[test]
 fn stress_moves_between_tables() {
     let tables = [Table::new(), Table::new()];

@@ -423,8 +423,8 @@ fn stress_gets_and_puts_across_spreading() {
     assert!(collected.load(Ordering::Relaxed) > 10, "hardly ever collected");
 }
 
-/// A reference asked for while the lock is held is not fought for by exchanges: after the spin the thread
-/// sleeps, and the holder's release wakes it.
+/// A reference asked for while the lock is held is not fought for by exchanges: after the spin the
+/// thread sleeps, and the holder's release wakes it.
 #[test]
 fn gets_and_puts_behind_a_holder_sleep() {
     for locked_only in [false, true] {

@@ -11,8 +11,9 @@ const LOW_SHARE: u64 = 8;
 
 /// A bound on the values of any number of [`SharedList`](super::SharedList)s. `Send` and `Sync`.
 ///
-/// It is exact: never are there more values. A value may be refused while slots keep units for values to
-/// come, which is at most two batches for each slot of each list; see [`is_low`](Self::is_low).
+/// It is exact: never are there more values. A value may be refused while slots keep units for
+/// values to come, which is at most two batches for each slot of each list; see
+/// [`is_low`](Self::is_low).
 #[derive(Debug)]
 pub struct Bound {
     budget: Budget,
@@ -34,8 +35,9 @@ impl Bound {
         }
     }
 
-    /// Takes a batch of units, or one if there are no more; returns how many. Says that the bound is low when
-    /// it leaves less than another batch, so that whoever has to be sure of a unit knows in time.
+    /// Takes a batch of units, or one if there are no more; returns how many. Says that the bound
+    /// is low when it leaves less than another batch, so that whoever has to be sure of a unit
+    /// knows in time.
     pub(super) fn take_batch(&self) -> u32 {
         let batch = u64::from(self.batch);
         if self.budget.take(2 * batch) {
@@ -51,15 +53,16 @@ impl Bound {
         self.budget.give(u64::from(units));
     }
 
-    /// Whether the bound is near, so that lists that keep units for values to come should give them back
-    /// ([`SharedList::trim`](super::SharedList::trim)) before a value is refused.
+    /// Whether the bound is near, so that lists that keep units for values to come should give them
+    /// back ([`SharedList::trim`](super::SharedList::trim)) before a value is refused.
     #[inline]
     #[must_use]
     pub fn is_low(&self) -> bool {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a unit that no list has. Looks at all slots, and notes if the bound is far again.
+    /// Whether there is a unit that no list has. Looks at all slots, and notes if the bound is far
+    /// again.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let left = self.budget.available();
@@ -69,7 +72,8 @@ impl Bound {
         left > 0
     }
 
-    /// Units that are taken, with those that lists keep for values to come. Exact when nothing changes.
+    /// Units that are taken, with those that lists keep for values to come. Exact when nothing
+    /// changes.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.budget.used()

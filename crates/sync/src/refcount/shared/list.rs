@@ -3,9 +3,9 @@
 //! # Purpose
 //!
 //! Every open file is on a list of its superblock, which is walked when somebody wants to know what
-//! is open (a remount to read-only), and which every open and close changes. Seed 004 ("files lock")
-//! makes it a list for each CPU with a lock for each CPU: the common call takes its own, the rare
-//! walk takes all. One slot is the kernel before that.
+//! is open (a remount to read-only), and which every open and close changes. Seed 004 ("files
+//! lock") makes it a list for each CPU with a lock for each CPU: the common call takes its own, the
+//! rare walk takes all. One slot is the kernel before that.
 //!
 //! A list is a table of pointers rather than a chain of neighbours, so that who begins or ends a
 //! value writes nothing of another. And who ends one on another CPU than it began on does not touch
@@ -13,25 +13,27 @@
 //! [`ENDED_MAX`] of those in a slot, their places are cleared together, and the memory goes back to
 //! where it came from.
 //!
-//! The lists also keep the memory of values that have ended, up to [`KEPT_MAX`] for each slot, so that
-//! beginning one takes memory and enters the list under one lock, as does ending one.
+//! The lists also keep the memory of values that have ended, up to [`KEPT_MAX`] for each slot, so
+//! that beginning one takes memory and enters the list under one lock, as does ending one.
 //!
 //! # A bound on all lists together
 //!
-//! Lists may share a [`Bound`], with a unit for each value ([`SharedList::bounded`]). A slot takes units in
-//! batches and keeps some for values to come, under the lock that it has anyway, so that a value costs one
-//! comparison. When no batch is left, slots of other lists may still keep units: the bound says that it is
-//! low, and the caller calls those in ([`SharedList::trim`]) before it gives up.
+//! Lists may share a [`Bound`], with a unit for each value ([`SharedList::bounded`]). A slot takes
+//! units in batches and keeps some for values to come, under the lock that it has anyway, so that a
+//! value costs one comparison. When no batch is left, slots of other lists may still keep units:
+//! the bound says that it is low, and the caller calls those in ([`SharedList::trim`]) before it
+//! gives up.
 //!
 //! # Invariants
 //!
-//! * A slot has taken as many units as it has places that are not empty, and at most two batches more. The
-//!   unit of a value that moves to another list goes with it: whoever moves it gives it back at its end.
-//! * A value is on exactly one list from its beginning until its last owner ends it, but for a moment
-//!   while it moves to another ([`Shared::move_to`]), which it does once at most.
-//! * It is told of its end ([`Listable::ended`]) when it has left its list, and before its memory is used
-//!   again: what the end takes back (a count of what is on the list, say) is taken back late rather than
-//!   early.
+//! * A slot has taken as many units as it has places that are not empty, and at most two batches
+//!   more. The unit of a value that moves to another list goes with it: whoever moves it gives it
+//!   back at its end.
+//! * A value is on exactly one list from its beginning until its last owner ends it, but for a
+//!   moment while it moves to another ([`Shared::move_to`]), which it does once at most.
+//! * It is told of its end ([`Listable::ended`]) when it has left its list, and before its memory
+//!   is used again: what the end takes back (a count of what is on the list, say) is taken back
+//!   late rather than early.
 //! * It has left its list when its place was cleared under its slot's lock, or, on another CPU,
 //!   when it is marked [`ENDED`], which walks pass over. Its memory is not used again before its
 //!   place was cleared.
@@ -58,7 +60,8 @@ use crate::percpu::PerCpu;
 /// Pieces of memory that each slot keeps for values to come.
 const KEPT_MAX: u32 = 32;
 
-/// Values that have ended on another CPU than they began on, of each slot, before their places are cleared.
+/// Values that have ended on another CPU than they began on, of each slot, before their places are
+/// cleared.
 const ENDED_MAX: u32 = 32;
 
 /// Anybody may look at the value.
@@ -77,14 +80,14 @@ pub trait Listable: Send + Sync + 'static {
         true
     }
 
-    /// The last owner is gone. Called when the value is on no list any more, so that whoever sees what this
-    /// does does not find the value there; with no lock held. It is still at its address, which is
-    /// nobody else's; it is dropped somewhere else afterwards.
+    /// The last owner is gone. Called when the value is on no list any more, so that whoever sees
+    /// what this does does not find the value there; with no lock held. It is still at its address,
+    /// which is nobody else's; it is dropped somewhere else afterwards.
     fn ended(&self);
 }
 
-/// Values on the lists of a [`SharedList`] whose locks are of class `C`. One that is aligned to cache lines
-/// has none in common with its count.
+/// Values on the lists of a [`SharedList`] whose locks are of class `C`. One that is aligned to
+/// cache lines has none in common with its count.
 pub struct Listed<C>(PhantomData<fn() -> C>);
 
 type Node<T, C> = Counted<T, Listed<C>>;
@@ -111,9 +114,9 @@ impl<T: Listable, C: LockClass> Keep<T> for Listed<C> {
     #[inline]
     unsafe fn free(node: NonNull<Node<T, C>>) {
         let node = node.as_ptr();
-        // SAFETY: the caller was the last owner, so the value and what is beside it are ours, except that
-        // walks read the value until it has left the list; it is not changed before. The list lives,
-        // for the value, or the keeper, keeps it until it is dropped at the end.
+        // SAFETY: the caller was the last owner, so the value and what is beside it are ours,
+        // except that walks read the value until it has left the list; it is not changed before.
+        // The list lives, for the value, or the keeper, keeps it until it is dropped at the end.
         unsafe {
             let links = (*node).beside.get();
             let home = (*(*links).list).slots.this();
@@ -225,7 +228,8 @@ struct Slot<T: Listable, C: LockClass> {
     bound: Option<Arc<Bound>>,
 }
 
-// SAFETY: values may be used and dropped on any thread; the pointers are used under the slot's lock.
+// SAFETY: values may be used and dropped on any thread; the pointers are used under the slot's
+// lock.
 unsafe impl<T: Listable, C: LockClass> Send for Slot<T, C> {}
 
 impl<T: Listable, C: LockClass> Slot<T, C> {
@@ -301,7 +305,8 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         ptr::null_mut()
     }
 
-    /// Takes over a value that has ended here, and returns all of them if there are many; else null.
+    /// Takes over a value that has ended here, and returns all of them if there are many; else
+    /// null.
     ///
     /// # Safety
     /// The value has been moved out and is marked [`ENDED`]; nobody uses the memory, which stays at
@@ -423,16 +428,16 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
         Self { slots: PerCpu::new(slots, |_| SlotLock::new(Slot::new(None))) }
     }
 
-    /// As [`new`](Self::new), with a unit of `bound` for each value. Any number of lists may have the same
-    /// bound.
+    /// As [`new`](Self::new), with a unit of `bound` for each value. Any number of lists may have
+    /// the same bound.
     #[must_use]
     pub fn bounded(slots: usize, bound: &Arc<Bound>) -> Self {
         let slot = |_| SlotLock::new(Slot::new(Some(Arc::clone(bound))));
         Self { slots: PerCpu::new(slots, slot) }
     }
 
-    /// Gives back the units of the bound that no value has, and the memory of those that have ended.
-    /// Takes the locks of the slots one after the other. The caller holds none of them.
+    /// Gives back the units of the bound that no value has, and the memory of those that have
+    /// ended. Takes the locks of the slots one after the other. The caller holds none of them.
     #[cold]
     pub fn trim(&self) {
         for home in self.slots.iter() {
@@ -446,8 +451,8 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
         self.slots.iter().for_each(|home| home.lock().give_spare(0));
     }
 
-    /// Owns `value`, and enters it into the list of this CPU; gives it back if the bound is reached. Takes
-    /// that slot's lock; allocates if the slot has no memory left.
+    /// Owns `value`, and enters it into the list of this CPU; gives it back if the bound is
+    /// reached. Takes that slot's lock; allocates if the slot has no memory left.
     ///
     /// # Errors
     /// The value.
@@ -491,10 +496,10 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
         }
     }
 
-    /// Calls `visit` for every value on the lists, until it breaks. Takes the locks of the slots one after
-    /// the other and holds each during the calls, which therefore should be short and take no lock of
-    /// the same or a lower rank. A value that is there throughout is visited once; one that begins or ends
-    /// meanwhile is visited or not.
+    /// Calls `visit` for every value on the lists, until it breaks. Takes the locks of the slots
+    /// one after the other and holds each during the calls, which therefore should be short and
+    /// take no lock of the same or a lower rank. A value that is there throughout is visited once;
+    /// one that begins or ends meanwhile is visited or not.
     pub fn each(&self, mut visit: impl FnMut(&T) -> ControlFlow<()>) {
         for home in self.slots.iter() {
             let slot = home.lock();
@@ -540,14 +545,15 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
 }
 
 impl<T: Listable, C: LockClass> Shared<T, Listed<C>> {
-    /// Moves the value to another list, which it keeps from now on. `false`, and nothing done, if it has
-    /// moved before. Takes the lock of the slot it is on, and then that of a slot of `list`; between the
-    /// two it is on neither. The caller gives a unit back when the value has ended ([`Bound::give`]), if the
-    /// list it leaves has a bound; `list` has none.
+    /// Moves the value to another list, which it keeps from now on. `false`, and nothing done, if
+    /// it has moved before. Takes the lock of the slot it is on, and then that of a slot of `list`;
+    /// between the two it is on neither. The caller gives a unit back when the value has ended
+    /// ([`Bound::give`]), if the list it leaves has a bound; `list` has none.
     pub fn move_to(&self, list: &Arc<SharedList<T, C>>) -> bool {
         let node = self.counted.as_ptr();
-        // SAFETY: our handle keeps the node. The first to come here is the only one to change the home, and
-        // no last owner can, as long as we have a handle; the tables are changed under the locks.
+        // SAFETY: our handle keeps the node. The first to come here is the only one to change the
+        // home, and no last owner can, as long as we have a handle; the tables are changed under
+        // the locks.
         unsafe {
             let links = (*node).beside.get();
             if (*links).has_moved.swap(true, Ordering::AcqRel) {

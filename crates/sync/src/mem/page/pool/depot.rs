@@ -46,8 +46,8 @@ impl Depot {
         self.full.iter().map(Vec::len).sum::<usize>() + self.dirty_pages + fresh
     }
 
-    /// Fills an empty magazine, with pages that have memory if there are any. It stays empty if there is
-    /// no free page in any region.
+    /// Fills an empty magazine, with pages that have memory if there are any. It stays empty if
+    /// there is no free page in any region.
     pub(super) fn take(&mut self, into: &mut Magazine) {
         if let Some(full) = self.full.pop() {
             self.empty.push(mem::replace(into, full));
@@ -111,8 +111,8 @@ impl Depot {
         self.relist(region);
     }
 
-    /// Takes a region out of which nothing is in use, if more than `keep` pages are dirty in all. The
-    /// caller unmaps it.
+    /// Takes a region out of which nothing is in use, if more than `keep` pages are dirty in all.
+    /// The caller unmaps it.
     pub(super) fn take_whole(&mut self, keep: usize) -> Option<Region> {
         if self.dirty_pages <= keep {
             return None;
@@ -122,8 +122,8 @@ impl Depot {
         Some(region)
     }
 
-    /// Takes all free pages with memory of a region out, if more than `keep` pages are dirty in all. They
-    /// count as in use until [`put_void`](Self::put_void).
+    /// Takes all free pages with memory of a region out, if more than `keep` pages are dirty in
+    /// all. They count as in use until [`put_void`](Self::put_void).
     pub(super) fn take_dirty(&mut self, keep: usize) -> Option<Taken> {
         if self.dirty_pages <= keep {
             return None;
@@ -154,8 +154,8 @@ impl Depot {
         Taken { region, pages, was_huge }
     }
 
-    /// Puts pages back that have no memory any more. Returns the region if nothing of it is in use, for
-    /// the caller to unmap.
+    /// Puts pages back that have no memory any more. Returns the region if nothing of it is in use,
+    /// for the caller to unmap.
     pub(super) fn put_void(&mut self, taken: Taken) -> Option<Region> {
         let Taken { mut region, pages, .. } = taken;
         let header = region.header();

@@ -87,8 +87,8 @@ pub(super) struct Region(NonNull<Header>);
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Maps a new one, all of its pages void but for the header's, with which the whole becomes resident
-    /// if the system gives a huge page. `None` if there is no memory.
+    /// Maps a new one, all of its pages void but for the header's, with which the whole becomes
+    /// resident if the system gives a huge page. `None` if there is no memory.
     pub(super) fn map(is_huge: bool) -> Option<Region> {
         let start = aligned()?;
         let advice = if is_huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
@@ -112,8 +112,8 @@ impl Region {
 
     /// The header; the caller holds the lock of the depot.
     pub(super) fn header(&mut self) -> &mut Header {
-        // SAFETY: the region is mapped as long as it is in a list or has a page in use, and the lock
-        // makes the header ours. Each caller lets go of it before it takes another.
+        // SAFETY: the region is mapped as long as it is in a list or has a page in use, and the
+        // lock makes the header ours. Each caller lets go of it before it takes another.
         unsafe { self.0.as_mut() }
     }
 
@@ -124,9 +124,9 @@ impl Region {
         unsafe { self.0.cast::<u8>().add(index * PAGE_SIZE) }
     }
 
-    /// Makes `pages` read as zeros, and gives their memory back to the system where they fill whole pages of
-    /// it. The caller has taken them out of the header, so that nobody else knows them. `was_huge`: the
-    /// system may have given a huge page.
+    /// Makes `pages` read as zeros, and gives their memory back to the system where they fill whole
+    /// pages of it. The caller has taken them out of the header, so that nobody else knows them.
+    /// `was_huge`: the system may have given a huge page.
     pub(super) fn discard(self, pages: &Bitmap, was_huge: bool) {
         if was_huge {
             // SAFETY: the range is mapped and ours; no memory changes by this. It keeps the kernel
@@ -159,8 +159,8 @@ fn aligned() -> Option<NonNull<u8>> {
     // Twice as much, so that an aligned region lies within; the rest goes back at once.
     let start = map(2 * REGION)?;
     let before = start.align_offset(REGION);
-    // SAFETY: both ends and the region lie within the mapping, which is ours alone. An end of no length
-    // is refused, which does no harm.
+    // SAFETY: both ends and the region lie within the mapping, which is ours alone. An end of no
+    // length is refused, which does no harm.
     unsafe {
         libc::munmap(start.as_ptr().cast(), before);
         let start = start.add(before);

@@ -1,8 +1,8 @@
 //! How memory goes back to the system, in whole pages of the system.
 //!
-//! The kernel's page is 4 KiB on x86-64, and 4, 16 or 64 KiB on aarch64. `madvise` wants an address that
-//! is a multiple of it, and rounds the length up to one: asked for less than a page of the kernel, it
-//! takes neighbours along, which may be in use.
+//! The kernel's page is 4 KiB on x86-64, and 4, 16 or 64 KiB on aarch64. `madvise` wants an address
+//! that is a multiple of it, and rounds the length up to one: asked for less than a page of the
+//! kernel, it takes neighbours along, which may be in use.
 
 use std::ptr::NonNull;
 
@@ -17,8 +17,8 @@ fn page_bytes() -> usize {
     usize::try_from(bytes).expect("the size of a page is positive")
 }
 
-/// Makes `len` bytes at `start` read as zeros, and gives back the memory of all whole pages of the system
-/// among them. What lies around those keeps its memory.
+/// Makes `len` bytes at `start` read as zeros, and gives back the memory of all whole pages of the
+/// system among them. What lies around those keeps its memory.
 ///
 /// # Safety
 ///

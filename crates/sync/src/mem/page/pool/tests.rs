@@ -142,8 +142,8 @@ fn no_page_has_two_owners() {
     });
 }
 
-/// A kernel with pages of 64 KiB gives and takes memory in those. Free pages that share one with pages in
-/// use go back to the pool as zeros, and their neighbours keep every byte.
+/// A kernel with pages of 64 KiB gives and takes memory in those. Free pages that share one with
+/// pages in use go back to the pool as zeros, and their neighbours keep every byte.
 #[test]
 fn pages_keep_their_bytes_where_the_system_has_larger_ones() {
     let _alone = alone();

@@ -95,7 +95,8 @@ fn a_value_ended_on_another_cpu_leaves_the_list_it_is_on() {
         drop(value);
         assert_eq!(numbers(&list), (n + 1..8).collect::<Vec<_>>());
     }
-    // The memory of values that began here is for values to come; that of others waits for more of them.
+    // The memory of values that began here is for values to come; that of others waits for more of
+    // them.
     assert_eq!((kept(&list), ended(&list)), (vec![0, 0, 2, 0], vec![0, 0, 6, 0]));
 }
 
