@@ -79,6 +79,6 @@ impl Central {
     /// The written fields, wherever they are.
     #[inline]
     pub(crate) fn written(&self) -> &Written {
-        if self.read.is_spread { &self.spread.0 } else { &self.packed }
+        if self.read.is_spread { &*self.spread } else { &self.packed }
     }
 }

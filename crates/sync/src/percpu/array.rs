@@ -1,25 +1,24 @@
 //! One value for each CPU.
 
 use std::fmt;
-use std::ops::Deref;
+
+pub use crossbeam_utils::CachePadded;
 
 use crate::cpu;
 
-/// Puts a value on cache lines of its own: whatever lies beside it, what is written here is on no
-/// line with it (seed 003, patch 1). 128 bytes, because x86 fetches lines in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct Apart<T>(pub T);
+// On the processors that matter here, two lines: x86 fetches them in pairs.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const _: () = assert!(align_of::<CachePadded<u8>>() == 128 && size_of::<CachePadded<u8>>() == 128);
 
-const _: () = assert!(align_of::<Apart<u8>>() == 128 && size_of::<Apart<u8>>() == 128);
+/// Former name of [`CachePadded`].
+pub type Apart<T> = CachePadded<T>;
 
-impl<T> Deref for Apart<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
+/// Former name of [`CachePadded::new`].
+#[expect(non_snake_case, reason = "the former name of a tuple struct")]
+#[inline]
+#[must_use]
+pub const fn Apart<T>(value: T) -> CachePadded<T> {
+    CachePadded::new(value)
 }
 
 /// One `T` for each slot, where a slot stands for the CPUs whose number is equal to it modulo the
@@ -27,13 +26,13 @@ impl<T> Deref for Apart<T> {
 ///
 /// `PerCpu<T>` is `Send` and `Sync` exactly as a boxed slice of `T` is.
 pub struct PerCpu<T> {
-    slots: Box<[Apart<T>]>,
+    slots: Box<[CachePadded<T>]>,
 }
 
 impl<T> PerCpu<T> {
     /// Makes `slots` slots (at least one), each from `make`, which gets the number of its slot.
     pub fn new(slots: usize, mut make: impl FnMut(usize) -> T) -> Self {
-        let slots = (0..slots.max(1)).map(|slot| Apart(make(slot))).collect();
+        let slots = (0..slots.max(1)).map(|slot| CachePadded::new(make(slot))).collect();
         Self { slots }
     }
 
@@ -53,19 +52,19 @@ impl<T> PerCpu<T> {
     #[inline]
     #[must_use]
     pub fn this(&self) -> &T {
-        &self.slots[self.this_slot()].0
+        &self.slots[self.this_slot()]
     }
 
     /// The slot with number `slot`, or `None` when there is no such slot.
     #[inline]
     #[must_use]
     pub fn get(&self, slot: usize) -> Option<&T> {
-        self.slots.get(slot).map(|padded| &padded.0)
+        self.slots.get(slot).map(|padded| &**padded)
     }
 
     /// All slots, in the order of their numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> + DoubleEndedIterator {
-        self.slots.iter().map(|padded| &padded.0)
+        self.slots.iter().map(|padded| &**padded)
     }
 
     /// The number of slots, at least one.

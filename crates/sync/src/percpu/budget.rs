@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::array::{Apart, PerCpu};
+use super::array::{CachePadded, PerCpu};
 use crate::atomic::{AtomicU64, Ordering};
 use crate::lock::Mutex;
 
@@ -48,7 +48,7 @@ pub struct Budget {
     /// little left for that. Written under the pool's lock.
     large: AtomicU64,
     /// Everybody reads the fields above, and refills write here.
-    pool: Apart<Mutex<Pool, BudgetPool>>,
+    pool: CachePadded<Mutex<Pool, BudgetPool>>,
 }
 
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Budget {
     pub fn new(total: u64, slots: usize) -> Self {
         let allowances = PerCpu::new(slots, |_| AtomicU64::new(0));
         let batch = AtomicU64::new(Self::batch_of(total, allowances.len()));
-        let pool = Apart(Mutex::new(Pool { free: total, total }));
+        let pool = CachePadded::new(Mutex::new(Pool { free: total, total }));
         Self { allowances, batch, large: AtomicU64::new(0), pool }
     }
 

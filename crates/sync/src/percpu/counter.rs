@@ -1,6 +1,6 @@
 //! Counters with a part for each CPU.
 
-use super::array::{Apart, PerCpu};
+use super::array::{CachePadded, PerCpu};
 use crate::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
 /// A signed counter that is cheap to change and dear to read.
@@ -84,7 +84,7 @@ impl SnapshotCounter {
     /// The memory that `slots` parts take, in bytes.
     #[must_use]
     pub fn bytes(slots: usize) -> usize {
-        slots * size_of::<Apart<AtomicU64>>()
+        slots * size_of::<CachePadded<AtomicU64>>()
     }
 
     /// Adds `amount`, which may be negative, to the part of the current CPU.

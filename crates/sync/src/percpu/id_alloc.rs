@@ -1,6 +1,6 @@
 //! Unique identifiers, in batches for each CPU.
 
-use super::array::{Apart, PerCpu};
+use super::array::{CachePadded, PerCpu};
 use crate::atomic::{AtomicU64, Ordering};
 
 /// How many identifiers a slot of [`IdAlloc`] gets at once.
@@ -16,7 +16,7 @@ pub struct IdAlloc {
     /// The next number of each slot; a multiple of the batch says that the batch is used up.
     next: PerCpu<AtomicU64>,
     /// The first number of the next batch.
-    batches: Apart<AtomicU64>,
+    batches: CachePadded<AtomicU64>,
     first: u64,
 }
 
@@ -26,7 +26,7 @@ impl IdAlloc {
     pub fn new(first: u64, slots: usize) -> Self {
         Self {
             next: PerCpu::new(slots, |_| AtomicU64::new(0)),
-            batches: Apart(AtomicU64::new(0)),
+            batches: CachePadded::new(AtomicU64::new(0)),
             first,
         }
     }
@@ -50,7 +50,7 @@ impl IdAlloc {
 
     #[cold]
     fn next_batch(&self) -> u64 {
-        self.batches.0.fetch_add(IDS_PER_BATCH, Ordering::Relaxed)
+        self.batches.fetch_add(IDS_PER_BATCH, Ordering::Relaxed)
     }
 }
 

@@ -52,7 +52,7 @@ use crate::lock::held;
 use crate::lock::raw_rwlock::RawRwLock;
 use crate::lock::stat::Waiting;
 use crate::lock::wait::Backoff;
-use crate::percpu::{Apart, PerCpu};
+use crate::percpu::{CachePadded, PerCpu};
 
 /// No reader may come to this part.
 const CLOSED: u32 = 1 << 31;
@@ -183,7 +183,7 @@ impl ReaderParts {
     /// The memory that parts for so many CPUs take.
     #[must_use]
     pub const fn bytes(slots: usize) -> usize {
-        size_of::<Parts>() + slots * size_of::<Apart<AtomicU32>>()
+        size_of::<Parts>() + slots * size_of::<CachePadded<AtomicU32>>()
     }
 
     #[inline]

@@ -47,7 +47,7 @@ use std::sync::LazyLock;
 
 use crate::lock::Mutex;
 use crate::mem::page::PAGE_SIZE;
-use crate::percpu::{Apart, PerCpu};
+use crate::percpu::{CachePadded, PerCpu};
 use depot::{Depot, Taken};
 use region::Region;
 
@@ -78,7 +78,7 @@ const HUGE_FROM: usize = 8;
 
 static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
     stocks: PerCpu::new(crate::cpu::possible() as usize, |_| Mutex::new(Stock::default())),
-    depot: Apart(Mutex::new(Depot::default())),
+    depot: CachePadded::new(Mutex::new(Depot::default())),
 });
 
 /// A free page.
@@ -107,7 +107,7 @@ struct Stock {
 struct Pool {
     stocks: PerCpu<Mutex<Stock, PageStock>>,
     /// Apart from what every allocation reads: the above, and that the pool is there.
-    depot: Apart<Mutex<Depot, PageDepot>>,
+    depot: CachePadded<Mutex<Depot, PageDepot>>,
 }
 
 /// A page, and whether it reads as zeros. Aborts when there is no memory.
