@@ -2,16 +2,16 @@
 //!
 //! # Purpose
 //!
-//! Everything above this crate shares memory only through what is here: locks with classes and
-//! ranks, sequence counts, per-CPU slots, reference counts that carry their own lock
+//! Everything above this crate shares memory only through the types of this crate: locks with
+//! classes and ranks, sequence counts, per-CPU arrays, reference counts that carry their own lock
 //! ([`lockref`]), RCU, and tables whose lookups write nothing. Each of them exists because a
 //! simpler tool puts a written cache line on the path of calls that commute.
 //!
 //! # Invariants
 //!
 //! * A read path that is documented as free of writes stores to no shared line.
-//! * A scaled structure takes its number of slots when it is made; one slot is the structure
-//!   before it was scaled.
+//! * A scaled structure takes its number of slots when it is made; with one slot it is the unscaled
+//!   structure.
 //! * Every wait is bounded by the holder's critical section: waiters spin for about a
 //!   microsecond, then sleep in the kernel. Retrying readers ([`seqcount`]) spin, then yield, then
 //!   sleep briefly.
@@ -27,10 +27,10 @@
 //! # Model checking
 //!
 //! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads come from the model checker, sleepers
-//! sleep on the checker's condition variables, and retrying readers yield, so that code built on
-//! these locks can be checked too, deadlocks included.
-//! RCU stays the real one there: all threads of a model run on one thread of the system, so that
-//! the guard of any of them holds everything back, which is sound and conservative.
+//! sleep on the checker's condition variables, and retrying readers yield. Code built on these
+//! locks can therefore be checked too, deadlocks included. RCU is not modelled: all threads of a
+//! model run on one thread of the system, so the guard of any of them delays every grace period,
+//! which is sound and conservative.
 
 pub mod atomic;
 pub mod cpu;

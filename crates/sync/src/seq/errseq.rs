@@ -1,38 +1,39 @@
-//! Errors that everybody is told of once (`errseq_t`).
+//! Write-back errors that each open file reports once. Counterpart of `errseq_t` in Linux.
 //!
 //! # Purpose
 //!
-//! What is written in the background fails when nobody asks. An [`ErrorSeq`] remembers the latest
-//! such error of a file, or of a file system, and each open file has an [`ErrorCursor`] with what
-//! it has been told: each of them is told of an error that came after it was opened, once, whoever
-//! else was told. An error that nobody was told of yet is also told to a file that is opened later,
-//! so that it is not lost when it comes while nobody has the file open.
+//! A background write fails when no call is there to return the error. An [`ErrorSeq`] remembers
+//! the latest such error of a file, or of a file system. Each open file has an [`ErrorCursor`], the
+//! state up to which it has reported. Each open file reports an error that was recorded after it
+//! was opened exactly once, independently of the others. An error that no file has reported yet is
+//! also reported by a file that is opened later, so it is not lost if it is recorded while no file
+//! is open.
 //!
 //! # How
 //!
-//! One word has the number of the error, a mark that somebody has seen it, and a count. An error
-//! that comes counts up if the one before was seen, and else only replaces its number: nobody can
-//! tell the difference. A cursor is a copy of the word; one that differs has an error to tell.
-//! Numbers that wrap around after 2^19 errors that were all seen could hide one from a cursor that
-//! was not looked at in between.
+//! One word holds the number of the error, a flag that the error was seen, and a count. Recording
+//! an error increments the count if the former error was seen; otherwise it only replaces the
+//! number, which no cursor can tell apart. A cursor is a copy of the word; if the two differ, there
+//! is an error to report. The count wraps after 2^19 errors that were all seen; a cursor that is
+//! not read during all of them can miss one.
 //!
 //! # Races
 //!
-//! * Two calls on one open file that find an error: only who moves the cursor tells it.
-//! * An error that comes while one is being told: it differs from the word that the cursor gets, or
-//!   its count does, so the next call tells it. If it is of the same number and nobody had marked
-//!   the former yet, the two are one.
+//! * Two calls on one open file find an error: only the one that advances the cursor reports it.
+//! * An error is recorded while another is being reported: it (or its count) differs from the word
+//!   that the cursor gets, so the next call reports it. If it has the same number and the former
+//!   one was not flagged as seen yet, the two are one.
 
 use crate::atomic::{AtomicU32, Ordering};
 
-/// The number of the error.
+/// Mask of the error number.
 const CODE: u32 = 0xFFF;
-/// Somebody was told.
+/// Flag: a cursor has seen the error.
 const SEEN: u32 = CODE + 1;
-/// One more.
+/// Unit of the count.
 const COUNT: u32 = SEEN << 1;
 
-/// The latest error of something that is written in the background. See the [module](self).
+/// The latest background error of a file or file system. See the [module](self).
 #[derive(Debug)]
 pub struct ErrorSeq(AtomicU32);
 
@@ -43,13 +44,13 @@ impl Default for ErrorSeq {
 }
 
 impl ErrorSeq {
-    /// Without an error.
+    /// Creates one without an error.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// An error has come: `code` is its positive `errno`, below 4,096; 0 is none.
+    /// Records an error: `code` is its positive `errno`, below 4,096; 0 records nothing.
     pub fn record(&self, code: i32) {
         let Some(code) = u32::try_from(code).ok().filter(|code| (1..=CODE).contains(code)) else {
             debug_assert!(code == 0, "{code} is no errno");
@@ -66,12 +67,12 @@ impl ErrorSeq {
         }
     }
 
-    /// Forgets all errors: it stands for something else from now on. Nobody has a cursor.
+    /// Forgets all errors, for reuse with another file. No cursor may exist.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Release);
     }
 
-    /// Whether there is no error that nobody was told of.
+    /// Returns whether every error was seen by a cursor.
     #[must_use]
     pub fn is_told(&self) -> bool {
         let word = self.0.load(Ordering::Acquire);
@@ -79,26 +80,26 @@ impl ErrorSeq {
     }
 }
 
-/// What somebody was told of an [`ErrorSeq`].
+/// The state of an [`ErrorSeq`] up to which one open file has reported.
 #[derive(Debug)]
 pub struct ErrorCursor(AtomicU32);
 
 impl Default for ErrorCursor {
-    /// Of one that has no errors.
+    /// Creates a cursor of an [`ErrorSeq`] without errors.
     fn default() -> Self {
         Self(AtomicU32::new(0))
     }
 }
 
 impl ErrorCursor {
-    /// Of somebody who comes now, and is told what comes later, and what nobody was told of yet.
+    /// Creates a cursor that will see later errors, and those that no cursor has seen yet.
     #[must_use]
     pub fn new(errors: &ErrorSeq) -> Self {
         let word = errors.0.load(Ordering::Acquire);
         Self(AtomicU32::new(if word & SEEN == 0 { 0 } else { word }))
     }
 
-    /// The number of the latest error that it was not told yet, which it is by this.
+    /// Advances the cursor; returns the number of the latest error if the cursor had not seen it.
     pub fn advance(&self, errors: &ErrorSeq) -> Option<i32> {
         loop {
             let (told, word) = (self.0.load(Ordering::Acquire), errors.0.load(Ordering::Acquire));
@@ -107,7 +108,7 @@ impl ErrorCursor {
             }
             let seen = word | SEEN;
             if word != seen {
-                // If another error comes in between, that differs from what the cursor gets.
+                // An error recorded in between differs from what the cursor gets.
                 let (order, failed) = (Ordering::AcqRel, Ordering::Acquire);
                 let _ = errors.0.compare_exchange(word, seen, order, failed);
             }
