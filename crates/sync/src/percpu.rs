@@ -1,21 +1,21 @@
-//! Per-CPU slots, and the counters, budgets and identifiers built on them.
+//! Per-CPU arrays, and the counters, budgets, identifiers, lists and locks built on them.
 //!
 //! # Purpose
 //!
 //! A shared counter is a cache line that every CPU wants to own. Everything in this module splits
-//! such a line into one per CPU, so that the common operation touches only memory that no other
-//! CPU writes (the per-CPU counters and inode number batches of the "VFS scalability" talk, and
-//! the reservation counters of the per-CPU CIL series). Whoever needs the whole truth (a sum, the
-//! last unit of a budget) walks all slots and pays for it.
+//! such a line into one per CPU, so the common operation touches only memory that no other CPU
+//! writes (per-CPU counters and inode number batches: Piggin, "Scaling the Linux VFS", 2009;
+//! reservation counters: Chinner's per-CPU CIL patches, 2020). A caller that needs an exact value
+//! (a sum, the last unit of a budget) walks all slots and pays for it.
 //!
 //! # Invariants
 //!
 //! * The slot of a thread is a hint: the scheduler may move the thread between reading the CPU
 //!   number and using the slot. Slots are therefore atomic (or locked), and merely uncontended.
-//! * One slot turns every structure here into its shared ancestor, which is the "before" setting
-//!   of the scaling experiments.
+//! * With one slot every structure here is its shared ancestor, the "before" setting of the scaling
+//!   experiments.
 //! * [`Budget`]: the pool plus all allowances plus all units taken equal the total at every moment
-//!   at which its lock is free. No unit is ever in two places.
+//!   at which its lock is free. No unit is counted twice.
 //!
 //! # Locks
 //!

@@ -1,44 +1,44 @@
 //! Sleeping until woken, by address.
 //!
-//! A thin face of `parking_lot_core` (the futex idea of Franke, Russell and Kirkwood, done in user
-//! space by WebKit's ParkingLot). A lock needs no memory of its own for sleepers: the queue hangs
-//! on the lock's address in a global table. Callbacks run under that queue's lock, which makes
-//! "is anybody asleep?" and the change of the lock word one step. They must neither panic nor
-//! park.
+//! A thin layer over `parking_lot_core` (the futex idea of Franke, Russell and Kirkwood, done in
+//! user space by WebKit's ParkingLot). A lock needs no memory of its own for sleepers: the queue
+//! hangs on the lock's address in a global table. Callbacks run under that queue's lock, which
+//! makes the check for sleepers and the change of the lock word one step. They must neither panic
+//! nor park.
 //!
-//! In a model the queue is made of the checker's own primitives, so that the protocol between a
-//! lock's word and its sleepers is checked too.
+//! In a model the queue is made of the checker's own primitives, so the protocol between a lock's
+//! word and its sleepers is checked too.
 
-/// What a sleeper told about itself, or what its waker told it.
+/// A word from a sleeper to its waker, or from the waker to the sleeper.
 pub(crate) type Token = usize;
 
-/// The waker gave nothing but the wakeup: compete again.
+/// The waker only woke the sleeper, which must compete again.
 pub(crate) const COMPETE: Token = 0;
 /// The waker passed the lock on: the sleeper holds it.
 pub(crate) const HANDOFF: Token = 1;
 
-/// Set in a sleeper's token when it was woken before and came too late each time. Passing the lock
-/// on only to those keeps the common wakeup cheap, and nobody starves.
+/// Flag in the token of a sleeper that was woken before and came too late each time. The lock is
+/// passed on only to such sleepers: the common wakeup stays cheap, and no thread starves.
 pub(crate) const IMPATIENT: Token = 2;
 
-/// How many wakeups may be lost before a sleeper becomes impatient.
+/// Number of wakeups that a sleeper loses before it becomes impatient.
 const PATIENCE: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 2 };
 
-/// The token of a sleeper of `kind` (below [`IMPATIENT`]) that has lost `lost` wakeups.
+/// Returns the token of a sleeper of `kind` (below [`IMPATIENT`]) that has lost `lost` wakeups.
 pub(crate) fn token(kind: Token, lost: u32) -> Token {
     if lost < PATIENCE { kind } else { kind | IMPATIENT }
 }
 
-/// What a wakeup found, under the queue's lock.
+/// The state of a queue at a wakeup, under the queue's lock.
 pub(crate) struct Woken {
-    /// Threads about to be woken.
+    /// Number of threads about to be woken.
     pub(crate) threads: usize,
-    /// Others stay asleep on this address.
+    /// Whether other threads stay asleep on this address.
     pub(crate) more: bool,
-    /// The one of them that waits longest has lost before ([`IMPATIENT`]): pass the lock on
-    /// instead of letting it be fought for.
+    /// Whether the woken thread that waits longest has lost before ([`IMPATIENT`]): it must be
+    /// passed the lock instead of competing for it.
     pub(crate) impatient: bool,
-    /// The token of that one.
+    /// The token of that thread.
     pub(crate) first: Token,
 }
 
@@ -49,13 +49,13 @@ mod imp {
     use std::cell::Cell;
     use std::time::Instant;
 
-    /// Sleeps on `key` if `validate` still holds under the queue's lock. Returns the waker's
-    /// token, or `None` when `validate` refused.
+    /// Sleeps on `key` if `validate` still holds under the queue's lock. Returns the waker's token,
+    /// or `None` if `validate` returned false.
     pub(crate) fn park(key: usize, token: Token, validate: impl FnOnce() -> bool) -> Option<Token> {
         park_until(key, token, validate, None)
     }
 
-    /// Like [`park`], until `deadline` at the latest; `None` then, too.
+    /// Sleeps like [`park`], until `deadline` at the latest; returns `None` then, too.
     pub(crate) fn park_until(
         key: usize,
         token: Token,
@@ -63,7 +63,7 @@ mod imp {
         deadline: Option<Instant>,
     ) -> Option<Token> {
         crate::fork::assert_no_child();
-        // SAFETY: `key` is an address inside a lock that the caller borrows, so nobody else uses
+        // SAFETY: `key` is an address inside a lock that the caller borrows, so no other code uses
         // it as a key; the callbacks neither panic nor call back into this module.
         let result = unsafe {
             parking_lot_core::park(key, validate, || {}, |_, _| {}, ParkToken(token), deadline)
@@ -74,8 +74,8 @@ mod imp {
         }
     }
 
-    /// Wakes the head of the queue: every sleeper for which `take` holds, up to the first for
-    /// which it does not. `publish` changes the lock word and chooses what the woken are told.
+    /// Wakes the head of the queue: every sleeper for which `take` holds, up to the first for which
+    /// it does not. `publish` changes the lock word and chooses the token that the woken get.
     pub(crate) fn unpark_while(
         key: usize,
         mut take: impl FnMut(Token) -> bool,
@@ -101,15 +101,16 @@ mod imp {
                 first: first.get(),
             }))
         };
-        // SAFETY: as in `park`.
+        // SAFETY: `key` is an address inside a lock that the caller borrows, so no other code uses
+        // it as a key; the callbacks neither panic nor call back into this module.
         unsafe {
             parking_lot_core::unpark_filter(key, filter, publish);
         }
     }
 }
 
-/// The same face over the model checker's own mutex and condition variables: the checker sees who
-/// sleeps, explores every wakeup, and reports a lost one as a deadlock.
+/// This layer over the model checker's own mutex and condition variables: the checker sees which
+/// threads sleep, explores every wakeup, and reports a lost one as a deadlock.
 #[cfg(any(loom, shuttle))]
 mod imp {
     use super::{IMPATIENT, Token, Woken};
@@ -130,18 +131,18 @@ mod imp {
     struct Sleeper {
         key: usize,
         token: Token,
-        /// What the waker said; read and written only under the queue's lock.
+        /// The waker's token; read and written only under the queue's lock.
         told: Cell<Option<Token>>,
         wakeup: Condvar,
     }
 
     // SAFETY: `told`, the only part that is not `Sync`, is used only under the queue's lock.
     unsafe impl Sync for Sleeper {}
-    // SAFETY: as above.
+    // SAFETY: `told`, the only part that is not `Sync`, is used only under the queue's lock.
     unsafe impl Send for Sleeper {}
 
     lazy_static! {
-        /// All sleepers of an execution, those who wait longest first.
+        /// All sleepers of an execution, longest wait first.
         static ref SLEEPERS: Mutex<Vec<Arc<Sleeper>>> = Mutex::new(Vec::new());
     }
 
@@ -149,7 +150,7 @@ mod imp {
         SLEEPERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Time does not pass in a model: whoever has a deadline asks for it elsewhere.
+    /// Sleeps like [`park`]: time does not pass in a model, and callers handle deadlines elsewhere.
     pub(crate) fn park_until(
         key: usize,
         token: Token,

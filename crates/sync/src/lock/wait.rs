@@ -1,8 +1,8 @@
-//! How a thread waits before it sleeps.
+//! Spinning and backing off, before or instead of sleep.
 //!
 //! A holder that runs leaves its critical section within a microsecond, so a short spin saves two
-//! system calls. A holder that lost its CPU does not come back for milliseconds, so the spin is
-//! bounded. In a model nobody spins: waiters park at once, and retrying readers yield.
+//! system calls. A holder that lost its CPU does not return for milliseconds, so the spin is
+//! bounded. In a model no thread spins: waiters park immediately, and retrying readers yield.
 
 use crate::atomic;
 #[cfg(not(any(loom, shuttle)))]
@@ -15,7 +15,7 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// Rounds of doubling pauses: 1 + 2 + ... + 64 pauses, about a microsecond.
+    /// Number of rounds of doubling pauses: 1 + 2 + ... + 64 pauses, about a microsecond.
     #[cfg(not(any(loom, shuttle)))]
     const ROUNDS: u32 = 7;
 
@@ -23,7 +23,7 @@ impl Spin {
         Self::default()
     }
 
-    /// Waits a little. `false` when the caller should park instead.
+    /// Waits a little. Returns `false` if the caller should park instead.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn spin(&mut self) -> bool {
         if self.rounds == Self::ROUNDS {
@@ -36,7 +36,7 @@ impl Spin {
         true
     }
 
-    /// Spinning is nothing to a model: park at once.
+    /// Returns `false`: a model gains nothing from spinning.
     #[cfg(any(loom, shuttle))]
     pub(crate) fn spin(&mut self) -> bool {
         self.rounds += 1;
@@ -44,8 +44,8 @@ impl Spin {
     }
 }
 
-/// A wait for something that wakes nobody: spins, then yields, then sleeps for ever longer, up to
-/// a millisecond. The sleep is what lets a low-priority holder run under a real-time scheduler.
+/// A wait for an event that wakes no thread: spins, then yields, then sleeps for increasing times,
+/// up to a millisecond. The sleep lets a low-priority holder run under a real-time scheduler.
 #[derive(Default)]
 pub(crate) struct Backoff {
     rounds: u32,
@@ -61,7 +61,7 @@ impl Backoff {
         Self::default()
     }
 
-    /// Waits one step, at most a millisecond. Panics in the child of a fork, where nobody ends the
+    /// Waits one step, at most a millisecond. Panics in a fork child, where no thread would end the
     /// wait.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn wait(&mut self) {
@@ -79,7 +79,7 @@ impl Backoff {
         self.rounds = self.rounds.saturating_add(1);
     }
 
-    /// Waits one step: lets the checker run somebody else.
+    /// Waits one step: lets the checker run another thread.
     #[cfg(any(loom, shuttle))]
     pub(crate) fn wait(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);

@@ -1,15 +1,16 @@
-//! Fetching memory before it is looked at.
+//! Prefetching of memory.
 //!
-//! Who goes through many things that no cache of the CPU holds any more waits for each of them.
-//! Asked for some steps before, they come meanwhile. It is a hint: nothing depends on it but time.
+//! A loop over many objects that have left the CPU's caches waits for each of them. If they are
+//! requested some steps earlier, they arrive in the meantime. It is a hint: only time depends on
+//! it.
 
-/// How far ahead of the one that is looked at: as long as memory takes to come.
+/// The distance of the prefetched item, in steps: about the latency of memory.
 const AHEAD: usize = 8;
-/// Bytes of a line.
+/// Bytes of a cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// Asks for all lines of `value`, and waits for none.
+/// Requests all cache lines of `value`, and waits for none.
 #[inline]
 pub fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -28,8 +29,8 @@ pub fn prefetch<T: ?Sized>(value: &T) {
     let _ = value;
 }
 
-/// In a loop that is at `list[at]`: calls `fetch` with what comes some steps later, to [`prefetch`]
-/// what that leads to.
+/// Calls `fetch` with an item some steps after `list[at]`, which can then [`prefetch`] what it
+/// refers to.
 #[inline]
 pub fn soon<T>(list: &[T], at: usize, fetch: impl FnOnce(&T)) {
     if let Some(later) = list.get(at + AHEAD) {

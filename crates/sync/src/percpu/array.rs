@@ -1,4 +1,4 @@
-//! One value for each CPU.
+//! An array with one value for each CPU.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ const _: () = assert!(align_of::<CachePadded<u8>>() == 128 && size_of::<CachePad
 /// Former name of [`CachePadded`].
 pub type Apart<T> = CachePadded<T>;
 
-/// Former name of [`CachePadded::new`].
+/// Creates a padded value: the former name of [`CachePadded::new`].
 #[expect(non_snake_case, reason = "the former name of a tuple struct")]
 #[inline]
 #[must_use]
@@ -21,8 +21,8 @@ pub const fn Apart<T>(value: T) -> CachePadded<T> {
     CachePadded::new(value)
 }
 
-/// One `T` for each slot, where a slot stands for the CPUs whose number is equal to it modulo the
-/// number of slots.
+/// An array with one `T` for each slot. A slot stands for the CPUs whose number is equal to it
+/// modulo the number of slots. Counterpart of a per-CPU variable in Linux.
 ///
 /// `PerCpu<T>` is `Send` and `Sync` exactly as a boxed slice of `T` is.
 pub struct PerCpu<T> {
@@ -30,13 +30,14 @@ pub struct PerCpu<T> {
 }
 
 impl<T> PerCpu<T> {
-    /// Makes `slots` slots (at least one), each from `make`, which gets the number of its slot.
+    /// Creates `slots` slots (at least one), each by `make`, which gets the number of its slot.
     pub fn new(slots: usize, mut make: impl FnMut(usize) -> T) -> Self {
         let slots = (0..slots.max(1)).map(|slot| CachePadded::new(make(slot))).collect();
         Self { slots }
     }
 
-    /// The number of the slot of the CPU that runs this thread. It may be out of date at once.
+    /// Returns the number of the slot of the CPU that runs this thread. The thread may be moved at
+    /// any time, so it is a hint.
     #[inline]
     #[must_use]
     pub fn this_slot(&self) -> usize {
@@ -45,29 +46,29 @@ impl<T> PerCpu<T> {
         if cpu < slots { cpu } else { cpu % slots }
     }
 
-    /// The slot of the CPU that runs this thread.
+    /// Returns the slot of the CPU that runs this thread.
     ///
-    /// The thread may be moved to another CPU at any time, so the slot can be used by several
-    /// threads at once; it is merely improbable.
+    /// The thread may be moved to another CPU at any time, so several threads can use the slot
+    /// concurrently; it is merely improbable.
     #[inline]
     #[must_use]
     pub fn this(&self) -> &T {
         &self.slots[self.this_slot()]
     }
 
-    /// The slot with number `slot`, or `None` when there is no such slot.
+    /// Returns the slot with number `slot`, or `None` if there is no such slot.
     #[inline]
     #[must_use]
     pub fn get(&self, slot: usize) -> Option<&T> {
         self.slots.get(slot).map(|padded| &**padded)
     }
 
-    /// All slots, in the order of their numbers.
+    /// Returns all slots, in the order of their numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> + DoubleEndedIterator {
         self.slots.iter().map(|padded| &**padded)
     }
 
-    /// The number of slots, at least one.
+    /// Returns the number of slots, at least one.
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "there is always at least one slot")]

@@ -1,24 +1,25 @@
-//! Big-reader lock: a lock per CPU, of which a reader takes its own and a writer all.
+//! Big-reader lock: a lock per CPU, of which a reader takes its CPU's and a writer all. Counterpart
+//! of `lglock` and `brlock` in Linux 3.x.
 //!
 //! # Purpose
 //!
-//! For what is read on every call and changed hardly ever, by readers that may not retry: mounts
-//! and freezing. Two readers on two CPUs touch no common line. A writer pays for all of them. It is
-//! the lock of Nick Piggin's vfsmount work (seed 002's slides) and of the per-CPU file lists (seed
-//! 004). With one slot it is a plain reader-writer lock, which is the kernel before the patch.
+//! For data that every call reads and few calls change, and whose readers must not retry: mounts
+//! and freezing. Readers on two CPUs touch no common line. A writer pays for all of them. It is the
+//! lock of Nick Piggin's vfsmount and per-CPU file list patches ("Scaling the Linux VFS", 2009).
+//! With one slot it is a plain reader-writer lock, as in Linux before these patches.
 //!
 //! # Invariants
 //!
-//! * A reader holds one slot, and remembers which: it may be moved to another CPU inside.
-//! * A writer takes the slots in ascending order, so that two writers can't hold one each.
-//! * A slot is a reader-writer lock, not a mutex as in the kernel: there a reader can't be
-//!   preempted, here a second reader of the same CPU must not wait for a first that was.
-//! * Each slot orders like a reader-writer lock: the writer, having all, is ordered after all
-//!   readers that left and before all that come.
+//! * A reader holds one slot, and remembers which: it may be moved to another CPU while inside.
+//! * A writer takes the slots in ascending order: two writers can't block each other half-way.
+//! * A slot is a reader-writer lock, and not a mutex as in Linux. There a reader can't be
+//!   preempted; here a second reader of the same CPU must not wait for a first that was.
+//! * Each slot orders like a reader-writer lock: the writer, who holds all slots, is ordered after
+//!   all readers that left and before all that enter later.
 //!
 //! # Lock order
 //!
-//! One rank for the whole: to order checking a writer holds one lock. Not to be nested, for a
+//! It has one rank: to order checking a writer holds one lock. Must not be nested, because a
 //! waiting writer stops readers slot by slot.
 
 use std::marker::PhantomData;
@@ -30,21 +31,21 @@ use crate::lock::LockClass;
 use crate::lock::held;
 use crate::lock::raw_rwlock::RawRwLock;
 
-/// A reader-writer lock whose readers do not meet. `Send` and `Sync`.
+/// A reader-writer lock whose readers share no cache line. `Send` and `Sync`.
 pub struct BrLock<C: LockClass> {
     class: PhantomData<fn() -> C>,
     slots: Box<[CachePadded<RawRwLock>]>,
 }
 
 impl<C: LockClass> BrLock<C> {
-    /// Unlocked, with `slots` slots of 128 bytes (at least one).
+    /// Creates an unlocked lock with `slots` slots of 128 bytes (at least one).
     #[must_use]
     pub fn new(slots: usize) -> Self {
         let slots = (0..slots.max(1)).map(|_| CachePadded::new(RawRwLock::new())).collect();
         Self { class: PhantomData, slots }
     }
 
-    /// The number of slots.
+    /// Returns the number of slots.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.len()
@@ -82,8 +83,8 @@ impl<C: LockClass> BrLock<C> {
         &self.slots[if index < slots { index } else { index % slots }]
     }
 
-    /// Enters as the writer, slot by slot. Blocks while anybody is inside; readers that come later
-    /// wait. Costs an atomic operation on a foreign line for each slot.
+    /// Enters as the writer, slot by slot. Blocks while a reader or writer is inside; readers that
+    /// arrive later wait. Costs an atomic operation on a foreign line for each slot.
     ///
     /// # Panics
     ///

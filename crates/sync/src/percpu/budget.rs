@@ -7,47 +7,46 @@ use crate::atomic::{AtomicU64, Ordering};
 use crate::lock::Mutex;
 
 crate::lock_class! {
-    /// The shared pool of a [`Budget`]; a leaf.
+    /// Protects the shared pool of a [`Budget`]; a leaf.
     pub BudgetPool = ("budget_pool", 65000);
 }
 
-/// The allowance of a slot while a gatherer has closed it: whoever finds this value goes to the
-/// pool and waits there for the gatherer.
+/// The allowance of a slot while a gatherer has closed it: a thread that finds this value locks the
+/// pool, and so waits for the gatherer.
 const CLOSED: u64 = u64::MAX;
 
 /// An exact bound on how many units (bytes, pages, inodes) are taken, without a shared line on
 /// the common path.
 ///
-/// Each slot keeps a small allowance; it is filled from the pool and drained to it in batches.
-/// [`take`](Self::take) fails only when fewer than the wanted units are left anywhere.
+/// Each slot holds a small allowance; it is filled from the pool and drained to it in batches.
+/// [`take`](Self::take) fails only if fewer units than wanted are left in all slots and the pool.
 ///
-/// Who takes more than a batch at a time and soon gives most of it back (a reservation for the
-/// worst case) would go to the pool twice each time. So as long as there is as much for every slot,
-/// a slot keeps the largest such amount beside its batches; when the pool runs dry it does so no
-/// more.
+/// A caller that takes more than a batch at a time and soon gives most of it back (a reservation
+/// for the worst case) would lock the pool twice each time. So a slot holds the largest such amount
+/// in addition to its batches, as long as the pool has as much for every slot. That ends when the
+/// pool runs dry.
 ///
 /// # Why it is exact
 ///
-/// When the pool has too little, the gatherer (who holds the lock of the pool) closes one slot
-/// after the other by swapping `CLOSED` in, and moves what it finds to the pool. From the moment
-/// the last slot is closed until the first is opened again, the pool is all there is: units in a
-/// closed slot can neither be taken nor be given back, since both wait for the lock. The decision
-/// is made at that moment.
+/// When the pool has too little, the gatherer (the thread that holds the lock of the pool) closes
+/// one slot after the other by swapping `CLOSED` in, and moves their units to the pool. From the
+/// moment the last slot is closed until the first is opened again, the pool holds all free units:
+/// units of a closed slot can neither be taken nor be given back, since both wait for the lock. The
+/// decision is made at that moment.
 ///
 /// # Blocking
 ///
-/// `take` and `give` lock the pool (a leaf) when the slot has too little or too much. Nothing is
-/// waited for but that lock.
+/// `take` and `give` lock the pool (a leaf) if the slot has too little or too much. They wait for
+/// nothing but that lock.
 #[derive(Debug)]
 pub struct Budget {
     allowances: PerCpu<AtomicU64>,
-    /// How much a refill leaves in a slot; a slot keeps at most twice as much, and `large` beside
-    /// it.
+    /// Units that a refill leaves in a slot; a slot holds at most twice as many, plus `large`.
     batch: AtomicU64,
-    /// The largest amount above a batch that is taken at a time; 0 where there is none, or too
-    /// little left for that. Written under the pool's lock.
+    /// The largest amount above a batch that callers take at a time; 0 if there is none, or too
+    /// little is left for that. Written under the pool's lock.
     large: AtomicU64,
-    /// Everybody reads the fields above, and refills write here.
+    /// On lines of its own: all callers read the fields above, and refills write here.
     pool: CachePadded<Mutex<Pool, BudgetPool>>,
 }
 
@@ -58,7 +57,7 @@ struct Pool {
     total: u64,
 }
 
-/// What a [`Budget`] answers when it can't shrink below what is taken.
+/// The error of a [`Budget`] that can't shrink below the units taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverBudget {
     /// The units taken at the time of the call.
@@ -74,7 +73,7 @@ impl fmt::Display for OverBudget {
 impl std::error::Error for OverBudget {}
 
 impl Budget {
-    /// A budget of `total` units in `slots` slots. `u64::MAX` is as good as no bound.
+    /// Creates a budget of `total` units in `slots` slots. `u64::MAX` is practically unbounded.
     #[must_use]
     pub fn new(total: u64, slots: usize) -> Self {
         let allowances = PerCpu::new(slots, |_| AtomicU64::new(0));
@@ -83,21 +82,21 @@ impl Budget {
         Self { allowances, batch, large: AtomicU64::new(0), pool }
     }
 
-    /// All slots together keep at most a quarter of the total away from the pool, and another half
-    /// where large amounts are taken.
+    /// Returns the size of a batch. All slots together hold at most a quarter of the total, and
+    /// another half where large amounts are taken.
     fn batch_of(total: u64, slots: usize) -> u64 {
         total / (slots as u64).saturating_mul(8)
     }
 
-    /// Takes `n` units. False, and nothing is taken, only when fewer than `n` are left.
+    /// Takes `n` units. Returns false, and takes nothing, only if fewer than `n` are left.
     #[inline]
     #[must_use]
     pub fn take(&self, n: u64) -> bool {
         let slot = self.allowances.this();
         let mut have = slot.load(Ordering::Relaxed);
         while have != CLOSED && have >= n {
-            // Acquire: what is taken may have been given back by another thread, which is done
-            // with whatever the units stand for.
+            // Acquire: another thread may have given these units back, and is done with the objects
+            // that they stand for.
             match slot.compare_exchange_weak(have, have - n, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => have = now,
@@ -118,8 +117,8 @@ impl Budget {
         }
         pool.free -= n;
         self.note_large(&pool, n);
-        // A refill is at most a share of what is left, so that near the end the units stay in the
-        // pool, where everybody finds them without gathering.
+        // A refill is at most a share of the free units: near the end the units stay in the pool,
+        // where every caller finds them without gathering.
         let share = pool.free / (self.allowances.len() as u64).saturating_mul(4);
         let refill = self.batch.load(Ordering::Relaxed).min(share);
         if refill > 0 && slot.load(Ordering::Relaxed) < refill {
@@ -130,7 +129,7 @@ impl Budget {
         true
     }
 
-    /// Slots keep amounts such as `n`, if all of them can.
+    /// Lets slots hold amounts such as `n`, if all of them can.
     fn note_large(&self, pool: &Pool, n: u64) {
         let slots = self.allowances.len() as u64;
         let is_larger =
@@ -140,13 +139,13 @@ impl Budget {
         }
     }
 
-    /// What a slot that has too much keeps.
+    /// Returns the units that a slot with too many retains.
     #[inline]
     fn kept(&self) -> u64 {
         self.batch.load(Ordering::Relaxed).saturating_add(self.large.load(Ordering::Relaxed))
     }
 
-    /// Moves all allowances to the pool. See the type for why the pool is exact afterwards.
+    /// Moves all allowances to the pool. The type's page says why the pool is exact afterwards.
     fn gather(&self, pool: &mut Pool) {
         for slot in self.allowances.iter() {
             pool.free += slot.swap(CLOSED, Ordering::AcqRel);
@@ -156,15 +155,15 @@ impl Budget {
         }
     }
 
-    /// Gives back `n` units that were taken. To give more than was taken is a mistake of the
-    /// caller; it can make the budget larger than its total for a while, and nothing worse.
+    /// Gives back `n` units that were taken. Giving more than was taken is a mistake of the caller;
+    /// it can make the budget larger than its total for a while, and has no other effect.
     #[inline]
     pub fn give(&self, n: u64) {
         let slot = self.allowances.this();
         let most = self.kept().saturating_add(self.batch.load(Ordering::Relaxed));
         let mut have = slot.load(Ordering::Relaxed);
         while have != CLOSED && have.saturating_add(n) <= most {
-            // Release: see `take`.
+            // Release: pairs with the acquire of the thread that takes these units (`take`).
             match slot.compare_exchange_weak(have, have + n, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => have = now,
@@ -179,13 +178,13 @@ impl Budget {
         let keep = self.kept();
         let mut surplus = n;
         let have = slot.load(Ordering::Relaxed);
-        // We hold the lock, so the slot is open, and only its owner's fast path competes.
+        // We hold the lock, so the slot is open, and only the fast paths compete.
         if have > keep
             && slot.compare_exchange(have, keep, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             surplus = surplus.saturating_add(have - keep);
         } else if have < keep {
-            // The sum can't run into CLOSED: it is at most what all slots may keep.
+            // The sum can't run into CLOSED: it is at most what all slots may hold.
             let more = surplus.min(keep - have);
             slot.fetch_add(more, Ordering::Release);
             surplus -= more;
@@ -193,15 +192,15 @@ impl Budget {
         pool.free = pool.free.saturating_add(surplus).min(pool.total);
     }
 
-    /// The units that are taken. Exact when nobody takes or gives meanwhile.
+    /// Returns the number of units taken. Exact if no caller takes or gives concurrently.
     #[must_use]
     pub fn used(&self) -> u64 {
         let (total, free) = self.totals();
         total.saturating_sub(free)
     }
 
-    /// The units that are taken, at one moment during the call: all slots are closed for it, so
-    /// that takers and givers wait for this call meanwhile.
+    /// Returns the number of units taken, at one moment during the call. All slots are closed for
+    /// it, so callers that take or give wait until it returns.
     #[must_use]
     pub fn used_exactly(&self) -> u64 {
         let mut pool = self.pool.lock();
@@ -209,20 +208,20 @@ impl Budget {
         pool.total.saturating_sub(pool.free)
     }
 
-    /// The units that are left. Exact when nobody takes or gives meanwhile.
+    /// Returns the number of units left. Exact if no caller takes or gives concurrently.
     #[must_use]
     pub fn available(&self) -> u64 {
         let (total, free) = self.totals();
         free.min(total)
     }
 
-    /// The bound.
+    /// Returns the bound.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.pool.lock().total
     }
 
-    /// The total and what is free of it, without closing the slots.
+    /// Returns the total and the free units, without closing the slots.
     fn totals(&self) -> (u64, u64) {
         let pool = self.pool.lock();
         let sum = |free: u64, slot: &AtomicU64| free.saturating_add(slot.load(Ordering::Acquire));
@@ -233,7 +232,7 @@ impl Budget {
     ///
     /// # Errors
     ///
-    /// [`OverBudget`] when more than the new total is taken; the bound then stays as it was.
+    /// Returns [`OverBudget`] if more than the new total is taken; the bound is then unchanged.
     pub fn resize(&self, total: u64) -> Result<(), OverBudget> {
         let mut pool = self.pool.lock();
         self.gather(&mut pool);

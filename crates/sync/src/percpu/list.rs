@@ -2,21 +2,21 @@
 //!
 //! # Purpose
 //!
-//! Seed 004 splits the lists that every object of a kind is on (a superblock's inodes, the unused
-//! dentries in the order of their last use) into a list and a lock for each CPU: an object enters
-//! the list of the CPU it was made on and leaves that list, whichever CPU it goes on. One slot is
-//! the kernel before that. The rare walk takes the locks one after the other.
+//! Piggin ("Scaling the Linux VFS", 2009) splits the lists that every object of a kind is on (a
+//! superblock's inodes, the unused dentries in the order of their last use) into a list and a lock
+//! for each CPU: an object enters the list of the CPU it was made on and leaves that list,
+//! whichever CPU drops it. One slot is Linux before these patches. The rare walk takes the locks
+//! one after the other.
 //!
-//! [`SharedList`](crate::refcount::shared::SharedList) does the same for values that the list
-//! itself allocates. Here the owner has the memory (a slab), and the links are a field of the
-//! object.
+//! [`SharedList`](crate::refcount::shared::SharedList) does this for values that the list itself
+//! allocates. Here the owner has the memory (a slab), and the links are a field of the object.
 //!
 //! # Invariants
 //!
 //! * An object's links are read and written under the lock of the slot it is on. Only the number of
-//!   that slot may be read without it: whoever reads it takes the lock and looks again.
-//! * An object leaves the list before its memory is given back ([`PerCpuList::insert`] asks for
-//!   that), so that who holds a slot's lock may use every object on it.
+//!   that slot may be read without it: the reader then takes the lock and reads it again.
+//! * An object leaves the list before its memory is given back ([`PerCpuList::insert`] requires
+//!   that), so the holder of a slot's lock may use every object on its list.
 //! * Each list is ordered: objects enter at the front, [`PerCpuList::age`] looks at the back.
 
 use std::cell::UnsafeCell;
@@ -28,10 +28,10 @@ use crate::lock::LockClass;
 use crate::lock::slot_lock::SlotLock;
 use crate::percpu::PerCpu;
 
-/// On no list.
+/// The `home` of an object on no list.
 const NOWHERE: u32 = 0;
 
-/// The links of an object that can be on a [`PerCpuList`].
+/// The links of an object that can be on a [`PerCpuList`]. Counterpart of `list_head` in Linux.
 pub struct PerCpuLinks<T> {
     next: UnsafeCell<*const T>,
     prev: UnsafeCell<*const T>,
@@ -45,7 +45,7 @@ unsafe impl<T: Sync> Send for PerCpuLinks<T> {}
 unsafe impl<T: Sync> Sync for PerCpuLinks<T> {}
 
 impl<T> PerCpuLinks<T> {
-    /// On no list.
+    /// Creates the links of an object on no list.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -55,7 +55,7 @@ impl<T> PerCpuLinks<T> {
         }
     }
 
-    /// Whether the object is on a list just now.
+    /// Returns whether the object is on a list now.
     pub fn is_listed(&self) -> bool {
         self.home.load(Ordering::Relaxed) != NOWHERE
     }
@@ -69,16 +69,16 @@ impl<T> Default for PerCpuLinks<T> {
 
 /// An object with links.
 pub trait Linked: Sync + Sized + 'static {
-    /// Its links, always the same ones.
+    /// Returns its links; each call returns the same ones.
     fn links(&self) -> &PerCpuLinks<Self>;
 }
 
-/// What [`PerCpuList::age`] does with an object.
+/// The decision of a visitor of [`PerCpuList::age`] about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// It goes to the front, as if it had just come.
+    /// Moves it to the front, as if it had just been inserted.
     Young,
-    /// It stays where it is, and so do those in front of it: the walk ends.
+    /// Leaves it, and all objects in front of it, where they are: the walk ends.
     Stop,
 }
 
@@ -93,6 +93,8 @@ struct List<T> {
 unsafe impl<T: Sync> Send for List<T> {}
 
 impl<T: Linked> List<T> {
+    /// Inserts an entry at the front.
+    ///
     /// # Safety
     /// The entry lives, and is on no list; the caller holds this slot's lock, as for all below.
     unsafe fn push_front(&mut self, entry: *const T) {
@@ -110,10 +112,12 @@ impl<T: Linked> List<T> {
         self.len += 1;
     }
 
+    /// Removes an entry.
+    ///
     /// # Safety
     /// The entry is on this list.
     unsafe fn unlink(&mut self, entry: *const T) {
-        // SAFETY: as above.
+        // SAFETY: objects on the list live, and their links are ours under the lock.
         unsafe {
             let links = (*entry).links();
             let (next, prev) = (*links.next.get(), *links.prev.get());
@@ -138,27 +142,28 @@ pub struct PerCpuList<T: Linked, C: LockClass> {
 }
 
 impl<T: Linked, C: LockClass> PerCpuList<T, C> {
-    /// Empty lists, in `slots` slots (at least one).
+    /// Creates empty lists, in `slots` slots (at least one).
     #[must_use]
     pub fn new(slots: usize) -> Self {
         let empty = |_| SlotLock::new(List { first: ptr::null(), last: ptr::null(), len: 0 });
         Self { slots: PerCpu::new(slots, empty) }
     }
 
-    /// The number of slots.
+    /// Returns the number of slots.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// The number of objects on the list of one slot, just now. Takes that slot's lock.
+    /// Returns the number of objects on the list of one slot at this moment. Takes that slot's
+    /// lock.
     #[must_use]
     pub fn slot_len(&self, slot: usize) -> usize {
         self.slots.get(slot).map_or(0, |slot| slot.lock().len)
     }
 
-    /// Enters `entry` at the front of this CPU's list. Takes that slot's lock. Returns how many
-    /// objects the list of the slot then has.
+    /// Inserts `entry` at the front of this CPU's list. Takes that slot's lock. Returns the number
+    /// of objects that are then on that list.
     ///
     /// # Safety
     /// The object is on no list, nobody else enters it into one at the same time, and it is
@@ -174,8 +179,8 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         slot.len
     }
 
-    /// Takes `entry` off the list it is on, whichever slot's that is; `false` if it is on none.
-    /// Takes that slot's lock.
+    /// Removes `entry` from the list it is on, whichever slot's that is; returns `false` if it is
+    /// on none. Takes that slot's lock.
     pub fn remove(&self, entry: &T) -> bool {
         let home = &entry.links().home;
         loop {
@@ -195,17 +200,17 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         }
     }
 
-    /// Looks at up to `max` objects of one slot, from the back of its list on; what `visit` calls
-    /// [`Age::Young`] goes to the front. Holds the slot's lock meanwhile, so that `visit` should be
-    /// short and take no lock of the same or a lower rank. Returns how many were looked at.
+    /// Visits up to `max` objects of one slot, from the back of its list; objects for which `visit`
+    /// returns [`Age::Young`] move to the front. Holds the slot's lock, so `visit` must be short
+    /// and take no lock of this or a lower rank. Returns the number of objects visited.
     pub fn age(&self, slot: usize, max: usize, mut visit: impl FnMut(&T) -> Age) -> usize {
         let Some(slot) = self.slots.get(slot) else { return 0 };
         let mut slot = slot.lock();
         let max = max.min(slot.len);
         for seen in 0..max {
             let entry = slot.last;
-            // SAFETY: there is one, for no more than the length are looked at, and it lives as long
-            // as the lock is held.
+            // SAFETY: there is a last entry, because at most as many as the list is long are
+            // visited, and it lives as long as the lock is held.
             match visit(unsafe { &*entry }) {
                 Age::Stop => return seen,
                 Age::Young => {
@@ -221,8 +226,8 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     }
 
     /// Calls `visit` for every object, until it breaks. Takes the locks of the slots one after the
-    /// other and holds each during the calls, which should be short and take no lock of the same or
-    /// a lower rank. An object that is there throughout is visited once.
+    /// other and holds each during the calls, which must be short and take no lock of this or a
+    /// lower rank. An object that is on a list throughout is visited once.
     pub fn each(&self, mut visit: impl FnMut(&T) -> ControlFlow<()>) {
         for slot in self.slots.iter() {
             let slot = slot.lock();
@@ -233,20 +238,20 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
                 if visit(object).is_break() {
                     return;
                 }
-                // SAFETY: as above.
+                // SAFETY: the lock is held, which guards the links of objects on the list.
                 entry = unsafe { *object.links().next.get() };
             }
         }
     }
 
-    /// The number of objects. Takes the locks of all slots, one after the other; exact if none
-    /// comes or goes meanwhile.
+    /// Returns the number of objects. Takes the locks of all slots, one after the other; exact if
+    /// no object is inserted or removed concurrently.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.iter().map(|slot| slot.lock().len).sum()
     }
 
-    /// Whether there are no objects. As [`len`](Self::len).
+    /// Returns whether there are no objects. Takes locks like [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,37 +1,36 @@
-//! Memory that structures take for no other reason than that several CPUs use them, and its bound.
+//! The bound on memory that structures take only because several CPUs use them.
 //!
 //! # Purpose
 //!
-//! A table into which several CPUs insert gets more buckets than its entries need, so that these
-//! CPUs seldom meet ([`table`](crate::rcu::table)); a count that they all change gets a part for
-//! each. That costs kilobytes for each CPU of the machine, nobody asked for it, and no file system
-//! can charge it to whoever made the directory: what is charged would change with how threads meet.
-//! So it has one bound, for the process. Where it is reached, structures stay as they are, which is
-//! slower and always right.
+//! A table into which several CPUs insert gets more buckets than its entries need, so these CPUs
+//! seldom meet ([`table`](crate::rcu::table)); a count that they all change gets a part for each.
+//! That costs kilobytes for each CPU of the machine, though no caller has asked for it, and no file
+//! system can charge it to the process that made the directory: the charge would depend on how
+//! threads meet. So it has one bound, for the process. Where the bound is reached, structures are
+//! not scaled further, which is slower and always correct.
 //!
 //! # Invariants
 //!
-//! * What is [taken](Room::take) and not yet given back is never more than [`BYTES_MAX`].
-//! * An array that is freed after a grace period is given back when it is freed.
+//! * The bytes [taken](Room::take) and not yet given back never exceed [`BYTES_MAX`].
+//! * An array that is freed after a grace period gives its bytes back when it is freed.
 //!
-//! The sum is one line, written when something grows or goes, and by no other call.
+//! The sum is on one line, written when a structure grows or is freed, and by no other call.
 
-// That of the process, in models too: it outlives their executions.
+// The process's atomic, in models too: it outlives their executions.
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The most that all structures of the process take together because several CPUs use them, in
-/// bytes.
+/// Maximum of the memory that all structures of the process take together for this, in bytes.
 pub const BYTES_MAX: usize = 32 << 20;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that are taken now.
+/// Returns the number of bytes taken now.
 #[must_use]
 pub fn taken() -> usize {
     TAKEN.load(Ordering::Relaxed)
 }
 
-/// Whether so many bytes could be taken now. No more than a hint.
+/// Returns whether `bytes` could be taken now. Only a hint.
 pub(crate) fn has_room(bytes: usize) -> bool {
     bytes <= BYTES_MAX && taken() <= BYTES_MAX - bytes
 }
@@ -44,18 +43,18 @@ pub struct Room {
 }
 
 impl Room {
-    /// Takes `bytes`, or nothing if there are fewer.
+    /// Takes `bytes`; returns `None` if fewer are left.
     pub fn take(bytes: usize) -> Option<Room> {
         if !has_room(bytes) {
             return None;
         }
-        // Relaxed: it is a number, and tells of nothing else.
+        // Relaxed: the number publishes no other data.
         let more = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= BYTES_MAX);
         TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Room { bytes })
     }
 
-    /// Leaves them taken, for whoever knows how many they were: [`give`].
+    /// Leaves them taken; the caller remembers their number for [`give`].
     pub(crate) fn keep(self) {
         std::mem::forget(self);
     }
@@ -67,7 +66,7 @@ impl Drop for Room {
     }
 }
 
-/// Gives back what was [kept](Room::keep).
+/// Gives back bytes that were [left taken](Room::keep).
 pub(crate) fn give(bytes: usize) {
     let before = TAKEN.fetch_sub(bytes, Ordering::Relaxed);
     debug_assert!(before >= bytes, "more is given back than was taken");

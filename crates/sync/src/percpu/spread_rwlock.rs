@@ -1,47 +1,47 @@
-//! A reader-writer lock whose readers spread over the CPUs when several want it.
+//! A reader-writer lock whose readers are sharded over the CPUs once several CPUs contend.
 //!
 //! # Purpose
 //!
-//! Readers of a reader-writer lock write the line that it is in. A
-//! [`BrLock`](crate::percpu::brlock::BrLock) has a lock for each CPU instead, which is too much for
-//! what there are millions of. This one is a word until it gets hot. Then it gets a *part* for each
-//! CPU, a count of the readers that came there, which are *open* until a writer comes: it closes
-//! them all, and readers use the word again until that has got hot once more. (Dice and Kogan's
-//! BRAVO, USENIX ATC 2019, has readers of all locks in one table, and one flag for open and
-//! closed.)
+//! All readers of a reader-writer lock write its line. A [`BrLock`](crate::percpu::brlock::BrLock)
+//! has a lock for each CPU instead, which is too large for an object of which there are millions.
+//! This lock is a word until it gets hot. Then it gets a *part* for each CPU, a count of the
+//! readers that entered on it. Parts are *open* until a writer arrives: it closes them all, and
+//! readers use the word again until that gets hot once more. (BRAVO, Dice and Kogan, USENIX ATC
+//! 2019, has readers of all locks in one table, and one flag for open and closed.)
 //!
-//! The parts are reached by a pointer that the owner keeps where readers look anyhow
-//! ([`ReaderParts`]), so that who reads by a part touches nothing of the word's line.
+//! The parts are reached by a pointer that the owner stores where readers look anyway
+//! ([`ReaderParts`]), so a reader of a part does not touch the word's line.
 //!
 //! # Invariants
 //!
-//! * Parts are made, opened and closed by who has the word as its writer.
-//! * A reader is in the word or in one part, and remembers which: it may be moved to another CPU.
-//! * A closed part counts nobody once its last reader has left, for coming is an exchange that
-//!   fails on a closed part. So a writer, who has the word, and has found all parts closed and
-//!   empty, is alone.
-//! * A reader's coming acquires what opening released, its leaving releases what the writer's look
-//!   at the part acquires.
+//! * Only a thread that holds the word as its writer makes, opens or closes parts.
+//! * A reader is counted in the word or in one part, and remembers which: it may be moved to
+//!   another CPU.
+//! * A closed part counts no reader once its last reader has left, because entering is an exchange
+//!   that fails on a closed part. So a writer that holds the word, and has found all parts closed
+//!   and empty, is alone.
+//! * Entering a part acquires what opening it released; leaving it releases what the writer's read
+//!   of the part acquires.
 //!
-//! # Who waits
+//! # Waiting
 //!
-//! A writer waits for readers in parts by looking again and again: spins, then yields, then sleeps
-//! up to a millisecond at a time. So parts are for short sections; others wait as in an
-//! [`RwLock`](crate::RwLock). Nobody who is in a part waits for the word, and who comes after the
-//! writer waits there.
+//! A writer waits for readers in parts by polling: it spins, then yields, then sleeps up to a
+//! millisecond at a time. So parts are for short sections; the other waits are like in an
+//! [`RwLock`](crate::RwLock). A reader in a part never waits for the word, and readers that arrive
+//! after the writer wait there.
 //!
 //! # Heat
 //!
 //! A use of the word that could have been in a part heats it if it shows that several CPUs want it:
-//! by 4, if it had to wait, or came from another CPU than the last one that was noted; one from the
-//! same CPU takes 1. So what one CPU uses never gets hot. It is hot when it was heated as often as
-//! there are parts, and twelve times at least. To open and to close a part moves its line twice
-//! from one CPU to another, and each time that the word was heated has moved its line: so whatever
-//! readers and writers do, parts at most treble what moves.
+//! by 4, if it had to wait, or came from another CPU than the last one noted. One from the last CPU
+//! cools it by 1, so a lock used by one CPU never gets hot. It is hot when it was heated as often
+//! as there are parts, and at least twelve times. Opening and closing a part moves its line twice
+//! from one CPU to another, and each heating of the word has moved its line. So in any sequence of
+//! readers and writers, parts at most treble the number of line transfers.
 //!
 //! # Lock order
 //!
-//! One rank for the whole: to order checking a writer holds one lock.
+//! It has one rank: to order checking a writer holds one lock.
 
 use std::marker::PhantomData;
 
@@ -54,10 +54,10 @@ use crate::lock::stat::Waiting;
 use crate::lock::wait::Backoff;
 use crate::percpu::{CachePadded, PerCpu};
 
-/// No reader may come to this part.
+/// Flag: no reader may enter this part.
 const CLOSED: u32 = 1 << 31;
 
-/// How often a word is heated at least until it is hot.
+/// Minimum number of heatings until a word is hot.
 const TIMES_MIN: u32 = 12;
 const HEAT_GAIN: u32 = 4;
 const HEAT_BITS: u32 = 16;
@@ -65,11 +65,11 @@ const HEAT_MAX: u32 = (1 << HEAT_BITS) - 1;
 
 /// A reader-writer lock in eight bytes. `Send` and `Sync`.
 ///
-/// Methods take the lock's [`ReaderParts`], always the same ones.
+/// Methods take the lock's [`ReaderParts`]; all calls pass the same ones.
 pub struct SpreadRwLock<C: LockClass> {
     class: PhantomData<fn() -> C>,
     word: RawRwLock,
-    /// Heat, and above it the CPU that was noted last. A hint: written as it comes.
+    /// Heat, and above it the CPU that was noted last. A hint: written without synchronisation.
     heat: AtomicU32,
 }
 
@@ -78,15 +78,15 @@ const _: () = assert!(size_of::<ReaderParts>() == 8);
 
 impl<C: LockClass> SpreadRwLock<C> {
     const_unless_loom! {
-        /// Unlocked, and cold.
+        /// Creates an unlocked, cold lock.
         #[must_use]
         pub fn new() -> Self {
             Self { class: PhantomData, word: RawRwLock::new(), heat: AtomicU32::new(0) }
         }
     }
 
-    /// Enters as the writer, and closes the parts if they are open. Blocks while anybody is inside;
-    /// readers that come later wait.
+    /// Enters as the writer, and closes the parts if they are open. Blocks while a reader or writer
+    /// is inside; readers that arrive later wait.
     ///
     /// # Panics
     ///
@@ -108,7 +108,7 @@ impl<C: LockClass> SpreadRwLock<C> {
     ///
     /// # Panics
     ///
-    /// As [`write`](Self::write).
+    /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn read<'a>(&'a self, parts: &'a ReaderParts) -> SpreadReadGuard<'a, C> {
         if let Some(inside) = self.read_in_part(parts) {
@@ -119,12 +119,12 @@ impl<C: LockClass> SpreadRwLock<C> {
         SpreadReadGuard { inside: Inside::Word(self), not_send: PhantomData }
     }
 
-    /// Enters as a reader if the part of this CPU is open. Never blocks, and touches nothing of the
+    /// Enters as a reader if the part of this CPU is open. Never blocks, and does not touch the
     /// word's line.
     ///
     /// # Panics
     ///
-    /// As [`write`](Self::write).
+    /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn read_in_part<'a>(&self, parts: &'a ReaderParts) -> Option<SpreadReadGuard<'a, C>> {
         let part = parts.join()?;
@@ -132,8 +132,9 @@ impl<C: LockClass> SpreadRwLock<C> {
         Some(SpreadReadGuard { inside: Inside::Part(part), not_send: PhantomData })
     }
 
-    /// Notes the CPU of somebody who shares the word. Whether that got hot, so that the lock should
-    /// be [spread](SpreadWriteGuard::spread) for `slots` CPUs; then it is cold again.
+    /// Notes the CPU of a thread that shares the word. Returns whether the word got hot, so that
+    /// the caller should [shard](SpreadWriteGuard::spread) the lock for `slots` CPUs; the word is
+    /// then cold again.
     pub fn note_cpu(&self, slots: usize) -> bool {
         let (cpu, before) = (cpu::current() & HEAT_MAX, self.heat.load(Ordering::Relaxed));
         if before >> HEAT_BITS != cpu {
@@ -168,19 +169,20 @@ pub struct ReaderParts {
     parts: AtomicPtr<Parts>,
 }
 
-/// The number of readers in each, or `CLOSED` and those that have not left yet.
+/// The number of readers in each part, or `CLOSED` and the number of readers that have not left
+/// yet.
 type Parts = PerCpu<AtomicU32>;
 
 impl ReaderParts {
     const_unless_loom! {
-        /// None yet.
+        /// Creates it without parts.
         #[must_use]
         pub fn new() -> Self {
             Self { parts: AtomicPtr::new(std::ptr::null_mut()) }
         }
     }
 
-    /// The memory that parts for so many CPUs take.
+    /// Returns the memory that `slots` parts take, in bytes.
     #[must_use]
     pub const fn bytes(slots: usize) -> usize {
         size_of::<Parts>() + slots * size_of::<CachePadded<AtomicU32>>()
@@ -188,7 +190,7 @@ impl ReaderParts {
 
     #[inline]
     fn get(&self) -> Option<&Parts> {
-        // SAFETY: it came from a box, and stays until `self` is dropped.
+        // SAFETY: the pointer came from a box, which stays allocated until `self` is dropped.
         unsafe { self.parts.load(Ordering::Acquire).as_ref() }
     }
 
@@ -218,22 +220,23 @@ impl Drop for ReaderParts {
     fn drop(&mut self) {
         let parts = self.parts.load(Ordering::Relaxed);
         if !parts.is_null() {
-            // SAFETY: it came from a box, and nobody else has a reference to `self`.
+            // SAFETY: the pointer came from a box, and `&mut self` is the only reference.
             drop(unsafe { Box::from_raw(parts) });
         }
     }
 }
 
-/// Whether the parts are open, as the first one is. For who has the word as its writer.
+/// Returns whether the parts are open, judging by the first one. The caller holds the word as its
+/// writer.
 #[inline]
 fn are_open(parts: &Parts) -> bool {
     parts.get(0).is_some_and(|first| first.load(Ordering::Relaxed) & CLOSED == 0)
 }
 
-/// Keeps new readers out, and waits until those inside have left.
+/// Closes the parts to new readers, and waits until the readers inside have left.
 #[cold]
 fn close<C: LockClass>(parts: &Parts) {
-    // All before the first is waited for, so that their readers leave meanwhile.
+    // All are closed before the first wait: their readers leave during it.
     for part in parts.iter() {
         part.fetch_or(CLOSED, Ordering::Relaxed);
     }
@@ -252,7 +255,7 @@ fn wait_for_readers<C: LockClass>(part: &AtomicU32) {
     }
 }
 
-/// Where a reader is counted.
+/// The counter that a reader is counted in.
 enum Inside<'a, C: LockClass> {
     Word(&'a SpreadRwLock<C>),
     Part(&'a AtomicU32),
@@ -288,24 +291,25 @@ pub struct SpreadWriteGuard<'a, C: LockClass> {
 }
 
 impl<C: LockClass> SpreadWriteGuard<'_, C> {
-    /// Whether it had to wait for the word.
+    /// Returns whether this writer had to wait for the word.
     #[inline]
     #[must_use]
     pub fn waited(&self) -> bool {
         self.waited
     }
 
-    /// Notes that somebody waited who could have shared the lock. Whether the word got hot, as of
-    /// [`note_cpu`](SpreadRwLock::note_cpu).
+    /// Notes that a thread waited that could have shared the lock. Returns whether the word got
+    /// hot, like [`note_cpu`](SpreadRwLock::note_cpu).
     pub fn note_wait(&self, slots: usize) -> bool {
         self.lock.heat_up(cpu::current() & HEAT_MAX, slots)
     }
 
-    /// Releases the lock to readers in parts: opens them, or makes them for `slots` CPUs if there
-    /// are none.
+    /// Releases the lock to readers in parts: opens the parts, or makes them for `slots` CPUs if
+    /// there are none.
     pub fn spread(self, slots: usize) {
         match self.parts.get() {
-            // Closed and empty, or we would not be alone: nobody else changes them.
+            // The parts are closed and empty, as this writer is alone: no other thread changes
+            // them.
             Some(parts) => parts.iter().for_each(|part| part.store(0, Ordering::Release)),
             None => {
                 let parts = Box::new(Parts::new(slots, |_| AtomicU32::new(0)));

@@ -1,25 +1,26 @@
 //! One-word slots of a radix tree: empty, reserved, a leaf or a node, owned and freed through RCU.
+//! Counterpart of an XArray entry in Linux.
 //!
 //! # Purpose
 //!
-//! A radix tree (the kernel's page cache, `lib/radix-tree.c` and its successor, the XArray) is read
-//! without a lock and changed a slot at a time. A [`Slot`] is that one word: it says what it holds
-//! in the low bits of its pointer, so that a tree can have leaves at any height (a file of one page
+//! A radix tree (Linux's page cache, `lib/radix-tree.c` and its successor, the XArray) is read
+//! without a lock and changed a slot at a time. A [`Slot`] is that one word: the low bits of its
+//! pointer are a tag of its contents, so a tree can have leaves at any height (a file of one page
 //! is a root slot that holds the page) and needs no table of types.
 //!
 //! # Invariants
 //!
-//! * A slot owns what its pointer points at: exactly one slot, or one [`Retired`], has any given
-//!   box. Dropping a slot drops its contents at once, with everything below.
-//! * What a [`Guard`] saw in a slot stays allocated while the guard lives: contents leave a slot
-//!   only as [`Retired`], which is freed after a grace period.
+//! * A slot owns the target of its pointer: exactly one slot, or one [`Retired`], has any given
+//!   box. Dropping a slot drops its contents immediately, with everything below.
+//! * Contents that were read under a [`Guard`] stay allocated while the guard lives: contents leave
+//!   a slot only as [`Retired`], which is freed after a grace period.
 //! * Readers write nothing. Writers need not be serialised for memory safety (every change is one
-//!   atomic exchange); who wants a sensible tree serialises them.
+//!   atomic exchange); a caller that needs a consistent tree serialises them.
 //!
 //! # Ordering
 //!
-//! Contents are published by a release and read with an acquire, so that a reader sees a leaf or
-//! node as it was when it was put in, or later.
+//! Contents are published by a release and read with an acquire, so a reader sees a leaf or node as
+//! it was when it was stored, or later.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -33,13 +34,14 @@ const TAG_MASK: usize = 3;
 const TAG_LEAF: usize = 0;
 const TAG_NODE: usize = 1;
 
-/// The whole word of a reserved slot. It has a tag of its own, so it is no tagged pointer.
+/// The whole word of a reserved slot. It has a tag of its own, so it differs from every tagged
+/// pointer.
 const RESERVED: usize = 2;
 
 /// A word that holds nothing, a reservation, a leaf `L` (a box, or another owning pointer) or a
 /// `Box<N>`.
 ///
-/// `Send` and `Sync` if `L`, what it points at, and `N` are both.
+/// `Send` and `Sync` if `L`, its target, and `N` are both.
 pub struct Slot<L: Pointer, N> {
     word: AtomicPtr<()>,
     owns: PhantomData<(L, Box<N>)>,
@@ -47,7 +49,7 @@ pub struct Slot<L: Pointer, N> {
 
 // SAFETY: a slot is an `L` or a box of an `N`, and both may be sent.
 unsafe impl<L: Leaf, N: Send + Sync> Send for Slot<L, N> {}
-// SAFETY: shared access gives out references to what `L` points at and to `N`, and takes contents
+// SAFETY: shared access gives out references to the target of `L` and to `N`, and takes contents
 // out to be dropped on another thread: all of them need `Send + Sync`.
 unsafe impl<L: Leaf, N: Send + Sync> Sync for Slot<L, N> {}
 
@@ -55,24 +57,24 @@ unsafe impl<L: Leaf, N: Send + Sync> Sync for Slot<L, N> {}
 ///
 /// # Safety
 ///
-/// What `into_raw` returns is not null, and points at a valid `Target` until it is given to
-/// `from_raw`, even though nobody has the pointer meanwhile.
+/// The pointer that `into_raw` returns is not null, and points at a valid `Target` until it is
+/// given to `from_raw`, even though no owner exists in between.
 pub unsafe trait Pointer {
-    /// What it points at.
+    /// The target of the pointer.
     type Target;
 
-    /// Gives the ownership up.
+    /// Gives up the ownership.
     fn into_raw(self) -> *mut Self::Target;
 
     /// Takes the ownership back.
     ///
     /// # Safety
     ///
-    /// The pointer came from [`into_raw`](Self::into_raw), and this is done once.
+    /// The pointer came from [`into_raw`](Self::into_raw), and this is called once for it.
     unsafe fn from_raw(raw: *mut Self::Target) -> Self;
 }
 
-// SAFETY: a box owns its contents, wherever its pointer is.
+// SAFETY: a box owns its contents, also while only its raw pointer exists.
 unsafe impl<T> Pointer for Box<T> {
     type Target = T;
 
@@ -81,7 +83,7 @@ unsafe impl<T> Pointer for Box<T> {
     }
 
     unsafe fn from_raw(raw: *mut T) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         unsafe { Box::from_raw(raw) }
     }
 }
@@ -91,7 +93,7 @@ pub trait Leaf: Pointer<Target: Send + Sync> + Send + Sync + 'static {}
 
 impl<L: Pointer<Target: Send + Sync> + Send + Sync + 'static> Leaf for L {}
 
-/// What a reader finds in a [`Slot`].
+/// The contents of a [`Slot`], as a reader sees them.
 pub enum Entry<'g, L: Pointer, N> {
     /// Nothing.
     Empty,
@@ -99,7 +101,7 @@ pub enum Entry<'g, L: Pointer, N> {
     Reserved,
     /// A leaf.
     Leaf(&'g L::Target),
-    /// A node: whatever the tree puts its lower slots in.
+    /// A node, which holds lower slots of the tree.
     Node(&'g N),
 }
 
@@ -122,7 +124,7 @@ impl<L: Pointer, N> fmt::Debug for Entry<'_, L, N> {
     }
 }
 
-/// What a writer puts into a [`Slot`].
+/// The contents of a [`Slot`], as a writer stores them.
 pub enum Contents<L: Pointer, N> {
     /// Nothing.
     Empty,
@@ -146,11 +148,12 @@ impl<L: Pointer, N> Contents<L, N> {
         }
     }
 
-    /// Takes back what [`into_word`](Self::into_word) made.
+    /// Converts the result of [`into_word`](Self::into_word) back.
     ///
     /// # Safety
     ///
-    /// The word came from there, and nobody else uses it or has done this.
+    /// The word came from [`into_word`](Self::into_word), and no other code uses it or has
+    /// converted it.
     unsafe fn from_word(word: *mut ()) -> Self {
         if word.is_null() {
             return Contents::Empty;
@@ -174,12 +177,12 @@ fn untagged(word: *mut ()) -> *mut () {
     word.map_addr(|addr| addr & !TAG_MASK)
 }
 
-/// Looks at a word without taking anything over.
+/// Reads a word without taking ownership.
 ///
 /// # Safety
 ///
-/// The word came from [`Contents::into_word`], and what it points at lives for `'g`, unchanged but
-/// for interior mutation.
+/// The word came from [`Contents::into_word`], and its target lives for `'g`, unchanged except for
+/// interior mutation.
 #[inline]
 unsafe fn entry_of<'g, L: Pointer, N>(word: *mut ()) -> Entry<'g, L, N> {
     if word.is_null() {
@@ -188,7 +191,7 @@ unsafe fn entry_of<'g, L: Pointer, N>(word: *mut ()) -> Entry<'g, L, N> {
     match word.addr() & TAG_MASK {
         // SAFETY: the tag says that it points at a leaf, and the caller that it lives.
         TAG_LEAF => Entry::Leaf(unsafe { &*word.cast::<L::Target>() }),
-        // SAFETY: as above, at a node.
+        // SAFETY: the tag says that it points at a node, and the caller that it lives.
         TAG_NODE => Entry::Node(unsafe { &*untagged(word).cast::<N>() }),
         _ => Entry::Reserved,
     }
@@ -196,39 +199,38 @@ unsafe fn entry_of<'g, L: Pointer, N>(word: *mut ()) -> Entry<'g, L, N> {
 
 impl<L: Leaf, N: Send + Sync + 'static> Slot<L, N> {
     const_unless_loom! {
-        /// An empty slot.
+        /// Creates an empty slot.
         #[must_use]
         pub fn empty() -> Self {
             Self { word: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
         }
     }
 
-    /// What is in it now; it stays as long as the guard. Never blocks, writes nothing.
+    /// Returns the current contents, which live as long as the guard. Never blocks, writes nothing.
     #[inline]
     pub fn read<'g>(&'g self, _guard: &'g Guard) -> Entry<'g, L, N> {
-        // SAFETY: the word was put here by `replace` or `nest`, whose release we acquire. What it
-        // points at is freed only by a `Retired`, after this guard, or by dropping `self`, which
-        // is borrowed.
+        // SAFETY: the word was stored by `replace` or `nest`, whose release we acquire. Its target
+        // is freed only by a `Retired`, after this guard, or by dropping `self`, which is borrowed.
         unsafe { entry_of(self.word.load(Ordering::Acquire)) }
     }
 
-    /// Whether there is nothing in it just now. Never blocks, writes nothing.
+    /// Returns whether the slot is empty at this moment. Never blocks, writes nothing.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.word.load(Ordering::Relaxed).is_null()
     }
 
-    /// Puts `contents` in and hands out what was there. Never blocks.
+    /// Stores `contents` and returns the former contents. Never blocks.
     pub fn replace<'g>(&self, contents: Contents<L, N>, guard: &'g Guard) -> Retired<'g, L, N> {
         let word = self.word.swap(contents.into_word(), Ordering::AcqRel);
         Retired { word, guard, owns: PhantomData }
     }
 
-    /// Moves what is in this slot into a slot of `node`, and puts `node` in its place: the tree
-    /// grows by a level, and no reader ever misses what was there. Never blocks.
+    /// Moves the contents of this slot into a slot of `node`, and stores `node` instead: the tree
+    /// grows by a level, and no reader misses the contents. Never blocks.
     ///
-    /// `place` chooses the slot of `node`. The guard keeps the contents' address from being used
-    /// again between the look at it and the exchange.
+    /// `place` chooses the slot of `node`. The guard prevents that the contents' address is reused
+    /// between the read and the exchange.
     ///
     /// # Panics
     ///
@@ -243,19 +245,19 @@ impl<L: Leaf, N: Send + Sync + 'static> Slot<L, N> {
         // SAFETY: the box was ours alone and still is. If `place` panics it is leaked.
         let inner = place(unsafe { &mut *node });
         if !inner.is_empty() {
-            // SAFETY: as above; the borrow has ended.
+            // SAFETY: the box is still ours alone, and the borrow has ended.
             drop(unsafe { Box::from_raw(node) });
             panic!("a slot to nest in is already taken");
         }
-        // From here on the inner slot is reached only through this pointer, so that `node` stays
-        // whole in the eyes of the compiler.
+        // From here on the inner slot is reached only through this pointer: no reference to it may
+        // invalidate `node`.
         let inner: *mut Slot<L, N> = inner;
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            // SAFETY: `node` is not published yet, so `inner` lives and is ours. For the moment
-            // two slots hold the same word; only ours can be reached.
+            // SAFETY: `node` is not published yet, so `inner` lives and is ours. Until the exchange
+            // two slots hold one word; only ours can be reached.
             unsafe { (*inner).word.store(word, Ordering::Relaxed) };
-            // Our release publishes the node. The one that published the contents still reaches
+            // Our release publishes the node. The release that published the contents still reaches
             // the readers, because an exchange continues the release sequence of its slot. If it
             // succeeds, the inner slot has become the only owner.
             match self.word.compare_exchange_weak(
@@ -280,7 +282,7 @@ impl<L: Leaf, N: Send + Sync + 'static> Default for Slot<L, N> {
 impl<L: Pointer, N> Drop for Slot<L, N> {
     fn drop(&mut self) {
         let word = self.word.load(Ordering::Relaxed);
-        // SAFETY: nobody else has a reference to `self`, which owns what the word points at.
+        // SAFETY: no other thread has a reference to `self`, which owns the target of the word.
         drop(unsafe { Contents::<L, N>::from_word(word) });
     }
 }
@@ -291,43 +293,44 @@ impl<L: Pointer, N> fmt::Debug for Slot<L, N> {
     }
 }
 
-/// What was taken out of a [`Slot`]: readers may still look at it. It is freed after a grace
-/// period, which begins when this is dropped. Not `Send`.
+/// Contents that were removed from a [`Slot`]: readers may still use them. They are freed after a
+/// grace period, which begins when this is dropped. Not `Send`.
 pub struct Retired<'g, L: Leaf, N: Send + Sync + 'static> {
     word: *mut (),
     guard: &'g Guard,
     owns: PhantomData<(L, Box<N>)>,
 }
 
-/// A word on its way to the thread that frees it.
+/// A word in deferred work, to be freed.
 struct Doomed<L, N>(*mut (), PhantomData<(L, Box<N>)>);
 
 // SAFETY: it stands for an `L` or a box of an `N`.
 unsafe impl<L: Send, N: Send> Send for Doomed<L, N> {}
 
 impl<L: Pointer, N> Doomed<L, N> {
-    /// Frees it.
+    /// Frees the contents.
     ///
     /// # Safety
     ///
-    /// A grace period has passed since it left its slot.
+    /// A grace period has passed since the contents left their slot.
     unsafe fn free(self) {
-        // SAFETY: nobody can have seen it in the slot, and `Retired` was its only owner.
+        // SAFETY: no reader can still have the contents from the slot, and `Retired` was their only
+        // owner.
         drop(unsafe { Contents::<L, N>::from_word(self.0) });
     }
 }
 
 impl<L: Leaf, N: Send + Sync + 'static> Retired<'_, L, N> {
-    /// What it is.
+    /// Returns the contents.
     pub fn entry(&self) -> Entry<'_, L, N> {
-        // SAFETY: it is freed only after the guard.
+        // SAFETY: the contents are freed only after the guard.
         unsafe { entry_of(self.word) }
     }
 
-    /// Runs `after` when it has been freed: after a grace period, on some thread, inside its
-    /// guard. With nothing to free, `after` waits for the grace period all the same.
+    /// Frees the contents after a grace period, and then runs `after`, on some thread, inside its
+    /// guard. If there is nothing to free, `after` waits for the grace period anyway.
     ///
-    /// `after` must not panic and not wait for a grace period.
+    /// `after` must not panic and must not wait for a grace period.
     pub fn then(self, after: impl FnOnce() + Send + 'static) {
         let doomed = Doomed::<L, N>(self.word, PhantomData);
         let guard = self.guard;

@@ -1,13 +1,14 @@
-//! A reference count that carries its own lock, and spreads over the CPUs when it gets hot.
+//! A reference count that carries its own lock, and is sharded over the CPUs when it gets hot.
+//! Counterpart of `struct lockref` in Linux.
 //!
 //! # Purpose
 //!
-//! A dentry's `d_count` and `d_lock` in one word. As long as nothing special happens a reference
-//! is taken and dropped by one compare-and-exchange, without the lock (seed 000, patch 1, by
-//! Waiman Long; in the kernel since as `lockref`). That still writes one line from every CPU, and
-//! for a file that everybody opens it is the line everybody waits for: the seeds' own unsolved
-//! case. So a count that meets contention may be *spread* over per-CPU parts, after the kernel's
-//! `percpu_ref` (Kent Overstreet), and *collected* into one word again when it has cooled down.
+//! A dentry's `d_count` and `d_lock` in one word. In the common case a reference is taken and
+//! dropped by one compare-and-exchange, without the lock (Long, lockref patches, 2013). That still
+//! writes one line from every CPU, and a file that all CPUs open makes them wait for this line: a
+//! case that those patches leave unsolved. So a count under contention may be *spread* over per-CPU
+//! parts, after Linux's `percpu_ref` (Kent Overstreet), and *collected* into one word again when it
+//! has cooled down.
 //!
 //! # The word
 //!
@@ -26,35 +27,39 @@
 //!
 //! # Invariants
 //!
-//! 1. While the lock is held nobody but its holder changes anything in the word, except that
-//!    waiters set bit 1. Lock-free changes expect the locked bit clear in their exchange.
+//! 1. While the lock is held only its holder changes the word, except that waiters set bit 1.
+//!    Lock-free changes expect the locked bit clear in their exchange.
 //! 2. The count goes from 1 to 0 only under the lock, by the holder's decision.
 //! 3. Spread or collecting: the count in the word contains a bias of 2^31, which stands for one
-//!    reference, that of the spreading itself. References taken on one side may be dropped on the
-//!    other, so the word drifts from the bias, and parts go below zero; neither comes near zero or
-//!    the bias's double, for there are fewer than 2^30 references. So neither is ever the last.
-//! 4. Parts are touched only inside an RCU guard, by somebody who saw bit 3 set inside that guard.
+//!    reference, held by the spreading itself. References taken in a part may be dropped in the
+//!    word and the reverse, so the word drifts from the bias, and parts become negative; neither
+//!    comes near zero or the bias's double, for there are fewer than 2^30 references. So neither
+//!    drops the last reference.
+//! 4. Parts are accessed only inside an RCU guard, by a thread that saw bit 3 set inside that
+//!    guard.
 //!
 //! The number of references is the word's count, less the bias if there is one, plus the parts.
 //!
 //! # Why the worst cases of the patch can't happen
 //!
 //! 1. "d_lock taken in dput with d_count = 2, and another thread decrements without the lock: 0
-//!    with no deleting action." The holder of the lock has the count for itself (invariant 1); and
-//!    one who drops without the lock exchanges a word with count 2 or more and no holder.
+//!    with no deleting action." Only the holder of the lock changes the count (invariant 1); and a
+//!    thread that drops without the lock exchanges a word with count 2 or more and no holder.
 //! 2. "d_lock taken in dput with d_count = 1, and another thread increments without the lock: dead
-//!    with a count of 1." Invariant 1 again: [`Put::Last`] comes with the lock held and a count of
-//!    1, which stays 1 until the guard goes. A lookup waits, and then sees it dead.
+//!    with a count of 1." Invariant 1 again: [`Put::Last`] is returned with the lock held and a
+//!    count of 1, which does not change until the guard is dropped. A lookup waits, and then sees
+//!    the object dead.
 //!
 //! # Why a collection counts exactly
 //!
-//! [`begin_collect`](Lockref::begin_collect) clears bit 3 at once, not when the guard is dropped,
-//! and the caller defers [`finish_collect`](Lockref::finish_collect) after that. By RCU's promise a
-//! thread pinned later sees the bit clear and uses the word, in an exchange that fails if the bit
-//! has come back; a thread that still saw it set is pinned, and holds the sum back. So at the sum
-//! the parts are at rest (invariant 4), each reference that was ever taken is in exactly one place,
-//! and the sum is exact. The bias then is replaced by the one reference it stood for, and that one
-//! is put like any other. Nobody can spread again between the two, for bit 4 refuses it.
+//! [`begin_collect`](Lockref::begin_collect) clears bit 3 immediately, not when the guard is
+//! dropped, and the caller defers [`finish_collect`](Lockref::finish_collect) after that. By the
+//! RCU guarantee a thread pinned later sees the bit clear and uses the word, in an exchange that
+//! fails if the bit has been set again; a thread that still saw it set is pinned, and delays the
+//! sum. So at the sum no thread changes the parts (invariant 4), each reference that was ever taken
+//! is counted exactly once, and the sum is exact. The bias then is replaced by the one reference it
+//! stood for, and that one is put like any other. No thread can spread the count again between the
+//! two, because bit 4 prevents it.
 //!
 //! A new spreading publishes the parts by the release of the unlock; a getter loads the word with
 //! acquire, so it sees parts that belong to that spreading or a later one; a later one is
@@ -65,15 +70,15 @@
 //! Dropping a reference is a release, locking an acquire, and all changes between are
 //! read-modify-writes or stores of a lock holder. So all that was done through any reference
 //! happens before the last put's guard. Parts: drops are releases and the sum acquires them. A
-//! plain `get` needs no ordering, as its caller's reference keeps the object; a lookup's get is an
-//! acquire, since it may follow a whole life of the count between 0 and 1.
+//! plain `get` needs no ordering, as its caller's reference keeps the object alive; a lookup's get
+//! is an acquire, since the count may have gone from 0 to 1 and back before it.
 //!
 //! # Heat
 //!
-//! Each exchange writes its CPU beside the count. Coming from another CPU than the last one adds 4,
-//! from the same takes 1. At 48 a put cools the word down and reports [`Put::Contended`]: a word
-//! bouncing on every open and close gets there after a dozen of them, one whose users change every
-//! tenth operation never.
+//! Each exchange writes its CPU next to the count. An exchange on another CPU than the last one
+//! adds 4, one on the last CPU subtracts 1. At 48 a put cools the word down and reports
+//! [`Put::Contended`]: a word bouncing on every open and close gets there after a dozen of them,
+//! one whose users change every tenth operation never.
 
 use std::marker::PhantomData;
 
@@ -100,7 +105,7 @@ const HEAT_SHIFT: u32 = 8;
 const HEAT_MAX: u64 = 63;
 const HEAT_MASK: u64 = HEAT_MAX << HEAT_SHIFT;
 const HEAT_GAIN: u64 = 4;
-/// From here on a put reports contention.
+/// The heat from which a put reports contention.
 const HEAT_REPORTED: u64 = 48;
 
 const CPU_SHIFT: u32 = 16;
@@ -108,27 +113,28 @@ const CPU_MASK: u64 = 0xffff << CPU_SHIFT;
 
 const COUNT_SHIFT: u32 = 32;
 const ONE: u64 = 1 << COUNT_SHIFT;
-/// Added to the count while it is spread or collecting.
+/// The bias, added to the count while it is spread or collecting.
 const BIAS: u64 = 1 << 31;
 /// One more than the number of references there may be.
 const COUNT_LIMIT: u64 = 1 << 30;
-/// A count that nothing but leaked references can reach, with or without bias.
+/// A count that only leaked references can reach, with or without bias.
 const WORD_LIMIT: u64 = (BIAS + COUNT_LIMIT) << COUNT_SHIFT;
 
-/// Exchanges that are tried before the lock is taken. The patch tried twice; a failed exchange has
-/// the line at hand already, so a few more cost less than the lock.
+/// Number of exchanges that are tried before the lock is taken. The patch tried twice; a failed
+/// exchange has brought the line into the cache, so a few more cost less than the lock.
 #[cfg(not(any(loom, shuttle)))]
 const TRIES: u32 = 8;
 #[cfg(any(loom, shuttle))]
 const TRIES: u32 = 2;
 
-/// All lockrefs are one class in lockstat.
+/// The lockstat counters of all lockrefs, which are one class.
 pub(crate) static STAT: LockStat = LockStat::new("lockref", LockStatRow::NO_RANK);
 
-/// Count and lock in one word of eight bytes. `Send` and `Sync`.
+/// A count and a lock in one word of eight bytes. `Send` and `Sync`.
 ///
-/// Methods that may meet parts take the object's [`SpreadPtr`] (always the same one) and an RCU
-/// guard. The object outlives every call by a reference of the caller or by that guard.
+/// Methods that may access parts take the object's [`SpreadPtr`] (all calls pass the same one) and
+/// an RCU guard. A reference of the caller or that guard keeps the object allocated during every
+/// call.
 pub struct Lockref {
     word: AtomicU64,
 }
@@ -136,7 +142,7 @@ pub struct Lockref {
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<Lockref>() == 8 && size_of::<SpreadPtr>() == 8);
 
-/// What became of a dropped reference.
+/// The outcome of dropping a reference.
 #[must_use = "the last reference comes with a lock and a decision"]
 pub enum Put<'a> {
     /// Dropped.
@@ -150,16 +156,16 @@ pub enum Put<'a> {
 
 impl Lockref {
     const_unless_loom! {
-        /// Unlocked, alive, with `count` references (below 2^30).
+        /// Creates an unlocked lockref of a live object, with `count` references (below 2^30).
         #[must_use]
         pub fn new(count: u32) -> Self {
             Self { word: AtomicU64::new((count as u64) << COUNT_SHIFT) }
         }
     }
 
-    /// As [`new`](Self::new), or with `true`, a count that is changed under the lock only, as
-    /// `d_count` was before the patch. Such a count never reports contention, and is not to be
-    /// spread.
+    /// Creates a lockref like [`new`](Self::new), or with `true`, one whose count is changed under
+    /// the lock only, as `d_count` was before the patch. Such a count never reports contention, and
+    /// must not be spread.
     #[inline]
     #[must_use]
     pub fn with_locked_changes(count: u32, locked_only: bool) -> Self {
@@ -174,16 +180,16 @@ impl Lockref {
         debug_assert!(got);
     }
 
-    /// Takes a reference if there is one already and the object is not dead. `false` without it.
-    /// May wait for the lock's holder.
+    /// Takes a reference if there is one already and the object is not dead. Returns `false`
+    /// otherwise. May wait for the lock's holder.
     #[inline]
     #[must_use]
     pub fn get_not_zero(&self, spread: &SpreadPtr, guard: &Guard) -> bool {
         self.get_if(spread, guard, |word| word & DEAD == 0 && word >= ONE)
     }
 
-    /// Takes a reference unless the object is dead, also the first one. `false` without it. May
-    /// wait for the lock's holder.
+    /// Takes a reference, possibly the first one, unless the object is dead. Returns `false` if it
+    /// is. May wait for the lock's holder.
     #[inline]
     #[must_use]
     pub fn get_not_dead(&self, spread: &SpreadPtr, guard: &Guard) -> bool {
@@ -196,7 +202,7 @@ impl Lockref {
         let mut word = self.word.load(Ordering::Acquire);
         for _ in 0..TRIES {
             if word & SPREAD != 0 {
-                // Dead or not is all that matters here: with a bias there is a reference.
+                // Only death matters here: with a bias there is a reference.
                 let allowed = allow(word);
                 if allowed {
                     spread.part(cpu, guard).fetch_add(1, Ordering::Relaxed);
@@ -257,9 +263,9 @@ impl Lockref {
         self.put_locked(cpu)
     }
 
-    /// Drops a reference if that takes nothing but one exchange: `false`, and nothing done, for the
-    /// last reference, a spread count, a held lock or a hot word. Needs no RCU guard, for it reads
-    /// nothing but the word, and that only while the reference is there.
+    /// Drops a reference if one exchange is enough. Returns `false`, and does nothing, for the last
+    /// reference, a spread count, a held lock or a hot word. Needs no RCU guard, for it accesses
+    /// nothing but the word, and only while the reference exists.
     #[inline]
     #[must_use = "when `false` the reference is still to be put"]
     pub fn put_simple(&self) -> bool {
@@ -272,9 +278,9 @@ impl Lockref {
         !hot && put().is_ok()
     }
 
-    /// Marks the object dead if the caller's reference is the only one and nobody has the lock: as
-    /// [`lock`](Self::lock) and [`mark_dead`](LockrefGuard::mark_dead), in one exchange. `false`,
-    /// and nothing done, otherwise. Never blocks.
+    /// Marks the object dead if the caller's reference is the only one and no thread has the lock:
+    /// like [`lock`](Self::lock) and [`mark_dead`](LockrefGuard::mark_dead), in one exchange.
+    /// Returns `false`, and does nothing, otherwise. Never blocks.
     #[inline]
     #[must_use = "when `false` nothing was done"]
     pub fn mark_dead_if_last(&self) -> bool {
@@ -292,7 +298,8 @@ impl Lockref {
         debug_assert!(guard.count() > 0, "a reference was put twice");
         let (word, hot) = cooled(touched(guard.word, cpu));
         guard.word = word;
-        // With a bias the count is never 1, and taking from the word is as good as from a part.
+        // With a bias the count is never 1, and subtracting from the word is as good as from a
+        // part.
         if guard.count() <= 1 {
             return Put::Last(guard);
         }
@@ -301,7 +308,8 @@ impl Lockref {
     }
 
     /// Takes the lock (`d_lock`). Blocks while another thread holds it: spins for about a
-    /// microsecond, then sleeps. References wait meanwhile, unless they are spread.
+    /// microsecond, then sleeps. Until it is released other threads wait for references, unless the
+    /// count is spread.
     #[inline]
     pub fn lock(&self) -> LockrefGuard<'_> {
         match self.claim(stat::free_word()) {
@@ -325,7 +333,7 @@ impl Lockref {
         self.claim(0).map(|word| self.recorded(word))
     }
 
-    /// Sets `LOCKED`, unless it is set in the word or in `refused`. Returns the word.
+    /// Sets `LOCKED`, unless it is set in the word or in `refused`. Returns the word, or `None`.
     #[inline]
     fn claim(&self, refused: u32) -> Option<u64> {
         let refused = u64::from(refused);
@@ -345,7 +353,7 @@ impl Lockref {
         None
     }
 
-    /// The guard of a lock that this thread has just taken, of which lockstat is told.
+    /// Creates the guard of a lock that this thread has just taken, and records that in lockstat.
     fn recorded(&self, word: u64) -> LockrefGuard<'_> {
         let traced = if STAT.acquired(self.key()) { TRACED } else { 0 };
         if traced != 0 {
@@ -379,7 +387,7 @@ impl Lockref {
                 || self.word.load(Ordering::Relaxed) & (LOCKED | PARKED) == LOCKED | PARKED;
             match park::park(self.key(), park::token(0, lost), still_held) {
                 Some(park::HANDOFF) => {
-                    // Ours since before we woke; only PARKED may have changed since.
+                    // The lock was passed to us before we woke; only PARKED may have changed since.
                     return self.word.load(Ordering::Acquire);
                 }
                 Some(_) => lost += 1,
@@ -389,7 +397,7 @@ impl Lockref {
         }
     }
 
-    /// Announces a sleeper on a held lock. `false` if the lock is free or the word changed.
+    /// Announces a sleeper on a held lock. Returns `false` if the lock is free or the word changed.
     fn mark_parked(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         if word & LOCKED == 0 {
@@ -407,28 +415,28 @@ impl Lockref {
         std::ptr::from_ref(self).addr()
     }
 
-    /// The count of the word: the references, unless it is spread or being collected; then a number
-    /// above 2^30 that says nothing more. For asserts and hints: it may have changed already.
+    /// Returns the count of the word: the references, unless it is spread or being collected; then
+    /// a number above 2^30 without a meaning. For asserts and hints: it may have changed already.
     #[must_use]
     pub fn count(&self) -> u32 {
         count_of(self.word.load(Ordering::Relaxed))
     }
 
-    /// Whether the object was marked dead. A hint unless the caller holds the lock.
+    /// Returns whether the object was marked dead. A hint unless the caller holds the lock.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.word.load(Ordering::Acquire) & DEAD != 0
     }
 
-    /// Whether references go to per-CPU parts now. A hint.
+    /// Returns whether references are counted in per-CPU parts now. A hint.
     #[must_use]
     pub fn is_spread(&self) -> bool {
         self.word.load(Ordering::Relaxed) & SPREAD != 0
     }
 
-    /// Spreads the count over `slots` per-CPU parts (at least one), in effect when the guard is
-    /// dropped. `false` if it is spread or being collected already, or if there are 2^30
-    /// references. Allocates; never blocks otherwise.
+    /// Spreads (shards) the count over `slots` per-CPU parts (at least one), in effect when the
+    /// guard is dropped. Returns `false` if it is spread or being collected already, or if there
+    /// are 2^30 references. Allocates; never blocks otherwise.
     ///
     /// The spreading keeps the object alive like a reference of its own, until it is collected. The
     /// caller has checked that the object may get one (it is not dead). While it is spread no put
@@ -443,8 +451,8 @@ impl Lockref {
         true
     }
 
-    /// Sends references to the word again, at once. `false`, and nothing done, when it is not
-    /// spread. Never blocks.
+    /// Redirects references to the word, with immediate effect. Returns `false`, and does nothing,
+    /// if the count is not spread. Never blocks.
     ///
     /// After `true` the caller must let a grace period pass (that begins after this call) and then
     /// call [`finish_collect`](Self::finish_collect), once, normally from [`Guard::defer`].
@@ -455,11 +463,11 @@ impl Lockref {
         }
         let flip = SPREAD | COLLECTING;
         if guard.base & SPREAD == 0 {
-            // Spread under this very guard: nobody has seen it yet.
+            // Spread under this guard: no other thread has seen it yet.
             guard.word ^= flip;
             return true;
         }
-        // Only PARKED can change beside us, and this leaves it alone.
+        // Only PARKED can change concurrently, and this exchange does not touch it.
         guard.lockref.word.fetch_xor(flip, Ordering::Release);
         guard.base ^= flip;
         guard.word ^= flip;
@@ -477,7 +485,7 @@ impl Lockref {
     /// # Safety
     ///
     /// [`begin_collect`](Self::begin_collect) has returned true for this object and these parts, a
-    /// grace period that began after it has passed, so that nobody can touch the parts, and this is
+    /// grace period that began after it has passed, so no thread can access the parts, and this is
     /// the only call for it.
     pub unsafe fn finish_collect<'a>(&'a self, spread: &SpreadPtr, _rcu: &Guard) -> Put<'a> {
         let mut guard = self.lock();
@@ -487,7 +495,7 @@ impl Lockref {
         assert!(count < COUNT_LIMIT, "{references} references after a collection");
         let flags = guard.word & (ONE - 1) & !COLLECTING;
         guard.word = flags | (count.max(1) << COUNT_SHIFT);
-        // With none left the count of 1 is the spreading's own reference.
+        // If none is left, the count of 1 is the spreading's own reference.
         if count == 0 { Put::Last(guard) } else { Put::Done }
     }
 }
@@ -497,13 +505,14 @@ fn count_of(word: u64) -> u32 {
     (word >> COUNT_SHIFT) as u32
 }
 
-/// References in the word itself while it is spread or collecting: negative when others were
-/// taken on the parts and put here.
+/// Returns the references in the word itself while it is spread or collecting: negative if others
+/// were taken on the parts and put here.
 fn unbiased(word: u64) -> i64 {
     i64::from(count_of(word)) - BIAS.cast_signed()
 }
 
-/// The word after a change by `cpu`: remembers it, and warms up if it is another than the last.
+/// Returns the word after a change by `cpu`: it records the CPU, and warms up if that is not the
+/// last one.
 #[inline]
 fn touched(word: u64, cpu: u32) -> u64 {
     let here = (u64::from(cpu) << CPU_SHIFT) & CPU_MASK;
@@ -516,14 +525,15 @@ fn touched(word: u64, cpu: u32) -> u64 {
     (word & !(HEAT_MASK | CPU_MASK)) | (heat << HEAT_SHIFT) | here
 }
 
-/// Whether contention is to be reported; then the word starts cold again.
+/// Returns the word, and whether to report contention; the word then starts cold again.
 #[inline]
 fn cooled(word: u64) -> (u64, bool) {
     let hot = word & HEAT_MASK >= HEAT_REPORTED << HEAT_SHIFT && word & LOCKED_ONLY == 0;
     (if hot { word & !HEAT_MASK } else { word }, hot)
 }
 
-/// A billion references were leaked: going on would make the count wrap and free a live object.
+/// Aborts: a billion references were leaked, and one more would make the count wrap and free a live
+/// object.
 #[cold]
 fn too_many_references() -> ! {
     std::process::abort()
@@ -534,9 +544,9 @@ fn too_many_references() -> ! {
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct LockrefGuard<'a> {
     lockref: &'a Lockref,
-    /// What the word in memory is, but for PARKED.
+    /// The word in memory, except for PARKED.
     base: u64,
-    /// What it will be, with LOCKED.
+    /// The word that the unlock stores, with LOCKED.
     word: u64,
     not_send: PhantomData<*const ()>,
 }
@@ -548,28 +558,29 @@ impl<'a> LockrefGuard<'a> {
         Self { lockref, base: word, word, not_send: PhantomData }
     }
 
-    /// The count: references, or a number above 2^30 while spread or collecting.
+    /// Returns the count: references, or a number above 2^30 while spread or collecting.
     #[inline]
     #[must_use]
     pub fn count(&self) -> u32 {
         count_of(self.word)
     }
 
-    /// Whether the object was marked dead.
+    /// Returns whether the object was marked dead.
     #[inline]
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.word & DEAD != 0
     }
 
-    /// Whether references go to per-CPU parts.
+    /// Returns whether references are counted in per-CPU parts.
     #[inline]
     #[must_use]
     pub fn is_spread(&self) -> bool {
         self.word & SPREAD != 0
     }
 
-    /// Whether the count is spread or being collected, so that [`count`](Self::count) says nothing.
+    /// Returns whether the count is spread or being collected, so [`count`](Self::count) has no
+    /// meaning.
     #[inline]
     #[must_use]
     pub fn is_biased(&self) -> bool {
@@ -585,7 +596,7 @@ impl<'a> LockrefGuard<'a> {
         self.word += ONE;
     }
 
-    /// Drops a reference, also the last one. Returns the new [`count`](Self::count).
+    /// Drops a reference, possibly the last one. Returns the new [`count`](Self::count).
     ///
     /// # Panics
     ///
@@ -597,7 +608,7 @@ impl<'a> LockrefGuard<'a> {
         self.count()
     }
 
-    /// From now on lookups find the object dead. There is no way back.
+    /// Marks the object dead for lookups, for good.
     #[inline]
     pub fn mark_dead(&mut self) {
         self.word |= DEAD;
@@ -617,8 +628,8 @@ impl<'a> LockrefGuard<'a> {
             }
         }
         park::unpark_one(self.lockref.key(), |woken| {
-            // Under the queue's lock, and the lock is still ours: PARKED is set, so nobody
-            // changes the word, and whoever is on the way to sleep validates after this.
+            // Under the queue's lock, and the lock is still ours: PARKED is set, so no other thread
+            // changes the word, and a thread about to sleep validates after this.
             let parked = if woken.more { PARKED } else { 0 };
             let (locked, token) = if woken.threads != 0 && woken.impatient {
                 (LOCKED, park::HANDOFF)
@@ -648,7 +659,8 @@ impl Drop for LockrefGuard<'_> {
     }
 }
 
-/// One CPU's part, alone on its lines. The first of a block holds the number of those after it.
+/// One CPU's part, on lines of its own. The first element of a block holds the number of parts
+/// after it.
 type Part = CachePadded<AtomicI64>;
 
 /// The per-CPU parts of a [`Lockref`], or none. Eight bytes; put it on a line that is seldom
@@ -660,14 +672,14 @@ pub struct SpreadPtr {
 
 impl SpreadPtr {
     const_unless_loom! {
-        /// No parts.
+        /// Creates a pointer without parts.
         #[must_use]
         pub fn new() -> Self {
             Self { parts: AtomicPtr::new(std::ptr::null_mut()) }
         }
     }
 
-    /// The part of `cpu`. The caller saw the spread bit inside the RCU guard.
+    /// Returns the part of `cpu`. The caller saw the spread bit inside the RCU guard.
     #[inline]
     fn part<'g>(&self, cpu: u32, guard: &'g Guard) -> &'g AtomicI64 {
         match self.block(guard) {
@@ -680,8 +692,8 @@ impl SpreadPtr {
         }
     }
 
-    /// Header and parts. They are freed only after a grace period that begins when the spread bit
-    /// has been cleared, so a guard keeps them.
+    /// Returns header and parts. They are freed only after a grace period that begins when the
+    /// spread bit has been cleared, so a guard protects them.
     #[inline]
     fn block<'g>(&self, _guard: &'g Guard) -> Option<&'g [Part]> {
         let header = self.parts.load(Ordering::Acquire);
@@ -696,7 +708,7 @@ impl SpreadPtr {
         }
     }
 
-    /// Makes parts. The caller holds the lock, and there are none.
+    /// Allocates parts. The caller holds the lock, and there are none.
     fn install(&self, slots: usize) {
         let slots = i64::try_from(slots).unwrap_or(i64::MAX).max(1);
         let header = std::iter::once(slots);
@@ -709,24 +721,25 @@ impl SpreadPtr {
         assert!(before.is_null(), "parts were left behind");
     }
 
-    /// The sum of the parts, which are freed. The caller holds the lock, and a grace period has
+    /// Frees the parts and returns their sum. The caller holds the lock, and a grace period has
     /// passed since the spread bit was cleared.
     fn take(&self) -> i64 {
         let header = self.parts.swap(std::ptr::null_mut(), Ordering::Acquire);
         if header.is_null() {
             return 0;
         }
-        // SAFETY: unlinked just now, and nobody else has seen it since the grace period began.
+        // SAFETY: the block has just been unlinked, and no other thread has seen it since the grace
+        // period began.
         let block = unsafe { owned_block(header) };
         block.iter().skip(1).map(|part| part.load(Ordering::Acquire)).sum()
     }
 }
 
-/// Gets the box back.
+/// Returns the box of a block.
 ///
 /// # Safety
 ///
-/// `header` came from `SpreadPtr::install`, and nobody else uses it any more.
+/// `header` came from `SpreadPtr::install`, and no other thread uses it any more.
 unsafe fn owned_block(header: *mut Part) -> Box<[Part]> {
     // SAFETY: the header holds the number of parts that follow it in its box.
     unsafe {
@@ -735,7 +748,8 @@ unsafe fn owned_block(header: *mut Part) -> Box<[Part]> {
     }
 }
 
-/// The lockref says that it is spread, and its pointer is empty: it was given another's.
+/// Panics: the lockref is marked as spread, but its pointer is empty, so it belongs to another
+/// lockref.
 #[cold]
 fn no_parts() -> ! {
     panic!("a lockref was used with the spread pointer of another")
@@ -751,7 +765,7 @@ impl Drop for SpreadPtr {
     fn drop(&mut self) {
         let header = self.parts.load(Ordering::Relaxed);
         if !header.is_null() {
-            // SAFETY: the object is being freed, so nobody uses its parts.
+            // SAFETY: the object is being freed, so no other thread uses its parts.
             drop(unsafe { owned_block(header) });
         }
     }

@@ -2,18 +2,18 @@
 //!
 //! # Purpose
 //!
-//! An [`Arc`] is counted in one place, beside the object: whoever takes a reference writes a line
-//! that all others write, too, and that everybody reads who looks at the first fields of the
-//! object. Where each file, or each transaction, keeps what the whole volume has, that is the false
-//! sharing that seed 003 begins with (patch 1). Here each CPU has a count of its own, and each of
-//! those is one unit of the `Arc`.
+//! An [`Arc`] counts its references in one word next to the object: each thread that takes a
+//! reference writes a line that all others write too, and that every reader of the object's first
+//! fields reads. Where each file, or each transaction, refers to the whole volume, that is the
+//! false sharing that Chinner's "xfs: fix a couple of performance issues" (2020, patch 1) removes.
+//! Here each CPU has a count of its own, and each of those is one unit of the `Arc`.
 //!
 //! # Invariants
 //!
 //! * The object lives as long as the [`PerCpuArc`] or any [`Kept`] of it: a count that is not zero
 //!   holds one unit of the object's own.
-//! * A count lies on cache lines of its own. It is written where a reference is taken, and where
-//!   that is dropped.
+//! * A count is on cache lines of its own. It is written where a reference is taken, and where that
+//!   is dropped.
 
 use std::fmt;
 use std::ops::Deref;
@@ -30,12 +30,12 @@ pub struct PerCpuArc<T> {
 /// A reference that was counted on the CPU where it was taken. `Send` and `Sync` as `Arc<T>` is.
 pub struct Kept<T>(Arc<Counted<T>>);
 
-/// Lines are fetched in pairs.
+/// A per-CPU count of references. Aligned to two lines, since x86 fetches them in pairs.
 #[repr(align(128))]
 struct Counted<T>(Arc<T>);
 
 impl<T> PerCpuArc<T> {
-    /// Counts references to `object` in `slots` places (at least one).
+    /// Creates per-CPU counts of references to `object`, in `slots` slots (at least one).
     #[must_use]
     pub fn new(slots: usize, object: Arc<T>) -> Self {
         let counts = PerCpu::new(slots, |_| Arc::new(Counted(Arc::clone(&object))));
@@ -48,7 +48,7 @@ impl<T> PerCpuArc<T> {
         Kept(Arc::clone(self.counts.this()))
     }
 
-    /// How many references there are on each CPU.
+    /// Returns the number of references of each CPU, for diagnostics.
     #[must_use]
     pub fn kept(&self) -> Vec<usize> {
         self.counts.iter().map(|count| Arc::strong_count(count) - 1).collect()

@@ -1,31 +1,33 @@
-//! A reference count whose zero nobody asks for until it is closed.
+//! A reference count in per-CPU parts that is checked for zero only after it is closed. Counterpart
+//! of `percpu_ref` in Linux.
 //!
 //! # Purpose
 //!
 //! A mount is used by every walk and every open file, and while it is attached its count can't
-//! reach zero, for the attachment counts too. So the count is a part for each CPU, and only once
-//! the attachment ends does it become one exact number (seed 004, "mnt count"; in the kernel since
-//! as `percpu_ref`, by Kent Overstreet).
+//! reach zero, for the attachment counts too. So the count is a part for each CPU, and becomes one
+//! exact number only once the attachment ends (Piggin, "Scaling the Linux VFS", 2009, "mnt count";
+//! in Linux since as `percpu_ref`, by Kent Overstreet).
 //!
 //! # Invariants
 //!
-//! * A part holds a number, or says that it is closed. Numbers change by one exchange, which fails
-//!   if the part is closed meanwhile: so a user who saw an open part has moved its unit before the
-//!   part was closed, and one who did not goes to the central count.
+//! * A part holds a number, or a value that says that it is closed. Numbers change by one exchange,
+//!   which fails if the part was closed in between. So a user that saw an open part has moved its
+//!   unit before the part was closed, and any other user changes the central count.
 //! * Parts are closed under the lock of the central count, all of them before it is released, and
-//!   what they held is added to it. From then on the central count is exact. Whoever only wants to
-//!   know it opens the parts again before the lock is released; to add them up as they are would
-//!   see a unit given back on one CPU that was taken on another just after that one was read.
+//!   their numbers are added to it. From then on the central count is exact. A caller that only
+//!   wants to know the sum opens the parts again before the lock is released. Adding up open parts
+//!   would be wrong: the sum could see a unit given back on one CPU, but miss that it was taken on
+//!   another one just after that one was read.
 //! * [`PerCpuRef::put`] returns `true` once at most, for the unit that made the closed count zero.
 //!
-//! Nobody looks at the object after the exchange that gave its unit away: a put needs no RCU
+//! No thread accesses the object after the exchange that gave its unit away: a put needs no RCU
 //! section.
 
 use crate::atomic::{AtomicI64, Ordering};
 use crate::lock::{LockClass, Mutex};
 use crate::percpu::PerCpu;
 
-/// What a closed part holds. Users that move between CPUs take a part below zero, but not so far.
+/// The value of a closed part. Users that move between CPUs make a part negative, but not this far.
 const CLOSED: i64 = i64::MIN;
 
 /// A count of users in per-CPU parts. `C` is the class of the lock of the closed count.
@@ -37,25 +39,25 @@ pub struct PerCpuRef<C: LockClass> {
 }
 
 struct Central {
-    /// Units that are in no part.
+    /// Number of units that are in no part.
     count: i64,
     is_closed: bool,
-    /// The last unit was given back.
+    /// Whether the last unit was given back.
     is_dead: bool,
 }
 
 impl<C: LockClass> PerCpuRef<C> {
-    /// A count of one, the caller's unit, in `slots` parts (at least one).
+    /// Creates a count of one, the caller's unit, in `slots` parts (at least one).
     #[must_use]
     pub fn new(slots: usize) -> Self {
         let central = Central { count: 1, is_closed: false, is_dead: false };
         Self { parts: PerCpu::new(slots, |_| AtomicI64::new(0)), central: Mutex::new(central) }
     }
 
-    /// Counts one more user. The caller has a unit, or finds out afterwards that the object was
-    /// going already, and then gives the unit back without any use of the object.
+    /// Counts one more user. The caller has a unit; otherwise it checks afterwards whether the
+    /// object was being freed already, and then gives the unit back without using the object.
     ///
-    /// An atomic read-modify-write in any case. Waits for nothing, unless the count is closed, or
+    /// Costs an atomic read-modify-write. Waits only if the count is closed, or
     /// [`users`](Self::users) reads it: then for its lock.
     #[inline]
     pub fn get(&self) {
@@ -64,9 +66,9 @@ impl<C: LockClass> PerCpuRef<C> {
         }
     }
 
-    /// Counts one more user, unless the last unit of a closed count was given back: then `false`,
-    /// and nothing done. For a caller who has no unit, and whom something else keeps from seeing
-    /// the object's memory go. Costs and blocks as [`get`](Self::get) does.
+    /// Counts one more user, unless the last unit of a closed count was given back: then returns
+    /// `false`, and does nothing. For a caller that has no unit, and whose access to the object's
+    /// memory is protected by other means. Costs and blocks as [`get`](Self::get) does.
     #[inline]
     #[must_use = "when `false` the object is going"]
     pub fn get_not_dead(&self) -> bool {
@@ -82,7 +84,7 @@ impl<C: LockClass> PerCpuRef<C> {
         !central.is_dead
     }
 
-    /// Gives a unit back. `true` if it was the last one of a closed count. Blocks as
+    /// Gives a unit back. Returns `true` if it was the last one of a closed count. Blocks as
     /// [`get`](Self::get) does.
     #[inline]
     #[must_use = "the last one has to end the object"]
@@ -90,7 +92,7 @@ impl<C: LockClass> PerCpuRef<C> {
         !self.change(-1, Ordering::Release) && self.put_central()
     }
 
-    /// Changes the part of this CPU. `false` if it is closed.
+    /// Adds `delta` to the part of this CPU. Returns `false` if it is closed.
     #[inline]
     fn change(&self, delta: i64, order: Ordering) -> bool {
         let part = self.parts.this();
@@ -115,8 +117,8 @@ impl<C: LockClass> PerCpuRef<C> {
         true
     }
 
-    /// Makes the count exact, for good. Takes the lock and visits every part; the second time it
-    /// does nothing.
+    /// Makes the count exact, for good. Takes the lock and visits every part; a second call does
+    /// nothing.
     pub fn close(&self) {
         let mut central = self.central.lock();
         if central.is_closed {
@@ -126,15 +128,15 @@ impl<C: LockClass> PerCpuRef<C> {
         self.gather(&mut central);
     }
 
-    /// Closes all parts and moves what they held to the central count.
+    /// Closes all parts and moves their units to the central count.
     fn gather(&self, central: &mut Central) {
         for part in self.parts.iter() {
             central.count += part.swap(CLOSED, Ordering::AcqRel);
         }
     }
 
-    /// What each part has, in the order of their numbers; 0 for a closed one. For tests and
-    /// reports: parts may be negative, and only their sum means something.
+    /// Returns the value of each part, in the order of their numbers; 0 for a closed one. For tests
+    /// and reports: parts may be negative, and only their sum means something.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = i64> {
         let open = |part: &AtomicI64| match part.load(Ordering::Acquire) {
             CLOSED => 0,
@@ -143,15 +145,15 @@ impl<C: LockClass> PerCpuRef<C> {
         self.parts.iter().map(open)
     }
 
-    /// The number of users at one moment during the call. Takes the lock, and writes every part of
-    /// a count that is not closed.
+    /// Returns the number of users at one moment during the call. Takes the lock, and writes every
+    /// part of a count that is not closed.
     #[must_use]
     pub fn users(&self) -> i64 {
         let mut central = self.central.lock();
         if !central.is_closed {
             self.gather(&mut central);
             for part in self.parts.iter() {
-                // What was put so far is ordered by the lock that we hold.
+                // Relaxed: all earlier puts are ordered by the lock that we hold.
                 part.store(0, Ordering::Relaxed);
             }
         }

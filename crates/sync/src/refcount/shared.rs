@@ -1,19 +1,20 @@
-//! A counted owner without weak references, a slot that holds one, and lists of what is owned.
+//! A reference-counted pointer without weak references, a slot for one, and lists of the values.
 //!
 //! # Purpose
 //!
-//! `Arc` pays for its weak references when the last owner goes: two atomic operations, where an
-//! open file that was never shared needs none. [`Shared`] has one count, and an owner that finds
-//! itself alone frees without writing it.
+//! `Arc` pays for its weak references when the last owner is dropped: two atomic operations, where
+//! an open file that was never shared needs none. [`Shared`] has one count, and an owner that is
+//! the only one frees the value without writing the count.
 //!
-//! Where the memory comes from, and what else happens to a value when it begins and ends, is a
-//! parameter: [`Boxed`] values are boxes, [`Listed`] values are on a [`SharedList`].
+//! A parameter decides where the memory comes from, and what else happens when a value is made and
+//! freed: [`Boxed`] values are boxes, [`Listed`] values are on a [`SharedList`].
 //!
 //! # Invariants
 //!
-//! * The count is the number of handles. Only a handle makes another, so a handle that reads one is
-//!   the only one, and stays it.
-//! * Giving a handle back releases, and the last one acquires: all uses happen before the end.
+//! * The count is the number of handles. Only a handle makes another, so a handle that reads 1 is
+//!   the only one, and remains so.
+//! * Dropping a handle releases, and the last drop acquires: all uses happen before the value is
+//!   dropped.
 
 mod bound;
 mod list;
@@ -29,16 +30,18 @@ use crate::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::fork;
 use crate::lock::wait::Backoff;
 
-/// More handles than this are a leak in a loop: going on would free the value under its users.
+/// Maximum number of handles. More are a leak in a loop: a wrapped count would free a value in use.
 const HANDLES_MAX: usize = isize::MAX as usize;
 
-/// Where values are kept, and what is kept beside them.
+/// The storage of values, and of extra data for each.
 pub trait Keep<T>: Sized + 'static {
-    /// What is kept beside a value.
+    /// The extra data of a value.
     #[doc(hidden)]
     type Beside;
 
-    /// Ends a value and frees its memory.
+    /// Drops a value and frees its memory.
+    ///
+    /// Creates a handle.
     ///
     /// # Safety
     /// The caller was the last owner.
@@ -46,7 +49,7 @@ pub trait Keep<T>: Sized + 'static {
     unsafe fn free(counted: NonNull<Counted<T, Self>>);
 }
 
-/// A value, its count, and what is kept beside it, from the beginning of a cache line on.
+/// A value, its count, and its extra data, aligned to a cache line.
 #[doc(hidden)]
 #[repr(C, align(64))]
 pub struct Counted<T, K: Keep<T>> {
@@ -55,7 +58,7 @@ pub struct Counted<T, K: Keep<T>> {
     value: T,
 }
 
-/// Values in boxes of their own.
+/// Storage of each value in a box of its own.
 pub enum Boxed {}
 
 impl<T> Keep<T> for Boxed {
@@ -63,28 +66,30 @@ impl<T> Keep<T> for Boxed {
 
     #[cold]
     unsafe fn free(counted: NonNull<Counted<T, Boxed>>) {
-        // SAFETY: it came from a box, and the caller was the last owner.
+        // SAFETY: the pointer came from a box, and the caller was the last owner.
         drop(unsafe { Box::from_raw(counted.as_ptr()) });
     }
 }
 
-/// One of the owners of a value, which is dropped with the last of them. One pointer in size.
+/// One of the owners of a value, which is dropped with the last of them. One pointer in size. Like
+/// `Arc`, without weak references.
 ///
-/// `Send` and `Sync` if `T` is both. Cloning and dropping never block (but for what the value's own
-/// destructor does, and the short lock of its list if it is on one).
+/// `Send` and `Sync` if `T` is both. Cloning and dropping never block (apart from the value's own
+/// destructor, and the short lock of its list if it is on one).
 pub struct Shared<T, K: Keep<T> = Boxed> {
     counted: NonNull<Counted<T, K>>,
     owns: PhantomData<Counted<T, K>>,
 }
 
-// SAFETY: handles give out `&T` on any thread, and the last may drop the value on any. What is kept
-// beside it is used under a lock, or by the last owner.
+// SAFETY: handles give out `&T` on any thread, and the last may drop the value on any. The extra
+// data is used under a lock, or by the last owner.
 unsafe impl<T: Send + Sync, K: Keep<T>> Send for Shared<T, K> {}
-// SAFETY: as above.
+// SAFETY: a shared handle gives out `&T` and can be cloned, which any thread may do if `T` is
+// `Send` and `Sync`. The extra data is used under a lock, or by the last owner.
 unsafe impl<T: Send + Sync, K: Keep<T>> Sync for Shared<T, K> {}
 
 impl<T> Shared<T> {
-    /// Owns `value`.
+    /// Creates the first owner of `value`.
     #[inline]
     #[must_use]
     pub fn new(value: T) -> Self {
@@ -102,7 +107,7 @@ impl<T, K: Keep<T>> Shared<T, K> {
         Self { counted, owns: PhantomData }
     }
 
-    /// The address of the value, the same for all its owners.
+    /// Returns the address of the value, which is equal for all its owners.
     #[inline]
     #[must_use]
     pub fn as_ptr(&self) -> *const T {
@@ -111,7 +116,7 @@ impl<T, K: Keep<T>> Shared<T, K> {
 
     #[inline]
     fn counted(&self) -> &Counted<T, K> {
-        // SAFETY: a handle keeps it.
+        // SAFETY: the value lives as long as a handle.
         unsafe { self.counted.as_ref() }
     }
 }
@@ -128,7 +133,7 @@ impl<T, K: Keep<T>> Deref for Shared<T, K> {
 impl<T, K: Keep<T>> Clone for Shared<T, K> {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: we have a handle, so it can't go away meanwhile.
+        // Relaxed: our handle keeps the value alive.
         if self.counted().count.fetch_add(1, Ordering::Relaxed) > HANDLES_MAX {
             std::process::abort();
         }
@@ -140,10 +145,11 @@ impl<T, K: Keep<T>> Drop for Shared<T, K> {
     #[inline]
     fn drop(&mut self) {
         let count = &self.counted().count;
-        // Acquire: what the others did before they gave their handles back happens before the end.
+        // Acquire: everything that other owners did before they dropped their handles happens
+        // before the value is dropped.
         let is_last =
             count.load(Ordering::Acquire) == 1 || count.fetch_sub(1, Ordering::AcqRel) == 1;
-        // The child of a fork leaks it.
+        // A fork child leaks the value.
         if is_last && !fork::is_child() {
             // SAFETY: this was the last owner.
             unsafe { K::free(self.counted) };
@@ -152,7 +158,7 @@ impl<T, K: Keep<T>> Drop for Shared<T, K> {
 }
 
 impl<T, K: Keep<T>> Shared<T, K> {
-    /// Gives the handle up without counting it down.
+    /// Forgets the handle without decrementing the count.
     fn into_raw(self) -> *mut Counted<T, K> {
         let raw = self.counted.as_ptr();
         std::mem::forget(self);
@@ -160,30 +166,31 @@ impl<T, K: Keep<T>> Shared<T, K> {
     }
 }
 
-/// Somebody makes another handle from the one in the slot.
+/// Flag: a thread makes another handle from the one in the slot.
 const LOCKED: usize = 1;
-/// The mark.
+/// Flag: the mark.
 const MARKED: usize = 2;
 const FLAGS: usize = LOCKED | MARKED;
 
-/// A place for one [`Shared`], with a mark beside it: an entry of a descriptor table. One word.
+/// A slot for one [`Shared`], with a mark in the pointer's low bits: an entry of a descriptor
+/// table. One word.
 ///
-/// Making another handle locks the word for the few nanoseconds that it takes; who meets that
-/// spins, then yields, then sleeps up to a millisecond at a time. Everything else is one exchange
-/// or less. `Send` and `Sync` if `T` is both.
+/// Making another handle locks the word for the few nanoseconds that it takes; a thread that finds
+/// it locked spins, then yields, then sleeps up to a millisecond at a time. Everything else is at
+/// most one exchange. `Send` and `Sync` if `T` is both.
 pub struct SharedSlot<T, K: Keep<T> = Boxed> {
     /// Null without flags, or a handle's pointer with flags.
     word: AtomicPtr<Counted<T, K>>,
     owns: PhantomData<Shared<T, K>>,
 }
 
-// SAFETY: it holds a `Shared<T>`, which any thread may clone, take and drop.
+// SAFETY: the slot holds a `Shared<T>`, which any thread may clone, take and drop.
 unsafe impl<T: Send + Sync, K: Keep<T>> Send for SharedSlot<T, K> {}
-// SAFETY: as above.
+// SAFETY: the slot holds a `Shared<T>`, which any thread may clone, take and drop.
 unsafe impl<T: Send + Sync, K: Keep<T>> Sync for SharedSlot<T, K> {}
 
 impl<T, K: Keep<T>> SharedSlot<T, K> {
-    /// An empty slot.
+    /// Creates an empty slot.
     #[must_use]
     pub fn new() -> Self {
         Self { word: AtomicPtr::new(std::ptr::null_mut()), owns: PhantomData }
@@ -197,12 +204,12 @@ impl<T, K: Keep<T>> SharedSlot<T, K> {
     /// The word is not null and has been taken out of the slot, or the result is forgotten.
     unsafe fn unpack(word: *mut Counted<T, K>) -> Shared<T, K> {
         let raw = word.map_addr(|addr| addr & !FLAGS);
-        // SAFETY: not null, says the caller; `pack` made it of a handle.
+        // SAFETY: the caller promises that it is not null; `pack` made it from a handle.
         Shared { counted: unsafe { NonNull::new_unchecked(raw) }, owns: PhantomData }
     }
 
-    /// Changes the word of a full slot from what it is while unlocked to `to(word)`. `None` if the
-    /// slot is empty, else what the word was. What is stored is released, what is read acquired.
+    /// Replaces the unlocked word of a full slot with `to(word)`. Returns the former word, or
+    /// `None` if the slot is empty. Releases the stored value and acquires the read one.
     #[inline]
     fn update(
         &self,
@@ -227,7 +234,7 @@ impl<T, K: Keep<T>> SharedSlot<T, K> {
         }
     }
 
-    /// Another handle on what is in the slot.
+    /// Returns another handle of the value in the slot.
     #[inline]
     #[must_use]
     pub fn get(&self) -> Option<Shared<T, K>> {
@@ -239,23 +246,24 @@ impl<T, K: Keep<T>> SharedSlot<T, K> {
         Some(handle)
     }
 
-    /// Fills a slot that is empty, and that the caller has for itself.
+    /// Fills a slot that is empty, and that no other thread changes.
     ///
     /// # Panics
-    /// In debug builds, if it is not empty.
+    /// In debug builds, if the slot is not empty.
     #[inline]
     pub fn fill(&self, value: Shared<T, K>, mark: bool) {
         debug_assert!(self.word.load(Ordering::Relaxed).is_null(), "the slot is in use");
         self.word.store(Self::pack(value, mark), Ordering::Release);
     }
 
-    /// Replaces what is in the slot, and returns it.
+    /// Replaces the handle in the slot, and returns the former one.
     ///
     /// # Errors
-    /// `value` itself, if the slot is empty.
+    /// Returns `value` itself if the slot is empty.
     pub fn replace(&self, value: Shared<T, K>, mark: bool) -> Result<Shared<T, K>, Shared<T, K>> {
         let new = Self::pack(value, mark);
-        // SAFETY: the old word was taken out just now; or the new one has never been put in.
+        // SAFETY: the old word has just been removed from the slot, or the new one was never
+        // stored.
         unsafe {
             self.update(|_| new).map(|old| Self::unpack(old)).ok_or_else(|| Self::unpack(new))
         }
@@ -266,18 +274,18 @@ impl<T, K: Keep<T>> SharedSlot<T, K> {
     #[must_use]
     pub fn take(&self) -> Option<Shared<T, K>> {
         let word = self.update(|_| std::ptr::null_mut())?;
-        // SAFETY: taken out just now.
+        // SAFETY: the word has just been removed from the slot.
         Some(unsafe { Self::unpack(word) })
     }
 
-    /// The mark; `None` if the slot is empty.
+    /// Returns the mark; `None` if the slot is empty.
     #[must_use]
     pub fn mark(&self) -> Option<bool> {
         let word = self.word.load(Ordering::Relaxed);
         (!word.is_null()).then_some(word.addr() & MARKED != 0)
     }
 
-    /// Changes the mark. `false`, and nothing done, if the slot is empty.
+    /// Sets the mark. Returns `false`, and does nothing, if the slot is empty.
     pub fn set_mark(&self, mark: bool) -> bool {
         let flag = if mark { MARKED } else { 0 };
         self.update(|word| word.map_addr(|addr| addr & !MARKED | flag)).is_some()

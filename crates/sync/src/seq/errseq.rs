@@ -9,7 +9,7 @@
 //! also reported by a file that is opened later, so it is not lost if it is recorded while no file
 //! is open.
 //!
-//! # How
+//! # How it works
 //!
 //! One word holds the number of the error, a flag that the error was seen, and a count. Recording
 //! an error increments the count if the former error was seen; otherwise it only replaces the

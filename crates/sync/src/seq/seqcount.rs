@@ -1,18 +1,19 @@
-//! Sequence count: readers that write nothing and try again when a writer was there.
+//! Sequence count: readers that write nothing and retry if a writer was inside. Counterpart of
+//! `seqcount_t` in Linux.
 //!
 //! # Purpose
 //!
-//! A few words that belong together, read far more often than written. The reader notes the count,
-//! reads, and checks that the count is the same; the writer makes it odd while it works. (Lameter,
-//! "Effective synchronization on Linux/NUMA systems", 2005; the kernel's `seqcount_t`.)
+//! For a few words that belong together, read far more often than written. The reader notes the
+//! count, reads, and checks that the count is unchanged; the writer makes it odd while it works.
+//! (Lameter, "Effective synchronization on Linux/NUMA systems", 2005.)
 //!
 //! # Invariants
 //!
 //! * The caller lets one writer in at a time; the count does not.
 //! * The data are atomics, read and written with relaxed ordering, or words that never move: a
-//!   reader may see a torn mixture, and acts on it only after [`SeqCount::retry`] said `false`.
-//! * The count wraps after 2^31 writes. A reader that sleeps through exactly a multiple of that
-//!   many is fooled; at one write per nanosecond that takes two seconds inside one read section.
+//!   reader may see a torn mixture, and acts on it only after [`SeqCount::retry`] returned `false`.
+//! * The count wraps after 2^31 writes. A reader that sleeps through exactly a multiple of that is
+//!   fooled; at one write per nanosecond that takes two seconds inside one read section.
 //!
 //! # Why the orderings suffice
 //!
@@ -24,7 +25,7 @@
 //!   fences synchronise, and the second load sees the odd count or a later one.
 //! * Reader sees the new count, so it must see the new data: the even store is a release, the
 //!   first count load an acquire.
-//! * Two writers follow one another under the caller's lock, so that the relaxed load in
+//! * Two writers follow one another under the caller's lock, so the relaxed load in
 //!   [`SeqCount::write`] reads the last count.
 
 use std::marker::PhantomData;
@@ -39,7 +40,7 @@ pub struct SeqCount {
 
 impl SeqCount {
     const_unless_loom! {
-        /// No writer inside.
+        /// Creates a count without a writer inside.
         #[must_use]
         pub fn new() -> Self {
             Self { count: AtomicU32::new(0) }
@@ -73,16 +74,16 @@ impl SeqCount {
         (start & 1 == 0).then_some(start)
     }
 
-    /// The count as it is, odd while a writer is inside. A reader that starts from an odd count
-    /// always has to retry.
+    /// Returns the current count, odd while a writer is inside. A reader that starts from an odd
+    /// count always has to retry.
     #[inline]
     #[must_use]
     pub fn raw(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Whether what was read since `start` may be torn, and has to be read again. An odd `start`
-    /// is always torn.
+    /// Returns whether the data read since `start` may be torn, and must be read again. An odd
+    /// `start` is always torn.
     #[inline]
     #[must_use]
     pub fn retry(&self, start: u32) -> bool {
@@ -90,7 +91,7 @@ impl SeqCount {
         start & 1 != 0 || self.count.load(Ordering::Relaxed) != start
     }
 
-    /// Enters as the writer; the result leaves when dropped. The caller keeps other writers out.
+    /// Enters as the writer, until the result is dropped. The caller excludes other writers.
     ///
     /// # Panics
     ///

@@ -1,14 +1,14 @@
-//! Sequence lock: a [`SeqCount`] with a mutex for its writers.
+//! Sequence lock: a [`SeqCount`] with a mutex for its writers. Counterpart of `seqlock_t` in Linux.
 //!
 //! # Purpose
 //!
-//! The kernel's `seqlock_t`, which seed 000 starts from: readers retry, writers exclude one
-//! another. Someone who must not retry has to take the writer side;
-//! [`seqrwlock`](crate::seq::seqrwlock) cures that.
+//! The starting point of Long's seqrwlock patch (2013): readers retry, writers exclude one another.
+//! A reader that must not retry has to enter as a writer; [`seqrwlock`](crate::seq::seqrwlock)
+//! solves that.
 //!
 //! # Invariants
 //!
-//! The count is odd only while the mutex is held. Orderings are those of [`SeqCount`]; the mutex
+//! The count is odd only while the mutex is held. Orderings are as in [`SeqCount`]; the mutex
 //! orders writers.
 
 use crate::atomic::const_unless_loom;
@@ -23,7 +23,7 @@ pub struct SeqLock<C: LockClass> {
 
 impl<C: LockClass> SeqLock<C> {
     const_unless_loom! {
-        /// No writer inside.
+        /// Creates a lock without a writer inside.
         #[must_use]
         pub fn new() -> Self {
             Self { seq: SeqCount::new(), writers: Mutex::new(()) }
@@ -37,7 +37,7 @@ impl<C: LockClass> SeqLock<C> {
         self.seq.begin()
     }
 
-    /// Whether what was read since `start` has to be read again. See [`SeqCount::retry`].
+    /// Returns whether the data read since `start` must be read again. See [`SeqCount::retry`].
     #[inline]
     #[must_use]
     pub fn retry(&self, start: u32) -> bool {

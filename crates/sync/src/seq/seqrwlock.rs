@@ -2,41 +2,40 @@
 //!
 //! # Purpose
 //!
-//! Seed 000, patch 2 (Waiman Long), for `rename_lock`. Four users:
+//! Waiman Long's seqrwlock patch (2013), for `rename_lock`. Four users:
 //!
 //! 1. A retrying reader ([`begin`](SeqRwLock::begin), [`retry`](SeqRwLock::retry)) writes nothing
-//!    and tries again if a writer was there.
-//! 2. A blocking reader ([`read`](SeqRwLock::read)) keeps writers out, shares with readers of both
-//!    kinds, and leaves the count alone. It is for long walks that can't be repeated for ever,
+//!    and retries if a writer was inside.
+//! 2. A blocking reader ([`read`](SeqRwLock::read)) excludes writers, shares with readers of both
+//!    kinds, and does not change the count. It is for long walks that can't be repeated for ever,
 //!    such as building a path.
-//! 3. A writer ([`write`](SeqRwLock::write)) keeps blocking readers and other writers out.
-//! 4. A writer of one part of the data ([`write_part`](SeqRwLock::write_part)) marks the part, in a
-//!    way that readers wait for. As long as there is no blocking reader it writes nothing else, so
-//!    that writers of different parts do not meet. Where there are such writers there are no
-//!    others, and the count says nothing: readers that retry go by the marks as well.
+//! 3. A writer ([`write`](SeqRwLock::write)) excludes blocking readers and other writers.
+//! 4. A writer of one part of the data ([`write_part`](SeqRwLock::write_part)) marks the part, and
+//!    readers wait for the mark. As long as there is no blocking reader it writes nothing else, so
+//!    writers of different parts do not meet. Data with such writers has no others, and the count
+//!    says nothing: retrying readers check the marks as well.
 //!
-//! Before the patch a blocking reader had to take the writer's side, and so made all readers of
-//! the first kind retry. [`with_exclusive_readers`](SeqRwLock::with_exclusive_readers) is that
-//! setting.
+//! Before the patch a blocking reader had to enter as a writer, and so made all retrying readers
+//! retry. [`with_exclusive_readers`](SeqRwLock::with_exclusive_readers) is that setting.
 //!
 //! The patch warns that its writers can starve. Here they don't: a waiting writer stops new
 //! blocking readers, as in [`RwLock`].
 //!
 //! # Invariants
 //!
-//! The count is odd only while the write side is held. Orderings are those of [`SeqCount`] for
-//! retrying readers and of [`RwLock`] for the others; writers follow one another under the lock.
+//! The count is odd only while the write side is held. Orderings are as in [`SeqCount`] for
+//! retrying readers and as in [`RwLock`] for the others; writers follow one another under the lock.
 //!
-//! What a blocking reader has read of a part stays as it is until he leaves. He enters, and looks
-//! at the mark after that; the writer of the part marks it, and looks whether a reader is inside
-//! after that; a fence stands between on both sides. So one of the two sees the other: the reader
-//! waits, or the writer takes the mark back and waits as the writer of everything.
+//! Data of a part that a blocking reader has read does not change until it leaves. It enters, and
+//! checks the mark after that; the writer of the part sets the mark, and checks for readers inside
+//! after that; both have a fence in between. So one of the two sees the other: the reader waits, or
+//! the writer removes the mark and waits as the writer of everything.
 
 use crate::atomic::{Ordering, const_unless_loom, fence};
 use crate::lock::{LockClass, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::seq::seqcount::{SeqCount, SeqWrite};
 
-/// A sequence count and the reader-writer lock of everybody who does not retry.
+/// A sequence count, and a reader-writer lock for everything but retrying readers.
 pub struct SeqRwLock<C: LockClass> {
     seq: SeqCount,
     lock: RwLock<(), C>,
@@ -45,7 +44,7 @@ pub struct SeqRwLock<C: LockClass> {
 
 impl<C: LockClass> SeqRwLock<C> {
     const_unless_loom! {
-        /// Nobody inside; blocking readers share.
+        /// Creates a free lock whose blocking readers share it.
         #[must_use]
         pub fn new() -> Self {
             Self::with_exclusive_readers(false)
@@ -53,7 +52,7 @@ impl<C: LockClass> SeqRwLock<C> {
     }
 
     const_unless_loom! {
-        /// Nobody inside. With `true`, a blocking reader takes the writer's side and moves the
+        /// Creates a free lock. With `true`, a blocking reader enters as a writer and changes the
         /// count, as it had to before the patch.
         #[must_use]
         pub fn with_exclusive_readers(exclusive: bool) -> Self {
@@ -75,14 +74,14 @@ impl<C: LockClass> SeqRwLock<C> {
         self.seq.try_begin()
     }
 
-    /// Whether what was read since `start` has to be read again. See [`SeqCount::retry`].
+    /// Returns whether the data read since `start` must be read again. See [`SeqCount::retry`].
     #[inline]
     #[must_use]
     pub fn retry(&self, start: u32) -> bool {
         self.seq.retry(start)
     }
 
-    /// Enters as a blocking reader. Blocks while a writer is inside or waits; not to be nested.
+    /// Enters as a blocking reader. Blocks while a writer is inside or waits; must not be nested.
     ///
     /// # Panics
     ///
@@ -111,7 +110,7 @@ impl<C: LockClass> SeqRwLock<C> {
     }
 
     /// Enters as the writer. Blocks while a blocking reader or a writer is inside; readers that
-    /// came later wait.
+    /// arrive later wait.
     ///
     /// # Panics
     ///
@@ -122,10 +121,10 @@ impl<C: LockClass> SeqRwLock<C> {
         SeqRwWriteGuard { _seq: self.seq.write(), _lock: lock }
     }
 
-    /// Enters as a writer of one part, which `mark` marks: until what that returns is dropped, who
-    /// reads the part waits. Blocks as [`write`](Self::write) does, with the part not marked, while
-    /// a blocking reader is inside, or if those are exclusive. Returns the writer's side too if it
-    /// was taken.
+    /// Enters as a writer of one part, which `mark` marks: until the mark is dropped, readers of
+    /// the part wait. Blocks as [`write`](Self::write) does, with the part not marked, if a
+    /// blocking reader is inside, or if blocking readers are exclusive. Returns the writer's guard
+    /// too if it entered as the writer of everything.
     ///
     /// # Panics
     ///
@@ -142,7 +141,7 @@ impl<C: LockClass> SeqRwLock<C> {
         (Some(self.write()), mark())
     }
 
-    /// Enters as the writer if nobody who blocks is inside. Never blocks.
+    /// Enters as the writer if no blocking reader or writer is inside. Never blocks.
     #[inline]
     pub fn try_write(&self) -> Option<SeqRwWriteGuard<'_, C>> {
         let lock = self.lock.try_write()?;
@@ -170,7 +169,7 @@ pub struct SeqRwReadGuard<'a, C: LockClass> {
 /// The writer inside a [`SeqRwLock`]. Not `Send`.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct SeqRwWriteGuard<'a, C: LockClass> {
-    // Fields drop in this order: the count is even again before anybody else gets in.
+    // Fields drop in this order: the count is even again before another thread enters.
     _seq: SeqWrite<'a>,
     _lock: RwLockWriteGuard<'a, (), C>,
 }

@@ -65,8 +65,8 @@ fn budget_resizes_down_to_what_is_used() {
     assert_eq!(budget.used(), 301);
 }
 
-/// A worst case that is reserved, of which a little is used: with room for one on each CPU the pool
-/// is asked once for each batch that is used.
+/// Reserves a worst case and uses a little of it: with room for one on each CPU the pool is locked
+/// once for each batch that is used.
 #[test]
 fn budget_keeps_amounts_larger_than_a_batch_with_the_cpu() {
     const TOTAL: u64 = 1 << 20;
@@ -81,7 +81,7 @@ fn budget_keeps_amounts_larger_than_a_batch_with_the_cpu() {
         budget.give(amount - 100);
         was_asked
     };
-    // One that is hardly larger than what the slots keep already, and another.
+    // An amount hardly larger than what the slots hold already, and a larger one.
     for amount in [WORST / 3 * 2, WORST] {
         assert!(round(0, amount) && round(1, amount));
         let asked = (0..200).filter(|cpu| round(cpu % 2, amount)).count();
@@ -90,7 +90,8 @@ fn budget_keeps_amounts_larger_than_a_batch_with_the_cpu() {
     assert_eq!(budget.used(), 404 * 100);
 }
 
-/// What is kept for large amounts is kept from nobody, and no more once the pool was found empty.
+/// Units that slots hold for large amounts are still found by other CPUs, and slots hold none once
+/// the pool was found empty.
 #[test]
 fn budget_keeps_nothing_large_when_the_pool_runs_dry() {
     const TOTAL: u64 = 1 << 20;
@@ -111,8 +112,8 @@ fn budget_keeps_nothing_large_when_the_pool_runs_dry() {
     assert!(kept <= TOTAL / 4, "{kept} are kept from the pool");
 }
 
-/// Threads on many CPUs never hold more than the total, and when each thread holds at most its
-/// share, no `take` may fail: this is what a bound that is only roughly kept gets wrong.
+/// Threads on many CPUs never hold more than the total, and if each thread holds at most its share,
+/// no `take` may fail. An approximate bound gets this wrong.
 #[test]
 fn budget_is_exact_under_stress() {
     const THREADS: u64 = 4;

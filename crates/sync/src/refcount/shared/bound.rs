@@ -1,4 +1,4 @@
-//! How many values there may be on all lists that share a bound.
+//! A bound on the values on all lists that share it.
 
 use crate::atomic::{AtomicBool, Ordering};
 use crate::percpu::Budget;
@@ -6,25 +6,24 @@ use crate::percpu::Budget;
 /// The largest batch.
 const BATCH_MAX: u64 = 32;
 
-/// The share of the total that is left when the bound is not low any more.
+/// The share of the total that must be free for the bound not to be low any more: one in this many.
 const LOW_SHARE: u64 = 8;
 
 /// A bound on the values of any number of [`SharedList`](super::SharedList)s. `Send` and `Sync`.
 ///
-/// It is exact: never are there more values. A value may be refused while slots keep units for
-/// values to come, which is at most two batches for each slot of each list; see
-/// [`is_low`](Self::is_low).
+/// It is exact: there are never more values. A value may be refused while slots hold units for
+/// future values, at most two batches for each slot of each list; see [`is_low`](Self::is_low).
 #[derive(Debug)]
 pub struct Bound {
     budget: Budget,
-    /// Units that a slot takes at a time.
+    /// Number of units that a slot takes at a time.
     pub(super) batch: u32,
-    /// Set when there was less than two batches left. Read by all, and written near the bound only.
+    /// Set when fewer than two batches were left. Read by all, and written only near the bound.
     low: AtomicBool,
 }
 
 impl Bound {
-    /// A bound of `total` values, counted in `slots` slots.
+    /// Creates a bound of `total` values, counted in `slots` slots.
     #[must_use]
     pub fn new(total: u64, slots: usize) -> Bound {
         let batch = total / (slots.max(1) as u64).saturating_mul(64);
@@ -35,9 +34,9 @@ impl Bound {
         }
     }
 
-    /// Takes a batch of units, or one if there are no more; returns how many. Says that the bound
-    /// is low when it leaves less than another batch, so that whoever has to be sure of a unit
-    /// knows in time.
+    /// Takes a batch of units, or one unit if no batch is left; returns the number taken. Sets the
+    /// flag of [`is_low`](Self::is_low) if it leaves less than another batch, so a caller that must
+    /// not fail for lack of a unit knows in time.
     pub(super) fn take_batch(&self) -> u32 {
         let batch = u64::from(self.batch);
         if self.budget.take(2 * batch) {
@@ -53,16 +52,16 @@ impl Bound {
         self.budget.give(u64::from(units));
     }
 
-    /// Whether the bound is near, so that lists that keep units for values to come should give them
-    /// back ([`SharedList::trim`](super::SharedList::trim)) before a value is refused.
+    /// Returns whether the bound is near. Lists that hold units for future values should then give
+    /// them back ([`SharedList::trim`](super::SharedList::trim)) before a value is refused.
     #[inline]
     #[must_use]
     pub fn is_low(&self) -> bool {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a unit that no list has. Looks at all slots, and notes if the bound is far
-    /// again.
+    /// Returns whether there is a unit that no list holds. Reads all slots, and clears the flag of
+    /// [`is_low`](Self::is_low) if the bound is no longer near.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let left = self.budget.available();
@@ -72,8 +71,8 @@ impl Bound {
         left > 0
     }
 
-    /// Units that are taken, with those that lists keep for values to come. Exact when nothing
-    /// changes.
+    /// Returns the number of units taken, including the units that lists hold for future values.
+    /// Exact if nothing changes concurrently.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.budget.used()

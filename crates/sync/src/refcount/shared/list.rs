@@ -2,46 +2,47 @@
 //!
 //! # Purpose
 //!
-//! Every open file is on a list of its superblock, which is walked when somebody wants to know what
-//! is open (a remount to read-only), and which every open and close changes. Seed 004 ("files
-//! lock") makes it a list for each CPU with a lock for each CPU: the common call takes its own, the
-//! rare walk takes all. One slot is the kernel before that.
+//! Every open file is on a list of its superblock, which is walked to find out whether files are
+//! open (a remount to read-only), and which every open and close changes. Piggin ("Scaling the
+//! Linux VFS", 2009, "files lock") makes it a list and a lock for each CPU: the common call takes
+//! its CPU's lock, the rare walk takes all. One slot is Linux before that patch.
 //!
-//! A list is a table of pointers rather than a chain of neighbours, so that who begins or ends a
-//! value writes nothing of another. And who ends one on another CPU than it began on does not touch
-//! that CPU's table: it marks the value as ended, and keeps its memory for itself. When there are
-//! [`ENDED_MAX`] of those in a slot, their places are cleared together, and the memory goes back to
-//! where it came from.
+//! A list is a table of pointers rather than a chain of neighbours, so inserting or removing one
+//! value writes to no other value. A value that is freed on another CPU than its own does not touch
+//! that CPU's table: it is marked as ended, and the freeing CPU's slot stores its memory. When
+//! [`ENDED_MAX`] of them are stored in a slot, their table entries are cleared together, and the
+//! memory returns to the slots it came from.
 //!
-//! The lists also keep the memory of values that have ended, up to [`KEPT_MAX`] for each slot, so
-//! that beginning one takes memory and enters the list under one lock, as does ending one.
+//! The lists also reuse the memory of freed values, up to [`KEPT_MAX`] for each slot: making a
+//! value takes memory and enters the list under one lock, and freeing one needs one lock, too.
 //!
 //! # A bound on all lists together
 //!
 //! Lists may share a [`Bound`], with a unit for each value ([`SharedList::bounded`]). A slot takes
-//! units in batches and keeps some for values to come, under the lock that it has anyway, so that a
-//! value costs one comparison. When no batch is left, slots of other lists may still keep units:
-//! the bound says that it is low, and the caller calls those in ([`SharedList::trim`]) before it
-//! gives up.
+//! units in batches and holds some for future values, under the lock that it takes anyway; so a
+//! value costs one comparison. When no batch is left, slots of other lists may still hold units:
+//! the bound says that it is low, and the caller recalls them ([`SharedList::trim`]) before it
+//! fails.
 //!
 //! # Invariants
 //!
-//! * A slot has taken as many units as it has places that are not empty, and at most two batches
-//!   more. The unit of a value that moves to another list goes with it: whoever moves it gives it
-//!   back at its end.
-//! * A value is on exactly one list from its beginning until its last owner ends it, but for a
-//!   moment while it moves to another ([`Shared::move_to`]), which it does once at most.
-//! * It is told of its end ([`Listable::ended`]) when it has left its list, and before its memory
-//!   is used again: what the end takes back (a count of what is on the list, say) is taken back
-//!   late rather than early.
-//! * It has left its list when its place was cleared under its slot's lock, or, on another CPU,
-//!   when it is marked [`ENDED`], which walks pass over. Its memory is not used again before its
-//!   place was cleared.
-//! * A walk holds a slot's lock, and marks each value [`VISITED`] while it looks at it. Who ends a
-//!   value on another CPU and finds that mark waits for the lock once: a walk that comes after that
-//!   finds [`ENDED`]. Who ends one on the CPU where it began has the lock, and need not look.
-//! * Where a value is (list, slot and place) changes only while it moves, under the locks of both
-//!   slots in turn.
+//! * A slot has taken as many units as it has used table entries, and at most two batches more. A
+//!   value that moves to another list takes its unit along; the caller that moves it gives the unit
+//!   back when the value is freed.
+//! * A value is on exactly one list from its creation until its last owner drops it, except for a
+//!   moment while it moves to another ([`Shared::move_to`]), which it does at most once.
+//! * [`Listable::ended`] is called when the value has left its list, and before its memory is used
+//!   again: whatever it takes back (a count of the values on the list, say) is taken back late
+//!   rather than early.
+//! * A value has left its list when its table entry was cleared under its slot's lock, or, on
+//!   another CPU, when it is marked [`ENDED`], which walks skip. Its memory is not used again
+//!   before its entry was cleared.
+//! * A walk holds a slot's lock, and marks each value [`VISITED`] while it reads it. A CPU that
+//!   frees a value of another slot and finds that mark waits for the lock once: walks that start
+//!   after that find [`ENDED`]. A CPU that frees a value of its own slot holds the lock, and need
+//!   not check.
+//! * The location of a value (list, slot and table index) changes only while it moves, under the
+//!   locks of both slots in turn.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -57,54 +58,54 @@ use crate::lock::LockClass;
 use crate::lock::slot_lock::SlotLock;
 use crate::percpu::PerCpu;
 
-/// Pieces of memory that each slot keeps for values to come.
+/// Number of memory blocks that each slot stores for future values.
 const KEPT_MAX: u32 = 32;
 
-/// Values that have ended on another CPU than they began on, of each slot, before their places are
-/// cleared.
+/// Number of values of other slots that each slot stores before it clears their table entries.
 const ENDED_MAX: u32 = 32;
 
-/// Anybody may look at the value.
+/// State of a value that may be read.
 const LIVE: u8 = 0;
-/// A walk looks at it.
+/// State of a value that a walk reads.
 const VISITED: u8 = 1;
-/// Its last owner is gone.
+/// State of a value whose last owner has dropped it.
 const ENDED: u8 = 2;
 
 /// A value that can be on a [`SharedList`].
 pub trait Listable: Send + Sync + 'static {
-    /// Whether [`ended`](Self::ended) has anything to do. Asked of a value whose last owner is
-    /// gone, perhaps under its list's lock.
+    /// Returns whether [`ended`](Self::ended) has anything to do. Called for a value whose last
+    /// owner has dropped it, perhaps under its list's lock.
     #[inline]
     fn has_duties(&self) -> bool {
         true
     }
 
-    /// The last owner is gone. Called when the value is on no list any more, so that whoever sees
-    /// what this does does not find the value there; with no lock held. It is still at its address,
-    /// which is nobody else's; it is dropped somewhere else afterwards.
+    /// Notes that the last owner has dropped the value. Called with no lock held, when the value is
+    /// on no list any more: a thread that sees an effect of this call does not find the value on a
+    /// list. The value is still at its address, which is not reused yet; it is moved, and dropped
+    /// afterwards.
     fn ended(&self);
 }
 
-/// Values on the lists of a [`SharedList`] whose locks are of class `C`. One that is aligned to
-/// cache lines has none in common with its count.
+/// Storage of values on the lists of a [`SharedList`] whose locks are of class `C`. A value that is
+/// aligned to cache lines shares none with its count.
 pub struct Listed<C>(PhantomData<fn() -> C>);
 
 type Node<T, C> = Counted<T, Listed<C>>;
 
 type Home<T, C> = SlotLock<Slot<T, C>, C>;
 
-/// What is kept beside a value: see the module's page for who may use it.
+/// The extra data of a listed value: the module's page says which thread may use it.
 pub struct Links<T: Listable, C: LockClass> {
     list: *const SharedList<T, C>,
     home: *const Home<T, C>,
-    /// In the table of its slot.
+    /// The index in the table of its slot.
     place: u32,
     state: AtomicU8,
     has_moved: AtomicBool,
-    /// The next one of those that have ended.
+    /// The next ended value in a chain of them.
     next: *mut Node<T, C>,
-    /// Keeps the list that the value has moved to.
+    /// A reference to the list that the value has moved to.
     keeper: Option<Arc<SharedList<T, C>>>,
 }
 
@@ -114,9 +115,9 @@ impl<T: Listable, C: LockClass> Keep<T> for Listed<C> {
     #[inline]
     unsafe fn free(node: NonNull<Node<T, C>>) {
         let node = node.as_ptr();
-        // SAFETY: the caller was the last owner, so the value and what is beside it are ours,
-        // except that walks read the value until it has left the list; it is not changed before.
-        // The list lives, for the value, or the keeper, keeps it until it is dropped at the end.
+        // SAFETY: the caller was the last owner, so the value and its extra data are ours, except
+        // that walks read the value until it has left the list; it is not changed before. The list
+        // lives, because the value (or `keeper`) holds a reference to it, which is dropped last.
         unsafe {
             let links = (*node).beside.get();
             let home = (*(*links).list).slots.this();
@@ -143,14 +144,14 @@ impl<T: Listable, C: LockClass> Keep<T> for Listed<C> {
     }
 }
 
-/// Ends a value whose home is another slot than `here`, that of this CPU.
+/// Frees a value whose slot is not `here`, the slot of this CPU.
 ///
 /// # Safety
 /// The caller was the last owner.
 unsafe fn free_elsewhere<T: Listable, C: LockClass>(node: *mut Node<T, C>, here: &Home<T, C>) {
-    // SAFETY: as in `free`. Nobody looks at the value after it is marked, but for a walk that is at
-    // it now, which holds its home's lock. Its memory is nobody's from when it is handed to this
-    // slot.
+    // SAFETY: the caller was the last owner, and the list lives, as in `free`. Once the value is
+    // marked no thread reads it, except for a walk that reads it now and holds its slot's lock.
+    // From when the memory is handed to this slot on, no thread uses it.
     unsafe {
         let links = (*node).beside.get();
         if (*links).state.swap(ENDED, Ordering::AcqRel) == VISITED {
@@ -168,13 +169,14 @@ unsafe fn free_elsewhere<T: Listable, C: LockClass>(node: *mut Node<T, C>, here:
     }
 }
 
-/// Clears the places of values that have ended, and gives their memory back to where it came from.
+/// Clears the table entries of ended values, and returns their memory to its slots.
 ///
 /// # Safety
-/// They are linked by `next`, marked [`ENDED`], and their list lives. The caller has them alone.
+/// The values are linked by `next`, marked [`ENDED`], and their list lives. No other thread has
+/// them.
 unsafe fn clear_all<T: Listable, C: LockClass>(mut node: *mut Node<T, C>) {
     while !node.is_null() {
-        // SAFETY: said by the caller; where they are does not change any more.
+        // SAFETY: promised by the caller; their location does not change any more.
         unsafe {
             let links = (*node).beside.get();
             let next = (*links).next;
@@ -190,40 +192,40 @@ unsafe fn clear_all<T: Listable, C: LockClass>(mut node: *mut Node<T, C>) {
     }
 }
 
-/// Places of a table: a cache line of them. Of one that is empty the lowest bit is set, and the
-/// others are the number of the next.
+/// A cache line of table entries. An empty entry has its lowest bit set; the other bits are the
+/// index of the next empty entry.
 #[repr(align(64))]
 struct Row<T: Listable, C: LockClass>([*mut Node<T, C>; ROW_LEN as usize]);
 
 const ROW_LEN: u32 = 8;
 
-/// No place.
+/// The index that stands for no entry.
 const NONE: u32 = u32::MAX;
 
-/// What is at an empty place.
+/// Returns the contents of an empty entry that is followed by `next`.
 fn empty<T: Listable, C: LockClass>(next: u32) -> *mut Node<T, C> {
     ptr::without_provenance_mut((next as usize) << 1 | 1)
 }
 
-/// A table with no more rows than this keeps them when nothing is in it.
+/// Maximum number of rows that a table retains when it becomes empty.
 const ROWS_KEPT_MAX: usize = 64;
 
-/// The list of one slot, and its spare memory.
+/// The list of one CPU slot, and its spare memory.
 struct Slot<T: Listable, C: LockClass> {
     rows: Vec<Row<T, C>>,
-    /// The first empty place, or [`NONE`].
+    /// The first empty entry, or [`NONE`].
     free: u32,
-    /// Places that are not empty.
+    /// Number of used entries.
     used: u32,
-    /// Units taken from the budget; as many as can be where there is none.
+    /// Number of units taken from the bound; `u32::MAX` if there is no bound.
     paid: u32,
-    /// Units beyond those in use from which on some go back.
+    /// Number of unused units above which some are given back.
     spare_max: u32,
     kept_len: u32,
     ended_len: u32,
-    /// Memory of ended values, linked by `next`.
+    /// Memory of freed values, linked by `next`.
     kept: *mut Node<T, C>,
-    /// Values of other slots that have ended here, linked by `next`.
+    /// Values of other slots that were freed on this CPU, linked by `next`.
     ended: *mut Node<T, C>,
     bound: Option<Arc<Bound>>,
 }
@@ -233,7 +235,7 @@ struct Slot<T: Listable, C: LockClass> {
 unsafe impl<T: Listable, C: LockClass> Send for Slot<T, C> {}
 
 impl<T: Listable, C: LockClass> Slot<T, C> {
-    /// An empty list, which takes units from `bound` if there is one.
+    /// Creates an empty list, which takes units from `bound` if there is one.
     fn new(bound: Option<Arc<Bound>>) -> Self {
         let (paid, spare_max) = match &bound {
             Some(bound) => (0, 2 * bound.batch),
@@ -253,13 +255,13 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         }
     }
 
-    /// Has a unit for one more value; `false` if there is none.
+    /// Ensures a unit for one more value; returns `false` if there is none.
     #[inline]
     fn has_unit(&mut self) -> bool {
         self.used < self.paid || self.pay()
     }
 
-    /// Takes a batch of units, or one if there are no more.
+    /// Takes a batch of units, or one unit if no batch is left.
     #[cold]
     fn pay(&mut self) -> bool {
         let Some(bound) = &self.bound else { return false };
@@ -268,7 +270,7 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         paid > 0
     }
 
-    /// Gives back the units beyond those in use, but for `left`.
+    /// Gives back the unused units except for `left`.
     #[cold]
     fn give_spare(&mut self, left: u32) {
         let Some(bound) = &self.bound else { return };
@@ -277,42 +279,43 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         bound.give(spare);
     }
 
-    /// Takes spare memory; null if there is none.
+    /// Takes spare memory; returns null if there is none.
     #[inline]
     fn take_kept(&mut self) -> *mut Node<T, C> {
         let node = self.kept;
         if !node.is_null() {
-            // SAFETY: `keep` has linked it, and whoever takes it has it alone.
+            // SAFETY: `keep` has linked it, and the caller that takes it is its only user.
             self.kept = unsafe { (*(*node).beside.get()).next };
             self.kept_len -= 1;
         }
         node
     }
 
-    /// Keeps the memory of an ended value, or returns it if there is enough already; else null.
+    /// Stores the memory of a freed value and returns null, or returns the memory if enough is
+    /// stored already.
     ///
     /// # Safety
-    /// The value has been moved out, and nobody uses the memory.
+    /// The value has been moved out, and no other thread uses the memory.
     #[inline]
     unsafe fn keep(&mut self, node: *mut Node<T, C>) -> *mut Node<T, C> {
         if self.kept_len >= KEPT_MAX {
             return node;
         }
-        // SAFETY: the memory is ours, says the caller, and its links were initialised.
+        // SAFETY: the caller promises that the memory is ours, and its links were initialised.
         unsafe { (*(*node).beside.get()).next = self.kept };
         self.kept = node;
         self.kept_len += 1;
         ptr::null_mut()
     }
 
-    /// Takes over a value that has ended here, and returns all of them if there are many; else
-    /// null.
+    /// Stores the memory of another slot's value that was freed on this CPU. Returns all of them if
+    /// there are many; else null.
     ///
     /// # Safety
-    /// The value has been moved out and is marked [`ENDED`]; nobody uses the memory, which stays at
-    /// its place.
+    /// The value has been moved out and is marked [`ENDED`]; no other thread uses the memory, which
+    /// still has its table entry.
     unsafe fn add_ended(&mut self, node: *mut Node<T, C>) -> *mut Node<T, C> {
-        // SAFETY: the memory is ours, says the caller, and its links were initialised.
+        // SAFETY: the caller promises that the memory is ours, and its links were initialised.
         unsafe { (*(*node).beside.get()).next = self.ended };
         self.ended = node;
         self.ended_len += 1;
@@ -328,7 +331,7 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         &mut self.rows[(place / ROW_LEN) as usize].0[(place % ROW_LEN) as usize]
     }
 
-    /// Enters a value, and returns its place.
+    /// Enters a value, and returns its table index.
     #[inline]
     fn enter(&mut self, node: *mut Node<T, C>) -> u32 {
         if self.free == NONE {
@@ -349,7 +352,7 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         self.free = first;
     }
 
-    /// Empties a place.
+    /// Removes the value of an entry.
     #[inline]
     fn clear(&mut self, place: u32) {
         let next = self.free;
@@ -365,7 +368,7 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         }
     }
 
-    /// Empties the place of a value that leaves with its unit.
+    /// Removes the value of an entry, which takes its unit along.
     fn lose(&mut self, place: u32) {
         self.clear(place);
         if self.bound.is_some() {
@@ -373,7 +376,7 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
         }
     }
 
-    /// What is in the table.
+    /// Returns all values of the table.
     fn nodes(&self) -> impl Iterator<Item = *mut Node<T, C>> {
         self.rows.iter().flat_map(|row| row.0).filter(|node| node.addr() & 1 == 0)
     }
@@ -387,7 +390,7 @@ impl<T: Listable, C: LockClass> Drop for Slot<T, C> {
             if node.is_null() {
                 return;
             }
-            // SAFETY: nobody else has it.
+            // SAFETY: the memory was only in this slot.
             unsafe { free_memory(node) };
         }
     }
@@ -399,7 +402,7 @@ impl<T: Listable, C: LockClass> Drop for Slot<T, C> {
 /// The memory came from `allocate`, and nobody uses it.
 #[cold]
 unsafe fn free_memory<T: Listable, C: LockClass>(node: *mut Node<T, C>) {
-    // SAFETY: said by the caller; a box of something uninitialised drops nothing.
+    // SAFETY: promised by the caller; a box of something uninitialised drops nothing.
     drop(unsafe { Box::from_raw(node.cast::<MaybeUninit<Node<T, C>>>()) });
 }
 
@@ -422,22 +425,22 @@ impl<T: Listable, C: LockClass> Drop for SharedList<T, C> {
 }
 
 impl<T: Listable, C: LockClass> SharedList<T, C> {
-    /// Empty lists, in `slots` slots (at least one).
+    /// Creates empty lists, in `slots` slots (at least one).
     #[must_use]
     pub fn new(slots: usize) -> Self {
         Self { slots: PerCpu::new(slots, |_| SlotLock::new(Slot::new(None))) }
     }
 
-    /// As [`new`](Self::new), with a unit of `bound` for each value. Any number of lists may have
-    /// the same bound.
+    /// Creates empty lists that take a unit of `bound` for each value. Any number of lists may
+    /// share a bound.
     #[must_use]
     pub fn bounded(slots: usize, bound: &Arc<Bound>) -> Self {
         let slot = |_| SlotLock::new(Slot::new(Some(Arc::clone(bound))));
         Self { slots: PerCpu::new(slots, slot) }
     }
 
-    /// Gives back the units of the bound that no value has, and the memory of those that have
-    /// ended. Takes the locks of the slots one after the other. The caller holds none of them.
+    /// Gives back the unused units of the bound, and the memory of ended values. Takes the locks of
+    /// the slots one after the other. The caller holds none of them.
     #[cold]
     pub fn trim(&self) {
         for home in self.slots.iter() {
@@ -445,20 +448,21 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
             slot.ended_len = 0;
             let ended = std::mem::replace(&mut slot.ended, ptr::null_mut());
             drop(slot);
-            // SAFETY: the slot has handed them over, and the list is still there.
+            // SAFETY: the slot has handed the values over, and `self` is borrowed.
             unsafe { clear_all(ended) };
         }
         self.slots.iter().for_each(|home| home.lock().give_spare(0));
     }
 
-    /// Owns `value`, and enters it into the list of this CPU; gives it back if the bound is
-    /// reached. Takes that slot's lock; allocates if the slot has no memory left.
+    /// Makes a shared `value`, and enters it into the list of this CPU; gives it back if the bound
+    /// is reached. Takes that slot's lock; allocates if the slot has no spare memory.
     ///
     /// # Errors
-    /// The value.
+    /// Returns the value if no unit is left.
     ///
     /// # Safety
-    /// This list lives until the value has been dropped: the value keeps it, directly or not.
+    /// This list lives until the value has been dropped: the value holds a reference to it,
+    /// directly or not.
     #[inline]
     pub unsafe fn insert(&self, value: T) -> Result<Shared<T, Listed<C>>, T> {
         let home = self.slots.this();
@@ -468,7 +472,7 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
         }
         let mut node = slot.take_kept();
         if node.is_null() {
-            // The unit is the value's from here on, whoever comes meanwhile.
+            // The value owns its unit from here on, even if other threads use the slot in between.
             slot.paid -= 1;
             drop(slot);
             node = allocate();
@@ -484,10 +488,10 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
             next: ptr::null_mut(),
             keeper: None,
         };
-        // SAFETY: the memory is ours; until the slot is unlocked, nobody finds it. The handle gets
-        // an initialised node with a count of one.
+        // SAFETY: the memory is ours; until the slot is unlocked, no other thread finds it. The
+        // handle gets an initialised node with a count of one.
         unsafe {
-            // Part by part, or all of it would be made elsewhere, and copied.
+            // Field by field, because a whole node would be built elsewhere, and copied.
             (&raw mut (*node).count).write(AtomicUsize::new(1));
             (&raw mut (*node).beside).write(UnsafeCell::new(links));
             (&raw mut (*node).value).write(value);
@@ -496,16 +500,16 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
         }
     }
 
-    /// Calls `visit` for every value on the lists, until it breaks. Takes the locks of the slots
-    /// one after the other and holds each during the calls, which therefore should be short and
-    /// take no lock of the same or a lower rank. A value that is there throughout is visited once;
-    /// one that begins or ends meanwhile is visited or not.
+    /// Visits every value on the lists, until `visit` breaks. Takes the locks of the slots one
+    /// after the other and holds each during the calls, which must be short and take no lock of
+    /// this or a lower rank. A value that is on a list throughout is visited once; one that is made
+    /// or freed during the walk may be visited or not.
     pub fn each(&self, mut visit: impl FnMut(&T) -> ControlFlow<()>) {
         for home in self.slots.iter() {
             let slot = home.lock();
             for node in slot.nodes() {
-                // SAFETY: the memory stays as long as its place is not cleared, for which the lock
-                // is needed, and the value as long as it is marked as visited.
+                // SAFETY: the memory stays allocated until its entry is cleared, for which the lock
+                // is needed, and the value is not moved while it is marked as visited.
                 let flow = unsafe {
                     let state = &(*(*node).beside.get()).state;
                     let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
@@ -513,7 +517,7 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
                         continue;
                     }
                     let flow = visit(&(*node).value);
-                    // If it has ended meanwhile, it stays so.
+                    // A value that was freed in between remains marked as ended.
                     let (won, lost) = (Ordering::Release, Ordering::Relaxed);
                     let _ = state.compare_exchange(VISITED, LIVE, won, lost);
                     flow
@@ -525,8 +529,8 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
         }
     }
 
-    /// The number of values. Exact if none begins, ends or moves meanwhile. Blocks as
-    /// [`each`](Self::each) does.
+    /// Returns the number of values. Exact if no value is made, freed or moved concurrently. Blocks
+    /// as [`each`](Self::each) does.
     #[must_use]
     pub fn len(&self) -> usize {
         let mut len = 0;
@@ -537,7 +541,7 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
         len
     }
 
-    /// Whether there are no values. As [`len`](Self::len).
+    /// Returns whether there are no values. Blocks as [`each`](Self::each) does.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -545,15 +549,15 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
 }
 
 impl<T: Listable, C: LockClass> Shared<T, Listed<C>> {
-    /// Moves the value to another list, which it keeps from now on. `false`, and nothing done, if
-    /// it has moved before. Takes the lock of the slot it is on, and then that of a slot of `list`;
-    /// between the two it is on neither. The caller gives a unit back when the value has ended
-    /// ([`Bound::give`]), if the list it leaves has a bound; `list` has none.
+    /// Moves the value to another list, to which it then holds a reference. Returns `false`, and
+    /// does nothing, if it was moved before. Takes the lock of its slot, and then that of a slot of
+    /// `list`; between the two it is on neither. If the list it leaves has a bound, the caller
+    /// gives a unit back when the value is freed ([`Bound::give`]); `list` has no bound.
     pub fn move_to(&self, list: &Arc<SharedList<T, C>>) -> bool {
         let node = self.counted.as_ptr();
-        // SAFETY: our handle keeps the node. The first to come here is the only one to change the
-        // home, and no last owner can, as long as we have a handle; the tables are changed under
-        // the locks.
+        // SAFETY: our handle keeps the node alive. Only the first call changes the location, and no
+        // last owner frees the value as long as we have a handle; the tables are changed under the
+        // locks.
         unsafe {
             let links = (*node).beside.get();
             if (*links).has_moved.swap(true, Ordering::AcqRel) {
