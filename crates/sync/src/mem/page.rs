@@ -1,24 +1,24 @@
-//! Pages whose bytes several threads may read and write at once.
+//! Pages whose bytes several threads may read and write concurrently.
 //!
 //! # Purpose
 //!
 //! POSIX lets a `read` race with a `write` of the same bytes; the reader may see any mixture. In
-//! Rust a plain copy in such a race is undefined behaviour. A [`Page`] offers the race with a
-//! meaning: every byte read is one that was there at some moment of the call.
+//! Rust a plain copy in such a race is undefined behaviour. A [`Page`] gives the race a meaning:
+//! every byte read is one that the page held at some moment of the call.
 //!
 //! # Why it is sound
 //!
-//! All access to the bytes goes through this module, in one of two ways, never both in one build:
+//! All accesses to the bytes are in this module, in one of two ways, never both in one build:
 //!
-//! * On x86-64 the bytes are only touched by inline assembly, which to the compiler is a machine
+//! * On x86-64 the bytes are only accessed by inline assembly, which to the compiler is a machine
 //!   instruction of unknown effect on that memory, and to the machine an ordinary load or store,
 //!   which can't tear within a byte. The memory is in an `UnsafeCell`, so the compiler assumes
 //!   nothing about it between two calls.
-//! * Elsewhere, and under Miri, the page is an array of 64-bit atomics. A write of a part of a
-//!   word replaces the bytes with a compare-and-exchange, so that two writers of neighbouring bytes
-//!   keep each other's.
+//! * Elsewhere, and under Miri, the page is an array of 64-bit atomics. A write of a part of a word
+//!   replaces the bytes with a compare-and-exchange, so concurrent writers of neighbouring bytes do
+//!   not overwrite each other's.
 //!
-//! No ordering is promised between the bytes, or with anything else. Who needs one (a reader that
+//! No ordering is promised between the bytes, or with anything else. A reader that needs one (it
 //! must see a completed write) gets it from the lock or counter that told it of the write.
 //!
 //! # Blocking
@@ -64,19 +64,19 @@ pub struct Page {
 const _: () = assert!(size_of::<Page>() == PAGE_SIZE && align_of::<Page>() == PAGE_SIZE);
 
 impl Page {
-    /// A page of zeros, from the pool of the process. Aborts, as every allocation does, when there
-    /// is no memory. Blocks only for the leaf locks of the pool.
+    /// Allocates a page of zeros from the pool of the process. Aborts, like every allocation, if
+    /// there is no memory. Blocks only for the leaf locks of the pool.
     #[must_use]
     pub fn zeroed() -> PageBox {
         Self::with(0, &[])
     }
 
-    /// A page with `bytes` from `offset` on, and zeros elsewhere; otherwise as
-    /// [`zeroed`](Self::zeroed), and cheaper than to zero and write it.
+    /// Allocates a page with `bytes` from `offset` on, and zeros elsewhere; otherwise like
+    /// [`zeroed`](Self::zeroed), and cheaper than zeroing and writing it.
     ///
     /// # Panics
     ///
-    /// When the range isn't within the page.
+    /// If the range isn't within the page.
     #[must_use]
     pub fn with(offset: usize, bytes: &[u8]) -> PageBox {
         assert_within(offset, bytes.len());
@@ -90,14 +90,14 @@ impl Page {
         page
     }
 
-    /// So many pages that hold `bytes` from `offset` of the first one on, and zeros before and
-    /// behind. They lie one behind the other in memory where the pool has such, which makes copies
-    /// of several of them ([`read_pages`]) more than twice as fast: the processor fetches ahead
-    /// only as long as addresses ascend. Otherwise as [`with`](Self::with).
+    /// Allocates `count` pages that hold `bytes` from `offset` of the first one on, and zeros
+    /// before and after. They are adjacent in memory if the pool has such pages, which makes copies
+    /// of several of them ([`read_pages`]) more than twice as fast: the processor prefetches only
+    /// as long as addresses ascend. Otherwise like [`with`](Self::with).
     ///
     /// # Panics
     ///
-    /// When the range isn't within the pages.
+    /// If the range isn't within the pages.
     #[must_use]
     pub fn many_with(count: usize, offset: usize, bytes: &[u8]) -> Vec<PageBox> {
         let end = offset + bytes.len();
@@ -118,15 +118,15 @@ impl Page {
         pages
     }
 
-    /// So many pages with any bytes: what they held when somebody else had them. Who asks for them
-    /// fills them before anybody may read them. Otherwise as [`many_with`](Self::many_with).
+    /// Allocates `count` pages with arbitrary bytes, left by former users. The caller fills them
+    /// before any thread may read them. Otherwise like [`many_with`](Self::many_with).
     #[must_use]
     pub fn many_unfilled(count: usize) -> Vec<PageBox> {
         pool::alloc_many(count).into_iter().map(|(page, _)| PageBox(page.cast())).collect()
     }
 
-    /// Where its bytes are, for system calls that read or write them. What they transfer is subject
-    /// to the same rules as [`read`](Self::read) and [`write`](Self::write).
+    /// Returns the address of the bytes, for system calls that read or write them. Such transfers
+    /// are subject to the rules of [`read`](Self::read) and [`write`](Self::write).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         std::ptr::from_ref(self).cast_mut().cast()
@@ -136,7 +136,7 @@ impl Page {
     ///
     /// # Panics
     ///
-    /// When the range isn't within the page.
+    /// If the range isn't within the page.
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         assert_within(offset, into.len());
@@ -147,7 +147,7 @@ impl Page {
     ///
     /// # Panics
     ///
-    /// When the range isn't within the page.
+    /// If the range isn't within the page.
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert_within(offset, from.len());
@@ -158,7 +158,7 @@ impl Page {
     ///
     /// # Panics
     ///
-    /// When the range isn't within the page or ends before it starts.
+    /// If the range isn't within the page or ends before it starts.
     #[inline]
     pub fn zero(&self, range: Range<usize>) {
         assert!(range.start <= range.end, "a range that ends before it starts: {range:?}");
@@ -167,14 +167,14 @@ impl Page {
     }
 }
 
-/// An owned page. Dropping it gives its memory back to the pool of the process at once.
+/// An owned page. Dropping it returns its memory to the pool of the process immediately.
 ///
-/// `Send` and `Sync`, as a page is.
+/// `Send` and `Sync`, like a page.
 pub struct PageBox(NonNull<Page>);
 
 // SAFETY: it owns a page, which may be sent and shared.
 unsafe impl Send for PageBox {}
-// SAFETY: as above.
+// SAFETY: it owns a page, which may be shared.
 unsafe impl Sync for PageBox {}
 
 impl Deref for PageBox {
@@ -182,20 +182,20 @@ impl Deref for PageBox {
 
     #[inline]
     fn deref(&self) -> &Page {
-        // SAFETY: the page is ours until we are dropped. Its memory is initialised: the system gave
-        // it as zeros, and any bytes are a valid page.
+        // SAFETY: the page is ours until we are dropped. Its memory is initialised: the system
+        // mapped it as zeros, and any bytes are a valid page.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for PageBox {
     fn drop(&mut self) {
-        // SAFETY: it came from `alloc`, it was ours alone, and this is its end.
+        // SAFETY: the page came from `alloc`, was ours alone, and is not used after this drop.
         unsafe { pool::free(self.0.cast()) }
     }
 }
 
-// SAFETY: a page box owns its page, wherever its pointer is.
+// SAFETY: a page box owns its page, also while only its raw pointer exists.
 unsafe impl Pointer for PageBox {
     type Target = Page;
 
@@ -204,7 +204,8 @@ unsafe impl Pointer for PageBox {
     }
 
     unsafe fn from_raw(raw: *mut Page) -> Self {
-        // SAFETY: says the caller: it came from `into_raw`, which had it from a non-null pointer.
+        // SAFETY: the caller promises that it came from `into_raw`, which got it from a non-null
+        // pointer.
         Self(unsafe { NonNull::new_unchecked(raw) })
     }
 }
@@ -215,22 +216,22 @@ impl fmt::Debug for PageBox {
     }
 }
 
-/// Bytes of memory that no page uses and that the pool keeps for new ones: at most 16 MiB, half a
-/// MiB for each CPU, and the rest of a huge page (2 MiB) that is being handed out for the first
-/// time, for each thread that began one at the same time. Takes the locks of the pool one after the
-/// other.
+/// Returns the bytes of memory that no page uses and that the pool retains for new ones: at most 16
+/// MiB, half a MiB for each CPU, and the rest of a huge page (2 MiB) that is being handed out for
+/// the first time, for each thread that mapped one concurrently. Takes the locks of the pool one
+/// after the other.
 #[must_use]
 pub fn idle_bytes() -> usize {
     pool::idle_bytes()
 }
 
-/// Gives all memory of pages that is not in use back to the system. Takes the locks of the pool one
-/// after the other, and about half a microsecond for each page.
+/// Returns all unused memory of pages to the system. Takes the locks of the pool one after the
+/// other, and about half a microsecond for each page.
 pub fn trim() {
     pool::trim();
 }
 
-/// The one check that keeps every copy inside its page.
+/// Panics unless the range is within a page: the bounds check of every copy.
 #[inline]
 #[track_caller]
 fn assert_within(offset: usize, len: usize) {

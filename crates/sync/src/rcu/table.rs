@@ -2,13 +2,13 @@
 //!
 //! # Purpose
 //!
-//! A directory's children are looked up far more often than they change, and different children
-//! are made and removed by different threads at once. An [`RcuTable`] serves both: a lookup reads
-//! the table's word, one cache line of the bucket, and the entry; a change locks one bucket. The
-//! idea of a lock in each bucket, with lookups under RCU, is that of the dcache hash in the "VFS
-//! scalability" series; growth by moving bucket after bucket follows the relativistic hash tables
-//! of Triplett, McKenney and Walpole (USENIX ATC 2011), here by copying instead of relinking,
-//! since a bucket is an array and not a list.
+//! A directory's children are looked up far more often than they change, and different threads make
+//! and remove different children concurrently. An [`RcuTable`] serves both: a lookup reads the
+//! table's word, one cache line of the bucket, and the entry; a change locks one bucket. A lock in
+//! each bucket, with lookups under RCU, is the idea of the dcache hash in Piggin's "Scaling the
+//! Linux VFS" (2009); growth by moving bucket after bucket follows the relativistic hash tables of
+//! Triplett, McKenney and Walpole (USENIX ATC 2011), here by copying instead of relinking, since a
+//! bucket is an array and not a list.
 //!
 //! # Layout
 //!
@@ -20,10 +20,10 @@
 //!                            slot: 15 bits of the hash and a 1, 48 bits of address
 //! ```
 //!
-//! The table's word holds the number of buckets next to their address, so that nothing else has to
-//! be read to find the bucket. A table without entries has no buckets and costs 8 bytes.
+//! The table's word holds the number of buckets next to their address, so a lookup reads nothing
+//! else to find the bucket. A table without entries has no buckets and costs 8 bytes.
 //!
-//! Bits of a hash, from the top: the bucket (so that buckets in order are hashes in order, for
+//! Bits of a hash, from the top: the bucket (so buckets in order are hashes in order, for
 //! [`RcuTable::scan`]); bits 21 to 35 are the tag in the slot; the lowest 20 are free for telling
 //! entries of equal hash apart ([`Bucket::free_hash`]). A lookup compares tags before it touches an
 //! entry, and the caller's `eq` decides.
@@ -33,49 +33,50 @@
 //! * Only the holder of a bucket's lock changes its slots, version and chain.
 //! * An entry stays in its slot until it is removed. It is in exactly one bucket that isn't moved.
 //! * The version changes with every insertion. A lookup that found nothing and sees another version
-//!   afterwards starts again; otherwise it might have missed a name that was inserted before its
-//!   eyes in a slot it had passed and removed from one it had not yet reached (a rename over an
-//!   existing name). So a lookup is linearisable, whatever it answers.
+//!   afterwards starts again. Otherwise it could miss a name that was inserted into a slot it had
+//!   passed and removed from one it had not yet reached (a rename over an existing name). So a
+//!   lookup is linearisable, with any result.
 //! * A change of several steps, such as moving an entry to another name, announces itself in the
-//!   version, and a lookup that found nothing goes on looking. So an entry that moves is never
-//!   missing under both names.
+//!   version, and a lookup that found nothing repeats. So an entry that moves is never missing
+//!   under both names.
 //! * **Moved** buckets: growth (and shrinking) copies the entries of a bucket to the new buckets,
 //!   and then replaces the chain by the word of the new buckets. From then on the old bucket is
-//!   never changed again; everybody who reads its chain goes on in the new ones. A lookup reads the
-//!   chain before the slots: an entry that it finds in a bucket that was not moved then was present
-//!   at that moment or later. What it doesn't find there was absent when the bucket was moved, at
-//!   the latest.
-//! * A resize starts from the array that the table's word names, with bucket 0, under its lock:
-//!   that is how one resize at a time is chosen. When all buckets are moved, and not before, the
-//!   table's word is replaced, and the old array is freed after a grace period.
+//!   never changed again; every thread that reads its chain continues in the new ones. A lookup
+//!   reads the chain before the slots: an entry that it finds in a bucket that was not moved then
+//!   was present at that moment or later. An entry that it doesn't find there was absent when the
+//!   bucket was moved, at the latest.
+//! * A resize starts from the array of the table's word, with bucket 0, under its lock: this
+//!   selects one resize at a time. When all buckets are moved, and not before, the table's word is
+//!   replaced, and the old array is freed after a grace period.
 //!
 //! # Several CPUs
 //!
-//! A bucket is one line, which whoever changes it writes and whoever looks up a name in it reads.
-//! While there are few entries, that is one line for all, unless the table was given more to begin
-//! with ([`RcuTable::prepare`]). So a table into which several CPUs insert grows beyond what its
-//! entries need, up to 32 buckets for each CPU: 2 KiB for each CPU of the machine. It is noticed in
-//! two ways: a lock that somebody else holds, and the **heat** of a bucket, in its version. One
-//! insertion in eight compares its CPU with that of the last one that did; another one adds 3 to
-//! the heat, the same takes 1 away, and at 6 the table grows by four. So it takes at least two
-//! dozen insertions into one bucket to multiply the buckets by four, and a thread that is moved
-//! from one CPU to another does not do it. Of changes by one CPU there is nothing to be seen but
-//! two instructions in an insertion. A table that grew so does not shrink by itself, but for
-//! [`RcuTable::shrink_to_fit`]. Its array is bounded, with those of all other such tables of the
-//! process, by [`crate::percpu::spread`]: beyond that it does not grow, and one that has been large
-//! shrinks to what its entries need.
+//! A bucket is one line, which every change in it writes and every lookup in it reads. While there
+//! are few entries, that is one line for all, unless the table was given more buckets in advance
+//! ([`RcuTable::prepare`]). So a table into which several CPUs insert grows beyond the needs of its
+//! entries, up to 32 buckets for each CPU: 2 KiB for each CPU of the machine. Two events show this
+//! use: a lock held by another thread, and the **heat** of a bucket, in its version. One insertion
+//! in eight compares its CPU with the last one that did; another CPU adds 3 to the heat, the last
+//! one subtracts 1, and at 6 the table grows by four. So it takes at least two dozen insertions
+//! into one bucket to multiply the buckets by four, and a thread that is moved from one CPU to
+//! another does not cause it. For changes by one CPU the cost is two instructions in an insertion.
+//! A table that grew for this reason shrinks only by [`RcuTable::shrink_to_fit`]. Its array is
+//! bounded, with those of all other such tables of the process, by [`crate::percpu::spread`]:
+//! beyond that it does not grow, and a table that has been large shrinks to the needs of its
+//! entries.
 //!
 //! # Locks
 //!
 //! The buckets' locks have the class `C` of the table's owner. Several of them are locked only in
 //! the order of their addresses ([`RcuTable::lock_set`], and a resize that joins neighbours). A
 //! resize that starts when a bucket is released only tries its locks, since the caller may hold
-//! other locks by then; what it has to leave behind is finished by later lockers of the table.
+//! other locks; the buckets that it has to leave behind are moved by later lockers of the table.
 //!
 //! # References
 //!
-//! A table owns its buckets and no entry. Who inserts an entry promises that it lives until a grace
-//! period after its removal; who looks one up may use it as long as the guard is held.
+//! A table owns its buckets and no entry. The inserter of an entry promises that it lives until a
+//! grace period after its removal; a thread that looks one up may use it as long as it holds the
+//! guard.
 
 mod grow;
 mod line;
@@ -96,18 +97,17 @@ use std::ptr::NonNull;
 
 /// An entry of an [`RcuTable`].
 pub trait Hashed: 'static {
-    /// The hash under which the entry is filed: it never changes while the entry is in a table, and
-    /// getting it neither panics nor locks. It has 63 bits, so that it can serve as a file
-    /// position; the next one is ignored. Its top bits choose the bucket, so they must be as good
-    /// as random.
+    /// Returns the hash of the entry. It never changes while the entry is in a table, and computing
+    /// it neither panics nor locks. It has 63 bits, so it can serve as a file position; the 64th is
+    /// ignored. Its top bits choose the bucket, so they must be as good as random.
     fn table_hash(&self) -> u64;
 }
 
-/// How many low bits of a hash tell entries apart that are otherwise equal: neither the bucket nor
-/// the tag depends on them.
+/// Number of low bits of a hash that tell entries apart that are otherwise equal: neither the
+/// bucket nor the tag depends on them.
 const FREE_BITS: u32 = 20;
 
-/// The bits of a hash.
+/// Number of bits of a hash.
 const HASH_BITS: u32 = 63;
 /// The largest hash.
 const HASH_MAX: u64 = (1 << HASH_BITS) - 1;
@@ -124,12 +124,13 @@ pub struct RcuTable<T: Hashed, C: LockClass> {
 // entry inserted by one thread may be removed and dropped by another, hence `Send`. The table
 // itself is an atomic word, and the buckets are changed under their locks.
 unsafe impl<T: Hashed + Send + Sync, C: LockClass> Send for RcuTable<T, C> {}
-// SAFETY: As above.
+// SAFETY: threads share only references to entries, which are `Sync`; the word is atomic, and
+// buckets are changed under their locks.
 unsafe impl<T: Hashed + Send + Sync, C: LockClass> Sync for RcuTable<T, C> {}
 
 impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     const_unless_loom! {
-        /// A table without entries. It allocates nothing until something is locked.
+        /// Creates a table without entries. It allocates nothing until a bucket is locked.
         #[must_use]
         pub fn new() -> Self {
             Self { word: AtomicPtr::new(std::ptr::null_mut()), entries: PhantomData }
@@ -141,12 +142,13 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         Word::from_raw(self.word.load(Ordering::Acquire))
     }
 
-    /// An entry under `hash` that `eq` accepts. `eq` gets entries whose hash agrees in the
-    /// bucket and in a tag of 15 bits, and has to compare all else, names for example.
+    /// Returns an entry under `hash` that `eq` accepts. `eq` is called with entries whose hash
+    /// agrees in the bucket and in a tag of 15 bits, and has to compare all else, names for
+    /// example.
     ///
-    /// Takes no lock, writes nothing, and is linearisable: see the [module](self). It looks again
-    /// when an insertion into the same bucket succeeded meanwhile, and waits only when it finds
-    /// nothing while a change is announced there ([`LockSet::announce`]).
+    /// Takes no lock, writes nothing, and is linearisable: see the [module](self). It repeats if
+    /// there was a concurrent insertion into the bucket, and waits only if it finds nothing while a
+    /// change is announced there ([`LockSet::announce`]).
     #[inline(always)]
     pub fn find<'g>(
         &self,
@@ -154,16 +156,16 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         guard: &'g Guard,
         mut eq: impl FnMut(&T) -> bool,
     ) -> Option<&'g T> {
-        // The guard was there before the word was read, so the buckets outlive it.
+        // The guard is older than the read of the word, so the buckets outlive it.
         match self.word().line_of(hash, guard)?.seek(hash, &mut eq) {
-            // SAFETY: Entries outlive their removal by a grace period, and the guard holds that up.
+            // SAFETY: Entries outlive their removal by a grace period, which the guard delays.
             Seek::Found(entry) => Some(unsafe { entry.as_ref() }),
             Seek::Absent => None,
             Seek::Changed | Seek::Moved(_) => self.find_again(hash, guard, eq),
         }
     }
 
-    /// A lookup that came across a change of the bucket.
+    /// Repeats a lookup that met a change of the bucket.
     #[cold]
     fn find_again<'g>(
         &self,
@@ -176,7 +178,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         loop {
             let line = word.line_of(hash, guard)?;
             match line.seek(hash, &mut eq) {
-                // SAFETY: As in `find`.
+                // SAFETY: Entries outlive their removal by a grace period, which the guard delays.
                 Seek::Found(entry) => return Some(unsafe { entry.as_ref() }),
                 Seek::Absent => return None,
                 Seek::Changed => wait.wait(),
@@ -185,10 +187,10 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Locks the bucket of `hash`. Waits for other holders of the same bucket.
+    /// Locks the bucket of `hash`. Waits for other holders of this bucket.
     ///
-    /// At most one bucket may be locked at a time by a thread in this way; for more there is
-    /// [`lock_set`](Self::lock_set).
+    /// A thread may lock at most one bucket at a time in this way; [`lock_set`](Self::lock_set)
+    /// locks several.
     #[inline]
     pub fn lock<'a>(&'a self, hash: u64, guard: &'a Guard) -> Bucket<'a, T, C> {
         let mut word = self.word();
@@ -217,7 +219,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Gives an empty table its first `1 << bits` buckets, and returns what the table has then.
+    /// Gives an empty table its first `1 << bits` buckets, and returns the word that the table then
+    /// has.
     #[cold]
     fn first_word(&self, bits: u32) -> Word<T, C> {
         let word = Word::allocate_or_abort(bits);
@@ -230,24 +233,24 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         match installed {
             Ok(_) => word,
             Err(other) => {
-                // SAFETY: Nobody but us has seen this array.
+                // SAFETY: No other thread has seen this array.
                 unsafe { word.free() };
                 Word::from_raw(other)
             }
         }
     }
 
-    /// Gives the table its first buckets, if it has none, so that the first entry does not have to:
-    /// where lookups go by, that would write what they read. `1 << bits` buckets take 64 bytes
-    /// each; two entries then share a line once in as many times.
+    /// Gives the table its first buckets, if it has none, so the first insertion does not have to:
+    /// that would write a line that lookups read. `1 << bits` buckets take 64 bytes each; the
+    /// chance that two entries share a line is one in `1 << bits`.
     pub fn prepare(&self, bits: u32) {
         if self.word().is_null() {
             self.first_word(bits.min(BITS_MAX));
         }
     }
 
-    /// Whether it has as many buckets as it gets because several CPUs insert in turn, be it for
-    /// that or for the number of its entries.
+    /// Returns whether the table has the number of buckets that contention gives it, for that
+    /// reason or for the number of its entries.
     #[inline]
     #[must_use]
     pub fn is_spread(&self) -> bool {
@@ -255,8 +258,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         !word.is_null() && word.bits() >= grow::contended_bits()
     }
 
-    /// The number of entries. Walks all buckets. Exact when nothing is inserted or removed
-    /// meanwhile; an entry present throughout is counted once in any case.
+    /// Returns the number of entries. Walks all buckets. Exact if no entry is inserted or removed
+    /// concurrently; an entry present throughout is counted once in any case.
     #[must_use]
     pub fn len(&self) -> usize {
         let guard = crate::rcu::pin();
@@ -268,8 +271,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         entries
     }
 
-    /// Whether there are no entries. Stops at the first one. To rely on the answer, hold
-    /// [`LockReq::All`] and ask [`LockSet::is_empty`].
+    /// Returns whether there are no entries. Stops at the first one. A caller that relies on the
+    /// answer holds [`LockReq::All`] and calls [`LockSet::is_empty`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let guard = crate::rcu::pin();
@@ -281,8 +284,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         empty
     }
 
-    /// The memory of buckets and nodes in bytes, without this word and without the entries. Walks
-    /// all buckets.
+    /// Returns the memory of buckets and nodes in bytes, without this word and without the entries.
+    /// Walks all buckets.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let guard = crate::rcu::pin();
@@ -314,8 +317,9 @@ impl<T: Hashed, C: LockClass> Drop for RcuTable<T, C> {
             return;
         }
         // A resize may have been left unfinished: then the new array is ours as well. Chains of
-        // buckets that were moved have been retired already.
-        // SAFETY: We have the table to ourselves, so nobody is in these buckets or will be.
+        // moved buckets have been retired already.
+        // SAFETY: We have the table to ourselves, so no other thread is in these buckets or will
+        // be.
         unsafe {
             let next = word.moved_to();
             word.free();
@@ -326,26 +330,26 @@ impl<T: Hashed, C: LockClass> Drop for RcuTable<T, C> {
     }
 }
 
-/// What a change of a bucket suggests for the size of the table, to be looked into once the lock
-/// is released.
+/// A suggestion of a bucket's change for the size of the table, to be followed once the lock is
+/// released.
 ///
-/// As wide as a word: a [`Spot`] with padding is copied in parts that overlap, and a load of what
-/// two stores have just written waits for both.
+/// As wide as a word: a [`BucketRef`] with padding is copied in parts that overlap, and a load of
+/// data that two stores have just written waits for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum Hint {
     None,
-    /// The lock was held by somebody else, or several CPUs insert in turn: more buckets would
-    /// spread the load.
+    /// Another thread held the lock, or several CPUs insert in turn: more buckets would distribute
+    /// the load.
     Contended,
     /// The slots of the bucket did not suffice.
     Overflow,
-    /// The last entry of the bucket went away.
+    /// The last entry of the bucket was removed.
     Emptied,
 }
 
-/// A locked bucket: the part that a [`Bucket`] and a [`LockSet`] have in common. Whoever has one
-/// holds the lock of the line, and the line isn't moved.
+/// A locked bucket, as used by [`Bucket`] and [`LockSet`]. Its owner holds the lock of the line,
+/// and the line isn't moved.
 struct Spot<'a, T: Hashed, C: LockClass> {
     word: Word<T, C>,
     line: &'a Line<T, C>,
@@ -356,15 +360,17 @@ impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
     #[inline]
     fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
         // SAFETY: An entry lives until a grace period after its removal, and both the lock and the
-        // guard of 'a keep it.
+        // guard of 'a protect it.
         self.line.find_locked(hash, eq).map(|entry| unsafe { &*entry.as_ptr() })
     }
 
+    /// Inserts an entry.
+    ///
     /// # Safety
     ///
-    /// See [`Bucket::insert`].
+    /// The promises of [`Bucket::insert`] hold.
     unsafe fn insert(&mut self, entry: NonNull<T>) {
-        // SAFETY: The caller says that the entry is valid.
+        // SAFETY: The caller promises that the entry is valid.
         let hash = unsafe { entry.as_ref() }.table_hash();
         debug_assert!(hash <= HASH_MAX, "a hash of more than 63 bits");
         debug_assert!(self.covers(hash), "an entry was inserted into another's bucket");
@@ -398,7 +404,7 @@ impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
         candidate
     }
 
-    /// Whether entries of this hash belong into this bucket.
+    /// Returns whether entries of this hash belong to this bucket.
     fn covers(&self, hash: u64) -> bool {
         self.word.is_line_of(hash, self.line)
     }
@@ -417,38 +423,39 @@ pub struct Bucket<'a, T: Hashed, C: LockClass> {
 }
 
 impl<'a, T: Hashed, C: LockClass> Bucket<'a, T, C> {
-    /// An entry under `hash` that `eq` accepts; see [`RcuTable::find`]. The hash must be of
-    /// this bucket: the one it was locked for, or one that differs from it in the low bits only.
-    /// Under any other, nothing is found.
+    /// Returns an entry under `hash` that `eq` accepts; see [`RcuTable::find`]. The hash must
+    /// belong to this bucket: the one it was locked for, or one that differs from it in the low
+    /// bits only. Under any other, nothing is found.
     #[inline]
     pub fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
         self.spot.find(hash, eq)
     }
 
-    /// Files the entry under its hash, which must belong to this bucket.
+    /// Inserts the entry under its hash, which must belong to this bucket.
     ///
     /// # Safety
     ///
     /// * `entry` is valid for shared use until it has been removed from this table and a grace
-    ///   period has passed since, also when the table is dropped before.
-    /// * It is in no table yet that uses the same `table_hash`, and its `table_hash` belongs to
-    ///   this bucket, stays the same while the entry is in the table, and never panics.
+    ///   period has passed since, even if the table is dropped before.
+    /// * It is in no table yet that uses this `table_hash`, and its `table_hash` belongs to this
+    ///   bucket, never changes while the entry is in the table, and never panics.
     #[inline]
     pub unsafe fn insert(&mut self, entry: NonNull<T>) {
-        // SAFETY: Passed on to the caller.
+        // SAFETY: The caller makes the promises of this function.
         unsafe { self.spot.insert(entry) }
     }
 
-    /// Removes the entry, which is recognised by its address. False when it isn't here.
+    /// Removes the entry, which is identified by its address. Returns false if it isn't in this
+    /// bucket.
     #[inline]
     pub fn remove(&mut self, entry: &T) -> bool {
         self.spot.remove(entry, self.guard)
     }
 
-    /// The hash for a new entry that would have the hash `hash`, such that no entry of this bucket
-    /// has the same: the low four bits are the smallest free ones, or, when all sixteen are taken,
-    /// the following values within the low 20 bits are tried. Lookups find the entry under any of
-    /// these. (When all of the million are taken, the answer is not unique.)
+    /// Returns a hash for a new entry, derived from `hash`, that no entry of this bucket has: the
+    /// low four bits are the smallest free ones, or, if all sixteen are taken, the following values
+    /// within the low 20 bits are tried. Lookups find the entry under any of these. (If all of the
+    /// million are taken, the result is not unique.)
     #[must_use]
     pub fn free_hash(&self, hash: u64) -> u64 {
         self.spot.free_hash(hash)
@@ -464,7 +471,7 @@ impl<T: Hashed, C: LockClass> fmt::Debug for Bucket<'_, T, C> {
 impl<T: Hashed, C: LockClass> Drop for Bucket<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: Dropped here and nowhere else, and not used afterwards.
+        // SAFETY: Dropped only here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.held) };
         if self.spot.hint != Hint::None {
             self.table.follow(self.spot.hint, self.spot.word, self.hash, self.guard);

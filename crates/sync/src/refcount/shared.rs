@@ -41,8 +41,6 @@ pub trait Keep<T>: Sized + 'static {
 
     /// Drops a value and frees its memory.
     ///
-    /// Creates a handle.
-    ///
     /// # Safety
     /// The caller was the last owner.
     #[doc(hidden)]
@@ -100,6 +98,8 @@ impl<T> Shared<T> {
 }
 
 impl<T, K: Keep<T>> Shared<T, K> {
+    /// Creates a handle.
+    ///
     /// # Safety
     /// The count holds one for this handle.
     #[inline]
@@ -200,6 +200,8 @@ impl<T, K: Keep<T>> SharedSlot<T, K> {
         value.into_raw().map_addr(|addr| addr | if mark { MARKED } else { 0 })
     }
 
+    /// Converts the word of a full slot to its handle.
+    ///
     /// # Safety
     /// The word is not null and has been taken out of the slot, or the result is forgotten.
     unsafe fn unpack(word: *mut Counted<T, K>) -> Shared<T, K> {

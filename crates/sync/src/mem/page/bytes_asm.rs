@@ -5,23 +5,23 @@ use std::arch::asm;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 
-/// From this length on `rep movsb` is the fastest copy; before, its start-up cost dominates.
+/// The length from which `rep movsb` is the fastest copy; below, its start-up cost dominates.
 const REP_FROM: usize = 1024;
 
-/// Where the destination lies less than this ahead of the source in their pages, `rep movsb` takes
-/// some thirty times as long on AMD's Zen 3. Large buffers of many allocators begin 16 bytes behind
-/// the beginning of a page.
+/// The distance, modulo the page size, that the destination must be ahead of the source for `rep
+/// movsb`: with less, it takes some thirty times as long on AMD's Zen 3. Large buffers of many
+/// allocators begin 16 bytes after the beginning of a page.
 const REP_AHEAD: usize = 32;
 
-/// Pages that lie one behind the other are copied as one.
+/// Whether adjacent pages are copied as one.
 pub(super) const HAS_RUNS: bool = true;
 
 /// The bytes of a page.
 #[repr(transparent)]
 pub(super) struct Bytes(UnsafeCell<[u8; PAGE_SIZE]>);
 
-// SAFETY: The bytes are only touched by the assembly below, whose accesses may race: see the page
-// of the parent module.
+// SAFETY: The bytes are only accessed by the assembly below, whose accesses may race: the page of
+// the parent module says why.
 unsafe impl Sync for Bytes {}
 
 impl Bytes {
@@ -30,52 +30,53 @@ impl Bytes {
         self.0.get().cast::<u8>().wrapping_add(offset)
     }
 
-    /// The caller has checked the bounds.
+    /// Copies bytes out of the page. The caller has checked the bounds.
     #[inline]
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
         debug_assert!(offset + into.len() <= PAGE_SIZE);
-        // SAFETY: The source lies within the page, the destination is exclusively ours.
+        // SAFETY: The source is within the page, the destination is exclusively ours.
         unsafe { copy(self.at(offset), into.as_mut_ptr(), into.len()) }
     }
 
-    /// The caller has checked the bounds.
+    /// Copies bytes into the page. The caller has checked the bounds.
     #[inline]
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
         debug_assert!(offset + from.len() <= PAGE_SIZE);
-        // SAFETY: The destination lies within the page, where writes may race, and nobody writes
+        // SAFETY: The destination is within the page, where writes may race, and no thread writes
         // the source, which we borrow.
         unsafe { copy(from.as_ptr(), self.at(offset), from.len()) }
     }
 
-    /// Copies the bytes from `offset` on, which may go on in the pages behind this one.
+    /// Copies the bytes from `offset` on, which may continue in the pages after this one.
     ///
     /// # Safety
     ///
-    /// Pages that are in use lie behind this one as far as that goes.
+    /// The range is within adjacent pages that are in use.
     #[inline]
     pub(super) unsafe fn read_run(&self, offset: usize, into: &mut [u8]) {
-        // SAFETY: The source lies within pages, says the caller; the destination is exclusively
-        // ours.
+        // SAFETY: The caller promises that the source is within pages; the destination is
+        // exclusively ours.
         unsafe { copy(self.at(offset), into.as_mut_ptr(), into.len()) }
     }
 
-    /// Copies to the bytes from `offset` on, which may go on in the pages behind this one.
+    /// Copies to the bytes from `offset` on, which may continue in the pages after this one.
     ///
     /// # Safety
     ///
-    /// Pages that are in use lie behind this one as far as that goes.
+    /// The range is within adjacent pages that are in use.
     #[inline]
     pub(super) unsafe fn write_run(&self, offset: usize, from: &[u8]) {
-        // SAFETY: The destination lies within pages, says the caller, and nobody writes the source.
+        // SAFETY: The caller promises that the destination is within pages, and no thread writes
+        // the source.
         unsafe { copy(from.as_ptr(), self.at(offset), from.len()) }
     }
 
-    /// The caller has checked the bounds.
+    /// Zeroes a range. The caller has checked the bounds.
     #[inline]
     pub(super) fn zero(&self, range: Range<usize>) {
         debug_assert!(range.start <= range.end && range.end <= PAGE_SIZE);
-        // SAFETY: The range lies within the page, where writes may race. The direction flag is
-        // clear, as the calling convention demands.
+        // SAFETY: The range is within the page, where writes may race. The direction flag is clear,
+        // as the calling convention demands.
         unsafe {
             asm!(
                 "rep stosb",
@@ -88,15 +89,15 @@ impl Bytes {
     }
 }
 
-/// Copies `len` bytes, one side of which may be raced for.
+/// Copies `len` bytes, where other threads may access one of the sides concurrently.
 ///
 /// # Safety
 ///
-/// `from` is readable and `to` writable for `len` bytes, and they don't overlap. Of the two ranges
-/// the one that isn't in a page is not written by anybody else.
+/// `from` is readable and `to` writable for `len` bytes, and they don't overlap. Of the two ranges,
+/// no other thread writes the one that isn't in a page.
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: Each function touches exactly the `len` bytes at both sides.
+    // SAFETY: Each function accesses exactly the `len` bytes at both sides.
     unsafe {
         match len {
             REP_FROM.. if !is_just_ahead(from, to) => copy_rep(from, to, len),
@@ -115,9 +116,11 @@ fn is_just_ahead(from: *const u8, to: *const u8) -> bool {
     (1..REP_AHEAD).contains(&(to.addr().wrapping_sub(from.addr()) % PAGE_SIZE))
 }
 
+/// Copies with `rep movsb`.
+///
 /// # Safety
 ///
-/// As for [`copy`].
+/// The caller makes the promises of [`copy`].
 #[inline]
 unsafe fn copy_rep(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: By the contract of `copy`; the direction flag is clear by the calling convention.
@@ -132,12 +135,12 @@ unsafe fn copy_rep(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Two words of sixteen bytes at a time; the last two may overlap those before, which copies some
-/// bytes twice. One word at a time takes twice as long for many lengths and places.
+/// Copies two words of sixteen bytes at a time; the last two may overlap the former ones, which
+/// copies some bytes twice. One word at a time takes twice as long for many lengths and alignments.
 ///
 /// # Safety
 ///
-/// As for [`copy`]; `len` is at least 32.
+/// The caller makes the promises of [`copy`]; `len` is at least 32.
 #[inline]
 unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: The loop ends before it would pass `len - 32`, and the last copy starts there.
@@ -166,7 +169,7 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// The first and the last word of `$class` registers, of which `$part` are used.
+/// Copies the first and the last word through `$class` registers, of which `$part` are used.
 macro_rules! copy_both_ends {
     ($class:ident, $mov:literal, $part:literal, $from:expr, $to:expr, $last:expr) => {
         asm!(
@@ -184,11 +187,12 @@ macro_rules! copy_both_ends {
     };
 }
 
-/// The first and the last `WIDTH` bytes, which overlap or meet.
+/// Copies the first and the last `WIDTH` bytes, which overlap or meet.
 ///
 /// # Safety
 ///
-/// As for [`copy`]; `len` is from `WIDTH` to twice `WIDTH`, and `WIDTH` is 4, 8 or 16.
+/// The caller makes the promises of [`copy`]; `len` is from `WIDTH` to twice `WIDTH`, and `WIDTH`
+/// is 4, 8 or 16.
 #[inline]
 unsafe fn copy_ends<const WIDTH: usize>(from: *const u8, to: *mut u8, len: usize) {
     let last = len - WIDTH;
@@ -202,11 +206,11 @@ unsafe fn copy_ends<const WIDTH: usize>(from: *const u8, to: *mut u8, len: usize
     }
 }
 
-/// One to three bytes: the first, the middle and the last one, which may be the same.
+/// Copies one to three bytes: the first, the middle and the last one, which may coincide.
 ///
 /// # Safety
 ///
-/// As for [`copy`]; `len` is from 1 to 3.
+/// The caller makes the promises of [`copy`]; `len` is from 1 to 3.
 #[inline]
 unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: All three bytes lie within `len` bytes.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
 
-/// Each page is copied by itself: a reference to one is no way to another.
+/// Whether adjacent pages are copied as one: no, as a reference to a page does not cover the next
+/// one.
 #[cfg_attr(
     all(target_arch = "x86_64", not(miri)),
     expect(dead_code, reason = "only its tests are here")
@@ -18,7 +19,7 @@ pub(super) const HAS_RUNS: bool = false;
 pub(super) struct Bytes([AtomicU64; PAGE_SIZE / WORD]);
 
 impl Bytes {
-    /// The caller has checked the bounds.
+    /// Copies bytes out of the page. The caller has checked the bounds.
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
         for (word, at, range) in pieces(offset..offset + into.len()) {
             let bytes = self.0[word].load(Ordering::Relaxed).to_le_bytes();
@@ -26,25 +27,25 @@ impl Bytes {
         }
     }
 
-    /// The caller has checked the bounds.
+    /// Copies bytes into the page. The caller has checked the bounds.
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
         for (word, at, range) in pieces(offset..offset + from.len()) {
             self.replace(word, at, &from[range]);
         }
     }
 
-    /// The caller has checked the bounds.
+    /// Zeroes a range. The caller has checked the bounds.
     pub(super) fn zero(&self, range: Range<usize>) {
         for (word, at, range) in pieces(range) {
             self.replace(word, at, &[0; WORD][..range.len()]);
         }
     }
 
-    /// As [`read`](Self::read): there are no runs here.
+    /// Reads like [`read`](Self::read): there are no runs here.
     ///
     /// # Safety
     ///
-    /// Nothing is asked of the caller but that the range is within the page.
+    /// The range is within the page; there is no other condition.
     #[cfg_attr(
         all(target_arch = "x86_64", not(miri)),
         expect(dead_code, reason = "only its tests are here")
@@ -53,11 +54,11 @@ impl Bytes {
         self.read(offset, into);
     }
 
-    /// As [`write`](Self::write): there are no runs here.
+    /// Writes like [`write`](Self::write): there are no runs here.
     ///
     /// # Safety
     ///
-    /// Nothing is asked of the caller but that the range is within the page.
+    /// The range is within the page; there is no other condition.
     #[cfg_attr(
         all(target_arch = "x86_64", not(miri)),
         expect(dead_code, reason = "only its tests are here")
@@ -66,7 +67,7 @@ impl Bytes {
         self.write(offset, from);
     }
 
-    /// Replaces some bytes of a word and keeps what others write to the rest of it.
+    /// Replaces some bytes of a word; concurrent writes to the rest of it are preserved.
     fn replace(&self, word: usize, at: usize, from: &[u8]) {
         let merge = |old: u64| {
             let mut bytes = old.to_le_bytes();
@@ -87,8 +88,8 @@ impl Bytes {
     }
 }
 
-/// Splits a range of bytes at word boundaries, into the number of the word, the place in the word,
-/// and the place relative to the start of the range.
+/// Splits a range of bytes at word boundaries, into the index of the word, the offset in the word,
+/// and the range relative to the start.
 fn pieces(range: Range<usize>) -> impl Iterator<Item = (usize, usize, Range<usize>)> {
     let start = range.start;
     let mut next = range.start;

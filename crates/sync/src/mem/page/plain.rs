@@ -1,4 +1,4 @@
-//! Pages from the global allocator, for model checkers and Miri, which know no `mmap`.
+//! Pages from the global allocator, for model checkers and Miri, which don't support `mmap`.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -17,11 +17,13 @@ pub(super) fn alloc_many(count: usize) -> Vec<(NonNull<u8>, bool)> {
     (0..count).map(|_| alloc()).collect()
 }
 
+/// Frees a page.
+///
 /// # Safety
 ///
-/// It came from [`alloc`], hasn't been freed, and nobody uses it any more.
+/// The page came from [`alloc`], hasn't been freed, and no thread uses it any more.
 pub(super) unsafe fn free(page: NonNull<u8>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: promised by the caller.
     unsafe { dealloc(page.as_ptr(), LAYOUT) }
 }
 

@@ -1,12 +1,12 @@
-//! Where pages come from: one pool for the process.
+//! The pool of pages: one for the process.
 //!
 //! # Purpose
 //!
-//! A general allocator keeps freed pages for itself (glibc gives back only what lies at the end of
-//! its heap), so that a file system that was full once would hold its memory for ever, and other
-//! memory of the process could come on top of it. This pool gives back what it does not need, page
-//! by page of the system, wherever it lies; and it gives each CPU a stock of its own, in magazines
-//! (Bonwick and Adams, USENIX 2001).
+//! A general allocator retains freed pages (glibc returns only memory at the end of its heap): a
+//! file system that was full once would hold its memory for ever, and other memory of the process
+//! would be added to it. This pool returns the memory that it does not need, in pages of the
+//! system, at any address; and it gives each CPU a stock of its own, in magazines (Bonwick and
+//! Adams, USENIX 2001).
 //!
 //! ```text
 //!  CPU slot: two magazines <--> depot: full magazines <--> regions of 2 MiB <--> system
@@ -14,31 +14,31 @@
 //!
 //! # Invariants
 //!
-//! * A free page is in one place: a magazine of a slot, a magazine of the depot, or the bitmap
+//! * A free page is in exactly one of: a magazine of a slot, a magazine of the depot, the bitmap
 //!   `free` of its region. A free page in a region that isn't *dirty* reads as zeros.
 //! * Free and resident are at most [`FULL_MAX`] magazines and [`DIRTY_MAX`] pages (16 MiB
 //!   together), two magazines for each slot (half a MiB), and the rest of huge pages that are being
-//!   handed out for the first time (2 MiB for each thread that has mapped one at the same time).
+//!   handed out for the first time (2 MiB for each thread that has mapped one concurrently).
 //! * A region is unmapped when the last of its pages has been given back. The first page of a
 //!   region is its header.
 //!
 //! # Shared lines
 //!
-//! Two CPUs that allocate write no common line but once for 64 pages, when they exchange a full
-//! magazine with the depot. Who needs a new region maps it, and touches it for the first time,
-//! while he holds no lock.
+//! Two CPUs that allocate write a common line only once for 64 pages, when they exchange a full
+//! magazine with the depot. A thread that needs a new region maps it, and touches it for the first
+//! time, while it holds no lock.
 //!
 //! # Huge pages
 //!
-//! The first [`HUGE_FROM`] regions are left as they are, so that a small pool is exact. Later ones
-//! are offered to the kernel for huge pages, which it fills six times faster (0.34 instead of 2.1
-//! microseconds for a page, measured). A region of which pages have been given back is not, lest
-//! the kernel fill it up again.
+//! The first [`HUGE_FROM`] regions use no huge pages, so a small pool is exact. Later ones are
+//! offered to the kernel for huge pages, which it fills six times faster (0.34 instead of 2.1
+//! microseconds for a page, measured). A region that has returned pages is excluded, because the
+//! kernel would fill it up again.
 //!
 //! # Locks
 //!
-//! `PageStock` (a slot), then `PageDepot`; both are leaves as seen from outside. No system call is
-//! made under them.
+//! `PageStock` (a slot), then `PageDepot`; both are leaves for other code. No system call is made
+//! under them.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::mem;
@@ -56,24 +56,24 @@ mod region;
 mod system;
 
 crate::lock_class! {
-    /// The free pages of one CPU slot of the page pool.
+    /// Protects the free pages of one CPU slot of the page pool.
     pub PageStock = ("page_stock", 65030);
-    /// The regions of the page pool.
+    /// Protects the regions of the page pool.
     pub PageDepot = ("page_depot", 65040);
 }
 
-/// Pages in a full magazine.
+/// Number of pages in a full magazine.
 const MAGAZINE: usize = 64;
-/// Pages that are taken from a region at once when there is no full magazine.
+/// Number of pages that are taken from a region if there is no full magazine.
 const CARVE: usize = 32;
-/// Full magazines that the depot keeps: 4 MiB.
+/// Maximum number of full magazines in the depot: 4 MiB.
 const FULL_MAX: usize = (4 << 20) / (MAGAZINE * PAGE_SIZE);
-/// Dirty free pages that the regions keep: 12 MiB.
+/// Maximum number of dirty free pages in the regions: 12 MiB.
 const DIRTY_MAX: usize = (12 << 20) / PAGE_SIZE;
-/// From this number of dirty pages on, regions that are wholly free go back: 6 MiB. They cost the
-/// least to give back; whole ones may come up before the others have to.
+/// Number of dirty pages (6 MiB) from which regions that are wholly free are returned. They are the
+/// cheapest to return; more regions may become wholly free before others must be.
 const WHOLE_MAX: usize = DIRTY_MAX / 2;
-/// From this number of regions on (16 MiB), more of them ask for huge pages.
+/// Number of regions (16 MiB) from which new ones ask for huge pages.
 const HUGE_FROM: usize = 8;
 
 static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
@@ -85,7 +85,7 @@ static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
 #[derive(Clone, Copy)]
 struct Free {
     page: NonNull<u8>,
-    /// It reads as zeros.
+    /// Whether it reads as zeros.
     is_zero: bool,
 }
 
@@ -94,34 +94,34 @@ unsafe impl Send for Free {}
 
 type Magazine = Vec<Free>;
 
-/// What a CPU slot has.
+/// The free pages of a CPU slot.
 #[derive(Default)]
 struct Stock {
-    /// Where pages are taken from and put back to.
+    /// The magazine that pages are taken from and put back into.
     loaded: Magazine,
-    /// What was loaded before, so that a slot at the edge of a magazine does not run to the depot
-    /// each time.
+    /// The magazine loaded before: a slot at the edge of a magazine need not visit the depot each
+    /// time.
     spare: Magazine,
 }
 
 struct Pool {
     stocks: PerCpu<Mutex<Stock, PageStock>>,
-    /// Apart from what every allocation reads: the above, and that the pool is there.
+    /// On lines of its own, because every allocation reads the above.
     depot: CachePadded<Mutex<Depot, PageDepot>>,
 }
 
-/// A page, and whether it reads as zeros. Aborts when there is no memory.
+/// Allocates a page. Returns it, and whether it reads as zeros. Aborts if there is no memory.
 #[inline]
 pub(super) fn alloc() -> (NonNull<u8>, bool) {
     let pool = &*POOL;
-    // The lock is free again before anything is refilled.
+    // The lock is released before a refill.
     let loaded = pool.stocks.this().lock().loaded.pop();
     let free = loaded.unwrap_or_else(|| pool.refill());
     (free.page, free.is_zero)
 }
 
-/// So many pages, in the order of their addresses: those that were carved from a region together,
-/// or freed together, lie one behind the other. Takes the slot's lock once for each magazine.
+/// Allocates `count` pages, in the order of their addresses: pages that were carved from a region
+/// together, or freed together, are adjacent. Takes the slot's lock once for each magazine.
 pub(super) fn alloc_many(count: usize) -> Vec<(NonNull<u8>, bool)> {
     let pool = &*POOL;
     let mut pages = Vec::with_capacity(count);
@@ -139,11 +139,11 @@ pub(super) fn alloc_many(count: usize) -> Vec<(NonNull<u8>, bool)> {
     pages
 }
 
-/// Takes back a page.
+/// Frees a page.
 ///
 /// # Safety
 ///
-/// It came from [`alloc`], hasn't been freed, and nobody uses it any more.
+/// The page came from [`alloc`], hasn't been freed, and no thread uses it any more.
 #[inline]
 pub(super) unsafe fn free(page: NonNull<u8>) {
     let free = Free { page, is_zero: false };
@@ -160,7 +160,7 @@ pub(super) unsafe fn free(page: NonNull<u8>) {
     }
 }
 
-/// Gives all idle memory back to the system. Takes the locks of all slots, one after the other.
+/// Returns all idle memory to the system. Takes the locks of all slots, one after the other.
 pub(super) fn trim() {
     let pool = &*POOL;
     for stock in pool.stocks.iter() {
@@ -178,14 +178,14 @@ pub(super) fn trim() {
     }
 }
 
-/// Bytes of memory that are free, and could be given back. Takes the locks of all slots, one after
-/// the other.
+/// Returns the bytes of memory that are free, and could be returned. Takes the locks of all slots,
+/// one after the other.
 pub(super) fn idle_bytes() -> usize {
     let pool = &*POOL;
     let mut pages = 0;
     for stock in pool.stocks.iter() {
         let stock = stock.lock();
-        // A page in a stock keeps its region mapped.
+        // A region with a page in a stock remains mapped.
         let is_resident = |free: &&Free| !free.is_zero || Region::of(free.page).0.header().is_huge;
         let _depot = pool.depot.lock();
         pages += stock.loaded.iter().chain(&stock.spare).filter(is_resident).count();
@@ -194,7 +194,7 @@ pub(super) fn idle_bytes() -> usize {
 }
 
 impl Pool {
-    /// A page for a slot whose loaded magazine was empty.
+    /// Returns a page for a slot whose loaded magazine was empty.
     #[cold]
     fn refill(&self) -> Free {
         loop {
@@ -219,7 +219,8 @@ impl Pool {
         }
     }
 
-    /// Puts a page into a slot whose loaded magazine is full. True if the pool has too many now.
+    /// Puts a page into a slot whose loaded magazine is full. Returns whether the pool has too many
+    /// pages now.
     #[cold]
     fn make_room(&self, stock: &mut Stock, free: Free) -> bool {
         let Stock { loaded, spare } = stock;
@@ -233,8 +234,8 @@ impl Pool {
         too_many
     }
 
-    /// Gives memory back to the system until no more than `keep` dirty pages are in the regions,
-    /// and no more than `keep_whole` as long as some region is wholly free.
+    /// Returns memory to the system until no more than `keep` dirty pages are in the regions, and
+    /// no more than `keep_whole` as long as some region is wholly free.
     #[cold]
     fn give_back(&self, keep_whole: usize, keep: usize) {
         loop {
@@ -251,8 +252,8 @@ impl Pool {
         }
     }
 
-    /// Gives pages back to the system that are in no list meanwhile, so that nobody gets one before
-    /// it has been given back.
+    /// Returns the memory of pages to the system. They are in no list during that, so no thread
+    /// gets one of them too early.
     fn discard(&self, taken: Taken) {
         taken.region.discard(&taken.pages, taken.was_huge);
         let empty = self.depot.lock().put_void(taken);

@@ -1,17 +1,17 @@
 //! Copies of several pages.
 //!
-//! Pages that lie one behind the other in memory are copied as one, so that a copy is as long as it
-//! can be: starting one costs as much as copying a hundred bytes, and the processor fetches memory
-//! ahead only within a copy whose addresses ascend.
+//! Adjacent pages are copied as one, because long copies are cheaper: starting one costs as much as
+//! copying a hundred bytes, and the processor prefetches memory only within a copy whose addresses
+//! ascend.
 
 use super::{PAGE_SIZE, Page, bytes};
 
 /// Copies the bytes of `pages`, from `within` of the first one on, into `into`, until that is full
-/// or there are no more pages. Returns how many bytes.
+/// or there are no more pages. Returns the number of bytes.
 ///
 /// # Panics
 ///
-/// When `within` isn't within a page.
+/// If `within` isn't within a page.
 #[inline]
 pub fn read_pages<'p>(
     pages: impl Iterator<Item = &'p Page>,
@@ -20,30 +20,30 @@ pub fn read_pages<'p>(
 ) -> usize {
     let mut done = 0;
     runs(pages, within, into.len(), |first, offset, len| {
-        // SAFETY: `runs` gives pages that lie one behind the other, and that are borrowed.
+        // SAFETY: `runs` passes adjacent pages, which are borrowed.
         unsafe { first.bytes.read_run(offset, &mut into[done..done + len]) };
         done += len;
     })
 }
 
-/// Copies `from` to the bytes of `pages`, from `within` of the first one on, until it is at its end
-/// or there are no more pages. Returns how many bytes.
+/// Copies `from` to the bytes of `pages`, from `within` of the first one on, until all is copied or
+/// there are no more pages. Returns the number of bytes.
 ///
 /// # Panics
 ///
-/// When `within` isn't within a page.
+/// If `within` isn't within a page.
 #[inline]
 pub fn write_pages<'p>(pages: impl Iterator<Item = &'p Page>, within: usize, from: &[u8]) -> usize {
     let mut done = 0;
     runs(pages, within, from.len(), |first, offset, len| {
-        // SAFETY: as above.
+        // SAFETY: `runs` passes adjacent pages, which are borrowed.
         unsafe { first.bytes.write_run(offset, &from[done..done + len]) };
         done += len;
     })
 }
 
-/// Calls `copy` with the first page, the offset in it and the length of each run of pages that lie
-/// one behind the other, of `len` bytes in all at most. Returns how many there were.
+/// Splits `pages` into runs of adjacent pages, of at most `len` bytes in total. Calls `copy` with
+/// the first page, the offset in it and the length of each. Returns the number of bytes.
 #[inline]
 fn runs<'p>(
     pages: impl Iterator<Item = &'p Page>,
@@ -53,7 +53,7 @@ fn runs<'p>(
 ) -> usize {
     assert!(within <= PAGE_SIZE, "{within} is not within a page");
     let mut done = 0;
-    // Where the run began, how long it is, and where the next page would have to be.
+    // The first page of the run, the offset in it, its length, and the address of an adjacent page.
     let mut run: Option<(&Page, usize, usize, *const Page)> = None;
     for page in pages {
         if done == len {

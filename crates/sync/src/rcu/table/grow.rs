@@ -10,24 +10,24 @@ use crate::rcu::Guard;
 use smallvec::SmallVec;
 use std::ptr::NonNull;
 
-/// How many buckets are looked at to estimate how full the table is.
+/// Number of buckets that are counted to estimate how full the table is.
 const SAMPLE: usize = 32;
-/// A bucket counts for no more than this many entries in the estimate, so that many entries of one
-/// hash, which no growth could part, do not make the table grow for ever.
+/// Maximum number of entries that the estimate counts in one bucket: many entries of one hash,
+/// which no growth could separate, must not make the table grow for ever.
 const SAMPLE_CAP: usize = 16;
-/// The table grows when its buckets have this many entries on average.
+/// Average number of entries per bucket from which the table grows.
 const LOAD_MAX: usize = 5;
-/// A small table grows a little from this load on, when a bucket overflows: with so few buckets a
-/// full one among others that are not is no rarity, and whoever uses a name in it would pay each
-/// time.
+/// Average number of entries per bucket from which a small table grows a little when a bucket
+/// overflows: with so few buckets a full one is common, and each use of a name in it would pay.
 const LOAD_SMALL: usize = 2;
-/// How many buckets a locker looks at on average to finish a resize.
+/// Average number of buckets that a locker checks to finish a resize.
 const HELP_LINES: usize = 64;
-/// Tables with fewer buckets than this (a power of two) grow by four, larger ones by two.
+/// Binary logarithm of the number of buckets below which a table grows by four; larger ones grow by
+/// two.
 const SMALL_BITS: u32 = 6;
-/// An array of so many buckets, 64 KiB, does not wait for more to be freed.
+/// Number of buckets (64 KiB) from which a freed array is handed over immediately.
 const LARGE: usize = 1 << 10;
-/// How far a table shrinks in one step.
+/// Binary logarithm of the factor by which a table shrinks in one step.
 const SHRINK_BITS: u32 = 2;
 
 /// Whether to wait for the lock of a bucket.
@@ -35,16 +35,16 @@ const SHRINK_BITS: u32 = 2;
 enum Patience {
     /// The caller may hold locks that come later in the order.
     Try,
-    /// The caller holds no bucket, and needs the table in one piece.
+    /// The caller holds no bucket, and needs the table in one array.
     Wait,
 }
 
-/// The binary logarithm of a number of buckets, and what they are for.
+/// The binary logarithm of a number of buckets, and the reason for it.
 #[derive(Clone, Copy)]
 enum Size {
     /// The number of entries.
     Needed(u32),
-    /// That several CPUs use the table.
+    /// Contention of several CPUs.
     Spread(u32),
 }
 
@@ -55,17 +55,17 @@ impl Size {
     }
 }
 
-/// What became of a group of buckets that are to move together.
+/// The outcome of moving a group of buckets that belong together.
 enum Step<T, C: LockClass> {
-    /// They are moved, now or since before, to this array.
+    /// They are moved, by this call or before, to this array.
     Moved(Word<T, C>),
-    /// A lock was not to be had.
+    /// A lock was not free.
     Busy,
 }
 
 impl<T: Hashed, C: LockClass> RcuTable<T, C> {
-    /// Makes room for `entries` entries, so that inserting them does not have to. Never shrinks.
-    /// Does nothing when there is no memory. Waits for the locks of all buckets, one at a time; the
+    /// Grows the table for `entries` entries, so inserting them does not have to. Never shrinks.
+    /// Does nothing if there is no memory. Waits for the locks of all buckets, one at a time; the
     /// caller holds no bucket.
     pub fn reserve(&self, entries: usize, guard: &Guard) {
         let bits = entries.div_ceil(LOAD_MAX / 2).next_power_of_two().ilog2().min(BITS_MAX);
@@ -78,7 +78,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Shrinks the table to what its entries need. Waits as [`reserve`](Self::reserve) does; the
+    /// Shrinks the table to the needs of its entries. Waits like [`reserve`](Self::reserve); the
     /// caller holds no bucket.
     pub fn shrink_to_fit(&self, guard: &Guard) {
         let wanted = self.len().div_ceil(LOAD_MAX / 2).next_power_of_two().ilog2();
@@ -92,8 +92,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// The buckets of the table, after any resize under way has been finished. Not null. Waits for
-    /// the locks of buckets.
+    /// Returns the buckets of the table, after any resize under way has been finished. Not null.
+    /// Waits for the locks of buckets.
     pub(super) fn settled(&self, guard: &Guard) -> Word<T, C> {
         loop {
             let word = self.word();
@@ -110,7 +110,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Follows up a hint after the bucket has been released. Never waits.
+    /// Resizes the table if a hint suggests it, after the bucket has been released. Never waits.
     #[cold]
     pub(super) fn follow(&self, hint: Hint, word: Word<T, C>, hash: u64, guard: &Guard) {
         if self.word() != word {
@@ -151,9 +151,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// The size below which a table does not shrink by itself, and whether that is because several
-    /// CPUs may use it, so that room is to be taken for it. Where there is no room, it shrinks
-    /// further.
+    /// Returns the size below which a table does not shrink by itself, and whether that is because
+    /// several CPUs may use it, which needs a reservation. If none can be had, it shrinks further.
     fn floor(&self, word: Word<T, C>) -> (u32, bool) {
         let spread = contended_bits();
         if word.takes_room() || spread::has_room(size_of::<Line<T, C>>() << spread) {
@@ -163,32 +162,32 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Moves the table from `old` to an array of another size, unless somebody else moves it
-    /// elsewhere. False when it could not even start.
+    /// Moves the table from `old` to an array of another size, unless another thread moves it
+    /// elsewhere. Returns false if it could not even start.
     fn resize(&self, old: Word<T, C>, size: Size, patience: Patience, guard: &Guard) -> bool {
         let allocated = match size {
             Size::Needed(bits) => Word::allocate(bits),
             Size::Spread(bits) => Word::allocate_spread(bits),
         };
         let Some(fresh) = allocated else {
-            // Slower is better than dead: the table works at any size.
+            // Slow is better than dead: the table works at any size.
             return false;
         };
         let Step::Moved(next) = self.move_group(old, fresh, 0, patience, guard) else {
-            // SAFETY: Nobody has seen the array.
+            // SAFETY: No other thread has seen the array.
             unsafe { fresh.free() };
             return false;
         };
         if next != fresh {
-            // SAFETY: As above.
+            // SAFETY: No other thread has seen the array.
             unsafe { fresh.free() };
         }
         self.migrate(old, next, 0, patience, guard);
         true
     }
 
-    /// Joins in a resize that a locker came across, once in a while, so that one is finished even
-    /// when its starter had to leave buckets behind.
+    /// Helps sometimes with a resize that a locker meets, so it is finished even if its starter had
+    /// to leave buckets behind.
     #[cold]
     pub(super) fn help_sometimes(
         &self,
@@ -197,18 +196,18 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         hash: u64,
         guard: &Guard,
     ) {
-        // The larger the table, the fewer help, so that the buckets that are looked at in vain come
-        // to a constant for each call.
+        // The larger the table, the fewer threads help: the number of buckets that are checked in
+        // vain is constant on average for each call.
         let seldom = (old.len() / HELP_LINES).max(1) as u64 - 1;
         if (hash >> super::FREE_BITS) & seldom == 0 && self.word() == old {
-            // Each helper starts elsewhere, so that they share the work. None waits: the holder of
-            // some other bucket must not keep this caller from its own.
+            // Each helper starts elsewhere, so they share the work. None waits: the holder of some
+            // other bucket must not keep this caller from its own.
             self.migrate(old, next, old.index_of(hash), Patience::Try, guard);
         }
     }
 
-    /// Moves all buckets of `old` to `next`, beginning near bucket `start`. The last one to be done
-    /// replaces the table's word. Bucket 0 has been moved to `next` before.
+    /// Moves all buckets of `old` to `next`, beginning near bucket `start`. The last thread to
+    /// finish replaces the table's word. Bucket 0 has been moved to `next` before.
     fn migrate(
         &self,
         old: Word<T, C>,
@@ -224,12 +223,12 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             matches!(step, Step::Busy)
         };
         let left: Vec<usize> = (first..groups).chain(0..first).filter(busy).collect();
-        // Whoever held those may have gone meanwhile.
+        // The holders may have released these in between.
         if left.iter().any(busy) {
             return;
         }
-        // Release: whoever reads the word sees the buckets. Only one can win, since a word doesn't
-        // come back while its array is in use.
+        // Release: a thread that reads the word sees the buckets. Only one thread can win, since a
+        // word isn't reused while its array is in use.
         let replaced = self.word.compare_exchange(
             old.into_raw(),
             next.into_raw(),
@@ -237,8 +236,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             Ordering::Relaxed,
         );
         if replaced.is_ok() {
-            // SAFETY: The word is no longer to be found, neither in the table nor in a moved
-            // bucket, so the array can be freed once those who are in it have left.
+            // SAFETY: The word is no longer reachable, neither in the table nor in a moved bucket,
+            // so the array can be freed once current readers have left.
             unsafe { guard.defer_unchecked(move || old.free_moved()) };
             if old.len() >= LARGE {
                 guard.hand_over();
@@ -259,7 +258,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let lines: SmallVec<[&Line<T, C>; 4]> = (group * width..(group + 1) * width)
             .filter_map(|index| old.line(index, guard))
             .collect();
-        // All of a group are moved at once, so the first speaks for all.
+        // All buckets of a group are moved together, so the first is enough.
         if let Some(Link::Moved(to)) = lines.first().map(|line| line.link()) {
             return Step::Moved(to);
         }
@@ -277,8 +276,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         if let Some(Link::Moved(to)) = lines.first().map(|line| line.link()) {
             return Step::Moved(to);
         }
-        // Callers have seen the table name `old`, and it does so until all of its buckets are
-        // moved.
+        // Callers have read `old` from the table, whose word doesn't change until all of its
+        // buckets are moved.
         debug_assert!(self.word() == old, "a resize of an array that isn't the table's");
         copy(&lines, next, guard);
         let mut cut: Vec<NonNull<Node<T>>> = Vec::new();
@@ -292,8 +291,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     }
 }
 
-/// Tries a lock for about a microsecond, without blocking: long enough for its holder to leave,
-/// which a single look at a lock that others fight for would hardly ever meet.
+/// Tries a lock for about a microsecond, without blocking: long enough for its holder to leave. A
+/// single look at a contended lock would hardly ever find it free.
 fn try_briefly<C: LockClass>(lock: &Mutex<(), C>) -> Option<MutexGuard<'_, (), C>> {
     let mut spin = Spin::new();
     loop {
@@ -304,12 +303,12 @@ fn try_briefly<C: LockClass>(lock: &Mutex<(), C>) -> Option<MutexGuard<'_, (), C
     }
 }
 
-/// Copies the entries of locked buckets to the buckets of `next` that they belong to. Nobody else
-/// is in those: they are reached only through the buckets that are being moved.
+/// Copies the entries of locked buckets to the buckets of `next` that they belong to. No other
+/// thread is in those: they are reachable only through the buckets that are being moved.
 fn copy<T: Hashed, C: LockClass>(lines: &[&Line<T, C>], next: Word<T, C>, guard: &Guard) {
     for line in lines {
         for entry in line.entries(line.link()) {
-            // SAFETY: The entry is in the table, and the lock keeps it there.
+            // SAFETY: The entry is in the table, where the lock holds it.
             let hash = unsafe { entry.as_ref() }.table_hash();
             if let Some(target) = next.line_of(hash, guard) {
                 target.insert(entry, hash);
@@ -318,8 +317,8 @@ fn copy<T: Hashed, C: LockClass>(lines: &[&Line<T, C>], next: Word<T, C>, guard:
     }
 }
 
-/// Counts the entries of some buckets, spread evenly over the table: their sum, and how many
-/// buckets were counted.
+/// Counts the entries of some buckets, distributed evenly over the table. Returns their sum, and
+/// the number of buckets counted.
 fn sample<T: Hashed, C: LockClass>(
     word: Word<T, C>,
     start: usize,
@@ -334,14 +333,14 @@ fn sample<T: Hashed, C: LockClass>(
     (sum, lines)
 }
 
-/// The buckets that contention alone gives a table for each CPU.
+/// Number of buckets that contention alone gives a table for each CPU.
 const LINES_PER_CPU: usize = 32;
 
-/// What [`contended_bits`] is at least.
+/// Minimum of [`contended_bits`].
 pub(super) const CONTENDED_BITS_MIN: u32 = LINES_PER_CPU.ilog2();
 
-/// The size up to which contention alone lets a table grow, and below which it does not shrink:
-/// some buckets for each CPU, so that two CPUs seldom meet in one.
+/// Returns the size up to which contention alone lets a table grow, and below which it does not
+/// shrink: some buckets for each CPU, so two CPUs seldom meet in one.
 pub(super) fn contended_bits() -> u32 {
     (crate::cpu::possible() as usize * LINES_PER_CPU).next_power_of_two().ilog2()
 }

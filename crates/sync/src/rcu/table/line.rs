@@ -13,35 +13,35 @@ use std::ptr::{self, NonNull};
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("slots of tables hold a tag above 48 bits of address");
 
-/// Slots in the line of a bucket. Model checking wants few, so that two insertions overflow.
+/// Number of slots in the line of a bucket. Models use few, so two insertions overflow.
 const LINE_SLOTS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 6 };
-/// Slots in a node.
+/// Number of slots in a node.
 const NODE_SLOTS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 7 };
 
-/// Buckets and nodes start at multiples of this, which leaves six bits of their addresses.
+/// Alignment of buckets and nodes, which leaves six bits of their addresses.
 const LINE_ALIGN: usize = 64;
 const LOW_BITS: usize = LINE_ALIGN - 1;
 
-/// More buckets than this (a power of two) are never made: 64 GiB, for five billion entries.
+/// Binary logarithm of the maximum number of buckets: 64 GiB, for five billion entries.
 pub(super) const BITS_MAX: u32 = 30;
 
-/// Of those six bits, the ones that hold the number of buckets.
+/// Mask of those of the six bits that hold the number of buckets.
 const SIZE_BITS: usize = 31;
 const _: () = assert!((BITS_MAX as usize) < SIZE_BITS);
-/// The sixth: room was taken for the array.
+/// Mask of the sixth bit: the array has a reservation.
 const SPREAD: usize = 32;
 
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
 
-/// The tag of a hash: bits that the choice of the bucket rarely depends on. Never 0, which is that
-/// of an empty slot.
+/// Returns the tag of a hash: bits that the choice of the bucket rarely depends on. Never 0, the
+/// tag of an empty slot.
 #[inline]
 fn tag_of(hash: u64) -> usize {
     ((hash >> FREE_BITS) & 0xffff) as usize | 1
 }
 
-/// A place for an entry: null, or its address with a tag above.
+/// A slot for an entry: null, or its address with a tag above.
 struct Slot<T>(AtomicPtr<T>);
 
 impl<T> Slot<T> {
@@ -49,7 +49,7 @@ impl<T> Slot<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The entry, if there is one and its tag is `tag`.
+    /// Returns the entry, if there is one and its tag is `tag`.
     #[inline]
     fn tagged(&self, tag: usize) -> Option<NonNull<T>> {
         let value = self.0.load(Ordering::Acquire);
@@ -66,29 +66,30 @@ impl<T> Slot<T> {
         NonNull::new(value.map_addr(|addr| addr & ADDRESS))
     }
 
-    /// Release: whoever finds the entry sees it as it was when it was inserted.
+    /// Stores an entry. Release: a reader that finds the entry sees it as it was when it was
+    /// inserted.
     fn set(&self, entry: NonNull<T>, hash: u64) {
         let value = entry.as_ptr().map_addr(|addr| addr | (tag_of(hash) << ADDRESS_BITS));
         self.0.store(value, Ordering::Release);
     }
 
-    /// Release: whoever sees the slot empty sees what was inserted before elsewhere, and its
-    /// version.
+    /// Empties the slot. Release: a reader that sees the slot empty sees earlier insertions
+    /// elsewhere, and their version.
     fn clear(&self) {
         self.0.store(ptr::null_mut(), Ordering::Release);
     }
 }
 
-/// A further line of slots, for a bucket that has too few.
+/// An additional line of slots, for a bucket that has too few.
 #[repr(C, align(64))]
 pub(super) struct Node<T> {
     slots: [Slot<T>; NODE_SLOTS],
     next: AtomicPtr<Node<T>>,
 }
 
-/// What the chain of a bucket says.
+/// The contents of a bucket's chain.
 pub(super) enum Link<T, C: LockClass> {
-    /// The bucket is in use; here is its first node, or null.
+    /// The bucket is in use; this is its first node, or null.
     Chain(*mut Node<T>),
     /// The entries have been moved to these buckets.
     Moved(Word<T, C>),
@@ -98,26 +99,26 @@ pub(super) enum Link<T, C: LockClass> {
 pub(super) enum Seek<T, C: LockClass> {
     Found(NonNull<T>),
     Absent,
-    /// An insertion got in between: look again.
+    /// An insertion happened in between: the lookup must repeat.
     Changed,
     Moved(Word<T, C>),
 }
 
-/// One insertion, in the version of a bucket: above [`ANNOUNCED`].
+/// The unit of insertions, in the version of a bucket: above [`ANNOUNCED`].
 const INSERTION: u32 = 1 << 9;
-/// A change of several steps is announced, in the version of a bucket: above the heat.
+/// Flag of an announced change of several steps, in the version of a bucket: above the heat.
 const ANNOUNCED: u32 = 1 << 8;
-/// Where the heat begins, and the bits above it.
+/// The position of the heat in the version.
 const HEAT_SHIFT: u32 = 5;
 const HEAT_MAX: u32 = 7;
-/// The bits of a CPU's number.
+/// Number of bits of a CPU's number.
 const CPU_BITS: u32 = 5;
 const CPU_MASK: u32 = (1 << CPU_BITS) - 1;
-/// One insertion in so many is looked at.
+/// One insertion in this many compares its CPU.
 const SAMPLED: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
-/// What an insertion by another CPU than the last one adds; one by the same takes 1.
+/// The heat that an insertion by another CPU than the last one adds; one by the last subtracts 1.
 const HEAT_GAIN: u32 = 3;
-/// From here on a bucket is hot.
+/// The heat from which a bucket is hot.
 const HEAT_REPORTED: u32 = 6;
 
 /// A bucket.
@@ -140,7 +141,7 @@ pub(super) struct Line<T, C: LockClass> {
     serial: usize,
 }
 
-/// A number for each bucket that a model makes.
+/// Returns a number for each bucket that a model makes.
 #[cfg(any(loom, shuttle))]
 fn next_serial() -> usize {
     use std::sync::atomic::AtomicUsize;
@@ -151,7 +152,7 @@ fn next_serial() -> usize {
 struct AssertLayout<T, C: LockClass>(PhantomData<(T, C)>);
 
 impl<T, C: LockClass> AssertLayout<T, C> {
-    /// One line for each, or a lookup would touch two.
+    /// Asserts one line for each, as a lookup would otherwise touch two.
     const ONE_LINE: () = assert!(
         cfg!(any(loom, shuttle))
             || (size_of::<Line<T, C>>() == LINE_ALIGN && size_of::<Node<T>>() == LINE_ALIGN)
@@ -171,13 +172,14 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         }
     }
 
-    /// Locks of several buckets are taken in ascending order of this: the address.
+    /// Returns the key by which locks of several buckets are ordered, ascending: the address.
     #[cfg(not(any(loom, shuttle)))]
     pub(super) fn order(&self) -> usize {
         ptr::from_ref(self).addr()
     }
 
-    /// As in a normal build; but addresses differ from run to run, and a model must repeat exactly.
+    /// Returns the key by which locks of several buckets are ordered, ascending: a serial number,
+    /// as addresses differ from run to run and a model must repeat exactly.
     #[cfg(any(loom, shuttle))]
     pub(super) fn order(&self) -> usize {
         self.serial
@@ -193,18 +195,18 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         }
     }
 
-    /// The nodes from `first` on, borrowed like the line: whoever may walk a line may walk its
-    /// nodes, since both are freed by the same rule.
+    /// Returns the nodes from `first` on, borrowed like the line: a thread that may walk a line may
+    /// walk its nodes, since both are freed by the same rule.
     #[inline]
     fn nodes(&self, first: *mut Node<T>) -> Nodes<'_, T> {
         Nodes { next: first, line: PhantomData }
     }
 
-    /// A lookup without the lock.
+    /// Looks up an entry without the lock.
     #[inline(always)]
     pub(super) fn seek(&self, hash: u64, eq: &mut impl FnMut(&T) -> bool) -> Seek<T, C> {
-        // The order of these loads matters, and every one acquires, so that it is kept: version,
-        // chain, slots, version again. The module's invariants say why.
+        // The order of these loads matters, and every one acquires to enforce it: version, chain,
+        // slots, version again. The module's invariants say why.
         let version = self.version.load(Ordering::Acquire);
         let chain = match self.link() {
             Link::Chain(chain) => chain,
@@ -217,8 +219,9 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         if settled { Seek::Absent } else { Seek::Changed }
     }
 
-    /// An entry with the tag of `hash` that `eq` accepts, in the line or in the nodes from `chain`
-    /// on. The caller holds the lock, or has a guard that is older than its load of `chain`.
+    /// Returns an entry with the tag of `hash` that `eq` accepts, in the line or in the nodes from
+    /// `chain` on. The caller holds the lock, or has a guard that is older than its load of
+    /// `chain`.
     #[inline(always)]
     fn find(
         &self,
@@ -226,9 +229,9 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         hash: u64,
         eq: &mut impl FnMut(&T) -> bool,
     ) -> Option<NonNull<T>> {
-        // One of those with the tag is chosen without a branch. The next step of a path waits for
-        // this, and would wait longer for the number of a slot and what that holds; and mostly
-        // there is one.
+        // One of the entries with the tag is chosen without a branch. The next step of a path
+        // lookup waits for this, and would wait longer for the index of a slot and its contents;
+        // and usually there is one.
         let tag = tag_of(hash);
         let mut chosen = ptr::null_mut();
         for slot in &self.slots {
@@ -236,7 +239,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             chosen = hint::select_unpredictable(value.addr() >> ADDRESS_BITS == tag, value, chosen);
         }
         if let Some(entry) = Slot::entry_of(chosen) {
-            // SAFETY: The lock keeps the entry, or the caller's guard, which is older than the
+            // SAFETY: The lock protects the entry, or the caller's guard, which is older than the
             // loads above: an entry outlives its removal by a grace period.
             if eq(unsafe { entry.as_ref() }) {
                 return Some(entry);
@@ -247,8 +250,8 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         self.find_among_all(chain, tag, eq)
     }
 
-    /// The part of [`find`](Self::find) for entries that have their tag in common with another one
-    /// in the bucket, and for the few buckets that have more entries than slots.
+    /// Finds entries that share their tag with another one in the bucket, and entries of the few
+    /// buckets that have more entries than slots: the slow path of [`find`](Self::find).
     #[inline(never)]
     fn find_among_all(
         &self,
@@ -257,12 +260,13 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         eq: &mut impl FnMut(&T) -> bool,
     ) -> Option<NonNull<T>> {
         let nodes = self.nodes(chain).flat_map(|node| &node.slots);
-        // SAFETY: As in `find`.
+        // SAFETY: The lock protects the entry, or the caller's guard, which is older than the
+        // loads.
         let mut is_it = |entry: &NonNull<T>| eq(unsafe { entry.as_ref() });
         self.slots.iter().chain(nodes).find_map(|slot| slot.tagged(tag).filter(&mut is_it))
     }
 
-    /// A lookup under the lock: an entry with the tag of `hash` that `eq` accepts.
+    /// Returns an entry with the tag of `hash` that `eq` accepts. The caller holds the lock.
     #[inline]
     pub(super) fn find_locked(
         &self,
@@ -275,9 +279,10 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         }
     }
 
-    /// All entries, given what [`link`](Self::link) said. Without the lock, the walk sees every
-    /// entry that is there throughout, and may or may not see others. For a moved bucket (which a
-    /// walker found in use and which was moved since) those of the line only.
+    /// Returns all entries, given the result of [`link`](Self::link). Without the lock, the walk
+    /// sees every entry that is present throughout, and may or may not see others. For a moved
+    /// bucket (which a walker found in use and which was moved since) it sees the entries of the
+    /// line only.
     pub(super) fn entries(&self, link: Link<T, C>) -> impl Iterator<Item = NonNull<T>> {
         let next = match link {
             Link::Chain(chain) => chain,
@@ -287,9 +292,9 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         self.slots.iter().chain(nodes).filter_map(Slot::entry)
     }
 
-    /// Calls `read` with the link of the bucket, without the lock. Returns whether nothing was
-    /// inserted and no change was announced meanwhile, and the bucket is still in use; else the
-    /// caller forgets what was read. The caller has a guard that is older than the call.
+    /// Reads the bucket without the lock, by `read`, which gets its link. Returns whether no entry
+    /// was inserted and no change was announced during the call, and the bucket is still in use;
+    /// otherwise the caller discards the data. The caller has a guard that is older than the call.
     pub(super) fn read_settled(&self, read: impl FnOnce(Link<T, C>)) -> bool {
         let version = self.version.load(Ordering::Acquire);
         let link = self.link();
@@ -297,15 +302,15 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             return false;
         }
         read(link);
-        // Whoever announces a change puts a fence between that and what he changes. So if `read`
-        // saw any of it, the announcement is seen below; and that the bucket is moved, if it was
-        // changed elsewhere.
+        // A thread that announces a change executes a fence between the announcement and the
+        // change. So if `read` saw any of the change, the announcement is seen below; and if the
+        // bucket was moved and then changed elsewhere, the move is seen below.
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version && matches!(self.link(), Link::Chain(_))
     }
 
-    /// Calls `read` with the link of the bucket, under the lock, for which it waits. Returns false,
-    /// without the call, if the bucket is not in use any more.
+    /// Reads the bucket under the lock, for which it waits, by `read`, which gets its link. Returns
+    /// false, without calling `read`, if the bucket is not in use any more.
     pub(super) fn read_locked(&self, read: impl FnOnce(Link<T, C>)) -> bool {
         let _held = self.lock.lock();
         let link = self.link();
@@ -316,7 +321,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         is_in_use
     }
 
-    /// The memory of the nodes, in bytes.
+    /// Returns the memory of the nodes, in bytes.
     pub(super) fn chain_bytes(&self, link: Link<T, C>) -> usize {
         match link {
             Link::Chain(next) => self.nodes(next).count() * size_of::<Node<T>>(),
@@ -324,15 +329,16 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         }
     }
 
-    /// Whether the line has no entries; the nodes are not looked at, since they are freed when they
-    /// are empty.
+    /// Returns whether the line has no entries and no nodes; empty nodes are freed, so their slots
+    /// are not checked.
     pub(super) fn is_vacant(&self) -> bool {
         self.slots.iter().all(|slot| slot.entry().is_none())
             && self.chain.load(Ordering::Relaxed).is_null()
     }
 
-    /// Puts the entry into a free slot. Tells when the slots of the line did not suffice, or when
-    /// several CPUs insert in turn. The caller holds the lock, or the line is not yet published.
+    /// Stores the entry in a free slot. The hint tells whether the slots of the line did not
+    /// suffice, or several CPUs insert in turn. The caller holds the lock, or the line is not yet
+    /// published.
     pub(super) fn insert(&self, entry: NonNull<T>, hash: u64) -> Hint {
         assert!(entry.addr().get() <= ADDRESS, "an address of more than 48 bits");
         let free = self.slots.iter().find(|slot| slot.entry().is_none());
@@ -350,7 +356,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         overflow
     }
 
-    /// Ends an insertion whose CPU is looked at.
+    /// Finishes an insertion that compares its CPU.
     #[cold]
     fn insert_sampled(&self, version: u32, overflow: Hint) -> Hint {
         let cpu = crate::cpu::current() & CPU_MASK;
@@ -367,15 +373,15 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         if is_hot && overflow == Hint::None { Hint::Contended } else { overflow }
     }
 
-    /// Begins a change of several steps: lookups that find nothing look again until it ends. The
-    /// caller holds the lock, no change is announced, and a sequentially consistent fence follows
-    /// before whatever the change does to entries.
+    /// Begins a change of several steps: lookups that find nothing repeat until it ends. The caller
+    /// holds the lock, no change is announced, and a sequentially consistent fence follows before
+    /// the change modifies any entry.
     pub(super) fn begin_change(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version | ANNOUNCED, Ordering::Release);
     }
 
-    /// Ends a change of several steps; the caller holds the lock still.
+    /// Ends a change of several steps; the caller still holds the lock.
     pub(super) fn end_change(&self) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store((version & !ANNOUNCED).wrapping_add(INSERTION), Ordering::Release);
@@ -398,7 +404,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         self.chain.store(Box::into_raw(node), Ordering::Release);
     }
 
-    /// Clears the slot of the entry; false when there is none. The caller holds the lock.
+    /// Clears the slot of the entry; returns false if there is none. The caller holds the lock.
     pub(super) fn remove(&self, entry: NonNull<T>, guard: &Guard) -> bool {
         if let Some(slot) = self.slots.iter().find(|slot| slot.entry() == Some(entry)) {
             slot.clear();
@@ -415,8 +421,8 @@ impl<T: 'static, C: LockClass> Line<T, C> {
                 if node.slots.iter().all(|slot| slot.entry().is_none()) {
                     let unlinked = ptr::from_ref(node).cast_mut();
                     link.store(node.next.load(Ordering::Relaxed), Ordering::Release);
-                    // SAFETY: The node came from a box; it is unlinked, so that only those who are
-                    // in it now can see it, until the grace period has passed.
+                    // SAFETY: The node came from a box; it is unlinked, so only readers that are in
+                    // it now can see it, until the grace period has passed.
                     unsafe { guard.defer_unchecked(move || drop(Box::from_raw(unlinked))) };
                 }
                 return true;
@@ -438,10 +444,10 @@ impl<T: 'static, C: LockClass> Line<T, C> {
 ///
 /// # Safety
 ///
-/// They have been cut off from their bucket, are not freed elsewhere, and nobody is in them.
+/// They have been unlinked from their bucket, are not freed elsewhere, and no reader is in them.
 pub(super) unsafe fn free_nodes<T>(nodes: impl IntoIterator<Item = NonNull<Node<T>>>) {
     for node in nodes {
-        // SAFETY: Nodes come from boxes; the rest is the caller's promise.
+        // SAFETY: Nodes come from boxes; the caller promises the rest.
         drop(unsafe { Box::from_raw(node.as_ptr()) });
     }
 }
@@ -457,8 +463,8 @@ impl<'a, T> Iterator for Nodes<'a, T> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a Node<T>> {
-        // SAFETY: A node that could be reached is freed a grace period after it is unlinked, and
-        // the borrow of the line lies within a section of the reader or under the lock.
+        // SAFETY: A node that was reachable is freed a grace period after it is unlinked, and the
+        // borrow of the line is within an RCU section of the reader or under the lock.
         let node = unsafe { self.next.as_ref() }?;
         self.next = node.next.load(Ordering::Acquire);
         Some(node)
@@ -466,8 +472,8 @@ impl<'a, T> Iterator for Nodes<'a, T> {
 }
 
 /// The address of an array of buckets, with the number of them in its lowest five bits: zero for
-/// null, else one more than the binary logarithm. The sixth says that it has room taken for it
-/// ([`spread`]).
+/// null, else one more than the binary logarithm. The sixth bit is set if the array has a
+/// reservation ([`spread`]).
 pub(super) struct Word<T, C: LockClass>(*mut Line<T, C>);
 
 impl<T, C: LockClass> Clone for Word<T, C> {
@@ -500,14 +506,14 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         self.0.is_null()
     }
 
-    /// The binary logarithm of the number of buckets; only for a word that isn't null.
+    /// Returns the binary logarithm of the number of buckets. The word isn't null.
     #[inline]
     pub(super) fn bits(self) -> u32 {
         debug_assert!(!self.is_null());
         (self.0.addr() & SIZE_BITS) as u32 - 1
     }
 
-    /// The number of buckets.
+    /// Returns the number of buckets.
     pub(super) fn len(self) -> usize {
         if self.is_null() { 0 } else { 1 << self.bits() }
     }
@@ -516,7 +522,7 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         self.len() * size_of::<Line<T, C>>()
     }
 
-    /// The number of the bucket of `hash`; only for a word that isn't null.
+    /// Returns the index of the bucket of `hash`. The word isn't null.
     #[inline]
     pub(super) fn index_of(self, hash: u64) -> usize {
         ((hash & HASH_MAX) >> (HASH_BITS - self.bits())) as usize
@@ -527,42 +533,44 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         self.0.map_addr(|addr| addr & !LOW_BITS)
     }
 
-    /// The address of bucket number `index`, which need not exist.
+    /// Returns the address of bucket number `index`, which need not exist.
     #[inline]
     fn at(self, index: usize) -> *mut Line<T, C> {
         self.first().wrapping_add(index)
     }
 
-    /// Whether `line` is the bucket of `hash`.
+    /// Returns whether `line` is the bucket of `hash`.
     pub(super) fn is_line_of(self, hash: u64, line: &Line<T, C>) -> bool {
         ptr::eq(self.at(self.index_of(hash)), line)
     }
 
-    /// The bucket of `hash`, or `None` for null. The word was read under the guard.
+    /// Returns the bucket of `hash`, or `None` for null. The word was read under the guard.
     #[inline]
     pub(super) fn line_of(self, hash: u64, _guard: &Guard) -> Option<&Line<T, C>> {
         if self.is_null() {
             return None;
         }
-        // SAFETY: The index is below the number of buckets; the array is freed a grace period
-        // after nobody can find its word any more, and the guard is older than that.
+        // SAFETY: The index is below the number of buckets; the array is freed a grace period after
+        // its word has become unreachable, and the guard is older than that.
         Some(unsafe { &*self.at(self.index_of(hash)) })
     }
 
-    /// Bucket number `index`, or `None` when there is none. The word was read under the guard.
+    /// Returns bucket number `index`, or `None` if there is none. The word was read under the
+    /// guard.
     #[inline]
     pub(super) fn line(self, index: usize, _guard: &Guard) -> Option<&Line<T, C>> {
-        // SAFETY: Checked against the number; valid as in `line_of`.
+        // SAFETY: The index is checked against the number of buckets; the array is freed a grace
+        // period after its word has become unreachable, and the guard is older than that.
         (index < self.len()).then(|| unsafe { &*self.at(index) })
     }
 
-    /// Where the entries have been moved, if they have.
+    /// Returns the array to which the entries have been moved, if they have.
     ///
     /// # Safety
     ///
-    /// The word isn't null, and nobody frees the array meanwhile.
+    /// The word isn't null, and the array is not freed during the call.
     pub(super) unsafe fn moved_to(self) -> Option<Self> {
-        // SAFETY: There is a bucket 0, which is moved first, and the array stays.
+        // SAFETY: There is a bucket 0, which is moved first, and the array lives.
         match unsafe { &*self.at(0) }.link() {
             Link::Moved(next) => Some(next),
             Link::Chain(_) => None,
@@ -573,7 +581,8 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         Layout::array::<Line<T, C>>(1usize.checked_shl(bits)?).ok()
     }
 
-    /// An array of `1 << bits` empty buckets, or `None` when there is no memory for it.
+    /// Allocates an array of `1 << bits` empty buckets; returns `None` if there is no memory for
+    /// it.
     pub(super) fn allocate(bits: u32) -> Option<Self> {
         debug_assert!(bits <= BITS_MAX);
         let layout = Self::layout(bits)?;
@@ -586,9 +595,9 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         Some(Self(first.as_ptr().map_addr(|addr| addr | (bits as usize + 1))))
     }
 
-    /// As [`allocate`](Self::allocate), for an array that is larger than its entries need, because
-    /// several CPUs use it: it takes room for itself until it is freed. `None` if there is no room,
-    /// too.
+    /// Allocates an array that is larger than its entries need, because several CPUs use it: it has
+    /// a reservation until it is freed. Returns `None` if there is no memory or no room in the
+    /// bound.
     pub(super) fn allocate_spread(bits: u32) -> Option<Self> {
         let room = Room::take(size_of::<Line<T, C>>() << bits)?;
         let word = Self::allocate(bits)?;
@@ -596,12 +605,12 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         Some(Self(word.0.map_addr(|addr| addr | SPREAD)))
     }
 
-    /// Whether it has room taken for it.
+    /// Returns whether the array has a reservation.
     pub(super) fn takes_room(self) -> bool {
         self.0.addr() & SPREAD != 0
     }
 
-    /// As [`allocate`](Self::allocate), for an array without which there is no going on.
+    /// Allocates an array; aborts if there is no memory.
     pub(super) fn allocate_or_abort(bits: u32) -> Self {
         Self::allocate(bits).unwrap_or_else(|| {
             handle_alloc_error(Self::layout(bits).unwrap_or(Layout::new::<u64>()))
@@ -612,18 +621,19 @@ impl<T: 'static, C: LockClass> Word<T, C> {
     ///
     /// # Safety
     ///
-    /// The word isn't null, and nobody can reach the array any more.
+    /// The word isn't null, and no other thread can reach the array any more.
     pub(super) unsafe fn free(self) {
         for index in 0..self.len() {
             // SAFETY: Within the array, which is ours alone.
             let line = unsafe { &*self.at(index) };
             if let Link::Chain(chain) = line.link() {
                 let nodes: Vec<NonNull<Node<T>>> = line.nodes(chain).map(NonNull::from).collect();
-                // SAFETY: Ours alone, like the bucket.
+                // SAFETY: The nodes are ours alone, like the bucket.
                 unsafe { free_nodes(nodes) };
             }
         }
-        // SAFETY: Passed on to the caller.
+        // SAFETY: The caller promises that no other thread can reach the array; its chains are
+        // freed.
         unsafe { self.free_moved() };
     }
 
@@ -631,7 +641,7 @@ impl<T: 'static, C: LockClass> Word<T, C> {
     ///
     /// # Safety
     ///
-    /// As for [`free`](Self::free).
+    /// The word isn't null, and no other thread can reach the array any more.
     pub(super) unsafe fn free_moved(self) {
         let Some(layout) = Self::layout(self.bits()) else { return };
         // SAFETY: Ours alone, and allocated with this layout.

@@ -7,25 +7,25 @@ use crate::rcu::Guard;
 use smallvec::SmallVec;
 use std::ops::{ControlFlow, RangeInclusive};
 
-/// How often a bucket is read without its lock before it is read under it.
+/// Number of times that a bucket is read without its lock before it is read under it.
 const UNLOCKED_ATTEMPTS: u32 = 3;
 
-/// How a walk goes on after it has looked at a bucket.
+/// The next step of a walk after a bucket.
 enum Next {
     Bucket,
-    /// The bucket has changed meanwhile, or was moved.
+    /// The bucket has changed during the read, or was moved.
     Again,
     Stop,
 }
 
 impl<T: Hashed, C: LockClass> RcuTable<T, C> {
-    /// Calls `f` with the entries whose hash is at least `from`, in ascending order of their
-    /// hashes, until it breaks.
+    /// Visits the entries whose hash is at least `from`, in ascending order of their hashes, until
+    /// `f` breaks.
     ///
-    /// An entry that is in the table throughout is visited exactly once, even when the table is
-    /// resized meanwhile: the walk goes from bucket to bucket by the hashes at their borders, which
-    /// mean the same in every size. An entry that is inserted or removed meanwhile may be visited
-    /// or not. Takes no lock and writes nothing. `f` may lock buckets of this table.
+    /// An entry that is in the table throughout is visited exactly once, even if the table is
+    /// resized concurrently: the walk moves from bucket to bucket by the hashes at their borders,
+    /// which have one meaning in every size. An entry that is inserted or removed during the walk
+    /// may be visited or not. Takes no lock and writes nothing. `f` may lock buckets of this table.
     pub fn scan<'g>(
         &self,
         from: u64,
@@ -35,11 +35,10 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let mut batch: SmallVec<[(u64, &'g T); 16]> = SmallVec::new();
         self.each_bucket(from, guard, |line, link, hashes| {
             batch.clear();
-            // SAFETY: Entries outlive their removal by a grace period, and the guard holds that
-            // up.
+            // SAFETY: Entries outlive their removal by a grace period, which the guard delays.
             let entries = line.entries(link).map(|entry| unsafe { &*entry.as_ptr() });
             let hashed = entries.map(|entry| (entry.table_hash(), entry));
-            // An entry that is just moving away from this bucket may have its new hash already.
+            // An entry that is moving to another bucket may have its new hash already.
             batch.extend(hashed.filter(|(hash, _)| hashes.contains(hash)));
             batch.sort_unstable_by_key(|(hash, _)| *hash);
             let goes_on = batch.iter().all(|(_, entry)| f(entry).is_continue());
@@ -47,13 +46,13 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         });
     }
 
-    /// Calls `f` with all entries of one bucket after another, from that of hash `from` on, until
-    /// it was called `enough` times. Returns the hash with which the next bucket begins, if there
-    /// is one.
+    /// Visits all entries of one bucket after another, starting with the bucket of hash `from`,
+    /// until `f` was called `enough` times. Returns the first hash of the next bucket, if there is
+    /// one.
     ///
     /// For tables that don't change any more: entries of a bucket that was passed may be freed, and
-    /// are not looked at by a later call that begins where this one ended. `from` is 0 or what such
-    /// a call has returned. Takes no lock and writes nothing.
+    /// are not accessed by a later call that starts where this one ended. `from` is 0 or the result
+    /// of such a call. Takes no lock and writes nothing.
     pub fn scan_buckets<'g>(
         &self,
         from: u64,
@@ -64,7 +63,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let (mut seen, mut next) = (0, None);
         self.each_bucket(from, guard, |line, link, hashes| {
             for entry in line.entries(link) {
-                // SAFETY: it is in the table, and so is kept by its owner.
+                // SAFETY: the entry is in the table, so its owner keeps it alive.
                 f(unsafe { entry.as_ref() });
                 seen += 1;
             }
@@ -74,19 +73,20 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         next
     }
 
-    /// Calls `f` with the hash of each entry from `from` on, in ascending order, and with what
-    /// `read` reads of the entry, until `f` breaks. As [`scan`](Self::scan), but each bucket is
-    /// read at one moment as far as insertions and announced changes
-    /// ([`LockSet::announce`](super::LockSet::announce)) are concerned:
+    /// Visits the entries from hash `from` on, in ascending order: `f` gets the hash, and the data
+    /// that `read` reads of the entry, until it breaks. Unlike in [`scan`](Self::scan), each bucket
+    /// is read at one moment with respect to insertions and announced changes
+    /// ([`LockSet::announce`](super::LockSet::announce)):
     ///
-    /// * What `read` saw of an entry belonged to it while it was filed in this table under that
-    ///   hash, if such parts change under an announcement only.
-    /// * Of two entries that change places, or of which one replaces the other, under an
-    ///   announcement, exactly one is visited in each place.
+    /// * All data that `read` reads of an entry belonged to it while it was in this table under
+    ///   that hash, if such data change under an announcement only.
+    /// * Of two entries that are exchanged, or of which one replaces the other, under an
+    ///   announcement, exactly one is visited under each hash.
     ///
-    /// `read` may be called for entries that `f` is not called with. Takes no lock, but that of a
-    /// bucket which has changed under several attempts to read it, while `read` runs: the caller
-    /// holds no bucket of this class, nor does `read` lock one. No lock is held while `f` runs.
+    /// `read` may be called for entries that `f` is not called with. Takes no lock, except, while
+    /// `read` runs, the lock of a bucket that has changed under several attempts to read it: the
+    /// caller holds no bucket of this class, nor does `read` lock one. No lock is held while `f`
+    /// runs.
     pub fn scan_settled<'g, R>(
         &self,
         from: u64,
@@ -99,7 +99,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         self.each_bucket(from, guard, |line, _, hashes| {
             let collect = |link| {
                 batch.clear();
-                // SAFETY: As in `scan`.
+                // SAFETY: Entries outlive their removal by a grace period, which the guard delays.
                 let entries = line.entries(link).map(|entry| unsafe { &*entry.as_ptr() });
                 let hashed = entries.map(|entry| (entry.table_hash(), entry));
                 let wanted = hashed.filter(|(hash, _)| hashes.contains(hash));
@@ -116,16 +116,15 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             }
             attempts = 0;
             batch.sort_unstable_by_key(|(hash, _)| *hash);
-            // One that was removed may have been read, and the next one of its hash, which was just
-            // inserted.
+            // The walk may have read an entry that was removed, and the next one of its hash, which
+            // was just inserted.
             batch.dedup_by_key(|(hash, _)| *hash);
             let goes_on = batch.drain(..).all(|(hash, entry)| f(hash, entry).is_continue());
             if goes_on { Next::Bucket } else { Next::Stop }
         });
     }
 
-    /// Calls `f` with each bucket from the first on, in order, with its link, until it returns
-    /// false.
+    /// Visits each bucket, in order, with its link, until `f` returns false.
     pub(super) fn all_buckets<'g>(
         &self,
         guard: &'g Guard,
@@ -140,9 +139,9 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         );
     }
 
-    /// Calls `f` with each bucket from that of hash `from` on, in order, with its link (read before
-    /// anything else of it, and not moved) and with the hashes for which it is to be considered,
-    /// until `f` says to stop.
+    /// Visits each bucket from the bucket of hash `from` on, in order, until `f` returns
+    /// [`Next::Stop`]. `f` gets the bucket's link (read before anything else of it, and not moved)
+    /// and the hashes for which the bucket is to be considered.
     fn each_bucket<'g>(
         &self,
         from: u64,
@@ -169,7 +168,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     }
 }
 
-/// The first hash of the bucket after that of `hash`.
+/// Returns the first hash of the bucket after the bucket of `hash`.
 fn after<T: Hashed, C: LockClass>(word: Word<T, C>, hash: u64) -> Option<u64> {
     let index = word.index_of(hash) + 1;
     (index < word.len()).then(|| (index as u64) << (HASH_BITS - word.bits()))

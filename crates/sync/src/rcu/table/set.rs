@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::ptr::{self, NonNull};
 
-/// What a [`LockSet`] is to lock.
+/// A request for locks of a [`LockSet`].
 pub enum LockReq<'a, T: Hashed, C: LockClass> {
     /// The bucket of a hash.
     One(&'a RcuTable<T, C>, u64),
-    /// All buckets of a table: nothing can be inserted into it or removed from it by others.
+    /// All buckets of a table: other threads can neither insert nor remove.
     All(&'a RcuTable<T, C>),
 }
 
@@ -38,28 +38,28 @@ impl<T: Hashed, C: LockClass> fmt::Debug for LockReq<'_, T, C> {
 type Held<'a, C> = SmallVec<[MutexGuard<'a, (), C>; 4]>;
 type Lines<'a, T, C> = SmallVec<[&'a Line<T, C>; 4]>;
 
-/// Buckets that are locked together, named by the number of their request. Dropping it releases all
-/// of them and may then resize the tables.
+/// Buckets that are locked together, identified by the index of their request. Dropping it releases
+/// all of them and may then resize the tables.
 ///
-/// Neither `Send` nor `Sync`, as every guard.
+/// Neither `Send` nor `Sync`, like every guard.
 #[must_use = "the buckets are released when this is dropped"]
 pub struct LockSet<'a, T: Hashed, C: LockClass, const N: usize> {
     reqs: [LockReq<'a, T, C>; N],
-    /// For `One` its bucket; for `All` the first one, and the word is that of all.
+    /// For `One` its bucket; for `All` the first one, with the word of all.
     spots: [Spot<'a, T, C>; N],
-    /// The hash whose bucket a hint is about.
+    /// The hash whose bucket a hint refers to.
     hints: [u64; N],
     held: Held<'a, C>,
-    /// The buckets whose versions say so; they are among those that are held.
+    /// The buckets with an announced change; their locks are in `held`.
     announced: Option<[&'a Line<T, C>; 2]>,
     guard: &'a Guard,
 }
 
 impl<T: Hashed, C: LockClass> RcuTable<T, C> {
-    /// Locks all buckets that are asked for, each once, in the order of their addresses. Waits for
-    /// other holders; the caller holds no bucket of this class.
+    /// Locks all requested buckets, each once, in the order of their addresses. Waits for other
+    /// holders; the caller holds no bucket of this class.
     ///
-    /// When a table was resized before all locks were had, all are released and it starts again.
+    /// If a table was resized before all locks were taken, all are released and it starts again.
     pub fn lock_set<'a, const N: usize>(
         reqs: [LockReq<'a, T, C>; N],
         guard: &'a Guard,
@@ -91,8 +91,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     }
 }
 
-/// Remembers that the lock of a bucket was held by somebody else, for the requests that need it
-/// alone: whoever wants all buckets gains nothing by more of them.
+/// Notes that another thread held the lock of a bucket, in the requests for this bucket alone: a
+/// request for all buckets gains nothing from more of them.
 #[cold]
 fn note_contention<'a, T: Hashed, C: LockClass, const N: usize>(
     line: &Line<T, C>,
@@ -110,8 +110,9 @@ fn note_contention<'a, T: Hashed, C: LockClass, const N: usize>(
     }
 }
 
-/// Whether none of the locked buckets has been moved; if so, none can be until they are released. A
-/// table that was settled when its buckets were looked up then still has these, and no others.
+/// Returns whether none of the locked buckets has been moved; if so, none can be until they are
+/// released. A table that was settled when its buckets were looked up then still has these, and no
+/// others.
 fn still_there<T: Hashed, C: LockClass>(lines: &[&Line<T, C>]) -> bool {
     lines.iter().all(|line| matches!(line.link(), Link::Chain(_)))
 }
@@ -123,7 +124,7 @@ impl<'a, T: Hashed, C: LockClass> LockReq<'a, T, C> {
         }
     }
 
-    /// The bucket to lock, which may be moved before it is locked.
+    /// Returns the bucket to lock, which may be moved before it is locked.
     fn locate(&self, guard: &'a Guard) -> Spot<'a, T, C> {
         let (table, hash) = match *self {
             Self::One(table, hash) => (table, hash),
@@ -148,7 +149,7 @@ impl<'a, T: Hashed, C: LockClass> LockReq<'a, T, C> {
 }
 
 impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
-    /// All buckets of the array in which the spot is.
+    /// Returns all buckets of this bucket's array.
     fn lines(&self, guard: &'a Guard) -> impl Iterator<Item = &'a Line<T, C>> {
         let word = self.word;
         (0..word.len()).filter_map(move |index| word.line(index, guard))
@@ -156,7 +157,7 @@ impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
 }
 
 impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
-    /// The bucket of `hash` in request `i`.
+    /// Returns the bucket of `hash` in request `i`.
     fn spot(&self, i: usize, hash: u64) -> Spot<'a, T, C> {
         let Spot { word, line, hint } = self.spots[i];
         let line = match self.reqs[i] {
@@ -166,32 +167,33 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
         Spot { word, line, hint }
     }
 
-    /// As [`Bucket::find`](super::Bucket::find), in the bucket or table of request `i`.
+    /// Looks up an entry like [`Bucket::find`](super::Bucket::find), in the bucket or table of
+    /// request `i`.
     ///
     /// # Panics
     ///
-    /// When there are not so many requests; this holds for all methods.
+    /// If there is no request `i`; this holds for all methods.
     #[inline]
     pub fn find(&self, i: usize, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
         self.spot(i, hash).find(hash, eq)
     }
 
-    /// As [`Bucket::insert`](super::Bucket::insert).
+    /// Inserts an entry like [`Bucket::insert`](super::Bucket::insert).
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The promises of [`Bucket::insert`](super::Bucket::insert) hold.
     #[inline]
     pub unsafe fn insert(&mut self, i: usize, entry: NonNull<T>) {
-        // SAFETY: The entry is valid, says the caller.
+        // SAFETY: The caller promises that the entry is valid.
         let hash = unsafe { entry.as_ref() }.table_hash();
         let mut spot = self.spot(i, hash);
-        // SAFETY: Passed on to the caller.
+        // SAFETY: The caller makes the promises of this function.
         unsafe { spot.insert(entry) };
         self.note(i, hash, spot.hint);
     }
 
-    /// As [`Bucket::remove`](super::Bucket::remove).
+    /// Removes an entry like [`Bucket::remove`](super::Bucket::remove).
     #[inline]
     pub fn remove(&mut self, i: usize, entry: &T) -> bool {
         let hash = entry.table_hash();
@@ -201,13 +203,14 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
         removed
     }
 
-    /// As [`Bucket::free_hash`](super::Bucket::free_hash).
+    /// Returns a free hash like [`Bucket::free_hash`](super::Bucket::free_hash).
     #[must_use]
     pub fn free_hash(&self, i: usize, hash: u64) -> u64 {
         self.spot(i, hash).free_hash(hash)
     }
 
-    /// Whether the bucket of request `i`, or for [`LockReq::All`] the table, has no entries.
+    /// Returns whether the bucket of request `i`, or for [`LockReq::All`] the table, has no
+    /// entries.
     #[must_use]
     pub fn is_empty(&self, i: usize) -> bool {
         let spot = &self.spots[i];
@@ -219,8 +222,8 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
     }
 
     /// Announces a change of several steps in the buckets of two requests ([`LockReq::One`]): until
-    /// [`settle`](Self::settle) or the end of the set, lookups that find nothing there look again.
-    /// What was announced before is settled.
+    /// [`settle`](Self::settle) or the end of the set, lookups that find nothing there repeat.
+    /// Settles an earlier announcement.
     pub fn announce(&mut self, requests: [usize; 2]) {
         self.settle();
         let [first, second] = requests.map(|i| self.spots[i].line);
@@ -228,12 +231,12 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
         if !ptr::eq(first, second) {
             second.begin_change();
         }
-        // The versions come before whatever the change does to entries.
+        // The stores of the versions come before all that the change does to entries.
         fence(Ordering::SeqCst);
         self.announced = Some([first, second]);
     }
 
-    /// Ends the change that was announced, if one was.
+    /// Ends the announced change, if there is one.
     pub fn settle(&mut self) {
         if let Some([first, second]) = self.announced.take() {
             first.end_change();

@@ -1,18 +1,18 @@
-//! What the slots of the page pool share. All of it is used under the depot's lock.
+//! The part of the page pool that all slots share, under the depot's lock.
 
 use std::mem;
 
 use super::region::{Bitmap, PAGES, Region};
 use super::{CARVE, DIRTY_MAX, FULL_MAX, Free, MAGAZINE, Magazine, WHOLE_MAX};
 
-/// Pages on their way back to the system, in no list meanwhile.
+/// Pages whose memory is being returned to the system, in no list.
 pub(super) struct Taken {
     pub(super) region: Region,
     pub(super) pages: Bitmap,
     pub(super) was_huge: bool,
 }
 
-/// Full magazines, and the regions in three lists. A region knows its place in each.
+/// Full magazines, and the regions in three lists. A region stores its index in each.
 #[derive(Default)]
 pub(super) struct Depot {
     full: Vec<Magazine>,
@@ -22,20 +22,20 @@ pub(super) struct Depot {
     open: Vec<Region>,
     /// Regions with dirty free pages.
     dirty: Vec<Region>,
-    /// Regions of which nothing is in use, some of it dirty.
+    /// Regions without pages in use, some of them dirty.
     whole: Vec<Region>,
-    /// Dirty free pages in all regions.
+    /// Number of dirty free pages in all regions.
     dirty_pages: usize,
     regions: usize,
 }
 
 impl Depot {
-    /// The number of regions.
+    /// Returns the number of regions.
     pub(super) fn regions(&self) -> usize {
         self.regions
     }
 
-    /// Free pages that have memory.
+    /// Returns the number of free pages that have memory.
     pub(super) fn idle_pages(&self) -> usize {
         let fresh = |region: &Region| {
             let mut region = *region;
@@ -70,7 +70,8 @@ impl Depot {
         }
     }
 
-    /// Takes a full magazine and leaves an empty one. True if there is memory to be given back now.
+    /// Takes a full magazine and leaves an empty one. Returns true if memory should be returned
+    /// now.
     pub(super) fn exchange(&mut self, magazine: &mut Magazine) -> bool {
         if self.full.len() < FULL_MAX {
             let empty = self.empty.pop().unwrap_or_default();
@@ -111,8 +112,8 @@ impl Depot {
         self.relist(region);
     }
 
-    /// Takes a region out of which nothing is in use, if more than `keep` pages are dirty in all.
-    /// The caller unmaps it.
+    /// Takes a region without pages in use, if more than `keep` pages are dirty in all. The caller
+    /// unmaps it.
     pub(super) fn take_whole(&mut self, keep: usize) -> Option<Region> {
         if self.dirty_pages <= keep {
             return None;
@@ -132,7 +133,7 @@ impl Depot {
         Some(self.take_resident(region))
     }
 
-    /// As [`take_dirty`](Self::take_dirty), of a region that has huge pages.
+    /// Takes pages like [`take_dirty`](Self::take_dirty), from a region that has huge pages.
     pub(super) fn take_fresh(&mut self) -> Option<Taken> {
         let is_huge = |region: &&Region| {
             let mut region = **region;
@@ -154,8 +155,8 @@ impl Depot {
         Taken { region, pages, was_huge }
     }
 
-    /// Puts pages back that have no memory any more. Returns the region if nothing of it is in use,
-    /// for the caller to unmap.
+    /// Puts pages back that have no memory any more. Returns the region if none of its pages is in
+    /// use, for the caller to unmap.
     pub(super) fn put_void(&mut self, taken: Taken) -> Option<Region> {
         let Taken { mut region, pages, .. } = taken;
         let header = region.header();
@@ -180,7 +181,7 @@ impl Depot {
         self.relist(region);
     }
 
-    /// Enters a region in the lists that it belongs in, and takes it off the others.
+    /// Enters a region in the lists that it belongs in, and removes it from the others.
     fn relist(&mut self, mut region: Region) {
         let header = region.header();
         let (is_open, is_dirty) = (!header.free.is_empty(), !header.dirty.is_empty());
@@ -191,7 +192,8 @@ impl Depot {
     }
 }
 
-/// Enters `region` in `list` or takes it off, and keeps its place in it, which `place` finds.
+/// Enters `region` in `list` or removes it, and updates its index in the list, which `place`
+/// selects.
 fn relist(
     list: &mut Vec<Region>,
     mut region: Region,

@@ -1,11 +1,11 @@
-//! A region: 2 MiB of address space, of which the first page says which others are free.
+//! Regions: 2 MiB of address space each, whose first page records which others are free.
 
 use std::ptr::{self, NonNull};
 
 use super::system;
 use crate::mem::page::PAGE_SIZE;
 
-/// Pages in a region, with the header.
+/// Number of pages in a region, with the header.
 pub(super) const PAGES: usize = REGION / PAGE_SIZE;
 const REGION: usize = 2 << 20;
 const WORDS: usize = PAGES / 64;
@@ -48,7 +48,7 @@ impl Bitmap {
         self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word &= !other);
     }
 
-    /// The runs of consecutive pages: where each starts, and how long it is.
+    /// Returns the runs of consecutive pages: the index of the first page, and the length.
     pub(super) fn runs(&self) -> impl Iterator<Item = (usize, usize)> + use<'_> {
         let mut next = 0;
         std::iter::from_fn(move || {
@@ -60,18 +60,18 @@ impl Bitmap {
     }
 }
 
-/// What the first page of a region holds. Used under the lock of the depot.
+/// The first page of a region. Used under the lock of the depot.
 #[derive(Default)]
 pub(super) struct Header {
-    /// Pages that nobody has and that are in no magazine.
+    /// Pages that are neither in use nor in a magazine.
     pub(super) free: Bitmap,
-    /// Those of them that don't read as zeros, and therefore have memory.
+    /// Free pages that don't read as zeros, and therefore have memory.
     pub(super) dirty: Bitmap,
-    /// The number of those that are not free.
+    /// Number of pages that are not free.
     pub(super) in_use: usize,
-    /// All pages have memory, if the system has given a huge page.
+    /// Whether all pages may have memory, because the system may have provided a huge page.
     pub(super) is_huge: bool,
-    /// Its places in the lists of the depot.
+    /// The indices in the lists of the depot.
     pub(super) open_at: Option<usize>,
     pub(super) dirty_at: Option<usize>,
     pub(super) whole_at: Option<usize>,
@@ -83,16 +83,16 @@ const _: () = assert!(size_of::<Header>() <= PAGE_SIZE);
 #[derive(Clone, Copy)]
 pub(super) struct Region(NonNull<Header>);
 
-// SAFETY: it is an address; what is there is used under the lock of the depot.
+// SAFETY: it is an address; its memory is used under the lock of the depot.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Maps a new one, all of its pages void but for the header's, with which the whole becomes
-    /// resident if the system gives a huge page. `None` if there is no memory.
+    /// Maps a new region. Only the header's page has memory; if the system provides a huge page for
+    /// it, all pages have. Returns `None` if there is no memory.
     pub(super) fn map(is_huge: bool) -> Option<Region> {
         let start = aligned()?;
         let advice = if is_huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-        // SAFETY: the range is mapped and ours. It is an offer, which may be refused.
+        // SAFETY: the range is mapped and ours. The advice may be refused.
         unsafe { libc::madvise(start.as_ptr().cast(), REGION, advice) };
         let header = start.cast::<Header>();
         let mut free = Bitmap([u64::MAX; WORDS]);
@@ -102,47 +102,47 @@ impl Region {
         Some(Region(header))
     }
 
-    /// The region that `page` is in, and its index there.
+    /// Returns the region of `page`, and its index there.
     pub(super) fn of(page: NonNull<u8>) -> (Region, usize) {
         let offset = page.addr().get() % REGION;
-        // SAFETY: pages lie in regions, which start at multiples of their size.
+        // SAFETY: pages are in regions, which start at multiples of their size.
         let start = unsafe { page.sub(offset) };
         (Region(start.cast()), offset / PAGE_SIZE)
     }
 
-    /// The header; the caller holds the lock of the depot.
+    /// Returns the header; the caller holds the lock of the depot.
     pub(super) fn header(&mut self) -> &mut Header {
         // SAFETY: the region is mapped as long as it is in a list or has a page in use, and the
-        // lock makes the header ours. Each caller lets go of it before it takes another.
+        // lock makes the header ours. Each caller ends its borrow before it takes another.
         unsafe { self.0.as_mut() }
     }
 
-    /// The address of a page.
+    /// Returns the address of a page.
     pub(super) fn page(self, index: usize) -> NonNull<u8> {
         debug_assert!((1..PAGES).contains(&index));
-        // SAFETY: the page lies within the region.
+        // SAFETY: the page is within the region.
         unsafe { self.0.cast::<u8>().add(index * PAGE_SIZE) }
     }
 
-    /// Makes `pages` read as zeros, and gives their memory back to the system where they fill whole
-    /// pages of it. The caller has taken them out of the header, so that nobody else knows them.
-    /// `was_huge`: the system may have given a huge page.
+    /// Makes `pages` read as zeros, and returns their memory to the system if they fill whole pages
+    /// of it. The caller has removed them from the header, so no other thread has them. `was_huge`:
+    /// the system may have provided a huge page.
     pub(super) fn discard(self, pages: &Bitmap, was_huge: bool) {
         if was_huge {
-            // SAFETY: the range is mapped and ours; no memory changes by this. It keeps the kernel
-            // from making one huge page of what is left.
+            // SAFETY: the range is mapped and ours; the call changes no memory. It prevents the
+            // kernel from making one huge page of the rest.
             unsafe { libc::madvise(self.0.as_ptr().cast(), REGION, libc::MADV_NOHUGEPAGE) };
         }
         for (start, len) in pages.runs() {
-            // SAFETY: the pages are mapped and ours, and nobody needs what is in them.
+            // SAFETY: the pages are mapped and ours, and their contents are not needed.
             unsafe { system::discard(self.page(start), len * PAGE_SIZE) };
         }
     }
 
     /// Unmaps a region that is in no list and has no page in use.
     pub(super) fn unmap(self) {
-        // SAFETY: says the caller. It can't fail for a mapping as it was made, and could only leak
-        // address space.
+        // SAFETY: the caller promises that the region is not in use. The call can't fail for a
+        // whole mapping, and a failure would only leak address space.
         unsafe { libc::munmap(self.0.as_ptr().cast(), REGION) };
     }
 }
@@ -154,12 +154,12 @@ fn aligned() -> Option<NonNull<u8>> {
     if start.addr().get().is_multiple_of(REGION) {
         return Some(start);
     }
-    // SAFETY: nobody knows it yet.
+    // SAFETY: the mapping is not known to other code yet.
     unsafe { libc::munmap(start.as_ptr().cast(), REGION) };
-    // Twice as much, so that an aligned region lies within; the rest goes back at once.
+    // An aligned region is within twice the size; the rest is unmapped immediately.
     let start = map(2 * REGION)?;
     let before = start.align_offset(REGION);
-    // SAFETY: both ends and the region lie within the mapping, which is ours alone. An end of no
+    // SAFETY: both ends and the region are within the mapping, which is ours alone. An end of no
     // length is refused, which does no harm.
     unsafe {
         libc::munmap(start.as_ptr().cast(), before);
@@ -169,9 +169,9 @@ fn aligned() -> Option<NonNull<u8>> {
     }
 }
 
-/// Address space without memory as yet.
+/// Maps address space, without memory so far.
 fn map(len: usize) -> Option<NonNull<u8>> {
-    // SAFETY: a new mapping at a place of the kernel's choice disturbs nobody.
+    // SAFETY: a new mapping at an address of the kernel's choice affects no other memory.
     let mapping = unsafe {
         libc::mmap(
             ptr::null_mut(),

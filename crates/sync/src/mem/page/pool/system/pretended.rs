@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Pages of the system are `bytes` long until this is dropped. One at a time.
+/// A pretended size of the system's pages, until this is dropped. One at a time.
 pub struct Pretended(());
 
 impl Pretended {
@@ -26,7 +26,7 @@ pub(super) fn page_bytes() -> Option<usize> {
     Some(PAGE_BYTES.load(Relaxed)).filter(|&bytes| bytes > 0)
 }
 
-/// The length that `madvise` works on; `None` if it refuses the address.
+/// Returns the length that `madvise` works on; `None` if it refuses the address.
 pub(super) fn range(start: NonNull<u8>, len: usize) -> Option<usize> {
     let Some(page) = page_bytes() else { return Some(len) };
     start.addr().get().is_multiple_of(page).then(|| len.next_multiple_of(page))
