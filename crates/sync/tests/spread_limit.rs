@@ -7,7 +7,7 @@
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vfscale_sync::spread::{self, Room};
+use vfscale_sync::spread::{self, Reservation};
 use vfscale_sync::table::{Hashed, RcuTable};
 use vfscale_sync::{cpu, rcu};
 
@@ -86,8 +86,8 @@ fn a_table_that_shrinks_to_its_entries_takes_nothing() {
 fn tables_grow_when_there_is_room_again() {
     let _alone = alone();
     let table = Table::new();
-    let all = Room::take(spread::BYTES_MAX).unwrap();
-    assert!(Room::take(1).is_none());
+    let all = Reservation::take(spread::BYTES_MAX).unwrap();
+    assert!(Reservation::take(1).is_none());
     use_on_two_cpus(&table);
     assert_eq!(table.bytes(), 64, "it has its first bucket");
     drop(all);
@@ -120,7 +120,7 @@ fn many_tables_stay_within_the_bound_and_work() {
 fn a_table_that_was_large_shrinks_further_where_there_is_no_room() {
     let _alone = alone();
     for has_room in [true, false] {
-        let all = (!has_room).then(|| Room::take(spread::BYTES_MAX).unwrap());
+        let all = (!has_room).then(|| Reservation::take(spread::BYTES_MAX).unwrap());
         let table = Table::new();
         let many = spread_bytes() / 64 * 64;
         let hash = |n: usize| (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1 & !0xf;

@@ -12,25 +12,25 @@ mod imp {
     use crate::lock::LockClass;
 
     /// A held lock: its rank, its name, and whether its holders may sleep.
-    type Entry = (u16, &'static str, bool);
+    type HeldLock = (u16, &'static str, bool);
 
     /// Maximum number of locks tracked for a thread. Further locks are not checked.
     const DEPTH: usize = 48;
 
     /// The locks that a thread holds. Has no destructor, so it can be used while a thread ends.
-    struct Held {
+    struct HeldLocks {
         depth: Cell<usize>,
         /// Number of locks, from the start, that checks ignore: deferred work is running, which
         /// does not belong to this thread.
         hidden: Cell<usize>,
         /// Number of locks without a rank (the ones inside lockrefs).
         unranked: Cell<usize>,
-        locks: [Cell<Entry>; DEPTH],
+        locks: [Cell<HeldLock>; DEPTH],
     }
 
     thread_local! {
-        static HELD: Held = const {
-            Held {
+        static HELD: HeldLocks = const {
+            HeldLocks {
                 depth: Cell::new(0),
                 hidden: Cell::new(0),
                 unranked: Cell::new(0),
@@ -70,7 +70,7 @@ mod imp {
     pub(crate) fn release<C: LockClass>() {
         HELD.with(|held| {
             let depth = held.depth.get();
-            let same = |lock: &Cell<Entry>| lock.get() == (C::RANK, C::NAME, C::SLEEPS);
+            let same = |lock: &Cell<HeldLock>| lock.get() == (C::RANK, C::NAME, C::SLEEPS);
             if let Some(index) = held.locks[..depth].iter().rposition(same) {
                 for next in index + 1..depth {
                     held.locks[next - 1].set(held.locks[next].get());
@@ -88,9 +88,9 @@ mod imp {
         HELD.with(|held| held.unranked.set(held.unranked.get().saturating_sub(1)));
     }
 
-    impl Held {
+    impl HeldLocks {
         /// Returns the locks that checks consider.
-        fn seen(&self) -> &[Cell<Entry>] {
+        fn seen(&self) -> &[Cell<HeldLock>] {
             let depth = self.depth.get();
             &self.locks[self.hidden.get().min(depth)..depth]
         }

@@ -107,7 +107,7 @@ impl Times {
 }
 
 /// The counters of one class on one CPU.
-struct Slot {
+struct CpuCounters {
     contentions: AtomicU64,
     con_bounces: AtomicU64,
     parked: AtomicU64,
@@ -118,7 +118,7 @@ struct Slot {
     hold: Times,
 }
 
-impl Slot {
+impl CpuCounters {
     const fn new() -> Self {
         Self {
             contentions: AtomicU64::new(0),
@@ -148,7 +148,7 @@ pub struct LockStat {
     name: &'static str,
     rank: u16,
     /// A slot for each CPU, made at the first event.
-    slots: OnceLock<Box<[CachePadded<Slot>]>>,
+    slots: OnceLock<Box<[CachePadded<CpuCounters>]>>,
     /// The CPUs that took locks last: 48 bits of the lock's address, 16 bits of the CPU's number.
     /// Made at the first recorded acquisition.
     last: OnceLock<Box<[AtomicU64]>>,
@@ -257,10 +257,10 @@ impl LockStat {
         Self { name, rank, slots: OnceLock::new(), last: OnceLock::new() }
     }
 
-    fn slot(&'static self, cpu: u32) -> &'static Slot {
+    fn slot(&'static self, cpu: u32) -> &'static CpuCounters {
         let slots = self.slots.get_or_init(|| {
             COUNTED.lock().unwrap_or_else(PoisonError::into_inner).push(self);
-            (0..cpu::possible()).map(|_| CachePadded::new(Slot::new())).collect()
+            (0..cpu::possible()).map(|_| CachePadded::new(CpuCounters::new())).collect()
         });
         &slots[cpu as usize % slots.len()]
     }
@@ -300,10 +300,10 @@ impl LockStat {
 
     fn row(&self) -> LockStatRow {
         let slots = self.slots.get().map_or(&[][..], |slots| slots);
-        let sum = |field: fn(&Slot) -> &AtomicU64| -> u64 {
+        let sum = |field: fn(&CpuCounters) -> &AtomicU64| -> u64 {
             slots.iter().map(|slot| field(slot).load(Ordering::Relaxed)).sum()
         };
-        let times = |count: u64, field: fn(&Slot) -> &Times| {
+        let times = |count: u64, field: fn(&CpuCounters) -> &Times| {
             let all = || slots.iter().map(|slot| field(slot));
             let total = all().map(|times| times.total.load(Ordering::Relaxed)).sum();
             let min = all().map(|times| times.min.load(Ordering::Relaxed)).min();

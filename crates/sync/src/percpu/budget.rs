@@ -47,11 +47,11 @@ pub struct Budget {
     /// little is left for that. Written under the pool's lock.
     large: AtomicU64,
     /// On lines of its own: all callers read the fields above, and refills write here.
-    pool: CachePadded<Mutex<Pool, BudgetPool>>,
+    pool: CachePadded<Mutex<UnitPool, BudgetPool>>,
 }
 
 #[derive(Debug)]
-struct Pool {
+struct UnitPool {
     /// Units that are neither taken nor in a slot.
     free: u64,
     total: u64,
@@ -78,7 +78,7 @@ impl Budget {
     pub fn new(total: u64, slots: usize) -> Self {
         let allowances = PerCpu::new(slots, |_| AtomicU64::new(0));
         let batch = AtomicU64::new(Self::batch_of(total, allowances.len()));
-        let pool = CachePadded::new(Mutex::new(Pool { free: total, total }));
+        let pool = CachePadded::new(Mutex::new(UnitPool { free: total, total }));
         Self { allowances, batch, large: AtomicU64::new(0), pool }
     }
 
@@ -130,7 +130,7 @@ impl Budget {
     }
 
     /// Lets slots hold amounts such as `n`, if all of them can.
-    fn note_large(&self, pool: &Pool, n: u64) {
+    fn note_large(&self, pool: &UnitPool, n: u64) {
         let slots = self.allowances.len() as u64;
         let is_larger =
             n > self.large.load(Ordering::Relaxed).max(self.batch.load(Ordering::Relaxed));
@@ -146,7 +146,7 @@ impl Budget {
     }
 
     /// Moves all allowances to the pool. The type's page says why the pool is exact afterwards.
-    fn gather(&self, pool: &mut Pool) {
+    fn gather(&self, pool: &mut UnitPool) {
         for slot in self.allowances.iter() {
             pool.free += slot.swap(CLOSED, Ordering::AcqRel);
         }
@@ -240,7 +240,7 @@ impl Budget {
         if used > total {
             return Err(OverBudget { used });
         }
-        *pool = Pool { free: total - used, total };
+        *pool = UnitPool { free: total - used, total };
         self.large.store(0, Ordering::Relaxed);
         self.batch.store(Self::batch_of(total, self.allowances.len()), Ordering::Relaxed);
         Ok(())

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! * The bytes [taken](Room::take) and not yet given back never exceed [`BYTES_MAX`].
+//! * The bytes [taken](Reservation::take) and not yet given back never exceed [`BYTES_MAX`].
 //! * An array that is freed after a grace period gives its bytes back when it is freed.
 //!
 //! The sum is on one line, written when a structure grows or is freed, and by no other call.
@@ -38,35 +38,35 @@ pub(crate) fn has_room(bytes: usize) -> bool {
 /// Bytes that were taken, given back when this is dropped. Never blocks.
 #[derive(Debug)]
 #[must_use = "they are given back when this is dropped"]
-pub struct Room {
+pub struct Reservation {
     bytes: usize,
 }
 
-impl Room {
+impl Reservation {
     /// Takes `bytes`; returns `None` if fewer are left.
-    pub fn take(bytes: usize) -> Option<Room> {
+    pub fn take(bytes: usize) -> Option<Reservation> {
         if !has_room(bytes) {
             return None;
         }
         // Relaxed: the number publishes no other data.
         let more = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= BYTES_MAX);
         TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Room { bytes })
+        Some(Reservation { bytes })
     }
 
     /// Leaves them taken; the caller remembers their number for [`give`].
-    pub(crate) fn keep(self) {
+    pub(crate) fn leak(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         give(self.bytes);
     }
 }
 
-/// Gives back bytes that were [left taken](Room::keep).
+/// Gives back bytes that were [left taken](Reservation::leak).
 pub(crate) fn give(bytes: usize) {
     let before = TAKEN.fetch_sub(bytes, Ordering::Relaxed);
     debug_assert!(before >= bytes, "more is given back than was taken");

@@ -214,8 +214,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                 continue;
             }
             let hint = if contended { Hint::Contended } else { Hint::None };
-            let spot = Spot { word, line, hint };
-            return Bucket { table: self, spot, guard, hash, held: ManuallyDrop::new(held) };
+            let bucket = BucketRef { word, line, hint };
+            return Bucket { table: self, bucket, guard, hash, held: ManuallyDrop::new(held) };
         }
     }
 
@@ -350,13 +350,13 @@ enum Hint {
 
 /// A locked bucket, as used by [`Bucket`] and [`LockSet`]. Its owner holds the lock of the line,
 /// and the line isn't moved.
-struct Spot<'a, T: Hashed, C: LockClass> {
+struct BucketRef<'a, T: Hashed, C: LockClass> {
     word: Word<T, C>,
     line: &'a Line<T, C>,
     hint: Hint,
 }
 
-impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
+impl<'a, T: Hashed, C: LockClass> BucketRef<'a, T, C> {
     #[inline]
     fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
         // SAFETY: An entry lives until a grace period after its removal, and both the lock and the
@@ -416,7 +416,7 @@ impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
 #[must_use = "the bucket is released when this is dropped"]
 pub struct Bucket<'a, T: Hashed, C: LockClass> {
     table: &'a RcuTable<T, C>,
-    spot: Spot<'a, T, C>,
+    bucket: BucketRef<'a, T, C>,
     guard: &'a Guard,
     hash: u64,
     held: ManuallyDrop<MutexGuard<'a, (), C>>,
@@ -428,7 +428,7 @@ impl<'a, T: Hashed, C: LockClass> Bucket<'a, T, C> {
     /// bits only. Under any other, nothing is found.
     #[inline]
     pub fn find(&self, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
-        self.spot.find(hash, eq)
+        self.bucket.find(hash, eq)
     }
 
     /// Inserts the entry under its hash, which must belong to this bucket.
@@ -442,14 +442,14 @@ impl<'a, T: Hashed, C: LockClass> Bucket<'a, T, C> {
     #[inline]
     pub unsafe fn insert(&mut self, entry: NonNull<T>) {
         // SAFETY: The caller makes the promises of this function.
-        unsafe { self.spot.insert(entry) }
+        unsafe { self.bucket.insert(entry) }
     }
 
     /// Removes the entry, which is identified by its address. Returns false if it isn't in this
     /// bucket.
     #[inline]
     pub fn remove(&mut self, entry: &T) -> bool {
-        self.spot.remove(entry, self.guard)
+        self.bucket.remove(entry, self.guard)
     }
 
     /// Returns a hash for a new entry, derived from `hash`, that no entry of this bucket has: the
@@ -458,7 +458,7 @@ impl<'a, T: Hashed, C: LockClass> Bucket<'a, T, C> {
     /// million are taken, the result is not unique.)
     #[must_use]
     pub fn free_hash(&self, hash: u64) -> u64 {
-        self.spot.free_hash(hash)
+        self.bucket.free_hash(hash)
     }
 }
 
@@ -473,8 +473,8 @@ impl<T: Hashed, C: LockClass> Drop for Bucket<'_, T, C> {
     fn drop(&mut self) {
         // SAFETY: Dropped only here, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.held) };
-        if self.spot.hint != Hint::None {
-            self.table.follow(self.spot.hint, self.spot.word, self.hash, self.guard);
+        if self.bucket.hint != Hint::None {
+            self.table.follow(self.bucket.hint, self.bucket.word, self.hash, self.guard);
         }
     }
 }

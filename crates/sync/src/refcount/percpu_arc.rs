@@ -24,21 +24,21 @@ use crate::percpu::PerCpu;
 /// An object, and a count of references to it for each CPU. `Send` and `Sync` as `Arc<T>` is.
 pub struct PerCpuArc<T> {
     object: Arc<T>,
-    counts: PerCpu<Arc<Counted<T>>>,
+    counts: PerCpu<Arc<CpuCount<T>>>,
 }
 
 /// A reference that was counted on the CPU where it was taken. `Send` and `Sync` as `Arc<T>` is.
-pub struct Kept<T>(Arc<Counted<T>>);
+pub struct Kept<T>(Arc<CpuCount<T>>);
 
 /// A per-CPU count of references. Aligned to two lines, since x86 fetches them in pairs.
 #[repr(align(128))]
-struct Counted<T>(Arc<T>);
+struct CpuCount<T>(Arc<T>);
 
 impl<T> PerCpuArc<T> {
     /// Creates per-CPU counts of references to `object`, in `slots` slots (at least one).
     #[must_use]
     pub fn new(slots: usize, object: Arc<T>) -> Self {
-        let counts = PerCpu::new(slots, |_| Arc::new(Counted(Arc::clone(&object))));
+        let counts = PerCpu::new(slots, |_| Arc::new(CpuCount(Arc::clone(&object))));
         Self { object, counts }
     }
 

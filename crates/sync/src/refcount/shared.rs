@@ -34,10 +34,10 @@ use crate::lock::wait::Backoff;
 const HANDLES_MAX: usize = isize::MAX as usize;
 
 /// The storage of values, and of extra data for each.
-pub trait Keep<T>: Sized + 'static {
+pub trait Storage<T>: Sized + 'static {
     /// The extra data of a value.
     #[doc(hidden)]
-    type Beside;
+    type Extra;
 
     /// Drops a value and frees its memory.
     ///
@@ -50,17 +50,17 @@ pub trait Keep<T>: Sized + 'static {
 /// A value, its count, and its extra data, aligned to a cache line.
 #[doc(hidden)]
 #[repr(C, align(64))]
-pub struct Counted<T, K: Keep<T>> {
+pub struct Counted<T, K: Storage<T>> {
     count: AtomicUsize,
-    beside: K::Beside,
+    extra: K::Extra,
     value: T,
 }
 
 /// Storage of each value in a box of its own.
 pub enum Boxed {}
 
-impl<T> Keep<T> for Boxed {
-    type Beside = ();
+impl<T> Storage<T> for Boxed {
+    type Extra = ();
 
     #[cold]
     unsafe fn free(counted: NonNull<Counted<T, Boxed>>) {
@@ -74,30 +74,30 @@ impl<T> Keep<T> for Boxed {
 ///
 /// `Send` and `Sync` if `T` is both. Cloning and dropping never block (apart from the value's own
 /// destructor, and the short lock of its list if it is on one).
-pub struct Shared<T, K: Keep<T> = Boxed> {
+pub struct Shared<T, K: Storage<T> = Boxed> {
     counted: NonNull<Counted<T, K>>,
     owns: PhantomData<Counted<T, K>>,
 }
 
 // SAFETY: handles give out `&T` on any thread, and the last may drop the value on any. The extra
 // data is used under a lock, or by the last owner.
-unsafe impl<T: Send + Sync, K: Keep<T>> Send for Shared<T, K> {}
+unsafe impl<T: Send + Sync, K: Storage<T>> Send for Shared<T, K> {}
 // SAFETY: a shared handle gives out `&T` and can be cloned, which any thread may do if `T` is
 // `Send` and `Sync`. The extra data is used under a lock, or by the last owner.
-unsafe impl<T: Send + Sync, K: Keep<T>> Sync for Shared<T, K> {}
+unsafe impl<T: Send + Sync, K: Storage<T>> Sync for Shared<T, K> {}
 
 impl<T> Shared<T> {
     /// Creates the first owner of `value`.
     #[inline]
     #[must_use]
     pub fn new(value: T) -> Self {
-        let counted = Box::new(Counted { count: AtomicUsize::new(1), beside: (), value });
+        let counted = Box::new(Counted { count: AtomicUsize::new(1), extra: (), value });
         // SAFETY: the one count is this handle's.
         unsafe { Self::from_counted(NonNull::from(Box::leak(counted))) }
     }
 }
 
-impl<T, K: Keep<T>> Shared<T, K> {
+impl<T, K: Storage<T>> Shared<T, K> {
     /// Creates a handle.
     ///
     /// # Safety
@@ -121,7 +121,7 @@ impl<T, K: Keep<T>> Shared<T, K> {
     }
 }
 
-impl<T, K: Keep<T>> Deref for Shared<T, K> {
+impl<T, K: Storage<T>> Deref for Shared<T, K> {
     type Target = T;
 
     #[inline]
@@ -130,7 +130,7 @@ impl<T, K: Keep<T>> Deref for Shared<T, K> {
     }
 }
 
-impl<T, K: Keep<T>> Clone for Shared<T, K> {
+impl<T, K: Storage<T>> Clone for Shared<T, K> {
     #[inline]
     fn clone(&self) -> Self {
         // Relaxed: our handle keeps the value alive.
@@ -141,7 +141,7 @@ impl<T, K: Keep<T>> Clone for Shared<T, K> {
     }
 }
 
-impl<T, K: Keep<T>> Drop for Shared<T, K> {
+impl<T, K: Storage<T>> Drop for Shared<T, K> {
     #[inline]
     fn drop(&mut self) {
         let count = &self.counted().count;
@@ -157,7 +157,7 @@ impl<T, K: Keep<T>> Drop for Shared<T, K> {
     }
 }
 
-impl<T, K: Keep<T>> Shared<T, K> {
+impl<T, K: Storage<T>> Shared<T, K> {
     /// Forgets the handle without decrementing the count.
     fn into_raw(self) -> *mut Counted<T, K> {
         let raw = self.counted.as_ptr();
@@ -178,18 +178,18 @@ const FLAGS: usize = LOCKED | MARKED;
 /// Making another handle locks the word for the few nanoseconds that it takes; a thread that finds
 /// it locked spins, then yields, then sleeps up to a millisecond at a time. Everything else is at
 /// most one exchange. `Send` and `Sync` if `T` is both.
-pub struct SharedSlot<T, K: Keep<T> = Boxed> {
+pub struct SharedSlot<T, K: Storage<T> = Boxed> {
     /// Null without flags, or a handle's pointer with flags.
     word: AtomicPtr<Counted<T, K>>,
     owns: PhantomData<Shared<T, K>>,
 }
 
 // SAFETY: the slot holds a `Shared<T>`, which any thread may clone, take and drop.
-unsafe impl<T: Send + Sync, K: Keep<T>> Send for SharedSlot<T, K> {}
+unsafe impl<T: Send + Sync, K: Storage<T>> Send for SharedSlot<T, K> {}
 // SAFETY: the slot holds a `Shared<T>`, which any thread may clone, take and drop.
-unsafe impl<T: Send + Sync, K: Keep<T>> Sync for SharedSlot<T, K> {}
+unsafe impl<T: Send + Sync, K: Storage<T>> Sync for SharedSlot<T, K> {}
 
-impl<T, K: Keep<T>> SharedSlot<T, K> {
+impl<T, K: Storage<T>> SharedSlot<T, K> {
     /// Creates an empty slot.
     #[must_use]
     pub fn new() -> Self {
@@ -294,13 +294,13 @@ impl<T, K: Keep<T>> SharedSlot<T, K> {
     }
 }
 
-impl<T, K: Keep<T>> Default for SharedSlot<T, K> {
+impl<T, K: Storage<T>> Default for SharedSlot<T, K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T, K: Keep<T>> Drop for SharedSlot<T, K> {
+impl<T, K: Storage<T>> Drop for SharedSlot<T, K> {
     fn drop(&mut self) {
         drop(self.take());
     }

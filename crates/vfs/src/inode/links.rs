@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::percpu::SnapshotCounter;
 use vfscale_sync::rcu;
-use vfscale_sync::spread::Room;
+use vfscale_sync::spread::Reservation;
 use vfscale_sync::table::{LockReq, RcuTable};
 
 use super::{Inode, LINKABLE};
@@ -38,14 +38,14 @@ pub const LINK_MAX: u32 = 0x7fff_ffff;
 /// The directories in one, counted on each CPU.
 pub(crate) struct SpreadDirectories {
     count: SnapshotCounter,
-    _room: Room,
+    _reservation: Reservation,
 }
 
 impl SpreadDirectories {
     /// None, in `slots` parts; `None` if there is no room for these.
     fn new(slots: usize) -> Option<Box<SpreadDirectories>> {
-        let room = Room::take(SnapshotCounter::bytes(slots))?;
-        Some(Box::new(SpreadDirectories { count: SnapshotCounter::new(slots), _room: room }))
+        let reservation = Reservation::take(SnapshotCounter::bytes(slots))?;
+        Some(Box::new(SpreadDirectories { count: SnapshotCounter::new(slots), _reservation: reservation }))
     }
 }
 

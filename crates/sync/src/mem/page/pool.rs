@@ -48,7 +48,7 @@ use std::sync::LazyLock;
 use crate::lock::Mutex;
 use crate::mem::page::PAGE_SIZE;
 use crate::percpu::{CachePadded, PerCpu};
-use depot::{Depot, Taken};
+use depot::{RegionDepot, Taken};
 use region::Region;
 
 mod depot;
@@ -76,9 +76,9 @@ const WHOLE_MAX: usize = DIRTY_MAX / 2;
 /// Number of regions (16 MiB) from which new ones ask for huge pages.
 const HUGE_FROM: usize = 8;
 
-static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
+static POOL: LazyLock<PagePool> = LazyLock::new(|| PagePool {
     stocks: PerCpu::new(crate::cpu::possible() as usize, |_| Mutex::new(Stock::default())),
-    depot: CachePadded::new(Mutex::new(Depot::default())),
+    depot: CachePadded::new(Mutex::new(RegionDepot::default())),
 });
 
 /// A free page.
@@ -92,22 +92,22 @@ struct Free {
 // SAFETY: it owns the page.
 unsafe impl Send for Free {}
 
-type Magazine = Vec<Free>;
+type PageMagazine = Vec<Free>;
 
 /// The free pages of a CPU slot.
 #[derive(Default)]
 struct Stock {
     /// The magazine that pages are taken from and put back into.
-    loaded: Magazine,
+    loaded: PageMagazine,
     /// The magazine loaded before: a slot at the edge of a magazine need not visit the depot each
     /// time.
-    spare: Magazine,
+    spare: PageMagazine,
 }
 
-struct Pool {
+struct PagePool {
     stocks: PerCpu<Mutex<Stock, PageStock>>,
     /// On lines of its own, because every allocation reads the above.
-    depot: CachePadded<Mutex<Depot, PageDepot>>,
+    depot: CachePadded<Mutex<RegionDepot, PageDepot>>,
 }
 
 /// Allocates a page. Returns it, and whether it reads as zeros. Aborts if there is no memory.
@@ -193,7 +193,7 @@ pub(super) fn idle_bytes() -> usize {
     (pages + pool.depot.lock().idle_pages()) * PAGE_SIZE
 }
 
-impl Pool {
+impl PagePool {
     /// Returns a page for a slot whose loaded magazine was empty.
     #[cold]
     fn refill(&self) -> Free {

@@ -32,7 +32,7 @@ const SHRINK_BITS: u32 = 2;
 
 /// Whether to wait for the lock of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Patience {
+enum Blocking {
     /// The caller may hold locks that come later in the order.
     Try,
     /// The caller holds no bucket, and needs the table in one array.
@@ -45,12 +45,12 @@ enum Size {
     /// The number of entries.
     Needed(u32),
     /// Contention of several CPUs.
-    Spread(u32),
+    Contended(u32),
 }
 
 impl Size {
     fn bits(self) -> u32 {
-        let (Size::Needed(bits) | Size::Spread(bits)) = self;
+        let (Size::Needed(bits) | Size::Contended(bits)) = self;
         bits
     }
 }
@@ -71,7 +71,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let bits = entries.div_ceil(LOAD_MAX / 2).next_power_of_two().ilog2().min(BITS_MAX);
         loop {
             let word = self.settled(guard);
-            if word.bits() >= bits || !self.resize(word, Size::Needed(bits), Patience::Wait, guard)
+            if word.bits() >= bits || !self.resize(word, Size::Needed(bits), Blocking::Wait, guard)
             {
                 return;
             }
@@ -85,7 +85,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         loop {
             let word = self.settled(guard);
             let bits = wanted.max(word.bits().saturating_sub(SHRINK_BITS));
-            if word.bits() <= bits || !self.resize(word, Size::Needed(bits), Patience::Wait, guard)
+            if word.bits() <= bits || !self.resize(word, Size::Needed(bits), Blocking::Wait, guard)
             {
                 return;
             }
@@ -104,7 +104,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             match first.link() {
                 Link::Chain(_) => return word,
                 Link::Moved(next) => {
-                    self.migrate(word, next, 0, Patience::Wait, guard);
+                    self.migrate(word, next, 0, Blocking::Wait, guard);
                 }
             }
         }
@@ -120,7 +120,9 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let bits = word.bits();
         let wanted = match hint {
             Hint::None => Size::Needed(bits),
-            Hint::Contended => Size::Spread((bits + SHRINK_BITS).min(contended_bits()).max(bits)),
+            Hint::Contended => {
+                Size::Contended((bits + SHRINK_BITS).min(contended_bits()).max(bits))
+            }
             Hint::Overflow => {
                 let (sum, lines) = sample(word, word.index_of(hash), guard);
                 let is_small = bits < SMALL_BITS;
@@ -140,14 +142,14 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                     2 * sum <= lines
                 };
                 match less < bits && is_sparse() {
-                    true if spreads && less == floor => Size::Spread(less),
+                    true if spreads && less == floor => Size::Contended(less),
                     true => Size::Needed(less),
                     false => Size::Needed(bits),
                 }
             }
         };
         if wanted.bits() != bits {
-            self.resize(word, wanted, Patience::Try, guard);
+            self.resize(word, wanted, Blocking::Try, guard);
         }
     }
 
@@ -155,7 +157,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     /// several CPUs may use it, which needs a reservation. If none can be had, it shrinks further.
     fn floor(&self, word: Word<T, C>) -> (u32, bool) {
         let spread = contended_bits();
-        if word.takes_room() || spread::has_room(size_of::<Line<T, C>>() << spread) {
+        if word.is_reserved() || spread::has_room(size_of::<Line<T, C>>() << spread) {
             (spread, true)
         } else {
             (CONTENDED_BITS_MIN, false)
@@ -164,16 +166,16 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
 
     /// Moves the table from `old` to an array of another size, unless another thread moves it
     /// elsewhere. Returns false if it could not even start.
-    fn resize(&self, old: Word<T, C>, size: Size, patience: Patience, guard: &Guard) -> bool {
+    fn resize(&self, old: Word<T, C>, size: Size, blocking: Blocking, guard: &Guard) -> bool {
         let allocated = match size {
             Size::Needed(bits) => Word::allocate(bits),
-            Size::Spread(bits) => Word::allocate_spread(bits),
+            Size::Contended(bits) => Word::allocate_reserved(bits),
         };
         let Some(fresh) = allocated else {
             // Slow is better than dead: the table works at any size.
             return false;
         };
-        let Step::Moved(next) = self.move_group(old, fresh, 0, patience, guard) else {
+        let Step::Moved(next) = self.move_group(old, fresh, 0, blocking, guard) else {
             // SAFETY: No other thread has seen the array.
             unsafe { fresh.free() };
             return false;
@@ -182,7 +184,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             // SAFETY: No other thread has seen the array.
             unsafe { fresh.free() };
         }
-        self.migrate(old, next, 0, patience, guard);
+        self.migrate(old, next, 0, blocking, guard);
         true
     }
 
@@ -202,7 +204,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         if (hash >> super::FREE_BITS) & seldom == 0 && self.word() == old {
             // Each helper starts elsewhere, so they share the work. None waits: the holder of some
             // other bucket must not keep this caller from its own.
-            self.migrate(old, next, old.index_of(hash), Patience::Try, guard);
+            self.migrate(old, next, old.index_of(hash), Blocking::Try, guard);
         }
     }
 
@@ -213,13 +215,13 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         old: Word<T, C>,
         next: Word<T, C>,
         start: usize,
-        patience: Patience,
+        blocking: Blocking,
         guard: &Guard,
     ) {
         let groups = old.len().min(next.len());
         let first = start / (old.len() / groups);
         let busy = |group: &usize| {
-            let step = self.move_group(old, next, *group, patience, guard);
+            let step = self.move_group(old, next, *group, blocking, guard);
             matches!(step, Step::Busy)
         };
         let left: Vec<usize> = (first..groups).chain(0..first).filter(busy).collect();
@@ -251,7 +253,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         old: Word<T, C>,
         next: Word<T, C>,
         group: usize,
-        patience: Patience,
+        blocking: Blocking,
         guard: &Guard,
     ) -> Step<T, C> {
         let width = old.len() / old.len().min(next.len());
@@ -264,11 +266,11 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
         let mut held: SmallVec<[MutexGuard<'_, (), C>; 4]> = SmallVec::new();
         for line in &lines {
-            let lock = match (patience, held.is_empty()) {
-                (Patience::Try, _) => try_briefly(&line.lock),
-                (Patience::Wait, true) => Some(line.lock.lock()),
+            let lock = match (blocking, held.is_empty()) {
+                (Blocking::Try, _) => try_briefly(&line.lock),
+                (Blocking::Wait, true) => Some(line.lock.lock()),
                 // Ascending addresses.
-                (Patience::Wait, false) => Some(line.lock.lock_nested()),
+                (Blocking::Wait, false) => Some(line.lock.lock_nested()),
             };
             let Some(lock) = lock else { return Step::Busy };
             held.push(lock);

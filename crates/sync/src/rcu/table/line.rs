@@ -3,7 +3,7 @@
 use super::{FREE_BITS, HASH_BITS, HASH_MAX, Hint};
 use crate::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use crate::lock::{LockClass, Mutex};
-use crate::percpu::spread::{self, Room};
+use crate::percpu::spread::{self, Reservation};
 use crate::rcu::Guard;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::hint;
@@ -29,7 +29,7 @@ pub(super) const BITS_MAX: u32 = 30;
 const SIZE_BITS: usize = 31;
 const _: () = assert!((BITS_MAX as usize) < SIZE_BITS);
 /// Mask of the sixth bit: the array has a reservation.
-const SPREAD: usize = 32;
+const RESERVED: usize = 32;
 
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
@@ -42,9 +42,9 @@ fn tag_of(hash: u64) -> usize {
 }
 
 /// A slot for an entry: null, or its address with a tag above.
-struct Slot<T>(AtomicPtr<T>);
+struct EntrySlot<T>(AtomicPtr<T>);
 
-impl<T> Slot<T> {
+impl<T> EntrySlot<T> {
     fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
@@ -83,7 +83,7 @@ impl<T> Slot<T> {
 /// An additional line of slots, for a bucket that has too few.
 #[repr(C, align(64))]
 pub(super) struct Node<T> {
-    slots: [Slot<T>; NODE_SLOTS],
+    slots: [EntrySlot<T>; NODE_SLOTS],
     next: AtomicPtr<Node<T>>,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Line<T, C: LockClass> {
     /// | 8 | a change of several steps is announced |
     /// | 9..32 | counts insertions; it would have to wrap within one lookup to do harm: eight million |
     version: AtomicU32,
-    slots: [Slot<T>; LINE_SLOTS],
+    slots: [EntrySlot<T>; LINE_SLOTS],
     /// A [`Link`]: a node has zeros in its low six bits, a word has not.
     chain: AtomicPtr<Node<T>>,
     #[cfg(any(loom, shuttle))]
@@ -165,7 +165,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
         Self {
             lock: Mutex::new(()),
             version: AtomicU32::new(0),
-            slots: std::array::from_fn(|_| Slot::new()),
+            slots: std::array::from_fn(|_| EntrySlot::new()),
             chain: AtomicPtr::new(ptr::null_mut()),
             #[cfg(any(loom, shuttle))]
             serial: next_serial(),
@@ -238,7 +238,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             let value = slot.0.load(Ordering::Acquire);
             chosen = hint::select_unpredictable(value.addr() >> ADDRESS_BITS == tag, value, chosen);
         }
-        if let Some(entry) = Slot::entry_of(chosen) {
+        if let Some(entry) = EntrySlot::entry_of(chosen) {
             // SAFETY: The lock protects the entry, or the caller's guard, which is older than the
             // loads above: an entry outlives its removal by a grace period.
             if eq(unsafe { entry.as_ref() }) {
@@ -289,7 +289,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             Link::Moved(_) => ptr::null_mut(),
         };
         let nodes = self.nodes(next).flat_map(|node| &node.slots);
-        self.slots.iter().chain(nodes).filter_map(Slot::entry)
+        self.slots.iter().chain(nodes).filter_map(EntrySlot::entry)
     }
 
     /// Reads the bucket without the lock, by `read`, which gets its link. Returns whether no entry
@@ -397,7 +397,7 @@ impl<T: 'static, C: LockClass> Line<T, C> {
             return;
         }
         let node = Box::new(Node {
-            slots: std::array::from_fn(|_| Slot::new()),
+            slots: std::array::from_fn(|_| EntrySlot::new()),
             next: AtomicPtr::new(first),
         });
         node.slots[0].set(entry, hash);
@@ -598,16 +598,16 @@ impl<T: 'static, C: LockClass> Word<T, C> {
     /// Allocates an array that is larger than its entries need, because several CPUs use it: it has
     /// a reservation until it is freed. Returns `None` if there is no memory or no room in the
     /// bound.
-    pub(super) fn allocate_spread(bits: u32) -> Option<Self> {
-        let room = Room::take(size_of::<Line<T, C>>() << bits)?;
+    pub(super) fn allocate_reserved(bits: u32) -> Option<Self> {
+        let reservation = Reservation::take(size_of::<Line<T, C>>() << bits)?;
         let word = Self::allocate(bits)?;
-        room.keep();
-        Some(Self(word.0.map_addr(|addr| addr | SPREAD)))
+        reservation.leak();
+        Some(Self(word.0.map_addr(|addr| addr | RESERVED)))
     }
 
     /// Returns whether the array has a reservation.
-    pub(super) fn takes_room(self) -> bool {
-        self.0.addr() & SPREAD != 0
+    pub(super) fn is_reserved(self) -> bool {
+        self.0.addr() & RESERVED != 0
     }
 
     /// Allocates an array; aborts if there is no memory.
@@ -649,7 +649,7 @@ impl<T: 'static, C: LockClass> Word<T, C> {
             ptr::slice_from_raw_parts_mut(self.first(), self.len()).drop_in_place();
             dealloc(self.first().cast(), layout);
         }
-        if self.takes_room() {
+        if self.is_reserved() {
             spread::give(layout.size());
         }
     }

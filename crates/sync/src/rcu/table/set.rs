@@ -1,7 +1,7 @@
 //! Several buckets, of one table or more, locked together.
 
 use super::line::{Line, Link};
-use super::{Hashed, Hint, RcuTable, Spot};
+use super::{BucketRef, Hashed, Hint, RcuTable};
 use crate::atomic::{Ordering, fence};
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
@@ -35,7 +35,7 @@ impl<T: Hashed, C: LockClass> fmt::Debug for LockReq<'_, T, C> {
 }
 
 /// The locks of a set; three are enough for a rename that replaces a directory without children.
-type Held<'a, C> = SmallVec<[MutexGuard<'a, (), C>; 4]>;
+type BucketLocks<'a, C> = SmallVec<[MutexGuard<'a, (), C>; 4]>;
 type Lines<'a, T, C> = SmallVec<[&'a Line<T, C>; 4]>;
 
 /// Buckets that are locked together, identified by the index of their request. Dropping it releases
@@ -46,10 +46,10 @@ type Lines<'a, T, C> = SmallVec<[&'a Line<T, C>; 4]>;
 pub struct LockSet<'a, T: Hashed, C: LockClass, const N: usize> {
     reqs: [LockReq<'a, T, C>; N],
     /// For `One` its bucket; for `All` the first one, with the word of all.
-    spots: [Spot<'a, T, C>; N],
+    buckets: [BucketRef<'a, T, C>; N],
     /// The hash whose bucket a hint refers to.
     hints: [u64; N],
-    held: Held<'a, C>,
+    held: BucketLocks<'a, C>,
     /// The buckets with an announced change; their locks are in `held`.
     announced: Option<[&'a Line<T, C>; 2]>,
     guard: &'a Guard,
@@ -65,27 +65,27 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         guard: &'a Guard,
     ) -> LockSet<'a, T, C, N> {
         loop {
-            let mut spots = reqs.map(|req| req.locate(guard));
+            let mut buckets = reqs.map(|req| req.locate(guard));
             let mut lines: Lines<'a, T, C> = SmallVec::new();
-            for (req, spot) in reqs.iter().zip(&spots) {
+            for (req, bucket) in reqs.iter().zip(&buckets) {
                 match req {
-                    LockReq::One(..) => lines.push(spot.line),
-                    LockReq::All(_) => lines.extend(spot.lines(guard)),
+                    LockReq::One(..) => lines.push(bucket.line),
+                    LockReq::All(_) => lines.extend(bucket.lines(guard)),
                 }
             }
             lines.sort_unstable_by_key(|line| line.order());
             lines.dedup_by(|a, b| ptr::eq(*a, *b));
-            let mut held: Held<'a, C> = SmallVec::new();
+            let mut held: BucketLocks<'a, C> = SmallVec::new();
             let mut hints = [0; N];
             for line in &lines {
                 let lock = line.lock.try_lock().unwrap_or_else(|| {
-                    note_contention(line, &reqs, &mut spots, &mut hints);
+                    note_contention(line, &reqs, &mut buckets, &mut hints);
                     if held.is_empty() { line.lock.lock() } else { line.lock.lock_nested() }
                 });
                 held.push(lock);
             }
             if still_there(&lines) {
-                return LockSet { reqs, spots, hints, held, announced: None, guard };
+                return LockSet { reqs, buckets, hints, held, announced: None, guard };
             }
         }
     }
@@ -97,14 +97,14 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
 fn note_contention<'a, T: Hashed, C: LockClass, const N: usize>(
     line: &Line<T, C>,
     reqs: &[LockReq<'a, T, C>; N],
-    spots: &mut [Spot<'a, T, C>; N],
+    buckets: &mut [BucketRef<'a, T, C>; N],
     hints: &mut [u64; N],
 ) {
-    for ((req, spot), hint) in reqs.iter().zip(spots).zip(hints) {
+    for ((req, bucket), hint) in reqs.iter().zip(buckets).zip(hints) {
         if let LockReq::One(_, hash) = req
-            && ptr::eq(spot.line, line)
+            && ptr::eq(bucket.line, line)
         {
-            spot.hint = Hint::Contended;
+            bucket.hint = Hint::Contended;
             *hint = *hash;
         }
     }
@@ -125,7 +125,7 @@ impl<'a, T: Hashed, C: LockClass> LockReq<'a, T, C> {
     }
 
     /// Returns the bucket to lock, which may be moved before it is locked.
-    fn locate(&self, guard: &'a Guard) -> Spot<'a, T, C> {
+    fn locate(&self, guard: &'a Guard) -> BucketRef<'a, T, C> {
         let (table, hash) = match *self {
             Self::One(table, hash) => (table, hash),
             Self::All(table) => (table, 0),
@@ -142,13 +142,13 @@ impl<'a, T: Hashed, C: LockClass> LockReq<'a, T, C> {
                     table.help_sometimes(word, next, hash, guard);
                     word = next;
                 }
-                _ => return Spot { word, line, hint: Hint::None },
+                _ => return BucketRef { word, line, hint: Hint::None },
             }
         }
     }
 }
 
-impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
+impl<'a, T: Hashed, C: LockClass> BucketRef<'a, T, C> {
     /// Returns all buckets of this bucket's array.
     fn lines(&self, guard: &'a Guard) -> impl Iterator<Item = &'a Line<T, C>> {
         let word = self.word;
@@ -158,13 +158,13 @@ impl<'a, T: Hashed, C: LockClass> Spot<'a, T, C> {
 
 impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
     /// Returns the bucket of `hash` in request `i`.
-    fn spot(&self, i: usize, hash: u64) -> Spot<'a, T, C> {
-        let Spot { word, line, hint } = self.spots[i];
+    fn bucket(&self, i: usize, hash: u64) -> BucketRef<'a, T, C> {
+        let BucketRef { word, line, hint } = self.buckets[i];
         let line = match self.reqs[i] {
             LockReq::One(..) => line,
             LockReq::All(_) => word.line_of(hash, self.guard).unwrap_or(line),
         };
-        Spot { word, line, hint }
+        BucketRef { word, line, hint }
     }
 
     /// Looks up an entry like [`Bucket::find`](super::Bucket::find), in the bucket or table of
@@ -175,7 +175,7 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
     /// If there is no request `i`; this holds for all methods.
     #[inline]
     pub fn find(&self, i: usize, hash: u64, eq: impl FnMut(&T) -> bool) -> Option<&'a T> {
-        self.spot(i, hash).find(hash, eq)
+        self.bucket(i, hash).find(hash, eq)
     }
 
     /// Inserts an entry like [`Bucket::insert`](super::Bucket::insert).
@@ -187,37 +187,37 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
     pub unsafe fn insert(&mut self, i: usize, entry: NonNull<T>) {
         // SAFETY: The caller promises that the entry is valid.
         let hash = unsafe { entry.as_ref() }.table_hash();
-        let mut spot = self.spot(i, hash);
+        let mut bucket = self.bucket(i, hash);
         // SAFETY: The caller makes the promises of this function.
-        unsafe { spot.insert(entry) };
-        self.note(i, hash, spot.hint);
+        unsafe { bucket.insert(entry) };
+        self.note(i, hash, bucket.hint);
     }
 
     /// Removes an entry like [`Bucket::remove`](super::Bucket::remove).
     #[inline]
     pub fn remove(&mut self, i: usize, entry: &T) -> bool {
         let hash = entry.table_hash();
-        let mut spot = self.spot(i, hash);
-        let removed = spot.remove(entry, self.guard);
-        self.note(i, hash, spot.hint);
+        let mut bucket = self.bucket(i, hash);
+        let removed = bucket.remove(entry, self.guard);
+        self.note(i, hash, bucket.hint);
         removed
     }
 
     /// Returns a free hash like [`Bucket::free_hash`](super::Bucket::free_hash).
     #[must_use]
     pub fn free_hash(&self, i: usize, hash: u64) -> u64 {
-        self.spot(i, hash).free_hash(hash)
+        self.bucket(i, hash).free_hash(hash)
     }
 
     /// Returns whether the bucket of request `i`, or for [`LockReq::All`] the table, has no
     /// entries.
     #[must_use]
     pub fn is_empty(&self, i: usize) -> bool {
-        let spot = &self.spots[i];
+        let bucket = &self.buckets[i];
         let vacant = |line: &Line<T, C>| line.entries(line.link()).next().is_none();
         match self.reqs[i] {
-            LockReq::One(..) => vacant(spot.line),
-            LockReq::All(_) => spot.lines(self.guard).all(vacant),
+            LockReq::One(..) => vacant(bucket.line),
+            LockReq::All(_) => bucket.lines(self.guard).all(vacant),
         }
     }
 
@@ -226,7 +226,7 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
     /// Settles an earlier announcement.
     pub fn announce(&mut self, requests: [usize; 2]) {
         self.settle();
-        let [first, second] = requests.map(|i| self.spots[i].line);
+        let [first, second] = requests.map(|i| self.buckets[i].line);
         first.begin_change();
         if !ptr::eq(first, second) {
             second.begin_change();
@@ -248,7 +248,7 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
 
     fn note(&mut self, i: usize, hash: u64, hint: Hint) {
         if hint != Hint::None {
-            self.spots[i].hint = hint;
+            self.buckets[i].hint = hint;
             self.hints[i] = hash;
         }
     }
@@ -265,9 +265,9 @@ impl<T: Hashed, C: LockClass, const N: usize> Drop for LockSet<'_, T, C, N> {
     fn drop(&mut self) {
         self.settle();
         self.held.clear();
-        for (i, spot) in self.spots.iter().enumerate() {
-            if spot.hint != Hint::None {
-                self.reqs[i].table().follow(spot.hint, spot.word, self.hints[i], self.guard);
+        for (i, bucket) in self.buckets.iter().enumerate() {
+            if bucket.hint != Hint::None {
+                self.reqs[i].table().follow(bucket.hint, bucket.word, self.hints[i], self.guard);
             }
         }
     }

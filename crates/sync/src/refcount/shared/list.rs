@@ -52,7 +52,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::bound::Bound;
-use super::{Counted, Keep, Shared};
+use super::{Counted, Shared, Storage};
 use crate::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use crate::lock::LockClass;
 use crate::lock::slot_lock::SlotLock;
@@ -91,35 +91,35 @@ pub trait Listable: Send + Sync + 'static {
 /// aligned to cache lines shares none with its count.
 pub struct Listed<C>(PhantomData<fn() -> C>);
 
-type Node<T, C> = Counted<T, Listed<C>>;
+type ListNode<T, C> = Counted<T, Listed<C>>;
 
-type Home<T, C> = SlotLock<Slot<T, C>, C>;
+type LockedList<T, C> = SlotLock<CpuList<T, C>, C>;
 
 /// The extra data of a listed value: the module's page says which thread may use it.
 pub struct Links<T: Listable, C: LockClass> {
     list: *const SharedList<T, C>,
-    home: *const Home<T, C>,
+    home: *const LockedList<T, C>,
     /// The index in the table of its slot.
     place: u32,
     state: AtomicU8,
     has_moved: AtomicBool,
     /// The next ended value in a chain of them.
-    next: *mut Node<T, C>,
+    next: *mut ListNode<T, C>,
     /// A reference to the list that the value has moved to.
     keeper: Option<Arc<SharedList<T, C>>>,
 }
 
-impl<T: Listable, C: LockClass> Keep<T> for Listed<C> {
-    type Beside = UnsafeCell<Links<T, C>>;
+impl<T: Listable, C: LockClass> Storage<T> for Listed<C> {
+    type Extra = UnsafeCell<Links<T, C>>;
 
     #[inline]
-    unsafe fn free(node: NonNull<Node<T, C>>) {
+    unsafe fn free(node: NonNull<ListNode<T, C>>) {
         let node = node.as_ptr();
         // SAFETY: the caller was the last owner, so the value and its extra data are ours, except
         // that walks read the value until it has left the list; it is not changed before. The list
         // lives, because the value (or `keeper`) holds a reference to it, which is dropped last.
         unsafe {
-            let links = (*node).beside.get();
+            let links = (*node).extra.get();
             let home = (*(*links).list).slots.this();
             if !ptr::eq(home, (*links).home) {
                 return free_elsewhere(node, home);
@@ -148,12 +148,15 @@ impl<T: Listable, C: LockClass> Keep<T> for Listed<C> {
 ///
 /// # Safety
 /// The caller was the last owner.
-unsafe fn free_elsewhere<T: Listable, C: LockClass>(node: *mut Node<T, C>, here: &Home<T, C>) {
+unsafe fn free_elsewhere<T: Listable, C: LockClass>(
+    node: *mut ListNode<T, C>,
+    here: &LockedList<T, C>,
+) {
     // SAFETY: the caller was the last owner, and the list lives, as in `free`. Once the value is
     // marked no thread reads it, except for a walk that reads it now and holds its slot's lock.
     // From when the memory is handed to this slot on, no thread uses it.
     unsafe {
-        let links = (*node).beside.get();
+        let links = (*node).extra.get();
         if (*links).state.swap(ENDED, Ordering::AcqRel) == VISITED {
             drop((*(*links).home).lock());
         }
@@ -174,11 +177,11 @@ unsafe fn free_elsewhere<T: Listable, C: LockClass>(node: *mut Node<T, C>, here:
 /// # Safety
 /// The values are linked by `next`, marked [`ENDED`], and their list lives. No other thread has
 /// them.
-unsafe fn clear_all<T: Listable, C: LockClass>(mut node: *mut Node<T, C>) {
+unsafe fn clear_all<T: Listable, C: LockClass>(mut node: *mut ListNode<T, C>) {
     while !node.is_null() {
         // SAFETY: promised by the caller; their location does not change any more.
         unsafe {
-            let links = (*node).beside.get();
+            let links = (*node).extra.get();
             let next = (*links).next;
             let mut slot = (*(*links).home).lock();
             slot.clear((*links).place);
@@ -195,7 +198,7 @@ unsafe fn clear_all<T: Listable, C: LockClass>(mut node: *mut Node<T, C>) {
 /// A cache line of table entries. An empty entry has its lowest bit set; the other bits are the
 /// index of the next empty entry.
 #[repr(align(64))]
-struct Row<T: Listable, C: LockClass>([*mut Node<T, C>; ROW_LEN as usize]);
+struct Row<T: Listable, C: LockClass>([*mut ListNode<T, C>; ROW_LEN as usize]);
 
 const ROW_LEN: u32 = 8;
 
@@ -203,7 +206,7 @@ const ROW_LEN: u32 = 8;
 const NONE: u32 = u32::MAX;
 
 /// Returns the contents of an empty entry that is followed by `next`.
-fn empty<T: Listable, C: LockClass>(next: u32) -> *mut Node<T, C> {
+fn empty<T: Listable, C: LockClass>(next: u32) -> *mut ListNode<T, C> {
     ptr::without_provenance_mut((next as usize) << 1 | 1)
 }
 
@@ -211,7 +214,7 @@ fn empty<T: Listable, C: LockClass>(next: u32) -> *mut Node<T, C> {
 const ROWS_KEPT_MAX: usize = 64;
 
 /// The list of one CPU slot, and its spare memory.
-struct Slot<T: Listable, C: LockClass> {
+struct CpuList<T: Listable, C: LockClass> {
     rows: Vec<Row<T, C>>,
     /// The first empty entry, or [`NONE`].
     free: u32,
@@ -224,17 +227,17 @@ struct Slot<T: Listable, C: LockClass> {
     kept_len: u32,
     ended_len: u32,
     /// Memory of freed values, linked by `next`.
-    kept: *mut Node<T, C>,
+    kept: *mut ListNode<T, C>,
     /// Values of other slots that were freed on this CPU, linked by `next`.
-    ended: *mut Node<T, C>,
+    ended: *mut ListNode<T, C>,
     bound: Option<Arc<Bound>>,
 }
 
 // SAFETY: values may be used and dropped on any thread; the pointers are used under the slot's
 // lock.
-unsafe impl<T: Listable, C: LockClass> Send for Slot<T, C> {}
+unsafe impl<T: Listable, C: LockClass> Send for CpuList<T, C> {}
 
-impl<T: Listable, C: LockClass> Slot<T, C> {
+impl<T: Listable, C: LockClass> CpuList<T, C> {
     /// Creates an empty list, which takes units from `bound` if there is one.
     fn new(bound: Option<Arc<Bound>>) -> Self {
         let (paid, spare_max) = match &bound {
@@ -281,11 +284,11 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
 
     /// Takes spare memory; returns null if there is none.
     #[inline]
-    fn take_kept(&mut self) -> *mut Node<T, C> {
+    fn take_kept(&mut self) -> *mut ListNode<T, C> {
         let node = self.kept;
         if !node.is_null() {
             // SAFETY: `keep` has linked it, and the caller that takes it is its only user.
-            self.kept = unsafe { (*(*node).beside.get()).next };
+            self.kept = unsafe { (*(*node).extra.get()).next };
             self.kept_len -= 1;
         }
         node
@@ -297,12 +300,12 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
     /// # Safety
     /// The value has been moved out, and no other thread uses the memory.
     #[inline]
-    unsafe fn keep(&mut self, node: *mut Node<T, C>) -> *mut Node<T, C> {
+    unsafe fn keep(&mut self, node: *mut ListNode<T, C>) -> *mut ListNode<T, C> {
         if self.kept_len >= KEPT_MAX {
             return node;
         }
         // SAFETY: the caller promises that the memory is ours, and its links were initialised.
-        unsafe { (*(*node).beside.get()).next = self.kept };
+        unsafe { (*(*node).extra.get()).next = self.kept };
         self.kept = node;
         self.kept_len += 1;
         ptr::null_mut()
@@ -314,9 +317,9 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
     /// # Safety
     /// The value has been moved out and is marked [`ENDED`]; no other thread uses the memory, which
     /// still has its table entry.
-    unsafe fn add_ended(&mut self, node: *mut Node<T, C>) -> *mut Node<T, C> {
+    unsafe fn add_ended(&mut self, node: *mut ListNode<T, C>) -> *mut ListNode<T, C> {
         // SAFETY: the caller promises that the memory is ours, and its links were initialised.
-        unsafe { (*(*node).beside.get()).next = self.ended };
+        unsafe { (*(*node).extra.get()).next = self.ended };
         self.ended = node;
         self.ended_len += 1;
         if self.ended_len < ENDED_MAX {
@@ -327,13 +330,13 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
     }
 
     #[inline]
-    fn at(&mut self, place: u32) -> &mut *mut Node<T, C> {
+    fn at(&mut self, place: u32) -> &mut *mut ListNode<T, C> {
         &mut self.rows[(place / ROW_LEN) as usize].0[(place % ROW_LEN) as usize]
     }
 
     /// Enters a value, and returns its table index.
     #[inline]
-    fn enter(&mut self, node: *mut Node<T, C>) -> u32 {
+    fn enter(&mut self, node: *mut ListNode<T, C>) -> u32 {
         if self.free == NONE {
             self.add_row();
         }
@@ -377,12 +380,12 @@ impl<T: Listable, C: LockClass> Slot<T, C> {
     }
 
     /// Returns all values of the table.
-    fn nodes(&self) -> impl Iterator<Item = *mut Node<T, C>> {
+    fn nodes(&self) -> impl Iterator<Item = *mut ListNode<T, C>> {
         self.rows.iter().flat_map(|row| row.0).filter(|node| node.addr() & 1 == 0)
     }
 }
 
-impl<T: Listable, C: LockClass> Drop for Slot<T, C> {
+impl<T: Listable, C: LockClass> Drop for CpuList<T, C> {
     fn drop(&mut self) {
         debug_assert!(self.used == 0, "a list ends before the values on it");
         loop {
@@ -401,21 +404,21 @@ impl<T: Listable, C: LockClass> Drop for Slot<T, C> {
 /// # Safety
 /// The memory came from `allocate`, and nobody uses it.
 #[cold]
-unsafe fn free_memory<T: Listable, C: LockClass>(node: *mut Node<T, C>) {
+unsafe fn free_memory<T: Listable, C: LockClass>(node: *mut ListNode<T, C>) {
     // SAFETY: promised by the caller; a box of something uninitialised drops nothing.
-    drop(unsafe { Box::from_raw(node.cast::<MaybeUninit<Node<T, C>>>()) });
+    drop(unsafe { Box::from_raw(node.cast::<MaybeUninit<ListNode<T, C>>>()) });
 }
 
 #[cold]
-fn allocate<T: Listable, C: LockClass>() -> *mut Node<T, C> {
-    Box::into_raw(Box::<Node<T, C>>::new_uninit()).cast()
+fn allocate<T: Listable, C: LockClass>() -> *mut ListNode<T, C> {
+    Box::into_raw(Box::<ListNode<T, C>>::new_uninit()).cast()
 }
 
 /// Lists of shared values, one for each CPU slot. See the [module](super).
 ///
 /// `Send` and `Sync`.
 pub struct SharedList<T: Listable, C: LockClass> {
-    slots: PerCpu<Home<T, C>>,
+    slots: PerCpu<LockedList<T, C>>,
 }
 
 impl<T: Listable, C: LockClass> Drop for SharedList<T, C> {
@@ -428,14 +431,14 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
     /// Creates empty lists, in `slots` slots (at least one).
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        Self { slots: PerCpu::new(slots, |_| SlotLock::new(Slot::new(None))) }
+        Self { slots: PerCpu::new(slots, |_| SlotLock::new(CpuList::new(None))) }
     }
 
     /// Creates empty lists that take a unit of `bound` for each value. Any number of lists may
     /// share a bound.
     #[must_use]
     pub fn bounded(slots: usize, bound: &Arc<Bound>) -> Self {
-        let slot = |_| SlotLock::new(Slot::new(Some(Arc::clone(bound))));
+        let slot = |_| SlotLock::new(CpuList::new(Some(Arc::clone(bound))));
         Self { slots: PerCpu::new(slots, slot) }
     }
 
@@ -493,7 +496,7 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
         unsafe {
             // Field by field, because a whole node would be built elsewhere, and copied.
             (&raw mut (*node).count).write(AtomicUsize::new(1));
-            (&raw mut (*node).beside).write(UnsafeCell::new(links));
+            (&raw mut (*node).extra).write(UnsafeCell::new(links));
             (&raw mut (*node).value).write(value);
             drop(slot);
             Ok(Shared::from_counted(NonNull::new_unchecked(node)))
@@ -511,7 +514,7 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
                 // SAFETY: the memory stays allocated until its entry is cleared, for which the lock
                 // is needed, and the value is not moved while it is marked as visited.
                 let flow = unsafe {
-                    let state = &(*(*node).beside.get()).state;
+                    let state = &(*(*node).extra.get()).state;
                     let (won, lost) = (Ordering::Acquire, Ordering::Relaxed);
                     if state.compare_exchange(LIVE, VISITED, won, lost).is_err() {
                         continue;
@@ -559,7 +562,7 @@ impl<T: Listable, C: LockClass> Shared<T, Listed<C>> {
         // last owner frees the value as long as we have a handle; the tables are changed under the
         // locks.
         unsafe {
-            let links = (*node).beside.get();
+            let links = (*node).extra.get();
             if (*links).has_moved.swap(true, Ordering::AcqRel) {
                 return false;
             }

@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::region::{Bitmap, PAGES, Region};
-use super::{CARVE, DIRTY_MAX, FULL_MAX, Free, MAGAZINE, Magazine, WHOLE_MAX};
+use super::{CARVE, DIRTY_MAX, FULL_MAX, Free, MAGAZINE, PageMagazine, WHOLE_MAX};
 
 /// Pages whose memory is being returned to the system, in no list.
 pub(super) struct Taken {
@@ -14,10 +14,10 @@ pub(super) struct Taken {
 
 /// Full magazines, and the regions in three lists. A region stores its index in each.
 #[derive(Default)]
-pub(super) struct Depot {
-    full: Vec<Magazine>,
+pub(super) struct RegionDepot {
+    full: Vec<PageMagazine>,
     /// Vectors that can become magazines.
-    empty: Vec<Magazine>,
+    empty: Vec<PageMagazine>,
     /// Regions with free pages.
     open: Vec<Region>,
     /// Regions with dirty free pages.
@@ -29,7 +29,7 @@ pub(super) struct Depot {
     regions: usize,
 }
 
-impl Depot {
+impl RegionDepot {
     /// Returns the number of regions.
     pub(super) fn regions(&self) -> usize {
         self.regions
@@ -48,7 +48,7 @@ impl Depot {
 
     /// Fills an empty magazine, with pages that have memory if there are any. It stays empty if
     /// there is no free page in any region.
-    pub(super) fn take(&mut self, into: &mut Magazine) {
+    pub(super) fn take(&mut self, into: &mut PageMagazine) {
         if let Some(full) = self.full.pop() {
             self.empty.push(mem::replace(into, full));
             return;
@@ -72,7 +72,7 @@ impl Depot {
 
     /// Takes a full magazine and leaves an empty one. Returns true if memory should be returned
     /// now.
-    pub(super) fn exchange(&mut self, magazine: &mut Magazine) -> bool {
+    pub(super) fn exchange(&mut self, magazine: &mut PageMagazine) -> bool {
         if self.full.len() < FULL_MAX {
             let empty = self.empty.pop().unwrap_or_default();
             self.full.push(mem::replace(magazine, empty));

@@ -62,7 +62,7 @@ impl Bitmap {
 
 /// The first page of a region. Used under the lock of the depot.
 #[derive(Default)]
-pub(super) struct Header {
+pub(super) struct RegionHeader {
     /// Pages that are neither in use nor in a magazine.
     pub(super) free: Bitmap,
     /// Free pages that don't read as zeros, and therefore have memory.
@@ -77,11 +77,11 @@ pub(super) struct Header {
     pub(super) whole_at: Option<usize>,
 }
 
-const _: () = assert!(size_of::<Header>() <= PAGE_SIZE);
+const _: () = assert!(size_of::<RegionHeader>() <= PAGE_SIZE);
 
 /// The address of a region that is mapped.
 #[derive(Clone, Copy)]
-pub(super) struct Region(NonNull<Header>);
+pub(super) struct Region(NonNull<RegionHeader>);
 
 // SAFETY: it is an address; its memory is used under the lock of the depot.
 unsafe impl Send for Region {}
@@ -94,11 +94,11 @@ impl Region {
         let advice = if is_huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         // SAFETY: the range is mapped and ours. The advice may be refused.
         unsafe { libc::madvise(start.as_ptr().cast(), REGION, advice) };
-        let header = start.cast::<Header>();
+        let header = start.cast::<RegionHeader>();
         let mut free = Bitmap([u64::MAX; WORDS]);
         free.clear(0);
         // SAFETY: the region begins with a page for the header, aligned, and ours alone.
-        unsafe { header.write(Header { free, is_huge, ..Header::default() }) };
+        unsafe { header.write(RegionHeader { free, is_huge, ..RegionHeader::default() }) };
         Some(Region(header))
     }
 
@@ -111,7 +111,7 @@ impl Region {
     }
 
     /// Returns the header; the caller holds the lock of the depot.
-    pub(super) fn header(&mut self) -> &mut Header {
+    pub(super) fn header(&mut self) -> &mut RegionHeader {
         // SAFETY: the region is mapped as long as it is in a list or has a page in use, and the
         // lock makes the header ours. Each caller ends its borrow before it takes another.
         unsafe { self.0.as_mut() }
