@@ -69,7 +69,7 @@ pub fn is_child() -> bool {
 pub(crate) fn assert_no_child() {
     assert!(
         !is_child(),
-        "vfscale was called in a child of fork, whose other threads are not there: it would wait for ever"
+        "vfscale was called in a fork child, which lacks the thread that it would wait for"
     );
 }
 

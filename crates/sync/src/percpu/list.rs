@@ -166,7 +166,7 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     /// of objects that are then on that list.
     ///
     /// # Safety
-    /// The object is on no list, nobody else enters it into one at the same time, and it is
+    /// The object is on no list, no other thread inserts it concurrently, and it is
     /// [removed](Self::remove) before its memory is used for anything else.
     pub unsafe fn insert(&self, entry: NonNull<T>) -> usize {
         let number = self.slots.this_slot();

@@ -15,11 +15,11 @@
 //! | bits | what |
 //! | --- | --- |
 //! | 0 | locked |
-//! | 1 | somebody sleeps for the lock |
+//! | 1 | a thread sleeps for the lock |
 //! | 2 | dead: no new reference by lookups |
 //! | 3 | spread: references go to the parts |
 //! | 4 | collecting: no longer spread, not yet summed |
-//! | 5 | lockstat wants to know of the release of the lock |
+//! | 5 | lockstat records the release of the lock |
 //! | 6 | locked changes only: the count changes under the lock, always |
 //! | 8..14 | heat |
 //! | 16..32 | CPU of the last change |

@@ -2,8 +2,7 @@ use super::*;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 
-/// All pages are of one pool: tests that count what is in it run alone, all others beside each
-/// other.
+/// The lock of the one pool: tests that count its pages run alone, all others concurrently.
 static POOL: RwLock<()> = RwLock::new(());
 
 pub(super) fn alone() -> RwLockWriteGuard<'static, ()> {
@@ -75,7 +74,7 @@ fn fresh_page_is_zero_and_ends_are_reachable() {
     assert_eq!(last, [9]);
 }
 
-/// Long copies are made in another way where the buffer is a few bytes ahead in its page.
+/// Long copies use another method if the buffer is a few bytes ahead in its page.
 #[test]
 fn long_copies_are_right_wherever_buffers_lie_in_their_pages() {
     let _pool = beside_others();
@@ -125,7 +124,8 @@ fn zero_of_a_reversed_range_panics() {
     Page::zeroed().zero(2..1);
 }
 
-/// Writers of neighbouring bytes keep each other's, and a reader sees only bytes that were written.
+/// Writers of neighbouring bytes don't overwrite each other's, and a reader sees only bytes that
+/// were written.
 #[test]
 fn neighbours_and_readers_may_race() {
     let _pool = beside_others();
@@ -162,7 +162,7 @@ fn bytes_of(pages: &[PageBox]) -> Vec<u8> {
 #[test]
 fn several_pages_are_copied_as_an_array() {
     let _pool = beside_others();
-    // In an order that makes runs of one, of several, and gaps.
+    // An order that makes runs of one, of several, and gaps.
     let mut pages = Page::many_with(12, 0, &[]);
     pages.swap(2, 7);
     pages.swap(8, 9);
@@ -181,7 +181,7 @@ fn several_pages_are_copied_as_an_array() {
         assert_eq!(read_pages(pages[first..].iter().map(|page| &**page), within, &mut part), len);
         assert_eq!(part, data);
     }
-    // Not more than there is.
+    // At most the bytes of the pages.
     let mut long = vec![0xee; 3 * PAGE_SIZE];
     let last = || pages[10..].iter().map(|page| &**page);
     assert_eq!(read_pages(last(), 96, &mut long), 4000);
@@ -193,7 +193,7 @@ fn several_pages_are_copied_as_an_array() {
 fn many_pages_have_zeros_around_the_bytes() {
     let _pool = beside_others();
     for round in 0..3 {
-        // Pages that others have used.
+        // Pages that were used before.
         let used: Vec<PageBox> = (0..200).map(|_| Page::with(0, &[0xee; PAGE_SIZE])).collect();
         drop(used);
         for (count, offset, len) in

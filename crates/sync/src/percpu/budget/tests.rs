@@ -109,7 +109,7 @@ fn budget_keeps_nothing_large_when_the_pool_runs_dry() {
     assert!(budget.take(WORST - 1) && !budget.take(TOTAL));
     budget.give(WORST - 1);
     let kept: u64 = budget.allowances.iter().map(|slot| slot.load(Ordering::Relaxed)).sum();
-    assert!(kept <= TOTAL / 4, "{kept} are kept from the pool");
+    assert!(kept <= TOTAL / 4, "{kept} are in slots");
 }
 
 /// Threads on many CPUs never hold more than the total, and if each thread holds at most its share,

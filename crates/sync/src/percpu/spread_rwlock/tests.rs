@@ -16,8 +16,8 @@ fn spread(slots: usize) -> (Lock, ReaderParts) {
     (lock, parts)
 }
 
-/// Changes of CPU until the lock is hot, each of them after `same` uses by the same one; no more
-/// than `most`.
+/// Returns the number of changes of CPU until the lock is hot, each after `same` uses by one CPU;
+/// at most `most`.
 fn changes_until_hot(slots: usize, same: u32, most: u32) -> Option<u32> {
     let lock = Lock::new();
     (1..=most).find(|change| {
@@ -65,7 +65,7 @@ fn a_writer_closes_the_parts_until_they_are_opened_again() {
     let write = lock.write(&parts);
     assert!(lock.read_in_part(&parts).is_none());
     drop(write);
-    // By the word, as before.
+    // In the word, as before.
     assert!(parts.get().is_some() && lock.read_in_part(&parts).is_none());
     drop(lock.read(&parts));
     lock.write(&parts).spread(2);

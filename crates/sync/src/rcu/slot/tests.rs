@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::{Contents, Entry, Slot};
 use crate::rcu;
 
-/// A leaf that counts how many of its kind live.
+/// A leaf that counts the live leaves.
 struct Leaf {
     value: u64,
     live: Arc<AtomicUsize>,
@@ -171,7 +171,7 @@ fn readers_never_miss_or_outlive_a_leaf() {
             }
         });
         for value in 1..2_000 {
-            // Whatever stands at the root goes, be it a leaf or a tree.
+            // The root's contents are removed, a leaf or a tree.
             drop(root.replace(Contents::Leaf(Leaf::boxed(value, &live)), &rcu::pin()));
         }
         done.store(true, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{COLLECTING, LOCKED, Lockref, PARKED, Put, SPREAD, SpreadPtr, count_of, unbiased};
 use crate::{cpu, rcu};
 
-/// A counted object, as a dentry would hold it.
+/// A counted object, like a dentry.
 struct Object {
     count: Lockref,
     spread: SpreadPtr,
@@ -28,7 +28,7 @@ impl Object {
         self.count.get_not_zero(&self.spread, &rcu::pin())
     }
 
-    /// Puts; a last reference is dropped to 0. `true` if it was the last.
+    /// Puts; a last reference is dropped to 0. Returns `true` if it was the last.
     fn put(&self) -> bool {
         match self.count.put(&self.spread, &rcu::pin()) {
             Put::Last(mut guard) => {
@@ -49,7 +49,8 @@ impl Object {
         unsafe { self.count.finish_collect(&self.spread, guard) }
     }
 
-    /// All references, wherever they are, while none is taken or dropped.
+    /// Returns the number of all references, in the word and in parts, while none is taken or
+    /// dropped.
     fn references(&self) -> i64 {
         let guard = rcu::pin();
         let word = self.count.word.load(Ordering::Acquire);
@@ -60,7 +61,8 @@ impl Object {
         unbiased(word) + parts.iter().skip(1).map(|part| part.load(Ordering::Acquire)).sum::<i64>()
     }
 
-    /// Collects, waiting for the grace period. `true` if the spreading's was the last reference.
+    /// Collects, waiting for the grace period. Returns `true` if the spreading had the last
+    /// reference.
     fn collect(&self) -> bool {
         let guard = rcu::pin();
         assert!(Lockref::begin_collect(&mut self.count.lock(), &self.spread, &guard));
@@ -115,7 +117,8 @@ fn the_dead_stay_dead() {
     assert_eq!(object.count.count(), 0);
 }
 
-/// Seed 000, patch 1, first worst case: a count of 2, two puts at once, and nobody acts on 0.
+/// First worst case of Long's lockref patch: a count of 2, two concurrent puts, and neither acts on
+/// 0.
 #[test]
 fn worst_case_one_two_puts_of_two_references_find_the_last() {
     let rounds = 3_000;
@@ -132,7 +135,8 @@ fn worst_case_one_two_puts_of_two_references_find_the_last() {
                         assert!(object.revive());
                     }
                     barrier.meet();
-                    // Every other round one of them holds the lock meanwhile, as in the text.
+                    // In every other round one of them holds the lock during the put, as in the
+                    // text.
                     if leader && round % 2 == 0 {
                         let mut held = object.count.lock();
                         let count = held.count();
@@ -154,7 +158,7 @@ fn worst_case_one_two_puts_of_two_references_find_the_last() {
     });
 }
 
-/// Seed 000, patch 1, second worst case: a count of 1, a put that kills, a get that comes between.
+/// Second worst case of Long's lockref patch: a count of 1, a put that kills, a get in between.
 #[test]
 fn worst_case_two_a_get_never_joins_the_dead() {
     let rounds = 3_000;
@@ -186,7 +190,7 @@ fn worst_case_two_a_get_never_joins_the_dead() {
     });
 }
 
-/// A barrier that spins, so that both sides leave it at the same moment.
+/// A barrier that spins: both sides leave it at one moment.
 struct Meeting {
     threads: usize,
     arrived: AtomicUsize,
@@ -218,7 +222,7 @@ fn bouncing_is_reported_and_staying_is_not() {
     assert!(!(0..1_000).any(|_| turn(5)), "one CPU alone is no contention");
     let first = (0..1_000).position(|round| turn(round % 2)).unwrap();
     assert!((8..40).contains(&first), "reported after {first} rounds");
-    // Reporting cools down: as long again until the next time.
+    // Reporting cools the word down: the next report takes as long.
     assert!((8..40).contains(&(0..1_000).position(|round| turn(round % 2)).unwrap()));
     // Ten operations at a time are no bouncing.
     assert!(!(0..1_000).any(|round| (0..5).any(|_| turn(round % 2))));
@@ -260,7 +264,7 @@ fn references_may_be_put_on_the_other_side() {
     assert!(Lockref::begin_collect(&mut object.count.lock(), &object.spread, &guard));
     assert!(!Lockref::begin_collect(&mut object.count.lock(), &object.spread, &guard));
     drop(guard);
-    // Collecting: the word alone goes far below the bias, and nothing is the last.
+    // Collecting: the word alone is far below the bias, and no put is the last.
     for _ in 0..101 {
         assert!(!object.put());
     }
@@ -285,7 +289,7 @@ fn collecting_finds_the_last_reference_gone() {
     assert!(!object.put(), "while spread nothing is the last");
     assert!(object.collect());
     assert_eq!(object.count.count(), 0);
-    // And it can be spread again, with new parts.
+    // It can be spread again, with new parts.
     assert!(object.revive() && object.spread(3) && !object.collect());
     assert_eq!(object.count.count(), 1);
 }
@@ -312,7 +316,7 @@ fn a_collection_takes_effect_before_the_guard_is_dropped() {
     let rcu = rcu::pin();
     let mut guard = object.count.lock();
     assert!(Lockref::begin_collect(&mut guard, &object.spread, &rcu));
-    // What is deferred from here on has to find nobody new on the parts.
+    // Work deferred from here on must find no new thread on the parts.
     assert!(!object.count.is_spread());
     assert_eq!(guard.count(), object.count.count());
     drop(guard);
@@ -423,8 +427,8 @@ fn stress_gets_and_puts_across_spreading() {
     assert!(collected.load(Ordering::Relaxed) > 10, "hardly ever collected");
 }
 
-/// A reference asked for while the lock is held is not fought for by exchanges: after the spin the
-/// thread sleeps, and the holder's release wakes it.
+/// A get while the lock is held does not retry its exchange: after the spin the thread sleeps, and
+/// the holder's release wakes it.
 #[test]
 fn gets_and_puts_behind_a_holder_sleep() {
     for locked_only in [false, true] {
@@ -455,12 +459,12 @@ fn gets_and_puts_behind_a_holder_sleep() {
     }
 }
 
-/// A count that changes under the lock only means the same; the short cuts refuse it.
+/// A count that changes under the lock only has the same meaning; fast paths refuse it.
 #[test]
 fn a_count_with_locked_changes_is_a_count() {
     let (count, spread) = (Lockref::with_locked_changes(1, true), SpreadPtr::new());
     let guard = rcu::pin();
-    // However it bounces, it is never reported as contended, since it can't be spread.
+    // It is never reported as contended, however often it bounces, since it can't be spread.
     for round in 0..1_000 {
         let _there = cpu::pretend(round % 2);
         assert!(count.get_not_zero(&spread, &guard) && !count.put_simple());

@@ -14,7 +14,7 @@ fn references_are_counted_where_they_are_taken() {
     };
     let kept = [keep(0), keep(1), keep(1)];
     assert_eq!(shared.kept(), [1, 2]);
-    // The object's own count, which is beside it, was not written.
+    // The object's own count, which is next to it, was not written.
     assert_eq!((Arc::strong_count(&object), *kept[2]), (units, 7));
     drop(kept);
     assert_eq!(shared.kept(), [0, 0]);

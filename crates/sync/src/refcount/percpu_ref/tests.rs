@@ -25,7 +25,7 @@ fn the_last_unit_of_a_closed_count_is_told_once() {
     assert!(!count.put());
     assert!(!count.put());
     assert!(count.put());
-    // A walk that came too late.
+    // A walk that arrived too late.
     count.get();
     assert!(!count.put());
 }
@@ -42,7 +42,7 @@ fn no_user_comes_after_the_last_one() {
     assert_eq!(count.users(), 0);
 }
 
-/// Units that came to the central count while it was read don't make it end before it is closed.
+/// Units that moved to the central count while it was read don't end it before it is closed.
 #[test]
 fn reading_takes_nothing_from_an_open_count() {
     let count = PerCpuRef::<Count>::new(4);

@@ -402,7 +402,7 @@ impl<T: Listable, C: LockClass> Drop for CpuList<T, C> {
 /// Frees the memory of a value that was moved out.
 ///
 /// # Safety
-/// The memory came from `allocate`, and nobody uses it.
+/// The memory came from `allocate`, and no thread uses it.
 #[cold]
 unsafe fn free_memory<T: Listable, C: LockClass>(node: *mut ListNode<T, C>) {
     // SAFETY: promised by the caller; a box of something uninitialised drops nothing.

@@ -12,7 +12,7 @@ fn each_cursor_is_told_once() {
     assert!(errors.is_told());
     assert_eq!((one.advance(&errors), two.advance(&errors)), (None, Some(5)));
     assert_eq!(two.advance(&errors), None);
-    // The same number again is another error.
+    // A second error of this number is another error.
     errors.record(5);
     errors.record(28);
     assert_eq!((one.advance(&errors), two.advance(&errors)), (Some(28), Some(28)));
@@ -27,7 +27,7 @@ fn who_comes_later_is_told_only_what_nobody_was() {
     let another = ErrorCursor::new(&errors);
     assert_eq!(later.advance(&errors), Some(5));
     assert_eq!(ErrorCursor::new(&errors).advance(&errors), None);
-    // It came when nobody had been told.
+    // The error was recorded before any cursor had seen the first.
     assert_eq!(another.advance(&errors), Some(5));
     errors.reset();
     assert_eq!(ErrorCursor::new(&errors).advance(&errors), None);

@@ -52,8 +52,8 @@ fn pages_are_zero_aligned_and_their_own_however_often_they_are_used() {
     }
 }
 
-/// Magazines of several slots, regions that become dirty and whole, and pages that go back and come
-/// again: what is counted is what is there.
+/// Magazines of several slots, regions that become dirty and whole, and pages that are freed and
+/// allocated again: the count of idle pages is right.
 #[test]
 fn pages_pass_through_magazines_and_regions() {
     let _alone = alone();
@@ -74,7 +74,7 @@ fn pages_pass_through_magazines_and_regions() {
     let most = (FULL_MAX + 4) * MAGAZINE + DIRTY_MAX + PAGES;
     let idle = page::idle_bytes() / PAGE_SIZE;
     assert!((least..=most).contains(&idle), "{idle} pages are idle");
-    // Those that are idle are dirty, and come first.
+    // Idle pages are dirty, and are allocated first.
     let again = make(1, idle);
     assert!(again.iter().all(|page| is_zero(page)));
     assert!(page::idle_bytes() / PAGE_SIZE <= PAGES + MAGAZINE);
@@ -100,8 +100,8 @@ fn a_page_made_with_bytes_is_zero_around_them() {
     }
 }
 
-/// Pages are made on one CPU and freed on another, while all that is idle is given back again and
-/// again: nobody ever gets a page that another one has.
+/// Pages are allocated on one CPU and freed on another, while all idle ones are returned again and
+/// again: no page ever has two owners.
 #[test]
 fn no_page_has_two_owners() {
     let _alone = alone();
@@ -142,8 +142,8 @@ fn no_page_has_two_owners() {
     });
 }
 
-/// A kernel with pages of 64 KiB gives and takes memory in those. Free pages that share one with
-/// pages in use go back to the pool as zeros, and their neighbours keep every byte.
+/// A kernel with pages of 64 KiB takes memory back in these. Free pages that share one with pages
+/// in use return to the pool as zeros, and their neighbours keep every byte.
 #[test]
 fn pages_keep_their_bytes_where_the_system_has_larger_ones() {
     let _alone = alone();
@@ -158,7 +158,7 @@ fn pages_keep_their_bytes_where_the_system_has_larger_ones() {
             }
             pages.sort_by_key(|page| page.as_deref().map(|page| std::ptr::from_ref(page).addr()));
             let expected: Vec<u8> = pages.iter().flatten().map(|page| byte(page, 0)).collect();
-            // Every stride-th page stays, so that runs of all lengths begin and end anywhere.
+            // Every stride-th page stays in use, which leaves runs of all lengths at all offsets.
             let kept = |index: &usize| index.is_multiple_of(stride);
             pages.iter_mut().enumerate().filter(|(index, _)| !kept(index)).for_each(|(_, page)| {
                 page.take();

@@ -7,7 +7,7 @@ crate::lock_class! {
     Lists = ("lists", 7);
 }
 
-/// Keeps the list it is on, and tells when it ends.
+/// A value that holds a reference to its list, and logs its end.
 struct Value {
     number: usize,
     ended: AtomicBool,
@@ -40,7 +40,7 @@ type List = Arc<SharedList<Value, Lists>>;
 fn insert(list: &List, log: &Arc<Log>, number: usize) -> Shared<Value, Listed<Lists>> {
     let (ended, log) = (AtomicBool::new(false), Arc::clone(log));
     let value = Value { number, ended, log, _list: Arc::clone(list) };
-    // SAFETY: the value keeps the list.
+    // SAFETY: the value holds a reference to the list.
     unsafe { list.insert(value) }.unwrap_or_else(|_| panic!("the bound is reached"))
 }
 
@@ -58,7 +58,7 @@ fn kept(list: &List) -> Vec<u32> {
     list.slots.iter().map(|home| home.lock().kept_len).collect()
 }
 
-/// How many values of other slots each slot has that have ended there.
+/// Returns the number of values of other slots that each slot stores.
 fn ended(list: &List) -> Vec<u32> {
     list.slots.iter().map(|home| home.lock().ended_len).collect()
 }
@@ -95,8 +95,7 @@ fn a_value_ended_on_another_cpu_leaves_the_list_it_is_on() {
         drop(value);
         assert_eq!(numbers(&list), (n + 1..8).collect::<Vec<_>>());
     }
-    // The memory of values that began here is for values to come; that of others waits for more of
-    // them.
+    // The memory of this slot's values is reused; the memory of others waits for more of them.
     assert_eq!((kept(&list), ended(&list)), (vec![0, 0, 2, 0], vec![0, 0, 6, 0]));
 }
 
@@ -117,7 +116,7 @@ fn places_on_other_cpus_are_cleared_together() {
     let used = || list.slots.iter().map(|home| home.lock().used).collect::<Vec<_>>();
     end(ENDED_MAX - 1);
     assert_eq!((used(), ended(&list)), (vec![ENDED_MAX, 0], vec![0, ENDED_MAX - 1]));
-    // What ends where it began is no part of that.
+    // Values that are freed on their own slot don't count.
     drop(insert(&list, &log, 101));
     assert_eq!(used(), [ENDED_MAX, 0]);
     let last = insert(&list, &log, 102);
@@ -126,7 +125,7 @@ fn places_on_other_cpus_are_cleared_together() {
         drop(last);
     }
     assert_eq!((used(), ended(&list)), (vec![1, 0], vec![0, 0]));
-    // The memory went back to where it came from.
+    // The memory returned to its slot.
     assert_eq!(kept(&list), [KEPT_MAX, 0]);
     assert_eq!(numbers(&list), [100]);
     drop(staying);
@@ -140,7 +139,8 @@ fn places_on_other_cpus_are_cleared_together() {
     );
 }
 
-/// Whoever ends a value on another CPU while a walk looks at it waits until the walk has gone on.
+/// A thread that frees a value of another slot while a walk reads it waits until the walk has
+/// continued.
 #[test]
 fn a_visited_value_is_not_ended_under_the_walk() {
     let (list, log) = (List::new(SharedList::new(2)), Arc::new(Log::default()));
@@ -160,7 +160,7 @@ fn a_visited_value_is_not_ended_under_the_walk() {
             std::thread::yield_now();
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!seen.ended.load(Ordering::Relaxed), "ended while a walk looks at it");
+        assert!(!seen.ended.load(Ordering::Relaxed), "ended while a walk reads it");
         ControlFlow::Continue(())
     });
     ending.unwrap().join().unwrap();
@@ -222,7 +222,7 @@ fn a_value_moves_to_another_list_once_and_keeps_it() {
     assert_eq!((numbers(&from), numbers(&to)), (vec![6], vec![5]));
     assert!(!value.move_to(&other) && !value.clone().move_to(&from));
     assert_eq!((numbers(&from), numbers(&to), numbers(&other)), (vec![6], vec![5], vec![]));
-    // The value is the only one to keep the list it is on.
+    // The value holds the only reference to its list.
     let gone = Arc::downgrade(&to);
     drop(to);
     assert!(gone.upgrade().is_some());
@@ -282,13 +282,13 @@ fn stress_walks_see_live_values_only() {
     assert_eq!(log.dropped.load(Ordering::Relaxed), 3 * ROUNDS);
 }
 
-/// Enters a value where the bound may be reached.
+/// Inserts a value into a list that may have reached its bound.
 fn try_insert(list: &List, log: &Arc<Log>) -> Option<Shared<Value, Listed<Lists>>> {
     let value =
         Value { number: 0, ended: false.into(), log: Arc::clone(log), _list: Arc::clone(list) };
-    // SAFETY: the value keeps the list.
+    // SAFETY: the value holds a reference to the list.
     let entered = unsafe { list.insert(value) };
-    // A value that was not entered never began, so it has no end either.
+    // A value that was not entered is never marked as ended.
     entered.map_err(|mut value| *value.ended.get_mut() = true).ok()
 }
 
@@ -305,7 +305,7 @@ fn lists_share_a_bound_to_the_last_unit() {
         let lists: [List; 2] = std::array::from_fn(|_| Arc::new(SharedList::bounded(2, &bound)));
         for _ in 0..3 {
             let [one, other] = &lists;
-            // What one list has kept for values to come, the other gets when that is called in.
+            // Units that one list holds for future values are available to the other after a trim.
             drop(fill(one, &log));
             let before = fill(other, &log);
             one.trim();
@@ -314,7 +314,7 @@ fn lists_share_a_bound_to_the_last_unit() {
             assert!(try_insert(one, &log).is_none());
             assert!(bound.is_low() && !bound.has_room());
         }
-        assert!(bound.used() <= u64::from(bound.batch) * 2 * 2 * 2, "kept for values to come");
+        assert!(bound.used() <= u64::from(bound.batch) * 2 * 2 * 2, "held for future values");
         lists.iter().for_each(|list| list.trim());
         assert_eq!(bound.used(), 0);
         assert!(bound.has_room() && !bound.is_low());
@@ -333,7 +333,7 @@ fn a_value_that_moves_takes_its_unit_along() {
     assert_eq!(values.len(), 300);
     assert!(values.iter().all(|value| value.move_to(&private)));
     list.trim();
-    assert_eq!(bound.used(), 300, "moved away, and still paid for");
+    assert_eq!(bound.used(), 300, "moved away, but still counted");
     drop(values);
     bound.give(300);
     drop((list, private));
