@@ -289,7 +289,7 @@ fn collecting_finds_the_last_reference_gone() {
     assert!(!object.put(), "while spread nothing is the last");
     assert!(object.collect());
     assert_eq!(object.count.count(), 0);
-    // It can be spread again, with new parts.
+    // The count can be spread again, with new parts.
     assert!(object.revive() && object.spread(3) && !object.collect());
     assert_eq!(object.count.count(), 1);
 }
@@ -464,7 +464,8 @@ fn gets_and_puts_behind_a_holder_sleep() {
 fn a_count_with_locked_changes_is_a_count() {
     let (count, spread) = (Lockref::with_locked_changes(1, true), SpreadPtr::new());
     let guard = rcu::pin();
-    // It is never reported as contended, however often it bounces, since it can't be spread.
+    // A put never reports contention, however often the word bounces, since the count can't be
+    // spread.
     for round in 0..1_000 {
         let _there = cpu::pretend(round % 2);
         assert!(count.get_not_zero(&spread, &guard) && !count.put_simple());
