@@ -70,7 +70,7 @@ impl PageTurns {
 
 /// Files that were made one after the other begin far from each other.
 fn spread(ino: u64) -> u64 {
-    ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+    vfscale_sync::hash::fibonacci(ino) >> 32
 }
 
 #[cfg(test)]

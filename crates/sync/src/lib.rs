@@ -35,6 +35,7 @@
 pub mod atomic;
 pub mod cpu;
 pub mod fork;
+pub mod hash;
 pub mod lock;
 #[cfg(all(shuttle, not(loom)))]
 pub mod model;

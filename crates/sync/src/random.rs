@@ -11,6 +11,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{LazyLock, OnceLock};
 
+use crate::hash::GOLDEN_RATIO_64;
+
 /// The environment variable that [`seed`] reads.
 const VARIABLE: &str = "VFSCALE_SEED";
 
@@ -65,8 +67,9 @@ impl Random {
     }
 
     /// Returns the next number.
+    #[inline]
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0 = self.0.wrapping_add(GOLDEN_RATIO_64);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -74,6 +77,7 @@ impl Random {
     }
 
     /// Returns a number below `limit`, which is not 0. The bias is at most `limit` in 2^64.
+    #[inline]
     pub fn below(&mut self, limit: u64) -> u64 {
         self.number() % limit
     }

@@ -38,6 +38,8 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use vfscale_sync::random::Random;
+
 use super::{Entry, Recording};
 use crate::cow::{CowDevice, Data, Layer};
 
@@ -443,30 +445,21 @@ fn has_bit(bits: u64, number: u64) -> bool {
 /// nearly nothing and nearly everything come up as well as the middle.
 #[derive(Debug)]
 struct Chance {
-    state: u64,
+    random: Random,
     by_fragments: bool,
     of_eight: u64,
 }
 
 impl Chance {
     fn new(seed: u64) -> Self {
-        let mut chance = Self { state: seed, by_fragments: false, of_eight: 4 };
-        chance.by_fragments = chance.next().is_multiple_of(2);
-        chance.of_eight = 1 + chance.next() % 7;
+        let mut chance = Self { random: Random::new(seed), by_fragments: false, of_eight: 4 };
+        chance.by_fragments = chance.random.number().is_multiple_of(2);
+        chance.of_eight = 1 + chance.random.below(7);
         chance
     }
 
-    /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ mixed >> 31
-    }
-
     fn flip(&mut self) -> bool {
-        self.next() % 8 < self.of_eight
+        self.random.below(8) < self.of_eight
     }
 
     /// Whether a change is there as a whole; `None` if its fragments are asked one by one.
@@ -530,7 +523,7 @@ impl CrashStates {
         }
         self.queue.extend(self.thinned(1, newest).map(Keep::Torn));
         for _ in 0..self.plan.samples {
-            let seed = self.chance.next();
+            let seed = self.chance.random.number();
             self.queue.push_back(Keep::Sample(seed));
         }
     }

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use crate::cpu;
+use crate::{cpu, hash};
 
 /// All classes that have counted something, in the order in which they first did.
 static COUNTED: Mutex<Vec<&'static LockStat>> = Mutex::new(Vec::new());
@@ -269,7 +269,7 @@ impl LockStat {
     fn last_taken(&self, address: usize, cpu: u32) -> (&AtomicU64, u64) {
         let last = self.last.get_or_init(|| (0..LAST_ENTRIES).map(|_| AtomicU64::new(0)).collect());
         let address = address as u64;
-        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let hash = hash::fibonacci(address) >> 32;
         (&last[hash as usize % LAST_ENTRIES], address << 16 | u64::from(cpu) & 0xffff)
     }
 

@@ -45,7 +45,10 @@ impl SpreadDirectories {
     /// None, in `slots` parts; `None` if there is no room for these.
     fn new(slots: usize) -> Option<Box<SpreadDirectories>> {
         let reservation = Reservation::take(SnapshotCounter::bytes(slots))?;
-        Some(Box::new(SpreadDirectories { count: SnapshotCounter::new(slots), _reservation: reservation }))
+        Some(Box::new(SpreadDirectories {
+            count: SnapshotCounter::new(slots),
+            _reservation: reservation,
+        }))
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::random::Random;
 use crate::{Mutex, rcu};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -7,7 +8,7 @@ use std::thread;
 crate::lock_class! {
     /// Buckets of these tests.
     BucketClass = ("test_bucket", 100);
-    /// Comes after the buckets.
+    /// Ordered after the buckets.
     LaterClass = ("test_later", 200);
 }
 
@@ -27,12 +28,9 @@ impl Hashed for Name {
     }
 }
 
-/// The finaliser of SplitMix64, without the low bits that the table keeps for itself.
+/// Returns a random hash for a name, without the low bits that the table uses itself.
 fn hash_of(name: u64) -> u64 {
-    let mut z = name.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) & HASH_MAX & !0xf
+    Random::new(name).number() & HASH_MAX & !0xf
 }
 
 fn new_entry(name: u64, hash: u64, stamp: u64) -> NonNull<Name> {
@@ -62,7 +60,7 @@ fn find<'g>(table: &Table, name: u64, guard: &'g Guard) -> Option<&'g Name> {
 /// The entry came from `new_entry`, was removed, and isn't freed twice.
 unsafe fn free_later(entry: &Name, guard: &Guard) {
     let entry = std::ptr::from_ref(entry).cast_mut();
-    // SAFETY: Says the caller.
+    // SAFETY: promised by the caller.
     unsafe { guard.defer_unchecked(move || drop(Box::from_raw(entry))) };
 }
 
@@ -175,8 +173,7 @@ fn scans_ascend_start_anywhere_and_stop() {
     remove_all(&table);
 }
 
-/// A scan goes on correctly when its own visitor makes the table grow and shrink.
-/// A visitor may free the entries that it was shown: the scan looks at none of them again.
+/// A visitor may free the entries that it has visited: the scan accesses none of them again.
 #[test]
 fn scans_of_buckets_show_each_entry_once_and_end_between_buckets() {
     for count in [0, 1, 7, 500, 20_000] {
@@ -205,6 +202,7 @@ fn scans_of_buckets_show_each_entry_once_and_end_between_buckets() {
     }
 }
 
+/// A scan continues correctly if its own visitor makes the table grow and shrink.
 #[test]
 fn scans_survive_resizes() {
     let table = Table::new();
@@ -286,7 +284,7 @@ fn extreme_hashes() {
     remove_all(&table);
 }
 
-/// Hashes have 63 bits: a bucket that only larger ones belong to would be wasted.
+/// Hashes have 63 bits: a bucket for larger ones would be wasted.
 #[test]
 fn entries_are_spread_over_all_buckets() {
     let table = Table::new();
@@ -295,7 +293,7 @@ fn entries_are_spread_over_all_buckets() {
     let guard = rcu::pin();
     let word = table.word();
     let vacant = (0..word.len()).filter(|i| word.line(*i, &guard).unwrap().is_vacant()).count();
-    // With two entries to a bucket on average, one of seven stays empty by chance.
+    // With two entries per bucket on average, one bucket of seven is empty by chance.
     assert!(vacant < word.len() / 4, "{vacant} of {table:?}");
     remove_all(&table);
 }
@@ -316,8 +314,8 @@ fn reserve_and_shrink_to_fit() {
     assert_eq!(buckets(&table), 1);
 }
 
-/// Inserts and removes a name so often, on the CPUs that `cpu_of` says. Returns the number of
-/// buckets.
+/// Inserts and removes a name `times` times, on the CPUs that `cpu_of` returns. Returns the number
+/// of buckets.
 fn change_on(table: &Table, times: u32, cpu_of: impl Fn(u32) -> u32) -> usize {
     for turn in 0..times {
         let _on = crate::cpu::pretend(cpu_of(turn));
@@ -331,7 +329,7 @@ fn change_on(table: &Table, times: u32, cpu_of: impl Fn(u32) -> u32) -> usize {
 fn several_cpus_make_a_table_grow_and_one_does_not() {
     let table = Table::new();
     assert_eq!(change_on(&table, 1000, |_| 1), 1);
-    // A thread that moves once in a while.
+    // A thread that is moved occasionally.
     assert_eq!(change_on(&table, 1000, |turn| turn / 100), 1);
     assert_eq!(change_on(&table, 24, |turn| turn / 8), 4, "three CPUs in turn");
     let most = crate::cpu::possible() as usize * 32;
@@ -395,7 +393,7 @@ fn a_set_shares_the_lock_of_a_common_bucket() {
     assert!(set.find(1, hash_of(2), |entry| entry.name == 2).is_some());
     assert_eq!(set.find(2, hash_of(1), |entry| entry.name == 1).map(|e| e.stamp), Some(7));
     assert!(!set.is_empty(0) && !set.is_empty(3) && !set.is_empty(2));
-    // SAFETY: They are in the table.
+    // SAFETY: the entries are in the table.
     let (a, b) = unsafe { (a.as_ref(), b.as_ref()) };
     assert!(!set.remove(2, a), "it is in the other table");
     assert!(set.remove(3, a) && set.remove(1, b) && !set.remove(1, b));
@@ -430,13 +428,13 @@ fn a_whole_set_covers_every_bucket_and_grows_afterwards() {
     remove_all(&table);
 }
 
-/// A set whose bucket was held by somebody else asks for more buckets.
+/// A set whose bucket was held by another thread suggests more buckets.
 #[test]
 fn a_set_that_had_to_wait_makes_the_table_grow() {
     let table = Table::new();
     insert(&table, 1);
     assert_eq!(buckets(&table), 1);
-    // A loaded machine may let the other thread come too late to find the bucket locked.
+    // On a loaded machine the other thread may arrive too late to find the bucket locked.
     for _ in 0..200 {
         let waiting = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -482,14 +480,15 @@ fn growth_on_release_respects_the_lock_order() {
     remove_all(&table);
 }
 
-/// A resize that meets a held bucket leaves it behind, works half-moved, and is finished later.
+/// A resize that meets a held bucket leaves it behind; the table works half-moved, and is finished
+/// later.
 #[test]
 fn a_resize_that_is_stuck_is_finished_by_others() {
     let table = Table::new();
     let guard = rcu::pin();
     table.reserve(8, &guard);
     assert_eq!(buckets(&table), 4);
-    // Hold the last bucket, on another thread as it were: a set may hold it while we insert.
+    // Hold the last bucket, as another thread would: a set may hold it while we insert.
     let held = RcuTable::lock_set([LockReq::One(&table, HASH_MAX)], &guard);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -509,7 +508,7 @@ fn a_resize_that_is_stuck_is_finished_by_others() {
     drop(held);
     drop(guard);
     (1000..1100).for_each(|name| _ = insert(&table, name));
-    assert!(buckets(&table) > 4, "nobody finished the resize");
+    assert!(buckets(&table) > 4, "the resize was not finished");
     assert!(bytes > 0);
     remove_all(&table);
 }
@@ -530,13 +529,13 @@ fn a_half_moved_table_is_dropped_whole() {
     let entries: Vec<&Name> = names.iter().filter_map(|name| find(&table, *name, &guard)).collect();
     assert_eq!(entries.len(), 40);
     drop(table);
-    // SAFETY: The table is gone, and nobody else knows the entries.
+    // SAFETY: the table is dropped, and no other thread has the entries.
     entries.into_iter().for_each(|entry| unsafe { free_later(entry, &guard) });
 }
 
 const ROUNDS: u64 = if cfg!(miri) { 30 } else { 30_000 };
 
-/// What the other threads of a stress test do until the first ones are done.
+/// Calls `f` in the other threads of a stress test until the first ones are done.
 fn until(stop: &AtomicBool, mut f: impl FnMut(u64)) {
     let mut round = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -548,8 +547,8 @@ fn until(stop: &AtomicBool, mut f: impl FnMut(u64)) {
     }
 }
 
-/// Names that stay are found by every lookup and by every scan exactly once, while others come and
-/// go, and the table grows and shrinks under them.
+/// Names that stay are found by every lookup and by every scan exactly once, while others are
+/// inserted and removed, and the table grows and shrinks.
 #[test]
 fn stress_lookups_and_scans_never_miss() {
     let table = Table::new();
@@ -618,13 +617,13 @@ fn stress_lookups_and_scans_never_miss() {
     remove_all(&table);
 }
 
-/// A name that is replaced (inserted anew before the old entry goes, as by a rename over it) is
-/// found at every moment, and never an older entry after a newer one.
+/// A name that is replaced (inserted again before the old entry is removed, as by a rename over it)
+/// is found at every moment, and never an older entry after a newer one.
 #[test]
 fn stress_a_replaced_name_is_never_missed() {
     let table = Table::new();
     let (stop, published) = (AtomicBool::new(false), AtomicU64::new(0));
-    // Neighbours fill some slots, so that the replacement moves about in the bucket.
+    // Neighbours fill some slots, so the replacement uses different slots of the bucket.
     (1..5).for_each(|name| _ = insert(&table, name));
     insert(&table, 0);
     thread::scope(|scope| {
