@@ -18,6 +18,37 @@
 //! * No lock is poisoned by a panic: guards release on unwinding, and the owner of the data
 //!   decides what an interrupted change means.
 //!
+//! # Which lock
+//!
+//! | if | use | a reader writes |
+//! | --- | --- | --- |
+//! | sections are short, or mostly change the data | [`Mutex`] | the lock's line |
+//! | readers are many and take long, or sleep | [`RwLock`] | the lock's line |
+//! | every call reads, hardly any writes, there are few such locks | [`brlock::BrLock`] | its CPU's line |
+//! | there are millions of them, and some become hot | [`spread_rwlock::SpreadRwLock`] | the lock's line; once hot, its CPU's |
+//! | a few words are read, and readers may retry | [`seqcount::SeqCount`], or with a lock for writers [`seqlock::SeqLock`] | nothing |
+//! | some readers may retry and others may not | [`seqrwlock::SeqRwLock`] | nothing; blocking readers the lock's line |
+//! | readers follow pointers, and may see old objects | [`rcu`] | its thread's line |
+//!
+//! # Which pointer
+//!
+//! | if | use | taking and dropping a reference |
+//! | --- | --- | --- |
+//! | nothing below applies | `Arc` | writes the count's line |
+//! | the object is often dropped by its only owner, or is on a list | [`shared::Shared`] | writes the count's line; the only owner writes nothing |
+//! | one object is referred to by all CPUs, and lives long | [`percpu_arc::PerCpuArc`] | writes its CPU's line |
+//! | the owner ends the object, and waits for its users | [`percpu_ref::PerCpuRef`] | writes its CPU's line until it is closed |
+//! | the object needs a count and a lock, and may become hot | [`lockref::Lockref`] | writes the count's line; once sharded, its CPU's |
+//! | the object is only used inside a section | a reference under an [`rcu`] guard | writes nothing |
+//!
+//! # Rooms
+//!
+//! The modules are in folders that use only those before them: `atomic`, `cpu`, `fork`, `hash` and
+//! `random`; `lock` (locks of one word); `seq` (sequence counts); `percpu` (arrays, counters,
+//! budgets, lists and locks with a part for each CPU); `rcu` (grace periods, hash tables, radix
+//! tree slots) with `reclaim`; `refcount`; `mem` (pages) with `slab`. Their modules are exported
+//! here by their own names.
+//!
 //! # Lock order
 //!
 //! Each lock belongs to a class declared with [`lock_class!`], and each class has a rank. A thread
