@@ -89,7 +89,7 @@ use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::lock::wait::Backoff;
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
-use line::{BITS_MAX, Line, Link, Seek, Word};
+use line::{BITS_MAX, FREE_BITS, HASH_MAX, Hint, Line, Link, Seek, Word};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -102,15 +102,6 @@ pub trait Hashed: 'static {
     /// ignored. Its top bits choose the bucket, so they must be as good as random.
     fn table_hash(&self) -> u64;
 }
-
-/// Number of low bits of a hash that tell entries apart that are otherwise equal: neither the
-/// bucket nor the tag depends on them.
-const FREE_BITS: u32 = 20;
-
-/// Number of bits of a hash.
-const HASH_BITS: u32 = 63;
-/// The largest hash.
-const HASH_MAX: u64 = (1 << HASH_BITS) - 1;
 
 /// A hash table with lookups without a lock and a lock for each bucket. See the [module](self).
 ///
@@ -328,24 +319,6 @@ impl<T: Hashed, C: LockClass> Drop for RcuTable<T, C> {
             }
         }
     }
-}
-
-/// A suggestion of a bucket's change for the size of the table, to be followed once the lock is
-/// released.
-///
-/// As wide as a word: a [`BucketRef`] with padding is copied in parts that overlap, and a load of
-/// data that two stores have just written waits for both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
-enum Hint {
-    None,
-    /// Another thread held the lock, or several CPUs insert in turn: more buckets would distribute
-    /// the load.
-    Contended,
-    /// The slots of the bucket did not suffice.
-    Overflow,
-    /// The last entry of the bucket was removed.
-    Emptied,
 }
 
 /// A locked bucket, as used by [`Bucket`] and [`LockSet`]. Its owner holds the lock of the line,

@@ -1,7 +1,7 @@
 //! Resizing: moving the buckets of a table to another array while it is in use.
 
-use super::line::{BITS_MAX, Line, Link, Node, Word, free_nodes};
-use super::{Hashed, Hint, RcuTable};
+use super::line::{BITS_MAX, FREE_BITS, Hint, Line, Link, Node, Word, free_nodes};
+use super::{Hashed, RcuTable};
 use crate::atomic::Ordering;
 use crate::lock::wait::Spin;
 use crate::lock::{LockClass, Mutex, MutexGuard};
@@ -201,7 +201,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         // The larger the table, the fewer threads help: the number of buckets that are checked in
         // vain is constant on average for each call.
         let seldom = (old.len() / HELP_LINES).max(1) as u64 - 1;
-        if (hash >> super::FREE_BITS) & seldom == 0 && self.word() == old {
+        if (hash >> FREE_BITS) & seldom == 0 && self.word() == old {
             // Each helper starts elsewhere, so they share the work. None waits: the holder of some
             // other bucket must not keep this caller from its own.
             self.migrate(old, next, old.index_of(hash), Blocking::Try, guard);

@@ -1,6 +1,5 @@
 //! Buckets, their overflow nodes, and the tagged words that lead to them.
 
-use super::{FREE_BITS, HASH_BITS, HASH_MAX, Hint};
 use crate::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use crate::lock::{LockClass, Mutex};
 use crate::percpu::spread::{self, Reservation};
@@ -12,6 +11,15 @@ use std::ptr::{self, NonNull};
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("slots of tables hold a tag above 48 bits of address");
+
+/// Number of low bits of a hash that tell entries apart that are otherwise equal: neither the
+/// bucket nor the tag depends on them.
+pub(super) const FREE_BITS: u32 = 20;
+
+/// Number of bits of a hash.
+pub(super) const HASH_BITS: u32 = 63;
+/// The largest hash.
+pub(super) const HASH_MAX: u64 = (1 << HASH_BITS) - 1;
 
 /// Number of slots in the line of a bucket. Models use few, so two insertions overflow.
 const LINE_SLOTS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 6 };
@@ -102,6 +110,24 @@ pub(super) enum Seek<T, C: LockClass> {
     /// An insertion happened in between: the lookup must repeat.
     Changed,
     Moved(Word<T, C>),
+}
+
+/// A suggestion of a bucket's change for the size of the table, to be followed once the lock is
+/// released.
+///
+/// As wide as a word: a [`BucketRef`](super::BucketRef) with padding is copied in parts that
+/// overlap, and a load of data that two stores have just written waits for both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(super) enum Hint {
+    None,
+    /// Another thread held the lock, or several CPUs insert in turn: more buckets would distribute
+    /// the load.
+    Contended,
+    /// The slots of the bucket did not suffice.
+    Overflow,
+    /// The last entry of the bucket was removed.
+    Emptied,
 }
 
 /// The unit of insertions, in the version of a bucket: above [`ANNOUNCED`].

@@ -1,7 +1,7 @@
 //! Walks in the order of hashes.
 
-use super::line::{Line, Link, Word};
-use super::{HASH_BITS, HASH_MAX, Hashed, RcuTable};
+use super::line::{HASH_BITS, HASH_MAX, Line, Link, Word};
+use super::{Hashed, RcuTable};
 use crate::lock::LockClass;
 use crate::rcu::Guard;
 use smallvec::SmallVec;

@@ -1,7 +1,7 @@
 //! Several buckets, of one table or more, locked together.
 
-use super::line::{Line, Link};
-use super::{BucketRef, Hashed, Hint, RcuTable};
+use super::line::{Hint, Line, Link};
+use super::{BucketRef, Hashed, RcuTable};
 use crate::atomic::{Ordering, fence};
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
