@@ -96,7 +96,7 @@ impl<T: Linked> List<T> {
     /// Inserts an entry at the front.
     ///
     /// # Safety
-    /// The entry lives, and is on no list; the caller holds this slot's lock, as for all below.
+    /// The entry lives, and is on no list; the caller holds this slot's lock.
     unsafe fn push_front(&mut self, entry: *const T) {
         // SAFETY: objects on the list live, and their links are ours under the lock.
         unsafe {
@@ -115,7 +115,7 @@ impl<T: Linked> List<T> {
     /// Removes an entry.
     ///
     /// # Safety
-    /// The entry is on this list.
+    /// The entry is on this list; the caller holds this slot's lock.
     unsafe fn unlink(&mut self, entry: *const T) {
         // SAFETY: objects on the list live, and their links are ours under the lock.
         unsafe {
