@@ -28,7 +28,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("vfscale-fuse", &["vfscale"]),
-    ("vfscale-bench", &["vfscale"]),
+    ("vfscale-bench", &["vfscale", "vfscale-sync"]),
     (
         "vfscale-commute",
         &["vfscale", "vfscale-bench", "vfscale-memfs", "vfscale-sync", "vfscale-vfs"],

@@ -2,7 +2,7 @@
 //!
 //! # Purpose
 //!
-//! One place decides which implementation the whole workspace runs on: `std` in a normal build,
+//! This module decides which implementation the whole workspace runs on: `std` in a normal build,
 //! loom under `cfg(loom)`, shuttle under `cfg(shuttle)`. Code that is to be model-checked imports
 //! its atomics, `spin_loop` and `thread` from here and nowhere else.
 //!
@@ -10,7 +10,7 @@
 //!
 //! * loom's constructors are not `const` and its atomics are larger than a machine word. Code that
 //!   asserts a layout or needs a constant does so only outside of `cfg(loom)`.
-//! * Under loom a load is made visible to the exploration (`explored`); see there why.
+//! * Under loom a load is made visible to the exploration; `explored` says why.
 //! * Statistics that must not enlarge a model (lock counters) use `std::sync::atomic` directly.
 
 #[cfg(loom)]
@@ -50,11 +50,11 @@ pub use std::{
     thread::yield_now,
 };
 
-/// A full fence, just behind a read-modify-write of this thread on an atomic variable: loads that
-/// follow are not done before that operation is visible to others (the kernel's
-/// `smp_mb__after_atomic`).
+/// Issues a full fence just after a read-modify-write of this thread on an atomic variable: loads
+/// that follow are not performed before that operation is visible to other CPUs
+/// (`smp_mb__after_atomic` in Linux).
 ///
-/// On x86 such an operation is a full fence itself, so that only the compiler has to be kept from
+/// On x86 such an operation is a full fence itself, so only the compiler must be prevented from
 /// reordering.
 #[inline]
 pub fn fence_after_rmw() {

@@ -1,26 +1,26 @@
-//! Which CPU this thread runs on.
+//! The number of the CPU that a thread runs on, and the number of CPUs.
 //!
 //! # Purpose
 //!
-//! Slots are chosen by the current CPU. Linux keeps it in each thread's `rseq` area, where reading
-//! it costs one load (a third of a nanosecond, against three for `sched_getcpu`). glibc registers
-//! that area and tells where it is through `__rseq_offset` and `__rseq_size`.
+//! Slots are chosen by the current CPU. Linux stores its number in each thread's `rseq` area, where
+//! reading it costs one load (a third of a nanosecond, against three for `sched_getcpu`). glibc
+//! registers that area and publishes its location in `__rseq_offset` and `__rseq_size`.
 //!
 //! # Invariants
 //!
-//! * The answer is a hint. The thread may be moved before the answer is used, so whatever is
-//!   chosen by it is atomic or locked.
-//! * A CPU's number can be larger than [`possible`] in odd containers; users take it modulo their
+//! * The number is a hint. The thread may be moved before it uses the number, so any slot chosen by
+//!   it is atomic or locked.
+//! * A CPU's number can be larger than [`possible`] in some containers; users take it modulo their
 //!   number of slots.
-//! * [`pretend`] overrides the answer for one thread, so that many slots can be exercised on few
-//!   CPUs, and so that a model, which must repeat exactly, knows where its threads run (0 unless
-//!   they pretend).
+//! * [`pretend`] overrides the number for one thread. Tests exercise many slots on few CPUs with
+//!   it, and in a model, which must repeat exactly, it decides where threads run (on CPU 0 by
+//!   default).
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Says that a thread pretends nothing.
+/// Marker of a thread that pretends nothing.
 const NOWHERE: u32 = u32::MAX;
 
 #[cfg(not(any(loom, shuttle)))]
@@ -38,7 +38,8 @@ shuttle::thread_local! {
     static PRETENDED: Cell<u32> = Cell::new(NOWHERE);
 }
 
-/// The CPU this thread runs on, or pretends to. About a nanosecond; never blocks.
+/// Returns the CPU that this thread runs on, or pretends to run on. Takes about a nanosecond; never
+/// blocks.
 #[inline]
 #[must_use]
 pub fn current() -> u32 {
@@ -46,7 +47,7 @@ pub fn current() -> u32 {
     if pretended == NOWHERE { real() } else { pretended }
 }
 
-/// In a model the answer must not depend on the machine.
+/// Returns 0: a model must not depend on the machine.
 #[cfg(any(loom, shuttle))]
 fn real() -> u32 {
     0
@@ -58,17 +59,17 @@ fn real() -> u32 {
     rseq::cpu().unwrap_or_else(fallback)
 }
 
-/// `sched_getcpu`, for threads and systems without a registered rseq area.
+/// Calls `sched_getcpu`, for threads and systems without a registered rseq area.
 #[cfg(all(not(any(loom, shuttle)), target_os = "linux", not(miri)))]
 #[cold]
 fn fallback() -> u32 {
     // SAFETY: the call has no arguments and touches no memory of ours.
     let cpu = unsafe { libc::sched_getcpu() };
-    // An error is only possible on kernels without the call: then all share slot 0.
+    // The call fails only on kernels without it: then all threads share slot 0.
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// Where the system can't tell, threads are dealt out to slots in turn.
+/// Deals threads out to slots in turn, where the system can't tell the CPU.
 #[cfg(all(not(any(loom, shuttle)), any(not(target_os = "linux"), miri)))]
 #[cold]
 fn fallback() -> u32 {
@@ -89,17 +90,17 @@ fn fallback() -> u32 {
 mod rseq {
     use std::sync::atomic::{AtomicIsize, Ordering};
 
-    /// Not looked for yet.
+    /// Not searched yet.
     const UNKNOWN: isize = isize::MIN;
-    /// Looked for, and not there.
+    /// Searched, and absent.
     const ABSENT: isize = isize::MIN + 1;
     /// Distance of `cpu_id` from the start of `struct rseq`, in bytes.
     const CPU_ID: isize = 4;
 
-    /// Distance of this thread's `cpu_id` from the thread pointer: one for all threads.
+    /// Distance of this thread's `cpu_id` from the thread pointer, equal for all threads.
     static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
-    /// This thread's CPU, or `None` when its area is not registered.
+    /// Returns this thread's CPU, or `None` if its area is not registered.
     #[inline]
     pub(super) fn cpu() -> Option<u32> {
         let offset = OFFSET.load(Ordering::Relaxed);
@@ -113,9 +114,9 @@ mod rseq {
     #[inline]
     fn read(offset: isize) -> Option<u32> {
         let cpu: u32;
-        // SAFETY: glibc says that each of its threads has a `struct rseq` at this distance from
-        // the thread pointer for as long as the thread lives; `cpu_id` is an aligned word of it
-        // which only the kernel writes, and only while this thread does not run.
+        // SAFETY: glibc documents that each of its threads has a `struct rseq` at this distance
+        // from the thread pointer for as long as the thread lives; `cpu_id` is an aligned word of
+        // it that only the kernel writes, and only while this thread does not run.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::asm!(
@@ -125,7 +126,8 @@ mod rseq {
                 options(nostack, preserves_flags, readonly)
             );
         }
-        // SAFETY: the same.
+        // SAFETY: `cpu_id` of this thread is an aligned word that only the kernel writes, as said
+        // for x86.
         #[cfg(target_arch = "aarch64")]
         unsafe {
             std::arch::asm!(
@@ -183,8 +185,8 @@ mod rseq {
     }
 }
 
-/// How many CPUs to make slots for: those the machine is configured with, whether or not this
-/// process may use them now. At least 1. Asked of the system once.
+/// Returns the number of CPUs to make slots for: those the machine is configured with, whether or
+/// not this process may use them now. At least 1. Calls the system once.
 #[must_use]
 pub fn possible() -> u32 {
     static POSSIBLE: AtomicU32 = AtomicU32::new(0);
@@ -197,7 +199,7 @@ pub fn possible() -> u32 {
     count
 }
 
-/// Models are small and must repeat exactly.
+/// Returns 2: models are small and must repeat exactly.
 #[cfg(any(loom, shuttle))]
 fn count_possible() -> u32 {
     2
@@ -210,11 +212,11 @@ fn count_possible() -> u32 {
     u32::try_from(configured).unwrap_or(1).max(1)
 }
 
-/// While it lives, this thread claims to run on another CPU. Nests: the inner one counts.
+/// A pretended CPU of this thread, until it is dropped. Nests: the innermost one counts.
 #[must_use = "the pretence ends when this is dropped"]
 pub struct Pretend {
     before: u32,
-    /// The pretence belongs to one thread.
+    /// Makes it `!Send`: the pretence belongs to one thread.
     not_send: PhantomData<*const ()>,
 }
 
@@ -222,7 +224,7 @@ pub struct Pretend {
 ///
 /// # Panics
 ///
-/// If `cpu` is `u32::MAX`, which is no CPU's number.
+/// If `cpu` is `u32::MAX`, which is not the number of any CPU.
 pub fn pretend(cpu: u32) -> Pretend {
     assert!(cpu != NOWHERE, "no CPU has this number");
     Pretend { before: PRETENDED.with(|p| p.replace(cpu)), not_send: PhantomData }

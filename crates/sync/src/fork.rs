@@ -1,44 +1,47 @@
-//! Children of a fork, which have one thread and nobody else's.
+//! Detection of fork children, which have only the thread that forked.
 //!
 //! # Purpose
 //!
-//! A process that forks without becoming another program leaves the child one thread, and all memory as
-//! it was at that moment: locks that other threads held stay taken, queues keep sleepers that are not
-//! there, and a thread that was pinned holds all grace periods back. So nothing that needs a lock ends in
-//! the child, and what a device is written with is the parent's. A child can tell that it is one
-//! ([`is_child`]): calls fail there, and what would be dropped is leaked ([`Owned`]).
+//! A process that forks without executing another program leaves the child one thread, and all
+//! memory as it was at that moment: locks that other threads held stay locked, queues list sleepers
+//! that don't exist, and a thread that was pinned delays all grace periods for ever. So no
+//! destructor that needs a lock may run in the child, and a device belongs to the parent. A child
+//! can find out that it is one ([`is_child`]): calls fail there, and values that would be dropped
+//! are leaked ([`Owned`]).
 //!
 //! # Invariants
 //!
-//! * A process in which nobody has called [`watch`] forks as it likes: its child begins anew.
-//! * In a child of one in which somebody has, [`is_child`] is true for good, also in its own children.
-//! * Deferred work does not run in a child ([`crate::rcu`]): it may take locks, and its memory may be in
-//!   use by threads that are not there. So pinning never waits there either.
-//! * Who would wait for another thread in a child all the same, because a call has no way to fail, panics
-//!   with a text that says so. It would wait for ever.
+//! * A process that has not called [`watch`] forks freely: its child starts from scratch.
+//! * In a child of a process that has called it, [`is_child`] is true for good, also in its own
+//!   children.
+//! * Deferred work does not run in a child ([`crate::rcu`]): it may take locks, and its memory may
+//!   be in use by threads that don't exist there. For the same reason pinning never waits there.
+//! * A function that would wait for another thread in a child, and has no way to fail, panics with
+//!   a text that says so. Otherwise it would wait for ever.
 //!
-//! The handler that the C library runs in the child stores to one word, which nobody writes otherwise:
-//! asking is a load of a line that every CPU keeps.
+//! The handler that the C library runs in the child stores to one word, which is written nowhere
+//! else: checking it is a load of a line that every CPU can cache.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::Once;
-// Those of the process, in models too: nothing forks in these.
+// Not the model's atomics, even in models: no model forks.
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether this is a child.
+/// Whether this process is a child.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Sees to it that children of this process know that they are some. From the first call on; others do
-/// nothing. Never blocks for long.
+/// Registers the handler that marks fork children of this process. Only the first call has an
+/// effect. Never blocks for long.
 pub fn watch() {
     static WATCHED: Once = Once::new();
-    // In a child the cell may be as another thread left it.
+    // In a child the `Once` may be left in the middle of another thread's call.
     if is_child() {
         return;
     }
     WATCHED.call_once(|| {
-        // SAFETY: the handler only stores to an atomic, which is allowed in a child of many threads.
+        // SAFETY: the handler only stores to an atomic, which is allowed in a child of many
+        // threads.
         let result = unsafe { libc::pthread_atfork(None, None, Some(note_child)) };
         assert!(result == 0, "no memory to note forks");
     });
@@ -48,41 +51,42 @@ extern "C" fn note_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
 }
 
-/// Whether this process is the child of one that used the library, and is no other program since.
+/// Returns whether this process is the fork child of one that used the library, and has not
+/// executed another program since.
 #[inline]
 #[must_use]
 pub fn is_child() -> bool {
-    // Relaxed: it is stored when the child has one thread.
+    // Relaxed: it is stored while the child has one thread.
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// Says that the caller would wait for ever, for a thread that only the parent has.
+/// Panics in a child, where the caller would wait for ever for a thread that only the parent has.
 ///
 /// # Panics
-/// In a child.
+/// If this process is a fork child.
 #[cfg(not(any(loom, shuttle)))]
 #[inline]
 pub(crate) fn assert_no_child() {
     assert!(
         !is_child(),
-        "vfscale was called in a child of fork, whose other threads are not there: it would wait for ever"
+        "vfscale was called in a fork child, which lacks the thread that it would wait for"
     );
 }
 
-/// A value that is leaked instead of dropped in a child: its end would take locks, or write what is the
-/// parent's.
+/// A value that is leaked instead of dropped in a fork child, where dropping it would take locks or
+/// write to what the parent owns.
 ///
-/// As large as the value; reading it costs nothing more. `Send` and `Sync` as the value.
+/// As large as the value; reading it adds no cost. `Send` and `Sync` as the value.
 pub struct Owned<T>(ManuallyDrop<T>);
 
 impl<T> Owned<T> {
-    /// Owns `value`.
+    /// Wraps `value`.
     #[inline]
     pub const fn new(value: T) -> Owned<T> {
         Owned(ManuallyDrop::new(value))
     }
 
-    /// The value, to be dropped as any other.
+    /// Unwraps the value, which is then dropped like any other.
     #[inline]
     pub fn into_inner(self) -> T {
         let mut whole = ManuallyDrop::new(self);
@@ -118,7 +122,7 @@ impl<T> Drop for Owned<T> {
     #[inline]
     fn drop(&mut self) {
         if !is_child() {
-            // SAFETY: this is its end, and nobody uses it afterwards.
+            // SAFETY: `self` is being dropped, so the value is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }

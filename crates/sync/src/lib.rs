@@ -2,21 +2,52 @@
 //!
 //! # Purpose
 //!
-//! Everything above this crate shares memory only through what is here: locks with classes and
-//! ranks, sequence counts, per-CPU slots, reference counts that carry their own lock
+//! Everything above this crate shares memory only through the types of this crate: locks with
+//! classes and ranks, sequence counts, per-CPU arrays, reference counts that carry their own lock
 //! ([`lockref`]), RCU, and tables whose lookups write nothing. Each of them exists because a
 //! simpler tool puts a written cache line on the path of calls that commute.
 //!
 //! # Invariants
 //!
 //! * A read path that is documented as free of writes stores to no shared line.
-//! * A scaled structure takes its number of slots when it is made; one slot is the structure
-//!   before it was scaled.
+//! * A scaled structure takes its number of slots when it is made; with one slot it is the unscaled
+//!   structure.
 //! * Every wait is bounded by the holder's critical section: waiters spin for about a
 //!   microsecond, then sleep in the kernel. Retrying readers ([`seqcount`]) spin, then yield, then
 //!   sleep briefly.
 //! * No lock is poisoned by a panic: guards release on unwinding, and the owner of the data
 //!   decides what an interrupted change means.
+//!
+//! # Which lock
+//!
+//! | if | use | a reader writes |
+//! | --- | --- | --- |
+//! | sections are short, or mostly change the data | [`Mutex`] | the lock's line |
+//! | readers are many and take long, or sleep | [`RwLock`] | the lock's line |
+//! | every call reads, hardly any writes, there are few such locks | [`brlock::BrLock`] | its CPU's line |
+//! | there are millions of them, and some become hot | [`spread_rwlock::SpreadRwLock`] | the lock's line; once hot, its CPU's |
+//! | a few words are read, and readers may retry | [`seqcount::SeqCount`], or with a lock for writers [`seqlock::SeqLock`] | nothing |
+//! | some readers may retry and others may not | [`seqrwlock::SeqRwLock`] | nothing; blocking readers the lock's line |
+//! | readers follow pointers, and may see old objects | [`rcu`] | its thread's line |
+//!
+//! # Which pointer
+//!
+//! | if | use | taking and dropping a reference |
+//! | --- | --- | --- |
+//! | nothing below applies | `Arc` | writes the count's line |
+//! | the object is often dropped by its only owner, or is on a list | [`shared::Shared`] | writes the count's line; the only owner writes nothing |
+//! | one object is referred to by all CPUs, and lives long | [`percpu_arc::PerCpuArc`] | writes its CPU's line |
+//! | the owner ends the object, and waits for its users | [`percpu_ref::PerCpuRef`] | writes its CPU's line until it is closed |
+//! | the object needs a count and a lock, and may become hot | [`lockref::Lockref`] | writes the count's line; once sharded, its CPU's |
+//! | the object is only used inside a section | a reference under an [`rcu`] guard | writes nothing |
+//!
+//! # Rooms
+//!
+//! The modules are in folders that use only those before them: `atomic`, `cpu`, `fork`, `hash` and
+//! `random`; `lock` (locks of one word); `seq` (sequence counts); `percpu` (arrays, counters,
+//! budgets, lists and locks with a part for each CPU); `rcu` (grace periods, hash tables, radix
+//! tree slots) with `reclaim`; `refcount`; `mem` (pages) with `slab`. Their modules are exported
+//! here by their own names.
 //!
 //! # Lock order
 //!
@@ -27,43 +58,33 @@
 //! # Model checking
 //!
 //! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads come from the model checker, sleepers
-//! sleep on the checker's condition variables, and retrying readers yield, so that code built on
-//! these locks can be checked too, deadlocks included.
-//! RCU stays the real one there: all threads of a model run on one thread of the system, so that
-//! the guard of any of them holds everything back, which is sound and conservative.
+//! sleep on the checker's condition variables, and retrying readers yield. Code built on these
+//! locks can therefore be checked too, deadlocks included. RCU is not modelled: all threads of a
+//! model run on one thread of the system, so the guard of any of them delays every grace period,
+//! which is sound and conservative.
 
 pub mod atomic;
-pub mod brlock;
 pub mod cpu;
-pub mod errseq;
 pub mod fork;
+pub mod hash;
 pub mod lock;
-pub mod lockref;
 #[cfg(all(shuttle, not(loom)))]
 pub mod model;
-pub mod page;
 pub mod percpu;
-pub mod percpu_arc;
-pub mod percpu_list;
-pub mod percpu_ref;
-pub mod prefetch;
 pub mod random;
 pub mod rcu;
 pub mod reclaim;
-pub mod seqcount;
-pub mod seqlock;
-pub mod seqrwlock;
-pub mod shared;
 pub mod slab;
-pub mod slot;
-pub mod spread;
-pub mod spread_rwlock;
-pub mod table;
 
-mod park;
-#[cfg(not(any(loom, shuttle, miri)))]
-mod shrink;
-mod wait;
+mod mem;
+mod refcount;
+mod seq;
+
+pub use mem::{page, prefetch};
+pub use percpu::{brlock, list as percpu_list, spread, spread_rwlock};
+pub use rcu::{slot, table};
+pub use refcount::{lockref, percpu_arc, percpu_ref, shared};
+pub use seq::{errseq, seqcount, seqlock, seqrwlock};
 
 pub use lock::{
     Condvar, LockClass, LockStat, LockStatRow, Mutex, MutexGuard, RwLock, RwLockReadGuard,

@@ -2,43 +2,44 @@
 //!
 //! # Purpose
 //!
-//! One word each, no allocation, spinning briefly and then sleeping, so that a holder that lost its
-//! CPU costs its waiters a sleep and not a time slice. Each lock names its class in its type: the
-//! class carries the rank for order checking and the counters of lockstat.
+//! One word each, no allocation, spinning briefly and then sleeping: a holder that lost its CPU
+//! costs its waiters a sleep and not a time slice. Each lock names its class in its type: the class
+//! carries the rank for order checking and the counters of lockstat.
 //!
 //! # Invariants
 //!
 //! * The word of a free lock without sleepers is 0.
-//! * Taking a free lock is one compare-and-exchange with acquire ordering; giving it back is one
+//! * Taking a free lock is one compare-and-exchange with acquire ordering; releasing it is one
 //!   atomic operation with release ordering. So everything done under the lock happens before
 //!   everything done under the next holder's.
-//! * A waiting writer of an [`RwLock`] stops new readers, so that writers don't starve; and a
-//!   sleeper that was woken too late twice gets the lock handed over, so that sleepers don't
-//!   starve either.
-//! * A mutex's word is not touched any more once another thread can take the lock. An `RwLock`'s
-//!   last reader may still look at it, so its memory must outlive the call that releases it: a
-//!   reference or an RCU guard does.
+//! * A waiting writer of an [`RwLock`] stops new readers, so writers don't starve. A sleeper that
+//!   was woken too late twice gets the lock handed over, so sleepers don't starve either.
+//! * A mutex's word is not accessed any more once another thread can take the lock. An `RwLock`'s
+//!   last reader may still read it, so its memory must outlive the call that releases it: a
+//!   reference or an RCU guard ensures that.
 //!
 //! # Lock order
 //!
-//! Ranks ascend: a thread that holds a lock takes only locks of a higher rank. Debug builds keep
-//! the held ranks of each thread and panic with both names at a breach, whether or not it would
+//! Ranks ascend: a thread that holds a lock takes only locks of a higher rank. Debug builds track
+//! the held ranks of each thread and panic with both names at a violation, whether or not it would
 //! have deadlocked this time. `*_nested` methods allow an equal rank, for callers with an order of
-//! their own inside a class (by address, parent before child). A successful `try_*` can't
-//! deadlock, and so is not checked, but counts as held.
+//! their own inside a class (by address, parent before child). A successful `try_*` can't deadlock
+//! and so is not checked, but counts as held.
 //!
 //! Sources: the parking protocol follows parking_lot (Amanieu d'Antras) and WebKit's WTF::Lock;
-//! ranks and lockstat follow the kernel's lockdep and lock_stat.
+//! ranks and lockstat follow lockdep and lock_stat in Linux.
 
 mod condvar;
 mod contend;
 pub(crate) mod held;
 mod mutex;
+pub(crate) mod park;
 pub(crate) mod raw_mutex;
 pub(crate) mod raw_rwlock;
 mod rwlock;
 pub(crate) mod slot_lock;
 pub(crate) mod stat;
+pub(crate) mod wait;
 
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
@@ -48,22 +49,23 @@ pub use stat::{
     lockstat_reset,
 };
 
-/// What all locks of one purpose share. Implemented by [`lock_class!`](crate::lock_class).
+/// The name, rank and counters that all locks of one purpose share. Implemented by
+/// [`lock_class!`](crate::lock_class). Counterpart of `struct lock_class` in Linux.
 pub trait LockClass: 'static {
-    /// The name in reports and panics: the kernel's name for the lock, where it has one.
+    /// The name in reports and panics: Linux's name for the lock, where it has one.
     const NAME: &'static str;
-    /// Locks are taken in ascending rank.
+    /// The rank; a thread takes locks in ascending rank.
     const RANK: u16;
-    /// Whether who holds one may wait for a disk, and enter RCU sections: deferred work that runs there
-    /// must neither take such a lock nor wait for anybody who does. So nobody takes one while holding
-    /// a lock that deferred work takes.
+    /// Whether a holder may wait for a disk, and enter RCU sections. Deferred work runs there, so
+    /// it must neither take such a lock nor wait for a thread that does. Hence no thread takes such
+    /// a lock while it holds a lock that deferred work takes.
     const SLEEPS: bool = false;
-    /// The contention counters of the class.
+    /// Returns the contention counters of the class.
     fn stat() -> &'static LockStat;
 }
 
-/// Declares lock classes: a type, a name and a rank each; `sleeping` behind it says that holders may
-/// sleep ([`LockClass::SLEEPS`](crate::lock::LockClass::SLEEPS)).
+/// Declares lock classes: a type, a name and a rank each; `sleeping` after it declares that holders
+/// may sleep ([`LockClass::SLEEPS`](crate::lock::LockClass::SLEEPS)).
 ///
 /// ```
 /// vfscale_sync::lock_class! {

@@ -1,18 +1,18 @@
-//! What models of concurrent code are run with, under `cfg(shuttle)`.
+//! A runner of models of concurrent code, under `cfg(shuttle)`.
 //!
 //! # Purpose
 //!
-//! A model is a function that begins some threads, which share something, and asserts what must hold
-//! whatever order they run in. [`check`] runs it under many schedules, one after the other.
+//! A model is a function that starts some threads, which share something, and asserts what must
+//! hold in every order of execution. [`check`] runs it under many schedules, one after the other.
 //!
 //! # Invariants
 //!
-//! * A schedule is all that a run depends on: its threads are on one CPU as far as they know, unless they
-//!   pretend another ([`cpu::pretend`]), and what a run has deferred is done before the next begins. The
-//!   collector of RCU is shared by all models of a process, which is why one runs at a time.
-//! * Time passes when a thread reads the clock ([`read_clock`]), and by as much in each run.
-//! * The seed of the schedules is printed first; `VFSCALE_SEED` repeats it. A schedule that fails is printed
-//!   by shuttle. A thread that sleeps for ever is a failure.
+//! * A run depends on its schedule only: its threads are on one CPU as far as they know, unless
+//!   they pretend another ([`cpu::pretend`]), and the work that a run has deferred is done before
+//!   the next run begins. All models of a process share the collector of RCU, which is why one runs
+//!   at a time.
+//! * The seed of the schedules is printed first; `VFSCALE_SEED` repeats it. A schedule that fails
+//!   is printed by shuttle. A thread that sleeps for ever is a failure.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -22,42 +22,43 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 
 use crate::{cpu, random, rcu};
 
-/// Of each thread of a model.
+/// Stack size of each thread of a model.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Changes of priority in a schedule of [`Schedules::Delays`].
+/// Number of priority changes in a schedule of [`Schedules::Delays`].
 const CHANGES: usize = 3;
 
-/// Which schedules, and how many.
+/// A kind of schedule, and how many to run.
 #[derive(Clone, Copy, Debug)]
 pub enum Schedules {
-    /// Threads take turns at any moment.
+    /// Random switches of threads at any moment.
     Turns(usize),
-    /// Few switches of threads, at moments chosen at random (PCT; Burckhardt et al. 2010): for what takes
-    /// one long delay at the right moment, which schedules that switch all the time hardly ever have.
+    /// Few switches of threads, at moments chosen at random (PCT; Burckhardt et al., 2010). Finds
+    /// errors that need one long delay at the right moment, which schedules with many switches
+    /// hardly ever produce.
     Delays(usize),
 }
 
 /// Runs `model` under all of these schedules.
 ///
 /// # Panics
-/// When the model does, or one of its threads, or all of them sleep.
+/// If the model or one of its threads panics, or all of them sleep.
 pub fn check(schedules: &[Schedules], model: impl Fn() + Send + Sync + 'static) {
     run(schedules, &[false], Arc::new(model));
 }
 
-/// As [`check`], with all patches and then without any: what the model makes is to ask
+/// Runs `model` like [`check`], with all scaling patches and then without any; the model asks
 /// [`is_without_patches`].
 ///
 /// # Panics
-/// As [`check`].
+/// If the model or one of its threads panics, or all of them sleep.
 pub fn check_patches(schedules: &[Schedules], model: impl Fn() + Send + Sync + 'static) {
     run(schedules, &[false, true], Arc::new(model));
 }
 
 static IS_WITHOUT: AtomicBool = AtomicBool::new(false);
 
-/// Whether the model that runs now is to be without any of the patches.
+/// Returns whether the current model is to run without any of the scaling patches.
 #[must_use]
 pub fn is_without_patches() -> bool {
     IS_WITHOUT.load(Ordering::Relaxed)
@@ -131,7 +132,7 @@ fn run_with(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + S
         let _cpu = cpu::pretend(0);
         [&READINGS, &ELAPSED_NANOS, &RESIZES].iter().for_each(|it| it.store(0, Ordering::Relaxed));
         model();
-        // What was deferred belongs to this run, and must be done in it.
+        // Work that this run has deferred must be done in it.
         rcu::synchronize();
     });
 }

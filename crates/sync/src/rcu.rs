@@ -1,4 +1,5 @@
-//! Read-copy-update: readers that write nothing shared, and memory that waits for them.
+//! Read-copy-update: readers that write nothing shared, and memory that is freed once they have
+//! left.
 //!
 //! # Purpose
 //!
@@ -9,19 +10,23 @@
 //!
 //! # Invariants
 //!
-//! * What a guard saw stays allocated while the guard lives.
-//! * A thread pinned after a `defer` sees every change made before that `defer`, or else it holds
-//!   the deferred work back: pinning and deferring both pass a sequentially consistent fence, and
-//!   whichever comes second sees the other. Lockref's collection rests on this.
-//! * All that was done under a guard happens before the work that the guard held back: unpinning
-//!   is a release, and the advance of the epoch acquires it.
+//! * Objects that were read under a guard stay allocated while the guard lives.
+//! * A thread pinned after a `defer` sees every change made before that `defer`, or else it delays
+//!   the deferred work: pinning and deferring both execute a sequentially consistent fence, and the
+//!   later of the two sees the other. Lockref's collection relies on this.
+//! * All that was done under a guard happens before the work that the guard delayed: unpinning is a
+//!   release, and the advance of the epoch acquires it.
 //!
 //! # Blocking, and lock order
 //!
 //! Pinning costs a few nanoseconds and never blocks, but an outermost [`pin`] and every
 //! [`Guard::flush`] may run other threads' deferred work, which may take any lock. So neither may
-//! happen while this thread holds a lock; debug builds assert it. Locks whose holders sleep are excepted
-//! ([`LockClass::SLEEPS`](crate::lock::LockClass::SLEEPS)): deferred work takes none of them.
+//! happen while this thread holds a lock; debug builds assert it. Locks whose holders sleep are an
+//! exception ([`LockClass::SLEEPS`](crate::lock::LockClass::SLEEPS)): deferred work takes none of
+//! them.
+
+pub mod slot;
+pub mod table;
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -33,11 +38,9 @@ use std::sync::atomic::AtomicBool;
 use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::fork;
 use crate::lock::held;
-#[cfg(not(any(loom, shuttle, miri)))]
-use crate::shrink::{self, Effort};
-use crate::wait::Backoff;
+use crate::lock::wait::Backoff;
 
-/// Pieces of deferred work that a thread's bag has room for.
+/// Number of deferred calls that a thread's bag has room for.
 const BAG_LEN: usize = 64;
 
 /// Regions of memory that [`synchronize`] gives back at most: a GiB.
@@ -45,7 +48,7 @@ const BAG_LEN: usize = 64;
 const SHRINK_REGIONS: usize = 512;
 
 thread_local! {
-    /// Pieces of deferred work that this thread has run.
+    /// Number of deferred calls that this thread has run.
     static RAN: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -59,7 +62,8 @@ pub struct Guard {
 ///
 /// # Panics
 ///
-/// In debug builds, if this is the outermost guard and the thread holds a lock whose holders don't sleep.
+/// In debug builds, if this is the outermost guard and the thread holds a lock whose holders don't
+/// sleep.
 #[inline]
 pub fn pin() -> Guard {
     if held::CHECKED && !epoch::is_pinned() {
@@ -75,16 +79,16 @@ pub fn pin() -> Guard {
 impl Guard {
     /// Runs `f` after a grace period, on some thread, inside its guard.
     ///
-    /// The work waits in a bag of this thread until 64 have gathered or [`flush`](Self::flush) is
-    /// called. It must not wait for another grace period, and must not panic. In the child of a
-    /// [fork] it does not run.
+    /// The work waits in a bag of this thread until 64 calls have gathered or
+    /// [`flush`](Self::flush) is called. It must not wait for another grace period, and must not
+    /// panic. In a [fork] child it does not run.
     #[inline]
     pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
         // SAFETY: `f` may run on any thread, at any later time.
         unsafe { self.defer_unchecked(f) }
     }
 
-    /// Like [`defer`](Self::defer), for work that the compiler can't know to be movable.
+    /// Runs `f` like [`defer`](Self::defer), without a check by the compiler that it may be sent.
     ///
     /// # Safety
     ///
@@ -92,7 +96,7 @@ impl Guard {
     /// until it has run.
     #[inline]
     pub unsafe fn defer_unchecked<F: FnOnce()>(&self, f: F) {
-        // The child of a fork leaks it: it may take locks that a thread has which is not there.
+        // A fork child leaks it: it may take locks held by a thread that does not exist there.
         let f = fork::Owned::new(f);
         let work = move || {
             RAN.set(RAN.get().wrapping_add(1));
@@ -100,7 +104,7 @@ impl Guard {
                 fork::Owned::into_inner(f)();
             }
         };
-        // SAFETY: the caller's promise is the one asked for.
+        // SAFETY: the caller makes the promise that is required.
         unsafe { self.epoch.defer_unchecked(work) }
     }
 
@@ -116,9 +120,9 @@ impl Guard {
         held::show(hidden);
     }
 
-    /// Hands this thread's bag over for collection, as [`flush`](Self::flush) does, but runs
-    /// nothing: whoever pins later does. So it may be called with locks held. For much memory,
-    /// which should not wait until this thread frees more.
+    /// Hands this thread's bag over for collection, like [`flush`](Self::flush), but runs nothing:
+    /// later pins of any thread do. So it may be called with locks held. For large amounts of
+    /// memory, which should not wait until this thread frees more.
     pub fn hand_over(&self) {
         // A bag that is full is handed over with the next piece of work.
         for _ in 0..=BAG_LEN {
@@ -126,8 +130,8 @@ impl Guard {
         }
     }
 
-    /// Unpins and pins again if this is the thread's only guard, so that a long walk does not hold
-    /// everything back. All references seen under the guard are gone.
+    /// Unpins and pins again if this is the thread's only guard, so a long walk does not delay all
+    /// grace periods. References obtained under the guard are invalid afterwards.
     pub fn repin(&mut self) {
         self.epoch.repin();
     }
@@ -196,15 +200,15 @@ pub fn run_due() -> usize {
 /// Frees a value that came from a box, after a grace period.
 fn drop_later<T: Send + 'static>(value: *mut T, guard: &Guard) {
     debug_assert!(!value.is_null());
-    // SAFETY: callers pass a box's pointer that they have just unlinked, and nobody else frees it;
-    // `T` is `Send`, so that any thread may drop it.
+    // SAFETY: callers pass a box's pointer that they have just unlinked, and that is freed only
+    // here; `T` is `Send`, so any thread may drop it.
     unsafe { guard.defer_unchecked(move || drop(Box::from_raw(value))) }
 }
 
 /// An owned value that is replaced whole. Readers write no shared memory.
 ///
-/// One word. `Send` and `Sync`, for `T` is both. Dropping it drops the value at once: the owner
-/// has to know that no reader is left, as it does when it is itself freed through RCU.
+/// One word. `Send` and `Sync`, for `T` is both. Dropping it drops the value immediately: the owner
+/// ensures that no reader is left, for example because it is itself freed through RCU.
 pub struct Rcu<T: Send + Sync + 'static> {
     /// From a box; never null.
     value: AtomicPtr<T>,
@@ -212,12 +216,12 @@ pub struct Rcu<T: Send + Sync + 'static> {
 }
 
 impl<T: Send + Sync + 'static> Rcu<T> {
-    /// Owns `value`.
+    /// Wraps `value`.
     pub fn new(value: T) -> Self {
         Self { value: AtomicPtr::new(Box::into_raw(Box::new(value))), owns: PhantomData }
     }
 
-    /// The value as it is now; it stays as long as the guard. Never blocks.
+    /// Returns the current value, which lives as long as the guard. Never blocks.
     #[inline]
     pub fn read<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         // SAFETY: the pointer came from a box, its contents were published by a release, and a
@@ -234,14 +238,14 @@ impl<T: Send + Sync + 'static> Rcu<T> {
 
 impl<T: Send + Sync + 'static> Drop for Rcu<T> {
     fn drop(&mut self) {
-        // Nobody else has a reference to `self`; a relaxed load of one's own word suffices.
+        // No other thread has a reference to `self`, so a relaxed load suffices.
         let value = self.value.load(Ordering::Relaxed);
         // SAFETY: the pointer came from a box and is freed only here.
         drop(unsafe { Box::from_raw(value) });
     }
 }
 
-/// Like [`Rcu`], but may be empty. One word.
+/// An optional owned value that is replaced whole, like [`Rcu`]. One word.
 pub struct RcuOption<T: Send + Sync + 'static> {
     /// From a box, or null.
     value: AtomicPtr<T>,
@@ -250,28 +254,29 @@ pub struct RcuOption<T: Send + Sync + 'static> {
 
 impl<T: Send + Sync + 'static> RcuOption<T> {
     const_unless_loom! {
-        /// Empty.
+        /// Creates an empty one.
         #[must_use]
         pub fn none() -> Self {
             Self { value: AtomicPtr::new(std::ptr::null_mut()), owns: PhantomData }
         }
     }
 
-    /// Owns `value`.
+    /// Wraps `value`.
     pub fn some(value: T) -> Self {
         Self { value: AtomicPtr::new(Box::into_raw(Box::new(value))), owns: PhantomData }
     }
 
-    /// Whether there is no value just now.
+    /// Returns whether there is no value at this moment.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.value.load(Ordering::Relaxed).is_null()
     }
 
-    /// The value as it is now; it stays as long as the guard. Never blocks.
+    /// Returns the current value, which lives as long as the guard. Never blocks.
     #[inline]
     pub fn read<'g>(&'g self, _guard: &'g Guard) -> Option<&'g T> {
-        // SAFETY: as in `Rcu::read`, or null.
+        // SAFETY: the pointer is null, or came from a box, its contents were published by a
+        // release, and a replaced box is freed only after this guard.
         unsafe { self.value.load(Ordering::Acquire).as_ref() }
     }
 
@@ -290,12 +295,14 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         let new = Box::into_raw(Box::new(value));
         let null = std::ptr::null_mut();
         match self.value.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: we have just published this box; whoever replaces it waits for the guard.
+            // SAFETY: we have just published this box, and a thread that replaces it frees it after
+            // this guard.
             Ok(_) => unsafe { &*new },
             Err(installed) => {
                 // SAFETY: the box was never published.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: as in `Rcu::read`; it is not null, or the exchange had succeeded.
+                // SAFETY: it was published by a release and is freed only after this guard; it is
+                // not null, or the exchange had succeeded.
                 unsafe { &*installed }
             }
         }

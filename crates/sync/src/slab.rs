@@ -1,11 +1,12 @@
-//! Memory for objects of one type: dentries and inodes.
+//! Memory for objects of one type: dentries and inodes. Counterpart of `kmem_cache` in Linux.
 //!
 //! # Purpose
 //!
-//! A general allocator has to find the size, mixes objects of all kinds in a line, and frees what
-//! RCU hands it on whatever CPU the grace period happened to end. A [`Slab`] knows its type: an
+//! A general allocator has to find the size, mixes objects of all kinds in a line, and frees memory
+//! after a grace period on the CPU where that period happened to end. A [`Slab`] knows its type: an
 //! allocation takes the most recently freed object of this CPU from an array, under a lock that
-//! nobody else wants. The scheme is Bonwick's and Adams' (magazines and vmem, USENIX 2001).
+//! other CPUs hardly ever take. The scheme is Bonwick's and Adams' (magazines and vmem, USENIX
+//! 2001).
 //!
 //! ```text
 //!  CPU slot: two magazines <--> depot: full magazines <--> chunks of 64 KiB <--> system
@@ -14,26 +15,26 @@
 //!
 //! # Invariants
 //!
-//! * A free object is in exactly one place: a magazine of a slot, a magazine of the depot, or the
-//!   bitmap of its chunk.
+//! * A free object is in exactly one of: a magazine of a slot, a magazine of the depot, the bitmap
+//!   of its chunk.
 //! * Magazines hold addresses, and a chunk marks its free objects in a bitmap: a free object's own
 //!   memory is not touched, whichever CPU moves it.
 //! * Objects freed through RCU wait in the slot on which they were freed, in batches with one
-//!   deferred call for each, and return to the magazines of that same slot. A batch whose grace period
-//!   ends on another CPU goes home undropped, and is dropped there when memory is needed; only when
-//!   several wait already does the other CPU drop one itself. So two CPUs that create and remove never
-//!   hand memory to each other, nor touch each other's objects. A batch that doesn't fill up is sent off by a
-//!   sweep, which is deferred together with its first object, hence after at most two grace
-//!   periods.
-//! * A chunk that is wholly free is given back to the system (its pages, not its addresses), beyond
-//!   a few that are kept.
+//!   deferred call for each, and return to the magazines of that slot. A batch whose grace period
+//!   ends on another CPU is returned to its slot undropped, and is dropped there when memory is
+//!   needed; only if several wait already does the other CPU drop one itself. So two CPUs that
+//!   create and remove never hand memory to each other, nor touch each other's objects. A batch
+//!   that doesn't fill up is sent off by a sweep, which is deferred together with its first object,
+//!   hence after at most two grace periods.
+//! * A chunk that is wholly free is returned to the system (its pages, not its addresses), except
+//!   for a few in reserve.
 //! * The inner part lives until the last clone is dropped **and** no deferred call is left: each
-//!   slot counts its own, so that no shared count is written while the slab is in use.
+//!   slot counts its own, so no shared count is written while the slab is in use.
 //!
 //! # Locks
 //!
-//! `SlabCache` (a slot), then `SlabDepot`. Both are leaves as seen from outside. Destructors of
-//! objects run under neither.
+//! `SlabCache` (a slot), then `SlabDepot`. Both are leaves for other code. Destructors of objects
+//! run under neither.
 
 mod chunk;
 
@@ -47,35 +48,36 @@ use std::fmt;
 use std::ptr::NonNull;
 
 crate::lock_class! {
-    /// The magazines and pending frees of one CPU slot of a [`Slab`].
+    /// Protects the magazines and pending frees of one CPU slot of a [`Slab`].
     pub SlabCache = ("slab_cache", 65010);
-    /// What the slots of a [`Slab`] share.
+    /// Protects the memory that the slots of a [`Slab`] share.
     pub SlabDepot = ("slab_depot", 65020);
 }
 
-/// Objects in a full magazine.
+/// Number of objects in a full magazine.
 const MAGAZINE: usize = 64;
-/// Objects that are carved at once when no full magazine is to be had.
+/// Number of objects that are carved from a chunk if there is no full magazine.
 const CARVE: usize = 32;
-/// Objects that share one deferred call.
+/// Number of objects that share one deferred call.
 const BATCH: usize = 32;
-/// Batches that wait in a slot to be dropped on its own CPU; when that is idle, others drop the rest.
+/// Maximum number of batches that wait in a slot to be dropped on its own CPU; if that is idle,
+/// other CPUs drop the rest.
 const RETURNED_MAX: usize = 8;
-/// Full magazines that the depot keeps for each slot.
+/// Number of full magazines in the depot for each slot.
 const DEPOT_PER_SLOT: usize = 2;
 
 type Magazine = Vec<NonNull<u8>>;
 
 /// A shared allocator of `T`s. Cloning it makes another handle to the same memory.
 ///
-/// Allocation aborts the process when the system has no memory, as `Box::new` does.
+/// Allocation aborts the process if the system has no memory, like `Box::new`.
 ///
-/// Dropping the last handle releases all memory once the frees under way have run. Objects that
-/// are still allocated then are never dropped, and their memory is gone: what they own is leaked,
-/// and to use them would be a use after free. That drop pins RCU, so the thread must hold no ranked
-/// lock unless it holds a guard already.
+/// Dropping the last handle releases all memory once the frees under way have run. Objects that are
+/// still allocated then are never dropped, and their memory is released: the values they own are
+/// leaked, and using them would be a use after free. That drop pins RCU, so the thread must hold no
+/// ranked lock unless it holds a guard already.
 ///
-/// `Send` and `Sync` when `T` is `Send`: objects are made and dropped on any thread.
+/// `Send` and `Sync` if `T` is `Send`: objects are made and dropped on any thread.
 pub struct Slab<T: Send + 'static> {
     inner: NonNull<Inner<T>>,
 }
@@ -83,47 +85,51 @@ pub struct Slab<T: Send + 'static> {
 // SAFETY: The inner part is used under its locks and atomics; objects are moved in by one thread
 // and dropped by another, which `T: Send` allows. The slab never makes a reference to an object.
 unsafe impl<T: Send + 'static> Send for Slab<T> {}
-// SAFETY: As above.
+// SAFETY: The inner part is used under its locks and atomics, and shared handles give out no
+// references to objects.
 unsafe impl<T: Send + 'static> Sync for Slab<T> {}
 
 struct Inner<T> {
     caches: PerCpu<SlotLock<Cache<T>, SlabCache>>,
-    /// Apart from the above, which every allocation reads.
+    /// On lines of its own, because every allocation reads the above.
     depot: Apart<Mutex<Depot, SlabDepot>>,
     shape: Shape,
-    /// Handles; the last one closes the slots.
+    /// Number of handles; the last one closes the slots.
     handles: AtomicUsize,
-    /// Slots that aren't closed or still have deferred calls, and one more for the closing handle.
+    /// Number of slots that aren't closed or still have deferred calls, and one more for the
+    /// closing handle.
     open: AtomicUsize,
 }
 
-// SAFETY: Addresses of free memory and of objects that nobody else has; the objects are `Send`.
+// SAFETY: The addresses are of free memory and of objects without another owner; the objects are
+// `Send`.
 unsafe impl<T: Send> Send for Cache<T> {}
-// SAFETY: Addresses of free memory.
+// SAFETY: The addresses are of free memory.
 unsafe impl Send for Depot {}
 
-/// What a CPU slot has.
+/// The free objects of a CPU slot, and its pending frees.
 struct Cache<T> {
-    /// Where objects are taken from and put back to.
+    /// The magazine that objects are taken from and put back into.
     loaded: Magazine,
-    /// Either full or empty, but for the objects carved last: see `put` and `refill`.
+    /// Either full or empty, except for the objects carved last: see `put` and `refill`.
     spare: Magazine,
     /// Objects that are to be dropped after a grace period and have no deferred call yet.
     pending: Vec<NonNull<T>>,
-    /// Batches whose grace period ended on another CPU: dropped here, by whoever needs memory next, so
-    /// that the objects never leave the caches of this CPU.
+    /// Batches whose grace period ended on another CPU: dropped on this slot, by the next
+    /// allocation that needs memory, so the objects never leave the caches of this CPU.
     returned: Vec<Vec<NonNull<T>>>,
     /// An empty vector that can become `pending`.
     recycled: Vec<NonNull<T>>,
     /// Whether a sweep is deferred.
     sweeping: bool,
-    /// Deferred calls that have not run.
+    /// Number of deferred calls that have not run.
     deferred: usize,
-    /// The last handle is gone.
+    /// Whether the last handle was dropped.
     closed: bool,
     /// Allocations minus drops on this slot; only the sum over all slots means anything.
     live: isize,
-    /// The same, but what is freed through RCU counts as gone at once.
+    /// Allocations minus frees on this slot, where objects freed through RCU count as freed
+    /// immediately.
     in_use: isize,
 }
 
@@ -135,8 +141,8 @@ struct Depot {
 }
 
 impl<T: Send + 'static> Slab<T> {
-    /// An empty slab with `slots` CPU slots. No memory for objects is taken before the first
-    /// allocation.
+    /// Creates an empty slab with `slots` CPU slots. No memory for objects is taken before the
+    /// first allocation.
     #[must_use]
     pub fn new(slots: usize) -> Self {
         let shape = const { Shape::of::<T>() };
@@ -164,17 +170,17 @@ impl<T: Send + 'static> Slab<T> {
         unsafe { self.inner.as_ref() }
     }
 
-    /// Memory for one object, initialised with `value`. It is aligned to 64 bytes or more. Waits for
-    /// nothing but, rarely, the lock of the slot or the depot.
+    /// Allocates one object, initialised with `value`. It is aligned to 64 bytes or more. Waits
+    /// only, and rarely, for the lock of the slot or the depot.
     #[inline]
     #[must_use]
     pub fn alloc(&self, value: T) -> NonNull<T> {
         self.alloc_with(|| value)
     }
 
-    /// As [`alloc`](Self::alloc), with a value that is made where it stays: large ones are not copied, as
-    /// long as `make` is inlined and borrows no part of the value before it is whole. `make` must not
-    /// panic, or the memory is lost.
+    /// Allocates one object like [`alloc`](Self::alloc), with a value that is made in place: large
+    /// ones are not copied, as long as `make` is inlined and borrows no part of the value before it
+    /// is whole. `make` must not panic, or the memory is lost.
     #[inline]
     #[must_use]
     pub fn alloc_with(&self, make: impl FnOnce() -> T) -> NonNull<T> {
@@ -188,19 +194,19 @@ impl<T: Send + 'static> Slab<T> {
         };
         let memory = memory.unwrap_or_else(|| inner.reload(cache));
         let object = memory.cast::<T>();
-        // SAFETY: The memory is of the size and alignment of a `T`, and nobody else has it.
+        // SAFETY: The memory has the size and alignment of a `T`, and no other thread has it.
         unsafe { object.write(make()) };
         object
     }
 
-    /// Drops the object at once and takes its memory back.
+    /// Drops the object immediately and frees its memory.
     ///
     /// # Safety
     ///
     /// The object came from [`alloc`](Self::alloc) of this slab (or a clone of it), hasn't been
-    /// freed, and nobody uses it any more.
+    /// freed, and no thread uses it any more.
     pub unsafe fn free(&self, object: NonNull<T>) {
-        // SAFETY: Says the caller.
+        // SAFETY: The caller promises that the object is allocated, and not used any more.
         unsafe { object.drop_in_place() };
         let inner = self.inner();
         let mut cache = inner.caches.this().lock();
@@ -209,14 +215,14 @@ impl<T: Send + 'static> Slab<T> {
         inner.put(&mut cache, object.cast());
     }
 
-    /// Drops the object and takes its memory back after a grace period. The destructor runs on
-    /// any thread that uses RCU or allocates here, without locks of this slab; it takes no lock that is
-    /// held around an allocation.
+    /// Drops the object and frees its memory after a grace period. The destructor runs on any
+    /// thread that uses RCU or allocates here, without locks of this slab; it takes no lock that is
+    /// held during an allocation.
     ///
     /// # Safety
     ///
     /// The object came from [`alloc`](Self::alloc) of this slab (or a clone of it), hasn't been
-    /// freed, and nobody who pins RCU from now on can find it.
+    /// freed, and no thread that pins RCU from now on can find it.
     #[inline]
     pub unsafe fn free_rcu(&self, object: NonNull<T>, guard: &Guard) {
         let inner = self.inner();
@@ -246,8 +252,7 @@ impl<T: Send + 'static> Slab<T> {
         defer_batch(self.inner, slot, objects, guard);
     }
 
-    /// Defers a look at what is pending, so that nothing stays there for ever when this slot frees
-    /// no more.
+    /// Defers a check of the pending frees: they must not wait for ever if this slot frees no more.
     #[cold]
     fn send_sweep(
         &self,
@@ -259,12 +264,12 @@ impl<T: Send + 'static> Slab<T> {
         cache.deferred += 1;
         drop(cache);
         let inner = self.inner;
-        // SAFETY: `deferred` keeps the inner part until the sweep has run.
+        // SAFETY: `deferred` keeps the inner part alive until the sweep has run.
         unsafe { guard.defer_unchecked(move || sweep(inner, slot)) };
     }
 
-    /// Sends off all frees that wait for their batch to fill, so that they are done after one
-    /// grace period from now.
+    /// Sends off all frees that wait for their batch to fill: they are done one grace period from
+    /// now.
     pub fn flush(&self, guard: &Guard) {
         for (slot, cache) in self.inner().caches.iter().enumerate() {
             self.inner().drop_returned(cache);
@@ -276,9 +281,8 @@ impl<T: Send + 'static> Slab<T> {
         guard.flush();
     }
 
-    /// Gives back to the system what is free: the magazines of all slots and of the depot are
-    /// emptied, and so are the chunks that are kept in reserve. Takes the locks of all slots, one
-    /// after the other.
+    /// Returns free memory to the system: empties the magazines of all slots and of the depot, and
+    /// the reserve of chunks. Takes the locks of all slots, one after the other.
     pub fn trim(&self) {
         let inner = self.inner();
         for cache in inner.caches.iter() {
@@ -299,30 +303,31 @@ impl<T: Send + 'static> Slab<T> {
         chunks.discard_reserve();
     }
 
-    /// The resident memory of chunks in bytes. Locks the depot.
+    /// Returns the resident memory of chunks in bytes. Locks the depot.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.inner().depot.lock().chunks.bytes()
     }
 
-    /// The number of objects that were allocated and whose memory has not come back: those freed
-    /// through RCU count until they are dropped. Exact when nothing is allocated or freed meanwhile.
-    /// Takes the locks of all slots, one after the other.
+    /// Returns the number of objects that were allocated and whose memory is not free yet: objects
+    /// freed through RCU count until they are dropped. Exact if there are no concurrent allocations
+    /// or frees. Takes the locks of all slots, one after the other.
     #[must_use]
     pub fn live(&self) -> usize {
         let live: isize = self.inner().caches.iter().map(|cache| cache.lock().live).sum();
         live.try_into().unwrap_or(0)
     }
 
-    /// The number of objects that were allocated and not freed yet, at once or through RCU. Exact when
-    /// nothing is allocated or freed meanwhile. Takes the locks of all slots, one after the other.
+    /// Returns the number of objects that were allocated and not freed yet, immediately or through
+    /// RCU. Exact if there are no concurrent allocations or frees. Takes the locks of all slots,
+    /// one after the other.
     #[must_use]
     pub fn in_use(&self) -> usize {
         let in_use: isize = self.inner().caches.iter().map(|cache| cache.lock().in_use).sum();
         in_use.try_into().unwrap_or(0)
     }
 
-    /// Marks all slots as closed. Whoever finishes the last deferred call, or this, frees the inner
+    /// Marks all slots as closed. The last of the deferred calls and this call frees the inner
     /// part.
     #[cold]
     fn close(&self) {
@@ -336,11 +341,11 @@ impl<T: Send + 'static> Slab<T> {
                 self.send_batch(slot, cache, &guard);
             } else if cache.deferred == 0 {
                 drop(cache);
-                // The one that stands for us is left, so this can't be the last.
+                // The closing handle's unit is left, so this can't be the last.
                 self.inner().open.fetch_sub(1, Ordering::AcqRel);
             }
         }
-        // Nothing more is returned to closed slots.
+        // No more batches are returned to closed slots.
         for cache in self.inner().caches.iter() {
             self.inner().drop_returned(cache);
         }
@@ -371,7 +376,7 @@ impl<T> Cache<T> {
         std::mem::replace(&mut self.pending, empty)
     }
 
-    /// Counts a deferred call as done. True when it was the last of a closed slot.
+    /// Counts a deferred call as done. Returns true if it was the last of a closed slot.
     fn finish(&mut self) -> bool {
         self.deferred -= 1;
         self.closed && self.deferred == 0
@@ -379,7 +384,7 @@ impl<T> Cache<T> {
 }
 
 impl<T> Inner<T> {
-    /// An object for a slot whose loaded magazine was empty.
+    /// Returns an object for a slot whose loaded magazine was empty.
     #[cold]
     fn reload(&self, slot: &SlotLock<Cache<T>, SlabCache>) -> NonNull<u8> {
         loop {
@@ -402,7 +407,7 @@ impl<T> Inner<T> {
     fn drop_batch(&self, slot: &SlotLock<Cache<T>, SlabCache>, mut objects: Vec<NonNull<T>>) {
         if std::mem::needs_drop::<T>() {
             for object in &objects {
-                // SAFETY: Freed by their owner, and the grace period is over.
+                // SAFETY: Their owner has freed them, and the grace period is over.
                 unsafe { object.drop_in_place() };
             }
         }
@@ -414,7 +419,7 @@ impl<T> Inner<T> {
         cache.recycled = objects;
     }
 
-    /// Drops what was returned to a slot and not yet dropped.
+    /// Drops the batches that were returned to a slot.
     fn drop_returned(&self, slot: &SlotLock<Cache<T>, SlabCache>) {
         let returned = std::mem::take(&mut slot.lock().returned);
         for batch in returned {
@@ -422,7 +427,7 @@ impl<T> Inner<T> {
         }
     }
 
-    /// An object for a slot whose loaded magazine is empty.
+    /// Returns an object for a slot whose loaded magazine is empty.
     #[cold]
     fn refill(&self, cache: &mut Cache<T>) -> NonNull<u8> {
         std::mem::swap(&mut cache.loaded, &mut cache.spare);
@@ -446,7 +451,7 @@ impl<T> Inner<T> {
     #[inline]
     fn put(&self, cache: &mut Cache<T>, object: NonNull<u8>) {
         if cfg!(debug_assertions) {
-            // Whoever still uses it shall notice.
+            // The pattern exposes a use after free.
             // SAFETY: The memory is free and ours.
             unsafe { object.write_bytes(0x6b, self.shape.size()) };
         }
@@ -456,7 +461,7 @@ impl<T> Inner<T> {
         cache.loaded.push(object);
     }
 
-    /// Puts an empty magazine in the place of the full one.
+    /// Replaces the full magazine with an empty one.
     #[cold]
     fn make_room(&self, cache: &mut Cache<T>) {
         std::mem::swap(&mut cache.loaded, &mut cache.spare);
@@ -486,16 +491,16 @@ fn defer_batch<T: Send + 'static>(
     objects: Vec<NonNull<T>>,
     guard: &Guard,
 ) {
-    // SAFETY: The count of deferred calls keeps the inner part until the batch has run; the
-    // objects are out of reach for whoever pins from now on, and `Send`.
+    // SAFETY: The count of deferred calls keeps the inner part alive until the batch has run; no
+    // thread that pins from now on can reach the objects, and they are `Send`.
     unsafe { guard.defer_unchecked(move || free_batch(inner, slot, objects)) };
 }
 
-/// Ends a batch after its grace period: on the CPU of its slot the objects are dropped, from another
-/// one they are sent home.
+/// Finishes a batch after its grace period: on the CPU of its slot the objects are dropped, on
+/// another one they are returned to the slot.
 fn free_batch<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize, objects: Vec<NonNull<T>>) {
     let last = {
-        // SAFETY: This call has been counted, so the inner part is there.
+        // SAFETY: This call has been counted, so the inner part lives.
         let shared = unsafe { inner.as_ref() };
         let Some(home) = shared.caches.get(slot) else { return };
         let away = shared.caches.this_slot() != slot;
@@ -515,10 +520,10 @@ fn free_batch<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize, objects:
     }
 }
 
-/// Sends off what is pending in a slot, since its batch may never fill.
+/// Sends off the pending frees of a slot, since their batch may never fill.
 fn sweep<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize) {
     let (batch, last) = {
-        // SAFETY: This call has been counted, so the inner part is there.
+        // SAFETY: This call has been counted, so the inner part lives.
         let shared = unsafe { inner.as_ref() };
         let Some(cache) = shared.caches.get(slot) else { return };
         let mut cache = cache.lock();
@@ -538,14 +543,14 @@ fn sweep<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize) {
     }
 }
 
-/// Says that a closed slot, or the handle that closes, is done; the last one frees everything.
+/// Releases the unit of a closed slot, or of the handle that closes; the last one frees everything.
 ///
 /// # Safety
 ///
-/// The caller stands for one unit of `open`, and doesn't use the inner part afterwards.
+/// The caller owns one unit of `open`, and doesn't use the inner part afterwards.
 unsafe fn release<T>(inner: NonNull<Inner<T>>) {
-    // SAFETY: The unit of the caller keeps it until here. Release and acquire: whatever the others
-    // did happens before the end.
+    // SAFETY: The caller's unit keeps the inner part alive until here. Release and acquire: all
+    // that others did happens before it is freed.
     if unsafe { inner.as_ref() }.open.fetch_sub(1, Ordering::AcqRel) == 1 {
         // SAFETY: It came from a box, and we are the last.
         drop(unsafe { Box::from_raw(inner.as_ptr()) });
@@ -554,7 +559,7 @@ unsafe fn release<T>(inner: NonNull<Inner<T>>) {
 
 impl<T: Send + 'static> Clone for Slab<T> {
     fn clone(&self) -> Self {
-        // Relaxed: we have a handle, so it can't go away meanwhile.
+        // Relaxed: our handle keeps it alive.
         self.inner().handles.fetch_add(1, Ordering::Relaxed);
         Self { inner: self.inner }
     }

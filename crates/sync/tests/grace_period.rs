@@ -1,5 +1,5 @@
-//! How long a grace period takes that comes behind much deferred work. A process of its own, in which nobody
-//! else is in an RCU section.
+//! The duration of a grace period after much deferred work. A process of its own, in which no other
+//! thread is in an RCU section.
 
 #![cfg(not(any(loom, shuttle, miri)))]
 #![allow(clippy::unwrap_used)]
@@ -15,7 +15,7 @@ fn sleeps() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// It slept once for each 512 pieces.
+/// Former versions slept once for each 512 items of deferred work.
 #[test]
 fn a_grace_period_behind_much_deferred_work_sleeps_nowhere() {
     let guard = rcu::pin();

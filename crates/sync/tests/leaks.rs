@@ -1,6 +1,7 @@
-//! Nothing is left when tables and slabs are gone: their buckets, nodes and slots are the only memory
-//! of this program that is aligned to 64 bytes or more, apart from what RCU keeps for its threads, so
-//! counting that is enough. Chunks of slabs come from the system and are counted by `Slab::bytes`.
+//! Tables and slabs leave no memory behind. Their buckets, nodes and slots are the only memory of
+//! this program that is aligned to 64 bytes or more, apart from the memory that RCU retains for its
+//! threads, so counting that is enough. Chunks of slabs are mapped from the system and are counted
+//! by `Slab::bytes`.
 
 #![cfg(not(any(loom, shuttle)))]
 
@@ -9,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vfscale_sync::slab::Slab;
 use vfscale_sync::table::{Hashed, RcuTable};
-use vfscale_sync::{cpu, lock_class, rcu};
+use vfscale_sync::{cpu, hash, lock_class, rcu};
 
 lock_class! { Buckets = ("buckets", 1); }
 
@@ -21,18 +22,18 @@ fn counted(layout: Layout) -> usize {
     if layout.align() >= 64 { layout.size() } else { 0 }
 }
 
-// SAFETY: It passes everything on to the system's allocator. (The other methods of the trait end up
-// in these two.)
+// SAFETY: it passes everything on to the system's allocator. (The other methods of the trait call
+// these two.)
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(counted(layout), Ordering::Relaxed);
-        // SAFETY: Passed on.
+        // SAFETY: the caller's promises are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         LIVE.fetch_sub(counted(layout), Ordering::Relaxed);
-        // SAFETY: Passed on.
+        // SAFETY: the caller's promises are passed on.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -53,7 +54,7 @@ fn live_after_a_while() -> usize {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// Fills the table so that it has chains and grows, and empties a part so that it shrinks.
+/// Fills the table until it has chains and grows, and empties a part until it shrinks.
 fn use_table(table: &RcuTable<Entry, Buckets>, entries: &[Entry]) {
     for entry in entries {
         let guard = rcu::pin();
@@ -70,7 +71,7 @@ fn use_table(table: &RcuTable<Entry, Buckets>, entries: &[Entry]) {
 fn everything_is_freed() {
     let before = live_after_a_while();
     // Random hashes of 63 bits, and some that share a bucket at any size.
-    let scattered = (0..20_000u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1);
+    let scattered = (0..20_000u64).map(|i| hash::fibonacci(i) >> 1);
     let entries: Vec<Entry> = scattered.chain(0..500).map(Entry).collect();
     for round in 0..3 {
         let table = RcuTable::new();
@@ -87,7 +88,7 @@ fn everything_is_freed() {
         for i in 0..2000u64 {
             let _on = cpu::pretend(i as u32 % 5);
             let object = slab.alloc(Box::new(i));
-            // SAFETY: Nobody else ever saw it.
+            // SAFETY: no other thread has seen it.
             unsafe { slab.free_rcu(object, &rcu::pin()) };
         }
         assert!(live_after_a_while() > before);

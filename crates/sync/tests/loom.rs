@@ -39,7 +39,7 @@ struct Cell(UnsafeCell<u32>);
 
 // SAFETY: loom's cell finds every unordered access, which is what these tests look for.
 unsafe impl Sync for Cell {}
-// SAFETY: as above.
+// SAFETY: loom's cell finds every unordered access.
 unsafe impl Send for Cell {}
 
 impl Cell {
@@ -109,7 +109,7 @@ fn rwlock_orders_readers_and_writers() {
     });
 }
 
-/// Readers that were woken too late get the lock handed over, all of them at once.
+/// Readers that were woken too late get the lock handed over, all of them together.
 #[test]
 fn rwlock_is_handed_to_impatient_readers() {
     check(1, || {
@@ -125,7 +125,7 @@ fn rwlock_is_handed_to_impatient_readers() {
         for _ in 0..2 {
             let inside = lock.write();
             inside.add();
-            // Lets both readers find it held, without spending a preemption.
+            // Lets both readers find the lock held, without spending a preemption.
             thread::yield_now();
         }
         readers.into_iter().for_each(|thread| thread.join().unwrap());
@@ -165,7 +165,7 @@ fn seqcount_readers_never_accept_torn_data() {
                 }
             })
         };
-        // Without waiting, so that every start is explored, also an odd one.
+        // Without waiting: every start is explored, also an odd one.
         let start = shared.0.raw();
         let (first, second) = shared.1.read();
         if !shared.0.retry(start) {
@@ -258,7 +258,7 @@ fn seqrwlock_with_exclusive_readers() {
     seqrwlock_three_kinds(true);
 }
 
-/// What a blocking reader has read of a part stays as it is until he leaves.
+/// Data of a part that a blocking reader has read does not change until it leaves.
 fn seqrwlock_writers_of_parts(exclusive: bool) {
     check(3, move || {
         let lock = SeqRwLock::<Tested>::with_exclusive_readers(exclusive);
@@ -331,7 +331,7 @@ fn brlock_orders_readers_of_all_slots_and_writers() {
     });
 }
 
-/// A lock whose readers spread, and what it guards.
+/// A lock with sharded readers, and its data.
 struct Spread {
     lock: SpreadRwLock<Tested>,
     parts: ReaderParts,
@@ -414,14 +414,14 @@ fn spread_rwlock_is_opened_again_beside_a_reader() {
     });
 }
 
-/// A counted object whose body is touched by every holder of a reference, and torn down by the
-/// last. Readers of the body only read; the teardown writes, so that an unordered or early one is
-/// a race.
+/// A counted object whose body is read by every holder of a reference, and torn down by the last.
+/// The teardown writes, so an unordered or early one is a race.
 struct Object {
     count: Lockref,
     spread: SpreadPtr,
     body: Cell,
-    /// Threads inside a read section: a model of RCU, for the real one runs on one thread here.
+    /// The number of threads inside a read section: a model of RCU, for the real one runs on one
+    /// thread here.
     pinned: AtomicUsize,
     torn_down: AtomicUsize,
 }
@@ -447,7 +447,7 @@ impl Object {
         }
     }
 
-    /// What a pin promises: its fence comes before or after that of a grace period's begin.
+    /// The guarantee of a pin: its fence is before or after the fence of a grace period's begin.
     fn section<R>(&self, f: impl FnOnce(&rcu::Guard) -> R) -> R {
         self.pinned.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -462,7 +462,7 @@ impl Object {
         unsafe { self.count.finish_collect(&self.spread, guard) }
     }
 
-    /// Waits until nobody is inside who may have come before the call.
+    /// Waits until no thread is inside that may have entered before the call.
     fn grace_period(&self) {
         fence(Ordering::SeqCst);
         while self.pinned.load(Ordering::Acquire) != 0 {
@@ -471,7 +471,7 @@ impl Object {
     }
 }
 
-/// Seed 000, patch 1, first worst case.
+/// First worst case of Long's lockref patch.
 #[test]
 fn lockref_worst_case_one_two_puts_of_two_references_find_the_last() {
     check(4, || {
@@ -491,7 +491,7 @@ fn lockref_worst_case_one_two_puts_of_two_references_find_the_last() {
     });
 }
 
-/// Seed 000, patch 1, second worst case.
+/// Second worst case of Long's lockref patch.
 #[test]
 fn lockref_worst_case_two_a_get_never_joins_the_dead() {
     check(4, || {
@@ -560,7 +560,7 @@ fn lockref_lock_orders_its_holders_and_keeps_the_count() {
             let guard = object.count.lock();
             let count = guard.count();
             assert_ne!(object.body.get(), 1);
-            assert_eq!(object.count.count(), count, "somebody changed a locked count");
+            assert_eq!(object.count.count(), count, "a locked count was changed");
         }
         assert!(matches!(object.count.put(&object.spread, &rcu::pin()), Put::Done));
         locker.join().unwrap();
@@ -568,7 +568,7 @@ fn lockref_lock_orders_its_holders_and_keeps_the_count() {
     });
 }
 
-/// One holds it, one sleeps, and a third barges in at the unlock.
+/// One thread holds the lock, one sleeps, and a third barges in at the unlock.
 #[test]
 fn lockref_lock_orders_three_holders() {
     check(2, || {
@@ -618,8 +618,8 @@ fn lockref_spreading_under_gets_and_puts() {
     });
 }
 
-/// The crucial one: gets and puts on parts and on the word race with a collection. Exactly one of
-/// all puts, that of the collection among them, is the last.
+/// The crucial test: gets and puts on parts and on the word race with a collection. Exactly one of
+/// all puts, the collection's among them, is the last.
 #[test]
 fn lockref_collecting_under_gets_and_puts() {
     check(3, || {
@@ -631,7 +631,7 @@ fn lockref_collecting_under_gets_and_puts() {
                 let _there = cpu::pretend(1);
                 object.section(|guard| object.count.get(&object.spread, guard));
                 object.body.get();
-                // Each operation is a section of its own, and may find the count elsewhere.
+                // Each operation is a section of its own, and may find the count in another state.
                 for _ in 0..2 {
                     object.section(|guard| {
                         object.tear_down(object.count.put(&object.spread, guard));
@@ -650,7 +650,8 @@ fn lockref_collecting_under_gets_and_puts() {
     });
 }
 
-/// A lookup revives, or finds it dead, while a collection discovers that nobody is left.
+/// A lookup revives the object, or finds it dead, while a collection finds that no reference is
+/// left.
 #[test]
 fn lockref_lookup_against_the_collection_of_an_unused_object() {
     check(3, || {
@@ -678,8 +679,8 @@ fn lockref_lookup_against_the_collection_of_an_unused_object() {
     });
 }
 
-/// Spread, collected, and spread again with other parts, under a reader: it never uses parts of
-/// another spreading.
+/// A count is spread, collected, and spread again with other parts, during a read: a reader never
+/// uses parts of another spreading.
 #[test]
 fn lockref_spreading_twice_under_a_reader() {
     check(2, || {
@@ -735,7 +736,7 @@ fn lockref_marking_the_last_dead_under_gets_and_puts() {
     });
 }
 
-/// The object of a closed count ends once, after all uses, whoever is last.
+/// The object of a closed count is freed once, after all uses, by any of the last users.
 #[test]
 fn percpu_ref_closing_under_gets_and_puts() {
     check(3, || {
@@ -766,8 +767,8 @@ fn percpu_ref_closing_under_gets_and_puts() {
     });
 }
 
-/// A user that takes a unit on one CPU and gives one back on another is never missed, nor counted twice; and
-/// a count that was read goes on as before.
+/// A user that takes a unit on one CPU and gives one back on another is never missed, nor counted
+/// twice; and a count that was read is usable as before.
 #[test]
 fn percpu_ref_read_under_a_user_who_moves() {
     check(3, || {
@@ -793,8 +794,8 @@ fn percpu_ref_read_under_a_user_who_moves() {
     });
 }
 
-/// What is counted on one CPU and then counted down on another is never seen to go before it came, nor what
-/// goes with a look taken at another moment.
+/// A unit counted on one CPU and then uncounted on another is never seen to leave before it
+/// arrived, and neither is the data read at another moment.
 #[test]
 fn snapshot_counter_is_read_as_it_was_at_one_moment() {
     check(3, || {
@@ -849,7 +850,7 @@ fn shared_drops_its_value_after_all_uses() {
     });
 }
 
-/// A descriptor that is read, replaced and closed at once.
+/// A descriptor is read, replaced and closed concurrently.
 #[test]
 fn shared_slot_under_gets_replaces_and_takes() {
     check(2, || {

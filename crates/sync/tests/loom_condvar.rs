@@ -11,7 +11,7 @@ lock_class! {
     State = ("state", 1);
 }
 
-/// No wakeup is lost, though it costs nothing when nobody was counted.
+/// No wakeup is lost, though it costs nothing if no waiter was counted.
 #[test]
 fn a_waiter_sees_the_change() {
     loom::model(|| {

@@ -18,8 +18,8 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// An error comes while two calls on one open file, and one on another, look for errors. The one file is
-/// told once, and so is the other, at the latest by its next call.
+/// An error is recorded while two calls on one open file, and one on another, check for errors.
+/// Each file reports it once, at the latest by its next call.
 #[test]
 fn an_error_is_told_once_to_each_open_file() {
     check(|| {
@@ -40,7 +40,7 @@ fn an_error_is_told_once_to_each_open_file() {
     });
 }
 
-/// Two errors come, from two threads, while one is told: the last is told to everybody.
+/// Two threads record errors while one is being reported: every file reports the last one.
 #[test]
 fn no_error_is_lost_beside_another() {
     check(|| {
@@ -55,7 +55,7 @@ fn no_error_is_lost_beside_another() {
         one.join().unwrap();
         two.join().unwrap();
         assert!(errors.is_told() <= told[0].is_some());
-        // One who comes now is told of what nobody was.
+        // A new cursor sees an error that no cursor has seen.
         let late = ErrorCursor::new(&errors);
         let late_is_told = !errors.is_told();
         told.extend([cursor.advance(&errors), cursor.advance(&errors)]);

@@ -4,8 +4,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom_list
 //! ```
 //!
-//! A walk reads each value's cell and dropping the value writes it, so that loom reports a walk that
-//! is not ordered before the end of what it sees.
+//! A walk reads each value's cell and dropping the value writes it: loom reports a walk that is not
+//! ordered before the drop of a value that it sees.
 
 #![cfg(loom)]
 
@@ -35,7 +35,7 @@ struct Cell(UnsafeCell<u32>);
 
 // SAFETY: loom's cell finds every unordered access, which is what these tests look for.
 unsafe impl Sync for Cell {}
-// SAFETY: as above.
+// SAFETY: loom's cell finds every unordered access.
 unsafe impl Send for Cell {}
 
 struct Value {
@@ -71,15 +71,15 @@ fn list(slots: usize) -> List {
 
 fn insert(list: &List, cell: &Arc<Cell>) -> Shared<Value, Listed<Lists>> {
     let is_over = Arc::new(AtomicBool::new(false));
-    // SAFETY: the value keeps the list.
+    // SAFETY: the value holds a reference to the list.
     unsafe { list.insert(Value { cell: Arc::clone(cell), is_over, _list: List::clone(list) }) }
         .unwrap_or_else(|_| panic!("the bound is reached"))
 }
 
-/// Enters a value where the bound may be reached.
+/// Inserts a value into a list that may have reached its bound.
 fn try_insert(list: &List, cell: &Arc<Cell>) -> Option<Shared<Value, Listed<Lists>>> {
     let is_over = Arc::new(AtomicBool::new(false));
-    // SAFETY: the value keeps the list.
+    // SAFETY: the value holds a reference to the list.
     unsafe { list.insert(Value { cell: Arc::clone(cell), is_over, _list: List::clone(list) }) }.ok()
 }
 
@@ -92,7 +92,7 @@ fn drops(cell: &Cell) -> u32 {
     cell.0.with(|value| unsafe { *value })
 }
 
-/// How many values a walk saw; none has been dropped.
+/// Returns the number of values that a walk saw; none has been dropped.
 fn walk(list: &List) -> usize {
     let mut seen = 0;
     list.each(|value| {
@@ -103,7 +103,7 @@ fn walk(list: &List) -> usize {
     seen
 }
 
-/// A value that began on one CPU ends on another, while the lists are walked.
+/// A value of one CPU is freed on another, while the lists are walked.
 #[test]
 fn a_walk_beside_an_end_on_another_cpu() {
     check(3, || {
@@ -119,7 +119,7 @@ fn a_walk_beside_an_end_on_another_cpu() {
     });
 }
 
-/// One of two neighbours ends while the other's successor begins, in its memory or beside it.
+/// One of two neighbours is freed while the other's successor is made, in its memory or next to it.
 #[test]
 fn a_beginning_beside_an_end() {
     check(3, || {
@@ -134,7 +134,7 @@ fn a_beginning_beside_an_end() {
     });
 }
 
-/// Two neighbours end at the same time.
+/// Two neighbours are freed concurrently.
 #[test]
 fn two_ends() {
     check(3, || {
@@ -150,7 +150,7 @@ fn two_ends() {
     });
 }
 
-/// Two owners: whoever is the last ends the value, once.
+/// Two owners: the last one frees the value, once.
 #[test]
 fn the_last_of_two_owners_ends_it() {
     check(3, || {
@@ -167,7 +167,7 @@ fn the_last_of_two_owners_ends_it() {
     });
 }
 
-/// A value that moves to a private list is on one of the two when all is done, and walks see it alive.
+/// A value that moves to a private list is on one of the two at the end, and walks see it alive.
 #[test]
 fn a_walk_beside_a_move() {
     check(3, || {
@@ -186,7 +186,7 @@ fn a_walk_beside_a_move() {
     });
 }
 
-/// Whoever sees what the end of a value has done does not find the value.
+/// A thread that sees the effect of `ended` does not find the value on a list.
 #[test]
 fn a_walk_after_an_end() {
     check(3, || {
@@ -226,8 +226,8 @@ fn two_moves_of_one_value() {
     });
 }
 
-/// Two threads begin values under a bound of two while a third calls in what the lists keep: never is a
-/// unit lost or made, and who comes after all of them gets what is left.
+/// Two threads make values under a bound of two while a third trims the lists: no unit is lost or
+/// created, and a later caller gets the rest.
 #[test]
 fn a_bound_beside_a_call_for_what_is_kept() {
     check(2, || {

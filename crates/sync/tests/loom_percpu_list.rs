@@ -4,8 +4,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom_percpu_list
 //! ```
 //!
-//! Whoever finds an object on a list reads its cell, and whoever has taken it off writes it, as if its memory
-//! were used for something else: loom reports one who is not ordered before or behind the other.
+//! A walk reads the cell of each object that it finds, and a thread that has removed an object
+//! writes its cell, as if its memory were reused: loom reports any two that are not ordered.
 
 #![cfg(loom)]
 
@@ -27,7 +27,7 @@ struct Object {
 
 // SAFETY: loom's cell finds every unordered access, which is what these tests look for.
 unsafe impl Sync for Object {}
-// SAFETY: as above.
+// SAFETY: loom's cell finds every unordered access.
 unsafe impl Send for Object {}
 
 impl Linked for Object {
@@ -54,10 +54,10 @@ impl Object {
 
 type List = PerCpuList<Object, Lists>;
 
-/// On a list of its own for each of two CPUs.
+/// Inserts the object into the list of CPU `on`.
 fn enter(list: &List, object: &Object, on: u32) {
     let _there = cpu::pretend(on);
-    // SAFETY: whoever calls this has made the object or taken it off; the tests take it off at the end.
+    // SAFETY: the caller has made the object or removed it; the tests remove it at the end.
     unsafe { list.insert(NonNull::from(object)) };
 }
 
@@ -106,7 +106,7 @@ fn an_object_that_ages_is_taken_off_once() {
     });
 }
 
-/// One takes an object to another CPU's list while the other takes it off, wherever it is.
+/// One thread moves an object to another CPU's list while the other removes it from either.
 #[test]
 fn an_object_that_moves_is_taken_off_where_it_is() {
     loom::model(|| {
@@ -126,7 +126,7 @@ fn an_object_that_moves_is_taken_off_where_it_is() {
             object.use_again();
         }
         let moved = moves.join().unwrap();
-        assert!(taken || moved, "nobody found it");
+        assert!(taken || moved, "no thread found it");
         assert_eq!(list.len(), usize::from(!taken));
         assert_eq!(object.links.is_listed(), !taken);
         assert_eq!(object.read(), u32::from(taken) + u32::from(moved));

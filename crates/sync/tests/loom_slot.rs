@@ -4,8 +4,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom_slot
 //! ```
 //!
-//! What a leaf holds is a loom cell, which reports any two accesses that are not ordered. Nothing
-//! is taken out of a slot here: what is retired would be freed outside of its model.
+//! The value of a leaf is a loom cell, which reports any two accesses that are not ordered. Nothing
+//! is removed from a slot here: retired contents would be freed outside of their model.
 
 #![cfg(loom)]
 
@@ -15,13 +15,13 @@ use loom::thread;
 use vfscale_sync::rcu;
 use vfscale_sync::slot::{Contents, Entry, Slot};
 
-/// Aligned, because a slot keeps its tag in the low bits.
+/// Aligned, because a slot stores its tag in the low bits.
 #[repr(align(8))]
 struct Leaf(UnsafeCell<u32>);
 
 // SAFETY: loom's cell finds every unordered access, which is what these tests look for.
 unsafe impl Sync for Leaf {}
-// SAFETY: as above.
+// SAFETY: loom's cell finds every unordered access.
 unsafe impl Send for Leaf {}
 
 impl Leaf {
@@ -47,7 +47,7 @@ fn nest(root: &Slot<Box<Leaf>, Node>) {
     root.nest(node, |node| &mut node.slot, &rcu::pin());
 }
 
-/// The leaf's value, if there is a leaf, and the number of nodes above it.
+/// Returns the leaf's value, if there is a leaf, and the number of nodes above it.
 fn look(root: &Slot<Box<Leaf>, Node>) -> (Option<u32>, u32) {
     let guard = rcu::pin();
     let (mut slot, mut depth) = (root, 0);
@@ -97,8 +97,8 @@ fn a_reader_never_misses_a_leaf_that_two_threads_nest() {
     });
 }
 
-/// The leaf comes in by one thread and is passed on by another: the nester has to hand on what
-/// it did not publish itself.
+/// One thread stores the leaf and another one nests it: the nester has to publish a leaf that it
+/// did not store itself.
 #[test]
 fn nesting_passes_on_what_another_thread_published() {
     loom::model(|| {

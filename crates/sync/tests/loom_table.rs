@@ -6,8 +6,8 @@
 //! RUSTFLAGS="--cfg shuttle" cargo test -p vfscale-sync --release --test loom_table
 //! ```
 //!
-//! In models a bucket has two slots and a node one, so that few entries reach every part. The body
-//! of an entry is a loom cell, which reports a lookup that isn't ordered after the insertion.
+//! In models a bucket has two slots and a node one, so few entries reach all code. The body of an
+//! entry is a loom cell, which reports a lookup that isn't ordered after the insertion.
 
 #![cfg(any(loom, shuttle))]
 
@@ -40,7 +40,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     shuttle::check_pct(move || same(), 5_000, preemptions);
 }
 
-/// What a lookup reads of an entry.
+/// The part of an entry that a lookup reads.
 #[cfg(loom)]
 struct Body(loom::cell::UnsafeCell<u32>);
 
@@ -100,14 +100,14 @@ struct Shared {
 // SAFETY: The bodies are written before the entry is published and only read afterwards; loom's
 // cell reports it if not.
 unsafe impl Send for Shared {}
-// SAFETY: As above.
+// SAFETY: the bodies are written before the entry is published and only read afterwards.
 unsafe impl Sync for Shared {}
 
 const LOW: u64 = 0;
 const HIGH: u64 = 1 << 62;
 
 impl Shared {
-    /// Entries of these hashes; the first `linked` of them are inserted.
+    /// Creates entries of these hashes; the first `linked` of them are inserted.
     fn new(hashes: &[u64], linked: usize) -> Arc<Self> {
         let entry = |(name, hash): (usize, &u64)| {
             Box::new(Entry { name: name as u32, hash: hash | name as u64, body: Body::new() })
@@ -172,11 +172,11 @@ fn find_against_insert() {
     }
 }
 
-/// Two entries of one name, of which at least one is there at any time: a lookup finds one.
+/// Of two entries of one name, at least one is present at any time: a lookup finds one.
 #[test]
 fn find_against_replacement() {
     check(4, || {
-        // Slot 0 is empty and slot 1 has the old entry, so that the scan can pass between.
+        // Slot 0 is empty and slot 1 has the old entry: the scan can pass between.
         let shared = Shared::new(&[LOW, LOW, LOW], 2);
         let hash = shared.entries[2].hash;
         assert!(shared.remove(0));
@@ -197,8 +197,8 @@ fn find_against_replacement() {
     });
 }
 
-/// An entry that moves to another name, which for a moment is in neither bucket: who doesn't find
-/// the old name finds the new one.
+/// An entry moves to another name, and for a moment is in neither bucket: a lookup that doesn't
+/// find the old name finds the new one.
 #[test]
 fn find_against_announced_move() {
     check(3, || {
@@ -222,7 +222,7 @@ fn find_against_announced_move() {
     });
 }
 
-/// While the table grows, nothing is missed, and what was removed is not found again.
+/// While the table grows, no entry is missed, and no removed entry is found.
 #[test]
 fn find_against_growth() {
     check(3, || {
@@ -260,7 +260,8 @@ fn removal_against_growth() {
     });
 }
 
-/// The same for a table that shrinks, where several buckets become one.
+/// While the table shrinks, where several buckets become one, no entry is missed, and no removed
+/// entry is found.
 #[test]
 fn changes_against_shrinking() {
     check(2, || {
@@ -278,7 +279,7 @@ fn changes_against_shrinking() {
     });
 }
 
-/// Two insertions, each of which overflows the bucket and wants to grow the table.
+/// Two insertions, each of which overflows the bucket and tries to grow the table.
 #[test]
 fn insert_against_insert() {
     check(3, || {
@@ -292,8 +293,8 @@ fn insert_against_insert() {
     });
 }
 
-/// Insertions by two CPUs in turn make the bucket hot, so that the second one moves it while others look.
-/// In models every insertion is looked at.
+/// Insertions by two CPUs in turn make the bucket hot: the second one moves it during lookups. In
+/// models every insertion compares its CPU.
 #[test]
 fn find_against_heat() {
     check(2, || {
@@ -318,7 +319,8 @@ fn find_against_heat() {
     });
 }
 
-/// The same against an insertion by the other CPU, which finds its bucket moved or moves it itself.
+/// The move of a hot bucket against an insertion by the other CPU, which finds its bucket moved or
+/// moves it itself.
 #[test]
 fn insert_against_heat() {
     check(2, || {
@@ -385,7 +387,7 @@ fn whole_table_against_insert() {
     });
 }
 
-/// Sets that name the same buckets in different orders don't deadlock, also when a table grows.
+/// Sets that request the same buckets in different orders don't deadlock, even if a table grows.
 #[test]
 fn sets_against_each_other() {
     check(3, || {
@@ -406,7 +408,7 @@ fn sets_against_each_other() {
     });
 }
 
-/// What is inserted under a set is not lost when the table is resized before all locks are had.
+/// An entry inserted under a set is not lost if the table is resized before all locks are taken.
 #[test]
 fn sets_against_growth() {
     check(2, || {
@@ -435,7 +437,7 @@ fn sets_against_growth() {
     });
 }
 
-/// A budget of which `left` units are left: one in each of two slots, the rest in the pool.
+/// Creates a budget of which `left` units are left: one in each of two slots, the rest in the pool.
 fn spread_budget(left: u64) -> Arc<Budget> {
     let budget = Budget::new(16, 2);
     for cpu in [0, 1] {
@@ -447,7 +449,7 @@ fn spread_budget(left: u64) -> Arc<Budget> {
     Arc::new(budget)
 }
 
-/// Both find what they need, although one has to gather while the other uses its slot.
+/// Both takers get their units, although one has to gather while the other uses its slot.
 #[test]
 fn budget_gathers_exactly() {
     check(4, || {
@@ -464,8 +466,8 @@ fn budget_gathers_exactly() {
     });
 }
 
-/// A unit that is given to a slot which the gatherer has visited, and taken from one which it has
-/// not, must not make it miss both.
+/// A unit that is given to a slot that the gatherer has visited, and one taken from a slot that it
+/// has not, must not make it miss both.
 #[test]
 fn budget_sees_units_that_move() {
     check(4, || {

@@ -1,5 +1,5 @@
-//! What the page pool takes from the system and gives back. A process of its own, because it watches
-//! the memory of the whole process.
+//! The memory that the page pool takes from the system and returns. A process of its own, because
+//! it watches the memory of the whole process.
 
 #![cfg(not(any(loom, shuttle, miri)))]
 #![allow(clippy::unwrap_used)]
@@ -7,10 +7,10 @@
 use vfscale_sync::cpu;
 use vfscale_sync::page::{self, PAGE_SIZE, Page, PageBox};
 
-/// Whatever else a process does, and the headers of the pool's regions.
+/// The other memory of the process, and the headers of the pool's regions.
 const SLACK: usize = 1 << 20;
 
-/// What the pool promises to keep at most.
+/// Maximum of the idle memory of the pool.
 fn reserve() -> usize {
     (16 << 20) + (2 << 20) + cpu::possible() as usize * (512 << 10)
 }
@@ -36,7 +36,7 @@ fn what_is_freed_goes_back_to_the_system_but_for_a_reserve() {
     let resident = resident_bytes() - before;
     assert!(resident >= count * PAGE_SIZE);
     assert!(resident <= count * PAGE_SIZE + page::idle_bytes() + SLACK, "{resident} bytes");
-    // One page of eight stays, everywhere: no region is ever wholly free.
+    // One page of eight stays in use: no region is ever wholly free.
     let mut index = 0;
     pages.retain(|_| {
         index += 1;
@@ -50,7 +50,7 @@ fn what_is_freed_goes_back_to_the_system_but_for_a_reserve() {
     assert_eq!(page::idle_bytes(), 0);
     let resident = resident_bytes().saturating_sub(before);
     assert!(resident <= pages.len() * PAGE_SIZE + SLACK, "{resident} bytes");
-    // What stayed is what it was, and what comes anew is zero.
+    // Pages in use are unchanged, and new ones are zero.
     let mut first = [0];
     pages.iter().for_each(|page| {
         page.read(0, &mut first);

@@ -1,5 +1,5 @@
-//! Long work and deferred work on the reclaim thread. A process of its own, in which nobody else is in an RCU
-//! section.
+//! Long work and deferred work on the reclaim thread. A process of its own, in which no other
+//! thread is in an RCU section.
 
 #![cfg(not(any(loom, shuttle, miri)))]
 #![allow(clippy::unwrap_used)]
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use vfscale_sync::rcu;
 use vfscale_sync::reclaim::{self, Work};
 
-/// Sections of one test would hold up what another one waits for.
+/// Serialises the tests: sections of one would delay the work of another.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,7 +52,7 @@ impl Work for Steps {
     }
 }
 
-/// Goes on until it is told to stop.
+/// Work that continues until it is stopped.
 struct Endless(Arc<AtomicBool>);
 
 impl Work for Endless {
@@ -80,7 +80,8 @@ fn work_is_done_by_another_thread_and_what_it_defers_too() {
     assert!(on.iter().all(|id| *id != thread::current().id()));
 }
 
-/// A thread that is in a section when work is submitted may see what the work takes down.
+/// A thread that is in a section when work is submitted may see the objects that the work takes
+/// down.
 #[test]
 fn work_waits_for_sections_that_began_before() {
     let _one = alone();
@@ -148,7 +149,7 @@ fn what_was_handed_over_is_done_while_nobody_calls_and_then_the_thread_ends() {
     }
     guard.hand_over();
     reclaim::attend();
-    // Longer than the thread stays without anything to do: what a section holds up is something.
+    // Longer than the idle thread lives: work delayed by a section counts as work.
     thread::sleep(Duration::from_millis(1500));
     assert_eq!((ran.load(Ordering::Relaxed), threads()), (0, 1));
     drop(guard);

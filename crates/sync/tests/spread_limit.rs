@@ -1,5 +1,5 @@
-//! The bound of what tables take because several CPUs use them. One test at a time: the bound is that of
-//! the process.
+//! The bound on memory that tables take because several CPUs use them. One test at a time: the
+//! bound belongs to the process.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)]
@@ -7,7 +7,8 @@
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vfscale_sync::spread::{self, Room};
+use vfscale_sync::hash::fibonacci;
+use vfscale_sync::spread::{self, Reservation};
 use vfscale_sync::table::{Hashed, RcuTable};
 use vfscale_sync::{cpu, rcu};
 
@@ -26,7 +27,7 @@ impl Hashed for Entry {
     }
 }
 
-/// One test has the bound for itself, once all is given back that others have left to be freed.
+/// Waits for exclusive use of the bound, until the memory that other tests have deferred is freed.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -35,21 +36,22 @@ fn alone() -> MutexGuard<'static, ()> {
     alone
 }
 
-/// Waits for what is freed after a grace period.
+/// Waits for deferred frees.
 fn settle() {
     for _ in 0..4 {
         rcu::synchronize();
     }
 }
 
-/// Has two CPUs insert and remove a name in turn until the table does not grow any more.
+/// Inserts and removes a name on two CPUs in turn until the table does not grow any more.
 fn use_on_two_cpus(table: &Table) {
     let entry = Entry(0);
     for turn in 0..400 {
         let _on = cpu::pretend(turn / 8 % 2);
         let guard = rcu::pin();
         let mut bucket = table.lock(0, &guard);
-        // SAFETY: it stays until it is removed, a line below, and nobody else looks at the table.
+        // SAFETY: the entry lives until it is removed, a line below, and no other thread uses the
+        // table.
         unsafe { bucket.insert(NonNull::from(&entry)) };
         assert!(bucket.remove(&entry));
     }
@@ -86,8 +88,8 @@ fn a_table_that_shrinks_to_its_entries_takes_nothing() {
 fn tables_grow_when_there_is_room_again() {
     let _alone = alone();
     let table = Table::new();
-    let all = Room::take(spread::BYTES_MAX).unwrap();
-    assert!(Room::take(1).is_none());
+    let all = Reservation::take(spread::BYTES_MAX).unwrap();
+    assert!(Reservation::take(1).is_none());
     use_on_two_cpus(&table);
     assert_eq!(table.bytes(), 64, "it has its first bucket");
     drop(all);
@@ -114,20 +116,22 @@ fn many_tables_stay_within_the_bound_and_work() {
     assert_eq!(spread::taken(), 0);
 }
 
-/// One that was large keeps what several CPUs get, which takes room; if there is none it keeps less.
+/// A table that was large shrinks to the size for several CPUs, with a reservation; if there is no
+/// room for one it shrinks further.
 #[test]
 fn a_table_that_was_large_shrinks_further_where_there_is_no_room() {
     let _alone = alone();
     for has_room in [true, false] {
-        let all = (!has_room).then(|| Room::take(spread::BYTES_MAX).unwrap());
+        let all = (!has_room).then(|| Reservation::take(spread::BYTES_MAX).unwrap());
         let table = Table::new();
         let many = spread_bytes() / 64 * 64;
-        let hash = |n: usize| (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1 & !0xf;
+        let hash = |n: usize| fibonacci(n as u64) >> 1 & !0xf;
         let entries: Vec<Entry> = (0..many).map(|n| Entry(hash(n))).collect();
         let guard = rcu::pin();
         for entry in &entries {
             let mut bucket = table.lock(entry.0, &guard);
-            // SAFETY: all are removed below, and dropped after that; nobody else looks at the table.
+            // SAFETY: all are removed below, and dropped after that; no other thread uses the
+            // table.
             unsafe { bucket.insert(NonNull::from(entry)) };
         }
         assert!(table.bytes() > spread_bytes());

@@ -1,14 +1,631 @@
-//! Mounts: one mount, the topology of all mounts of a namespace, attaching and detaching trees of
-//! mounts, propagation between peers, and paths as seen through mounts.
+//! Mounts: a superblock's tree, attached to a place in another.
+//!
+//! # Counting
+//!
+//! Open files and working directories each count one user of their mount. While the mount is attached,
+//! the count is per CPU and nobody asks whether it is zero (seed 004, "mnt count"). Detaching closes
+//! the count: it becomes one exact number under a lock, and the last user frees the mount
+//! ([`PerCpuRef`]).
+//!
+//! # Writers
+//!
+//! A second per-CPU count holds the changes under way, opening a file for writing among them. A change
+//! raises it and then reads the flags; a remount puts a hold beside the flags
+//! ([`mount_flags`](crate::mount_flags)) and then sums the counts. One of the two sees the other. A change
+//! that sees the hold waits, counted, for the lock that the remount has while it looks
+//! (`mnt_write_hold`), and reads the flags again under it. There they are what the remount has decided: as
+//! they were, if it was busy, and the change goes on; or read-only, and the change is taken back from the
+//! part that it was added to. So a remount that finds the mount busy refuses nobody. While it sums, nothing
+//! is taken from any part but what was added before the hold: the sum is never less than the number of
+//! changes that are still under way. It may contain changes that wait. Then the remount is busy
+//! because of a change that came after it, which goes on at once.
+//!
+//! Whoever waits may be in an RCU section and hold locks up to that of an inode; the remount waits for
+//! nothing with the lock but the lists of open files. It has the lock for the walk only: while the driver
+//! writes everything, changes are refused already (as in Linux), also if the driver then fails.
+//!
+//! A file that is open for writing is on the superblock's lists ([`file_list`](crate::file_list)) before
+//! the opening stops being a change, and off the list when it is closed; so a remount walks the lists
+//! after the sum. A file that leaves the lists for a private one is counted before that, in one number
+//! that the remount reads after the walk. It is no per-CPU count, for files are added to it and taken
+//! off at any time and on any CPU, which a sum can see in the wrong order.
+//!
+//! A change under way is made inside an RCU section or by a user, either of which keeps the mount, on the
+//! list of its superblock, and the superblock.
 
-pub(crate) mod atime;
-pub(crate) mod attach;
-pub(crate) mod d_path;
-pub(crate) mod fs_struct;
-pub(crate) mod mountinfo;
-pub mod namespace;
-pub(crate) mod propagation;
-pub(crate) mod pseudo_fs;
-pub(crate) mod topology;
-pub(crate) mod umount;
-pub(crate) mod vfsmount;
+use std::ops::ControlFlow;
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence, fence_after_rmw};
+use vfscale_sync::lock::Mutex;
+use vfscale_sync::percpu::PerCpuCounter;
+use vfscale_sync::percpu_ref::PerCpuRef;
+use vfscale_sync::rcu::{self, Guard, Rcu};
+use vfscale_sync::table::Hashed;
+
+use crate::dentry::{Dentry, DentryRef};
+use crate::inode::{Inode, InodePtr};
+use crate::mount_flags::{KeptFlags, Verdict};
+use crate::ranks::{MountCount, TaskFs};
+use crate::super_ref::SuperRef;
+use crate::types::MountFlags;
+
+/// A mount. Made by a namespace, freed a grace period after its last user.
+pub(crate) struct Mount {
+    id: u64,
+    /// Dropped before `sb`, which owns its memory.
+    root: DentryRef,
+    sb: SuperRef,
+    /// Where it is attached; both null when it isn't. Written in the namespace's write section.
+    parent: AtomicPtr<Mount>,
+    mountpoint: AtomicPtr<Dentry>,
+    flags: KeptFlags,
+    /// Marked by `umount(EXPIRE)`, cleared by use.
+    expired: AtomicBool,
+    users: PerCpuRef<MountCount>,
+    writers: PerCpuCounter,
+    /// Files that are open for writing and on a private list. In one part: exact at any time.
+    unlisted: PerCpuCounter,
+}
+
+// SAFETY: pointers are atomic and what they point to is kept as the fields say.
+unsafe impl Send for Mount {}
+// SAFETY: as above.
+unsafe impl Sync for Mount {}
+
+/// Flags that belong to the superblock; the others are the mount's.
+pub(crate) const SUPER_FLAGS: MountFlags = MountFlags::RDONLY;
+
+/// The options of a mount as they are kept, from those that were asked for. Of the rules for access
+/// times one holds, `RELATIME` unless another is asked for; a remount that asks for none keeps
+/// those of `before`.
+pub(crate) fn normal_flags(asked: MountFlags, before: Option<MountFlags>) -> MountFlags {
+    const RULES: MountFlags = MountFlags::NOATIME
+        .union(MountFlags::NODIRATIME)
+        .union(MountFlags::RELATIME)
+        .union(MountFlags::STRICTATIME);
+    let others = asked.difference(RULES);
+    let rules = asked & RULES;
+    if rules.is_empty()
+        && let Some(before) = before
+    {
+        return others | before & RULES;
+    }
+    let rule = if rules.contains(MountFlags::STRICTATIME) {
+        MountFlags::STRICTATIME
+    } else if rules.contains(MountFlags::NOATIME) {
+        MountFlags::NOATIME
+    } else {
+        MountFlags::RELATIME
+    };
+    others | rules & MountFlags::NODIRATIME | rule
+}
+
+impl Mount {
+    /// Makes a mount that is attached nowhere yet, with one user: the caller.
+    pub(crate) fn alloc(id: u64, sb: SuperRef, root: DentryRef, flags: MountFlags) -> OwnedMount {
+        let slots = sb.scaling().mount_count_slots();
+        let mount = Box::new(Mount {
+            id,
+            root,
+            parent: AtomicPtr::new(std::ptr::null_mut()),
+            mountpoint: AtomicPtr::new(std::ptr::null_mut()),
+            flags: KeptFlags::new(flags),
+            expired: AtomicBool::new(false),
+            users: PerCpuRef::new(slots),
+            writers: PerCpuCounter::new(slots),
+            unlisted: PerCpuCounter::new(1),
+            sb,
+        });
+        let raw = NonNull::from(Box::leak(mount));
+        // SAFETY: just allocated.
+        unsafe { raw.as_ref() }.sb.add_mount(raw);
+        OwnedMount(raw)
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    #[inline]
+    pub(crate) fn sb(&self) -> &SuperRef {
+        &self.sb
+    }
+
+    #[inline]
+    pub(crate) fn root(&self) -> &Dentry {
+        &self.root
+    }
+
+    pub(crate) fn root_ref(&self) -> DentryRef {
+        self.root.clone()
+    }
+
+    #[inline]
+    pub(crate) fn flags(&self) -> MountFlags {
+        self.flags.get()
+    }
+
+    /// The mount and dentry it is attached at.
+    #[inline]
+    pub(crate) fn attached_at<'g>(&self, _guard: &'g Guard) -> Option<(&'g Mount, &'g Dentry)> {
+        let parent = NonNull::new(self.parent.load(Ordering::Acquire))?;
+        let mountpoint = NonNull::new(self.mountpoint.load(Ordering::Acquire))?;
+        // SAFETY: both are kept while attached; after that, for the grace period.
+        unsafe { Some((parent.as_ref(), mountpoint.as_ref())) }
+    }
+
+    /// Whether it is mounted on a dentry, seen through whichever mount.
+    pub(crate) fn is_on(&self, dentry: &Dentry, guard: &Guard) -> bool {
+        self.attached_at(guard).is_some_and(|(_, mountpoint)| std::ptr::eq(mountpoint, dentry))
+    }
+
+    /// Attaches it; the caller is in the namespace's write section and hands over a reference to
+    /// the mountpoint.
+    pub(crate) fn attach(&self, parent: &Mount, mountpoint: DentryRef) {
+        self.parent.store(std::ptr::from_ref(parent).cast_mut(), Ordering::Release);
+        self.mountpoint.store(mountpoint.into_raw().as_ptr(), Ordering::Release);
+    }
+
+    /// Detaches it from its mountpoint, whose reference is returned; the caller is in the
+    /// namespace's write section and drops it outside.
+    pub(crate) fn unattach(&self) -> Option<DentryRef> {
+        self.parent.store(std::ptr::null_mut(), Ordering::Release);
+        let mountpoint = self.mountpoint.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: `attach` put the reference there.
+        NonNull::new(mountpoint).map(|raw| unsafe { DentryRef::from_raw(raw) })
+    }
+
+    /// From now on the count is exact, and the last put frees the mount. The caller then drops the
+    /// use that `alloc` counted.
+    pub(crate) fn set_detached(&self) {
+        self.users.close();
+    }
+
+    /// Users at one moment during the call.
+    pub(crate) fn users(&self) -> i64 {
+        fence(Ordering::SeqCst);
+        self.users.users()
+    }
+
+    /// Marks it as expired; returns whether it was.
+    pub(crate) fn expire(&self) -> bool {
+        self.expired.swap(true, Ordering::AcqRel)
+    }
+
+    /// Counts a user. The caller has one, or checks afterwards that the mount is still attached.
+    #[inline]
+    pub(crate) fn get(&self) {
+        self.users.get();
+        if self.expired.load(Ordering::Relaxed) {
+            self.expired.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a user of a mount that was found under RCU, unless the last use of a detached mount was given
+    /// back. The caller checks afterwards that an attached one still is.
+    #[inline]
+    fn get_not_dead(&self) -> bool {
+        let got = self.users.get_not_dead();
+        if got && self.expired.load(Ordering::Relaxed) {
+            self.expired.store(false, Ordering::Relaxed);
+        }
+        got
+    }
+
+    /// Gives a use back; the last one of a detached mount frees it after a grace period. The caller
+    /// is in no RCU section and holds no lock, or is in a section.
+    #[inline]
+    pub(crate) fn put(&self) {
+        if self.users.put() {
+            self.free();
+        }
+    }
+
+    #[cold]
+    fn free(&self) {
+        // Before it is handed over, for it must be there still.
+        self.sb.leave_mount();
+        let raw = NonNull::from(self).as_ptr() as usize;
+        rcu::pin().defer(move || {
+            // SAFETY: no user is left and none can come, since it is attached nowhere; walks that still saw
+            // it have ended within the grace period.
+            let mount = unsafe { Box::from_raw(raw as *mut Mount) };
+            // Not before: a walk that has announced a change must be found by a remount.
+            mount.sb.remove_mount(NonNull::from(&*mount));
+        });
+    }
+
+    /// Whether changes are refused at the moment.
+    #[inline]
+    pub(crate) fn is_readonly(&self) -> bool {
+        (self.flags() | self.sb.flags()).contains(MountFlags::RDONLY)
+    }
+
+    /// Announces a change, or refuses with `EROFS`. Waits while a remount looks who writes.
+    #[inline]
+    fn want_write(&self) -> Result<(), Errno> {
+        let is_writable = || {
+            fence_after_rmw();
+            match self.flags.verdict(self.sb.kept_flags()) {
+                Verdict::Writable => true,
+                Verdict::ReadOnly => false,
+                Verdict::Held => self.is_writable_after_hold(),
+            }
+        };
+        if self.writers.add_if(1, is_writable) { Ok(()) } else { Err(Errno::ROFS) }
+    }
+
+    /// Waits until a remount that looks has decided, and says whether changes may be made then. The caller
+    /// is counted as a change, so that no later remount decides without it.
+    #[cold]
+    fn is_writable_after_hold(&self) -> bool {
+        let _nobody_looks = self.sb.lock_write_hold();
+        !self.is_readonly()
+    }
+
+    /// Counts a file that is open for writing and about to leave the superblock's list, until
+    /// [`drop_unlisted`](Self::drop_unlisted).
+    pub(crate) fn count_unlisted(&self) {
+        self.unlisted.add(1);
+    }
+
+    pub(crate) fn drop_unlisted(&self) {
+        self.unlisted.add(-1);
+    }
+
+    #[inline]
+    fn drop_write(&self) {
+        self.writers.add(-1);
+    }
+
+    /// Whether changes are under way. To be asked before the lists of open files are walked.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.writers.sum() > 0
+    }
+
+    /// Whether a file is open for writing on a private list. To be asked after the superblock's lists
+    /// have been walked.
+    pub(crate) fn has_unlisted(&self) -> bool {
+        self.unlisted.sum() > 0
+    }
+
+    /// Whether changes are under way or files are open for writing. To be asked while writers are held.
+    fn is_written(&self) -> bool {
+        let is_open = || {
+            let mut found = false;
+            self.sb.files().each(|file| {
+                found = file.writes_to(self);
+                if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            found
+        };
+        self.has_changes() || is_open() || self.has_unlisted()
+    }
+
+    /// Changes the superblock's flags to those of `flags` that are its, and then this mount's to all of
+    /// them, with no other remount of either in between. To read-only only as
+    /// [`SuperBlock::remount`] does; whoever sees the superblock read-only and the mount not yet sees the
+    /// mount read-only.
+    pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
+        self.sb.remount_and(flags & SUPER_FLAGS, || {
+            self.flags.set(flags);
+        })
+    }
+
+    /// Changes this mount's own flags; to read-only only while nothing is open for writing on it.
+    pub(crate) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
+        let _one = self.sb.lock_remounts();
+        let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
+        let before = self.flags();
+        if is_readonly(flags) && !is_readonly(before) {
+            let _looks = self.sb.lock_write_hold();
+            self.flags.hold();
+            let is_written = self.is_written();
+            self.flags.set(if is_written { before } else { flags });
+            return if is_written { Err(Errno::BUSY) } else { Ok(()) };
+        }
+        self.flags.set(flags);
+        Ok(())
+    }
+
+    /// The hash of a place where something is mounted.
+    #[inline]
+    pub(crate) fn place_hash(parent: *const Mount, mountpoint: *const Dentry) -> u64 {
+        let mixed = (parent as usize as u64).rotate_left(29) ^ (mountpoint as usize as u64);
+        vfscale_sync::hash::fibonacci(mixed) >> 1
+    }
+}
+
+impl Hashed for Mount {
+    fn table_hash(&self) -> u64 {
+        Mount::place_hash(
+            self.parent.load(Ordering::Relaxed),
+            self.mountpoint.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// A counted use of a mount.
+pub(crate) struct MountRef(NonNull<Mount>);
+
+// SAFETY: `Mount` is `Sync`, and the count is atomic.
+unsafe impl Send for MountRef {}
+// SAFETY: as above.
+unsafe impl Sync for MountRef {}
+
+impl MountRef {
+    /// Counts another use of a mount that the caller knows to stay.
+    #[inline]
+    pub(crate) fn new(mount: &Mount) -> MountRef {
+        mount.get();
+        MountRef(NonNull::from(mount))
+    }
+
+    /// The same for one that may be going; see [`Mount::get_not_dead`].
+    #[inline]
+    pub(crate) fn try_new(mount: &Mount) -> Option<MountRef> {
+        mount.get_not_dead().then(|| MountRef(NonNull::from(mount)))
+    }
+
+    /// The mount, for as long as an RCU section lasts, whatever becomes of this reference.
+    #[inline]
+    pub(crate) fn borrow<'g>(&self, _guard: &'g Guard) -> &'g Mount {
+        // SAFETY: it is in use now, and is freed a grace period after the last use.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl std::ops::Deref for MountRef {
+    type Target = Mount;
+    #[inline]
+    fn deref(&self) -> &Mount {
+        // SAFETY: the counted use keeps the mount.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Clone for MountRef {
+    fn clone(&self) -> MountRef {
+        MountRef::new(self)
+    }
+}
+
+impl Drop for MountRef {
+    #[inline]
+    fn drop(&mut self) {
+        self.put();
+    }
+}
+
+/// The use that a mount is made with: it is the trees' while the mount is listed. When it is dropped, the
+/// count becomes exact, and the last user frees the mount.
+pub(crate) struct OwnedMount(NonNull<Mount>);
+
+// SAFETY: `Mount` is `Sync`, and the count is atomic.
+unsafe impl Send for OwnedMount {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedMount {}
+
+impl OwnedMount {
+    pub(crate) fn as_raw(&self) -> NonNull<Mount> {
+        self.0
+    }
+}
+
+impl std::ops::Deref for OwnedMount {
+    type Target = Mount;
+    fn deref(&self) -> &Mount {
+        // SAFETY: the use keeps the mount.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for OwnedMount {
+    fn drop(&mut self) {
+        self.set_detached();
+        self.put();
+    }
+}
+
+/// A change under way on a mount, which keeps a remount from making it read-only.
+pub(crate) struct WriteAccess<'a>(&'a Mount);
+
+impl<'a> WriteAccess<'a> {
+    /// Announces a change, or refuses with `EROFS`.
+    #[inline]
+    pub(crate) fn new(mount: &'a Mount) -> Result<WriteAccess<'a>, Errno> {
+        mount.want_write()?;
+        Ok(WriteAccess(mount))
+    }
+}
+
+impl Drop for WriteAccess<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.drop_write();
+    }
+}
+
+impl WriteAccess<'_> {
+    /// The same beyond the RCU section, for a use of the mount keeps it.
+    pub(crate) fn keep(self, mount: MountRef) -> Writing {
+        debug_assert!(std::ptr::eq(self.0, &raw const *mount));
+        std::mem::forget(self);
+        Writing(mount)
+    }
+}
+
+/// A change under way on a mount that it keeps in use; see [`WriteAccess`].
+pub(crate) struct Writing(MountRef);
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.0.drop_write();
+    }
+}
+
+/// A place: a dentry as seen through a mount, both held.
+pub(crate) struct Path {
+    /// Dropped before the mount, which keeps its memory.
+    dentry: DentryRef,
+    mount: MountRef,
+}
+
+impl Path {
+    #[inline]
+    pub(crate) fn new(mount: MountRef, dentry: DentryRef) -> Path {
+        Path { dentry, mount }
+    }
+
+    #[inline]
+    pub(crate) fn dentry(&self) -> &Dentry {
+        &self.dentry
+    }
+
+    #[inline]
+    pub(crate) fn mount(&self) -> &Mount {
+        &self.mount
+    }
+
+    /// Another reference to the dentry.
+    pub(crate) fn dentry_ref(&self) -> DentryRef {
+        self.dentry.clone()
+    }
+
+    /// Another use of the mount.
+    pub(crate) fn mount_ref(&self) -> MountRef {
+        self.mount.clone()
+    }
+
+    /// The two, for as long as an RCU section lasts.
+    #[inline]
+    pub(crate) fn borrow<'g>(&self, guard: &'g Guard) -> Spot<'g> {
+        Spot { mount: self.mount.borrow(guard), dentry: self.dentry.borrow(guard) }
+    }
+}
+
+/// A place that is open. Its inode is found without the dentry, which is beside what a rename or a
+/// removal of the name writes.
+pub(crate) struct OpenPath {
+    path: Path,
+    inode: InodePtr,
+}
+
+impl OpenPath {
+    pub(crate) fn new(path: Path) -> OpenPath {
+        OpenPath { inode: InodePtr::new(path.dentry().inode()), path }
+    }
+
+    #[inline]
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    #[inline]
+    pub(crate) fn inode(&self) -> &Inode {
+        // SAFETY: the path's dentry, which stays the same, has a reference to it.
+        unsafe { self.inode.as_ref() }
+    }
+}
+
+/// A place as an RCU section sees it. Nothing keeps it beyond the section, and within it uses and references
+/// may be gone already: who wants to keep it tries.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot<'g> {
+    pub(crate) mount: &'g Mount,
+    pub(crate) dentry: &'g Dentry,
+}
+
+impl Spot<'_> {
+    #[inline]
+    pub(crate) fn is_same(&self, mount: &Mount, dentry: &Dentry) -> bool {
+        std::ptr::eq(self.mount, mount) && std::ptr::eq(self.dentry, dentry)
+    }
+}
+
+/// A place that walks start from and that changes now and then: a task's root or working directory.
+///
+/// References to it and a use of its mount are owned under a lock, and beside that stand pointers
+/// for walks. A change replaces the pointers first and then gives back what was owned, at once: so
+/// the mount is not busy any more when the call returns, and nobody has to push a grace period on.
+/// A walk that has read the pointers before may use them as long as its RCU section lasts, for
+/// mounts and dentries are freed a grace period after the last use or reference. It may find them
+/// dead when it wants to keep them. Then it reads the pointers again, and gets others: they were
+/// replaced before the last reference went.
+pub(crate) struct WalkedPath {
+    pointers: Rcu<Pointers>,
+    owned: Mutex<Path, TaskFs>,
+}
+
+/// What a [`Path`] that somebody else owns consists of.
+#[derive(Clone, Copy)]
+struct Pointers {
+    mount: NonNull<Mount>,
+    dentry: NonNull<Dentry>,
+}
+
+// SAFETY: both point to what is `Sync`.
+unsafe impl Send for Pointers {}
+// SAFETY: as above.
+unsafe impl Sync for Pointers {}
+
+impl WalkedPath {
+    pub(crate) fn new(path: Path) -> WalkedPath {
+        WalkedPath { pointers: Rcu::new(Pointers::of(&path)), owned: Mutex::new(path) }
+    }
+
+    /// The place as it is now, for as long as an RCU section lasts.
+    #[inline]
+    pub(crate) fn spot<'g>(&'g self, guard: &'g Guard) -> Spot<'g> {
+        let pointers = self.pointers.read(guard);
+        // SAFETY: what is pointed to was owned when the pointers were read, within the section: it
+        // is given back after they were replaced, and at the end of `self`, which is borrowed. It
+        // is freed a grace period after that.
+        unsafe { Spot { mount: pointers.mount.as_ref(), dentry: pointers.dentry.as_ref() } }
+    }
+
+    /// Is another one after every change, within an RCU section.
+    #[inline]
+    pub(crate) fn version<'g>(&'g self, guard: &'g Guard) -> *const () {
+        std::ptr::from_ref(self.pointers.read(guard)).cast()
+    }
+
+    /// Another reference to the place, and another use of its mount.
+    pub(crate) fn get(&self) -> Path {
+        let _guard = rcu::pin();
+        self.owned.lock().clone()
+    }
+
+    /// Goes to another place; nothing is written if that is the same.
+    pub(crate) fn replace(&self, path: Path) {
+        let guard = rcu::pin();
+        if self.spot(&guard).is_same(path.mount(), path.dentry()) {
+            return;
+        }
+        let mut owned = self.owned.lock();
+        let left = std::mem::replace(&mut *owned, path);
+        self.pointers.replace(Pointers::of(&owned), &guard);
+        drop(owned);
+        // Not before: walks read the pointers again when they find what they pointed to gone.
+        drop(left);
+    }
+}
+
+impl Pointers {
+    fn of(path: &Path) -> Pointers {
+        Pointers { mount: path.mount.0, dentry: path.dentry.as_raw() }
+    }
+}
+
+impl Clone for Path {
+    fn clone(&self) -> Path {
+        let _guard = rcu::pin();
+        Path { dentry: self.dentry.clone(), mount: self.mount.clone() }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "mount_tests.rs"]
+mod tests;

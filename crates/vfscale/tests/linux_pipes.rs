@@ -81,7 +81,7 @@ fn access(bits: u32) -> OFlags {
 fn data(lens: &[usize], written: &mut u64) -> Vec<Vec<u8>> {
     let mut next = || {
         *written += 1;
-        written.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
+        vfscale_sync::hash::fibonacci(*written).to_be_bytes()[0]
     };
     lens.iter().map(|len| (0..*len).map(|_| next()).collect()).collect()
 }

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use vfscale::{At, AtFlags, Mode, Scaling, Task};
-use vfscale_sync::spread::{self, Room};
+use vfscale_sync::spread::{self, Reservation};
 use vfscale_sync::{cpu, rcu};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -47,8 +47,8 @@ fn link_counts_are_right_and_memory_is_bounded_where_there_is_no_room() {
     let task = vfs.task();
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
     let before = spread::taken();
-    let rest = Room::take(spread::BYTES_MAX - before).unwrap();
-    // More than an unsharded table gets for two entries.
+    let rest = Reservation::take(spread::BYTES_MAX - before).unwrap();
+    // More than a table that nobody has spread gets for two entries.
     make(&task, "/d", 0..2_000);
     assert_eq!(links(&task, "/d"), 2_002);
     contend_elsewhere(&task);

@@ -7,32 +7,28 @@
 //! fixed seed, so equal rounds give equal intervals.
 
 use serde::{Deserialize, Serialize};
+use vfscale_sync::random::Random;
 
 /// Number of samples of the bootstrap.
 const DRAWS: usize = 2_000;
 
-/// A small generator of random numbers (SplitMix64, Steele et al. 2014). Equal seeds give equal
-/// numbers on every machine.
+/// A generator of random numbers: a seed gives the same numbers on every machine.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Random);
 
 impl Rng {
-    /// Creates a generator that starts at a seed.
+    /// Creates a generator with a seed.
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng(Random::new(seed))
     }
 
     /// Returns the next 64 bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.number()
     }
 
-    /// Returns a number below `n`, which is not 0. The bias, below n / 2^64, is negligible here.
+    /// Returns a number below `n`, which is not 0. The bias, below n / 2^64, does not matter here.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64

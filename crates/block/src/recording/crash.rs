@@ -39,8 +39,10 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::log::{LogEntry, Recording};
-use crate::cow::{CowDevice, ExtentData, Layer};
+use vfscale_sync::random::Random;
+
+use super::{Entry, Recording};
+use crate::cow::{CowDevice, Data, Layer};
 
 /// Smallest atomic unit of a disk, in bytes.
 const FRAGMENT_BYTES_MIN: u64 = 512;
@@ -446,31 +448,22 @@ fn has_bit(bits: u64, number: u64) -> bool {
 /// The random numbers of one sample. It decides by changes or by fragments, and has a bias of its
 /// own, so that nearly empty and nearly full subsets occur as well as the middle.
 #[derive(Debug)]
-struct SampleRng {
-    state: u64,
+struct Chance {
+    random: Random,
     by_fragments: bool,
     of_eight: u64,
 }
 
 impl SampleRng {
     fn new(seed: u64) -> Self {
-        let mut rng = Self { state: seed, by_fragments: false, of_eight: 4 };
-        rng.by_fragments = rng.next().is_multiple_of(2);
-        rng.of_eight = 1 + rng.next() % 7;
-        rng
-    }
-
-    /// Returns the next number of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ mixed >> 31
+        let mut chance = Self { random: Random::new(seed), by_fragments: false, of_eight: 4 };
+        chance.by_fragments = chance.random.number().is_multiple_of(2);
+        chance.of_eight = 1 + chance.random.below(7);
+        chance
     }
 
     fn flip(&mut self) -> bool {
-        self.next() % 8 < self.of_eight
+        self.random.below(8) < self.of_eight
     }
 
     /// Returns whether a change is present as a whole; `None` if that is decided for each fragment.
@@ -534,8 +527,8 @@ impl CrashStates {
         }
         self.queue.extend(self.thinned(1, newest).map(Subset::Torn));
         for _ in 0..self.plan.samples {
-            let seed = self.rng.next();
-            self.queue.push_back(Subset::Sample(seed));
+            let seed = self.chance.random.number();
+            self.queue.push_back(Keep::Sample(seed));
         }
     }
 

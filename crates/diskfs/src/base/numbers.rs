@@ -6,15 +6,15 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use vfscale_sync::hash::fibonacci;
+
 /// A map by numbers.
 pub(crate) type NumberMap<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
-
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Which of `shards` shards, a power of two, a number belongs to.
 pub(crate) fn shard_of(number: u64, shards: usize) -> usize {
     // The upper bits, since the tables inside use the lower ones of a similar product.
-    (number.wrapping_mul(SPREAD) >> 40) as usize & (shards - 1)
+    (fibonacci(number) >> 40) as usize & (shards - 1)
 }
 
 #[derive(Default)]
@@ -32,6 +32,6 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(SPREAD).rotate_right(29);
+        self.0 = fibonacci(self.0 ^ number).rotate_right(29);
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use vfscale_sync::random::Random;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -103,14 +104,10 @@ fn keys<const MAX: usize>(tree: &Tree<Small<MAX>>, nodes: &Memory) -> Vec<u64> {
     tree.range(nodes, ..).unwrap().map(|record| record.unwrap().key.get()).collect()
 }
 
-/// Numbers that follow no pattern, the same each time (splitmix64).
+/// Returns random numbers, in a fixed sequence.
 fn scattered(count: u64) -> impl Iterator<Item = u64> {
-    (1..=count).map(|index| {
-        let mut key = index.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        key = (key ^ (key >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        key = (key ^ (key >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        key ^ (key >> 31)
-    })
+    let mut random = Random::new(0);
+    (0..count).map(move |_| random.number())
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl PageCache {
     /// Returns the lock under which a megabyte of a file is read. Files may share one.
     pub(super) fn fill_lock(&self, file: &FileData, index: u64) -> &Mutex<(), FillLock> {
         let file = std::ptr::from_ref(file).addr() as u64 >> 6;
-        let mixed = (file ^ (index / PIECE_PAGES)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = vfscale_sync::hash::fibonacci(file ^ (index / PIECE_PAGES));
         &self.fill[(mixed >> 32) as usize % self.fill.len()]
     }
 

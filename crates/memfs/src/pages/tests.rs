@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use proptest::prelude::*;
+use vfscale_sync::random::Random;
 use vfscale_sync::rcu;
 
 use super::*;
@@ -451,9 +452,9 @@ fn concurrent_readers_see_the_writers_bytes_or_zeros() {
         for reader in 1..3u64 {
             let done = &done;
             scope.spawn(move || {
-                let mut seed = reader;
+                let mut random = Random::new(reader);
                 while !done.load(Ordering::Relaxed) {
-                    let offset = random(&mut seed) % (PAGES * PAGE);
+                    let offset = random.below(PAGES * PAGE);
                     for (at, byte) in (offset..).zip(shared.read(offset, 20_000)) {
                         assert!(byte == 0 || byte == pattern(at), "{byte} at {at}");
                     }
@@ -462,10 +463,10 @@ fn concurrent_readers_see_the_writers_bytes_or_zeros() {
                 }
             });
         }
-        let mut seed = 99;
+        let mut random = Random::new(99);
         for round in 0..ROUNDS {
-            let offset = random(&mut seed) % (PAGES * PAGE);
-            let end = offset + random(&mut seed) % 20_000;
+            let offset = random.below(PAGES * PAGE);
+            let end = offset + random.below(20_000);
             match round % 5 {
                 0 => {
                     shared.size.store(offset, Ordering::Release);
@@ -519,14 +520,6 @@ fn readers_find_fixed_pages_while_the_tree_grows_around_them() {
             done.store(true, Ordering::Relaxed);
         });
     }
-}
-
-fn random(seed: &mut u64) -> u64 {
-    // Xorshift (Marsaglia, 2003).
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
 }
 
 #[test]

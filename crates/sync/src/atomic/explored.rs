@@ -1,10 +1,10 @@
 //! loom's atomics, with loads that take part in the exploration.
 //!
 //! loom 0.7 runs another order of two accesses only if it notices that they conflict, and of each
-//! atomic it remembers just the last access and the last one that was no load. When thread A loads,
-//! and then thread B loads and stores, B's own load hides A's from its store, and the order in
-//! which B comes first is never run. Load and then exchange is what every lock does, so whole
-//! families of executions would go unseen (a sequence count without its fences passed).
+//! atomic it remembers just the last access and the last one that was not a load. When thread A
+//! loads, and then thread B loads and stores, B's own load hides A's from its store, and the order
+//! in which B runs first is never explored. Every lock loads and then exchanges, so whole families
+//! of executions would go unseen (a sequence count without its fences passed).
 //!
 //! Here each atomic has a companion, and each load first does a relaxed read-modify-write of it.
 //! Two of those always conflict, so both orders are run. They are relaxed and on a location of
@@ -17,28 +17,28 @@ use loom::sync::atomic::{self as model, Ordering};
 macro_rules! explored {
     ($($name:ident $(<$param:ident>)? = $value:ty;)+) => {
         $(
-            /// loom's atomic of this name; loads take part in the exploration.
+            /// loom's atomic of this name, whose loads take part in the exploration.
             pub struct $name $(<$param>)? {
                 companion: model::AtomicUsize,
                 inner: model::$name $(<$param>)?,
             }
 
             impl $(<$param>)? $name $(<$param>)? {
-                /// See the standard library.
+                /// Creates an atomic with this value.
                 #[track_caller]
                 pub fn new(value: $value) -> Self {
                     let companion = model::AtomicUsize::new(0);
                     Self { companion, inner: model::$name::new(value) }
                 }
 
-                /// See the standard library.
+                /// Loads the value.
                 #[track_caller]
                 pub fn load(&self, order: Ordering) -> $value {
                     self.companion.fetch_add(1, Ordering::Relaxed);
                     self.inner.load(order)
                 }
 
-                /// See the standard library.
+                /// Returns the value.
                 #[track_caller]
                 pub fn into_inner(self) -> $value {
                     self.inner.into_inner()

@@ -14,7 +14,7 @@ fn current_agrees_with_the_kernel() {
     }
 }
 
-/// CPUs this process may run on.
+/// Returns the CPUs that this process may run on.
 fn allowed_cpus() -> Vec<usize> {
     // SAFETY: a zeroed set is a valid set, and the kernel fills it.
     let set = unsafe {

@@ -1,20 +1,20 @@
-//! Waiting for a condition on data that a [`Mutex`](crate::Mutex) guards.
+//! A queue of threads that wait for a condition on data that a [`Mutex`](crate::Mutex) guards.
 //!
 //! # Invariants
 //!
-//! * A waiter counts itself and notes the number of wakeups so far while it still holds the mutex, and
-//!   goes to sleep only if that number is the same under the queue's lock. So no wakeup between the two is
-//!   lost.
-//! * Whoever changes the condition does so under the mutex and wakes afterwards (inside or outside of it).
-//!   If nobody was counted by then, whoever comes later sees the changed condition, so that
-//!   waking nobody costs one load.
-//! * A wakeup may come without a reason: waiters look at the condition again.
+//! * A waiter counts itself and notes the number of wakeups so far while it still holds the mutex,
+//!   and sleeps only if that number is unchanged under the queue's lock. So no wakeup between the
+//!   two is lost.
+//! * A thread changes the condition under the mutex and wakes afterwards (inside or outside of it).
+//!   If no waiter was counted then, later waiters see the changed condition; so a wakeup without
+//!   waiters costs one load.
+//! * Wakeups may be spurious: waiters check the condition again.
 
 use std::time::{Duration, Instant};
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
+use crate::lock::park;
 use crate::lock::{LockClass, MutexGuard};
-use crate::park;
 
 /// A queue of threads that wait for a condition. Eight bytes; `Send` and `Sync`.
 #[derive(Debug)]
@@ -31,15 +31,15 @@ impl Default for Condvar {
 
 impl Condvar {
     const_unless_loom! {
-        /// A queue without waiters.
+        /// Creates a queue without waiters.
         #[must_use]
         pub fn new() -> Self {
             Self { wakeups: AtomicU32::new(0), waiters: AtomicU32::new(0) }
         }
     }
 
-    /// Gives the mutex back, sleeps until somebody wakes this queue, and takes the mutex again. May return
-    /// without a reason.
+    /// Releases the mutex, sleeps until a thread wakes this queue, and takes the mutex again. May
+    /// return spuriously.
     ///
     /// # Panics
     ///
@@ -51,7 +51,7 @@ impl Condvar {
         self.sleep(guard, None).0
     }
 
-    /// Waits for as long as `condition` holds. It is called with the mutex held.
+    /// Waits while `condition` holds. It is called with the mutex held.
     pub fn wait_while<'a, T: ?Sized, C: LockClass>(
         &self,
         mut guard: MutexGuard<'a, T, C>,
@@ -63,9 +63,10 @@ impl Condvar {
         guard
     }
 
-    /// Like [`wait`](Self::wait), for `timeout` at most. The second value says whether the time was up.
+    /// Waits like [`wait`](Self::wait), but at most for `timeout`. The second value is whether the
+    /// time was up.
     ///
-    /// In a model time does not pass: there it lets others run, and the time is up.
+    /// In a model time does not pass: there the call lets other threads run, and the time is up.
     pub fn wait_for<'a, T: ?Sized, C: LockClass>(
         &self,
         guard: MutexGuard<'a, T, C>,
@@ -86,7 +87,7 @@ impl Condvar {
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, T, C>, bool) {
         let mutex = guard.mutex();
-        // Both under the mutex, which orders them against whoever changes the condition.
+        // Both under the mutex, which orders them against threads that change the condition.
         self.waiters.fetch_add(1, Ordering::Relaxed);
         let wakeups = self.wakeups.load(Ordering::Relaxed);
         drop(guard);
@@ -97,7 +98,8 @@ impl Condvar {
         (mutex.lock(), timed_out)
     }
 
-    /// Wakes everybody who waits. The caller holds the mutex, or has held it since it changed the condition.
+    /// Wakes all waiters. The caller holds the mutex, or has held it since it changed the
+    /// condition.
     pub fn notify_all(&self) {
         if self.waiters.load(Ordering::Relaxed) == 0 {
             return;

@@ -1,25 +1,25 @@
-//! How a thread waits for a lock's word: it spins, and then sleeps until the lock is given back.
+//! The wait for a lock's word: the thread spins, and then sleeps until the lock is released.
 
 use crate::atomic::{AtomicU32, Ordering};
+use crate::lock::park;
 use crate::lock::stat::Waiting;
-use crate::park;
-use crate::wait::Spin;
+use crate::lock::wait::Spin;
 
-/// Somebody sleeps, or is about to; the same bit in every lock's word. Whoever releases the lock looks at
-/// it, under the lock of the sleepers' queue when it is set.
+/// Flag in every lock's word: a thread sleeps, or is about to. The thread that releases the lock
+/// checks it, under the lock of the sleepers' queue if it is set.
 pub(super) const PARKED: u32 = 2;
 
-/// How a wait ended.
+/// The outcome of a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Got {
-    /// By `claim`.
+    /// `claim` took the lock.
     Claimed,
-    /// Whoever released the lock passed it on to this thread.
+    /// The thread that released the lock passed it on to this thread.
     PassedOn,
 }
 
-/// Waits for a lock until `claim` takes it or its holder passes it on. The thread sleeps on `key`, as one
-/// of `kind`, and only while the `held` bit is set in `word`.
+/// Waits for a lock until `claim` takes it or its holder passes it on. The thread sleeps on `key`,
+/// as one of `kind`, and only while the `held` bit is set in `word`.
 pub(super) fn contend(
     word: &AtomicU32,
     held: u32,
@@ -45,7 +45,7 @@ pub(super) fn contend(
     Got::Claimed
 }
 
-/// Announces a sleeper on a held lock. `false` if it is free, or its word changed.
+/// Announces a sleeper on a held lock. Returns `false` if the lock is free, or its word changed.
 fn mark_parked(word: &AtomicU32, held: u32) -> bool {
     let now = word.load(Ordering::Relaxed);
     let parked = now | PARKED;

@@ -11,25 +11,26 @@ mod imp {
 
     use crate::lock::LockClass;
 
-    /// A lock that is held: its rank, its name, and whether its holders may sleep.
-    type Entry = (u16, &'static str, bool);
+    /// A held lock: its rank, its name, and whether its holders may sleep.
+    type HeldLock = (u16, &'static str, bool);
 
-    /// Locks a thread can be seen to hold at once. Beyond that they go unchecked.
+    /// Maximum number of locks tracked for a thread. Further locks are not checked.
     const DEPTH: usize = 48;
 
-    /// No destructor, so that it can be used while a thread ends.
-    struct Held {
+    /// The locks that a thread holds. Has no destructor, so it can be used while a thread ends.
+    struct HeldLocks {
         depth: Cell<usize>,
-        /// Those before are left out of account: deferred work is running, which is not this thread's.
+        /// Number of locks, from the start, that checks ignore: deferred work is running, which
+        /// does not belong to this thread.
         hidden: Cell<usize>,
-        /// Locks without a rank (those inside lockrefs).
+        /// Number of locks without a rank (the ones inside lockrefs).
         unranked: Cell<usize>,
-        locks: [Cell<Entry>; DEPTH],
+        locks: [Cell<HeldLock>; DEPTH],
     }
 
     thread_local! {
-        static HELD: Held = const {
-            Held {
+        static HELD: HeldLocks = const {
+            HeldLocks {
                 depth: Cell::new(0),
                 hidden: Cell::new(0),
                 unranked: Cell::new(0),
@@ -65,11 +66,11 @@ mod imp {
         });
     }
 
-    /// Forgets the latest such lock.
+    /// Forgets the latest lock of this class.
     pub(crate) fn release<C: LockClass>() {
         HELD.with(|held| {
             let depth = held.depth.get();
-            let same = |lock: &Cell<Entry>| lock.get() == (C::RANK, C::NAME, C::SLEEPS);
+            let same = |lock: &Cell<HeldLock>| lock.get() == (C::RANK, C::NAME, C::SLEEPS);
             if let Some(index) = held.locks[..depth].iter().rposition(same) {
                 for next in index + 1..depth {
                     held.locks[next - 1].set(held.locks[next].get());
@@ -87,20 +88,20 @@ mod imp {
         HELD.with(|held| held.unranked.set(held.unranked.get().saturating_sub(1)));
     }
 
-    impl Held {
-        /// The locks that count.
-        fn seen(&self) -> &[Cell<Entry>] {
+    impl HeldLocks {
+        /// Returns the locks that checks consider.
+        fn seen(&self) -> &[Cell<HeldLock>] {
             let depth = self.depth.get();
             &self.locks[self.hidden.get().min(depth)..depth]
         }
     }
 
-    /// Leaves the locks that are held out of account; returns what to give to [`show`].
+    /// Hides the locks held now from checks; returns the argument for [`show`].
     pub(crate) fn hide() -> usize {
         HELD.with(|held| held.hidden.replace(held.depth.get()))
     }
 
-    /// Ends what [`hide`] began.
+    /// Undoes [`hide`].
     pub(crate) fn show(hidden: usize) {
         HELD.with(|held| held.hidden.set(hidden));
     }

@@ -1,4 +1,4 @@
-//! Mutual exclusion with a class.
+//! A mutex with a lock class.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::lock::LockClass;
 use crate::lock::held;
 use crate::lock::raw_mutex::RawMutex;
 
-/// A value that one thread at a time may use. Four bytes beside the value.
+/// A value that one thread at a time may use. Four bytes in addition to the value.
 ///
 /// `Send` and `Sync` if `T` is `Send`. Not poisoned by panics.
 pub struct Mutex<T: ?Sized, C: LockClass> {
@@ -21,19 +21,19 @@ pub struct Mutex<T: ?Sized, C: LockClass> {
 
 // SAFETY: the mutex owns the value.
 unsafe impl<T: ?Sized + Send, C: LockClass> Send for Mutex<T, C> {}
-// SAFETY: only the holder of the lock gets at the value, one thread at a time.
+// SAFETY: only the holder of the lock accesses the value, one thread at a time.
 unsafe impl<T: ?Sized + Send, C: LockClass> Sync for Mutex<T, C> {}
 
 impl<T, C: LockClass> Mutex<T, C> {
     const_unless_loom! {
-        /// Unlocked.
+        /// Creates an unlocked mutex.
         #[must_use]
         pub fn new(value: T) -> Self {
             Self { class: PhantomData, raw: RawMutex::new(), value: UnsafeCell::new(value) }
         }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -53,8 +53,9 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
         MutexGuard { mutex: self, not_send: PhantomData }
     }
 
-    /// Like [`lock`](Self::lock), but allowed while holding locks of the same rank. The caller
-    /// takes locks of this class in an order of its own (by address, parent before child).
+    /// Takes the lock like [`lock`](Self::lock), but may be called while holding locks of the same
+    /// rank. The caller takes locks of this class in an order of its own (by address, parent before
+    /// child).
     #[inline]
     pub fn lock_nested(&self) -> MutexGuard<'_, T, C> {
         held::acquire::<C>(true);
@@ -72,7 +73,7 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
         Some(MutexGuard { mutex: self, not_send: PhantomData })
     }
 
-    /// The value, without locking: `&mut self` proves that nobody else is there.
+    /// Returns the value, without locking: `&mut self` proves that no other thread uses it.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -105,7 +106,7 @@ pub struct MutexGuard<'a, T: ?Sized, C: LockClass> {
 unsafe impl<T: ?Sized + Sync, C: LockClass> Sync for MutexGuard<'_, T, C> {}
 
 impl<'a, T: ?Sized, C: LockClass> MutexGuard<'a, T, C> {
-    /// The mutex that this holds.
+    /// Returns the mutex that this guard holds.
     pub(crate) fn mutex(&self) -> &'a Mutex<T, C> {
         self.mutex
     }

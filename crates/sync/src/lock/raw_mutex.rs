@@ -2,22 +2,22 @@
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::lock::contend::{PARKED, contend};
+use crate::lock::park;
 use crate::lock::stat::{self, LockStat, Waiting};
-use crate::park;
 
 const LOCKED: u32 = 1;
-/// lockstat wants to know of the release. Set only while locked.
+/// Flag: lockstat records the release. Set only while locked.
 const TRACED: u32 = 4;
 
-/// Four bytes: free, locked, or locked with sleepers. See [`stat`] for what a fast path expects of a
-/// free lock.
+/// The word of a mutex, in four bytes: free, locked, or locked with sleepers. [`stat`] says what a
+/// fast path expects of a free lock.
 pub(crate) struct RawMutex {
     word: AtomicU32,
 }
 
 impl RawMutex {
     const_unless_loom! {
-        /// A free lock.
+        /// Creates a free lock.
         pub(crate) fn new() -> Self {
             Self { word: AtomicU32::new(0) }
         }
@@ -44,9 +44,9 @@ impl RawMutex {
         claimed
     }
 
-    /// Sets `LOCKED` if it is not.
+    /// Sets `LOCKED` if it is not set; returns whether it did.
     fn claim(&self) -> bool {
-        // Sleepers may remain from before (PARKED without LOCKED): they are kept.
+        // Sleepers may remain from before (PARKED without LOCKED): the flag is preserved.
         let mut word = self.word.load(Ordering::Relaxed);
         while word & LOCKED == 0 {
             match self.word.compare_exchange_weak(
@@ -62,7 +62,7 @@ impl RawMutex {
         false
     }
 
-    /// Tells lockstat that the lock was taken, by this thread.
+    /// Records in lockstat that this thread took the lock.
     fn record(&self, stat: &'static LockStat) {
         if stat.acquired(self.key()) {
             self.word.fetch_or(TRACED, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl RawMutex {
         self.record(stat);
     }
 
-    /// Gives the lock back. The word is not touched after another thread can have it.
+    /// Releases the lock. The word is not accessed after another thread can hold it.
     #[inline]
     pub(crate) fn unlock(&self) {
         let alone = self.word.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed);
@@ -107,8 +107,8 @@ impl RawMutex {
             }
         }
         park::unpark_one(self.key(), |woken| {
-            // Under the queue's lock, and the mutex is still ours: nobody else changes the word,
-            // for PARKED is already set. Whoever is on the way to sleep validates after this.
+            // Under the queue's lock, and the mutex is still ours: no other thread changes the
+            // word, for PARKED is already set. A thread about to sleep validates after this.
             let parked = if woken.more { PARKED } else { 0 };
             if woken.threads != 0 && woken.impatient {
                 // The sleeper acquires through the queue's lock, which we hold.

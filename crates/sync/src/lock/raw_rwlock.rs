@@ -1,51 +1,51 @@
 //! The word of a reader-writer lock, without data, class or order checking.
 //!
 //! A writer first takes `WRITER`, which stops new readers, and then waits for the readers that are
-//! inside. So among threads that want the lock a writer needs a single moment without another
-//! writer, and readers can't starve it. At most one thread holds `WRITER`, hence at most one
-//! waits for readers to leave; it sleeps on an address of its own.
+//! inside. So a writer that competes for the lock needs only a single moment without another
+//! writer, and readers can't starve it. At most one thread holds `WRITER`, hence at most one waits
+//! for readers to leave; it sleeps on an address of its own.
 //!
 //! All others sleep on the lock's address, and only while `WRITER` is set. Sleepers may remain
-//! after `WRITER` is cleared (`PARKED` stays set): whoever leaves the lock empty wakes the next of
-//! them. The woken always try again until they have the lock, so the chain never breaks.
+//! after `WRITER` is cleared (`PARKED` stays set): the thread that leaves the lock empty wakes the
+//! next of them. The woken retry until they have the lock, so the chain never breaks.
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::lock::contend::{Got, PARKED, contend};
+use crate::lock::park;
 use crate::lock::stat::{self, LockStat, Waiting};
-use crate::park;
-use crate::wait::Spin;
+use crate::lock::wait::Spin;
 
-/// A writer holds the lock, or waits for the readers inside to leave.
+/// Flag: a writer holds the lock, or waits for the readers inside to leave.
 const WRITER: u32 = 1;
-/// The writer sleeps until the last reader leaves.
+/// Flag: the writer sleeps until the last reader leaves.
 const DRAINING: u32 = 4;
-/// lockstat wants to know of releases: somebody inside is recorded, or was.
+/// Flag: lockstat records releases; a thread inside is recorded, or was.
 const TRACED: u32 = 8;
-/// One reader inside.
+/// The unit of the reader count.
 const READER: u32 = 16;
 const READERS: u32 = !(READER - 1);
-/// More readers than there may be. The words of lockstat that no lock has are above it.
+/// A word with more readers than allowed. lockstat's words that no lock has are above it.
 const WORD_LIMIT: u32 = 1 << 30;
 
-/// The two kinds of sleepers.
+/// The token of a sleeping reader.
 const KIND_READER: park::Token = 0;
 const KIND_WRITER: park::Token = 1;
 
-/// Four bytes: up to 2^26 readers, or a writer. See [`stat`] for what a fast path expects of a free
-/// lock.
+/// The word of a reader-writer lock, in four bytes: up to 2^26 readers, or a writer. [`stat`] says
+/// what a fast path expects of a free lock.
 pub(crate) struct RawRwLock {
     word: AtomicU32,
 }
 
 impl RawRwLock {
     const_unless_loom! {
-        /// A free lock.
+        /// Creates a free lock.
         pub(crate) fn new() -> Self {
             Self { word: AtomicU32::new(0) }
         }
     }
 
-    /// Enters as a reader if no writer is there or waits for readers to leave.
+    /// Enters as a reader if no writer is inside or waits for readers to leave.
     #[inline]
     pub(crate) fn try_read(&self, stat: fn() -> &'static LockStat) -> bool {
         self.join(stat::free_word()) || self.try_read_slow(stat)
@@ -60,7 +60,7 @@ impl RawRwLock {
         joined
     }
 
-    /// Counts a reader, unless there is a writer in the word or in `refused`.
+    /// Counts a reader, unless the word or `refused` contains `WRITER`.
     #[inline]
     fn join(&self, refused: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl RawRwLock {
         false
     }
 
-    /// Tells lockstat that this thread has just entered.
+    /// Records in lockstat that this thread has entered.
     fn record(&self, stat: &'static LockStat) {
         if stat.acquired(self.key()) {
             self.word.fetch_or(TRACED, Ordering::Relaxed);
@@ -106,13 +106,13 @@ impl RawRwLock {
         self.record(stat);
     }
 
-    /// Whether somebody is inside, or a writer waits.
+    /// Returns whether a thread is inside, or a writer waits.
     #[inline]
     pub(crate) fn is_taken(&self) -> bool {
         self.word.load(Ordering::Acquire) & (READERS | WRITER) != 0
     }
 
-    /// Enters as the writer if nobody is inside.
+    /// Enters as the writer if no thread is inside.
     #[inline]
     pub(crate) fn try_write(&self, stat: fn() -> &'static LockStat) -> bool {
         self.take_free() || self.try_write_slow(stat)
@@ -133,7 +133,7 @@ impl RawRwLock {
         taken
     }
 
-    /// Sets `WRITER` if nobody is inside.
+    /// Sets `WRITER` if no thread is inside; returns whether it did.
     fn take_empty(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         let writer = word & PARKED | WRITER;
@@ -144,7 +144,7 @@ impl RawRwLock {
                 .is_ok()
     }
 
-    /// Enters as the writer, waiting for everybody inside. Whether anybody was.
+    /// Enters as the writer, waiting for all threads inside. Returns whether there were any.
     #[inline]
     pub(crate) fn write(&self, stat: fn() -> &'static LockStat) -> bool {
         !self.take_free() && self.write_slow(stat())
@@ -162,13 +162,13 @@ impl RawRwLock {
 
     fn wait_to_write(&self, mut waiting: Waiting) {
         let queue = (self.key(), KIND_WRITER);
-        // What a writer passes on has no reader inside.
+        // A lock passed on by a writer has no reader inside.
         if contend(&self.word, WRITER, queue, &mut waiting, || self.claim()) == Got::Claimed {
             self.drain(&mut waiting);
         }
     }
 
-    /// Sets `WRITER`, whoever reads.
+    /// Sets `WRITER`, even with readers inside; returns false if another writer has set it.
     fn claim(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & WRITER == 0 {
@@ -220,7 +220,7 @@ impl RawRwLock {
         }
     }
 
-    /// Leaves as a reader.
+    /// Releases the reader's side.
     #[inline]
     pub(crate) fn unlock_read(&self) {
         let word = self.word.fetch_sub(READER, Ordering::Release);
@@ -251,16 +251,17 @@ impl RawRwLock {
         }
     }
 
-    /// Clears `TRACED` if nobody is inside: whoever is recorded is counted as inside when he sets it.
+    /// Clears `TRACED` if no thread is inside: a recorded thread is counted as inside when it sets
+    /// the flag.
     fn forget_traced(&self) {
         let empty = |word: u32| {
             (word & (READERS | WRITER) == 0 && word & TRACED != 0).then_some(word & !TRACED)
         };
-        // A failure says that somebody has come, who will clear it.
+        // If the exchange fails, another thread has entered, which will clear the flag.
         let _ = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, empty);
     }
 
-    /// Wakes the next sleepers of a lock that others may be taking right now.
+    /// Wakes the next sleepers of a lock that other threads may be taking concurrently.
     fn wake_left_over(&self) {
         park::unpark_while(self.key(), one_writer_or_readers(), |woken| {
             if !woken.more {
@@ -270,7 +271,7 @@ impl RawRwLock {
         });
     }
 
-    /// Leaves as the writer.
+    /// Releases the writer's side.
     #[inline]
     pub(crate) fn unlock_write(&self) {
         let alone = self.word.compare_exchange(WRITER, 0, Ordering::Release, Ordering::Relaxed);
@@ -290,8 +291,8 @@ impl RawRwLock {
             }
         }
         park::unpark_while(self.key(), one_writer_or_readers(), |woken| {
-            // Under the queue's lock, and the lock is still ours: with WRITER and PARKED set
-            // nobody else changes the word, so a store is enough. A late reader may still clear
+            // Under the queue's lock, and the lock is still ours: with WRITER and PARKED set no
+            // other thread changes the word, so a store is enough. A late reader may still clear
             // DRAINING, which is clear already.
             let parked = if woken.more { PARKED } else { 0 };
             if woken.threads == 0 || !woken.impatient {
@@ -303,8 +304,8 @@ impl RawRwLock {
             } else {
                 u32::try_from(woken.threads).unwrap_or(u32::MAX).saturating_mul(READER)
             };
-            // The woken acquire through the queue's lock; readers that get in beside them need
-            // the release.
+            // The woken acquire through the queue's lock; readers that enter concurrently need the
+            // release.
             self.word.store(passed_on | parked, Ordering::Release);
             park::HANDOFF
         });
@@ -314,13 +315,13 @@ impl RawRwLock {
         std::ptr::from_ref(self).addr()
     }
 
-    /// An address inside this lock's word, where no other lock can be.
+    /// Returns an address inside this lock's word, which belongs to no other lock.
     fn drain_key(&self) -> usize {
         self.key() + 1
     }
 }
 
-/// From the head of the queue: a writer alone, or readers up to the first writer.
+/// Selects sleepers from the head of the queue: one writer, or readers up to the first writer.
 fn one_writer_or_readers() -> impl FnMut(park::Token) -> bool {
     let mut readers = 0_u32;
     let mut closed = false;
@@ -337,7 +338,8 @@ fn one_writer_or_readers() -> impl FnMut(park::Token) -> bool {
     }
 }
 
-/// 2^26 guards were leaked: going on would make the count wrap and the lock meaningless.
+/// Aborts: 2^26 guards were leaked, and one more would make the count wrap and the lock
+/// meaningless.
 #[cold]
 fn too_many_readers() -> ! {
     std::process::abort()

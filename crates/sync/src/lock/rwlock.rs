@@ -1,4 +1,4 @@
-//! Many readers or one writer, with a class.
+//! A reader-writer lock with a lock class.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::lock::LockClass;
 use crate::lock::held;
 use crate::lock::raw_rwlock::RawRwLock;
 
-/// A value that many threads may read, or one may change. Four bytes beside the value.
+/// A value that many threads may read, or one may change. Four bytes in addition to the value.
 ///
 /// A writer that waits stops new readers, so a thread must not take the read side twice. `Send`
 /// if `T` is, `Sync` if `T` is `Send` and `Sync`. Not poisoned by panics.
@@ -28,14 +28,14 @@ unsafe impl<T: ?Sized + Send + Sync, C: LockClass> Sync for RwLock<T, C> {}
 
 impl<T, C: LockClass> RwLock<T, C> {
     const_unless_loom! {
-        /// Unlocked.
+        /// Creates an unlocked lock.
         #[must_use]
         pub fn new(value: T) -> Self {
             Self { class: PhantomData, raw: RawRwLock::new(), value: UnsafeCell::new(value) }
         }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -55,8 +55,8 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         RwLockReadGuard { lock: self, not_send: PhantomData }
     }
 
-    /// Like [`read`](Self::read), but allowed while holding *other* locks of the same rank. The
-    /// caller takes locks of this class in an order of its own.
+    /// Enters like [`read`](Self::read), but may be called while holding *other* locks of the same
+    /// rank. The caller takes locks of this class in an order of its own.
     #[inline]
     pub fn read_nested(&self) -> RwLockReadGuard<'_, T, C> {
         held::acquire::<C>(true);
@@ -74,7 +74,8 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         Some(RwLockReadGuard { lock: self, not_send: PhantomData })
     }
 
-    /// Enters as the writer. Blocks while anybody is inside; meanwhile no new reader gets in.
+    /// Enters as the writer. Blocks while a reader or writer is inside; no new reader enters during
+    /// that time.
     ///
     /// # Panics
     ///
@@ -86,8 +87,8 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         RwLockWriteGuard { lock: self, not_send: PhantomData }
     }
 
-    /// Like [`write`](Self::write), but allowed while holding other locks of the same rank. The
-    /// caller takes locks of this class in an order of its own.
+    /// Enters like [`write`](Self::write), but may be called while holding other locks of the same
+    /// rank. The caller takes locks of this class in an order of its own.
     #[inline]
     pub fn write_nested(&self) -> RwLockWriteGuard<'_, T, C> {
         held::acquire::<C>(true);
@@ -95,7 +96,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         RwLockWriteGuard { lock: self, not_send: PhantomData }
     }
 
-    /// Enters as the writer if nobody is inside. Never blocks.
+    /// Enters as the writer if no thread is inside. Never blocks.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, C>> {
         if !self.raw.try_write(C::stat) {
@@ -105,14 +106,14 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         Some(RwLockWriteGuard { lock: self, not_send: PhantomData })
     }
 
-    /// Whether somebody is inside, or a writer waits. What those have done who are seen to have left is
-    /// ordered before what the caller does next.
+    /// Returns whether a thread is inside, or a writer waits. Everything done by threads that are
+    /// thus seen to have left is ordered before what the caller does next.
     #[inline]
     pub fn is_taken(&self) -> bool {
         self.raw.is_taken()
     }
 
-    /// The value, without locking: `&mut self` proves that nobody else is there.
+    /// Returns the value, without locking: `&mut self` proves that no other thread uses it.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -149,7 +150,7 @@ impl<T: ?Sized, C: LockClass> Deref for RwLockReadGuard<'_, T, C> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard keeps writers out.
+        // SAFETY: this guard excludes writers.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -177,7 +178,7 @@ impl<T: ?Sized, C: LockClass> Deref for RwLockWriteGuard<'_, T, C> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard keeps everybody else out.
+        // SAFETY: this guard excludes all other threads.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -185,7 +186,7 @@ impl<T: ?Sized, C: LockClass> Deref for RwLockWriteGuard<'_, T, C> {
 impl<T: ?Sized, C: LockClass> DerefMut for RwLockWriteGuard<'_, T, C> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard keeps everybody else out, and is borrowed exclusively.
+        // SAFETY: this guard excludes all other threads, and is borrowed exclusively.
         unsafe { &mut *self.lock.value.get() }
     }
 }

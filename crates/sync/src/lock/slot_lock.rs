@@ -1,10 +1,10 @@
-//! Mutual exclusion for what hardly anybody else wants: the slot of a CPU.
+//! A mutex that is almost never contended: the one of a CPU's slot.
 //!
-//! A [`Mutex`](super::Mutex) has to look for sleepers when it is given back, which takes a second
-//! atomic operation. Here nobody sleeps on the lock: giving it back is a store, and who
-//! finds it taken spins, yields, and then sleeps for ever longer, up to a millisecond. That is right
-//! only where a meeting needs two threads of one CPU slot (one was moved, or lost its CPU inside) and
-//! sections are short.
+//! A [`Mutex`](super::Mutex) has to check for sleepers when it is released, which takes a second
+//! atomic operation. No thread sleeps on this lock: releasing it is a store, and a thread that
+//! finds it taken spins, yields, and then sleeps for increasing times, up to a millisecond. That is
+//! right only if contention needs two threads of one CPU slot (one was moved, or lost its CPU
+//! inside) and sections are short.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -14,13 +14,13 @@ use crate::atomic::{AtomicU32, Ordering};
 use crate::lock::LockClass;
 use crate::lock::held;
 use crate::lock::stat::{self, Waiting};
-use crate::wait::Backoff;
+use crate::lock::wait::Backoff;
 
 const LOCKED: u32 = 1;
-/// lockstat wants to know of the release. Set only while locked.
+/// Flag: lockstat records the release. Set only while locked.
 const RECORDED: u32 = 2;
 
-/// A value that one thread at a time may use, in the slot of a CPU. See [`stat`] for what a fast path
+/// A value that one thread at a time may use, in the slot of a CPU. [`stat`] says what a fast path
 /// expects of a free lock.
 ///
 /// `Send` and `Sync` if `T` is `Send`. Not poisoned by panics.
@@ -32,11 +32,11 @@ pub(crate) struct SlotLock<T, C: LockClass> {
 
 // SAFETY: the lock owns the value.
 unsafe impl<T: Send, C: LockClass> Send for SlotLock<T, C> {}
-// SAFETY: only the holder of the lock gets at the value, one thread at a time.
+// SAFETY: only the holder of the lock accesses the value, one thread at a time.
 unsafe impl<T: Send, C: LockClass> Sync for SlotLock<T, C> {}
 
 impl<T, C: LockClass> SlotLock<T, C> {
-    /// Unlocked.
+    /// Creates an unlocked lock.
     pub(crate) fn new(value: T) -> Self {
         Self { class: PhantomData, word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }

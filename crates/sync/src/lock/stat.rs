@@ -1,37 +1,38 @@
-//! lockstat: who waits for which lock, how often it is taken, and for how long it is held.
+//! lockstat: how long threads wait for each lock, how often it is taken, and for how long it is
+//! held.
 //!
 //! # Purpose
 //!
-//! The kernel's `lock_stat`, with its columns (seed 001 shows the table of a lock before and after a
-//! patch). Two things are counted:
+//! Counterpart of `lock_stat` in Linux, with its columns (Kara's orphan list patches, 2014, show
+//! the table of a lock before and after). Two things are counted:
 //!
-//! * *Contention* always, by threads that have to wait anyhow.
-//! * *Acquisitions*, hold times and bounces only while recording is switched on
-//!   ([`lockstat_record`]).
+//! * *Contention*, always: only threads that have to wait anyway count it.
+//! * *Acquisitions*, hold times and bounces, only while recording is on ([`lockstat_record`]).
 //!
 //! # Why it costs nothing while it is off
 //!
-//! The fast path of a lock is an exchange of the word of a free lock for that of a taken one. What
-//! the former is, is read from a variable instead of being a constant: 0, or while recording is on
-//! a word that no lock ever has ([`RECORDING`]). Then every fast path fails, and the slow path
-//! takes the lock and records it. It also sets a bit in the lock's word, so that the fast path of
-//! the release fails as well and the hold time is taken. So there is no branch that isn't there
-//! without lockstat, neither when a lock is taken nor when it is given back.
+//! The fast path of a lock is an exchange of the word of a free lock for the word of a taken one.
+//! The expected word is read from a variable instead of being a constant: 0, or while recording is
+//! on a word that no lock ever has ([`RECORDING`]). Then every fast path fails, and the slow path
+//! takes the lock and records it. It also sets a bit in the lock's word; so the fast path of the
+//! release fails as well, and the hold time is measured. Hence lockstat adds no branch, neither
+//! where a lock is taken nor where it is released.
 //!
-//! # Where the counters are
+//! # The counters
 //!
-//! In a slot of the CPU for each class, so that they never bounce themselves. They are plain `std`
-//! atomics: they are no part of any protocol, and would only enlarge a model. Models record nothing.
-//! The moment at which a lock was taken is kept by the thread that took it; a lock beyond the
-//! [`HOLDS_MAX`] that a thread holds at once is counted, and its hold time is not.
+//! Each class has a slot for each CPU, so the counters never bounce themselves. They are plain
+//! `std` atomics: they are no part of any protocol, and would only enlarge a model. Models record
+//! nothing. The thread that took a lock remembers the time; a lock beyond the [`HOLDS_MAX`] that a
+//! thread holds is counted, but its hold time is not.
 //!
 //! # Bounces
 //!
-//! An acquisition bounces when the CPU that last took the same lock was another one. A lock's word
-//! has no room for that CPU, so each class has a table of the locks last taken, by address. Where two
-//! locks share an entry, the one taken less recently is forgotten and its next acquisition counts as
-//! none; so bounces are exact for classes with few locks, which are the ones that bounce. A lock in memory
-//! that another lock of its class was in before inherits that one's CPU, until [`lockstat_reset`].
+//! An acquisition bounces if the CPU that last took the lock was another one. A lock's word has no
+//! room for that CPU, so each class has a table of the locks last taken, by address. If two locks
+//! share an entry, the one taken less recently is forgotten and its next acquisition does not count
+//! as a bounce; so bounces are exact for classes with few locks, which are the ones that bounce. A
+//! lock in memory that another lock of its class was in before inherits that one's CPU, until
+//! [`lockstat_reset`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -41,45 +42,45 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use crate::cpu;
+use crate::{cpu, hash};
 
 /// All classes that have counted something, in the order in which they first did.
 static COUNTED: Mutex<Vec<&'static LockStat>> = Mutex::new(Vec::new());
 
-/// What the word of a free lock is expected to be: 0, or [`RECORDING`].
+/// The expected word of a free lock: 0, or [`RECORDING`].
 static FREE: CachePadded<AtomicU32> = CachePadded::new(AtomicU32::new(0));
 
-/// A word that no lock has: locked, with more readers than there may be. Its lowest bit is that of
-/// a lock held exclusively, in the words of all locks.
+/// A word that no lock has: locked, with more readers than allowed. Its lowest bit marks an
+/// exclusive holder in the words of all locks.
 const RECORDING: u32 = 1 << 31 | 1;
 
-/// Locks of one thread at once whose hold time is taken.
+/// Maximum number of locks of one thread whose hold time is measured.
 const HOLDS_MAX: usize = 32;
 
-/// Entries of a class's table of the CPUs that took its locks last.
+/// Number of entries in a class's table of the CPUs that took its locks last.
 const LAST_ENTRIES: usize = 1024;
 
-/// What the word of a free lock is expected to be. A fast path that expects this fails while
-/// recording is on; so does one that looks whether `word | free_word()` has its lowest bit set.
+/// Returns the expected word of a free lock. A fast path that expects it fails while recording is
+/// on; so does one that checks whether the lowest bit of `word | free_word()` is set.
 #[inline(always)]
 pub(crate) fn free_word() -> u32 {
     if cfg!(any(loom, shuttle)) { 0 } else { FREE.load(Ordering::Relaxed) }
 }
 
 /// Switches the recording of acquisitions, hold times and bounces on or off, for all locks of the
-/// process. While it is on, taking a lock costs some 50 nanoseconds more, and giving it back as
-/// much. Locks that are held at the moment of switching are recorded or not.
+/// process. While it is on, taking a lock costs some 50 nanoseconds more, and so does releasing it.
+/// Locks that are held at the moment of switching may be recorded or not.
 pub fn lockstat_record(on: bool) {
     FREE.store(if on { RECORDING } else { 0 }, Ordering::Relaxed);
 }
 
-/// Whether acquisitions are recorded at the moment.
+/// Returns whether recording is on.
 #[must_use]
 pub fn lockstat_recording() -> bool {
     free_word() != 0
 }
 
-/// Durations of one kind in nanoseconds: their number is counted elsewhere.
+/// Durations of one kind in nanoseconds, without their number.
 struct Times {
     total: AtomicU64,
     min: AtomicU64,
@@ -106,7 +107,7 @@ impl Times {
 }
 
 /// The counters of one class on one CPU.
-struct Slot {
+struct CpuCounters {
     contentions: AtomicU64,
     con_bounces: AtomicU64,
     parked: AtomicU64,
@@ -117,7 +118,7 @@ struct Slot {
     hold: Times,
 }
 
-impl Slot {
+impl CpuCounters {
     const fn new() -> Self {
         Self {
             contentions: AtomicU64::new(0),
@@ -146,19 +147,19 @@ impl Slot {
 pub struct LockStat {
     name: &'static str,
     rank: u16,
-    /// A slot for each CPU, made when there is something to count.
-    slots: OnceLock<Box<[CachePadded<Slot>]>>,
-    /// The CPUs that took locks last: 48 bits of the lock's address, 16 of the CPU. Made at the
-    /// first recorded acquisition.
+    /// A slot for each CPU, made at the first event.
+    slots: OnceLock<Box<[CachePadded<CpuCounters>]>>,
+    /// The CPUs that took locks last: 48 bits of the lock's address, 16 bits of the CPU's number.
+    /// Made at the first recorded acquisition.
     last: OnceLock<Box<[AtomicU64]>>,
 }
 
 /// Durations of one kind, summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockTimes {
-    /// How many there were.
+    /// Number of durations.
     pub count: u64,
-    /// The shortest; zero when there was none.
+    /// The shortest; zero if there was none.
     pub min: Duration,
     /// The longest.
     pub max: Duration,
@@ -167,14 +168,14 @@ pub struct LockTimes {
 }
 
 impl LockTimes {
-    /// The mean; zero when there was none.
+    /// Returns the mean; zero if there was none.
     #[must_use]
     pub fn avg(&self) -> Duration {
         let ns = self.total.as_nanos().checked_div(u128::from(self.count)).unwrap_or(0);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// The shortest, the longest, the sum and the mean, in microseconds.
+    /// Returns the shortest, the longest, the sum and the mean, in microseconds.
     #[must_use]
     pub fn in_micros(&self) -> [f64; 4] {
         [self.min, self.max, self.total, self.avg()].map(|time| time.as_nanos() as f64 / 1000.0)
@@ -188,29 +189,27 @@ pub struct LockStatRow {
     pub name: &'static str,
     /// Its rank, or [`NO_RANK`](Self::NO_RANK).
     pub rank: u16,
-    /// Those of the contentions that were for a lock last taken on another CPU. Counted while
-    /// recording is on.
+    /// Contentions for a lock last taken on another CPU. Counted while recording is on.
     pub con_bounces: u64,
     /// Acquisitions that found the lock taken. Counted always.
     pub contentions: u64,
-    /// Times a waiter went to sleep. Counted always.
+    /// Number of times a waiter went to sleep. Counted always.
     pub parked: u64,
-    /// From finding a lock taken to holding it. Taken always.
+    /// Times from finding a lock taken to holding it. Measured always.
     pub wait: LockTimes,
-    /// Those of the acquisitions that took a lock last taken on another CPU. Counted while
-    /// recording is on.
+    /// Acquisitions of a lock last taken on another CPU. Counted while recording is on.
     pub acq_bounces: u64,
-    /// Times a lock was taken. Counted while recording is on.
+    /// Number of times a lock was taken. Counted while recording is on.
     pub acquisitions: u64,
-    /// From taking a lock to giving it back. Taken while recording is on.
+    /// Times from taking a lock to releasing it. Measured while recording is on.
     pub hold: LockTimes,
 }
 
 impl LockStatRow {
-    /// The rank of locks that have none: those inside lockrefs.
+    /// The rank of locks without a rank: the ones inside lockrefs.
     pub const NO_RANK: u16 = u16::MAX;
 
-    /// The names of the columns of the kernel's `lock_stat`, behind that of the class.
+    /// The names of the columns of Linux's `lock_stat`, after the class.
     pub const COLUMNS: [&'static str; 12] = [
         "con-bounces",
         "contentions",
@@ -226,7 +225,7 @@ impl LockStatRow {
         "holdtime-avg",
     ];
 
-    /// What stands in these columns; times in microseconds.
+    /// Returns the cells of these columns; times in microseconds.
     #[must_use]
     pub fn cells(&self) -> [String; 12] {
         let [wait, hold] = [self.wait, self.hold].map(|times| times.in_micros());
@@ -251,38 +250,39 @@ impl LockStatRow {
 }
 
 impl LockStat {
-    /// For [`lock_class!`](crate::lock_class).
+    /// Creates the counters of a class, for [`lock_class!`](crate::lock_class).
     #[doc(hidden)]
     #[must_use]
     pub const fn new(name: &'static str, rank: u16) -> Self {
         Self { name, rank, slots: OnceLock::new(), last: OnceLock::new() }
     }
 
-    fn slot(&'static self, cpu: u32) -> &'static Slot {
+    fn slot(&'static self, cpu: u32) -> &'static CpuCounters {
         let slots = self.slots.get_or_init(|| {
             COUNTED.lock().unwrap_or_else(PoisonError::into_inner).push(self);
-            (0..cpu::possible()).map(|_| CachePadded::new(Slot::new())).collect()
+            (0..cpu::possible()).map(|_| CachePadded::new(CpuCounters::new())).collect()
         });
         &slots[cpu as usize % slots.len()]
     }
 
-    /// The entry of the lock at `address`, and what it says when that lock was taken on `cpu`.
+    /// Returns the entry of the lock at `address`, and its value if that lock was taken on `cpu`.
     fn last_taken(&self, address: usize, cpu: u32) -> (&AtomicU64, u64) {
         let last = self.last.get_or_init(|| (0..LAST_ENTRIES).map(|_| AtomicU64::new(0)).collect());
         let address = address as u64;
-        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let hash = hash::fibonacci(address) >> 32;
         (&last[hash as usize % LAST_ENTRIES], address << 16 | u64::from(cpu) & 0xffff)
     }
 
-    /// Whether the lock at `address` is known to have been taken last on another CPU than `cpu`.
+    /// Returns whether the lock at `address` is known to have been taken last on another CPU than
+    /// `cpu`.
     fn bounces(&self, address: usize, cpu: u32) -> bool {
         let (entry, mine) = self.last_taken(address, cpu);
         let before = entry.load(Ordering::Relaxed);
         before >> 16 == mine >> 16 && before != mine
     }
 
-    /// This thread has just taken the lock at `address`, past the fast path. Returns whether its
-    /// release is to be told by [`released`].
+    /// Records that this thread has just taken the lock at `address`, past the fast path. Returns
+    /// whether its release is to be reported by [`released`].
     pub(crate) fn acquired(&'static self, address: usize) -> bool {
         if free_word() == 0 {
             return false;
@@ -300,10 +300,10 @@ impl LockStat {
 
     fn row(&self) -> LockStatRow {
         let slots = self.slots.get().map_or(&[][..], |slots| slots);
-        let sum = |field: fn(&Slot) -> &AtomicU64| -> u64 {
+        let sum = |field: fn(&CpuCounters) -> &AtomicU64| -> u64 {
             slots.iter().map(|slot| field(slot).load(Ordering::Relaxed)).sum()
         };
-        let times = |count: u64, field: fn(&Slot) -> &Times| {
+        let times = |count: u64, field: fn(&CpuCounters) -> &Times| {
             let all = || slots.iter().map(|slot| field(slot));
             let total = all().map(|times| times.total.load(Ordering::Relaxed)).sum();
             let min = all().map(|times| times.min.load(Ordering::Relaxed)).min();
@@ -327,7 +327,7 @@ impl LockStat {
     }
 }
 
-/// A lock that this thread holds and that is recorded.
+/// A recorded lock that this thread holds.
 #[derive(Clone, Copy)]
 struct Hold {
     address: usize,
@@ -335,13 +335,13 @@ struct Hold {
     stat: &'static LockStat,
 }
 
-/// The recorded locks that a thread holds. No destructor, so that it can be used while the thread
+/// The recorded locks that a thread holds. Has no destructor, so it can be used while the thread
 /// ends.
 struct Holds([Cell<Option<Hold>>; HOLDS_MAX]);
 
 impl Holds {
     fn push(&self, hold: Hold) -> bool {
-        // An entry of the same lock is what a forgotten guard has left behind.
+        // A leaked guard leaves an entry of its lock behind: that one is reused.
         let same =
             |cell: &&Cell<Option<Hold>>| cell.get().is_some_and(|h| h.address == hold.address);
         let entry = self.0.iter().find(same).or_else(|| self.0.iter().find(|h| h.get().is_none()));
@@ -360,7 +360,8 @@ thread_local! {
     static HOLDS: Holds = const { Holds([const { Cell::new(None) }; HOLDS_MAX]) };
 }
 
-/// This thread gives the lock at `address` back, whose word says that it may be recorded.
+/// Records that this thread releases the lock at `address`, whose word says that it may be
+/// recorded.
 pub(crate) fn released(address: usize) {
     let Some(hold) = HOLDS.with(|holds| holds.take(address)) else { return };
     let slot = hold.stat.slot(cpu::current());
@@ -368,16 +369,16 @@ pub(crate) fn released(address: usize) {
     slot.hold.add(hold.since.elapsed());
 }
 
-/// One row for each class that has counted something. Exact when no thread is taking, holding or
-/// waiting for a lock.
+/// Returns one row for each class that has counted something. Exact if no thread is taking, holding
+/// or waiting for a lock.
 #[must_use]
 pub fn lockstat() -> Vec<LockStatRow> {
     let classes = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     classes.iter().map(|stat| stat.row()).collect()
 }
 
-/// Sets all counters to zero, and forgets which CPUs took locks. What ends meanwhile may be counted or
-/// not.
+/// Sets all counters to zero, and forgets which CPUs took locks. Holds and waits that end during
+/// the call may be counted or not.
 pub fn lockstat_reset() {
     for stat in COUNTED.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         for entry in stat.last.get().map_or(&[][..], |last| last) {
@@ -389,13 +390,14 @@ pub fn lockstat_reset() {
     }
 }
 
-/// All rows as a table with the columns of the kernel's `lock_stat`, times in microseconds: the class
-/// with the most contentions first, then that with the most acquisitions.
+/// All rows as a table with the columns of Linux's `lock_stat`, times in microseconds: sorted by
+/// the number of contentions, then of acquisitions, descending.
 #[derive(Clone, Debug)]
 pub struct LockStatTable(Vec<LockStatRow>);
 
 impl LockStatTable {
-    /// The counters as they are now, without classes that have counted nothing since the last reset.
+    /// Returns the current counters, without classes that have counted nothing since the last
+    /// reset.
     #[must_use]
     pub fn now() -> Self {
         let mut rows = lockstat();
@@ -404,14 +406,14 @@ impl LockStatTable {
         Self(rows)
     }
 
-    /// The rows, in the order in which they are printed.
+    /// Returns the rows, in the order in which they are printed.
     #[must_use]
     pub fn rows(&self) -> &[LockStatRow] {
         &self.0
     }
 }
 
-/// Widths of the columns behind the name of the class.
+/// Widths of the columns after the class.
 const WIDTHS: [usize; 12] = [11, 11, 12, 12, 15, 12, 12, 13, 12, 12, 15, 12];
 
 impl fmt::Display for LockStatTable {
@@ -434,7 +436,7 @@ impl fmt::Display for LockStatTable {
     }
 }
 
-/// One wait of one thread; counted when it is dropped, which is when the lock is held.
+/// One wait of one thread; counted when it is dropped, as soon as the lock is held.
 pub(crate) struct Waiting {
     stat: &'static LockStat,
     since: Option<Instant>,
@@ -443,14 +445,15 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Starts the clock of a wait for the lock at `address`. Models have no clock and count nothing.
+    /// Starts the clock of a wait for the lock at `address`. Models have no clock and count
+    /// nothing.
     pub(crate) fn start(stat: &'static LockStat, address: usize) -> Self {
         let since = (!cfg!(any(loom, shuttle, miri))).then(Instant::now);
         let bounces = free_word() != 0 && stat.bounces(address, cpu::current());
         Self { stat, since, bounces, parked: 0 }
     }
 
-    /// The thread is about to sleep.
+    /// Notes that the thread is about to sleep.
     pub(crate) fn park(&mut self) {
         self.parked += 1;
     }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The first numbers from seed 0, as the authors' own program gives them.
+/// Compares the first numbers of seed 0 with those of the authors' own program.
 #[test]
 fn numbers_are_splitmix64() {
     let mut random = Random::new(0);

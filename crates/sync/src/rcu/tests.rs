@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Rcu, RcuOption, pin, synchronize};
 
-/// Counts its drops.
+/// A value that counts its drops.
 struct Counted(Arc<AtomicUsize>, u32);
 
 impl Drop for Counted {
@@ -27,7 +27,7 @@ fn synchronize_runs_what_was_deferred() {
     }
 }
 
-/// Work of a thread that does nothing more waits for others only when it was handed over.
+/// Deferred work of an idle thread is run by other threads only if it was handed over.
 #[test]
 fn what_is_handed_over_is_done_by_others() {
     let ran = Arc::new(AtomicUsize::new(0));

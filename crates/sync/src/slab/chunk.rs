@@ -1,23 +1,23 @@
 //! Chunks of 64 KiB, carved into objects, and the regions of memory that they come from.
 //!
-//! A chunk starts at a multiple of its size, so that the chunk of an object is found by its address.
-//! Its header marks the free objects in a bitmap. All of this is used under the lock of the depot.
+//! A chunk starts at a multiple of its size: the chunk of an object is found by its address. Its
+//! header marks the free objects in a bitmap. All of this is used under the lock of the depot.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
 /// The size and alignment of a chunk in bytes.
 pub(super) const CHUNK: usize = 64 << 10;
-/// The smallest distance of two objects: a line, so that no two share one.
+/// The minimum distance of two objects: a line, so no two share one.
 const OBJECT_ALIGN: usize = 64;
-/// Words of a bitmap: as many as the smallest objects need.
+/// Number of words of a bitmap, enough for the smallest objects.
 const WORDS: usize = CHUNK / OBJECT_ALIGN / 64;
-/// Chunks that are wholly free and keep their memory.
+/// Number of chunks that are wholly free and keep their memory.
 const RESERVE: usize = 4;
-/// Chunks that are asked of the system at once. Their memory becomes resident when it is touched.
+/// Number of chunks that are mapped together. Their memory becomes resident when it is touched.
 const REGION_CHUNKS: usize = if cfg!(miri) { 1 } else { 128 };
 
-/// Size and place of the objects in a chunk.
+/// Size and offset of the objects in a chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     size: usize,
@@ -27,7 +27,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape for objects of type `T`, checked when it is compiled.
+    /// Returns the shape for objects of type `T`, checked at compile time.
     pub(super) const fn of<T>() -> Self {
         let align = if align_of::<T>() > OBJECT_ALIGN { align_of::<T>() } else { OBJECT_ALIGN };
         let size = if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
@@ -37,12 +37,12 @@ impl Shape {
         Self { size: size_of::<T>(), stride, first, count: (CHUNK - first) / stride }
     }
 
-    /// The size of an object in bytes.
+    /// Returns the size of an object in bytes.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// What the standard library does when there is no memory.
+    /// Aborts like the standard library without memory.
     pub(super) fn out_of_memory(&self) -> ! {
         handle_alloc_error(Layout::from_size_align(CHUNK, CHUNK).unwrap_or(Layout::new::<u64>()))
     }
@@ -53,7 +53,7 @@ struct Header {
     /// A set bit for each free object.
     free: [u64; WORDS],
     free_count: usize,
-    /// Where the chunk is in the list of those that are partly free.
+    /// The index in the list of partly free chunks.
     position: usize,
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Chunks {
     partial: Vec<Chunk>,
     /// Chunks without used objects, with their memory.
     whole: Vec<Chunk>,
-    /// Chunks whose memory was given back: addresses only.
+    /// Chunks whose memory was returned to the system: addresses only.
     void: Vec<NonNull<u8>>,
-    /// What the system gave.
+    /// The mappings of the chunks.
     regions: Vec<memory::Region>,
     resident: usize,
 }
@@ -85,13 +85,13 @@ impl Chunks {
         }
     }
 
-    /// The memory of chunks that are in use or in reserve, in bytes.
+    /// Returns the memory of chunks that are in use or in reserve, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.resident * CHUNK
     }
 
-    /// Takes up to `count` free objects, at least one, from chunks that are in use if there are any.
-    /// Aborts when there is no memory.
+    /// Takes up to `count` free objects, at least one, from chunks that are in use if there are
+    /// any. Aborts if there is no memory.
     pub(super) fn carve(&mut self, count: usize, into: &mut Vec<NonNull<u8>>) {
         let mut chunk = match self.partial.last() {
             Some(chunk) => *chunk,
@@ -105,7 +105,7 @@ impl Chunks {
             header.free[word] &= header.free[word] - 1;
             header.free_count -= 1;
             let offset = self.shape.first + (word * 64 + bit) * self.shape.stride;
-            // SAFETY: The offset lies within the chunk, as the bit was set.
+            // SAFETY: The offset is within the chunk, as the bit was set.
             into.push(unsafe { chunk.cast::<u8>().add(offset) });
         }
         if header.free_count == 0 {
@@ -119,13 +119,13 @@ impl Chunks {
             Some(chunk) => chunk,
             None => self.add_chunk(),
         };
-        // SAFETY: As in `carve`.
+        // SAFETY: Chunks in the lists are valid, and the depot's lock makes them ours.
         unsafe { chunk.as_mut() }.position = self.partial.len();
         self.partial.push(chunk);
         chunk
     }
 
-    /// A chunk with fresh memory.
+    /// Returns a chunk with fresh memory.
     fn add_chunk(&mut self) -> Chunk {
         if self.void.is_empty() {
             let Some(region) = memory::Region::new(REGION_CHUNKS) else {
@@ -140,20 +140,20 @@ impl Chunks {
             header.free[index / 64] |= 1 << (index % 64);
         }
         let chunk = memory.cast::<Header>();
-        // SAFETY: The chunk is large and aligned enough, and nobody else has it.
+        // SAFETY: The chunk is large and aligned enough, and no other thread has it.
         unsafe { chunk.write(header) };
         self.resident += 1;
         chunk
     }
 
-    /// Marks an object as free in its chunk, and gives the chunk's memory back when it was the last
-    /// one in use and the reserve is full.
+    /// Marks an object as free in its chunk, and returns the chunk's memory to the system if it was
+    /// the last one in use and the reserve is full.
     pub(super) fn put(&mut self, object: NonNull<u8>) {
         let offset = object.addr().get() % CHUNK;
         let index = (offset - self.shape.first) / self.shape.stride;
-        // SAFETY: The object lies in a chunk, which starts at a multiple of its size.
+        // SAFETY: The object is in a chunk, which starts at a multiple of its size.
         let mut chunk = unsafe { object.sub(offset) }.cast::<Header>();
-        // SAFETY: As in `carve`.
+        // SAFETY: The chunk of an object is valid, and the depot's lock makes it ours.
         let header = unsafe { chunk.as_mut() };
         let bit = 1 << (index % 64);
         debug_assert!(header.free[index / 64] & bit == 0, "an object was freed twice");
@@ -167,7 +167,7 @@ impl Chunks {
             let position = header.position;
             self.partial.swap_remove(position);
             if let Some(moved) = self.partial.get_mut(position) {
-                // SAFETY: As in `carve`; it is another chunk than `chunk`.
+                // SAFETY: Chunks in the lists are valid and ours; it is another chunk than `chunk`.
                 unsafe { moved.as_mut() }.position = position;
             }
             self.whole.push(chunk);
@@ -177,12 +177,13 @@ impl Chunks {
         }
     }
 
-    /// Gives the memory of the reserve back to the system.
+    /// Returns the memory of the reserve to the system.
     pub(super) fn discard_reserve(&mut self) {
         while self.discard_one() {}
     }
 
-    /// Gives the memory of one chunk of the reserve back. False when there is none.
+    /// Returns the memory of one chunk of the reserve to the system. Returns false if there is
+    /// none.
     fn discard_one(&mut self) -> bool {
         let Some(chunk) = self.whole.pop() else { return false };
         memory::discard(chunk.cast());
@@ -204,11 +205,12 @@ mod memory {
     }
 
     impl Region {
-        /// Address space for `count` chunks, without memory as yet.
+        /// Maps address space for `count` chunks, without memory so far.
         pub(super) fn new(count: usize) -> Option<Self> {
             // One chunk more, since the start of the mapping need not be aligned.
             let len = (count + 1) * CHUNK;
-            // SAFETY: A new anonymous mapping at a place of the kernel's choice disturbs nobody.
+            // SAFETY: A new anonymous mapping at an address of the kernel's choice affects no other
+            // memory.
             let mapping = unsafe {
                 libc::mmap(
                     ptr::null_mut(),
@@ -225,27 +227,27 @@ mod memory {
             Some(Self { mapping: NonNull::new(mapping.cast())?, len })
         }
 
-        /// The chunks within.
+        /// Returns the chunks within.
         pub(super) fn chunks(&self) -> impl DoubleEndedIterator<Item = NonNull<u8>> + use<> {
             let skip = self.mapping.align_offset(CHUNK);
             let (mapping, count) = (self.mapping, self.len / CHUNK - 1);
-            // SAFETY: `skip` is less than a chunk, so all of these lie within the mapping.
+            // SAFETY: `skip` is less than a chunk, so all of these are within the mapping.
             (0..count).map(move |index| unsafe { mapping.add(skip + index * CHUNK) })
         }
     }
 
     impl Drop for Region {
         fn drop(&mut self) {
-            // SAFETY: The mapping is ours, and nothing in it is used any more. An error is
-            // impossible for a mapping as it was made, and could only leak it.
+            // SAFETY: The mapping is ours, and no part of it is used any more. The call can't fail
+            // for a whole mapping, and a failure would only leak it.
             unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.len) };
         }
     }
 
-    /// Gives the memory of a chunk back; its addresses stay ours.
+    /// Returns the memory of a chunk to the system; its addresses remain ours.
     pub(super) fn discard(chunk: NonNull<u8>) {
-        // SAFETY: The chunk lies in a mapping of ours, and nobody needs its contents. If the
-        // kernel refuses, the memory merely stays resident.
+        // SAFETY: The chunk is in a mapping of ours, and its contents are not needed. If the kernel
+        // refuses, the memory merely remains resident.
         unsafe { libc::madvise(chunk.as_ptr().cast(), CHUNK, libc::MADV_DONTNEED) };
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
-/// Says when it is dropped, and notices when its memory is overwritten before.
+/// A value that counts its drops, and detects when its memory is overwritten before.
 struct Probe {
     id: u64,
     check: u64,
@@ -79,7 +79,7 @@ fn free_drops_at_once_and_memory_is_reused() {
 
 #[test]
 fn memory_goes_back_to_the_system() {
-    // Being moved to another CPU in the middle would leave memory in the magazines of both.
+    // A move to another CPU in the middle would leave memory in the magazines of both.
     let _on = cpu::pretend(0);
     let slab = Slab::<[u8; 1024]>::new(2);
     let count = if cfg!(miri) { 500 } else { 20_000 };
@@ -92,7 +92,7 @@ fn memory_goes_back_to_the_system() {
     assert!(slab.bytes() <= 12 * chunk::CHUNK, "{} bytes are kept", slab.bytes());
     slab.trim();
     assert_eq!((slab.bytes(), slab.live()), (0, 0));
-    // And it can be used again.
+    // The slab can be used again.
     let object = slab.alloc([7; 1024]);
     assert_eq!(slab.bytes(), chunk::CHUNK);
     // SAFETY: Freed once, and valid before.
@@ -149,7 +149,7 @@ fn memory_returns_to_the_slot_it_was_freed_on() {
         // SAFETY: Nobody else ever saw them.
         objects.iter().for_each(|object| unsafe { slab.free_rcu(*object, &rcu::pin()) });
     }
-    // Whoever ends the grace period, and on which CPU, makes no difference.
+    // The thread and CPU that end the grace period make no difference.
     let _on = cpu::pretend(1);
     settle();
     slab.flush(&rcu::pin());
@@ -233,7 +233,8 @@ fn destructors_may_free_into_the_same_slab() {
     assert_eq!(slab.live(), 0);
 }
 
-/// Threads on changing CPUs allocate, free at once and through RCU, and check what they hold.
+/// Threads on changing CPUs allocate, free immediately and through RCU, and check the objects they
+/// hold.
 #[test]
 fn stress_on_pretended_cpus() {
     let rounds = if cfg!(miri) { 60 } else { 20_000 };

@@ -521,7 +521,7 @@ impl SuperBlock {
 
     pub(crate) fn ino_hash(ino: u64) -> u64 {
         // Fibonacci hashing; the table wants the spread in the top bits, and 63 of them.
-        ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1
+        vfscale_sync::hash::fibonacci(ino) >> 1
     }
 
     /// Enters an inode into the hash that file handles are looked up in (lazily: few files ever

@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicBool as Flag;
 use std::thread;
 
+use vfscale_sync::random::Random;
+
 use super::*;
 
 /// Pages are written as a whole with a number over and over again: a reader must find one number,
@@ -19,26 +21,17 @@ fn page_with(stamp: u64) -> Vec<u8> {
     stamp.to_le_bytes().repeat(PAGE_SIZE / 8)
 }
 
-/// splitmix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
 const PAGES: u64 = 64;
 const ROUNDS: u64 = 3000;
 
 /// Writes, cuts and punches; what a page then holds stands in `pages`.
 fn change(file: &File, pages: &StdMutex<Vec<u64>>) {
-    let mut state = 1;
+    let mut random = Random::new(1);
     for stamp in 1..ROUNDS {
-        let at = random(&mut state) % PAGES;
+        let at = random.below(PAGES);
         // In place of the inode's lock.
         let mut model = pages.lock().unwrap();
-        match random(&mut state) % 20 {
+        match random.below(20) {
             0 => {
                 file.data().set_size(file, at * PAGE).unwrap();
                 model.iter_mut().skip(at as usize).for_each(|stamp| *stamp = 0);
@@ -66,10 +59,10 @@ fn readers_writers_and_write_back_do_not_disturb_each_other() {
     let is_over = Flag::new(false);
     let goes_on = || !is_over.load(Ordering::Relaxed);
     let read = |seed: u64| {
-        let mut state = seed;
+        let mut random = Random::new(seed);
         let mut bytes = [0; 4 * PAGE_SIZE];
         while goes_on() {
-            let at = random(&mut state) % PAGES;
+            let at = random.below(PAGES);
             let read = file.data().read(&file, at * PAGE, &mut bytes).unwrap();
             bytes[..read].chunks_exact(PAGE_SIZE).for_each(|page| {
                 assert!(stamp_of(page) < ROUNDS);
@@ -78,10 +71,10 @@ fn readers_writers_and_write_back_do_not_disturb_each_other() {
     };
     // With the writer held off a page holds exactly what was written last.
     let compare = || {
-        let mut state = 99;
+        let mut random = Random::new(99);
         let mut page = [0; PAGE_SIZE];
         while goes_on() {
-            let at = random(&mut state) % PAGES;
+            let at = random.below(PAGES);
             let model = pages.lock().unwrap();
             let read = file.data().read(&file, at * PAGE, &mut page).unwrap();
             assert_eq!(if read == 0 { 0 } else { stamp_of(&page) }, model[at as usize]);

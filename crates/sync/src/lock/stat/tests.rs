@@ -2,7 +2,7 @@ use std::sync::{Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::*;
-use crate::lockref::{Lockref, Put, SpreadPtr};
+use crate::refcount::lockref::{Lockref, Put, SpreadPtr};
 use crate::{Mutex, RwLock, cpu, lockref, rcu};
 
 crate::lock_class! {
@@ -19,7 +19,7 @@ crate::lock_class! {
     StressedToo = ("stressed too", 39);
 }
 
-/// Recording is on while it lives; one test at a time, for it is on for the whole process.
+/// A scope with recording on; one test at a time, for recording is on for the whole process.
 struct Recording(#[expect(dead_code, reason = "held")] StdMutexGuard<'static, ()>);
 
 static ONE: StdMutex<()> = StdMutex::new(());
@@ -133,7 +133,7 @@ fn contentions_bounce_when_the_holder_is_elsewhere() {
     assert_eq!(row("switched").unwrap().contentions, 2);
 }
 
-/// Whether somebody sleeps, or is about to.
+/// Returns whether a thread sleeps, or is about to.
 fn has_sleeper(lock: &Mutex<(), Switched>) -> bool {
     // SAFETY: the lock is one word, which threads change atomically.
     let word = unsafe { AtomicU32::from_ptr(std::ptr::from_ref(lock).cast_mut().cast()) };
@@ -186,8 +186,8 @@ fn more_locks_than_are_timed_are_counted_all_the_same() {
     assert!(locks.iter().all(|lock| lock.try_lock().is_some()));
 }
 
-/// Acquisitions of locks in lockrefs by this thread alone can't be told from those of tests that run
-/// beside; that there are some, can.
+/// Acquisitions of locks in lockrefs by this thread alone can't be told from the ones of concurrent
+/// tests; so this only tests that there are some.
 #[test]
 fn a_lockref_is_locked_only_at_the_edges_unless_told_otherwise() {
     let spread = SpreadPtr::new();
@@ -244,12 +244,12 @@ impl Guarded {
     /// # Safety
     /// The caller holds the lock of count `i`.
     unsafe fn add(&self, i: usize) {
-        // SAFETY: nobody else is there, says the caller.
+        // SAFETY: the caller promises that it holds the lock.
         unsafe { *self.0[i].get() += 1 };
     }
 }
 
-/// Locks are taken and given back on either path while recording goes on and off under them.
+/// Locks are taken and released on either path while recording is switched on and off concurrently.
 #[test]
 fn switching_breaks_no_lock() {
     const SWITCHES: u32 = 100;
@@ -257,7 +257,7 @@ fn switching_breaks_no_lock() {
     let (mutex, rwlock) = (Mutex::<(), Stressed>::new(()), RwLock::<(), StressedToo>::new(()));
     let lockref = Lockref::new(1);
     let counts = Guarded::default();
-    // Rounds of all threads, and how many of them wrote under the second lock.
+    // Rounds of all threads, and the number of them that wrote under the second lock.
     let (rounds, writes) = (AtomicU32::new(0), AtomicU32::new(0));
     let stop = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -287,7 +287,7 @@ fn switching_breaks_no_lock() {
             lockstat_record(switch % 2 == 0);
             let seen = rounds.load(Ordering::Relaxed);
             std::thread::sleep(Duration::from_micros(200));
-            // On a busy machine nobody may have come by yet.
+            // On a busy machine no thread may have waited yet.
             while rounds.load(Ordering::Relaxed) < seen + 8 {
                 std::thread::yield_now();
             }
@@ -300,7 +300,7 @@ fn switching_breaks_no_lock() {
     assert_eq!(counts, [rounds, writes, rounds]);
     assert_eq!(lockref.count(), 1);
     assert!(row("stressed").unwrap().acquisitions > 0);
-    // Nothing is left in their words that would make them slow.
+    // No bits remain in their words that would make them slow.
     drop(rwlock.write());
     for word in [std::ptr::from_ref(&mutex).cast::<u32>(), std::ptr::from_ref(&rwlock).cast()] {
         // SAFETY: the lock is one word, and no thread is left that changes it.

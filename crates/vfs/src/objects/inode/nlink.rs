@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::percpu::SnapshotCounter;
 use vfscale_sync::rcu;
-use vfscale_sync::spread::Room;
+use vfscale_sync::spread::Reservation;
 use vfscale_sync::table::{LockReq, RcuTable};
 
 use super::{Inode, LINKABLE};
@@ -39,14 +39,17 @@ pub const LINK_MAX: u32 = 0x7fff_ffff;
 /// The directories in one, counted on each CPU.
 pub(crate) struct ShardedNlink {
     count: SnapshotCounter,
-    _room: Room,
+    _reservation: Reservation,
 }
 
 impl ShardedNlink {
     /// None, in `slots` parts; `None` if there is no room for these.
-    fn new(slots: usize) -> Option<Box<ShardedNlink>> {
-        let room = Room::take(SnapshotCounter::bytes(slots))?;
-        Some(Box::new(ShardedNlink { count: SnapshotCounter::new(slots), _room: room }))
+    fn new(slots: usize) -> Option<Box<SpreadDirectories>> {
+        let reservation = Reservation::take(SnapshotCounter::bytes(slots))?;
+        Some(Box::new(SpreadDirectories {
+            count: SnapshotCounter::new(slots),
+            _reservation: reservation,
+        }))
     }
 }
 

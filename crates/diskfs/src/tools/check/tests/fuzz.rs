@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use vfscale_block::Device;
+use vfscale_sync::random::Random;
 
 use super::sample::{CHUNK, GROUP, Sample};
 use crate::format::byte_of_block;
@@ -14,18 +15,6 @@ use crate::tools::check::{self, Options};
 use crate::tools::dump::{Dump, What};
 use crate::vfs_impl::{DiskFs, DiskOptions};
 use crate::{Volume, VolumeOptions};
-
-/// Numbers by chance (xorshift64*), repeatable by their seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-}
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -122,7 +111,7 @@ fn whatever_the_bytes_are_it_ends() {
     let sample = Sample::new();
     let blocks = interesting(&sample);
     let rounds = from_environment("VFSCALE_FUZZ_ROUNDS", 300);
-    let mut random = Random(from_environment("VFSCALE_FUZZ_SEED", 0x5EED_5EED));
+    let mut random = Random::new(from_environment("VFSCALE_FUZZ_SEED", 0x5EED_5EED));
     let (mut found, mut repaired) = (std::collections::BTreeSet::new(), 0);
     for round in 0..rounds {
         let copy = sample.copied();

@@ -1,0 +1,4 @@
+//! Memory: pages and their pool, and hints to the processor's caches.
+
+pub mod page;
+pub mod prefetch;

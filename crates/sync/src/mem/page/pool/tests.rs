@@ -1,0 +1,269 @@
+use super::region::{Bitmap, PAGES};
+use super::system::pretended::Pretended;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::mem::page::tests::alone;
+use crate::mem::page::{Page, PageBox};
+use crate::{cpu, page};
+
+fn is_zero(page: &Page) -> bool {
+    let mut bytes = [1; PAGE_SIZE];
+    page.read(0, &mut bytes);
+    bytes == [0; PAGE_SIZE]
+}
+
+#[test]
+fn bitmaps_are_sets_with_runs() {
+    let mut pages = Bitmap::default();
+    for index in [3, 4, 5, 63, 64, 200, PAGES - 1] {
+        pages.set(index);
+    }
+    assert_eq!(pages.first(), Some(3));
+    assert_eq!(pages.count(), 7);
+    let runs: Vec<_> = pages.runs().collect();
+    assert_eq!(runs, [(3, 3), (63, 2), (200, 1), (PAGES - 1, 1)]);
+    let mut others = pages.clone();
+    others.clear(3);
+    pages.remove(&others);
+    assert_eq!(pages.runs().collect::<Vec<_>>(), [(3, 1)]);
+    pages.clear(3);
+    assert!(pages.is_empty() && pages.first().is_none());
+    pages.add(&others);
+    assert!(pages.has(4) && !pages.has(3));
+}
+
+#[test]
+fn pages_are_zero_aligned_and_their_own_however_often_they_are_used() {
+    let _alone = alone();
+    for round in 0..4u8 {
+        let pages: Vec<PageBox> = (0..3 * PAGES).map(|_| Page::zeroed()).collect();
+        let mut addresses: Vec<usize> =
+            pages.iter().map(|page| std::ptr::from_ref::<Page>(page).addr()).collect();
+        addresses.sort_unstable();
+        assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] >= PAGE_SIZE));
+        assert!(addresses.iter().all(|address| address % PAGE_SIZE == 0));
+        for page in &pages {
+            assert!(is_zero(page));
+            page.write(0, &[round + 1; PAGE_SIZE]);
+        }
+        drop(pages);
+        if round == 2 {
+            page::trim();
+        }
+    }
+}
+
+/// Magazines of several slots, regions that become dirty and whole, and pages that are freed and
+/// allocated again: the count of idle pages is right.
+#[test]
+fn pages_pass_through_magazines_and_regions() {
+    let _alone = alone();
+    page::trim();
+    assert_eq!(page::idle_bytes(), 0);
+    let make = |cpu, count| {
+        let _cpu = cpu::pretend(cpu);
+        (0..count).map(|_| Page::zeroed()).collect::<Vec<PageBox>>()
+    };
+    let count = 2 * FULL_MAX * MAGAZINE + 2 * DIRTY_MAX;
+    let (first, second) = (make(0, count), make(1, 3 * MAGAZINE + 1));
+    for page in first.iter().chain(&second) {
+        page.write(0, &[0xff; PAGE_SIZE]);
+    }
+    drop(first);
+    let least = FULL_MAX * MAGAZINE + WHOLE_MAX - PAGES;
+    // A region may have been mapped whose pages are all fresh still.
+    let most = (FULL_MAX + 4) * MAGAZINE + DIRTY_MAX + PAGES;
+    let idle = page::idle_bytes() / PAGE_SIZE;
+    assert!((least..=most).contains(&idle), "{idle} pages are idle");
+    // Idle pages are dirty, and are allocated first.
+    let again = make(1, idle);
+    assert!(again.iter().all(|page| is_zero(page)));
+    assert!(page::idle_bytes() / PAGE_SIZE <= PAGES + MAGAZINE);
+    drop((again, second));
+    page::trim();
+    assert_eq!(page::idle_bytes(), 0);
+}
+
+thread_local! {
+    /// Number of regions of which this thread has given free pages back.
+    pub(super) static DISCARDED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// More pages than the pool may hold that are free and have memory.
+const TOO_MANY: usize = (FULL_MAX + 4) * MAGAZINE + DIRTY_MAX + 2 * PAGES;
+
+/// Returns pages of which every second one can be freed, so that no region becomes whole.
+fn in_use() -> Vec<Option<PageBox>> {
+    page::trim();
+    let mut pages: Vec<_> = (0..2 * TOO_MANY).map(|_| Some(Page::zeroed())).collect();
+    pages.iter().flatten().for_each(|page| page.write(0, &[0xff; PAGE_SIZE]));
+    pages.sort_by_key(|page| page.as_deref().map(|page| std::ptr::from_ref(page).addr()));
+    pages
+}
+
+/// Frees every second page, as deferred work does: in an RCU section.
+fn free_half(pages: &mut [Option<PageBox>]) {
+    let _section = rcu::pin();
+    pages.iter_mut().step_by(2).for_each(|page| drop(page.take()));
+}
+
+/// Returns whether the pool holds more than it may in the long run.
+fn holds_too_many() -> bool {
+    page::idle_bytes() / PAGE_SIZE >= TOO_MANY
+}
+
+/// Sleeps until the pool holds no more than it may.
+fn wait_for_thread() {
+    let start = Instant::now();
+    while holds_too_many() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{} bytes stay", page::idle_bytes());
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Without the reclaim thread each run of pages is a system call in the section, which may be in
+/// any call that runs deferred work.
+#[test]
+fn a_section_leaves_memory_to_the_reclaim_thread() {
+    let _alone = alone();
+    let mut pages = in_use();
+    let before = DISCARDED.get();
+    free_half(&mut pages);
+    assert_eq!(DISCARDED.get(), before);
+    wait_for_thread();
+    assert_eq!(DISCARDED.get(), before);
+    // Outside of a section the pool gives back at once.
+    drop(pages);
+    assert!(!holds_too_many());
+}
+
+/// Work that goes on until the flag is cleared.
+struct Until(Arc<AtomicBool>);
+
+impl Work for Until {
+    fn step(&mut self) -> bool {
+        thread::sleep(Duration::from_millis(1));
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// While a superblock is taken down the pages between free ones are about to be freed: giving back
+/// the free ones before takes hundreds of system calls for each region, instead of one.
+#[test]
+fn regions_in_part_free_wait_for_the_end_of_work() {
+    let _alone = alone();
+    let goes_on = Arc::new(AtomicBool::new(true));
+    let mut pages = in_use();
+    assert!(reclaim::submit(u64::MAX - 1, Box::new(Until(Arc::clone(&goes_on)))).is_ok());
+    thread::sleep(Duration::from_millis(50));
+    free_half(&mut pages);
+    thread::sleep(Duration::from_millis(100));
+    let waits = holds_too_many();
+    goes_on.store(false, Ordering::Relaxed);
+    assert!(waits);
+    wait_for_thread();
+}
+
+#[test]
+fn a_page_made_with_bytes_is_zero_around_them() {
+    let _alone = alone();
+    for _ in 0..2 {
+        for (offset, len) in [(0, 0), (0, PAGE_SIZE), (0, 1), (1, 100), (4000, 96), (PAGE_SIZE, 0)]
+        {
+            let page = Page::with(offset, &vec![7; len]);
+            let mut bytes = [1; PAGE_SIZE];
+            page.read(0, &mut bytes);
+            let is_right =
+                |(at, byte)| byte == if (offset..offset + len).contains(&at) { 7 } else { 0 };
+            assert!(bytes.into_iter().enumerate().all(is_right), "{len} bytes at {offset}");
+            page.write(0, &[0xff; PAGE_SIZE]);
+        }
+    }
+}
+
+/// Pages are allocated on one CPU and freed on another, while all idle ones are returned again and
+/// again: no page ever has two owners.
+#[test]
+fn no_page_has_two_owners() {
+    let _alone = alone();
+    let (send, receive) = std::sync::mpsc::sync_channel::<(u64, PageBox)>(500);
+    let receive = std::sync::Mutex::new(receive);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let send = send.clone();
+            scope.spawn(move || {
+                let _cpu = cpu::pretend(thread as u32);
+                for number in 0..20_000 {
+                    let page = Page::zeroed();
+                    assert!(number % 64 != 0 || is_zero(&page));
+                    let tag = thread << 32 | number;
+                    page.write(8, &tag.to_le_bytes());
+                    send.send((tag, page)).unwrap();
+                }
+            });
+        }
+        drop(send);
+        for thread in 2..4u32 {
+            let receive = &receive;
+            scope.spawn(move || {
+                let _cpu = cpu::pretend(thread);
+                for round in 0.. {
+                    let next = receive.lock().unwrap().recv();
+                    let Ok((tag, page)) = next else { break };
+                    let mut bytes = [0; 8];
+                    page.read(8, &mut bytes);
+                    assert_eq!(u64::from_le_bytes(bytes), tag);
+                    drop(page);
+                    if round % 500 == 0 {
+                        page::trim();
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// A kernel with pages of 64 KiB takes memory back in these. Free pages that share one with pages
+/// in use return to the pool as zeros, and their neighbours keep every byte.
+#[test]
+fn pages_keep_their_bytes_where_the_system_has_larger_ones() {
+    let _alone = alone();
+    page::trim();
+    for system_page in [16 << 10, 64 << 10] {
+        let _system = Pretended::pages_of(system_page);
+        for stride in [2, 3, 5, 16, 17, 40] {
+            let mut pages: Vec<Option<PageBox>> =
+                (0..2 * PAGES).map(|_| Some(Page::zeroed())).collect();
+            for (number, page) in pages.iter().flatten().enumerate() {
+                page.write(0, &[number as u8 | 1; PAGE_SIZE]);
+            }
+            pages.sort_by_key(|page| page.as_deref().map(|page| std::ptr::from_ref(page).addr()));
+            let expected: Vec<u8> = pages.iter().flatten().map(|page| byte(page, 0)).collect();
+            // Every stride-th page stays in use, which leaves runs of all lengths at all offsets.
+            let kept = |index: &usize| index.is_multiple_of(stride);
+            pages.iter_mut().enumerate().filter(|(index, _)| !kept(index)).for_each(|(_, page)| {
+                page.take();
+            });
+            page::trim();
+            for index in (0..pages.len()).filter(kept) {
+                let page = pages[index].as_deref().unwrap();
+                for at in [0, PAGE_SIZE / 2, PAGE_SIZE - 1] {
+                    assert_eq!(byte(page, at), expected[index], "{system_page} {stride} {index}");
+                }
+            }
+            let again: Vec<PageBox> = (0..2 * PAGES).map(|_| Page::zeroed()).collect();
+            assert!(again.iter().all(|page| is_zero(page)));
+        }
+    }
+}
+
+fn byte(page: &Page, at: usize) -> u8 {
+    let mut byte = [0];
+    page.read(at, &mut byte);
+    byte[0]
+}

@@ -1,0 +1,268 @@
+//! Lists of objects that carry their own links, one list for each CPU slot.
+//!
+//! # Purpose
+//!
+//! Piggin ("Scaling the Linux VFS", 2009) splits the lists that every object of a kind is on (a
+//! superblock's inodes, the unused dentries in the order of their last use) into a list and a lock
+//! for each CPU: an object enters the list of the CPU it was made on and leaves that list,
+//! whichever CPU drops it. One slot is Linux before these patches. The rare walk takes the locks
+//! one after the other.
+//!
+//! [`SharedList`](crate::refcount::shared::SharedList) does this for values that the list itself
+//! allocates. Here the owner has the memory (a slab), and the links are a field of the object.
+//!
+//! # Invariants
+//!
+//! * An object's links are read and written under the lock of the slot it is on. Only the number of
+//!   that slot may be read without it: the reader then takes the lock and reads it again.
+//! * An object leaves the list before its memory is given back ([`PerCpuList::insert`] requires
+//!   that), so the holder of a slot's lock may use every object on its list.
+//! * Each list is ordered: objects enter at the front, [`PerCpuList::age`] looks at the back.
+
+use std::cell::UnsafeCell;
+use std::ops::ControlFlow;
+use std::ptr::{self, NonNull};
+
+use crate::atomic::{AtomicU32, Ordering};
+use crate::lock::LockClass;
+use crate::lock::slot_lock::SlotLock;
+use crate::percpu::PerCpu;
+
+/// The `home` of an object on no list.
+const NOWHERE: u32 = 0;
+
+/// The links of an object that can be on a [`PerCpuList`]. Counterpart of `list_head` in Linux.
+pub struct PerCpuLinks<T> {
+    next: UnsafeCell<*const T>,
+    prev: UnsafeCell<*const T>,
+    /// One more than the number of its slot, or [`NOWHERE`]. Changes under that slot's lock.
+    home: AtomicU32,
+}
+
+// SAFETY: the pointers are to objects of type `T` that other threads change under a lock.
+unsafe impl<T: Sync> Send for PerCpuLinks<T> {}
+// SAFETY: the cells are used under the lock of the object's slot.
+unsafe impl<T: Sync> Sync for PerCpuLinks<T> {}
+
+impl<T> PerCpuLinks<T> {
+    /// Creates the links of an object on no list.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            next: UnsafeCell::new(ptr::null()),
+            prev: UnsafeCell::new(ptr::null()),
+            home: AtomicU32::new(NOWHERE),
+        }
+    }
+
+    /// Returns whether the object is on a list now.
+    pub fn is_listed(&self) -> bool {
+        self.home.load(Ordering::Relaxed) != NOWHERE
+    }
+}
+
+impl<T> Default for PerCpuLinks<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An object with links.
+pub trait Linked: Sync + Sized + 'static {
+    /// Returns its links; each call returns the same ones.
+    fn links(&self) -> &PerCpuLinks<Self>;
+}
+
+/// The decision of a visitor of [`PerCpuList::age`] about an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// Moves it to the front, as if it had just been inserted.
+    Young,
+    /// Leaves it, and all objects in front of it, where they are: the walk ends.
+    Stop,
+}
+
+/// The list of one slot.
+struct List<T> {
+    first: *const T,
+    last: *const T,
+    len: usize,
+}
+
+// SAFETY: the objects are `Sync`, and the list owns none of them.
+unsafe impl<T: Sync> Send for List<T> {}
+
+impl<T: Linked> List<T> {
+    /// Inserts an entry at the front.
+    ///
+    /// # Safety
+    /// The entry lives, and is on no list; the caller holds this slot's lock.
+    unsafe fn push_front(&mut self, entry: *const T) {
+        // SAFETY: objects on the list live, and their links are ours under the lock.
+        unsafe {
+            let links = (*entry).links();
+            *links.next.get() = self.first;
+            *links.prev.get() = ptr::null();
+            match self.first.as_ref() {
+                Some(first) => *first.links().prev.get() = entry,
+                None => self.last = entry,
+            }
+        }
+        self.first = entry;
+        self.len += 1;
+    }
+
+    /// Removes an entry.
+    ///
+    /// # Safety
+    /// The entry is on this list; the caller holds this slot's lock.
+    unsafe fn unlink(&mut self, entry: *const T) {
+        // SAFETY: objects on the list live, and their links are ours under the lock.
+        unsafe {
+            let links = (*entry).links();
+            let (next, prev) = (*links.next.get(), *links.prev.get());
+            match prev.as_ref() {
+                Some(prev) => *prev.links().next.get() = next,
+                None => self.first = next,
+            }
+            match next.as_ref() {
+                Some(next) => *next.links().prev.get() = prev,
+                None => self.last = prev,
+            }
+        }
+        self.len -= 1;
+    }
+}
+
+/// Lists of objects with links, one for each CPU slot. See the [module](self).
+///
+/// `Send` and `Sync`. It owns no object; objects must have left it when it is dropped.
+pub struct PerCpuList<T: Linked, C: LockClass> {
+    slots: PerCpu<SlotLock<List<T>, C>>,
+}
+
+impl<T: Linked, C: LockClass> PerCpuList<T, C> {
+    /// Creates empty lists, in `slots` slots (at least one).
+    #[must_use]
+    pub fn new(slots: usize) -> Self {
+        let empty = |_| SlotLock::new(List { first: ptr::null(), last: ptr::null(), len: 0 });
+        Self { slots: PerCpu::new(slots, empty) }
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Returns the number of objects on the list of one slot at this moment. Takes that slot's
+    /// lock.
+    #[must_use]
+    pub fn slot_len(&self, slot: usize) -> usize {
+        self.slots.get(slot).map_or(0, |slot| slot.lock().len)
+    }
+
+    /// Inserts `entry` at the front of this CPU's list. Takes that slot's lock. Returns the number
+    /// of objects that are then on that list.
+    ///
+    /// # Safety
+    /// The object is on no list, no other thread inserts it concurrently, and it is
+    /// [removed](Self::remove) before its memory is used for anything else.
+    pub unsafe fn insert(&self, entry: NonNull<T>) -> usize {
+        let number = self.slots.this_slot();
+        let mut slot = self.slots.get(number).expect("there is a slot for every CPU").lock();
+        // SAFETY: it is valid and on no list, says the caller.
+        unsafe {
+            slot.push_front(entry.as_ptr());
+            entry.as_ref().links().home.store(number as u32 + 1, Ordering::Relaxed);
+        }
+        slot.len
+    }
+
+    /// Removes `entry` from the list it is on, whichever slot's that is; returns `false` if it is
+    /// on none. Takes that slot's lock.
+    pub fn remove(&self, entry: &T) -> bool {
+        let home = &entry.links().home;
+        loop {
+            let at = home.load(Ordering::Relaxed);
+            let Some(slot) = at.checked_sub(1).and_then(|slot| self.slots.get(slot as usize))
+            else {
+                return false;
+            };
+            let mut slot = slot.lock();
+            if home.load(Ordering::Relaxed) != at {
+                continue;
+            }
+            // SAFETY: it is on this slot's list, and the lock is held.
+            unsafe { slot.unlink(entry) };
+            home.store(NOWHERE, Ordering::Relaxed);
+            return true;
+        }
+    }
+
+    /// Visits up to `max` objects of one slot, from the back of its list; objects for which `visit`
+    /// returns [`Age::Young`] move to the front. Holds the slot's lock, so `visit` must be short
+    /// and take no lock of this or a lower rank. Returns the number of objects visited.
+    pub fn age(&self, slot: usize, max: usize, mut visit: impl FnMut(&T) -> Age) -> usize {
+        let Some(slot) = self.slots.get(slot) else { return 0 };
+        let mut slot = slot.lock();
+        let max = max.min(slot.len);
+        for seen in 0..max {
+            let entry = slot.last;
+            // SAFETY: there is a last entry, because at most as many as the list is long are
+            // visited, and it lives as long as the lock is held.
+            match visit(unsafe { &*entry }) {
+                Age::Stop => return seen,
+                Age::Young => {
+                    // SAFETY: it is on this slot's list.
+                    unsafe {
+                        slot.unlink(entry);
+                        slot.push_front(entry);
+                    }
+                }
+            }
+        }
+        max
+    }
+
+    /// Calls `visit` for every object, until it breaks. Takes the locks of the slots one after the
+    /// other and holds each during the calls, which must be short and take no lock of this or a
+    /// lower rank. An object that is on a list throughout is visited once.
+    pub fn each(&self, mut visit: impl FnMut(&T) -> ControlFlow<()>) {
+        for slot in self.slots.iter() {
+            let slot = slot.lock();
+            let mut entry = slot.first;
+            // SAFETY: objects on the list live as long as its lock is held, which guards the links
+            // too.
+            while let Some(object) = unsafe { entry.as_ref() } {
+                if visit(object).is_break() {
+                    return;
+                }
+                // SAFETY: the lock is held, which guards the links of objects on the list.
+                entry = unsafe { *object.links().next.get() };
+            }
+        }
+    }
+
+    /// Returns the number of objects. Takes the locks of all slots, one after the other; exact if
+    /// no object is inserted or removed concurrently.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.iter().map(|slot| slot.lock().len).sum()
+    }
+
+    /// Returns whether there are no objects. Takes locks like [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: Linked, C: LockClass> Drop for PerCpuList<T, C> {
+    fn drop(&mut self) {
+        debug_assert!(self.is_empty(), "objects leave a list before it ends");
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
