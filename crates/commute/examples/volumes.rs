@@ -1,8 +1,8 @@
 //! Prints the cache lines that two of 32 CPUs share while they work in directories of their own on
 //! a volume.
 //!
-//! The rows are: with all patches of Kara's orphan file (2015/2021) and of Chinner's per-CPU
-//! delayed logging (CIL, 2019-2021), without each of them, and without several. A line counts if
+//! The rows are: with all patches of Kara 2014 (orphan lists) and of Chinner 2020
+//! (per-CPU delayed logging), without each of them, and without several. A line counts if
 //! one operation of each CPU touches it and one of them writes it. The number in brackets counts
 //! the accesses of an operation to such lines. The second table has the predicted throughput on 32
 //! cores, in thousands of operations per second.

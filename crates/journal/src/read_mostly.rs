@@ -81,6 +81,6 @@ impl SharedFields {
     /// Returns the written fields of the active layout.
     #[inline]
     pub(crate) fn written(&self) -> &WriteMostly {
-        if self.read.is_apart { &self.apart.0 } else { &self.together }
+        if self.read.is_apart { &self.apart } else { &self.together }
     }
 }

@@ -71,7 +71,7 @@ impl PageLocks {
 
 /// Hashes an inode number, so that the locks of files created one after the other are far apart.
 fn hash(ino: u64) -> u64 {
-    ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+    vfscale_sync::hash::fibonacci(ino) >> 32
 }
 
 #[cfg(test)]

@@ -79,6 +79,8 @@ pub mod slab;
 mod mem;
 mod refcount;
 mod seq;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod shrink;
 
 pub use mem::{page, prefetch};
 pub use percpu::{brlock, list as percpu_list, spread, spread_rwlock};

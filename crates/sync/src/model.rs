@@ -88,7 +88,7 @@ pub fn read_clock() -> i64 {
     });
     let reading = READINGS.fetch_add(1, Ordering::Relaxed) + 1;
     // Fibonacci hashing: steps of all lengths, in the same order in each run.
-    let step = 1 + (reading.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % STEP_NANOS_MAX;
+    let step = 1 + (crate::hash::fibonacci(reading) >> 32) % STEP_NANOS_MAX;
     (start + ELAPSED_NANOS.fetch_add(step, Ordering::Relaxed) + step) as i64
 }
 

@@ -39,6 +39,8 @@ use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::fork;
 use crate::lock::held;
 use crate::lock::wait::Backoff;
+#[cfg(not(any(loom, shuttle, miri)))]
+use crate::shrink::{self, Effort};
 
 /// Number of deferred calls that a thread's bag has room for.
 const BAG_LEN: usize = 64;

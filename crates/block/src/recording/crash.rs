@@ -41,8 +41,8 @@ use std::sync::Arc;
 
 use vfscale_sync::random::Random;
 
-use super::{Entry, Recording};
-use crate::cow::{CowDevice, Data, Layer};
+use super::log::{LogEntry, Recording};
+use crate::cow::{CowDevice, ExtentData, Layer};
 
 /// Smallest atomic unit of a disk, in bytes.
 const FRAGMENT_BYTES_MIN: u64 = 512;
@@ -448,7 +448,7 @@ fn has_bit(bits: u64, number: u64) -> bool {
 /// The random numbers of one sample. It decides by changes or by fragments, and has a bias of its
 /// own, so that nearly empty and nearly full subsets occur as well as the middle.
 #[derive(Debug)]
-struct Chance {
+struct SampleRng {
     random: Random,
     by_fragments: bool,
     of_eight: u64,
@@ -456,10 +456,10 @@ struct Chance {
 
 impl SampleRng {
     fn new(seed: u64) -> Self {
-        let mut chance = Self { random: Random::new(seed), by_fragments: false, of_eight: 4 };
-        chance.by_fragments = chance.random.number().is_multiple_of(2);
-        chance.of_eight = 1 + chance.random.below(7);
-        chance
+        let mut rng = Self { random: Random::new(seed), by_fragments: false, of_eight: 4 };
+        rng.by_fragments = rng.random.number().is_multiple_of(2);
+        rng.of_eight = 1 + rng.random.below(7);
+        rng
     }
 
     fn flip(&mut self) -> bool {
@@ -527,8 +527,8 @@ impl CrashStates {
         }
         self.queue.extend(self.thinned(1, newest).map(Subset::Torn));
         for _ in 0..self.plan.samples {
-            let seed = self.chance.random.number();
-            self.queue.push_back(Keep::Sample(seed));
+            let seed = self.rng.random.number();
+            self.queue.push_back(Subset::Sample(seed));
         }
     }
 

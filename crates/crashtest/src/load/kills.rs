@@ -13,8 +13,8 @@
 //! orphans, and no findings. The last one is emptied and closed, and the next load begins with it,
 //! so a volume ages by power cuts.
 //!
-//! Loads alternate between the settings of Kara's orphan file (2015/2021) and Chinner's per-CPU
-//! delayed logging (CIL, 2019-2021): all patches enabled, each one disabled, all disabled.
+//! Loads alternate between the settings of Kara 2014 (orphan lists) and Chinner 2020
+//! (per-CPU delayed logging): all patches enabled, each one disabled, all disabled.
 //!
 //! # Invariants
 //!

@@ -2,7 +2,7 @@
 
 use vfscale_block::calendar::date;
 
-use super::Value;
+use super::value::Value;
 use crate::Timestamp;
 
 /// The moment, or nothing if it never was.

@@ -337,7 +337,7 @@ impl Mount {
     #[inline]
     pub(crate) fn place_hash(parent: *const Mount, mountpoint: *const Dentry) -> u64 {
         let mixed = (parent as usize as u64).rotate_left(29) ^ (mountpoint as usize as u64);
-        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1
+        vfscale_sync::hash::fibonacci(mixed) >> 1
     }
 }
 

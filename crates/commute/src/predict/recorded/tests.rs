@@ -91,7 +91,7 @@ fn functions_that_lock_are_known() {
 }
 
 /// Two commits on different CPUs to different inodes do not write a common line. Disabling any
-/// patch of Chinner's per-CPU delayed logging (CIL, 2019-2021) that is about such commits brings
+/// patch of Chinner 2020 (per-CPU delayed logging) that is about such commits brings
 /// one back.
 #[test]
 fn commits_of_different_inodes_share_no_line() {

@@ -18,7 +18,9 @@
 //!   `free` of its region. A free page in a region that isn't *dirty* reads as zeros.
 //! * Free and resident are at most [`FULL_MAX`] magazines and [`DIRTY_MAX`] pages (16 MiB
 //!   together), two magazines for each slot (half a MiB), and the rest of huge pages that are being
-//!   handed out for the first time (2 MiB for each thread that has mapped one concurrently).
+//!   handed out for the first time (2 MiB for each thread that has mapped one concurrently). A
+//!   thread that frees pages in an RCU section leaves more than that, for some milliseconds: the
+//!   reclaim thread returns it ([`shrink`]).
 //! * A region is unmapped when the last of its pages has been given back. The first page of a
 //!   region is its header.
 //!
@@ -48,6 +50,8 @@ use std::sync::LazyLock;
 use crate::lock::Mutex;
 use crate::mem::page::PAGE_SIZE;
 use crate::percpu::{CachePadded, PerCpu};
+use crate::shrink::{self, Effort};
+use crate::{rcu, reclaim};
 use depot::{RegionDepot, Taken};
 use region::Region;
 
@@ -193,6 +197,12 @@ pub(super) fn idle_bytes() -> usize {
     (pages + pool.depot.lock().idle_pages()) * PAGE_SIZE
 }
 
+/// Returns surplus memory to the system, outside of RCU sections.
+fn shrink_pool(effort: Effort, regions: usize) -> bool {
+    let keep = if effort == Effort::All { DIRTY_MAX } else { usize::MAX };
+    POOL.give_back(WHOLE_MAX, keep, regions)
+}
+
 impl PagePool {
     /// Returns a page for a slot whose loaded magazine was empty.
     #[cold]
@@ -234,8 +244,8 @@ impl PagePool {
         too_many
     }
 
-    /// Returns memory to the system until no more than `keep` dirty pages are in the regions, and
-    /// no more than `keep_whole` as long as some region is wholly free.
+    /// Returns surplus memory to the system. A thread in an RCU section leaves that to the reclaim
+    /// thread.
     #[cold]
     fn has_too_many(&self) {
         if rcu::is_pinned() {

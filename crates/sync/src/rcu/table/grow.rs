@@ -238,6 +238,8 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             Ordering::Relaxed,
         );
         if replaced.is_ok() {
+            #[cfg(all(shuttle, not(loom)))]
+            crate::model::count_resize();
             // SAFETY: The word is no longer reachable, neither in the table nor in a moved bucket,
             // so the array can be freed once current readers have left.
             unsafe { guard.defer_unchecked(move || old.free_moved()) };

@@ -44,9 +44,9 @@ pub(crate) struct ShardedNlink {
 
 impl ShardedNlink {
     /// None, in `slots` parts; `None` if there is no room for these.
-    fn new(slots: usize) -> Option<Box<SpreadDirectories>> {
+    fn new(slots: usize) -> Option<Box<ShardedNlink>> {
         let reservation = Reservation::take(SnapshotCounter::bytes(slots))?;
-        Some(Box::new(SpreadDirectories {
+        Some(Box::new(ShardedNlink {
             count: SnapshotCounter::new(slots),
             _reservation: reservation,
         }))

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::mem::page::tests::alone;
 use crate::mem::page::{Page, PageBox};
+use crate::reclaim::Work;
 use crate::{cpu, page};
 
 fn is_zero(page: &Page) -> bool {
