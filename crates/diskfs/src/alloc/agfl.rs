@@ -1,29 +1,29 @@
-//! The blocks of a group's own trees: from what is set aside, and back to it.
+//! The free list of a group's own trees. Counterpart of the AGFL of XFS.
 
 use super::GroupNodes;
 use super::layout::Layout;
 use crate::btree::{Error, Nodes};
 use crate::format::{Block, Expected};
 
-/// What is set aside for the trees of a group while a transaction changes them.
+/// The free list of a group while a transaction changes its trees.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Aside {
     /// Blocks that can be used.
     pub(super) list: Vec<u64>,
     /// Blocks of the trees that became free in this transaction. They can be used by the next one.
     pub(super) fresh: Vec<u64>,
-    /// Blocks that the trees have, without their roots.
+    /// Number of blocks of the trees, without their roots.
     pub(super) tree_blocks: u64,
 }
 
 impl Aside {
-    /// How many blocks are set aside.
+    /// Returns the number of blocks in the free list.
     pub(super) fn len(&self) -> u64 {
         (self.list.len() + self.fresh.len()) as u64
     }
 }
 
-/// Blocks as a tree of a group gets them.
+/// The [`Nodes`] of a group's trees, which allocate from the free list and free into it.
 pub(super) struct TreeNodes<'a, N> {
     pub(super) nodes: &'a mut N,
     pub(super) layout: &'a Layout,
@@ -86,7 +86,7 @@ impl<N: GroupNodes> Nodes for TreeNodes<'_, N> {
         let address = self.address(slot);
         self.nodes.destroy(slot);
         self.aside.fresh.push(address);
-        // What the header says may be too low; a check finds that out.
+        // The header's counter may be too low; a check finds that.
         self.aside.tree_blocks = self.aside.tree_blocks.saturating_sub(1);
     }
 

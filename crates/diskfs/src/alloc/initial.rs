@@ -1,4 +1,4 @@
-//! A group as it is when a volume is made.
+//! The initial state of a group, in a new or grown volume.
 
 use vfscale_block::Device;
 use zerocopy::little_endian::U64;
@@ -11,12 +11,12 @@ use crate::format::group::{FreeSpace, GroupHeader, InodeChunks, ROOT_CHUNK, RawC
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES};
 use crate::format::{Block, Expected, Identity, byte_of_block};
 
-/// How many blocks are set aside for trees without any block below the root.
+/// Number of blocks that are set aside for trees without any block below the root.
 const ASIDE: u64 = 2 * (1 + 2) + ASIDE_EXTRA;
 
-/// The blocks that describe a group in which nothing is used but the root directory's chunk, which
-/// is in group 0: the header and the roots of its trees, in the order of addresses, which follow
-/// each other.
+/// Returns the blocks that describe a group in which nothing is used but the root directory's
+/// chunk, which is in group 0: the header and the roots of its trees, in the order of their
+/// addresses, which are consecutive.
 #[must_use]
 pub fn blocks(layout: &Layout, volume: Uuid) -> [Box<Block>; 3] {
     let range = layout.blocks();
@@ -55,8 +55,8 @@ pub fn blocks(layout: &Layout, volume: Uuid) -> [Box<Block>; 3] {
     [first, second, third]
 }
 
-/// Writes what describes a group in which nothing is used yet. Also for groups that a volume grows
-/// by.
+/// Writes the blocks that describe a group in which nothing is used yet. Also used for groups that
+/// a volume grows by.
 pub(crate) fn write_group(
     device: &dyn Device,
     layout: &Layout,
