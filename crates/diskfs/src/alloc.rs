@@ -140,7 +140,7 @@ pub struct Totals {
 /// Runs that a transaction has freed: free in the trees, and not to be used before the transaction
 /// is durable.
 #[derive(Debug, Default)]
-#[must_use = "what is lost here is not free before the next mount"]
+#[must_use = "lost runs are not free before the next mount"]
 pub struct Busy {
     parts: Vec<BusyPart>,
     blocks: u64,
@@ -172,7 +172,7 @@ impl Busy {
 }
 
 /// Groups that a transaction has changed, which stay locked until the journal has the transaction.
-#[must_use = "a transaction that is finished is committed or abandoned"]
+#[must_use = "a finished transaction has to be committed or abandoned"]
 pub struct Finished<'g> {
     groups: &'g Groups,
     parts: SmallVec<[Locked<'g>; 1]>,
@@ -281,9 +281,9 @@ impl Groups {
             .saturating_add(groups.saturating_mul(change + 1))
     }
 
-    /// Returns a generation for a new inode. It differs from the previous 2^32 of this mount, and
-    /// most probably from those of earlier mounts. Hence a handle of a removed file does not find
-    /// another file with the same number.
+    /// Returns a generation for a new inode. It differs from all earlier ones of this mount, unless
+    /// these are 2^32, and most probably from those of earlier mounts. Hence a handle of a removed
+    /// file does not find another file with the same number.
     #[must_use]
     pub fn generation(&self) -> u32 {
         // Zero means no generation.
@@ -551,9 +551,9 @@ impl Groups {
     }
 
     /// Returns whether the inode with this number is in use, as of the last commit of its group.
-    /// Needed for numbers from file handles: the block of such a number proves nothing, because
-    /// blocks of freed inode chunks stay unchanged on the device. Takes the lock of the group, and
-    /// may read its tree.
+    /// Needed for untrusted numbers, such as those in file handles: the block of such a number proves
+    /// nothing, because blocks of freed inode chunks stay unchanged on the device. Takes the lock of
+    /// the group, and may read its tree.
     ///
     /// # Errors
     /// [`Error`].

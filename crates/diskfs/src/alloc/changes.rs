@@ -12,7 +12,7 @@ use crate::format::Run;
 /// [`Finished::committed`](super::Finished::committed) make them permanent, or
 /// [`Groups::abandon`](super::Groups::abandon) gives them back.
 #[derive(Debug, Default)]
-#[must_use = "claims that are lost are not free before the next mount"]
+#[must_use = "lost claims are not free before the next mount"]
 pub struct Changes {
     /// Newly allocated blocks.
     pub(super) claims: Vec<Run>,

@@ -14,7 +14,7 @@ pub(super) enum Search<T> {
 /// The bounds of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Zones that are loaded.
+    /// Loaded zones only.
     Loaded,
     /// Loaded zones, and others that may have something better.
     Better,
