@@ -551,9 +551,9 @@ impl Groups {
     }
 
     /// Returns whether the inode with this number is in use, as of the last commit of its group.
-    /// Needed for untrusted numbers, such as those in file handles: the block of such a number proves
-    /// nothing, because blocks of freed inode chunks stay unchanged on the device. Takes the lock of
-    /// the group, and may read its tree.
+    /// Needed for untrusted numbers, such as those in file handles: the block of such a number
+    /// proves nothing, because blocks of freed inode chunks stay unchanged on the device. Takes the
+    /// lock of the group, and may read its tree.
     ///
     /// # Errors
     /// [`Error`].

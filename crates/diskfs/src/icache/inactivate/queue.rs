@@ -200,8 +200,8 @@ impl<T> Queue<T> {
 
 impl<T: Clone> Queue<T> {
     /// Executes the quick tasks at the front of the queue, up to one batch, if at least a batch is
-    /// queued. Then waits while more tasks are queued than the limit. To be called before the caller
-    /// takes locks.
+    /// queued. Then waits while more tasks are queued than the limit. To be called before the
+    /// caller takes locks.
     pub fn throttle(&self) {
         let mut state = self.shared.state.lock();
         if state.waiting.len() >= self.shared.batch.max(2) {
