@@ -57,7 +57,7 @@ const POOL_MIN: u64 = 64;
 const POOL_MAX: u64 = 8192;
 const POOL_LARGE_SHARE: u64 = 1024;
 
-/// The coarse grain is chosen so that the volume has this share of the pool's blocks in grains.
+/// The coarse grain divides the volume into as many grains as an eighth of the pool has blocks.
 const GRAINS_SHARE: u64 = 8;
 /// Factor by which the grain is finer at first.
 const FINER: u64 = 32;
