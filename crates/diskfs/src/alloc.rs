@@ -91,7 +91,7 @@ use crate::format::group::{GroupFault, fault};
 use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::format::{Damage, Run};
 use crate::{Geometry, LogPlace};
-use ag_update::{Outcome, Part, Work, impossible, in_order};
+use ag_update::{AgChanges, AgUpdate, Outcome, impossible, in_order};
 use alloc_group::Group;
 use list::GroupList;
 use load::Effort;
@@ -180,12 +180,12 @@ pub struct Finished<'g> {
 
 /// The changes in each group, sorted by group number.
 #[derive(Default)]
-struct Parts(SmallVec<[(u32, Part); 1]>);
+struct ChangesByGroup(SmallVec<[(u32, AgChanges); 1]>);
 
-impl Parts {
-    fn of(&mut self, group: u32) -> &mut Part {
+impl ChangesByGroup {
+    fn of(&mut self, group: u32) -> &mut AgChanges {
         let at = self.0.binary_search_by_key(&group, |(group, _)| *group).unwrap_or_else(|at| {
-            self.0.insert(at, (group, Part::default()));
+            self.0.insert(at, (group, AgChanges::default()));
             at
         });
         &mut self.0[at].1
@@ -428,15 +428,15 @@ impl Groups {
             // Locks are taken in the order of groups.
             let guard = group.lock.lock_nested();
             group.make_index(nodes)?;
-            let outcome = Work::run(group, nodes, &mut changes.undo, part)?;
+            let outcome = AgUpdate::run(group, nodes, &mut changes.undo, part)?;
             finished.parts.push(Locked { group, outcome, _guard: guard });
         }
         Ok(finished)
     }
 
     /// Sorts the changes by group.
-    fn parts(&self, changes: &mut Changes) -> Result<Parts, Damage> {
-        let mut parts = Parts::default();
+    fn parts(&self, changes: &mut Changes) -> Result<ChangesByGroup, Damage> {
+        let mut parts = ChangesByGroup::default();
         let header = |run: Run| {
             let group = self.group_of(run.start).unwrap_or(0);
             self.at(group).map_or(0, |group| group.whole().header())

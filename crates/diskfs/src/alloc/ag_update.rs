@@ -2,7 +2,7 @@
 //!
 //! # The trees always get the blocks they need
 //!
-//! An insertion takes at most as many blocks as its tree has levels, plus one. [`Work::top_up`] is
+//! An insertion takes at most as many blocks as its tree has levels, plus one. [`AgUpdate::top_up`] is
 //! called before each change, and ensures that more than twice as many are set aside. Their
 //! sources:
 //!
@@ -22,7 +22,7 @@
 use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
-use super::agfl::{Aside, TreeNodes};
+use super::agfl::{FreeList, TreeNodes};
 use super::alloc_group::Group;
 use super::changes::{InodeChange, Inodes, Undo};
 use super::load::Source;
@@ -33,16 +33,16 @@ use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_o
 use crate::format::{Damage, Run};
 
 /// Maximum number of blocks that stay set aside.
-const ASIDE_HIGH: u64 = 48;
+const FREE_LIST_MAX: u64 = 48;
 /// Number of blocks beyond the minimum that are set aside when some are fetched.
-pub(super) const ASIDE_EXTRA: u64 = 8;
+pub(super) const FREE_LIST_EXTRA: u64 = 8;
 /// Number of free inodes that stay in a group when an empty chunk is freed. Without them, creating
 /// and removing a file could create and free a chunk each time.
 const INODES_KEPT: u64 = CHUNK_INODES;
 
 /// The changes of a transaction in one group.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct AgChanges {
     /// In order, without overlaps.
     pub(super) claims: Vec<Run>,
     /// In order, without overlaps.
@@ -55,7 +55,7 @@ pub(super) struct Part {
     pub(super) is_extended: bool,
 }
 
-impl Part {
+impl AgChanges {
     /// Returns whether only existing inodes change, in which case mostly no tree gets more or fewer
     /// records.
     fn is_of_inodes(&self) -> bool {
@@ -67,7 +67,7 @@ impl Part {
     }
 }
 
-/// The result of a [`Part`].
+/// The result of applying [`AgChanges`].
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) header: GroupHeader,
@@ -89,13 +89,13 @@ pub(super) struct Outcome {
 
 /// Changes to the trees and the header of a group, whose lock the caller holds and whose index is
 /// loaded.
-pub(super) struct Work<'a, N: Nodes> {
+pub(super) struct AgUpdate<'a, N: Nodes> {
     group: &'a Group,
     layout: Layout,
     nodes: &'a mut N,
     header: N::Slot,
     /// Empty while `is_counters_only`.
-    aside: Aside,
+    free_list: FreeList,
     outcome: Outcome,
     undo: &'a mut Undo,
     tree_max: u64,
@@ -105,20 +105,20 @@ pub(super) struct Work<'a, N: Nodes> {
 }
 
 /// Returns the minimum number of blocks to be set aside before a change that may take `need`.
-const fn aside_low(need: u64) -> u64 {
+const fn free_list_min(need: u64) -> u64 {
     2 * (need + 1)
 }
 
 type Done<N> = Result<(), Error<<N as Nodes>::Error>>;
 
-impl<'a, N: GroupNodes> Work<'a, N> {
+impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     /// Executes `part`. If this fails, `undo` lists what was taken out of the index, and the
     /// transaction must not be committed.
     pub(super) fn run(
         group: &'a Group,
         nodes: &'a mut N,
         undo: &'a mut Undo,
-        part: Part,
+        part: AgChanges,
     ) -> Result<Outcome, Error<N::Error>> {
         let former = group.layout();
         let layout = if part.is_extended { group.whole() } else { former.clone() };
@@ -131,7 +131,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             layout,
             nodes,
             header,
-            aside: Aside::default(),
+            free_list: FreeList::default(),
             outcome,
             undo,
             tree_max: 0,
@@ -139,9 +139,9 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             has_fetched: false,
         };
         if !part.is_of_inodes() {
-            work.look_aside()?;
+            work.decode_free_list()?;
         }
-        let Part { claims, mut frees, destroyed, inodes, new_chunks, .. } = part;
+        let AgChanges { claims, mut frees, destroyed, inodes, new_chunks, .. } = part;
         work.extend(former.blocks().end)?;
         work.donate(&mut frees)?;
         for run in &claims {
@@ -160,11 +160,11 @@ impl<'a, N: GroupNodes> Work<'a, N> {
     }
 
     /// Decodes the free list, before a tree gets more or fewer records.
-    fn look_aside(&mut self) -> Done<N> {
+    fn decode_free_list(&mut self) -> Done<N> {
         if self.is_counters_only {
             let whole = self.group.decode(self.nodes.edit(self.header))?;
             let (list, tree_blocks) = (whole.set_aside, whole.tree_blocks);
-            self.aside = Aside { list, fresh: Vec::new(), tree_blocks };
+            self.free_list = FreeList { list, fresh: Vec::new(), tree_blocks };
             self.tree_max = self.layout.tree_blocks_max();
             self.is_counters_only = false;
         }
@@ -173,21 +173,21 @@ impl<'a, N: GroupNodes> Work<'a, N> {
 
     /// Writes the header and returns the outcome.
     fn done(self) -> Outcome {
-        let Self { aside, mut outcome, nodes, header, is_counters_only, .. } = self;
+        let Self { free_list, mut outcome, nodes, header, is_counters_only, .. } = self;
         let block = nodes.edit(header);
         if is_counters_only {
             outcome.header.encode_counters(block);
             return outcome;
         }
-        outcome.header.tree_blocks = aside.tree_blocks;
-        outcome.header.set_aside = aside.list;
-        outcome.header.set_aside.extend(aside.fresh);
+        outcome.header.tree_blocks = free_list.tree_blocks;
+        outcome.header.set_aside = free_list.list;
+        outcome.header.set_aside.extend(free_list.fresh);
         outcome.header.encode(block);
         outcome
     }
 
     fn tree_nodes(&mut self) -> TreeNodes<'_, N> {
-        TreeNodes { nodes: &mut *self.nodes, layout: &self.layout, aside: &mut self.aside }
+        TreeNodes { nodes: &mut *self.nodes, layout: &self.layout, free_list: &mut self.free_list }
     }
 
     fn fault<T>(&self, what: GroupFault) -> Result<T, Error<N::Error>> {
@@ -204,7 +204,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
     /// Returns how many blocks the trees may still need beyond those that can be used in this
     /// transaction.
     fn room(&self) -> u64 {
-        self.tree_max.saturating_sub(self.aside.tree_blocks + self.aside.list.len() as u64)
+        self.tree_max.saturating_sub(self.free_list.tree_blocks + self.free_list.list.len() as u64)
     }
 
     /// Frees the blocks behind `end`.
@@ -227,17 +227,17 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         if frees.is_empty() {
             return Ok(());
         }
-        let low = aside_low(self.need()?);
+        let low = free_list_min(self.need()?);
         loop {
-            let have = self.aside.list.len() as u64;
+            let have = self.free_list.list.len() as u64;
             if have >= low || self.room() == 0 {
                 return Ok(());
             }
             let Some(run) = frees.pop() else { return Ok(()) };
             // A block that is already free must not be set aside.
             self.neighbours(run)?;
-            let blocks = (low + ASIDE_EXTRA - have).min(self.room()).min(run.len());
-            self.aside.list.extend(run.end() - blocks..run.end());
+            let blocks = (low + FREE_LIST_EXTRA - have).min(self.room()).min(run.len());
+            self.free_list.list.extend(run.end() - blocks..run.end());
             self.outcome.donated += blocks;
             let rest = Run::new(run.start, (run.len() - blocks) as u32);
             if !rest.is_empty() {
@@ -250,10 +250,10 @@ impl<'a, N: GroupNodes> Work<'a, N> {
     /// transaction, which is accounted for in its log space, only the strict minimum.
     fn top_up(&mut self) -> Done<N> {
         let need = self.need()?;
-        let low = aside_low(need);
+        let low = free_list_min(need);
         loop {
-            let have = self.aside.list.len() as u64;
-            let wanted = (low + ASIDE_EXTRA).saturating_sub(have).min(self.room());
+            let have = self.free_list.list.len() as u64;
+            let wanted = (low + FREE_LIST_EXTRA).saturating_sub(have).min(self.room());
             let is_enough = have >= if self.has_fetched { need } else { low };
             if is_enough || wanted == 0 {
                 return Ok(());
@@ -264,7 +264,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             self.outcome.used.push(run);
             self.has_fetched = true;
             self.take(run)?;
-            self.aside.list.extend(run.range());
+            self.free_list.list.extend(run.range());
         }
     }
 
@@ -346,12 +346,14 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             return Ok(());
         }
         loop {
-            let aside = self.aside.len();
-            let is_enough = aside <= ASIDE_HIGH && aside + self.aside.tree_blocks <= self.tree_max;
+            let free_list = self.free_list.len();
+            let is_enough = free_list <= FREE_LIST_MAX
+                && free_list + self.free_list.tree_blocks <= self.tree_max;
             // Blocks from this transaction first: the next transaction can use the others
             // immediately.
-            let drained = if is_enough { None } else { self.aside.fresh.pop() };
-            let drained = if is_enough { None } else { drained.or_else(|| self.aside.list.pop()) };
+            let drained = if is_enough { None } else { self.free_list.fresh.pop() };
+            let drained =
+                if is_enough { None } else { drained.or_else(|| self.free_list.list.pop()) };
             let Some(address) = drained else { return Ok(()) };
             let run = Run::new(address, 1);
             self.give(run)?;
@@ -456,7 +458,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         if is_needed {
             return Ok(false);
         }
-        self.look_aside()?;
+        self.decode_free_list()?;
         let Some(mask) = self.group.claim_chunk(chunk, freed) else { return Ok(false) };
         self.undo.chunks.push((chunk, mask));
         let tree = self.layout.chunk_tree();

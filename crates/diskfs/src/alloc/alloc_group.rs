@@ -7,7 +7,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 
 use super::Layout;
 use super::index::{Index, available};
-use super::load::{Effort, Part, Source};
+use super::load::{Effort, Half, Source};
 use super::memory::IndexMemory;
 use super::search::{Reach, Search};
 use crate::base::ranks::{GroupIndex, GroupLock};
@@ -181,7 +181,7 @@ impl Group {
     fn search<N: Nodes, T>(
         &self,
         nodes: &N,
-        part: Part,
+        half: Half,
         effort: &mut Effort,
         mut search: impl FnMut(&mut Index, Reach) -> Search<T>,
     ) -> Result<Option<T>, Error<N::Error>> {
@@ -193,7 +193,7 @@ impl Group {
                 Some(Search::Load(zone)) => {
                     let _guard = self.lock.lock();
                     let source = Source { nodes, layout: &self.layout() };
-                    found = self.load(&source, part, zone, effort, &mut search)?;
+                    found = self.load(&source, half, zone, effort, &mut search)?;
                 }
                 None => {
                     let _guard = self.lock.lock();
@@ -220,7 +220,7 @@ impl Group {
         } else {
             self.layout().blocks().start
         };
-        self.search(nodes, Part::Free, effort, |index, reach| {
+        self.search(nodes, Half::Free, effort, |index, reach| {
             index.claim(near, min.into(), max.into(), reach)
         })
     }
@@ -234,7 +234,7 @@ impl Group {
         if self.free_inodes.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
-        self.search(nodes, Part::Chunks, effort, |index, reach| index.chunks.claim(near, reach))
+        self.search(nodes, Half::Chunks, effort, |index, reach| index.chunks.claim(near, reach))
     }
 
     pub(super) fn claim_for_chunk<N: Nodes>(
@@ -246,7 +246,7 @@ impl Group {
         if self.available.load(Ordering::Relaxed) < CHUNK_BLOCKS {
             return Ok(None);
         }
-        self.search(nodes, Part::Free, effort, |index, reach| index.claim_for_chunk(near, reach))
+        self.search(nodes, Half::Free, effort, |index, reach| index.claim_for_chunk(near, reach))
     }
 
     /// Takes up to `blocks` blocks for the trees. The caller holds the lock of the group, and has
@@ -259,7 +259,7 @@ impl Group {
         let mut found = self.change_index(|index| index.claim_for_trees(blocks));
         while let Some(Search::Load(zone)) = found {
             let claim = |index: &mut Index, _| index.claim_for_trees(blocks);
-            found = self.load(source, Part::Free, zone, &mut Effort::anything(), claim)?;
+            found = self.load(source, Half::Free, zone, &mut Effort::anything(), claim)?;
         }
         Ok(if let Some(Search::Taken(run)) = found { Some(run) } else { None })
     }

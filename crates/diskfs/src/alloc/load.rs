@@ -63,7 +63,7 @@ pub(super) struct Source<'a, N> {
 
 /// One of the two halves of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Half {
     Free,
     Chunks,
 }
@@ -88,19 +88,19 @@ impl Group {
     pub(super) fn load<N: Nodes, T>(
         &self,
         source: &Source<'_, N>,
-        part: Part,
+        half: Half,
         zone: usize,
         effort: &mut Effort,
         search: impl FnOnce(&mut Index, Reach) -> Search<T>,
     ) -> Result<Option<Search<T>>, Error<N::Error>> {
-        let zones = self.read_zones(source, part, zone)?;
+        let zones = self.read_zones(source, half, zone)?;
         effort.spend(zones.iter().map(|zone| zone.records.len()).sum());
         let found = self.change_index(|index| {
             let mut is_right = true;
             for Zone { first, end, records } in &zones {
-                is_right &= match part {
-                    Part::Free => index.load(*first, *end, records),
-                    Part::Chunks => index.chunks.load(*first, *end, records),
+                is_right &= match half {
+                    Half::Free => index.load(*first, *end, records),
+                    Half::Chunks => index.chunks.load(*first, *end, records),
                 };
             }
             if !is_right {
@@ -121,12 +121,12 @@ impl Group {
     fn read_zones<N: Nodes>(
         &self,
         source: &Source<'_, N>,
-        part: Part,
+        half: Half,
         zone: usize,
     ) -> Result<Vec<Zone>, Error<N::Error>> {
         let next_loaded = |zone| {
             self.change_index(|index| {
-                let zones = if part == Part::Free { &index.zones } else { &index.chunks.zones };
+                let zones = if half == Half::Free { &index.zones } else { &index.chunks.zones };
                 (zones.next_loaded(zone), zones.len())
             })
         };
@@ -134,13 +134,13 @@ impl Group {
         let Some((end, count)) = next_loaded(zone).filter(|(end, _)| zone < *end) else {
             return Ok(read);
         };
-        let here = source.read_part(part, zone..end, RECORDS_MAX, true)?;
+        let here = source.read_half(half, zone..end, RECORDS_MAX, true)?;
         let left =
             RECORDS_MAX.saturating_sub(here.iter().map(|zone| zone.records.len() as u64).sum());
         let is_at_end = here.as_ref().is_some_and(|zone| zone.end == count);
         read.extend(here);
         if is_at_end && let Some((end, _)) = next_loaded(0).filter(|(end, _)| *end > 0) {
-            read.extend(source.read_part(part, 0..end.min(zone), left, false)?);
+            read.extend(source.read_half(half, 0..end.min(zone), left, false)?);
         }
         Ok(read)
     }
@@ -171,16 +171,16 @@ impl Group {
 impl<N: Nodes> Source<'_, N> {
     /// Reads zones, about `most` records. Returns `None` if the first zone has more, unless it
     /// `must` be read.
-    fn read_part(
+    fn read_half(
         &self,
-        part: Part,
+        half: Half,
         zones: Range<usize>,
         most: u64,
         must: bool,
     ) -> Result<Option<Zone>, Error<N::Error>> {
         let layout = self.layout;
-        match part {
-            Part::Free => self.read(&layout.free_tree(), zones, (most, must), |record, end| {
+        match half {
+            Half::Free => self.read(&layout.free_tree(), zones, (most, must), |record, end| {
                 let (start, blocks) = Group::free_run(layout, record)?;
                 if start <= end && end > 0 {
                     let what = GroupFault::FreeRun { start, blocks };
@@ -188,7 +188,7 @@ impl<N: Nodes> Source<'_, N> {
                 }
                 Ok(((start, blocks), start + blocks))
             }),
-            Part::Chunks => self.read(&layout.chunk_tree(), zones, (most, must), |record, _| {
+            Half::Chunks => self.read(&layout.chunk_tree(), zones, (most, must), |record, _| {
                 let (chunk, (free, _)) = Group::chunk(layout, record)?;
                 Ok(((chunk, free), chunk + CHUNK_BLOCKS))
             }),

@@ -62,7 +62,7 @@ pub fn strip<N: Nodes>(
         core.attr = AttrFork::None;
     }
     if let DataFork::Tree { root } = core.data {
-        let is_gone = match core.kind() {
+        let is_freed = match core.kind() {
             Some(FileKind::Directory) => {
                 take::<DirTree, _>(&mut nodes, Tree::at(root, ino), &mut left)?
             }
@@ -71,7 +71,7 @@ pub fn strip<N: Nodes>(
             }
             _ => false,
         };
-        if is_gone {
+        if is_freed {
             core.data = DataFork::Inline([].into());
             core.size = 0;
         }
@@ -91,9 +91,9 @@ fn take<K: crate::btree::Kind, N: Nodes>(
 ) -> Result<bool, Error<N::Error>> {
     let mut taken = 0;
     // Asking for one record more than there are frees the empty root.
-    let is_gone = tree.destroy(nodes, *left, |_| taken += 1)?;
-    *left = left.saturating_sub(taken + usize::from(is_gone));
-    Ok(is_gone)
+    let is_freed = tree.destroy(nodes, *left, |_| taken += 1)?;
+    *left = left.saturating_sub(taken + usize::from(is_freed));
+    Ok(is_freed)
 }
 
 #[cfg(test)]

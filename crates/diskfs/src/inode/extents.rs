@@ -218,13 +218,13 @@ impl ExtentMap {
         for _ in 0..extents_max {
             let next = self.next(nodes, owner.ino, at)?;
             let Some(extent) = next.filter(|extent| extent.file_block < to) else { return Ok(to) };
-            let Some(gone) = extent.part(from, to) else { return Ok(to) };
-            let left = extent.part(0, gone.file_block);
-            let right = extent.part(gone.end(), u64::MAX);
+            let Some(removed) = extent.part(from, to) else { return Ok(to) };
+            let left = extent.part(0, removed.file_block);
+            let right = extent.part(removed.end(), u64::MAX);
             let rest: Vec<_> = left.into_iter().chain(right).collect();
             *grown += self.replace(nodes, owner, None, &[extent], &rest, None)?;
-            freed.push(Run { start: gone.start, blocks: gone.blocks });
-            at = gone.end();
+            freed.push(Run { start: removed.start, blocks: removed.blocks });
+            at = removed.end();
         }
         Ok(at.min(to))
     }
@@ -290,10 +290,10 @@ impl ExtentMap {
         let old: Vec<Extent> = before.into_iter().chain(old.iter().copied()).chain(next).collect();
         // Unchanged extents are not rewritten.
         let same = |extent: &&Extent, others: &[Extent]| others.contains(extent);
-        let gone: Vec<Extent> = old.iter().filter(|e| !same(e, &joined)).copied().collect();
-        let come: Vec<Extent> = joined.iter().filter(|e| !same(e, &old)).copied().collect();
+        let removed: Vec<Extent> = old.iter().filter(|e| !same(e, &joined)).copied().collect();
+        let added: Vec<Extent> = joined.iter().filter(|e| !same(e, &old)).copied().collect();
         let mut nodes = Counted::new(nodes);
-        self.change(&mut nodes, owner, &gone, &come)?;
+        self.change(&mut nodes, owner, &removed, &added)?;
         Ok(nodes.grown())
     }
 
@@ -302,14 +302,14 @@ impl ExtentMap {
         &mut self,
         nodes: &mut N,
         owner: Owner,
-        gone: &[Extent],
-        come: &[Extent],
+        removed: &[Extent],
+        added: &[Extent],
     ) -> Outcome<(), N> {
         match self {
             Self::Empty | Self::List(_) => {
                 let mut changed = self.listed().to_vec();
-                changed.retain(|extent| !gone.contains(extent));
-                for extent in come {
+                changed.retain(|extent| !removed.contains(extent));
+                for extent in added {
                     let at = changed.partition_point(|other| other.file_block < extent.file_block);
                     changed.insert(at, *extent);
                 }
@@ -321,17 +321,17 @@ impl ExtentMap {
             }
             Self::Tree(root) => {
                 let tree = tree(*root, owner.ino);
-                let stays = |key: u64| come.iter().any(|extent| extent.file_block == key);
-                for extent in gone.iter().filter(|extent| !stays(extent.file_block)) {
+                let stays = |key: u64| added.iter().any(|extent| extent.file_block == key);
+                for extent in removed.iter().filter(|extent| !stays(extent.file_block)) {
                     tree.remove(nodes, extent.file_block.into())?;
                 }
-                for extent in come {
+                for extent in added {
                     let (key, value) = (U64::from(extent.file_block), extent.place());
                     if tree.update(nodes, key, value)?.is_none() {
                         tree.insert(nodes, key, value)?;
                     }
                 }
-                if come.is_empty() && tree.first(nodes)?.is_none() {
+                if added.is_empty() && tree.first(nodes)?.is_none() {
                     let slot = nodes.freeable(*root, &tree.expected())?;
                     nodes.free(slot);
                     *self = Self::default();

@@ -146,10 +146,10 @@ impl<T> Queue<T> {
         state.next += 1;
         state.waiting.push_back(Waiting { ticket, is_quick, thing });
         let waiting = state.waiting.len();
-        let nobody_looks = waiting == 1 && state.idle > 0;
+        let is_first_for_idle = waiting == 1 && state.idle > 0;
         drop(state);
         // Otherwise a thread is awake, or wakes soon.
-        if nobody_looks || waiting == self.shared.many {
+        if is_first_for_idle || waiting == self.shared.many {
             self.shared.work.notify_all();
         }
     }
