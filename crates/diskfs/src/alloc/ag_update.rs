@@ -2,8 +2,8 @@
 //!
 //! # The trees always get the blocks they need
 //!
-//! An insertion takes at most as many blocks as its tree has levels, plus one. [`AgUpdate::top_up`] is
-//! called before each change, and ensures that more than twice as many are set aside. Their
+//! An insertion takes at most as many blocks as its tree has levels, plus one. [`AgUpdate::top_up`]
+//! is called before each change, and ensures that more than twice as many are set aside. Their
 //! sources:
 //!
 //! * A freed run gives blocks directly: that needs no tree.

@@ -170,8 +170,8 @@ impl Node {
         !self.has_times.load(Ordering::Acquire) && !self.has_times.swap(true, Ordering::AcqRel)
     }
 
-    /// Discards lazy times: the inode is free. The caller holds the node locked, and no thread uses
-    /// the inode.
+    /// Discards lazy times of an inode that is being freed. The caller holds the node locked, and
+    /// no thread uses the inode.
     pub fn forget_times(&self) {
         self.has_times.store(false, Ordering::Release);
     }

@@ -71,7 +71,7 @@ struct State<T> {
 struct Batch<T> {
     /// The ticket of its first task.
     ticket: u64,
-    things: usize,
+    tasks: usize,
     /// The tasks that are not quick.
     slow: Vec<T>,
 }
@@ -80,7 +80,7 @@ struct Waiting<T> {
     ticket: u64,
     /// Whether the thread that has added it can execute it itself.
     is_quick: bool,
-    thing: T,
+    task: T,
 }
 
 impl<T> State<T> {
@@ -137,14 +137,14 @@ impl<T: Clone + Send + 'static> Queue<T> {
 impl<T> Queue<T> {
     /// Adds a task. With `is_quick`, its execution is quick, and takes no lock that callers of
     /// [`throttle`](Self::throttle) hold. Never waits for slow operations.
-    pub fn add(&self, thing: T, is_quick: bool) {
+    pub fn add(&self, task: T, is_quick: bool) {
         let mut state = self.shared.state.lock();
         if state.is_stopped {
             return;
         }
         let ticket = state.next;
         state.next += 1;
-        state.waiting.push_back(Waiting { ticket, is_quick, thing });
+        state.waiting.push_back(Waiting { ticket, is_quick, task });
         let waiting = state.waiting.len();
         let is_first_for_idle = waiting == 1 && state.idle > 0;
         drop(state);
@@ -188,7 +188,7 @@ impl<T> Queue<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         let state = self.shared.state.lock();
-        state.waiting.len() + state.running.iter().map(|batch| batch.things).sum::<usize>()
+        state.waiting.len() + state.running.iter().map(|batch| batch.tasks).sum::<usize>()
     }
 
     /// Returns whether all tasks are done.
@@ -208,9 +208,9 @@ impl<T: Clone> Queue<T> {
             let first = state.waiting.iter().take(self.shared.batch);
             let quick = first.take_while(|waiting| waiting.is_quick).count();
             let taken = self.shared.take(&mut state, quick);
-            if let Some((running, things)) = taken {
+            if let Some((running, tasks)) = taken {
                 drop(state);
-                (self.shared.action)(things);
+                (self.shared.action)(tasks);
                 drop(running);
                 state = self.shared.state.lock();
             }
@@ -226,7 +226,7 @@ impl<T: Clone> Queue<T> {
         let state = self.shared.state.lock();
         let waiting = state.waiting.iter().filter(|waiting| !waiting.is_quick);
         let running = state.running.iter().flat_map(|batch| &batch.slow);
-        waiting.map(|waiting| &waiting.thing).chain(running).cloned().collect()
+        waiting.map(|waiting| &waiting.task).chain(running).cloned().collect()
     }
 }
 
@@ -242,11 +242,11 @@ impl<T: Clone> Shared<T> {
             if state.is_stopped {
                 return;
             }
-            while let Some((running, things)) = self.take(&mut state, usize::MAX) {
+            while let Some((running, tasks)) = self.take(&mut state, usize::MAX) {
                 drop(state);
                 // The panic hook has reported a panic. The thread goes on, because callers that
                 // wait for the other tasks would wait for ever otherwise.
-                let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.action)(things)));
+                let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.action)(tasks)));
                 drop(running);
                 state = self.state.lock();
             }
@@ -283,15 +283,15 @@ impl<T: Clone> Shared<T> {
         let ticket = state.front()?;
         let count = state.waiting.len().min(self.batch).min(most);
         let mut slow = Vec::new();
-        let thing = |waiting: Waiting<T>| {
+        let task = |waiting: Waiting<T>| {
             if !waiting.is_quick {
-                slow.push(waiting.thing.clone());
+                slow.push(waiting.task.clone());
             }
-            waiting.thing
+            waiting.task
         };
-        let things: Vec<T> = state.waiting.drain(..count).map(thing).collect();
-        state.running.push(Batch { ticket, things: count, slow });
-        Some((Running { shared: self, ticket }, things))
+        let tasks: Vec<T> = state.waiting.drain(..count).map(task).collect();
+        state.running.push(Batch { ticket, tasks: count, slow });
+        Some((Running { shared: self, ticket }, tasks))
     }
 }
 
