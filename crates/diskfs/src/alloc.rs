@@ -1,53 +1,56 @@
-//! Allocation groups: who has which block and which inode.
+//! Allocation groups: which blocks and inodes are free, and which are allocated. Counterpart of the
+//! allocation groups (AG) of XFS.
 //!
 //! # Purpose
 //!
-//! A group knows its free blocks and free inodes twice: on disk, in two trees and a header, and in
-//! memory, in an index that says what can still be had. Taking something from the index (a *claim*)
-//! takes a short lock of one group and no I/O, at any time and in any order of groups. What a
-//! transaction does with its claims is collected ([`Changes`]) and written into the trees when it
-//! commits ([`Groups::finish`]).
+//! A group records its free blocks and free inodes twice: on disk, in two trees and a header, and
+//! in memory, in an index of those that can be claimed. A *claim* takes blocks or an inode out of
+//! the index. It needs a short lock of one group and no I/O, and is possible at any time and in any
+//! order of groups. What a transaction does with its claims is collected ([`Changes`]) and written
+//! into the trees when it commits ([`Groups::finish`]).
 //!
 //! # Invariants
 //!
-//! * What is free on disk is one of these: in the index, or in a part of the group that the index
-//!   has not loaded; claimed by a transaction or by who writes data back; busy, which means that a
-//!   transaction has freed it and is not durable yet. Of what is claimed or busy the index has a
-//!   list (*pending*).
-//! * A block is in the index only once the transaction that freed it is durable: whoever claims it
-//!   may write data there at once, and a crash must not bring the former owner back. A tree of the
-//!   group may have such a block earlier: what is written there is logged, and goes home only after
-//!   that.
-//! * An inode that was freed can be had as soon as its transaction is committed: whatever becomes
-//!   of it is logged behind that.
-//! * Whatever the index holds was checked against what a group can have. Damage is an error of the
-//!   call that meets it.
+//! * A block or inode that is free on disk is in one of three states. *Available*: in the index, or
+//!   in a zone that the index has not loaded. *Claimed*: by a transaction or by writeback. *Busy*:
+//!   freed by a transaction that is not durable yet. The index has a list of all claimed and busy
+//!   blocks (*pending*).
+//! * A block enters the index only once the transaction that freed it is durable: the claimant may
+//!   write data to it immediately, and a crash must not give it back to its former owner. A tree of
+//!   the group may receive such a block earlier: writes to a tree are logged, and are written back
+//!   in place only after that transaction is durable.
+//! * A freed inode can be claimed as soon as its transaction is committed: every later change of
+//!   the inode is logged behind that transaction.
+//! * Every entry of an index was checked against the bounds of its group. Corruption is an error of
+//!   the call that finds it.
 //! * The trees find the blocks they need: `alloc/ag_update.rs` has the argument.
 //!
-//! # Indexes are loaded in parts
+//! # Indexes are loaded by zone
 //!
-//! An index is made when a group is used for the first time, from the header, with the group
-//! locked. Until then no claim can have been made in it, and nothing freed. A search asks for a
-//! *zone* of 16 MiB that it needs, and that is read from the trees, with the group locked: about
-//! 2,048 records at a time, so that a group with fewer is loaded at once. As the list of what is
-//! pending is whole, a zone can be dropped at any time and read again: it holds what the trees have
-//! there, without that. The indexes of a volume have a limit of memory together ([`memory`]),
-//! beyond which zones are dropped that were not used of late. What was known of a zone stays, in
-//! two bytes: the longest run, so that searches need not read it in vain.
+//! The index of a group is created from the header when the group is used for the first time, with
+//! the group locked. Before that nothing can have been claimed or freed in the group. A search
+//! names a *zone* of 16 MiB that it needs, and the zone is read from the trees, with the group
+//! locked. About 2,048 records are read at a time; a group with fewer is loaded in one step. The
+//! list of pending blocks is complete. Hence a zone can be dropped at any time and read again: its
+//! content is the content of the trees without the pending blocks. All indexes of a volume share a
+//! limit of memory ([`memory`]). Beyond it, zones that were not used recently are dropped. A
+//! summary of two bytes remains of each: the length of its longest run, which spares searches from
+//! reading it in vain.
 //!
-//! A search for a good place reads so much and no more, and takes the best it has found. Only who
-//! would be refused otherwise looks everywhere.
+//! A search for a good location reads a limited number of records and takes the best that it has
+//! found. Only a search that would fail otherwise reads all zones.
 //!
 //! # Locks
 //!
 //! `group_lock` is held by a commit from the first change of a tree until the journal has the
-//! transaction, and while a part of an index is loaded; several are taken in the order of groups.
-//! `group_index` is a leaf, held for one search, or while a part is put in or dropped.
+//! transaction, and while a zone is loaded; several are taken in the order of groups. `group_index`
+//! is a leaf, held for one search, or while a zone is loaded or dropped.
 //!
-//! # Who goes where
+//! # Placement
 //!
-//! Files go to the group of their directory, directories are spread over the groups, each CPU
-//! beginning elsewhere; so threads that work in different directories lock different groups.
+//! Files are allocated in the group of their directory. Directories are distributed over the
+//! groups, and each CPU starts at a different group. Hence threads that work in different
+//! directories lock different groups.
 
 mod ag_update;
 mod agfl;
@@ -88,43 +91,43 @@ use crate::format::group::{GroupFault, fault};
 use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::format::{Damage, Run};
 use crate::{Geometry, LogPlace};
-use ag_update::{Outcome, Part, Work, impossible, in_order};
+use ag_update::{AgChanges, AgUpdate, Outcome, impossible, in_order};
 use alloc_group::Group;
 use list::GroupList;
 use load::Effort;
 use memory::IndexMemory;
 
-/// Runs shorter than this are left alone as long as there are others, in whatever group.
+/// Runs shorter than this are used only when no group has a longer one.
 const RUN_WANTED: u32 = 16;
-/// How many groups are compared when a place for a directory is sought.
+/// Number of groups that are compared when a group for a directory is chosen.
 const GROUPS_COMPARED: u32 = 8;
 
 /// The groups of an open volume. `Send` and `Sync`.
 pub struct Groups {
-    /// What it was when the volume was opened.
+    /// The geometry of the volume when it was opened.
     opened: Geometry,
-    /// How many blocks the volume has.
+    /// Number of blocks of the volume.
     blocks: AtomicU64,
     log: LogPlace,
     list: GroupList,
     memory: Arc<IndexMemory>,
-    /// One thread at a time makes the volume larger.
+    /// Serializes calls that make the volume larger.
     growth: Mutex<(), GrowthLock>,
-    /// Where each CPU looks for a place for the next directory.
+    /// The group in which each CPU starts its search for the next directory's group.
     cursors: PerCpu<AtomicU32>,
     generations: IdAlloc,
-    /// The most blocks that the trees of a group have had.
+    /// Upper bound on the tree blocks of any group so far.
     largest_trees: AtomicU64,
-    /// The most levels that they can have.
+    /// Upper bound on the levels of a tree.
     levels_max: AtomicU32,
 }
 
-/// What all groups have together.
+/// Sums over all groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Blocks that files can have if there are none.
+    /// Blocks that files can have on an empty volume.
     pub blocks: u64,
-    /// Blocks that are neither used nor claimed nor kept for the groups' own trees.
+    /// Blocks that are neither used nor claimed nor reserved for the groups' own trees.
     pub available: u64,
     /// Inodes of all chunks.
     pub inodes: u64,
@@ -137,52 +140,52 @@ pub struct Totals {
 /// Runs that a transaction has freed: free in the trees, and not to be used before the transaction
 /// is durable.
 #[derive(Debug, Default)]
-#[must_use = "what is lost here is not free before the next mount"]
+#[must_use = "lost runs are not free before the next mount"]
 pub struct Busy {
     parts: Vec<BusyPart>,
     blocks: u64,
 }
 
-/// The same of one group.
+/// The runs freed in one group.
 #[derive(Debug)]
 struct BusyPart {
     group: u32,
     runs: Vec<Run>,
-    /// How many blocks of these were its trees' before.
+    /// Number of these blocks that were tree blocks before.
     drained: u64,
-    /// If the group was extended, how many blocks its trees can now come to need.
+    /// If the group was extended, the new upper bound on its tree blocks.
     tree_max: Option<u64>,
 }
 
 impl Busy {
-    /// How many blocks the transaction has freed.
+    /// Returns the number of blocks that the transaction has freed.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Whether nothing was freed, so that nobody has to be told.
+    /// Returns whether nothing was freed, and [`Groups::durable`] need not be called.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.blocks == 0
     }
 }
 
-/// Groups that a transaction has changed, which stay locked until the journal has it.
-#[must_use = "a transaction that is finished is committed or abandoned"]
+/// Groups that a transaction has changed, which stay locked until the journal has the transaction.
+#[must_use = "a finished transaction has to be committed or abandoned"]
 pub struct Finished<'g> {
     groups: &'g Groups,
     parts: SmallVec<[Locked<'g>; 1]>,
 }
 
-/// What is to be done in each group, by their numbers.
+/// The changes in each group, sorted by group number.
 #[derive(Default)]
-struct Parts(SmallVec<[(u32, Part); 1]>);
+struct ChangesByGroup(SmallVec<[(u32, AgChanges); 1]>);
 
-impl Parts {
-    fn of(&mut self, group: u32) -> &mut Part {
+impl ChangesByGroup {
+    fn of(&mut self, group: u32) -> &mut AgChanges {
         let at = self.0.binary_search_by_key(&group, |(group, _)| *group).unwrap_or_else(|at| {
-            self.0.insert(at, (group, Part::default()));
+            self.0.insert(at, (group, AgChanges::default()));
             at
         });
         &mut self.0[at].1
@@ -196,7 +199,7 @@ struct Locked<'g> {
 }
 
 impl Groups {
-    /// The groups of a volume that is divided so, with its log there. Reads one block per group.
+    /// Loads the groups of a volume with this geometry and log. Reads one block per group.
     ///
     /// # Errors
     /// [`Error`].
@@ -216,7 +219,7 @@ impl Groups {
         let slots = cpu::possible().max(1);
         let step = (geometry.groups() / slots).max(1);
         let start = |slot: usize| (slot as u32).wrapping_mul(step) % geometry.groups();
-        // Numbers that are not those of an earlier mount, as far as that can be.
+        // The first number most probably differs from those of earlier mounts.
         let first = RandomState::new().build_hasher().finish() >> 32;
         Ok(Self {
             opened: geometry,
@@ -232,7 +235,7 @@ impl Groups {
         })
     }
 
-    /// What all groups have together. Sums up; what changes meanwhile may be seen or not.
+    /// Returns the sums over all groups. Changes that are made during the call may be seen or not.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.list.iter().fold(Totals::default(), |sum, group| {
@@ -249,25 +252,25 @@ impl Groups {
         })
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.geometry().groups()
     }
 
-    /// The most blocks that [`finish`](Self::finish) changes, makes or frees for a transaction with
-    /// so many claims and frees of blocks, and so many inodes made, freed or made orphans.
+    /// Returns the maximum number of blocks that [`finish`](Self::finish) changes, creates or frees
+    /// for a transaction with `runs` claims and frees of blocks, and `inodes` inodes that are
+    /// created, freed or made orphans.
     ///
-    /// A change of a tree is a removal and an insertion, in the worst case: at each level a block,
+    /// In the worst case a change of a tree is a removal and an insertion: at each level a block,
     /// its neighbour, and the one behind a new or a freed one; a root has no neighbours. An inode
-    /// changes a leaf, and may make a chunk or give one up, which is a change of both trees. Each
-    /// may be in another group, which has a header and may fetch blocks for its trees. Trees don't
-    /// grow by more than a level from now until then: that takes thousands of runs.
+    /// changes a leaf, and may create or free a chunk, which is a change of both trees. Each may be
+    /// in another group, which has a header and may fetch blocks for its trees. Trees don't grow by
+    /// more than a level before the commit: that takes thousands of runs.
     #[must_use]
     pub fn log_blocks(&self, runs: u32, inodes: u32) -> u32 {
         let trees = self.largest_trees.load(Ordering::Relaxed);
-        // A tree of so many levels has two blocks at least below its root, four below these, and so
-        // on.
+        // A tree of n levels has at least two blocks below its root, four below these, and so on.
         let levels = (trees / 2 + 1).ilog2() + 2;
         let levels = levels.min(self.levels_max.load(Ordering::Relaxed));
         let change = 6 * levels;
@@ -278,12 +281,12 @@ impl Groups {
             .saturating_add(groups.saturating_mul(change + 1))
     }
 
-    /// A number for a new inode's generation. It differs from those before it in this mount, unless
-    /// these are 2^32, and from those of earlier mounts most probably: so a handle of a file that
-    /// was removed does not find another file with the same number.
+    /// Returns a generation for a new inode. It differs from all earlier ones of this mount, unless
+    /// these are 2^32, and most probably from those of earlier mounts. Hence a handle of a removed
+    /// file does not find another file with the same number.
     #[must_use]
     pub fn generation(&self) -> u32 {
-        // Zero is for who has none.
+        // Zero means no generation.
         loop {
             let generation = self.generations.next() as u32;
             if generation != 0 {
@@ -292,15 +295,15 @@ impl Groups {
         }
     }
 
-    /// How the volume is divided.
+    /// Returns the geometry of the volume.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         let blocks = self.blocks.load(Ordering::Acquire);
-        // It was that of a volume when it was stored.
+        // The stored size was checked when it was set.
         self.opened.grown(blocks).unwrap_or(self.opened)
     }
 
-    /// The group that a block is in; `None` outside of the volume.
+    /// Returns the group of a block; `None` outside of the volume.
     fn group_of(&self, block: u64) -> Option<u32> {
         let is_inside = block < self.blocks.load(Ordering::Acquire);
         is_inside.then_some((block >> self.opened.group_log2()) as u32)
@@ -310,18 +313,18 @@ impl Groups {
         self.list.at(group)
     }
 
-    /// All groups, from this one on.
+    /// Iterates over all groups, starting with number `first`.
     fn from(&self, first: u32) -> impl Iterator<Item = &Group> {
         (first..self.count()).chain(0..first).filter_map(|group| self.at(group))
     }
 
-    /// Takes `min` to `max` consecutive blocks, `min` at least one, near the block `near` if
-    /// possible: right there, if it is free; elsewhere in its group; in another group. `None` if
-    /// there are not as many free blocks in one piece anywhere; with a `min` of more than 1, a
-    /// piece that lies across two zones may be missed. They are the caller's until it gives them to
-    /// [`Changes::use_claim`], or back ([`unclaim`](Self::unclaim)).
+    /// Claims `min` to `max` consecutive blocks, `min` at least one, near the block `near` if
+    /// possible: at `near`, if that block is free; elsewhere in its group; in another group.
+    /// Returns `None` if no run of `min` free blocks exists; with a `min` of more than 1, a run
+    /// that crosses the boundary of two zones may be missed. The caller owns the blocks until it
+    /// gives them to [`Changes::use_claim`], or back ([`unclaim`](Self::unclaim)).
     ///
-    /// Takes leaf locks, and reads from the device, with a group locked, what is not loaded.
+    /// Takes leaf locks, and reads zones that are not loaded from the device, with a group locked.
     ///
     /// # Errors
     /// [`Error`], from that reading.
@@ -334,8 +337,9 @@ impl Groups {
     ) -> Result<Option<Run>, Error<N::Error>> {
         let max = max.max(min);
         let first = self.group_of(near).unwrap_or(0);
-        // Fragments are for when nothing else is left. And what others have taken while we looked
-        // may be back in a group that we have left, so nothing is refused after one look.
+        // Fragments are used only when nothing else is left. Blocks that other threads had taken
+        // during the first search may have been given back to a group already passed, so nothing is
+        // refused after one search.
         let mut efforts = [Effort::better(), Effort::anything(), Effort::anything()];
         for (effort, min) in efforts.iter_mut().zip([min.max(max.min(RUN_WANTED)), min, min]) {
             for group in self.from(first) {
@@ -349,22 +353,22 @@ impl Groups {
         Ok(None)
     }
 
-    /// Gives a claim back, or a part of it, that was not used.
+    /// Gives an unused claim, or a part of one, back.
     pub fn unclaim(&self, run: Run) {
         if let Some(group) = self.group_of(run.start).and_then(|group| self.at(group)) {
             group.change_index(|index| index.release(run));
         }
     }
 
-    /// Takes a free inode for the transaction with `changes`, or makes a chunk of inodes in it: for
-    /// a file in the group of the block `near`, which is that of its directory's inode; for a
-    /// directory in a group with more free space than others. `None` if neither is possible.
-    /// Returns the inode's number.
+    /// Claims a free inode for the transaction with `changes`, or creates a chunk of inodes in it:
+    /// for a file in the group of the block `near`, which is that of its directory's inode; for a
+    /// directory in a group with more free space than others. Returns the inode's number, or `None`
+    /// if neither is possible.
     ///
     /// A chunk takes 8 blocks.
     ///
     /// # Errors
-    /// As [`claim`](Self::claim).
+    /// Any error of [`claim`](Self::claim).
     pub fn claim_inode<N: Nodes>(
         &self,
         nodes: &N,
@@ -389,7 +393,8 @@ impl Groups {
         Ok(None)
     }
 
-    /// A group with at least as much free space as others beside it; the next one each time.
+    /// Chooses a group whose free space is at least the average of the compared groups; the next
+    /// such group each time.
     fn group_for_directory(&self) -> u32 {
         let groups = self.count();
         let compared = GROUPS_COMPARED.min(groups);
@@ -405,9 +410,9 @@ impl Groups {
         chosen
     }
 
-    /// Writes what a transaction does into the trees of the groups, whose locks it takes. Reads
-    /// what it needs from the device. Comes last before the journal's commit;
-    /// [`Finished::committed`] comes after it.
+    /// Writes the changes of a transaction into the trees of the groups, whose locks it takes.
+    /// Reads blocks from the device where necessary. This is the last step before the journal's
+    /// commit; [`Finished::committed`] follows the commit.
     ///
     /// # Errors
     /// [`Error`], [`GroupNodes::no_space`] among them. The transaction must not be committed then;
@@ -420,18 +425,18 @@ impl Groups {
         let mut finished = Finished { groups: self, parts: SmallVec::new() };
         for (number, part) in self.parts(changes)?.0 {
             let Some(group) = self.at(number) else { continue };
-            // In the order of groups.
+            // Locks are taken in the order of groups.
             let guard = group.lock.lock_nested();
             group.make_index(nodes)?;
-            let outcome = Work::run(group, nodes, &mut changes.undo, part)?;
+            let outcome = AgUpdate::run(group, nodes, &mut changes.undo, part)?;
             finished.parts.push(Locked { group, outcome, _guard: guard });
         }
         Ok(finished)
     }
 
-    /// What is to be done in each group.
-    fn parts(&self, changes: &mut Changes) -> Result<Parts, Damage> {
-        let mut parts = Parts::default();
+    /// Sorts the changes by group.
+    fn parts(&self, changes: &mut Changes) -> Result<ChangesByGroup, Damage> {
+        let mut parts = ChangesByGroup::default();
         let header = |run: Run| {
             let group = self.group_of(run.start).unwrap_or(0);
             self.at(group).map_or(0, |group| group.whole().header())
@@ -469,14 +474,14 @@ impl Groups {
         Ok(parts)
     }
 
-    /// Lets one thread at a time make the volume larger.
+    /// Returns the guard that serializes calls which make the volume larger.
     pub fn growth(&self) -> MutexGuard<'_, (), GrowthLock> {
         self.growth.lock()
     }
 
-    /// The volume is divided so from now on: it has grown. The caller holds
-    /// [`growth`](Self::growth), and has written new groups and the superblock. False if it has
-    /// grown too often while it is open; then nothing has changed.
+    /// Sets the geometry after the volume has grown. The caller holds [`growth`](Self::growth), and
+    /// has written new groups and the superblock. Returns false if the volume has grown too often
+    /// while it was open; then nothing has changed.
     ///
     /// # Errors
     /// [`Error`], from reading the new groups; nothing has changed then.
@@ -494,23 +499,23 @@ impl Groups {
             group.grow(blocks);
             self.levels_max.fetch_max(group.levels_max() as u32, Ordering::Relaxed);
         }
-        // Who sees the new size finds the groups.
+        // A reader that sees the new size finds the groups.
         self.blocks.store(geometry.blocks(), Ordering::Release);
         Ok(true)
     }
 
-    /// The groups that don't account for all of their blocks yet, since the volume has grown: a
-    /// transaction is to [extend](Changes::extend) them.
+    /// Lists the groups that don't account for all of their blocks yet, since the volume has grown:
+    /// a transaction is to [extend](Changes::extend) them.
     pub fn unfinished(&self) -> impl Iterator<Item = u32> {
         let is_unfinished = |group: &&Group| group.layout() != group.whole();
         self.list.iter().filter(is_unfinished).map(|group| group.whole().group())
     }
 
-    /// The transaction was not committed: what it had claimed can be had by others.
+    /// Gives back all claims of a transaction that was not committed.
     pub fn abandon(&self, changes: Changes) {
         let Changes { claims, claimed_inodes, undo, .. } = changes;
         let at = |block: u64| self.group_of(block).and_then(|group| self.at(group));
-        // Before the claims: what was claimed and freed is nobody's after that.
+        // Before the claims: after their release, other threads may claim these blocks.
         for run in undo.withheld {
             at(run.start).and_then(|group| group.change_index(|index| index.forget(run)));
         }
@@ -529,7 +534,7 @@ impl Groups {
         }
     }
 
-    /// The transaction that freed this is durable: now it can be had. Called by
+    /// Makes the runs freed by a transaction available, once it is durable. Called by
     /// [`on_durable`](vfscale_journal::Transaction::on_durable); takes leaf locks.
     pub fn durable(&self, busy: Busy) {
         for BusyPart { group, runs, drained, tree_max } in busy.parts {
@@ -545,10 +550,10 @@ impl Groups {
         self.shrink_indexes();
     }
 
-    /// Whether an inode of this number is in use, as the last commit of its group has left it. For
-    /// numbers that come from outside: what the block of such a number holds says nothing, for
-    /// blocks of inodes that were given up stay on the device as they were. Takes the lock of the
-    /// group, and may read its tree.
+    /// Returns whether the inode with this number is in use, as of the last commit of its group.
+    /// Needed for untrusted numbers, such as those in file handles: the block of such a number
+    /// proves nothing, because blocks of freed inode chunks stay unchanged on the device. Takes the
+    /// lock of the group, and may read its tree.
     ///
     /// # Errors
     /// [`Error`].
@@ -564,7 +569,7 @@ impl Groups {
         Ok(free & 1 << (ino % CHUNK_INODES) == 0)
     }
 
-    /// The orphans of a group, by number. Reads nothing if its header counts none.
+    /// Lists the orphans of a group, by number. Reads nothing if its header counts none.
     ///
     /// # Errors
     /// [`Error`].
@@ -584,7 +589,8 @@ impl Groups {
     }
 }
 
-/// Takes an inode in a group, or makes a chunk of inodes there: the chunk, and which of its inodes.
+/// Claims an inode in a group, or creates a chunk of inodes there. Returns the chunk and the
+/// inode's index in it.
 fn claim_inode_in<N: Nodes>(
     group: &Group,
     nodes: &N,
@@ -633,8 +639,8 @@ impl std::fmt::Debug for Groups {
 }
 
 impl Finished<'_> {
-    /// What the transaction has freed, to be told to [`Groups::durable`] when it is durable. Taken
-    /// once, before the commit.
+    /// Takes the runs that the transaction has freed, to be passed to [`Groups::durable`] when it
+    /// is durable. Called once, before the commit.
     pub fn busy(&mut self) -> Busy {
         let mut busy = Busy::default();
         for Locked { group, outcome, .. } in &mut self.parts {
@@ -650,8 +656,7 @@ impl Finished<'_> {
         busy
     }
 
-    /// The journal has the transaction: what it did is seen from now on, and the groups are
-    /// unlocked.
+    /// Publishes the changes, after the journal has the transaction, and unlocks the groups.
     pub fn committed(self, changes: Changes) {
         let Changes { new_chunks, claimed_inodes, undo, .. } = changes;
         for (chunk, free) in new_chunks {

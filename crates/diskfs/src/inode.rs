@@ -1,9 +1,9 @@
-//! One inode: its contents on disk, its attributes and extents, and its state in memory.
+//! One inode: its record on disk, its attributes and extents, and its state in memory.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`core`](self::core) | the inode as its record on disk has it |
-//! | [`extents`] | the map of its blocks |
+//! | [`core`] | the attributes and forks of the record on disk |
+//! | [`extents`] | the map of its data blocks |
 //! | [`blob`], [`attr`] | values that do not fit into the record; extended attributes |
 //! | [`incore`] | the inode in memory, with its locks |
 //! | [`orphans`] | the list of orphans |

@@ -1,27 +1,28 @@
-//! Writing what a transaction does into the trees of one group.
+//! Writes the changes of a transaction into the trees of one group.
 //!
 //! # The trees always get the blocks they need
 //!
-//! An insertion takes as many blocks as its tree has levels, and one, at most. [`Work::top_up`] is
-//! called before each change, and sees to it that twice as many and more are set aside. Where it
-//! gets them:
+//! An insertion takes at most as many blocks as its tree has levels, plus one. [`AgUpdate::top_up`]
+//! is called before each change, and ensures that more than twice as many are set aside. Their
+//! sources:
 //!
-//! * A run that is freed gives blocks directly: that needs no tree.
-//! * Otherwise from free space, and taking that out of the tree may be an insertion itself, when
-//!   somebody else has claimed what is behind it; that is why twice as many are kept. It is the end
-//!   of the longest run, so one change fetches many blocks as long as there is a long run.
-//! * There is free space for that. All blocks that the trees could ever come to need
-//!   ([`Layout::tree_blocks_max`]), and don't have, are kept from being claimed by files
+//! * A freed run gives blocks directly: that needs no tree.
+//! * Otherwise free space. Removing blocks from its tree may be an insertion itself, when another
+//!   transaction has claimed the blocks behind them; that is why twice as many are set aside. They
+//!   are taken from the end of the longest run, so one change fetches many blocks as long as there
+//!   is a long run.
+//! * Free space never lacks these blocks. All blocks that the trees could ever need
+//!   ([`Layout::tree_blocks_max`]), and don't have, are withheld from claims of files
 //!   (`Index::available`).
 //!
-//! What is left: a group whose free space is in single blocks, all of them between claims of
-//! others, whose leaves are all full. Then a transaction can find nothing set aside and fails with
-//! [`GroupNodes::no_space`]; nothing has changed then.
+//! One case is left: a group whose free space is in single blocks, all of them between claims of
+//! other transactions, whose leaves are all full. Then a transaction can find nothing set aside and
+//! fails with [`GroupNodes::no_space`]; nothing has changed then.
 
 use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
-use super::agfl::{Aside, TreeNodes};
+use super::agfl::{FreeList, TreeNodes};
 use super::alloc_group::Group;
 use super::changes::{InodeChange, Inodes, Undo};
 use super::load::Source;
@@ -31,32 +32,32 @@ use crate::format::group::{GroupFault, GroupHeader, InodeChunks, ROOT_CHUNK, Raw
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::format::{Damage, Run};
 
-/// More blocks than this are not kept set aside.
-const ASIDE_HIGH: u64 = 48;
-/// How many blocks beyond the least are set aside when some are fetched.
-pub(super) const ASIDE_EXTRA: u64 = 8;
-/// How many inodes that are free stay in a group when an empty chunk is given up, so that making
-/// and removing a file does not make and remove a chunk each time.
+/// Maximum number of blocks that stay set aside.
+const FREE_LIST_MAX: u64 = 48;
+/// Number of blocks beyond the minimum that are set aside when some are fetched.
+pub(super) const FREE_LIST_EXTRA: u64 = 8;
+/// Number of free inodes that stay in a group when an empty chunk is freed. Without them, creating
+/// and removing a file could create and free a chunk each time.
 const INODES_KEPT: u64 = CHUNK_INODES;
 
-/// What a transaction does in one group.
+/// The changes of a transaction in one group.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct AgChanges {
     /// In order, without overlaps.
     pub(super) claims: Vec<Run>,
-    /// The same.
+    /// In order, without overlaps.
     pub(super) frees: Vec<Run>,
     pub(super) destroyed: Vec<Run>,
     /// In ascending order.
     pub(super) inodes: Inodes,
     pub(super) new_chunks: Vec<u64>,
-    /// It accounts for all of its blocks.
+    /// Whether the group is to account for all of its blocks.
     pub(super) is_extended: bool,
 }
 
-impl Part {
-    /// Whether nothing happens but to inodes that are there, so that mostly no tree gets more or
-    /// fewer records.
+impl AgChanges {
+    /// Returns whether only existing inodes change, in which case mostly no tree gets more or fewer
+    /// records.
     fn is_of_inodes(&self) -> bool {
         self.claims.is_empty()
             && self.frees.is_empty()
@@ -66,58 +67,58 @@ impl Part {
     }
 }
 
-/// What became of that.
+/// The result of applying [`AgChanges`].
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) header: GroupHeader,
-    /// Runs that are free on disk, and can be used by files once that is durable.
+    /// Runs that are free on disk, and can be used by files once the transaction is durable.
     pub(super) busy: Vec<Run>,
     /// Blocks that were claimed, and are no longer free in the tree.
     pub(super) used: Vec<Run>,
-    /// Among those that are free now, what was claimed in the same transaction.
+    /// Runs that are free now and were claimed in the same transaction.
     pub(super) freed_claims: Vec<Run>,
-    /// Among the runs that are free, how many blocks were the trees' before.
+    /// Number of blocks in `busy` that were tree blocks before.
     pub(super) drained: u64,
-    /// Blocks that were freed and went to the trees.
+    /// Number of freed blocks that were added to the trees' free list.
     pub(super) donated: u64,
-    /// Among these, how many were not accounted for before.
+    /// Number of blocks in `busy` that were not accounted for before.
     pub(super) extended: u64,
-    /// By chunk, inodes that were freed.
+    /// Freed inodes: the chunk, and a mask.
     pub(super) freed_inodes: SmallVec<[(u64, u64); 1]>,
 }
 
-/// Changes the trees and the header of a group, whose lock the caller holds and whose index is
+/// Changes to the trees and the header of a group, whose lock the caller holds and whose index is
 /// loaded.
-pub(super) struct Work<'a, N: Nodes> {
+pub(super) struct AgUpdate<'a, N: Nodes> {
     group: &'a Group,
     layout: Layout,
     nodes: &'a mut N,
     header: N::Slot,
-    /// Nothing, as long as it `is_counters_only`.
-    aside: Aside,
+    /// Empty while `is_counters_only`.
+    free_list: FreeList,
     outcome: Outcome,
     undo: &'a mut Undo,
     tree_max: u64,
-    /// What is set aside was not looked at: no tree gets more or fewer records.
+    /// Whether the free list has not been decoded, because no tree gets more or fewer records.
     is_counters_only: bool,
     has_fetched: bool,
 }
 
-/// How many blocks there should be set aside before a change that may take `need`.
-const fn aside_low(need: u64) -> u64 {
+/// Returns the minimum number of blocks to be set aside before a change that may take `need`.
+const fn free_list_min(need: u64) -> u64 {
     2 * (need + 1)
 }
 
 type Done<N> = Result<(), Error<<N as Nodes>::Error>>;
 
-impl<'a, N: GroupNodes> Work<'a, N> {
-    /// Does `part`. If it fails, `undo` has what was taken out of the index, and the transaction
-    /// must not be committed.
+impl<'a, N: GroupNodes> AgUpdate<'a, N> {
+    /// Executes `part`. If this fails, `undo` lists what was taken out of the index, and the
+    /// transaction must not be committed.
     pub(super) fn run(
         group: &'a Group,
         nodes: &'a mut N,
         undo: &'a mut Undo,
-        part: Part,
+        part: AgChanges,
     ) -> Result<Outcome, Error<N::Error>> {
         let former = group.layout();
         let layout = if part.is_extended { group.whole() } else { former.clone() };
@@ -130,7 +131,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             layout,
             nodes,
             header,
-            aside: Aside::default(),
+            free_list: FreeList::default(),
             outcome,
             undo,
             tree_max: 0,
@@ -138,9 +139,9 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             has_fetched: false,
         };
         if !part.is_of_inodes() {
-            work.look_aside()?;
+            work.decode_free_list()?;
         }
-        let Part { claims, mut frees, destroyed, inodes, new_chunks, .. } = part;
+        let AgChanges { claims, mut frees, destroyed, inodes, new_chunks, .. } = part;
         work.extend(former.blocks().end)?;
         work.donate(&mut frees)?;
         for run in &claims {
@@ -158,58 +159,59 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         Ok(work.done())
     }
 
-    /// Looks at what is set aside: a tree will get more or fewer records.
-    fn look_aside(&mut self) -> Done<N> {
+    /// Decodes the free list, before a tree gets more or fewer records.
+    fn decode_free_list(&mut self) -> Done<N> {
         if self.is_counters_only {
             let whole = self.group.decode(self.nodes.edit(self.header))?;
             let (list, tree_blocks) = (whole.set_aside, whole.tree_blocks);
-            self.aside = Aside { list, fresh: Vec::new(), tree_blocks };
+            self.free_list = FreeList { list, fresh: Vec::new(), tree_blocks };
             self.tree_max = self.layout.tree_blocks_max();
             self.is_counters_only = false;
         }
         Ok(())
     }
 
-    /// Writes the header.
+    /// Writes the header and returns the outcome.
     fn done(self) -> Outcome {
-        let Self { aside, mut outcome, nodes, header, is_counters_only, .. } = self;
+        let Self { free_list, mut outcome, nodes, header, is_counters_only, .. } = self;
         let block = nodes.edit(header);
         if is_counters_only {
             outcome.header.encode_counters(block);
             return outcome;
         }
-        outcome.header.tree_blocks = aside.tree_blocks;
-        outcome.header.set_aside = aside.list;
-        outcome.header.set_aside.extend(aside.fresh);
+        outcome.header.tree_blocks = free_list.tree_blocks;
+        outcome.header.set_aside = free_list.list;
+        outcome.header.set_aside.extend(free_list.fresh);
         outcome.header.encode(block);
         outcome
     }
 
     fn tree_nodes(&mut self) -> TreeNodes<'_, N> {
-        TreeNodes { nodes: &mut *self.nodes, layout: &self.layout, aside: &mut self.aside }
+        TreeNodes { nodes: &mut *self.nodes, layout: &self.layout, free_list: &mut self.free_list }
     }
 
     fn fault<T>(&self, what: GroupFault) -> Result<T, Error<N::Error>> {
         Err(Error::Damage(fault(self.layout.header(), what)))
     }
 
-    /// How many blocks a change of a tree may take.
+    /// Returns the maximum number of blocks that a change of a tree may take.
     fn need(&mut self) -> Result<u64, Error<N::Error>> {
         let (free, chunks) = (self.layout.free_tree(), self.layout.chunk_tree());
         let height = free.height(&self.tree_nodes())?.max(chunks.height(&self.tree_nodes())?);
         Ok(u64::from(height) + 1)
     }
 
-    /// How many blocks the trees may still need beyond those that can be used in this transaction.
+    /// Returns how many blocks the trees may still need beyond those that can be used in this
+    /// transaction.
     fn room(&self) -> u64 {
-        self.tree_max.saturating_sub(self.aside.tree_blocks + self.aside.list.len() as u64)
+        self.tree_max.saturating_sub(self.free_list.tree_blocks + self.free_list.list.len() as u64)
     }
 
-    /// Makes what lies behind `end` free.
+    /// Frees the blocks behind `end`.
     fn extend(&mut self, end: u64) -> Done<N> {
         let blocks = self.layout.blocks();
         self.outcome.header.blocks = blocks.end - blocks.start;
-        // The log does not lie there: it was in the volume before it grew.
+        // The log does not lie there: its blocks were part of the volume before it grew.
         if end < blocks.end {
             let run = Run::new(end, (blocks.end - end) as u32);
             self.top_up()?;
@@ -220,22 +222,22 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         Ok(())
     }
 
-    /// Takes blocks of the runs that are freed, if too few are set aside.
+    /// Takes blocks from the freed runs, if too few are set aside.
     fn donate(&mut self, frees: &mut Vec<Run>) -> Done<N> {
         if frees.is_empty() {
             return Ok(());
         }
-        let low = aside_low(self.need()?);
+        let low = free_list_min(self.need()?);
         loop {
-            let have = self.aside.list.len() as u64;
+            let have = self.free_list.list.len() as u64;
             if have >= low || self.room() == 0 {
                 return Ok(());
             }
             let Some(run) = frees.pop() else { return Ok(()) };
-            // What is free already must not be set aside.
+            // A block that is already free must not be set aside.
             self.neighbours(run)?;
-            let blocks = (low + ASIDE_EXTRA - have).min(self.room()).min(run.len());
-            self.aside.list.extend(run.end() - blocks..run.end());
+            let blocks = (low + FREE_LIST_EXTRA - have).min(self.room()).min(run.len());
+            self.free_list.list.extend(run.end() - blocks..run.end());
             self.outcome.donated += blocks;
             let rest = Run::new(run.start, (run.len() - blocks) as u32);
             if !rest.is_empty() {
@@ -244,14 +246,14 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         }
     }
 
-    /// Sees to it that enough blocks are set aside for a change of a tree. After the first time in
-    /// a transaction, which is what its log space is reckoned with, no more than that.
+    /// Ensures that enough blocks are set aside for a change of a tree. After the first fetch in a
+    /// transaction, which is accounted for in its log space, only the strict minimum.
     fn top_up(&mut self) -> Done<N> {
         let need = self.need()?;
-        let low = aside_low(need);
+        let low = free_list_min(need);
         loop {
-            let have = self.aside.list.len() as u64;
-            let wanted = (low + ASIDE_EXTRA).saturating_sub(have).min(self.room());
+            let have = self.free_list.list.len() as u64;
+            let wanted = (low + FREE_LIST_EXTRA).saturating_sub(have).min(self.room());
             let is_enough = have >= if self.has_fetched { need } else { low };
             if is_enough || wanted == 0 {
                 return Ok(());
@@ -262,11 +264,11 @@ impl<'a, N: GroupNodes> Work<'a, N> {
             self.outcome.used.push(run);
             self.has_fetched = true;
             self.take(run)?;
-            self.aside.list.extend(run.range());
+            self.free_list.list.extend(run.range());
         }
     }
 
-    /// Takes a run out of free space.
+    /// Removes a run from the tree of free space.
     fn take(&mut self, run: Run) -> Done<N> {
         let tree = self.layout.free_tree();
         let (start, end) = (run.start, run.end());
@@ -288,8 +290,8 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         self.count(|header| &mut header.free, 0, run.len())
     }
 
-    /// The free runs that touch a run which is in use: where the one before it begins, with its
-    /// length, and the length of the one behind it.
+    /// Returns the free runs that touch a run which is in use: the start and length of the one
+    /// before it, and the length of the one behind it.
     fn neighbours(&mut self, run: Run) -> Result<Neighbours, Error<N::Error>> {
         let tree = self.layout.free_tree();
         let not_in_use = GroupFault::NotInUse { start: run.start, blocks: run.len() };
@@ -301,7 +303,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         let before = record.map(|record| (record.key.get(), record.value.get()));
         let record = tree.at_or_after(&nodes, run.start.into())?;
         let behind = record.map(|record| (record.key.get(), record.value.get()));
-        // A length that leads out of all numbers overlaps what is behind it, too.
+        // A length that exceeds the range of u64 overlaps the next run, too.
         let is_free = before.is_some_and(|(at, len)| at.saturating_add(len) > run.start)
             || behind.is_some_and(|(at, _)| at < run.end());
         if is_free {
@@ -313,11 +315,11 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         })
     }
 
-    /// Adds a run to free space.
+    /// Adds a run to the tree of free space.
     fn give(&mut self, run: Run) -> Done<N> {
         let tree = self.layout.free_tree();
         let Neighbours { before, behind } = self.neighbours(run)?;
-        // Before it is in the tree: nobody is to find it there.
+        // Before the run is in the tree: no search may find it there.
         self.undo.withheld.push(run);
         if self.group.change_index(|index| index.withhold(run)) == Some(false) {
             self.outcome.freed_claims.push(run);
@@ -338,17 +340,20 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         self.count(|header| &mut header.free, run.len(), 0)
     }
 
-    /// Gives back what is set aside beyond measure.
+    /// Frees surplus blocks of the free list.
     fn drain(&mut self) -> Done<N> {
         if self.is_counters_only {
             return Ok(());
         }
         loop {
-            let aside = self.aside.len();
-            let is_enough = aside <= ASIDE_HIGH && aside + self.aside.tree_blocks <= self.tree_max;
-            // Blocks from this transaction first: the others can be used at once.
-            let drained = if is_enough { None } else { self.aside.fresh.pop() };
-            let drained = if is_enough { None } else { drained.or_else(|| self.aside.list.pop()) };
+            let free_list = self.free_list.len();
+            let is_enough = free_list <= FREE_LIST_MAX
+                && free_list + self.free_list.tree_blocks <= self.tree_max;
+            // Blocks from this transaction first: the next transaction can use the others
+            // immediately.
+            let drained = if is_enough { None } else { self.free_list.fresh.pop() };
+            let drained =
+                if is_enough { None } else { drained.or_else(|| self.free_list.list.pop()) };
             let Some(address) = drained else { return Ok(()) };
             let run = Run::new(address, 1);
             self.give(run)?;
@@ -357,7 +362,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         }
     }
 
-    /// Adds to a counter, and subtracts from it.
+    /// Adds `more` to a counter, and subtracts `less`.
     fn count(
         &mut self,
         counter: fn(&mut GroupHeader) -> &mut u64,
@@ -374,7 +379,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         }
     }
 
-    /// Makes chunks, and changes inodes. Returns the chunks that are given up, as runs.
+    /// Creates chunks, and changes inodes. Returns the chunks that are freed, as runs.
     fn inodes(
         &mut self,
         new_chunks: &[u64],
@@ -406,7 +411,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
                 }
                 freed |= if change.is_freed { bit } else { 0 };
             }
-            // A value that is replaced takes no block, nor does a record that is removed.
+            // Replacing a value takes no block, nor does removing a record.
             self.write_chunk(&found, now)?;
             if self.give_up(chunk, now.0, freed)? {
                 empty.push(Run::new(chunk, CHUNK_BLOCKS as u32));
@@ -417,10 +422,11 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         Ok(empty)
     }
 
-    /// The chunk that an inode is in.
+    /// Finds the chunk of an inode.
     fn chunk_of(&mut self, ino: u64) -> Result<Found<InodeChunks>, Error<N::Error>> {
         let tree = self.layout.chunk_tree();
-        // Mostly the record is in the root, which then need not be looked for again to be changed.
+        // Mostly the record is in the root; preparing the root first spares a second search for the
+        // change.
         self.nodes.writable(tree.root(), &tree.expected())?;
         match tree.find(&self.tree_nodes(), chunk_of(block_of(ino)).into())? {
             Some(found) => Ok(found),
@@ -428,7 +434,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         }
     }
 
-    /// Writes the record of a chunk, and counts what is different in it.
+    /// Writes the record of a chunk, and updates the counters by the difference.
     fn write_chunk(&mut self, found: &Found<InodeChunks>, now: (u64, u64)) -> Done<N> {
         let former = (found.record.value.free.get(), found.record.value.orphan.get());
         if former == now {
@@ -442,8 +448,8 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         self.count(|header| &mut header.orphans, bits(now.1), bits(former.1))
     }
 
-    /// Takes a chunk out of the tree if all of its inodes are free, nobody has claimed one, and
-    /// enough others are free. Says whether it did.
+    /// Removes a chunk from the tree if all of its inodes are free, none is claimed, and enough
+    /// others are free. Returns whether it did.
     fn give_up(&mut self, chunk: u64, free: u64, freed: u64) -> Result<bool, Error<N::Error>> {
         let header = &self.outcome.header;
         let is_needed = free != u64::MAX
@@ -452,7 +458,7 @@ impl<'a, N: GroupNodes> Work<'a, N> {
         if is_needed {
             return Ok(false);
         }
-        self.look_aside()?;
+        self.decode_free_list()?;
         let Some(mask) = self.group.claim_chunk(chunk, freed) else { return Ok(false) };
         self.undo.chunks.push((chunk, mask));
         let tree = self.layout.chunk_tree();
@@ -469,7 +475,8 @@ struct Neighbours {
     behind: Option<u64>,
 }
 
-/// Changes an inode in the masks of its chunk: free, orphan. False if it can't be so.
+/// Changes an inode in the masks of its chunk: free, orphan. Returns false if its state does not
+/// permit the change.
 fn apply((free, orphan): &mut (u64, u64), bit: u64, change: InodeChange) -> bool {
     if (*free & bit != 0) != change.is_new {
         return false;
@@ -487,8 +494,8 @@ fn apply((free, orphan): &mut (u64, u64), bit: u64, change: InodeChange) -> bool
     true
 }
 
-/// Puts runs in order and together, and finds the group of each. `None` for a run that overlaps
-/// another, is empty, or lies in no group or more than one.
+/// Sorts and merges runs, and finds the group of each. Returns as an error a run that overlaps
+/// another, is empty, or does not lie in exactly one group.
 pub(super) fn in_order(
     mut runs: Vec<Run>,
     mut group_of: impl FnMut(Run) -> Option<u32>,
@@ -508,7 +515,7 @@ pub(super) fn in_order(
     Ok(ordered)
 }
 
-/// What a run that can't be freed or used is called.
+/// Returns the corruption that describes a run which can't be used or freed.
 pub(super) fn impossible(address: u64, run: Run, is_free: bool) -> Damage {
     let (start, blocks) = (run.start, run.len());
     let what = if is_free {

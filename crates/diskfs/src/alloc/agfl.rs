@@ -1,33 +1,33 @@
-//! The blocks of a group's own trees: from what is set aside, and back to it.
+//! The free list of a group's own trees. Counterpart of the AGFL of XFS.
 
 use super::GroupNodes;
 use super::layout::Layout;
 use crate::btree::{Error, Nodes};
 use crate::format::{Block, Expected};
 
-/// What is set aside for the trees of a group while a transaction changes them.
+/// The free list of a group while a transaction changes its trees.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Aside {
+pub(super) struct FreeList {
     /// Blocks that can be used.
     pub(super) list: Vec<u64>,
     /// Blocks of the trees that became free in this transaction. They can be used by the next one.
     pub(super) fresh: Vec<u64>,
-    /// Blocks that the trees have, without their roots.
+    /// Number of blocks of the trees, without their roots.
     pub(super) tree_blocks: u64,
 }
 
-impl Aside {
-    /// How many blocks are set aside.
+impl FreeList {
+    /// Returns the number of blocks in the free list.
     pub(super) fn len(&self) -> u64 {
         (self.list.len() + self.fresh.len()) as u64
     }
 }
 
-/// Blocks as a tree of a group gets them.
+/// The [`Nodes`] of a group's trees, which allocate from the free list and free into it.
 pub(super) struct TreeNodes<'a, N> {
     pub(super) nodes: &'a mut N,
     pub(super) layout: &'a Layout,
-    pub(super) aside: &'a mut Aside,
+    pub(super) free_list: &'a mut FreeList,
 }
 
 impl<N: GroupNodes> TreeNodes<'_, N> {
@@ -69,12 +69,12 @@ impl<N: GroupNodes> Nodes for TreeNodes<'_, N> {
         _hint: u64,
         expected: &Expected,
     ) -> Result<(u64, N::Slot), Error<N::Error>> {
-        let Some(&address) = self.aside.list.last() else {
+        let Some(&address) = self.free_list.list.last() else {
             return Err(Error::Nodes(N::no_space()));
         };
         let slot = self.nodes.create(address, expected)?;
-        self.aside.list.pop();
-        self.aside.tree_blocks += 1;
+        self.free_list.list.pop();
+        self.free_list.tree_blocks += 1;
         Ok((address, slot))
     }
 
@@ -85,15 +85,15 @@ impl<N: GroupNodes> Nodes for TreeNodes<'_, N> {
     fn free(&mut self, slot: N::Slot) {
         let address = self.address(slot);
         self.nodes.destroy(slot);
-        self.aside.fresh.push(address);
-        // What the header says may be too low; a check finds that out.
-        self.aside.tree_blocks = self.aside.tree_blocks.saturating_sub(1);
+        self.free_list.fresh.push(address);
+        // The header's counter may be too low; a check finds that.
+        self.free_list.tree_blocks = self.free_list.tree_blocks.saturating_sub(1);
     }
 
     fn cancel(&mut self, slot: N::Slot) {
         let address = self.address(slot);
         self.nodes.uncreate(slot);
-        self.aside.list.push(address);
-        self.aside.tree_blocks -= 1;
+        self.free_list.list.push(address);
+        self.free_list.tree_blocks -= 1;
     }
 }

@@ -1,4 +1,4 @@
-//! One group in memory.
+//! One group in memory: its layout, locks, index and counters.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 
 use super::Layout;
 use super::index::{Index, available};
-use super::load::{Effort, Part, Source};
+use super::load::{Effort, Half, Source};
 use super::memory::IndexMemory;
 use super::search::{Reach, Search};
 use crate::base::ranks::{GroupIndex, GroupLock};
@@ -18,36 +18,36 @@ use crate::format::inode::CHUNK_BLOCKS;
 use crate::format::{Block, Damage, Run};
 use crate::{Geometry, LogPlace};
 
-/// One group. On cache lines of its own.
+/// A group in memory, on cache lines of its own. Counterpart of `struct xfs_perag` of XFS.
 #[repr(align(128))]
 pub(super) struct Group {
-    /// Where things would lie if it were as large as any group.
+    /// The layout of the group at full size.
     full: Layout,
-    /// How many blocks it has.
+    /// Number of blocks of the group.
     end: AtomicU64,
-    /// How many of its blocks are accounted for.
+    /// Number of blocks of the group that are accounted for.
     pub(super) blocks: AtomicU64,
-    /// How much memory the indexes of the volume take.
+    /// The memory that the indexes of the volume take.
     memory: Arc<IndexMemory>,
-    /// What is on disk.
+    /// The lock of the header and trees on disk.
     pub(super) lock: Mutex<(), GroupLock>,
-    /// What can be had; none before it is needed.
+    /// The blocks and inodes that can be claimed; `None` before the first use.
     pub(super) index: Mutex<Option<Index>, GroupIndex>,
-    /// How many blocks files can have, and how many inodes can be had, as the index has it.
+    /// Number of blocks that files can have, as published from the index.
     pub(super) available: AtomicU64,
     pub(super) free_inodes: AtomicU64,
-    /// What the header on disk says.
+    /// The counters of the header on disk.
     pub(super) counts: Counts,
 }
 
-/// The counters of a header that are wanted without reading it.
+/// The counters of a header that are needed without reading it.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) free: AtomicU64,
     pub(super) inodes: AtomicU64,
     pub(super) free_inodes: AtomicU64,
     pub(super) orphans: AtomicU64,
-    /// Blocks of its trees.
+    /// Number of blocks of its trees.
     pub(super) trees: AtomicU64,
 }
 
@@ -62,7 +62,7 @@ impl Counts {
 }
 
 impl Group {
-    /// Group number `number`; none if there is no such group. Nothing is known of it yet.
+    /// Creates group number `number`; `None` if there is no such group. Nothing of it is read yet.
     pub(super) fn new(
         geometry: Geometry,
         log: LogPlace,
@@ -84,32 +84,32 @@ impl Group {
         })
     }
 
-    /// Where things lie in all of it.
+    /// Returns the layout of the whole group.
     pub(super) fn whole(&self) -> Layout {
         self.full.clone().with_blocks(self.end.load(Ordering::Acquire))
     }
 
-    /// The most levels that one of its trees can ever have.
+    /// Returns the maximum number of levels that one of its trees can ever have.
     pub(super) fn levels_max(&self) -> u64 {
         self.whole().levels_max()
     }
 
-    /// It has so many blocks from now on, which it does not account for yet.
+    /// Sets the number of blocks to `blocks`, which are not accounted for yet.
     pub(super) fn grow(&self, blocks: u64) {
         self.end.store(blocks, Ordering::Release);
     }
 
-    /// That many blocks are accounted for.
+    /// Sets the number of blocks that are accounted for.
     pub(super) fn account(&self, blocks: u64) {
         self.blocks.store(blocks, Ordering::Release);
     }
 
-    /// Where things lie, as far as it is accounted for.
+    /// Returns the layout of the blocks that are accounted for.
     pub(super) fn layout(&self) -> Layout {
         self.full.clone().with_blocks(self.blocks.load(Ordering::Acquire))
     }
 
-    /// The header in a block.
+    /// Decodes and checks the header in a block.
     pub(super) fn decode(&self, block: &Block) -> Result<GroupHeader, Damage> {
         let whole = self.whole();
         let address = whole.header();
@@ -126,7 +126,7 @@ impl Group {
         Ok(header)
     }
 
-    /// Reads the header, and remembers what it says.
+    /// Reads the header, and stores its counters.
     pub(super) fn read_header<N: Nodes>(&self, nodes: &N) -> Result<GroupHeader, Error<N::Error>> {
         let expected = GroupHeader::expected(self.full.group());
         let block = nodes.read(self.full.header(), &expected)?;
@@ -140,7 +140,7 @@ impl Group {
         Ok(header)
     }
 
-    /// Makes the index, if there is none: from the header, with nothing loaded. The caller holds
+    /// Creates the index from the header if there is none, with nothing loaded. The caller holds
     /// the lock of the group.
     pub(super) fn make_index<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
         if self.index.lock().is_some() {
@@ -158,7 +158,8 @@ impl Group {
         Ok(())
     }
 
-    /// What others see of the index without its lock. Written with it held.
+    /// Publishes the counters that are read without the lock of the index. The caller holds that
+    /// lock.
     fn publish(&self, index: &mut Index) {
         self.available.store(index.available(), Ordering::Relaxed);
         self.free_inodes.store(index.chunks.inodes, Ordering::Relaxed);
@@ -175,12 +176,12 @@ impl Group {
         Some(changed)
     }
 
-    /// Searches the index, which is made if there is none, and loads what the search asks for. The
-    /// caller holds no lock of a group.
+    /// Searches the index, creates it if there is none, and loads the zones that the search names.
+    /// The caller holds no lock of a group.
     fn search<N: Nodes, T>(
         &self,
         nodes: &N,
-        part: Part,
+        half: Half,
         effort: &mut Effort,
         mut search: impl FnMut(&mut Index, Reach) -> Search<T>,
     ) -> Result<Option<T>, Error<N::Error>> {
@@ -192,7 +193,7 @@ impl Group {
                 Some(Search::Load(zone)) => {
                     let _guard = self.lock.lock();
                     let source = Source { nodes, layout: &self.layout() };
-                    found = self.load(&source, part, zone, effort, &mut search)?;
+                    found = self.load(&source, half, zone, effort, &mut search)?;
                 }
                 None => {
                     let _guard = self.lock.lock();
@@ -210,7 +211,7 @@ impl Group {
         (min, max): (u32, u32),
         effort: &mut Effort,
     ) -> Result<Option<Run>, Error<N::Error>> {
-        // Groups that are full need not be read, nor locked.
+        // Full groups need not be read, nor locked.
         if self.available.load(Ordering::Relaxed) < u64::from(min) {
             return Ok(None);
         }
@@ -219,7 +220,7 @@ impl Group {
         } else {
             self.layout().blocks().start
         };
-        self.search(nodes, Part::Free, effort, |index, reach| {
+        self.search(nodes, Half::Free, effort, |index, reach| {
             index.claim(near, min.into(), max.into(), reach)
         })
     }
@@ -233,7 +234,7 @@ impl Group {
         if self.free_inodes.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
-        self.search(nodes, Part::Chunks, effort, |index, reach| index.chunks.claim(near, reach))
+        self.search(nodes, Half::Chunks, effort, |index, reach| index.chunks.claim(near, reach))
     }
 
     pub(super) fn claim_for_chunk<N: Nodes>(
@@ -245,11 +246,11 @@ impl Group {
         if self.available.load(Ordering::Relaxed) < CHUNK_BLOCKS {
             return Ok(None);
         }
-        self.search(nodes, Part::Free, effort, |index, reach| index.claim_for_chunk(near, reach))
+        self.search(nodes, Half::Free, effort, |index, reach| index.claim_for_chunk(near, reach))
     }
 
     /// Takes up to `blocks` blocks for the trees. The caller holds the lock of the group, and has
-    /// made the index.
+    /// created the index.
     pub(super) fn claim_for_trees<N: Nodes>(
         &self,
         source: &Source<'_, N>,
@@ -258,12 +259,12 @@ impl Group {
         let mut found = self.change_index(|index| index.claim_for_trees(blocks));
         while let Some(Search::Load(zone)) = found {
             let claim = |index: &mut Index, _| index.claim_for_trees(blocks);
-            found = self.load(source, Part::Free, zone, &mut Effort::anything(), claim)?;
+            found = self.load(source, Half::Free, zone, &mut Effort::anything(), claim)?;
         }
         Ok(if let Some(Search::Taken(run)) = found { Some(run) } else { None })
     }
 
-    /// See [`Chunks::claim_whole`](super::chunks::Chunks::claim_whole).
+    /// Calls [`Chunks::claim_whole`](super::chunks::Chunks::claim_whole).
     pub(super) fn claim_chunk(&self, chunk: u64, also: u64) -> Option<u64> {
         self.change_index(|index| index.chunks.claim_whole(chunk, also)).flatten()
     }

@@ -1,4 +1,4 @@
-//! Inodes of a group that can be had, in memory.
+//! The available inodes of a group, in memory.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use super::search::{Reach, Search};
 use super::zones::{UNKNOWN, Zones};
 use crate::format::inode::chunk_of;
 
-/// Inodes that can be had.
+/// The available inodes of a group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunks {
-    /// By the first block of a chunk, which of its inodes can be had; none without any. Of the
-    /// zones that are loaded.
+    /// By the first block of a chunk, the mask of its available inodes, never 0. Covers loaded
+    /// zones only.
     masks: BTreeMap<u64, u64>,
-    /// The summary of a zone that is not loaded says how many can be had there.
+    /// The zones; the summary of a zone that is not loaded is the number of its available inodes.
     pub(super) zones: Zones,
-    /// How many can be had, in all zones.
+    /// Number of available inodes, in all zones.
     pub(super) inodes: u64,
-    /// Inodes that are free in the tree and can't be had, by chunk: a transaction under way has
-    /// claimed them. They are few.
+    /// Inodes that are free in the tree but claimed by a transaction under way: the chunk, and a
+    /// mask. Few.
     claimed: SmallVec<[(u64, u64); 4]>,
-    /// Where the next zone to be dropped is looked for.
+    /// Block from which the next zone to be dropped is searched.
     hand: u64,
 }
 
@@ -30,18 +30,18 @@ fn count(mask: u64) -> u64 {
 }
 
 impl Chunks {
-    /// Makes those of a group with these zones, none of which is loaded.
+    /// Creates the inodes of a group with these zones, none of which is loaded.
     pub(super) fn new(zones: Zones) -> Self {
         Self { zones, ..Self::default() }
     }
 
-    /// Returns how many chunks are in memory.
+    /// Returns the number of chunks in memory.
     pub(super) fn len(&self) -> usize {
         self.masks.len()
     }
 
-    /// Takes an inode, of the chunk that the block `near` is in or of one not far away: the chunk's
-    /// first block, and which of its inodes.
+    /// Takes an inode from the chunk that the block `near` is in, or from one not far away. Returns
+    /// the chunk's first block, and the inode's index in it.
     pub(super) fn claim(&mut self, near: u64, reach: Reach) -> Search<(u64, u32)> {
         let here = chunk_of(near);
         let zone = self.zones.of(here);
@@ -75,12 +75,12 @@ impl Chunks {
         }
     }
 
-    /// Returns which inodes of a chunk are claimed.
+    /// Returns the mask of claimed inodes of a chunk.
     fn claimed(&self, chunk: u64) -> u64 {
         self.claimed.iter().find(|(other, _)| *other == chunk).map_or(0, |(_, mask)| *mask)
     }
 
-    /// Takes these inodes of a chunk for claimed no more, and not free in the tree.
+    /// Removes inodes of a chunk from the claimed ones, without making them available.
     pub(super) fn forget(&mut self, chunk: u64, inodes: u64) {
         let Some(at) = self.claimed.iter().position(|(other, _)| *other == chunk) else { return };
         self.claimed[at].1 &= !inodes;
@@ -89,13 +89,13 @@ impl Chunks {
         }
     }
 
-    /// Lets these inodes of a chunk be had again, which were claimed.
+    /// Makes claimed inodes of a chunk available again.
     pub(super) fn unclaim(&mut self, chunk: u64, inodes: u64) {
         self.forget(chunk, inodes);
         self.add(chunk, inodes);
     }
 
-    /// Lets these inodes of a chunk be had, which could not be.
+    /// Makes inodes of a chunk available.
     pub(super) fn add(&mut self, chunk: u64, inodes: u64) {
         if inodes == 0 {
             return;
@@ -111,16 +111,16 @@ impl Chunks {
         }
     }
 
-    /// Sets how many inodes of a zone that is not loaded can be had, if it was known `before`.
+    /// Sets the number of available inodes of a zone that is not loaded, if it was known `before`.
     fn set_known(&mut self, zone: usize, before: u16, now: u64) {
         if before != UNKNOWN {
-            // A zone has fewer.
+            // A zone has fewer inodes than that.
             self.zones.set_summary(zone, now.min(u64::from(UNKNOWN) - 1) as u16);
         }
     }
 
-    /// Claims all inodes of a chunk that can be had, if these and those in `also` are all it has.
-    /// Those in `also` can't be had; the others are free in the tree.
+    /// Claims all available inodes of a chunk, if these and those in `also` are all of its inodes.
+    /// Inodes in `also` are not available; the others are free in the tree.
     pub(super) fn claim_whole(&mut self, chunk: u64, also: u64) -> Option<u64> {
         let zone = self.zones.of(chunk);
         let free = match self.zones.summary(zone) {
@@ -143,8 +143,8 @@ impl Chunks {
         Some(free)
     }
 
-    /// Loads the zones from `zone` up to `end`, where these inodes are free in the tree, by chunk.
-    /// False if that does not go with what was counted.
+    /// Loads the zones from `zone` up to `end`; `chunks` lists the inodes that are free in the
+    /// tree. Returns false if the counters disagree.
     pub(super) fn load(&mut self, zone: usize, end: usize, chunks: &[(u64, u64)]) -> bool {
         let range = self.zones.first(zone)..self.zones.first(end);
         for &(chunk, free) in chunks {
@@ -158,7 +158,7 @@ impl Chunks {
             || self.masks.values().map(|mask| count(*mask)).sum::<u64>() == self.inodes
     }
 
-    /// Drops a zone that was not touched since the last round. False at the end of a round.
+    /// Drops a zone that was not touched since the last round. Returns false at the end of a round.
     pub(super) fn drop_zone(&mut self) -> bool {
         let Some((&chunk, _)) = self.masks.range(self.hand..).next() else {
             self.hand = 0;
@@ -180,13 +180,13 @@ impl Chunks {
         true
     }
 
-    /// Drops all zones, as if nothing had ever been known of them.
+    /// Drops all zones and their summaries.
     pub(super) fn unload(&mut self) {
         self.masks.clear();
         self.zones.reset();
     }
 
-    /// Returns which inodes of each chunk can be had, of the zones that are loaded.
+    /// Returns the masks of available inodes of the chunks in loaded zones.
     #[cfg(test)]
     pub(super) fn masks(&self) -> &BTreeMap<u64, u64> {
         &self.masks

@@ -1,45 +1,45 @@
-//! Free runs in memory, by place and by length.
+//! Free runs in memory, by start and by length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::format::Run;
 
-/// How many runs on each side of a wish are looked at before the fit counts for more than the
-/// distance.
+/// Number of runs on each side of `near` that are examined before the best fit is preferred to a
+/// short distance.
 const NEAR_RUNS: usize = 16;
 
 /// Free runs of a group, which don't touch each other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreeExtents {
     by_start: BTreeMap<u64, u64>,
-    /// Length, start.
+    /// Pairs of length and start.
     by_length: BTreeSet<(u64, u64)>,
     blocks: u64,
 }
 
 impl FreeExtents {
-    /// How many blocks are free.
+    /// Returns the number of free blocks.
     pub(super) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Returns how many runs there are.
+    /// Returns the number of runs.
     pub(super) fn len(&self) -> usize {
         self.by_start.len()
     }
 
-    /// Finds where the first run begins that begins at `block` or behind it.
+    /// Returns the start of the first run that begins at `block` or behind it.
     pub(super) fn next_start(&self, block: u64) -> Option<u64> {
         self.by_start.range(block..).next().map(|(start, _)| *start)
     }
 
-    /// Returns where the run ends that begins at `start`.
+    /// Returns the end of the run that begins at `start`.
     pub(super) fn end_of(&self, start: u64) -> u64 {
         start + self.by_start.get(&start).copied().unwrap_or(0)
     }
 
-    /// Takes out everything from `start` to `end`, and calls `piece` for each part of a run that
-    /// was there, with where it begins and ends.
+    /// Removes all free blocks from `start` to `end`, and calls `piece` with the start and end of
+    /// each removed part of a run.
     pub(super) fn cut(&mut self, start: u64, end: u64, mut piece: impl FnMut(u64, u64)) {
         let crossing = self.at_or_before(start).filter(|(at, blocks)| at + blocks > start);
         let mut next = crossing.map(|(at, _)| at).or_else(|| self.next_start(start));
@@ -76,13 +76,13 @@ impl FreeExtents {
         Some(blocks)
     }
 
-    /// The run that `block` is in, or the last one before it.
+    /// Returns the run that `block` is in, or the last one before it.
     fn at_or_before(&self, block: u64) -> Option<(u64, u64)> {
         self.by_start.range(..=block).next_back().map(|(start, blocks)| (*start, *blocks))
     }
 
-    /// Adds a run, which is put together with those that it touches. False, and no change, if some
-    /// of it is there already.
+    /// Adds a run, and merges it with the runs that it touches. Returns false, and changes nothing,
+    /// if some of it is free already.
     pub(super) fn insert(&mut self, start: u64, blocks: u64) -> bool {
         let end = start + blocks;
         let before = self.at_or_before(start);
@@ -104,7 +104,7 @@ impl FreeExtents {
         true
     }
 
-    /// Takes a run out that lies in one of those that are there. False, and no change, if it does
+    /// Removes a run that lies within one free run. Returns false, and changes nothing, if it does
     /// not.
     pub(super) fn remove(&mut self, start: u64, blocks: u64) -> bool {
         let Some((at, len)) = self.at_or_before(start) else { return false };
@@ -122,9 +122,9 @@ impl FreeExtents {
         true
     }
 
-    /// The best place for `max` blocks, or fewer but `min` at least: right at `near`, so that what
-    /// ends there goes on; else where all of it fits, not far from there; else where it fits best;
-    /// else the longest run there is. `min` is not more than `max`, and not 0.
+    /// Finds the best run for `max` blocks, or fewer but `min` at least: at `near`, which continues
+    /// the extent that ends there; else one with all of `max` blocks, not far from there; else the
+    /// best fit; else the longest run. `min` is not more than `max`, and not 0.
     pub(super) fn find(&self, near: u64, min: u64, max: u64) -> Option<Run> {
         let at = |start: u64, blocks: u64| {
             // A group has 2 to the power of 26 blocks at most, so this is less.
@@ -151,8 +151,7 @@ impl FreeExtents {
         Some(at(found.0, found.1))
     }
 
-    /// A place for `blocks` blocks at a multiple of that: not far behind or before `near` if
-    /// possible.
+    /// Finds `blocks` blocks at a multiple of that number, near `near` if possible.
     pub(super) fn find_aligned(&self, near: u64, blocks: u32) -> Option<Run> {
         let unit = u64::from(blocks);
         let fits = |(start, length): (u64, u64)| {
@@ -162,12 +161,13 @@ impl FreeExtents {
         let of = |(start, length): (&u64, &u64)| fits((*start, *length));
         let behind = || self.by_start.range(near..).take(NEAR_RUNS).find_map(of);
         let before = || self.by_start.range(..near).rev().take(NEAR_RUNS).find_map(of);
-        // Of the run that `near` is in, what is behind it.
+        // The rest of the run that `near` is in.
         let here = self.at_or_before(near).and_then(|(start, length)| {
             let left = (start + length).saturating_sub(near);
             if left < unit { None } else { fits((near, left)) }
         });
-        // So long a run has such a place wherever it begins; the others have to be looked at.
+        // A run of this length has an aligned part wherever it begins; shorter ones have to be
+        // examined.
         let sure = || self.by_length.range((2 * unit - 1, 0)..).next();
         let rest = || self.by_length.range((unit, 0)..).map(|(length, at)| (*at, *length));
         here.or_else(behind)
@@ -176,7 +176,7 @@ impl FreeExtents {
             .or_else(|| rest().find_map(fits))
     }
 
-    /// The longest run: where it begins, and its blocks.
+    /// Returns the start and length of the longest run.
     pub(super) fn longest(&self) -> Option<(u64, u64)> {
         self.by_length.last().map(|(blocks, start)| (*start, *blocks))
     }

@@ -1,4 +1,4 @@
-//! What can be had of a group, in memory.
+//! The available blocks and inodes of a group, in memory.
 
 use super::chunks::Chunks;
 use super::extents::FreeExtents;
@@ -8,40 +8,40 @@ use super::zones::{UNKNOWN, ZONE_BLOCKS, Zones};
 use crate::format::Run;
 use crate::format::inode::CHUNK_BLOCKS;
 
-/// In the summary of a zone: it may have a place for a chunk of inodes. Below this, how many blocks
-/// the longest run has that is known of, within the zone; 0 only if nothing is free there.
+/// Bit in the summary of a zone: an aligned run for a chunk of inodes may exist. The bits below are
+/// the length of the longest known run within the zone, in blocks; 0 only if nothing is free there.
 const HAS_PLACE: u16 = 0x8000;
 
-/// What can be had of a group.
+/// The available blocks and inodes of a group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     /// Free runs of the zones that are loaded.
     pub(super) free: FreeExtents,
     pub(super) zones: Zones,
     pub(super) pending: Pending,
-    /// Blocks that can be had, in all zones.
+    /// Number of available blocks, in all zones.
     pub(super) blocks: u64,
-    /// Blocks that the group's trees have: in them, set aside for them, or no longer set aside, as
-    /// a transaction says that is not durable yet.
+    /// Number of blocks that the group's trees have: in them, set aside for them, or given back by
+    /// a transaction that is not durable yet.
     pub(super) tree_total: u64,
-    /// The most blocks that the trees can ever need.
+    /// Maximum number of blocks that the trees can ever need.
     pub(super) tree_max: u64,
     pub(super) chunks: Chunks,
-    /// No summary of a zone that is not loaded knows of a longer run.
+    /// Upper bound on the longest run in the summaries of zones that are not loaded.
     ceiling: u64,
-    /// Where the next zone to be dropped is looked for.
+    /// Block from which the next zone to be dropped is searched.
     hand: u64,
-    /// How many of its entries the volume's count has.
+    /// Number of entries that the volume's count includes.
     pub(super) counted: usize,
 }
 
-/// How many of `free` blocks can be had by files, when the trees have `tree_total` of the
-/// `tree_max` that they may come to need.
+/// Returns how many of `free` blocks are available to files, when the trees have `tree_total` of
+/// the `tree_max` blocks that they may need.
 pub(super) fn available(free: u64, tree_total: u64, tree_max: u64) -> u64 {
     free.saturating_sub(tree_max.saturating_sub(tree_total))
 }
 
-/// Returns the longest run that a summary knows of.
+/// Returns the longest run that a summary records.
 fn longest(summary: u16) -> u64 {
     if summary == UNKNOWN { ZONE_BLOCKS } else { (summary & !HAS_PLACE).into() }
 }
@@ -50,31 +50,31 @@ fn may_have_place(summary: u16) -> bool {
     summary & HAS_PLACE != 0
 }
 
-/// Says whether there is a place for a chunk of inodes between two blocks.
+/// Returns whether an aligned run for a chunk of inodes fits between two blocks.
 fn has_place(start: u64, end: u64) -> bool {
     start.next_multiple_of(CHUNK_BLOCKS) + CHUNK_BLOCKS <= end
 }
 
 impl Index {
-    /// Makes that of a group that has `blocks` blocks from `start` on, if it is as large as it can
-    /// be. Nothing is loaded.
+    /// Creates the index of a group that has `blocks` blocks from `start` on at full size. Nothing
+    /// is loaded.
     pub(super) fn new(start: u64, blocks: u64) -> Self {
         let zones = Zones::new(start, blocks);
         let chunks = Chunks::new(zones.clone());
         Self { chunks, zones, ceiling: ZONE_BLOCKS, ..Self::default() }
     }
 
-    /// How many blocks can be had by files.
+    /// Returns the number of blocks that are available to files.
     pub(super) fn available(&self) -> u64 {
         available(self.blocks, self.tree_total, self.tree_max)
     }
 
-    /// Returns how many entries it has in memory.
+    /// Returns the number of entries in memory.
     pub(super) fn entries(&self) -> usize {
         self.free.len() + self.chunks.len()
     }
 
-    /// Takes `min` to `max` blocks, near a place if possible.
+    /// Takes `min` to `max` blocks, near block `near` if possible.
     pub(super) fn claim(&mut self, near: u64, min: u64, max: u64, reach: Reach) -> Search<Run> {
         let max = max.min(self.available());
         if min == 0 || max < min {
@@ -130,9 +130,9 @@ impl Index {
         zone.map_or(Search::Nothing, Search::Load)
     }
 
-    /// Takes up to `max` blocks for the trees. From the end of the longest run that is loaded:
-    /// taking that out of the tree of free space needs no further record, unless somebody else has
-    /// claimed what is behind it.
+    /// Takes up to `max` blocks for the trees, from the end of the longest run that is loaded:
+    /// removing these from the tree of free space needs no further record, unless another
+    /// transaction has claimed the blocks behind them.
     pub(super) fn claim_for_trees(&mut self, max: u64) -> Search<Run> {
         let Some((start, blocks)) = self.free.longest() else {
             let zone = self.zones.find(0, |summary| longest(summary) > 0);
@@ -147,7 +147,7 @@ impl Index {
         found
     }
 
-    /// Takes a run that is there.
+    /// Takes a run that is free in the index.
     fn take(&mut self, run: Run) -> Search<Run> {
         if !self.free.remove(run.start, run.len()) {
             return Search::Nothing;
@@ -158,7 +158,8 @@ impl Index {
         Search::Taken(run)
     }
 
-    /// Lets a run be had: a claim is given back, or its being freed is durable.
+    /// Makes a run available: a claim is given back, or the transaction that freed the run is
+    /// durable.
     pub(super) fn release(&mut self, run: Run) {
         self.pending.remove(run);
         self.blocks += run.len();
@@ -172,7 +173,7 @@ impl Index {
                     self.free.insert(start, end - start);
                     self.zones.touch(zone);
                 }
-                // It may be one with others, which are not known.
+                // The run may touch others, which are not known.
                 Some(known) if known != UNKNOWN => {
                     let blocks = longest(known).max(end - start) as u16;
                     self.zones.set_summary(zone, blocks | HAS_PLACE);
@@ -184,8 +185,8 @@ impl Index {
         }
     }
 
-    /// Keeps a run from being had that the tree of free space is about to get, until it is
-    /// [released](Self::release). False if some of it is claimed, by the same transaction.
+    /// Marks a run that is about to enter the tree of free space as pending, until it is
+    /// [released](Self::release). Returns false if some of it is claimed, by the same transaction.
     pub(super) fn withhold(&mut self, run: Run) -> bool {
         let is_new = !self.pending.has_of(run);
         if !is_new {
@@ -195,14 +196,14 @@ impl Index {
         is_new
     }
 
-    /// Takes a run for one that is not free in the tree any more, or not yet.
+    /// Removes a run from the pending runs that is no longer free in the tree, or not yet.
     pub(super) fn forget(&mut self, run: Run) {
         self.pending.remove(run);
     }
 
-    /// Loads the zones from `zone` up to `end`, where these runs are free in the tree. They are in
-    /// order, without overlaps. False if some of it was there already, or does not go with what was
-    /// counted.
+    /// Loads the zones from `zone` up to `end`; `runs` are free in the tree, in order, without
+    /// overlaps. Returns false if some of it was free in the index already, or if the counters
+    /// disagree.
     pub(super) fn load(&mut self, zone: usize, end: usize, runs: &[(u64, u64)]) -> bool {
         let (first, last) = (self.zones.first(zone), self.zones.first(end));
         let mut is_right = true;
@@ -219,7 +220,7 @@ impl Index {
         is_right && (!self.zones.is_whole() || self.free.blocks() == self.blocks)
     }
 
-    /// Drops a zone that was not touched since the last round. False at the end of a round.
+    /// Drops a zone that was not touched since the last round. Returns false at the end of a round.
     pub(super) fn drop_zone(&mut self) -> bool {
         let Some(start) = self.free.next_start(self.hand) else {
             self.hand = 0;
@@ -229,7 +230,7 @@ impl Index {
         let (first, end) = (self.zones.first(zone), self.zones.first(zone + 1));
         let run_end = self.free.end_of(start);
         if start == first && run_end >= end {
-            // It would be as many entries without the zone.
+            // Dropping the zone would not save an entry.
             self.hand = self.zones.first(self.zones.of(run_end)).max(end);
             return true;
         }
@@ -247,7 +248,7 @@ impl Index {
         true
     }
 
-    /// Drops all zones, as if nothing had ever been known of them.
+    /// Drops all zones and their summaries.
     pub(super) fn unload(&mut self) {
         self.free = FreeExtents::default();
         self.zones.reset();

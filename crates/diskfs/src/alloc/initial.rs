@@ -1,22 +1,22 @@
-//! A group as it is when a volume is made.
+//! The initial state of a group, in a new or grown volume.
 
 use vfscale_block::Device;
 use zerocopy::little_endian::U64;
 
 use super::Layout;
-use super::ag_update::ASIDE_EXTRA;
+use super::ag_update::FREE_LIST_EXTRA;
 use crate::Uuid;
 use crate::btree::{Record, Tree};
 use crate::format::group::{FreeSpace, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES};
 use crate::format::{Block, Expected, Identity, byte_of_block};
 
-/// How many blocks are set aside for trees without any block below the root.
-const ASIDE: u64 = 2 * (1 + 2) + ASIDE_EXTRA;
+/// Number of blocks that are set aside for trees without any block below the root.
+const FREE_LIST_BLOCKS: u64 = 2 * (1 + 2) + FREE_LIST_EXTRA;
 
-/// The blocks that describe a group in which nothing is used but the root directory's chunk, which
-/// is in group 0: the header and the roots of its trees, in the order of addresses, which follow
-/// each other.
+/// Returns the blocks that describe a group in which nothing is used but the root directory's
+/// chunk, which is in group 0: the header and the roots of its trees, in the order of their
+/// addresses, which are consecutive.
 #[must_use]
 pub fn blocks(layout: &Layout, volume: Uuid) -> [Box<Block>; 3] {
     let range = layout.blocks();
@@ -32,9 +32,9 @@ pub fn blocks(layout: &Layout, volume: Uuid) -> [Box<Block>; 3] {
             (header.inodes, header.free_inodes) = (CHUNK_INODES, CHUNK_INODES - 1);
         }
         if header.set_aside.is_empty() {
-            let aside = ASIDE.min(layout.tree_blocks_max()).min(end - start);
-            header.set_aside = (start..start + aside).collect();
-            start += aside;
+            let free_list = FREE_LIST_BLOCKS.min(layout.tree_blocks_max()).min(end - start);
+            header.set_aside = (start..start + free_list).collect();
+            start += free_list;
         }
         if start < end {
             free.push(Record::<FreeSpace> { key: start.into(), value: (end - start).into() });
@@ -55,8 +55,8 @@ pub fn blocks(layout: &Layout, volume: Uuid) -> [Box<Block>; 3] {
     [first, second, third]
 }
 
-/// Writes what describes a group in which nothing is used yet. Also for groups that a volume grows
-/// by.
+/// Writes the blocks that describe a group in which nothing is used yet. Also used for groups that
+/// a volume grows by.
 pub(crate) fn write_group(
     device: &dyn Device,
     layout: &Layout,

@@ -1,4 +1,4 @@
-//! Where things lie in a group, and how large its trees can become.
+//! Addresses in a group, and the maximum size of its trees.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::format::geometry::{GROUP_BLOCKS_KEPT, Geometry};
 use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, HEADER_AT, InodeChunks};
 use crate::format::inode::CHUNK_BLOCKS;
 
-/// Where things lie in a group. A value.
+/// The addresses of the structures of a group. A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     group: u32,
@@ -19,7 +19,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of group `group`; `None` if there is no such group.
+    /// Creates the layout of group `group`; `None` if there is no such group.
     #[must_use]
     pub fn new(geometry: Geometry, log: LogPlace, group: u32) -> Option<Self> {
         let blocks = geometry.blocks_of(group)?;
@@ -27,51 +27,51 @@ impl Layout {
         Some(Self { group, blocks, log })
     }
 
-    /// The same group if it were as large as any.
+    /// Returns the layout of this group at full size.
     pub(super) fn full(&self, geometry: Geometry, log: LogPlace) -> Self {
         let blocks = self.blocks.start..self.blocks.start + geometry.group_blocks();
         let log = log_in(&blocks, log);
         Self { group: self.group, blocks, log }
     }
 
-    /// The same, as far as the first `blocks` blocks of the group go.
+    /// Returns the layout limited to the first `blocks` blocks of the group.
     #[must_use]
     pub fn with_blocks(self, blocks: u64) -> Self {
         let end = self.blocks.end.min(self.blocks.start.saturating_add(blocks));
         Self { blocks: self.blocks.start..end, ..self }
     }
 
-    /// Its number.
+    /// Returns the number of the group.
     #[must_use]
     pub fn group(&self) -> u32 {
         self.group
     }
 
-    /// All of its blocks.
+    /// Returns the block range of the group.
     #[must_use]
     pub fn blocks(&self) -> Range<u64> {
         self.blocks.clone()
     }
 
-    /// Where its header is.
+    /// Returns the address of the header.
     #[must_use]
     pub fn header(&self) -> u64 {
         self.blocks.start + HEADER_AT
     }
 
-    /// Its free space.
+    /// Returns the tree of free space.
     #[must_use]
     pub fn free_tree(&self) -> Tree<FreeSpace> {
         Tree::at(self.blocks.start + FREE_ROOT_AT, self.group.into())
     }
 
-    /// Its chunks of inodes.
+    /// Returns the tree of chunks of inodes.
     #[must_use]
     pub fn chunk_tree(&self) -> Tree<InodeChunks> {
         Tree::at(self.blocks.start + CHUNK_ROOT_AT, self.group.into())
     }
 
-    /// The runs that can be used for anything: all blocks but those that are kept, and the log.
+    /// Lists the runs that can be used for anything: all blocks but the reserved ones and the log.
     pub fn usable(&self) -> impl Iterator<Item = Run> + use<> {
         let start = self.blocks.start + GROUP_BLOCKS_KEPT;
         let before = start..self.log.start.max(start);
@@ -82,13 +82,13 @@ impl Layout {
         })
     }
 
-    /// How many blocks can be used for anything.
+    /// Returns the number of blocks that can be used for anything.
     #[must_use]
     pub fn usable_blocks(&self) -> u64 {
         self.usable().map(Run::len).sum()
     }
 
-    /// Whether all blocks of the run can be used for anything, and there is one.
+    /// Returns whether the run is not empty and all of its blocks can be used for anything.
     #[must_use]
     pub fn is_usable(&self, start: u64, blocks: u64) -> bool {
         let fits =
@@ -96,25 +96,25 @@ impl Layout {
         blocks > 0 && self.usable().any(fits)
     }
 
-    /// Whether a chunk of inodes can begin at this block.
+    /// Returns whether a chunk of inodes can begin at this block.
     #[must_use]
     pub fn is_chunk(&self, start: u64) -> bool {
         start.is_multiple_of(CHUNK_BLOCKS) && self.is_usable(start, CHUNK_BLOCKS)
     }
 
-    /// Whether a block can be one of the group's trees.
+    /// Returns whether a block can be one of the group's trees.
     #[must_use]
     pub fn is_node(&self, address: u64) -> bool {
         let roots = [self.free_tree().root(), self.chunk_tree().root()];
         roots.contains(&address) || self.is_usable(address, 1)
     }
 
-    /// The most blocks that both trees can ever have together, without their roots, whatever is
-    /// claimed and freed in whatever order.
+    /// Returns the maximum number of blocks that both trees can ever have together, without their
+    /// roots, for any order of claims and frees.
     ///
-    /// Free runs don't touch each other, so there are not more of them than every second block;
-    /// chunks have eight blocks each. Blocks of a tree have a third of the records they have room
-    /// for, but for two at the edges of each level.
+    /// Free runs don't touch each other, so there is at most one for every second block; chunks
+    /// have eight blocks each. Each block of a tree, except two at the edges of each level, has at
+    /// least a third of the records it has room for.
     #[must_use]
     pub fn tree_blocks_max(&self) -> u64 {
         let usable = self.usable_blocks();
@@ -122,7 +122,7 @@ impl Layout {
             + shape_max::<InodeChunks>(usable / CHUNK_BLOCKS).0
     }
 
-    /// The most levels that one of the trees can ever have.
+    /// Returns the maximum number of levels that one of the trees can ever have.
     #[must_use]
     pub fn levels_max(&self) -> u64 {
         let usable = self.usable_blocks();
@@ -134,7 +134,7 @@ impl Layout {
     }
 }
 
-/// The part of the log that lies in these blocks.
+/// Returns the part of the log that lies in these blocks.
 fn log_in(blocks: &Range<u64>, log: LogPlace) -> Range<u64> {
     match log {
         LogPlace::Inside { start, blocks: count } if blocks.contains(&start) => {
@@ -144,8 +144,8 @@ fn log_in(blocks: &Range<u64>, log: LogPlace) -> Range<u64> {
     }
 }
 
-/// The most blocks, without the root, and the most levels that a tree can have that never has more
-/// than `records` records.
+/// Returns the maximum number of blocks, without the root, and of levels of a tree that never has
+/// more than `records` records.
 fn shape_max<K: Kind>(records: u64) -> (u64, u64) {
     let (mut here, mut blocks, mut levels) = (records, 0, 1);
     let mut room = Tree::<K>::LEAF_RECORDS_MAX as u64;

@@ -1,15 +1,14 @@
-//! Groups, of which there are more and more.
+//! A growing list of groups.
 
 use std::sync::OnceLock;
 
 use super::alloc_group::Group;
 
-/// How often a volume can grow while it is open.
+/// Number of times that a volume can grow while it is open, plus one.
 const SEGMENTS: usize = 64;
 
-/// The groups of a volume, by number. Those that were there stay where they are when others are
-/// added, so nobody locks anything in order to find one: a segment is written once, before it is
-/// seen.
+/// The groups of a volume, by number. Groups never move when others are added, so finding one takes
+/// no lock: a segment is written once, before it is published.
 pub(super) struct GroupList {
     segments: [OnceLock<Segment>; SEGMENTS],
 }
@@ -20,7 +19,7 @@ struct Segment {
 }
 
 impl GroupList {
-    /// These groups, from number 0 on.
+    /// Creates a list of these groups, from number 0 on.
     pub(super) fn new(groups: Box<[Group]>) -> Self {
         let list = Self { segments: [const { OnceLock::new() }; SEGMENTS] };
         list.push(groups);
@@ -31,21 +30,21 @@ impl GroupList {
         self.segments.iter().map_while(OnceLock::get)
     }
 
-    /// Adds groups behind those that are there; one thread at a time does so. False, and nothing is
-    /// added, if that was done too often.
+    /// Adds groups behind the existing ones; one thread at a time does so. Returns false, and adds
+    /// nothing, if no segment is left.
     pub(super) fn push(&self, groups: Box<[Group]>) -> bool {
         let first = self.segments().map(|segment| segment.groups.len() as u32).sum();
         let free = self.segments.iter().find(|segment| segment.get().is_none());
         free.is_some_and(|free| free.set(Segment { first, groups }).is_ok())
     }
 
-    /// The group with this number.
+    /// Returns the group with this number.
     pub(super) fn at(&self, number: u32) -> Option<&Group> {
         self.segments()
             .find_map(|segment| segment.groups.get(number.checked_sub(segment.first)? as usize))
     }
 
-    /// All groups.
+    /// Iterates over all groups.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
         self.segments().flat_map(|segment| &segment.groups)
     }

@@ -1,4 +1,4 @@
-//! Reading parts of a group's trees into its index.
+//! Reading of zones from a group's trees into its index.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
@@ -15,27 +15,27 @@ use crate::format::Damage;
 use crate::format::group::{FreeSpace, GroupFault, InodeChunks, fault};
 use crate::format::inode::CHUNK_BLOCKS;
 
-/// How many records are read at a time. A zone has as many at most, so one zone at least is loaded.
+/// Maximum number of records read at a time. A zone has no more, so at least one zone is loaded.
 pub(super) const RECORDS_MAX: u64 = ZONE_BLOCKS / 2;
-/// How many records a claim reads at most in search of a place that is better than others.
+/// Maximum number of records that a claim reads in search of a better location.
 const RECORDS_FOR_BETTER: u64 = 4 * RECORDS_MAX;
-/// The price of reading a part beside its records, as records: for the way to them.
+/// Extra cost of reading a zone, in records: for the path from the root.
 const RECORDS_FOR_WAY: u64 = 16;
 
-/// The records that a claim may still read.
+/// The number of records that a claim may still read.
 #[derive(Debug)]
 pub(super) struct Effort {
-    /// Records, in search of something better; `None` if it is to find anything that will do.
+    /// Number of records left, in search of something better; `None` without limit.
     left: Option<u64>,
 }
 
 impl Effort {
-    /// Begins the search for a good place, among those that are not far to seek.
+    /// Starts a search for a good location, limited in its reads.
     pub(super) fn better() -> Self {
         Self { left: Some(RECORDS_FOR_BETTER) }
     }
 
-    /// Begins the search for any place there is.
+    /// Starts a search for any location.
     pub(super) fn anything() -> Self {
         Self { left: None }
     }
@@ -55,21 +55,21 @@ impl Effort {
     }
 }
 
-/// The trees that a part is read from, as the holder of the group's lock sees them.
+/// The trees that a zone is read from, as seen by the thread that holds the group's lock.
 pub(super) struct Source<'a, N> {
     pub(super) nodes: &'a N,
     pub(super) layout: &'a Layout,
 }
 
-/// A part of an index.
+/// One of the two halves of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Half {
     Free,
     Chunks,
 }
 
-/// Zones that were read: the first of them, the one behind the last, and what is there: the
-/// records' keys, and how many blocks they have or which inodes are free.
+/// Zones that were read: the first, the one behind the last, and the records: their keys, and their
+/// lengths or masks of free inodes.
 struct Zone {
     first: usize,
     end: usize,
@@ -77,33 +77,34 @@ struct Zone {
 }
 
 impl Group {
-    /// Loads the zone `zone` and others behind it, unless it is loaded, and repeats the `search`,
-    /// before anybody can drop what was loaded. The caller holds the lock of the group.
+    /// Loads the zone `zone` and others behind it, unless it is loaded, and repeats the `search`
+    /// before another thread can drop what was loaded. The caller holds the lock of the group.
     ///
-    /// What is loaded is what the trees have, without what is pending. So it makes no difference
-    /// whether they are read before a transaction, or through the copies of one that is half way:
-    /// what it takes out of free space or puts into it is pending before it does so, and until that
-    /// is published or abandoned. That does not go for inodes, which are not loaded half way.
+    /// The result is the content of the trees without the pending blocks. Hence the trees may be
+    /// read before a transaction, or through the copies of one that is half finished: a run that it
+    /// takes out of free space or puts into it is pending before that, until the transaction is
+    /// published or abandoned. This does not hold for inodes, which are not loaded while a
+    /// transaction is half finished.
     pub(super) fn load<N: Nodes, T>(
         &self,
         source: &Source<'_, N>,
-        part: Part,
+        half: Half,
         zone: usize,
         effort: &mut Effort,
         search: impl FnOnce(&mut Index, Reach) -> Search<T>,
     ) -> Result<Option<Search<T>>, Error<N::Error>> {
-        let zones = self.read_zones(source, part, zone)?;
+        let zones = self.read_zones(source, half, zone)?;
         effort.spend(zones.iter().map(|zone| zone.records.len()).sum());
         let found = self.change_index(|index| {
             let mut is_right = true;
             for Zone { first, end, records } in &zones {
-                is_right &= match part {
-                    Part::Free => index.load(*first, *end, records),
-                    Part::Chunks => index.chunks.load(*first, *end, records),
+                is_right &= match half {
+                    Half::Free => index.load(*first, *end, records),
+                    Half::Chunks => index.chunks.load(*first, *end, records),
                 };
             }
             if !is_right {
-                // Nobody is to have anything of it: who comes next finds the same.
+                // No thread may use a part of it: the next one finds the same error.
                 index.unload();
                 return None;
             }
@@ -120,12 +121,12 @@ impl Group {
     fn read_zones<N: Nodes>(
         &self,
         source: &Source<'_, N>,
-        part: Part,
+        half: Half,
         zone: usize,
     ) -> Result<Vec<Zone>, Error<N::Error>> {
         let next_loaded = |zone| {
             self.change_index(|index| {
-                let zones = if part == Part::Free { &index.zones } else { &index.chunks.zones };
+                let zones = if half == Half::Free { &index.zones } else { &index.chunks.zones };
                 (zones.next_loaded(zone), zones.len())
             })
         };
@@ -133,18 +134,18 @@ impl Group {
         let Some((end, count)) = next_loaded(zone).filter(|(end, _)| zone < *end) else {
             return Ok(read);
         };
-        let here = source.read_part(part, zone..end, RECORDS_MAX, true)?;
+        let here = source.read_half(half, zone..end, RECORDS_MAX, true)?;
         let left =
             RECORDS_MAX.saturating_sub(here.iter().map(|zone| zone.records.len() as u64).sum());
         let is_at_end = here.as_ref().is_some_and(|zone| zone.end == count);
         read.extend(here);
         if is_at_end && let Some((end, _)) = next_loaded(0).filter(|(end, _)| *end > 0) {
-            read.extend(source.read_part(part, 0..end.min(zone), left, false)?);
+            read.extend(source.read_half(half, 0..end.min(zone), left, false)?);
         }
         Ok(read)
     }
 
-    /// Checks a record of free space, and returns where the run begins, and its length.
+    /// Checks a record of free space, and returns the start and length of the run.
     fn free_run(layout: &Layout, record: &Record<FreeSpace>) -> Result<(u64, u64), Damage> {
         let (start, blocks) = (record.key.get(), record.value.get());
         if layout.is_usable(start, blocks) {
@@ -168,18 +169,18 @@ impl Group {
 }
 
 impl<N: Nodes> Source<'_, N> {
-    /// Reads zones, about `most` records: `None` if these are not enough for the first zone, unless
-    /// it `must` be read.
-    fn read_part(
+    /// Reads zones, about `most` records. Returns `None` if the first zone has more, unless it
+    /// `must` be read.
+    fn read_half(
         &self,
-        part: Part,
+        half: Half,
         zones: Range<usize>,
         most: u64,
         must: bool,
     ) -> Result<Option<Zone>, Error<N::Error>> {
         let layout = self.layout;
-        match part {
-            Part::Free => self.read(&layout.free_tree(), zones, (most, must), |record, end| {
+        match half {
+            Half::Free => self.read(&layout.free_tree(), zones, (most, must), |record, end| {
                 let (start, blocks) = Group::free_run(layout, record)?;
                 if start <= end && end > 0 {
                     let what = GroupFault::FreeRun { start, blocks };
@@ -187,15 +188,15 @@ impl<N: Nodes> Source<'_, N> {
                 }
                 Ok(((start, blocks), start + blocks))
             }),
-            Part::Chunks => self.read(&layout.chunk_tree(), zones, (most, must), |record, _| {
+            Half::Chunks => self.read(&layout.chunk_tree(), zones, (most, must), |record, _| {
                 let (chunk, (free, _)) = Group::chunk(layout, record)?;
                 Ok(((chunk, free), chunk + CHUNK_BLOCKS))
             }),
         }
     }
 
-    /// Reads records of a tree; `parsed` gets each with the end of the one before it, and gives
-    /// what it says and where it ends.
+    /// Reads records of a tree; `parsed` gets each record with the end of the one before it, and
+    /// returns its content and its end.
     fn read<K: Kind<Key = U64>>(
         &self,
         tree: &Tree<K>,
@@ -208,7 +209,7 @@ impl<N: Nodes> Source<'_, N> {
         let (first, behind) = (block(zones.start), block(zones.end));
         let mut read = Zone { first: zones.start, end: zones.end, records: Vec::new() };
         let mut end = 0;
-        // The one before them may lead into them.
+        // The record before the zones may extend into them.
         let before = match first.checked_sub(1) {
             Some(before) => tree.at_or_before(self.nodes, before.into())?,
             None => None,
@@ -220,7 +221,7 @@ impl<N: Nodes> Source<'_, N> {
             }
             end = to;
         }
-        // What is behind the group is damage, and to be found.
+        // Records behind the group are corruption that has to be found.
         let is_last = behind >= self.layout.blocks().end;
         let upto = if is_last { Unbounded } else { Excluded(U64::from(behind)) };
         for record in tree.range(self.nodes, (Included(U64::from(first)), upto))? {

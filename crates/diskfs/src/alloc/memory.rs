@@ -1,28 +1,28 @@
-//! The memory that the indexes of a volume take, and dropping zones when it is too much.
+//! The memory limit of the indexes of a volume, beyond which zones are dropped.
 
 use vfscale_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::Groups;
 
-/// The memory of an entry of an index, in bytes: a run is in two trees, which have room for more.
+/// Memory of an entry of an index, in bytes: a run is in two trees, whose nodes have spare room.
 pub const ENTRY_BYTES: u64 = 64;
-/// The least that is kept, in entries.
+/// Minimum limit, in entries.
 const ENTRIES_MIN: usize = 4096;
-/// How far the count may be off for each group.
+/// Maximum error of the count for each group, in entries.
 const ENTRIES_UNCOUNTED: usize = 64;
 
-/// The entries of all indexes. On cache lines of its own.
+/// The count of entries of all indexes, on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct IndexMemory {
     held: AtomicUsize,
     limit: AtomicUsize,
-    /// The group of which something is dropped next.
+    /// The group from which a zone is dropped next.
     hand: AtomicU32,
 }
 
 impl IndexMemory {
-    /// Begins with none, and without a limit.
+    /// Creates a count of 0, without a limit.
     pub(super) fn new() -> Self {
         Self {
             held: AtomicUsize::new(0),
@@ -31,10 +31,11 @@ impl IndexMemory {
         }
     }
 
-    /// Notes that an index has so many entries, of which `counted` are counted.
+    /// Updates the total for an index with `entries` entries, of which `counted` are included so
+    /// far.
     pub(super) fn count(&self, counted: &mut usize, entries: usize) {
         if entries.abs_diff(*counted) >= ENTRIES_UNCOUNTED {
-            // Modulo the number of all numbers.
+            // Wraps around if there are fewer.
             self.held.fetch_add(entries.wrapping_sub(*counted), Ordering::Relaxed);
             *counted = entries;
         }
@@ -46,23 +47,23 @@ impl IndexMemory {
 }
 
 impl Groups {
-    /// Lets the indexes take about `bytes` bytes of memory from now on, or 256 KiB if that is more,
-    /// and four bytes for each 16 MiB of the volume.
+    /// Limits the memory of the indexes to about `bytes` bytes, or 256 KiB if that is more, plus
+    /// four bytes for each 16 MiB of the volume.
     pub fn set_index_bytes(&self, bytes: u64) {
         let entries = usize::try_from(bytes / ENTRY_BYTES).unwrap_or(usize::MAX);
         self.memory.limit.store(entries.max(ENTRIES_MIN), Ordering::Relaxed);
         self.shrink_indexes();
     }
 
-    /// Returns how many bytes of memory the entries of the indexes take, about.
+    /// Returns the approximate memory of the entries of the indexes, in bytes.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
         self.memory.held.load(Ordering::Relaxed) as u64 * ENTRY_BYTES
     }
 
-    /// Drops zones that were not used of late, as long as there are more entries than there may be.
-    /// Takes the leaf lock of a group for one zone at a time. A clock (Corbató 1968), whose hand
-    /// goes over the groups and their zones.
+    /// Drops zones that were not used recently, while there are more entries than the limit. Takes
+    /// the leaf lock of a group for one zone at a time. A clock (Corbató 1968), whose hand moves
+    /// over the groups and their zones.
     pub(super) fn shrink_indexes(&self) {
         if !self.memory.is_over() {
             return;
@@ -70,7 +71,7 @@ impl Groups {
         let limit = self.memory.limit.load(Ordering::Relaxed);
         let enough = limit - limit / 8;
         let count = self.count();
-        // Twice around: what is used is passed the first time.
+        // Twice around: the first round passes recently used zones.
         for _ in 0..=2 * count {
             let group = self.memory.hand.load(Ordering::Relaxed) % count;
             let Some(group) = self.at(group) else { return };

@@ -1,25 +1,24 @@
-//! What groups need of blocks beyond what trees need.
+//! The block operations that groups need beyond those of trees.
 
 use crate::btree::{Error, Nodes};
 use crate::format::Expected;
 
-/// Blocks at places that the caller has chosen: groups decide where blocks are, so they can't ask
-/// for *any* block as trees do.
+/// Blocks at addresses that the caller has chosen: groups decide where blocks are, so they can't
+/// allocate *any* block as trees do.
 ///
-/// An implementation of [`Nodes`] for a whole volume is made of this:
-/// [`allocate`](Nodes::allocate) claims a block and [creates](Self::create) it,
-/// [`free`](Nodes::free) [destroys](Self::destroy) the block and notes in the transaction's
-/// [`Changes`](super::Changes) that its place becomes free.
+/// A [`Nodes`] for a whole volume is built on this trait: [`allocate`](Nodes::allocate) claims a
+/// block and [creates](Self::create) it, [`free`](Nodes::free) [destroys](Self::destroy) the block
+/// and notes in the transaction's [`Changes`](super::Changes) that its address becomes free.
 ///
 /// # What the caller promises
 ///
-/// * The place belongs to the caller: nothing else uses it, on disk or in this transaction.
-/// * It was not destroyed in the same transaction. It may have been destroyed in an earlier one
-///   that is not durable yet. What shows the log the order of the two is that both change the
-///   header of the group.
+/// * The caller owns the address: nothing else uses it, on disk or in this transaction.
+/// * The block was not destroyed in the same transaction. It may have been destroyed in an earlier
+///   one that is not durable yet. The log learns the order of the two transactions because both
+///   change the header of the group.
 pub trait GroupNodes: Nodes {
-    /// A new block at `address`, prepared for [`edit`](Nodes::edit) and for
-    /// [`uncreate`](Self::uncreate); sealed, and its body is zero.
+    /// Creates a block at `address`, prepared for [`edit`](Nodes::edit) and for
+    /// [`uncreate`](Self::uncreate); it is sealed, and its body is zero.
     ///
     /// # Errors
     /// [`Error`].
@@ -29,13 +28,13 @@ pub trait GroupNodes: Nodes {
         expected: &Expected,
     ) -> Result<Self::Slot, Error<Self::Error>>;
 
-    /// The block is not used any more: what the log has of it is cancelled. The slot was prepared
-    /// by [`freeable`](Nodes::freeable). Its place stays with the caller.
+    /// Destroys a block that is no longer used: its log items are cancelled. The slot was prepared
+    /// by [`freeable`](Nodes::freeable). The caller still owns the address.
     fn destroy(&mut self, slot: Self::Slot);
 
-    /// Takes a creation back whose block was never used.
+    /// Reverts the creation of a block that was never used.
     fn uncreate(&mut self, slot: Self::Slot);
 
-    /// The error for a group that has no blocks left for its own trees.
+    /// Returns the error for a group that has no blocks left for its own trees.
     fn no_space() -> Self::Error;
 }

@@ -1,35 +1,35 @@
-//! Runs that are free on disk and can't be had.
+//! Runs that are free on disk but not available.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use crate::format::Run;
 
-/// Runs that are free in the tree of a group, or will be, and can't be had: they are claimed, or
-/// busy. An index is what the tree has without these, so any part of it can be read again at any
-/// time.
+/// Runs that are free in the tree of a group, or will be, but not available, because they are
+/// claimed or busy. An index is the content of the tree without these runs, so any zone of it can
+/// be read again at any time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
-    /// By their starts, how many blocks they have. They don't overlap, and may touch each other.
+    /// The lengths of the runs, by start. Runs don't overlap, and may touch each other.
     runs: BTreeMap<u64, u64>,
 }
 
 impl Pending {
-    /// Adds a run of which nothing is there.
+    /// Adds a run, no block of which is pending.
     pub(super) fn add(&mut self, run: Run) {
         let replaced = self.runs.insert(run.start, run.len());
         debug_assert!(replaced.is_none(), "block {} is pending twice", run.start);
     }
 
-    /// Says whether some of these blocks are there.
+    /// Returns whether some of these blocks are pending.
     pub(super) fn has_of(&self, run: Run) -> bool {
         let last = self.runs.range(..run.end()).next_back();
         last.is_some_and(|(at, blocks)| at + blocks > run.start)
     }
 
-    /// Takes out what is there of these blocks.
+    /// Removes those of these blocks that are pending.
     pub(super) fn remove(&mut self, run: Run) {
-        // Mostly it is there as it was added.
+        // Mostly the run is stored as it was added.
         if let Entry::Occupied(entry) = self.runs.entry(run.start)
             && *entry.get() == run.len()
         {
@@ -53,8 +53,8 @@ impl Pending {
         }
     }
 
-    /// Calls `rest` for the parts of `start..end` that are not pending, in ascending order, with
-    /// where each begins and ends.
+    /// Calls `rest` with the start and end of each part of `start..end` that is not pending, in
+    /// ascending order.
     pub(super) fn without(&self, start: u64, end: u64, mut rest: impl FnMut(u64, u64)) {
         let before = self.runs.range(..start).next_back().map(|(at, blocks)| at + blocks);
         let mut from = before.map_or(start, |end| end.max(start));

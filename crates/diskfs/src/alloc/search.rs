@@ -3,21 +3,21 @@
 /// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Search<T> {
-    /// Something was found, and taken.
+    /// Blocks or an inode, which were found and taken.
     Taken(T),
-    /// A zone, by its number, that is to be loaded before the search is repeated.
+    /// The number of a zone to be loaded before the search is repeated.
     Load(usize),
-    /// There is nothing, as far as it was to look.
+    /// Nothing found within the reach.
     Nothing,
 }
 
 /// The bounds of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Zones that are loaded.
+    /// Loaded zones only.
     Loaded,
-    /// These, and others where there may be something better.
+    /// Loaded zones, and others that may have something better.
     Better,
-    /// All zones, until there is something that will do.
+    /// All zones, until something is found.
     Anything,
 }

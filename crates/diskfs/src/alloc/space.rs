@@ -1,46 +1,48 @@
-//! How many blocks are left, for everybody: who wants some asks here first, and is refused here.
+//! The count of free blocks of a volume: space is reserved, or refused, here.
 //!
 //! # Purpose
 //!
-//! A call that needs space fails at once when there is none, and nothing that was accepted fails
-//! later. So blocks are counted before they are looked for: a transaction reserves the most that it
-//! may use, a write to a file one block for each page that has none yet. What is not used is given
-//! back.
+//! A call that needs space fails immediately when there is none, and nothing that was accepted
+//! fails later. So blocks are counted before they are searched for: a transaction reserves the most
+//! that it may use, a write to a file one block for each page that has none yet. What is not used
+//! is given back.
 //!
 //! # Invariants
 //!
-//! * What is left, what is reserved and what is used are together all blocks that files can have.
-//!   Those of the groups' own trees are not among them.
-//! * Whoever has blocks reserved finds as many in the groups: reserving comes before claiming, and
-//!   what is unclaimed or freed is in a group before it is given back here.
-//! * What a transaction has freed counts as *coming* from before its commit until it is given here;
-//!   so who finds that nothing is coming finds what has come.
-//! * A part, the *pool*, is only for those who make space in the end: removing, and writing back
-//!   what was accepted. So removing works on a full volume. What is given back fills the pool
-//!   first.
+//! * Free, reserved and used blocks together are all blocks that files can have. Blocks of the
+//!   groups' own trees are not among them.
+//! * A thread that has reserved blocks finds as many in the groups: reserving precedes claiming,
+//!   and unclaimed or freed blocks are in a group before they are given back here.
+//! * Blocks that a transaction has freed count as *coming* from before its commit until they are
+//!   given back here. Hence a thread that finds nothing coming finds the blocks that were coming
+//!   before.
+//! * A reserve, the *pool*, serves only operations that free space in the end: removing, and
+//!   writeback of accepted data. Hence removing works on a full volume. Blocks that are given back
+//!   fill the pool first.
 //!
-//! # What the pool lasts for
+//! # How long the pool lasts
 //!
-//! Space that `fallocate` has taken can be written on a full volume, so converting unwritten
+//! Space allocated by `fallocate` can be written on a full volume, so the conversion of unwritten
 //! extents must never lack blocks for trees. A conversion in the middle of an extent splits it, and
 //! each further record may split a leaf, so a random write into every block could take more than
-//! any pool has. So as the pool gets low, extents are no longer split wherever a write ends, but
-//! only at multiples of a [grain](Space::grain): what lies between is written as zeros. The coarse
-//! grain is eight times the volume over the pool, and there are only as many places for a split as
-//! the volume has grains: an eighth of the pool. An extent is split at each place once. The worst
-//! that a split can cost is a leaf, and a block above it: a quarter of the pool at most, of the
-//! half that is left when the grain becomes coarse. The rest is for transactions under way, which
-//! reserve a few blocks each, and for the trees of pages that were accepted before the volume was
-//! full: of these there are as many as the cache of data holds, of which a leaf takes 84 at least.
+//! any pool has. Therefore, as the pool gets low, extents are no longer split wherever a write
+//! ends, but only at multiples of a [grain](Space::grain): the blocks between are written as zeros.
+//! The coarse grain is eight times the volume over the pool, and an extent can be split only at as
+//! many offsets as the volume has grains: an eighth of the pool. An extent is split once at each
+//! offset. The worst cost of a split is a leaf, and a block above it: a quarter of the pool at
+//! most, of the half that is left when the grain becomes coarse. The rest is for transactions under
+//! way, which reserve a few blocks each, and for the tree blocks of pages that were accepted before
+//! the volume was full: the number of these pages is limited by the data cache, and a leaf covers
+//! at least 84 of them.
 //!
-//! At the worst a write of 4 KiB so writes 32 MiB of zeros, once for each 32 MiB. Until a quarter
-//! of the pool is gone it writes none, and 1 MiB while the second quarter goes, or less on small
-//! volumes.
+//! In the worst case a write of 4 KiB writes 32 MiB of zeros, once for each 32 MiB. It writes none
+//! while three quarters of the pool are left, and at most 1 MiB (less on small volumes) while at
+//! least half is left.
 //!
 //! # Locks
 //!
-//! That of a [`Budget`], a leaf. Taking and giving touch memory of this CPU only, as long as the
-//! pool is full.
+//! The lock of a [`Budget`], a leaf. Taking and giving touch memory of this CPU only, as long as
+//! the pool is full.
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::cpu;
@@ -55,15 +57,16 @@ const POOL_MIN: u64 = 64;
 const POOL_MAX: u64 = 8192;
 const POOL_LARGE_SHARE: u64 = 1024;
 
-/// The coarse grain is as many blocks as make this share of the pool of all of the volume's grains.
+/// The coarse grain divides the volume into as many grains as an eighth of the pool has blocks.
 const GRAINS_SHARE: u64 = 8;
-/// How much finer the grain is at first.
+/// Factor by which the grain is finer at first.
 const FINER: u64 = 32;
 
 /// The blocks of an open volume that are neither used nor reserved. `Send` and `Sync`.
 ///
-/// What whoever frees or gives back reads, and what is written when the pool has given blocks away,
-/// are on different cache lines (seed 003, patch 1), unless they are to be packed as before that.
+/// The fields that threads read when they free or give back blocks, and the fields that are written
+/// when the pool has given blocks away, are on different cache lines (Chinner 2020, patch 1),
+/// unless the packed layout from before that patch is chosen.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Space {
@@ -74,9 +77,8 @@ pub struct Space {
     coming: Coming,
 }
 
-/// Blocks that transactions have freed: all there ever were, and those that have been given back.
-/// Two counts that only grow, so that who reads them one after the other never misses what is
-/// between.
+/// Blocks that transactions have freed: the total ever freed, and the total given back. Both counts
+/// only grow, so a thread that reads `given` before `freed` misses no block that was freed earlier.
 #[derive(Debug)]
 struct Coming {
     freed: PerCpuCounter,
@@ -84,19 +86,20 @@ struct Coming {
 }
 
 impl Coming {
-    /// Those that are not back yet; more if some come meanwhile.
+    /// Returns the number of blocks that are not back yet; more if some are freed or given back
+    /// during the call.
     fn blocks(&self) -> u64 {
         let given = self.given.sum();
         u64::try_from(self.freed.sum().wrapping_sub(given)).unwrap_or(0)
     }
 }
 
-/// Written when the volume grows.
+/// Fields that are written only when the volume grows.
 #[derive(Debug)]
 #[repr(C)]
 struct ReadMostly {
     pool_size: AtomicU64,
-    /// Blocks of the volume that files can have at all.
+    /// Number of blocks of the volume that files can have.
     blocks: AtomicU64,
     is_spread: bool,
 }
@@ -110,28 +113,28 @@ struct Written {
 #[cfg(not(any(loom, shuttle)))]
 const _: () = {
     use std::mem::offset_of;
-    // Before the patch: one line of 64 bytes. After it: no pair of lines has fields of both kinds.
+    // Packed: one line of 64 bytes. Spread: no pair of lines has fields of both kinds.
     assert!(offset_of!(Space, packed) + size_of::<Written>() <= 64);
     assert!(offset_of!(Space, spread) == 128 && offset_of!(Space, budget) >= 256);
 };
 
-/// What `statfs` tells about blocks.
+/// The block counts that `statfs` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceFigures {
-    /// Blocks that files can have at all.
+    /// Number of blocks that files can have.
     pub blocks: u64,
-    /// Those that are neither used nor reserved.
+    /// Number of blocks that are neither used nor reserved.
     pub free: u64,
-    /// Those among them that anybody can have.
+    /// Number of free blocks that are not part of the pool.
     pub available: u64,
-    /// Those that are free as soon as the transactions that freed them are durable.
+    /// Number of blocks that become free once the transactions that freed them are durable.
     pub coming: u64,
-    /// How many of those that come go to the pool first.
+    /// Number of coming blocks that fill the pool first.
     missing: u64,
 }
 
 impl SpaceFigures {
-    /// What it comes to when all is back that is coming, and `more` blocks besides.
+    /// Returns the figures after all coming blocks, and `more` others, have been given back.
     #[must_use]
     pub fn settled(self, more: u64) -> Self {
         let coming = self.coming.saturating_add(more);
@@ -143,8 +146,8 @@ impl SpaceFigures {
 }
 
 impl Space {
-    /// The space of a volume whose groups have these; packed, or with what is written `is_spread`
-    /// over lines of its own.
+    /// Creates the space of a volume whose groups have these totals; packed, or with the written
+    /// fields on lines of their own (`is_spread`).
     #[must_use]
     pub fn new(totals: &Totals, is_spread: bool) -> Self {
         let available = totals.available.min(totals.blocks);
@@ -152,8 +155,8 @@ impl Space {
         let pool = pool_size.min(available);
         let total = totals.blocks - pool_size.min(totals.blocks);
         let budget = Budget::new(total, cpu::possible().max(1) as usize);
-        // What the budget has beyond what is there is used. It has that much, for nobody else is
-        // here.
+        // The budget's excess over the available blocks is in use. The take succeeds: no other
+        // thread has access yet.
         let used = total.saturating_sub(available - pool);
         let is_taken = budget.take(used);
         debug_assert!(is_taken);
@@ -167,13 +170,13 @@ impl Space {
         space
     }
 
-    /// What is left of the pool, wherever that is.
+    /// Returns the blocks left in the pool, from the cache line in use.
     fn pool(&self) -> &AtomicU64 {
         if self.read.is_spread { &self.spread.pool } else { &self.packed.pool }
     }
 
-    /// Reserves `blocks` blocks; with `from_pool`, from the pool if there are not as many
-    /// elsewhere. False, and nothing is reserved, if there are not as many.
+    /// Reserves `blocks` blocks; with `from_pool`, from the pool if the budget has fewer. Returns
+    /// false and reserves nothing if both have fewer.
     #[must_use]
     pub fn take(&self, blocks: u64, from_pool: bool) -> bool {
         if self.budget.take(blocks) {
@@ -182,7 +185,7 @@ impl Space {
         if !from_pool {
             return false;
         }
-        // The whole pool, so that nobody else reckons with it, and back what is not needed.
+        // Takes the whole pool, so no other thread counts on it, and gives the rest back.
         let pool = self.pool().swap(0, Ordering::AcqRel);
         let (of_pool, rest) = (pool.min(blocks), blocks.saturating_sub(pool));
         let is_taken = rest == 0 || self.budget.take(rest);
@@ -191,8 +194,8 @@ impl Space {
         is_taken
     }
 
-    /// Gives back what was reserved and not used, or what was used and is free. The pool is filled
-    /// first.
+    /// Gives back blocks that were reserved and not used, or that were used and are now free. The
+    /// pool is filled first.
     pub fn give(&self, blocks: u64) {
         let mut rest = blocks;
         let mut pool = self.pool().load(Ordering::Relaxed);
@@ -216,8 +219,8 @@ impl Space {
         }
     }
 
-    /// A transaction that is about to be committed has freed so many blocks. They [come
-    /// back](Self::come_back) when it is durable.
+    /// Notes that a transaction which is about to be committed has freed `blocks` blocks. They
+    /// [come back](Self::come_back) when it is durable.
     pub fn expect(&self, blocks: u64) {
         self.coming.freed.add(blocks as i64);
     }
@@ -225,19 +228,19 @@ impl Space {
     /// Gives back what was [expected](Self::expect).
     pub fn come_back(&self, blocks: u64) {
         self.give(blocks);
-        // After that: see `Coming`.
+        // After `give`: see `Coming`.
         self.coming.given.add(blocks as i64);
     }
 
-    /// Whether blocks are on their way back: all that were freed before the call and are not, and
-    /// maybe such as come meanwhile.
+    /// Returns whether freed blocks have not been given back yet. Covers all frees before the call,
+    /// and maybe some that happen during it.
     #[must_use]
     pub fn is_coming(&self) -> bool {
         self.coming.blocks() > 0
     }
 
-    /// Unwritten extents are split at multiples of so many blocks only, a power of two: 1 as long
-    /// as there is enough for any tree. See the [module](self).
+    /// Returns the number of blocks, a power of two, at whose multiples unwritten extents may be
+    /// split: 1 as long as there is enough for any tree. See the [module](self).
     #[must_use]
     pub fn grain(&self) -> u64 {
         let size = self.read.pool_size.load(Ordering::Relaxed);
@@ -249,7 +252,7 @@ impl Space {
         if pool >= size / 2 { (coarse / FINER).max(1) } else { coarse }
     }
 
-    /// The volume has become larger by as many blocks that files can have.
+    /// Adds `blocks` blocks that files can have, after the volume has grown.
     pub fn grow(&self, blocks: u64) {
         let all = self.read.blocks.fetch_add(blocks, Ordering::AcqRel) + blocks;
         let pool = pool_of(all);
@@ -265,10 +268,10 @@ impl Space {
         }
     }
 
-    /// How much there is. What changes meanwhile may be seen or not.
+    /// Returns the figures. Changes that are made during the call may be seen or not.
     #[must_use]
     pub fn figures(&self) -> SpaceFigures {
-        // First: what has come back meanwhile is rather counted twice than not at all.
+        // First: blocks that come back during the call are rather counted twice than not at all.
         let coming = self.coming.blocks();
         let available = self.budget.available();
         let pool = self.pool().load(Ordering::Relaxed);
@@ -278,13 +281,13 @@ impl Space {
     }
 }
 
-/// How many blocks of a volume are in the pool.
+/// Returns the size of the pool of a volume with `blocks` blocks.
 fn pool_of(blocks: u64) -> u64 {
     let most = POOL_MAX.max(blocks.div_ceil(POOL_LARGE_SHARE));
     (blocks / POOL_SHARE).clamp(POOL_MIN, most)
 }
 
-/// The coarse grain of a volume with this pool.
+/// Returns the coarse grain of a volume with this pool.
 fn grain_of(blocks: u64, pool: u64) -> u64 {
     blocks.saturating_mul(GRAINS_SHARE).div_ceil(pool.max(1)).next_power_of_two()
 }

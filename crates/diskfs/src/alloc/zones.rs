@@ -1,31 +1,31 @@
-//! The parts of a group that an index has, and how much is known of the rest.
+//! The zones of a group, and a summary of those that are not loaded.
 
-/// The power of two of blocks in a zone: 16 MiB; less in tests, whose groups are small.
+/// log2 of the blocks in a zone: 16 MiB; less in tests, whose groups are small.
 pub(super) const ZONE_LOG2: u32 = if cfg!(test) { 8 } else { 12 };
-/// Blocks of a zone. A multiple of what a chunk of inodes has, so that no chunk lies in two zones.
+/// Blocks of a zone. A multiple of the blocks of a chunk of inodes, so no chunk lies in two zones.
 pub(super) const ZONE_BLOCKS: u64 = 1 << ZONE_LOG2;
 
-/// The summary of a zone of which nothing is known.
+/// The summary of a zone that was never loaded.
 pub(super) const UNKNOWN: u16 = u16::MAX;
 
-/// The zones of a group, by number: pieces of its range of blocks that are read into an index, and
-/// dropped from it, as wholes. Of a zone that the index does not have, a summary says what is worth
-/// reading it for. Takes two bytes and two bits for a zone.
+/// The zones of a group, by number: equal parts of its range of blocks, which are read into an
+/// index and dropped from it as wholes. The summary of a zone that is not loaded tells whether
+/// reading it is worthwhile. Takes two bytes and two bits for a zone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Zones {
     /// The first block of the group.
     start: u64,
-    /// Of each zone that is not loaded; [`UNKNOWN`] at first.
+    /// The summaries of zones that are not loaded; [`UNKNOWN`] at first.
     summaries: Box<[u16]>,
     /// One bit for each zone.
     loaded: Box<[u64]>,
     used: Box<[u64]>,
-    /// How many zones are not loaded.
+    /// Number of zones that are not loaded.
     missing: usize,
 }
 
 impl Zones {
-    /// Makes those of a group that has `blocks` blocks from `start` on. None is loaded.
+    /// Creates the zones of a group that has `blocks` blocks from `start` on. None is loaded.
     pub(super) fn new(start: u64, blocks: u64) -> Self {
         let count = blocks.div_ceil(ZONE_BLOCKS) as usize;
         let bits = || vec![0; count.div_ceil(64)].into();
@@ -44,12 +44,12 @@ impl Zones {
         self.start + zone as u64 * ZONE_BLOCKS
     }
 
-    /// Returns how many there are.
+    /// Returns the number of zones.
     pub(super) fn len(&self) -> usize {
         self.summaries.len()
     }
 
-    /// Says whether all are loaded.
+    /// Returns whether all zones are loaded.
     pub(super) fn is_whole(&self) -> bool {
         self.missing == 0
     }
@@ -58,7 +58,7 @@ impl Zones {
         self.loaded.get(zone / 64).is_some_and(|bits| bits & 1 << (zone % 64) != 0)
     }
 
-    /// Finds the first zone from `zone` on that is loaded; the number of zones if there is none.
+    /// Returns the first loaded zone from `zone` on; the number of zones if there is none.
     pub(super) fn next_loaded(&self, zone: usize) -> usize {
         (zone..self.len()).find(|zone| self.is_loaded(*zone)).unwrap_or(self.len())
     }
@@ -70,7 +70,7 @@ impl Zones {
         }
     }
 
-    /// Says whether the zone was touched since this was asked last.
+    /// Returns whether the zone was touched since the last call for it.
     pub(super) fn was_touched(&mut self, zone: usize) -> bool {
         let Some(bits) = self.used.get_mut(zone / 64) else { return false };
         let was_touched = *bits & 1 << (zone % 64) != 0;
@@ -78,7 +78,7 @@ impl Zones {
         was_touched
     }
 
-    /// Makes the zone a loaded one.
+    /// Marks the zone as loaded.
     pub(super) fn load(&mut self, zone: usize) {
         if !self.is_loaded(zone) {
             self.loaded[zone / 64] |= 1 << (zone % 64);
@@ -87,7 +87,7 @@ impl Zones {
         self.touch(zone);
     }
 
-    /// Makes the zone one that is not loaded, with this summary.
+    /// Marks the zone as not loaded, with this summary.
     pub(super) fn drop(&mut self, zone: usize, summary: u16) {
         if self.is_loaded(zone) {
             self.loaded[zone / 64] &= !(1 << (zone % 64));
@@ -96,7 +96,7 @@ impl Zones {
         self.summaries[zone] = summary;
     }
 
-    /// Forgets everything: nothing is loaded, and nothing known.
+    /// Marks all zones as not loaded and unknown.
     pub(super) fn reset(&mut self) {
         self.loaded.fill(0);
         self.summaries.fill(UNKNOWN);
@@ -113,8 +113,8 @@ impl Zones {
         self.summaries[zone] = summary;
     }
 
-    /// Finds the first zone that is not loaded, and whose summary is `wanted`; from `zone` on, and
-    /// around.
+    /// Finds the first zone that is not loaded and whose summary is `wanted`; from `zone` on, with
+    /// wrap-around.
     pub(super) fn find(&self, zone: usize, wanted: impl Fn(u16) -> bool) -> Option<usize> {
         if self.is_whole() {
             return None;
@@ -123,8 +123,7 @@ impl Zones {
         (zone..self.len()).chain(0..zone.min(self.len())).find(is_wanted)
     }
 
-    /// Finds the zone that is not loaded with the greatest `value` of its summary, if that is not
-    /// 0.
+    /// Finds the zone that is not loaded whose summary has the greatest `value`, if that is not 0.
     pub(super) fn best(&self, value: impl Fn(u16) -> u64) -> Option<(usize, u64)> {
         if self.is_whole() {
             return None;

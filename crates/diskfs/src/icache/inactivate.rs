@@ -1,34 +1,34 @@
-//! Freeing what nobody uses any more.
+//! Frees inodes without names and users. Counterpart of inode inactivation in XFS.
 //!
 //! # Purpose
 //!
-//! An inode whose last name is gone is an *orphan*: on disk too, from the transaction on that
-//! removed the name. When its last user is gone its data, its trees and its number are freed, in
-//! the background (a [`Queue`] for each CPU slot), since that takes as many transactions as it is
-//! large; those without blocks also by who takes many names away. A crash in between leaves the
-//! orphan as it is, and the next mount goes on with it ([`Inactivator::recover`]); so does a cut of
-//! a large file that takes several transactions.
+//! An inode that has lost its last name is an *orphan*: on disk, too, from the transaction on that
+//! removed the name. When its last user releases it, its data, its trees and its number are freed
+//! in the background (a [`Queue`] for each CPU slot), because a large inode takes many
+//! transactions. Inodes without blocks are also freed by threads that remove many names. After a
+//! crash the next mount resumes with the orphans ([`Inactivator::recover`]), and also with a
+//! truncation of a large file that takes several transactions.
 //!
 //! # Invariants
 //!
-//! * Each transaction leaves an inode that is right, with less in it. The last one frees the
-//!   number, and takes the orphan off the list.
-//! * A transaction frees few blocks: how much of the log it needs does not depend on the size of
-//!   the inode.
-//! * Inodes that have nothing but their records, as most have of which many go at once, are freed
+//! * Each transaction leaves a valid inode with less content. The last one frees the number, and
+//!   removes the orphan from its list.
+//! * A transaction frees few blocks: the log space it needs does not depend on the size of the
+//!   inode.
+//! * Inodes that have nothing but their records, as is usual when many are freed, are freed
 //!   together in one transaction, locked in ascending order of their numbers. If that fails nothing
-//!   has happened, and each is tried alone: one that something is wrong with keeps none of the
+//!   has changed, and each is tried alone: a corrupted inode does not prevent the freeing of the
 //!   others.
-//! * Whatever fails leaves an orphan. Nothing waits for it: the next mount tries again.
-//! * The number can be had from the commit on that frees it, and with it the node, of which there
-//!   is one for a number. So what is in memory of the inode (times, data, errors) goes before that
-//!   commit, and after it nobody here looks at the node again: a new inode without names looks like
-//!   the old one.
+//! * A failure leaves an orphan. Nothing waits for it: the next mount tries again.
+//! * From the commit on that frees the number, the number can be used again, and with it the node,
+//!   because a number has only one. Hence the inode's state in memory (times, data, errors) is
+//!   discarded before that commit, and this module does not touch the node after it: a new inode
+//!   without names looks like the old one.
 //!
 //! # Locks, references
 //!
-//! Nodes are locked within each transaction. The queue's own lock is a leaf. The queue holds the
-//! node, so that it stays in memory.
+//! Nodes are locked within each transaction. The queue's own lock is a leaf. The queue owns a
+//! reference to the node, which stays in memory.
 
 mod queue;
 mod work;
@@ -42,9 +42,9 @@ use crate::dir::DirTree;
 use crate::inode::blob::{AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
 
-/// Frees up to `most` records of the trees of inode `ino`, and their blocks; true if nothing is
-/// left. The extents of a file are not its business: of a file whose data are in a tree something
-/// is left. On an error `core` and the nodes are to be given up.
+/// Frees up to `most` records of the trees of inode `ino`, and their blocks. Returns true if no
+/// tree is left. Does not free the extents of a file: if these are in a tree, it returns false.
+/// After an error the caller discards `core` and the nodes.
 ///
 /// # Errors
 /// [`Error`].
@@ -62,7 +62,7 @@ pub fn strip<N: Nodes>(
         core.attr = AttrFork::None;
     }
     if let DataFork::Tree { root } = core.data {
-        let is_gone = match core.kind() {
+        let is_freed = match core.kind() {
             Some(FileKind::Directory) => {
                 take::<DirTree, _>(&mut nodes, Tree::at(root, ino), &mut left)?
             }
@@ -71,7 +71,7 @@ pub fn strip<N: Nodes>(
             }
             _ => false,
         };
-        if is_gone {
+        if is_freed {
             core.data = DataFork::Inline([].into());
             core.size = 0;
         }
@@ -82,18 +82,18 @@ pub fn strip<N: Nodes>(
     Ok(!is_left)
 }
 
-/// Takes up to `left` records out of a tree, and the root when it is empty; true if there is no
-/// tree any more.
+/// Removes up to `left` records from a tree, and the root when it is empty. Returns true if the
+/// tree is freed.
 fn take<K: crate::btree::Kind, N: Nodes>(
     nodes: &mut N,
     tree: Tree<K>,
     left: &mut usize,
 ) -> Result<bool, Error<N::Error>> {
     let mut taken = 0;
-    // One more than there are records finds the root empty.
-    let is_gone = tree.destroy(nodes, *left, |_| taken += 1)?;
-    *left = left.saturating_sub(taken + usize::from(is_gone));
-    Ok(is_gone)
+    // Asking for one record more than there are frees the empty root.
+    let is_freed = tree.destroy(nodes, *left, |_| taken += 1)?;
+    *left = left.saturating_sub(taken + usize::from(is_freed));
+    Ok(is_freed)
 }
 
 #[cfg(test)]

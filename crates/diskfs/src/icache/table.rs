@@ -1,34 +1,35 @@
-//! Which inodes are in memory.
+//! The inodes in memory, by number.
 //!
 //! # Purpose
 //!
-//! One [`Node`] for each number, made of the record on disk when it is first asked for, and kept
-//! for as long as anybody uses it or the journal has it; then for as long as there is room.
+//! One [`Node`] for each number, created from the record on disk at the first access. It stays
+//! while a thread uses it or the journal has it, and then as long as there is room.
 //!
-//! # Why there is never a second one
+//! # Why a number never has two nodes
 //!
-//! A record that is read is as old as the reading. If a node came, was changed, went home and was
-//! given up while another thread was still reading the record, that thread would bring the old
-//! inode back. So who finds no node leaves a mark, under the lock of the shard, before it reads;
-//! everybody else waits for it. And a node is given up only if the table has the only reference,
-//! which the journal's lists are one of as long as it is not home, and if its times are stored.
+//! A record is as old as its read. If a node was created, changed, written back and evicted while
+//! another thread was still reading the record, that thread would bring the old inode back.
+//! Therefore a thread that finds no node inserts a mark, under the lock of the shard, before it
+//! reads; all other threads wait for it. A node is evicted only if the table has the only
+//! reference, and if its times are stored; the journal's lists own a reference until the node is
+//! written back.
 //!
-//! The same goes for a number that is free: its node stays until that is home, and is used again
-//! for the next inode of that number.
+//! The same rule holds for a free number: its node stays until it is written back, and is used
+//! again for the next inode of that number.
 //!
-//! # Numbers that nothing vouches for
+//! # Untrusted numbers
 //!
-//! A name leads to an inode that is there for as long as the name is locked. A number out of a
-//! handle leads anywhere: also to a block of inodes that was given up, which is whole on the device
-//! for as long as nobody has written there, and whose inodes look alive. So for such a number the
-//! group is asked ([`Groups::has_inode`](crate::alloc::Groups::has_inode)) once the mark is there.
-//! Then the answer holds until the node is there: who frees the inode, or makes it, comes by its
-//! node, and waits for the mark. Nobody waits for a mark with a group locked.
+//! An inode that a name refers to exists as long as the name is locked. The number in a file handle
+//! may be anything: even a number in a freed block of inodes, which stays intact on the device
+//! until it is overwritten, and whose inodes look alive. For such a number the group is consulted
+//! ([`Groups::has_inode`](crate::alloc::Groups::has_inode)) after the mark is set. The answer then
+//! holds until the node is in the table: a thread that frees or creates the inode needs its node,
+//! and waits for the mark. No thread waits for a mark with a group locked.
 //!
 //! # Locks
 //!
-//! `inode_table`, one for each shard, is held for no longer than a look. Below it there is only
-//! `i_core`.
+//! `inode_table`, one for each shard, is held only for a lookup, insertion or eviction. Below it
+//! there is only `i_core`.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry::Occupied;
@@ -47,51 +48,52 @@ use crate::inode::core::InodeCore;
 use crate::inode::incore::Node;
 use crate::volume::Volume;
 
-/// How many nodes are looked at for each one that comes in, if none of them is used. More than one,
-/// so that a table that is too large gets smaller.
+/// Number of nodes that are examined for eviction for each one that is inserted. More than one, so
+/// an oversized table shrinks.
 const LOOKS: usize = 4;
 
-/// How many shards there are for each CPU, unless each would have room for less than so many nodes.
+/// Number of shards for each CPU, unless each would have room for fewer than [`SHARD_NODES`].
 const SHARDS_PER_CPU: usize = 64;
 const SHARD_NODES: usize = 16;
 
-/// The inodes of a volume that are in memory. `Send` and `Sync`.
+/// The inodes of a volume that are in memory. Counterpart of the per-AG inode caches of XFS. `Send`
+/// and `Sync`.
 pub struct NodeTable {
     shards: Box<[Shard]>,
-    /// How many nodes a shard keeps if it can.
+    /// Number of nodes beyond which a shard evicts unused ones.
     shard_limit: usize,
 }
 
-/// On cache lines of its own.
+/// A shard, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
     entries: Mutex<Entries, NodeTableLock>,
-    /// A record was read, or could not be.
+    /// Signals that a read of a record has ended.
     loaded: Condvar,
 }
 
 struct Entries {
     map: NumberMap<Entry>,
-    /// Numbers of nodes, in the order in which they came or were last found used: those in front
-    /// are most likely to be used no more.
+    /// Numbers of nodes, in the order in which they were inserted or last found in use: the first
+    /// are most likely unused.
     ring: VecDeque<u64>,
-    /// What a new node for a free number is, until a transaction makes it an inode.
+    /// The core of a new node for a free number, until a transaction makes it an inode.
     free: Arc<InodeCore>,
 }
 
 enum Entry {
-    /// Somebody is reading the record.
+    /// A thread is reading the record.
     Loading,
     Present(Arc<Node>),
 }
 
 impl NodeTable {
-    /// An empty table that keeps `limit` nodes more or less of which nobody has need.
+    /// Creates an empty table that caches about `limit` unused nodes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let cpus = cpu::possible() as usize;
-        // So many that inodes which have nothing to do with one another seldom share one.
+        // Enough shards that unrelated inodes seldom share one.
         let shards = (limit / SHARD_NODES).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
         let shards = shards.next_power_of_two();
         Self {
@@ -104,28 +106,28 @@ impl NodeTable {
         &self.shards[shard_of(ino, self.shards.len())]
     }
 
-    /// The node of inode `ino`, which something of the volume leads to; `None` if there is no such
+    /// Returns the node of inode `ino`, which the volume refers to; `None` if there is no such
     /// inode. Sleeps if its record has to be read.
     ///
     /// # Errors
-    /// Those of the device, and damage; a number that no inode of the volume can have is damage,
-    /// too.
+    /// Device errors and corruption, including a number that no inode of the volume can have.
     pub fn get(&self, volume: &Volume, ino: u64) -> Result<Option<Arc<Node>>, Fault> {
         self.find(ino, volume.cache(), || read(volume, ino))
     }
 
-    /// The same for a number that nothing of the volume vouches for: one out of a handle, or one
-    /// that was read a while ago. The group is asked first whether there is such an inode. Sleeps
-    /// if the node is not in memory; the caller holds no lock of a group.
+    /// Returns the node of an untrusted number: one from a file handle, or one that was read some
+    /// time ago. First asks the group whether there is such an inode. Sleeps if the node is not in
+    /// memory; the caller holds no lock of a group.
     ///
     /// # Errors
-    /// Those of the device, and damage.
+    /// Device errors and corruption.
     pub fn get_untrusted(&self, volume: &Volume, ino: u64) -> Result<Option<Arc<Node>>, Fault> {
         let is_there = || Ok::<_, Fault>(volume.groups().has_inode(&volume.reader(), ino)?);
         self.find(ino, volume.cache(), || if is_there()? { read(volume, ino) } else { Ok(None) })
     }
 
-    /// The node of a number. If there is none in memory, it is made of what `read` returns.
+    /// Returns the node of a number. If it is not in memory, it is created from the result of
+    /// `read`.
     fn find(
         &self,
         ino: u64,
@@ -152,8 +154,8 @@ impl NodeTable {
         Ok(node.inspect(|node| self.enter(&loading, node)))
     }
 
-    /// The node of a number that is free and about to be used: that of the inode which had it
-    /// before, if there is still something of it to be written, or a new one.
+    /// Returns the node of a free number that is about to be used: the node of the former inode, if
+    /// that is still in memory, or a new one.
     pub fn claim(&self, ino: u64, cache: &PerCpuArc<BufferCache>) -> Arc<Node> {
         let shard = self.shard(ino);
         let mut entries = shard.entries.lock();
@@ -172,7 +174,7 @@ impl NodeTable {
         node
     }
 
-    /// Puts in what was read.
+    /// Inserts a node whose record was read.
     fn enter(&self, loading: &Loading<'_>, node: &Arc<Node>) {
         let mut entries = loading.shard.entries.lock();
         entries.put(node);
@@ -181,7 +183,7 @@ impl NodeTable {
         drop(given_up);
     }
 
-    /// Calls `visit` with every node that is in memory, outside of all locks of the table.
+    /// Calls `visit` with every node in memory, outside of all locks of the table.
     pub fn for_each(&self, mut visit: impl FnMut(&Arc<Node>)) {
         for shard in &self.shards {
             let entries = shard.entries.lock();
@@ -191,13 +193,13 @@ impl NodeTable {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.entries.lock().ring.len()).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -251,8 +253,8 @@ impl Entries {
         }
     }
 
-    /// Gives a few nodes up if there are too many, and returns them, to be dropped outside of the
-    /// lock. Ends at the first that is used, for each look fetches a node from memory.
+    /// Evicts a few nodes if there are too many, and returns them, to be dropped outside of the
+    /// lock. Ends at the first that is in use, because each check fetches a node from memory.
     fn shrink(&mut self, limit: usize) -> SmallVec<[Arc<Node>; LOOKS]> {
         let mut given_up = SmallVec::new();
         for _ in 0..LOOKS {
@@ -274,8 +276,8 @@ impl Entries {
     }
 }
 
-/// Whether only the table has it, and there is nothing to be written. References come from the
-/// table, under its lock, so that this stays so.
+/// Returns whether only the table has a reference, and there is nothing to be written. References
+/// are taken from the table, under its lock, so the answer stays true while the lock is held.
 fn is_unused(node: &Arc<Node>) -> bool {
     Arc::strong_count(node) == 1
         && !node.has_new_times()
@@ -283,7 +285,7 @@ fn is_unused(node: &Arc<Node>) -> bool {
         && node.data().is_none_or(|data| data.is_idle())
 }
 
-/// A reading under way. However it ends, nobody waits for it any longer.
+/// A read under way. Its drop, after success or failure, ends the wait of other threads.
 struct Loading<'t> {
     shard: &'t Shard,
     ino: u64,

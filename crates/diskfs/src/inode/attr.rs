@@ -2,19 +2,19 @@
 //!
 //! # Purpose
 //!
-//! The VFS keeps the attributes of an inode in use in memory, all of them; here they are read when
-//! the inode is, and stored when one of them changes. All attributes of an inode together are one
-//! blob, sorted by name; see [`format::attr`](crate::format::attr) for its bytes. It lies in the
-//! inode when there is room, otherwise in a tree of chunks ([`blob`]).
+//! The VFS holds all attributes of an inode in use in memory; here they are read together with the
+//! inode, and stored when one of them changes. All attributes of an inode together are one blob,
+//! sorted by name; see [`format::attr`](crate::format::attr) for its bytes. The blob lies in the
+//! inode if it fits, otherwise in a tree of chunks ([`blob`]).
 //!
 //! # Bounds
 //!
-//! A value has at most 64 KiB, as everywhere on Linux; all attributes of an inode together
-//! [`ATTR_BLOB_BYTES_MAX`].
+//! A value has at most 64 KiB, as everywhere on Linux; all attributes of an inode together at most
+//! [`ATTR_BLOB_BYTES_MAX`] bytes.
 //!
 //! # Locks, references
 //!
-//! None: who owns the inode holds its lock.
+//! None: the owner of the inode holds its lock.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -31,13 +31,13 @@ use crate::inode::core::{AttrFork, InodeCore};
 /// Name and value.
 pub type Attribute = (Box<[u8]>, Box<[u8]>);
 
-/// Attributes that can't be stored.
+/// The reason why attributes can't be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A name that is empty or longer than 255 bytes, or a value that is longer than 64 KiB.
     #[error("an attribute's name has 1 to 255 bytes, and its value 64 KiB at most")]
     Length,
-    /// There are too many, or too large ones.
+    /// Too many, or too large attributes.
     #[error("the attributes of an inode have {ATTR_BLOB_BYTES_MAX} bytes at most")]
     Full,
 }
@@ -69,7 +69,7 @@ pub fn set(list: &mut Vec<Attribute>, name: &[u8], value: Option<&[u8]>) {
     }
 }
 
-/// The bytes of a list that is in the order of names.
+/// Encodes a list that is sorted by name.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -80,7 +80,7 @@ pub fn encode(list: &[Attribute]) -> Result<Vec<u8>, Refusal> {
         if name.is_empty() || value.len() > ATTR_VALUE_BYTES_MAX {
             return Err(Refusal::Length);
         }
-        // It was just compared with less than that.
+        // The length is at most `ATTR_VALUE_BYTES_MAX`, so the cast is lossless.
         let value_bytes = (value.len() as u32).into();
         blob.extend_from_slice(RawAttr { value_bytes, name_bytes }.as_bytes());
         blob.extend_from_slice(name);
@@ -89,16 +89,16 @@ pub fn encode(list: &[Attribute]) -> Result<Vec<u8>, Refusal> {
     if blob.len() > ATTR_BLOB_BYTES_MAX as usize { Err(Refusal::Full) } else { Ok(blob) }
 }
 
-/// The attributes that lie in a blob.
+/// Decodes the attributes of a blob.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first fault of the blob.
 pub fn decode(blob: &[u8]) -> Result<Vec<Attribute>, BlobFault> {
     let mut list = Vec::new();
     decode_into(blob, &mut list).map(|()| list)
 }
 
-/// The same, which leaves the attributes in `list` that lie before what is wrong.
+/// Decodes attributes into `list`, which has those before the first fault if there is one.
 pub(crate) fn decode_into(blob: &[u8], list: &mut Vec<Attribute>) -> Result<(), BlobFault> {
     let mut rest = blob;
     while !rest.is_empty() {
@@ -122,9 +122,9 @@ pub(crate) fn decode_into(blob: &[u8], list: &mut Vec<Attribute>) -> Result<(), 
     Ok(())
 }
 
-/// Stores the attributes that `blob` has ([`encode`]) in place of those that `core` has. What the
-/// inode has no room for goes near the address `near`. On an error `core` and the nodes are to be
-/// given up.
+/// Stores the attributes of `blob` (from [`encode`]) in place of the former attributes of `core`.
+/// If the inode has no room for them, they are written near the address `near`. After an error the
+/// caller discards `core` and the nodes.
 ///
 /// # Errors
 /// [`Error`].
@@ -153,10 +153,10 @@ pub fn store<N: Nodes>(
     Ok(())
 }
 
-/// Moves attributes that lie in the inode into a tree, so that the data have their place.
+/// Moves attributes that lie in the inode into a tree, to make room for data.
 ///
 /// # Errors
-/// [`Error`], after which `core` and the nodes are to be given up.
+/// [`Error`], after which the caller discards `core` and the nodes.
 pub fn move_out<N: Nodes>(
     nodes: &mut N,
     ino: u64,
@@ -191,7 +191,7 @@ fn tree(root: u64, ino: u64) -> Tree<AttrTree> {
     Tree::at(root, ino)
 }
 
-/// A name always has room in front of a value in a blob.
+/// Assertion: in a blob a name always fits in front of a value.
 const _: () = {
     let most = ATTR_HEAD_BYTES + ATTR_NAME_BYTES_MAX + ATTR_VALUE_BYTES_MAX;
     assert!(most <= ATTR_BLOB_BYTES_MAX as usize);

@@ -1,19 +1,19 @@
-//! Bytes that belong to an inode and don't fit into it, in a tree of chunks.
+//! Values of an inode that don't fit into it, in a tree of chunks.
 //!
 //! # Purpose
 //!
-//! Attributes, and the targets of long symbolic links, are read as a whole and written as a whole.
-//! A blob is that: its length stands in the inode, its bytes in records of a tree, one for each
+//! Attributes, and the targets of long symbolic links, are read and written as a whole. Such a
+//! value is a blob: its length is stored in the inode, its bytes in records of a tree, one for each
 //! [`CHUNK_BYTES`].
 //!
 //! # All or nothing
 //!
-//! A change of a blob changes several records. After an error the nodes are to be given up, as a
-//! transaction is that is dropped.
+//! A change of a blob changes several records. After an error the caller discards the nodes, as by
+//! dropping the transaction.
 //!
 //! # Locks, references
 //!
-//! None: who owns the inode holds its lock.
+//! None: the owner of the inode holds its lock.
 
 use zerocopy::little_endian::U32;
 
@@ -52,7 +52,7 @@ impl BlobKind for LinkTree {}
 /// Reads a blob of `bytes` bytes.
 ///
 /// # Errors
-/// [`Error`]; a chunk that is missing, or one too many.
+/// [`Error`]; damage if a chunk is missing, or there is one too many.
 pub fn load<K: BlobKind, N: Nodes>(
     nodes: &N,
     tree: Tree<K>,
@@ -75,7 +75,7 @@ pub fn load<K: BlobKind, N: Nodes>(
     Ok(blob)
 }
 
-/// Makes a tree with a blob, near the address `near`.
+/// Creates a tree with a blob, near the address `near`.
 ///
 /// # Errors
 /// [`Error`].
@@ -89,7 +89,7 @@ pub fn create<K: BlobKind, N: Nodes>(
     Tree::build(nodes, owner, near, &records, 100)
 }
 
-/// Puts `blob` in the place of what the tree holds.
+/// Replaces the content of the tree by `blob`.
 ///
 /// # Errors
 /// [`Error`].
@@ -117,7 +117,7 @@ pub fn remove<K: BlobKind, N: Nodes>(nodes: &mut N, tree: Tree<K>) -> Result<(),
     Ok(())
 }
 
-/// Removes the chunks from `chunks` on, the last one first, so that blocks are left full.
+/// Removes the chunks from `chunks` on, the last one first, so that the remaining blocks stay full.
 fn cut<K: BlobKind, N: Nodes>(
     nodes: &mut N,
     tree: Tree<K>,
@@ -130,7 +130,7 @@ fn cut<K: BlobKind, N: Nodes>(
 }
 
 fn chunks_of(bytes: usize) -> u32 {
-    // Blobs are much smaller than the 2 TiB that 32 bits of chunks have.
+    // Blobs are much smaller than the 2 TiB that 32-bit chunk numbers address.
     bytes.div_ceil(CHUNK_BYTES) as u32
 }
 

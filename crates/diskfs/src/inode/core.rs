@@ -1,18 +1,18 @@
-//! What an inode is, in memory: its record with only possible values.
+//! The attributes and forks of an inode, decoded from its record and valid.
 //!
 //! # Purpose
 //!
-//! [`InodeCore`] is decoded from the record that lies on disk and encoded into one. A transaction
-//! changes a copy of it; the published one never changes, so it is cheap to copy: bytes in the
-//! inode are shared, and few extents lie in place.
+//! [`InodeCore`] is decoded from the record on disk and encoded into one. A transaction changes a
+//! copy of it; the published one never changes. Copies are cheap: bytes in the inode are shared,
+//! and so are short lists of extents.
 //!
 //! # Invariants
 //!
-//! * Whatever the record is, decoding it ends with a core or with a [numbered fault](InodeFault).
-//! * Addresses of a decoded core lie in the volume, outside of what is kept for groups. That they
-//!   belong to this inode only, a check of the volume has to find out.
-//! * What the two forks have in the inode goes together into the area of a record: who makes a fork
-//!   larger asks [`data_room`](InodeCore::data_room) or [`attr_room`](InodeCore::attr_room) before.
+//! * Decoding any record ends with a core or with a [numbered fault](InodeFault).
+//! * Addresses of a decoded core lie in the volume, outside of the blocks reserved for groups. Only
+//!   a check of the volume can find out whether they belong to this inode alone.
+//! * Both forks together fit into the area of a record: code that enlarges a fork first calls
+//!   [`data_room`](InodeCore::data_room) or [`attr_room`](InodeCore::attr_room).
 //!
 //! # Locks, references
 //!
@@ -50,8 +50,7 @@ pub const TYPE_LINK: u32 = 0o120_000;
 /// The type of a socket.
 pub const TYPE_SOCKET: u32 = 0o140_000;
 
-/// What an inode is, apart from its permissions. As a directory has it on disk: the type bits of a
-/// mode.
+/// The type of an inode. In a directory on disk: the type bits of a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileKind {
@@ -72,7 +71,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The one with this number.
+    /// Returns the type with this number.
     #[must_use]
     pub const fn of_raw(raw: u8) -> Option<Self> {
         Some(match raw {
@@ -87,13 +86,13 @@ impl FileKind {
         })
     }
 
-    /// That of a mode.
+    /// Returns the type in a mode.
     #[must_use]
     pub const fn of_mode(mode: u32) -> Option<Self> {
         Self::of_raw(((mode & TYPE_MASK) >> 12) as u8)
     }
 
-    /// Its number: the type bits of a mode, shifted.
+    /// Returns its number: the type bits of a mode, shifted.
     #[must_use]
     pub const fn to_raw(self) -> u8 {
         self as u8
@@ -103,10 +102,11 @@ impl FileKind {
 /// The largest size of a file, in bytes.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 
-/// Where the data of a file is, or the entries of a directory, or what a symbolic link holds.
+/// The location of a file's data, a directory's entries, or a symbolic link's target. Counterpart
+/// of the data fork of XFS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DataFork {
-    /// There are none, nor can there be: devices, fifos, sockets. Or an empty file.
+    /// Without data, as devices, fifos and sockets always are. Or an empty file.
     #[default]
     None,
     /// In the inode: the first bytes of a file (zeros follow up to its size), entries of a
@@ -114,22 +114,22 @@ pub enum DataFork {
     Inline(Arc<[u8]>),
     /// In these extents, in ascending order, of a regular file. Not empty.
     Extents(Arc<[Extent]>),
-    /// In a tree, whose kind the type of the file says.
+    /// In a tree, whose kind depends on the type of the file.
     Tree {
         /// The address of its root, in blocks.
         root: u64,
     },
 }
 
-/// Where the attributes are.
+/// The location of the attributes. Counterpart of the attribute fork of XFS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AttrFork {
-    /// There are none.
+    /// Without attributes.
     #[default]
     None,
-    /// All of them together are these bytes, in the inode. Not empty.
+    /// All attributes as one blob, in the inode. Not empty.
     Inline(Arc<[u8]>),
-    /// All of them together are in a tree of chunks.
+    /// All attributes as one blob, in a tree of chunks.
     Tree {
         /// The address of its root, in blocks.
         root: u64,
@@ -138,38 +138,38 @@ pub enum AttrFork {
     },
 }
 
-/// What an inode is.
+/// The attributes and forks of an inode. Counterpart of `struct xfs_dinode` of XFS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InodeCore {
     /// Type and permission bits; 16 of them.
     pub mode: u32,
-    /// Bits without a meaning yet, kept as they are.
+    /// Bits without a meaning yet, preserved unchanged.
     pub flags: u16,
-    /// How many names it has.
+    /// Number of names.
     pub nlink: u32,
     /// The owner.
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// Of a file: its size on disk, in bytes, at most [`SIZE_MAX`]. Of a symbolic link: the length
-    /// of its target. Of a directory: the sum of the lengths of its entries as they lie in an
-    /// inode.
+    /// Size in bytes. Of a file: its size on disk, at most [`SIZE_MAX`]. Of a symbolic link: the
+    /// length of its target. Of a directory: the sum of the lengths of its entries as they lie in
+    /// an inode.
     pub size: u64,
-    /// Blocks that it has, those of trees included.
+    /// Number of blocks, including those of trees.
     pub blocks: u64,
-    /// What tells it from those who had its number before.
+    /// Number that distinguishes the inode from earlier ones with its number.
     pub generation: u32,
     /// The device that a device node stands for.
     pub rdev: u64,
-    /// Of the last access, in nanoseconds since 1970.
+    /// Time of the last access, in nanoseconds since 1970.
     pub atime: i64,
-    /// Of the last change of the contents, likewise.
+    /// Time of the last change of the contents, in nanoseconds since 1970.
     pub mtime: i64,
-    /// Of the last change of anything, likewise.
+    /// Time of the last change of anything, in nanoseconds since 1970.
     pub ctime: i64,
-    /// When it was made, likewise.
+    /// Time of creation, in nanoseconds since 1970.
     pub btime: i64,
-    /// Of a directory: the inode of the one that it is in, or was in; the root's is itself. 0 for
+    /// Of a directory: the number of its present or last parent; the root is its own parent. 0 for
     /// others.
     pub parent: u64,
     /// Its contents.
@@ -179,8 +179,8 @@ pub struct InodeCore {
 }
 
 impl InodeCore {
-    /// A new inode without contents: of a directory, no entries and no parent yet. All times are
-    /// `now`, in nanoseconds since 1970.
+    /// Creates an inode without contents: a directory has no entries and no parent yet. All times
+    /// are `now`, in nanoseconds since 1970.
     #[must_use]
     pub fn new(mode: u32, generation: u32, now: i64) -> Self {
         let is_directory = mode & TYPE_MASK == TYPE_DIRECTORY;
@@ -199,79 +199,80 @@ impl InodeCore {
             ctime: now,
             btime: now,
             parent: 0,
-            // Not the default: all empty slices by default are one, which everybody counts
-            // references to.
+            // Not the default: all default empty slices are one, with a reference count that all
+            // directories would share.
             data: if is_directory { DataFork::Inline(Arc::from([])) } else { DataFork::None },
             attr: AttrFork::None,
         }
     }
 
-    /// That of a number that no inode has any more.
+    /// Returns the core of a free inode number.
     #[must_use]
     pub fn free(generation: u32) -> Self {
         Self::new(0, generation, 0)
     }
 
-    /// Whether there is no such inode any more.
+    /// Returns whether the inode number is free.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.mode == 0
     }
 
-    /// The type bits of the mode.
+    /// Returns the type bits of the mode.
     #[must_use]
     pub fn file_type(&self) -> u32 {
         self.mode & TYPE_MASK
     }
 
-    /// What it is; `None` if there is no such inode any more.
+    /// Returns the type; `None` if the inode number is free.
     #[must_use]
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::of_mode(self.mode)
     }
 
-    /// Whether it is a directory.
+    /// Returns whether the inode is a directory.
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.file_type() == TYPE_DIRECTORY
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether the inode is a regular file.
     #[must_use]
     pub fn is_regular(&self) -> bool {
         self.file_type() == TYPE_REGULAR
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns whether the inode is a symbolic link.
     #[must_use]
     pub fn is_link(&self) -> bool {
         self.file_type() == TYPE_LINK
     }
 
-    /// The most bytes that the data fork may have in the inode, with the attributes as they are.
+    /// Returns the maximum number of bytes of the data fork in the inode, with the present
+    /// attributes.
     #[must_use]
     pub fn data_room(&self) -> usize {
         DATA_BYTES_MAX.min(AREA_BYTES.saturating_sub(self.attr.bytes_in_inode()))
     }
 
-    /// The most extents that the data fork may have in the inode, with the attributes as they are:
-    /// 7 at least.
+    /// Returns the maximum number of extents of the data fork in the inode, with the present
+    /// attributes: 7 at least.
     #[must_use]
     pub fn extents_room(&self) -> usize {
         self.data_room() / EXTENT_BYTES
     }
 
-    /// The most bytes that attributes may have in the inode, with the data as they are.
+    /// Returns the maximum number of bytes of attributes in the inode, with the present data.
     #[must_use]
     pub fn attr_room(&self) -> usize {
         ATTR_BYTES_MAX.min(AREA_BYTES.saturating_sub(self.data.bytes_in_inode()))
     }
 
-    /// Reads the record of an inode that exists, in a volume where `is_possible` says which runs of
-    /// blocks, from where and how many, files and trees can have.
+    /// Decodes the record of an inode that exists. `is_possible` says which runs of blocks, by
+    /// start and length, files and trees of the volume can have.
     ///
     /// # Errors
-    /// What is wrong first; [`InodeFault::Free`] if there is no inode in it.
+    /// The first fault found; [`InodeFault::Free`] if the record is free.
     pub fn decode(
         ino: u64,
         record: &InodeRecord,
@@ -281,11 +282,11 @@ impl InodeCore {
         wrong.map_or(Ok(core), Err)
     }
 
-    /// The same, which leaves out what can't be of a list of extents: it says what is wrong with
-    /// the first of those.
+    /// Decodes a record like [`decode`](Self::decode), but leaves out impossible extents of a list,
+    /// and returns the fault of the first of these.
     ///
     /// # Errors
-    /// As [`decode`](Self::decode), for all the rest.
+    /// Any other error of [`decode`](Self::decode).
     pub(crate) fn decode_possible(
         ino: u64,
         record: &InodeRecord,
@@ -306,7 +307,7 @@ impl InodeCore {
         Ok((core, None))
     }
 
-    /// All but a list of extents.
+    /// Decodes everything but a list of extents.
     fn try_decode(raw: &RawInode, is_possible: &dyn Fn(u64) -> bool) -> Result<Self, InodeFault> {
         let mode = raw.mode.get();
         let file_type = u32::from(mode) & TYPE_MASK;
@@ -347,7 +348,7 @@ impl InodeCore {
         })
     }
 
-    /// The record as it is logged and lies on disk.
+    /// Encodes the record as it is logged and lies on disk.
     #[must_use]
     pub fn encode(&self) -> InodeRecord {
         if self.is_free() {
@@ -386,7 +387,7 @@ impl InodeCore {
 }
 
 impl Image for InodeCore {
-    /// Without what is zero behind the data: attributes are at the end.
+    /// Returns the length of the record without zeros behind the data: attributes are at the end.
     fn log_bytes(&self) -> usize {
         match self.attr {
             AttrFork::None => FIELDS_BYTES + self.data.bytes_in_inode(),
@@ -405,7 +406,7 @@ impl Image for InodeCore {
 }
 
 impl DataFork {
-    /// The bytes of the area that it takes.
+    /// Returns the number of bytes of the area that the fork takes.
     #[must_use]
     pub fn bytes_in_inode(&self) -> usize {
         match self {
@@ -427,7 +428,7 @@ impl DataFork {
 }
 
 impl AttrFork {
-    /// The bytes of the area that it takes.
+    /// Returns the number of bytes of the area that the fork takes.
     #[must_use]
     pub fn bytes_in_inode(&self) -> usize {
         match self {

@@ -1,28 +1,28 @@
-//! Which blocks of a file lie where: a list in the inode, or a tree.
+//! The map from blocks of a file to blocks of the volume: a list in the inode, or a tree.
 //!
 //! # Purpose
 //!
-//! An [`ExtentMap`] is that part of an inode that leads to the data of a file. It begins as a list;
-//! when that gets longer than the inode has room for, it becomes a B+tree ([`ExtentTree`]), and
-//! when the last extent goes, the tree goes too. Where its blocks come from is the business of
-//! [`Nodes`], so that it can be read outside of a transaction and changed within one.
+//! An [`ExtentMap`] is the part of an inode that locates the data of a file. It begins as a list;
+//! when the list gets longer than the inode has room for, it becomes a B+tree ([`ExtentTree`]), and
+//! when the last extent is removed, the tree is freed, too. [`Nodes`] allocates the tree's blocks.
+//! Hence the map can be read outside of a transaction and changed within one.
 //!
 //! # Invariants
 //!
 //! * Extents don't overlap, and are in order of the blocks of the file.
-//! * No two extents next to each other could be one: whoever changes the map joins them.
-//! * Whatever is read from disk is checked ([`ExtentFault`]) before
-//!   it is used, so that no extent leads outside of the volume.
+//! * No two adjacent extents could be one: every change of the map merges them.
+//! * Every extent read from disk is checked ([`ExtentFault`]) before it is used, so no extent leads
+//!   outside of the volume.
 //!
 //! # All or nothing
 //!
 //! A change of one record is all or nothing ([`btree`](crate::btree)), one of several is not: after
-//! an error the map and the nodes are to be given up together, as a transaction is that is dropped.
+//! an error the caller discards the map together with the nodes, as by dropping the transaction.
 //!
 //! # Locks, references
 //!
-//! None. Whoever reads has the map as it was at some moment, and nobody changes its tree meanwhile;
-//! whoever changes it is alone.
+//! None. A reader has the map as of some moment, and the tree does not change while it reads; a
+//! writer has exclusive access.
 
 use std::sync::Arc;
 
@@ -48,24 +48,24 @@ impl Kind for ExtentTree {
     const KEY_MIN: U64 = U64::ZERO;
 }
 
-/// Where the blocks of a file lie. See the [module](self).
+/// The map of a file's extents. See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ExtentMap {
-    /// Nowhere. No list: the count of references to an empty one would be one line for all files.
+    /// No extents. Not an empty list: all files would share the cache line of its reference count.
     #[default]
     Empty,
-    /// Few extents, in order; at least one.
+    /// A few extents, in order; at least one.
     List(Arc<[Extent]>),
-    /// More than that: the root of an [`ExtentTree`].
+    /// Many extents: the root of an [`ExtentTree`].
     Tree(u64),
 }
 
-/// Whose map is changed.
+/// The inode whose map is changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
-    /// The file.
+    /// Number of the inode.
     pub ino: u64,
-    /// How many extents the inode has room for: at most
+    /// Number of extents that the inode has room for: at most
     /// [`LIST_MAX`](crate::format::extent::LIST_MAX).
     pub list_max: usize,
 }
@@ -73,7 +73,7 @@ pub struct Owner {
 type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
 
 impl ExtentMap {
-    /// That of a file with this fork.
+    /// Returns the map of a file with this fork.
     pub(crate) fn of(data: &DataFork) -> Self {
         match data {
             DataFork::None | DataFork::Inline(_) => Self::default(),
@@ -83,7 +83,7 @@ impl ExtentMap {
         }
     }
 
-    /// The fork of a file with this map.
+    /// Returns the fork of a file with this map.
     pub(crate) fn into_fork(self) -> DataFork {
         match self {
             Self::Empty => DataFork::None,
@@ -92,23 +92,23 @@ impl ExtentMap {
         }
     }
 
-    /// That of a file with these few extents, in order.
+    /// Returns the map of a file with these few extents, in order.
     pub(crate) fn of_list(list: &[Extent]) -> Self {
         if list.is_empty() { Self::Empty } else { Self::List(list.into()) }
     }
 
-    /// What is in a list.
+    /// Returns the extents of a list; none for a tree.
     fn listed(&self) -> &[Extent] {
         if let Self::List(list) = self { list } else { &[] }
     }
 
-    /// Whether there is no extent at all. (A tree that has none does not stay one.)
+    /// Returns whether there is no extent. (A tree without extents is freed.)
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Empty)
     }
 
-    /// What is at block `block` of the file.
+    /// Returns the mapping of block `block` of the file.
     ///
     /// # Errors
     /// [`Error`].
@@ -124,7 +124,8 @@ impl ExtentMap {
         })
     }
 
-    /// The first extent that ends behind block `block`: the one that has it, or else the next one.
+    /// Returns the first extent that ends behind block `block`: the one that contains it, or else
+    /// the next one.
     ///
     /// # Errors
     /// [`Error`].
@@ -152,7 +153,7 @@ impl ExtentMap {
         }
     }
 
-    /// The last extent that begins before block `block`.
+    /// Returns the last extent that begins before block `block`.
     ///
     /// # Errors
     /// [`Error`].
@@ -170,10 +171,10 @@ impl ExtentMap {
         }
     }
 
-    /// Puts an extent where there is a hole. Returns by how many blocks the tree has grown.
+    /// Inserts an extent into a hole. Returns the number of blocks by which the tree has grown.
     ///
     /// # Errors
-    /// [`Error`]; [`ExtentFault::Overlap`] if there is no hole.
+    /// [`Error`]; [`ExtentFault::Overlap`] if the range is not a hole.
     pub fn insert<N: Nodes>(
         &mut self,
         nodes: &mut N,
@@ -197,10 +198,10 @@ impl ExtentMap {
         self.replace(nodes, owner, before, &[], &[extent], next)
     }
 
-    /// Takes the blocks `from` to `to` of the file away. Stops when it has changed `extents_max`
-    /// extents, and returns the block from which on nothing was done: `to` if all was. What the
-    /// device has back is added to `freed`. `grown` is raised by as many blocks as the tree has
-    /// more.
+    /// Removes the blocks `from` to `to` of the file. Stops after changing `extents_max` extents,
+    /// and returns the first block that was not processed: `to` if all were. Freed runs of the
+    /// device are added to `freed`. `grown` is raised by the number of blocks by which the tree has
+    /// grown.
     ///
     /// # Errors
     /// [`Error`].
@@ -217,21 +218,21 @@ impl ExtentMap {
         for _ in 0..extents_max {
             let next = self.next(nodes, owner.ino, at)?;
             let Some(extent) = next.filter(|extent| extent.file_block < to) else { return Ok(to) };
-            let Some(gone) = extent.part(from, to) else { return Ok(to) };
-            let left = extent.part(0, gone.file_block);
-            let right = extent.part(gone.end(), u64::MAX);
+            let Some(removed) = extent.part(from, to) else { return Ok(to) };
+            let left = extent.part(0, removed.file_block);
+            let right = extent.part(removed.end(), u64::MAX);
             let rest: Vec<_> = left.into_iter().chain(right).collect();
             *grown += self.replace(nodes, owner, None, &[extent], &rest, None)?;
-            freed.push(Run { start: gone.start, blocks: gone.blocks });
-            at = gone.end();
+            freed.push(Run { start: removed.start, blocks: removed.blocks });
+            at = removed.end();
         }
         Ok(at.min(to))
     }
 
-    /// Says that the blocks `from` to `to` of the file, as far as there are any, have been written,
-    /// or with `is_unwritten` that they read as zeros from now on. Stops when it has changed
-    /// `extents_max` extents, and returns the block from which on nothing was done: `to` if all
-    /// was. `grown` is raised by as many blocks as the tree has more.
+    /// Marks the blocks `from` to `to` of the file, where they exist, as written, or with
+    /// `is_unwritten` as unwritten, in which case they read as zeros. Stops after changing
+    /// `extents_max` extents, and returns the first block that was not processed: `to` if all were.
+    /// `grown` is raised by the number of blocks by which the tree has grown.
     ///
     /// # Errors
     /// [`Error`].
@@ -267,9 +268,9 @@ impl ExtentMap {
         Ok(to)
     }
 
-    /// Replaces extents by others that lie in the same blocks of the file, and joins these with
-    /// each other and with those before and behind, where that can be. Returns by how many blocks
-    /// the tree has grown.
+    /// Replaces extents by others for the same blocks of the file, and merges these with each other
+    /// and with their neighbours where possible. Returns the number of blocks by which the tree has
+    /// grown.
     fn replace<N: Nodes>(
         &mut self,
         nodes: &mut N,
@@ -287,28 +288,28 @@ impl ExtentMap {
             }
         }
         let old: Vec<Extent> = before.into_iter().chain(old.iter().copied()).chain(next).collect();
-        // What has not changed is left alone.
+        // Unchanged extents are not rewritten.
         let same = |extent: &&Extent, others: &[Extent]| others.contains(extent);
-        let gone: Vec<Extent> = old.iter().filter(|e| !same(e, &joined)).copied().collect();
-        let come: Vec<Extent> = joined.iter().filter(|e| !same(e, &old)).copied().collect();
+        let removed: Vec<Extent> = old.iter().filter(|e| !same(e, &joined)).copied().collect();
+        let added: Vec<Extent> = joined.iter().filter(|e| !same(e, &old)).copied().collect();
         let mut nodes = Counted::new(nodes);
-        self.change(&mut nodes, owner, &gone, &come)?;
+        self.change(&mut nodes, owner, &removed, &added)?;
         Ok(nodes.grown())
     }
 
-    /// Takes records away and puts others in.
+    /// Removes records and inserts others.
     fn change<N: Nodes>(
         &mut self,
         nodes: &mut N,
         owner: Owner,
-        gone: &[Extent],
-        come: &[Extent],
+        removed: &[Extent],
+        added: &[Extent],
     ) -> Outcome<(), N> {
         match self {
             Self::Empty | Self::List(_) => {
                 let mut changed = self.listed().to_vec();
-                changed.retain(|extent| !gone.contains(extent));
-                for extent in come {
+                changed.retain(|extent| !removed.contains(extent));
+                for extent in added {
                     let at = changed.partition_point(|other| other.file_block < extent.file_block);
                     changed.insert(at, *extent);
                 }
@@ -320,17 +321,17 @@ impl ExtentMap {
             }
             Self::Tree(root) => {
                 let tree = tree(*root, owner.ino);
-                let stays = |key: u64| come.iter().any(|extent| extent.file_block == key);
-                for extent in gone.iter().filter(|extent| !stays(extent.file_block)) {
+                let stays = |key: u64| added.iter().any(|extent| extent.file_block == key);
+                for extent in removed.iter().filter(|extent| !stays(extent.file_block)) {
                     tree.remove(nodes, extent.file_block.into())?;
                 }
-                for extent in come {
+                for extent in added {
                     let (key, value) = (U64::from(extent.file_block), extent.place());
                     if tree.update(nodes, key, value)?.is_none() {
                         tree.insert(nodes, key, value)?;
                     }
                 }
-                if come.is_empty() && tree.first(nodes)?.is_none() {
+                if added.is_empty() && tree.first(nodes)?.is_none() {
                     let slot = nodes.freeable(*root, &tree.expected())?;
                     nodes.free(slot);
                     *self = Self::default();
@@ -340,8 +341,8 @@ impl ExtentMap {
         Ok(())
     }
 
-    /// Makes the list a tree if the inode has room for less than it. Returns by how many blocks the
-    /// tree has grown.
+    /// Converts the list to a tree if it does not fit into the inode. Returns the number of blocks
+    /// by which the tree has grown.
     ///
     /// # Errors
     /// [`Error`].
@@ -356,7 +357,7 @@ fn tree(root: u64, ino: u64) -> Tree<ExtentTree> {
     Tree::at(root, ino)
 }
 
-/// Makes a tree of a list; returns its root.
+/// Creates a tree from a list; returns its root.
 fn grown_out<N: Nodes>(nodes: &mut N, ino: u64, list: &[Extent]) -> Outcome<u64, N> {
     let record = |extent: &Extent| Record::<ExtentTree> {
         key: extent.file_block.into(),
@@ -367,7 +368,7 @@ fn grown_out<N: Nodes>(nodes: &mut N, ino: u64, list: &[Extent]) -> Outcome<u64,
     Ok(Tree::<ExtentTree>::build(nodes, ino, near, &records, 100)?.root())
 }
 
-/// The extent of a record, if there can be such a one.
+/// Checks a record, and returns its extent.
 fn checked<N: Nodes>(
     nodes: &N,
     ino: u64,
@@ -381,12 +382,12 @@ fn checked<N: Nodes>(
     Ok(Some(extent))
 }
 
-/// Goes through the whole map and tells of all that is wrong with it, except within the blocks of
-/// its tree ([`Tree::check`] does that): extents that overlap, or lie where none can. Calls `visit`
-/// with each extent that can be.
+/// Checks the whole map and reports all faults, except those within the blocks of its tree
+/// ([`Tree::check`] finds these): extents that overlap, or lie where none can. Calls `visit` with
+/// each possible extent.
 ///
 /// # Errors
-/// [`Error`], where blocks can't be read.
+/// [`Error`], if blocks can't be read.
 pub fn check<N: Nodes>(
     map: &ExtentMap,
     nodes: &N,

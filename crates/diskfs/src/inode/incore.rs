@@ -1,34 +1,33 @@
-//! An inode in memory, as the volume has it.
+//! An inode in memory. Counterpart of `struct xfs_inode` of XFS, with its log item.
 //!
 //! # Purpose
 //!
-//! A [`Node`] stands for one inode number: what transactions change, what the log writes, what goes
-//! home into a block of inodes. What the inode is at the moment is an [`InodeCore`] that never
-//! changes itself: a transaction puts another one in its place when it commits. The VFS has inodes
-//! of its own, which come and go; the node stays for as long as there is something that is not
-//! home.
+//! A [`Node`] stands for one inode number: transactions change it, the log writes it, and
+//! write-back stores it into a block of inodes. Its present state is an [`InodeCore`], which is
+//! immutable: a transaction replaces it by another one when it commits. The VFS has inodes of its
+//! own, whose lifetime is shorter; the node stays in memory until everything is written back.
 //!
 //! # Invariants
 //!
-//! * There is one node for a number at a time ([`node_table`](crate::icache::table)), also when the
-//!   number is freed and used again: so of one number there is never more than one item in the
-//!   log's lists, and an old one can't go home after a newer.
+//! * A number has one node at a time ([`table`](crate::icache::table)), even when the number is
+//!   freed and used again. Hence the log's lists never have more than one item for a number, and an
+//!   old state can't be written back after a newer one.
 //! * The core is replaced only within a transaction that has added the node before, under the lock
-//!   of the core. Whoever finds the node not pinned under that lock has a core that the log has.
+//!   of the core. A thread that finds the node not pinned under that lock has a core that is in the
+//!   log.
 //!
-//! # Times that change in passing
+//! # Lazy times
 //!
-//! Reading and writing a file change its times, much too often for transactions. The VFS tells
-//! ([`Node::set_times`]) and the node remembers; the next transaction that changes the inode for
-//! another reason takes them along, or one that is made for them, sooner or later.
+//! Reading and writing a file change its times, much too often for transactions. The VFS reports
+//! them ([`Node::set_times`]) and the node stores them; the next transaction that changes the inode
+//! for another reason includes them, or one that is begun for them later.
 //!
 //! # Locks
 //!
 //! `i_node` is held exclusively from the first change in a transaction until the commit has
-//! returned, and shared by whoever reads the trees of the inode, since what a commit publishes
-//! appears one block after the other. It is taken after
-//! [`Volume::begin`](crate::volume::Volume::begin), and of several nodes in ascending order of
-//! their numbers ([`lock_all`]). `i_core` is a leaf.
+//! returned, and shared while a thread reads the trees of the inode, because a commit publishes its
+//! blocks one after the other. It is taken after [`Volume::begin`](crate::volume::Volume::begin),
+//! and for several nodes in ascending order of their numbers ([`lock_all`]). `i_core` is a leaf.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +47,7 @@ use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records_mut, slot_of
 use crate::inode::core::InodeCore;
 use crate::page_cache::FileData;
 
-/// The kind of log item that an inode is.
+/// The kind of log item of an inode.
 pub const KIND_INODE: u32 = 2;
 
 /// Access and change times, in nanoseconds since 1970.
@@ -62,8 +61,8 @@ pub struct Times {
     pub ctime: i64,
 }
 
-/// How much memory a node takes with its core, two headers of references and its place in the
-/// table; what is in the inode not counted, which is little and mostly nothing.
+/// Approximate memory of a node with its core, two headers of references and its table entry. Bytes
+/// in the inode, which are few and mostly none, are not counted.
 pub(crate) const MEMORY_BYTES: usize = size_of::<Node>() + size_of::<InodeCore>() + 2 * 16 + 48;
 
 /// An inode in memory. See the [module](self). `Send` and `Sync`.
@@ -73,14 +72,14 @@ pub struct Node {
     lock: RwLock<(), NodeLock>,
     published: Mutex<Published, NodeCore>,
     log: ItemState,
-    /// The checkpoint with the last transaction that changed it; 0 for none since it is in memory.
+    /// The checkpoint with the last transaction that changed it; 0 for none since it was read.
     sequence: AtomicU64,
     atime: AtomicI64,
     mtime: AtomicI64,
     ctime: AtomicI64,
-    /// The three above are newer than the core.
+    /// Whether the three times above are newer than the core.
     has_times: AtomicBool,
-    /// Which list of orphans it is on, counted from 1; 0 for none.
+    /// The list of orphans that it is on, counted from 1; 0 for none.
     orphan: AtomicU32,
     /// Errors of write-back of its data (`wb_err`).
     write_errors: ErrorSeq,
@@ -88,19 +87,19 @@ pub struct Node {
 
 struct Published {
     core: Arc<InodeCore>,
-    /// The block of its record is not one of inodes any more.
+    /// Whether the block of its record is no longer one of inodes.
     is_given_up: bool,
-    /// What is in memory of the data of the file that it is.
+    /// The file data in memory.
     data: Option<Arc<FileData>>,
 }
 
-/// A node that is locked for changing.
+/// The guard of a node that is locked for changing.
 pub type NodeGuard<'n> = RwLockWriteGuard<'n, (), NodeLock>;
-/// A node whose trees are read.
+/// The guard of a node whose trees are read.
 pub type NodeReadGuard<'n> = RwLockReadGuard<'n, (), NodeLock>;
 
 impl Node {
-    /// Of inode `ino`, which is `core` at the moment.
+    /// Creates the node of inode `ino` with the state `core`.
     #[must_use]
     pub fn new(ino: u64, core: Arc<InodeCore>, cache: &PerCpuArc<BufferCache>) -> Arc<Self> {
         let InodeCore { atime, mtime, ctime, .. } = *core;
@@ -120,37 +119,37 @@ impl Node {
         })
     }
 
-    /// The number of the inode.
+    /// Returns the number of the inode.
     #[must_use]
     pub fn ino(&self) -> u64 {
         self.ino
     }
 
-    /// The block that its record lies in: near to it is where what belongs to it should be.
+    /// Returns the block of its record, near which the blocks of the inode should be.
     #[must_use]
     pub fn block(&self) -> u64 {
         block_of(self.ino)
     }
 
-    /// Locks it for changing. Sleeps. The caller has begun his transaction, and holds no other
-    /// node.
+    /// Locks the node for changing. Sleeps. The caller has begun its transaction, and holds no
+    /// other node.
     pub fn lock(&self) -> NodeGuard<'_> {
         self.lock.write()
     }
 
-    /// Locks it for reading its trees. Sleeps while it is being changed.
+    /// Locks the node for reading its trees. Sleeps while another thread changes it.
     pub fn read(&self) -> NodeReadGuard<'_> {
         self.lock.read()
     }
 
-    /// What it is, as the last commit has left it; its times may be older than those of
+    /// Returns the state as of the last commit; its times may be older than those of
     /// [`core`](Self::core).
     #[must_use]
     pub fn stored(&self) -> Arc<InodeCore> {
         Arc::clone(&self.published.lock().core)
     }
 
-    /// What it is, as the last commit has left it, with the times that have changed since.
+    /// Returns the state as of the last commit, with the times that have changed since.
     #[must_use]
     pub fn core(&self) -> Arc<InodeCore> {
         let core = self.stored();
@@ -161,26 +160,27 @@ impl Node {
         Arc::new(InodeCore { atime, mtime, ctime, ..(*core).clone() })
     }
 
-    /// Times that have changed in passing. True if nothing was known of that before: then somebody
-    /// has to see to it that they are stored. Never blocks.
+    /// Stores lazy times. Returns true if there were no unstored times before: then the caller has
+    /// to ensure that they are stored. Never blocks.
     pub fn set_times(&self, times: Times) -> bool {
         self.atime.store(times.atime, Ordering::Relaxed);
         self.mtime.store(times.mtime, Ordering::Relaxed);
         self.ctime.store(times.ctime, Ordering::Relaxed);
-        // Looked at first: a file that is read by everybody is not to be written by everybody.
+        // Loaded first: if all CPUs read a file, they should not all write this flag.
         !self.has_times.load(Ordering::Acquire) && !self.has_times.swap(true, Ordering::AcqRel)
     }
 
-    /// Times that have changed in passing are stored nowhere: the inode is gone. The caller holds
-    /// the node locked, and nobody uses the inode.
+    /// Discards lazy times of an inode that is being freed. The caller holds the node locked, and
+    /// no thread uses the inode.
     pub fn forget_times(&self) {
         self.has_times.store(false, Ordering::Release);
     }
 
-    /// The same for an inode that was free when the caller looked. Does nothing if its number is in
-    /// use again by now: then the times are those of the new inode.
+    /// Discards lazy times of an inode that was free when the caller looked. Does nothing if its
+    /// number is in use again: then the times are those of the new inode.
     pub fn forget_times_of_free(&self) {
-        // Whoever uses the number publishes under this lock before anybody changes times.
+        // A transaction that reuses the number publishes under this lock before any thread changes
+        // times.
         let published = self.published.lock();
         if published.core.is_free() {
             self.forget_times();
@@ -195,14 +195,15 @@ impl Node {
         }
     }
 
-    /// Whether there are times that no transaction has taken along yet.
+    /// Returns whether there are times that no transaction has included yet.
     #[must_use]
     pub fn has_new_times(&self) -> bool {
         self.has_times.load(Ordering::Acquire)
     }
 
-    /// Makes it `core`, which was made from `before`: what [`core`](Self::core) was when the
-    /// transaction took it. The caller holds the node locked, and has added it to his transaction.
+    /// Replaces the state by `core`, which was made from `before`: the result of
+    /// [`core`](Self::core) in the transaction. The caller holds the node locked, and has added it
+    /// to its transaction.
     pub fn publish(&self, core: Arc<InodeCore>, before: &InodeCore) {
         let taken = Times { atime: core.atime, mtime: core.mtime, ctime: core.ctime };
         let mut published = self.published.lock();
@@ -210,37 +211,38 @@ impl Node {
         published.is_given_up = false;
         drop(published);
         drop(old);
-        // A time that was changed meanwhile stays; one that was not is the transaction's.
+        // A time that another thread has changed since then stays; otherwise the transaction's is
+        // stored.
         let (order, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         let _ = self.atime.compare_exchange(before.atime, taken.atime, order, failed);
         let _ = self.mtime.compare_exchange(before.mtime, taken.mtime, order, failed);
         let _ = self.ctime.compare_exchange(before.ctime, taken.ctime, order, failed);
-        // Whoever changed the times before this exchange is seen below, and whoever does after it
-        // says so again.
+        // Times that were changed before this exchange are seen below, and a later change sets the
+        // flag again.
         if self.has_times.swap(false, Ordering::AcqRel) && self.times() != taken {
             self.has_times.store(true, Ordering::Release);
         }
     }
 
-    /// The chunk of its number is given up by the transaction that has just freed it: what the log
-    /// has of it is cancelled. Comes after [`publish`](Self::publish).
+    /// Notes that the transaction that has just freed the inode also frees the chunk of its number:
+    /// its log items are cancelled. Follows [`publish`](Self::publish).
     pub fn give_up(&self) {
         self.published.lock().is_given_up = true;
     }
 
-    /// The transaction that has changed it is in this checkpoint.
+    /// Notes that this checkpoint has the last transaction that changed the inode.
     pub fn set_sequence(&self, sequence: u64) {
         self.sequence.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// What has to be durable for it to be, for [`Volume::force`](crate::volume::Volume::force); 0
-    /// for nothing.
+    /// Returns the checkpoint that has to be durable for the inode to be, for
+    /// [`Volume::force`](crate::volume::Volume::force); 0 for none.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::Acquire)
     }
 
-    /// Which list of orphans it is on, if any.
+    /// Returns the list of orphans that the inode is on, if any.
     pub(crate) fn orphan_slot(&self) -> Option<usize> {
         (self.orphan.load(Ordering::Acquire) as usize).checked_sub(1)
     }
@@ -249,13 +251,14 @@ impl Node {
         self.orphan.store(slot.map_or(0, |slot| slot as u32 + 1), Ordering::Release);
     }
 
-    /// What is in memory of its data, if there is anything.
+    /// Returns the file data in memory, if there are any.
     #[must_use]
     pub fn data(&self) -> Option<Arc<FileData>> {
         self.published.lock().data.clone()
     }
 
-    /// The same, made by `make` if there is nothing. `make` may be called in vain.
+    /// Returns the file data in memory, and calls `make` to create them if there are none. The
+    /// result of `make` is dropped if another thread was faster.
     pub fn data_or_init(&self, make: impl FnOnce(&InodeCore) -> Arc<FileData>) -> Arc<FileData> {
         if let Some(data) = self.data() {
             return data;
@@ -265,25 +268,25 @@ impl Node {
         Arc::clone(published.data.get_or_insert(made))
     }
 
-    /// The errors that write-back of its data has met. It stays in memory for as long as nobody was
-    /// told.
+    /// Returns the errors that write-back of its data has met. The node stays in memory until they
+    /// are reported.
     #[must_use]
     pub fn write_errors(&self) -> &ErrorSeq {
         &self.write_errors
     }
 
-    /// Lets go of what is in memory of its data: the file is gone.
+    /// Drops the file data in memory: the file is freed.
     pub fn drop_data(&self) {
         self.write_errors.reset();
         let data = self.published.lock().data.take();
         drop(data);
     }
 
-    /// What the block of its record must be.
+    /// Returns the expected identity of the block of its record.
     #[must_use]
     pub fn expected(ino: u64) -> Expected {
         let owner = chunk_of(block_of(ino));
-        // Each record is looked at when it is decoded.
+        // Each record is checked when it is decoded.
         Expected { magic: INODE_MAGIC, owner, check: |_, _| Ok(()) }
     }
 }
@@ -337,12 +340,12 @@ impl fmt::Debug for Node {
 }
 
 /// Locks several nodes for changing, each once, in ascending order of their numbers. Sleeps. The
-/// caller has begun his transaction, and holds no other node.
+/// caller has begun its transaction, and holds no other node.
 pub fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> SmallVec<[NodeGuard<'n>; 4]> {
     let mut nodes: SmallVec<[&Arc<Node>; 4]> = nodes.into();
     nodes.sort_unstable_by_key(|node| node.ino);
     nodes.dedup_by_key(|node| node.ino);
-    // The order of numbers is what makes locks of one class safe together.
+    // The order of numbers makes several locks of one class safe.
     nodes.into_iter().map(|node| node.lock.write_nested()).collect()
 }
 

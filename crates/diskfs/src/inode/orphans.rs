@@ -1,37 +1,38 @@
-//! Which inodes are orphans, in memory.
+//! The orphans of a volume, in memory. Counterpart of the orphan list of ext4.
 //!
 //! # Purpose
 //!
-//! An orphan is an inode that the next mount has to look after if this one does not come to it: its
-//! last name is gone, or it is being cut in several transactions. On disk that is a bit in the
-//! record of its chunk. Here it is a place on a list, and the inode knows its place itself: whether
-//! it is an orphan already is asked before any lock is taken, and mostly that is all (Jan Kara's
-//! patches, seed 001). A file that is cut within one transaction never becomes one.
+//! An orphan is an inode that the next mount has to process if this one does not: it has lost its
+//! last name, or it is being truncated in several transactions. On disk that is a bit in the record
+//! of its chunk. In memory the inode is on a list, and stores the number of its list itself:
+//! whether it is an orphan already is checked before any lock is taken, and mostly no more is
+//! needed (Kara 2014). A file that is truncated within one transaction never becomes an orphan.
 //!
-//! Where the seed has one list for the file system, here each CPU slot has one, as Kara's later
-//! orphan file has a block for each; and since on disk nothing connects two orphans, putting one on
-//! or taking one off changes nothing that another one has, but the group that both are in.
+//! Kara's patches have one list for the file system. Here each CPU slot has a list, like the blocks
+//! of Kara's later orphan file. On disk nothing connects two orphans. Hence adding or removing one
+//! changes nothing that it shares with another, except the group if both are in the same one.
 //!
 //! # Invariants
 //!
-//! * An inode is on a list exactly if the last transaction that was committed has left it an
-//!   orphan. So it is put on and taken off by the commit, once nothing can fail any more but the
-//!   log, and what fails leaves the list as it was.
-//! * An inode's place changes only with the inode locked: whoever holds it knows it without another
-//!   lock. At a mount, when nobody uses any inode, the place is taken for what the disk has.
-//! * A list holds its nodes, so that no node of an orphan is given up, and read again without its
-//!   place.
+//! * An inode is on a list exactly if the last committed transaction has left it an orphan. Hence
+//!   the commit adds and removes it, once nothing can fail any more but the log, and a failed
+//!   transaction leaves the list unchanged.
+//! * The list number of an inode changes only while the inode is locked: a thread that holds the
+//!   lock reads the number without another lock. A mount sets it from the disk, before the inodes
+//!   are used.
+//! * A list owns references to its nodes. Hence the node of an orphan is not evicted, and read
+//!   again without its list number.
 //!
-//! # Before the patch
+//! # Without Kara's patches
 //!
-//! One list, and one lock that is held across the whole of it: while somebody asks whether an inode
-//! is on the list, and by a commit that changes the list from before it changes the groups on disk,
-//! where it may read and wait for the group, until the list is changed.
+//! One list, and one lock that covers all of it. It is held while a thread checks whether an inode
+//! is on the list. A commit that changes the list holds it from before it changes the groups on
+//! disk, where it may read and wait for the group, until the list is changed.
 //!
 //! # Locks
 //!
-//! `orphan_list`, that of one slot, is a leaf, held for one entry. `s_orphan_lock`, before the
-//! patch, comes before the locks of groups.
+//! `orphan_list`, the lock of one slot, is a leaf, held for one entry. `s_orphan_lock`, used
+//! without the patches, precedes the locks of groups.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,37 +44,37 @@ use crate::base::numbers::NumberMap;
 use crate::base::ranks::{OrphanLock, OrphanSlot};
 use crate::inode::incore::Node;
 
-/// The orphans of a volume that is open. `Send` and `Sync`.
+/// The orphans of an open volume. `Send` and `Sync`.
 pub struct OrphanList {
     lists: PerCpu<Mutex<NumberMap<Arc<Node>>, OrphanSlot>>,
-    /// Only before the patch.
+    /// The lock of all orphans; only without Kara's patches.
     whole: Option<Mutex<(), OrphanLock>>,
 }
 
-/// The lock of all orphans, where there is one.
+/// The guard of the lock of all orphans, if there is one.
 pub(crate) type WholeGuard<'l> = Option<MutexGuard<'l, (), OrphanLock>>;
 
 impl OrphanList {
-    /// Nothing, in `lists` lists; 0 for one with the lock of before the patch.
+    /// Creates `lists` empty lists; with 0, one list with the lock used without Kara's patches.
     #[must_use]
     pub fn new(lists: usize) -> Self {
         let whole = (lists == 0).then(|| Mutex::new(()));
         Self { lists: PerCpu::new(lists, |_| Mutex::new(NumberMap::default())), whole }
     }
 
-    /// Whether an inode is an orphan. Exact for who holds it locked.
+    /// Returns whether an inode is an orphan. Exact if the caller holds the inode locked.
     #[must_use]
     pub fn has(&self, node: &Node) -> bool {
         let _whole = self.lock_whole();
         node.orphan_slot().is_some()
     }
 
-    /// Before the patch: locks all orphans, for who is about to change some. Sleeps.
+    /// Locks all orphans before some of them are changed, without Kara's patches. Sleeps.
     pub(crate) fn lock_whole(&self) -> WholeGuard<'_> {
         self.whole.as_ref().map(|whole| whole.lock())
     }
 
-    /// An inode is an orphan, or is none any more. The caller holds the inode locked, and [all
+    /// Adds an inode to the orphans or removes it. The caller holds the inode locked, and [all
     /// orphans](Self::lock_whole).
     pub(crate) fn set(&self, node: &Arc<Node>, is_orphan: bool) {
         match (node.orphan_slot(), is_orphan) {
@@ -93,33 +94,32 @@ impl OrphanList {
         }
     }
 
-    /// The disk has this orphan: somebody looks after it from now on. For a mount, before the inode
-    /// is used.
+    /// Adds an orphan that was found on disk. Called by a mount, before the inode is used.
     pub fn found(&self, node: &Arc<Node>) {
         let _locked = node.lock();
         let _whole = self.lock_whole();
         self.set(node, true);
     }
 
-    /// How many orphans there are. What changes meanwhile may be seen or not.
+    /// Returns the number of orphans. Changes that are made during the call may be seen or not.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots().iter().sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no orphans.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many lists there are.
+    /// Returns the number of lists.
     #[must_use]
     pub fn lists(&self) -> usize {
         self.lists.len()
     }
 
-    /// How many each list has.
+    /// Returns the length of each list.
     #[must_use]
     pub fn slots(&self) -> Vec<usize> {
         self.lists.iter().map(|list| list.lock().len()).collect()

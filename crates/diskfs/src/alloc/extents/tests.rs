@@ -45,7 +45,7 @@ fn what_ends_at_a_block_goes_on_there() {
 
 #[test]
 fn far_away_the_best_fit_counts() {
-    // More short runs around the wish than are looked at one by one.
+    // More short runs around `near` than are examined one by one.
     let mut free = FreeExtents::default();
     for at in 0..100 {
         assert!(free.insert(1000 + 3 * at, 1));

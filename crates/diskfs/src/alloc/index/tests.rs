@@ -1,6 +1,6 @@
 use super::*;
 
-/// That of a group of 16 zones from block 65,536 on, with these runs.
+/// Returns the index of a group of 16 zones from block 65,536 on, with these runs.
 fn loaded(runs: &[(u64, u64)]) -> Index {
     let mut index = unloaded(runs);
     assert!(index.load(0, 16, runs));
@@ -37,7 +37,7 @@ fn what_the_trees_may_need_is_not_for_files() {
     let taken = |start, blocks| Search::Taken(Run::new(START + start, blocks));
     assert_eq!(claim(&mut index, START + 100, 1, 20), taken(100, 14));
     assert_eq!((index.available(), claim(&mut index, 0, 1, 1)), (0, Search::Nothing));
-    // The trees get it, from the end.
+    // The trees get the end of the run.
     assert_eq!(index.claim_for_trees(2), taken(118, 2));
     assert_eq!((index.tree_total, index.available()), (6, 0));
     assert_eq!(index.claim_for_trees(9), taken(114, 4));
@@ -77,13 +77,13 @@ fn a_zone_that_is_dropped_is_known() {
     let mut index = loaded(&runs);
     let near = zone(1) + 2;
     assert_eq!(claim(&mut index, near, 1, 1), Search::Taken(Run::new(near, 1)));
-    // The first round finds all of them in use.
+    // The first round finds all zones in use.
     while index.drop_zone() {}
     assert!(index.zones.is_loaded(9));
     for at in 8..10 {
         let claimed = claim(&mut index, zone(9), 1, 1);
         assert_eq!(claimed, Search::Taken(Run::new(zone(9) + at, 1)));
-        // The run that leads into zone 2 begins there only when zone 1 is gone.
+        // The part in zone 2 is a run of its own only after zone 1 is dropped.
         while index.drop_zone() {}
     }
     let known = |index: &Index, zone| index.zones.summary(zone);
@@ -92,7 +92,7 @@ fn a_zone_that_is_dropped_is_known() {
         (Some(7), Some(33 | HAS_PLACE), None)
     );
     assert_eq!((index.blocks, index.free.blocks()), (240, 198));
-    // What is released there is not in memory, and known of.
+    // A run released in a dropped zone is not in memory, but in the zone's summary.
     index.release(Run::new(near, 1));
     assert_eq!((index.blocks, known(&index, 1)), (241, Some(7 | HAS_PLACE)));
     assert_eq!(claim(&mut index, zone(3), 1, 250), Search::Taken(Run::new(zone(9) + 10, 198)));
@@ -105,7 +105,7 @@ fn a_zone_that_is_dropped_is_known() {
     assert!(index.load(2, 3, &runs[1..2]));
     assert_eq!(index.claim(zone(3), 1, 35, Reach::Better), Search::Taken(Run::new(zone(2), 33)));
     assert_eq!(index.claim(zone(3), 1, 35, Reach::Better), Search::Load(1));
-    // What is pending is not loaded.
+    // Pending blocks are not loaded.
     assert!(index.withhold(Run::new(zone(1) + 100, 5)));
     index.blocks += 2;
     assert!(index.load(1, 2, &[runs[0], (zone(1) + 99, 7), runs[1]]));
@@ -125,7 +125,7 @@ fn a_long_run_is_not_dropped_in_vain() {
     );
 }
 
-/// Inodes of a group with all zones loaded.
+/// Returns the inodes of a group with all zones loaded.
 fn inodes() -> Chunks {
     let mut chunks = Index::new(0, ZONE_BLOCKS).chunks;
     assert!(chunks.load(0, 1, &[]));
@@ -183,13 +183,13 @@ fn inodes_of_a_zone_that_is_dropped_are_counted() {
         [Some(2), None, Some(1), Some(64)]
     );
     assert_eq!(index.claim(zone(3) - START, Reach::Better), Search::Load(5));
-    // Claimed ones are not loaded, those that are given back are counted.
+    // Claimed inodes are not loaded; inodes that are given back are counted.
     assert!(index.load(0, 1, &chunks[..1]));
     assert_eq!(index.masks().get(&16), Some(&0b110));
     index.add(zone(2) - START, 0b11);
     index.unclaim(16, 1);
     assert_eq!((index.zones.summary(2), index.masks().get(&16)), (Some(3), Some(&0b111)));
-    // A chunk that nobody has claimed of, loaded or not.
+    // A chunk without claimed inodes, loaded or not.
     let whole = zone(5) - START + 8;
     assert_eq!(index.claim_whole(whole, 0b1), Some(!0b1));
     assert_eq!((index.zones.summary(5), index.inodes), (Some(1), 7));
@@ -200,6 +200,6 @@ fn inodes_of_a_zone_that_is_dropped_are_counted() {
     assert_eq!(index.claim(whole, Reach::Better), Search::Taken((whole, 0)));
     while index.drop_zone() {}
     while index.drop_zone() {}
-    assert_eq!(index.claim_whole(whole, 0b10), None, "somebody has bit 0");
+    assert_eq!(index.claim_whole(whole, 0b10), None, "bit 0 is claimed");
     assert_eq!(index.claim_whole(whole, 0b1), Some(!0b1));
 }

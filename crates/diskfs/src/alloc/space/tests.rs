@@ -29,7 +29,7 @@ fn the_pool_is_for_those_who_make_space() {
     assert_eq!(figures(&space), (10_000, 9500));
 }
 
-/// Seed 003, patch 1.
+/// Chinner 2020, patch 1.
 #[test]
 fn what_is_read_is_on_no_line_that_is_written() {
     for is_spread in [true, false] {
@@ -62,7 +62,7 @@ fn a_volume_that_grows_has_more() {
     assert!(space.take(8510, false) && !space.take(1, false) && space.take(500, true));
 }
 
-/// Whatever is taken and given by several threads, nothing is lost and nothing is there twice.
+/// Several threads take and give blocks, and no block is lost or counted twice.
 #[test]
 fn threads_lose_nothing() {
     let space = space(5000, 5000);
@@ -89,8 +89,8 @@ fn threads_lose_nothing() {
     assert_eq!(figures(&space), (5000, 4750));
 }
 
-/// While splits are at multiples of the coarse grain only, all that there can be take a quarter of
-/// the pool at most, and no volume writes more than 32 MiB of zeros for one of them.
+/// With splits at multiples of the coarse grain only, all possible splits take a quarter of the
+/// pool at most, and no volume writes more than 32 MiB of zeros for one of them.
 #[test]
 fn the_pool_lasts_for_every_split() {
     for blocks in (10..32).flat_map(|log2| [1 << log2, (1 << log2) + 12_345]) {

@@ -1,4 +1,4 @@
-//! What is refused, and what a failure leaves behind: nothing.
+//! Refused changes, and failures, which leave no trace.
 
 use vfscale_sync::random::Random;
 use zerocopy::little_endian::U64;
@@ -15,7 +15,7 @@ fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {
     let mut changes = Changes::new();
     fill(&mut changes);
     let error = world.groups.finish(&mut world.nodes, &mut changes).err().expect("is refused");
-    // Nothing is the transaction's, so there is nothing to take back but what was fetched.
+    // The transaction owns nothing, so only fetched blocks have to be given back.
     changes.claims.clear();
     world.groups.abandon(changes);
     world.nodes = before;
@@ -50,7 +50,7 @@ fn what_is_free_is_not_freed_and_what_is_used_not_used() {
         let run = Run::new(start, blocks);
         assert_eq!(refused(&mut world, |changes| changes.use_claim(run)), Some(305), "{run:?}");
     }
-    // Blocks that nobody has: kept, of the log, of two groups, outside.
+    // Blocks that no transaction can have: reserved, of the log, of two groups, outside.
     for (start, blocks) in
         [(0, 1), (7, 3), (1023, 2), (1024, 8), (2056, 3), (4095, 2), (1 << 40, 1), (u64::MAX, 9)]
     {
@@ -70,12 +70,12 @@ fn inodes_are_freed_once_and_only_where_there_are_any() {
     }
 }
 
-/// Everything that can fail fails once, in a transaction that does a bit of everything.
+/// Each operation that can fail fails once, in a transaction with changes of all kinds.
 #[test]
 fn a_failure_at_any_call_leaves_nothing_behind() {
     let mut world = World::new(1 << 15, 13);
     let mut random = Random::new(5);
-    // Fragments first, so that trees have levels.
+    // Fragments first, so that the trees have several levels.
     while world.claim(0, 1, 1).is_some_and(|run| run.start < 4000) {}
     while !world.claims.is_empty() {
         let mut changes = Changes::new();
@@ -129,7 +129,8 @@ fn a_failure_at_any_call_leaves_nothing_behind() {
     assert!(failed > 100, "{failed} calls");
 }
 
-/// Changes a group on disk behind everybody's back and says what a claim in it makes of that.
+/// Changes a group on disk without the knowledge of `Groups`, and returns the result of a claim in
+/// it.
 fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<Run>, Option<u32>> {
     let mut world = World::new(4096, 10);
     let layout = world.layouts[1].clone();
@@ -138,7 +139,7 @@ fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<Run>, Opti
     let log = crate::LogPlace::inside(world.groups.geometry(), None);
     let groups = Groups::load(&world.nodes, world.groups.geometry(), log);
     let groups = groups.map_err(|error| number(&error))?;
-    // It is told again and again; of what is wrong with chunks only who wants an inode is told.
+    // The error is reported again and again; corrupted chunks fail only claims of inodes.
     let inode = groups.claim_inode(&world.nodes, 1500, false, &mut Changes::new());
     let inode = inode.map_err(|error| number(&error));
     let again = groups.claim_inode(&world.nodes, 1500, false, &mut Changes::new());
@@ -205,7 +206,7 @@ fn damage_is_told_by_number() {
             header(world, layout, |header| (header.inodes, header.free_inodes) = (64, free_inodes));
         })
     };
-    assert_eq!(of_chunk(1504, 0, 1, 0), Ok(Some(Run::new(1500, 1))), "that is for a check to find");
+    assert_eq!(of_chunk(1504, 0, 1, 0), Ok(Some(Run::new(1500, 1))), "only a check finds that");
     for (start, free, orphan) in
         [(1504, 1, 1), (1500, 0, 0), (1024, 0, 0), (2048, 0, 0), (u64::MAX, 0, 0)]
     {

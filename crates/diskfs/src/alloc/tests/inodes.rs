@@ -1,4 +1,4 @@
-//! Chunks of inodes: made, used, given up.
+//! Chunks of inodes: created, used, freed.
 
 use super::world::World;
 use crate::alloc::Changes;
@@ -10,7 +10,7 @@ impl World {
         ino
     }
 
-    /// Makes a file in a transaction of its own.
+    /// Creates a file in a transaction of its own.
     fn make_one(&mut self, near: u64) -> u64 {
         let mut changes = Changes::new();
         let ino = self.make(near, false, &mut changes);
@@ -35,7 +35,7 @@ fn files_fill_the_chunk_of_their_directory() {
     assert!(next / 8 < 1024 && next / 8 >= 16, "a new chunk, in the same group");
     assert_eq!(world.make_one(next / 8), next + 1);
     world.check();
-    // A number that was freed is the next to be had.
+    // A freed number is the next to be claimed.
     world.free_one(70);
     assert_eq!(world.make_one(8), 70);
     world.check();
@@ -48,7 +48,7 @@ fn a_transaction_shares_the_chunk_that_it_makes() {
     let of_group_1 = world.make(1024, false, &mut changes);
     assert_eq!(changes.new_chunks().collect::<Vec<_>>(), [of_group_1 / 8]);
     assert_eq!(world.make(1024, false, &mut changes), of_group_1 + 1);
-    // Others don't see it yet.
+    // Other transactions don't see it yet.
     let mut others = Changes::new();
     let other = world.make(1024, false, &mut others);
     assert_ne!(other / 64, of_group_1 / 64);
@@ -102,7 +102,7 @@ fn chunks_without_inodes_are_given_up_but_one() {
     world.check();
     assert_eq!(freed, 6, "of seven");
     assert_eq!(world.groups.totals().available, free - 8);
-    // The first chunk stays whatever happens.
+    // The first chunk is never freed.
     let inos: Vec<_> = (0..300).map(|_| world.make_one(8)).collect();
     let mut changes = Changes::new();
     inos.iter().for_each(|ino| changes.free_inode(*ino));

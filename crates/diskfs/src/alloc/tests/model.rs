@@ -15,16 +15,16 @@ enum Call {
         more: u32,
     },
     Unclaim(usize),
-    /// Uses some of the claims, and frees pieces of what is used: where, how many blocks.
+    /// Uses some of the claims, and frees runs of used blocks: address, number of blocks.
     Commit {
         claims: Vec<usize>,
         frees: Vec<(u64, u64)>,
     },
     Abandon(Vec<usize>),
     Durable,
-    /// Zones are dropped.
+    /// Drops zones.
     Shrink,
-    /// An inode is made, or one that is there freed.
+    /// Creates an inode, or frees one.
     Inode(bool, u64),
     Reopen,
 }
@@ -46,7 +46,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Up to `blocks` used blocks that follow each other, from the first one at or behind `near` on.
+/// Returns up to `blocks` consecutive used blocks, from the first one at or behind `near` on.
 fn piece(world: &World, near: u64, blocks: u64) -> Option<Run> {
     let first = *world.used.range(near..).next()?;
     let group = first >> 10;
@@ -61,9 +61,8 @@ fn step(world: &mut World, call: Call) {
         Call::Claim { near, min, more } => {
             let available = world.groups.totals().available;
             if world.claim(near, min, min + more).is_none() {
-                // In some group there is a ninth of what is free in all of them, or all pieces are
-                // short.
-                assert!(min > 1 || available == 0, "{available} blocks are there");
+                // Some group has a ninth of the free blocks of all groups, or all runs are short.
+                assert!(min > 1 || available == 0, "{available} blocks are available");
             }
         }
         Call::Unclaim(at) if !world.claims.is_empty() => world.unclaim(at % world.claims.len()),

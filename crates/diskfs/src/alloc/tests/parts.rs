@@ -1,4 +1,4 @@
-//! Groups in many pieces, whose indexes are loaded in parts.
+//! Fragmented groups, whose indexes are loaded by zone.
 
 use vfscale_sync::random::Random;
 
@@ -9,7 +9,7 @@ use super::world::World;
 use crate::alloc::Changes;
 use crate::format::Run;
 
-/// A volume of four groups of 64 zones in which every second block is free, opened anew.
+/// Creates a volume of four groups of 64 zones in which every second block is free, and reopens it.
 fn in_pieces() -> World {
     let mut world = World::new(1 << 16, 14);
     while world.claim(0, 1, 1 << 14).is_some() {}
@@ -26,28 +26,28 @@ fn in_pieces() -> World {
     world
 }
 
-/// The blocks that were read by `call`.
+/// Returns the number of blocks that `call` reads.
 fn reads<T>(world: &mut World, call: impl FnOnce(&mut World) -> T) -> (u64, T) {
     let before = world.nodes.reads.get();
     let result = call(world);
     (world.nodes.reads.get() - before, result)
 }
 
-/// A leaf has a third of 252 records at least, and the tree has two levels.
+/// A leaf has at least a third of 252 records, and the tree has two levels.
 const READS_OF_PART: u64 = RECORDS_MAX / 84 + 6;
 
 #[test]
 fn a_first_claim_reads_a_part() {
     let mut world = in_pieces();
     let records = world.layouts[1].free_tree().count(&world.nodes).unwrap();
-    assert!(records > 8000, "{records} pieces");
+    assert!(records > 8000, "{records} runs");
     for near in [20_001, 30_001, 16_384] {
         let (read, run) = reads(&mut world, |world| world.claim(near, 1, 1));
         // The first blocks of a group are its own.
         assert!(run.unwrap().start.abs_diff(near) < 32, "{run:?}");
         assert!(read <= READS_OF_PART + 2, "{read} blocks, with the header");
     }
-    // In search of something better it reads four parts, and no more.
+    // A search for a better location reads at most four zones' records.
     world.reopen();
     let (read, run) = reads(&mut world, |world| world.claim(20_001, 1, 16));
     assert_eq!(run, Some(Run::new(20_001, 1)));
@@ -58,7 +58,7 @@ fn a_first_claim_reads_a_part() {
 #[test]
 fn a_place_that_is_far_away_is_found() {
     let mut world = in_pieces();
-    // What is kept for the trees is in one piece, at the end of a group.
+    // The reserve for the trees is one run, at the end of a group.
     let place = 16_384 - 2 * ZONE_BLOCKS..16_384;
     for is_known in [false, true] {
         let mut changes = Changes::new();
@@ -77,12 +77,12 @@ fn a_place_that_is_far_away_is_found() {
     }
 }
 
-/// Claims and frees all over the volume, with memory for an eighth of its pieces.
+/// Claims and frees all over the volume, with memory for an eighth of its runs.
 #[test]
 fn indexes_keep_to_their_memory() {
     let mut world = in_pieces();
     world.groups.set_index_bytes(0);
-    // The least there is, a part that has just been loaded, and what is not counted yet.
+    // The minimum limit, zones that have just been loaded, and entries that are not counted yet.
     let most = (4096 + 2 * RECORDS_MAX + 4 * 64) * ENTRY_BYTES;
     let mut random = Random::new(19);
     let mut loaded = 0;

@@ -1,4 +1,4 @@
-//! Groups that are full, and in as many pieces as they can be.
+//! Groups that are full, and as fragmented as possible.
 
 use vfscale_sync::random::Random;
 
@@ -6,13 +6,13 @@ use super::world::World;
 use crate::alloc::Changes;
 use crate::format::Run;
 
-/// Claims everything in runs of up to `max` blocks.
+/// Claims all available blocks in runs of up to `max` blocks.
 fn claim_all(world: &mut World, max: u32) {
     while world.claim(0, 1, max).is_some() {}
     assert_eq!(world.groups.totals().available, 0);
 }
 
-/// Uses all claims in a random order, some in each transaction.
+/// Uses all claims in a random order, up to `together` in each transaction.
 fn use_all(world: &mut World, random: &mut Random, together: u64) {
     while !world.claims.is_empty() {
         let mut changes = Changes::new();
@@ -26,7 +26,7 @@ fn use_all(world: &mut World, random: &mut Random, together: u64) {
     }
 }
 
-/// Frees these blocks, some in each transaction.
+/// Frees these blocks in a random order, up to `together` in each transaction.
 fn free_all(world: &mut World, mut blocks: Vec<u64>, random: &mut Random, together: u64) {
     while !blocks.is_empty() {
         let mut changes = Changes::new();
@@ -44,8 +44,8 @@ fn free_all(world: &mut World, mut blocks: Vec<u64>, random: &mut Random, togeth
     world.durable();
 }
 
-/// All blocks are claimed one by one and used in a random order, so that free space on disk is in
-/// thousands of pieces, all between others' claims; then they are freed in a random order.
+/// Claims all blocks one by one and uses them in a random order, so that free space on disk is in
+/// thousands of runs between claims of other transactions; then frees them in a random order.
 #[test]
 fn thousands_of_pieces_and_back() {
     let mut world = World::new(1 << 15, 13);
@@ -70,8 +70,8 @@ fn thousands_of_pieces_and_back() {
     world.check();
 }
 
-/// Every second block first, in order and against it: leaves that are full, then leaves that are as
-/// empty as they can be.
+/// Uses every second block first, in ascending order, and frees in descending order: the leaves are
+/// full, and then as empty as possible.
 #[test]
 fn regular_patterns() {
     let mut world = World::new(1 << 15, 13);
@@ -100,7 +100,8 @@ fn regular_patterns() {
     }
 }
 
-/// What is freed in a full group is at once of use for its trees, and for files once it is durable.
+/// Blocks freed in a full group can be used by its trees immediately, and by files once they are
+/// durable.
 #[test]
 fn a_full_group_takes_frees() {
     let mut world = World::new(4096, 10);
@@ -120,8 +121,8 @@ fn a_full_group_takes_frees() {
     world.check();
 }
 
-/// Many transactions with claims at the same time, each of many runs, that end in another order
-/// than they began, or don't happen.
+/// Many concurrent transactions, each with claims of many runs, end in another order than they
+/// began, or are abandoned.
 #[test]
 fn transactions_overlap() {
     let mut world = World::new(1 << 14, 12);

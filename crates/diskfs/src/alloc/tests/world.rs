@@ -1,4 +1,4 @@
-//! A volume in memory, and what every test asks of it after each step.
+//! A volume in memory, and the invariants that every test checks after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ impl GroupNodes for Memory {
     }
 }
 
-/// A volume, with what is used and what is freed but not durable.
+/// A volume, with its used blocks and those that are freed but not durable.
 pub(super) struct World {
     pub(super) nodes: Memory,
     pub(super) groups: Groups,
@@ -41,9 +41,9 @@ pub(super) struct World {
     pub(super) layouts: Vec<Layout>,
     /// Blocks of files.
     pub(super) used: BTreeSet<u64>,
-    /// Inodes that are in use, and whether they are orphans.
+    /// Inodes in use, and whether they are orphans.
     pub(super) inodes: BTreeMap<u64, bool>,
-    /// What is claimed and in no transaction.
+    /// Claims that are in no transaction.
     pub(super) claims: Vec<Run>,
     pub(super) busy: Vec<Busy>,
 }
@@ -76,13 +76,13 @@ impl World {
         Self { nodes, groups, log, layouts, used, inodes, claims, busy }
     }
 
-    /// As if the volume were opened again, after everything has become durable.
+    /// Reopens the volume, after all changes have become durable.
     pub(super) fn reopen(&mut self) {
         self.open_as(self.groups.geometry());
     }
 
-    /// As if it were opened again, and had grown: new groups are made, the former last one knows
-    /// nothing.
+    /// Reopens the volume after it has grown: new groups are created, and the former last group
+    /// does not account for its new blocks.
     pub(super) fn open_as(&mut self, geometry: Geometry) {
         self.write_new(geometry);
         self.claims.clear();
@@ -90,7 +90,7 @@ impl World {
         self.groups = Groups::load(&self.nodes, geometry, self.log).unwrap();
     }
 
-    /// Grows while it is open.
+    /// Grows the volume while it is open.
     pub(super) fn grow(&mut self, geometry: Geometry) -> bool {
         self.write_new(geometry);
         let guard = self.groups.growth();
@@ -124,7 +124,7 @@ impl World {
         self.groups.unclaim(run);
     }
 
-    /// Commits. Returns the chunks that were made and given up.
+    /// Commits. Returns the chunks that were created and freed.
     pub(super) fn commit(&mut self, mut changes: Changes) -> (Vec<u64>, Vec<u64>) {
         let mut finished = self.groups.finish(&mut self.nodes, &mut changes).unwrap();
         self.busy.push(finished.busy());
@@ -163,8 +163,8 @@ impl World {
         }
     }
 
-    /// That every block is exactly one thing, that all numbers agree, and that the index has what
-    /// is free and neither claimed nor busy.
+    /// Checks that every block has exactly one use, that all counters agree, and that the index has
+    /// the free blocks that are neither claimed nor busy.
     pub(super) fn check(&self) {
         let mut sum = (0, 0, 0, 0);
         for layout in &self.layouts {
@@ -187,7 +187,7 @@ impl World {
         let group = self.groups.at(layout.group()).unwrap();
         let header = group.decode(&self.nodes.blocks[&layout.header()]).unwrap();
         let mut whole: BTreeSet<u64> = group.layout().usable().flat_map(Run::range).collect();
-        let mut take = |block: u64| assert!(whole.remove(&block), "block {block} is two things");
+        let mut take = |block: u64| assert!(whole.remove(&block), "block {block} has two uses");
         let roots = [layout.free_tree().root(), layout.chunk_tree().root()];
         let mut tree_blocks = Vec::new();
         let mut used = |block| {
@@ -231,7 +231,7 @@ impl World {
         let counted = (header.inodes, header.free_inodes, header.orphans);
         assert_eq!(counted, (inodes, free_inodes, orphans));
         let of_files: BTreeSet<_> = self.used.range(layout.blocks()).copied().collect();
-        assert!(whole == of_files, "what is nothing else is a file's");
+        assert!(whole == of_files, "all other blocks are of files");
         (header, free)
     }
 
@@ -295,7 +295,7 @@ impl World {
         assert!(masks.is_empty(), "{masks:?}");
     }
 
-    /// Drops what can be dropped of the indexes.
+    /// Drops all zones of the indexes that can be dropped.
     pub(super) fn shrink(&self) {
         for group in self.groups.list.iter() {
             for _ in 0..2 {
@@ -305,7 +305,7 @@ impl World {
     }
 }
 
-/// A summary is right of a zone where `here` is free, and which is not loaded.
+/// Checks the summary of a zone that is not loaded, in which the blocks `here` are free.
 fn check_summary(summary: u16, loaded: &[u64], here: &[u64]) {
     assert!(loaded.is_empty());
     if summary == UNKNOWN {

@@ -1,19 +1,20 @@
-//! Things that are done in the background, each once, several at a time.
+//! A queue of tasks that are executed once each in the background, several at a time.
 //!
-//! # Not one by one
+//! # Batches
 //!
-//! To wake a thread costs more than most of what it is woken for, and then it and the one that woke
-//! it want the same locks. So a thread that finds only a few things waits a moment for more
-//! ([`LINGER`]), and does them all; whoever needs them done ([`Queue::flush`], [`Queue::throttle`])
-//! cuts that short. XFS inactivates inodes likewise a moment later, or when there are many. And
-//! what does them gets several at once, since they have one transaction in common then.
+//! Waking a thread costs more than most tasks, and then it and the thread that woke it contend for
+//! the same locks. Therefore a thread that finds only a few tasks waits a moment for more
+//! ([`LINGER`]), and executes them all; callers that need the results ([`Queue::flush`],
+//! [`Queue::throttle`]) end that wait early. XFS, too, inactivates inodes after a short delay, or
+//! when there are many. The action receives several tasks in one call, because they share a
+//! transaction.
 //!
-//! # By whom
+//! # Execution by the caller
 //!
-//! Who puts things in faster than in a moment a few does those that are quick himself, a batch at a
-//! time ([`Queue::throttle`]): what they touch is in the cache of his CPU, and a thread on another
-//! one would take it away, only for him to fetch it back. Then the threads find nothing that has
-//! waited for long, and wait on.
+//! A thread that adds tasks at a high rate executes quick ones itself, a batch at a time
+//! ([`Queue::throttle`]). Their data are in the cache of its CPU; a thread on another CPU would
+//! fetch them, and the first CPU would fetch them back. The background threads then find no task
+//! that has waited for long, and continue to wait.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,68 +27,69 @@ use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::base::ranks::InactiveQueue;
 
-/// How long a thread waits for more when there are only a few things to do.
+/// How long a thread waits for more when there are only a few tasks.
 pub(super) const LINGER: Duration = Duration::from_millis(1);
-/// So many are not few.
+/// Number of tasks from which on a thread no longer waits for more.
 const MANY: usize = 64;
 
-/// A queue, and the threads that do what is in it. `Send` and `Sync`.
+/// A queue, and the threads that execute its tasks. `Send` and `Sync`.
 ///
-/// Dropped, it does not do what is still in it: its threads end after what they are doing.
+/// A drop discards the tasks that are still queued: the threads end after their current batch.
 pub struct Queue<T> {
     shared: Arc<Shared<T>>,
     limit: usize,
 }
 
 struct Shared<T> {
-    /// From how many things on they are done at once; not more than make somebody wait.
+    /// Number of queued tasks that end a thread's wait for more; not above the limit, beyond which
+    /// callers wait.
     many: usize,
-    /// The most that one call of the action gets.
+    /// Maximum number of tasks for one call of the action.
     batch: usize,
     action: Box<dyn Fn(Vec<T>) + Send + Sync>,
     state: Mutex<State<T>, InactiveQueue>,
-    /// There is something to do, or nothing any more.
+    /// Signals that there is work, a flush, or a stop.
     work: Condvar,
-    /// Something was done.
+    /// Signals that a batch is done.
     done: Condvar,
 }
 
 struct State<T> {
-    /// In the order of tickets.
+    /// The queued tasks, in the order of tickets.
     waiting: VecDeque<Waiting<T>>,
-    /// Threads that sleep until there is something.
+    /// Number of threads that sleep until there is work.
     idle: usize,
     running: Vec<Batch<T>>,
     next: u64,
-    /// Somebody waits for what has a lower ticket.
+    /// The ticket behind the last one that a flush waits for.
     wanted: u64,
     is_stopped: bool,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Work under way.
+/// A batch that is being executed.
 struct Batch<T> {
-    /// The ticket of the first.
+    /// The ticket of its first task.
     ticket: u64,
-    things: usize,
-    /// Those among them that are not quick.
+    tasks: usize,
+    /// The tasks that are not quick.
     slow: Vec<T>,
 }
 
 struct Waiting<T> {
     ticket: u64,
-    /// Who has put it in can do it himself.
+    /// Whether the thread that has added it can execute it itself.
     is_quick: bool,
-    thing: T,
+    task: T,
 }
 
 impl<T> State<T> {
-    /// The ticket of what has waited for the longest.
+    /// Returns the ticket of the task that has waited for the longest.
     fn front(&self) -> Option<u64> {
         self.waiting.front().map(|waiting| waiting.ticket)
     }
 
-    /// Everything with a lower ticket is done.
+    /// Returns the lowest ticket of an unfinished task.
     fn oldest(&self) -> u64 {
         let waiting = self.front();
         let running = self.running.iter().map(|batch| batch.ticket);
@@ -96,8 +98,9 @@ impl<T> State<T> {
 }
 
 impl<T: Clone + Send + 'static> Queue<T> {
-    /// A queue whose `threads` threads call `action`, with up to `batch` things that came one after
-    /// the other. Who [asks](Self::throttle) waits while more than `limit` things are in it.
+    /// Creates a queue whose `threads` threads call `action`, each time with up to `batch`
+    /// consecutive tasks. [`throttle`](Self::throttle) waits while more than `limit` tasks are
+    /// queued.
     pub fn new(
         threads: usize,
         limit: usize,
@@ -132,26 +135,26 @@ impl<T: Clone + Send + 'static> Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Puts something in; says whether doing it is quick, and takes no lock that those hold who
-    /// [ask](Self::throttle). Never waits for anything slow.
-    pub fn add(&self, thing: T, is_quick: bool) {
+    /// Adds a task. With `is_quick`, its execution is quick, and takes no lock that callers of
+    /// [`throttle`](Self::throttle) hold. Never waits for slow operations.
+    pub fn add(&self, task: T, is_quick: bool) {
         let mut state = self.shared.state.lock();
         if state.is_stopped {
             return;
         }
         let ticket = state.next;
         state.next += 1;
-        state.waiting.push_back(Waiting { ticket, is_quick, thing });
+        state.waiting.push_back(Waiting { ticket, is_quick, task });
         let waiting = state.waiting.len();
-        let nobody_looks = waiting == 1 && state.idle > 0;
+        let is_first_for_idle = waiting == 1 && state.idle > 0;
         drop(state);
-        // Others find a thread awake, or one that wakes soon.
-        if nobody_looks || waiting == self.shared.many {
+        // Otherwise a thread is awake, or wakes soon.
+        if is_first_for_idle || waiting == self.shared.many {
             self.shared.work.notify_all();
         }
     }
 
-    /// Waits until everything is done that was put in before the call. The caller holds no lock
+    /// Waits until all tasks that were added before the call are done. The caller holds no lock
     /// that the action takes.
     pub fn flush(&self) {
         let mut state = self.shared.state.lock();
@@ -164,7 +167,7 @@ impl<T> Queue<T> {
         drop(self.shared.done.wait_while(state, |state| state.oldest() < upto));
     }
 
-    /// Ends the threads, after what they are doing; what is in the queue, or comes later, is
+    /// Stops the threads after their current batches; tasks that are queued, or added later, are
     /// dropped. May be called again.
     pub fn stop(&self) {
         let mut state = self.shared.state.lock();
@@ -173,7 +176,7 @@ impl<T> Queue<T> {
         drop(state);
         self.shared.work.notify_all();
         for thread in threads {
-            // A thread that panicked has said so.
+            // A panic was reported by the thread's panic hook.
             let _ = thread.join();
         }
         let left = std::mem::take(&mut self.shared.state.lock().waiting);
@@ -181,14 +184,14 @@ impl<T> Queue<T> {
         self.shared.done.notify_all();
     }
 
-    /// How many things are not done yet.
+    /// Returns the number of unfinished tasks.
     #[must_use]
     pub fn len(&self) -> usize {
         let state = self.shared.state.lock();
-        state.waiting.len() + state.running.iter().map(|batch| batch.things).sum::<usize>()
+        state.waiting.len() + state.running.iter().map(|batch| batch.tasks).sum::<usize>()
     }
 
-    /// Whether everything is done.
+    /// Returns whether all tasks are done.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -196,17 +199,18 @@ impl<T> Queue<T> {
 }
 
 impl<T: Clone> Queue<T> {
-    /// Does a batch of what is in the queue, if there is one of quick things. Then waits while more
-    /// is in the queue than its limit. For who puts things in, before he takes locks.
+    /// Executes the quick tasks at the front of the queue, up to one batch, if at least a batch is
+    /// queued. Then waits while more tasks are queued than the limit. To be called before the
+    /// caller takes locks.
     pub fn throttle(&self) {
         let mut state = self.shared.state.lock();
         if state.waiting.len() >= self.shared.batch.max(2) {
             let first = state.waiting.iter().take(self.shared.batch);
             let quick = first.take_while(|waiting| waiting.is_quick).count();
             let taken = self.shared.take(&mut state, quick);
-            if let Some((running, things)) = taken {
+            if let Some((running, tasks)) = taken {
                 drop(state);
-                (self.shared.action)(things);
+                (self.shared.action)(tasks);
                 drop(running);
                 state = self.shared.state.lock();
             }
@@ -217,12 +221,12 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    /// Work that is not done yet and not quick.
+    /// Returns the unfinished tasks that are not quick.
     pub fn slow(&self) -> Vec<T> {
         let state = self.shared.state.lock();
         let waiting = state.waiting.iter().filter(|waiting| !waiting.is_quick);
         let running = state.running.iter().flat_map(|batch| &batch.slow);
-        waiting.map(|waiting| &waiting.thing).chain(running).cloned().collect()
+        waiting.map(|waiting| &waiting.task).chain(running).cloned().collect()
     }
 }
 
@@ -238,19 +242,18 @@ impl<T: Clone> Shared<T> {
             if state.is_stopped {
                 return;
             }
-            while let Some((running, things)) = self.take(&mut state, usize::MAX) {
+            while let Some((running, tasks)) = self.take(&mut state, usize::MAX) {
                 drop(state);
-                // What panics has said so. The others still have to be done, or those who wait for
-                // them would wait for ever.
-                let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.action)(things)));
+                // The panic hook has reported a panic. The thread goes on, because callers that
+                // wait for the other tasks would wait for ever otherwise.
+                let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.action)(tasks)));
                 drop(running);
                 state = self.state.lock();
             }
         }
     }
 
-    /// Waits until there is more to do than a few things, somebody waits for them, or a moment is
-    /// over.
+    /// Waits until there are more than a few tasks, a caller waits for them, or [`LINGER`] is over.
     fn linger<'s>(
         &self,
         mut state: MutexGuard<'s, State<T>, InactiveQueue>,
@@ -264,7 +267,7 @@ impl<T: Clone> Shared<T> {
                 return state;
             }
             if left.is_zero() {
-                // What waits now came later, for somebody else did what was here.
+                // The queued tasks are newer: another thread has taken the ones that were here.
                 (end, front) = (Instant::now() + LINGER, state.front());
                 continue;
             }
@@ -272,7 +275,7 @@ impl<T: Clone> Shared<T> {
         }
     }
 
-    /// What is to be done next, `most` at most, unless the queue is stopped.
+    /// Takes the next batch, at most `most` tasks, unless the queue is stopped.
     fn take(&self, state: &mut State<T>, most: usize) -> Option<(Running<'_, T>, Vec<T>)> {
         if state.is_stopped || most == 0 {
             return None;
@@ -280,20 +283,20 @@ impl<T: Clone> Shared<T> {
         let ticket = state.front()?;
         let count = state.waiting.len().min(self.batch).min(most);
         let mut slow = Vec::new();
-        let thing = |waiting: Waiting<T>| {
+        let task = |waiting: Waiting<T>| {
             if !waiting.is_quick {
-                slow.push(waiting.thing.clone());
+                slow.push(waiting.task.clone());
             }
-            waiting.thing
+            waiting.task
         };
-        let things: Vec<T> = state.waiting.drain(..count).map(thing).collect();
-        state.running.push(Batch { ticket, things: count, slow });
-        Some((Running { shared: self, ticket }, things))
+        let tasks: Vec<T> = state.waiting.drain(..count).map(task).collect();
+        state.running.push(Batch { ticket, tasks: count, slow });
+        Some((Running { shared: self, ticket }, tasks))
     }
 }
 
-/// Things that are being done, by the ticket of the first. However that ends, nobody waits for them
-/// any longer.
+/// Guard of a batch that is being executed, by its first ticket. Its drop, after success or panic,
+/// ends the wait of other threads.
 struct Running<'s, T> {
     shared: &'s Shared<T>,
     ticket: u64,
@@ -305,7 +308,7 @@ impl<T> Drop for Running<'_, T> {
         let at = state.running.iter().position(|batch| batch.ticket == self.ticket);
         let done = at.map(|at| state.running.swap_remove(at));
         drop(state);
-        // What it holds is dropped with nothing locked.
+        // The tasks are dropped with nothing locked.
         drop(done);
         self.shared.done.notify_all();
     }

@@ -7,10 +7,10 @@ use crate::inode::{attr, blob};
 
 const INO: u64 = 800;
 
-/// Records that are taken out at once.
+/// Number of records that one transaction removes.
 const RECORDS_AT_ONCE: usize = 8;
 
-/// How many transactions take everything away.
+/// Returns the number of transactions that remove all records.
 fn stripped(nodes: &mut Memory, core: &mut InodeCore) -> usize {
     for count in 1.. {
         let before = nodes.blocks.len();

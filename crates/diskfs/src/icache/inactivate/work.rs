@@ -1,4 +1,4 @@
-//! The transactions that free an inode, and what a mount does with orphans.
+//! The transactions that free an inode, and the recovery of orphans by a mount.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,58 +17,59 @@ use crate::inode::incore::{Node, lock_all};
 use crate::volume::Volume;
 use crate::volume::tx::{Need, Tx};
 
-/// Frees the blocks of a file behind a size in bytes, in transactions of its own, and forgets what
-/// is in memory of it. The size of the file is that or more. Leaves the file an orphan if it was
-/// one and has no name.
+/// Frees the blocks of a file behind a size in bytes, in transactions of its own, and discards its
+/// data in memory. The size of the file is at least that. If the file has no name and was an
+/// orphan, it stays one.
 pub type CutFn = dyn Fn(&Arc<Node>, u64) -> Result<(), Fault> + Send + Sync;
 
-/// Records that one transaction takes out of the trees of an inode: more of them if the log is not
-/// small.
+/// Records that one transaction removes from the trees of an inode: with a normal and with a small
+/// log.
 const RECORDS_AT_ONCE: [usize; 2] = [8, 2];
-/// The most blocks of trees that one transaction here changes without freeing them: three of a
+/// Maximum number of tree blocks that one transaction changes without freeing them: three of a
 /// level.
 const TREE_BLOCKS_AT_ONCE: u32 = 12;
 
-/// The most inodes that are freed in one transaction, and the part of the log that it may ask for
-/// at most.
+/// Maximum number of inodes that are freed in one transaction, and the share of the log that it may
+/// reserve.
 const FREED_AT_ONCE: u32 = 32;
 const FREED_LOG_SHARE: u64 = 16;
 
-/// Inodes in all queues from which on those wait who unlink more.
+/// Inodes in all queues beyond which threads that unlink have to wait.
 const WAITING_MAX: usize = 1024;
-/// The same, in one of them.
+/// Minimum of this limit for one queue.
 const WAITING_MIN: usize = 16;
-/// The most threads that free inodes of one queue; where there are several, each has one.
+/// Maximum number of threads that free inodes of one queue; if there are several queues, each has
+/// one.
 const THREADS_MAX: u32 = 4;
 
-/// What a mount has done with the orphans that it found.
+/// Results of a mount's recovery of orphans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Orphans {
-    /// Inodes without a name that were freed.
+    /// Number of inodes without a name that were freed.
     pub removed: u64,
-    /// Files whose rest behind their end was freed.
+    /// Number of files whose blocks behind their end were freed.
     pub cut: u64,
-    /// Those that something is wrong with. They stay orphans.
+    /// Number of inodes that could not be processed. They stay orphans.
     pub failed: u64,
 }
 
 /// Frees inodes that have neither names nor users. `Send` and `Sync`.
 ///
-/// Dropped, or stopped, it leaves what is not freed yet for the next mount.
+/// After a drop or a stop, inodes that are not freed yet are left to the next mount.
 pub struct Inactivator {
     volume: Arc<Volume>,
     table: Arc<NodeTable>,
     cut: Arc<CutFn>,
-    /// Who adds something adds it where it runs.
+    /// The queues by CPU slot; a thread adds to the one of its CPU.
     queues: PerCpu<Queue<Arc<Node>>>,
     aside: Arc<Aside>,
 }
 
-/// What could not be freed because the volume is read-only for a while.
+/// The inodes that could not be freed because the volume is read-only for a while.
 type Aside = Mutex<Vec<Arc<Node>>, InactiveAside>;
 
 impl Inactivator {
-    /// For the inodes of `volume`, which are in `table` while they are in memory.
+    /// Creates the queues for the inodes of `volume`; `table` is its table of inodes in memory.
     #[must_use]
     pub fn new(volume: Arc<Volume>, table: Arc<NodeTable>, cut: Arc<CutFn>) -> Self {
         let queues = volume.orphans().lists();
@@ -88,42 +89,41 @@ impl Inactivator {
         Self { volume, table, cut, queues, aside }
     }
 
-    /// Looks after all orphans of the volume, when it is mounted: nobody uses any inode yet. Inodes
-    /// without names are freed, others are cut to their size. Blocks for I/O.
+    /// Processes all orphans of the volume when it is mounted, before any inode is used. Inodes
+    /// without names are freed, others are truncated to their size. Blocks for I/O.
     ///
     /// # Errors
-    /// Those of the groups, and of the log. What is wrong with single inodes is counted.
+    /// Errors of the groups and of the log. Errors of single inodes are counted.
     pub fn recover(&self) -> Result<Orphans, Fault> {
         recover(&self.volume, &self.table, &*self.cut)
     }
 
-    /// An inode without names has lost its last user. Never waits for anything slow.
+    /// Queues an inode without names that has lost its last user. Never waits for slow operations.
     pub fn queue(&self, node: Arc<Node>) {
         let is_quick = is_bare_and_unread(&node);
         self.queues.this().add(node, is_quick);
     }
 
-    /// Frees some of the inodes that wait to be freed, if they are many and quickly freed; waits
-    /// while they are very many. For who takes names away, before he begins his transaction.
+    /// Frees some of the queued inodes, if they are many and quickly freed; waits while they are
+    /// very many. Called by threads that remove names, before they begin their transactions.
     pub fn throttle(&self) {
         self.queues.this().throttle();
     }
 
-    /// Waits until everything is freed that was [queued](Self::queue) before the call. The caller
+    /// Waits until all inodes that were [queued](Self::queue) before the call are freed. The caller
     /// holds no lock of an inode, and has no transaction.
     pub fn flush(&self) {
         self.queues.iter().for_each(Queue::flush);
     }
 
-    /// Whether nothing waits to be freed, nor is being freed, that was [queued](Self::queue) before
-    /// the call.
+    /// Returns whether all inodes that were [queued](Self::queue) before the call are freed.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queues.iter().all(Queue::is_empty)
     }
 
-    /// How many inodes are about to be freed, and how many blocks these have or have set aside.
-    /// What changes meanwhile may be seen or not.
+    /// Returns the number of inodes that are about to be freed, and the number of blocks that they
+    /// have or have reserved. Changes that are made during the call may be seen or not.
     #[must_use]
     pub fn going(&self) -> (u64, u64) {
         let inodes = self.queues.iter().map(|queue| queue.len() as u64).sum();
@@ -136,13 +136,13 @@ impl Inactivator {
         (inodes, slow.map(blocks_of).fold(0, u64::saturating_add))
     }
 
-    /// The volume can be written again: what came while it could not is queued now.
+    /// Queues the inodes that were set aside while the volume was read-only.
     pub fn resume(&self) {
         let nodes = std::mem::take(&mut *self.aside.lock());
         nodes.into_iter().for_each(|node| self.queue(node));
     }
 
-    /// Ends the threads after what they are doing. May be called again.
+    /// Stops the threads after their current work. May be called again.
     pub fn stop(&self) {
         self.queues.iter().for_each(Queue::stop);
     }
@@ -154,14 +154,13 @@ impl fmt::Debug for Inactivator {
     }
 }
 
-/// Frees inodes without names that nobody uses any more: together, if they have nothing but their
-/// records.
+/// Frees unused inodes without names: together, if they have nothing but their records.
 fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn, aside: &Aside) {
     nodes.sort_unstable_by_key(|node| node.ino());
     if nodes.len() > 1
         && let Err(fault) = free_bare(volume, &mut nodes)
     {
-        // Those that something is wrong with are told apart below.
+        // The loop below finds out which of them can't be freed.
         tracing::debug!(%fault, "inodes without names could not be freed together");
     }
     for node in nodes {
@@ -178,9 +177,9 @@ fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn, aside
     }
 }
 
-/// Keeps a node until the volume can be written again; false if it can be by now.
+/// Stores a node until the volume is writable again; returns false if it is already.
 fn set_aside(volume: &Volume, node: &Arc<Node>, aside: &Aside) -> bool {
-    // Who makes it writable takes afterwards what is here, under the same lock.
+    // A thread that makes the volume writable drains this list afterwards, under the same lock.
     let mut aside = aside.lock();
     let is_read_only = volume.is_read_only();
     if is_read_only {
@@ -189,12 +188,12 @@ fn set_aside(volume: &Volume, node: &Arc<Node>, aside: &Aside) -> bool {
     is_read_only
 }
 
-/// Frees those of the nodes in one transaction that have no blocks, nor anything in memory that
-/// would be written, and takes them out of `nodes`: by then they may be other inodes, which
-/// somebody uses. No more than [`freed_at_once`].
+/// Frees in one transaction all of the nodes that have no blocks and no data in memory, and removes
+/// them from `nodes`: after the commit they may be other inodes, which are in use. The caller
+/// passes no more than [`freed_at_once`].
 ///
 /// # Errors
-/// Those of the device and the log, and damage. Nothing was freed then.
+/// Errors of the device and the log, and corruption. Nothing was freed then.
 fn free_bare(volume: &Volume, nodes: &mut Vec<Arc<Node>>) -> Result<(), Fault> {
     let bare: SmallVec<[&Arc<Node>; FREED_AT_ONCE as usize]> =
         nodes.iter().filter(|node| is_bare_and_unread(node)).collect();
@@ -217,7 +216,7 @@ fn free_bare(volume: &Volume, nodes: &mut Vec<Arc<Node>>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// An inode without names that has nothing but its record.
+/// Returns whether an inode has no names, and nothing but its record.
 fn is_bare(core: &InodeCore) -> bool {
     !core.is_free()
         && core.nlink == 0
@@ -225,29 +224,30 @@ fn is_bare(core: &InodeCore) -> bool {
         && !has_blocks(core)
 }
 
-/// The same, and nothing is in memory that would have to be written or cut.
+/// Returns whether an inode [is bare](is_bare), and has no data in memory that would have to be
+/// written or cut.
 fn is_bare_and_unread(node: &Node) -> bool {
     node.data().is_none() && is_bare(&node.core())
 }
 
-/// What freeing so many inodes in one transaction needs.
+/// Returns the reservation for freeing `inodes` inodes in one transaction.
 fn need_of_bare(volume: &Volume, inodes: u32) -> Need {
     let log_blocks = volume.groups().log_blocks(0, inodes) + inodes;
     Need { log_blocks, space: 0, from_pool: true }
 }
 
-/// How many inodes are freed in one transaction at most: fewer where that might ask for much of the
-/// log.
+/// Returns the maximum number of inodes that are freed in one transaction: fewer if more might take
+/// a large share of the log.
 fn freed_at_once(volume: &Volume) -> usize {
     let log = volume.superblock().log().blocks() / FREED_LOG_SHARE;
     let fits = |count: &u32| u64::from(need_of_bare(volume, *count).log_blocks) <= log;
     (1..=FREED_AT_ONCE).rev().find(fits).unwrap_or(1) as usize
 }
 
-/// Frees the number of an inode that has nothing but its record. The node is locked. Once this is
-/// committed the node may be that of another inode, and is not touched any more.
+/// Frees the number of an inode that has nothing but its record. The node is locked. After the
+/// commit the node may be that of another inode, and is not touched any more.
 fn free(tx: &mut Tx<'_>, node: &Arc<Node>, generation: u32) {
-    // They would outlive it, and be those of the next inode with this number.
+    // Otherwise the times and data would belong to the next inode with this number.
     node.forget_times();
     node.drop_data();
     tx.set_orphan(node, false);
@@ -255,11 +255,11 @@ fn free(tx: &mut Tx<'_>, node: &Arc<Node>, generation: u32) {
     tx.set_core(node, InodeCore::free(generation));
 }
 
-/// Frees an inode without names that nobody uses any more, if it is still so. Begins transactions;
-/// the caller holds no lock. Blocks for I/O.
+/// Frees an inode without names and users, if it still has no names. Begins transactions; the
+/// caller holds no lock. Blocks for I/O.
 ///
 /// # Errors
-/// Those of the device and the log, and damage. It is an orphan then.
+/// Errors of the device and the log, and corruption. The inode is an orphan then.
 fn inactivate(volume: &Volume, node: &Arc<Node>, cut: &CutFn) -> Result<(), Fault> {
     let core = node.core();
     if core.is_free() || core.nlink != 0 {
@@ -272,7 +272,7 @@ fn inactivate(volume: &Volume, node: &Arc<Node>, cut: &CutFn) -> Result<(), Faul
     Ok(())
 }
 
-/// One transaction; true if it was the last.
+/// Executes one transaction; returns true if it was the last.
 fn step(volume: &Volume, node: &Arc<Node>) -> Result<bool, Fault> {
     let (records, need) = step_of(volume, &node.core());
     let mut tx = volume.begin(need)?;
@@ -282,7 +282,8 @@ fn step(volume: &Volume, node: &Arc<Node>) -> Result<bool, Fault> {
         return Ok(true);
     }
     if core.is_regular() && has_blocks(&core) {
-        // Something was written after it was cut: that somebody uses it will be seen when he stops.
+        // Data were written after the cut: the inode is in use, and will be queued again at its
+        // last release.
         return Err(Fault::Refused(Errno::BUSY));
     }
     let is_bare = strip(&mut tx, node.ino(), &mut core, records)?;
@@ -299,11 +300,11 @@ fn has_blocks(core: &InodeCore) -> bool {
     matches!(core.data, DataFork::Extents(_) | DataFork::Tree { .. })
 }
 
-/// How many records one step takes out of trees, and what it needs at most.
+/// Returns how many records one step removes from trees, and the reservation it needs.
 fn step_of(volume: &Volume, core: &InodeCore) -> (usize, Need) {
     let has_trees = has_blocks(core) || matches!(core.attr, AttrFork::Tree { .. });
     let need = |records: usize| {
-        // Half as many leaves as records, since these have two at least; one more at the end of a
+        // Half as many leaves as records, because a leaf has at least two; one more at the end of a
         // tree, a block above them, and the root.
         let (runs, blocks) =
             if has_trees { (records as u32 / 2 + 3, TREE_BLOCKS_AT_ONCE) } else { (0, 0) };
@@ -317,13 +318,12 @@ fn step_of(volume: &Volume, core: &InodeCore) -> (usize, Need) {
         return (many, wanted);
     }
     // The smallest logs can't grant the worst case of a few records either, each with blocks in
-    // groups of their own. What it comes to is far less; should it not be, the transaction is
-    // refused when it commits.
+    // groups of their own. The actual need is far less; if not, the commit refuses the transaction.
     let least = need(few);
     (few, Need { log_blocks: least.log_blocks.min(log / 3), ..least })
 }
 
-/// See [`Inactivator::recover`].
+/// Processes all orphans; see [`Inactivator::recover`].
 fn recover(volume: &Volume, table: &NodeTable, cut: &CutFn) -> Result<Orphans, Fault> {
     let mut orphans = Orphans::default();
     for group in 0..volume.groups().count() {
@@ -342,7 +342,7 @@ fn recover(volume: &Volume, table: &NodeTable, cut: &CutFn) -> Result<Orphans, F
     Ok(orphans)
 }
 
-/// True if it was freed, false if it was cut.
+/// Processes one orphan. Returns true if it was freed, false if it was truncated.
 fn recover_one(volume: &Volume, table: &NodeTable, cut: &CutFn, ino: u64) -> Result<bool, Fault> {
     use crate::format::inode::{InodeDamage, InodeFault};
     let Some(node) = table.get(volume, ino)? else {

@@ -14,16 +14,16 @@ use crate::volume::VolumeOptions;
 
 const ID: Uuid = Uuid::from_bytes(*b"volume of tables");
 const BLOCKS: u64 = 4096;
-/// Where inodes begin, and how many blocks of them there are.
+/// The first block of inodes, and the number of such blocks.
 const FIRST: u64 = 8;
 const INODE_BLOCKS: u64 = 64;
 
-/// A volume with inodes in all slots but the last of each block.
+/// Creates a volume with inodes in all slots but the last of each block.
 fn volume() -> Volume {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(BLOCKS * BLOCK_BYTES as u64).unwrap());
     let options = MkfsOptions { uuid: Some(ID), ..MkfsOptions::default() };
     mkfs::format(&device, &options).unwrap();
-    // Over blocks that nobody has: the groups are not asked for anything here.
+    // On blocks that belong to no chunk: the groups are not consulted here.
     for address in FIRST..FIRST + INODE_BLOCKS {
         let mut block = Block::zeroed();
         for record in &mut records_mut(&mut block)[..7] {
@@ -76,7 +76,7 @@ fn nodes_that_nobody_needs_are_given_up_and_others_stay() {
     let dirty = ino_at(FIRST, 1);
     let times = Times { atime: 1, mtime: 2, ctime: 3 };
     assert!(table.get(&volume, dirty).unwrap().unwrap().set_times(times));
-    // Nobody was told of it yet.
+    // The error has not been reported yet.
     let failed = ino_at(FIRST, 2);
     table.get(&volume, failed).unwrap().unwrap().write_errors().record(5);
     for block in FIRST..FIRST + INODE_BLOCKS {

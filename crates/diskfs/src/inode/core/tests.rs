@@ -5,7 +5,7 @@ use crate::format::inode::RECORD_BYTES;
 
 const INO: u64 = 100;
 
-/// A volume of four groups of 4096 blocks.
+/// Returns whether a volume of four groups of 4096 blocks can have this block in files.
 fn is_possible(block: u64) -> bool {
     block < 1 << 14 && block & 0xFFF >= 8
 }
@@ -55,7 +55,7 @@ fn attr() -> impl Strategy<Value = AttrFork> {
     ]
 }
 
-/// Every type with every fork that it can have.
+/// Generates every type with every fork that it can have.
 fn contents() -> impl Strategy<Value = (u32, u64, DataFork)> {
     let tree = || address().prop_map(|root| DataFork::Tree { root });
     let special = prop::sample::select(vec![TYPE_FIFO, TYPE_BLOCK, TYPE_CHARACTER, TYPE_SOCKET]);
@@ -154,7 +154,7 @@ fn file(data: DataFork) -> InodeCore {
     InodeCore { size: 1 << 20, data, ..InodeCore::new(TYPE_REGULAR | 0o644, 1, 5) }
 }
 
-/// What one byte of the record, or several, make of it.
+/// Returns the fault code of the record with some bytes replaced, if any.
 fn with(core: &InodeCore, at: usize, bytes: &[u8]) -> Option<u32> {
     let mut record = core.encode();
     record.0[at..at + bytes.len()].copy_from_slice(bytes);
@@ -188,7 +188,7 @@ fn every_fault_is_found() {
     let tree = file(DataFork::Tree { root: 100 });
     assert_eq!(with(&tree, 96, &[0]), Some(409));
     assert_eq!(with(&tree, 98, &[1]), Some(409));
-    // Kept for a group's own.
+    // Reserved for a group's own use.
     assert_eq!(with(&tree, 96, &[7, 0x10]), Some(409));
     let fifo = InodeCore::new(TYPE_FIFO, 1, 0);
     assert_eq!(with(&fifo, 88, &[1]), Some(404));

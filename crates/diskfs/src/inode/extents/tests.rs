@@ -23,7 +23,7 @@ fn written(map: &mut ExtentMap, nodes: &mut Memory, range: (u64, u64)) {
     assert_eq!(grown, 0);
 }
 
-/// All extents, after checks of the map, of the tree and of the blocks there are.
+/// Lists all extents, after checks of the map, of the tree and of all blocks.
 fn all(map: &ExtentMap, nodes: &Memory) -> Vec<Extent> {
     let mut found = Vec::new();
     check(map, nodes, INO, |damage| panic!("{damage}"), |extent| found.push(*extent)).unwrap();
@@ -181,7 +181,7 @@ fn errors_are_passed_on() {
         if let Err(error) = map.insert(&mut nodes, OWNER, extent(at * 2, 100 + at * 3, 1)) {
             assert_eq!(error, Error::Nodes(Failure::NoSpace));
             full = Some(at);
-            // As a transaction that is dropped.
+            // Like a dropped transaction.
             (map, nodes) = copy;
             break;
         }

@@ -48,8 +48,7 @@ fn a_push_writes_its_own_record_and_no_other() {
     assert_eq!(record(INO + 1), core(0o640).encode());
 }
 
-/// Inodes of a block that are pushed together are written together, once, and until then not at
-/// all.
+/// Inodes of a block that are pushed together are written together, once, and not before.
 #[test]
 fn a_block_is_written_once_for_all_its_inodes() {
     let device = Arc::new(FaultyDevice::new(device()));
@@ -60,19 +59,19 @@ fn a_block_is_written_once_for_all_its_inodes() {
         assert!(matches!(node.push(Lsn::from_bits(1 << 32)), Ok(Pushed::Written)));
     }
     assert_eq!(device.calls(Operation::Write), 0);
-    // Whoever reads it finds what is newest.
+    // A reader of the block finds the newest records.
     let block = cache.read(64, &Node::expected(INO)).unwrap();
     assert!(crate::format::inode::records(&block).iter().all(|record| !record.is_free()));
     cache.home().write_all().unwrap();
     assert_eq!(device.calls(Operation::Write), 1);
     cache.home().write_all().unwrap();
     assert_eq!(device.calls(Operation::Write), 1);
-    // What is given up meanwhile is not written.
+    // A node whose chunk is freed before the write is not written.
     assert!(matches!(nodes[0].push(Lsn::from_bits(2 << 32)), Ok(Pushed::Written)));
     cache.give_up_inodes(64);
     cache.home().write_all().unwrap();
     assert_eq!(device.calls(Operation::Write), 1);
-    // What can't be written is an error of who flushes.
+    // A failed write is an error of the flush.
     let node = Node::new(72 * 8, core(0o600).into(), &cache);
     assert!(node.push(Lsn::from_bits(3 << 32)).is_err());
 }
@@ -86,7 +85,7 @@ fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them(
     assert!(!node.set_times(Times { atime: 10, mtime: 5, ctime: 5 }));
     let copy = node.core();
     assert_eq!((copy.atime, copy.mtime), (10, 5));
-    // Others come while the transaction is under way.
+    // The VFS reports other times while the transaction is under way.
     node.set_times(Times { atime: 11, mtime: 5, ctime: 5 });
     node.publish(copy.clone(), &copy);
     assert!(node.has_new_times());
@@ -95,7 +94,7 @@ fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them(
     node.publish(copy.clone(), &copy);
     assert!(!node.has_new_times());
     assert_eq!(node.core().atime, 11);
-    // A time that the transaction itself changes is not one that others did.
+    // A time that the transaction itself changes does not count as changed by another thread.
     node.set_times(Times { atime: 12, mtime: 5, ctime: 5 });
     let copy = node.core();
     node.publish(InodeCore { ctime: 7, ..(*copy).clone() }.into(), &copy);

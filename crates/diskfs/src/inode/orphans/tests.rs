@@ -1,4 +1,4 @@
-//! On a volume in memory.
+//! Tests on a volume in memory.
 
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_sync::cpu;
@@ -24,7 +24,7 @@ fn begin(volume: &Volume) -> Tx<'_> {
     volume.begin(Need { log_blocks, space: 20, from_pool: false }).unwrap()
 }
 
-/// A file that has a name, as far as its record says.
+/// Creates a file that has a name, according to its record.
 fn file(volume: &Volume, table: &NodeTable) -> Arc<Node> {
     let mut tx = begin(volume);
     let (ino, generation) = tx.new_inode(8, false).unwrap();
@@ -43,7 +43,7 @@ fn set(volume: &Volume, node: &Arc<Node>, is_orphan: bool) -> Result<u64, Fault>
     tx.commit()
 }
 
-/// Those on disk, as far as transactions have come.
+/// Lists the orphans on disk, as of the last commit.
 fn on_disk(volume: &Volume) -> Vec<u64> {
     volume.groups().orphans(&volume.reader(), 0).unwrap()
 }
@@ -57,12 +57,12 @@ fn memory_and_disk_have_the_same_orphans() {
             let _there = cpu::pretend(cpu as u32);
             set(&volume, node, true).unwrap();
             assert!(volume.orphans().has(node));
-            // Saying it again changes nothing, and logs nothing.
+            // A repetition changes nothing, and logs nothing.
             assert_eq!(set(&volume, node, true).unwrap(), 0);
         }
         assert_eq!(volume.orphans().slots()[..1], if lists == 4 { [1] } else { [3] });
         assert_eq!(on_disk(&volume), nodes.each_ref().map(|node| node.ino()));
-        // It leaves the list that it is on, whatever the CPU.
+        // The inode is removed from its list, on whatever CPU this runs.
         set(&volume, &nodes[1], false).unwrap();
         assert_eq!((volume.orphans().has(&nodes[1]), volume.orphans().len()), (false, 2));
         assert_eq!(on_disk(&volume), [nodes[0].ino(), nodes[2].ino()]);
@@ -76,7 +76,7 @@ fn a_transaction_that_fails_leaves_the_list_as_it_was() {
         let (volume, table) = (volume(lists), NodeTable::new(100));
         let [node, orphan] = [0, 1].map(|_| file(&volume, &table));
         set(&volume, &orphan, true).unwrap();
-        // Dropped, and refused by the groups: a block that is free is freed.
+        // A dropped transaction, and one that the groups refuse: it frees a free block.
         for is_dropped in [true, false] {
             let mut tx = begin(&volume);
             let _locked = crate::inode::incore::lock_all(&[&node, &orphan]);
@@ -117,7 +117,7 @@ fn a_list_keeps_its_nodes_in_memory() {
     let (ino, kept) = (node.ino(), Arc::downgrade(&node));
     drop(node);
     volume.journal().unwrap().quiesce().unwrap();
-    // Many others come, for which it would have to go.
+    // Enough other nodes are created that the node would be evicted.
     (0..2000).for_each(|_| drop(file(&volume, &table)));
     let node = table.get(&volume, ino).unwrap().unwrap();
     assert!(std::ptr::eq(kept.as_ptr(), &*node) && volume.orphans().has(&node));

@@ -54,7 +54,7 @@ fn who_asks_does_a_batch_of_what_is_quick() {
             let _ = gates.lock().recv();
         }
     });
-    // From now on its only thread has something to do.
+    // From now on its only thread is busy.
     queue.add(0, false);
     let worker = batches.recv().unwrap().0;
     let own = thread::current().id();
@@ -97,7 +97,7 @@ fn flush_does_not_wait_for_what_comes_later() {
     std::thread::scope(|scope| {
         let flushing = scope.spawn(|| queue.flush());
         queue.add(1, false);
-        // If the second one came before the flush looked, it waits for that as well.
+        // If the second task was added before the flush looked, the flush waits for it, too.
         if !is_first_done.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -124,7 +124,7 @@ fn a_queue_that_is_full_makes_wait() {
             }
         });
         std::thread::sleep(Duration::from_millis(30));
-        // One is being done, and two more than the limit of one waits for nobody.
+        // One task is being executed, and two more than the limit of one don't cause a wait.
         assert!(passed.load(Ordering::SeqCst) <= 3);
         for _ in 0..4 {
             barrier.wait();

@@ -1,4 +1,4 @@
-//! On whole volumes in memory.
+//! Tests on whole volumes in memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -43,7 +43,7 @@ impl Fixture {
         Self { device, volume: Arc::new(volume), table: Arc::new(NodeTable::new(100)) }
     }
 
-    /// What is durable is all that is left.
+    /// Reopens the volume with only its durable blocks.
     fn crashed(self) -> Self {
         let Self { device, volume, table } = self;
         drop((table, volume));
@@ -55,7 +55,8 @@ impl Fixture {
         Need { log_blocks, space: 200, from_pool: false }
     }
 
-    /// An orphan with so many bytes of attributes, and if it is a directory so many names.
+    /// Creates an orphan with `bytes` bytes of attributes, and with `names` names if it is a
+    /// directory.
     fn orphan(&self, mode: u32, nlink: u32, bytes: usize, names: u32) -> Arc<Node> {
         let volume = &*self.volume;
         let mut tx = volume.begin(self.need()).unwrap();
@@ -87,7 +88,7 @@ impl Fixture {
         node
     }
 
-    /// Free blocks and those that are chunks of inodes, inodes in use, orphans.
+    /// Returns the free blocks plus those of inode chunks, the inodes in use, and the orphans.
     fn free(&self) -> (u64, u64, u64) {
         self.volume.sync().unwrap();
         let totals = self.volume.groups().totals();
@@ -96,7 +97,7 @@ impl Fixture {
     }
 }
 
-/// There is something in memory of the data of the file.
+/// Creates the file data in memory.
 fn with_data(node: &Node) {
     node.data_or_init(|_| FileData::new(&PageCache::new(1 << 20, 1), 0));
 }
@@ -121,7 +122,7 @@ fn everything_of_an_inode_is_free_again() {
         inactivate(&fix.volume, &node, &no_cut).unwrap();
         assert!(node.core().is_free());
         assert_eq!((fix.free().0, fix.free().2), (before.0, 0), "{mode:o} {bytes} {names}");
-        // Once more does no harm.
+        // A repetition does no harm.
         inactivate(&fix.volume, &node, &no_cut).unwrap();
         assert!(fix.table.get(&fix.volume, node.ino()).unwrap().is_none());
     }
@@ -129,7 +130,7 @@ fn everything_of_an_inode_is_free_again() {
     assert_eq!(fix.volume.overruns(), 0);
 }
 
-/// The worst case of a step does not fit in the smallest log, but what a step comes to does.
+/// The worst case of a step does not fit in the smallest log, but its actual need does.
 #[test]
 fn trees_are_freed_with_the_smallest_log() {
     let fix = Fixture::with_log(Some(LOG_BLOCKS_MIN));
@@ -140,8 +141,8 @@ fn trees_are_freed_with_the_smallest_log() {
     assert_eq!(fix.volume.overruns(), 0);
 }
 
-/// A crash between the transactions of a removal leaves what a check knows as something to be
-/// finished, and a repair finishes.
+/// A check knows the state after a crash between the transactions of a removal as unfinished work,
+/// and a repair finishes it.
 #[test]
 fn a_removal_that_is_cut_off_is_no_damage() {
     let fix = Fixture::with_log(Some(LOG_BLOCKS_MIN));
@@ -179,8 +180,8 @@ fn a_removal_that_is_cut_off_is_no_damage() {
     }
 }
 
-/// Inodes are freed together, and the number of one is had again, for a file that has no name
-/// either and is in use, before the others are looked at.
+/// Inodes are freed together, and the number of one is used again, for a file without a name that
+/// is in use, before the others are processed.
 #[test]
 fn a_number_that_is_had_again_is_not_freed_again() {
     let fix = Fixture::new();
@@ -201,7 +202,7 @@ fn a_number_that_is_had_again_is_not_freed_again() {
     assert!(!again.core().is_free());
 }
 
-/// Once its number is free, what is in memory under that number is of the next inode.
+/// Once its number is free, the state in memory under that number belongs to the next inode.
 #[test]
 fn nothing_is_left_of_an_inode_whose_number_is_free() {
     let fix = Fixture::new();
@@ -241,7 +242,7 @@ fn a_mount_goes_on_where_a_crash_has_stopped() {
     };
     let orphans = recover(&fix.volume, &fix.table, &cut).unwrap();
     assert_eq!(orphans, Orphans { removed: 3, cut: 1, failed: 0 });
-    // Those without names have no data.
+    // Inodes without names have no data.
     assert_eq!(cuts.load(Ordering::SeqCst), 1);
     for ino in inos {
         assert!(fix.table.get(&fix.volume, ino).unwrap().is_none());
@@ -310,7 +311,7 @@ fn times_of_an_inode_that_is_gone_are_not_stored() {
     inactivate(&fix.volume, &node, &no_cut).unwrap();
     let sequence = node.sequence();
     assert!(!node.has_new_times());
-    // Even if somebody comes too late.
+    // Even if a thread changes times too late.
     node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
     files.write_back_all().unwrap();
     assert_eq!((node.has_new_times(), node.sequence()), (false, sequence));

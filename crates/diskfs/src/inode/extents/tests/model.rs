@@ -1,10 +1,10 @@
-//! Random changes against a map with a place for each block.
+//! Random changes against a model with one entry for each block.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Block of the file to its place and whether it is unwritten.
+/// Block of the file to its address and whether it is unwritten.
 type Model = BTreeMap<u64, (u64, bool)>;
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The extents that the model has, each as long as can be.
+/// Returns the extents of the model, each as long as possible.
 fn extents(model: &Model) -> Vec<Extent> {
     let mut list: Vec<Extent> = Vec::new();
     for (&file_block, &(start, is_unwritten)) in model {
@@ -61,7 +61,7 @@ impl Run {
         let owner = self.owner();
         match *step {
             Step::Insert { block, blocks, is_unwritten, is_behind } => {
-                // Into the hole that is there, and behind the extent before it if the step says so.
+                // Into the hole, and behind the extent before it if the step says so.
                 let Some(block) = (block..).find(|at| !self.model.contains_key(at)) else { return };
                 let room = (block..).take_while(|at| !self.model.contains_key(at));
                 let blocks = room.take(blocks as usize).count() as u32;
@@ -106,7 +106,7 @@ impl Run {
         assert_eq!(self.grown, self.nodes.blocks.len() as i64);
     }
 
-    /// Every block is found as it is.
+    /// Checks the mapping of every block.
     fn look_everywhere(&self) {
         for block in 0..320 {
             let found = self.map.lookup(&self.nodes, INO, block).unwrap();
