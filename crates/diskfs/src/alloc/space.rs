@@ -185,13 +185,21 @@ impl Space {
         if !from_pool {
             return false;
         }
-        // Takes the whole pool, so no other thread counts on it, and gives the rest back.
-        let pool = self.pool().swap(0, Ordering::AcqRel);
-        let (of_pool, rest) = (pool.min(blocks), blocks.saturating_sub(pool));
-        let is_taken = rest == 0 || self.budget.take(rest);
-        let back = if is_taken { pool - of_pool } else { pool };
-        self.pool().fetch_add(back, Ordering::AcqRel);
-        is_taken
+        let mut pool = self.pool().load(Ordering::Relaxed);
+        loop {
+            let of_pool = pool.min(blocks);
+            let rest = blocks - of_pool;
+            // The budget first: a request that fails has hidden no block of the pool from others.
+            if rest > 0 && !self.budget.take(rest) {
+                return false;
+            }
+            let left = pool - of_pool;
+            match self.pool().compare_exchange(pool, left, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => pool = now,
+            }
+            self.budget.give(rest);
+        }
     }
 
     /// Gives back blocks that were reserved and not used, or that were used and are now free. The

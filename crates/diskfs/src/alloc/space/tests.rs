@@ -29,6 +29,28 @@ fn the_pool_is_for_those_who_make_space() {
     assert_eq!(figures(&space), (10_000, 9500));
 }
 
+/// Threads that take from the pool do not hide its blocks from each other: each needs one block, and
+/// the pool has enough for all of them.
+#[test]
+fn threads_that_make_space_are_not_refused_for_each_other() {
+    const ROUNDS: usize = 100_000;
+    let space = space(1000, 1000);
+    assert!(space.take(936, false));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    assert!(space.take(1, true), "refused in round {round}");
+                    space.give(1);
+                }
+            });
+        }
+        // A request that neither has changes nothing, not even for a moment.
+        scope.spawn(|| (0..ROUNDS).for_each(|_| assert!(!space.take(100, true))));
+    });
+    assert_eq!(figures(&space), (64, 0), "the pool is as full as it may be");
+}
+
 /// Chinner 2020, patch 1.
 #[test]
 fn what_is_read_is_on_no_line_that_is_written() {
