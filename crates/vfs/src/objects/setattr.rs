@@ -39,7 +39,7 @@ pub(crate) struct More<'a> {
     /// The new access list, or `None` inside to remove it; `default` is the default list.
     pub(crate) access: Option<Option<Acl>>,
     pub(crate) default: Option<Option<Acl>>,
-    /// Set only by [`Plan::store`] and its callers.
+    /// Any other attribute. Only [`Plan::store`] applies it.
     pub(crate) xattr: Option<XattrEdit<'a>>,
 }
 
