@@ -3,20 +3,20 @@
 //!
 //! # The lists
 //!
-//! With a directory-backed driver, every inode is on a list of its superblock from its creation to
+//! With a backed driver, every inode is on a list of its superblock from its creation to
 //! its end. There is a list and a lock for each CPU (Piggin 2009, "inode lock"). An inode leaves
 //! the list that it was put on, whichever CPU frees it. Threads that look for inodes without
 //! knowing their numbers walk all lists: the shrinker, an unmount, and a call that counts unused
 //! ones.
 //!
-//! With a dcache-backed driver an inode exists exactly as long as it is in use, and no thread ever
-//! has to look for one. There are no lists, and creating a file costs nothing for them. Pipes work
-//! that way too. With the patch disabled ([`Scaling::before_inode_list`]) all inodes are on the one
-//! list of their superblock, as in older kernels.
+//! With a driver without `DirOps` an inode exists exactly as long as it is in use, and no thread
+//! ever has to look for one. There are no lists, and creating a file costs nothing for them. Pipes
+//! work that way too. With the patch disabled ([`Scaling::before_inode_list`]) all inodes are on
+//! the one list of their superblock, as in older kernels.
 //!
 //! # Unused inodes
 //!
-//! With a directory-backed driver, an unused inode that has a name stays cached: reading it again
+//! With a backed driver, an unused inode that has a name stays cached: reading it again
 //! may need a disk. The cache holds a counted reference to each inode that came from
 //! [`SuperBlock::iget`]. So an unused inode has a count of one, and using it again only counts. No
 //! list is written for that: the list of all inodes also contains the unused ones, in the order of
@@ -129,7 +129,7 @@ impl SuperBlock {
     /// Returns the number of cached inodes that are not in use. Exact while none is added or
     /// removed. Takes the locks of all slots of their list, one after the other.
     pub fn unused_inodes(&self) -> usize {
-        // A dcache-backed driver has no unused inodes.
+        // A driver without `DirOps` has no unused inodes.
         if self.lru().is_some() { self.inode_list().map_or(0, InodeList::unused) } else { 0 }
     }
 

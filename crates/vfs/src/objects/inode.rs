@@ -67,7 +67,7 @@ pub(crate) use nlink::ShardedNlink;
 const TYPE: u32 = 0o170000;
 /// Bits of a mode that are no permissions: those of set-id, and the sticky one.
 const SPECIAL: u32 = 0o7000;
-/// Set if the driver is directory-backed.
+/// Set if the driver is backed.
 const KEPT: u32 = 1 << 16;
 /// Created by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
 const SEALABLE: u32 = 1 << 17;
@@ -520,7 +520,7 @@ impl Inode {
         self.data.flags.fetch_or(DEAD, Ordering::AcqRel);
     }
 
-    /// Returns whether the driver is directory-backed. Such a driver is called before attributes
+    /// Returns whether the driver is backed. Such a driver is called before attributes
     /// change and may block then, so the caller may be in no RCU section and hold no lock but this
     /// inode's.
     #[inline]
@@ -540,7 +540,7 @@ impl Inode {
         self.kind.fetch_or(SEALABLE, Ordering::Relaxed);
     }
 
-    /// Returns whether a write needs no further check: the driver is dcache-backed, there are no
+    /// Returns whether a write needs no further check: the driver has no `DirOps`, there are no
     /// seals, and the lock is not sharded.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {

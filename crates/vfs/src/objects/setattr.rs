@@ -1,7 +1,7 @@
 //! A planned change of an inode's attributes.
 //!
 //! The rules of `chmod`, `chown`, `utimensat` and the calls on extended attributes produce a
-//! [`Plan`]. With a dcache-backed driver the plan is applied immediately. A directory-backed driver
+//! [`Plan`]. With a driver without `DirOps` the plan is applied immediately. A backed driver
 //! stores it first ([`FileSystem::set_attr`](crate::objects::driver::FileSystem::set_attr)), which
 //! may block: the plan is made in an RCU section and carried out outside of it, and both happen
 //! under the inode's lock.
@@ -49,7 +49,7 @@ impl<'a> Plan<'a> {
         Plan { more: Some(Box::new(more)), ..Plan::default() }
     }
 
-    /// Carries the plan out for a dcache-backed driver. The caller holds the inode's lock.
+    /// Carries the plan out for a driver without `DirOps`. The caller holds the inode's lock.
     pub(crate) fn apply(&mut self, inode: &Inode, guard: &Guard) {
         if self.no_capabilities {
             drop_capabilities(inode, guard);
@@ -58,7 +58,7 @@ impl<'a> Plan<'a> {
         inode.touch_ctime();
     }
 
-    /// Stores the plan with a directory-backed driver, then carries it out. Blocks; the caller
+    /// Stores the plan with a backed driver, then carries it out. Blocks; the caller
     /// holds the inode's lock and is in no RCU section.
     ///
     /// # Errors

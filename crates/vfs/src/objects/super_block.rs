@@ -86,7 +86,7 @@ pub struct SuperBlock {
     /// Fields that calls write, apart from those above, which all calls read (Chinner 2020, patch
     /// 1).
     written: Apart<Written>,
-    /// Caches and locks for a directory-backed driver.
+    /// Caches and locks for a backed driver.
     cache: Option<Box<Cache>>,
 }
 
@@ -104,7 +104,7 @@ struct Written {
     write_hold: Mutex<(), WriteHold>,
 }
 
-/// State for a directory-backed driver, for which the dcache is only a cache.
+/// State for a backed driver, for which the dcache is only a cache.
 struct Cache {
     lru: Lru,
     /// Names that the driver is looking up or changing.
@@ -251,7 +251,7 @@ impl SuperBlock {
         &self.quotas
     }
 
-    /// Returns the lists of dentries that can be dropped; `None` with a dcache-backed driver.
+    /// Returns the lists of dentries that can be dropped; `None` with a driver without `DirOps`.
     pub(crate) fn lru(&self) -> Option<&Lru> {
         self.cache.as_ref().map(|cache| &cache.lru)
     }
@@ -300,7 +300,7 @@ impl SuperBlock {
         self.cache.as_ref().map(|cache| &**cache.rename_lock)
     }
 
-    /// Returns whether the driver is directory-backed.
+    /// Returns whether the driver is backed.
     #[inline]
     pub(crate) fn is_backed(&self) -> bool {
         self.cache.is_some()
@@ -579,8 +579,8 @@ impl SuperBlock {
     /// If the last reference to one was just dropped, waits until the driver's
     /// [`evict`](crate::objects::driver::FileSystem::evict) has returned. If another thread is
     /// creating one, waits for that. So `make` finds what the driver has stored when it evicted the
-    /// previous inode. (With a dcache-backed driver no call waits, and the result of `make` may be
-    /// discarded.) The caller is in no RCU section and holds no lock that eviction takes.
+    /// previous inode. (With a driver without `DirOps` no call waits, and the result of `make` may
+    /// be discarded.) The caller is in no RCU section and holds no lock that eviction takes.
     pub fn iget(&self, ino: u64, make: impl FnOnce() -> InodeInit) -> InodeRef {
         match self.try_iget(ino, || Ok::<_, Infallible>(make())) {
             Ok(inode) => inode,
@@ -755,7 +755,7 @@ impl SuperBlock {
         self.check_no_inodes();
     }
 
-    /// Evicts an inode of a directory-backed driver: the inode stays hashed until the driver has
+    /// Evicts an inode of a backed driver: the inode stays hashed until the driver has
     /// evicted it.
     #[cold]
     fn evict_kept(&self, cache: &Cache, inode: &Inode, guard: &Guard) {

@@ -278,8 +278,8 @@ impl Dentry {
         let hash = bucket.free_hash(name.hash());
         let dentry = Dentry::new_child(parent, name.bytes(), hash, inode);
         if dentry.inode().is_dir() {
-            // As in `alloc`, but not for every directory that the driver looks up. The table has
-            // one line, because on a volume CPUs contend for other lines anyway.
+            // Prepared as in `alloc`, but not for every directory that the driver looks up. The
+            // table has one line, because on a volume CPUs contend for other lines anyway.
             dentry.children.prepare(0);
         }
         // SAFETY: the name's reference protects the dentry until it is removed from the table; it
@@ -558,7 +558,7 @@ impl Dentry {
         }
     }
 
-    /// Returns whether it is about to leave its directory. With a directory-backed driver, this
+    /// Returns whether it is about to leave its directory. With a backed driver, this
     /// changes while its name is locked.
     pub(crate) fn is_moving(&self) -> bool {
         self.flags.load(Ordering::Acquire) & MOVING != 0

@@ -5,7 +5,7 @@
 //! A cached dentry is one that the driver can look up again. It is on a list from its creation
 //! until it is freed, in use or not: the shrinker checks for use when it matters ("lazy LRU",
 //! Piggin 2009). So neither opening a file nor closing it, nor a walk, writes anything that belongs
-//! to a list. With a dcache-backed driver there is nothing to drop, and no list.
+//! to a list. With a driver without `DirOps` there is nothing to drop, and no list.
 //!
 //! # Order
 //!
@@ -170,7 +170,7 @@ impl Droppable for Dentry {
         let inode = self.inode().borrowed(guard);
         let dropped = drop_unused(self, guard);
         if dropped && inode.may_be_dropped() {
-            // It was cached only because of the dentry.
+            // The inode was cached only because of the dentry.
             Droppable::drop_unused(inode, guard);
         }
         dropped
@@ -239,7 +239,7 @@ fn drop_cold(dentry: &Dentry, guard: &Guard) -> bool {
 impl SuperBlock {
     /// Sets the memory limit of cached dentries and inodes, in bytes. Those in use are not dropped,
     /// so they may exceed it. Takes effect with the next miss, or [`shrink`](Self::shrink). Does
-    /// nothing with a dcache-backed driver, whose dentries are all in use.
+    /// nothing with a driver without `DirOps`, whose dentries are all in use.
     pub fn set_cache_limit(&self, bytes: usize) {
         if let Some(lru) = self.lru() {
             lru.limit.store(bytes, Ordering::Relaxed);

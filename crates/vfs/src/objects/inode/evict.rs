@@ -6,7 +6,7 @@
 //! time during the call, and be evicted. A change after that has no effect, because no later call
 //! finds the inode. Two things must not happen: that the file system is charged for something after
 //! all charges of the inode were returned, or that two threads free the same pages. (With a
-//! directory-backed driver there is always a reference.)
+//! backed driver there is always a reference.)
 //!
 //! * Attributes, times and the size have no memory of their own.
 //! * **Extended attributes** are charged under the lock of their set, and eviction closes the set

@@ -5,7 +5,7 @@
 //! # Directories
 //!
 //! The links of a directory are its name, its `.`, and the `..` of each directory in it. For
-//! directories in memory they are counted here; directory-backed drivers report what they have
+//! directories in memory they are counted here; backed drivers report what they have
 //! stored. Several CPUs that create directories in one parent would all write its count. So once
 //! the table of its children has grown to the size for several CPUs, directories that are added and
 //! removed are counted on each CPU ([`SnapshotCounter`]). The counter takes a sixteenth of the
@@ -126,7 +126,7 @@ impl Inode {
             .map_err(|n| if n == 0 { Errno::NOENT } else { Errno::MLINK })
     }
 
-    /// Sets the number of names, for directory-backed drivers, together with the change that they
+    /// Sets the number of names, for backed drivers, together with the change that they
     /// have stored. A file that was created without a name and has one now is a normal file from
     /// then on.
     pub fn set_nlink(&self, nlink: u32) {

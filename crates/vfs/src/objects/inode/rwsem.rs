@@ -24,7 +24,7 @@
 //!
 //! Until then overwriters hold the lock exclusively. If one had to wait, that is noted; any short
 //! write before the file's end counts as an overwrite. The CPUs of shared holders are noted as
-//! well. A lock that one CPU uses is not sharded. Locks of directory-backed drivers aren't either:
+//! well. A lock that one CPU uses is not sharded. Locks of backed drivers aren't either:
 //! their holders wait for disks, and so would a writer that closes the parts. The memory of the
 //! parts is charged to the file system and is freed with the inode.
 

@@ -11,7 +11,7 @@ use crate::objects::dcache::dentry::Dentry;
 use crate::task::task_struct::{At, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o700);
-/// How often two CPUs in turn count a dentry until it is hot for sure.
+/// Number of alternating counts by two CPUs that certainly make a dentry hot.
 const TURNS: u32 = 40;
 
 fn tree() -> Task {
@@ -31,7 +31,7 @@ fn use_in_turn(dentry: &Dentry) {
     }
 }
 
-/// How often the dentry stands in the ring.
+/// Returns the number of slots of the ring that hold the dentry.
 fn places_of(dentry: &Dentry) -> usize {
     let is_it =
         |place: &&Apart<AtomicPtr<Dentry>>| std::ptr::eq(place.load(Ordering::Relaxed), dentry);
@@ -54,7 +54,7 @@ fn so_many_dentries_are_hot_and_no_more() {
     assert!(is_hot(0) && !is_hot(1) && (2..=HOT_MAX).all(is_hot));
 }
 
-/// A name that is removed leaves its place to nobody, or the next one would demote what is gone.
+/// A removed name leaves its slot empty; otherwise the next one would demote a freed dentry.
 #[test]
 fn what_is_removed_is_hot_no_more() {
     let task = tree();
@@ -70,8 +70,8 @@ fn what_is_removed_is_hot_no_more() {
     assert!(other.path().dentry().is_hot() && places_of(other.path().dentry()) == 1);
 }
 
-/// While a count is being collected, it can't be spread, and its dentry does not enter the ring,
-/// which nobody would take it out of.
+/// While a count is being collected, it can't be sharded, and its dentry does not enter the ring,
+/// from which no thread would remove it.
 #[test]
 fn a_count_that_is_being_collected_is_not_hot() {
     let task = tree();
