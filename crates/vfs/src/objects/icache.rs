@@ -61,9 +61,9 @@ pub(crate) struct InodeList(PerCpuList<Inode, InodeSbList>);
 
 impl InodeList {
     /// Creates the lists of a superblock, if it needs any.
-    pub(crate) fn new(scaling: &Scaling, keeps_directories: bool) -> Option<InodeList> {
+    pub(crate) fn new(scaling: &Scaling, is_backed: bool) -> Option<InodeList> {
         let slots = if scaling.inode_list() { scaling.slots() } else { 1 };
-        let has_any = keeps_directories || !scaling.inode_list();
+        let has_any = is_backed || !scaling.inode_list();
         has_any.then(|| InodeList(PerCpuList::new(slots)))
     }
 
@@ -97,7 +97,7 @@ impl InodeList {
     }
 
     /// Returns the numbers of some inodes.
-    fn some(&self) -> SmallVec<[u64; NAMED_MAX]> {
+    fn some_inos(&self) -> SmallVec<[u64; NAMED_MAX]> {
         let mut some = SmallVec::new();
         self.0.each(|inode| {
             some.push(inode.ino());
@@ -144,7 +144,7 @@ impl SuperBlock {
     /// would outlive its memory.
     pub(crate) fn check_no_inodes(&self) {
         if self.inodes_in_use() != 0 {
-            let some = self.inode_list().map(InodeList::some).unwrap_or_default();
+            let some = self.inode_list().map(InodeList::some_inos).unwrap_or_default();
             let name = self.fs().name();
             eprintln!("vfscale: {name} keeps inodes of a superblock that has ended: {some:?}");
             std::process::abort();

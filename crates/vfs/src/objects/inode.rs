@@ -68,7 +68,7 @@ const TYPE: u32 = 0o170000;
 /// Bits of a mode that are no permissions: those of set-id, and the sticky one.
 const SPECIAL: u32 = 0o7000;
 /// Set if the driver is backed.
-const KEPT: u32 = 1 << 16;
+const BACKED: u32 = 1 << 16;
 /// Created by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
 const SEALABLE: u32 = 1 << 17;
 /// Set if it may have a default access control list.
@@ -93,7 +93,7 @@ pub struct Inode {
     // Identity.
     sb: NonNull<SuperBlock>,
     ino: u64,
-    /// `TYPE` and `SPECIAL` of the mode, `KEPT`, `SEALABLE`, `INHERITS`, `CAPABLE`, `SHARED`.
+    /// `TYPE` and `SPECIAL` of the mode, `BACKED`, `SEALABLE`, `INHERITS`, `CAPABLE`, `SHARED`.
     kind: AtomicU32,
     generation: u32,
     rdev: u64,
@@ -323,7 +323,7 @@ impl Inode {
         let times = init.times.unwrap_or_else(|| InodeTimes::all(time::now()));
         let mut kind = init.mode & (TYPE | SPECIAL);
         if sb.is_backed() {
-            kind |= KEPT;
+            kind |= BACKED;
         }
         Inode {
             sb: NonNull::from(sb),
@@ -525,7 +525,7 @@ impl Inode {
     /// inode's.
     #[inline]
     pub(crate) fn is_backed(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) & KEPT != 0
+        self.kind.load(Ordering::Relaxed) & BACKED != 0
     }
 
     /// Returns whether it can be sealed.
@@ -544,7 +544,7 @@ impl Inode {
     /// seals, and the lock is not sharded.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) & (KEPT | SEALABLE | SHARED) == 0
+        self.kind.load(Ordering::Relaxed) & (BACKED | SEALABLE | SHARED) == 0
     }
 
     /// Notes that it is in the inode hash. The caller has locked its bucket there, or has exclusive

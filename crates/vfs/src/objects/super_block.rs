@@ -111,9 +111,9 @@ struct Cache {
     in_lookup: KeyLocks,
     /// Numbers for which inodes are being created.
     numbers: KeyLocks,
-    /// Threads that wait for the end of an eviction, and their number in `waiting`.
-    going: Mutex<Vec<Thread>, InodeWaiters>,
-    waiting: AtomicUsize,
+    /// Threads that wait for the end of an eviction, and their number.
+    evict_waiters: Mutex<Vec<Thread>, InodeWaiters>,
+    evict_waiter_count: AtomicUsize,
     /// The inode of all negative dentries. Null until the superblock has its final address: an
     /// inode points to its superblock.
     no_inode: AtomicPtr<Inode>,
@@ -434,7 +434,7 @@ impl SuperBlock {
         if !self.is_writable() && !flags.contains(MountFlags::RDONLY) {
             return Err(Errno::ROFS);
         }
-        let _turn = self.lock_remounts();
+        let _serialized = self.lock_remounts();
         let before = self.flags();
         let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
         // The driver must be ready before a thread may change something.
@@ -459,7 +459,7 @@ impl SuperBlock {
         let before = self.flags();
         if is_readonly(flags) && !is_readonly(before) {
             let mounts = self.written.mounts.lock();
-            let _looks = self.lock_write_hold();
+            let _write_hold = self.lock_write_hold();
             self.flags.hold();
             // SAFETY: a mount is removed from the list, under its lock, before it is freed.
             let any = |has: fn(&Mount) -> bool| mounts.iter().any(|m| has(unsafe { m.as_ref() }));
@@ -603,11 +603,11 @@ impl SuperBlock {
             return Ok(found);
         }
         let key = (ino as usize, Self::ino_hash(ino) << 1);
-        let _turn = self.cache.as_ref().map(|cache| cache.numbers.lock(key));
+        let _serialized = self.cache.as_ref().map(|cache| cache.numbers.lock(key));
         loop {
             match self.find_or_wait(ino) {
                 Seen::Used(found) => return Ok(found),
-                Seen::Going => thread::park(),
+                Seen::Evicting => thread::park(),
                 Seen::Nothing => break,
             }
         }
@@ -654,18 +654,18 @@ impl SuperBlock {
         if let Some(cache) = &self.cache {
             // Under the bucket's lock: the evicting thread takes that lock to remove the inode
             // before it checks for waiters.
-            let mut going = cache.going.lock();
-            going.push(thread::current());
-            cache.waiting.store(going.len(), Ordering::Relaxed);
+            let mut waiters = cache.evict_waiters.lock();
+            waiters.push(thread::current());
+            cache.evict_waiter_count.store(waiters.len(), Ordering::Relaxed);
         }
-        Seen::Going
+        Seen::Evicting
     }
 
     /// Frees the data of an inode whose last reference was dropped, now, and its memory after a
     /// grace period.
     pub(crate) fn evict(&self, inode: &Inode, guard: &Guard) {
         if let Some(cache) = &self.cache {
-            return self.evict_kept(cache, inode, guard);
+            return self.evict_backed(cache, inode, guard);
         }
         if inode.is_hashed() {
             self.unhash_inode(inode, guard);
@@ -758,7 +758,7 @@ impl SuperBlock {
     /// Evicts an inode of a backed driver: the inode stays hashed until the driver has
     /// evicted it.
     #[cold]
-    fn evict_kept(&self, cache: &Cache, inode: &Inode, guard: &Guard) {
+    fn evict_backed(&self, cache: &Cache, inode: &Inode, guard: &Guard) {
         self.fs.evict(inode);
         if inode.is_hashed() {
             self.unhash_inode(inode, guard);
@@ -788,9 +788,9 @@ pub(crate) fn again_for_space<T>(
     call: impl Fn() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     for _ in 0..SPACE_TRIES {
-        let has_come = reclaim();
+        let has_freed = reclaim();
         match call() {
-            Err(Errno::NOSPC) if has_come => {}
+            Err(Errno::NOSPC) if has_freed => {}
             other => return other,
         }
     }
@@ -819,7 +819,7 @@ impl fmt::Debug for ReadOnlySwitch {
 /// State of an inode number.
 enum Seen {
     Used(InodeRef),
-    Going,
+    Evicting,
     Nothing,
 }
 
@@ -829,8 +829,8 @@ impl Cache {
             lru: Lru::new(scaling.lru_slots()),
             in_lookup: KeyLocks::new(),
             numbers: KeyLocks::new(),
-            going: Mutex::new(Vec::new()),
-            waiting: AtomicUsize::new(0),
+            evict_waiters: Mutex::new(Vec::new()),
+            evict_waiter_count: AtomicUsize::new(0),
             no_inode: AtomicPtr::new(std::ptr::null_mut()),
             rename_lock,
         }
@@ -844,13 +844,13 @@ impl Cache {
 
     /// Wakes all threads that wait for an eviction; each looks again.
     fn wake_waiters(&self) {
-        if self.waiting.load(Ordering::Relaxed) == 0 {
+        if self.evict_waiter_count.load(Ordering::Relaxed) == 0 {
             return;
         }
         let woken = {
-            let mut going = self.going.lock();
-            self.waiting.store(0, Ordering::Relaxed);
-            std::mem::take(&mut *going)
+            let mut waiters = self.evict_waiters.lock();
+            self.evict_waiter_count.store(0, Ordering::Relaxed);
+            std::mem::take(&mut *waiters)
         };
         woken.iter().for_each(Thread::unpark);
     }

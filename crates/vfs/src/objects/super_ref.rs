@@ -33,7 +33,7 @@ use crate::objects::take_down;
 pub(crate) struct Owners {
     /// The superblock as `Box::into_raw` would return it, for the last owner to free: a pointer
     /// derived from a shared reference may not free it.
-    place: AtomicPtr<SuperBlock>,
+    boxed: AtomicPtr<SuperBlock>,
     refs: Apart<AtomicUsize>,
     uses: PerCpuRef<SuperUses>,
 }
@@ -41,13 +41,13 @@ pub(crate) struct Owners {
 impl Owners {
     /// Creates counts with one [`SuperRef`], and no collection.
     pub(crate) fn new(slots: usize) -> Owners {
-        let place = AtomicPtr::new(std::ptr::null_mut());
-        Owners { place, refs: Apart(AtomicUsize::new(1)), uses: PerCpuRef::new(slots) }
+        let boxed = AtomicPtr::new(std::ptr::null_mut());
+        Owners { boxed, refs: Apart(AtomicUsize::new(1)), uses: PerCpuRef::new(slots) }
     }
 
-    fn place(&self) -> NonNull<SuperBlock> {
+    fn boxed(&self) -> NonNull<SuperBlock> {
         // Relaxed: it was stored before any other thread had the superblock.
-        NonNull::new(self.place.load(Ordering::Relaxed)).expect("stored with the first reference")
+        NonNull::new(self.boxed.load(Ordering::Relaxed)).expect("stored with the first reference")
     }
 }
 
@@ -64,7 +64,7 @@ impl SuperRef {
     /// Creates the first reference to a new superblock.
     pub(crate) fn new(sb: Box<SuperBlock>) -> SuperRef {
         let sb = SuperRef(NonNull::from(Box::leak(sb)));
-        sb.owners().place.store(sb.0.as_ptr(), Ordering::Relaxed);
+        sb.owners().boxed.store(sb.0.as_ptr(), Ordering::Relaxed);
         sb
     }
 }
@@ -107,7 +107,7 @@ impl Collecting {
     /// Takes a use of a superblock that has a [`SuperRef`].
     pub(crate) fn new(sb: &SuperBlock) -> Collecting {
         sb.owners().uses.get();
-        Collecting(sb.owners().place())
+        Collecting(sb.owners().boxed())
     }
 }
 

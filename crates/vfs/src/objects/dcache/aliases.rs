@@ -75,7 +75,7 @@ fn unmarked(head: *mut Dentry) -> *mut Dentry {
 }
 
 /// Returns a dentry that the list links to.
-fn there(raw: *mut Dentry, _guard: &Guard) -> Option<&Dentry> {
+fn as_dentry(raw: *mut Dentry, _guard: &Guard) -> Option<&Dentry> {
     // SAFETY: a dentry that the list links to is freed a grace period after it leaves the list, and
     // so after this section.
     NonNull::new(raw).map(|raw| unsafe { raw.as_ref() })
@@ -93,7 +93,7 @@ impl<'g> Iterator for Aliases<'g> {
 
     fn next(&mut self) -> Option<&'g Dentry> {
         let found = self.next?;
-        self.next = there(found.aliases().next.load(Ordering::Acquire), self.guard);
+        self.next = as_dentry(found.aliases().next.load(Ordering::Acquire), self.guard);
         Some(found)
     }
 }
@@ -102,7 +102,7 @@ impl Inode {
     /// Returns its dentries, with and without names.
     pub(crate) fn aliases<'g>(&self, guard: &'g Guard) -> Aliases<'g> {
         let head = self.alias_head().0.load(Ordering::Acquire);
-        Aliases { next: there(unmarked(head), guard), guard }
+        Aliases { next: as_dentry(unmarked(head), guard), guard }
     }
 
     /// Enters a new dentry.
@@ -122,7 +122,7 @@ impl Inode {
         loop {
             let old = head.0.load(Ordering::Acquire);
             links.next.store(unmarked(old), Ordering::Relaxed);
-            let Some(first) = there(unmarked(old), &guard) else {
+            let Some(first) = as_dentry(unmarked(old), &guard) else {
                 if head.replace(old, new) {
                     return;
                 }
@@ -155,16 +155,16 @@ impl Inode {
         }
         debug_assert!(is_marked(head.0.load(Ordering::Relaxed)), "a dentry that is on no list");
         let (next, prev) = (links.next.load(Ordering::Relaxed), links.prev.load(Ordering::Relaxed));
-        match there(prev, guard) {
+        match as_dentry(prev, guard) {
             Some(prev) => prev.aliases().next.store(next, Ordering::Release),
             None => head.set(marked(next)),
         }
-        if let Some(next) = there(next, guard) {
+        if let Some(next) = as_dentry(next, guard) {
             next.aliases().prev.store(prev, Ordering::Relaxed);
         }
         let first = unmarked(head.0.load(Ordering::Relaxed));
         let is_alone = |first: &Dentry| first.aliases().next.load(Ordering::Relaxed).is_null();
-        if there(first, guard).is_some_and(is_alone) {
+        if as_dentry(first, guard).is_some_and(is_alone) {
             head.set(first);
         }
     }

@@ -79,7 +79,7 @@ const MOVING: u32 = 256;
 const PARTIAL: u32 = 64;
 
 /// Flags of dentries that are not on the list of an inode.
-const ELSEWHERE: u32 = PSEUDO | NEGATIVE;
+const UNLISTED: u32 = PSEUDO | NEGATIVE;
 
 /// Flags that a walk must examine further.
 const SPECIAL: u32 = MOUNTED | NEGATIVE | COLD | CHECKED;
@@ -104,7 +104,7 @@ struct Written {
     /// Written when another dentry of a file with several is added or removed.
     aliases: AliasLinks,
     /// Slot in the ring of hot dentries, while it is one. Changes under `d_lock`.
-    hot_place: AtomicU32,
+    hot_slot: AtomicU32,
 }
 
 impl std::ops::Deref for Written {
@@ -142,7 +142,7 @@ unsafe impl Sync for Dentry {}
 
 /// Initial values of a new dentry.
 #[derive(Clone, Copy)]
-struct Begin {
+struct DentryInit {
     flags: u32,
     hash: u64,
     references: u32,
@@ -165,14 +165,14 @@ impl Dentry {
         parent: *mut Dentry,
         name: &[u8],
         inode: NonNull<Inode>,
-        begin: Begin,
+        init: DentryInit,
     ) -> NonNull<Dentry> {
         let is_inline = name.len() <= INLINE_MAX;
-        let lockref = Lockref::with_locked_changes(begin.references, !sb.scaling().lockref());
+        let lockref = Lockref::with_locked_changes(init.references, !sb.scaling().lockref());
         let mut raw = sb.dentries().alloc_with(|| Dentry {
             seq: SeqCount::new(),
-            flags: AtomicU32::new(begin.flags),
-            hash: AtomicU64::new(begin.hash),
+            flags: AtomicU32::new(init.flags),
+            hash: AtomicU64::new(init.hash),
             parent: AtomicPtr::new(parent),
             inode,
             name: AtomicPtr::new(std::ptr::null_mut()),
@@ -183,7 +183,7 @@ impl Dentry {
                 lockref,
                 lru: PerCpuLinks::new(),
                 aliases: AliasLinks::new(),
-                hot_place: AtomicU32::new(0),
+                hot_slot: AtomicU32::new(0),
             },
         });
         // SAFETY: just allocated, and no other thread has seen it.
@@ -207,7 +207,7 @@ impl Dentry {
                 dentry.children.prepare(if several { FIRST_BITS } else { 0 });
             }
         }
-        if begin.flags & ELSEWHERE == 0 {
+        if init.flags & UNLISTED == 0 {
             dentry.inode().enter_alias(dentry);
         }
         raw
@@ -215,8 +215,8 @@ impl Dentry {
 
     /// Creates the root of a superblock, which owns the initial reference.
     pub(crate) fn new_root(sb: &SuperBlock, inode: InodeRef) -> NonNull<Dentry> {
-        let begin = Begin { flags: 0, hash: 0, references: 1 };
-        let raw = Dentry::alloc(sb, std::ptr::null_mut(), b"", inode.into_raw(), begin);
+        let init = DentryInit { flags: 0, hash: 0, references: 1 };
+        let raw = Dentry::alloc(sb, std::ptr::null_mut(), b"", inode.into_raw(), init);
         // SAFETY: just allocated.
         let root = unsafe { raw.as_ref() };
         root.parent.store(raw.as_ptr(), Ordering::Release);
@@ -227,8 +227,8 @@ impl Dentry {
     /// `hash` next. It begins with two references: that of the name, and the one returned.
     pub(crate) fn new_child(parent: &Dentry, name: &[u8], hash: u64, inode: InodeRef) -> DentryRef {
         let parent_raw = std::ptr::from_ref(parent).cast_mut();
-        let begin = Begin { flags: 0, hash, references: 2 };
-        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode.into_raw(), begin))
+        let init = DentryInit { flags: 0, hash, references: 2 };
+        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode.into_raw(), init))
     }
 
     /// Inserts a dentry for the result of a driver's lookup into its bucket, and into the list of
@@ -254,8 +254,8 @@ impl Dentry {
             },
             InodeRef::into_raw,
         );
-        let begin = Begin { flags, hash, references: 1 };
-        let raw = Dentry::alloc(sb, parent, name.bytes(), inode, begin);
+        let init = DentryInit { flags, hash, references: 1 };
+        let raw = Dentry::alloc(sb, parent, name.bytes(), inode, init);
         // SAFETY: the name's reference protects the dentry until it is removed from the table, and
         // its memory is freed a grace period after that. It leaves its list before it is freed, and
         // no thread can remove it from the table before it is on that list, because the bucket is
@@ -297,15 +297,15 @@ impl Dentry {
         let name = format!("#{}", inode.ino());
         let parent_raw = std::ptr::from_ref(parent).cast_mut();
         parent.get(guard);
-        let begin = Begin { flags: UNHASHED | HOLDS_PARENT, hash: 0, references: 1 };
-        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name.as_bytes(), inode.into_raw(), begin))
+        let init = DentryInit { flags: UNHASHED | HOLDS_PARENT, hash: 0, references: 1 };
+        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name.as_bytes(), inode.into_raw(), init))
     }
 
     /// Creates a dentry for a file that no path leads to, held by the returned reference. It has no
     /// parent.
     pub(crate) fn new_pseudo(sb: &SuperBlock, name: &[u8], inode: InodeRef) -> DentryRef {
-        let begin = Begin { flags: UNHASHED | PSEUDO, hash: 0, references: 1 };
-        let raw = Dentry::alloc(sb, std::ptr::null_mut(), name, inode.into_raw(), begin);
+        let init = DentryInit { flags: UNHASHED | PSEUDO, hash: 0, references: 1 };
+        let raw = Dentry::alloc(sb, std::ptr::null_mut(), name, inode.into_raw(), init);
         // SAFETY: just allocated.
         unsafe { raw.as_ref() }.parent.store(raw.as_ptr(), Ordering::Release);
         DentryRef(raw)
@@ -324,9 +324,9 @@ impl Dentry {
         let _dcache = sb.lock_dcache();
         let mut bucket = root.children().lock(hash, guard);
         let hash = bucket.free_hash(hash);
-        let begin = Begin { flags: UNHASHED | PSEUDO | ATTACHED, hash, references: 1 };
+        let init = DentryInit { flags: UNHASHED | PSEUDO | ATTACHED, hash, references: 1 };
         let parent = std::ptr::from_ref(root).cast_mut();
-        let dentry = DentryRef(Dentry::alloc(sb, parent, name, inode.into_raw(), begin));
+        let dentry = DentryRef(Dentry::alloc(sb, parent, name, inode.into_raw(), init));
         // SAFETY: `kill` removes it before its memory is freed, which takes a grace period.
         unsafe { bucket.insert(dentry.as_raw()) };
         dentry
@@ -383,8 +383,8 @@ impl Dentry {
     }
 
     /// Returns whether it is missing from the list of its inode's dentries.
-    fn is_elsewhere(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & ELSEWHERE != 0
+    fn is_unlisted(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & UNLISTED != 0
     }
 
     #[inline]
@@ -650,7 +650,7 @@ impl Dentry {
     #[cold]
     fn promote(&self, guard: &Guard) {
         let sb = self.sb();
-        if !sb.hot().has_places() {
+        if !sb.hot().has_slots() {
             return;
         }
         let victim = {
@@ -660,8 +660,8 @@ impl Dentry {
             if !may_be_hot || !Lockref::spread(&mut lock, &self.spread, sb.slots()) {
                 return;
             }
-            let (place, victim) = sb.hot().enter(self);
-            self.lockref.hot_place.store(place, Ordering::Relaxed);
+            let (slot, victim) = sb.hot().enter(self);
+            self.lockref.hot_slot.store(slot, Ordering::Relaxed);
             victim
         };
         if let Some(victim) = victim {
@@ -679,7 +679,7 @@ impl Dentry {
             return false;
         }
         let sb = self.sb();
-        sb.hot().leave(self, self.lockref.hot_place.load(Ordering::Relaxed));
+        sb.hot().leave(self, self.lockref.hot_slot.load(Ordering::Relaxed));
         let keep = Collecting::new(sb);
         let raw = NonNull::from(self).as_ptr() as usize;
         guard.defer(move || {
@@ -817,7 +817,7 @@ fn kill(dentry: &Dentry, guard: &Guard) {
         if flags & ATTACHED != 0 {
             detach_pseudo(dentry, guard);
         }
-        if !dentry.is_elsewhere() {
+        if !dentry.is_unlisted() {
             dentry.inode().leave_alias(dentry, guard);
         }
         sb.forget_dentry(dentry);
@@ -851,7 +851,7 @@ pub(crate) unsafe fn take_down(
     if is_name && sb.fs().dir_ops().is_none() {
         sb.fs().unlinked(dentry.inode(), dentry.name(guard).len());
     }
-    if !dentry.is_elsewhere() {
+    if !dentry.is_unlisted() {
         dentry.inode().leave_alias(dentry, guard);
     }
     sb.forget_dentry(dentry);

@@ -73,9 +73,9 @@ const LOOKS_MIN: usize = 1024;
 
 /// Memory of a dentry and of an inode, each with its slot in a table, whose buckets are between
 /// half full and full.
-const DENTRY_BYTES: usize = size_of::<Dentry>() + PLACE_BYTES;
-const INODE_BYTES: usize = size_of::<Inode>() + PLACE_BYTES;
-const PLACE_BYTES: usize = 32;
+const DENTRY_BYTES: usize = size_of::<Dentry>() + SLOT_BYTES;
+const INODE_BYTES: usize = size_of::<Inode>() + SLOT_BYTES;
+const SLOT_BYTES: usize = 32;
 
 /// The dentries of a superblock that can be dropped.
 pub(crate) struct Lru {

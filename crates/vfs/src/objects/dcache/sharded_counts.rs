@@ -28,7 +28,7 @@ pub(crate) const HOT_MAX: usize = 256;
 
 /// The ring of hot dentries.
 pub(crate) struct ShardedRing {
-    places: Box<[Apart<AtomicPtr<Dentry>>]>,
+    ring: Box<[Apart<AtomicPtr<Dentry>>]>,
     /// Number of dentries that have become hot so far.
     entered: Apart<AtomicUsize>,
 }
@@ -37,37 +37,34 @@ impl ShardedRing {
     /// Creates an empty ring, for counts that are sharded into `slots` parts. With one part no
     /// count is sharded, and the ring has no slots.
     pub(crate) fn new(slots: usize) -> ShardedRing {
-        let places = if slots > 1 { HOT_MAX } else { 0 };
+        let len = if slots > 1 { HOT_MAX } else { 0 };
         let empty = |_| Apart(AtomicPtr::new(ptr::null_mut()));
-        ShardedRing {
-            places: (0..places).map(empty).collect(),
-            entered: Apart(AtomicUsize::new(0)),
-        }
+        ShardedRing { ring: (0..len).map(empty).collect(), entered: Apart(AtomicUsize::new(0)) }
     }
 
     /// Returns whether there may be hot dentries.
-    pub(crate) fn has_places(&self) -> bool {
-        !self.places.is_empty()
+    pub(crate) fn has_slots(&self) -> bool {
+        !self.ring.is_empty()
     }
 
     /// Enters a dentry. Returns its slot, and the dentry that has to be demoted for it.
     pub(crate) fn enter(&self, dentry: &Dentry) -> (u32, Option<NonNull<Dentry>>) {
-        let place = self.entered.fetch_add(1, Ordering::Relaxed) % self.places.len();
+        let slot = self.entered.fetch_add(1, Ordering::Relaxed) % self.ring.len();
         let entering = ptr::from_ref(dentry).cast_mut();
         // Releases the dentry to the thread that will find it here, and acquires the previous one.
-        let before = self.places[place].swap(entering, Ordering::AcqRel);
-        (place as u32, NonNull::new(before))
+        let before = self.ring[slot].swap(entering, Ordering::AcqRel);
+        (slot as u32, NonNull::new(before))
     }
 
     /// Removes a dentry from its slot, unless another one occupies it already.
-    pub(crate) fn leave(&self, dentry: &Dentry, place: u32) {
+    pub(crate) fn leave(&self, dentry: &Dentry, slot: u32) {
         let leaving = ptr::from_ref(dentry).cast_mut();
-        let nobody = ptr::null_mut();
+        let empty = ptr::null_mut();
         // Relaxed: if the exchange fails, another thread has found the dentry and demotes it; no
         // memory is read here.
-        let _ = self.places[place as usize].compare_exchange(
+        let _ = self.ring[slot as usize].compare_exchange(
             leaving,
-            nobody,
+            empty,
             Ordering::Relaxed,
             Ordering::Relaxed,
         );

@@ -28,7 +28,7 @@
 use vfscale_sync::atomic::{Ordering, fence, fence_after_rmw};
 use vfscale_sync::rcu::Guard;
 
-use super::rwsem::Alone;
+use super::rwsem::ExclusiveGuard;
 use super::{Inode, InodeExtra};
 
 impl Inode {
@@ -55,7 +55,7 @@ impl Inode {
 
     /// Locks the inode for eviction, if it has ever had data. Blocks.
     #[inline]
-    pub(crate) fn lock_last_data(&self) -> Option<Alone<'_>> {
+    pub(crate) fn lock_last_data(&self) -> Option<ExclusiveGuard<'_>> {
         (self.is_file() && self.data.private.get().is_some()).then(|| self.lock())
     }
 }

@@ -60,7 +60,7 @@ impl Inode {
     pub fn nlink(&self) -> u32 {
         let links = self.own_nlink();
         // Read after the inode's own count: if there is no sharded count now, that was the total.
-        self.spread_directories().map_or(links, |spread| self.spread_nlink(spread))
+        self.sharded_dirs().map_or(links, |spread| self.sum_nlink(spread))
     }
 
     /// Returns whether the inode has no name left.
@@ -77,7 +77,7 @@ impl Inode {
 
     /// Returns the number of links of a directory whose count is sharded.
     #[cold]
-    fn spread_nlink(&self, spread: &SnapshotCounter) -> u32 {
+    fn sum_nlink(&self, spread: &SnapshotCounter) -> u32 {
         let read = || {
             let (directories, own) = spread.read_with(|| self.own_nlink())?;
             Some(if own == 0 { 0 } else { own.saturating_add_signed(directories) })
@@ -93,7 +93,7 @@ impl Inode {
     /// Returns the sharded count of the directories in this one, if they are not counted in the
     /// inode.
     #[inline]
-    fn spread_directories(&self) -> Option<&SnapshotCounter> {
+    fn sharded_dirs(&self) -> Option<&SnapshotCounter> {
         // Only a directory's extension is read, never that of a pipe.
         match self.stream().filter(|_| self.is_dir())? {
             InodeExt::Directories(spread) => Some(&spread.count),
@@ -168,7 +168,7 @@ impl Dentry {
     /// Counts a directory that is added to this one; the caller holds the lock of the bucket that
     /// it is added to.
     pub(crate) fn link_directory(&self) -> Result<(), Errno> {
-        match self.spread_directories() {
+        match self.sharded_dirs() {
             Some(spread) => {
                 spread.add(1);
                 Ok(())
@@ -179,7 +179,7 @@ impl Dentry {
 
     /// Counts a directory that is removed; the caller holds the lock of the bucket that it was in.
     pub(crate) fn unlink_directory(&self) {
-        match self.spread_directories() {
+        match self.sharded_dirs() {
             Some(spread) => spread.add(-1),
             None => self.inode().unlink(),
         }
@@ -188,9 +188,9 @@ impl Dentry {
     /// Returns the sharded count of the directories in this one, and creates it if they should no
     /// longer be counted in the inode. `None` if the inode counts them.
     #[inline]
-    fn spread_directories(&self) -> Option<&SnapshotCounter> {
+    fn sharded_dirs(&self) -> Option<&SnapshotCounter> {
         let (inode, sb) = (self.inode(), self.sb());
-        inode.spread_directories().or_else(|| {
+        inode.sharded_dirs().or_else(|| {
             let several = sb.slots() > 1 && sb.scaling().dcache_hash();
             if !several || !self.children().is_spread() {
                 return None;
@@ -199,7 +199,7 @@ impl Dentry {
             // directory tries again.
             let count = ShardedNlink::new(sb.slots())?;
             inode.ext_or_init(|| InodeExt::Directories(count));
-            inode.spread_directories()
+            inode.sharded_dirs()
         })
     }
 }

@@ -35,21 +35,21 @@ use super::{Inode, SHARED};
 use crate::base::lock_classes::InodeData;
 
 /// An inode's lock, held exclusively.
-pub(crate) type Alone<'a> = SpreadWriteGuard<'a, InodeData>;
+pub(crate) type ExclusiveGuard<'a> = SpreadWriteGuard<'a, InodeData>;
 
 /// An inode's lock, held shared.
-pub(crate) type Sharing<'a> = SpreadReadGuard<'a, InodeData>;
+pub(crate) type SharedGuard<'a> = SpreadReadGuard<'a, InodeData>;
 
 impl Inode {
     /// Locks data and attributes exclusively (`i_rwsem`). Blocks.
-    pub(crate) fn lock(&self) -> Alone<'_> {
+    pub(crate) fn lock(&self) -> ExclusiveGuard<'_> {
         self.usage.lock.write(&self.sharers)
     }
 
     /// Locks data and attributes shared. Blocks.
-    pub(crate) fn lock_shared(&self) -> Sharing<'_> {
-        if let Some(sharing) = self.share() {
-            return sharing;
+    pub(crate) fn lock_shared(&self) -> SharedGuard<'_> {
+        if let Some(shared) = self.share() {
+            return shared;
         }
         if let Some(slots) = self.spread_slots()
             && self.usage.lock.note_cpu(slots)
@@ -68,17 +68,17 @@ impl Inode {
     /// Locks data and attributes shared, if several CPUs were found to share the lock and no thread
     /// has held it exclusively since. Never blocks.
     #[inline]
-    pub(crate) fn share(&self) -> Option<Sharing<'_>> {
+    pub(crate) fn share(&self) -> Option<SharedGuard<'_>> {
         self.usage.lock.read_in_part(&self.sharers)
     }
 
     /// Unlocks, and notes that a thread waited for the lock that could have shared it.
     #[cold]
-    pub(crate) fn unlock_sharable(&self, alone: Alone<'_>) {
+    pub(crate) fn unlock_sharable(&self, exclusive: ExclusiveGuard<'_>) {
         if let Some(slots) = self.spread_slots()
-            && alone.note_wait(slots)
+            && exclusive.note_wait(slots)
         {
-            self.spread(alone, slots);
+            self.spread(exclusive, slots);
         }
     }
 
@@ -89,11 +89,11 @@ impl Inode {
     }
 
     #[cold]
-    fn spread(&self, alone: Alone<'_>, slots: usize) {
+    fn spread(&self, exclusive: ExclusiveGuard<'_>, slots: usize) {
         let charge = || self.sb().fs().charge(ReaderParts::bytes(slots) as u64);
         if self.is_shared() || charge().is_ok() {
             self.kind.fetch_or(SHARED, Ordering::Relaxed);
-            alone.spread(slots);
+            exclusive.spread(slots);
         }
     }
 

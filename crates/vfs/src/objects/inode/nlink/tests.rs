@@ -28,10 +28,10 @@ fn spread() -> (Task, File) {
         task.unlink(At::Cwd, "/d/name", AtFlags::empty()).unwrap();
         turn += 1;
     }
-    assert!(dir.inode().spread_directories().is_none(), "nothing was counted yet");
+    assert!(dir.inode().sharded_dirs().is_none(), "nothing was counted yet");
     mkdir(&task, 0, "/d/first");
     rmdir(&task, 1, "/d/first");
-    assert!(dir.inode().spread_directories().is_some());
+    assert!(dir.inode().sharded_dirs().is_some());
     (task, dir)
 }
 
@@ -123,7 +123,7 @@ fn before_the_patch_the_inode_has_the_count() {
             made += 1;
         }
         mkdir(&task, 1, "/last");
-        assert!(root.inode().spread_directories().is_none());
+        assert!(root.inode().sharded_dirs().is_none());
         assert_eq!(links(&root), made + 3);
     }
 }
