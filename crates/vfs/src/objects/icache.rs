@@ -3,11 +3,10 @@
 //!
 //! # The lists
 //!
-//! With a backed driver, every inode is on a list of its superblock from its creation to
-//! its end. There is a list and a lock for each CPU (Piggin 2009, "inode lock"). An inode leaves
-//! the list that it was put on, whichever CPU frees it. Threads that look for inodes without
-//! knowing their numbers walk all lists: the shrinker, an unmount, and a call that counts unused
-//! ones.
+//! With a backed driver, every inode is on a list of its superblock from its creation to its end.
+//! There is a list and a lock for each CPU (Piggin 2009, "inode lock"). An inode leaves the list
+//! that it was put on, whichever CPU frees it. Threads that look for inodes without knowing their
+//! numbers walk all lists: the shrinker, an unmount, and a call that counts unused ones.
 //!
 //! With a driver without `DirOps` an inode exists exactly as long as it is in use, and no thread
 //! ever has to look for one. There are no lists, and creating a file costs nothing for them. Pipes
@@ -16,12 +15,12 @@
 //!
 //! # Unused inodes
 //!
-//! With a backed driver, an unused inode that has a name stays cached: reading it again
-//! may need a disk. The cache holds a counted reference to each inode that came from
-//! [`SuperBlock::iget`]. So an unused inode has a count of one, and using it again only counts. No
-//! list is written for that: the list of all inodes also contains the unused ones, in the order of
-//! age, and the shrinker checks whether an inode is in use when it passes ("lazy LRU"). It marks
-//! the inodes that it passes and evicts those that were not used since, as it does with dentries
+//! With a backed driver, an unused inode that has a name stays cached: reading it again may need a
+//! disk. The cache holds a counted reference to each inode that came from [`SuperBlock::iget`]. So
+//! an unused inode has a count of one, and using it again only counts. No list is written for that:
+//! the list of all inodes also contains the unused ones, in the order of age, and the shrinker
+//! checks whether an inode is in use when it passes ("lazy LRU"). It marks the inodes that it
+//! passes and evicts those that were not used since, as it does with dentries
 //! ([`crate::objects::dcache::lru`]), and under the same limit.
 //!
 //! The cache's reference is dropped by an exchange of a count of one for zero, which fails if
@@ -146,7 +145,7 @@ impl SuperBlock {
         if self.inodes_in_use() != 0 {
             let some = self.inode_list().map(InodeList::some_inos).unwrap_or_default();
             let name = self.fs().name();
-            eprintln!("vfscale: {name} keeps inodes of a superblock that has ended: {some:?}");
+            eprintln!("vfscale: {name} holds inodes of a superblock that has ended: {some:?}");
             std::process::abort();
         }
     }

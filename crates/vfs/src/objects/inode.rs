@@ -152,7 +152,7 @@ struct UseLine {
 #[cfg(not(any(loom, shuttle)))]
 const _: () = {
     use std::mem::offset_of;
-    assert!(offset_of!(Inode, access) == 64, "what an inode is fits one line");
+    assert!(offset_of!(Inode, access) == 64, "the identity of an inode fits one line");
     assert!(offset_of!(Inode, data) == 128);
     assert!(offset_of!(Inode, usage) == 192);
     assert!(size_of::<Inode>() == 256, "another line would cost every file 64 bytes");
@@ -275,7 +275,7 @@ pub struct InodeInit {
     /// left out: a driver checks them before.
     pub xattrs: Vec<XattrPair>,
     /// Whether its contents are generated when it is read, by
-    /// [`FileSystem::text`](crate::objects::driver::FileSystem::text); its size is 0.
+    /// [`FileOps::text`](crate::objects::driver::FileOps::text); its size is 0.
     pub text: bool,
     /// The driver's part.
     pub private: Option<Box<dyn Any + Send + Sync>>,
@@ -520,9 +520,8 @@ impl Inode {
         self.data.flags.fetch_or(DEAD, Ordering::AcqRel);
     }
 
-    /// Returns whether the driver is backed. Such a driver is called before attributes
-    /// change and may block then, so the caller may be in no RCU section and hold no lock but this
-    /// inode's.
+    /// Returns whether the driver is backed. Such a driver is called before attributes change and
+    /// may block then, so the caller may be in no RCU section and hold no lock but this inode's.
     #[inline]
     pub(crate) fn is_backed(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & BACKED != 0

@@ -10,8 +10,8 @@
 //!   check is complete before a seal is added.
 //! * A mapping that could still be written ([`crate::task::mmap_table`]) is counted under that
 //!   lock, too. So [`SealFlags::WRITE`] is refused as long as there is one.
-//! * Files that can't be sealed pay nothing: a write checks for seals and for a backed
-//!   driver with one read of the inode's flags.
+//! * Files that can't be sealed pay nothing: a write checks for seals and for a backed driver with
+//!   one read of the inode's flags.
 
 pub use rustix::fs::SealFlags;
 use rustix::io::Errno;

@@ -1,10 +1,10 @@
 //! A planned change of an inode's attributes.
 //!
 //! The rules of `chmod`, `chown`, `utimensat` and the calls on extended attributes produce a
-//! [`Plan`]. With a driver without `DirOps` the plan is applied immediately. A backed driver
-//! stores it first ([`FileSystem::set_attr`](crate::objects::driver::FileSystem::set_attr)), which
-//! may block: the plan is made in an RCU section and carried out outside of it, and both happen
-//! under the inode's lock.
+//! [`Plan`]. With a driver without `DirOps` the plan is applied immediately. A backed driver stores
+//! it first ([`FileOps::set_attr`](crate::objects::driver::FileOps::set_attr)), which may block:
+//! the plan is made in an RCU section and carried out outside of it, and both happen under the
+//! inode's lock.
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
@@ -58,11 +58,11 @@ impl<'a> Plan<'a> {
         inode.touch_ctime();
     }
 
-    /// Stores the plan with a backed driver, then carries it out. Blocks; the caller
-    /// holds the inode's lock and is in no RCU section.
+    /// Stores the plan with a backed driver, then carries it out. Blocks; the caller holds the
+    /// inode's lock and is in no RCU section.
     ///
     /// # Errors
-    /// Returns any error of [`FileSystem::set_attr`](crate::objects::driver::FileSystem::set_attr).
+    /// Returns any error of [`FileOps::set_attr`](crate::objects::driver::FileOps::set_attr).
     pub(crate) fn store(&mut self, inode: &Inode) -> Result<(), Errno> {
         if self.no_capabilities && has_capabilities(inode, &rcu::pin()) {
             self.more.get_or_insert_default().xattr = Some((XattrName::CAPABILITY, None));

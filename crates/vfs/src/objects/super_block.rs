@@ -315,8 +315,8 @@ impl SuperBlock {
     /// dentry. Negative dentries don't count references to it, because all CPUs would write that
     /// count.
     pub(crate) fn no_inode(&self) -> NonNull<Inode> {
-        let cache = self.cache.as_ref().expect("only drivers with directories find nothing");
-        NonNull::new(cache.no_inode.load(Ordering::Acquire)).expect("made when it was set up")
+        let cache = self.cache.as_ref().expect("only a backed driver has negative dentries");
+        NonNull::new(cache.no_inode.load(Ordering::Acquire)).expect("created by `set_up`")
     }
 
     pub(crate) fn dentries(&self) -> &Slab<Dentry> {
@@ -404,7 +404,7 @@ impl SuperBlock {
     /// Opens a file: adds it to the list of its superblock. Returns it as the error if too many
     /// files are open.
     #[inline]
-    #[expect(clippy::result_large_err, reason = "inlined, and seldom made")]
+    #[expect(clippy::result_large_err, reason = "inlined, and rare")]
     pub(crate) fn open_file(file: OpenFile) -> Result<SharedFile, OpenFile> {
         let sb: *const SuperBlock = &raw const **file.path().mount().sb();
         // SAFETY: the file holds a mount, which holds the superblock, until it is dropped.
@@ -755,8 +755,7 @@ impl SuperBlock {
         self.check_no_inodes();
     }
 
-    /// Evicts an inode of a backed driver: the inode stays hashed until the driver has
-    /// evicted it.
+    /// Evicts an inode of a backed driver: the inode stays hashed until the driver has evicted it.
     #[cold]
     fn evict_backed(&self, cache: &Cache, inode: &Inode, guard: &Guard) {
         self.fs.evict(inode);

@@ -153,7 +153,7 @@ impl Inode {
         if head.replace(ptr::from_ref(dentry).cast_mut(), ptr::null_mut()) {
             return;
         }
-        debug_assert!(is_marked(head.0.load(Ordering::Relaxed)), "a dentry that is on no list");
+        debug_assert!(is_marked(head.0.load(Ordering::Relaxed)), "the dentry is on no list");
         let (next, prev) = (links.next.load(Ordering::Relaxed), links.prev.load(Ordering::Relaxed));
         match as_dentry(prev, guard) {
             Some(prev) => prev.aliases().next.store(next, Ordering::Release),

@@ -558,8 +558,8 @@ impl Dentry {
         }
     }
 
-    /// Returns whether it is about to leave its directory. With a backed driver, this
-    /// changes while its name is locked.
+    /// Returns whether it is about to leave its directory. With a backed driver, this changes while
+    /// its name is locked.
     pub(crate) fn is_moving(&self) -> bool {
         self.flags.load(Ordering::Acquire) & MOVING != 0
     }

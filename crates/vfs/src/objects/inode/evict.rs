@@ -5,8 +5,8 @@
 //! users of that file would write. The inode may lose its last name and its last reference at any
 //! time during the call, and be evicted. A change after that has no effect, because no later call
 //! finds the inode. Two things must not happen: that the file system is charged for something after
-//! all charges of the inode were returned, or that two threads free the same pages. (With a
-//! backed driver there is always a reference.)
+//! all charges of the inode were returned, or that two threads free the same pages. (With a backed
+//! driver there is always a reference.)
 //!
 //! * Attributes, times and the size have no memory of their own.
 //! * **Extended attributes** are charged under the lock of their set, and eviction closes the set

@@ -5,12 +5,12 @@
 //! # Directories
 //!
 //! The links of a directory are its name, its `.`, and the `..` of each directory in it. For
-//! directories in memory they are counted here; backed drivers report what they have
-//! stored. Several CPUs that create directories in one parent would all write its count. So once
-//! the table of its children has grown to the size for several CPUs, directories that are added and
-//! removed are counted on each CPU ([`SnapshotCounter`]). The counter takes a sixteenth of the
-//! table's memory and is bounded with it ([`spread`](vfscale_sync::spread)): if there is no room
-//! for it, the inode continues to count. Links counted before remain counted in the inode.
+//! directories in memory they are counted here; backed drivers report what they have stored.
+//! Several CPUs that create directories in one parent would all write its count. So once the table
+//! of its children has grown to the size for several CPUs, directories that are added and removed
+//! are counted on each CPU ([`SnapshotCounter`]). The counter takes a sixteenth of the table's
+//! memory and is bounded with it ([`spread`](vfscale_sync::spread)): if there is no room for it,
+//! the inode continues to count. Links counted before remain counted in the inode.
 //!
 //! * A directory is added or removed with the bucket of its name locked, and its parent is removed
 //!   with all buckets of that parent locked. So no thread counts in a removed directory, and a
@@ -126,9 +126,9 @@ impl Inode {
             .map_err(|n| if n == 0 { Errno::NOENT } else { Errno::MLINK })
     }
 
-    /// Sets the number of names, for backed drivers, together with the change that they
-    /// have stored. A file that was created without a name and has one now is a normal file from
-    /// then on.
+    /// Sets the number of names, for backed drivers, together with the change that they have
+    /// stored. A file that was created without a name and has one now is a normal file from then
+    /// on.
     pub fn set_nlink(&self, nlink: u32) {
         if nlink > 0 && self.is_linkable() {
             self.data.flags.fetch_and(!LINKABLE, Ordering::AcqRel);

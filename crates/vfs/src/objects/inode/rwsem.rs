@@ -15,8 +15,8 @@
 //!   exclusively. So a writer that finds, under the lock, that a write is within the size, allowed,
 //!   and takes nothing away, may continue.
 //! * Two writes to the same bytes exclude each other in the driver
-//!   ([`FileSystem::overwrite`](crate::objects::driver::FileSystem::overwrite)), which locks all
-//!   pages of a write together.
+//!   ([`FileOps::overwrite`](crate::objects::driver::FileOps::overwrite)), which locks all pages of
+//!   a write together.
 //! * An overwrite that can't be shared is made exclusively, like any other write: when there is a
 //!   hole, or a writer has closed the parts of the lock.
 //!
@@ -24,9 +24,9 @@
 //!
 //! Until then overwriters hold the lock exclusively. If one had to wait, that is noted; any short
 //! write before the file's end counts as an overwrite. The CPUs of shared holders are noted as
-//! well. A lock that one CPU uses is not sharded. Locks of backed drivers aren't either:
-//! their holders wait for disks, and so would a writer that closes the parts. The memory of the
-//! parts is charged to the file system and is freed with the inode.
+//! well. A lock that one CPU uses is not sharded. Locks of backed drivers aren't either: their
+//! holders wait for disks, and so would a writer that closes the parts. The memory of the parts is
+//! charged to the file system and is freed with the inode.
 
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::spread_rwlock::{ReaderParts, SpreadReadGuard, SpreadWriteGuard};

@@ -81,11 +81,11 @@ fn plant(task: &Task, top: &str, files: usize) -> usize {
     inodes
 }
 
-/// Sleeps until the driver has been dropped, and makes no call.
+/// Sleeps until the driver has been dropped, without a call to the file system.
 fn wait_for_end(fs: &Arc<NamesOnly>) {
     let start = Instant::now();
     while Arc::strong_count(fs) > 1 {
-        assert!(start.elapsed() < Duration::from_secs(20), "it never ends");
+        assert!(start.elapsed() < Duration::from_secs(20), "the driver was not dropped");
         thread::sleep(Duration::from_millis(2));
     }
 }
