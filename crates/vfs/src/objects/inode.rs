@@ -492,6 +492,7 @@ impl Inode {
         self.usage.blocks.store(blocks, Ordering::Relaxed);
     }
 
+    /// Sets the mode, and its copy in `kind`. The caller holds the lock.
     pub(crate) fn set_mode(&self, mode: u32) {
         if self.access.mode.load(Ordering::Relaxed) == mode {
             return;
@@ -625,6 +626,7 @@ impl Inode {
         self.extra(guard).is_some_and(|extra| !extra.acl_access.is_none())
     }
 
+    /// Returns the extra part, created if there is none yet.
     pub(crate) fn extra_or_init<'g>(&'g self, guard: &'g Guard) -> &'g InodeExtra {
         match self.access.extra.read(guard) {
             Some(extra) => extra,

@@ -36,6 +36,7 @@ pub(crate) fn permission(
     permission_slow(inode, mode, cred, want, guard)
 }
 
+/// Checks the access list and the privileges of `cred`.
 fn permission_slow(
     inode: &Inode,
     mode: u32,

@@ -34,6 +34,10 @@ struct Snapshot {
 }
 
 impl Text {
+    /// Reads from the text of an open file.
+    ///
+    /// # Errors
+    /// Returns [`Unread`] if the text has to be generated first.
     pub(crate) fn read(&self, file: u64, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         let bytes = {
             let mut all = self.0.lock();
@@ -49,6 +53,7 @@ impl Text {
         Ok(n)
     }
 
+    /// Stores the generated text of an open file.
     pub(crate) fn keep(&self, file: u64, bytes: Vec<u8>) {
         let snapshot = Snapshot { bytes: bytes.into(), is_new: true };
         let old = self.0.lock().insert(file, snapshot);

@@ -101,6 +101,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
+    /// Sets the attributes of the inode in memory.
     fn set(&mut self, inode: &Inode, guard: &Guard) {
         if let Some(more) = self.more.take() {
             set_lists(inode, *more, guard);
@@ -115,6 +116,7 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Replaces the access control lists of the inode in memory.
 #[cold]
 fn set_lists(inode: &Inode, more: More<'_>, guard: &Guard) {
     if let Some(list) = more.access

@@ -528,6 +528,7 @@ impl SuperBlock {
         StatFs { fsid: self.dev, flags: flags | self.flags(), ..self.fs.statfs(self) }
     }
 
+    /// Returns the hash of an inode number.
     pub(crate) fn ino_hash(ino: u64) -> u64 {
         // Fibonacci hashing; the table uses the top bits, and 63 of them.
         ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1
@@ -766,6 +767,7 @@ impl SuperBlock {
         self.free_inode(inode, guard);
     }
 
+    /// Removes an inode from the inode hash.
     #[cold]
     fn unhash_inode(&self, inode: &Inode, guard: &Guard) {
         let _inodes = self.lock_inodes();

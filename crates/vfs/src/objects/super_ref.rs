@@ -45,6 +45,7 @@ impl Owners {
         Owners { boxed, refs: Apart(AtomicUsize::new(1)), uses: PerCpuRef::new(slots) }
     }
 
+    /// Returns the pointer that frees the superblock.
     fn boxed(&self) -> NonNull<SuperBlock> {
         // Relaxed: it was stored before any other thread had the superblock.
         NonNull::new(self.boxed.load(Ordering::Relaxed)).expect("stored with the first reference")

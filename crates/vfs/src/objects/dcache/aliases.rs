@@ -113,6 +113,7 @@ impl Inode {
         }
     }
 
+    /// Enters a dentry into a list that is not empty.
     #[cold]
     fn enter_more(&self, dentry: &Dentry) {
         let (head, links) = (self.alias_head(), dentry.aliases());
@@ -145,6 +146,7 @@ impl Inode {
         }
     }
 
+    /// Removes a dentry from a list of several, or one that had several a moment ago.
     #[cold]
     fn leave_more(&self, dentry: &Dentry, guard: &Guard) {
         let (head, links) = (self.alias_head(), dentry.aliases());

@@ -647,6 +647,8 @@ impl Dentry {
         }
     }
 
+    /// Shards the count over CPUs, unless it is dead or unhashed, and demotes a dentry for it if
+    /// the ring is full.
     #[cold]
     fn promote(&self, guard: &Guard) {
         let sb = self.sb();
@@ -763,10 +765,12 @@ impl Dentry {
         self.parent.store(std::ptr::from_ref(parent).cast_mut(), Ordering::Release);
     }
 
+    /// Returns whether `name` is heap memory that the dentry owns.
     fn owns_name(&self, name: *mut u8) -> bool {
         !name.is_null() && !std::ptr::eq(name, self.inline.bytes())
     }
 
+    /// Frees a replaced name after a grace period, if it is heap memory.
     fn retire_name(&self, old: *mut u8, guard: &Guard) {
         if self.owns_name(old) {
             let old = old as usize;

@@ -299,6 +299,8 @@ impl SuperBlock {
         if self.lru().is_some() { shrink_below(dir) } else { 0 }
     }
 
+    /// Drops negative dentries above their limit, then dentries and inodes above the memory limit,
+    /// and a few more of each.
     #[cold]
     fn shrink_to_limit(&self, lru: &Lru) {
         let limit = lru.limit.load(Ordering::Relaxed);

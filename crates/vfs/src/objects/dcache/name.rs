@@ -196,6 +196,7 @@ fn component_len(text: &[u8]) -> usize {
     text.len() - rest.len() + len
 }
 
+/// Multiplies two words and combines both halves of the product.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let wide = u128::from(a) * u128::from(b);
@@ -215,6 +216,7 @@ fn hash_with(key: u64, head: u64, bytes: &[u8]) -> u64 {
     ((hash >> 1) & !TIE_BITS).max(TIE_BITS + 1)
 }
 
+/// Hashes the bytes after the head.
 #[inline]
 fn hash_rest(mut hash: u64, mut rest: &[u8], factor: u64) -> u64 {
     while rest.len() > 8 {

@@ -116,6 +116,10 @@ impl Inode {
         self.link()
     }
 
+    /// Counts one link more.
+    ///
+    /// # Errors
+    /// Returns `ENOENT` if there is none left, and `EMLINK` if there are too many.
     fn link(&self) -> Result<(), Errno> {
         self.usage
             .nlink
@@ -145,6 +149,7 @@ impl Inode {
         self.data.flags.fetch_or(LINKABLE, Ordering::AcqRel);
     }
 
+    /// Counts one link less, and announces the loss of the last one; see `inode/evict.rs`.
     pub(crate) fn unlink(&self) {
         let is_last = self.usage.nlink.load(Ordering::Relaxed) == 1;
         if is_last {

@@ -88,6 +88,8 @@ impl Inode {
         (slots > 1 && !self.is_backed()).then_some(slots)
     }
 
+    /// Shards the lock into `slots` parts, unless there is no space to charge for them, and unlocks
+    /// it.
     #[cold]
     fn spread(&self, exclusive: ExclusiveGuard<'_>, slots: usize) {
         let charge = || self.sb().fs().charge(ReaderParts::bytes(slots) as u64);

@@ -183,6 +183,7 @@ impl Inode {
         }
     }
 
+    /// Stamps a change with an exact time, which differs from the stored one.
     #[cold]
     fn stamp_exactly(&self, which: &AtomicI64, seen: u32) {
         let stamps = &self.data.stamps;
