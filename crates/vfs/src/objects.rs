@@ -1,6 +1,6 @@
-//! The objects of a file system and what connects them: super blocks, dentries, inodes, and the
-//! driver that stands behind them. Counterparts of `struct super_block`, `struct dentry`,
-//! `struct inode` and the operation tables of Linux.
+//! The objects of a file system: super blocks, dentries, inodes, and the traits of their driver.
+//! Counterparts of `struct super_block`, `struct dentry`, `struct inode` and the operation tables
+//! of Linux.
 
 pub(crate) mod dcache;
 pub mod driver;

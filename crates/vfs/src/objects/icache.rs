@@ -1,37 +1,38 @@
-//! The inodes of a superblock: lists of all of them, and which ones stay though nobody uses them.
+//! The inode cache of a superblock: lists of all its inodes, and the inodes that stay cached while
+//! unused.
 //!
 //! # The lists
 //!
-//! Where the driver keeps directories, every inode is on a list of its superblock from its
-//! beginning to its end: a list and a lock for each CPU (seed 004, "inode lock"), of which it
-//! leaves the one that it came to, on whatever CPU it ends. Who looks for inodes without knowing
-//! their numbers walks them all: the shrinker, an unmount, and who asks how many are unused.
+//! With a backed driver, every inode is on a list of its superblock from its creation to its end.
+//! There is a list and a lock for each CPU (Piggin 2009, "inode lock"). An inode leaves the list
+//! that it was put on, whichever CPU frees it. Threads that look for inodes without knowing their
+//! numbers walk all lists: the shrinker, an unmount, and a call that counts unused ones.
 //!
-//! Where names live in the dcache an inode is there exactly if somebody uses it, and nobody has
-//! ever to look for one: there are no lists, and making a file costs nothing for them. So it is
-//! with pipes. Before the patch ([`Scaling::before_inode_list`]) all inodes are on the one list of
-//! their superblock, as the kernel's were.
+//! With a driver without `DirOps` an inode exists exactly as long as it is in use, and no thread
+//! ever has to look for one. There are no lists, and creating a file costs nothing for them. Pipes
+//! work that way too. With the patch disabled ([`Scaling::before_inode_list`]) all inodes are on
+//! the one list of their superblock, as in older kernels.
 //!
 //! # Unused inodes
 //!
-//! Where the driver keeps directories, an inode that nobody uses any more and that has a name
-//! stays: to make it again may take a disk. The cache has a counted reference to each inode that
-//! came from [`SuperBlock::iget`], so that an unused one is one with a count of one, and using it
-//! again is no more than counting. Nothing is written to a list meanwhile: the list of all inodes
-//! is that of the unused ones too, in the order of age, and whether one is in use is looked at by
-//! the shrinker when it comes by ("lazy LRU"). It marks what it passes, and evicts what nobody has
-//! asked for since, as with dentries ([`crate::objects::dcache::lru`]), and under the same limit.
+//! With a backed driver, an unused inode that has a name stays cached: reading it again may need a
+//! disk. The cache holds a counted reference to each inode that came from [`SuperBlock::iget`]. So
+//! an unused inode has a count of one, and using it again only counts. No list is written for that:
+//! the list of all inodes also contains the unused ones, in the order of age, and the shrinker
+//! checks whether an inode is in use when it passes ("lazy LRU"). It marks the inodes that it
+//! passes and evicts those that were not used since, as it does with dentries
+//! ([`crate::objects::dcache::lru`]), and under the same limit.
 //!
-//! The cache gives its reference up, by the exchange of a count of one for none, which fails if
-//! somebody has just taken another: the shrinker does; whoever lets the last other one of a file
-//! without a name go, so that its space comes back at once; and the end of the superblock. Whoever
-//! has exchanged evicts, alone.
+//! The cache's reference is dropped by an exchange of a count of one for zero, which fails if
+//! another thread has just taken a reference. The exchange is done by the shrinker; by a thread
+//! that drops the last other reference to a file without a name, to free its space immediately; and
+//! by the end of the superblock. Only the thread whose exchange succeeds evicts.
 //!
 //! # Locks
 //!
-//! `inode_sb_list_lock`, one slot at a time, for the time of entering, leaving, or looking at a
-//! batch. The shrinker finds under it what could go and evicts it later: the RCU section that began
-//! before keeps the memory, and the exchange fails if somebody else has been faster.
+//! `inode_sb_list_lock` of one slot at a time, held to insert, to remove, or to look at a batch.
+//! The shrinker finds candidates under it and evicts them later: the RCU section that began before
+//! protects the memory, and the exchange fails if another thread was faster.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -46,11 +47,11 @@ use crate::objects::dcache::lru::{self, Droppable};
 use crate::objects::inode::Inode;
 use crate::objects::super_block::SuperBlock;
 
-/// How many inodes that nobody has given back are named when a superblock ends.
+/// Number of leaked inodes that are named when a superblock ends.
 const NAMED_MAX: usize = 8;
 
-/// How many inodes are looked at for each that is to be evicted, and at least. Most are in use, by
-/// dentries; since those that were looked at go to the front, all are looked at in time.
+/// Number of inodes looked at for each that is to be evicted, and the minimum. Most inodes are in
+/// use by dentries; those looked at move to the front, so all are looked at in time.
 const LOOKS_PER_EVICTION: usize = 2;
 const LOOKS_MIN: usize = 32;
 
@@ -58,33 +59,33 @@ const LOOKS_MIN: usize = 32;
 pub(crate) struct InodeList(PerCpuList<Inode, InodeSbList>);
 
 impl InodeList {
-    /// The lists of a superblock, if it has any.
-    pub(crate) fn new(scaling: &Scaling, keeps_directories: bool) -> Option<InodeList> {
+    /// Creates the lists of a superblock, if it needs any.
+    pub(crate) fn new(scaling: &Scaling, is_backed: bool) -> Option<InodeList> {
         let slots = if scaling.inode_list() { scaling.slots() } else { 1 };
-        let has_any = keeps_directories || !scaling.inode_list();
+        let has_any = is_backed || !scaling.inode_list();
         has_any.then(|| InodeList(PerCpuList::new(slots)))
     }
 
-    /// Enters an inode that has just been made.
+    /// Inserts an inode that has just been created.
     ///
     /// # Safety
-    /// It is on no list, and [removed](Self::remove) before its memory is given back.
+    /// It is on no list, and is [removed](Self::remove) before its memory is freed.
     pub(crate) unsafe fn insert(&self, inode: NonNull<Inode>) {
-        // SAFETY: said by the caller.
+        // SAFETY: the caller guarantees it.
         unsafe { self.0.insert(inode) };
     }
 
-    /// Takes an inode off that is about to be freed.
+    /// Removes an inode that is about to be freed.
     pub(crate) fn remove(&self, inode: &Inode) {
         self.0.remove(inode);
     }
 
-    /// Evicts up to `want` inodes that nobody uses, the CPU's own first; returns how many.
+    /// Evicts up to `want` unused inodes, from this CPU's list first; returns their number.
     pub(crate) fn shrink(&self, want: usize) -> usize {
         lru::drop_from(&self.0, want, want.saturating_mul(LOOKS_PER_EVICTION).max(LOOKS_MIN))
     }
 
-    /// How many nobody uses. Exact while none comes or goes.
+    /// Returns the number of unused inodes. Exact while none is added or removed.
     fn unused(&self) -> usize {
         let mut unused = 0;
         self.0.each(|inode| {
@@ -94,8 +95,8 @@ impl InodeList {
         unused
     }
 
-    /// The numbers of some of them.
-    fn some(&self) -> SmallVec<[u64; NAMED_MAX]> {
+    /// Returns the numbers of some inodes.
+    fn some_inos(&self) -> SmallVec<[u64; NAMED_MAX]> {
         let mut some = SmallVec::new();
         self.0.each(|inode| {
             some.push(inode.ino());
@@ -124,27 +125,27 @@ impl Droppable for Inode {
 }
 
 impl SuperBlock {
-    /// Inodes that nobody uses, and that are kept for whoever asks for them again. Exact while none
-    /// comes or goes. Takes the locks of all slots of their list, one after the other.
+    /// Returns the number of cached inodes that are not in use. Exact while none is added or
+    /// removed. Takes the locks of all slots of their list, one after the other.
     pub fn unused_inodes(&self) -> usize {
-        // Where names live in the dcache, what nobody uses is gone.
+        // A driver without `DirOps` has no unused inodes.
         if self.lru().is_some() { self.inode_list().map_or(0, InodeList::unused) } else { 0 }
     }
 
-    /// The superblock ends, and nobody uses its inodes any more: evicts up to `want` of those that
-    /// are cached. False if there are none.
+    /// Evicts up to `want` cached inodes of a superblock that ends, when none is in use any more.
+    /// Returns false if there are none.
     pub(crate) fn evict_inodes(&self, want: usize) -> bool {
         let evict = |list: &InodeList| lru::drop_from(&list.0, want, usize::MAX);
         self.inode_list().map_or(0, evict) > 0
     }
 
-    /// The superblock has ended, and ends the process if an inode would outlive the memory that it
-    /// is in.
+    /// Checks that a superblock that has ended has no inode left, and aborts the process if one
+    /// would outlive its memory.
     pub(crate) fn check_no_inodes(&self) {
         if self.inodes_in_use() != 0 {
-            let some = self.inode_list().map(InodeList::some).unwrap_or_default();
+            let some = self.inode_list().map(InodeList::some_inos).unwrap_or_default();
             let name = self.fs().name();
-            eprintln!("vfscale: {name} keeps inodes of a superblock that has ended: {some:?}");
+            eprintln!("vfscale: {name} holds inodes of a superblock that has ended: {some:?}");
             std::process::abort();
         }
     }

@@ -1,19 +1,19 @@
-//! Locks that exist only while somebody wants them, one for each key.
+//! Locks that exist only while they are held or waited for, one for each key.
 //!
-//! Two lookups of one name in one directory must not ask the driver at the same time: the second
-//! waits and then finds what the first one found. The kernel has a hash of dentries "in lookup" for
-//! that. Here the key (directory and hash of the name) is what is locked, for there may be no
-//! dentry yet.
+//! Two lookups of one name in one directory must not call the driver concurrently: the second waits
+//! and then finds what the first one found. Linux has a hash of dentries "in lookup" for that. Here
+//! the key (directory and hash of the name) is locked instead, because there may be no dentry yet.
 //!
-//! A change of a name locks it as well ([`crate::namei::dir_ops`]), and inodes are made by number
-//! in the same way ([`SuperBlock::iget`](crate::objects::super_block::SuperBlock::iget)).
+//! A change of a name locks its key as well ([`crate::namei::dir_ops`]), and inodes are created by
+//! number under such a lock ([`SuperBlock::iget`](crate::objects::super_block::SuperBlock::iget)).
 //!
-//! Keys are locked across calls of a driver, which may take as long as a disk does. So nobody who
-//! holds a lock or an RCU section locks a key, and waiting is sleeping. Who locks several names
-//! locks them in the order of their keys, and numbers after names, one at a time.
+//! Keys are locked across calls of a driver, which may take as long as a disk does. So a thread
+//! that holds a lock or is in an RCU section must not lock a key, and a waiter sleeps. A thread
+//! that locks several names locks them in the order of their keys, and numbers after names, one at
+//! a time.
 //!
-//! The keys that are locked just now are a short list in each of a few shards. A shard's lock is
-//! held for as long as it takes to look through that list.
+//! The keys that are currently locked form a short list in each of a few shards. A shard's lock is
+//! held only for a search of that list.
 
 use std::mem;
 
@@ -22,10 +22,10 @@ use vfscale_sync::lock::Mutex;
 
 use crate::base::lock_classes::InLookup;
 
-/// Names that are looked up at the same time rarely share a shard.
+/// Number of shards. Names that are looked up concurrently rarely share one.
 const SHARDS: usize = 32;
 
-/// What is locked: a directory's address, and a name's hash; or a number, and its hash.
+/// A directory's address and a name's hash; or a number and its hash.
 pub(crate) type Key = (usize, u64);
 
 struct Held {
@@ -55,7 +55,7 @@ impl KeyLocks {
         &self.shards[(dir >> 6 ^ (hash >> 48) as usize) % SHARDS]
     }
 
-    /// Locks `key`. Sleeps while another thread has it; the caller holds no lock and no RCU
+    /// Locks `key`. Sleeps while another thread holds it; the caller holds no lock and is in no RCU
     /// section.
     pub(crate) fn lock(&self, key: Key) -> KeyGuard<'_> {
         loop {
@@ -66,13 +66,13 @@ impl KeyLocks {
             };
             held.waiting.push(thread::current());
             drop(shard);
-            // Whoever unlocks wakes all, who then compete again. A wakeup meant for somebody else
-            // only means to look once more.
+            // The holder wakes all waiters, which then compete again. A wakeup meant for another
+            // purpose only causes one more look.
             thread::park();
         }
     }
 
-    /// Locks `key` if nobody has it. The caller may hold locks.
+    /// Locks `key` unless another thread holds it. The caller may hold locks.
     pub(crate) fn try_lock(&self, key: Key) -> Option<KeyGuard<'_>> {
         let mut shard = self.shard(key).lock();
         let is_free = shard.iter().all(|held| held.key != key);

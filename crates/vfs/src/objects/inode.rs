@@ -1,32 +1,33 @@
-//! Inodes: what a file is, apart from its names.
+//! Inodes: the attributes and data of files, apart from their names. Counterpart of `struct inode`
+//! in Linux.
 //!
-//! An inode lives in its superblock's slab. It is kept by counted references: one for each dentry
-//! that points to it, and any [`InodeRef`]. When the last goes, the driver evicts it, and its
-//! memory is reused after a grace period, so that an RCU walk that still sees it reads stale but
-//! valid fields. What such a walk may change is in `inode/going.rs`.
+//! An inode lives in its superblock's slab. Counted references hold it: one for each dentry that
+//! points to it, and any [`InodeRef`]. When the last one is dropped, the driver evicts the inode,
+//! and its memory is reused after a grace period. So an RCU walk that still sees it reads stale but
+//! valid fields. `inode/evict.rs` describes the changes that such a walk may make.
 //!
-//! # Who writes what
+//! # What protects the fields
 //!
 //! | fields | written under |
 //! | --- | --- |
-//! | mode, owner, size, data | the inode's lock, exclusively; data that is there also shared: see `inode/turns.rs` |
-//! | nlink | atomically: see `inode/links.rs` |
+//! | mode, owner, size, data | the inode's lock, exclusively; existing data also shared: see `inode/rwsem.rs` |
+//! | nlink | atomically: see `inode/nlink.rs` |
 //! | times | atomically, without a lock, and only when the clock has moved on |
 //! | `DEAD` | every bucket lock of the directory's children table |
 //! | extended attributes | a lock of their own; access control lists the inode's, exclusively |
-//! | that its last name goes | before the name is counted out; never taken back |
+//! | loss of the last name | before the name is counted out; never reset |
 //!
 //! Readers take no lock.
 //!
-//! # Lines
+//! # Cache lines
 //!
-//! Fields stand on cache lines by who writes them (design, rule 7; asserted below): what an inode
-//! is, which every walk reads and hardly anything writes; who may do what with it; its data and
-//! times; and its lock and counts. So walks through a directory have nothing in common with changes
-//! of it, nor reads of a file with links to it. The first line has a copy of the mode's type and of
-//! its bits beyond permissions, which a change of permissions does not write: walks of who may go
-//! anywhere, creating in a directory and writing to a file need no more of the mode. That is 256
-//! bytes for an inode; all of it on as few lines as it fits would be 192.
+//! Fields are grouped on cache lines by their writers (asserted below): identity, which every walk
+//! reads and hardly anything writes; permissions; data and times; and lock and counts. So walks
+//! through a directory share no line with changes of it, nor reads of a file with links to it. The
+//! first line has a copy of the mode's type and of its bits beyond permissions, which a change of
+//! permissions does not write: walks with the right to search any directory, creation in a
+//! directory and writes to a file need no more of the mode. An inode takes 256 bytes this way;
+//! packed as densely as possible it would take 192.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -66,66 +67,66 @@ pub(crate) use nlink::ShardedNlink;
 const TYPE: u32 = 0o170000;
 /// Bits of a mode that are no permissions: those of set-id, and the sticky one.
 const SPECIAL: u32 = 0o7000;
-/// Of a file system whose driver keeps directories itself.
-const KEPT: u32 = 1 << 16;
-/// Made by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
+/// Set if the driver is backed.
+const BACKED: u32 = 1 << 16;
+/// Created by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
 const SEALABLE: u32 = 1 << 17;
-/// It may have a default access control list.
+/// Set if it may have a default access control list.
 const INHERITS: u32 = 1 << 18;
-/// It may have file capabilities.
+/// Set if it may have file capabilities.
 const CAPABLE: u32 = 1 << 19;
-/// Its lock was spread over the CPUs.
+/// Its lock is sharded over the CPUs.
 const SHARED: u32 = 1 << 20;
 
 pub(crate) const DEAD: u32 = 1;
 const HASHED: u32 = 2;
-/// Made without a name, and may be given one.
+/// Created without a name, and may be given one.
 const LINKABLE: u32 = 4;
 /// The cache has a reference to it; see [`crate::objects::icache`].
 const CACHED: u32 = 16;
-/// Nobody has asked for it since it was made, or since the shrinker was here.
+/// No call has used it since it was created, or since the shrinker last passed.
 const COLD: u32 = 32;
 
-/// An inode.
+/// An inode. Counterpart of `struct inode` in Linux.
 #[repr(C, align(64))]
 pub struct Inode {
-    // What it is.
+    // Identity.
     sb: NonNull<SuperBlock>,
     ino: u64,
-    /// `TYPE` and `SPECIAL` of the mode, `KEPT`, `SEALABLE`, `INHERITS`, `CAPABLE`, `SHARED`.
+    /// `TYPE` and `SPECIAL` of the mode, `BACKED`, `SEALABLE`, `INHERITS`, `CAPABLE`, `SHARED`.
     kind: AtomicU32,
     generation: u32,
     rdev: u64,
     btime: Timestamp,
-    /// What is behind a pipe, a fifo that was opened, a file of text that is made when it is read;
-    /// the seals of a file of memory; the count of a directory's directories, once it is spread.
+    /// Extension for a pipe, a fifo that was opened, or a file of text that is generated when it is
+    /// read; for the seals of a memfd; and for the sharded count of a directory's subdirectories.
     stream: OnceLock<Box<InodeExt>>,
-    /// Where those are who share the lock, once several CPUs do.
+    /// Per-CPU parts of the lock for shared holders, once several CPUs share it.
     sharers: ReaderParts,
     access: AccessLine,
     data: DataLine,
     usage: UseLine,
 }
 
-/// Who may do what with an inode.
+/// Permissions of an inode.
 #[repr(C, align(64))]
 struct AccessLine {
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    /// It has lost its last name, or is about to; see `inode/going.rs`. Not of directories, which
-    /// are `DEAD`.
+    /// Whether it has lost its last name, or is about to; see `inode/evict.rs`. Not used for
+    /// directories, which are `DEAD` instead.
     nameless: AtomicBool,
     extra: RcuOption<InodeExtra>,
 }
 
-/// What is in an inode, and since when.
+/// Data and times of an inode.
 #[repr(C, align(64))]
 struct DataLine {
     size: AtomicU64,
-    /// `DEAD`, which is asked where a directory's times change, and what is rarely asked.
+    /// `DEAD`, which is checked where a directory's times change, and rarely used flags.
     flags: AtomicU32,
-    /// Which change times somebody has seen, and who is stamping; see `inode/times.rs`.
+    /// Change times that a reader has seen, and exact stamps in progress; see `inode/times.rs`.
     stamps: AtomicU32,
     private: OnceLock<Box<dyn Any + Send + Sync>>,
     atime: AtomicI64,
@@ -133,7 +134,7 @@ struct DataLine {
     ctime: AtomicI64,
 }
 
-/// What changing an inode, its names, and inodes beside it in a list write.
+/// Fields that are written by changes of the inode, of its names, and of its neighbours in a list.
 #[repr(C, align(64))]
 struct UseLine {
     lock: SpreadRwLock<InodeData>,
@@ -143,7 +144,7 @@ struct UseLine {
     blocks: AtomicU64,
     /// Its dentries.
     aliases: AliasHead,
-    /// Its place among the inodes of the superblock.
+    /// Links on the superblock's list of inodes.
     links: PerCpuLinks<Inode>,
 }
 
@@ -151,23 +152,23 @@ struct UseLine {
 #[cfg(not(any(loom, shuttle)))]
 const _: () = {
     use std::mem::offset_of;
-    assert!(offset_of!(Inode, access) == 64, "what an inode is fits one line");
+    assert!(offset_of!(Inode, access) == 64, "the identity of an inode fits one line");
     assert!(offset_of!(Inode, data) == 128);
     assert!(offset_of!(Inode, usage) == 192);
     assert!(size_of::<Inode>() == 256, "another line would cost every file 64 bytes");
 };
 
-/// What few inodes have: made when it is first needed.
+/// Rarely used part of an inode, allocated when it is first needed.
 pub(crate) struct InodeExtra {
-    /// Those that are no access control lists, if there were ever any.
+    /// Extended attributes other than access control lists, if there were ever any.
     xattrs: RcuOption<XattrSet>,
-    /// Serialises changes of them.
+    /// Serialises changes of `xattrs`.
     changing: Mutex<(), Xattrs>,
     pub(crate) acl_access: RcuOption<Acl>,
     pub(crate) acl_default: RcuOption<Acl>,
     pub(crate) locks: FileLocks,
     charged: AtomicBool,
-    /// What it was charged has been given back. Written with `run_changes` held.
+    /// Whether its charge has been returned. Written with `changing` held.
     closed: AtomicBool,
 }
 
@@ -184,7 +185,7 @@ impl InodeExtra {
         }
     }
 
-    /// With attributes that a driver has stored.
+    /// Creates the extra part with attributes that a driver has stored.
     fn stored(pairs: &[XattrPair]) -> InodeExtra {
         let list = |value| Acl::from_xattr(value).ok().flatten().map(RcuOption::some);
         let mut extra = InodeExtra::new();
@@ -201,14 +202,15 @@ impl InodeExtra {
         extra
     }
 
-    /// The attributes that are no access control lists, if there were ever any.
+    /// Returns the attributes other than access control lists, if there were ever any.
     pub(crate) fn xattrs<'g>(&'g self, guard: &'g Guard) -> Option<&'g XattrSet> {
         self.xattrs.read(guard)
     }
 
-    /// Changes those attributes: a copy of the set, which takes its place unless `change` fails. So
-    /// whoever reads attributes writes nothing. Blocks while others change them. `None` if the
-    /// inode was evicted, which happens to nobody who has a reference.
+    /// Changes those attributes: `change` works on a copy of the set, which replaces the set unless
+    /// `change` fails. So readers of attributes write nothing. Blocks while other threads change
+    /// them. `None` if the inode was evicted, which can't happen to a caller that holds a
+    /// reference.
     pub(crate) fn change_xattrs<T>(
         &self,
         guard: &Guard,
@@ -224,19 +226,20 @@ impl InodeExtra {
         Ok(Some(changed))
     }
 
-    /// Nothing of it is changed any more: the inode is being evicted. Blocks while others change
-    /// attributes.
+    /// Prevents further changes, because the inode is being evicted. Blocks while other threads
+    /// change attributes.
     pub(crate) fn close(&self) {
         let _one = self.changing.lock();
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the file system was charged for it.
+    /// Returns whether the file system was charged for this part.
     pub(crate) fn is_charged(&self) -> bool {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// Notes that it was; false if somebody else has noted it.
+    /// Notes that the file system was charged; returns false if another thread has already noted
+    /// it.
     pub(crate) fn set_charged(&self) -> bool {
         !self.charged.swap(true, Ordering::Relaxed)
     }
@@ -244,10 +247,10 @@ impl InodeExtra {
 
 // SAFETY: every field is atomic, locked, or never written after `new`; `sb` outlives its inodes.
 unsafe impl Send for Inode {}
-// SAFETY: as above.
+// SAFETY: every field is atomic, locked, or never written after `new`; `sb` outlives its inodes.
 unsafe impl Sync for Inode {}
 
-/// What [`SuperBlock::new_inode`] sets up an inode with.
+/// Initial values of an inode for [`SuperBlock::new_inode`].
 #[derive(Default)]
 pub struct InodeInit {
     /// Type and permission bits.
@@ -256,23 +259,23 @@ pub struct InodeInit {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The device a device node stands for.
+    /// The device that a device node stands for.
     pub rdev: u64,
     /// The number of links to begin with.
     pub nlink: u32,
-    /// How often the number was used before.
+    /// Number of earlier uses of the inode number.
     pub generation: u32,
     /// Length in bytes.
     pub size: u64,
     /// Space it occupies, in units of 512 bytes.
     pub blocks: u64,
-    /// Its times; `None` for one that is made now.
+    /// Its times; `None` for the current time.
     pub times: Option<InodeTimes>,
-    /// Its extended attributes, and its access control lists in the form of such. What is not
-    /// well-formed is left out: a driver looks at that before.
+    /// Its extended attributes, including access control lists in that form. Malformed ones are
+    /// left out: a driver checks them before.
     pub xattrs: Vec<XattrPair>,
-    /// Whether what can be read of it is made when it is read, by
-    /// [`FileSystem::text`](crate::objects::driver::FileOps::text); its size is 0.
+    /// Whether its contents are generated when it is read, by
+    /// [`FileOps::text`](crate::objects::driver::FileOps::text); its size is 0.
     pub text: bool,
     /// The driver's part.
     pub private: Option<Box<dyn Any + Send + Sync>>,
@@ -292,14 +295,14 @@ pub struct InodeTimes {
 }
 
 impl InodeTimes {
-    /// Those of an inode that is made at `now`.
+    /// Returns the times of an inode that is created at `now`.
     pub fn all(now: Timestamp) -> InodeTimes {
         InodeTimes { atime: now, mtime: now, ctime: now, btime: now }
     }
 }
 
 impl Inode {
-    /// Makes an inode where it stays, with one reference.
+    /// Allocates an inode in place, with one reference.
     #[inline]
     pub(crate) fn alloc(
         sb: &SuperBlock,
@@ -307,10 +310,10 @@ impl Inode {
         ino: u64,
         init: InodeInit,
     ) -> NonNull<Inode> {
-        // In two steps: a value of which a part is borrowed before it is whole is made elsewhere,
-        // and copied.
+        // In two steps: the compiler would build a value that is borrowed before it is complete on
+        // the stack, and copy it.
         let mut raw = inodes.alloc_with(|| Inode::new(sb, ino, &init));
-        // SAFETY: just allocated, and nobody else has it yet.
+        // SAFETY: just allocated, and no other thread has seen it.
         unsafe { raw.as_mut() }.equip(init);
         raw
     }
@@ -320,7 +323,7 @@ impl Inode {
         let times = init.times.unwrap_or_else(|| InodeTimes::all(time::now()));
         let mut kind = init.mode & (TYPE | SPECIAL);
         if sb.is_backed() {
-            kind |= KEPT;
+            kind |= BACKED;
         }
         Inode {
             sb: NonNull::from(sb),
@@ -359,10 +362,10 @@ impl Inode {
         }
     }
 
-    /// Gives a new one what few have.
+    /// Initializes the rare parts of a new inode.
     fn equip(&mut self, init: InodeInit) {
         if !init.xattrs.is_empty() {
-            // What may be there: who wants to know looks.
+            // Both may be present; a reader of the flags looks further.
             self.kind.fetch_or(INHERITS | CAPABLE, Ordering::Relaxed);
             self.access.extra = RcuOption::some(InodeExtra::stored(&init.xattrs));
         }
@@ -374,111 +377,112 @@ impl Inode {
         }
     }
 
-    /// The superblock it belongs to.
+    /// Returns the superblock it belongs to.
     #[inline]
     pub fn sb(&self) -> &SuperBlock {
         // SAFETY: a superblock frees its inodes before itself.
         unsafe { self.sb.as_ref() }
     }
 
-    /// The inode number.
+    /// Returns the inode number.
     #[inline]
     pub fn ino(&self) -> u64 {
         self.ino
     }
 
-    /// How often the number was used before.
+    /// Returns the number of earlier uses of the inode number.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// The first of its dentries; see [`crate::objects::dcache::aliases`].
+    /// Returns the head of its list of dentries; see [`crate::objects::dcache::aliases`].
     #[inline]
     pub(crate) fn alias_head(&self) -> &AliasHead {
         &self.usage.aliases
     }
 
-    /// Keeps the list of its dentries as it is, if there are several.
+    /// Locks the list of its dentries, which changes under this lock if there are several.
     pub(crate) fn lock_aliases(&self) -> MutexGuard<'_, (), InodeAliases> {
         self.usage.alias_lock.lock()
     }
 
-    /// Type and permission bits.
+    /// Returns type and permission bits.
     #[inline]
     pub fn mode(&self) -> u32 {
         self.access.mode.load(Ordering::Relaxed)
     }
 
-    /// The type.
+    /// Returns the type.
     #[inline]
     pub fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.kind.load(Ordering::Relaxed) & TYPE)
     }
 
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     #[inline]
     pub fn is_dir(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & TYPE == 0o040000
     }
 
-    /// Whether it is a symbolic link.
+    /// Returns whether it is a symbolic link.
     #[inline]
     pub fn is_symlink(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & TYPE == 0o120000
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether it is a regular file.
     #[inline]
     pub fn is_file(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & TYPE == 0o100000
     }
 
-    /// The mode without permissions.
+    /// Returns the mode without permissions.
     #[inline]
     pub(crate) fn kind_bits(&self) -> u32 {
         self.kind.load(Ordering::Relaxed) & (TYPE | SPECIAL)
     }
 
-    /// The bits of the mode that are no permissions: set-user-id, set-group-id and sticky.
+    /// Returns the bits of the mode that are no permissions: set-user-id, set-group-id and sticky.
     #[inline]
     pub(crate) fn special_bits(&self) -> u32 {
         self.kind.load(Ordering::Relaxed) & SPECIAL
     }
 
-    /// The owner.
+    /// Returns the owner.
     #[inline]
     pub fn uid(&self) -> u32 {
         self.access.uid.load(Ordering::Relaxed)
     }
 
-    /// The group.
+    /// Returns the group.
     #[inline]
     pub fn gid(&self) -> u32 {
         self.access.gid.load(Ordering::Relaxed)
     }
 
-    /// The device that a device node stands for.
+    /// Returns the device that a device node stands for.
     pub fn rdev(&self) -> u64 {
         self.rdev
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn size(&self) -> u64 {
         self.data.size.load(Ordering::Acquire)
     }
 
-    /// Sets the length; the caller holds the inode's lock (drivers: in the calls that say so).
+    /// Sets the length; the caller holds the inode's lock (a driver: in calls documented to hold
+    /// it).
     pub fn set_size(&self, size: u64) {
         self.data.size.store(size, Ordering::Release);
     }
 
-    /// Space it occupies, in units of 512 bytes.
+    /// Returns the occupied space, in units of 512 bytes.
     pub fn blocks(&self) -> u64 {
         self.usage.blocks.load(Ordering::Relaxed)
     }
 
-    /// Changes the occupied space by `delta` units of 512 bytes.
+    /// Adds `delta` units of 512 bytes to the occupied space.
     pub fn add_blocks(&self, delta: i64) {
         self.usage.blocks.fetch_add(delta as u64, Ordering::Relaxed);
     }
@@ -488,6 +492,7 @@ impl Inode {
         self.usage.blocks.store(blocks, Ordering::Relaxed);
     }
 
+    /// Sets the mode, and its copy in `kind`. The caller holds the lock.
     pub(crate) fn set_mode(&self, mode: u32) {
         if self.access.mode.load(Ordering::Relaxed) == mode {
             return;
@@ -500,13 +505,13 @@ impl Inode {
         }
     }
 
-    /// Sets the owner. Drivers, too, do that to inodes whose owner is decided elsewhere.
+    /// Sets the owner. Drivers call this for inodes whose owner is decided elsewhere.
     pub fn set_owner(&self, uid: u32, gid: u32) {
         self.access.uid.store(uid, Ordering::Release);
         self.access.gid.store(gid, Ordering::Release);
     }
 
-    /// A removed directory: nothing can be made in it any more.
+    /// Returns whether it is a removed directory, in which nothing can be created any more.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         self.data.flags.load(Ordering::Acquire) & DEAD != 0
@@ -516,61 +521,61 @@ impl Inode {
         self.data.flags.fetch_or(DEAD, Ordering::AcqRel);
     }
 
-    /// Whether the driver keeps directories itself, and is asked before attributes change: it may
-    /// block then, so that no RCU section and no lock but this inode's may be held.
+    /// Returns whether the driver is backed. Such a driver is called before attributes change and
+    /// may block then, so the caller may be in no RCU section and hold no lock but this inode's.
     #[inline]
     pub(crate) fn is_backed(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) & KEPT != 0
+        self.kind.load(Ordering::Relaxed) & BACKED != 0
     }
 
-    /// Whether it can be sealed.
+    /// Returns whether it can be sealed.
     #[inline]
     pub(crate) fn is_sealable(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & SEALABLE != 0
     }
 
-    /// Gives it seals. To be called before anybody else sees it.
+    /// Gives it seals, before any other thread sees it.
     pub(crate) fn set_seals(&self, seals: Seals) {
         self.ext_or_init(|| InodeExt::Memory(seals));
         self.kind.fetch_or(SEALABLE, Ordering::Relaxed);
     }
 
-    /// Whether nothing is to be looked at before it is written to: no driver is asked, nothing
-    /// sealed, and its lock not spread.
+    /// Returns whether a write needs no further check: the driver has no `DirOps`, there are no
+    /// seals, and the lock is not sharded.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) & (KEPT | SEALABLE | SHARED) == 0
+        self.kind.load(Ordering::Relaxed) & (BACKED | SEALABLE | SHARED) == 0
     }
 
-    /// Notes that it is in the inode hash. The caller has locked its bucket there, or is the only
-    /// one to have it.
+    /// Notes that it is in the inode hash. The caller has locked its bucket there, or has exclusive
+    /// access.
     pub(crate) fn set_hashed(&self) {
         self.data.flags.fetch_or(HASHED, Ordering::Release);
     }
 
-    /// Whether it is in the inode hash. Exact for who has the last reference: whoever entered it
-    /// had one too.
+    /// Returns whether it is in the inode hash. Exact for a caller that holds the last reference:
+    /// the thread that inserted it held one too.
     pub(crate) fn is_hashed(&self) -> bool {
         self.data.flags.load(Ordering::Acquire) & HASHED != 0
     }
 
-    /// The driver's part, if it is a `T`.
+    /// Returns the driver's part, if it is a `T`.
     #[inline]
     pub fn private<T: Any>(&self) -> Option<&T> {
         self.data.private.get()?.downcast_ref()
     }
 
-    /// The driver's part, made by `make` if there is none yet; `None` if it is no `T`.
+    /// Returns the driver's part, created by `make` if there is none yet; `None` if it is no `T`.
     pub fn private_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.data.private.get_or_init(|| Box::new(make())).downcast_ref()
     }
 
-    /// What is behind a file of a few kinds, once there is something.
+    /// Returns the extension, if it has been created.
     pub(crate) fn stream(&self) -> Option<&InodeExt> {
         self.stream.get().map(|stream| &**stream)
     }
 
-    /// The same, made by `make` if there is none yet.
+    /// Returns the extension, created by `make` if there is none yet.
     pub(crate) fn ext_or_init(&self, make: impl FnOnce() -> InodeExt) -> &InodeExt {
         self.stream.get_or_init(|| Box::new(make()))
     }
@@ -580,8 +585,8 @@ impl Inode {
         self.access.extra.read(guard)
     }
 
-    /// The access control list that what is made in a directory gets. Where there has never been
-    /// one, asking reads nothing that a change of permissions writes.
+    /// Returns the access control list that new objects in a directory inherit. If there has never
+    /// been one, this reads nothing that a change of permissions writes.
     #[inline]
     pub(crate) fn acl_default<'g>(&'g self, guard: &'g Guard) -> Option<&'g Acl> {
         if self.kind.load(Ordering::Acquire) & INHERITS == 0 {
@@ -590,38 +595,38 @@ impl Inode {
         self.extra(guard)?.acl_default.read(guard)
     }
 
-    /// Whether it may have file capabilities. A write asks, so that is no matter of what else
-    /// changes attributes.
+    /// Returns whether it may have file capabilities. Every write checks this, so the flag is
+    /// separate from the other attributes and changes of them don't slow writes down.
     #[inline]
     pub(crate) fn may_be_capable(&self) -> bool {
         self.kind.load(Ordering::Acquire) & CAPABLE != 0
     }
 
-    /// There is about to be an attribute of this name.
+    /// Notes that an attribute of this name is about to be set.
     pub(crate) fn note_xattr(&self, name: XattrName<'_>) {
         if name == XattrName::CAPABILITY {
             self.kind.fetch_or(CAPABLE, Ordering::Release);
         }
     }
 
-    /// There is about to be such a list.
+    /// Notes that a default access control list is about to be set.
     pub(crate) fn note_acl_default(&self) {
         self.kind.fetch_or(INHERITS, Ordering::Release);
     }
 
-    /// Whether it has what few inodes have. No more than a hint, unless the caller is told
-    /// otherwise.
+    /// Returns whether it has an extra part. Only a hint, unless stated otherwise.
     #[inline]
     pub(crate) fn has_extra(&self) -> bool {
         !self.access.extra.is_none()
     }
 
-    /// Whether an access control list goes with its mode.
+    /// Returns whether an access control list supplements its mode.
     #[inline]
     pub(crate) fn has_access_list(&self, guard: &Guard) -> bool {
         self.extra(guard).is_some_and(|extra| !extra.acl_access.is_none())
     }
 
+    /// Returns the extra part, created if there is none yet.
     pub(crate) fn extra_or_init<'g>(&'g self, guard: &'g Guard) -> &'g InodeExtra {
         match self.access.extra.read(guard) {
             Some(extra) => extra,
@@ -629,7 +634,7 @@ impl Inode {
         }
     }
 
-    /// Another counted reference. The caller has one.
+    /// Returns another counted reference. The caller holds one.
     pub(crate) fn to_ref(&self) -> InodeRef {
         self.get();
         InodeRef(NonNull::from(self))
@@ -640,18 +645,18 @@ impl Inode {
         self.usage.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether anybody has a reference. No more than a hint, for who has none.
+    /// Returns whether there is any reference. Only a hint for a caller that holds none.
     pub(crate) fn is_used(&self) -> bool {
         self.usage.count.load(Ordering::Relaxed) != 0
     }
 
-    /// How many there are.
+    /// Returns the number of references.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn references(&self) -> u32 {
         self.usage.count.load(Ordering::Relaxed)
     }
 
-    /// Takes a reference unless the last one is gone.
+    /// Takes a reference unless the last one was dropped.
     pub(crate) fn get_not_zero(&self) -> bool {
         self.usage
             .count
@@ -659,17 +664,17 @@ impl Inode {
             .is_ok()
     }
 
-    /// Gives a reference back; with the last one, evicts.
+    /// Drops a reference; evicts with the last one.
     pub(crate) fn put(&self, guard: &Guard) {
-        // Only a reference makes another, but for lookups in the inode hash: whoever has the only
-        // one of an inode that was never there need not count it down.
+        // Only a holder creates further references, except for lookups in the inode hash. So the
+        // only reference to an inode that was never hashed need not be counted down.
         let alone = self.usage.count.load(Ordering::Acquire) == 1 && !self.is_hashed();
         if alone {
             return self.sb().evict(self, guard);
         }
         match self.usage.count.fetch_sub(1, Ordering::AcqRel) {
             1 => self.sb().evict(self, guard),
-            // What has no name any more is of no use to the cache.
+            // The cache has no use for an inode without a name.
             2 if self.is_cached() && self.is_unlinked() && self.take_unused() => {
                 self.sb().evict(self, guard);
             }
@@ -677,7 +682,7 @@ impl Inode {
         }
     }
 
-    /// Gives the cache a reference to it. To be called before anybody else sees it.
+    /// Gives the cache a reference to it, before any other thread sees it.
     pub(crate) fn set_cached(&self) {
         self.usage.count.store(2, Ordering::Relaxed);
         self.data.flags.fetch_or(CACHED | COLD, Ordering::Relaxed);
@@ -688,26 +693,26 @@ impl Inode {
         self.data.flags.load(Ordering::Relaxed) & CACHED != 0
     }
 
-    /// Whether nobody but the cache has a reference. No more than a hint.
+    /// Returns whether only the cache holds a reference. Only a hint.
     pub(crate) fn is_unused(&self) -> bool {
         self.is_cached() && self.usage.count.load(Ordering::Relaxed) == 1
     }
 
-    /// Takes the cache's reference away if that is the last one: then it is the caller's to evict,
-    /// and nobody finds it any more.
+    /// Takes the cache's reference away if that is the last one. Then the caller evicts the inode,
+    /// and no other thread finds it any more.
     pub(crate) fn take_unused(&self) -> bool {
         self.is_cached()
             && self.usage.count.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Notes that somebody has asked for it, if the shrinker was here since the last time.
+    /// Notes a use of it, if the shrinker has passed since the last one.
     pub(crate) fn warm(&self) {
         if self.data.flags.load(Ordering::Relaxed) & COLD != 0 {
             self.data.flags.fetch_and(!COLD, Ordering::Relaxed);
         }
     }
 
-    /// Notes that the shrinker was here. Whether it was here before, and nobody else since.
+    /// Notes that the shrinker passed. Returns whether it passed before, with no use since.
     pub(crate) fn cool(&self) -> bool {
         let was = self.data.flags.load(Ordering::Relaxed) & COLD != 0;
         if !was {
@@ -716,10 +721,10 @@ impl Inode {
         was
     }
 
-    /// The inode, for as long as an RCU section lasts that began before.
+    /// Returns the inode, for the rest of an RCU section that began before.
     pub(crate) fn borrowed<'g>(&self, _guard: &'g Guard) -> &'g Inode {
-        // SAFETY: it is there now, within the section, and inodes are freed a grace period after
-        // they can't be found any more.
+        // SAFETY: it is not freed now, within the section, and inodes are freed a grace period
+        // after they can't be found any more.
         unsafe { &*std::ptr::from_ref(self) }
     }
 }
@@ -737,12 +742,12 @@ impl Hashed for Inode {
     }
 }
 
-/// A pointer to an inode to which somebody else has a reference.
+/// A pointer to an inode to which another object holds a reference.
 pub(crate) struct InodePtr(NonNull<Inode>);
 
 // SAFETY: `Inode` is `Sync`.
 unsafe impl Send for InodePtr {}
-// SAFETY: as above.
+// SAFETY: `Inode` is `Sync`.
 unsafe impl Sync for InodePtr {}
 
 impl InodePtr {
@@ -751,11 +756,14 @@ impl InodePtr {
         InodePtr(NonNull::from(inode))
     }
 
+    /// Returns the inode.
+    ///
     /// # Safety
     /// There is a reference to the inode, or was at some time in the RCU section.
     #[inline]
     pub(crate) unsafe fn as_ref(&self) -> &Inode {
-        // SAFETY: the reference keeps it, and its memory stays for a grace period after the last.
+        // SAFETY: a reference exists or existed in this RCU section; the memory is freed a grace
+        // period after the last one is dropped.
         unsafe { self.0.as_ref() }
     }
 }
@@ -765,7 +773,7 @@ pub struct InodeRef(NonNull<Inode>);
 
 // SAFETY: `Inode` is `Sync`, and the count is atomic.
 unsafe impl Send for InodeRef {}
-// SAFETY: as above.
+// SAFETY: `Inode` is `Sync`, and the count is atomic.
 unsafe impl Sync for InodeRef {}
 
 impl InodeRef {
@@ -788,7 +796,7 @@ impl InodeRef {
 impl std::ops::Deref for InodeRef {
     type Target = Inode;
     fn deref(&self) -> &Inode {
-        // SAFETY: the counted reference keeps the inode.
+        // SAFETY: the counted reference prevents eviction of the inode.
         unsafe { self.0.as_ref() }
     }
 }

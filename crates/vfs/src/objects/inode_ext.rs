@@ -1,4 +1,5 @@
-//! The part that only some inodes have: a pipe, a socket, a text, seals, or a sharded link count.
+//! The part that only some inodes have: a pipe, a socket, generated text, seals, or a sharded link
+//! count.
 //!
 //! Counterpart of the union of `i_pipe`, `i_link` and `i_cdev` in `struct inode` of Linux.
 
@@ -8,7 +9,7 @@ use crate::objects::inode::ShardedNlink;
 use crate::objects::memfd_seals::Seals;
 use crate::objects::seq_file::Text;
 
-/// What is behind an inode whose files have no positions, and of three more kinds: see the
+/// Extension of an inode whose files have no positions, or of three more kinds: see the
 /// [module](self).
 pub(crate) enum InodeExt {
     Pipe(Pipe),
@@ -19,7 +20,7 @@ pub(crate) enum InodeExt {
 }
 
 impl InodeExt {
-    /// The pipe, if it is one.
+    /// Returns the pipe, if the extension is one.
     pub(crate) fn pipe(&self) -> Option<&Pipe> {
         match self {
             InodeExt::Pipe(pipe) => Some(pipe),

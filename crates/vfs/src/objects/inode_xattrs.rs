@@ -1,5 +1,5 @@
-//! The extended attributes of an inode as the VFS stores them: what they are charged, and the
-//! removal of file capabilities.
+//! The extended attributes of an inode as the VFS stores them: their charge, and the removal of
+//! file capabilities.
 
 use vfscale_sync::rcu::Guard;
 
@@ -7,10 +7,10 @@ use crate::objects::inode::{Inode, InodeExtra};
 use crate::security::acl::Acl;
 use crate::security::xattr::{XattrName, XattrSet};
 
-/// What the extra part of an inode is charged for itself.
+/// Charge for the extra part of an inode itself, in bytes.
 pub(crate) const EXTRA_BYTES: u64 = size_of::<InodeExtra>() as u64 + 16;
 
-/// What an inode's extra part has been charged.
+/// Returns the bytes that an inode's extra part has been charged.
 pub(crate) fn extra_bytes(extra: &InodeExtra, guard: &Guard) -> u64 {
     let acl = |acl: Option<&Acl>| acl.map_or(0, Acl::bytes);
     let lists = acl(extra.acl_access.read(guard)) + acl(extra.acl_default.read(guard));
@@ -18,8 +18,8 @@ pub(crate) fn extra_bytes(extra: &InodeExtra, guard: &Guard) -> u64 {
     base + extra.xattrs(guard).map_or(0, XattrSet::bytes) + lists
 }
 
-/// Takes file capabilities away, which speak of what the file was before a change of its data or
-/// owner. The caller holds the inode's lock.
+/// Removes file capabilities, which are void after a change of the file's data or owner. The caller
+/// holds the inode's lock.
 #[inline]
 pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
     if !inode.may_be_capable() {
@@ -36,7 +36,7 @@ pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
     }
 }
 
-/// Whether there are file capabilities to be taken away.
+/// Returns whether there are file capabilities to remove.
 pub(crate) fn has_capabilities(inode: &Inode, guard: &Guard) -> bool {
     let extra = inode.may_be_capable().then(|| inode.extra(guard)).flatten();
     let set = extra.and_then(|extra| extra.xattrs(guard));

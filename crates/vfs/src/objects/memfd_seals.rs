@@ -1,17 +1,17 @@
-//! Seals of files of memory (`F_ADD_SEALS`): what nobody may do with a file any more, whoever has
-//! it open.
+//! Seals of memfds (`F_ADD_SEALS`): operations that are forbidden on a file from then on, for all
+//! who have it open.
 //!
-//! A program that is handed memory by another one can look at the seals and then trust that the
-//! memory stays as large as it is, or as it is. A seal is never taken off.
+//! A program that receives memory from another one can check the seals and then trust that the
+//! size, or the contents, won't change. A seal is never removed.
 //!
 //! # Invariants
 //!
-//! * Seals are added, and looked at for a change, under the inode's lock: a change that was let
-//!   through has happened when the seal is there.
+//! * Seals are added, and checked for a change, under the inode's lock: a change that passed the
+//!   check is complete before a seal is added.
 //! * A mapping that could still be written ([`crate::task::mmap_table`]) is counted under that
-//!   lock, too, so that [`SealFlags::WRITE`] is refused as long as there is one.
-//! * Files that can't be sealed pay nothing: writing asks with the same look at the inode's flags
-//!   whether a driver keeps directories.
+//!   lock, too. So [`SealFlags::WRITE`] is refused as long as there is one.
+//! * Files that can't be sealed pay nothing: a write checks for seals and for a backed driver with
+//!   one read of the inode's flags.
 
 pub use rustix::fs::SealFlags;
 use rustix::io::Errno;
@@ -21,19 +21,19 @@ use crate::base::types::FallocateFlags;
 use crate::objects::inode::Inode;
 use crate::objects::inode_ext::InodeExt;
 
-/// The unit in which a write is let through.
+/// Unit of a partial write to a file whose size is sealed.
 const PAGE_BYTES: u64 = 4096;
 
-/// Those that forbid to write.
+/// Seals that forbid writes.
 pub(crate) const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
 
-/// What a file that could be executed is sealed with when that can't change any more.
+/// Seals added with `F_SEAL_EXEC` to an executable file, so that it can't change any more.
 pub(crate) const AS_IT_IS: SealFlags = NO_WRITES.union(SealFlags::SHRINK).union(SealFlags::GROW);
 
-/// The seals of a file of memory.
+/// The seals of a memfd.
 pub(crate) struct Seals {
     bits: AtomicU32,
-    /// Shared mappings that are written to, or could be.
+    /// Number of shared mappings that are written to, or could be.
     pub(crate) writable_maps: AtomicU32,
 }
 
@@ -42,7 +42,7 @@ impl Seals {
         Seals { bits: AtomicU32::new(seals.bits()), writable_maps: AtomicU32::new(0) }
     }
 
-    /// Those of an inode, if it can have any.
+    /// Returns the seals of an inode, if it can have any.
     #[cold]
     pub(crate) fn of(inode: &Inode) -> Option<&Seals> {
         match inode.stream() {
@@ -55,7 +55,11 @@ impl Seals {
         SealFlags::from_bits_retain(self.bits.load(Ordering::Acquire))
     }
 
-    /// The caller holds the inode's lock.
+    /// Adds seals. The caller holds the inode's lock.
+    ///
+    /// # Errors
+    /// * `EPERM`: the file is sealed against seals.
+    /// * `EBUSY`: [`SealFlags::WRITE`] while there is a writable mapping.
     pub(crate) fn add(
         &self,
         inode: &Inode,
@@ -77,7 +81,7 @@ impl Seals {
     }
 }
 
-/// What of an inode is sealed; nothing, of most. The caller holds the inode's lock.
+/// Returns the seals of an inode, none for most. The caller holds the inode's lock.
 #[inline]
 fn sealed(inode: &Inode) -> SealFlags {
     if inode.is_sealable() {
@@ -87,11 +91,11 @@ fn sealed(inode: &Inode) -> SealFlags {
     }
 }
 
-/// How many bytes of `len` may be written at `offset`: with a size that may not grow, whole pages,
-/// as in Linux. The caller holds the inode's lock.
+/// Returns the number of bytes of `len` that may be written at `offset`: with a size that may not
+/// grow, whole pages, as in Linux. The caller holds the inode's lock.
 ///
 /// # Errors
-/// `EPERM` for none.
+/// Returns `EPERM` if there are none.
 pub(crate) fn check_write(
     inode: &Inode,
     offset: u64,
@@ -112,10 +116,10 @@ pub(crate) fn check_write(
     }
 }
 
-/// Whether the size may become `size`. The caller holds the inode's lock.
+/// Checks that the size may become `size`. The caller holds the inode's lock.
 ///
 /// # Errors
-/// `EPERM`.
+/// Returns `EPERM` if a seal forbids it.
 #[inline]
 pub(crate) fn check_size(inode: &Inode, size: u64) -> std::result::Result<(), Errno> {
     let (seals, before) = (sealed(inode), inode.size());
@@ -124,10 +128,10 @@ pub(crate) fn check_size(inode: &Inode, size: u64) -> std::result::Result<(), Er
     if shrinks || grows { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Whether a range may be allocated, punched or zeroed. The caller holds the inode's lock.
+/// Checks that a range may be allocated, punched or zeroed. The caller holds the inode's lock.
 ///
 /// # Errors
-/// `EPERM`.
+/// Returns `EPERM` if a seal forbids it.
 #[inline]
 pub(crate) fn check_fallocate(
     inode: &Inode,
@@ -143,10 +147,10 @@ pub(crate) fn check_fallocate(
     if forbidden || (grows && seals.contains(SealFlags::GROW)) { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Whether the permission bits may become `mode`. The caller holds the inode's lock.
+/// Checks that the permission bits may become `mode`. The caller holds the inode's lock.
 ///
 /// # Errors
-/// `EPERM`.
+/// Returns `EPERM` if a seal forbids it.
 #[inline]
 pub(crate) fn check_mode(inode: &Inode, mode: u32) -> std::result::Result<(), Errno> {
     let changes = (inode.mode() ^ mode) & 0o111 != 0;

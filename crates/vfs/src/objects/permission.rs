@@ -1,4 +1,4 @@
-//! Whether credentials suffice for an access to an inode: mode bits, access control lists,
+//! Checks whether credentials suffice for an access to an inode: mode bits, access control lists,
 //! privileges, and the sticky bit.
 
 use rustix::io::Errno;
@@ -9,10 +9,10 @@ use crate::objects::inode::Inode;
 use crate::security::acl::{self, Ownership};
 use crate::security::cred::Credentials;
 
-/// Checks that `cred` may access `inode` in the way `want` says.
+/// Checks that `cred` may access `inode` as `want` says.
 ///
 /// # Errors
-/// `EACCES`.
+/// Returns `EACCES` if the access is refused.
 #[inline]
 pub(crate) fn permission(
     inode: &Inode,
@@ -20,22 +20,23 @@ pub(crate) fn permission(
     want: Access,
     guard: &Guard,
 ) -> Result<(), Errno> {
-    // Nobody refuses root anything but executing what nobody may execute. Asked first, since it
-    // needs nothing of the inode that is ever written.
+    // Root is refused nothing but the execution of a file that has no execute bit. Checked first,
+    // because it reads no field of the inode that is ever written.
     let executes = want.contains(Access::EXEC) && !inode.is_dir();
     if cred.has(Capabilities::DAC_OVERRIDE) && !executes {
         return Ok(());
     }
     let mode = inode.mode();
     let want_bits = u32::from(want.bits());
-    // What everybody may, nobody needs to be known for; ACLs and classes can only take away, so
-    // that shortcut holds when all three classes grant it and there is no ACL.
+    // If all three classes grant the access and there is no ACL, neither the owner nor the groups
+    // matter.
     if (mode & (mode >> 3) & (mode >> 6) & want_bits) == want_bits && inode.extra(guard).is_none() {
         return Ok(());
     }
     permission_slow(inode, mode, cred, want, guard)
 }
 
+/// Checks the access list and the privileges of `cred`.
 fn permission_slow(
     inode: &Inode,
     mode: u32,
@@ -50,7 +51,7 @@ fn permission_slow(
         .or_else(|errno| if capable(inode, mode, cred, want) { Ok(()) } else { Err(errno) })
 }
 
-/// Whether a privilege overrides the refusal.
+/// Returns whether a privilege overrides the refusal.
 fn capable(inode: &Inode, mode: u32, cred: &Credentials, want: Access) -> bool {
     if inode.is_dir() {
         return cred.has(Capabilities::DAC_OVERRIDE)
@@ -62,10 +63,10 @@ fn capable(inode: &Inode, mode: u32, cred: &Credentials, want: Access) -> bool {
     (!want.contains(Access::EXEC) || mode & 0o111 != 0) && cred.has(Capabilities::DAC_OVERRIDE)
 }
 
-/// Checks that `cred` may remove or rename `victim` in `dir`, as far as the sticky bit goes.
+/// Checks that the sticky bit permits `cred` to remove or rename `victim` in `dir`.
 ///
 /// # Errors
-/// `EPERM`.
+/// Returns `EPERM` if it does not.
 pub(crate) fn check_sticky(dir: &Inode, victim: &Inode, cred: &Credentials) -> Result<(), Errno> {
     let sticky = dir.special_bits() & 0o1000 != 0;
     if !sticky || cred.uid == victim.uid() || cred.uid == dir.uid() {
@@ -75,7 +76,7 @@ pub(crate) fn check_sticky(dir: &Inode, victim: &Inode, cred: &Credentials) -> R
 }
 
 impl Credentials {
-    /// Whether it may act as the owner of `inode`.
+    /// Returns whether the credentials may act as the owner of `inode`.
     pub(crate) fn owns(&self, inode: &Inode) -> bool {
         self.has(Capabilities::FOWNER) || self.uid == inode.uid()
     }

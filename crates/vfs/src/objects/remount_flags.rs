@@ -1,23 +1,24 @@
 //! The options of a mount or of a superblock, and the hold that a remount puts on writers.
 //!
-//! A remount to read-only must know whether anybody writes before it may forbid anything. While it
-//! looks it puts a hold beside the options, which stay as they are (the kernel's `MNT_WRITE_HOLD`):
-//! a writer that comes then waits until the remount has decided, and is refused only if the options
-//! say read-only after that. Who asks for the options never sees the hold.
+//! A remount to read-only must find out whether there are writers before it may forbid anything.
+//! During that check it sets a hold bit next to the options, which don't change (`MNT_WRITE_HOLD`
+//! in Linux). A writer that arrives during that time waits until the remount has decided, and is
+//! refused only if the options say read-only after that. A reader of the options never sees the
+//! hold.
 
 use vfscale_sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::base::types::MountFlags;
 
-/// A remount looks who writes. No option has this bit.
+/// Set while a remount looks for writers. No option has this bit.
 const HOLD: u32 = 1 << 31;
 
 const _: () = assert!(MountFlags::all().bits() & HOLD == 0);
 
-/// Options that are read by everybody and changed by one remount at a time.
+/// Options with many readers, changed by one remount at a time.
 pub(crate) struct RemountFlags(AtomicU32);
 
-/// Whether a writer may go on.
+/// Answer to a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Writable,
@@ -36,26 +37,27 @@ impl RemountFlags {
         MountFlags::from_bits_retain(self.0.load(Ordering::SeqCst) & !HOLD)
     }
 
-    /// Changes the options, and ends a hold.
+    /// Replaces the options, and ends a hold.
     pub(crate) fn set(&self, flags: MountFlags) {
         self.0.store(flags.bits() & !HOLD, Ordering::SeqCst);
     }
 
-    /// Makes it read-only, whoever writes.
+    /// Makes it read-only, even if there are writers.
     pub(crate) fn forbid(&self) {
         if !self.get().contains(MountFlags::RDONLY) {
             self.0.fetch_or(MountFlags::RDONLY.bits(), Ordering::SeqCst);
         }
     }
 
-    /// Holds writers until [`set`](Self::set). A full fence: who has announced a change without
-    /// seeing the hold is found by whoever sums up after this.
+    /// Holds writers until [`set`](Self::set). A full fence: a writer that has announced a change
+    /// without seeing the hold is found by a thread that sums up after this.
     pub(crate) fn hold(&self) {
         self.0.fetch_or(HOLD, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// What these options of a mount and those of its superblock say to a writer, asked at once.
+    /// Returns the answer of these options of a mount and those of its superblock, read together,
+    /// to a writer.
     #[inline]
     pub(crate) fn verdict(&self, superblock: &RemountFlags) -> Verdict {
         let bits = self.0.load(Ordering::SeqCst) | superblock.0.load(Ordering::SeqCst);

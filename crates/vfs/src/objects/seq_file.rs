@@ -1,12 +1,13 @@
-//! Files of text that is made when it is read, as those of `/proc`.
+//! Files of text that is generated when it is read, like those of `/proc`. Counterpart of
+//! `seq_file` in Linux.
 //!
-//! Such a file has size 0. The driver makes the whole text when an open file is read for the first
-//! time, and again when it is read from the beginning, so that what is read piece by piece belongs
-//! together: the kernel's `seq_file`. A text belongs to one open file and goes with it.
+//! Such a file has size 0. The driver generates the whole text when an open file is read for the
+//! first time, and again when it is read from the beginning. So consecutive short reads return
+//! parts of one text. A text belongs to one open file and is freed with it.
 //!
-//! A read looks for the text where every read of a file ends, at the end of the file, and so costs
-//! other files nothing. Making it may take any lock, so the read stops with [`Unread`] first, lets
-//! go of the position, has the text made with nothing held, and begins again.
+//! A read looks for the text where every read of a file ends, at the end of the file, so other
+//! files pay nothing. Generating it may take any lock. So the read stops with [`Unread`] first,
+//! unlocks the position, has the text generated with no lock held, and starts again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,23 +17,27 @@ use vfscale_sync::lock::Mutex;
 use crate::base::error::Stop;
 use crate::base::lock_classes::TextSnapshots;
 
-/// The text has to be made first.
+/// Reason to stop a read: the text has to be generated first.
 pub(crate) struct Unread;
 
-/// The result of a part of a read.
+/// Result of a part of a read.
 pub(crate) type ReadResult<T> = Result<T, Stop<Unread>>;
 
-/// The texts of the open files of an inode, each by the number of the file.
+/// Texts of the open files of an inode, by the number of the file.
 #[derive(Default)]
 pub(crate) struct Text(Mutex<HashMap<u64, Snapshot>, TextSnapshots>);
 
 struct Snapshot {
     bytes: Arc<[u8]>,
-    /// Nobody has read its beginning yet.
+    /// Whether its beginning has not been read yet.
     is_new: bool,
 }
 
 impl Text {
+    /// Reads from the text of an open file.
+    ///
+    /// # Errors
+    /// Returns [`Unread`] if the text has to be generated first.
     pub(crate) fn read(&self, file: u64, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         let bytes = {
             let mut all = self.0.lock();
@@ -48,13 +53,14 @@ impl Text {
         Ok(n)
     }
 
+    /// Stores the generated text of an open file.
     pub(crate) fn keep(&self, file: u64, bytes: Vec<u8>) {
         let snapshot = Snapshot { bytes: bytes.into(), is_new: true };
         let old = self.0.lock().insert(file, snapshot);
         drop(old);
     }
 
-    /// The open file is closed.
+    /// Drops the text of an open file that is closed.
     pub(crate) fn forget(&self, file: u64) {
         let old = self.0.lock().remove(&file);
         drop(old);

@@ -1,10 +1,10 @@
-//! What a call is about to change of an inode's attributes.
+//! A planned change of an inode's attributes.
 //!
-//! The rules of `chmod`, `chown`, `utimensat` and the calls on extended attributes come to a
-//! [`Plan`]. Where names live in the dcache that is applied at once. A driver that keeps
-//! directories itself stores it first
-//! ([`FileSystem::set_attr`](crate::objects::driver::FileSystem::set_attr)), which may take its
-//! time: the plan is made in an RCU section, carried out in none, and all under the inode's lock.
+//! The rules of `chmod`, `chown`, `utimensat` and the calls on extended attributes produce a
+//! [`Plan`]. With a driver without `DirOps` the plan is applied immediately. A backed driver stores
+//! it first ([`FileOps::set_attr`](crate::objects::driver::FileOps::set_attr)), which may block:
+//! the plan is made in an RCU section and carried out outside of it, and both happen under the
+//! inode's lock.
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
@@ -16,7 +16,7 @@ use crate::objects::inode_xattrs::{drop_capabilities, has_capabilities};
 use crate::security::acl::Acl;
 use crate::security::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT, XattrName};
 
-/// What becomes of an extended attribute that is no access control list; `None` removes it.
+/// New value of an extended attribute that is no access control list; `None` removes the attribute.
 pub(crate) type XattrEdit<'a> = (XattrName<'a>, Option<&'a [u8]>);
 
 /// A change of attributes that has been checked.
@@ -27,29 +27,29 @@ pub(crate) struct Plan<'a> {
     pub(crate) gid: Option<u32>,
     pub(crate) atime: Option<Timestamp>,
     pub(crate) mtime: Option<Timestamp>,
-    /// File capabilities go.
+    /// Whether file capabilities are removed.
     pub(crate) no_capabilities: bool,
-    /// What few changes have. Apart, for a plan is copied.
+    /// Changes of extended attributes, which are rare. Boxed because a plan is copied.
     pub(crate) more: Option<Box<More<'a>>>,
 }
 
-/// What a [`Plan`] changes of extended attributes.
+/// Changes of extended attributes in a [`Plan`].
 #[derive(Default)]
 pub(crate) struct More<'a> {
-    /// The access list is replaced, by none perhaps; likewise the default list.
+    /// The new access list, or `None` inside to remove it; `default` is the default list.
     pub(crate) access: Option<Option<Acl>>,
     pub(crate) default: Option<Option<Acl>>,
-    /// Only in [`Plan::store`].
+    /// Any other attribute. Only [`Plan::store`] applies it.
     pub(crate) xattr: Option<XattrEdit<'a>>,
 }
 
 impl<'a> Plan<'a> {
-    /// A plan that changes extended attributes.
+    /// Creates a plan that changes extended attributes.
     pub(crate) fn of(more: More<'a>) -> Plan<'a> {
         Plan { more: Some(Box::new(more)), ..Plan::default() }
     }
 
-    /// Carries it out where names live in the dcache. The caller holds the inode's lock.
+    /// Carries the plan out for a driver without `DirOps`. The caller holds the inode's lock.
     pub(crate) fn apply(&mut self, inode: &Inode, guard: &Guard) {
         if self.no_capabilities {
             drop_capabilities(inode, guard);
@@ -58,11 +58,11 @@ impl<'a> Plan<'a> {
         inode.touch_ctime();
     }
 
-    /// Carries it out where the driver keeps directories, and stores it before. Blocks; the caller
-    /// holds the inode's lock and no RCU section.
+    /// Stores the plan with a backed driver, then carries it out. Blocks; the caller holds the
+    /// inode's lock and is in no RCU section.
     ///
     /// # Errors
-    /// The driver's.
+    /// Returns any error of [`FileOps::set_attr`](crate::objects::driver::FileOps::set_attr).
     pub(crate) fn store(&mut self, inode: &Inode) -> Result<(), Errno> {
         if self.no_capabilities && has_capabilities(inode, &rcu::pin()) {
             self.more.get_or_insert_default().xattr = Some((XattrName::CAPABILITY, None));
@@ -101,6 +101,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
+    /// Sets the attributes of the inode in memory.
     fn set(&mut self, inode: &Inode, guard: &Guard) {
         if let Some(more) = self.more.take() {
             set_lists(inode, *more, guard);
@@ -115,6 +116,7 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Replaces the access control lists of the inode in memory.
 #[cold]
 fn set_lists(inode: &Inode, more: More<'_>, guard: &Guard) {
     if let Some(list) = more.access
@@ -132,10 +134,10 @@ fn set_lists(inode: &Inode, more: More<'_>, guard: &Guard) {
     }
 }
 
-/// Changes an attribute as seen, after the driver has stored the change.
+/// Changes the cached value of an attribute, after the driver has stored the change.
 fn edit(inode: &Inode, name: XattrName<'_>, value: Option<&[u8]>, guard: &Guard) {
     inode.note_xattr(name);
-    // That it can be set was found out before, and what is to go may have gone.
+    // The driver has checked that it can be set, and an attribute to remove may be absent already.
     let _ = inode.extra_or_init(guard).change_xattrs(guard, |set| match value {
         Some(value) => set.set(name, value, XattrFlags::empty()),
         None => set.remove(name).map(drop),

@@ -1,9 +1,10 @@
 //! Superblocks: one mounted instance of a driver, with the memory of its dentries and inodes.
+//! Counterpart of `struct super_block` in Linux.
 //!
-//! A superblock owns the slabs that its dentries and inodes live in and the root dentry. It is kept
-//! by its mounts; every open file, working directory and walk that reaches into it holds a mount,
-//! so that a superblock always outlives its inodes. When the last mount lets go, the tree is taken
-//! down (`take_down`), children before parents.
+//! A superblock owns the slabs that its dentries and inodes are allocated from, and the root
+//! dentry. Its mounts hold it; every open file, working directory and walk that reaches into it
+//! holds a mount, so a superblock always outlives its inodes. When the last mount drops its
+//! reference, the tree is taken down (`take_down`), children before parents.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -45,14 +46,14 @@ use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::remount_flags::RemountFlags;
 use crate::objects::super_ref::{Owners, SuperRef};
 
-/// Stands for all moves of directories between directories, where names have their keys: no dentry
-/// is there.
+/// Key that stands for all moves of directories between directories, among the keys of names. No
+/// dentry has this address.
 const MOVES: Key = (0, 0);
 
-/// The first inode number that a driver's files get; the root has 1.
+/// First inode number for a driver's files; the root has 1.
 const INO_FIRST: u64 = 2;
 
-/// Device numbers are handed out from here; they mean nothing outside the library.
+/// The next device number. Device numbers mean nothing outside the library.
 static NEXT_DEV: StdAtomicU64 = StdAtomicU64::new(0x7600);
 
 /// A mounted instance of a driver.
@@ -60,8 +61,8 @@ pub struct SuperBlock {
     fs: Arc<dyn FileSystem>,
     dev: u64,
     scaling: Scaling,
-    /// Taken for every change of a name, and for every use of the inode hash: only where there was
-    /// no lock for each bucket yet.
+    /// Taken for every change of a name, and for every use of the inode hash, respectively. Present
+    /// only if the patch that locks each bucket is disabled.
     dcache_lock: Option<Mutex<(), DcacheLock>>,
     inode_lock: Option<Mutex<(), InodeLock>>,
     dentries: Slab<Dentry>,
@@ -73,55 +74,58 @@ pub struct SuperBlock {
     flags: Arc<RemountFlags>,
     ids: IdAlloc,
     inode_hash: RcuTable<Inode, InodeHash>,
-    /// Its inodes; none where nobody ever looks for one.
+    /// Its inodes; `None` if no thread ever looks for one.
     inode_list: Option<InodeList>,
-    /// Every open file of it, but those that have moved to a private list.
+    /// Its open files, except those that have moved to a private list.
     files: SharedList<OpenFile, FilesLock>,
-    /// Dentries whose count is spread over CPUs.
+    /// Dentries whose count is sharded over CPUs.
     hot: ShardedRing,
     owners: Owners,
-    /// It ends, and nobody can find anything of it any more.
+    /// Whether it ends, and no thread can find any object of it any more.
     is_alone: AtomicBool,
-    /// What calls write, apart from the above, which all of them read (seed 003, patch 1).
+    /// Fields that calls write, apart from those above, which all calls read (Chinner 2020, patch
+    /// 1).
     written: Apart<Written>,
-    /// Where the driver keeps directories: what that takes.
+    /// Caches and locks for a backed driver.
     cache: Option<Box<Cache>>,
 }
 
-/// What of a superblock is written while it is in use, and not for each CPU.
+/// Fields of a superblock that are written while it is in use, and are not per CPU.
 struct Written {
-    /// How many open files have moved to private lists.
+    /// Number of open files that have moved to private lists.
     private_files: AtomicIsize,
-    /// Every mount of it, attached or not, until the grace period after its last use is over.
+    /// Its mounts, attached or not, until the grace period after their last use is over.
     mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
-    /// How many of them somebody uses.
+    /// Number of mounts in use.
     mounts_used: AtomicUsize,
     /// Held while it, or a mount of it, is remounted.
     remounts: Mutex<(), SuperRemount>,
-    /// Held while a remount looks who writes; see the page of `mount`.
+    /// Held while a remount looks for writers; see the page of `mount`.
     write_hold: Mutex<(), WriteHold>,
 }
 
-/// What a superblock has whose directories the driver keeps, of which the dcache is but a cache.
+/// State for a backed driver, for which the dcache is only a cache.
 struct Cache {
     lru: Lru,
-    /// The names that the driver is being asked for, or changes.
+    /// Names that the driver is looking up or changing.
     in_lookup: KeyLocks,
-    /// The numbers for which inodes are being made.
+    /// Numbers for which inodes are being created.
     numbers: KeyLocks,
-    /// Who waits for an inode to have gone, and how many that are.
-    going: Mutex<Vec<Thread>, InodeWaiters>,
-    waiting: AtomicUsize,
-    /// The inode that dentries of names that don't exist have. Null until the superblock is where
-    /// it stays: an inode points to it.
+    /// Threads that wait for the end of an eviction, and their number.
+    evict_waiters: Mutex<Vec<Thread>, InodeWaiters>,
+    evict_waiter_count: AtomicUsize,
+    /// The inode of all negative dentries. Null until the superblock has its final address: an
+    /// inode points to its superblock.
     no_inode: AtomicPtr<Inode>,
-    /// The one of all mount trees that the superblock may be in.
+    /// The `rename_lock` of all mount trees that the superblock may be in.
     rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
 }
 
-// SAFETY: the pointers are to mounts and dentries, which are `Sync` and kept while they are listed.
+// SAFETY: the pointers are to mounts and dentries, which are `Sync` and are not freed while they
+// are listed.
 unsafe impl Send for SuperBlock {}
-// SAFETY: as above.
+// SAFETY: the pointers are to mounts and dentries, which are `Sync` and are not freed while they
+// are listed.
 unsafe impl Sync for SuperBlock {}
 
 impl SuperBlock {
@@ -164,8 +168,8 @@ impl SuperBlock {
             }),
             cache: is_backed.then(|| Box::new(Cache::new(&scaling, rename_lock.clone()))),
         }));
-        // What points to it is made from here on, when it has its place, and nobody writes to it as
-        // a whole.
+        // Objects that point to the superblock are created from here on, when it has its final
+        // address and is no longer written as a whole.
         if let Some(cache) = &sb.cache {
             if !sb.is_writable() {
                 sb.flags.set(MountFlags::RDONLY);
@@ -179,13 +183,14 @@ impl SuperBlock {
         Ok(sb)
     }
 
-    /// The driver.
+    /// Returns the driver.
     #[inline]
     pub fn fs(&self) -> &dyn FileSystem {
         &*self.fs
     }
 
-    /// Does what needs space, as [`again_for_space`] does. The caller holds nothing.
+    /// Makes a call that needs space, and tries again as [`again_for_space`] does. The caller holds
+    /// no lock.
     #[inline]
     pub(crate) fn with_space<T>(&self, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         match call() {
@@ -194,14 +199,13 @@ impl SuperBlock {
         }
     }
 
-    /// Makes what was changed durable; on a file system that is read-only that is nothing. Waits
-    /// for a remount that has forbidden changes already, and still makes them durable. The caller
-    /// holds nothing.
+    /// Makes all changes durable; on a read-only file system there are none. Waits for a remount
+    /// that has forbidden changes already, and still makes them durable. The caller holds no lock.
     pub(crate) fn sync(&self) -> Result<(), Errno> {
         let is_readonly = || self.flags().contains(MountFlags::RDONLY);
         if is_readonly() {
             drop(self.lock_remounts());
-            // It may have failed.
+            // The remount may have failed.
             if is_readonly() {
                 return Ok(());
             }
@@ -209,54 +213,56 @@ impl SuperBlock {
         self.fs.sync_fs()
     }
 
-    /// The device number that `stat` shows for its files.
+    /// Returns the device number that `stat` shows for its files.
     pub fn dev(&self) -> u64 {
         self.dev
     }
 
-    /// How its structures are spread.
+    /// Returns the scaling settings.
     pub fn scaling(&self) -> &Scaling {
         &self.scaling
     }
 
-    /// The number of slots that those of its structures have which no patch is about.
+    /// Returns the number of slots for sharded structures that no patch controls.
     pub fn slots(&self) -> usize {
         self.scaling.slots()
     }
 
-    /// What changes of names take besides the locks of their buckets, before there were those.
+    /// Locks changes of names, in addition to the lock of the bucket, if the patch for bucket locks
+    /// is disabled.
     #[inline]
     pub(crate) fn lock_dcache(&self) -> Option<MutexGuard<'_, (), DcacheLock>> {
         self.dcache_lock.as_ref().map(Mutex::lock)
     }
 
-    /// What uses of the inode hash take besides the locks of its buckets, before there were those.
+    /// Locks uses of the inode hash, in addition to the lock of the bucket, if the patch for bucket
+    /// locks is disabled.
     fn lock_inodes(&self) -> Option<MutexGuard<'_, (), InodeLock>> {
         self.inode_lock.as_ref().map(Mutex::lock)
     }
 
-    /// Which task waits for which, for the locks of files.
+    /// Returns the graph of tasks that wait for file locks of other tasks.
     pub(crate) fn lock_graph(&self) -> &Arc<LockGraph> {
         &self.lock_graph
     }
 
-    /// The counts of what is taken of the limits of the tree.
+    /// Returns the usage counts of the tree's limits.
     pub(crate) fn quotas(&self) -> &PerCpuArc<Quotas> {
         &self.quotas
     }
 
-    /// The dentries that can be dropped; none where names live in the dcache.
+    /// Returns the lists of dentries that can be dropped; `None` with a driver without `DirOps`.
     pub(crate) fn lru(&self) -> Option<&Lru> {
         self.cache.as_ref().map(|cache| &cache.lru)
     }
 
-    /// Keeps others from asking the driver for this name, and from changing it. Sleeps while
-    /// somebody else does; the caller holds nothing.
+    /// Locks a name against lookups by the driver and against changes. Sleeps while another thread
+    /// holds it; the caller holds no lock.
     pub(crate) fn lock_name(&self, dir: &Dentry, name: &Name<'_>) -> Option<KeyGuard<'_>> {
         self.cache.as_ref().map(|cache| cache.in_lookup.lock(name_key(dir, name)))
     }
 
-    /// The same for two names, which may be one.
+    /// Locks two names, which may be one, as [`lock_name`](Self::lock_name) does.
     pub(crate) fn lock_names(
         &self,
         one: (&Dentry, &Name<'_>),
@@ -270,44 +276,47 @@ impl SuperBlock {
         })
     }
 
-    /// Keeps out other moves of directories to other directories, so that no two of them make a
-    /// loop. Sleeps while there is one; the caller holds nothing, and locks names after that.
+    /// Locks out other moves of directories to other directories, because two concurrent ones could
+    /// form a loop. Sleeps while there is one; the caller holds no lock, and locks names after
+    /// that.
     pub(crate) fn lock_moves(&self) -> Option<KeyGuard<'_>> {
         self.cache.as_ref().map(|cache| cache.in_lookup.lock(MOVES))
     }
 
-    /// The same, for who has a name locked and so may not sleep. `None` if there is such a move
-    /// just now.
+    /// Does what [`lock_moves`](Self::lock_moves) does, for a caller that has a name locked and so
+    /// must not sleep. `None` if another thread holds the lock.
     pub(crate) fn try_lock_moves(&self) -> Option<KeyGuard<'_>> {
         self.cache.as_ref()?.in_lookup.try_lock(MOVES)
     }
 
-    /// As [`lock_name`](Self::lock_name), for who may not sleep. `None` if somebody else has it.
+    /// Does what [`lock_name`](Self::lock_name) does, for a caller that must not sleep. `None` if
+    /// another thread holds the lock.
     pub(crate) fn try_lock_name(&self, dir: &Dentry, name: &Name<'_>) -> Option<KeyGuard<'_>> {
         self.cache.as_ref()?.in_lookup.try_lock(name_key(dir, name))
     }
 
-    /// Under what directories move in the dcache, for the driver's own moves.
+    /// Returns the lock for moves of directories in the dcache, for the driver's own moves.
     pub(crate) fn rename_lock(&self) -> Option<&SeqRwLock<RenameLock>> {
         self.cache.as_ref().map(|cache| &**cache.rename_lock)
     }
 
-    /// Whether the driver keeps directories itself.
+    /// Returns whether the driver is backed.
     #[inline]
     pub(crate) fn is_backed(&self) -> bool {
         self.cache.is_some()
     }
 
-    /// Whether its names can be changed at all.
+    /// Returns whether its names can be changed at all.
     fn is_writable(&self) -> bool {
         self.fs.dir_ops().is_none_or(DirOps::is_writable)
     }
 
-    /// What a dentry has that stands for no inode. It lives as long as the superblock and so as any
-    /// dentry: those that have it don't count, or all CPUs would.
+    /// Returns the inode of negative dentries. It lives as long as the superblock and so as any
+    /// dentry. Negative dentries don't count references to it, because all CPUs would write that
+    /// count.
     pub(crate) fn no_inode(&self) -> NonNull<Inode> {
-        let cache = self.cache.as_ref().expect("only drivers with directories find nothing");
-        NonNull::new(cache.no_inode.load(Ordering::Acquire)).expect("made when it was set up")
+        let cache = self.cache.as_ref().expect("only a backed driver has negative dentries");
+        NonNull::new(cache.no_inode.load(Ordering::Acquire)).expect("created by `set_up`")
     }
 
     pub(crate) fn dentries(&self) -> &Slab<Dentry> {
@@ -323,7 +332,7 @@ impl SuperBlock {
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// Makes an inode with the next free number (the root gets 1); for drivers.
+    /// Creates an inode with the next free number (the root gets 1); for drivers.
     pub fn new_inode(&self, init: InodeInit) -> InodeRef {
         let first = self.root.load(Ordering::Relaxed).is_null();
         let ino = if first { 1 } else { self.ids.next() };
@@ -333,13 +342,13 @@ impl SuperBlock {
         unsafe { InodeRef::from_raw(raw) }
     }
 
-    /// Its inodes; none where nobody ever looks for one.
+    /// Returns the lists of its inodes; `None` if no thread ever looks for one.
     pub(crate) fn inode_list(&self) -> Option<&InodeList> {
         self.inode_list.as_ref()
     }
 
-    /// Puts an inode on their list that is about to be found by number, and lets it stay when
-    /// nobody uses it if the driver doesn't mind.
+    /// Lists an inode that is about to be hashed by number. Gives the cache a reference to it
+    /// unless the driver caches no inodes.
     fn cache_inode(&self, inode: &Inode) {
         if self.fs.dir_ops().is_some_and(DirOps::caches_inodes) {
             inode.set_cached();
@@ -347,22 +356,22 @@ impl SuperBlock {
         self.list_inode(NonNull::from(inode));
     }
 
-    /// Puts an inode that has just been made on their list.
+    /// Adds a new inode to the inode list, if there is one.
     #[inline]
     fn list_inode(&self, inode: NonNull<Inode>) {
         if let Some(list) = &self.inode_list {
-            // SAFETY: it is new, and `evict` removes it before its memory is given back.
+            // SAFETY: it is new, and `evict` removes it before its memory is freed.
             unsafe { list.insert(inode) };
         }
     }
 
-    /// Inodes that somebody refers to or that are kept for whoever comes; exact while none comes or
-    /// goes. Takes the locks of all slots of their slab, one after the other.
+    /// Returns the number of inodes that are referenced or cached; exact while none is added or
+    /// removed. Takes the locks of all slots of their slab, one after the other.
     pub fn inodes_in_use(&self) -> usize {
         self.inodes.in_use()
     }
 
-    /// Bytes of memory that its dentries and inodes occupy.
+    /// Returns the bytes of memory that its dentries and inodes occupy.
     pub fn resident_bytes(&self) -> usize {
         self.dentries.bytes() + self.inodes.bytes()
     }
@@ -371,38 +380,39 @@ impl SuperBlock {
         self.flags.get()
     }
 
-    /// What makes it read-only, for a driver whose file system can't be relied on any more.
+    /// Returns a switch that makes it read-only, for a driver whose file system is no longer
+    /// reliable.
     pub fn read_only_switch(&self) -> ReadOnlySwitch {
         ReadOnlySwitch(Arc::clone(&self.flags))
     }
 
-    /// The lists of its open files.
+    /// Returns the lists of its open files.
     pub(crate) fn files(&self) -> &SharedList<OpenFile, FilesLock> {
         &self.files
     }
 
-    /// Open files on private lists.
+    /// Returns the number of open files on private lists.
     pub(crate) fn private_files(&self) -> usize {
         usize::try_from(self.written.private_files.load(StdOrdering::Relaxed)).unwrap_or(0)
     }
 
-    /// Another file has moved to a private list, or ended there.
+    /// Counts files that have moved to a private list, or (negative) were closed there.
     pub(crate) fn count_private(&self, files: isize) {
         self.written.private_files.fetch_add(files, StdOrdering::Relaxed);
     }
 
-    /// Opens a file: it is on the list of its superblock from now on. Gives it back if too many
+    /// Opens a file: adds it to the list of its superblock. Returns it as the error if too many
     /// files are open.
     #[inline]
-    #[expect(clippy::result_large_err, reason = "inlined, and seldom made")]
+    #[expect(clippy::result_large_err, reason = "inlined, and rare")]
     pub(crate) fn open_file(file: OpenFile) -> Result<SharedFile, OpenFile> {
         let sb: *const SuperBlock = &raw const **file.path().mount().sb();
-        // SAFETY: the file keeps a mount, which keeps the superblock, until it is dropped.
+        // SAFETY: the file holds a mount, which holds the superblock, until it is dropped.
         unsafe { (*sb).files.insert(file) }
     }
 
-    /// Whether closing a file would change something, on any of its mounts: one that is open for
-    /// writing, or has no name left and goes when it is closed.
+    /// Returns whether an open file, on any of its mounts, may still cause a change: one that is
+    /// open for writing, or has no name left and is freed when it is closed.
     fn has_open_writers(&self) -> bool {
         let mut found = false;
         self.files.each(|file| {
@@ -412,22 +422,22 @@ impl SuperBlock {
         found
     }
 
-    /// Changes the superblock's flags, and the driver with them; to read-only only while nothing is
-    /// open for writing on any of its mounts, and no open file is without a name. Blocks for the
+    /// Changes the superblock's flags and tells the driver. Changes to read-only only while no file
+    /// is open for writing on any of its mounts, and no open file is without a name. Blocks for the
     /// driver's I/O.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
         self.remount_and(flags, || ())
     }
 
-    /// As [`remount`](Self::remount), and does what follows from it before another remount begins.
+    /// Does what [`remount`](Self::remount) does, and runs `then` before another remount begins.
     pub(crate) fn remount_and(&self, flags: MountFlags, then: impl FnOnce()) -> Result<(), Errno> {
         if !self.is_writable() && !flags.contains(MountFlags::RDONLY) {
             return Err(Errno::ROFS);
         }
-        let _turn = self.lock_remounts();
+        let _serialized = self.lock_remounts();
         let before = self.flags();
         let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
-        // Whoever may change something finds the driver ready for it.
+        // The driver must be ready before a thread may change something.
         if is_readonly(before) && !is_readonly(flags) {
             self.fs.set_read_only(false)?;
         }
@@ -443,17 +453,17 @@ impl SuperBlock {
         Ok(())
     }
 
-    /// Changes the flags, or leaves them if changes under way or open files are against it.
+    /// Changes the flags, unless changes in progress or open files prevent it.
     fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
         let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
         let before = self.flags();
         if is_readonly(flags) && !is_readonly(before) {
             let mounts = self.written.mounts.lock();
-            let _looks = self.lock_write_hold();
+            let _write_hold = self.lock_write_hold();
             self.flags.hold();
-            // SAFETY: a mount leaves the list, under its lock, before it is freed.
+            // SAFETY: a mount is removed from the list, under its lock, before it is freed.
             let any = |has: fn(&Mount) -> bool| mounts.iter().any(|m| has(unsafe { m.as_ref() }));
-            // See the page of `mount` for why in this order.
+            // The page of `mount` explains this order.
             let busy =
                 any(Mount::has_changes) || self.has_open_writers() || any(Mount::has_unlisted);
             self.flags.set(if busy { before } else { flags });
@@ -463,33 +473,32 @@ impl SuperBlock {
         Ok(())
     }
 
-    /// The flags, as a writer asks them.
+    /// Returns the flags in the form that writers check.
     #[inline]
     pub(crate) fn kept_flags(&self) -> &RemountFlags {
         &self.flags
     }
 
-    /// Keeps remounts of the superblock and its mounts from looking who writes; or waits for one
-    /// that looks.
+    /// Locks out remounts of the superblock and its mounts from looking for writers. Blocks while
+    /// one is looking.
     pub(crate) fn lock_write_hold(&self) -> impl Drop + '_ {
         self.written.write_hold.lock()
     }
 
-    /// Keeps other remounts out, of the superblock and of its mounts: one that fails takes its
-    /// flags back, which another must neither see nor undo.
+    /// Locks out other remounts of the superblock and of its mounts: a remount that fails restores
+    /// its flags, and another one must neither see nor undo the temporary ones.
     pub(crate) fn lock_remounts(&self) -> impl Drop + '_ {
         self.written.remounts.lock()
     }
 
-    /// Lists a mount that has just been made, and is in use. Another one is made only of one that
-    /// is in use.
+    /// Lists a new mount that is in use. A mount is cloned only from one that is in use.
     pub(crate) fn add_mount(&self, mount: NonNull<Mount>) {
         self.written.mounts_used.fetch_add(1, Ordering::Relaxed);
         self.written.mounts.lock().push(mount);
     }
 
-    /// The last use of a mount was given back. The driver is told of the end of the last one, at
-    /// once: what comes behind grace periods may take as long as anybody's walk.
+    /// Notes the end of a mount's last use. With the last mount, tells the driver immediately: work
+    /// behind grace periods may be delayed as long as any walk takes.
     pub(crate) fn leave_mount(&self) {
         if self.written.mounts_used.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.fs.unmounted();
@@ -505,12 +514,12 @@ impl SuperBlock {
         self.written.mounts.lock().len()
     }
 
-    /// Who keeps it.
+    /// Returns its reference counts.
     pub(crate) fn owners(&self) -> &Owners {
         &self.owners
     }
 
-    /// Its dentries whose count is spread over CPUs.
+    /// Returns its dentries whose count is sharded over CPUs.
     pub(crate) fn hot(&self) -> &ShardedRing {
         &self.hot
     }
@@ -519,14 +528,16 @@ impl SuperBlock {
         StatFs { fsid: self.dev, flags: flags | self.flags(), ..self.fs.statfs(self) }
     }
 
+    /// Returns the hash of an inode number.
     pub(crate) fn ino_hash(ino: u64) -> u64 {
-        // Fibonacci hashing; the table wants the spread in the top bits, and 63 of them.
-        vfscale_sync::hash::fibonacci(ino) >> 1
+        // Fibonacci hashing; the table uses the top bits, and 63 of them.
+        ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1
     }
 
-    /// Enters an inode into the hash that file handles are looked up in (lazily: few files ever
-    /// have a handle). The caller has a reference to it, or to one of its dentries. It is found by
-    /// its number when this returns, whoever has entered it: it is marked once it is there.
+    /// Enters an inode into the hash for lookups of file handles (lazily: few files ever have a
+    /// handle). The caller holds a reference to it, or to one of its dentries. When this returns,
+    /// the inode can be found by its number, whichever thread has entered it: it is marked after
+    /// the insertion.
     pub(crate) fn hash_inode(&self, inode: &Inode, guard: &Guard) {
         if inode.is_hashed() {
             return;
@@ -534,7 +545,7 @@ impl SuperBlock {
         let _inodes = self.lock_inodes();
         let mut bucket = self.inode_hash.lock(Self::ino_hash(inode.ino()), guard);
         if !inode.is_hashed() {
-            // SAFETY: `evict` removes it before the inode's memory is given back, which waits for a
+            // SAFETY: `evict` removes it before the inode's memory is freed, which waits for a
             // grace period.
             unsafe { bucket.insert(NonNull::from(inode)) };
             inode.set_hashed();
@@ -544,7 +555,8 @@ impl SuperBlock {
     /// Finds an inode by number, without a reference.
     pub(crate) fn peek_inode<'g>(&'g self, ino: u64, guard: &'g Guard) -> Option<&'g Inode> {
         let _inodes = self.lock_inodes();
-        // One whose last reference is gone may still be there, beside another of the same number.
+        // One whose last reference was dropped may still be hashed, next to another one with that
+        // number.
         let is_it = |inode: &Inode| inode.ino() == ino && inode.is_used();
         self.inode_hash.find(Self::ino_hash(ino), guard, is_it)
     }
@@ -561,15 +573,15 @@ impl SuperBlock {
         }
     }
 
-    /// The inode with this number, made by `make` unless somebody has it already; for drivers that
-    /// number their inodes themselves, from 1 on. While anybody has it, there is one inode of a
+    /// Returns the inode with this number, created by `make` unless it exists; for drivers that
+    /// number their inodes themselves, from 1 on. There is at most one referenced inode of a
     /// number.
     ///
-    /// If the last user of one has just gone, waits until the driver's
-    /// [`evict`](crate::objects::driver::FileSystem::evict) has returned; and while another thread
-    /// makes one, for that. So `make` finds what the driver has stored as the last inode left it.
-    /// (Where names live in the dcache, nobody waits for anything, and `make` may be called in
-    /// vain.) The caller is in no RCU section and holds no lock that evicting takes.
+    /// If the last reference to one was just dropped, waits until the driver's
+    /// [`evict`](crate::objects::driver::FileSystem::evict) has returned. If another thread is
+    /// creating one, waits for that. So `make` finds what the driver has stored when it evicted the
+    /// previous inode. (With a driver without `DirOps` no call waits, and the result of `make` may
+    /// be discarded.) The caller is in no RCU section and holds no lock that eviction takes.
     pub fn iget(&self, ino: u64, make: impl FnOnce() -> InodeInit) -> InodeRef {
         match self.try_iget(ino, || Ok::<_, Infallible>(make())) {
             Ok(inode) => inode,
@@ -577,12 +589,12 @@ impl SuperBlock {
         }
     }
 
-    /// Does what [`iget`](Self::iget) does for a number that nothing keeps from being freed and
-    /// used again: `make` looks whether it still is what the caller takes it for. An inode that
-    /// somebody has already is returned without asking.
+    /// Does what [`iget`](Self::iget) does for a number that may be freed and reused concurrently:
+    /// `make` checks whether it is still the number of the caller's object. An inode that is
+    /// referenced already is returned without a call of `make`.
     ///
     /// # Errors
-    /// That of `make`: there is no such inode.
+    /// Returns the error of `make`: there is no such inode.
     pub fn try_iget<E>(
         &self,
         ino: u64,
@@ -592,11 +604,11 @@ impl SuperBlock {
             return Ok(found);
         }
         let key = (ino as usize, Self::ino_hash(ino) << 1);
-        let _turn = self.cache.as_ref().map(|cache| cache.numbers.lock(key));
+        let _serialized = self.cache.as_ref().map(|cache| cache.numbers.lock(key));
         loop {
             match self.find_or_wait(ino) {
                 Seen::Used(found) => return Ok(found),
-                Seen::Going => thread::park(),
+                Seen::Evicting => thread::park(),
                 Seen::Nothing => break,
             }
         }
@@ -611,14 +623,14 @@ impl SuperBlock {
         let is_it = |inode: &Inode| inode.ino() == ino && inode.get_not_zero();
         let raw = match bucket.find(Self::ino_hash(ino), is_it) {
             Some(found) => {
-                // SAFETY: nobody else has seen it.
+                // SAFETY: no other thread has seen it.
                 unsafe { self.inodes.free_rcu(raw, &guard) };
                 NonNull::from(found)
             }
             None => {
                 self.cache_inode(made);
-                // SAFETY: `evict` removes it before its memory is given back, which waits for a
-                // grace period.
+                // SAFETY: `evict` removes it before its memory is freed, which waits for a grace
+                // period.
                 unsafe { bucket.insert(raw) };
                 raw
             }
@@ -627,8 +639,8 @@ impl SuperBlock {
         Ok(unsafe { InodeRef::from_raw(raw) })
     }
 
-    /// Looks for an inode by number. If one is there that is going, this thread will be unparked
-    /// when it has gone (or before).
+    /// Looks for an inode by number. If that inode is being evicted, this thread will be unparked
+    /// when the eviction is complete (or before).
     fn find_or_wait(&self, ino: u64) -> Seen {
         let guard = rcu::pin();
         let _inodes = self.lock_inodes();
@@ -641,19 +653,20 @@ impl SuperBlock {
             return Seen::Used(unsafe { InodeRef::from_raw(NonNull::from(found)) });
         }
         if let Some(cache) = &self.cache {
-            // Under the bucket's lock, which is taken to remove the inode before it is looked who
-            // waits.
-            let mut going = cache.going.lock();
-            going.push(thread::current());
-            cache.waiting.store(going.len(), Ordering::Relaxed);
+            // Under the bucket's lock: the evicting thread takes that lock to remove the inode
+            // before it checks for waiters.
+            let mut waiters = cache.evict_waiters.lock();
+            waiters.push(thread::current());
+            cache.evict_waiter_count.store(waiters.len(), Ordering::Relaxed);
         }
-        Seen::Going
+        Seen::Evicting
     }
 
-    /// The last reference is gone: frees the inode's data now, its memory after a grace period.
+    /// Frees the data of an inode whose last reference was dropped, now, and its memory after a
+    /// grace period.
     pub(crate) fn evict(&self, inode: &Inode, guard: &Guard) {
         if let Some(cache) = &self.cache {
-            return self.evict_kept(cache, inode, guard);
+            return self.evict_backed(cache, inode, guard);
         }
         if inode.is_hashed() {
             self.unhash_inode(inode, guard);
@@ -671,7 +684,7 @@ impl SuperBlock {
         self.free_inode(inode, guard);
     }
 
-    /// Gives the memory of an inode back that was evicted.
+    /// Frees the memory of an inode that was evicted.
     #[inline]
     fn free_inode(&self, inode: &Inode, guard: &Guard) {
         if let Some(list) = &self.inode_list {
@@ -685,22 +698,23 @@ impl SuperBlock {
     /// Frees a dentry when the superblock ends.
     ///
     /// # Safety
-    /// It is one of this superblock, and only RCU readers still see it that began before its last
-    /// use ended.
+    /// It is one of this superblock, and only RCU readers that began before its last use ended
+    /// still see it.
     pub(crate) unsafe fn free_dentry(&self, dentry: NonNull<Dentry>, guard: &Guard) {
-        // SAFETY: says the caller.
+        // SAFETY: the caller guarantees it.
         unsafe { self.free_in(&self.dentries, dentry, guard) };
     }
 
-    /// Gives memory back: after a grace period, or at once when one has passed since the last use
-    /// of all.
+    /// Frees memory: after a grace period, or immediately if one has passed since the last use of
+    /// the superblock.
     ///
     /// # Safety
-    /// As for [`Slab::free_rcu`]; nobody has found it since the last use of the superblock ended.
+    /// The conditions of [`Slab::free_rcu`] hold, and no thread has found the object since the last
+    /// use of the superblock ended.
     #[inline]
     unsafe fn free_in<T: Send>(&self, slab: &Slab<T>, object: NonNull<T>, guard: &Guard) {
-        // SAFETY: says the caller. Whoever began before that last use ended has ended too, if the
-        // flag is set.
+        // SAFETY: the caller guarantees it. If the flag is set, all sections that began before that
+        // last use ended have ended too.
         unsafe {
             if self.is_alone() {
                 slab.free(object);
@@ -710,21 +724,21 @@ impl SuperBlock {
         }
     }
 
-    /// The root, unless the driver could not find one.
+    /// Returns the root, unless the driver could not find one.
     pub(crate) fn root_raw(&self) -> Option<NonNull<Dentry>> {
         NonNull::new(self.root.load(Ordering::Acquire))
     }
 
-    /// Whether it ends, and nobody finds anything of it any more: an inode that is evicted is
-    /// dropped as soon as [`evict`](FileSystem::evict) has returned, and with it what the driver
-    /// has there.
+    /// Returns whether the superblock ends and no thread finds any object of it any more. Then an
+    /// evicted inode is dropped as soon as [`evict`](FileSystem::evict) has returned, together with
+    /// the driver's part of it.
     #[inline]
     pub fn is_alone(&self) -> bool {
         self.is_alone.load(Ordering::Relaxed)
     }
 
-    /// Begins the end of a superblock that has no use any more: tells the driver, if it has had a
-    /// root. `is_alone` says that a grace period has passed since the last use.
+    /// Begins the end of an unused superblock: tells the driver, if the superblock has had a root.
+    /// `is_alone` says that a grace period has passed since the last use.
     pub(crate) fn begin_end(&self, is_alone: bool, had_root: bool) {
         self.is_alone.store(is_alone, Ordering::Relaxed);
         if had_root {
@@ -733,19 +747,18 @@ impl SuperBlock {
         }
     }
 
-    /// Frees what stands for no inode, and makes sure that no inode is left. No dentry is.
+    /// Frees the inode of negative dentries, and checks that no inode is left. No dentry is.
     pub(crate) fn end_inodes(&self, guard: &Guard) {
         if let Some(no_inode) = self.cache.as_deref().and_then(Cache::take_no_inode) {
-            // SAFETY: no dentry is left that has it.
+            // SAFETY: no dentry is left that points to it.
             unsafe { self.free_in(&self.inodes, no_inode, guard) };
         }
         self.check_no_inodes();
     }
 
-    /// The same where the driver keeps directories: the inode is found until the driver has done
-    /// with it.
+    /// Evicts an inode of a backed driver: the inode stays hashed until the driver has evicted it.
     #[cold]
-    fn evict_kept(&self, cache: &Cache, inode: &Inode, guard: &Guard) {
+    fn evict_backed(&self, cache: &Cache, inode: &Inode, guard: &Guard) {
         self.fs.evict(inode);
         if inode.is_hashed() {
             self.unhash_inode(inode, guard);
@@ -754,6 +767,7 @@ impl SuperBlock {
         self.free_inode(inode, guard);
     }
 
+    /// Removes an inode from the inode hash.
     #[cold]
     fn unhash_inode(&self, inode: &Inode, guard: &Guard) {
         let _inodes = self.lock_inodes();
@@ -761,37 +775,37 @@ impl SuperBlock {
     }
 }
 
-/// How often a call is tried again for which space came back that others took first.
+/// Number of attempts of a call whose freed space other threads may take first.
 const SPACE_TRIES: u32 = 16;
 
-/// Does again what has failed for want of space, as long as `reclaim` finds some on its way back.
-/// The caller holds nothing, and a failed call leaves nothing behind.
+/// Repeats a call that has failed for lack of space, as long as `reclaim` frees some. The caller
+/// holds no lock, and a failed call leaves nothing behind.
 ///
-/// The call is tried once more also if nothing was on its way any more: whatever was may have come
-/// for somebody else who waited, between the first attempt and the question.
+/// The call is tried once more also if nothing is left to free: space may have been freed for
+/// another waiter between the first attempt and `reclaim`.
 #[cold]
 pub(crate) fn again_for_space<T>(
     reclaim: impl Fn() -> bool,
     call: impl Fn() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     for _ in 0..SPACE_TRIES {
-        let has_come = reclaim();
+        let has_freed = reclaim();
         match call() {
-            Err(Errno::NOSPC) if has_come => {}
+            Err(Errno::NOSPC) if has_freed => {}
             other => return other,
         }
     }
     call()
 }
 
-/// Makes a superblock read-only, whoever is writing: what is under way fails in the driver, if
-/// anywhere. `Send` and `Sync`.
+/// A switch that makes a superblock read-only in spite of writers: changes in progress may fail in
+/// the driver. `Send` and `Sync`.
 pub struct ReadOnlySwitch(Arc<RemountFlags>);
 
 impl ReadOnlySwitch {
     /// Makes it read-only, until a remount that the driver permits
-    /// ([`set_read_only`](FileSystem::set_read_only)). A remount that fails at the same time may
-    /// undo it, so a driver does it whenever a call finds it to be needed. Never blocks.
+    /// ([`set_read_only`](FileSystem::set_read_only)). A concurrent remount that fails may undo it,
+    /// so a driver calls this each time a call finds it necessary. Never blocks.
     pub fn set(&self) {
         self.0.forbid();
     }
@@ -803,10 +817,10 @@ impl fmt::Debug for ReadOnlySwitch {
     }
 }
 
-/// What is to be seen under an inode number.
+/// State of an inode number.
 enum Seen {
     Used(InodeRef),
-    Going,
+    Evicting,
     Nothing,
 }
 
@@ -816,33 +830,34 @@ impl Cache {
             lru: Lru::new(scaling.lru_slots()),
             in_lookup: KeyLocks::new(),
             numbers: KeyLocks::new(),
-            going: Mutex::new(Vec::new()),
-            waiting: AtomicUsize::new(0),
+            evict_waiters: Mutex::new(Vec::new()),
+            evict_waiter_count: AtomicUsize::new(0),
             no_inode: AtomicPtr::new(std::ptr::null_mut()),
             rename_lock,
         }
     }
 
-    /// For the end of the superblock, which may not have come as far as to have one.
+    /// Takes the inode of negative dentries, at the end of the superblock. `None` if the set-up
+    /// failed before it was created.
     fn take_no_inode(&self) -> Option<NonNull<Inode>> {
         NonNull::new(self.no_inode.swap(std::ptr::null_mut(), Ordering::AcqRel))
     }
 
-    /// An inode has gone: whoever waits for one looks again.
+    /// Wakes all threads that wait for an eviction; each looks again.
     fn wake_waiters(&self) {
-        if self.waiting.load(Ordering::Relaxed) == 0 {
+        if self.evict_waiter_count.load(Ordering::Relaxed) == 0 {
             return;
         }
         let woken = {
-            let mut going = self.going.lock();
-            self.waiting.store(0, Ordering::Relaxed);
-            std::mem::take(&mut *going)
+            let mut waiters = self.evict_waiters.lock();
+            self.evict_waiter_count.store(0, Ordering::Relaxed);
+            std::mem::take(&mut *waiters)
         };
         woken.iter().for_each(Thread::unpark);
     }
 }
 
-/// What stands for a name among what is locked.
+/// Returns the key of a name for [`KeyLocks`].
 fn name_key(dir: &Dentry, name: &Name<'_>) -> Key {
     (std::ptr::from_ref(dir).addr(), name.hash())
 }

@@ -1,24 +1,25 @@
-//! The end of a superblock: its tree, its inodes and itself, in steps.
+//! The end of a superblock: frees its tree, its inodes and itself, in steps.
 //!
 //! # Purpose
 //!
-//! The last use of a superblock ends in deferred work, inside whatever call happens to run that. A
-//! tree of millions of files must not be taken down there: that call would take seconds, in one RCU
-//! section, so that no grace period ended anywhere meanwhile. So the superblock goes to the reclaim
-//! thread ([`vfscale_sync::reclaim`]), which takes some hundred dentries down in each step,
-//! children before parents, with a section of its own for each.
+//! The last use of a superblock ends in deferred work, inside whatever call happens to run that
+//! work. A tree of millions of files must not be taken down there: that call would take seconds, in
+//! one RCU section, during which no grace period would end anywhere. So the superblock is passed to
+//! the reclaim thread ([`vfscale_sync::reclaim`]), which takes some hundred dentries down in each
+//! step, children before parents, with a section of its own for each.
 //!
-//! # Who frees when
+//! # When memory is freed
 //!
-//! Between the last use and the first step lies a grace period. What began before has ended by
-//! then, and nobody finds a dentry or inode of the superblock any more: each way there begins with
-//! a mount or with a use. So the thread frees them at once. No other thread is left anything to do
-//! but the pages and the like that the driver itself defers.
+//! A grace period lies between the last use and the first step. Sections that began before that use
+//! ended have ended too, and no thread finds a dentry or inode of the superblock any more: each
+//! path to one begins with a mount or with a use. So the reclaim thread frees them immediately. No
+//! other thread has anything left to do but the pages and similar objects that the driver itself
+//! defers.
 //!
-//! Where there is no such thread (in models, and where the system has none to give) whoever gives
-//! the last use back takes everything down, in the section in which he is; then dentries and inodes
-//! wait for a grace period. The same goes for a superblock that never had a root: its driver has
-//! refused it, and nobody else has seen it.
+//! Where there is no such thread (in models, and where the system can't start one) the thread that
+//! drops the last use takes everything down, in its current section; then dentries and inodes wait
+//! for a grace period. The same applies to a superblock that never had a root: its driver has
+//! refused it, and no other thread has seen it.
 
 use std::ptr::NonNull;
 
@@ -29,18 +30,18 @@ use vfscale_sync::reclaim::{self, Work};
 use crate::objects::dcache::dentry::{self, Dentry};
 use crate::objects::super_block::SuperBlock;
 
-/// Dentries or inodes that a step takes down.
+/// Number of dentries or inodes that a step takes down.
 const STEP: usize = 256;
 
 /// Ends a superblock.
 ///
 /// # Safety
-/// It came from a box, its last use was given back, and nobody else ends it.
+/// It came from a box, its last use was dropped, and no other thread ends it.
 pub(crate) unsafe fn end(raw: NonNull<SuperBlock>) {
-    // SAFETY: it is there until the work below has been done.
+    // SAFETY: the superblock is not freed until the work below has been done.
     let (key, has_root) = unsafe { (raw.as_ref().dev(), raw.as_ref().root_raw().is_some()) };
-    // Its list of open files is empty, and others may want at once what that keeps for files to
-    // come. SAFETY: as above.
+    // Its list of open files is empty; memory that the list retains for later files may be needed
+    // elsewhere. SAFETY: the superblock is not freed until the work below has been done.
     unsafe { raw.as_ref() }.files().trim();
     let by_thread = TakeDown { sb: raw, stage: Stage::Begin, is_alone: true };
     if has_root && reclaim::submit(key, Box::new(by_thread)).is_ok() {
@@ -51,7 +52,7 @@ pub(crate) unsafe fn end(raw: NonNull<SuperBlock>) {
     while here.step() {}
 }
 
-/// How far it is.
+/// The progress of a take-down.
 enum Stage {
     Begin,
     Tree(Walk),
@@ -62,7 +63,7 @@ enum Stage {
 struct TakeDown {
     sb: NonNull<SuperBlock>,
     stage: Stage,
-    /// A grace period has passed since its last use.
+    /// Whether a grace period has passed since the last use.
     is_alone: bool,
 }
 
@@ -71,7 +72,7 @@ unsafe impl Send for TakeDown {}
 
 impl Work for TakeDown {
     fn step(&mut self) -> bool {
-        // SAFETY: it is freed below only, in the last step.
+        // SAFETY: it is freed only below, in the last step.
         let sb = unsafe { self.sb.as_ref() };
         match &mut self.stage {
             Stage::Begin => {
@@ -91,7 +92,7 @@ impl Work for TakeDown {
                     return true;
                 }
                 sb.end_inodes(&rcu::pin());
-                // SAFETY: it came from a box, and this was the last that anybody did with it.
+                // SAFETY: it came from a box, and no thread uses it after this step.
                 drop(unsafe { Box::from_raw(self.sb.as_ptr()) });
                 false
             }
@@ -99,11 +100,11 @@ impl Work for TakeDown {
     }
 }
 
-/// A walk through a tree that nobody changes any more, which frees it.
+/// A walk through a tree that no other thread changes any more, which frees it.
 struct Walk {
     root: NonNull<Dentry>,
-    /// Directories whose children are still to be freed, from a hash on; without one, only they
-    /// themselves.
+    /// Directories with the hash from which on their children remain to be freed; `None` if only
+    /// the directory itself remains.
     dirs: Vec<(NonNull<Dentry>, Option<u64>)>,
 }
 
@@ -112,7 +113,7 @@ impl Walk {
         Walk { root, dirs: vec![(root, Some(0))] }
     }
 
-    /// Frees some hundred dentries. False when all are gone.
+    /// Frees some hundred dentries. Returns false when all are freed.
     fn step(&mut self, sb: &SuperBlock, guard: &Guard) -> bool {
         let mut freed = 0;
         let mut children = Vec::with_capacity(STEP);
@@ -121,23 +122,21 @@ impl Walk {
             let dir = *dir;
             let Some(hash) = from.take() else {
                 self.dirs.pop();
-                // SAFETY: it was linked in the tree, nobody can reach it, and its children are
-                // gone.
+                // SAFETY: it was linked in the tree, no thread can reach it, and its children are
+                // freed.
                 unsafe { dentry::take_down(sb, dir, dir != self.root, guard) };
                 freed += 1;
                 continue;
             };
-            // SAFETY: it is freed when it is off the stack.
+            // SAFETY: it is freed after it leaves the stack.
             let table = unsafe { dir.as_ref() }.children();
-            // Whole buckets, whose entries are not looked at again once they are freed.
+            // Whole buckets, whose entries are not accessed again once they are freed.
             *from = table.scan_buckets(hash, STEP, guard, |child| {
                 prefetch(child);
                 children.push(NonNull::from(child));
             });
-            for (at, &child) in children.iter().enumerate() {
-                // SAFETY: a later child is freed in a later turn of this loop.
-                soon(&children, at, |later| prefetch(unsafe { later.as_ref() }.inode()));
-                // SAFETY: each child has one parent, whose table was the only way to it.
+            for child in children.drain(..) {
+                // SAFETY: each child has one parent, whose table was the only path to it.
                 unsafe {
                     if child.as_ref().children().is_empty() {
                         dentry::take_down(sb, child, true, guard);

@@ -1,23 +1,23 @@
-//! The dentries of an inode (the kernel's `i_dentry`).
+//! The dentries of an inode. Counterpart of `i_dentry` in Linux.
 //!
 //! # Purpose
 //!
-//! An inode has a dentry for each of its names that the dcache knows, and one for each name that is
-//! gone but still in use. Who comes by the inode, not by a name, finds them here: a file that is
-//! opened by its handle gets the dentry that everybody else uses, with its path (the kernel's
-//! `d_find_alias`), and a directory, which has one place only, is found where the dcache has it
-//! (`d_materialise_unique`).
+//! An inode has a dentry for each of its names that is in the dcache, and one for each removed name
+//! that is still in use. Callers that start at the inode, not at a name, find the dentries here: a
+//! file that is opened by its handle gets the dentry that all other users share, with its path
+//! (`d_find_alias` in Linux), and a directory, which has only one dentry, is found where it is in
+//! the dcache (`d_materialise_unique`).
 //!
 //! # Invariants
 //!
-//! * A dentry is on the list of its inode from when it is made until it is about to be freed, which
-//!   takes a grace period after that: the list is read under RCU. Not on it are dentries of what
-//!   has no place in any tree, and of names that don't exist.
-//! * Nearly every inode has one name. As long as there is one dentry at most the head is a pointer
-//!   to it, or null, and changes by one exchange, without a lock. Of two and more the head is
-//!   marked, and changes under the inode's `i_lock`, as do the links of the dentries; the last but
-//!   one that leaves takes the mark off.
-//! * A dentry that has left keeps its link to the next one for those who are just there.
+//! * A dentry is on the list of its inode from its creation until it is about to be freed, which
+//!   takes a grace period after that: the list is read under RCU. Pseudo dentries, which are in no
+//!   tree, and negative dentries are not listed.
+//! * Nearly every inode has one name. As long as there is at most one dentry, the head is a pointer
+//!   to it, or null, and changes by one exchange, without a lock. With two or more the head is
+//!   marked, and changes under the inode's `i_lock`, as do the links of the dentries. When only one
+//!   dentry is left, the mark is removed.
+//! * A dentry that has left keeps its link to the next one for readers that are at this dentry.
 
 use std::ptr::{self, NonNull};
 
@@ -27,13 +27,13 @@ use vfscale_sync::rcu::{self, Guard};
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode::Inode;
 
-/// Of the head: there are several, and changes take the lock.
+/// Mark in the head: there are several dentries, and changes take the lock.
 const SEVERAL: usize = 1;
 
 /// The first dentry of an inode, with a mark if there are more.
 pub(crate) struct AliasHead(AtomicPtr<Dentry>);
 
-/// The links of a dentry on the list of its inode. They mean something while there are several.
+/// Links of a dentry on the list of its inode. Valid while there are several.
 pub(crate) struct AliasLinks {
     next: AtomicPtr<Dentry>,
     prev: AtomicPtr<Dentry>,
@@ -44,7 +44,7 @@ impl AliasHead {
         AliasHead(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Replaces one head by another, if it is the one.
+    /// Replaces the head `old` by `new`; returns false if the head is not `old`.
     #[inline]
     fn replace(&self, old: *mut Dentry, new: *mut Dentry) -> bool {
         self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -74,14 +74,15 @@ fn unmarked(head: *mut Dentry) -> *mut Dentry {
     head.map_addr(|addr| addr & !SEVERAL)
 }
 
-/// A dentry that the list leads to.
-fn there(raw: *mut Dentry, _guard: &Guard) -> Option<&Dentry> {
-    // SAFETY: what the list leads to is freed a grace period after it has left it, and so after
-    // this section.
+/// Returns a dentry that the list links to.
+fn as_dentry(raw: *mut Dentry, _guard: &Guard) -> Option<&Dentry> {
+    // SAFETY: a dentry that the list links to is freed a grace period after it leaves the list, and
+    // so after this section.
     NonNull::new(raw).map(|raw| unsafe { raw.as_ref() })
 }
 
-/// The dentries of an inode, those that come and go meanwhile or not.
+/// Iterator over the dentries of an inode. It may or may not return dentries that are added or
+/// removed concurrently.
 pub(crate) struct Aliases<'g> {
     next: Option<&'g Dentry>,
     guard: &'g Guard,
@@ -92,19 +93,19 @@ impl<'g> Iterator for Aliases<'g> {
 
     fn next(&mut self) -> Option<&'g Dentry> {
         let found = self.next?;
-        self.next = there(found.aliases().next.load(Ordering::Acquire), self.guard);
+        self.next = as_dentry(found.aliases().next.load(Ordering::Acquire), self.guard);
         Some(found)
     }
 }
 
 impl Inode {
-    /// Its dentries: those that have names as well as those that don't any more.
+    /// Returns its dentries, with and without names.
     pub(crate) fn aliases<'g>(&self, guard: &'g Guard) -> Aliases<'g> {
         let head = self.alias_head().0.load(Ordering::Acquire);
-        Aliases { next: there(unmarked(head), guard), guard }
+        Aliases { next: as_dentry(unmarked(head), guard), guard }
     }
 
-    /// Enters a dentry that has just been made.
+    /// Enters a new dentry.
     #[inline]
     pub(crate) fn enter_alias(&self, dentry: &Dentry) {
         if !self.alias_head().replace(ptr::null_mut(), ptr::from_ref(dentry).cast_mut()) {
@@ -112,6 +113,7 @@ impl Inode {
         }
     }
 
+    /// Enters a dentry into a list that is not empty.
     #[cold]
     fn enter_more(&self, dentry: &Dentry) {
         let (head, links) = (self.alias_head(), dentry.aliases());
@@ -121,21 +123,22 @@ impl Inode {
         loop {
             let old = head.0.load(Ordering::Acquire);
             links.next.store(unmarked(old), Ordering::Relaxed);
-            let Some(first) = there(unmarked(old), &guard) else {
+            let Some(first) = as_dentry(unmarked(old), &guard) else {
                 if head.replace(old, new) {
                     return;
                 }
                 continue;
             };
             first.aliases().prev.store(new, Ordering::Relaxed);
-            // Only one that is alone may leave meanwhile; then what was written to it says nothing.
+            // Only a dentry that is the only one may leave during this; then the link written to it
+            // means nothing.
             if head.replace(old, marked(new)) {
                 return;
             }
         }
     }
 
-    /// Takes a dentry off that is about to be freed.
+    /// Removes a dentry that is about to be freed.
     #[inline]
     pub(crate) fn leave_alias(&self, dentry: &Dentry, guard: &Guard) {
         if !self.alias_head().replace(ptr::from_ref(dentry).cast_mut(), ptr::null_mut()) {
@@ -143,6 +146,7 @@ impl Inode {
         }
     }
 
+    /// Removes a dentry from a list of several, or one that had several a moment ago.
     #[cold]
     fn leave_more(&self, dentry: &Dentry, guard: &Guard) {
         let (head, links) = (self.alias_head(), dentry.aliases());
@@ -151,18 +155,18 @@ impl Inode {
         if head.replace(ptr::from_ref(dentry).cast_mut(), ptr::null_mut()) {
             return;
         }
-        debug_assert!(is_marked(head.0.load(Ordering::Relaxed)), "a dentry that is on no list");
+        debug_assert!(is_marked(head.0.load(Ordering::Relaxed)), "the dentry is on no list");
         let (next, prev) = (links.next.load(Ordering::Relaxed), links.prev.load(Ordering::Relaxed));
-        match there(prev, guard) {
+        match as_dentry(prev, guard) {
             Some(prev) => prev.aliases().next.store(next, Ordering::Release),
             None => head.set(marked(next)),
         }
-        if let Some(next) = there(next, guard) {
+        if let Some(next) = as_dentry(next, guard) {
             next.aliases().prev.store(prev, Ordering::Relaxed);
         }
         let first = unmarked(head.0.load(Ordering::Relaxed));
         let is_alone = |first: &Dentry| first.aliases().next.load(Ordering::Relaxed).is_null();
-        if there(first, guard).is_some_and(is_alone) {
+        if as_dentry(first, guard).is_some_and(is_alone) {
             head.set(first);
         }
     }

@@ -1,5 +1,5 @@
-//! Changes of the children tables of directories: locking the place of a dentry in its parent's
-//! table, and moving a dentry from one table to another.
+//! Changes of the children tables of directories: locks the buckets of a dentry in its parent's
+//! table, and moves a dentry from one table to another.
 
 use vfscale_sync::rcu::Guard;
 use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
@@ -7,15 +7,15 @@ use vfscale_sync::table::{Bucket, LockReq, LockSet, RcuTable};
 use crate::base::lock_classes::Children;
 use crate::objects::dcache::dentry::Dentry;
 
-/// A name that is about to leave its table: its bucket is locked and, if it is a directory, all of
-/// its own.
+/// A name that is about to be removed from its table. Its bucket is locked and, if it is a
+/// directory, all of its own buckets.
 pub(crate) enum LockedName<'g> {
     File(Bucket<'g, Dentry, Children>),
     Directory(LockSet<'g, Dentry, Children, 2>),
 }
 
 impl<'g> LockedName<'g> {
-    /// `None` if the dentry is no longer in the table of `parent`.
+    /// Locks the name; `None` if the dentry is no longer in the table of `parent`.
     pub(crate) fn lock(
         dentry: &'g Dentry,
         parent: &'g Dentry,
@@ -33,7 +33,7 @@ impl<'g> LockedName<'g> {
         }
     }
 
-    /// Whether nothing is below it.
+    /// Returns whether it has no children.
     pub(crate) fn is_leaf(&self) -> bool {
         match self {
             LockedName::File(_) => true,
@@ -41,7 +41,7 @@ impl<'g> LockedName<'g> {
         }
     }
 
-    /// Takes it out of the table.
+    /// Removes it from the table.
     pub(crate) fn remove(&mut self, dentry: &Dentry) {
         match self {
             LockedName::File(bucket) => bucket.remove(dentry),
@@ -50,17 +50,18 @@ impl<'g> LockedName<'g> {
     }
 }
 
-/// Inserting a dentry that stays alive by its name's reference.
+/// Insertion of a dentry that its name's reference protects.
 pub(crate) trait InsertMoved {
-    /// Puts it into the bucket of request `i`, when it was removed from that of another request.
+    /// Inserts the dentry into the bucket of request `i`, after its removal from that of another
+    /// request.
     fn insert_moved(&mut self, i: usize, dentry: &Dentry);
 }
 
 impl<const N: usize> InsertMoved for LockSet<'_, Dentry, Children, N> {
     fn insert_moved(&mut self, i: usize, dentry: &Dentry) {
-        // SAFETY: the name's reference, which moves with the dentry, keeps it until it is removed
-        // from the table, and its memory stays for a grace period after that. It was just removed
-        // from the table it was in.
+        // SAFETY: the name's reference, which moves with the dentry, prevents its end until it is
+        // removed from the table, and its memory is freed a grace period after that. It was just
+        // removed from the table it was in.
         unsafe { self.insert(i, std::ptr::NonNull::from(dentry)) };
     }
 }

@@ -1,29 +1,28 @@
-//! Dentries: names, and the tree they form.
+//! Dentries: names, and the tree they form. Counterpart of `struct dentry` in Linux.
 //!
 //! A dentry joins a name in a directory to an inode. Directories have exactly one, and their dentry
-//! carries the table of their children; so the dentries of a superblock are its tree.
+//! holds the table of their children; so the dentries of a superblock are its tree.
 //!
 //! # References
 //!
-//! The count ([`Lockref`]) holds one for the name itself while the dentry is linked into its
+//! The count ([`Lockref`]) contains one for the name itself while the dentry is linked into its
 //! parent's table ("hashed"), and one for each [`DentryRef`]: open files, working directories,
 //! mounts. RCU walks take none. A child does not count against its parent: a directory that has
-//! children can't be removed, and a name that is removed while somebody still uses it takes a
-//! reference to its parent at that moment (`HOLDS_PARENT`), so that its path can still be told.
-//! Creating and removing files therefore writes nothing that belongs to the directory but the
-//! bucket of the name.
+//! children can't be removed. A removed name that is still in use takes a reference to its parent
+//! at its removal (`HOLDS_PARENT`), because its path may still be asked for. So creation and
+//! removal of files write nothing that belongs to the directory but the bucket of the name.
 //!
-//! A count that several CPUs change in turn is promoted to per-CPU parts ("hot"), so that opening
-//! one file from everywhere scales; see [`Lockref`]. A superblock has only so many hot dentries
-//! ([`hot`](crate::objects::dcache::sharded_counts)); the oldest is demoted for a new one, and
-//! removing the name demotes as well.
+//! A count that several CPUs change alternately is promoted to per-CPU parts ("hot"). Then opens of
+//! one file by all CPUs scale; see [`Lockref`]. A superblock has a limited number of hot dentries
+//! ([`sharded_counts`](crate::objects::dcache::sharded_counts)); the oldest is demoted for a new
+//! one, and removal of the name demotes as well.
 //!
-//! # What changes under which lock
+//! # Locks
 //!
 //! Parent, name and the `UNHASHED` flag change under the bucket lock of the name (both locks, when
 //! it moves) and inside a write section of `seq`. RCU walks read them and then check `seq`. The
-//! bytes of a name never change: a rename puts a new name in place, and the old one is freed after
-//! a grace period. The inode never changes.
+//! bytes of a name never change: a rename stores a new name, and the old one is freed after a grace
+//! period. The inode never changes.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -43,50 +42,50 @@ use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::Collecting;
 
-/// The longest name in bytes.
+/// Maximum length of a name in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// The binary logarithm of the number of buckets that a new directory has on several CPUs: two of
-/// its names meet in a line once in 16 times.
+/// Binary logarithm of the number of buckets that a new directory has on several CPUs: two of its
+/// names share a cache line once in 16 times.
 const FIRST_BITS: u32 = 4;
 
-/// The memory of the children table that a new directory has at most, in bytes.
+/// Maximum memory of the children table of a new directory, in bytes.
 pub const FIRST_TABLE_BYTES: usize = 64 << FIRST_BITS;
 
-/// Names up to this length live in the dentry.
+/// Maximum length of a name that is stored in the dentry.
 const INLINE_MAX: usize = 63;
 
 /// Not linked into its parent's table: removed, or never named.
 const UNHASHED: u32 = 1;
-/// Owns a reference to its parent.
+/// Holds a reference to its parent.
 const HOLDS_PARENT: u32 = 2;
-/// Something is mounted on it.
+/// Is a mount point.
 const MOUNTED: u32 = 4;
-/// Of a file that has no name and no place in any tree.
+/// Has neither a name nor a position in any tree.
 const PSEUDO: u32 = 1 << 16;
-/// The same, and yet in the table of the root, as it was before that patch.
+/// Pseudo dentry in the table of the root, if the patch for pseudo dentries is disabled.
 const ATTACHED: u32 = 1 << 17;
-/// The driver says that there is no such name.
+/// Negative: the driver reported that the name does not exist.
 const NEGATIVE: u32 = 8;
-/// No walk has come by since it was made, or since the shrinker was here.
+/// No walk has used it since it was created, or since the shrinker last passed.
 const COLD: u32 = 16;
-/// The driver is asked each time whether it is still right.
+/// The driver is called at each use to check that it is still valid.
 const CHECKED: u32 = 32;
 /// Nothing may be mounted on it: its name is about to be removed.
 const CANT_MOUNT: u32 = 128;
-/// It is about to leave its directory for another, where the driver has it already perhaps.
+/// Is about to move to another directory, where the driver may have it already.
 const MOVING: u32 = 256;
 /// A directory that may have names which are not in its table: only the driver knows them all.
 const PARTIAL: u32 = 64;
 
-/// Of what is not among the dentries of an inode.
-const ELSEWHERE: u32 = PSEUDO | NEGATIVE;
+/// Flags of dentries that are not on the list of an inode.
+const UNLISTED: u32 = PSEUDO | NEGATIVE;
 
-/// What a walk that finds the dentry has to look into.
+/// Flags that a walk must examine further.
 const SPECIAL: u32 = MOUNTED | NEGATIVE | COLD | CHECKED;
 
-/// A length byte and that many bytes; written when the dentry is where it stays, for an array in a
-/// value that is to be moved there would be made elsewhere, and copied.
+/// A length byte and that many bytes. Written when the dentry has its final address, because an
+/// array in a value that is to be moved would be built elsewhere and copied.
 #[repr(C, align(64))]
 struct InlineName(MaybeUninit<[u8; INLINE_MAX + 1]>);
 
@@ -96,16 +95,16 @@ impl InlineName {
     }
 }
 
-/// The count, on a line of its own, with what is written more rarely still.
+/// The count, on a line of its own, with fields that are written even more rarely.
 #[repr(C, align(64))]
 struct Written {
     lockref: Lockref,
-    /// Written when the dentry is made and freed, and by the shrinker.
+    /// Written when the dentry is created and freed, and by the shrinker.
     lru: PerCpuLinks<Dentry>,
-    /// Written when another dentry of a file with several comes or goes.
+    /// Written when another dentry of a file with several is added or removed.
     aliases: AliasLinks,
-    /// Where it is among the hot ones, while it is one. Changes under `d_lock`.
-    hot_place: AtomicU32,
+    /// Slot in the ring of hot dentries, while it is one. Changes under `d_lock`.
+    hot_slot: AtomicU32,
 }
 
 impl std::ops::Deref for Written {
@@ -116,7 +115,7 @@ impl std::ops::Deref for Written {
     }
 }
 
-/// A directory entry.
+/// A directory entry. Counterpart of `struct dentry` in Linux.
 #[repr(C, align(64))]
 pub struct Dentry {
     // One line, read by every walk.
@@ -130,49 +129,50 @@ pub struct Dentry {
     spread: SpreadPtr,
     // A second line, read by every walk that compares names; never written.
     inline: InlineName,
-    // The line that taking references writes.
+    // The line that changes of the reference count write.
     lockref: Written,
 }
 
-// SAFETY: fields are atomic or never written after `new`; what pointers point to is kept by
-// references or by RCU, as the module's page says.
+// SAFETY: fields are atomic or never written after `new`; references or RCU prevent the end of the
+// objects that pointers point to, as the module's page says.
 unsafe impl Send for Dentry {}
-// SAFETY: as above.
+// SAFETY: fields are atomic or never written after `new`; references or RCU prevent the end of the
+// objects that pointers point to, as the module's page says.
 unsafe impl Sync for Dentry {}
 
-/// What a new dentry begins with.
+/// Initial values of a new dentry.
 #[derive(Clone, Copy)]
-struct Begin {
+struct DentryInit {
     flags: u32,
     hash: u64,
     references: u32,
 }
 
-/// What to do, with no lock held, after a name was removed.
+/// Result of a name's removal, to be handled after all locks are released.
 #[must_use]
 pub(crate) enum Removed<'g> {
-    /// Somebody still uses the dentry.
+    /// The dentry is still referenced.
     InUse,
-    /// Nobody does.
+    /// There is no other reference.
     Last(&'g Dentry),
 }
 
 impl Dentry {
-    /// It takes over a reference to the inode, unless it stands for none
+    /// Allocates a dentry. It takes over a reference to the inode, unless it is negative
     /// ([`put_inode`](Self::put_inode)).
     fn alloc(
         sb: &SuperBlock,
         parent: *mut Dentry,
         name: &[u8],
         inode: NonNull<Inode>,
-        begin: Begin,
+        init: DentryInit,
     ) -> NonNull<Dentry> {
         let is_inline = name.len() <= INLINE_MAX;
-        let lockref = Lockref::with_locked_changes(begin.references, !sb.scaling().lockref());
+        let lockref = Lockref::with_locked_changes(init.references, !sb.scaling().lockref());
         let mut raw = sb.dentries().alloc_with(|| Dentry {
             seq: SeqCount::new(),
-            flags: AtomicU32::new(begin.flags),
-            hash: AtomicU64::new(begin.hash),
+            flags: AtomicU32::new(init.flags),
+            hash: AtomicU64::new(init.hash),
             parent: AtomicPtr::new(parent),
             inode,
             name: AtomicPtr::new(std::ptr::null_mut()),
@@ -183,16 +183,16 @@ impl Dentry {
                 lockref,
                 lru: PerCpuLinks::new(),
                 aliases: AliasLinks::new(),
-                hot_place: AtomicU32::new(0),
+                hot_slot: AtomicU32::new(0),
             },
         });
-        // SAFETY: just allocated, and nobody else has it yet.
+        // SAFETY: just allocated, and no other thread has seen it.
         let stored = unsafe { raw.as_mut() }.inline.0.write([0; INLINE_MAX + 1]);
         if is_inline {
             stored[0] = name.len() as u8;
             stored[1..=name.len()].copy_from_slice(name);
         }
-        // SAFETY: as above.
+        // SAFETY: just allocated, and no other thread has seen it.
         let dentry = unsafe { raw.as_ref() };
         let stored = if is_inline { dentry.inline.bytes().cast_mut() } else { heap_name(name) };
         dentry.name.store(stored, Ordering::Relaxed);
@@ -200,40 +200,40 @@ impl Dentry {
             if sb.is_backed() {
                 dentry.flags.fetch_or(PARTIAL, Ordering::Relaxed);
             } else {
-                // Or the first name would write the line of the directory's dentry, which walks
-                // read; and names that several CPUs make in a new directory should not meet in one
-                // line.
+                // Otherwise the first name would write the line of the directory's dentry, which
+                // walks read; and names that several CPUs create in a new directory should not
+                // share a line.
                 let several = sb.scaling().dcache_hash() && sb.slots() > 1;
                 dentry.children.prepare(if several { FIRST_BITS } else { 0 });
             }
         }
-        if begin.flags & ELSEWHERE == 0 {
+        if init.flags & UNLISTED == 0 {
             dentry.inode().enter_alias(dentry);
         }
         raw
     }
 
-    /// Makes the root of a superblock, which owns the one reference it begins with.
+    /// Creates the root of a superblock, which owns the initial reference.
     pub(crate) fn new_root(sb: &SuperBlock, inode: InodeRef) -> NonNull<Dentry> {
-        let begin = Begin { flags: 0, hash: 0, references: 1 };
-        let raw = Dentry::alloc(sb, std::ptr::null_mut(), b"", inode.into_raw(), begin);
+        let init = DentryInit { flags: 0, hash: 0, references: 1 };
+        let raw = Dentry::alloc(sb, std::ptr::null_mut(), b"", inode.into_raw(), init);
         // SAFETY: just allocated.
         let root = unsafe { raw.as_ref() };
         root.parent.store(raw.as_ptr(), Ordering::Release);
         raw
     }
 
-    /// Makes a dentry below `parent`, which the caller, who holds the bucket lock, inserts under
+    /// Creates a dentry below `parent`. The caller holds the bucket lock and inserts it under
     /// `hash` next. It begins with two references: that of the name, and the one returned.
     pub(crate) fn new_child(parent: &Dentry, name: &[u8], hash: u64, inode: InodeRef) -> DentryRef {
         let parent_raw = std::ptr::from_ref(parent).cast_mut();
-        let begin = Begin { flags: 0, hash, references: 2 };
-        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode.into_raw(), begin))
+        let init = DentryInit { flags: 0, hash, references: 2 };
+        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode.into_raw(), init))
     }
 
-    /// Puts a dentry for what a driver has found, or not found, under a name into its bucket, and
-    /// on the list of what can be dropped: it has the reference of the name and no other. Returns
-    /// how many are on the list that it is on.
+    /// Inserts a dentry for the result of a driver's lookup into its bucket, and into the list of
+    /// droppable dentries. It has the reference of the name and no other. Returns the length of its
+    /// list.
     pub(crate) fn insert_cached(
         bucket: &mut Bucket<'_, Dentry, Children>,
         parent: &Dentry,
@@ -254,11 +254,11 @@ impl Dentry {
             },
             InodeRef::into_raw,
         );
-        let begin = Begin { flags, hash, references: 1 };
-        let raw = Dentry::alloc(sb, parent, name.bytes(), inode, begin);
-        // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its
-        // memory stays for a grace period after that. It leaves its list before it is freed, and
-        // nobody can take it out of the table before it is on that list, since the bucket is
+        let init = DentryInit { flags, hash, references: 1 };
+        let raw = Dentry::alloc(sb, parent, name.bytes(), inode, init);
+        // SAFETY: the name's reference protects the dentry until it is removed from the table, and
+        // its memory is freed a grace period after that. It leaves its list before it is freed, and
+        // no thread can remove it from the table before it is on that list, because the bucket is
         // locked.
         unsafe {
             bucket.insert(raw);
@@ -266,9 +266,9 @@ impl Dentry {
         }
     }
 
-    /// Puts a dentry for a name that a driver has just made into its bucket, and on the list of
-    /// what can be dropped. It has the reference of the name, and the one returned, beside how many
-    /// are on that list.
+    /// Inserts a dentry for a name that a driver has just created into its bucket, and into the
+    /// list of droppable dentries. It has the reference of the name, and the one returned. Also
+    /// returns the length of that list.
     pub(crate) fn insert_made(
         bucket: &mut Bucket<'_, Dentry, Children>,
         parent: &Dentry,
@@ -278,11 +278,13 @@ impl Dentry {
         let hash = bucket.free_hash(name.hash());
         let dentry = Dentry::new_child(parent, name.bytes(), hash, inode);
         if dentry.inode().is_dir() {
-            // As in `alloc`; but not for every directory that the driver is asked for. It has one
-            // line, for on a volume the CPUs meet elsewhere all the same.
+            // Prepared as in `alloc`, but not for every directory that the driver looks up. The
+            // table has one line, because on a volume CPUs contend for other lines anyway.
             dentry.children.prepare(0);
         }
-        // SAFETY: as in `insert_cached`.
+        // SAFETY: the name's reference protects the dentry until it is removed from the table; it
+        // leaves its list before it is freed, and the locked bucket prevents its removal before it
+        // is listed.
         let listed = unsafe {
             bucket.insert(dentry.0);
             parent.sb().lru().map_or(0, |lru| lru.list(false).insert(dentry.0))
@@ -290,27 +292,27 @@ impl Dentry {
         (dentry, listed)
     }
 
-    /// A dentry for a file without a name (`O_TMPFILE`), owned by the reference returned.
+    /// Creates a dentry for a file without a name (`O_TMPFILE`), held by the returned reference.
     pub(crate) fn new_unnamed(parent: &Dentry, inode: InodeRef, guard: &Guard) -> DentryRef {
         let name = format!("#{}", inode.ino());
         let parent_raw = std::ptr::from_ref(parent).cast_mut();
         parent.get(guard);
-        let begin = Begin { flags: UNHASHED | HOLDS_PARENT, hash: 0, references: 1 };
-        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name.as_bytes(), inode.into_raw(), begin))
+        let init = DentryInit { flags: UNHASHED | HOLDS_PARENT, hash: 0, references: 1 };
+        DentryRef(Dentry::alloc(parent.sb(), parent_raw, name.as_bytes(), inode.into_raw(), init))
     }
 
-    /// A dentry for a file that no path leads to, owned by the reference returned. It has no
+    /// Creates a dentry for a file that no path leads to, held by the returned reference. It has no
     /// parent.
     pub(crate) fn new_pseudo(sb: &SuperBlock, name: &[u8], inode: InodeRef) -> DentryRef {
-        let begin = Begin { flags: UNHASHED | PSEUDO, hash: 0, references: 1 };
-        let raw = Dentry::alloc(sb, std::ptr::null_mut(), name, inode.into_raw(), begin);
+        let init = DentryInit { flags: UNHASHED | PSEUDO, hash: 0, references: 1 };
+        let raw = Dentry::alloc(sb, std::ptr::null_mut(), name, inode.into_raw(), init);
         // SAFETY: just allocated.
         unsafe { raw.as_ref() }.parent.store(raw.as_ptr(), Ordering::Release);
         DentryRef(raw)
     }
 
-    /// The same, but in the table of the root, where nobody looks for it: as it was before that
-    /// patch.
+    /// Creates a pseudo dentry in the table of the root, where no lookup expects it, if the patch
+    /// for pseudo dentries is disabled.
     pub(crate) fn new_attached(
         sb: &SuperBlock,
         name: &[u8],
@@ -322,20 +324,20 @@ impl Dentry {
         let _dcache = sb.lock_dcache();
         let mut bucket = root.children().lock(hash, guard);
         let hash = bucket.free_hash(hash);
-        let begin = Begin { flags: UNHASHED | PSEUDO | ATTACHED, hash, references: 1 };
+        let init = DentryInit { flags: UNHASHED | PSEUDO | ATTACHED, hash, references: 1 };
         let parent = std::ptr::from_ref(root).cast_mut();
-        let dentry = DentryRef(Dentry::alloc(sb, parent, name, inode.into_raw(), begin));
-        // SAFETY: `kill` takes it out before its memory is given back, which takes a grace period.
+        let dentry = DentryRef(Dentry::alloc(sb, parent, name, inode.into_raw(), init));
+        // SAFETY: `kill` removes it before its memory is freed, which takes a grace period.
         unsafe { bucket.insert(dentry.as_raw()) };
         dentry
     }
 
-    /// The dentry of a directory, if it has one in the tree.
+    /// Returns the dentry of a directory, if it has one in the tree.
     pub(crate) fn of_dir<'g>(dir: &Inode, guard: &'g Guard) -> Option<&'g Dentry> {
         dir.aliases(guard).find(|dentry| !dentry.is_unhashed())
     }
 
-    /// A dentry of an inode that has a name (the kernel's `d_find_alias`).
+    /// Returns a dentry of an inode that has a name (`d_find_alias` in Linux).
     pub(crate) fn named(inode: &Inode, guard: &Guard) -> Option<DentryRef> {
         inode.aliases(guard).filter(|dentry| !dentry.is_unhashed()).find_map(|dentry| {
             dentry.warm();
@@ -343,9 +345,10 @@ impl Dentry {
         })
     }
 
-    /// A dentry for an inode that was found by number: one that has a name, one whose name is gone,
-    /// or if the dcache has neither a disconnected one. A directory has one place, so that a
-    /// disconnected one would be a second: `None` for one that the dcache has lost.
+    /// Returns a dentry for an inode that was found by number: one with a name, one whose name was
+    /// removed, or a disconnected one if the dcache has neither. `None` for a directory that is not
+    /// in the dcache: it has one position in the tree, and a disconnected dentry would be a second
+    /// one.
     pub(crate) fn for_inode(inode: InodeRef, root: &Dentry, guard: &Guard) -> Option<DentryRef> {
         let nameless = || inode.aliases(guard).find_map(|dentry| dentry.try_ref(guard));
         let known = Dentry::named(&inode, guard).or_else(nameless);
@@ -357,12 +360,12 @@ impl Dentry {
 
     #[inline]
     pub(crate) fn inode(&self) -> &Inode {
-        // SAFETY: the dentry owns a reference to its inode until it is freed, or it has what stands
-        // for no inode, which lives as long as the superblock.
+        // SAFETY: the dentry owns a reference to its inode until it is freed, or points to the
+        // inode of negative dentries, which lives as long as the superblock.
         unsafe { self.inode.as_ref() }
     }
 
-    /// Gives the reference to its inode back, when it is freed.
+    /// Drops the reference to its inode, when the dentry is freed.
     fn put_inode(&self, guard: &Guard) {
         if !self.is_negative() {
             self.inode().put(guard);
@@ -374,14 +377,14 @@ impl Dentry {
         self.inode().sb()
     }
 
-    /// Its links on the list of its inode's dentries.
+    /// Returns its links on the list of its inode's dentries.
     pub(crate) fn aliases(&self) -> &AliasLinks {
         &self.lockref.aliases
     }
 
-    /// Whether it is not among its inode's dentries.
-    fn is_elsewhere(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & ELSEWHERE != 0
+    /// Returns whether it is missing from the list of its inode's dentries.
+    fn is_unlisted(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & UNLISTED != 0
     }
 
     #[inline]
@@ -394,11 +397,12 @@ impl Dentry {
         &self.children
     }
 
-    /// The directory it is in; itself for a root.
+    /// Returns the directory that contains it; itself for a root.
     #[inline]
     pub(crate) fn parent<'g>(&self, _guard: &'g Guard) -> &'g Dentry {
-        // SAFETY: a linked dentry's parent has it as a child, so it isn't removed; an unlinked one
-        // owns a reference. A parent left behind by a move stays for the grace period.
+        // SAFETY: a linked dentry's parent has it as a child, so the parent isn't removed; an
+        // unlinked one owns a reference. A former parent, before a move, is not freed within the
+        // grace period.
         unsafe { &*self.parent.load(Ordering::Acquire) }
     }
 
@@ -412,7 +416,7 @@ impl Dentry {
         self.is_child_of(self)
     }
 
-    /// Its name at the moment.
+    /// Returns its current name.
     #[inline]
     pub(crate) fn name<'g>(&'g self, _guard: &'g Guard) -> &'g [u8] {
         let name = self.name.load(Ordering::Acquire);
@@ -426,7 +430,7 @@ impl Dentry {
         self.flags.load(Ordering::Acquire) & UNHASHED != 0
     }
 
-    /// Whether no path leads to it.
+    /// Returns whether no path leads to it.
     pub(crate) fn is_pseudo(&self) -> bool {
         self.flags.load(Ordering::Acquire) & PSEUDO != 0
     }
@@ -436,7 +440,7 @@ impl Dentry {
         self.flags.load(Ordering::Acquire) & MOUNTED != 0
     }
 
-    /// Whether a walk has to look closer: see [`warm`](Self::warm),
+    /// Returns whether a walk must examine it further: see [`warm`](Self::warm),
     /// [`is_current`](Self::is_current), [`is_negative`](Self::is_negative),
     /// [`is_mounted`](Self::is_mounted).
     #[inline]
@@ -444,27 +448,27 @@ impl Dentry {
         self.flags.load(Ordering::Acquire) & SPECIAL != 0
     }
 
-    /// Whether it stands for a name that does not exist.
+    /// Returns whether it stands for a name that does not exist.
     #[inline]
     pub(crate) fn is_negative(&self) -> bool {
         self.flags.load(Ordering::Acquire) & NEGATIVE != 0
     }
 
-    /// Whether a name that is not in its table may exist all the same.
+    /// Returns whether names that are not in its table may exist nevertheless.
     #[inline]
     pub(crate) fn is_partial(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & PARTIAL != 0
     }
 
-    /// Notes that it is in use: the referenced bit of seed 004's lazy LRU, the other way round, so
-    /// that it is written by the first walk only after the shrinker was here.
+    /// Notes that it is in use: the inverse of the referenced bit of a lazy LRU (Piggin 2009), so
+    /// only the first walk after a pass of the shrinker writes it.
     pub(crate) fn warm(&self) {
         if self.flags.load(Ordering::Relaxed) & COLD != 0 {
             self.flags.fetch_and(!COLD, Ordering::Relaxed);
         }
     }
 
-    /// Notes that the shrinker was here. Whether it was here before, and nobody else since.
+    /// Notes that the shrinker passed. Returns whether it passed before, with no use since.
     pub(crate) fn cool(&self) -> bool {
         let was = self.flags.load(Ordering::Relaxed) & COLD != 0;
         if !was {
@@ -473,7 +477,8 @@ impl Dentry {
         was
     }
 
-    /// Whether the driver stands by what it said about this name, where it wants to be asked.
+    /// Returns whether the driver confirms its last lookup of this name, if the driver asked to
+    /// check it.
     pub(crate) fn is_current(&self, dir: &Inode, name: &Name<'_>) -> bool {
         let flags = self.flags.load(Ordering::Acquire);
         if flags & CHECKED == 0 || flags & MOUNTED != 0 {
@@ -484,7 +489,7 @@ impl Dentry {
         directories.is_none_or(|names| names.is_current(dir, name.bytes(), inode))
     }
 
-    /// The driver is asked about it each time, or no more.
+    /// Sets whether the driver is called to check it at each use.
     pub(crate) fn set_checked(&self, check: bool) {
         if check {
             self.flags.fetch_or(CHECKED, Ordering::Relaxed);
@@ -493,10 +498,11 @@ impl Dentry {
         }
     }
 
-    /// Ends the name of a dentry that nobody refers to, is mounted on, or has walked to since
-    /// [`cool`](Self::cool); the caller holds the bucket lock of its name and, if it is a
-    /// directory, all of its own buckets, which are empty. It is for the caller to take it out of
-    /// the table, and then to call [`finish_removal`] with the result. `None` if it is to stay.
+    /// Ends the name of a dentry that is not referenced, not a mount point, and has not been used
+    /// by a walk since [`cool`](Self::cool). The caller holds the bucket lock of its name and, if
+    /// it is a directory, all of its own buckets, which are empty. The caller then removes it from
+    /// the table, and passes the result to [`finish_removal`]. `None` if the dentry must not be
+    /// dropped.
     pub(crate) fn set_dropped<'g>(&'g self, _guard: &'g Guard) -> Option<Removed<'g>> {
         let flags = self.flags.load(Ordering::Acquire);
         if flags & COLD == 0 || flags & MOUNTED != 0 || !self.lockref.mark_dead_if_last() {
@@ -507,26 +513,26 @@ impl Dentry {
         Some(Removed::Last(self))
     }
 
-    /// The dentry, for as long as an RCU section lasts that began before.
+    /// Returns the dentry, for the rest of an RCU section that began before.
     pub(crate) fn borrowed<'g>(&self, _guard: &'g Guard) -> &'g Dentry {
-        // SAFETY: it is there now, within the section, and dentries are freed a grace period after
-        // they can't be reached any more.
+        // SAFETY: it is not freed now, within the section, and dentries are freed a grace period
+        // after they can't be reached any more.
         unsafe { &*std::ptr::from_ref(self) }
     }
 
-    /// Whether its count is spread over CPUs, just now.
+    /// Returns whether its count is currently sharded over CPUs.
     pub(crate) fn is_hot(&self) -> bool {
         self.lockref.is_spread()
     }
 
-    /// Whether nobody but its name refers to it, as far as can be told: of a count that is spread
-    /// over CPUs nothing can. No more than a hint.
+    /// Returns whether only its name seems to refer to it; true for a sharded count, whose value is
+    /// unknown. Only a hint.
     pub(crate) fn may_be_unused(&self) -> bool {
         self.is_hot() || self.lockref.count() == 1
     }
 
-    /// Gathers its count if that is spread, so that it can be told whether it is unused when the
-    /// grace period is over. Returns whether it was.
+    /// Collects its count if that is sharded, so its use is known after the grace period. Returns
+    /// whether it was sharded.
     pub(crate) fn demote_unused(&self, guard: &Guard) -> bool {
         self.is_hot() && self.demote(&mut self.lockref.lock(), guard)
     }
@@ -539,7 +545,7 @@ impl Dentry {
         }
     }
 
-    /// Whether nothing may be mounted on it. Changes under the bucket lock of its name.
+    /// Returns whether nothing may be mounted on it. Changes under the bucket lock of its name.
     pub(crate) fn cant_mount(&self) -> bool {
         self.flags.load(Ordering::Acquire) & CANT_MOUNT != 0
     }
@@ -552,13 +558,13 @@ impl Dentry {
         }
     }
 
-    /// Whether it is about to leave its directory. Changes while its name is locked, if a driver
-    /// keeps the directory.
+    /// Returns whether it is about to leave its directory. With a backed driver, this changes while
+    /// its name is locked.
     pub(crate) fn is_moving(&self) -> bool {
         self.flags.load(Ordering::Acquire) & MOVING != 0
     }
 
-    /// Sets or clears that; whether it was set before.
+    /// Sets or clears the moving flag; returns the previous value.
     pub(crate) fn set_moving(&self, moving: bool) -> bool {
         let before = if moving {
             self.flags.fetch_or(MOVING, Ordering::AcqRel)
@@ -568,17 +574,18 @@ impl Dentry {
         before & MOVING != 0
     }
 
-    /// Whether this is its name.
+    /// Returns whether `name` is its name.
     #[inline(always)]
     pub(crate) fn is_named(&self, name: &Name<'_>, guard: &Guard) -> bool {
         let stored = self.name.load(Ordering::Acquire);
-        // SAFETY: a stored name has eight bytes at least, which are never written again and freed
+        // SAFETY: a stored name has at least eight bytes, which are never written again and freed
         // after a grace period.
         let head = unsafe { stored.cast::<[u8; 8]>().read() };
         name.is_stored(u64::from_le_bytes(head), || self.name(guard))
     }
 
-    /// Finds a child without a lock, with the value of its `seq` that the match holds for.
+    /// Finds a child without a lock. Returns it with the value of its `seq` for which the match is
+    /// valid.
     #[inline(always)]
     pub(crate) fn find<'g>(
         &'g self,
@@ -593,40 +600,40 @@ impl Dentry {
         Some((found, seq))
     }
 
-    /// Whether it has had its name all the time since [`find`](Self::find) found it with this value
-    /// of its `seq`. A search may meet one that has just been taken out of its table, whose name
-    /// and parent are what they were.
+    /// Returns whether its name has not changed since [`find`](Self::find) found it with this value
+    /// of its `seq`. A search may find a dentry that was just removed from its table, with
+    /// unchanged name and parent.
     #[inline]
     pub(crate) fn has_kept_name(&self, seq: u32) -> bool {
         !self.is_unhashed() && !self.seq.retry(seq)
     }
 
-    /// The hash it is linked under.
+    /// Returns the hash that it is linked under.
     #[inline]
     pub(crate) fn hash(&self) -> u64 {
         self.hash.load(Ordering::Relaxed)
     }
 
-    /// Takes a reference; the caller has one, or knows that the name or a bucket lock keeps the
-    /// dentry.
+    /// Takes a reference; the caller holds one, or knows that the name's reference or a bucket lock
+    /// protects the dentry.
     #[inline]
     pub(crate) fn get(&self, guard: &Guard) {
         self.lockref.get(&self.spread, guard);
     }
 
-    /// Takes a reference to what may just be going.
+    /// Takes a reference unless the dentry is dead.
     #[inline]
     pub(crate) fn try_ref(&self, guard: &Guard) -> Option<DentryRef> {
         self.lockref.get_not_dead(&self.spread, guard).then(|| DentryRef(NonNull::from(self)))
     }
 
-    /// As [`try_ref`](Self::try_ref), for a dentry that is known to stay.
+    /// Takes a reference, for a caller that knows that the dentry is not dead.
     pub(crate) fn to_ref(&self, guard: &Guard) -> DentryRef {
         self.get(guard);
         DentryRef(NonNull::from(self))
     }
 
-    /// Gives a reference back; the last one frees.
+    /// Drops a reference; the last one frees.
     #[inline]
     pub(crate) fn put(&self, guard: &Guard) {
         match self.lockref.put(&self.spread, guard) {
@@ -640,46 +647,49 @@ impl Dentry {
         }
     }
 
+    /// Shards the count over CPUs, unless it is dead or unhashed, and demotes a dentry for it if
+    /// the ring is full.
     #[cold]
     fn promote(&self, guard: &Guard) {
         let sb = self.sb();
-        if !sb.hot().has_places() {
+        if !sb.hot().has_slots() {
             return;
         }
         let victim = {
             let mut lock = self.lockref.lock();
             let may_be_hot = !lock.is_dead() && !self.is_unhashed();
-            // A count that is spread already, or is being collected, can't be.
+            // A count that is sharded already, or is being collected, can't be sharded.
             if !may_be_hot || !Lockref::spread(&mut lock, &self.spread, sb.slots()) {
                 return;
             }
-            let (place, victim) = sb.hot().enter(self);
-            self.lockref.hot_place.store(place, Ordering::Relaxed);
+            let (slot, victim) = sb.hot().enter(self);
+            self.lockref.hot_slot.store(slot, Ordering::Relaxed);
             victim
         };
         if let Some(victim) = victim {
             // SAFETY: it was in the ring a moment ago, so it was not collected before this RCU
-            // section began, and its memory stays until the section ends.
+            // section began, and its memory is not freed until the section ends.
             let victim = unsafe { victim.as_ref() };
             let mut lock = victim.lockref.lock();
             victim.demote(&mut lock, guard);
         }
     }
 
-    /// Back to one counter; returns whether the count was spread.
+    /// Collapses the sharded count into one counter; returns whether the count was sharded.
     fn demote(&self, lock: &mut LockrefGuard<'_>, guard: &Guard) -> bool {
         if !Lockref::begin_collect(lock, &self.spread, guard) {
             return false;
         }
         let sb = self.sb();
-        sb.hot().leave(self, self.lockref.hot_place.load(Ordering::Relaxed));
+        sb.hot().leave(self, self.lockref.hot_slot.load(Ordering::Relaxed));
         let keep = Collecting::new(sb);
         let raw = NonNull::from(self).as_ptr() as usize;
         guard.defer(move || {
             let guard = rcu::pin();
-            // SAFETY: the bias that `begin_collect` left keeps the dentry, `keep` its superblock.
+            // SAFETY: the bias that `begin_collect` left prevents the end of the dentry, `keep`
+            // that of its superblock.
             let dentry = unsafe { &*(raw as *const Dentry) };
-            // SAFETY: the collection was begun before this was deferred, which runs once.
+            // SAFETY: the collection was begun before this closure was deferred, and it runs once.
             match unsafe { dentry.lockref.finish_collect(&dentry.spread, &guard) } {
                 Put::Last(mut lock) => {
                     lock.mark_dead();
@@ -693,13 +703,13 @@ impl Dentry {
         true
     }
 
-    /// Marks the name as removed; the caller holds its bucket lock and has taken it out of
+    /// Marks the name as removed; the caller holds its bucket lock and has removed it from
     /// `parent`'s table. The caller passes the result to [`finish_removal`] when all locks are
     /// released.
     ///
     /// `count_out` counts the name out of the inode. It runs when lookups see that the name is
-    /// gone, and before the name gives up its reference: after that, the last user may close the
-    /// file and evict it.
+    /// removed, and before the name drops its reference: after that, the last user may close the
+    /// file and evict the inode.
     pub(crate) fn set_removed<'g>(
         &'g self,
         parent: &Dentry,
@@ -707,9 +717,9 @@ impl Dentry {
         guard: &'g Guard,
     ) -> Removed<'g> {
         if self.lockref.mark_dead_if_last() {
-            // Nobody has a reference, so nobody mounts on it: the flags are ours. A move that has
-            // found it may mark it; whether that remains does not matter to what is gone and has
-            // nothing below.
+            // There is no reference, so no thread mounts on it: the flags are ours. A move that has
+            // found it may mark it; that mark does not matter, because the dentry is removed and
+            // has no children.
             let _section = self.seq.write();
             let flags = self.flags.load(Ordering::Relaxed);
             self.flags.store(flags | UNHASHED, Ordering::Release);
@@ -736,9 +746,9 @@ impl Dentry {
         Removed::InUse
     }
 
-    /// Gives it another parent and name, inside a write section of its `seq`; the caller holds both
-    /// bucket locks, has taken it out of the old table and inserts it into the new one under `hash`
-    /// next.
+    /// Gives it another parent and name, inside a write section of its `seq`. The caller holds both
+    /// bucket locks, has removed it from the old table, and inserts it into the new one under
+    /// `hash` next.
     pub(crate) fn set_moved(
         &self,
         _section: &SeqWrite<'_>,
@@ -755,10 +765,12 @@ impl Dentry {
         self.parent.store(std::ptr::from_ref(parent).cast_mut(), Ordering::Release);
     }
 
+    /// Returns whether `name` is heap memory that the dentry owns.
     fn owns_name(&self, name: *mut u8) -> bool {
         !name.is_null() && !std::ptr::eq(name, self.inline.bytes())
     }
 
+    /// Frees a replaced name after a grace period, if it is heap memory.
     fn retire_name(&self, old: *mut u8, guard: &Guard) {
         if self.owns_name(old) {
             let old = old as usize;
@@ -785,20 +797,20 @@ impl Drop for Dentry {
     fn drop(&mut self) {
         let name = *self.name.get_mut();
         if self.owns_name(name) {
-            // SAFETY: the dentry is freed after a grace period; nobody reads its name any more.
+            // SAFETY: the dentry is freed after a grace period; no thread reads its name any more.
             unsafe { free_name(name) };
         }
     }
 }
 
-/// Ends what [`Dentry::set_removed`] began; the caller holds no lock.
+/// Ends a removal that [`Dentry::set_removed`] began; the caller holds no lock.
 pub(crate) fn finish_removal(removed: Removed<'_>, guard: &Guard) {
     if let Removed::Last(dentry) = removed {
         kill(dentry, guard);
     }
 }
 
-/// Frees a dentry that is marked dead, and its parents as far as they were waiting for it.
+/// Frees a dentry that is marked dead, and then each parent whose last reference that drops.
 fn kill(dentry: &Dentry, guard: &Guard) {
     let mut next = Some(dentry);
     while let Some(dentry) = next {
@@ -809,13 +821,13 @@ fn kill(dentry: &Dentry, guard: &Guard) {
         if flags & ATTACHED != 0 {
             detach_pseudo(dentry, guard);
         }
-        if !dentry.is_elsewhere() {
+        if !dentry.is_unlisted() {
             dentry.inode().leave_alias(dentry, guard);
         }
         sb.forget_dentry(dentry);
         dentry.put_inode(guard);
-        // SAFETY: marked dead with no reference left, and out of every table; RCU walks that still
-        // see it are waited for.
+        // SAFETY: marked dead with no reference left, and removed from every table; RCU walks that
+        // still see it are waited for.
         unsafe { sb.dentries().free_rcu(NonNull::from(dentry), guard) };
         if let Some(parent) = parent
             && let Put::Last(mut lock) = parent.lockref.put(&parent.spread, guard)
@@ -830,25 +842,25 @@ fn kill(dentry: &Dentry, guard: &Guard) {
 /// whether it is a name in a directory.
 ///
 /// # Safety
-/// It was linked in the tree of `sb`, nobody can reach it any more but RCU walks that the
-/// superblock waits for, what was below it is gone, and its parent is not.
+/// It was linked in the tree of `sb`, only RCU walks that the superblock waits for can still reach
+/// it, its children are freed, and its parent is not.
 pub(crate) unsafe fn take_down(
     sb: &SuperBlock,
     raw: NonNull<Dentry>,
     is_name: bool,
     guard: &Guard,
 ) {
-    // SAFETY: says the caller.
+    // SAFETY: the caller guarantees it.
     let dentry = unsafe { raw.as_ref() };
     if is_name && sb.fs().dir_ops().is_none() {
         sb.fs().unlinked(dentry.inode(), dentry.name(guard).len());
     }
-    if !dentry.is_elsewhere() {
+    if !dentry.is_unlisted() {
         dentry.inode().leave_alias(dentry, guard);
     }
     sb.forget_dentry(dentry);
     dentry.put_inode(guard);
-    // SAFETY: says the caller.
+    // SAFETY: the caller guarantees it.
     unsafe { sb.free_dentry(raw, guard) };
 }
 
@@ -857,7 +869,7 @@ pub(crate) struct DentryRef(NonNull<Dentry>);
 
 // SAFETY: `Dentry` is `Sync`, and the count is atomic.
 unsafe impl Send for DentryRef {}
-// SAFETY: as above.
+// SAFETY: `Dentry` is `Sync`, and the count is atomic.
 unsafe impl Sync for DentryRef {}
 
 impl DentryRef {
@@ -880,10 +892,11 @@ impl DentryRef {
         raw
     }
 
-    /// The dentry, for as long as an RCU section lasts, whatever becomes of this reference.
+    /// Returns the dentry, for the rest of an RCU section, which may outlive this reference.
     #[inline]
     pub(crate) fn borrow<'g>(&self, _guard: &'g Guard) -> &'g Dentry {
-        // SAFETY: it is referenced now, and is freed a grace period after the last reference.
+        // SAFETY: it is referenced now, and is freed a grace period after the last reference is
+        // dropped.
         unsafe { self.0.as_ref() }
     }
 }
@@ -892,7 +905,7 @@ impl std::ops::Deref for DentryRef {
     type Target = Dentry;
     #[inline]
     fn deref(&self) -> &Dentry {
-        // SAFETY: the counted reference keeps the dentry.
+        // SAFETY: the counted reference prevents the end of the dentry.
         unsafe { self.0.as_ref() }
     }
 }
@@ -912,7 +925,7 @@ impl Drop for DentryRef {
     }
 }
 
-/// A stored name in memory of its own: a length byte and that many bytes, and zeros up to eight.
+/// Allocates a stored name: a length byte and that many bytes, and zeros up to eight.
 fn heap_name(name: &[u8]) -> *mut u8 {
     debug_assert!(name.len() <= NAME_MAX);
     let mut bytes = Vec::with_capacity(name::stored_len(name.len()));
@@ -922,8 +935,10 @@ fn heap_name(name: &[u8]) -> *mut u8 {
     Box::into_raw(bytes.into_boxed_slice()).cast()
 }
 
+/// Frees the memory of a stored name.
+///
 /// # Safety
-/// `name` came from [`heap_name`], and nobody uses it any more.
+/// `name` came from [`heap_name`], and no thread uses it any more.
 unsafe fn free_name(name: *mut u8) {
     // SAFETY: `heap_name` made a boxed slice of this length.
     unsafe {
@@ -941,8 +956,8 @@ const _: () = {
     assert!(offset_of!(Dentry, lockref) == 128, "counting references writes a line of its own");
 };
 
-/// Takes a dentry that [`new_dentry`] has made a child of the root out of its table. The caller
-/// holds no lock.
+/// Removes a dentry that [`Dentry::new_attached`] has made a child of the root from its table. The
+/// caller holds no lock.
 pub(crate) fn detach_pseudo(dentry: &Dentry, guard: &Guard) {
     let parent = dentry.parent(guard);
     let _dcache = parent.sb().lock_dcache();

@@ -1,40 +1,39 @@
-//! Dentries that could be dropped, in the order of their use, and who drops them.
+//! Cached dentries in the order of their use, and the shrinker that drops them.
 //!
 //! # Which dentries
 //!
-//! A dentry that the driver can be asked for again. They are on a list from the moment they are
-//! made to that at which they are freed, whether somebody uses them or not: being used is looked at
-//! when it matters, by the shrinker ("lazy LRU", seed 004). So neither opening a file nor closing
-//! it, nor a walk, writes anything that belongs to a list. Where names live in the dcache there is
-//! nothing to drop, and no list.
+//! A cached dentry is one that the driver can look up again. It is on a list from its creation
+//! until it is freed, in use or not: the shrinker checks for use when it matters ("lazy LRU",
+//! Piggin 2009). So neither opening a file nor closing it, nor a walk, writes anything that belongs
+//! to a list. With a driver without `DirOps` there is nothing to drop, and no list.
 //!
 //! # Order
 //!
-//! A list for each CPU ([`PerCpuList`]), the newest at the front. The shrinker takes from the back
-//! what has not been walked to since it last came by (`COLD`), and puts the rest to the front,
-//! marked. The mark is the kernel's referenced bit the other way round: it is set by the shrinker
-//! and taken off by the first walk that comes by, so that a walk writes to a dentry once at most
-//! between two visits of the shrinker. A dentry whose count is spread over CPUs is gathered first,
-//! and dropped at the next visit. A dentry is born with the mark, so that a walk over a million
-//! files leaves in the order it came.
+//! There is a list for each CPU ([`PerCpuList`]), with the newest dentry at the front. The shrinker
+//! drops dentries from the back that no walk has used since it last passed (`COLD`), and moves the
+//! rest to the front, marked. The mark is the inverse of the referenced bit in Linux: the shrinker
+//! sets it, and the first walk that passes clears it. So a walk writes to a dentry at most once
+//! between two passes of the shrinker. The sharded count of a dentry is collected first, and the
+//! dentry is dropped at the next pass. A new dentry has the mark, so the dentries of a walk over a
+//! million files are dropped in the order of their creation.
 //!
-//! Names that do not exist have lists of their own, with a bound of their own: asking for names
-//! that are not there must not push out those that are.
+//! Negative dentries have lists of their own, with a limit of their own: lookups of names that
+//! don't exist must not evict names that do.
 //!
 //! # When
 //!
-//! Hits pay nothing. A miss, which has just asked the driver, drops a few dentries when the limit
-//! is reached, so that there is neither a thread nor a moment at which everything stops. It holds
-//! no lock but those of the one name that it drops, each of which it tries to find unused, so no
-//! lookup waits for it: lookups take no locks.
+//! Hits pay nothing. A miss, which has just called the driver, drops a few dentries when the limit
+//! is reached. So there is no background thread, and no moment at which everything stops. A miss
+//! holds no lock but those of the one name that it drops, and it only drops a name that it finds
+//! unused. No lookup waits for it: lookups take no locks.
 //!
-//! # Who else may be there
+//! # Concurrent drops
 //!
 //! The shrinker sees a dentry on its list, under the list's lock, and drops it later, under the
-//! locks of its name and its children. In between it may be dropped by somebody else: the RCU
-//! section that began before keeps its memory, and the table says whether it is still there. A
-//! reference taken meanwhile makes the exchange fail that marks it dead; a walk under RCU that has
-//! found it sees its sequence count change.
+//! locks of its name and its children. In between another thread may drop it: the RCU section that
+//! began before protects its memory, and the table tells whether it is still linked. If another
+//! thread takes a reference during that time, the exchange that marks the dentry dead fails. An RCU
+//! walk that has found the dentry sees its sequence count change.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,30 +53,29 @@ use crate::objects::super_block::SuperBlock;
 #[cfg(doc)]
 use crate::task::task_struct::Task;
 
-/// What a superblock's cached dentries and inodes may occupy, in bytes, unless its driver or owner
-/// says otherwise.
+/// Default limit of the memory of a superblock's cached dentries and inodes, in bytes.
 pub const CACHE_LIMIT_DEFAULT: usize = 128 << 20;
 
-/// One in so many of the dentries that fit may stand for a name that is not there.
+/// Negative dentries may take one in this many of the dentries that fit.
 const NEGATIVE_SHARE: usize = 8;
 
-/// After so many comings a CPU's list looks whether the limit is reached; by a multiple of that the
-/// limit may be passed.
+/// Number of insertions into a CPU's list between two checks of the limit. The limit may be
+/// exceeded by a multiple of this number.
 const CHECK_EVERY: usize = 32;
 
-/// Objects that are looked at under one lock of a list.
+/// Number of objects that are looked at under one lock of a list.
 const BATCH: usize = 32;
 
-/// How many objects are looked at for each that is to be dropped, and at least: if nearly all are
-/// in use, a miss does not go through the whole list.
+/// Number of objects looked at for each that is to be dropped, and the minimum. They bound the
+/// search of a miss when nearly all objects are in use.
 const LOOKS_PER_DROP: usize = 8;
 const LOOKS_MIN: usize = 1024;
 
-/// What a dentry costs, and what an inode costs: each with its place in a table, whose buckets are
-/// between half and wholly full.
-const DENTRY_BYTES: usize = size_of::<Dentry>() + PLACE_BYTES;
-const INODE_BYTES: usize = size_of::<Inode>() + PLACE_BYTES;
-const PLACE_BYTES: usize = 32;
+/// Memory of a dentry and of an inode, each with its slot in a table, whose buckets are between
+/// half full and full.
+const DENTRY_BYTES: usize = size_of::<Dentry>() + SLOT_BYTES;
+const INODE_BYTES: usize = size_of::<Inode>() + SLOT_BYTES;
+const SLOT_BYTES: usize = 32;
 
 /// The dentries of a superblock that can be dropped.
 pub(crate) struct Lru {
@@ -95,26 +93,27 @@ impl Lru {
         }
     }
 
-    /// The list of dentries that stand for a file, or of those that don't.
+    /// Returns the list of negative dentries, or of all others.
     pub(crate) fn list(&self, negative: bool) -> &PerCpuList<Dentry, DcacheLru> {
         if negative { &self.negative } else { &self.used }
     }
 }
 
-/// What can be on a list of things that may be dropped.
+/// An object on a list that the shrinker may drop.
 pub(crate) trait Droppable: Linked {
-    /// Marks it, and says whether it had the mark already and seems to be unused.
+    /// Marks it. Returns whether it had the mark already and seems to be unused.
     fn may_be_dropped(&self) -> bool;
 
-    /// Itself, for as long as an RCU section lasts that began before it was found on its list.
+    /// Returns the object, for the rest of an RCU section that began before it was found on its
+    /// list.
     fn during<'g>(&self, guard: &'g Guard) -> &'g Self;
 
-    /// Drops it, if it is still there and unused.
+    /// Drops it, if it is still listed and unused.
     fn drop_unused(&self, guard: &Guard) -> bool;
 }
 
-/// Drops up to `want` objects of a list, the CPU's own first, and looks at `enough` of each slot at
-/// most. Returns how many.
+/// Drops up to `want` objects of a list, this CPU's slot first, and looks at no more than `enough`
+/// objects of each slot. Returns the number of dropped objects.
 pub(crate) fn drop_from<T: Droppable, C: LockClass>(
     list: &PerCpuList<T, C>,
     want: usize,
@@ -124,7 +123,7 @@ pub(crate) fn drop_from<T: Droppable, C: LockClass>(
     let mut dropped = 0;
     for slot in 0..list.slots() {
         let slot = (own + slot) % list.slots();
-        // Each may be looked at twice: once to see that it was in use, once to see that it is not.
+        // Each may be looked at twice: a first look marks it, a second one finds it unused.
         let mut left = (2 * list.slot_len(slot)).min(enough);
         while dropped < want && left > 0 {
             let guard = rcu::pin();
@@ -136,8 +135,8 @@ pub(crate) fn drop_from<T: Droppable, C: LockClass>(
     dropped
 }
 
-/// Looks at up to `max` objects from the back of a list, and returns how many, and up to `want` of
-/// them that nobody has used since the last look.
+/// Looks at up to `max` objects from the back of a list. Returns the number of those looked at, and
+/// up to `want` of them that were not used since the last look.
 fn find_unused<'g, T: Droppable, C: LockClass>(
     list: &PerCpuList<T, C>,
     slot: usize,
@@ -171,19 +170,19 @@ impl Droppable for Dentry {
         let inode = self.inode().borrowed(guard);
         let dropped = drop_unused(self, guard);
         if dropped && inode.may_be_dropped() {
-            // It was there for the dentry's sake.
+            // The inode was cached only because of the dentry.
             Droppable::drop_unused(inode, guard);
         }
         dropped
     }
 }
 
-/// Drops up to `want` dentries of a list. Returns how many.
+/// Drops up to `want` dentries of a list. Returns their number.
 fn drop_dentries(list: &PerCpuList<Dentry, DcacheLru>, want: usize) -> usize {
     drop_from(list, want, want.saturating_mul(LOOKS_PER_DROP).max(LOOKS_MIN))
 }
 
-/// Drops a dentry, if it is still there, nobody has come by, and nothing is below it.
+/// Drops a dentry, if it is still linked, no walk has used it, and it has no children.
 fn drop_unused(dentry: &Dentry, guard: &Guard) -> bool {
     if !dentry.children().is_empty() || dentry.demote_unused(guard) {
         return false;
@@ -201,12 +200,12 @@ fn drop_unused(dentry: &Dentry, guard: &Guard) -> bool {
     true
 }
 
-/// Drops what is below a directory and nobody uses (the kernel's `shrink_dcache_parent`),
-/// directories after all that is in them; returns how many dentries. Each is dropped in an RCU
-/// section of its own, so that nothing waits for the end of a large tree. The caller holds no lock.
+/// Drops unused dentries below a directory (`shrink_dcache_parent` in Linux), children before their
+/// directory. Returns their number. Each is dropped in an RCU section of its own, so a large tree
+/// delays no grace period. The caller holds no lock.
 fn shrink_below(top: DentryRef) -> usize {
     let mut dropped = 0;
-    // Each directory, with the hash from which on its children are still to come.
+    // Each directory, with the hash from which on its children remain to be visited.
     let mut stack = vec![(top, 0)];
     while let Some((dir, from)) = stack.last_mut() {
         let guard = rcu::pin();
@@ -231,39 +230,38 @@ fn shrink_below(top: DentryRef) -> usize {
     dropped
 }
 
-/// Drops a dentry, if nobody uses it or comes by just now.
+/// Drops a dentry, if it is unused and no walk uses it during this call.
 fn drop_cold(dentry: &Dentry, guard: &Guard) -> bool {
     dentry.cool();
     dentry.may_be_unused() && Droppable::drop_unused(dentry, guard)
 }
 
 impl SuperBlock {
-    /// Sets what cached dentries and inodes may occupy, in bytes. Those that are in use don't go,
-    /// so that it may be more while they are. Takes effect with the next miss, or
-    /// [`shrink`](Self::shrink). Does nothing where names live in the dcache: there all of them are
-    /// in use.
+    /// Sets the memory limit of cached dentries and inodes, in bytes. Those in use are not dropped,
+    /// so they may exceed it. Takes effect with the next miss, or [`shrink`](Self::shrink). Does
+    /// nothing with a driver without `DirOps`, whose dentries are all in use.
     pub fn set_cache_limit(&self, bytes: usize) {
         if let Some(lru) = self.lru() {
             lru.limit.store(bytes, Ordering::Relaxed);
         }
     }
 
-    /// What dentries and inodes occupy, in bytes. Exact while none comes or goes; what waits for
-    /// the end of a grace period does not count. Takes the locks of all slots of their slabs, one
-    /// after the other.
+    /// Returns the memory of dentries and inodes, in bytes. Exact while none is added or removed;
+    /// memory that waits for the end of a grace period does not count. Takes the locks of all slots
+    /// of their slabs, one after the other.
     pub fn cache_bytes(&self) -> usize {
         self.dentries().in_use() * DENTRY_BYTES + self.inodes_in_use() * INODE_BYTES
     }
 
-    /// Drops about `bytes` of dentries and inodes that nobody uses: names that don't exist before
-    /// those that do, inodes without a dentry before those that have one, which go with it, and of
-    /// each kind the ones that were used least recently first. Returns the number of dentries
-    /// dropped. Never blocks a lookup. The caller holds no lock.
+    /// Drops about `bytes` of unused dentries and inodes: negative dentries before others, inodes
+    /// without a dentry before dentries together with their inodes, and of each kind the least
+    /// recently used first. Returns the number of dentries dropped. Never blocks a lookup. The
+    /// caller holds no lock.
     pub fn shrink(&self, bytes: usize) -> usize {
         let Some(lru) = self.lru() else { return 0 };
         let mut dropped = drop_dentries(&lru.negative, bytes.div_ceil(DENTRY_BYTES));
         let mut left = bytes.saturating_sub(dropped * DENTRY_BYTES);
-        // A directory can go when all that is below it has gone, which takes another round.
+        // A directory can be dropped after all of its children, which takes another round.
         while left > 0 {
             let evict = |list: &InodeList| list.shrink(left.div_ceil(INODE_BYTES));
             let inodes = self.inode_list().map_or(0, evict);
@@ -278,7 +276,7 @@ impl SuperBlock {
         dropped
     }
 
-    /// Takes a dentry that is about to be freed off the list that it is on, if any.
+    /// Removes a dentry that is about to be freed from its list, if it is on one.
     pub(crate) fn forget_dentry(&self, dentry: &Dentry) {
         if dentry.links().is_listed()
             && let Some(lru) = self.lru()
@@ -287,7 +285,7 @@ impl SuperBlock {
         }
     }
 
-    /// A list has `listed` dentries now: sometimes looks whether there are too many.
+    /// Checks the limit after some insertions; a list has `listed` dentries now.
     pub(crate) fn shrink_sometimes(&self, listed: usize) {
         if listed.is_multiple_of(CHECK_EVERY)
             && let Some(lru) = self.lru()
@@ -296,12 +294,13 @@ impl SuperBlock {
         }
     }
 
-    /// Drops what the dcache has below `dir` and nobody uses; see [`Task::drop_cached`]. Returns
-    /// how many dentries that are.
+    /// Drops unused dentries below `dir`; see [`Task::drop_cached`]. Returns their number.
     pub(crate) fn shrink_below(&self, dir: DentryRef) -> usize {
         if self.lru().is_some() { shrink_below(dir) } else { 0 }
     }
 
+    /// Drops negative dentries above their limit, then dentries and inodes above the memory limit,
+    /// and a few more of each.
     #[cold]
     fn shrink_to_limit(&self, lru: &Lru) {
         let limit = lru.limit.load(Ordering::Relaxed);

@@ -1,27 +1,27 @@
-//! Names as bytes: where they end in a path, whether two are equal, their hash.
+//! Names as bytes: their end in a path, their equality, their hash.
 //!
-//! Every component of every path comes through here, so all of it goes by words of eight bytes, and
-//! what is left over is read as two words that overlap instead of byte by byte (as "word at a time"
-//! in the kernel's `hash_name`).
+//! Every component of every path passes through here. So names are processed in words of eight
+//! bytes, and a rest is read as two overlapping words instead of byte by byte (like "word at a
+//! time" in `hash_name` of Linux).
 
 use vfscale_sync::random;
 
-/// The low bits of a hash tell apart names whose hashes are otherwise the same, so that every hash
-/// in a directory is unique and can serve as a position in it.
+/// Low bits of a hash that distinguish names with otherwise equal hashes. So every hash in a
+/// directory is unique and can serve as a position in it.
 pub(crate) const TIE_BITS: u64 = 0xf_ffff;
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 const SLASHES: u64 = ONES * b'/' as u64;
 
-/// Has the high bit of the first zero byte set, counted from the low end, and of none before; zero
-/// if no byte is zero.
+/// Returns a word with the high bit of the first zero byte set, counted from the low end, and of
+/// none before; zero if no byte is zero.
 #[inline]
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & HIGHS
 }
 
-/// Up to eight bytes as a number, the first one lowest, zeros behind the last.
+/// Returns up to eight bytes as a number, the first one lowest, with zeros after the last.
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
     let len = bytes.len();
@@ -37,7 +37,7 @@ fn word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Whether there is a zero byte.
+/// Returns whether there is a zero byte.
 #[inline]
 pub(crate) fn has_nul(mut bytes: &[u8]) -> bool {
     while let Some((chunk, rest)) = bytes.split_first_chunk() {
@@ -46,11 +46,11 @@ pub(crate) fn has_nul(mut bytes: &[u8]) -> bool {
         }
         bytes = rest;
     }
-    // Ones where there is no byte.
+    // Missing bytes are filled with ones.
     !bytes.is_empty() && zero_bytes(word(bytes) | u64::MAX << (8 * bytes.len())) != 0
 }
 
-/// What is left without the slashes in front.
+/// Returns the text without leading slashes.
 #[inline]
 pub(crate) fn skip_slashes(mut text: &[u8]) -> &[u8] {
     while let [b'/', rest @ ..] = text {
@@ -59,7 +59,7 @@ pub(crate) fn skip_slashes(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Whether two names are the same.
+/// Returns whether two names are equal.
 #[inline]
 pub(crate) fn is_same(mut a: &[u8], mut b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -76,16 +76,16 @@ pub(crate) fn is_same(mut a: &[u8], mut b: &[u8]) -> bool {
     word(a) == word(b)
 }
 
-/// Bytes of a name that fit into its head.
+/// Number of bytes of a name that fit into its head.
 const HEAD_BYTES: usize = 7;
 
-/// The room that a name needs in memory to be compared with others: its length, its bytes, and
-/// zeros up to a word at least.
+/// Returns the memory that a stored name needs for comparisons: its length byte, its bytes, and
+/// zeros up to a full word.
 pub(crate) const fn stored_len(len: usize) -> usize {
     if len < HEAD_BYTES { HEAD_BYTES + 1 } else { len + 1 }
 }
 
-/// A name to look up, with its hash and what comparing it begins with.
+/// A name to look up, with its hash and its head, which a comparison checks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
     bytes: &'a [u8],
@@ -96,17 +96,18 @@ pub(crate) struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// No name.
+    /// The empty name.
     pub(crate) const EMPTY: Name<'static> = Name { bytes: b"", head: 0, hash: 0 };
 
-    /// A name that is known to be one component.
+    /// Creates a name from bytes that are known to be one component.
     pub(crate) fn new(bytes: &'a [u8]) -> Name<'a> {
         let mut name = Name::EMPTY;
         name.set(bytes, head_word(bytes));
         name
     }
 
-    /// Field by field: a name that is made on the stack and then copied takes longer than the hash.
+    /// Sets all fields one by one: building a name on the stack and copying it takes longer than
+    /// the hash.
     #[inline(always)]
     fn set(&mut self, bytes: &'a [u8], first: u64) {
         let head = first << 8 | bytes.len() as u64 & 0xff;
@@ -115,11 +116,11 @@ impl<'a> Name<'a> {
         self.hash = hash_with(random::process_key(), head, bytes);
     }
 
-    /// Becomes the first component of a path that doesn't begin with a slash. Returns what is left,
-    /// which is empty or begins with one.
+    /// Sets the name to the first component of a path that doesn't begin with a slash. Returns the
+    /// rest, which is empty or begins with a slash.
     #[inline(always)]
     pub(crate) fn split_off(&mut self, text: &'a [u8]) -> &'a [u8] {
-        // Behind the end of a short text are zeros, which are no slashes.
+        // After the end of a short text are zeros, which are no slashes.
         let first = word(text);
         let found = zero_bytes(first ^ SLASHES);
         let len = if found != 0 {
@@ -134,7 +135,7 @@ impl<'a> Name<'a> {
         after
     }
 
-    /// A name of eight bytes or more.
+    /// Does what [`split_off`](Self::split_off) does for a name of eight bytes or more.
     #[inline(never)]
     fn split_off_long(&mut self, text: &'a [u8]) -> &'a [u8] {
         let (bytes, after) = text.split_at(component_len(text));
@@ -152,14 +153,14 @@ impl<'a> Name<'a> {
         self.bytes.len()
     }
 
-    /// The hash: 63 bits, above the positions of `.` and `..`, with its lowest [`TIE_BITS`] clear
-    /// but for that.
+    /// Returns the hash: 63 bits, greater than the positions of `.` and `..`, with its [`TIE_BITS`]
+    /// clear.
     #[inline]
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// Whether it is `.` or `..`.
+    /// Returns whether the name is `.` or `..`.
     #[inline]
     pub(crate) fn is_dots(&self) -> bool {
         const DOT: u64 = 1 | (b'.' as u64) << 8;
@@ -167,20 +168,20 @@ impl<'a> Name<'a> {
         (self.head == DOT || self.head == DOTS) && self.bytes.len() <= HEAD_BYTES
     }
 
-    /// Whether a stored name is the same, of which `head` are the first eight bytes as a
-    /// little-endian number, and `rest` gives all but the length byte.
+    /// Returns whether a stored name is equal. Its first eight bytes are `head`, as a little-endian
+    /// number, and `rest` returns all of it but the length byte.
     #[inline(always)]
     pub(crate) fn is_stored<'s>(&self, head: u64, rest: impl FnOnce() -> &'s [u8]) -> bool {
         self.head == head && (self.bytes.len() <= HEAD_BYTES || is_same(self.bytes, rest()))
     }
 }
 
-/// The bytes of a name that its head has.
+/// Returns the bytes of a name that its head contains, as a word.
 fn head_word(bytes: &[u8]) -> u64 {
     word(&bytes[..bytes.len().min(HEAD_BYTES)])
 }
 
-/// The number of bytes before the first slash, or all.
+/// Returns the number of bytes before the first slash, or of all bytes.
 fn component_len(text: &[u8]) -> usize {
     let mut rest = text;
     while let Some((chunk, behind)) = rest.split_first_chunk() {
@@ -195,13 +196,14 @@ fn component_len(text: &[u8]) -> usize {
     text.len() - rest.len() + len
 }
 
+/// Multiplies two words and combines both halves of the product.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let wide = u128::from(a) * u128::from(b);
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-/// Hashes a name: multiply and fold, eight bytes at a time behind the head, keyed.
+/// Hashes a name: multiply and fold, eight bytes at a time after the head, keyed.
 #[inline(always)]
 fn hash_with(key: u64, head: u64, bytes: &[u8]) -> u64 {
     const K0: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -214,6 +216,7 @@ fn hash_with(key: u64, head: u64, bytes: &[u8]) -> u64 {
     ((hash >> 1) & !TIE_BITS).max(TIE_BITS + 1)
 }
 
+/// Hashes the bytes after the head.
 #[inline]
 fn hash_rest(mut hash: u64, mut rest: &[u8], factor: u64) -> u64 {
     while rest.len() > 8 {

@@ -81,8 +81,8 @@ pub struct ParentName {
 ///
 /// Counterpart of `struct inode_operations` in Linux.
 pub trait DirOps: Send + Sync {
-    /// Looks up `name` (1 to 255 bytes, neither `.` nor `..`, without `/` and NUL) in `dir`. One
-    /// thread at a time asks for one name in one directory. May block.
+    /// Looks up `name` (1 to 255 bytes, neither `.` nor `..`, without `/` and NUL) in `dir`. No two
+    /// threads look up one name in one directory concurrently. May block.
     ///
     /// # Errors
     /// `EIO` and similar; a name that does not exist is no error. The VFS does not remember errors.

@@ -52,9 +52,9 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
     /// Releases resources that others may wait for, such as the lock of an image, as soon as the
     /// last mount has ended and no task or open file uses it.
     ///
-    /// No call for its files is under way or will come, except [`evict`](Self::evict), preceded by
-    /// [`dirtied`](Self::dirtied); a [`sync_fs`](Self::sync_fs) that began earlier may still run.
-    /// The thread that drops the last use makes the call, once, before that drop returns, so
+    /// No call for its files is in progress or will follow, except [`evict`](Self::evict), preceded
+    /// by [`dirtied`](Self::dirtied); a [`sync_fs`](Self::sync_fs) that began earlier may still
+    /// run. The thread that drops the last use makes the call, once, before that drop returns, so
     /// nothing has to wait for grace periods as [`put_super`](Self::put_super) does.
     ///
     /// Not called for a superblock that was never mounted. May block for I/O, but not for a grace
@@ -75,11 +75,10 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
     /// A regular file that has a [private part](Inode::private) is locked, because a thread without
     /// a reference may be in [`set_size`](FileOps::set_size), and may enter it once more.
     ///
-    /// A backed driver gets this call for files without links ([`Inode::nlink`]); the VFS can ask
-    /// for other inodes again. An inode with links may stay in memory unused
-    /// ([`DirOps::caches_inodes`]). Whoever asks for the same number
-    /// ([`SuperBlock::iget`]) waits until this has returned. Must not block: long work belongs to
-    /// a thread of the driver.
+    /// A backed driver frees the data only of a file without links ([`Inode::nlink`]); the VFS may
+    /// look other inodes up again. An inode with links may stay in memory unused
+    /// ([`DirOps::caches_inodes`]). A call of [`SuperBlock::iget`] for this number waits until this
+    /// has returned. Must not block: long work belongs to a thread of the driver.
     fn evict(&self, inode: &Inode) {
         let _ = inode;
     }
@@ -94,7 +93,7 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
 
     /// Follows a change of the superblock to read-only, or prepares for one to writable.
     ///
-    /// If `read_only`, no change is under way or will come until the next call, and the driver
+    /// If `read_only`, no change is in progress or will follow until the next call, and the driver
     /// stores everything that was changed where the next mount finds it. Called for file systems
     /// that can be written at all ([`DirOps::is_writable`]), one call at a time. May block. By
     /// default makes all changes durable.

@@ -13,7 +13,7 @@ fn one_thread_at_a_time_has_a_key() {
                 for i in 0..5000 {
                     let key = (t + i) % 2;
                     let _guard = locks.lock((64 * key, 0));
-                    assert!(!taken[key].swap(true, Ordering::Relaxed), "two at once");
+                    assert!(!taken[key].swap(true, Ordering::Relaxed), "two threads hold one key");
                     times.fetch_add(1, Ordering::Relaxed);
                     taken[key].store(false, Ordering::Relaxed);
                 }

@@ -4,23 +4,24 @@
 //!
 //! # Directories
 //!
-//! The links of a directory are its name, its `.`, and the `..` of each directory in it: those in
-//! memory are counted here, and drivers that keep directories say what they have stored. Several
-//! CPUs that make directories in one would all write its count. So once the table of its children
-//! has grown to what several CPUs get, the directories that come and go are counted on each CPU
-//! ([`SnapshotCounter`]): what that takes is a sixteenth of the table, and bounded with it
-//! ([`spread`](vfscale_sync::spread)): where there is no room for it, the inode goes on counting.
-//! What was counted before stays in the inode.
+//! The links of a directory are its name, its `.`, and the `..` of each directory in it. For
+//! directories in memory they are counted here; backed drivers report what they have stored.
+//! Several CPUs that create directories in one parent would all write its count. So once the table
+//! of its children has grown to the size for several CPUs, directories that are added and removed
+//! are counted on each CPU ([`SnapshotCounter`]). The counter takes a sixteenth of the table's
+//! memory and is bounded with it ([`spread`](vfscale_sync::spread)): if there is no room for it,
+//! the inode continues to count. Links counted before remain counted in the inode.
 //!
-//! * A directory comes and goes with the bucket of its name locked, and a directory is removed with
-//!   all of its buckets locked. So nobody counts in one that is removed, and whoever locks all
-//!   buckets sees a count at rest.
-//! * Who counts a directory down in the inode has found no spread count. Then there was none when
-//!   it came, which was with the same bucket locked, and it was counted in the inode. So that never
-//!   falls below two, and is zero exactly when the directory is removed, whatever its parts have.
-//! * Both together are read as they were at one moment: the inode's between two equal sums of the
-//!   parts. Who finds them changing a few times locks all buckets.
-//! * A spread count has no limit: 2^31 directories take more than a terabyte.
+//! * A directory is added or removed with the bucket of its name locked, and its parent is removed
+//!   with all buckets of that parent locked. So no thread counts in a removed directory, and a
+//!   thread that has locked all buckets sees a stable count.
+//! * A thread that counts a directory down in the inode has found no sharded count. Then there was
+//!   none when that directory was added, which was with the same bucket locked, so it was counted
+//!   in the inode. So the inode's own count never falls below two, and is zero exactly when the
+//!   directory is removed, whatever its per-CPU parts contain.
+//! * Both counts are read as they were at one moment: the inode's between two equal sums of the
+//!   parts. A reader that finds them changing a few times locks all buckets.
+//! * A sharded count has no limit: 2^31 directories take more than a terabyte.
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
@@ -36,14 +37,14 @@ use crate::objects::inode_ext::InodeExt;
 /// The highest number of names of one inode.
 pub const LINK_MAX: u32 = 0x7fff_ffff;
 
-/// The directories in one, counted on each CPU.
+/// Number of directories in a directory, counted on each CPU.
 pub(crate) struct ShardedNlink {
     count: SnapshotCounter,
     _reservation: Reservation,
 }
 
 impl ShardedNlink {
-    /// None, in `slots` parts; `None` if there is no room for these.
+    /// Creates a zero count in `slots` parts; `None` if there is no room for these.
     fn new(slots: usize) -> Option<Box<ShardedNlink>> {
         let reservation = Reservation::take(SnapshotCounter::bytes(slots))?;
         Some(Box::new(ShardedNlink {
@@ -53,33 +54,33 @@ impl ShardedNlink {
     }
 }
 
-/// How often a spread count is read before everybody who changes it is kept out.
+/// Number of reads of a sharded count before the reader locks out all writers.
 const ATTEMPTS: u32 = 3;
 
 impl Inode {
-    /// The number of links. May take all buckets of a directory's children table.
+    /// Returns the number of links. May lock all buckets of a directory's children table.
     #[inline]
     pub fn nlink(&self) -> u32 {
         let links = self.own_nlink();
-        // Looked for after the count: as long as there was none, that was all.
-        self.spread_directories().map_or(links, |spread| self.spread_nlink(spread))
+        // Read after the inode's own count: if there is no sharded count now, that was the total.
+        self.sharded_dirs().map_or(links, |spread| self.sum_nlink(spread))
     }
 
-    /// Whether it has no name left.
+    /// Returns whether the inode has no name left.
     #[inline]
     pub(crate) fn is_unlinked(&self) -> bool {
         self.own_nlink() == 0
     }
 
-    /// The links that are counted in the inode.
+    /// Returns the number of links that are counted in the inode.
     #[inline]
     fn own_nlink(&self) -> u32 {
         self.usage.nlink.load(Ordering::Acquire)
     }
 
-    /// The number of links of a directory whose count is spread.
+    /// Returns the number of links of a directory whose count is sharded.
     #[cold]
-    fn spread_nlink(&self, spread: &SnapshotCounter) -> u32 {
+    fn sum_nlink(&self, spread: &SnapshotCounter) -> u32 {
         let read = || {
             let (directories, own) = spread.read_with(|| self.own_nlink())?;
             Some(if own == 0 { 0 } else { own.saturating_add_signed(directories) })
@@ -92,18 +93,20 @@ impl Inode {
         })
     }
 
-    /// Where the directories in it are counted, if that is not in the inode.
+    /// Returns the sharded count of the directories in this one, if they are not counted in the
+    /// inode.
     #[inline]
-    fn spread_directories(&self) -> Option<&SnapshotCounter> {
-        // What is behind a pipe is not touched for that.
+    fn sharded_dirs(&self) -> Option<&SnapshotCounter> {
+        // Only a directory's extension is read, never that of a pipe.
         match self.stream().filter(|_| self.is_dir())? {
             InodeExt::Directories(spread) => Some(&spread.count),
             _ => None,
         }
     }
 
-    /// One name more, unless there is none left (the inode is going) or too many. The first name of
-    /// a file that was made without one is no exception to the former but a right of its own.
+    /// Adds one name, unless there is none left (the inode is being evicted) or too many. The first
+    /// name of a file that was created without one does not depend on the former: `LINKABLE`
+    /// permits it.
     pub(crate) fn add_link(&self) -> Result<(), Errno> {
         if self.data.flags.load(Ordering::Acquire) & LINKABLE != 0 {
             let first =
@@ -116,6 +119,10 @@ impl Inode {
         self.link()
     }
 
+    /// Counts one link more.
+    ///
+    /// # Errors
+    /// Returns `ENOENT` if there is none left, and `EMLINK` if there are too many.
     fn link(&self) -> Result<(), Errno> {
         self.usage
             .nlink
@@ -126,8 +133,9 @@ impl Inode {
             .map_err(|n| if n == 0 { Errno::NOENT } else { Errno::MLINK })
     }
 
-    /// Sets the number of names; for drivers that keep directories, with the change that they have
-    /// stored. A file that was made without a name and has one now is like any other from then on.
+    /// Sets the number of names, for backed drivers, together with the change that they have
+    /// stored. A file that was created without a name and has one now is a normal file from then
+    /// on.
     pub fn set_nlink(&self, nlink: u32) {
         if nlink > 0 && self.is_linkable() {
             self.data.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
@@ -135,7 +143,7 @@ impl Inode {
         self.usage.nlink.store(nlink, Ordering::Release);
     }
 
-    /// Whether it was made without a name, has none yet, and may be given one.
+    /// Returns whether the inode was created without a name, has none yet, and may be given one.
     pub fn is_linkable(&self) -> bool {
         self.data.flags.load(Ordering::Acquire) & LINKABLE != 0
     }
@@ -144,6 +152,7 @@ impl Inode {
         self.data.flags.fetch_or(LINKABLE, Ordering::AcqRel);
     }
 
+    /// Counts one link less, and announces the loss of the last one; see `inode/evict.rs`.
     pub(crate) fn unlink(&self) {
         let is_last = self.usage.nlink.load(Ordering::Relaxed) == 1;
         if is_last {
@@ -151,7 +160,7 @@ impl Inode {
         }
         let before = self.usage.nlink.fetch_sub(1, Ordering::AcqRel);
         if before == 1 && !is_last {
-            // Another name has gone meanwhile.
+            // Another name was removed concurrently.
             self.note_last_name();
             fence(Ordering::SeqCst);
         }
@@ -164,10 +173,10 @@ impl Inode {
 }
 
 impl Dentry {
-    /// Counts a directory that comes into this one; the caller holds the lock of the bucket that
-    /// gets it.
+    /// Counts a directory that is added to this one; the caller holds the lock of the bucket that
+    /// it is added to.
     pub(crate) fn link_directory(&self) -> Result<(), Errno> {
-        match self.spread_directories() {
+        match self.sharded_dirs() {
             Some(spread) => {
                 spread.add(1);
                 Ok(())
@@ -176,29 +185,29 @@ impl Dentry {
         }
     }
 
-    /// Counts one that leaves; the caller holds the lock of the bucket that it was in.
+    /// Counts a directory that is removed; the caller holds the lock of the bucket that it was in.
     pub(crate) fn unlink_directory(&self) {
-        match self.spread_directories() {
+        match self.sharded_dirs() {
             Some(spread) => spread.add(-1),
             None => self.inode().unlink(),
         }
     }
 
-    /// Where the directories in this one are counted, if that is not in the inode, or should not be
-    /// any more.
+    /// Returns the sharded count of the directories in this one, and creates it if they should no
+    /// longer be counted in the inode. `None` if the inode counts them.
     #[inline]
-    fn spread_directories(&self) -> Option<&SnapshotCounter> {
+    fn sharded_dirs(&self) -> Option<&SnapshotCounter> {
         let (inode, sb) = (self.inode(), self.sb());
-        inode.spread_directories().or_else(|| {
+        inode.sharded_dirs().or_else(|| {
             let several = sb.slots() > 1 && sb.scaling().dcache_hash();
             if !several || !self.children().is_spread() {
                 return None;
             }
-            // If there is no room, they are counted in the inode, by whoever makes the next one as
-            // well.
+            // If there is no room, the inode counts them, and the thread that adds the next
+            // directory tries again.
             let count = ShardedNlink::new(sb.slots())?;
             inode.ext_or_init(|| InodeExt::Directories(count));
-            inode.spread_directories()
+            inode.sharded_dirs()
         })
     }
 }

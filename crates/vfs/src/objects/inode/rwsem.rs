@@ -1,33 +1,32 @@
-//! Who takes turns at an inode's data and attributes.
+//! The lock of an inode's data and attributes (`i_rwsem`).
 //!
-//! Changes take turns: each has the inode's lock (`i_rwsem`) exclusively, for it is to be seen
-//! whole by others, and sets size, mode, times and data as they are in one order. Who looks for
-//! data or a hole has the lock shared.
+//! A change holds the inode's lock exclusively: readers must see it whole, and it sets size, mode,
+//! times and data in one order. A search for data or a hole holds the lock shared.
 //!
 //! # Overwriting
 //!
-//! A short write over bytes that are there changes nothing but these. So those who do that to
-//! different pages of one file need not take turns, and where several CPUs do they don't: the lock
-//! is spread over them ([`SpreadRwLock`](vfscale_sync::spread_rwlock::SpreadRwLock)), and they have
-//! it shared.
+//! A short write over existing bytes changes nothing else. So overwrites of different pages of one
+//! file need not exclude each other. Where several CPUs overwrite one file, the lock is sharded
+//! over them ([`SpreadRwLock`](vfscale_sync::spread_rwlock::SpreadRwLock)), and they hold it
+//! shared.
 //!
-//! * As long as the lock is shared, the size stays as it is, pages come and go nowhere, nothing is
-//!   sealed, and no bit or capability comes that a write takes away: all of that changes
-//!   exclusively. So who finds, with the lock, that a write is within the size, allowed, and takes
-//!   nothing away, may go on.
-//! * Two that write to the same bytes exclude each other in the driver
-//!   ([`FileSystem::overwrite`](crate::objects::driver::FileSystem::overwrite)), for all pages of a
-//!   write at once.
-//! * An overwrite that can't be shared is made exclusively, as any other write: when there is a
+//! * While the lock is shared, the size does not change, no page is added or removed, no seal is
+//!   added, and no mode bit or capability is set that a write takes away: all of these change
+//!   exclusively. So a writer that finds, under the lock, that a write is within the size, allowed,
+//!   and takes nothing away, may continue.
+//! * Two writes to the same bytes exclude each other in the driver
+//!   ([`FileOps::overwrite`](crate::objects::driver::FileOps::overwrite)), which locks all pages of
+//!   a write together.
+//! * An overwrite that can't be shared is made exclusively, like any other write: when there is a
 //!   hole, or a writer has closed the parts of the lock.
 //!
-//! # When a lock is spread
+//! # When a lock is sharded
 //!
-//! Until then overwriters have it exclusively, and it is noted if one had to wait: whoever wrote so
-//! few bytes before the file's end is taken for one. So is the CPU of those who share it. What one
-//! CPU uses is not spread. Nor are the locks of drivers that keep directories: who has them waits
-//! for disks, and so would who closes the parts. The memory of the parts is charged to the file
-//! system, and stays until the inode goes.
+//! Until then overwriters hold the lock exclusively. If one had to wait, that is noted; any short
+//! write before the file's end counts as an overwrite. The CPUs of shared holders are noted as
+//! well. A lock that one CPU uses is not sharded. Locks of backed drivers aren't either: their
+//! holders wait for disks, and so would a writer that closes the parts. The memory of the parts is
+//! charged to the file system and is freed with the inode.
 
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::spread_rwlock::{ReaderParts, SpreadReadGuard, SpreadWriteGuard};
@@ -36,21 +35,21 @@ use super::{Inode, SHARED};
 use crate::base::lock_classes::InodeData;
 
 /// An inode's lock, held exclusively.
-pub(crate) type Alone<'a> = SpreadWriteGuard<'a, InodeData>;
+pub(crate) type ExclusiveGuard<'a> = SpreadWriteGuard<'a, InodeData>;
 
 /// An inode's lock, held shared.
-pub(crate) type Sharing<'a> = SpreadReadGuard<'a, InodeData>;
+pub(crate) type SharedGuard<'a> = SpreadReadGuard<'a, InodeData>;
 
 impl Inode {
-    /// The lock of data and attributes, exclusively (`i_rwsem`). Blocks.
-    pub(crate) fn lock(&self) -> Alone<'_> {
+    /// Locks data and attributes exclusively (`i_rwsem`). Blocks.
+    pub(crate) fn lock(&self) -> ExclusiveGuard<'_> {
         self.usage.lock.write(&self.sharers)
     }
 
-    /// The lock of data and attributes, shared. Blocks.
-    pub(crate) fn lock_shared(&self) -> Sharing<'_> {
-        if let Some(sharing) = self.share() {
-            return sharing;
+    /// Locks data and attributes shared. Blocks.
+    pub(crate) fn lock_shared(&self) -> SharedGuard<'_> {
+        if let Some(shared) = self.share() {
+            return shared;
         }
         if let Some(slots) = self.spread_slots()
             && self.usage.lock.note_cpu(slots)
@@ -60,45 +59,47 @@ impl Inode {
         self.usage.lock.read(&self.sharers)
     }
 
-    /// Whether several CPUs were found to share the lock.
+    /// Returns whether several CPUs were found to share the lock.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         self.kind.load(Ordering::Relaxed) & SHARED != 0
     }
 
-    /// The lock of data and attributes, shared, if several CPUs were found to share it and nobody
-    /// has had it exclusively since. Never blocks.
+    /// Locks data and attributes shared, if several CPUs were found to share the lock and no thread
+    /// has held it exclusively since. Never blocks.
     #[inline]
-    pub(crate) fn share(&self) -> Option<Sharing<'_>> {
+    pub(crate) fn share(&self) -> Option<SharedGuard<'_>> {
         self.usage.lock.read_in_part(&self.sharers)
     }
 
-    /// Notes that somebody waited for the lock who could have shared it, and gives it back.
+    /// Unlocks, and notes that a thread waited for the lock that could have shared it.
     #[cold]
-    pub(crate) fn unlock_sharable(&self, alone: Alone<'_>) {
+    pub(crate) fn unlock_sharable(&self, exclusive: ExclusiveGuard<'_>) {
         if let Some(slots) = self.spread_slots()
-            && alone.note_wait(slots)
+            && exclusive.note_wait(slots)
         {
-            self.spread(alone, slots);
+            self.spread(exclusive, slots);
         }
     }
 
-    /// For how many CPUs the lock is to be spread, if it is.
+    /// Returns the number of parts that the lock may be sharded into, if it may be.
     fn spread_slots(&self) -> Option<usize> {
         let slots = self.sb().scaling().file_lock_slots();
         (slots > 1 && !self.is_backed()).then_some(slots)
     }
 
+    /// Shards the lock into `slots` parts, unless there is no space to charge for them, and unlocks
+    /// it.
     #[cold]
-    fn spread(&self, alone: Alone<'_>, slots: usize) {
+    fn spread(&self, exclusive: ExclusiveGuard<'_>, slots: usize) {
         let charge = || self.sb().fs().charge(ReaderParts::bytes(slots) as u64);
         if self.is_shared() || charge().is_ok() {
             self.kind.fetch_or(SHARED, Ordering::Relaxed);
-            alone.spread(slots);
+            exclusive.spread(slots);
         }
     }
 
-    /// What is charged for the parts of its lock, if that is shared.
+    /// Returns the number of bytes that are charged for the parts of the lock, if it is sharded.
     pub(crate) fn sharers_bytes(&self) -> u64 {
         ReaderParts::bytes(self.sb().scaling().file_lock_slots()) as u64
     }

@@ -1,31 +1,32 @@
 //! The times of an inode: of the last access, of the last change of its data, and of its last
 //! change.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! * A change time never goes back, but from one in the future, which was set by hand or came from
-//!   a clock that was set back since.
-//! * A change after a look always shows: who is told a time, and is told again after a change that
-//!   began later, is told another one. The clock of ticks does not do for that, so that a time that
-//!   somebody has seen is followed by an exact one (as the kernel's multigrain timestamps).
-//! * Changes by any number of CPUs within a tick of the clock write nothing here, as long as nobody
-//!   looks.
+//! * A change time never goes back, except from a time in the future, which was set by hand or by a
+//!   clock that has been set back since.
+//! * A change after a reader saw a time is always visible: a reader that is told a time, and again
+//!   after a change that began later, is told a different one. The clock of ticks is too coarse for
+//!   that, so a time that a reader has seen is followed by an exact one (like multigrain timestamps
+//!   in Linux).
+//! * Changes by any number of CPUs within a tick of the clock write nothing here, as long as no
+//!   reader looks.
 //!
-//! Changes stamp after what they change can be seen, with a clock that is read then, and take no
-//! lock.
+//! A change stamps after its effect is visible, with a clock that is read then, and takes no lock.
 //!
-//! # How
+//! # How it works
 //!
-//! `stamps` says of each change time whether somebody has seen it, and how many exact stamps are
-//! under way. A change whose tick is newer than the time stores that, if nobody has stored a later
-//! one. Otherwise, if `stamps` is zero, there is nothing to do; and if not, it stamps exactly: it
-//! takes the flag back and counts itself in one step, reads the clock, replaces the time it has
-//! read before, and counts itself out.
+//! `stamps` records for each change time whether a reader has seen it, and how many exact stamps
+//! are in progress. A change whose tick is newer than the stored time stores its tick, unless
+//! another thread has stored a later one. Otherwise, if `stamps` is zero, there is nothing to do.
+//! If it isn't, the change stamps exactly: it clears the flag and counts itself in one step, reads
+//! the clock, replaces the time it has read before, and counts itself out.
 //!
-//! A look sets the flag, reads the time, and begins again if the flag is gone: somebody took it
-//! back who may have stored the time just before it was read. Of three who meet: a change that
-//! finds the flag taken back by a stamp which has not stored its time yet finds it counted, and
-//! stamps exactly itself; so it never ends while the time is still the one that was seen.
+//! A reader sets the flag, reads the time, and starts again if the flag is cleared: the thread that
+//! cleared it may have stored the time just before the reader read it. With two writers and a
+//! reader: a change that finds the flag cleared by a stamp which has not stored its time yet finds
+//! that stamp counted, and stamps exactly itself. So it never ends while the time is still the one
+//! that was seen.
 
 use vfscale_sync::atomic::{AtomicI64, Ordering};
 
@@ -33,11 +34,11 @@ use super::Inode;
 use crate::base::time;
 use crate::base::types::Timestamp;
 
-/// In `stamps`: somebody has seen this time.
+/// In `stamps`: a reader has seen this time.
 const CTIME_SEEN: u32 = 1;
 const MTIME_SEEN: u32 = 2;
 const BOTH_SEEN: u32 = CTIME_SEEN | MTIME_SEEN;
-/// In `stamps`: one exact stamp that is under way.
+/// In `stamps`: one exact stamp in progress.
 const STAMPING: u32 = 4;
 
 impl Inode {
@@ -46,8 +47,8 @@ impl Inode {
         Timestamp(self.data.atime.load(Ordering::Relaxed))
     }
 
-    /// Returns the time of the last change of the data. Who shows it to somebody who may compare it
-    /// with a later one calls `shown_times`.
+    /// Returns the time of the last change of the data. A caller that shows it to a reader which
+    /// may compare it with a later one calls `shown_times` instead.
     pub fn mtime(&self) -> Timestamp {
         Timestamp(self.data.mtime.load(Ordering::Acquire))
     }
@@ -62,7 +63,7 @@ impl Inode {
         self.btime
     }
 
-    /// Returns the times of the last change of the data and of the inode, and notes that somebody
+    /// Returns the times of the last change of the data and of the inode, and notes that a reader
     /// sees them.
     #[inline]
     pub(crate) fn shown_times(&self) -> (Timestamp, Timestamp) {
@@ -72,7 +73,8 @@ impl Inode {
                 stamps.fetch_or(BOTH_SEEN, Ordering::AcqRel);
             }
             let times = (self.mtime(), self.ctime());
-            // Who stored a time took its flag back before, so that this load sees it if those did.
+            // A thread that stored a time cleared its flag before, so this load sees that if those
+            // loads saw the time.
             if stamps.load(Ordering::Relaxed) & BOTH_SEEN == BOTH_SEEN {
                 return times;
             }
@@ -80,16 +82,15 @@ impl Inode {
     }
 
     /// Returns the time of a change that is made now, for drivers that store it with the change:
-    /// that of the last tick of the clock if it is later than the last change, or else the exact
-    /// one.
+    /// the last tick of the clock if it is later than the last change, or else the exact time.
     pub fn change_time(&self) -> Timestamp {
         let now = time::now();
         if self.ctime().max(self.mtime()) < now { now } else { time::now_fine() }
     }
 
-    /// Notes a change of data and inode at `time`, which came from
-    /// [`change_time`](Self::change_time) and has been stored. The driver is told if a later time
-    /// is needed, since somebody has looked meanwhile.
+    /// Notes a change of data and inode at `time`, which [`change_time`](Self::change_time)
+    /// returned and the driver has stored. The driver is told if a later time is needed because a
+    /// reader has looked since.
     pub fn changed_at(&self, time: Timestamp) {
         let later = self.note(&self.data.mtime, MTIME_SEEN, time)
             | self.note(&self.data.ctime, CTIME_SEEN, time);
@@ -116,7 +117,7 @@ impl Inode {
         }
     }
 
-    /// Tells a driver that stores times that one has changed in passing.
+    /// Tells a driver that stores times that one has changed without a call of its own.
     #[inline]
     fn tell_driver(&self, changed: bool) {
         if changed && self.is_backed() {
@@ -130,7 +131,7 @@ impl Inode {
         self.touch_at(time::now());
     }
 
-    /// As [`touch`](Self::touch), in passing: a driver that stores times is told.
+    /// Does what [`touch`](Self::touch) does, and tells a driver that stores times.
     #[inline]
     pub(crate) fn touch_in_passing(&self) {
         let now = time::now();
@@ -139,7 +140,8 @@ impl Inode {
         self.tell_driver(changed);
     }
 
-    /// As [`touch`](Self::touch), when the clock has just been read, after the change.
+    /// Does what [`touch`](Self::touch) does with a clock that the caller has just read, after the
+    /// change.
     #[inline]
     pub(crate) fn touch_at(&self, now: Timestamp) {
         self.stamp(&self.data.mtime, MTIME_SEEN, now);
@@ -152,13 +154,14 @@ impl Inode {
         self.touch_ctime_at(time::now());
     }
 
-    /// As [`touch_ctime`](Self::touch_ctime), when the clock has just been read, after the change.
+    /// Does what [`touch_ctime`](Self::touch_ctime) does with a clock that the caller has just
+    /// read, after the change.
     #[inline]
     pub(crate) fn touch_ctime_at(&self, now: Timestamp) {
         self.stamp(&self.data.ctime, CTIME_SEEN, now);
     }
 
-    /// Whether a change has to stamp exactly, if its tick is no later than the time.
+    /// Returns whether a change has to stamp exactly, if its tick is no later than the time.
     #[inline]
     fn is_seen(&self, seen: u32) -> bool {
         self.data.stamps.load(Ordering::Acquire) & (seen | !BOTH_SEEN) != 0
@@ -180,6 +183,7 @@ impl Inode {
         }
     }
 
+    /// Stamps a change with an exact time, which differs from the stored one.
     #[cold]
     fn stamp_exactly(&self, which: &AtomicI64, seen: u32) {
         let stamps = &self.data.stamps;
@@ -214,9 +218,8 @@ impl Inode {
         }
     }
 
-    /// Returns the time to be kept of an access now, under the `relatime` rule: only if the one
-    /// that is stored is not after the last change, or more than a day old (or always, when
-    /// `strict`).
+    /// Returns the time to store for an access now, under the `relatime` rule: only if the stored
+    /// one is not after the last change, or is more than a day old (or always, if `strict`).
     #[inline]
     pub(crate) fn next_atime(&self, strict: bool) -> Option<Timestamp> {
         let atime = self.data.atime.load(Ordering::Relaxed);
@@ -227,16 +230,16 @@ impl Inode {
         (is_old && atime != now).then_some(Timestamp(now))
     }
 
-    /// Keeps the time of an access.
+    /// Stores the time of an access.
     pub(crate) fn accessed(&self, atime: Timestamp) {
         self.data.atime.store(atime.0, Ordering::Relaxed);
         self.tell_driver(true);
     }
 }
 
-/// Brings a time back to now that lies in the future: it was set by hand, or the clock was set
-/// back. One that a faster thread has stored since the caller read its clock stays. Returns whether
-/// it was written.
+/// Sets a time that lies in the future back to now: it was set by hand, or the clock was set back.
+/// A time that a faster thread has stored since the caller read its clock stays. Returns whether
+/// the time was written.
 #[cold]
 fn stamp_back(which: &AtomicI64) -> bool {
     loop {

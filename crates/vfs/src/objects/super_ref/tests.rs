@@ -12,7 +12,7 @@ use crate::task::task_struct::At;
 
 const SLOTS: usize = 4;
 
-/// A superblock goes with its last mount, or when the last count is collected after that.
+/// A superblock is freed with its last mount, or when the last count is collected after that.
 #[test]
 fn a_superblock_stays_until_all_is_collected() {
     let task = names_only(Scaling::with_slots(SLOTS)).task();
@@ -32,11 +32,11 @@ fn a_superblock_stays_until_all_is_collected() {
         task.umount("/a", UmountFlags::empty()).unwrap();
         rcu::synchronize();
         while let Some(one) = kept.pop() {
-            assert!(Arc::strong_count(&fs) > 1, "it has gone with {} to collect", kept.len() + 1);
+            assert!(Arc::strong_count(&fs) > 1, "freed with {} to collect", kept.len() + 1);
             drop(one);
         }
-        // It ends on another thread.
+        // The reclaim thread frees the superblock.
         reclaim::wait_for(dev);
-        assert_eq!(Arc::strong_count(&fs), 1, "it stays with nothing to collect");
+        assert_eq!(Arc::strong_count(&fs), 1, "not freed with nothing to collect");
     }
 }

@@ -13,14 +13,14 @@ use crate::names_only_tests::{NamesOnly, names_only};
 use crate::task::task_struct::{At, Task};
 use crate::{Vfs, driver::FileSystem};
 
-/// Inodes that somebody evicts: the reclaim thread, or any other.
+/// Counts of inodes that the reclaim thread or any other thread evicts.
 #[derive(Default)]
 struct Evictions {
     by_thread: AtomicUsize,
     by_others: AtomicUsize,
-    /// Deferred when the first one went.
+    /// Set by work that is deferred at the first eviction.
     marker: Arc<AtomicBool>,
-    /// How many had gone when that had run.
+    /// Number of evictions before that work ran.
     before_marker: AtomicUsize,
 }
 
@@ -39,7 +39,7 @@ impl Evictions {
         }
     }
 
-    /// By the reclaim thread, and by others.
+    /// Returns the number of evictions by the reclaim thread, and by others.
     fn seen(&self) -> (usize, usize) {
         (self.by_thread.load(Ordering::Relaxed), self.by_others.load(Ordering::Relaxed))
     }
@@ -52,7 +52,7 @@ fn watched() -> (Arc<NamesOnly>, Arc<Evictions>) {
     (fs, evictions)
 }
 
-/// A tree with some files and directories in it, and how many inodes it has.
+/// Makes a tree with some files and directories in it; returns how many inodes it has.
 fn planted(files: usize) -> (Arc<NamesOnly>, Arc<Evictions>, Vfs, usize) {
     let (fs, evictions) = watched();
     let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>).unwrap();
@@ -64,8 +64,8 @@ fn create(task: &Task, path: &str) {
     task.open(path, OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
 }
 
-/// Many files in one directory, deep directories with some, empty ones, and files of several names.
-/// Returns how many inodes there are below it.
+/// Creates many files in one directory, deep directories with some, empty ones, and files of
+/// several names. Returns the number of inodes below it.
 fn plant(task: &Task, top: &str, files: usize) -> usize {
     (0..files).for_each(|n| create(task, &format!("{top}/f{n}")));
     let (mut deep, mut inodes) = (top.to_owned(), files);
@@ -81,16 +81,16 @@ fn plant(task: &Task, top: &str, files: usize) -> usize {
     inodes
 }
 
-/// Sleeps until the driver has been dropped, and makes no call.
+/// Sleeps until the driver has been dropped, without a call to the file system.
 fn wait_for_end(fs: &Arc<NamesOnly>) {
     let start = Instant::now();
     while Arc::strong_count(fs) > 1 {
-        assert!(start.elapsed() < Duration::from_secs(20), "it never ends");
+        assert!(start.elapsed() < Duration::from_secs(20), "the driver was not dropped");
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Each 128th section of a thread runs deferred work: the end of a tree was in it.
+/// Each 128th section of a thread runs deferred work, which once contained the end of a whole tree.
 #[test]
 fn a_tree_is_taken_down_by_no_call_of_others() {
     let (fs, evictions, vfs, inodes) = planted(20_000);
@@ -118,7 +118,7 @@ fn a_dropped_tree_ends_though_nobody_calls() {
     assert_eq!(evictions.seen(), (inodes, 0));
 }
 
-/// Work that is deferred while a tree is taken down need not wait for the end of that.
+/// Work that is deferred during a take-down need not wait for the end of the take-down.
 #[test]
 fn grace_periods_end_while_a_tree_is_taken_down() {
     let (fs, evictions, vfs, inodes) = planted(100_000);

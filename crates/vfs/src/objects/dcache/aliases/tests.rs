@@ -30,7 +30,7 @@ fn unlink(task: &Task, path: &str) {
     task.unlink(At::Cwd, path, AtFlags::empty()).unwrap();
 }
 
-/// The names of a file's dentries, sorted, and how many have lost theirs.
+/// Returns the names of a file's dentries, sorted, and the number of dentries without a name.
 fn names(file: &File) -> (Vec<String>, usize) {
     let guard = rcu::pin();
     let all: Vec<&Dentry> = file.inode().aliases(&guard).collect();
@@ -49,7 +49,7 @@ fn each_name_has_a_dentry_on_the_list_until_it_is_freed() {
     link(&task, "/a", "/b");
     link(&task, "/b", "/c");
     assert_eq!(names(&file), (vec!["a".into(), "b".into(), "c".into()], 0));
-    // From the middle, from the front, and the one that is open, which stays while it is.
+    // From the middle, from the front, and the open one, which remains while it is open.
     unlink(&task, "/b");
     assert_eq!(names(&file), (vec!["a".into(), "c".into()], 0));
     unlink(&task, "/a");
@@ -73,9 +73,9 @@ fn a_file_without_a_name_and_a_directory_have_one() {
     assert_eq!(names(&reader), (vec![], 0));
 }
 
-/// Whoever uses a file counts a reference to a dentry, which is spread over CPUs when many do. The
-/// inode has one for each dentry, whether it is opened by name, by handle, or asked about: so
-/// nobody writes its count while names neither come nor go.
+/// Users of a file count a reference to a dentry, which is sharded over CPUs when there are many.
+/// The inode has one reference for each dentry, whether the file is opened by name, by handle, or
+/// only examined. So no thread writes the inode's count while names are neither added nor removed.
 #[test]
 fn using_a_file_counts_no_reference_to_its_inode() {
     let task = tree();
@@ -96,8 +96,8 @@ fn using_a_file_counts_no_reference_to_its_inode() {
     assert_eq!((file.inode().references(), names(&file)), (1, (vec!["a".into()], 0)));
 }
 
-/// Threads that make and remove names of one file, some of which they have open; in the end there
-/// are as many dentries as names, and whoever looked meanwhile saw the ones that stayed.
+/// Threads create and remove names of one file, some of which they have open. In the end there are
+/// as many dentries as names, and a concurrent reader always saw the permanent ones.
 #[test]
 fn stress_names_that_come_and_go() {
     const THREADS: u64 = 4;

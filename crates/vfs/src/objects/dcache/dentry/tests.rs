@@ -10,7 +10,7 @@ use crate::objects::driver::DirEntry;
 use crate::objects::driver::{DirOps, FileOps, FileSystem, NameAccounting};
 use crate::objects::inode::InodeInit;
 
-/// A driver with a directory that is empty.
+/// A driver with an empty directory.
 struct Empty;
 
 impl FileSystem for Empty {
@@ -54,7 +54,7 @@ impl DirOps for Empty {
     }
 }
 
-/// All CPUs that look for names which are not there have the same inode in their dentries.
+/// Negative dentries share one inode, whichever CPU looked the name up.
 #[test]
 fn a_name_that_does_not_exist_counts_no_reference_to_what_stands_for_no_inode() {
     let task = Vfs::new(Arc::new(Empty)).unwrap().task();

@@ -1,10 +1,10 @@
-//! Each function against the plain way to do it, for every length and every place.
+//! Compares each function with the plain algorithm, for every length and every offset.
 
 use std::collections::HashSet;
 
 use super::{Name, TIE_BITS, component_len, has_nul, hash_with, is_same, skip_slashes, word};
 
-/// Bytes of which none is a slash or zero, some with the high bit.
+/// Returns bytes of which none is a slash or zero, some with the high bit.
 fn text(len: usize) -> Vec<u8> {
     (0..len).map(|i| [0x2e, 0x30, 0x01, 0xff, 0xaf, 0x80, b'a'][i % 7]).collect()
 }
@@ -61,7 +61,7 @@ fn names_differ_by_any_byte_or_by_length() {
     }
 }
 
-/// As a dentry keeps it.
+/// Returns a name in the form that a dentry stores.
 fn stored(bytes: &[u8]) -> Vec<u8> {
     let mut stored = vec![bytes.len() as u8];
     stored.extend_from_slice(bytes);
@@ -103,7 +103,7 @@ fn stored_names_are_recognised() {
             assert!(!is_stored(&Name::new(&name), &stored(&other)), "{at} of {len}");
         }
     }
-    // The length of a longer name than there can be ends in the same byte.
+    // The length of a name that exceeds the maximum has the same low byte.
     assert!(!is_stored(&Name::new(&vec![b'a'; 256 + 3]), &stored(b"aaa")));
 }
 

@@ -11,7 +11,7 @@ use crate::objects::dcache::dentry::Dentry;
 use crate::task::task_struct::{At, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o700);
-/// How often two CPUs in turn count a dentry until it is hot for sure.
+/// Number of alternating counts by two CPUs that certainly make a dentry hot.
 const TURNS: u32 = 40;
 
 fn tree() -> Task {
@@ -31,11 +31,11 @@ fn use_in_turn(dentry: &Dentry) {
     }
 }
 
-/// How often the dentry stands in the ring.
-fn places_of(dentry: &Dentry) -> usize {
+/// Returns the number of slots of the ring that hold the dentry.
+fn slots_of(dentry: &Dentry) -> usize {
     let is_it =
         |place: &&Apart<AtomicPtr<Dentry>>| std::ptr::eq(place.load(Ordering::Relaxed), dentry);
-    dentry.sb().hot().places.iter().filter(is_it).count()
+    dentry.sb().hot().ring.iter().filter(is_it).count()
 }
 
 /// The oldest of too many is demoted, and can become hot again.
@@ -46,15 +46,15 @@ fn so_many_dentries_are_hot_and_no_more() {
     let dentry = |n: usize| files[n].path().dentry();
     let is_hot = |n: usize| dentry(n).is_hot();
     (0..HOT_MAX).for_each(|n| use_in_turn(dentry(n)));
-    assert!((0..HOT_MAX).all(|n| is_hot(n) && places_of(dentry(n)) == 1));
+    assert!((0..HOT_MAX).all(|n| is_hot(n) && slots_of(dentry(n)) == 1));
     use_in_turn(dentry(HOT_MAX));
-    assert!(!is_hot(0) && places_of(dentry(0)) == 0 && (1..=HOT_MAX).all(is_hot));
+    assert!(!is_hot(0) && slots_of(dentry(0)) == 0 && (1..=HOT_MAX).all(is_hot));
     rcu::synchronize();
     use_in_turn(dentry(0));
     assert!(is_hot(0) && !is_hot(1) && (2..=HOT_MAX).all(is_hot));
 }
 
-/// A name that is removed leaves its place to nobody, or the next one would demote what is gone.
+/// A removed name leaves its slot empty; otherwise the next one would demote a freed dentry.
 #[test]
 fn what_is_removed_is_hot_no_more() {
     let task = tree();
@@ -62,16 +62,16 @@ fn what_is_removed_is_hot_no_more() {
     let dentry = file.path().dentry();
     use_in_turn(other.path().dentry());
     use_in_turn(dentry);
-    assert!(dentry.is_hot() && places_of(dentry) == 1);
+    assert!(dentry.is_hot() && slots_of(dentry) == 1);
     task.unlink(At::Cwd, "/file", AtFlags::empty()).unwrap();
-    assert!(!dentry.is_hot() && places_of(dentry) == 0);
+    assert!(!dentry.is_hot() && slots_of(dentry) == 0);
     use_in_turn(dentry);
-    assert!(!dentry.is_hot() && places_of(dentry) == 0);
-    assert!(other.path().dentry().is_hot() && places_of(other.path().dentry()) == 1);
+    assert!(!dentry.is_hot() && slots_of(dentry) == 0);
+    assert!(other.path().dentry().is_hot() && slots_of(other.path().dentry()) == 1);
 }
 
-/// While a count is being collected, it can't be spread, and its dentry does not enter the ring,
-/// which nobody would take it out of.
+/// While a count is being collected, it can't be sharded, and its dentry does not enter the ring,
+/// from which no thread would remove it.
 #[test]
 fn a_count_that_is_being_collected_is_not_hot() {
     let task = tree();
@@ -81,9 +81,9 @@ fn a_count_that_is_being_collected_is_not_hot() {
     let guard = rcu::pin();
     assert!(dentry.demote_unused(&guard));
     use_in_turn(dentry);
-    assert_eq!((dentry.is_hot(), places_of(dentry)), (false, 0));
+    assert_eq!((dentry.is_hot(), slots_of(dentry)), (false, 0));
     drop(guard);
     rcu::synchronize();
     use_in_turn(dentry);
-    assert_eq!((dentry.is_hot(), places_of(dentry)), (true, 1));
+    assert_eq!((dentry.is_hot(), slots_of(dentry)), (true, 1));
 }

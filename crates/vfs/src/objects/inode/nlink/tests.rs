@@ -14,8 +14,8 @@ use crate::task::task_struct::{At, Task};
 const MODE: Mode = Mode::from_bits_retain(0o700);
 const CPUS: u32 = 8;
 
-/// A directory in which several CPUs have made names until its count is spread, with one directory
-/// in it.
+/// Makes a directory in which several CPUs have created names until its count is sharded, with one
+/// directory in it.
 fn spread() -> (Task, File) {
     let task = names_only(Scaling::with_slots(CPUS as usize)).task();
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
@@ -28,10 +28,10 @@ fn spread() -> (Task, File) {
         task.unlink(At::Cwd, "/d/name", AtFlags::empty()).unwrap();
         turn += 1;
     }
-    assert!(dir.inode().spread_directories().is_none(), "nothing was counted yet");
+    assert!(dir.inode().sharded_dirs().is_none(), "nothing was counted yet");
     mkdir(&task, 0, "/d/first");
     rmdir(&task, 1, "/d/first");
-    assert!(dir.inode().spread_directories().is_some());
+    assert!(dir.inode().sharded_dirs().is_some());
     (task, dir)
 }
 
@@ -67,7 +67,7 @@ fn what_one_cpu_has_counted_another_takes_back() {
     assert_eq!((links(&dir), dir.inode().is_unlinked()), (0, true));
 }
 
-/// Moves between a directory with a spread count and one that has it in the inode.
+/// Moves between a directory with a sharded count and one that has its count in the inode.
 #[test]
 fn directories_that_move_are_counted_where_they_are() {
     let (task, dir) = spread();
@@ -89,8 +89,8 @@ fn directories_that_move_are_counted_where_they_are() {
     assert_eq!((links(&root), links(&dir)), (4, 2));
 }
 
-/// While directories are made on one CPU and removed on another, nobody sees fewer links than there
-/// always are, nor more than there ever are.
+/// While directories are created on one CPU and removed on another, no reader sees fewer links than
+/// always exist, nor more than ever exist.
 #[test]
 fn links_are_those_of_one_moment() {
     let (task, dir) = spread();
@@ -123,7 +123,7 @@ fn before_the_patch_the_inode_has_the_count() {
             made += 1;
         }
         mkdir(&task, 1, "/last");
-        assert!(root.inode().spread_directories().is_none());
+        assert!(root.inode().sharded_dirs().is_none());
         assert_eq!(links(&root), made + 3);
     }
 }

@@ -12,7 +12,7 @@ fn with_inode(test: impl FnOnce(&Inode)) {
     test(root.inode());
 }
 
-/// A thread read the clock, and lost its CPU for longer than any tick before it stamped.
+/// A thread reads the clock, and loses its CPU for longer than any tick before it stamps.
 #[test]
 fn a_late_stamp_does_not_take_time_back() {
     with_inode(|inode| {
@@ -56,7 +56,7 @@ fn each_change_after_a_look_shows() {
     });
 }
 
-/// The driver has stored the time of its change, and somebody looks before the change is made.
+/// The driver has stored the time of its change, and a reader looks before the change is made.
 #[test]
 fn a_change_shows_whose_time_was_taken_before_the_look() {
     with_inode(|inode| {
@@ -71,7 +71,7 @@ fn a_change_shows_whose_time_was_taken_before_the_look() {
     });
 }
 
-/// As long as nobody looks, changes within a tick write nothing.
+/// As long as no reader looks, changes within a tick write nothing.
 #[test]
 fn changes_that_nobody_looks_at_share_a_tick() {
     with_inode(|inode| {
