@@ -93,7 +93,7 @@ pub struct DiskOptions {
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
     /// In how many lists orphans are kept in memory, and in how many queues those that are to be
-    /// freed; 0 for one, as before seed 001.
+    /// freed; 0 for one, as without the patch `orphan` (Kara 2014).
     pub orphan_lists: usize,
     /// In how many lists files are kept that have something to be written back; at least one.
     pub dirty_lists: usize,

@@ -23,7 +23,7 @@ lock_class! {
     pub GrowthLock = ("growth", 28600) sleeping;
 }
 lock_class! {
-    /// All orphans of a volume, while one comes or goes; only before seed 001.
+    /// All orphans of a volume, while one is added or removed; only without the patch `orphan`.
     pub OrphanLock = ("s_orphan_lock", 29050) sleeping;
 }
 lock_class! {

@@ -1,4 +1,4 @@
-//! Short writes over bytes that are there, which need not take turns: `inode/turns.rs` says why.
+//! Short writes over bytes that are there, which need not take turns: `inode/rwsem.rs` says why.
 
 use crate::objects::driver::OVERWRITE_MAX;
 use std::io::IoSlice;

@@ -12,7 +12,7 @@
 //!
 //! The kernel of 2.6 hung the dentry of every pipe and socket below the root of its file system,
 //! under `dcache_lock`, and took its inode number from one counter, so that all of them met there
-//! (seed 004, slides 21 and 33). Nobody ever looks there. So here a dentry of this kind has no
+//! (Piggin 2009). Nobody ever looks there. So here a dentry of this kind has no
 //! parent and is on no list: making and closing such a file takes memory, an inode number and a
 //! place on the list of open files from what the CPU has for itself.
 //! [`Scaling::before_pseudo`](crate::Scaling::before_pseudo) takes that back.

@@ -135,7 +135,9 @@ impl Walk {
                 prefetch(child);
                 children.push(NonNull::from(child));
             });
-            for child in children.drain(..) {
+            for (at, &child) in children.iter().enumerate() {
+                // SAFETY: A later child is freed in a later turn of this loop.
+                soon(&children, at, |later| prefetch(unsafe { later.as_ref() }.inode()));
                 // SAFETY: each child has one parent, whose table was the only path to it.
                 unsafe {
                     if child.as_ref().children().is_empty() {
