@@ -531,7 +531,7 @@ impl SuperBlock {
     /// Returns the hash of an inode number.
     pub(crate) fn ino_hash(ino: u64) -> u64 {
         // Fibonacci hashing; the table uses the top bits, and 63 of them.
-        ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1
+        vfscale_sync::hash::fibonacci(ino) >> 1
     }
 
     /// Enters an inode into the hash for lookups of file handles (lazily: few files ever have a
