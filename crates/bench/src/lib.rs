@@ -59,7 +59,9 @@ pub use base::error::{Error, Fault, FaultKind, Outcome, Result};
 pub use base::interrupt::Interrupt;
 pub use base::results::Report;
 pub use base::{machine, results, stats};
-pub use published::{OurFigures, PublishedTable, TABLES};
+pub use published::{
+    CHINNER, KARA, LOCKREF, OWN, OurFigures, PIGGIN, PublishedTable, SEQRWLOCK, TABLES,
+};
 pub use report::{html, markdown, plot, table};
 pub use run::plan::{self, Pace, Plan};
 pub use run::{Failure, PublishedRun, TMPFS, Team, Watch, run, run_published, serve_process};
