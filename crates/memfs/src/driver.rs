@@ -361,8 +361,8 @@ impl FileSystem for MemFs {
         let mut bytes = inode_bytes(inode.is_dir(), target_len);
         let mut is_big = false;
         if let Some(data) = inode.private::<PageTree>() {
-            // When all of the file system goes, a small file is dropped with its inode. A large one would
-            // make that long.
+            // At the end of the whole file system, a small file is dropped together with its inode.
+            // Dropping a large one there would take too long.
             let is_small = inode.blocks() < BIG_PAGES * (PAGE / SECTOR);
             let pages = if is_small && inode.sb().is_alone() {
                 data.give_up(&self.space)
@@ -376,7 +376,7 @@ impl FileSystem for MemFs {
         self.space.give_deferred(bytes);
         self.give_inode();
         if is_big {
-            // Nobody knows when this thread will next free something.
+            // This thread may not free anything else for a long time.
             rcu::pin().flush();
         }
     }
