@@ -191,8 +191,9 @@ fn parents_that_come_back_without_the_child() {
     for cwd in ["/mnt/x/a", "/mnt/x/a/b", "/mnt/x/a/b/c"] {
         check(move || {
             let task = task(&["/data", "/data/sub", "/data/sub/x", "/data/sub/x/a", "/data/out"]);
-            ["b", "b/c"]
-                .map(|dir| task.mkdir(At::Cwd, format!("/data/sub/x/a/{dir}"), MODE).unwrap());
+            for dir in ["b", "b/c"] {
+                task.mkdir(At::Cwd, format!("/data/sub/x/a/{dir}"), MODE).unwrap();
+            }
             let jailed = jailed(&task, cwd);
             assert_eq!(rename(&task, "/data/sub/x", "/data/out/x", RenameFlags::empty()), None);
             let mover = spawn(&task, |task| {
