@@ -301,20 +301,20 @@ impl PageTree {
         if done.bytes == 0 { Err(NoSpace) } else { Ok(done) }
     }
 
-    /// Cuts away everything from `size` on; returns the number of pages that are gone. What remains
-    /// of the last page is set to zero.
+    /// Removes everything from `size` on; returns the number of removed pages. The rest of the last
+    /// page is set to zero.
     pub(crate) fn truncate(&self, size: u64, space: &Space) -> u64 {
         if self.root.is_empty() {
             return 0;
         }
         let guard = rcu::pin();
         let pages = size.div_ceil(PAGE)..self.end.load(Ordering::Relaxed);
-        let gone = self.remove(pages.clone(), space, &guard);
+        let removed = self.remove(pages.clone(), space, &guard);
         if !pages.is_empty() {
             self.end.store(pages.start, Ordering::Relaxed);
         }
         self.zero_within(size, size.next_multiple_of(PAGE), &guard);
-        gone
+        removed
     }
 
     /// Gives the space of everything back, and leaves pages and nodes to whoever drops the tree;
@@ -325,8 +325,8 @@ impl PageTree {
         pages
     }
 
-    /// Makes a hole of `range` (bytes); returns the number of pages that are gone. Pages that are
-    /// only touched by the range keep their space, and that part of them is set to zero.
+    /// Makes a hole of `range` (bytes); returns the number of removed pages. A page that the range
+    /// covers only partly remains, and that part of it is set to zero.
     pub(crate) fn punch(&self, range: Range<u64>, space: &Space) -> u64 {
         let guard = rcu::pin();
         self.zero_edges(&range, &guard);
@@ -387,7 +387,7 @@ impl PageTree {
         end
     }
 
-    /// Cuts away the pages of `range`; returns how many that were.
+    /// Removes the pages of `range`; returns their number.
     fn remove(&self, range: Range<u64>, space: &Space, guard: &Guard) -> u64 {
         if range.is_empty() { 0 } else { cut(&self.root, 0, &range, space, guard) }
     }
@@ -440,14 +440,15 @@ fn fill(slot: &PageSlot, within: usize, bytes: &[u8], guard: &Guard) {
     drop(slot.replace(Contents::Leaf(Page::with(within, bytes)), guard));
 }
 
-/// Empties a slot whose contents took `bytes`.
+/// Empties a slot whose contents were charged `bytes`.
 fn retire(slot: &PageSlot, bytes: u64, space: &Space, guard: &Guard) {
     drop(slot.replace(Contents::Empty, guard));
     space.give_deferred(bytes);
 }
 
-/// Cuts away what `slot`, whose first page is `first`, has in `range`; returns the number of pages.
-/// A node that becomes empty goes too. The recursion is as deep as the tree: nine levels.
+/// Removes the contents of `range` from `slot`, whose first page is `first`; returns the number of
+/// pages. A node that becomes empty is removed, too. The recursion is as deep as the tree: at most
+/// nine levels.
 fn cut(slot: &PageSlot, first: u64, range: &Range<u64>, space: &Space, guard: &Guard) -> u64 {
     let node = match slot.read(guard) {
         Entry::Node(node) => node,
@@ -482,7 +483,7 @@ fn cut(slot: &PageSlot, first: u64, range: &Range<u64>, space: &Space, guard: &G
     pages
 }
 
-/// How many pages, with those reserved, and how many nodes there are in a slot.
+/// Counts the pages, including reservations, and the nodes in a slot.
 fn count(slot: &PageSlot, guard: &Guard) -> (u64, u64) {
     match slot.read(guard) {
         Entry::Empty => (0, 0),
@@ -494,7 +495,7 @@ fn count(slot: &PageSlot, guard: &Guard) -> (u64, u64) {
     }
 }
 
-/// Cuts away a node of pages in one piece: one piece of deferred work for 64 pages.
+/// Removes a node of pages as a whole, with one piece of deferred work for 64 pages.
 fn cut_whole(slot: &PageSlot, node: &Node, space: &Space, guard: &Guard) -> u64 {
     let (mut leaves, mut reserved) = (0, 0);
     for slot in &node.slots {

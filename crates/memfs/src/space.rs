@@ -1,23 +1,23 @@
-//! The space of a file system: what is taken, and what is free but may still be read.
+//! The space of a file system: what is charged, and freed memory that readers may still access.
 //!
 //! # Purpose
 //!
-//! Everything a file system keeps in memory is charged against one [`Budget`], so that running out
-//! of space is `ENOSPC` and never the end of the process. The difficulty is memory that has been
-//! unlinked from a tree: its user thinks it is free, but readers may hold it until a grace period
-//! has passed.
+//! All memory of a file system is charged against one [`Budget`], so running out of space is
+//! `ENOSPC` and never the end of the process. The difficulty is memory that has been unlinked from
+//! a tree: the user considers it free, but readers may access it until a grace period has passed.
 //!
-//! * Giving it back only after the grace period would be exact, but a program that removes a file
-//!   and writes another one would meet `ENOSPC` on a file system that is empty.
-//! * Giving it back at once is what users expect, but a single reader that sleeps in its critical
-//!   section holds all later grace periods up, and a loop of writes and truncates would fill the
-//!   memory of the machine although the file system is never more than full.
+//! * Uncharging it only after the grace period would be exact. But a program that removes a file
+//!   and writes another one would get `ENOSPC` on an empty file system.
+//! * Uncharging it immediately is what users expect. But a single reader that sleeps in its
+//!   critical section delays all later grace periods, and a loop of writes and truncations would
+//!   fill the memory of the machine although the file system is never more than full.
 //!
-//! So both, with a bound: freed memory counts against a second budget, the *limbo*, until its grace
-//! period is over. While the limbo has room, space is given back at once. When it is full, space is
-//! withheld until the grace period is over. Memory in use is therefore never more than the size of
-//! the file system and of its limbo together, whatever readers do; besides, the process keeps a few
-//! megabytes of free pages (see [`vfscale_sync::page::idle_bytes`]).
+//! So the driver does both, with a bound: freed memory counts against a second budget, the *limbo*,
+//! until its grace period is over. While the limbo has room, the memory is uncharged immediately.
+//! When the limbo is full, the memory is *withheld*: it remains charged until its grace period is
+//! over. Live memory therefore never exceeds the sizes of the file system and of its limbo
+//! together, whatever readers do. In addition the process has a few megabytes of idle pages (see
+//! [`vfscale_sync::page::idle_bytes`]).
 //!
 //! Bytes are moved to the limbo in batches, one for each CPU. A batch that is still being gathered,
 //! and what is withheld, counts as free to whoever asks: [`Space::take`] calls the batches in
@@ -26,16 +26,15 @@
 //!
 //! # Invariants
 //!
-//! * Bytes of live memory <= `budget.used() + limbo.used()`, but for the deferred work that threads
-//!   have not handed over yet when another thread of their CPU ends a batch: less than 64 pieces
-//!   and one batch for each thread.
-//! * With nothing stored and no grace period under way both are zero.
+//! * Bytes of live memory <= `budget.used() + limbo.used()`, except for the deferred work that
+//!   threads have not handed over yet when another thread of their CPU ends a batch: less than 64
+//!   objects and one batch for each thread.
+//! * With nothing stored and no grace period in progress both are zero.
 //!
-//! # Shared lines
+//! # Shared cache lines
 //!
-//! Budgets and batches keep a part for each CPU. Deferred work keeps the space alive through an
-//! [`Arc`] of which each CPU has its own, so that two CPUs that free memory don't count on one
-//! line.
+//! Budgets and batches have a slot for each CPU. Deferred work holds the space with an [`Arc`] that
+//! is separate for each CPU, so CPUs that free memory do not write the same reference count.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -129,7 +128,7 @@ impl Space {
         if self.budgets.taken.take(bytes) { Ok(()) } else { Err(NoSpace) }
     }
 
-    /// Returns `bytes` that have no memory to be freed.
+    /// Uncharges `bytes` for which no memory has to be freed.
     #[inline]
     pub(crate) fn give(&self, bytes: u64) {
         self.budgets.taken.give(bytes);
@@ -145,8 +144,8 @@ impl Space {
         }
     }
 
-    /// Frees `retired`, if too much freed memory isn't waiting already; its space stays taken.
-    /// `make` makes it.
+    /// Frees the memory that `make` retires, but leaves it charged. Does nothing and returns false
+    /// if too much freed memory already waits for a grace period.
     pub(crate) fn retire_keeping<'g, L, N>(
         &self,
         bytes: u64,
@@ -164,8 +163,8 @@ impl Space {
         true
     }
 
-    /// Waits until what is withheld now has been given back, but for [`RECLAIM_TIME`] at most.
-    /// False if nothing has been.
+    /// Waits until the bytes withheld now have been uncharged, for at most [`RECLAIM_TIME`].
+    /// Returns whether any have been.
     ///
     /// The caller holds no lock and no RCU guard.
     pub(crate) fn reclaim(&self) -> bool {
@@ -183,7 +182,7 @@ impl Space {
         given_late() > before
     }
 
-    /// Records that the superblock has ended and no caller waits for space any more.
+    /// Declares that the superblock has ended and no caller waits for space any more.
     pub(crate) fn end(&self) {
         self.budgets.is_over.store(true, Ordering::Relaxed);
     }
@@ -202,8 +201,7 @@ impl Space {
         budgets.taken.used().saturating_sub(batched + withheld)
     }
 
-    /// Returns the bytes of freed memory that wait for a grace period and have already been
-    /// returned.
+    /// Returns the number of uncharged bytes whose memory waits for a grace period.
     #[cfg(test)]
     pub(crate) fn limbo_used(&self) -> u64 {
         self.budgets.limbo.used()
@@ -216,7 +214,7 @@ impl Space {
     }
 }
 
-/// Ends the batch of `local`: its bytes are given back, now or after a grace period.
+/// Ends the batch of `local`: its bytes are uncharged, now or after a grace period.
 #[cold]
 fn release(local: &Arc<Local>) {
     let bytes = local.batch.swap(0, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The requirements of the cited patches, checked from outside: many concurrent threads, and the
-//! rare call that the structure must handle correctly.
+//! The requirements of the patches of Piggin (2009, 2010) and Long (2013), checked from outside:
+//! many concurrent threads, and the rare call that the structure must handle correctly.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
