@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use vfscale_sync::atomic::Ordering;
-use vfscale_sync::percpu::Apart;
+use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::admission::freeze::{Gate, Refused};
@@ -34,22 +34,22 @@ const CIL_BYTES_MAX: u64 = 32 << 20;
 pub(crate) struct Log {
     pub(crate) shared: SharedFields,
     // Each of these has a lock, which must not be on a cache line that other threads read.
-    pub(crate) grant: Apart<Grant>,
-    pub(crate) cil: Apart<Cil>,
-    pub(crate) ail: Apart<Ail>,
-    pub(crate) gate: Apart<Gate>,
+    pub(crate) grant: CachePadded<Grant>,
+    pub(crate) cil: CachePadded<Cil>,
+    pub(crate) ail: CachePadded<Ail>,
+    pub(crate) gate: CachePadded<Gate>,
     pub(crate) costs: Costs,
     pub(crate) geometry: Geometry,
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) options: Options,
-    pub(crate) progress: Apart<Mutex<LogProgress, LogState>>,
+    pub(crate) progress: CachePadded<Mutex<LogProgress, LogState>>,
     /// Notified when the writer is free, and its records are durable.
     pub(crate) log_changed: Condvar,
     /// Notified when a context was switched, so that there is room in the CIL.
     pub(crate) context_switched: Condvar,
     /// Notified when the push worker has something to do.
     pub(crate) push_wanted: Condvar,
-    pub(crate) spin_wait: Apart<SpinWait>,
+    pub(crate) spin_wait: CachePadded<SpinWait>,
     pub(crate) error: Mutex<Option<Error>, ShutdownLock>,
     traces: Mutex<VecDeque<TicketTrace>, TicketTraceLock>,
 }
@@ -109,19 +109,19 @@ impl Log {
         let levels = Levels::of(options.memory_bytes);
         Self {
             shared: SharedFields::new(scaling.read_mostly, sequence, cil_bytes, batch),
-            grant: Apart(Grant::new(usable, scaling.grant_slots)),
-            cil: Apart(Cil::new(scaling, costs, levels)),
-            ail: Apart(Ail::new(opening, levels)),
-            gate: Apart(Gate::new(scaling.active_trans_slots)),
+            grant: CachePadded::new(Grant::new(usable, scaling.grant_slots)),
+            cil: CachePadded::new(Cil::new(scaling, costs, levels)),
+            ail: CachePadded::new(Ail::new(opening, levels)),
+            gate: CachePadded::new(Gate::new(scaling.active_trans_slots)),
             costs,
             geometry,
             hooks,
             options,
-            progress: Apart(Mutex::new(LogProgress::new(writer, sequence, opened_at))),
+            progress: CachePadded::new(Mutex::new(LogProgress::new(writer, sequence, opened_at))),
             log_changed: Condvar::new(),
             context_switched: Condvar::new(),
             push_wanted: Condvar::new(),
-            spin_wait: Apart(SpinWait::new()),
+            spin_wait: CachePadded::new(SpinWait::new()),
             error: Mutex::new(None),
             traces: Mutex::new(VecDeque::new()),
         }

@@ -8,7 +8,7 @@
 //! a line with the written fields.
 
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
-use vfscale_sync::percpu::Apart;
+use vfscale_sync::percpu::CachePadded;
 
 /// The fields that every transaction reads. Written when a context changes, and at the events that
 /// they are named after.
@@ -48,7 +48,7 @@ impl WriteMostly {
 pub(crate) struct SharedFields {
     pub(crate) read: ReadMostly,
     together: WriteMostly,
-    apart: Apart<WriteMostly>,
+    apart: CachePadded<WriteMostly>,
 }
 
 #[cfg(not(shuttle))]
@@ -74,7 +74,7 @@ impl SharedFields {
                 is_apart,
             },
             together: WriteMostly::new(),
-            apart: Apart(WriteMostly::new()),
+            apart: CachePadded::new(WriteMostly::new()),
         }
     }
 

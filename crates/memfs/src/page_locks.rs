@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 
 use vfscale_sync::lock_class;
 use vfscale_sync::page::PAGE_SIZE;
-use vfscale_sync::percpu::Apart;
+use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::{Mutex, MutexGuard};
 use vfscale_vfs::driver::OVERWRITE_MAX;
 
@@ -35,7 +35,7 @@ pub(crate) const PAGES_MAX: usize = OVERWRITE_MAX / PAGE_SIZE + 1;
 const PER_CPU: usize = 64;
 
 /// A lock that some pages share.
-type Shard = Apart<Mutex<(), PageLock>>;
+type Shard = CachePadded<Mutex<(), PageLock>>;
 
 /// The locks of the pages of an overwrite, held by this thread.
 pub(crate) type PageGuards<'a> = [Option<MutexGuard<'a, (), PageLock>>; PAGES_MAX];
@@ -55,7 +55,8 @@ impl PageLocks {
 
     /// Locks `count` pages (at most [`PAGES_MAX`]) of a file from page `first` on. Blocks.
     pub(crate) fn lock(&self, ino: u64, first: u64, count: usize) -> PageGuards<'_> {
-        let locks = self.locks.get_or_init(|| (0..self.len).map(|_| Apart::default()).collect());
+        let locks =
+            self.locks.get_or_init(|| (0..self.len).map(|_| CachePadded::default()).collect());
         let mut indices = self.indices(ino, first, count);
         std::array::from_fn(|_| indices.next().map(|index| locks[index].lock_nested()))
     }

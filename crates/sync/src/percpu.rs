@@ -32,7 +32,7 @@ mod budget;
 mod counter;
 mod id_alloc;
 
-pub use array::{Apart, CachePadded, PerCpu};
+pub use array::{CachePadded, PerCpu};
 pub use budget::{Budget, BudgetPool, OverBudget};
 pub use counter::{PerCpuCounter, SnapshotCounter};
 pub use id_alloc::IdAlloc;

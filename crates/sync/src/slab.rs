@@ -41,7 +41,7 @@ mod chunk;
 use crate::atomic::{AtomicUsize, Ordering, fence};
 use crate::lock::Mutex;
 use crate::lock::slot_lock::{SlotGuard, SlotLock};
-use crate::percpu::{Apart, PerCpu};
+use crate::percpu::{CachePadded, PerCpu};
 use crate::rcu::Guard;
 use chunk::{Chunks, Shape};
 use std::fmt;
@@ -92,7 +92,7 @@ unsafe impl<T: Send + 'static> Sync for Slab<T> {}
 struct Inner<T> {
     caches: PerCpu<SlotLock<Cache<T>, SlabCache>>,
     /// On lines of its own, because every allocation reads the above.
-    depot: Apart<Mutex<Depot, SlabDepot>>,
+    depot: CachePadded<Mutex<Depot, SlabDepot>>,
     shape: Shape,
     /// Number of handles; the last one closes the slots.
     handles: AtomicUsize,
@@ -156,7 +156,7 @@ impl<T: Send + 'static> Slab<T> {
         };
         let inner = Box::new(Inner {
             caches,
-            depot: Apart(Mutex::new(depot)),
+            depot: CachePadded::new(Mutex::new(depot)),
             shape,
             handles: AtomicUsize::new(1),
             open: AtomicUsize::new(slots + 1),

@@ -46,7 +46,7 @@
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::cpu;
-use vfscale_sync::percpu::{Apart, Budget, PerCpuCounter};
+use vfscale_sync::percpu::{Budget, CachePadded, PerCpuCounter};
 
 use crate::alloc::Totals;
 
@@ -72,7 +72,7 @@ const FINER: u64 = 32;
 pub struct Space {
     read: ReadMostly,
     packed: Written,
-    spread: Apart<Written>,
+    spread: CachePadded<Written>,
     budget: Budget,
     coming: Coming,
 }
@@ -162,7 +162,7 @@ impl Space {
         debug_assert!(is_taken);
         let (pool_size, blocks) = (AtomicU64::new(pool_size), AtomicU64::new(totals.blocks));
         let read = ReadMostly { pool_size, blocks, is_spread };
-        let (packed, spread) = (Written::default(), Apart(Written::default()));
+        let (packed, spread) = (Written::default(), CachePadded::new(Written::default()));
         let counter = || PerCpuCounter::new(cpu::possible().max(1) as usize);
         let coming = Coming { freed: counter(), given: counter() };
         let space = Self { read, packed, spread, budget, coming };

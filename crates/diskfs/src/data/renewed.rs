@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::percpu::Apart;
+use vfscale_sync::percpu::CachePadded;
 
 use crate::inode::incore::Node;
 use crate::page_cache::{DirtyFiles, FileData};
@@ -20,13 +20,13 @@ pub(super) struct Renewed {
     files: DirtyFiles<Arc<Node>>,
     /// How many wait, or are being written: mostly none, which is all that whoever forces the log
     /// reads.
-    left: Apart<AtomicU64>,
+    left: CachePadded<AtomicU64>,
 }
 
 impl Renewed {
     /// Makes `lists` empty lists.
     pub(super) fn new(lists: usize) -> Self {
-        Self { files: DirtyFiles::new(lists), left: Apart(AtomicU64::new(0)) }
+        Self { files: DirtyFiles::new(lists), left: CachePadded::new(AtomicU64::new(0)) }
     }
 
     /// Adds a file that has just been written to, if it is being renewed and not there already.

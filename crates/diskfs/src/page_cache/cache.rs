@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicI64, Ordering};
-use vfscale_sync::percpu::{Apart, Budget, PerCpu};
+use vfscale_sync::percpu::{Budget, CachePadded, PerCpu};
 
 use super::{ClockLock, FileData, FillLock, PAGE, PIECE_PAGES};
 
@@ -37,7 +37,7 @@ pub struct PageCache {
     /// Pages that are dirty or being written back: what each CPU has not added yet to the sum of
     /// all.
     unstable_parts: PerCpu<AtomicI64>,
-    written: Apart<Written>,
+    written: CachePadded<Written>,
 }
 
 /// Written now and then.
@@ -70,7 +70,10 @@ impl PageCache {
             fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
             pages: Budget::new(pages_max, slots),
             unstable_parts: PerCpu::new(slots, |_| AtomicI64::new(0)),
-            written: Apart(Written { unstable: AtomicI64::new(0), clock: Mutex::default() }),
+            written: CachePadded::new(Written {
+                unstable: AtomicI64::new(0),
+                clock: Mutex::default(),
+            }),
         })
     }
 

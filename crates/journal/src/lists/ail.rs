@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use vfscale_sync::atomic::{AtomicBool, Ordering};
-use vfscale_sync::percpu::Apart;
+use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::prefetch::{prefetch, soon};
 use vfscale_sync::{Condvar, Mutex};
 
@@ -47,7 +47,7 @@ pub(crate) struct Ail {
     levels: Levels,
     /// Whether the items take more memory than they may. Every transaction reads it when it begins;
     /// it is written with the state locked.
-    is_crowded: Apart<AtomicBool>,
+    is_crowded: CachePadded<AtomicBool>,
     /// Notified when the items take no more memory than they may, or when the journal is shut down.
     uncrowded: Condvar,
 }
@@ -126,7 +126,7 @@ impl Ail {
             state: Mutex::new(state),
             changed: Condvar::new(),
             levels,
-            is_crowded: Apart(AtomicBool::new(false)),
+            is_crowded: CachePadded::new(AtomicBool::new(false)),
             uncrowded: Condvar::new(),
         }
     }

@@ -40,7 +40,7 @@ use smallvec::SmallVec;
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use vfscale_sync::brlock::BrLock;
-use vfscale_sync::percpu::{Apart, PerCpu};
+use vfscale_sync::percpu::{CachePadded, PerCpu};
 use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::admission::memory::Levels;
@@ -110,7 +110,7 @@ pub(crate) struct Cil {
     busy: Option<Mutex<Vec<Callback>, CilBusy>>,
     counters: PerCpu<Counters>,
     /// Memory of the entries of all lists, without the part that lists have not added yet.
-    memory: Apart<AtomicU64>,
+    memory: CachePadded<AtomicU64>,
     levels: Levels,
     /// Number of bytes that a list adds to that sum in one step.
     memory_batch: u64,
@@ -164,7 +164,7 @@ impl Cil {
             lists: PerCpu::new(scaling.cil_list_slots, |_| Mutex::new(List::default())),
             busy: (!scaling.busy_extents).then(|| Mutex::new(Vec::new())),
             counters: PerCpu::new(scaling.cil_counter_slots, counters),
-            memory: Apart(AtomicU64::new(0)),
+            memory: CachePadded::new(AtomicU64::new(0)),
             levels,
             memory_batch: (levels.cil / (8 * scaling.cil_list_slots.max(1) as u64)).max(1),
             costs,

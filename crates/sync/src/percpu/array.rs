@@ -10,17 +10,6 @@ use crate::cpu;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const _: () = assert!(align_of::<CachePadded<u8>>() == 128 && size_of::<CachePadded<u8>>() == 128);
 
-/// Former name of [`CachePadded`].
-pub type Apart<T> = CachePadded<T>;
-
-/// Creates a padded value: the former name of [`CachePadded::new`].
-#[expect(non_snake_case, reason = "the former name of a tuple struct")]
-#[inline]
-#[must_use]
-pub const fn Apart<T>(value: T) -> CachePadded<T> {
-    CachePadded::new(value)
-}
-
 /// An array with one `T` for each slot. A slot stands for the CPUs whose number is equal to it
 /// modulo the number of slots. Counterpart of a per-CPU variable in Linux.
 ///

@@ -20,7 +20,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::brlock::{BrLock, BrReadGuard, BrWriteGuard};
 use vfscale_sync::fork::{self, Owned};
 use vfscale_sync::lock::Mutex;
-use vfscale_sync::percpu::Apart;
+use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::reclaim;
 use vfscale_sync::seqcount::SeqCount;
@@ -141,8 +141,8 @@ pub(crate) struct VfsShared {
     /// The mount hash, for walks.
     crossings: RcuTable<Mount, MountHash>,
     mount_seq: SeqCount,
-    trees: Apart<Mutex<MountTopology, NamespaceSem>>,
-    rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
+    trees: CachePadded<Mutex<MountTopology, NamespaceSem>>,
+    rename_lock: Arc<CachePadded<SeqRwLock<RenameLock>>>,
     lock_graph: Arc<LockGraph>,
     quotas: SharedQuotas,
     /// The bound on open files of the quotas, which opening a file asks.
@@ -153,7 +153,7 @@ pub(crate) struct VfsShared {
     scaling: Scaling,
     /// The internal mounts, which no path leads to.
     pseudo: Pseudo,
-    next: Apart<Numbers>,
+    next: CachePadded<Numbers>,
 }
 
 /// The next number of a mount, of a tree, and of a task.
@@ -198,8 +198,10 @@ impl Vfs {
         let forest = Arc::new(VfsShared {
             crossings: RcuTable::new(),
             mount_seq: SeqCount::new(),
-            trees: Apart(Mutex::new(MountTopology::default())),
-            rename_lock: Arc::new(Apart(SeqRwLock::with_exclusive_readers(!scaling.seqrwlock()))),
+            trees: CachePadded::new(Mutex::new(MountTopology::default())),
+            rename_lock: Arc::new(CachePadded::new(SeqRwLock::with_exclusive_readers(
+                !scaling.seqrwlock(),
+            ))),
             lock_graph: Arc::new(LockGraph::new()),
             files: Arc::clone(&quotas.files),
             quotas,
@@ -207,7 +209,7 @@ impl Vfs {
             vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
             scaling,
             pseudo: Pseudo::default(),
-            next: Apart(Numbers {
+            next: CachePadded::new(Numbers {
                 mount: AtomicU64::new(1),
                 tree: AtomicU64::new(1),
                 task: AtomicU64::new(1),

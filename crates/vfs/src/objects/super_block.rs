@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::thread::{self, Thread};
 use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
-use vfscale_sync::percpu::{Apart, IdAlloc};
+use vfscale_sync::percpu::{CachePadded, IdAlloc};
 use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqrwlock::SeqRwLock;
@@ -85,7 +85,7 @@ pub struct SuperBlock {
     is_alone: AtomicBool,
     /// Fields that calls write, apart from those above, which all calls read (Chinner 2020, patch
     /// 1).
-    written: Apart<Written>,
+    written: CachePadded<Written>,
     /// Caches and locks for a backed driver.
     cache: Option<Box<Cache>>,
 }
@@ -118,7 +118,7 @@ struct Cache {
     /// inode points to its superblock.
     no_inode: AtomicPtr<Inode>,
     /// The `rename_lock` of all mount trees that the superblock may be in.
-    rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>,
+    rename_lock: Arc<CachePadded<SeqRwLock<RenameLock>>>,
 }
 
 // SAFETY: the pointers are to mounts and dentries, which are `Sync` and are not freed while they
@@ -133,7 +133,7 @@ impl SuperBlock {
     pub(crate) fn set_up(
         fs: Arc<dyn FileSystem>,
         (lock_graph, quotas): (Arc<LockGraph>, SharedQuotas),
-        rename_lock: &Arc<Apart<SeqRwLock<RenameLock>>>,
+        rename_lock: &Arc<CachePadded<SeqRwLock<RenameLock>>>,
         scaling: Scaling,
     ) -> Result<SuperRef, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -159,7 +159,7 @@ impl SuperBlock {
             hot: ShardedRing::new(slots),
             owners: Owners::new(slots),
             is_alone: AtomicBool::new(false),
-            written: Apart(Written {
+            written: CachePadded::new(Written {
                 private_files: AtomicIsize::new(0),
                 mounts: Mutex::new(Vec::new()),
                 mounts_used: AtomicUsize::new(0),
@@ -825,7 +825,7 @@ enum Seen {
 }
 
 impl Cache {
-    fn new(scaling: &Scaling, rename_lock: Arc<Apart<SeqRwLock<RenameLock>>>) -> Cache {
+    fn new(scaling: &Scaling, rename_lock: Arc<CachePadded<SeqRwLock<RenameLock>>>) -> Cache {
         Cache {
             lru: Lru::new(scaling.lru_slots()),
             in_lookup: KeyLocks::new(),

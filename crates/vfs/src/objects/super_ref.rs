@@ -22,7 +22,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
-use vfscale_sync::percpu::Apart;
+use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::percpu_ref::PerCpuRef;
 
 use crate::base::lock_classes::SuperUses;
@@ -34,7 +34,7 @@ pub(crate) struct Owners {
     /// The superblock as `Box::into_raw` would return it, for the last owner to free: a pointer
     /// derived from a shared reference may not free it.
     boxed: AtomicPtr<SuperBlock>,
-    refs: Apart<AtomicUsize>,
+    refs: CachePadded<AtomicUsize>,
     uses: PerCpuRef<SuperUses>,
 }
 
@@ -42,7 +42,7 @@ impl Owners {
     /// Creates counts with one [`SuperRef`], and no collection.
     pub(crate) fn new(slots: usize) -> Owners {
         let boxed = AtomicPtr::new(std::ptr::null_mut());
-        Owners { boxed, refs: Apart(AtomicUsize::new(1)), uses: PerCpuRef::new(slots) }
+        Owners { boxed, refs: CachePadded::new(AtomicUsize::new(1)), uses: PerCpuRef::new(slots) }
     }
 
     /// Returns the pointer that frees the superblock.

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU32, Ordering};
 use vfscale_sync::fork::{self, Owned};
 use vfscale_sync::lock::Mutex;
-use vfscale_sync::percpu::Apart;
+use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::rcu::{self, Guard, Rcu};
 
 use crate::base::error::{IN_CHILD, Named, Result};
@@ -70,7 +70,7 @@ pub struct Task {
     /// Paths of files on which the task may have record locks.
     locked: Owned<Mutex<Vec<Path>, TaskLocks>>,
     /// On a cache line that a call with an absolute path does not touch.
-    cwd: Owned<Apart<RcuPath>>,
+    cwd: Owned<CachePadded<RcuPath>>,
     /// Dropped last, because it owns what the fields above refer to.
     vfs: Vfs,
 }
@@ -97,7 +97,7 @@ impl Task {
             descriptors: Owned::new(Descriptors::new(descriptors_max)),
             maps: Owned::new(Maps::new()),
             locked: Owned::new(Mutex::new(Vec::new())),
-            cwd: Owned::new(Apart(RcuPath::new(fs.cwd))),
+            cwd: Owned::new(CachePadded::new(RcuPath::new(fs.cwd))),
             vfs,
         }
     }

@@ -19,7 +19,7 @@
 use std::ptr::{self, NonNull};
 
 use vfscale_sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use vfscale_sync::percpu::Apart;
+use vfscale_sync::percpu::CachePadded;
 
 use crate::objects::dcache::dentry::Dentry;
 
@@ -28,9 +28,9 @@ pub(crate) const HOT_MAX: usize = 256;
 
 /// The ring of hot dentries.
 pub(crate) struct ShardedRing {
-    ring: Box<[Apart<AtomicPtr<Dentry>>]>,
+    ring: Box<[CachePadded<AtomicPtr<Dentry>>]>,
     /// Number of dentries that have become hot so far.
-    entered: Apart<AtomicUsize>,
+    entered: CachePadded<AtomicUsize>,
 }
 
 impl ShardedRing {
@@ -38,8 +38,11 @@ impl ShardedRing {
     /// count is sharded, and the ring has no slots.
     pub(crate) fn new(slots: usize) -> ShardedRing {
         let len = if slots > 1 { HOT_MAX } else { 0 };
-        let empty = |_| Apart(AtomicPtr::new(ptr::null_mut()));
-        ShardedRing { ring: (0..len).map(empty).collect(), entered: Apart(AtomicUsize::new(0)) }
+        let empty = |_| CachePadded::new(AtomicPtr::new(ptr::null_mut()));
+        ShardedRing {
+            ring: (0..len).map(empty).collect(),
+            entered: CachePadded::new(AtomicUsize::new(0)),
+        }
     }
 
     /// Returns whether there may be hot dentries.

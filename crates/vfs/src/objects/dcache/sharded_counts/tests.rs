@@ -2,7 +2,7 @@
 
 use vfscale_sync::{cpu, rcu};
 
-use super::{Apart, AtomicPtr, HOT_MAX, Ordering};
+use super::{AtomicPtr, CachePadded, HOT_MAX, Ordering};
 use crate::base::scaling::Scaling;
 use crate::base::types::{AtFlags, Mode, OFlags};
 use crate::file::open_file::File;
@@ -33,8 +33,9 @@ fn use_in_turn(dentry: &Dentry) {
 
 /// Returns the number of slots of the ring that hold the dentry.
 fn slots_of(dentry: &Dentry) -> usize {
-    let is_it =
-        |place: &&Apart<AtomicPtr<Dentry>>| std::ptr::eq(place.load(Ordering::Relaxed), dentry);
+    let is_it = |place: &&CachePadded<AtomicPtr<Dentry>>| {
+        std::ptr::eq(place.load(Ordering::Relaxed), dentry)
+    };
     dentry.sb().hot().ring.iter().filter(is_it).count()
 }
 
