@@ -79,8 +79,8 @@ pub struct VolumeOptions {
     pub cache_bytes: u64,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
-    /// In how many lists it has its orphans in memory; 0 for one, as without the patch `orphan` (Kara 2014)
-    /// ([`OrphanList`]).
+    /// In how many lists it has its orphans in memory; 0 for one, as without the patch `orphan`
+    /// (Kara 2014) ([`OrphanList`]).
     pub orphan_lists: usize,
 }
 

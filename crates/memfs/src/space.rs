@@ -229,8 +229,8 @@ fn release(local: &Arc<Local>) {
     } else {
         local.budgets.withheld.fetch_add(bytes, Ordering::Relaxed);
         guard.defer(move || later.budgets.give_late(bytes));
-        // Who waits for it may be another thread, and this one may sleep before it has a bag full.
-        // At the end nobody waits, and full bags are freed sooner than many small ones.
+        // Another thread may wait for it, and this one may sleep before its bag is full. At the end
+        // no thread waits, and full bags are freed sooner than many small ones.
         if !local.budgets.is_over.load(Ordering::Relaxed) {
             guard.hand_over();
         }

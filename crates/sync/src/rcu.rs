@@ -146,10 +146,11 @@ impl Guard {
 /// no [`Guard`] and no lock, and is not itself deferred work, else it waits for ever (debug builds
 /// panic).
 ///
-/// As long as this thread finds work that is due it runs that and does not sleep: millions of pieces in front
-/// of its own take no longer than it takes to run them.
+/// As long as this thread finds work that is due it runs that and does not sleep: millions of
+/// pieces in front of its own take no longer than it takes to run them.
 ///
-/// Gives the free pages that this work has left back to the system, beyond those that the pool keeps.
+/// Gives the free pages that this work has left back to the system, beyond those that the pool
+/// keeps.
 ///
 /// Bags are taken in order but may run side by side on several threads, so that our own marker can
 /// run before a bag in front of it has finished. Whoever runs that bag is pinned. The second round
@@ -185,9 +186,9 @@ pub(crate) fn is_pinned() -> bool {
     epoch::is_pinned()
 }
 
-/// Hands this thread's bag over for collection, tries to end a grace period, and runs some hundred pieces of
-/// the work that is due then. Returns how many; with none, all that is left waits for a grace period.
-/// Doesn't wait.
+/// Hands this thread's bag over for collection, tries to end a grace period, and runs some hundred
+/// pieces of the work that is due then. Returns how many; with none, all that is left waits for a
+/// grace period. Doesn't wait.
 ///
 /// # Panics
 ///

@@ -1,15 +1,16 @@
-//! The reclaim thread: what is too long for the call that happens to come by, and deferred work when nobody
-//! calls.
+//! The reclaim thread: what is too long for the call that happens to come by, and deferred work
+//! when nobody calls.
 //!
 //! # Purpose
 //!
-//! Deferred work runs in whatever call enters an RCU section at the right moment. That is fine for some
-//! hundred small pieces, and as long as there are calls. But the end of a file system of millions of files
-//! would be one piece, inside somebody's `open`; and when a program goes idle, what it freed last would stay
-//! for ever. So there is one thread for the whole process that takes long work off a queue ([`submit`]) and
-//! does it a step at a time, and between steps, and every few milliseconds, ends grace periods and runs what
-//! waits for them. (The kernel has kworkers for the one and `rcu_gp` threads for the other.) It also
-//! gives free memory back to the system, which threads in RCU sections leave to it.
+//! Deferred work runs in whatever call enters an RCU section at the right moment. That is fine for
+//! some hundred small pieces, and as long as there are calls. But the end of a file system of
+//! millions of files would be one piece, inside somebody's `open`; and when a program goes idle,
+//! what it freed last would stay for ever. So there is one thread for the whole process that takes
+//! long work off a queue ([`submit`]) and does it a step at a time, and between steps, and every
+//! few milliseconds, ends grace periods and runs what waits for them. (The kernel has kworkers for
+//! the one and `rcu_gp` threads for the other.) It also gives free memory back to the system, which
+//! threads in RCU sections leave to it.
 //!
 //! # Its life
 //!
@@ -20,13 +21,13 @@
 //!
 //! # Invariants
 //!
-//! * Between two steps the thread is in no RCU section and holds no lock; no step holds a section that began
-//!   in another. So however long the work, it holds grace periods up for a step at most.
+//! * Between two steps the thread is in no RCU section and holds no lock; no step holds a section
+//!   that began in another. So however long the work, it holds grace periods up for a step at most.
 //! * Work begins a grace period after it was submitted, or later: whoever was in an RCU section
 //!   when it was submitted has left that.
 //! * [`wait_for`] returns when the work and all that it deferred have been done.
-//! * Only the thread itself ends itself, under the queue's lock and with nothing queued: what is submitted
-//!   before that is seen, and what is submitted after that starts another thread.
+//! * Only the thread itself ends itself, under the queue's lock and with nothing queued: what is
+//!   submitted before that is seen, and what is submitted after that starts another thread.
 //!
 //! # Locks
 //!
@@ -34,8 +35,8 @@
 
 /// Work in steps. The thread runs it in no RCU section, with no lock held.
 pub trait Work: Send {
-    /// Does some hundred microseconds' worth of it. False when nothing is left. It may enter RCU sections and
-    /// take any lock, but may neither wait for other work that is queued nor panic;
+    /// Does some hundred microseconds' worth of it. False when nothing is left. It may enter RCU
+    /// sections and take any lock, but may neither wait for other work that is queued nor panic;
     /// what panics is not done any further, and leaked.
     fn step(&mut self) -> bool;
 }
@@ -66,18 +67,19 @@ mod imp {
 
     /// How often it looks whether a grace period has ended.
     const TICK: Duration = Duration::from_millis(10);
-    /// After how many looks that found nothing it wants to be told of deferred work again: a second.
+    /// After how many looks that found nothing it wants to be told of deferred work again: a
+    /// second.
     const QUIET_MAX: u32 = 100;
-    /// How many more find nothing before it ends: somebody who saw that it attends may be about to hand over
-    /// what he has deferred.
+    /// How many more find nothing before it ends: somebody who saw that it attends may be about to
+    /// hand over what he has deferred.
     const QUIET_AFTER: u32 = 20;
-    /// How many looks in a row find nothing before it waits for the next tick. The end of a grace period
-    /// takes two.
+    /// How many looks in a row find nothing before it waits for the next tick. The end of a grace
+    /// period takes two.
     const EMPTY_MAX: u32 = 4;
     /// How often it looks for more between two steps: then there is something else to do.
     const LOOKS_MAX: u32 = 1024;
-    /// Regions of free memory that it gives back at most before it looks for other work: some hundred
-    /// microseconds for whole ones.
+    /// Regions of free memory that it gives back at most before it looks for other work: some
+    /// hundred microseconds for whole ones.
     const SHRINK_REGIONS: usize = 8;
 
     struct State {
@@ -91,8 +93,8 @@ mod imp {
         Mutex::new(State { queue: VecDeque::new(), current: None, thread: None });
     /// Something was finished.
     static FINISHED: Condvar = Condvar::new();
-    /// Whether something is queued: changes under the queue's lock, which is not taken to find that nothing
-    /// is.
+    /// Whether something is queued: changes under the queue's lock, which is not taken to find that
+    /// nothing is.
     static QUEUED: AtomicBool = AtomicBool::new(false);
     /// The thread is there, and will look again before it ends.
     static ATTENDS: AtomicBool = AtomicBool::new(false);
@@ -112,8 +114,8 @@ mod imp {
         }
     }
 
-    /// Has the thread do `work`, after a grace period and what was submitted before. The caller may be in an
-    /// RCU section and hold locks; doesn't wait.
+    /// Submits `work` to the thread, after a grace period and what was submitted before. The caller
+    /// may be in an RCU section and hold locks; doesn't wait.
     ///
     /// # Errors
     /// The work, if there can be no thread.
@@ -131,9 +133,9 @@ mod imp {
         Ok(())
     }
 
-    /// Waits until no work is left that was submitted under `key`, and all that it deferred is done; it is
-    /// the next to be done. Returns at once if there is none, and in the thread itself. The caller is
-    /// in no RCU section and holds no lock.
+    /// Waits until no work is left that was submitted under `key`, and all that it deferred is
+    /// done; it is the next to be done. Returns at once if there is none, and in the thread itself.
+    /// The caller is in no RCU section and holds no lock.
     pub fn wait_for(key: u64) {
         let mut state = STATE.lock();
         let me = thread::current().id();
@@ -150,11 +152,12 @@ mod imp {
         }
     }
 
-    /// Waits until all work is done that was submitted, or that what is deferred by now submits: then nothing
-    /// of a file system is left whose last user has gone. For who counts or measures what comes then. The
-    /// caller is in no RCU section, holds no lock, and is no work itself.
+    /// Waits until all work is done that was submitted, or that what is deferred by now submits:
+    /// then nothing of a file system is left whose last user has gone. For who counts or measures
+    /// what comes then. The caller is in no RCU section, holds no lock, and is no work itself.
     pub fn settle() {
-        // The last use of a superblock may end with the count of a dentry, a grace period after its mount.
+        // The last use of a superblock may end with the count of a dentry, a grace period after its
+        // mount.
         for _ in 0..4 {
             rcu::synchronize();
             let state = STATE.lock();
@@ -165,9 +168,9 @@ mod imp {
         }
     }
 
-    /// Says that there is deferred work, which the thread shall look after for a while. One load when it does
-    /// so already; else starts it. False if there can be no thread. The caller may be in an RCU section and
-    /// hold locks; doesn't wait.
+    /// Says that there is deferred work, which the thread shall look after for a while. One load
+    /// when it does so already; else starts it. False if there can be no thread. The caller may be
+    /// in an RCU section and hold locks; doesn't wait.
     #[inline]
     pub fn attend() -> bool {
         ATTENDS.load(Ordering::Relaxed) || begin_to_attend()
@@ -218,7 +221,7 @@ mod imp {
         QUEUED.store(!state.queue.is_empty(), Ordering::Relaxed);
         drop(state);
         rcu::synchronize();
-        // What has panicked is left as it is: nobody knows what of it can be dropped. Others go on.
+        // Work that has panicked is leaked: its state is unknown. Other work continues.
         shrink::expect_whole(true);
         match catch_unwind(AssertUnwindSafe(|| {
             while work.step() {
@@ -250,14 +253,14 @@ mod imp {
 
     /// How the thread looks after deferred work.
     struct Looks {
-        /// A piece of deferred work of its own has run, and no other one was deferred yet. Bags are taken in
-        /// order: then all has been taken that was handed over before.
+        /// A piece of deferred work of its own has run, and no other one was deferred yet. Bags are
+        /// taken in order: then all has been taken that was handed over before.
         passed: Arc<AtomicBool>,
     }
 
     impl Looks {
-        /// Runs deferred work for as long as there is some whose grace period has ended. Whether there was
-        /// any, or some is left.
+        /// Runs deferred work for as long as there is some whose grace period has ended. Whether
+        /// there was any, or some is left.
         fn look(&mut self) -> bool {
             if self.passed.swap(false, Ordering::Acquire) {
                 let passed = Arc::clone(&self.passed);
@@ -385,7 +388,7 @@ mod imp {
         (0..4).for_each(|_| crate::rcu::synchronize());
     }
 
-    /// False: there is no thread.
+    /// Returns false: there is no thread.
     #[inline]
     pub fn attend() -> bool {
         false

@@ -72,7 +72,7 @@ pub(crate) fn run(effort: Effort, regions: usize) -> bool {
     let holds_back = effort == Effort::Whole || IS_WHOLE_SOON.load(Ordering::Relaxed);
     let has_more = shrinker(if holds_back { Effort::Whole } else { Effort::All }, regions);
     if has_more || holds_back {
-        // What was held back is looked at again.
+        // Memory that was held back is examined again.
         IS_REQUESTED.store(true, Ordering::Release);
     }
     has_more

@@ -37,7 +37,7 @@ fn inode(fs: &Numbers, ino: u64, made: &AtomicU64) -> InodeRef {
     fs.with_super(|sb| sb.iget(ino, make))
 }
 
-/// It was asked for twice, so that the shrinker has to come twice.
+/// The inode was used twice, so the shrinker has to pass twice.
 #[test]
 fn an_inode_stays_when_its_dentry_goes() {
     let fs = Numbers::new(1, 2);
@@ -69,7 +69,7 @@ fn the_shrinker_takes_unused_inodes_first() {
     drop(inode(&fs, NAMELESS, &made));
     let kept = stat(&task, "/d0/f0");
     assert_eq!((cached(&fs), made.load(Ordering::Relaxed)), ((4, 1), 1));
-    // It is asked for again, and so stays; the next time it goes, and no dentry with it.
+    // Another use keeps it for one pass; the next pass evicts it, and no dentry with it.
     drop(inode(&fs, NAMELESS, &made));
     assert_eq!(made.load(Ordering::Relaxed), 1, "it was still there");
     assert_eq!(fs.with_super(|sb| sb.shrink(1)), 0);

@@ -79,7 +79,7 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// What `setxattr` on a file of `mode` should do: its new mode and the list it keeps.
+/// Returns the expected result of `setxattr` on a file of `mode`: its new mode and its list.
 fn expected(value: &[u8], mode: u32) -> Result<(u32, Option<Acl>), Errno> {
     Ok(match Acl::from_xattr(value)? {
         None => (mode, None),
@@ -164,7 +164,8 @@ proptest! {
     }
 }
 
-/// What the kernel lets a thread of these credentials do, for each combination of permissions.
+/// Returns what the kernel allows a thread of these credentials, for each combination of
+/// permissions.
 fn allowed(path: &Path, uid: u32, gid: u32, groups: &[u32]) -> Vec<Result<(), Errno>> {
     // Credentials belong to a thread, as far as the kernel is concerned.
     std::thread::scope(|scope| {

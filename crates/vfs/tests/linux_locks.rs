@@ -49,7 +49,7 @@ fn raw_range(kind: Option<LockKind>, range: LockRange) -> libc::flock64 {
     raw(kind, libc::SEEK_SET, range.start() as i64, range.flock_len() as i64)
 }
 
-/// What is told of a lock: kind, range, process.
+/// A reported lock: kind, range, process.
 type Told = Option<(LockKind, u64, u64, i32)>;
 
 fn told(lock: &libc::flock64) -> Told {

@@ -143,7 +143,7 @@ fn kernel(path: &Path, uid: u32, name: &str, call: Call) -> Result<Vec<u8>, Errn
     })
 }
 
-/// The same call on `set`. Of access control lists only the errors are modelled.
+/// Makes the call on `set`. Of access control lists only the errors are modelled.
 fn model(
     set: &mut XattrSet,
     file: Ownership,

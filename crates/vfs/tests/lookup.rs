@@ -250,7 +250,7 @@ fn a_directory_that_has_moved_by_itself_has_one_dentry() {
     for (moved, now, before) in [(true, "/there", "/here"), (false, "/here", "/there")] {
         fs.moved.store(moved, Ordering::SeqCst);
         let asked = lookups(&fs);
-        // Nobody has come by the old name since.
+        // No walk has passed the old name since.
         assert_eq!((ino(now), lookups(&fs) - asked), (dir, 1));
         assert_eq!((ino(&format!("{now}/f1")), ino(&format!("{now}/f2"))), (file, other));
         assert_eq!(lookups(&fs) - asked, 1, "what was below is known");
@@ -317,7 +317,7 @@ fn no_lookup_waits_for_the_shrinker() {
             let _here = vfscale_sync::cpu::pretend(0);
             shrunk.send(fs.with_super(|sb| sb.shrink(usize::MAX))).unwrap();
         });
-        // What fails below is told, rather than waited for.
+        // A failure below is reported instead of waited for.
         let _released = Released(&fs);
         while fs.evicted() == 0 {
             std::thread::yield_now();
@@ -443,7 +443,7 @@ fn stress_lookups_beside_the_shrinker() {
             // deferred.
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
-        // What many CPUs used at once is gathered first, which takes a grace period.
+        // A count that many CPUs used is collapsed first, which takes a grace period.
         fs.with_super(|sb| sb.shrink(usize::MAX));
         vfscale_sync::rcu::synchronize();
         fs.with_super(|sb| sb.shrink(usize::MAX));

@@ -1,5 +1,5 @@
-//! What the shrinker keeps to, and which locks that takes. A process of its own, because it watches
-//! the memory and the locks of the whole process.
+//! The limits of the shrinker, and the locks that it takes. A process of its own, because it
+//! watches the memory and the locks of the whole process.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)]
@@ -33,7 +33,7 @@ fn a_walk_of_a_million_files_stays_within_the_limit() {
     let fs = Numbers::new(DIRS, FILES);
     let task = Vfs::with_scaling(fs.clone(), Scaling::with_slots(2)).unwrap().task();
     fs.with_super(|sb| sb.set_cache_limit(LIMIT));
-    // What is set up once is not the cache's.
+    // One-time setup does not belong to the cache.
     task.stat(At::Cwd, "/d0/f0", AtFlags::empty()).unwrap();
     let before = resident_bytes();
     let (mut most, mut most_resident) = (0, 0);

@@ -152,7 +152,7 @@ fn moves_of_directories_make_no_loop() {
         let (one, other) =
             both(task, |task| rename(task, "/a", "/b/a"), |task| rename(task, "/b", "/a/b"));
         fs.check();
-        // Whoever comes second finds no such name, or that it would move into itself.
+        // The second one finds no such name, or a move into itself.
         let lost = [Some(Errno::NOENT), Some(Errno::INVAL)];
         assert!(one.is_none() && lost.contains(&other) || other.is_none() && lost.contains(&one));
         assert!(ino(task, "/a/b").is_ok() || ino(task, "/b/a").is_ok());
@@ -170,7 +170,7 @@ fn a_replaced_directory_against_create() {
             |task| touch(task, "/b/f").map_err(|error| error.errno()),
         );
         assert!(renamed.is_none() || renamed == Some(Errno::NOTEMPTY));
-        // What was made came into the one or into the other, or that had just gone.
+        // The new file is in one directory or the other, or that one was just removed.
         assert!(made.is_ok() || made == Err(Errno::NOENT) && renamed.is_none());
         assert_eq!(ino(task, "/b/f").is_ok(), made.is_ok());
     });

@@ -106,7 +106,7 @@ fn an_inode_without_a_name_goes_once() {
     });
 }
 
-/// What is open is not dropped, and what is dropped is not opened.
+/// Open files are not dropped, and dropped ones are not opened.
 #[test]
 fn opens_beside_the_shrinker() {
     check(|fs, task| {
@@ -175,8 +175,7 @@ fn walks_beside_a_directory_that_moves_by_itself() {
         walks.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!((ino(task, "/there/f1"), ino(task, "/here/f1")), (Ok(known), Err(Errno::NOENT)));
         let path = task.path_of(&inside).unwrap();
-        // Who asks for the old name first is told that it is gone, and so are those who have it
-        // open.
+        // A first lookup of the old name fails, and open files of it show that it was removed.
         assert!(path.to_str() == Some("/there") || path.to_str() == Some("/here (deleted)"));
     });
 }

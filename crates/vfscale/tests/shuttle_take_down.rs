@@ -68,8 +68,8 @@ impl Mounted {
     }
 }
 
-/// Looks for the file within one section of RCU. Once the walker has found it, the file system lives
-/// until the section ends.
+/// Looks for the file within one section of RCU. Once the walker has found it, the file system
+/// lives until the section ends.
 fn walk(task: &Task, fs: &Weak<MemFs>, hot: u64) {
     for _ in 0..2 {
         let section = rcu::pin();

@@ -8,7 +8,7 @@ use super::pages::CHUNK_PAGES;
 use super::{FileData, PAGE, Store, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
-/// What is known of the device: from page `from` up to page `to` it is all the same.
+/// The cached mapping of a range: pages `from` to `to` have the same one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     from: u64,
@@ -67,8 +67,8 @@ impl FileData {
         while self.cache.is_too_dirty() && store.relieve() {}
     }
 
-    /// If the file lies in its inode, makes the page of it dirty, so that write-back will know
-    /// where to put it when it has grown.
+    /// Makes the page of a file that is stored in its inode dirty, so write-back finds a place for
+    /// it when the file has grown.
     pub(super) fn leave_inode(&self, store: &impl Store) -> Result<(), Fault> {
         if store.inline().is_none() {
             return Ok(());
@@ -76,8 +76,8 @@ impl FileData {
         self.write_all(store, 0, &[])
     }
 
-    /// The file is about to grow: if it ends within a block that has bytes, that page becomes
-    /// dirty, with zeros behind the end.
+    /// Prepares growth: if the file ends within a block that has bytes, makes that page dirty, with
+    /// zeros behind the end.
     pub(super) fn dirty_end(&self, store: &impl Store) -> Result<(), Fault> {
         let size = self.size();
         if size.is_multiple_of(PAGE) || store.inline().is_some() {
@@ -101,15 +101,15 @@ impl FileData {
         Ok(())
     }
 
-    /// Whether a page is in memory, or has bytes on the device, in a block or in the inode.
+    /// Returns whether a page is in memory, or has bytes on the device, in a block or in the inode.
     fn has_bytes(&self, store: &impl Store, index: u64) -> Result<bool, Fault> {
         Ok(self.pages.read().contains(index)
             || (index == 0 && store.inline().is_some())
             || self.know(store, &mut Known::default(), index)?.is_written)
     }
 
-    /// What there is on the device at page `index`, which is not in memory, or was not just now.
-    /// Blocks that are there stay, since the caller has the inode's lock.
+    /// Returns the mapping of page `index`, which is not in memory, or was not a moment ago.
+    /// Existing blocks stay, because the caller holds the inode's lock.
     fn know<'k>(
         &self,
         store: &impl Store,
@@ -185,8 +185,8 @@ impl FileData {
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
     }
 
-    /// What the first and the last page hold of `len` bytes at `at`, where they are written to in
-    /// part and have bytes already.
+    /// Reads the first and the last page of `len` bytes at `at`, if they are written in part and
+    /// have bytes already.
     fn read_edges(&self, store: &impl Store, at: u64, len: usize) -> Result<Edges, Fault> {
         let end = at + len as u64;
         let (first, last) = (page_of(at), page_of(end));
@@ -205,7 +205,7 @@ impl FileData {
         if has_bytes { Ok(Some(self.read_page(store, index)?)) } else { Ok(None) }
     }
 
-    /// Room for `pages` pages. If memory is full of what is dirty, that is written back.
+    /// Waits for room for `pages` pages. If memory is full of dirty pages, writes them back.
     fn wait_for_room(&self, store: &impl Store, pages: u64) {
         while !self.cache.take_pages(pages) {
             if !store.relieve() {
@@ -215,8 +215,7 @@ impl FileData {
         }
     }
 
-    /// The file is `size` long from now on, and longer than it was: what is between is a hole. The
-    /// caller has the inode's lock.
+    /// Grows the file to `size`, with a hole. The caller holds the inode's lock.
     pub(super) fn grow_to(&self, store: &impl Store, size: u64) -> Result<(), Fault> {
         self.dirty_end(store)?;
         self.size.store(size, Ordering::Release);
@@ -244,14 +243,14 @@ impl FileData {
 /// The bytes of a page that is written to in part; none if they are zeros.
 type Edge = Option<Box<[u8; PAGE_SIZE]>>;
 
-/// Those of the first page and of the last one.
+/// The old contents of the first and the last page.
 #[derive(Debug, Default)]
 struct Edges {
     first: Edge,
     last: Edge,
 }
 
-/// So many pages with `bytes` from `within` on; before and behind them is what `edges` say.
+/// Makes `count` pages with `bytes` from `within` on; `edges` has the bytes before and behind.
 fn fresh(count: usize, within: usize, bytes: &[u8], edges: &Edges) -> Vec<PageBox> {
     let pages = Page::many_with(count, within, bytes);
     let end = within + bytes.len();

@@ -26,7 +26,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Its first page, and the one behind its last.
+    /// Returns its first page, and the one behind its last.
     fn range(self) -> (u64, u64) {
         (self.first, self.first + self.pages)
     }
@@ -76,7 +76,7 @@ pub(super) enum Inline {
 }
 
 impl Pass {
-    /// A piece has been written.
+    /// Notes that a piece was written.
     fn succeed(&mut self, piece: Piece) {
         self.cursor = piece.range().1;
         self.written += piece.pages;
@@ -84,15 +84,16 @@ impl Pass {
         self.places = 0;
     }
 
-    /// The pages up to `next` have been given up, or can't be written now.
+    /// Notes that the pages up to `next` were given up, or cannot be written now.
     fn fail(&mut self, fault: Fault, next: u64) {
         self.cursor = next;
         self.first_fault.get_or_insert(fault);
         self.places = 0;
     }
 
-    /// The device did not take a piece. Whether its pages are to be tried again: half of them, or,
-    /// if it was only one, another place if it is a new one. A claim is given back, or set aside.
+    /// Handles a piece that the device did not accept. Returns whether to try its pages again: half
+    /// of them, or, for a single page with a new block, another block. Returns a claim, or sets it
+    /// aside.
     fn tries_again(&mut self, store: &impl Store, piece: Piece) -> bool {
         let Piece { first, pages, place, .. } = piece;
         self.cursor = first;
@@ -188,8 +189,7 @@ impl FileData {
         true
     }
 
-    /// Which pages are next: from `cursor` on, but nothing behind the size on the device is
-    /// overtaken.
+    /// Returns the next pages: from `cursor` on, but in order behind the size on the device.
     fn next_piece(&self, store: &impl Store, pass: &Pass, size: u64) -> Option<(u64, u64)> {
         let on_disk = page_of(store.disk_size());
         let pages = self.pages.read();
@@ -202,7 +202,7 @@ impl FileData {
         Some((first, pages.dirty_run(first, most)))
     }
 
-    /// Where up to `run` pages from `first` on go, and how many of them.
+    /// Finds the blocks for up to `run` pages from `first` on, and the number of pages.
     fn place(
         &self,
         store: &impl Store,
@@ -241,7 +241,7 @@ impl FileData {
         if unpaid > 0 {
             store.reserve(unpaid)?;
             self.delayed.fetch_add(unpaid, Ordering::Relaxed);
-            // Nobody else sets a mark of a page that is dirty.
+            // No other thread sets a mark of a dirty page.
             let mut pages = self.pages.write();
             pages.each(range.0, range.1, |marks, bits| marks.reserved |= bits);
         }
@@ -333,8 +333,7 @@ impl FileData {
         Ok((from.min(first), to))
     }
 
-    /// The size on the device with a piece that has been written: up to the next page that is
-    /// dirty.
+    /// Returns the size on the device after a piece was written: up to the next dirty page.
     fn size_with(&self, piece: Piece, before: u64) -> u64 {
         let (_, end) = piece.range();
         if end <= page_of(before) {
@@ -345,7 +344,7 @@ impl FileData {
         before.max(piece.size.min(limit))
     }
 
-    /// Everything is on its way to be durable.
+    /// Ends the write-back of a piece, all of which is on its way to be durable.
     fn finish(&self, store: &impl Store, piece: Piece, flight: Flight) {
         let is_inline = matches!(piece.place, Place::Inline);
         let (from, to) = piece.range();
@@ -353,7 +352,7 @@ impl FileData {
         let mut pages = self.pages.write();
         let landed = pages.land(from, to, flight);
         pages.each(from, to, |marks, bits| {
-            // Who writes to a page in the inode again needs space for it again.
+            // Another write to a page in the inode needs space for it again.
             let kept = if is_inline { marks.dirty } else { 0 };
             let paid = marks.reserved & bits & !kept;
             marks.reserved &= !paid;
@@ -364,7 +363,7 @@ impl FileData {
         self.cache.give_unstable(landed.stable);
         self.cache.give_pages(landed.older.len() as u64);
         match piece.place {
-            // What was set aside has become the claim.
+            // The reserved space has become the claim.
             Place::Claimed(_) => {
                 self.delayed.fetch_sub(reserved, Ordering::Relaxed);
             }

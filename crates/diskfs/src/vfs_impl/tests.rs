@@ -378,7 +378,7 @@ fn a_volume_that_was_remounted_read_only_is_as_one_that_was_closed() {
     let copy = Vfs::new(copy).unwrap().task();
     assert_eq!(copy.read_file("/d/f").unwrap(), b"bytes");
     assert_eq!(copy.read_file("/d/g").unwrap(), b"not synced");
-    // It can be read, and nothing is written: neither times, nor on request.
+    // The volume can be read, and nothing is written: neither times, nor on request.
     let before = mounted.fs.volume().journal().unwrap().stats();
     assert_eq!(mounted.read("/d/f"), b"bytes");
     mounted.task.options().read(true).open("/d/f").unwrap().sync_all().unwrap();

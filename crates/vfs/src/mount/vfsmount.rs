@@ -3,9 +3,9 @@
 //! # Counting
 //!
 //! Open files and working directories each count one user of their mount. While the mount is
-//! attached, the count is per CPU and no thread checks whether it is zero (Piggin 2009, "mnt count").
-//! Detaching closes the count: it becomes one exact number under a lock, and the last user frees
-//! the mount ([`PerCpuRef`]).
+//! attached, the count is per CPU and no thread checks whether it is zero (Piggin 2009, "mnt
+//! count"). Detaching closes the count: it becomes one exact number under a lock, and the last user
+//! frees the mount ([`PerCpuRef`]).
 //!
 //! # Writers
 //!

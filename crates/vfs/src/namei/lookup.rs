@@ -1,22 +1,24 @@
 //! Lookups that a backed driver answers, and work that a walk defers.
 //!
-//! The children table of a directory holds all of its names only for a driver without directories. A
-//! backed driver ([`DirOps`](crate::objects::driver::DirOps)) is asked for names that are not in the
-//! table. It may have to wait for a disk, so a walk never asks it: the walk stops and returns the name
-//! ([`Deferred::Lookup`]). The call then releases everything, asks, and starts again
-//! ([`run_lookups`]). The answer enters the table, as a negative dentry if there is no such name, and
-//! the next walk finds it under RCU. Linux does the same when it leaves rcu-walk (`lookup_slow`).
+//! The children table of a directory holds all of its names only for a driver without directories.
+//! A backed driver ([`DirOps`](crate::objects::driver::DirOps)) is asked for names that are not in
+//! the table. It may have to wait for a disk, so a walk never asks it: the walk stops and returns
+//! the name ([`Deferred::Lookup`]). The call then releases everything, asks, and starts again
+//! ([`run_lookups`]). The answer enters the table, as a negative dentry if there is no such name,
+//! and the next walk finds it under RCU. Linux does the same when it leaves rcu-walk
+//! (`lookup_slow`).
 //!
-//! One thread at a time asks for a name, under the lock of the name ([`crate::objects::in_lookup`]);
-//! when others get that lock, the answer is in the table. A name is never in a table twice.
+//! One thread at a time asks for a name, under the lock of the name
+//! ([`crate::objects::in_lookup`]); when others get that lock, the answer is in the table. A name
+//! is never in a table twice.
 //!
-//! If the driver finds a cached directory under another name, its dentry moves there with everything
-//! below it, as in a rename.
+//! If the driver finds a cached directory under another name, its dentry moves there with
+//! everything below it, as in a rename.
 //!
 //! If names of a driver appear and disappear by themselves, each walk asks whether the answer still
-//! holds ([`Found::check`](crate::objects::driver::Found)). If not, the walk defers a lookup, too, and
-//! the old dentry, with everything below it, leaves the dcache when the new answer is entered. Open
-//! files of it remain, as those of a removed file.
+//! holds ([`Found::check`](crate::objects::driver::Found)). If not, the walk defers a lookup, too,
+//! and the old dentry, with everything below it, leaves the dcache when the new answer is entered.
+//! Open files of it remain, as those of a removed file.
 
 use std::ops::ControlFlow;
 
@@ -341,7 +343,7 @@ fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
     let parent = dentry.parent(guard);
     let _dcache = dentry.sb().lock_dcache();
     let Some(mut locks) = LockedName::lock(dentry, parent, guard) else {
-        // It is unhashed, unless it was just moved to another directory.
+        // The dentry is unhashed, unless it was just moved to another directory.
         return dentry.is_unhashed();
     };
     if !locks.is_leaf() && !all_move(dentry, guard) {

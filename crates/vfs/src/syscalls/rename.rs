@@ -216,7 +216,7 @@ impl Task {
         if let Err(errno) = renamed {
             drop(moving);
             if old_dir.is_unhashed() {
-                // It has lost its directory in the meantime, which should not have been removed.
+                // The source has lost its directory, which should not have been removed.
                 lookup::detach(source, &rcu::pin());
             }
             return Err(errno);

@@ -59,7 +59,7 @@ impl Numbers {
         Arc::new(Numbers { dirs, files, ..Numbers::default() })
     }
 
-    /// The same, without a cache of inodes.
+    /// Creates the file system without a cache of inodes.
     #[allow(dead_code, reason = "not every test needs it")]
     pub fn that_forgets(dirs: u64, files: u64) -> Arc<Numbers> {
         Arc::new(Numbers { dirs, files, forgets: true, ..Numbers::default() })

@@ -35,7 +35,7 @@ const SIZE_MAX: u64 = 1 << 20;
 /// More names than this for one inode are too many.
 const LINKS_MAX: u32 = 1000;
 
-/// What is stored of an inode.
+/// The stored part of an inode.
 struct Node {
     mode: u32,
     uid: u32,
@@ -65,7 +65,7 @@ struct State {
     last: u64,
 }
 
-/// What a symbolic link holds.
+/// The target of a symbolic link.
 struct Target(Vec<u8>);
 
 /// The driver.

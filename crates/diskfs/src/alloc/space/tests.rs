@@ -29,8 +29,8 @@ fn the_pool_is_for_those_who_make_space() {
     assert_eq!(figures(&space), (10_000, 9500));
 }
 
-/// Threads that take from the pool do not hide its blocks from each other: each needs one block, and
-/// the pool has enough for all of them.
+/// Threads that take from the pool do not hide its blocks from each other: each needs one block,
+/// and the pool has enough for all of them.
 #[test]
 fn threads_that_make_space_are_not_refused_for_each_other() {
     const ROUNDS: usize = 100_000;

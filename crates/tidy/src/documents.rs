@@ -19,8 +19,8 @@ pub struct Class {
     pub name: String,
 }
 
-/// The lock classes that a Rust file declares; none for what can't be parsed, which
-/// [`sources`](crate::sources) tells.
+/// Returns the lock classes that a Rust file declares; none for a file that cannot be parsed, which
+/// [`sources`](crate::sources) reports.
 pub fn lock_classes(text: &str) -> Vec<Class> {
     let mut found = Vec::new();
     if let Ok(tokens) = text.parse() {
@@ -47,7 +47,7 @@ fn invocations(tokens: TokenStream, found: &mut Vec<Class>) {
     }
 }
 
-/// The declarations `Name = ("text", rank)` of one invocation.
+/// Collects the declarations `Name = ("text", rank)` of one invocation.
 fn declarations(tokens: TokenStream, found: &mut Vec<Class>) {
     let trees: Vec<TokenTree> = tokens.into_iter().collect();
     for window in trees.windows(3) {
@@ -66,8 +66,8 @@ fn declarations(tokens: TokenStream, found: &mut Vec<Class>) {
     }
 }
 
-/// The classes of a Markdown table whose rows begin with a rank, a class and a name, in the order of
-/// the table.
+/// Returns the classes of a Markdown table whose rows begin with a rank, a class and a name, in the
+/// order of the table.
 pub fn table_of_classes(markdown: &str) -> Vec<Class> {
     let row = |line: &str| {
         let mut cells =
@@ -81,8 +81,8 @@ pub fn table_of_classes(markdown: &str) -> Vec<Class> {
 /// Where a reference may lead: the folders of the repository that the documents speak of.
 const FOLDERS: &[&str] = &["crates/", "docs/", "scripts/", ".ci/"];
 
-/// References of a document that lead nowhere. `read` gives the text of a file of the repository, an
-/// empty one for a folder, and nothing for what does not exist.
+/// Returns the references of a document that lead nowhere. `read` returns the text of a file of the
+/// repository, an empty one for a folder, and `None` for a path that does not exist.
 pub fn broken_references(markdown: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut found = Vec::new();
     for span in code_spans(markdown) {
@@ -107,14 +107,14 @@ pub fn broken_references(markdown: &str, read: impl Fn(&str) -> Option<String>) 
     found
 }
 
-/// The second-level sections of a document without any reference `file.rs::test`.
+/// Returns the second-level sections of a document without any reference `file.rs::test`.
 pub fn untested_sections(markdown: &str) -> Vec<String> {
     let names_test = |section: &str| code_spans(section).iter().any(|span| span.contains(".rs::"));
     let sections = markdown.split("\n## ").skip(1).filter(|section| !names_test(section));
     sections.map(|section| section.lines().next().unwrap_or_default().to_string()).collect()
 }
 
-/// What stands between backquotes, outside of fenced blocks.
+/// Returns the text between backquotes, outside of fenced blocks.
 fn code_spans(markdown: &str) -> Vec<String> {
     let mut fenced = false;
     let mut spans = Vec::new();
@@ -128,7 +128,7 @@ fn code_spans(markdown: &str) -> Vec<String> {
     spans
 }
 
-/// The targets of links that stay in the repository.
+/// Returns the targets of links that stay in the repository.
 fn link_targets(markdown: &str) -> Vec<&str> {
     markdown
         .split("](")
@@ -138,7 +138,7 @@ fn link_targets(markdown: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether `word` stands in `text` by itself; the empty word always does.
+/// Returns whether `text` contains `word` as a whole word; the empty word always.
 fn has_word(text: &str, word: &str) -> bool {
     let is_inside = |c: char| c.is_alphanumeric() || c == '_';
     word.is_empty() || text.split(|c| !is_inside(c)).any(|found| found == word)

@@ -10,7 +10,7 @@ pub const FILE_LINES_MAX: usize = 1_000;
 /// The most lines of a function's body; blank lines and lines of nothing but a comment are free.
 pub const FUNCTION_LINES_MAX: usize = 70;
 /// The most columns of a line of comment, rows of tables apart; the formatter looks after the code.
-pub const COMMENT_COLUMNS_MAX: usize = 110;
+pub const COMMENT_COLUMNS_MAX: usize = 100;
 /// The fewest lines of the page that a crate opens with.
 pub const PAGE_LINES_MIN: usize = 5;
 
@@ -63,12 +63,13 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
 pub struct Source<'a> {
     /// Its path from the root, with `/`.
     pub path: &'a str,
-    /// What is in it.
+    /// Its text.
     pub text: &'a str,
 }
 
 impl Source<'_> {
-    /// A sibling file of tests, a test of a whole crate, a benchmark, or an example.
+    /// Returns whether it is a sibling file of tests, a test of a whole crate, a benchmark, or an
+    /// example.
     pub(crate) fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name == "tests.rs"
@@ -85,21 +86,21 @@ impl Source<'_> {
             || UNSAFE_FILES.iter().any(|(path, _)| *path == self.path)
     }
 
-    /// Whether line number `line`, from 1, is blank or nothing but a comment.
+    /// Returns whether line number `line`, from 1, is blank or only a comment.
     fn is_free_line(&self, line: usize) -> bool {
         let text = self.text.lines().nth(line - 1).unwrap_or_default().trim();
         text.is_empty() || text.starts_with("//")
     }
 }
 
-/// A file that has too many lines, of whatever kind it is.
+/// Returns a complaint if a file of any kind has too many lines.
 pub fn length_complaint(source: Source<'_>) -> Option<String> {
     let lines = source.text.lines().count();
     (lines > FILE_LINES_MAX)
         .then(|| format!("{}: {lines} lines, {FILE_LINES_MAX} at most", source.path))
 }
 
-/// What is wrong with a Rust file, its length apart.
+/// Returns the complaints about a Rust file, except its length.
 pub fn complaints(source: Source<'_>) -> Vec<String> {
     let file = match syn::parse_file(source.text) {
         Ok(file) => file,
@@ -115,12 +116,12 @@ pub fn complaints(source: Source<'_>) -> Vec<String> {
     inspector.found
 }
 
-/// Whether one of the attributes is `#[name]`, or `#[....name]` such as `#[tokio::test]`.
+/// Returns whether one of the attributes is `#[name]`, or `#[....name]` such as `#[tokio::test]`.
 fn has_attribute(attributes: &[syn::Attribute], name: &str) -> bool {
     attributes.iter().any(|a| a.path().segments.last().is_some_and(|s| s.ident == name))
 }
 
-/// Whether `#[cfg(...)]` names `test`.
+/// Returns whether `#[cfg(...)]` names `test`.
 pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let names_test = |list: &syn::MetaList| has_word(list.tokens.clone(), "test");
     attributes.iter().any(|a| {
@@ -146,7 +147,7 @@ impl Inspector<'_> {
         self.found.push(format!("{}:{line}: {what}", self.source.path));
     }
 
-    /// Every file but those of tests says at its top what it is, and a crate says it at length.
+    /// Checks that every file except tests begins with a page, and a crate with a longer one.
     fn page(&mut self, file: &syn::File) {
         let is_doc = |a: &&syn::Attribute| {
             a.path().is_ident("doc") && matches!(a.style, syn::AttrStyle::Inner(_))

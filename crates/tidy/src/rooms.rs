@@ -1,8 +1,8 @@
 //! Which folder of a crate may import from which.
 //!
-//! The folders of a crate are layers, as the crates are ([`crate::arrows`]): each imports from those
-//! below it only. [`ROOMS`] lists the folders of each crate from the top down, [`UPWARD`] the few
-//! imports that run up, and [`CIRCLES`] the files that import each other, each with its reason.
+//! The folders of a crate are layers, as the crates are ([`crate::arrows`]): each imports from
+//! those below it only. [`ROOMS`] lists the folders of each crate from the top down, [`UPWARD`] the
+//! few imports that run up, and [`CIRCLES`] the files that import each other, each with its reason.
 //!
 //! Imports are resolved: a name that a module re-exports counts as an import of the file that
 //! defines it. Tests and links of the documentation may look anywhere.
@@ -17,10 +17,42 @@ use crate::sources::{Source, is_for_tests};
 pub type Layers = (&'static str, &'static [&'static str]);
 
 /// The layers of the crates that have folders.
-pub const ROOMS: &[Layers] = &[(
-    "vfs",
-    &["syscalls", "task", "namei", "file", "mount", "objects", "ipc", "locks", "security", "base"],
-)];
+pub const ROOMS: &[Layers] = &[
+    (
+        "vfs",
+        &[
+            "syscalls", "task", "namei", "file", "mount", "objects", "ipc", "locks", "security",
+            "base",
+        ],
+    ),
+    (
+        "diskfs",
+        &[
+            "tools",
+            "vfs_impl",
+            "data",
+            "icache",
+            "volume",
+            "dir",
+            "inode",
+            "page_cache",
+            "alloc",
+            "buffer",
+            "btree",
+            "base",
+            "format",
+        ],
+    ),
+    (
+        "sync",
+        &[
+            "slab", "mem", "refcount", "reclaim", "rcu", "shrink", "percpu", "seq", "lock",
+            "model", "random", "hash", "fork", "cpu", "atomic",
+        ],
+    ),
+    ("journal", &["journal", "log", "lists", "admission", "disk"]),
+    ("bench", &["fill", "report", "run", "workloads", "targets", "measure", "published", "base"]),
+];
 
 /// Imports that run up: crate, importing file, imported file, reason.
 pub const UPWARD: &[(&str, &str, &str, &str)] = &[

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use vfscale_house::sources::Source;
-use vfscale_house::{arrows, documents, rooms, root, sources};
+use vfscale_tidy::sources::Source;
+use vfscale_tidy::{arrows, documents, prose, rooms, root, sources};
 
 /// Every file below a folder of the repository, as a path from the root, and its text; what is not
 /// text is left out.
@@ -146,4 +146,26 @@ fn folders_import_downward() {
         found.extend(rooms::stale(name, &arrows));
     }
     report(found);
+}
+
+#[test]
+fn comments_begin_with_their_subject() {
+    let check = |(path, text): &(String, String)| prose::openings(Source { path, text });
+    report(rust_files().iter().flat_map(check).collect());
+}
+
+#[test]
+fn functions_begin_with_a_verb() {
+    let mut crates = BTreeMap::<String, prose::Summaries>::new();
+    for (path, text) in rust_files() {
+        let of_file = prose::Summaries::of(Source { path: &path, text: &text });
+        let of_crate = crates.entry(path.split('/').nth(1).unwrap().into()).or_default();
+        of_crate.documented += of_file.documented;
+        of_crate.with_verb += of_file.with_verb;
+    }
+    let few = crates.iter().filter(|(_, of)| of.percent() < prose::VERBS_PERCENT_MIN);
+    let complain = |(name, of): (&String, &prose::Summaries)| {
+        format!("{name}: {} % of its functions begin with a verb ({of:?})", of.percent())
+    };
+    report(few.map(complain).collect());
 }

@@ -1,9 +1,9 @@
 //! Which crate may use which.
 //!
-//! The design draws the crates as layers, and arrows only point down. [`ALLOWED`] is that drawing as
-//! data; an arrow that is not in it is a complaint, and so is a crate that the drawing does not know.
-//! Dependencies of tests count too: they may reach a little further, by [`ALLOWED_IN_TESTS`], but
-//! never to a layer above.
+//! The design draws the crates as layers, and arrows only point down. [`ALLOWED`] is that drawing
+//! as data; an arrow that is not in it is a complaint, and so is a crate that the drawing does not
+//! know. Dependencies of tests count too: they may reach a little further, by [`ALLOWED_IN_TESTS`],
+//! but never to a layer above.
 
 use serde_json::Value;
 
@@ -38,10 +38,11 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-difftest", &["vfscale", "vfscale-fuse", "vfscale-sync"]),
     ("vfscale-crashtest", &["vfscale", "vfscale-block", "vfscale-journal", "vfscale-sync"]),
     ("vfscale-peers", &["vfscale", "vfscale-bench"]),
-    ("vfscale-house", &[]),
+    ("vfscale-tidy", &[]),
 ];
 
-/// What tests and benchmarks may use beyond that: pretended CPUs and model-checked threads.
+/// The crates that tests and benchmarks may use beyond that: pretended CPUs and model-checked
+/// threads.
 pub const ALLOWED_IN_TESTS: &[(&str, &[&str])] =
     &[("vfscale", &["vfscale-sync"]), ("vfscale-peers", &["vfscale-sync"])];
 
@@ -56,8 +57,8 @@ pub struct Arrow {
     pub tests: bool,
 }
 
-/// The names of the workspace's crates, and the arrows between them, from what
-/// `cargo metadata --no-deps` prints.
+/// Returns the names of the workspace's crates, and the arrows between them, from the output of
+/// `cargo metadata --no-deps`.
 pub fn arrows(metadata: &Value) -> (Vec<String>, Vec<Arrow>) {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
@@ -75,7 +76,7 @@ pub fn arrows(metadata: &Value) -> (Vec<String>, Vec<Arrow>) {
     (crates, arrows)
 }
 
-/// What the drawing does not allow.
+/// Returns the arrows and crates that the drawing does not allow.
 pub fn complaints(crates: &[String], arrows: &[Arrow]) -> Vec<String> {
     let mut found = Vec::new();
     for name in crates.iter().filter(|name| !ALLOWED.iter().any(|(known, _)| known == name)) {

@@ -23,11 +23,11 @@ pub mod prose;
 pub mod rooms;
 pub mod sources;
 
-/// The root of the repository.
+/// Returns the root of the repository.
 ///
 /// # Panics
 /// If this crate does not lie two folders below it.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).expect("this crate lies in crates/house").to_path_buf()
+    here.ancestors().nth(2).expect("this crate lies in crates/tidy").to_path_buf()
 }
