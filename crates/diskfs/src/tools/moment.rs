@@ -3,7 +3,7 @@
 use super::value::Value;
 use crate::Timestamp;
 
-/// The moment, or nothing if it never was.
+/// Returns the moment as text, or [`Value::Nothing`] for [`Timestamp::NEVER`].
 pub(crate) fn moment(at: Timestamp) -> Value {
     match at {
         Timestamp::NEVER => Value::Nothing,
@@ -11,7 +11,7 @@ pub(crate) fn moment(at: Timestamp) -> Value {
     }
 }
 
-/// So many nanoseconds since 1970.
+/// Returns the moment `at` nanoseconds after 1970-01-01 as text.
 pub(crate) fn nanoseconds(at: i64) -> Value {
     let second = 1_000_000_000;
     let fraction = u32::try_from(at.rem_euclid(second)).unwrap_or_default();
@@ -26,9 +26,9 @@ fn shown(seconds: i64, nanoseconds: u32) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
 }
 
-/// The date so many days after 1970-01-01, in the Gregorian calendar. Years are counted from March
-/// on and in eras of 400, which all have the same number of days, so that the leap day is the last
-/// one of its year (Howard Hinnant, "chrono-compatible low-level date algorithms").
+/// Returns the Gregorian date `days` days after 1970-01-01. Years are counted from March on and in
+/// eras of 400, which all have an equal number of days; the leap day is then the last one of its
+/// year (Howard Hinnant, "chrono-compatible low-level date algorithms").
 fn date(days: i64) -> (i64, i64, i64) {
     const ERA: i64 = 146_097;
     let days = days.saturating_add(719_468);
