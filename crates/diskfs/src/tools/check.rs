@@ -1,35 +1,36 @@
-//! Checking a volume: everything in it is read, and whatever does not go together is named.
+//! Checks a volume: reads all of it, and reports each inconsistency.
 //!
 //! # Purpose
 //!
 //! A file system that trusts its disk loses data twice: once when a block goes wrong, and again
-//! when it acts on what is in it. [`check()`] believes nothing. It reads the superblock and its
-//! copies, the log, every group, every inode with its data, names and attributes, and compares what
-//! one says with what the others say: each block has exactly one owner or is free, each name leads
-//! to an inode and each inode has as many names as it says, every directory is reached from the
-//! root. What is wrong is a [`Finding`] with a number, which `docs/FORMAT.md` explains.
+//! when it acts on the contents of that block. [`check()`] trusts nothing. It reads the superblock
+//! and its copies, the log, every group, every inode with its data, names and attributes, and
+//! compares them with each other: each block has exactly one owner or is free, each name refers to
+//! an inode, the link count of each inode equals its number of names, and every directory is
+//! reachable from the root. Each inconsistency is a [`Finding`] with a number, which
+//! `docs/FORMAT.md` explains.
 //!
 //! # A volume that was not closed
 //!
-//! What is home is older than what the log has, then. A check that only reads makes a copy of the
-//! volume in memory that holds changes only ([`CowDevice`](vfscale_block::CowDevice)), replays the
-//! log into that, and checks the copy. So it can be made at any time, and finds what the next mount
-//! would find.
+//! The blocks at home are then older than the log. A check that only reads puts a copy-on-write
+//! layer in memory over the volume ([`CowDevice`](vfscale_block::CowDevice)), replays the log into
+//! that layer, and checks the result. Such a check can run at any time, and finds what the next
+//! mount would find.
 //!
 //! # Invariants
 //!
 //! * Without [`Options::repair`] nothing is written.
-//! * Whatever the bytes are, a check ends, and neither panics nor reads outside of the volume. Each
-//!   block of metadata is read a fixed number of times at most.
-//! * It needs a bit for each block of the volume that is next to one of another kind, and some
-//!   bytes for each inode in use and each directory; nothing grows with what is wrong, but the list
-//!   of findings up to what the caller permits, and for a repair what it is to change.
-//! * A repair does what can't make things worse, in transactions of the volume's own log:
-//!   `tools/check/repair.rs` says what it does, and why.
+//! * For all contents of the device, a check ends, and neither panics nor reads outside of the
+//!   volume. Each block of metadata is read a fixed number of times at most.
+//! * A check needs a bit for each block of the volume in areas that are partly used, and some bytes
+//!   for each inode in use and each directory. Only two things grow with the damage: the list of
+//!   findings, up to the limit of the caller, and the changes that a repair plans.
+//! * A repair makes only changes that can't add damage, in transactions of the volume's own log:
+//!   `tools/check/repair.rs` describes them, and why.
 //!
 //! # Locks, references
 //!
-//! None. The caller has the device for itself, or knows that nobody writes it.
+//! None. The caller has exclusive use of the device, or knows that no other program writes it.
 
 mod blocks;
 mod chunks;
@@ -75,18 +76,18 @@ use names::Links;
 use plan::{InodeFix, Plan};
 use salvage::Strays;
 
-/// What is to be done.
+/// Options of a check.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whether to repair what can be repaired.
     pub repair: bool,
-    /// Whether a repair gives the volume a new, empty log, and throws away what the former one has,
-    /// if that can't be replayed. Without a repair: whether to say what would be lost.
+    /// Whether a repair gives the volume a new, empty log, and discards the contents of the former
+    /// one, if that can't be replayed. Without a repair: whether to report what would be lost.
     pub discard_log: bool,
     /// The device of the log, if it is not in the volume. A new log may be on another one than
     /// before.
     pub log: Option<Arc<dyn Device>>,
-    /// How many findings are kept in the report; all are counted, and given to the [`Watch`].
+    /// Maximum number of findings in the report; all are counted, and passed to the [`Watch`].
     pub findings: usize,
 }
 
@@ -96,27 +97,27 @@ impl Default for Options {
     }
 }
 
-/// What a check is at.
+/// Phase of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The log; counted in nothing.
     Log,
-    /// Groups, and which inodes they have.
+    /// Groups, and the inodes in each.
     Groups,
     /// Inodes, by chunk.
     Inodes,
-    /// What is in them, by chunk.
+    /// Contents of the inodes, by chunk.
     Contents,
-    /// The ways from the root to all directories, and the number of names.
+    /// Paths from the root to all directories, and link counts.
     Names,
     /// Free space, by group.
     FreeSpace,
-    /// Repairing.
+    /// Repair.
     Repair,
 }
 
 impl Phase {
-    /// It in a word or two.
+    /// Returns the name of the phase, in a word or two.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -131,26 +132,26 @@ impl Phase {
     }
 }
 
-/// Is told what a check finds, and how far it is.
+/// Observer of the findings and the progress of a check.
 pub trait Watch {
-    /// This was found.
+    /// Reports a finding.
     fn finding(&mut self, finding: &Finding) {
         let _ = finding;
     }
 
-    /// `done` of `of` parts of the phase are done.
+    /// Reports that `done` of `of` parts of the phase are done.
     fn progress(&mut self, phase: Phase, done: u64, of: u64) {
         let _ = (phase, done, of);
     }
 }
 
-/// Nobody is told.
+/// An observer that ignores all reports.
 impl Watch for () {}
 
-/// What a volume has.
+/// Numbers of blocks and inodes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Its size, in blocks.
+    /// Size of the volume, in blocks.
     pub blocks: u64,
     /// Blocks that are not free space.
     pub used_blocks: u64,
@@ -160,42 +161,42 @@ pub struct Figures {
     pub directories: u64,
 }
 
-/// Work that a mount which was cut off has left to the next one: no damage, and nothing is lost.
+/// Work that an interrupted mount left to the next one: no damage, and nothing is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfinished {
-    /// Inodes without a name that are to be removed.
+    /// Number of inodes without a name that are to be removed.
     pub removals: u64,
-    /// Files whose end is to be cut off.
+    /// Number of files that are still to be truncated.
     pub cuts: u64,
-    /// Copies of the superblock that are as they were before it was written last.
+    /// Number of copies of the superblock that are older than its last write.
     pub copies: u64,
 }
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was found, as many as [`Options::findings`] at most.
+    /// The findings, at most [`Options::findings`] of them.
     pub findings: Vec<Finding>,
-    /// How many there were.
+    /// Number of all findings.
     pub count: u64,
-    /// How many are still there: after a repair, what a second check has found.
+    /// Number of findings that remain: after a repair, those of a second check.
     pub left: u64,
-    /// What was done about the log.
+    /// State of the log.
     pub log: LogState,
-    /// What had stopped a mount since the volume was checked and found whole. A repair that leaves
-    /// nothing takes that away.
+    /// The error that stopped a mount since the last check that found the volume whole. A repair
+    /// that leaves no finding clears it.
     pub stopped: Option<Stopped>,
-    /// The log that was thrown away, or would be, if that was asked for.
+    /// The log that was discarded, or would be, if [`Options::discard_log`] is set.
     pub discarded: Option<Discarded>,
     /// Work that the next mount would finish, as it was found.
     pub unfinished: Unfinished,
     /// Work of that kind that a repair has finished.
     pub finished: Orphans,
-    /// What the volume has.
+    /// Numbers of blocks and inodes of the volume.
     pub figures: Figures,
 }
 
-/// Why there was no check.
+/// Error of a check or a repair that could not be completed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
@@ -205,7 +206,7 @@ pub enum CheckError {
     /// The log is on another device than the one that was named.
     #[error("{why}")]
     LogDevice {
-        /// What is wrong.
+        /// Description of the mismatch.
         why: String,
     },
     /// The volume has a feature that this program does not know, and may only be read.
@@ -224,11 +225,12 @@ pub enum CheckError {
     Finish(Arc<Fault>),
 }
 
-/// Checks the volume on `device`, and repairs it if that is asked for. Blocks for the I/O: it reads
+/// Checks the volume on `device`, and repairs it if `options` says so. Blocks for the I/O: it reads
 /// all metadata.
 ///
 /// # Errors
-/// [`CheckError`]: there is no volume to check, or a repair failed. What is wrong with a volume is no error.
+/// Returns [`CheckError`] if there is no volume to check, or if a repair failed. Damage of a volume
+/// is no error.
 pub fn check(
     device: Arc<dyn Device>,
     options: &Options,
@@ -251,7 +253,8 @@ pub fn check(
     Ok(report)
 }
 
-/// The device as it is after a replay of the log: a copy, if there is something to replay.
+/// Returns the device in its state after a replay of the log: a copy, if there are changes to
+/// replay.
 fn look_at_log(
     logged: &Logged,
     found: &Found,
@@ -259,7 +262,7 @@ fn look_at_log(
 ) -> (Arc<dyn Device>, LogState) {
     tell.progress(Phase::Log, 0, 1);
     let home = logged.device.clone();
-    // Of a log that was closed, too, what is home may be newer.
+    // Even after a clean close, the blocks at home may be older than the log.
     let looked = logged.is_clean().and_then(|is_clean| match is_clean {
         true => logged.copied().replay_only(&found.superblock).map(|_| true),
         false => Ok(false),
@@ -286,7 +289,7 @@ fn look_at_log(
     }
 }
 
-/// What was found so far.
+/// The findings so far.
 pub(crate) struct Findings<'w> {
     watch: &'w mut dyn Watch,
     findings: Vec<Finding>,
@@ -313,7 +316,7 @@ impl<'w> Findings<'w> {
     }
 }
 
-/// Parts of inodes that can't be made anew.
+/// Parts of inodes that can't be rebuilt.
 pub(crate) type GivenUp = BTreeSet<(u64, Part)>;
 
 /// A check under way.
@@ -322,36 +325,36 @@ pub(crate) struct Check<'d, 'w> {
     pub(crate) tell: Findings<'w>,
     /// Blocks that have an owner.
     pub(crate) used: BlockSet,
-    /// How many blocks were given owners, those among them that had one before.
+    /// Number of blocks that were given an owner; a block with two owners counts twice.
     pub(crate) own_count: u64,
     pub(crate) groups: Vec<Group>,
     pub(crate) links: Links,
     pub(crate) figures: Figures,
     pub(crate) unfinished: Unfinished,
     stopped: Option<Stopped>,
-    /// What a repair is to change; nothing is gathered if nothing is to be repaired.
+    /// Changes that a repair is to make; `None` in a check without repair.
     pub(crate) plan: Option<Plan>,
-    /// For a repair: what it can't make anew.
+    /// For a repair: the parts of inodes that it can't rebuild.
     given_up: Option<&'d GivenUp>,
-    /// What may be chunks of inodes, where trees of chunks are damaged.
+    /// Possible chunks of inodes, where trees of chunks are damaged.
     candidates: Vec<Candidate>,
-    /// What can't be read as a whole, and is to be made anew.
+    /// Parts of inodes that can't be read completely, and are to be rebuilt.
     broken: Vec<(u64, Part)>,
-    /// Blocks of trees that nothing leads to; only if they are needed.
+    /// Unreferenced blocks of trees; searched only when needed.
     strays: OnceCell<Strays>,
-    /// All that is in use could be read, so that what has no owner is not in use.
+    /// Whether all metadata in use could be read: then a block without an owner is not in use.
     pub(crate) is_complete: bool,
-    /// Some blocks have two owners.
+    /// Whether some blocks have two owners.
     pub(crate) has_shared: bool,
-    /// All names could be read.
+    /// Whether all names could be read.
     pub(crate) is_named: bool,
-    /// It is known which inodes there are.
+    /// Whether all chunks of inodes are known.
     pub(crate) has_all_chunks: bool,
 }
 
 impl<'d, 'w> Check<'d, 'w> {
-    /// Checks the volume on a device that nobody writes meanwhile.
-    /// For a repair it gathers what is to be changed, and is told what can't be.
+    /// Checks the volume on a device that no other program writes during the check. For a repair,
+    /// collects the changes to make; `given_up` lists the parts that can't be rebuilt.
     fn run(
         device: &'d dyn Device,
         found: &Found,
@@ -390,7 +393,7 @@ impl<'d, 'w> Check<'d, 'w> {
     }
 
     fn superblocks(&mut self, found: &Found) {
-        // It is written before its copies: a crash in between leaves these as they were.
+        // The superblock is written before its copies: a crash in between leaves the copies old.
         let is_first_current =
             found.copies.first().map(|copy| &copy.state) == Some(&CopyState::Current);
         for copy in &found.copies {
@@ -417,18 +420,18 @@ impl<'d, 'w> Check<'d, 'w> {
         }
     }
 
-    /// Says that something can't be read: what belongs to it is not known.
+    /// Reports metadata that can't be read: the blocks that belong to it are then unknown.
     pub(crate) fn lost(&mut self, damage: impl Into<Problem>) {
         self.tell.add(damage);
         self.is_complete = false;
     }
 
-    /// Takes note of the owner of some blocks, which are part of a structure.
+    /// Records the owner of blocks of metadata.
     pub(crate) fn own(&mut self, blocks: Range<u64>, owner: Owner) {
         self.own_as(blocks, owner, |plan, blocks| plan.tree_blocks.push(blocks));
     }
 
-    /// The same for data of a file.
+    /// Records the owner of blocks of file data.
     pub(crate) fn own_data(&mut self, blocks: Range<u64>, ino: u64) {
         self.own_as(blocks, Owner::Inode(ino), |plan, blocks| {
             plan.moves.entry(ino).or_default().push(blocks);
@@ -450,19 +453,19 @@ impl<'d, 'w> Check<'d, 'w> {
         });
     }
 
-    /// Whether each block has one owner, for all that is known, or is not in use.
+    /// Returns whether, as far as the check knows, each block has one owner or is not in use.
     pub(crate) fn is_settled(&self) -> bool {
         self.is_complete && !self.has_shared
     }
 
-    /// Takes note of what a repair is to change.
+    /// Records a change for the repair.
     pub(crate) fn plan(&mut self, add: impl FnOnce(&mut Plan)) {
         if let Some(plan) = &mut self.plan {
             add(plan);
         }
     }
 
-    /// Takes note of what a repair is to change of an inode.
+    /// Records a change of an inode for the repair.
     pub(crate) fn fix(&mut self, ino: u64, fix: impl FnOnce(&mut InodeFix)) {
         self.plan(|plan| fix(plan.inode(ino)));
     }
@@ -476,7 +479,7 @@ impl<'d, 'w> Check<'d, 'w> {
 }
 
 impl Report {
-    /// It as names and values.
+    /// Returns the report as names and values.
     #[must_use]
     pub fn to_value(&self) -> Value {
         let finding = |finding: &Finding| {

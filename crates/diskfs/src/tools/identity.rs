@@ -2,7 +2,7 @@
 //!
 //! # Purpose
 //!
-//! An image that was copied has the id of the first one. Whoever uses both wants to tell them
+//! An image that was copied has the id of the first one. A user of both wants to tell them
 //! apart. Every block of metadata has the id, as has every record of the log, and the order of
 //! names depends on it; so these keep the one that the volume was made with
 //! ([`Superblock::volume`]), and the superblock has another besides, which is shown
@@ -26,7 +26,7 @@ use crate::tools::check::{CheckError, Logged};
 use crate::volume;
 use crate::volume::copies::{self, OpenError};
 
-/// Why a volume has not got another id.
+/// Error of [`set_id`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
@@ -36,7 +36,7 @@ pub enum IdError {
     /// The volume has a feature that this program does not know, and may only be read.
     #[error("the volume has features that this program does not know: it may only be read")]
     ReadOnly,
-    /// The id is that of nothing.
+    /// The id is nil.
     #[error("the id of zeros is that of no volume: name another, random or restore")]
     Nil,
     /// Another log was named than the volume has.
@@ -53,8 +53,8 @@ pub enum IdError {
     Random(#[from] std::io::Error),
 }
 
-/// Gives the volume on `device`, which nobody else uses, the id `id`; or, without one, that which
-/// it was made with. `log` is the device of its log, if that has one of its own. Returns the
+/// Gives the volume on `device`, which no other program uses, the id `id`; without one, the id it
+/// was made with. `log` is the device of its log, if that has one of its own. Returns the
 /// superblock. Durable when it returns; blocks for the I/O.
 ///
 /// # Errors
@@ -85,7 +85,7 @@ pub fn set_id(
     let log_seen = closed(&logged, &superblock)?;
     let place = LogPlace::Outside { device: Uuid::random()?, blocks };
     let Some(mut superblock) = superblock.with_id(id).with_log(place) else {
-        // It had a log of that size.
+        // Not reached: the old superblock had a log of that size.
         return Err(IdError::ReadOnly);
     };
     superblock.log_seen = log_seen;

@@ -2,13 +2,13 @@
 //!
 //! # The order
 //!
-//! 1. What is on the device is recognised; if anything is, nothing happens unless it is wanted so.
-//! 2. What made it recognisable is cleared: superblocks of former volumes, and the first block in
-//!    any case. Flush: now nothing is there.
+//! 1. The device is probed for known contents; if there are any, it fails unless forced.
+//! 2. The signatures are cleared: superblocks of former volumes, and the first block in any case.
+//!    Flush: now the device has no recognisable contents.
 //! 3. The log, the groups and the root directory are written. Flush.
 //! 4. The superblock and its copies are written.
 //!
-//! So a volume that is half made is never recognised as one, nor is what was there before.
+//! Therefore neither an incomplete volume nor the former contents are ever recognised.
 
 mod signatures;
 
@@ -40,7 +40,7 @@ pub struct MkfsOptions {
     pub label: Label,
     /// Its id; `None`: a new one.
     pub uuid: Option<Uuid>,
-    /// What is on the device may be lost.
+    /// Whether the contents of the device may be lost.
     pub force: bool,
     /// The size of its log, in blocks; `None`: a 64th of the volume, 4 MiB at least and 1 GiB at
     /// most. A log inside lies in one group and is as large as that permits. This machine's memory
@@ -74,12 +74,12 @@ impl Default for RootDirectory {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MkfsError {
-    /// Something is there, and it may not be lost.
+    /// The device has contents, and they may not be lost.
     #[error("{device} has {what} on it; it would be lost")]
     Recognised {
         /// The device's name.
         device: String,
-        /// What it is, with an article where one belongs.
+        /// Name of the contents, with an article where needed.
         what: String,
     },
     /// No volume has this size.
@@ -111,7 +111,7 @@ pub enum MkfsError {
 ///
 /// # Errors
 /// [`MkfsError`]. After [`Recognised`](MkfsError::Recognised), [`Size`](MkfsError::Size) and
-/// [`LogSize`](MkfsError::LogSize) everything is as it was; after others there may be no volume on
+/// [`LogSize`](MkfsError::LogSize) nothing has changed; after others there may be no volume on
 /// the device, neither the former one nor a new one.
 pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, MkfsError> {
     let blocks = options.size.unwrap_or(device.size()) / BLOCK_BYTES as u64;
@@ -158,7 +158,7 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
     Ok(superblock)
 }
 
-/// Where the log is to be.
+/// Chooses the location of the log.
 fn place_log(geometry: Geometry, options: &MkfsOptions) -> Result<LogPlace, MkfsError> {
     let wanted = options.log_blocks;
     let most = match &options.log_device {

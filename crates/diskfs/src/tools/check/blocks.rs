@@ -1,9 +1,9 @@
-//! A set of blocks: one bit for each, and less where all of many are in it or none.
+//! A set of blocks: one bit per block, and less for pages that are full or empty.
 
 use std::ops::Range;
 
 const WORDS: usize = 512;
-/// The blocks of a page.
+/// Number of blocks in a page.
 const PAGE: u64 = WORDS as u64 * 64;
 
 #[derive(Clone)]
@@ -21,14 +21,14 @@ pub(crate) struct BlockSet {
 }
 
 impl BlockSet {
-    /// None of `blocks` blocks.
+    /// Creates an empty set for a volume of `blocks` blocks.
     pub(crate) fn new(blocks: u64) -> Self {
         let pages = vec![Page::Empty; blocks.div_ceil(PAGE) as usize];
         Self { pages, blocks }
     }
 
-    /// Puts a run of blocks in, as far as they are in the volume. Calls `twice` with each run of
-    /// those that were there before.
+    /// Adds a run of blocks, as far as they are in the volume. Calls `twice` with each run of
+    /// blocks that were already in the set.
     pub(crate) fn insert(&mut self, run: Range<u64>, twice: impl FnMut(Range<u64>)) {
         let mut runs = Runs::new(twice);
         for (number, part) in pages(run.start..run.end.min(self.blocks)) {
@@ -43,7 +43,7 @@ impl BlockSet {
         runs.end();
     }
 
-    /// Calls `each` with every run of blocks of `run` that are not in the set.
+    /// Passes every run of blocks of `run` that are not in the set to `each`.
     pub(crate) fn absent(&self, run: Range<u64>, each: impl FnMut(Range<u64>)) {
         let mut runs = Runs::new(each);
         for (number, part) in pages(run.start..run.end.min(self.blocks)) {
@@ -64,7 +64,7 @@ impl BlockSet {
 }
 
 impl Page {
-    /// Puts `part` into a page that begins at `start` and is not full.
+    /// Adds `part` to a page that begins at `start` and is not full.
     fn insert(&mut self, start: u64, part: Range<u64>, runs: &mut Runs<impl FnMut(Range<u64>)>) {
         if let Self::Empty = self {
             *self = Self::Some(Box::new([0; WORDS]));
@@ -80,7 +80,7 @@ impl Page {
     }
 }
 
-/// The pages that a run is in, and the part of it in each.
+/// Returns the pages that a run overlaps, and the part of the run in each.
 fn pages(run: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
     let numbers = if run.is_empty() { 0..0 } else { run.start / PAGE..run.end.div_ceil(PAGE) };
     numbers.map(move |number| {
@@ -89,7 +89,7 @@ fn pages(run: Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
     })
 }
 
-/// The words of a page that a run of its bits is in, and which bits of each.
+/// Returns the words of a page that a run of its bits overlaps, and the mask of bits in each.
 fn masks(bits: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
     (bits.start / 64..bits.end.div_ceil(64)).map(move |word| {
         let (from, to) = (bits.start.max(word * 64), bits.end.min(word * 64 + 64));
@@ -97,7 +97,7 @@ fn masks(bits: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
-/// Puts neighbouring blocks together.
+/// Builder that merges adjacent blocks into runs.
 struct Runs<F: FnMut(Range<u64>)> {
     open: Range<u64>,
     each: F,

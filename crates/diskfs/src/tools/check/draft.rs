@@ -9,12 +9,12 @@ use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records, records_mut
 use crate::format::{Block, Expected, Identity};
 use crate::inode::core::InodeCore;
 
-/// Blocks of a volume as they are to be, above those that are on the device.
+/// Changed blocks of a volume, layered over the blocks on the device.
 pub(crate) struct Draft<'m, 'd> {
     media: &'m Media<'d>,
-    /// What is to be written, by address.
+    /// Blocks to write, by address.
     pub(crate) blocks: BTreeMap<u64, Box<Block>>,
-    /// Where new blocks come from; the last one is taken first.
+    /// Addresses for new blocks; the last one is used first.
     pub(crate) pool: Vec<u64>,
 }
 
@@ -23,7 +23,7 @@ impl<'m, 'd> Draft<'m, 'd> {
         Self { media, blocks: BTreeMap::new(), pool: Vec::new() }
     }
 
-    /// A block of inodes, if it can be read.
+    /// Returns a block of inodes, if it can be read.
     fn inodes(&self, address: u64) -> Option<Cow<'_, Block>> {
         if let Some(block) = self.blocks.get(&address) {
             return Some(Cow::Borrowed(block));
@@ -32,7 +32,7 @@ impl<'m, 'd> Draft<'m, 'd> {
         read.ok().map(|block| Cow::Owned(*block))
     }
 
-    /// An inode, without those of its extents that can't be; none if it can't be read.
+    /// Returns an inode without its impossible extents; `None` if it can't be read.
     pub(crate) fn core(&self, ino: u64) -> Option<InodeCore> {
         let block = self.inodes(block_of(ino))?;
         let record = &records(&block)[slot_of(ino)];
@@ -42,7 +42,7 @@ impl<'m, 'd> Draft<'m, 'd> {
         decoded.ok().map(|(core, _)| core)
     }
 
-    /// Changes an inode, or makes one. Does nothing if its block can't be read.
+    /// Writes the record of an inode, new or old. Does nothing if its block can't be read.
     pub(crate) fn set_core(&mut self, ino: u64, core: &InodeCore) {
         let at = block_of(ino);
         if !self.blocks.contains_key(&at) {
@@ -54,7 +54,7 @@ impl<'m, 'd> Draft<'m, 'd> {
         }
     }
 
-    /// A block of zeros, which says what it is.
+    /// Puts a block of zeros with a valid header at `address`, and returns it.
     pub(crate) fn put(&mut self, address: u64, expected: &Expected) -> &mut Block {
         let (magic, owner, volume) = (expected.magic, expected.owner, self.media.volume());
         let mut block = Block::zeroed();
