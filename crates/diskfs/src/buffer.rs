@@ -104,7 +104,7 @@ struct Entries {
 }
 
 enum Entry {
-    /// Somebody is reading it: the reading with this number.
+    /// A thread is reading it: the read with this number.
     Loading(u64),
     Present {
         buffer: Arc<Buffer>,
@@ -114,14 +114,13 @@ enum Entry {
 }
 
 impl BufferCache {
-    /// An empty cache of `volume` on `device`, which keeps at most `bytes` of what it could read
-    /// again.
+    /// Creates an empty cache of `volume` on `device`, which holds at most `bytes` of clean blocks.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, volume: Uuid, bytes: u64) -> Self {
         let cpus = cpu::possible() as usize;
         let limit = usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
-        // So many that blocks which have nothing to do with one another seldom share one, as long
-        // as each has room for some.
+        // Enough shards that unrelated blocks seldom share one, while each has room for some
+        // blocks.
         let shards = (limit / SHARD_BLOCKS).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
         let shards = shards.next_power_of_two();
         Self {
@@ -137,7 +136,7 @@ impl BufferCache {
         &self.shards[shard_of(address, self.shards.len())]
     }
 
-    /// What the block at `address` holds, which must be in the volume. Sleeps if it has to be read.
+    /// Returns the block at `address`, which must be in the volume. Sleeps if it has to be read.
     ///
     /// # Errors
     /// Those of the device, and damage.
@@ -145,8 +144,8 @@ impl BufferCache {
         self.look(address, expected, |_, block| Arc::clone(block))
     }
 
-    /// The buffer of the block at `address`, which must be in the volume. Sleeps if it has to be
-    /// read.
+    /// Returns the buffer of the block at `address`, which must be in the volume. Sleeps if it has
+    /// to be read.
     ///
     /// # Errors
     /// Those of the device, and damage.
@@ -154,7 +153,7 @@ impl BufferCache {
         self.look(address, expected, |buffer, _| Arc::clone(buffer))
     }
 
-    /// The same, and what it holds.
+    /// Returns the buffer and its block.
     pub(crate) fn get_with_block(
         &self,
         address: u64,
@@ -223,13 +222,13 @@ impl BufferCache {
         found
     }
 
-    /// A buffer for a new block, which readers find once it is [published](Self::publish).
+    /// Creates a buffer for a new block, which readers find once it is [published](Self::publish).
     #[must_use]
     pub fn fresh(&self, address: u64, block: Arc<Block>) -> Arc<Buffer> {
         Buffer::new(&self.home, address, block)
     }
 
-    /// Readers find `buffer` from now on, in place of whatever had its address before.
+    /// Publishes `buffer`: readers find it in place of an earlier one with its address.
     pub fn publish(&self, buffer: &Arc<Buffer>) {
         let address = buffer.address();
         let shard = self.shard(address);
@@ -241,7 +240,7 @@ impl BufferCache {
         shard.loaded.notify_all();
     }
 
-    /// The block was freed: nobody finds its buffer any more.
+    /// Removes the buffer of a freed block.
     pub fn forget(&self, buffer: &Arc<Buffer>) {
         let address = buffer.address();
         let mut entries = self.shard(address).state.lock();
@@ -255,7 +254,7 @@ impl BufferCache {
         drop(taken);
     }
 
-    /// Changes a block of inodes, which goes home with others, as the version at `lsn`.
+    /// Applies a change to a block of inodes, and queues it for write-back as the version at `lsn`.
     /// Does nothing if the block was given up. For items of the log, when they are pushed; one
     /// thread at a time.
     ///
@@ -276,8 +275,8 @@ impl BufferCache {
         Ok(())
     }
 
-    /// The blocks of a chunk are of inodes no more: nothing writes them home from now on. Sleeps
-    /// while one is written.
+    /// Ends write-back of the blocks of a chunk, which are of inodes no more. Sleeps while one is
+    /// written.
     pub(crate) fn give_up_inodes(&self, chunk: u64) {
         let mut given_up = self.given_up.write();
         given_up.insert(chunk);
@@ -295,31 +294,31 @@ impl BufferCache {
         }
     }
 
-    /// Readers find the blocks of a new chunk from now on, and inodes can go home there.
+    /// Publishes the blocks of a new chunk, to which inodes can be written back.
     pub(crate) fn publish_inodes(&self, chunk: &InodeChunk) {
         let mut given_up = self.given_up.write();
         given_up.remove(&chunk.key().id);
         chunk.buffers().iter().for_each(|buffer| self.publish(buffer));
     }
 
-    /// Where its blocks are written home.
+    /// Returns the write-back queue of its blocks.
     pub(crate) fn home(&self) -> Kept<Home> {
         self.home.keep()
     }
 
-    /// How many buffers there are. Exact when nobody adds or drops some meanwhile.
+    /// Returns the number of buffers. Exact while no thread adds or drops any.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.state.lock().ring.len()).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many blocks were read from the device.
+    /// Returns the number of blocks read from the device.
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
@@ -328,7 +327,7 @@ impl BufferCache {
 
 impl Drop for BufferCache {
     fn drop(&mut self) {
-        // What is left of a log that has failed refers to the place that it is kept in.
+        // The rest of a failed log refers to the queue that holds it.
         self.home.forget_all();
     }
 }

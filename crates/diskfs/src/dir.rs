@@ -56,7 +56,7 @@ use crate::format::inode::block_of;
 use crate::inode::core::{DataFork, FileKind, InodeCore};
 use entry::{damage, taken_bit};
 
-/// What a call returns that reads or changes blocks.
+/// The result of a call that reads or changes blocks.
 type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
 
 /// The most records that an entry has in a tree.
@@ -72,7 +72,7 @@ pub struct NameHash {
 }
 
 impl NameHash {
-    /// That of `volume`.
+    /// Returns the hash of the names of `volume`.
     #[must_use]
     pub fn of(volume: Uuid) -> Self {
         Self {
@@ -82,13 +82,13 @@ impl NameHash {
         }
     }
 
-    /// One that a test chooses.
+    /// Creates a hash that a test chooses.
     #[cfg(test)]
     pub(crate) fn planted(hash: fn(&[u8]) -> u64) -> Self {
         Self { key: [0; 16], planted: Some(hash) }
     }
 
-    /// The first position that `name` can have: a multiple of 16.
+    /// Returns the first position that `name` can have: a multiple of 16.
     #[must_use]
     pub fn position(&self, name: &[u8]) -> u64 {
         #[cfg(test)]
@@ -100,13 +100,13 @@ impl NameHash {
     }
 }
 
-/// What became of a new name.
+/// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Insertion {
-    /// It is there, at this position.
+    /// Inserted at this position.
     At(u64),
-    /// It was there already: nothing has changed.
+    /// The name exists already; nothing has changed.
     Exists,
     /// There are sixteen names with its hash: nothing has changed.
     Full,
@@ -122,13 +122,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The directory `ino` of a volume where names lie as `hash` says.
+    /// Creates a handle of directory `ino` of a volume whose names `hash` places.
     #[must_use]
     pub fn new(ino: u64, hash: NameHash) -> Self {
         Self { ino, hash }
     }
 
-    /// What `name` leads to.
+    /// Looks up `name`.
     ///
     /// # Errors
     /// [`Error`], damage among them.
@@ -307,7 +307,7 @@ impl Directory {
         }
     }
 
-    /// Whether there is no entry.
+    /// Returns whether the directory has no entry.
     ///
     /// # Errors
     /// [`Error`].
@@ -342,7 +342,7 @@ impl Directory {
         Ok(true)
     }
 
-    /// What `name` leads to, and which of its sixteen positions are taken, as bits.
+    /// Finds `name`, and returns the taken ones of its sixteen positions, as bits.
     fn find<N: Nodes>(
         &self,
         nodes: &N,
@@ -364,7 +364,7 @@ impl Directory {
         }
     }
 
-    /// Its tree, which is made if there is none yet, with the entries that were in the inode.
+    /// Returns its tree, which is made from the entries in the inode if there is none yet.
     fn grown_out<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -387,7 +387,7 @@ impl Directory {
         Tree::at(root, self.ino)
     }
 
-    /// An entry whose inode can be in the volume.
+    /// Checks that the inode of an entry can be in the volume.
     fn possible<N: Nodes>(&self, nodes: &N, found: Found) -> Result<Found, Damage> {
         let Found { position, ino, .. } = found;
         if nodes.is_possible(block_of(ino)) {
@@ -397,7 +397,7 @@ impl Directory {
     }
 }
 
-/// What an entry takes in an inode.
+/// Returns the bytes of an entry in an inode.
 fn entry_bytes(name: &[u8]) -> u64 {
     (crate::format::dir::ENTRY_BYTES + name.len()) as u64
 }

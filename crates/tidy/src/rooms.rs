@@ -50,7 +50,24 @@ pub const ROOMS: &[Layers] = &[
             "model", "random", "hash", "fork", "cpu", "atomic",
         ],
     ),
-    ("journal", &["journal", "log", "lists", "admission", "disk"]),
+    (
+        "journal",
+        &[
+            "journal",
+            "transaction",
+            "log",
+            "hooks",
+            "lists",
+            "admission",
+            "options",
+            "disk",
+            "read_mostly",
+            "item",
+            "error",
+            "ranks",
+            "lsn",
+        ],
+    ),
     ("bench", &["fill", "report", "run", "workloads", "targets", "measure", "published", "base"]),
 ];
 

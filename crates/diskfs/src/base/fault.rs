@@ -45,7 +45,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The number that a system call fails with.
+    /// Returns the error number of a system call.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -73,7 +73,7 @@ fn of_open(error: &OpenError) -> Errno {
 }
 
 impl From<Fault> for vfscale_journal::Error {
-    /// For hooks, items and recoveries, whose errors end the journal.
+    /// Converts a fault of hooks, items and recoveries, which ends the journal.
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Journal(error) => error,

@@ -11,7 +11,7 @@ use vfscale_sync::hash::fibonacci;
 /// A map by numbers.
 pub(crate) type NumberMap<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
 
-/// Which of `shards` shards, a power of two, a number belongs to.
+/// Returns the shard of a number, of `shards` shards, a power of two.
 pub(crate) fn shard_of(number: u64, shards: usize) -> usize {
     // The upper bits, since the tables inside use the lower ones of a similar product.
     (fibonacci(number) >> 40) as usize & (shards - 1)

@@ -21,7 +21,7 @@ pub enum OpenError {
     Superblock {
         /// The device's name.
         device: String,
-        /// What is wrong with that in block 0.
+        /// The damage of the superblock in block 0.
         error: DecodeError,
     },
     /// The volume uses what this program does not know.

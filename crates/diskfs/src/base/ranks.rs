@@ -15,7 +15,7 @@ lock_class! {
     pub NodeTableLock = ("inode_table", 31030);
 }
 lock_class! {
-    /// What an inode is at the moment.
+    /// The current core of an inode.
     pub NodeCore = ("i_core", 31040);
 }
 lock_class! {
@@ -31,11 +31,11 @@ lock_class! {
     pub OrphanSlot = ("orphan_list", 31060);
 }
 lock_class! {
-    /// What a group has on disk. Several are taken in the order of their numbers.
+    /// The on-disk state of a group. Several are taken in the order of their numbers.
     pub GroupLock = ("group_lock", 29100) sleeping;
 }
 lock_class! {
-    /// What can be had of a group.
+    /// The free blocks and inodes of a group.
     pub GroupIndex = ("group_index", 31050);
 }
 lock_class! {
@@ -47,7 +47,7 @@ lock_class! {
     pub CacheShard = ("cache_shard", 31000);
 }
 lock_class! {
-    /// What a block of metadata holds.
+    /// The contents of a block of metadata.
     pub BufferContent = ("buffer_content", 31010);
 }
 lock_class! {
@@ -59,7 +59,7 @@ lock_class! {
     pub BlockPool = ("block_pool", 31015);
 }
 lock_class! {
-    /// Who flushes the device for data.
+    /// The flush of the device for data.
     pub DataFlush = ("data_flush", 31020);
 }
 lock_class! {

@@ -34,7 +34,7 @@ pub struct Buffer {
     address: u64,
     home: Kept<Home>,
     log: ItemState,
-    /// It was used since the hand of the cache came by.
+    /// Whether it was used since the clock hand passed.
     touched: AtomicBool,
     content: Mutex<Content, BufferContent>,
     /// A write home has ended.
@@ -63,13 +63,13 @@ impl Buffer {
         })
     }
 
-    /// Where it belongs, in blocks.
+    /// Returns its address in blocks.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// What it holds. That never changes; what the buffer holds does.
+    /// Returns its current block. A block never changes; the buffer gets another one.
     #[must_use]
     pub fn block(&self) -> Arc<Block> {
         self.content.lock().block.clone()
@@ -86,7 +86,7 @@ impl Buffer {
         self.touched.swap(false, Ordering::Relaxed)
     }
 
-    /// Calls `look` with what it holds, if that is as expected.
+    /// Calls `look` with its block, if that is as expected.
     pub(super) fn look<T>(
         &self,
         expected: &Expected,
@@ -106,17 +106,17 @@ impl Buffer {
         pool::release(old);
     }
 
-    /// The block is freed: nothing is written home any more when this returns. Sleeps while it is
-    /// being written. The caller owns the block, and has added the buffer to his transaction.
+    /// Marks the block as freed: nothing is written back any more when this returns. Sleeps while
+    /// it is being written. The caller owns the block, and has added the buffer to its transaction.
     pub fn set_gone(&self) {
         let mut content = self.content.lock();
         content.is_gone = true;
         drop(self.written.wait_while(content, |content| content.is_writing));
     }
 
-    /// Changes the block, and has it written home with others, as the version at `lsn`; does
-    /// nothing if it is gone. For blocks that are not logged themselves, but whose parts are (those
-    /// of inodes); one thread at a time, as the journal pushes.
+    /// Changes the block, and queues it for write-back as the version at `lsn`; does nothing if it
+    /// was freed. For blocks that are not logged themselves, but whose parts are (those of inodes);
+    /// one thread at a time, as the journal pushes.
     pub fn change_home(self: &Arc<Self>, lsn: Lsn, change: impl FnOnce(&mut Block)) {
         let mut content = self.content.lock();
         if content.is_gone {
@@ -137,7 +137,7 @@ impl Buffer {
         Some(self.writing(content, lsn))
     }
 
-    /// A copy to be written that says when it was changed. The content is locked, and not gone.
+    /// Returns a copy to write, with the LSN of its change. The content is locked, and not freed.
     fn writing(
         &self,
         mut content: MutexGuard<'_, Content, BufferContent>,
@@ -164,12 +164,12 @@ pub(super) struct Writing<'b> {
 }
 
 impl Writing<'_> {
-    /// Where it goes, in bytes, and what.
+    /// Returns the offset in bytes, and the bytes to write.
     pub(super) fn write(&self) -> (u64, &[u8]) {
         (byte_of_block(self.buffer.address), self.copy.0.bytes())
     }
 
-    /// It was written.
+    /// Notes that it was written.
     pub(super) fn done(&self) {
         self.buffer.content.lock().home = self.lsn;
     }
@@ -229,7 +229,7 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
-/// What a block in memory is, against what a caller wants it to be.
+/// Checks that a block in memory is the one that a caller expects.
 pub(crate) fn compare(address: u64, block: &Block, expected: &Expected) -> Result<(), Damage> {
     let header = block.header();
     if header.magic != expected.magic {

@@ -31,7 +31,7 @@ impl LogItem for Cancel {
         vector.cancel();
     }
 
-    /// There is nothing to write.
+    /// Writes nothing.
     fn push(&self, _: Lsn) -> vfscale_journal::Result<Pushed> {
         Ok(if self.log.is_pinned() { Pushed::Pinned } else { Pushed::Written })
     }

@@ -28,13 +28,13 @@ pub struct InodeChunk {
 }
 
 impl InodeChunk {
-    /// Of buffers of consecutive blocks, of which there is one at least.
+    /// Creates a chunk of buffers of consecutive blocks, at least one.
     #[must_use]
     pub fn new(buffers: Vec<Arc<Buffer>>) -> Arc<Self> {
         Arc::new(Self { log: ItemState::new(), buffers })
     }
 
-    /// Its blocks.
+    /// Returns its buffers.
     #[must_use]
     pub fn buffers(&self) -> &[Arc<Buffer>] {
         &self.buffers
@@ -55,7 +55,7 @@ impl LogItem for InodeChunk {
         vector.push(&[]);
     }
 
-    /// That of its buffers, which are no items themselves.
+    /// Returns the memory of its buffers, which are no items themselves.
     fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.buffers.len() * BUFFER_BYTES
     }

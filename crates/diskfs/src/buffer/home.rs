@@ -42,12 +42,12 @@ impl Home {
         Self { device, volume, pending: Mutex::new(BTreeMap::new()) }
     }
 
-    /// A block is to be written, as the version at `lsn`.
+    /// Queues a block for write-back, as the version at `lsn`.
     pub(super) fn add(&self, buffer: &Arc<Buffer>, lsn: Lsn) {
         let mut pending = self.pending.lock();
-        // What has been pushed before may have been logged later.
+        // An earlier push may have a later LSN.
         let known = pending.get(&buffer.address()).map_or(Lsn::NONE, |(_, lsn)| *lsn);
-        // What has been freed, and made again since, is another buffer.
+        // A block that was freed and made again has another buffer.
         let former = pending.insert(buffer.address(), (Arc::clone(buffer), lsn.max(known)));
         drop(pending);
         drop(former);

@@ -26,7 +26,7 @@ const KEPT: usize = 64;
 
 type Slots = PerCpu<Mutex<Vec<Arc<Block>>, BlockPool>>;
 
-/// One for the process: a block that comes back knows nothing of the volume that it was of.
+/// Returns the slots of the process: a returned block knows nothing of its volume.
 #[cfg(not(any(loom, shuttle)))]
 fn slots() -> Option<&'static Slots> {
     static SLOTS: LazyLock<Slots> = LazyLock::new(|| {
@@ -42,7 +42,7 @@ fn slots() -> Option<&'static Slots> {
     None
 }
 
-/// A copy of a block.
+/// Copies a block.
 fn copy(block: &Block) -> Arc<Block> {
     let spare = slots().and_then(|slots| slots.this().lock().pop());
     if let Some(mut spare) = spare
@@ -54,8 +54,8 @@ fn copy(block: &Block) -> Arc<Block> {
     Arc::new(block.clone())
 }
 
-/// The block, to be changed by who has this reference: if there are others, these keep it as it is,
-/// and this one becomes one to a copy.
+/// Returns the block for a change. If there are other references, they keep the old block, and this
+/// one refers to a copy.
 pub(crate) fn make_mut(block: &mut Arc<Block>) -> &mut Block {
     if Arc::strong_count(block) != 1 {
         let shared = std::mem::replace(block, copy(block));

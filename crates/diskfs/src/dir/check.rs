@@ -7,7 +7,7 @@ use crate::format::Damage;
 use crate::format::dir::{COLLISIONS_MAX, DirTree};
 use crate::inode::core::{DataFork, InodeCore};
 
-/// What is known of the entries so far.
+/// The entries seen so far.
 struct Seen<'d> {
     dir: &'d Directory,
     size: u64,
@@ -36,7 +36,7 @@ impl Seen<'_> {
 }
 
 impl Directory {
-    /// Calls `each` with every entry that can be made out of records in order.
+    /// Calls `each` with every entry that the records, in order, form.
     pub(crate) fn entries_of(
         &self,
         records: &[Record<DirTree>],
@@ -49,7 +49,7 @@ impl Directory {
         }
     }
 
-    /// What a directory with these records has as its size.
+    /// Returns the size of a directory with these records.
     pub(crate) fn size_of(&self, records: &[Record<DirTree>]) -> u64 {
         let mut size = 0_u64;
         self.entries_of(records, &mut |entry| size = size.saturating_add(entry_bytes(entry.name)));
@@ -73,7 +73,7 @@ impl Directory {
     ) -> Outcome<Option<Summary>, N> {
         let mut seen = Seen { dir: self, size: 0, names: Vec::new(), base: 0 };
         let mut is_tree_whole = true;
-        // What is wrong with entries is told behind what is wrong with the tree that they are in.
+        // Damages of entries are reported after those of the tree.
         let mut wrong: Vec<Damage> = Vec::new();
         let mut look = |entry: DirEntry<'_>, wrong: &mut Vec<Damage>| {
             wrong.extend(seen.entry(&entry).err());

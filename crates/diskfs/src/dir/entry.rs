@@ -11,32 +11,33 @@ pub struct DirEntry<'a> {
     pub position: u64,
     /// The inode that it leads to.
     pub ino: u64,
-    /// What that is.
+    /// The type of the inode.
     pub kind: FileKind,
     /// The name.
     pub name: &'a [u8],
 }
 
 impl DirEntry<'_> {
-    /// What it leads to, and where it is.
+    /// Returns the inode of the entry, and its position.
     #[must_use]
     pub fn found(&self) -> Found {
         Found { position: self.position, ino: self.ino, kind: self.kind }
     }
 }
 
-/// What a name leads to.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Where the entry is in the directory.
     pub position: u64,
     /// The inode.
     pub ino: u64,
-    /// What that is.
+    /// The type of the inode.
     pub kind: FileKind,
 }
 
-/// Whether a file can have this name: 1 to 255 bytes, without `/` and NUL, neither `.` nor `..`.
+/// Returns whether a file can have this name: 1 to 255 bytes, without `/` and NUL, neither `.` nor
+/// `..`.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
@@ -44,12 +45,12 @@ pub fn is_name(name: &[u8]) -> bool {
         && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 
-/// What is wrong with the entry at `position` of directory `ino`.
+/// Returns the damage of the entry at `position` of directory `ino`.
 pub(super) fn damage(ino: u64, position: u64, fault: DirFault) -> Damage {
     DirDamage { ino, position, fault }.into()
 }
 
-/// The bit of a position among the sixteen from `base` on; none if it is another.
+/// Returns the bit of a position among the sixteen from `base` on; 0 for another position.
 pub(super) fn taken_bit(base: u64, position: u64) -> u16 {
     match position.checked_sub(base) {
         Some(index) if index < COLLISIONS_MAX => 1 << index,

@@ -11,7 +11,7 @@ use crate::format::Damage;
 use crate::format::dir::{ENTRY_BYTES, POSITION_MAX, POSITION_MIN, RawEntry};
 use crate::inode::core::{DataFork, FileKind};
 
-/// The bytes of the entries.
+/// Returns the bytes of the entries.
 pub(super) fn bytes(data: &DataFork) -> &[u8] {
     match data {
         DataFork::Inline(bytes) => bytes,
@@ -19,7 +19,7 @@ pub(super) fn bytes(data: &DataFork) -> &[u8] {
     }
 }
 
-/// The entries in order, each with the bytes that it lies in. Ends after an error.
+/// Iterates over the entries in order, each with its bytes. Ends after an error.
 pub(super) fn entries(ino: u64, bytes: &[u8]) -> Entries<'_> {
     Entries { ino, bytes, at: 0, behind: POSITION_MIN - 1 }
 }
@@ -73,7 +73,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The entries with one more, unless that makes them more than `room` bytes.
+/// Returns the entries with one more, unless they exceed `room` bytes.
 pub(super) fn inserted(
     ino: u64,
     bytes: &[u8],
@@ -96,13 +96,13 @@ pub(super) fn inserted(
     Ok(Some(joined(&[before, raw.as_bytes(), entry.name, behind])))
 }
 
-/// The entries without the one at `position`.
+/// Returns the entries without the one at `position`.
 pub(super) fn removed(ino: u64, bytes: &[u8], position: u64) -> Result<Arc<[u8]>, Damage> {
     let range = range(ino, bytes, position)?;
     Ok(joined(&[&bytes[..range.start], &bytes[range.end..]]))
 }
 
-/// The entries with `entry` in place of the one with the same position and name.
+/// Returns the entries with `entry` in place of the one with the same position and name.
 pub(super) fn replaced(ino: u64, bytes: &[u8], entry: &DirEntry<'_>) -> Result<Arc<[u8]>, Damage> {
     let range = range(ino, bytes, entry.position)?;
     let raw = raw(entry);
@@ -119,20 +119,20 @@ fn range(ino: u64, bytes: &[u8], position: u64) -> Result<Range<usize>, Damage> 
     Err(damage(ino, position, DirFault::Position))
 }
 
-/// All of it fits into an inode, so that the only memory that is asked for is what is kept.
+/// Joins the parts, which fit into an inode, with a single allocation.
 fn joined(parts: &[&[u8]]) -> Arc<[u8]> {
     let mut all: SmallVec<[u8; 512]> = SmallVec::new();
     parts.iter().for_each(|part| all.extend_from_slice(part));
     Arc::from(&all[..])
 }
 
-/// What an entry begins with; its name follows.
+/// Returns the head of an entry; its name follows.
 fn raw(entry: &DirEntry<'_>) -> RawEntry {
     RawEntry {
         position: entry.position.into(),
         ino: entry.ino.into(),
         kind: entry.kind.to_raw(),
-        // Whoever makes an entry has made sure that it is a name.
+        // The creator of an entry has checked the name.
         name_bytes: entry.name.len() as u8,
     }
 }

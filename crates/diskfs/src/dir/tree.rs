@@ -75,7 +75,7 @@ impl Assembly {
         }
     }
 
-    /// There are no more records.
+    /// Ends after the last record.
     pub(super) fn finish(&mut self) -> Result<(), Damage> {
         match self.found.take() {
             Some(Found { position, .. }) if self.name.len() < self.name_bytes => {
@@ -109,7 +109,7 @@ impl Assembly {
         self.part += 1;
     }
 
-    /// The entry, if all of its name is there.
+    /// Returns the entry, if its name is complete.
     pub(super) fn complete(&mut self) -> Result<Option<DirEntry<'_>>, Damage> {
         if self.name.len() < self.name_bytes {
             return Ok(None);
@@ -122,7 +122,7 @@ impl Assembly {
     }
 }
 
-/// What `name` leads to, and which of its sixteen positions are taken, as bits.
+/// Finds `name`, and returns the taken ones of its sixteen positions, as bits.
 pub(super) fn find<N: Nodes>(
     dir: &Directory,
     nodes: &N,
@@ -211,19 +211,19 @@ pub(super) fn update<N: Nodes>(
     }
 }
 
-/// How many records an entry has: 9 at most.
+/// Returns the number of records of an entry: 9 at most.
 fn parts(name: &[u8]) -> u8 {
     1 + name.len().saturating_sub(HEAD_NAME_BYTES).div_ceil(PART_NAME_BYTES) as u8
 }
 
-/// The records of an entry.
+/// Returns the records of an entry.
 pub(super) fn records(entry: &DirEntry<'_>) -> impl Iterator<Item = Record<DirTree>> {
     let DirEntry { position, ino, kind, name } = *entry;
     let (first, rest) = name.split_at(name.len().min(HEAD_NAME_BYTES));
     let mut head = RawHead {
         ino: ino.into(),
         kind: kind.to_raw(),
-        // Whoever makes an entry has made sure that it is a name.
+        // The creator of an entry has checked the name.
         name_bytes: name.len() as u8,
         ..RawHead::new_zeroed()
     };

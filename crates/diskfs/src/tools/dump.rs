@@ -34,7 +34,7 @@ use crate::tools::check::{CheckError, Logged, Media};
 use crate::volume::copies::{self, CopyState, Found};
 use crate::{LogPlace, Superblock};
 
-/// What is to be shown.
+/// The object to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// The superblock and its copies.
@@ -49,7 +49,7 @@ pub enum What {
     Extents(u64),
     /// The attributes of an inode.
     Attributes(u64),
-    /// Whatever is in a block.
+    /// The contents of a block.
     Block(u64),
     /// A tree, by its root: the block has to be one of a tree.
     Tree(u64),
@@ -67,7 +67,7 @@ pub enum DumpError {
     /// The log can't be read.
     #[error(transparent)]
     Log(#[from] vfscale_journal::Error),
-    /// What was asked for can't be read.
+    /// The requested object is unreadable.
     #[error(transparent)]
     Damage(#[from] Damage),
     /// There is no such thing.
@@ -84,8 +84,8 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// The volume on `device`, with its log on `log` if it is not in the volume. With `replay` it
-    /// is shown as it is after a replay of its log. Blocks for the I/O: it reads the log.
+    /// Opens the volume on `device`, with its log on `log` if it is not in the volume. With
+    /// `replay`, shows it as it is after a replay of its log. Blocks for the I/O: it reads the log.
     ///
     /// # Errors
     /// [`DumpError::Volume`], [`DumpError::Log`].
@@ -104,7 +104,7 @@ impl Dump {
         Ok(Self { logged, found, is_clean })
     }
 
-    /// What was asked for.
+    /// Returns the requested object.
     ///
     /// # Errors
     /// [`DumpError`].
@@ -139,8 +139,8 @@ impl Dump {
         superblock(&self.found.superblock).with("copies", copies.collect::<Value>())
     }
 
-    /// The figures of the volume: what `statfs` shows and more. Reads the headers of all groups;
-    /// those that can't be read are counted.
+    /// Returns the figures of the volume: those of `statfs` and more. Reads the headers of all
+    /// groups, and counts unreadable ones.
     #[must_use]
     pub fn figures(&self) -> Value {
         let media = self.media();

@@ -56,12 +56,12 @@ use longer::Longer;
 /// The state of the log of a volume that is rescued.
 #[derive(Clone, Debug)]
 pub enum LogRead {
-    /// What it has is seen: so many items.
+    /// The log was replayed: the number of items.
     Replayed {
         /// Items that were not home.
         items: u64,
     },
-    /// It could not be read. What was changed last is missing.
+    /// The log was unreadable. The last changes are missing.
     Unusable(Fault),
 }
 
@@ -111,7 +111,8 @@ pub struct Rescue {
 type Stray = ([u8; 4], u64, u64);
 
 impl Rescue {
-    /// The volume on `device`, with its log on `log` if it is not in the volume. Reads the log.
+    /// Opens the volume on `device`, with its log on `log` if it is not in the volume. Reads the
+    /// log.
     ///
     /// # Errors
     /// [`OpenError`]: neither the superblock nor a copy can be read, or the volume has features that this
@@ -136,13 +137,13 @@ impl Rescue {
         Ok(Self { device, superblock, log, cut_off, strays: OnceCell::new() })
     }
 
-    /// The state of its log.
+    /// Returns the state of its log.
     #[must_use]
     pub fn log(&self) -> &LogRead {
         &self.log
     }
 
-    /// How many bytes the device has, if the volume has more.
+    /// Returns the size of the device in bytes, if the volume is larger.
     #[must_use]
     pub fn cut_off(&self) -> Option<u64> {
         self.cut_off
@@ -152,8 +153,8 @@ impl Rescue {
         Media::new(&*self.device, &self.superblock)
     }
 
-    /// The inode with this number, if there is one, and what is wrong with its extents. Blocks for
-    /// the I/O.
+    /// Returns the inode with this number, if there is one, and the damage of its extents. Blocks
+    /// for the I/O.
     ///
     /// # Errors
     /// Its record can't be read.
@@ -166,7 +167,8 @@ impl Rescue {
         Ok(decoded(&media, ino, &records(&block)[slot_of(ino)])?)
     }
 
-    /// A block of inodes. One whose checksum is wrong will do, since each record has its own.
+    /// Reads a block of inodes. A wrong checksum of the block is accepted, because each record has
+    /// its own.
     fn inodes_at(&self, media: &Media<'_>, address: u64) -> Result<Box<Block>, Damage> {
         let block = media.raw(address)?;
         let (owner, volume) = (chunk_of(address), media.volume());
@@ -174,7 +176,7 @@ impl Rescue {
         Ok(block)
     }
 
-    /// The names in a directory, and what is wrong with it. Blocks for the I/O.
+    /// Returns the names in a directory, and its damages. Blocks for the I/O.
     #[must_use]
     pub fn names(&self, ino: u64, core: &InodeCore) -> (Vec<Name>, Vec<Loss>) {
         let (media, mut names, mut losses) = (self.media(), Vec::new(), Vec::new());
@@ -200,7 +202,7 @@ impl Rescue {
         (names, losses)
     }
 
-    /// Where a symbolic link leads. Blocks for the I/O.
+    /// Returns the target of a symbolic link. Blocks for the I/O.
     ///
     /// # Errors
     /// It can't be read.
@@ -216,8 +218,8 @@ impl Rescue {
         }
     }
 
-    /// The attributes of an inode, access control lists among them, and what is wrong with them.
-    /// Blocks for the I/O.
+    /// Returns the attributes of an inode, with access control lists, and their damage. Blocks for
+    /// the I/O.
     #[must_use]
     pub fn attributes(&self, ino: u64, core: &InodeCore) -> (Vec<Attribute>, Option<Loss>) {
         let media = self.media();
@@ -233,21 +235,21 @@ impl Rescue {
                 let chunks = (*bytes as usize).div_ceil(CHUNK_BYTES);
                 let agrees = |records: &[Record<AttrTree>], _| records.len() == chunks;
                 let kept = self.kept::<AttrTree>(&media, *root, ino, agrees);
-                // What lies behind a piece that is missing means nothing.
+                // Data behind a missing piece is meaningless.
                 let known = (0..).zip(&kept).take_while(|(at, piece)| piece.key == *at);
                 known.for_each(|(_, piece)| blob.extend_from_slice(&piece.value.0));
                 blob.truncate(*bytes as usize);
             }
         }
         let mut list = Vec::new();
-        // Those before what is wrong are kept.
+        // The attributes before the damage are salvaged.
         attr::decode_into(&blob, &mut list).unwrap_or_default();
         (list, damage_of(error))
     }
 
-    /// Calls `each` with every inode that has a name, or should have one, and gives what is wrong
-    /// with the ways to them. A chunk that is damaged has those that can be read. Blocks for the
-    /// I/O: reads all inodes.
+    /// Calls `each` with every inode that has a name, or should have one, and returns the damages
+    /// of the structures that lead to them. A damaged chunk contributes its readable inodes. Blocks
+    /// for the I/O: reads all inodes.
     pub fn each_inode(&self, each: &mut dyn FnMut(u64, &InodeCore)) -> Vec<Loss> {
         let (media, mut losses) = (self.media(), Vec::new());
         for group in 0..media.geometry().groups() {
@@ -274,8 +276,8 @@ impl Rescue {
         losses
     }
 
-    /// Where the chunks of inodes of a group begin, and what is wrong with its tree of them. If
-    /// something is, all its blocks are looked at.
+    /// Returns the starts of the chunks of inodes of a group, and the damages of its tree of
+    /// chunks. If there are any, examines all its blocks.
     fn chunks(&self, media: &Media<'_>, group: u32) -> (BTreeSet<u64>, Vec<Damage>) {
         let blocks = media.geometry().blocks_of(group).unwrap_or_default();
         let (mut chunks, mut damages) = (BTreeSet::new(), Vec::new());
@@ -306,7 +308,7 @@ impl Rescue {
         (chunks, damages)
     }
 
-    /// The records of a damaged tree of an inode that can be read.
+    /// Returns the readable records of a damaged tree of an inode.
     fn kept<K: Kind>(
         &self,
         media: &Media<'_>,
@@ -320,7 +322,7 @@ impl Rescue {
         kept.map(|kept| kept.records).unwrap_or_default()
     }
 
-    /// All blocks that say that they are of a tree of an inode. Reads the whole volume, once.
+    /// Returns all blocks whose header names a tree of an inode. Reads the whole volume, once.
     fn strays(&self) -> &[Stray] {
         self.strays.get_or_init(|| {
             let (media, mut strays) = (self.media(), Vec::new());
@@ -335,7 +337,7 @@ impl Rescue {
     }
 }
 
-/// What is known around a tree of an inode: who has which block is not.
+/// The surroundings of a tree of an inode; the owners of blocks are unknown.
 struct Of<'r, A> {
     rescue: &'r Rescue,
     ino: u64,
@@ -360,7 +362,7 @@ impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for Of<'_, A> {
     }
 }
 
-/// The inode of a record, if there is one in it, and what is wrong with its extents.
+/// Decodes the inode of a record, if it has one, and the damage of its extents.
 fn decoded(
     media: &Media<'_>,
     ino: u64,
@@ -374,7 +376,7 @@ fn decoded(
     Ok(Some((core, wrong.map(Loss::Damage))))
 }
 
-/// The free runs of a group, in order; none if not all of them can be read.
+/// Returns the free runs of a group, in order; `None` if not all of them can be read.
 fn free_runs(media: &Media<'_>, blocks: &Range<u64>, group: u32) -> Option<Vec<Range<u64>>> {
     let (mut free, mut is_whole) = (Vec::new(), true);
     let tree = Tree::<FreeSpace>::at(blocks.start + FREE_ROOT_AT, group.into());

@@ -1,10 +1,10 @@
-//! What has stopped a mount, for people.
+//! Descriptions of the events that stop a mount.
 
 use super::moment::moment;
 use super::value::Value;
 use crate::format::superblock::Stopped;
 
-/// What has stopped a mount of a volume that was not checked since.
+/// Describes the event that stopped a mount of a volume that was not checked since.
 pub(crate) fn stopped(stopped: &Stopped) -> Value {
     Value::fields()
         .with("by", format!("V{:03}", stopped.by()))

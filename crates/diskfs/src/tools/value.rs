@@ -1,4 +1,4 @@
-//! What is shown of a structure: names and values, for people and for programs.
+//! The shown form of a structure: names and values, for people and for programs.
 
 use std::fmt;
 
@@ -24,13 +24,13 @@ pub enum Value {
 }
 
 impl Value {
-    /// No fields yet.
+    /// Creates a value without fields.
     #[must_use]
     pub const fn fields() -> Self {
         Self::Fields(Vec::new())
     }
 
-    /// The same with one field more; other values become fields.
+    /// Adds a field; other values become fields.
     #[must_use]
     pub fn with(self, name: &'static str, value: impl Into<Value>) -> Self {
         let mut fields = match self {
@@ -41,7 +41,7 @@ impl Value {
         Self::Fields(fields)
     }
 
-    /// Text that need not be UTF-8: what is not is shown as escapes.
+    /// Creates text from bytes that need not be UTF-8: other bytes are shown as escapes.
     #[must_use]
     pub fn bytes(bytes: &[u8]) -> Self {
         Self::Text(match str::from_utf8(bytes) {
@@ -50,7 +50,7 @@ impl Value {
         })
     }
 
-    /// Bytes as hexadecimal digits.
+    /// Creates text of hexadecimal digits.
     #[must_use]
     pub fn hex(bytes: &[u8]) -> Self {
         Self::Text(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
@@ -96,7 +96,7 @@ impl Value {
         }
     }
 
-    /// The fields of one of many in one line, if they are no lists.
+    /// Shows the fields of one of many in one line, if they are no lists.
     fn show_in_line(
         &self,
         f: &mut fmt::Formatter<'_>,

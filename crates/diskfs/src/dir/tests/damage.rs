@@ -21,7 +21,7 @@ fn three() -> Fixture {
     fix
 }
 
-/// What reading says, what the check says first, and how many entries the check makes out.
+/// Returns the damage found by reading, the first one found by the check, and the entries found.
 fn told(fix: &Fixture) -> (Option<u32>, Option<u32>, usize) {
     let read = fix.dir.read(&fix.nodes, &fix.core, 0, |_| ControlFlow::Continue(()));
     let (wrong, names, _) = fix.checked();

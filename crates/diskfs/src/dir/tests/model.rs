@@ -1,4 +1,4 @@
-//! The same calls on a directory and on a map of the standard library.
+//! Equal calls on a directory and on a map of the standard library.
 
 use super::*;
 

@@ -60,7 +60,7 @@ struct Inquiry {
 }
 
 impl Inquiry {
-    /// A name leads to an inode of this kind: if it is one of a candidate, that is believed.
+    /// Notes that a name leads to an inode of this kind, which confirms a candidate that has it.
     fn name(&mut self, check: &Check<'_, '_>, ino: u64, kind: FileKind) {
         let start = chunk_of(block_of(ino));
         let at = self.candidates.binary_search_by_key(&start, |found| found.record.key.get());
@@ -72,7 +72,7 @@ impl Inquiry {
         }
     }
 
-    /// A file has these blocks.
+    /// Notes the blocks of a file.
     fn data(&mut self, extent: &Extent) {
         let run = extent.start..extent.place_end();
         let first = self.candidates.partition_point(|found| found.blocks().end <= run.start);
@@ -84,8 +84,8 @@ impl Inquiry {
 }
 
 impl Check<'_, '_> {
-    /// What may be chunks of a group, from what lies in its blocks; its tree has those that are
-    /// `listed`. None if not all of them could be found.
+    /// Searches the blocks of a group for chunks; its tree has the `listed` ones. `None` if not all
+    /// of them could be found.
     pub(crate) fn search_chunks(
         &self,
         group: u32,
@@ -147,7 +147,7 @@ impl Check<'_, '_> {
         found.map(|found| (found.group, found.record))
     }
 
-    /// The inode with a number, if it is in use and can be read.
+    /// Returns the inode with a number, if it is in use and readable.
     fn inode_at(&self, ino: u64) -> Option<InodeCore> {
         let at = block_of(ino);
         let block = self.media.block(INODE_MAGIC, at, chunk_of(at)).ok()?;
@@ -167,7 +167,7 @@ impl Check<'_, '_> {
         if core.is_directory() {
             let directory = Directory::new(ino, NameHash::of(self.media.volume()));
             let mut name = |entry: DirEntry<'_>| inquiry.name(self, entry.ino, entry.kind);
-            // What is wrong with it is told later.
+            // Its damages are reported later.
             let _ = directory.check(&self.media, core, &mut |_| {}, &mut |_| {}, &mut name);
         } else if core.is_regular() {
             match &core.data {
@@ -182,7 +182,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// The chunk that begins at a block, if there is one.
+    /// Returns the chunk that begins at a block, if there is one.
     ///
     /// # Errors
     /// The device can't read a block.

@@ -1,4 +1,4 @@
-//! What inodes have: the data of files, the targets of links, attributes.
+//! The contents of inodes: the data of files, the targets of links, attributes.
 
 use super::media::{Media, NoChange};
 use super::{Check, Owner, Part, Problem};
@@ -10,10 +10,10 @@ use crate::inode::blob::{self, AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
 
-/// What a walk through a tree has found.
+/// The result of a walk through a tree.
 #[derive(Default)]
 pub(crate) struct Walked {
-    /// What is wrong with it.
+    /// Its damages.
     pub(crate) damages: Vec<Damage>,
     /// Its blocks, in no order.
     pub(crate) blocks: Vec<u64>,
@@ -28,20 +28,20 @@ pub(crate) struct Extents {
     end: u64,
 }
 
-/// What is to be thought of an extent.
+/// The verdict on an extent.
 pub(crate) enum Verdict {
     /// Nothing is wrong with it.
     Good,
-    /// It has data behind the end of the file.
+    /// Data behind the end of the file.
     Behind,
-    /// It can't be.
+    /// An impossible extent.
     Wrong(Damage),
-    /// It has blocks that no file can have, between those that it could.
+    /// Blocks that no file can have, between possible ones.
     Across,
 }
 
 impl Extents {
-    /// Those of a file, in a volume that is being checked.
+    /// Starts with the extents of a file of the checked volume.
     pub(crate) fn new(check: &Check<'_, '_>, ino: u64, size: u64) -> Self {
         let end = match check.is_orphan(ino) {
             true => u64::MAX,
@@ -86,8 +86,8 @@ impl Check<'_, '_> {
         walked
     }
 
-    /// The same for a tree of an inode, which has its blocks then. Says whether nothing is wrong
-    /// with it.
+    /// Walks a tree of an inode, and notes its blocks as the inode's. Returns whether it is
+    /// undamaged.
     fn inode_tree<K: Kind>(
         &mut self,
         root: u64,
@@ -106,7 +106,7 @@ impl Check<'_, '_> {
     /// Gives an inode the blocks that a tree of it leads to, unless it is to be made anew: then it
     /// has only those that can be read.
     pub(crate) fn own_unless_broken(&mut self, ino: u64, part: Part, blocks: Vec<u64>) {
-        // It is the last that was found to be so.
+        // The last broken part found is checked first.
         if self.broken.last() != Some(&(ino, part)) {
             self.own_blocks(blocks, Owner::Inode(ino));
         }
@@ -119,7 +119,7 @@ impl Check<'_, '_> {
             AttrFork::Tree { root, .. } => self.inode_tree::<AttrTree>(*root, part, |_| {}),
             AttrFork::None | AttrFork::Inline(_) => true,
         };
-        // What is wrong with the tree was told, and would be told again.
+        // The damages of the tree were reported, and would be reported again.
         if is_whole && !self.is_being_removed(ino, core) {
             self.read(part, attr::load(&self.media, ino, &core.attr));
         }
@@ -192,7 +192,7 @@ impl Check<'_, '_> {
     }
 }
 
-/// The extent of a record.
+/// Returns the extent of a record.
 pub(crate) fn extent_of(record: &Record<ExtentTree>) -> Extent {
     Extent::of(record.key.get(), &record.value)
 }

@@ -72,7 +72,7 @@ impl Discarded {
 /// A volume with its new log.
 pub(super) struct Renewed {
     pub(super) discarded: Discarded,
-    /// What was done about the former one.
+    /// The treatment of the former log.
     pub(super) log: LogState,
     /// As it was written.
     pub(super) superblock: Superblock,
@@ -108,7 +108,7 @@ pub(super) fn renew(
     Ok(Renewed { discarded, log: log.unwrap_or(LogState::Unusable), superblock })
 }
 
-/// What is to be known of the new log.
+/// Returns the recorded state of the new log.
 fn known(logged: &Logged, superblock: &Superblock, place: LogPlace, at_home: Lsn) -> Known {
     let seen = &superblock.log_seen;
     let inspection = logged.inspection();
@@ -123,7 +123,7 @@ fn known(logged: &Logged, superblock: &Superblock, place: LogPlace, at_home: Lsn
     Known::renewed(epoch.unwrap_or(0), newest.unwrap_or(Lsn::NONE), device.to_bytes())
 }
 
-/// The latest place in what is home, and the blocks with places that are too late.
+/// Finds the latest LSN of all blocks on disk, and the blocks whose LSN is too late.
 fn places_at_home(device: &Arc<dyn Device>, found: &Found) -> (Lsn, BTreeSet<u64>) {
     let mut nobody = ();
     let check = Check::run(&**device, found, Findings::new(&mut nobody, 0), None);
@@ -137,8 +137,8 @@ fn no_room(logged: &Logged) -> CheckError {
     }
 }
 
-/// Where the new log is to be. On a device of its own it has the size of the former one, if there
-/// is room, and another id, by which the former one is refused if it comes back.
+/// Returns the location of the new log. On a device of its own it has the size of the former one,
+/// if there is room, and another id, by which the former log is refused if it returns.
 fn place(logged: &Logged, superblock: &Superblock, is_lost: bool) -> Result<LogPlace, CheckError> {
     let LogPlace::Outside { blocks, .. } = superblock.log() else { return Ok(superblock.log()) };
     let (device, region) = logged.log();

@@ -1,4 +1,4 @@
-//! What a check finds, by number.
+//! Findings of a check, by number.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,16 +10,16 @@ use crate::format::group::{GroupDamage, GroupFault};
 /// Something that is wrong with a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is.
+    /// The problem.
     pub problem: Problem,
     /// How much it matters.
     pub severity: Severity,
-    /// What a repair does about it.
+    /// The remedy of a repair.
     pub remedy: Remedy,
 }
 
 impl Finding {
-    /// Its number, which never gets another meaning.
+    /// Returns its number, which never gets another meaning.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.problem.number()
@@ -51,7 +51,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// A word for it.
+    /// Returns a word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ impl Severity {
     }
 }
 
-/// What a repair does about a finding.
+/// The remedy for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Writes the superblock and its copies again.
@@ -92,7 +92,7 @@ pub enum Remedy {
 }
 
 impl Remedy {
-    /// It in words.
+    /// Returns a description in words.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -112,10 +112,10 @@ impl Remedy {
     }
 }
 
-/// Whom a block belongs to.
+/// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// What describes a group, and its trees.
+    /// The metadata of a group, and its trees.
     Group(u32),
     /// A chunk of inodes, by its first block.
     Chunk(u64),
@@ -136,7 +136,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// What an inode has that a repair can make anew.
+/// A part of an inode that a repair can rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// The entries of a directory.
@@ -199,7 +199,7 @@ impl fmt::Display for Figure {
     }
 }
 
-/// What is wrong.
+/// A problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -212,13 +212,13 @@ pub enum Problem {
     Copy {
         /// Where it lies, in blocks.
         address: u64,
-        /// What has become of it.
+        /// Its state.
         state: String,
     },
     /// 1001: The log can't be read. What it has is lost.
     #[error("V1001: log: {why}")]
     Log {
-        /// What its journal says.
+        /// The reason, from its journal.
         why: String,
     },
     /// 1002: A repair was interrupted.
@@ -229,7 +229,7 @@ pub enum Problem {
     Shared {
         /// Which.
         blocks: Range<u64>,
-        /// Who came second.
+        /// The second owner.
         owner: Owner,
     },
     /// 1011: Blocks that are in use and in free space.
@@ -253,9 +253,9 @@ pub enum Problem {
         group: u32,
         /// Which.
         figure: Figure,
-        /// What the group says.
+        /// The value that the group has.
         found: u64,
-        /// What there is.
+        /// The counted value.
         counted: u64,
     },
     /// 1017: Blocks that are not where their owner can have them.
@@ -263,7 +263,7 @@ pub enum Problem {
     Outside {
         /// Which.
         blocks: Range<u64>,
-        /// Whose they would be.
+        /// The owner that they would have.
         owner: Owner,
     },
     /// 1018: An inode that is in use and counts as free, or the other way round.
@@ -291,9 +291,9 @@ pub enum Problem {
     Links {
         /// The inode.
         ino: u64,
-        /// What it says.
+        /// The value found.
         found: u32,
-        /// What there are.
+        /// The counted value.
         counted: u32,
     },
     /// 1022: The number of an inode's blocks.
@@ -301,9 +301,9 @@ pub enum Problem {
     BlockCount {
         /// The inode.
         ino: u64,
-        /// What it says.
+        /// The value found.
         found: u64,
-        /// What there are.
+        /// The counted value.
         counted: u64,
     },
     /// 1023: A name that leads to no inode.
@@ -329,7 +329,7 @@ pub enum Problem {
         ino: u64,
         /// The type beside the name.
         found: u8,
-        /// That of the inode.
+        /// The kind of the inode.
         expected: u8,
     },
     /// 1025: A directory with more than one name.
@@ -349,7 +349,7 @@ pub enum Problem {
     Parent {
         /// The directory.
         ino: u64,
-        /// What it says.
+        /// The value found.
         found: u64,
         /// Where it is.
         expected: u64,
@@ -379,12 +379,12 @@ pub enum Problem {
     Broken {
         /// The inode.
         ino: u64,
-        /// What it has.
+        /// The part.
         part: Part,
     },
 }
 
-/// What an inode is, and what it counts as.
+/// Returns a word for the use of an inode.
 const fn in_use(is_free: bool) -> &'static str {
     if is_free { "is free and counts as used" } else { "is in use and counts as free" }
 }
@@ -402,7 +402,7 @@ impl fmt::Display for Blocks<'_> {
 }
 
 impl Problem {
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {
@@ -465,7 +465,7 @@ impl Problem {
             Self::Broken { .. } => Remedy::Rebuild,
             Self::Outside { owner: Owner::Inode(_), .. } => Remedy::Cut,
             Self::Shared { .. } => Remedy::Copy,
-            // What is in it goes to `/lost+found`, if a directory is in itself.
+            // The contents of a directory that is its own ancestor go to `/lost+found`.
             Self::Dangling { .. } | Self::TwoNames { .. } | Self::Unconnected { .. } => {
                 Remedy::Unlink
             }

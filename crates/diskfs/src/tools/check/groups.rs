@@ -13,12 +13,12 @@ use crate::format::group::{
 };
 use crate::format::inode::CHUNK_BLOCKS;
 
-/// What is known of a group.
+/// The state of a group in a check.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
     /// None if it can't be read.
     pub(crate) header: Option<GroupHeader>,
-    /// What there really is, as far as it was found so far.
+    /// The counted values so far.
     pub(crate) counted: GroupHeader,
     /// The blocks of the tree of free space, without its root.
     pub(crate) free_tree: Vec<u64>,
@@ -75,7 +75,7 @@ impl Check<'_, '_> {
         walked.damages.into_iter().for_each(|damage| self.tell.add(damage));
         found.free_tree = self.own_below(root, walked.blocks, group);
         self.chunks(group, blocks, &mut found);
-        // Those that a growing volume has not given to the group yet are nobody's.
+        // Blocks that a growing volume has not added to the group yet have no owner.
         let all = blocks.end - blocks.start;
         found.counted.blocks = found.header.as_ref().map_or(all, |header| header.blocks);
         found.counted.tree_blocks = found.free_tree.len() as u64 + found.chunk_tree_blocks;
@@ -109,7 +109,7 @@ impl Check<'_, '_> {
         blocks
     }
 
-    /// Inodes are not known, nor, if they were directories, which names were in them.
+    /// Notes a lost chunk: its inodes are unknown, and so are the names in its directories.
     fn lost_chunk(&mut self, damage: Damage) {
         self.lost(damage);
         (self.has_all_chunks, self.is_named) = (false, false);
@@ -148,7 +148,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Whether a chunk of inodes can begin at a block.
+    /// Returns whether a chunk of inodes can begin at a block.
     fn can_have_chunk(&self, group: u32, start: u64) -> bool {
         self.media.geometry().group_of(start) == Some(group)
             && start.is_multiple_of(CHUNK_BLOCKS)

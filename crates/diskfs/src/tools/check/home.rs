@@ -1,4 +1,4 @@
-//! What the log of a volume that is repaired calls.
+//! The callbacks of the log of a volume under repair.
 
 use std::sync::Arc;
 

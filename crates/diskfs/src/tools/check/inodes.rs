@@ -7,7 +7,7 @@ use crate::format::inode::{
 };
 use crate::inode::core::InodeCore;
 
-/// What is known of an inode.
+/// The state of an inode in a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// The type of its mode, as four bits; 0 for a free one.
@@ -20,36 +20,36 @@ pub(crate) struct Seen {
 
 /// The kind of an inode that is there and can't be read.
 pub(crate) const UNREADABLE: u8 = 0xFF;
-/// That of a directory.
+/// The kind of a directory.
 pub(crate) const DIRECTORY: u8 = 0o04;
 
 /// A chunk of inodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
-    /// Those that count as free.
+    /// The inodes that count as free.
     pub(crate) free: u64,
-    /// Those that are orphans.
+    /// The inodes that are orphans.
     pub(crate) orphan: u64,
     inodes: Box<[Seen; CHUNK_INODES as usize]>,
 }
 
 impl Chunk {
-    /// One whose inodes were not read yet.
+    /// Creates a chunk whose inodes were not read yet.
     pub(crate) fn new(free: u64, orphan: u64) -> Self {
         Self { free, orphan, inodes: Box::new([Seen::default(); CHUNK_INODES as usize]) }
     }
 
-    /// The inodes of a chunk that begins at block `start`, with their numbers.
+    /// Returns the inodes of a chunk that begins at block `start`, with their numbers.
     pub(crate) fn inodes(&self, start: u64) -> impl Iterator<Item = (u64, Seen)> {
         (ino_at(start, 0)..).zip(self.inodes.iter().copied())
     }
 
-    /// What is known of an inode of the chunk.
+    /// Returns the state of an inode of the chunk.
     pub(crate) fn inode(&mut self, ino: u64) -> Option<&mut Seen> {
         self.inodes.get_mut((ino % CHUNK_INODES) as usize)
     }
 
-    /// Whether an inode of the chunk is an orphan.
+    /// Returns whether an inode of the chunk is an orphan.
     pub(crate) fn is_orphan(&self, ino: u64) -> bool {
         self.orphan >> (ino % CHUNK_INODES) & 1 == 1
     }
@@ -81,7 +81,7 @@ impl Check<'_, '_> {
                 }
             }
             Err(damage) => {
-                // Those that count as free are free for all that is known; others are lost.
+                // Inodes that count as free are assumed free; others are lost.
                 self.lost(damage);
                 self.is_named = false;
                 let free = self.links.chunks.get(&chunk).map_or(0, |chunk| chunk.free);
@@ -131,7 +131,7 @@ impl Check<'_, '_> {
             }
             Err(damage) => {
                 self.lost(damage);
-                // It may have been a directory.
+                // A lost inode may have been a directory.
                 self.is_named = false;
                 Seen { kind: UNREADABLE, ..Seen::default() }
             }
@@ -147,7 +147,7 @@ impl Check<'_, '_> {
         for (done, start) in (0..).zip(&starts) {
             self.tell.progress(Phase::Contents, done, starts.len() as u64);
             for block in *start..*start + CHUNK_BLOCKS {
-                // What is wrong with it was told before.
+                // Its damages were reported before.
                 let Ok(read) = self.media.block(INODE_MAGIC, block, *start) else { continue };
                 for (slot, record) in records(&read).iter().enumerate() {
                     let ino = ino_at(block, slot);
@@ -172,7 +172,7 @@ impl Check<'_, '_> {
         self.data(ino, core);
         self.attributes(ino, core);
         let counted = self.own_count - before;
-        // What is made anew has other blocks then.
+        // A rebuilt part will have other blocks.
         let is_broken = self.broken.last().is_some_and(|(broken, _)| *broken == ino);
         if counted != core.blocks && self.is_complete && !is_broken {
             self.tell.add(Problem::BlockCount { ino, found: core.blocks, counted });
@@ -180,14 +180,15 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Whether an inode is removed, or cut off, by the next mount: then it has what it has.
+    /// Returns whether the next mount removes or truncates an inode, whose contents then do not
+    /// matter.
     pub(crate) fn is_orphan(&self, ino: u64) -> bool {
         let chunk = self.links.chunks.get(&chunk_of(block_of(ino)));
         chunk.is_some_and(|chunk| chunk.is_orphan(ino))
     }
 
-    /// Whether an inode is removed by the next mount. That may have begun: its trees are whole, but
-    /// what was in them is there up to some record only.
+    /// Returns whether the next mount removes an inode. The removal may have begun: its trees are
+    /// consistent, but have only their first records.
     pub(crate) fn is_being_removed(&self, ino: u64, core: &InodeCore) -> bool {
         core.nlink == 0 && self.is_orphan(ino)
     }

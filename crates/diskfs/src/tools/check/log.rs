@@ -11,7 +11,7 @@ use crate::Superblock;
 use crate::volume::recovery::Replay;
 use crate::volume::{self, Places, VolumeOptions};
 
-/// What was done about the log.
+/// The state of the log in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogState {
     /// Nothing was to be done: everything is home.
@@ -24,7 +24,7 @@ pub enum LogState {
         /// Items in them that were.
         items: u64,
     },
-    /// It can't be read. What is home was checked as it is.
+    /// Unreadable. The check used the blocks on disk as they are.
     Unusable,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Logged {
 }
 
 impl Logged {
-    /// The log of the volume, which is on `device` or on one of its own.
+    /// Opens the log of the volume, which is on `device` or on one of its own.
     ///
     /// # Errors
     /// [`CheckError::LogDevice`].
@@ -58,12 +58,12 @@ impl Logged {
         Ok(Self { device, log, region, volume: id, known })
     }
 
-    /// The device that the log is on, and where.
+    /// Returns the device of the log, and its region.
     pub(crate) fn log(&self) -> (&dyn Device, Region) {
         (&*self.log, self.region)
     }
 
-    /// The log, read once.
+    /// Returns the contents of the log, read once.
     ///
     /// # Errors
     /// There is none.
@@ -71,7 +71,7 @@ impl Logged {
         Inspection::new(&*self.log, self.region, self.volume)
     }
 
-    /// Whether the log has nothing for a recovery.
+    /// Returns whether the log has nothing to replay.
     ///
     /// # Errors
     /// It can't be read.
@@ -79,7 +79,7 @@ impl Logged {
         Journal::is_clean(&*self.log, self.region, self.volume, &self.known)
     }
 
-    /// The same with both devices as copies in memory.
+    /// Copies both devices in memory.
     pub(crate) fn copied(&self) -> Self {
         let copy = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
             Arc::new(CowDevice::new(device.clone()))
@@ -115,7 +115,7 @@ impl Logged {
     /// Those of the devices, and of a log that can't be replayed: nothing was written then, unless
     /// it is the volume's device that failed.
     pub(crate) fn replay_home(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
-        // What is going to be home has to be durable in the log, as far as it goes.
+        // Changes have to be durable in the log before they are written back.
         self.log.flush()?;
         let tried = self.copied().replay_only(superblock)?;
         if tried == LogState::Clean { Ok(tried) } else { self.replay_only(superblock) }

@@ -31,20 +31,20 @@ pub(crate) struct Media<'d> {
 }
 
 impl<'d> Media<'d> {
-    /// The volume of `superblock` on `device`.
+    /// Creates a reader of the volume of `superblock` on `device`.
     pub(crate) fn new(device: &'d dyn Device, superblock: &Superblock) -> Self {
         let (geometry, volume) = (superblock.geometry(), superblock.volume());
         let (places, newest, late) = (Places::new(superblock), Cell::default(), RefCell::default());
         Self { device, geometry, volume, places, newest, late }
     }
 
-    /// The latest place of the log that a block had which was read and is what it should be, of
-    /// places that are not [late](Known::CYCLE_LATE).
+    /// Returns the latest LSN of all valid blocks read so far, except [late](Known::CYCLE_LATE)
+    /// ones.
     pub(crate) fn newest(&self) -> Lsn {
         self.newest.get()
     }
 
-    /// The blocks with places that are late.
+    /// Returns the blocks with late LSNs.
     pub(crate) fn late(&self) -> BTreeSet<u64> {
         self.late.borrow().clone()
     }
@@ -57,32 +57,32 @@ impl<'d> Media<'d> {
         self.volume
     }
 
-    /// Whether blocks may belong to an inode, a tree or free space: they are in one group of the
-    /// volume, behind those that it keeps, and not in the log.
+    /// Returns whether blocks may belong to an inode, a tree or free space: they are in one group
+    /// of the volume, behind the group's own blocks, and not in the log.
     pub(crate) fn is_common(&self, run: &Range<u64>) -> bool {
         let blocks = run.end.checked_sub(run.start);
         blocks.is_some_and(|blocks| self.places.is_run_for_files(run.start, blocks))
     }
 
-    /// The same of one block.
+    /// Returns whether one block may belong to an inode, a tree or free space.
     pub(crate) fn is_one(&self, block: u64) -> bool {
         self.places.is_for_files(block)
     }
 
-    /// The same of both ends of a run: what lies between is told apart, as blocks with an owner
-    /// that can't have them.
+    /// Returns whether both ends of a run may. Blocks between them are reported separately, as
+    /// blocks with an impossible owner.
     pub(crate) fn has_ends(&self, start: u64, blocks: u64) -> bool {
         let last = start.checked_add(blocks).and_then(|end| end.checked_sub(1));
         self.is_one(start) && last.is_some_and(|last| self.is_one(last))
     }
 
-    /// A block as it is.
+    /// Reads a block without checks.
     pub(crate) fn raw(&self, address: u64) -> Result<Box<Block>, Damage> {
         read_block(self.device, address).map_err(|error| Damage::Unreadable { address, error })
     }
 
-    /// Calls `each` with the headers of the blocks of a run that say that they lie where they do,
-    /// and are of this volume, whole or not. Those that can't be read are left out.
+    /// Calls `each` with the headers of the blocks of a run that have their own address and the id
+    /// of this volume, valid or not. Unreadable blocks are skipped.
     pub(crate) fn each_block(&self, run: Range<u64>, mut each: impl FnMut(u64, &Header)) {
         let mut blocks = vec![Block::new_zeroed(); SEARCHED_BLOCKS];
         let mut at = run.start;
@@ -99,7 +99,7 @@ impl<'d> Media<'d> {
         }
     }
 
-    /// A block that is what it should be.
+    /// Reads a block and checks that it is the expected one.
     pub(crate) fn block(
         &self,
         magic: Magic,

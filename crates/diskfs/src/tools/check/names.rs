@@ -10,7 +10,7 @@ use crate::format::inode::{ROOT_INO, block_of, chunk_of};
 use crate::inode::core::{FileKind, InodeCore};
 use crate::tools::value::Value;
 
-/// What is known of a directory.
+/// The state of a directory in a check.
 #[derive(Clone, Copy, Debug, Default)]
 struct Directory {
     /// Where it says that it is.
@@ -32,17 +32,17 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// What is known of an inode; none if there is no such number.
+    /// Returns the state of an inode; `None` if there is no such number.
     pub(crate) fn seen(&mut self, ino: u64) -> Option<&mut Seen> {
         self.chunks.get_mut(&chunk_of(block_of(ino)))?.inode(ino)
     }
 
-    /// Where the first name lies that leads to a directory; 0 for nowhere.
+    /// Returns the parent in the first name that leads to a directory; 0 if there is none.
     pub(crate) fn place(&self, ino: u64) -> u64 {
         self.directories.get(&ino).map_or(0, |directory| directory.place(ino))
     }
 
-    /// How many links an inode has if one name leads to it.
+    /// Returns the links of an inode to which one name leads.
     pub(crate) fn named_once(&self, ino: u64) -> u32 {
         self.directories.get(&ino).map_or(1, |known| known.directories.saturating_add(2))
     }
@@ -181,12 +181,12 @@ impl Check<'_, '_> {
 }
 
 impl Directory {
-    /// Where a directory really is; 0 if nowhere.
+    /// Returns the real parent of a directory; 0 if there is none.
     fn place(&self, ino: u64) -> u64 {
         if ino == ROOT_INO { ROOT_INO } else { self.named_in }
     }
 
-    /// What it says of its parent, and what that is, if it is known to be another.
+    /// Returns the stored and the real parent, if they are known to differ.
     fn wrong_parent(&self, ino: u64) -> Option<(u64, u64)> {
         let (found, expected) = (self.parent, self.place(ino));
         let is_wrong = expected != 0 && expected != found && !self.has_names;
@@ -194,7 +194,7 @@ impl Directory {
     }
 }
 
-/// How many links an inode has. A directory has its name, itself, and those that are in it.
+/// Returns the links of an inode. A directory has its name, itself, and the directories in it.
 fn counted(ino: u64, seen: Seen, directory: Option<&Directory>) -> u32 {
     match directory {
         Some(_) if seen.names == 0 && ino != ROOT_INO => 0,

@@ -1,4 +1,4 @@
-//! What a check gathers for a repair.
+//! The plan of a repair, which a check makes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::inode::core::FileKind;
 /// As many changes of one kind are gathered in one round; those left over are found in the next.
 const MOST: usize = 1 << 16;
 
-/// What is to be changed, from what a check has found.
+/// The changes of a repair, from the findings of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Inodes whose figures are wrong, by number.
@@ -39,7 +39,7 @@ pub(crate) struct Plan {
     pub(crate) pool: Vec<Range<u64>>,
 }
 
-/// What is to be changed of an inode.
+/// The changes of an inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InodeFix {
     pub(crate) nlink: Option<u32>,
@@ -58,7 +58,7 @@ pub(crate) struct NameFix {
 }
 
 impl Plan {
-    /// A name is to be removed, or to get the type of its inode.
+    /// Plans to remove a name, or to set the type of its inode.
     pub(crate) fn name(&mut self, directory: u64, entry: &DirEntry<'_>, kind: Option<FileKind>) {
         if self.names.len() < MOST {
             let (position, name) = (entry.position, entry.name.into());
@@ -67,36 +67,36 @@ impl Plan {
         }
     }
 
-    /// The masks of a chunk are wrong.
+    /// Plans to set the masks of a chunk, which are wrong.
     pub(crate) fn mask(&mut self, chunk: u64) {
         self.masks.insert(chunk);
     }
 
-    /// A file has extents that can't be.
+    /// Plans to cut impossible extents of a file.
     pub(crate) fn cut(&mut self, ino: u64) {
         self.cuts.insert(ino);
     }
 
-    /// What is to be changed of an inode.
+    /// The changes of an inode.
     pub(crate) fn inode(&mut self, ino: u64) -> &mut InodeFix {
         self.inodes.entry(ino).or_default()
     }
 
-    /// An inode has no name.
+    /// Plans a name for a nameless inode.
     pub(crate) fn lost(&mut self, ino: u64) {
         if self.lost.len() < MOST {
             self.lost.push(ino);
         }
     }
 
-    /// Whether blocks are needed to do all that.
+    /// Returns whether the plan needs blocks.
     pub(crate) fn needs_blocks(&self) -> bool {
         let is_nothing = self.moves.is_empty() && self.tree_blocks.is_empty();
         let is_whole = self.chunk_trees.is_empty() && self.rebuilt.is_empty();
         !(is_nothing && is_whole && self.lost.is_empty())
     }
 
-    /// Whether a block has two owners.
+    /// Returns whether a block has two owners.
     pub(crate) fn is_shared(&self, block: u64) -> bool {
         let of_files = self.moves.values().flatten();
         of_files.chain(&self.tree_blocks).any(|run| run.contains(&block))

@@ -203,7 +203,7 @@ impl Rounds<'_> {
         self.logged.replay(superblock)
     }
 
-    /// Nobody may mount the volume from now on. Durable when it returns.
+    /// Marks the volume as under repair, so it cannot be mounted. Durable when it returns.
     fn begin(&mut self) -> Result<(), vfscale_block::Error> {
         if self.superblock.features.needs_repair() {
             return Ok(());
@@ -212,7 +212,8 @@ impl Rounds<'_> {
         copies::write(&*self.logged.device, &mut self.superblock)
     }
 
-    /// Nothing is wrong with the volume, whatever has stopped a mount. Durable when it returns.
+    /// Clears the record of an event that stopped a mount, because the volume is undamaged. Durable
+    /// when it returns.
     fn is_whole(&mut self) -> Result<(), vfscale_block::Error> {
         match self.superblock.stopped.take() {
             None => Ok(()),
@@ -220,7 +221,7 @@ impl Rounds<'_> {
         }
     }
 
-    /// The repair is over, and the volume may be mounted. Durable when it returns.
+    /// Ends the repair, so the volume can be mounted. Durable when it returns.
     fn end(&mut self) -> Result<(), vfscale_block::Error> {
         self.superblock.features = self.superblock.features.with_repair(false);
         self.superblock.checked = Timestamp::now();
@@ -228,7 +229,7 @@ impl Rounds<'_> {
     }
 }
 
-/// What a check finds now.
+/// Checks again.
 fn again(device: &Arc<dyn Device>, options: &Options) -> Result<Report, CheckError> {
     let again = Options { repair: false, discard_log: false, findings: 0, ..options.clone() };
     super::check(device.clone(), &again, &mut ())
@@ -259,10 +260,10 @@ struct Repair<'r, 'd, 'w> {
 /// How many kinds of repairs there are that show more, and are tried again.
 const STEPS: usize = 6;
 
-/// What a repair remembers from round to round.
+/// The state that a repair carries from round to round.
 #[derive(Default)]
 pub(crate) struct State {
-    /// What the log had is lost, or may be.
+    /// Whether the contents of the log are lost, or may be.
     without_log: bool,
     /// How often blocks of inodes were made what they can be without it.
     records: u32,
@@ -270,7 +271,7 @@ pub(crate) struct State {
     tries: [u32; STEPS],
     /// Parts of inodes that were made anew, or were to be.
     rebuilt: GivenUp,
-    /// Those that could not be.
+    /// The problems that could not be repaired.
     given_up: GivenUp,
 }
 
@@ -292,7 +293,7 @@ impl<'d> Repair<'_, 'd, '_> {
         let steps: [fn(&Self) -> Written; STEPS] =
             [Self::chunks, Self::masks, Self::cuts, Self::moves, Self::names, Self::lost];
         for (step, tries) in steps.iter().zip(&mut state.tries) {
-            // What is found again and again can't be repaired.
+            // A problem that is found again and again cannot be repaired.
             if *tries < TRIES_MAX && step(self)? {
                 *tries += 1;
                 return Ok(false);
@@ -300,7 +301,7 @@ impl<'d> Repair<'_, 'd, '_> {
         }
         self.inodes()?;
         for (number, group) in (0..).zip(&self.check.groups) {
-            // What can't be done is found again by the second check.
+            // The second check finds problems that cannot be repaired.
             if let Some(draft) = fix_group(self.check, self.plan, number, group) {
                 commit(self.journal, self.device, draft)?;
             }
@@ -341,7 +342,7 @@ impl<'d> Repair<'_, 'd, '_> {
         Ok(has_written)
     }
 
-    /// Trees of chunks, at the same roots.
+    /// Rebuilds trees of chunks, at the same roots.
     fn chunks(&self) -> Written {
         let mut pool = Pool::new(self.plan);
         let mut has_written = false;
@@ -361,7 +362,7 @@ impl<'d> Repair<'_, 'd, '_> {
         Ok(has_written)
     }
 
-    /// The masks of chunks, as the records say that inodes are in use.
+    /// Sets the masks of chunks by the records of the inodes in use.
     fn masks(&self) -> Written {
         let mut has_written = false;
         for start in &self.plan.masks {
@@ -379,7 +380,7 @@ impl<'d> Repair<'_, 'd, '_> {
         for (ino, seen) in chunk.inodes(start) {
             let bit = 1 << (ino % CHUNK_INODES);
             match seen.kind {
-                // What can't be read may be in use.
+                // An unreadable record may be in use.
                 UNREADABLE => {}
                 0 => (free, orphan) = (free | bit, orphan & !bit),
                 _ => free &= !bit,
@@ -388,7 +389,7 @@ impl<'d> Repair<'_, 'd, '_> {
         self.set_mask(draft, start, free, orphan)
     }
 
-    /// Changes the record of a chunk. The figures of its group follow in the last round.
+    /// Sets the mask of a chunk's record. The figures of its group follow in the last round.
     fn set_mask(
         &self,
         draft: &mut Draft<'_, '_>,
@@ -489,7 +490,8 @@ fn fix_group<'m, 'd>(
     Some(draft)
 }
 
-/// What is free of a group when its tree of free space and the blocks set aside are given up.
+/// Returns the free runs of a group after its tree of free space and the blocks set aside are
+/// freed.
 fn free_runs(unowned: &[Range<u64>], group: &Group, plan: &Plan) -> Vec<Range<u64>> {
     let mut runs = unowned.to_vec();
     let set_aside = group.header.iter().flat_map(|header| &header.set_aside);

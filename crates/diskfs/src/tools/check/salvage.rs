@@ -1,4 +1,4 @@
-//! What a repair keeps of the parts of an inode that can't be read as a whole.
+//! Salvage of the parts of an inode that cannot be read as a whole.
 //!
 //! A tree with a damaged block hides what is below that, and so hides what is free: nothing of the
 //! volume could be repaired that needs to know. So a repair that has come upon such a tree goes on
@@ -35,7 +35,7 @@ pub(crate) struct Rebuilt {
     pub(crate) blocks: Vec<u64>,
 }
 
-/// What a repair writes.
+/// The contents that a repair writes.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// Names, in the order in which they are to be entered.
@@ -70,7 +70,7 @@ pub(crate) struct Name {
 /// Blocks of trees that nothing leads to, by what they say that they are, and whose.
 pub(crate) type Strays = HashMap<([u8; 4], u64), Vec<u64>>;
 
-/// What is known around a tree of an inode.
+/// The surroundings of a tree of an inode.
 struct Of<'c, 'd, 'w, A> {
     check: &'c Check<'d, 'w>,
     ino: u64,
@@ -94,8 +94,8 @@ impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for Of<'_, '_, '_, A> 
 }
 
 impl Check<'_, '_> {
-    /// A part of an inode can't be read as a whole. If that can be repaired, it is looked at again
-    /// when all is known that the rest of the volume has.
+    /// Notes a part of an inode that cannot be read as a whole. If it can be repaired, it is
+    /// examined again when the rest of the volume is known.
     pub(crate) fn broken(&mut self, ino: u64, part: Part, damages: Vec<Damage>) {
         let is_given = !damages.iter().any(|damage| matches!(damage, Damage::Unreadable { .. }));
         let is_rebuilt = is_given && self.plan.is_some() && !self.is_given_up(ino, part);
@@ -111,15 +111,15 @@ impl Check<'_, '_> {
         self.is_named &= part != Part::Names;
     }
 
-    /// Whether nobody is known to have any block of a run.
+    /// Returns whether no block of a run has a known owner.
     pub(crate) fn is_unowned(&self, run: &Range<u64>) -> bool {
         let mut absent = 0;
         self.used.absent(run.clone(), |run| absent += run.end - run.start);
         absent == run.end.saturating_sub(run.start)
     }
 
-    /// All blocks that nobody is known to have and that say that they are of a tree of an inode.
-    /// Reads all that is free, once for all trees.
+    /// Finds all blocks without a known owner whose header names a tree of an inode. Reads all free
+    /// blocks, once for all trees.
     fn search_strays(&self) -> Strays {
         let mut strays = Strays::new();
         self.used.absent(0..self.figures.blocks, |run| {
@@ -218,14 +218,14 @@ impl Check<'_, '_> {
             AttrFork::Tree { root, bytes } => {
                 let chunks = (*bytes as usize).div_ceil(CHUNK_BYTES);
                 let kept = self.kept::<AttrTree>(*root, ino, |records, _| records.len() == chunks);
-                // What lies behind a piece that is missing means nothing.
+                // Data behind a missing piece is meaningless.
                 let known = (0..).zip(&kept.records).take_while(|(at, piece)| piece.key == *at);
                 known.for_each(|(_, piece)| blob.extend_from_slice(&piece.value.0));
                 blob.truncate(*bytes as usize);
                 blocks = kept.blocks;
             }
         }
-        // Those before what is wrong are kept.
+        // The attributes before the damage are salvaged.
         attr::decode_into(&blob, &mut list).unwrap_or_default();
         (Content::Attributes(list), blocks)
     }

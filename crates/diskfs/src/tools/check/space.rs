@@ -28,7 +28,7 @@ impl Check<'_, '_> {
             let free = self.free_of(group, &blocks);
             self.figures.used_blocks += (blocks.end - blocks.start).saturating_sub(free);
             let Some(state) = self.groups.get_mut(group as usize) else { continue };
-            // What can't be read has blocks that look the same.
+            // Unreadable structures own blocks that look the same.
             if is_settled && state.is_space_known {
                 let tell = &mut self.tell;
                 self.used.absent(blocks, |blocks| tell.add(Problem::Leaked { blocks }));

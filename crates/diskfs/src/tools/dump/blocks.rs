@@ -48,7 +48,7 @@ impl Dump {
             .with("chunks of inodes", chunks))
     }
 
-    /// A whole tree: its shape, what is wrong with it, its records.
+    /// Shows a whole tree: its shape, its damages, its records.
     pub(super) fn walk<K: Kind>(
         &self,
         root: u64,
@@ -102,7 +102,7 @@ impl Dump {
         Ok(value.with("tree", shown))
     }
 
-    /// A block of the volume, as it is.
+    /// Reads a block of the volume without checks.
     fn raw(&self, address: u64) -> Result<Box<Block>, DumpError> {
         let media = self.media();
         if media.geometry().group_of(address).is_none() {
@@ -201,7 +201,7 @@ fn piece<K: crate::inode::blob::BlobKind>(record: &Record<K>) -> Value {
     Value::fields().with("piece", record.key.get()).with("bytes", Value::hex(&record.value.0))
 }
 
-/// The bytes of a block in lines of 32, without those that are all zero.
+/// Shows the bytes of a block in lines of 32, without lines of zeros.
 fn lines(block: &Block) -> Value {
     const LINE: usize = 32;
     let lines = block.bytes().chunks(LINE).enumerate();

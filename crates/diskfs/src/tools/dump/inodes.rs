@@ -34,7 +34,7 @@ impl Dump {
         Ok(InodeCore::decode(ino, &record, |start, blocks| media.has_ends(start, blocks))?)
     }
 
-    /// The number of the inode at a path from the root of the volume. Symbolic links are not
+    /// Finds the number of the inode at a path from the root of the volume. Symbolic links are not
     /// followed.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ fn damage_of(error: Error<NoChange>) -> DumpError {
     }
 }
 
-/// The record of an inode by its fields.
+/// Shows the record of an inode by its fields.
 pub(super) fn record(
     ino: u64,
     record: &InodeRecord,
@@ -223,7 +223,7 @@ fn fields(value: Value, core: &InodeCore) -> Value {
     value.with("data", data).with("attributes", attributes)
 }
 
-/// An extent by its fields.
+/// Shows an extent by its fields.
 pub(super) fn extent(extent: &Extent) -> Value {
     Value::fields()
         .with("file block", extent.file_block)

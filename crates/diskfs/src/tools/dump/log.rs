@@ -9,7 +9,7 @@ use crate::buffer::{KIND_BLOCK, KIND_INODE_CHUNK};
 use crate::format::header::HEADER_BYTES;
 use crate::inode::incore::KIND_INODE;
 
-/// What a log has: its records in the order of writing, and the checkpoints that a recovery would
+/// Shows a log: its records in the order of writing, and the checkpoints that a recovery would
 /// replay.
 pub(super) fn log(inspection: &Inspection<'_>) -> vfscale_journal::Result<Value> {
     let records = inspection.records().iter().map(record).collect::<Value>();

@@ -15,7 +15,7 @@ fn memory(bytes: u64) -> Arc<dyn Device> {
     Arc::new(MemoryDevice::new(bytes).unwrap())
 }
 
-/// What is on a device, on another one.
+/// Copies a device.
 fn copied(device: &Arc<dyn Device>) -> Arc<dyn Device> {
     let copy = memory(device.size());
     let mut bytes = vec![0; device.size() as usize];

@@ -1,5 +1,5 @@
-//! What others have on a device: file systems, archives, partition tables, by the bytes that they
-//! are recognised by (as in file(1) and blkid(8)).
+//! Signatures of other contents of a device: file systems, archives, partition tables (as in
+//! file(1) and blkid(8)).
 
 use vfscale_block::Device;
 
@@ -20,7 +20,7 @@ const fn at(offset: u64, bytes: &'static [u8], what: &'static str) -> Signature 
 /// Where the signature of swap space lies, by the size of the pages of the machine that made it.
 const SWAP: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
 
-/// What is more particular comes first.
+/// The signatures, more specific ones first.
 const SIGNATURES: &[Signature] = &[
     at(0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
     at(0, b"XFSB", "an XFS file system"),
@@ -77,8 +77,7 @@ pub fn recognise(device: &dyn Device) -> Result<Option<String>, vfscale_block::E
             let name = if label.is_empty() { String::new() } else { format!(" ({label})") };
             return Ok(Some(format!("a vfscale volume{name}, {id},")));
         }
-        // What can't be read is nothing that could be lost; if it can't be written, that will be
-        // told.
+        // Unreadable blocks hold nothing that could be lost; a failing write is reported later.
         Err(OpenError::NoVolume { .. } | OpenError::Device(_)) => {}
         Err(_) => return Ok(Some("a vfscale volume that can't be opened".into())),
     }
@@ -86,7 +85,7 @@ pub fn recognise(device: &dyn Device) -> Result<Option<String>, vfscale_block::E
     Ok(found.first().map(|(_, what)| (*what).to_string()))
 }
 
-/// What is there, and in which blocks.
+/// Returns the contents found, and their blocks.
 fn found(device: &dyn Device) -> Result<Vec<(u64, &'static str)>, vfscale_block::Error> {
     let mut found = Vec::new();
     for signature in SIGNATURES {
@@ -116,7 +115,7 @@ fn found(device: &dyn Device) -> Result<Vec<(u64, &'static str)>, vfscale_block:
     Ok(found)
 }
 
-/// Whether these bytes are at a place of the device.
+/// Returns whether the device has these bytes at `offset`.
 fn has(device: &dyn Device, offset: u64, bytes: &[u8]) -> Result<bool, vfscale_block::Error> {
     let mut there = [0; 16];
     let Some(there) = there.get_mut(..bytes.len()) else { return Ok(false) };
@@ -127,7 +126,7 @@ fn has(device: &dyn Device, offset: u64, bytes: &[u8]) -> Result<bool, vfscale_b
     Ok(there == bytes)
 }
 
-/// Whether the first sector is a master boot record with a partition.
+/// Returns whether the first sector is a master boot record with a partition.
 fn has_partitions(device: &dyn Device) -> Result<bool, vfscale_block::Error> {
     let mut sector = [0; 512];
     if device.size() < sector.len() as u64 {

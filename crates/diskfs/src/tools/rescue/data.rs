@@ -11,7 +11,7 @@ use crate::tools::check::Media;
 /// How much is read at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Who gets data: an offset in the file, and bytes.
+/// The receiver of data: an offset in the file, and bytes.
 type Write<'w, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'w;
 
 impl Rescue {
@@ -53,7 +53,7 @@ impl Rescue {
         Ok(losses)
     }
 
-    /// The extents of a file that are in a tree.
+    /// Returns the extents of a file that are in a tree.
     fn extents(
         &self,
         media: &Media<'_>,

@@ -40,7 +40,7 @@ fn file(rescue: &Rescue) -> (u64, InodeCore) {
     (*ino, core)
 }
 
-/// What is missing is told by its bytes; all the rest is there, up to the last block.
+/// Missing bytes are reported; all the rest is copied, up to the last block.
 #[test]
 fn blocks_that_can_not_be_read_are_left_out_and_told() {
     let device = Arc::new(made());
@@ -75,7 +75,7 @@ fn blocks_that_can_not_be_read_are_left_out_and_told() {
     assert!(read == expected);
 }
 
-/// Who writes ends it.
+/// An error of the receiver ends the copy.
 #[test]
 fn an_error_of_who_writes_is_given_back() {
     let rescue = Rescue::open(Arc::new(made()), None).unwrap();

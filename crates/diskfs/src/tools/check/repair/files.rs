@@ -49,7 +49,7 @@ impl Repair<'_, '_, '_> {
         Some(())
     }
 
-    /// The extents of a file, as they are; none if not all can be read.
+    /// Returns the extents of a file; `None` if not all can be read.
     fn extents(&self, ino: u64, core: &InodeCore) -> Option<Vec<Extent>> {
         match &core.data {
             _ if !core.is_regular() => None,
@@ -186,7 +186,7 @@ impl Repair<'_, '_, '_> {
 /// The kind of a regular file.
 const REGULAR: u8 = crate::inode::core::FileKind::Regular as u8;
 
-/// The blocks of an extent that are in a run, in blocks of the device.
+/// Returns the blocks of an extent that are in a run, in blocks of the device.
 fn shared(extent: &Extent, run: &Range<u64>) -> Range<u64> {
     let (start, end) = (extent.start.max(run.start), extent.place_end().min(run.end));
     start..end.max(start)

@@ -18,14 +18,14 @@ const NAMES: u32 = 16;
 /// The directory that they are linked into.
 const LOST_FOUND: &str = "lost+found";
 
-/// A name, and others if something else has that.
+/// Iterates over a name, and alternatives in case it is taken.
 fn names(name: &str) -> impl Iterator<Item = String> {
     let others = (1..NAMES).map(move |number| format!("{name}.{number}"));
     std::iter::once(name.to_owned()).chain(others)
 }
 
 impl Repair<'_, '_, '_> {
-    /// Links inodes that have no name.
+    /// Adds names for inodes without one.
     pub(super) fn lost(&self) -> Written {
         let pool = RefCell::new(Pool::new(self.plan));
         let mut has_written = false;
@@ -75,7 +75,7 @@ impl Repair<'_, '_, '_> {
         None
     }
 
-    /// The directory for what has no name; it is made if there is none.
+    /// Returns the directory for nameless inodes, which is made if there is none.
     fn place(&self, draft: &mut Draft<'_, '_>) -> Option<u64> {
         let mut root = draft.core(ROOT_INO)?;
         for name in names(LOST_FOUND) {

@@ -9,7 +9,7 @@ use crate::dir::{DirEntry, Directory, NameHash};
 const NAMES: usize = 32;
 
 impl Repair<'_, '_, '_> {
-    /// Changes names.
+    /// Repairs names.
     pub(super) fn names(&self) -> Written {
         // A name that leads nowhere may lead to an inode that is only not known.
         if !self.check.has_all_chunks {
@@ -50,7 +50,7 @@ impl Repair<'_, '_, '_> {
         Some(())
     }
 
-    /// The name that leads to a directory which is in itself.
+    /// Returns the name that leads to a directory which is its own ancestor.
     fn way_to(&self, ino: u64) -> Option<NameFix> {
         let place = self.check.links.place(ino);
         let core = self.draft().core(place)?;

@@ -9,9 +9,9 @@ use crate::format::{Block, Identity};
 
 /// The state of a block of inodes.
 enum State {
-    /// It is what it should be, or the device can't read it and nobody knows.
+    /// The block is the expected one, or unreadable.
     Kept,
-    /// It is the one that should be there, written by half.
+    /// The block is the expected one, torn.
     Torn(Box<Block>),
     /// Another one is there: what was to be in this one never came home.
     Absent,
@@ -32,7 +32,7 @@ impl Repair<'_, '_, '_> {
                 continue;
             }
             for (address, state) in states {
-                // What a file has in the same place is copied first.
+                // Data of a file in the same block is copied first.
                 if !self.plan.is_shared(address) {
                     self.set_records(&mut draft, *start, address, state);
                 }
@@ -70,7 +70,7 @@ impl Repair<'_, '_, '_> {
             State::Torn(block) => block,
             State::Absent => Block::zeroed(),
         };
-        // Those who had the number before had hardly this generation.
+        // Earlier inodes of this number very unlikely had this generation.
         let place = self.check.media.newest().to_bits();
         let generation = (place ^ place >> 32) as u32;
         for record in records_mut(&mut block).iter_mut().filter(|record| is_lost(record)) {

@@ -91,8 +91,8 @@ fn map(
     Some(())
 }
 
-/// How many blocks a part may take, in leaves that are half full, and some for the blocks above
-/// them.
+/// Returns the most blocks that a part may take, in leaves that are half full, with some for the
+/// blocks above them.
 fn room(rebuilt: &Rebuilt) -> usize {
     let blocks = match &rebuilt.content {
         Content::Names(names) => Tree::<DirTree>::blocks_to_build(names.len() * RECORDS, 50),

@@ -85,7 +85,7 @@ fn is_found(sample: &Sample) -> bool {
     look_up(sample, ROOT_INO, "lost+found").is_some()
 }
 
-/// It was given up, and a file has its blocks, which it has not written yet.
+/// A freed chunk whose blocks belong to a file, which has not written them yet.
 #[test]
 fn a_chunk_that_was_given_up_stays_so_under_space_that_is_set_aside() {
     let copy = with_blocks(8, true);
@@ -94,7 +94,7 @@ fn a_chunk_that_was_given_up_stays_so_under_space_that_is_set_aside() {
     assert!(!is_found(&copy));
 }
 
-/// It was given up, and its blocks belong to files in part.
+/// A freed chunk whose blocks belong partly to files.
 #[test]
 fn a_chunk_that_was_given_up_stays_so_if_it_is_free_in_part() {
     for (is_unwritten, blocks) in [(true, 3), (false, 5)] {
@@ -105,7 +105,7 @@ fn a_chunk_that_was_given_up_stays_so_if_it_is_free_in_part() {
     }
 }
 
-/// Whoever wrote it into his file knows the number of the volume, and where the file lies.
+/// The writer of the file knows the id of the volume, and the location of the file.
 #[test]
 fn the_data_of_a_file_are_no_inodes() {
     let copy = with_blocks(8, false);

@@ -67,7 +67,7 @@ fn written(device: &dyn Device) -> String {
 #[test]
 fn a_golden_image_is_written_if_it_is_wanted() {
     let sample = Sample::new();
-    // What is home is wrong, and the log has what is right.
+    // The block on disk is wrong, and the log has the right one.
     sample.header(1, |header| header.free += 1);
     change_header(&sample, |header| header.free -= 1);
     let text = written(&*sample.device);

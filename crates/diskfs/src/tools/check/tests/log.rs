@@ -36,7 +36,7 @@ fn a_log_is_replayed_in_memory() {
     assert_eq!(report.findings, []);
     assert_eq!(report.log, LogState::Replayed { checkpoints: 1, items: 1 });
     assert_eq!(sample.bytes(), before);
-    // The same the other way round: the damage is in the log.
+    // The reverse: the damage is in the log.
     change_header(&sample, |header| header.free -= 1);
     assert_eq!(sample.found(), [1013]);
 }

@@ -23,7 +23,7 @@ use crate::tools::check::{LogState, Remedy};
 use crate::vfs_impl::{DiskFs, DiskOptions};
 use crate::volume::{Volume, VolumeOptions};
 
-/// What is damaged, how, what is found, and which inodes are not as they were when it is repaired.
+/// A damage, its findings, and the inodes that differ after the repair.
 struct Case {
     name: &'static str,
     damage: fn(&Sample),
@@ -45,7 +45,7 @@ pub(super) fn extents(sample: &Sample, core: &InodeCore, ino: u64) -> Vec<Extent
     }
 }
 
-/// What a file has in each of its blocks.
+/// Returns the data of a file in each of its blocks.
 fn data(sample: &Sample, ino: u64) -> BTreeMap<u64, Vec<u8>> {
     let mut data = BTreeMap::new();
     for extent in extents(sample, &sample.core(ino), ino) {
@@ -325,7 +325,7 @@ fn files_have_what_they_can_have() {
     each(FILES);
 }
 
-/// What leads from a directory to an inode.
+/// Looks up a name in a directory.
 pub(super) fn look_up(sample: &Sample, directory: u64, name: &str) -> Option<u64> {
     let core = sample.core(directory);
     let directory = Directory::new(directory, NameHash::of(ID));

@@ -58,7 +58,7 @@ fn names(sample: &Sample, ino: u64) -> BTreeMap<Vec<u8>, u64> {
     names
 }
 
-/// What is in `/lost+found`; nothing if there is none.
+/// Returns the inodes in `/lost+found`, if it exists.
 fn found(sample: &Sample) -> Vec<u64> {
     let place = names(sample, ROOT_INO).get(&b"lost+found"[..]).copied();
     place.map_or_else(Vec::new, |place| names(sample, place).into_values().collect())
@@ -83,7 +83,7 @@ fn attributes(sample: &Sample, ino: u64) -> Vec<Vec<u8>> {
     list.into_iter().map(|(name, _)| name.into()).collect()
 }
 
-/// What `number` is told about is repaired, and then there is nothing more to be done.
+/// Checks that a repair fixes all findings, and that nothing is left to repair.
 fn mended(sample: &Sample, remedy: Remedy) {
     let report = sample.check();
     let broken: Vec<_> = report.findings.iter().filter(|found| found.number() == 1031).collect();
@@ -118,7 +118,7 @@ fn a_directory_keeps_the_names_that_can_be_read() {
         assert!(after.iter().all(|(name, ino)| before.get(name) == Some(ino)));
         let to_many = after.values().filter(|ino| **ino == MANY).count() as u32;
         assert_eq!(copy.core(MANY).nlink, to_many + 1);
-        // What has lost its only name is found again, and nothing else.
+        // Inodes that lost their only name are found again, and no others.
         let lost =
             before.values().filter(|ino| **ino != MANY && !after.values().any(|i| i == *ino));
         let lost: Vec<_> = lost.copied().collect();
@@ -233,7 +233,7 @@ fn attributes_are_kept_up_to_what_is_lost() {
     }
 }
 
-/// It can't be known where a link has led whose target is lost.
+/// A link whose target is lost leads nowhere.
 #[test]
 fn a_link_without_a_target_is_removed() {
     let copy = Sample::new().copied();
@@ -246,7 +246,7 @@ fn a_link_without_a_target_is_removed() {
     assert!(!after.contains_key(&b"long"[..]) && copy.core_of(LONG_LINK).is_none());
 }
 
-/// What the device does not give is not given up.
+/// A block that the device cannot read is not freed.
 #[test]
 fn a_block_that_can_be_read_another_day_is_left() {
     let sample = Sample::new();

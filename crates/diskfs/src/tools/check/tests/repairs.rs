@@ -1,4 +1,4 @@
-//! What is repaired, and that a repair leaves nothing behind that was not there before.
+//! Repairs, and that they leave no new problems.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ fn what_follows_from_the_rest_is_repaired() {
     }
 }
 
-/// What can't be known is left as it is, and told.
+/// An ambiguous problem is left as it is, and reported.
 #[test]
 fn what_would_be_a_guess_is_left() {
     let sample = Sample::new();

@@ -81,7 +81,7 @@ fn core(mode: u32, nlink: u32) -> InodeCore {
     InodeCore { nlink, ..InodeCore::new(mode, 1, 1_700_000_000_000_000_000) }
 }
 
-/// What is made of a volume so far.
+/// A volume under construction.
 struct Maker<'m, 'd> {
     draft: Draft<'m, 'd>,
     inodes: Vec<(u64, InodeCore)>,
@@ -194,7 +194,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// What describes a group whose blocks `free` are free.
+    /// Writes the metadata of a group whose blocks `free` are free.
     fn group(&mut self, group: u32, free: &Range<u64>, set_aside: Vec<u64>) {
         let start = u64::from(group) * GROUP;
         let header = |count: u64| if group == 0 { count } else { 0 };

@@ -1,4 +1,4 @@
-//! What a dump shows of the sample.
+//! The dump of the sample.
 
 use super::log::change_header;
 use super::sample::{BELOW, GROUP, MANY, Sample, TREE_DIR};
