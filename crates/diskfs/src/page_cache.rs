@@ -165,7 +165,7 @@ pub struct FileData {
 }
 
 impl FileData {
-    /// The data of a file that has `size` bytes on the device.
+    /// Creates the data of a file that has `size` bytes on the device.
     #[must_use]
     pub fn new(cache: &Arc<PageCache>, size: u64) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
@@ -187,42 +187,42 @@ impl FileData {
         })
     }
 
-    /// How long the file is, in bytes.
+    /// Returns the length of the file, in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// How many pages wait for a block. `stat` counts them as blocks.
+    /// Returns the number of pages that wait for a block. `stat` counts them as blocks.
     #[must_use]
     pub fn delayed_blocks(&self) -> u64 {
         self.delayed.load(Ordering::Relaxed)
     }
 
-    /// Whether there is something to be written back: pages, or the size.
+    /// Returns whether pages or the size are to be written back.
     #[must_use]
     pub fn is_dirty(&self, store: &impl Store) -> bool {
         store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0
     }
 
-    /// Whether nothing would be lost with it: no page, nothing to be written back.
+    /// Returns whether it can be dropped without loss: no page, nothing to be written back.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.pages.read().is_empty() && !self.is_queued.load(Ordering::Acquire)
     }
 
-    /// Says that the file is to be written back; true if that was not known.
+    /// Marks the file as queued for write-back. Returns true if it was not marked.
     pub(crate) fn set_queued(&self) -> bool {
         !self.is_queued.swap(true, Ordering::AcqRel)
     }
 
-    /// It was taken off the list, and will be written back: whoever makes it dirty from now on says
-    /// so again.
+    /// Clears the mark of a file that was taken off the list, before it is written back: a writer
+    /// that makes it dirty from now on queues it again.
     pub(crate) fn clear_queued(&self) {
         self.is_queued.store(false, Ordering::Release);
     }
 
-    /// Says whether it was cut to nothing lately, so that what is written now replaces what it had.
+    /// Sets whether the file was truncated to zero lately: the next bytes replace its old ones.
     pub(crate) fn set_renewed(&self, is_renewed: bool) {
         if self.is_renewed() != is_renewed {
             self.is_renewed.store(is_renewed, Ordering::Relaxed);
@@ -233,18 +233,18 @@ impl FileData {
         self.is_renewed.load(Ordering::Relaxed)
     }
 
-    /// Says that it is among the files with new data; true if it was not.
+    /// Marks the file as queued among the files with new data. Returns true if it was not.
     pub(crate) fn queue_renewed(&self) -> bool {
         !self.is_renewed_queued.swap(true, Ordering::AcqRel)
     }
 
-    /// It was taken from there, and will be written back.
+    /// Clears the mark of [`queue_renewed`](Self::queue_renewed), before the file is written back.
     pub(crate) fn unqueue_renewed(&self) {
         self.is_renewed_queued.store(false, Ordering::Release);
     }
 
-    /// Forgets all pages, whatever is in them, and gives the space back that was set aside for
-    /// them: the file is gone. Nobody uses it any more. Waits for a write-back under way.
+    /// Drops all pages, dirty or not, and returns the space reserved for them: the file is freed,
+    /// and has no user any more. Waits for a write-back under way.
     pub fn discard(&self, store: &impl Store) {
         let writing = self.writing_back.lock();
         let invalidate = self.invalidate.write();
@@ -254,7 +254,7 @@ impl FileData {
         drop(writing);
     }
 
-    /// Forgets the pages `from` to `to`. The caller holds `i_writeback` and `invalidate_lock`.
+    /// Drops the pages `from` to `to`. The caller holds `i_writeback` and `invalidate_lock`.
     fn drop_pages(&self, store: &impl Store, from: u64, to: u64) {
         let mut pages = self.pages.write();
         let gone = pages.remove(from, to);
@@ -280,17 +280,17 @@ impl Drop for FileData {
     }
 }
 
-/// The page that has the byte at `offset`.
+/// Returns the index of the page that has the byte at `offset`.
 pub(crate) fn page_of(offset: u64) -> u64 {
     offset / PAGE
 }
 
-/// Where a page begins.
+/// Returns the offset at which a page begins.
 pub(crate) fn offset_of(page: u64) -> u64 {
     page.saturating_mul(PAGE)
 }
 
-/// How many pages `size` bytes have.
+/// Returns the number of pages that `size` bytes take.
 pub(crate) fn pages_of(size: u64) -> u64 {
     size.div_ceil(PAGE)
 }

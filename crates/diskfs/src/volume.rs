@@ -123,7 +123,7 @@ pub struct Volume {
     shared: PerCpuArc<Shared>,
 }
 
-/// What transactions that are not durable yet still refer to.
+/// The state that transactions still refer to while they are not durable.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) groups: Groups,
@@ -196,10 +196,11 @@ impl Volume {
         Ok(opened)
     }
 
-    /// Changes the superblock and writes it, with all its copies. Durable when it returns.
+    /// Changes the superblock and writes it, with all its copies. The change is durable when the
+    /// call returns.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`], and those of the device.
+    /// [`Fault::ReadOnly`], and the errors of the device.
     pub fn update_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), Fault> {
         self.writable()?;
         let mut superblock = self.superblock.lock();
@@ -207,68 +208,68 @@ impl Volume {
         Ok(copies::write(&*self.device, &mut superblock)?)
     }
 
-    /// The superblock as it was written last.
+    /// Returns the superblock as it was written last.
     #[must_use]
     pub fn superblock(&self) -> Superblock {
         self.superblock.lock().clone()
     }
 
-    /// The device that the volume is on.
+    /// Returns the device that the volume is on.
     #[must_use]
     pub fn device(&self) -> &dyn Device {
         &*self.device
     }
 
-    /// How it is divided.
+    /// Returns the geometry of the volume.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.groups().geometry()
     }
 
-    /// The volume is divided so from now on: it has grown. False if it has done so too often.
+    /// Sets the geometry of a volume that has grown. Returns false if it has grown too often.
     pub(crate) fn set_geometry(&self, geometry: Geometry) -> Result<bool, Fault> {
-        // Who gets a block of a new group can refer to it.
+        // First: a transaction that gets a block of a new group must be able to refer to it.
         self.places.grow(geometry.blocks());
         Ok(self.groups().grow(&self.reader(), geometry)?)
     }
 
-    /// Its id.
+    /// Returns the id of the volume.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
 
-    /// Its log; none if it is open for reading only.
+    /// Returns the log; `None` if the volume is open for reading only.
     #[must_use]
     pub fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
     }
 
-    /// What opening it found in the log.
+    /// Returns what opening the volume found in the log.
     #[must_use]
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
     }
 
-    /// Its orphans: inodes that are to be freed or cut, now or by the next mount.
+    /// Returns the orphans: inodes to be freed or truncated, by this mount or by the next.
     #[must_use]
     pub fn orphans(&self) -> &OrphanList {
         &self.orphans
     }
 
-    /// Its blocks of metadata in memory.
+    /// Returns the cache of metadata blocks.
     #[must_use]
     pub fn cache(&self) -> &PerCpuArc<BufferCache> {
         &self.cache
     }
 
-    /// Its groups: who has which block and which inode.
+    /// Returns the groups, which record the blocks and inodes in use.
     #[must_use]
     pub fn groups(&self) -> &Groups {
         &self.shared.groups
     }
 
-    /// How many free blocks are not reserved.
+    /// Returns the counter of free blocks that are not reserved.
     #[must_use]
     pub fn space(&self) -> &Space {
         &self.shared.space
@@ -278,7 +279,7 @@ impl Volume {
         &self.shared
     }
 
-    /// The same, for who may outlive the volume.
+    /// Returns a reference to the [shared](Self::shared) state that may outlive the volume.
     pub(crate) fn keep(&self) -> Kept<Shared> {
         self.shared.keep()
     }
@@ -287,8 +288,8 @@ impl Volume {
         &self.places
     }
 
-    /// How many transactions were refused because they would have logged more than they had
-    /// reserved: none, or the program has a mistake.
+    /// Returns the number of transactions that were refused because they would have logged more
+    /// than they had reserved. If it is not zero, the program has a bug.
     #[must_use]
     pub fn overruns(&self) -> u64 {
         self.shared.overruns.load(Ordering::Relaxed)
@@ -298,18 +299,18 @@ impl Volume {
         self.shared.overruns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether nothing can be changed: it is open for reading only, or [sealed](Self::seal).
+    /// Returns whether the volume is open for reading only, or [sealed](Self::seal).
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.writable().is_err()
     }
 
-    /// Makes it read-only: waits for transactions under way, refuses later ones, writes everything
+    /// Makes the volume read-only: waits for transactions under way, refuses later ones, writes everything
     /// home and covers the log, so that the next opening has nothing to replay. Lasts until
-    /// [`unseal`](Self::unseal). Does nothing if it is read-only.
+    /// [`unseal`](Self::unseal). Does nothing if the volume is read-only.
     ///
     /// # Errors
-    /// Those of the log and the device. It is not read-only then.
+    /// The errors of the log and the device. The volume is not read-only then.
     pub fn seal(&self) -> Result<(), Fault> {
         let Ok(journal) = self.writable() else { return Ok(()) };
         self.flush_data(self.data_written())?;
@@ -324,27 +325,29 @@ impl Volume {
         self.is_sealed.store(false, Ordering::Release);
     }
 
-    /// Whether files can have the block at this address: it is in the volume, and neither in the
-    /// log nor kept for what describes a group.
+    /// Returns whether the block at this address may belong to a file: it is in the volume, and
+    /// neither in the log nor reserved for the metadata of a group.
     #[must_use]
     pub fn is_for_files(&self, address: u64) -> bool {
         self.places.is_for_files(address)
     }
 
-    /// The same of all blocks of a run, which lie in one group then.
+    /// Returns whether all blocks of a run may belong to a file
+    /// ([`is_for_files`](Self::is_for_files)); they lie in one group then.
     #[must_use]
     pub fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
         self.places.is_run_for_files(start, blocks)
     }
 
-    /// The log, for who writes. Asked in a transaction, the answer holds until its end.
+    /// Returns the log if the volume is writable. Within a transaction the result stays valid until
+    /// its end.
     pub(crate) fn writable(&self) -> Result<&Journal, Fault> {
         let is_sealed = || self.is_sealed.load(Ordering::Acquire);
         self.journal.as_ref().filter(|_| !is_sealed()).ok_or(Fault::ReadOnly)
     }
 
-    /// Whether something may be changed: for a call that would be found out only when it is written
-    /// back.
+    /// Checks whether the volume may be changed: for calls whose error would otherwise appear only
+    /// at write-back.
     ///
     /// # Errors
     /// [`Fault::ReadOnly`]; the error of the log, if that is shut down.
@@ -353,25 +356,25 @@ impl Volume {
         if journal.is_shut_down() { self.failure().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
-    /// Whether nothing becomes durable any more ([`failure`](Self::failure)).
+    /// Returns whether nothing becomes durable any more ([`failure`](Self::failure)).
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.journal.as_ref().is_some_and(Journal::is_shut_down)
     }
 
-    /// What is published, for reading.
+    /// Returns a reader of the published metadata.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.cache, &self.places)
     }
 
-    /// Data was written to the device: it is flushed before a transaction that is committed from
-    /// now on is durable. Called after the write has returned.
+    /// Marks that data was written to the device: it is flushed before a transaction that is
+    /// committed from now on is durable. Called after the write has returned.
     pub fn mark_data_written(&self) {
         self.hooks.mark_data_written();
     }
 
-    /// How much data has been [marked](Self::mark_data_written) by now, for
+    /// Returns how much data has been [marked](Self::mark_data_written) by now, for
     /// [`flush_data`](Self::flush_data).
     #[must_use]
     pub fn data_written(&self) -> u64 {
@@ -382,7 +385,7 @@ impl Volume {
     /// `written`. Blocks for the I/O; does nothing if a flush has covered it.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn flush_data(&self, written: u64) -> Result<(), Fault> {
         Ok(self.hooks.flush_data(written)?)
     }
@@ -391,7 +394,7 @@ impl Volume {
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// Those of the log: it may or may not be durable.
+    /// The errors of the log: the transactions may or may not be durable.
     pub fn force(&self, sequence: u64) -> Result<(), Fault> {
         self.journal.as_ref().map_or(Ok(()), |journal| Ok(journal.force(sequence)?))
     }
@@ -400,7 +403,7 @@ impl Volume {
     /// call. Blocks for the I/O.
     ///
     /// # Errors
-    /// Those of the log and the device: it may or may not be durable.
+    /// The errors of the log and the device: the changes may or may not be durable.
     pub fn sync(&self) -> Result<(), Fault> {
         let written = self.data_written();
         if let Some(journal) = &self.journal {
@@ -409,7 +412,7 @@ impl Volume {
         self.flush_data(written)
     }
 
-    /// Why nothing becomes durable any more, if that is so.
+    /// Returns why nothing becomes durable any more; `None` if the log works.
     #[must_use]
     pub fn failure(&self) -> Option<Fault> {
         self.journal.as_ref().and_then(Journal::failure).map(Fault::Journal)
@@ -433,15 +436,15 @@ impl Volume {
     }
 
     /// Writes everything home, closes the log and writes the superblock. Waits for transactions
-    /// under way, and refuses later ones. The second time it does nothing.
+    /// under way, and refuses later ones. The second call does nothing.
     ///
     /// # Errors
-    /// Those of the log and the device. What is durable is replayed by the next opening.
+    /// The errors of the log and the device. What is durable is replayed by the next opening.
     pub fn close(&self) -> Result<(), Fault> {
         let Some(journal) = &self.journal else { return Ok(()) };
         self.unseal();
         if let Err(fault) = self.flush_data(self.data_written()) {
-            // The log must not say that all is well, and its threads end all the same.
+            // The log must not be marked clean, and its threads must end even so.
             self.shut_down(fault);
         }
         if let Err(error) = journal.close() {
@@ -454,7 +457,7 @@ impl Volume {
         })
     }
 
-    /// How far the log has come, if it is not being written.
+    /// Returns how far the log has advanced, if it is not being written.
     fn log_seen(&self) -> Option<LogSeen> {
         self.journal.as_ref().and_then(Journal::known).map(seen)
     }

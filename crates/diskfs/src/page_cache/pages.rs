@@ -35,19 +35,19 @@ pub(super) const CHUNK_PAGES: u64 = 64;
 /// in the inode.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// It is in memory.
+    /// The pages in memory.
     pub(super) there: u64,
-    /// It has bytes that nobody has begun to write back.
+    /// The pages with bytes whose write-back has not begun.
     pub(super) dirty: u64,
-    /// It is being written back.
+    /// The pages being written back.
     pub(super) writing: u64,
-    /// It has a block.
+    /// The pages that have a block.
     pub(super) mapped: u64,
-    /// Space was set aside for its block.
+    /// The pages for whose blocks space is reserved.
     pub(super) reserved: u64,
-    /// It was dirty at some time.
+    /// The pages that were dirty at some time.
     was_dirty: u64,
-    /// It was used since the clock came by.
+    /// The pages used since the clock hand last passed.
     used: AtomicU64,
 }
 
@@ -89,7 +89,7 @@ impl Default for Chunk {
 /// The memory of pages that are being written back.
 pub(super) type Flight = Arc<Vec<PageBox>>;
 
-/// What was taken out. The memory is freed when it is dropped.
+/// The pages that were removed. Their memory is freed when this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     pub(super) pages: u64,
@@ -126,18 +126,18 @@ pub(super) struct Pages {
     hand: u64,
 }
 
-/// The bits of pages from `index` on, to the end of its chunk.
+/// Returns the bits of the pages from `index` on, to the end of its chunk.
 fn bits_from(index: u64) -> u64 {
     u64::MAX << (index % CHUNK_PAGES)
 }
 
-/// The parts of chunks that pages `from` to `to` are.
+/// Returns the parts of chunks that the pages `from` to `to` make up.
 fn parts(from: u64, to: u64) -> impl Iterator<Item = Part> {
     let chunks = if from < to { from / CHUNK_PAGES..to.div_ceil(CHUNK_PAGES) } else { 0..0 };
     chunks.map(move |chunk| part_of(chunk, from, to))
 }
 
-/// What a chunk has of the pages `from` to `to`.
+/// Returns the part of a chunk that is among the pages `from` to `to`.
 fn part_of(chunk: u64, from: u64, to: u64) -> Part {
     let base = chunk * CHUNK_PAGES;
     let begin = from.saturating_sub(base).min(CHUNK_PAGES - 1);
@@ -146,7 +146,7 @@ fn part_of(chunk: u64, from: u64, to: u64) -> Part {
     Part { chunk, base, bits: end & (u64::MAX << begin) }
 }
 
-/// The places of the bits that are set.
+/// Returns the positions of the bits that are set.
 fn places(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let place = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
@@ -160,7 +160,7 @@ impl Pages {
         self.chunks.is_empty()
     }
 
-    /// How many pages there are.
+    /// Returns the number of pages of memory.
     pub(super) fn len(&self) -> u64 {
         let there = |chunk: &Chunk| u64::from(chunk.marks.there.count_ones());
         let in_flight = self.flight.as_ref().map_or(0, |(_, pages)| pages.len() as u64);
@@ -175,17 +175,17 @@ impl Pages {
         self.chunks.values().map(|chunk| there(chunk) + doubled(chunk)).sum()
     }
 
-    /// How many pages are dirty or being written back.
+    /// Returns the number of pages that are dirty or being written back.
     pub(super) fn unstable_pages(&self) -> u64 {
         self.unstable_pages
     }
 
-    /// The marks of the chunk that has page `index`.
+    /// Returns the marks of the chunk that has page `index`.
     pub(super) fn marks(&self, index: u64) -> Option<&Marks> {
         self.chunks.get(&(index / CHUNK_PAGES)).map(|chunk| &chunk.marks)
     }
 
-    /// Whether a page has a mark.
+    /// Returns whether a page has a mark.
     fn has(&self, index: u64, mark: impl Fn(&Marks) -> u64) -> bool {
         self.marks(index).is_some_and(|marks| mark(marks) >> (index % CHUNK_PAGES) & 1 == 1)
     }
@@ -206,14 +206,14 @@ impl Pages {
         chunk.memory[place].as_ref().or_else(in_flight).map(|page| &**page)
     }
 
-    /// A page that is there.
+    /// Returns the page `index`, if it is in memory.
     pub(super) fn page(&self, index: u64) -> Option<&Page> {
         let chunk = self.chunks.get(&(index / CHUNK_PAGES))?;
         let place = (index % CHUNK_PAGES) as usize;
         self.memory(chunk, index - place as u64, place)
     }
 
-    /// Copies bytes of pages that are there from `within` of page `index` on, up to the first that
+    /// Copies bytes of pages in memory from `within` of page `index` on, up to the first that
     /// is not, and to the end of the chunk at most. Returns how many.
     pub(super) fn read(&self, index: u64, within: usize, into: &mut [u8]) -> usize {
         let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
@@ -229,7 +229,7 @@ impl Pages {
         read_pages(run.filter_map(|place| self.memory(chunk, base, place)), within, into)
     }
 
-    /// The first page that is not before `index`.
+    /// Returns the first page that is not before `index`.
     pub(super) fn next(&self, index: u64) -> Option<u64> {
         let mut chunks = self.chunks.range(index / CHUNK_PAGES..);
         chunks.find_map(|(number, chunk)| {
@@ -249,24 +249,24 @@ impl Pages {
         })
     }
 
-    /// The first page that is not before `index` and is dirty or being written back.
+    /// Returns the first page that is not before `index` and is dirty or being written back.
     pub(super) fn next_unstable(&self, index: u64) -> Option<u64> {
         self.next_unstable_as(index, Marks::unstable)
     }
 
-    /// The first dirty page that is not before `index`.
+    /// Returns the first dirty page that is not before `index`.
     pub(super) fn next_dirty(&self, index: u64) -> Option<u64> {
         self.next_unstable_as(index, |marks| marks.dirty)
     }
 
-    /// The last page that is dirty or being written back.
+    /// Returns the last page that is dirty or being written back.
     pub(super) fn last_unstable(&self) -> Option<u64> {
         let last = *self.unstable.last()?;
         let unstable = self.chunks.get(&last)?.marks.unstable();
         Some(last * CHUNK_PAGES + u64::from(unstable.checked_ilog2()?))
     }
 
-    /// How many pages with a mark follow from `index` on without a gap, at most `most`.
+    /// Counts the pages with a mark that follow from `index` on without a gap, at most `most`.
     pub(super) fn run(&self, index: u64, most: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
         let mut run = 0;
         while run < most {
@@ -281,7 +281,7 @@ impl Pages {
         run.min(most)
     }
 
-    /// How many dirty pages follow from `index` on without a gap, at most `most`.
+    /// Counts the dirty pages that follow from `index` on without a gap, at most `most`.
     pub(super) fn dirty_run(&self, index: u64, most: u64) -> u64 {
         self.run(index, most, |marks| marks.dirty)
     }
@@ -295,8 +295,8 @@ impl Pages {
         }
     }
 
-    /// Says which chunks have unstable pages, after marks of the pages `from` to `to` have changed.
-    /// Returns by how many pages more are unstable; fewer, if it is negative.
+    /// Updates the set of chunks with unstable pages, after marks of the pages `from` to `to` have
+    /// changed. Returns the change of the number of unstable pages.
     fn recount(&mut self, from: u64, to: u64, before: u64) -> i64 {
         let after = self.count(from, to, Marks::unstable);
         for part in parts(from, to) {
@@ -309,7 +309,7 @@ impl Pages {
         after as i64 - before as i64
     }
 
-    /// How many of the pages `from` to `to` have a mark.
+    /// Counts the pages among `from` to `to` that have a mark.
     pub(super) fn count(&self, from: u64, to: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
         let marked = |part: Part| {
             let chunk = self.chunks.get(&part.chunk);
@@ -318,8 +318,8 @@ impl Pages {
         parts(from, to).map(marked).sum()
     }
 
-    /// How many pages from `index` on, up to `most` and to the end of the chunk, have memory of
-    /// their own and need no space: they can be written to at once.
+    /// Counts the pages from `index` on, up to `most` and to the end of the chunk, that have memory
+    /// of their own and need no space: they can be written to immediately.
     fn ready(&self, index: u64, most: u64) -> u64 {
         let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
         let place = (index % CHUNK_PAGES) as usize;
@@ -329,7 +329,7 @@ impl Pages {
         memory.iter().take_while(|memory| memory.is_some()).count() as u64
     }
 
-    /// How many pages from `index` on, up to `most` and to the end of the chunk, have no memory
+    /// Counts the pages from `index` on, up to `most` and to the end of the chunk, without memory
     /// that can be written to.
     pub(super) fn without_memory(&self, index: u64, most: u64) -> u64 {
         let place = (index % CHUNK_PAGES) as usize;
@@ -441,7 +441,8 @@ impl Pages {
         flight
     }
 
-    /// As [`begin`](Self::begin), of pages whose bytes the caller copies: their memory stays.
+    /// Begins the write-back of pages whose bytes the caller copies: unlike with
+    /// [`begin`](Self::begin), their memory stays in the chunks.
     pub(super) fn begin_in_place(&mut self, from: u64, to: u64) -> Flight {
         self.each(from, to, |marks, bits| {
             marks.writing |= bits;
@@ -455,7 +456,7 @@ impl Pages {
     pub(super) fn land(&mut self, from: u64, to: u64, flight: Flight) -> Landed {
         let before = self.count(from, to, Marks::unstable);
         self.flight = None;
-        // Whoever reads from it holds the pages' lock meanwhile.
+        // Readers of the flight hold the pages' lock while they read: this is the last reference.
         let mut memory = Arc::into_inner(flight).unwrap_or_default().into_iter();
         let mut landed = Landed::default();
         for part in parts(from, to) {
@@ -570,7 +571,7 @@ impl Pages {
     }
 }
 
-/// What became of pages that were put in.
+/// The result of putting pages in.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Put {
     /// How many there were of them.
@@ -583,7 +584,7 @@ pub(super) struct Put {
     pub(super) stable: u64,
 }
 
-/// What became of pages that were in flight.
+/// The result of landing pages that were in flight.
 #[derive(Debug, Default)]
 pub(super) struct Landed {
     /// How many are stable now.
