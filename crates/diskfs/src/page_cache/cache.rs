@@ -95,29 +95,31 @@ impl PageCache {
         u64::try_from(sum + hidden).is_ok_and(|most| most > limit) && self.unstable() > limit
     }
 
-    /// So much is dirty that write-back is to begin.
+    /// Returns whether enough is dirty for write-back to begin.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.has_unstable(self.pages_max / 8)
     }
 
-    /// So much is dirty that writers have to wait for write-back.
+    /// Returns whether enough is dirty for writers to have to wait for write-back.
     #[must_use]
     pub fn is_too_dirty(&self) -> bool {
         self.has_unstable(self.pages_max / 2)
     }
 
-    /// How many pages a writer may ask room for at once, so that it gets it: at least one.
+    /// Returns the number of pages that a writer may take in one call and be sure to get: at least
+    /// one.
     pub(super) fn batch(&self) -> u64 {
         (self.pages_max / 8).max(1)
     }
 
-    /// Room for `pages` pages more, dropping others if need be. False if there is none.
+    /// Takes room for `pages` pages more, dropping others if need be. Returns false if there is
+    /// none.
     pub(super) fn take_pages(&self, pages: u64) -> bool {
         if self.pages.take(pages) {
             return true;
         }
-        // Some more than that, so that the next ones need not look as well.
+        // Some more than that: the next calls then need not reclaim as well.
         self.reclaim(pages + PIECE_PAGES.min(self.pages_max / 8));
         self.pages.take(pages)
     }
@@ -136,7 +138,7 @@ impl PageCache {
         self.change_unstable(-(pages as i64));
     }
 
-    /// Adds to what this CPU has, and that to the sum when it is too much.
+    /// Adds to the count of this CPU, and adds that to the sum when it becomes too large.
     fn change_unstable(&self, pages: i64) {
         if pages == 0 {
             return;
@@ -149,14 +151,14 @@ impl PageCache {
         }
     }
 
-    /// The lock under which a megabyte of a file is read. Files may share one.
+    /// Returns the lock under which a megabyte of a file is read. Files may share one.
     pub(super) fn fill_lock(&self, file: &FileData, index: u64) -> &Mutex<(), FillLock> {
         let file = std::ptr::from_ref(file).addr() as u64 >> 6;
         let mixed = (file ^ (index / PIECE_PAGES)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &self.fill[(mixed >> 32) as usize % self.fill.len()]
     }
 
-    /// Says that a file has pages.
+    /// Adds a file that has pages to the clock.
     pub(super) fn join(&self, file: &FileData) {
         if !file.has_pages.swap(true, Ordering::AcqRel) {
             self.written.clock.lock().push_back(file.this.clone());
@@ -166,7 +168,7 @@ impl PageCache {
     /// Drops up to `want` clean pages. Returns how many.
     pub fn reclaim(&self, want: u64) -> u64 {
         let mut dropped = 0;
-        // Twice around: what was used is kept the first time only.
+        // Twice around: pages that were used survive the first round only.
         let mut left =
             2 * self.written.clock.lock().len() + self.pages_max as usize / SCAN as usize * 2 + 2;
         while dropped < want && left > 0 {
@@ -183,7 +185,7 @@ impl PageCache {
         let mut pages = file.pages.write();
         let gone = pages.evict(want, SCAN);
         if pages.is_empty() {
-            // With the pages' lock held: whoever puts one in later finds this done.
+            // With the pages' lock held: a thread that puts one in later finds this done.
             file.has_pages.store(false, Ordering::Release);
         } else {
             self.written.clock.lock().push_back(file.this.clone());

@@ -59,20 +59,20 @@ use crate::volume::Volume;
 use shadows::Shadows;
 pub use shadows::{BlockRef, Slot};
 
-/// What a transaction may need at most.
+/// The upper bounds of what a transaction may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// Blocks and inodes that it may log.
     pub log_blocks: u32,
     /// Blocks that it may take from free space.
     pub space: u64,
-    /// Whether they may come from what is kept back for removing and writing back.
+    /// Whether they may come from the pool reserved for removal and write-back.
     pub from_pool: bool,
 }
 
 /// A transaction. `Send`.
 ///
-/// Dropped without a commit it gives everything back that it has claimed and reserved, and has
+/// Dropped without a commit, it returns everything that it has claimed and reserved, and has
 /// changed nothing.
 #[must_use = "a transaction that is dropped does nothing"]
 pub struct Tx<'v> {
@@ -83,20 +83,20 @@ pub struct Tx<'v> {
     /// Inodes that become orphans, or are none any more.
     orphans: SmallVec<[(Arc<Node>, bool); 1]>,
     log: Option<Transaction<'v>>,
-    /// What it may log, in bytes of reservation.
+    /// The reservation of the log, in bytes.
     log_bytes: u64,
     /// Blocks of free space that are reserved and not claimed yet, and those that are claimed.
     space_left: u64,
     space_used: u64,
     from_pool: bool,
-    /// It has claimed what it could not pay for, and can only be dropped.
+    /// Whether it has claimed blocks without space for them, and can only be dropped.
     is_spoiled: bool,
 }
 
 /// An inode that a transaction changes.
 struct ChangedNode {
     node: Arc<Node>,
-    /// What it was, and what it becomes.
+    /// The inode before the transaction, and after it.
     before: Arc<InodeCore>,
     core: Arc<InodeCore>,
 }
@@ -129,20 +129,20 @@ impl Volume {
             is_spoiled: false,
         };
         tx.log = Some(journal.begin(Reservation::new(log_bytes))?);
-        // It may have been sealed while this waited.
+        // The volume may have been sealed while this call waited.
         self.writable()?;
         Ok(tx)
     }
 }
 
 impl<'v> Tx<'v> {
-    /// The volume.
+    /// Returns the volume.
     #[must_use]
     pub fn volume(&self) -> &'v Volume {
         self.volume
     }
 
-    /// Makes `blocks` of the reserved space its own; reserves more if that is too little.
+    /// Takes `blocks` of the reserved space; reserves more if that is too little.
     fn take_space(&mut self, blocks: u64) -> Result<(), Fault> {
         let missing = blocks.saturating_sub(self.space_left);
         if missing > 0 && !self.volume.space().take(missing, self.from_pool) {
@@ -158,11 +158,12 @@ impl<'v> Tx<'v> {
         self.space_left += blocks;
     }
 
-    /// Takes `min` to `max` consecutive blocks for data, near the block `near` if possible. They
-    /// are the transaction's, and used once it is committed.
+    /// Takes `min` to `max` consecutive blocks for data, near the block `near` if possible. The
+    /// transaction owns them, and they are used once it is committed.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`] if there are not as many in one piece; those of the device, and damage.
+    /// [`Fault::NoSpace`] if no run of free blocks is that long; the errors of the device, and
+    /// damage.
     pub fn claim(&mut self, near: u64, min: u32, max: u32) -> Result<Run, Fault> {
         let min = min.max(1);
         let affordable = u32::try_from(self.space_left).unwrap_or(u32::MAX);
@@ -176,7 +177,7 @@ impl<'v> Tx<'v> {
         Ok(run)
     }
 
-    /// A block of the transaction's own is not needed after all.
+    /// Returns a block that the transaction has claimed and does not need.
     fn unclaim(&mut self, address: u64) {
         let run = Run::one(address);
         let was_claimed = self.changes.drop_claim(run);
@@ -187,24 +188,24 @@ impl<'v> Tx<'v> {
         }
     }
 
-    /// A claim that was made before ([`Groups::claim`](crate::alloc::Groups::claim)) becomes the
-    /// transaction's; its space was reserved by the caller. If the transaction is dropped, the
-    /// blocks can be had by others, and the space is the caller's again.
+    /// Takes over a claim that was made before ([`Groups::claim`](crate::alloc::Groups::claim)); the
+    /// caller has reserved its space. If the transaction is dropped, other transactions can claim
+    /// the blocks, and the caller owns the space again.
     pub fn use_claim(&mut self, run: Run) {
         self.changes.use_claim(run);
     }
 
-    /// Frees blocks of data. Others can have them when that is durable.
+    /// Frees blocks of data. Other transactions can claim them when that is durable.
     pub fn free(&mut self, run: Run) {
         self.changes.free(run);
     }
 
     /// Takes a free inode: for a file near the block `near`, which is that of its directory's
     /// inode; for a directory in a group with much free space. Makes eight blocks of inodes if
-    /// there is none. Gives its number and its generation.
+    /// there is none. Returns its number and its generation.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`]; those of the device, and damage.
+    /// [`Fault::NoSpace`]; the errors of the device, and damage.
     pub fn new_inode(&mut self, near: u64, is_dir: bool) -> Result<(u64, u32), Fault> {
         let before = self.changes.new_chunks().count() as u64;
         let groups = self.volume.groups();
@@ -219,14 +220,15 @@ impl<'v> Tx<'v> {
         Ok((ino.ok_or(Fault::NoSpace)?, groups.generation()))
     }
 
-    /// An inode, to be changed: a copy of what it is, with the times that have changed in passing,
-    /// which is published by the commit. The caller holds the node locked until that has returned.
+    /// Returns the transaction's own copy of an inode, to be changed. It includes the times that
+    /// were updated outside transactions, and is published by the commit. The caller holds the node
+    /// locked until the commit has returned.
     pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
         Arc::make_mut(self.changed(node))
     }
 
-    /// The transaction's own copy of an inode, which is what is published as long as it was not
-    /// changed.
+    /// Returns the transaction's own copy of an inode, which is the published one as long as it was
+    /// not changed.
     pub(crate) fn changed(&mut self, node: &Arc<Node>) -> &mut Arc<InodeCore> {
         let at = self.nodes.iter().position(|changed| Arc::ptr_eq(&changed.node, node));
         let at = at.unwrap_or_else(|| {
@@ -238,26 +240,27 @@ impl<'v> Tx<'v> {
         &mut self.nodes[at].core
     }
 
-    /// Makes an inode this, as [`inode`](Self::inode) does.
+    /// Replaces the transaction's own copy of an inode (see [`inode`](Self::inode)).
     pub fn set_core(&mut self, node: &Arc<Node>, core: InodeCore) {
         *self.changed(node) = Arc::new(core);
     }
 
-    /// What an inode is for this transaction: its own copy, if it has one, or what is published.
+    /// Returns an inode as this transaction sees it: its own copy, if it has one, or the published
+    /// one.
     #[must_use]
     pub fn core(&self, node: &Arc<Node>) -> Arc<InodeCore> {
         let own = self.nodes.iter().find(|changed| Arc::ptr_eq(&changed.node, node));
         own.map_or_else(|| node.core(), |changed| changed.core.clone())
     }
 
-    /// The inode is free from now on.
+    /// Frees an inode.
     pub fn free_inode(&mut self, ino: u64) {
         self.changes.free_inode(ino);
     }
 
-    /// The inode is to be looked after by the next mount, if this one does not come to it; or no
-    /// more. What is so already changes nothing and locks nothing. The caller holds the node locked
-    /// until the commit has returned.
+    /// Sets whether an inode is an orphan, which the next mount processes if this one does not. If
+    /// nothing changes by it, nothing is logged or locked. The caller holds the node locked until
+    /// the commit has returned.
     pub fn set_orphan(&mut self, node: &Arc<Node>, is_orphan: bool) {
         let own = self.orphans.iter().rfind(|(changed, _)| Arc::ptr_eq(changed, node));
         let was_orphan = own.map_or_else(|| self.volume.orphans().has(node), |own| own.1);
@@ -267,8 +270,7 @@ impl<'v> Tx<'v> {
         }
     }
 
-    /// The group accounts for all of its blocks from now on: those that the volume has grown by are
-    /// free.
+    /// Extends a group to all of its blocks: those that the volume has grown by become free.
     pub(crate) fn extend_group(&mut self, group: u32) {
         self.changes.extend(group);
     }

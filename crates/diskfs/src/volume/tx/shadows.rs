@@ -46,18 +46,18 @@ impl Deref for BlockRef<'_> {
     }
 }
 
-/// What a transaction does with a block.
+/// The state of a block in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing yet.
     Prepared,
-    /// It has a copy of its own, which is changed.
+    /// The transaction changes its own copy of the block.
     Changed,
-    /// It is a new block.
+    /// The block is new.
     Created,
-    /// It was freed, and is on the device or in the log.
+    /// The block was freed, and is on the device or in the log.
     Destroyed,
-    /// It was created and never used, or destroyed again.
+    /// The block was created and never used, or destroyed again.
     Gone,
 }
 
