@@ -5,8 +5,8 @@ use super::{FileData, Store, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
 impl FileData {
-    /// The first offset at or behind `offset` that has data; `None` if there is none before the end
-    /// of the file. Dirty pages are data, unwritten blocks are not. May block for I/O.
+    /// Returns the first offset at or behind `offset` that has data; `None` if there is none before
+    /// the end of the file. Dirty pages are data, unwritten blocks are not. May block for I/O.
     ///
     /// # Errors
     /// Of the device, damage.
@@ -30,8 +30,8 @@ impl FileData {
         Ok((at < end && found < size).then_some(found))
     }
 
-    /// The first offset at or behind `offset` in a hole: at the latest the end of the file. `None`
-    /// if `offset` is not before that. May block for I/O.
+    /// Returns the first offset at or behind `offset` in a hole: at the latest the end of the file.
+    /// `None` if `offset` is not before that. May block for I/O.
     ///
     /// # Errors
     /// Of the device, damage.
@@ -55,7 +55,7 @@ impl FileData {
         Ok(Some(offset.max(offset_of(at)).min(size)))
     }
 
-    /// Whether page `at` has bytes on the device, and for how many pages that is so.
+    /// Returns whether page `at` has bytes on the device, and for how many pages that is so.
     fn run_at(&self, store: &impl Store, at: u64) -> Result<(bool, u64), Fault> {
         if store.inline().is_some() {
             return Ok(if at == 0 { (true, 1) } else { (false, u64::MAX) });

@@ -8,7 +8,7 @@ use super::pages::CHUNK_PAGES;
 use super::{FileData, PAGE, Store, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
-/// What is known of the device: from page `from` up to page `to` it is all the same.
+/// The known state of the device, which is uniform from page `from` up to page `to`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     from: u64,
@@ -67,8 +67,8 @@ impl FileData {
         while self.cache.is_too_dirty() && store.relieve() {}
     }
 
-    /// If the file lies in its inode, makes the page of it dirty, so that write-back will know
-    /// where to put it when it has grown.
+    /// Makes the page of a file that lies in its inode dirty: write-back then chooses its place when
+    /// the file has grown.
     pub(super) fn leave_inode(&self, store: &impl Store) -> Result<(), Fault> {
         if store.inline().is_none() {
             return Ok(());
@@ -76,8 +76,8 @@ impl FileData {
         self.write_all(store, 0, &[])
     }
 
-    /// The file is about to grow: if it ends within a block that has bytes, that page becomes
-    /// dirty, with zeros behind the end.
+    /// Prepares the end of a file that is about to grow: if it lies within a block that has bytes,
+    /// that page becomes dirty, with zeros behind the end.
     pub(super) fn dirty_end(&self, store: &impl Store) -> Result<(), Fault> {
         let size = self.size();
         if size.is_multiple_of(PAGE) || store.inline().is_some() {
@@ -101,15 +101,15 @@ impl FileData {
         Ok(())
     }
 
-    /// Whether a page is in memory, or has bytes on the device, in a block or in the inode.
+    /// Returns whether a page is in memory, or has bytes on the device, in a block or in the inode.
     fn has_bytes(&self, store: &impl Store, index: u64) -> Result<bool, Fault> {
         Ok(self.pages.read().contains(index)
             || (index == 0 && store.inline().is_some())
             || self.know(store, &mut Known::default(), index)?.is_written)
     }
 
-    /// What there is on the device at page `index`, which is not in memory, or was not just now.
-    /// Blocks that are there stay, since the caller has the inode's lock.
+    /// Looks up the state of the device at page `index`, which is not in memory, or was not just
+    /// now. Mapped blocks stay mapped, since the caller has the inode's lock.
     fn know<'k>(
         &self,
         store: &impl Store,
@@ -185,8 +185,8 @@ impl FileData {
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
     }
 
-    /// What the first and the last page hold of `len` bytes at `at`, where they are written to in
-    /// part and have bytes already.
+    /// Reads the first and the last page of `len` bytes at `at`, if they are written to in part and
+    /// have bytes already.
     fn read_edges(&self, store: &impl Store, at: u64, len: usize) -> Result<Edges, Fault> {
         let end = at + len as u64;
         let (first, last) = (page_of(at), page_of(end));
@@ -205,17 +205,17 @@ impl FileData {
         if has_bytes { Ok(Some(self.read_page(store, index)?)) } else { Ok(None) }
     }
 
-    /// Room for `pages` pages. If memory is full of what is dirty, that is written back.
+    /// Takes room for `pages` pages. If memory is full of dirty pages, they are written back.
     fn wait_for_room(&self, store: &impl Store, pages: u64) {
         while !self.cache.take_pages(pages) {
             if !store.relieve() {
-                // Others write back what there is; or hold what they are about to fill.
+                // Other threads write the dirty pages back, or hold room that they are about to fill.
                 thread::yield_now();
             }
         }
     }
 
-    /// The file is `size` long from now on, and longer than it was: what is between is a hole. The
+    /// Sets the size to `size`, which is larger than before: the bytes between are a hole. The
     /// caller has the inode's lock.
     pub(super) fn grow_to(&self, store: &impl Store, size: u64) -> Result<(), Fault> {
         self.dirty_end(store)?;
@@ -244,14 +244,14 @@ impl FileData {
 /// The bytes of a page that is written to in part; none if they are zeros.
 type Edge = Option<Box<[u8; PAGE_SIZE]>>;
 
-/// Those of the first page and of the last one.
+/// The old bytes of the first page and of the last one.
 #[derive(Debug, Default)]
 struct Edges {
     first: Edge,
     last: Edge,
 }
 
-/// So many pages with `bytes` from `within` on; before and behind them is what `edges` say.
+/// Creates `count` pages with `bytes` from `within` on; before and behind them is what `edges` say.
 fn fresh(count: usize, within: usize, bytes: &[u8], edges: &Edges) -> Vec<PageBox> {
     let pages = Page::many_with(count, within, bytes);
     let end = within + bytes.len();

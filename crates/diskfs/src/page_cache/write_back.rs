@@ -48,7 +48,7 @@ struct Pass {
     cursor: u64,
     last: u64,
     inline: Inline,
-    /// How many pages have been written.
+    /// Number of pages that have been written.
     written: u64,
     first_fault: Option<Fault>,
     /// How many pages the next piece has at most: fewer behind a write that has failed, so that the
@@ -56,15 +56,15 @@ struct Pass {
     pages_max: u64,
     /// How many writes may fail before whole pieces are given up.
     failures_left: u32,
-    /// In how many places the page at `cursor` could not be written.
+    /// Number of places in which the page at `cursor` could not be written.
     places: u32,
 }
 
 /// The part of a piece that has failed.
 enum Failed {
-    /// The device did not take its pages; a claim is still one.
+    /// The device did not take its pages; a claim still exists.
     Write(Fault),
-    /// The file could not be changed; a claim has been given back.
+    /// The file could not be changed; a claim has been returned.
     Change(Fault),
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Inline {
 }
 
 impl Pass {
-    /// A piece has been written.
+    /// Moves on behind a piece that has been written.
     fn succeed(&mut self, piece: Piece) {
         self.cursor = piece.range().1;
         self.written += piece.pages;
@@ -84,15 +84,16 @@ impl Pass {
         self.places = 0;
     }
 
-    /// The pages up to `next` have been given up, or can't be written now.
+    /// Moves on to `next`: the pages before it have been given up, or can't be written now.
     fn fail(&mut self, fault: Fault, next: u64) {
         self.cursor = next;
         self.first_fault.get_or_insert(fault);
         self.places = 0;
     }
 
-    /// The device did not take a piece. Whether its pages are to be tried again: half of them, or,
-    /// if it was only one, another place if it is a new one. A claim is given back, or set aside.
+    /// Handles a piece that the device did not take. Returns whether its pages are to be tried
+    /// again: half of them, or, if it was a single page in a newly claimed place, another place. A
+    /// claim is returned, or set aside.
     fn tries_again(&mut self, store: &impl Store, piece: Piece) -> bool {
         let Piece { first, pages, place, .. } = piece;
         self.cursor = first;
@@ -188,21 +189,21 @@ impl FileData {
         true
     }
 
-    /// Which pages are next: from `cursor` on, but nothing behind the size on the device is
-    /// overtaken.
+    /// Returns the first page to write next and the number of pages: from `cursor` on, but not past
+    /// a dirty page at or behind the size on the device.
     fn next_piece(&self, store: &impl Store, pass: &Pass, size: u64) -> Option<(u64, u64)> {
         let on_disk = page_of(store.disk_size());
         let pages = self.pages.read();
         let next = pages.next_dirty(pass.cursor)?;
         let behind = pages.next_dirty(on_disk).unwrap_or(next);
         let first = next.min(behind);
-        // A page behind the end is one that is just coming: the size will follow.
+        // A page behind the end is being added by a writer: the size will follow.
         let end = pages_of(size).min(pass.last.saturating_add(1));
         let most = end.checked_sub(first).filter(|most| *most > 0)?.min(pass.pages_max);
         Some((first, pages.dirty_run(first, most)))
     }
 
-    /// Where up to `run` pages from `first` on go, and how many of them.
+    /// Chooses the place of up to `run` pages from `first` on, and how many of them fit.
     fn place(
         &self,
         store: &impl Store,
@@ -241,7 +242,7 @@ impl FileData {
         if unpaid > 0 {
             store.reserve(unpaid)?;
             self.delayed.fetch_add(unpaid, Ordering::Relaxed);
-            // Nobody else sets a mark of a page that is dirty.
+            // No other thread sets a mark of a dirty page.
             let mut pages = self.pages.write();
             pages.each(range.0, range.1, |marks, bits| marks.reserved |= bits);
         }
@@ -333,8 +334,8 @@ impl FileData {
         Ok((from.min(first), to))
     }
 
-    /// The size on the device with a piece that has been written: up to the next page that is
-    /// dirty.
+    /// Returns the size on the device with a piece that has been written: up to the next dirty
+    /// page.
     fn size_with(&self, piece: Piece, before: u64) -> u64 {
         let (_, end) = piece.range();
         if end <= page_of(before) {
@@ -345,7 +346,7 @@ impl FileData {
         before.max(piece.size.min(limit))
     }
 
-    /// Everything is on its way to be durable.
+    /// Ends the write-back of a piece whose pages and metadata have been submitted.
     fn finish(&self, store: &impl Store, piece: Piece, flight: Flight) {
         let is_inline = matches!(piece.place, Place::Inline);
         let (from, to) = piece.range();
@@ -353,7 +354,7 @@ impl FileData {
         let mut pages = self.pages.write();
         let landed = pages.land(from, to, flight);
         pages.each(from, to, |marks, bits| {
-            // Who writes to a page in the inode again needs space for it again.
+            // A writer to a page in the inode needs space for it again.
             let kept = if is_inline { marks.dirty } else { 0 };
             let paid = marks.reserved & bits & !kept;
             marks.reserved &= !paid;
@@ -364,7 +365,7 @@ impl FileData {
         self.cache.give_unstable(landed.stable);
         self.cache.give_pages(landed.older.len() as u64);
         match piece.place {
-            // What was set aside has become the claim.
+            // The reserved space has become the claim.
             Place::Claimed(_) => {
                 self.delayed.fetch_sub(reserved, Ordering::Relaxed);
             }

@@ -15,27 +15,27 @@ use crate::inode::blob::{self, LinkTree};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::incore::{Node, Times};
 
-/// What an inode of the VFS has of the volume.
+/// The private data of an inode of the VFS.
 pub(super) struct Held {
     pub(super) node: Arc<Node>,
-    /// What a symbolic link holds.
+    /// The target of a symbolic link.
     pub(super) target: Option<Box<[u8]>>,
 }
 
-/// What the driver has put into an inode.
+/// Returns the private data of an inode.
 pub(super) fn held(inode: &Inode) -> Option<&Held> {
     inode.private()
 }
 
-/// The node of an inode of this file system.
+/// Returns the node of an inode of this file system.
 pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
     held(inode).map(|held| &held.node).ok_or(Errno::INVAL)
 }
 
-/// What of an inode is not in its record.
+/// The parts of an inode that are not in its record.
 #[derive(Default)]
 struct Apart {
-    /// The inode when it was read. As long as it is kept, no other is at its place in memory.
+    /// The inode when it was read. While this reference exists, no other has its address in memory.
     core: Option<Arc<InodeCore>>,
     xattrs: Vec<Attribute>,
     target: Option<Box<[u8]>>,
@@ -43,14 +43,14 @@ struct Apart {
 
 /// Why no inode was made.
 enum Refused {
-    /// It is not the one that is looked for.
+    /// The node is not the one that is looked for.
     IsOther,
-    /// It was changed since it was read.
+    /// The node was changed since it was read.
     HasChanged,
 }
 
 impl DiskFs {
-    /// The inode `ino`; `None` if there is none. Blocks for I/O.
+    /// Returns the inode `ino`; `None` if there is none. Blocks for I/O.
     pub(super) fn iget(&self, sb: &SuperBlock, ino: u64) -> Result<Option<InodeRef>, Fault> {
         match self.table.get(&self.volume, ino)? {
             Some(node) => self.hold(sb, node).map(Some),
@@ -58,14 +58,14 @@ impl DiskFs {
         }
     }
 
-    /// The VFS's inode for a node, which something keeps from being freed. Blocks for I/O.
+    /// Returns the VFS's inode for a node that can't be freed during the call. Blocks for I/O.
     pub(super) fn hold(&self, sb: &SuperBlock, node: Arc<Node>) -> Result<InodeRef, Fault> {
         self.hold_if(sb, node, |_| true)?.ok_or_else(|| Errno::UCLEAN.into())
     }
 
-    /// The VFS's inode for a node that may be freed at any time, and be another inode then: `None`
-    /// unless `is_it` when the VFS's inode is made. One that somebody has already is returned
-    /// without a look. Blocks for I/O.
+    /// Returns the VFS's inode for a node that may be freed at any time, and be another inode then:
+    /// `None` unless `is_it` holds when the VFS's inode is made. An inode in use is returned without
+    /// that check. Blocks for I/O.
     pub(super) fn hold_if(
         &self,
         sb: &SuperBlock,
@@ -75,8 +75,9 @@ impl DiskFs {
         loop {
             let mut apart = Some(self.read_apart(&node)?);
             let inode = sb.try_iget(node.ino(), || {
-                // While there is no inode nobody changes the node but who frees it, when it has no
-                // name, and who uses its number then. If it is the one, nobody does from now on.
+                // While there is no inode, only two threads change the node: the one that frees it,
+                // when it has no name, and the one that reuses its number then. If `is_it` holds,
+                // none does from now on.
                 let stored = node.stored();
                 if !is_it(&stored) {
                     return Err(Refused::IsOther);
@@ -95,7 +96,7 @@ impl DiskFs {
         }
     }
 
-    /// Reads what of an inode is not in its record.
+    /// Reads the parts of an inode that are not in its record.
     fn read_apart(&self, node: &Arc<Node>) -> Result<Apart, Fault> {
         let reading = node.read();
         let (core, reader) = (node.stored(), self.volume.reader());
@@ -114,7 +115,7 @@ impl DiskFs {
         Ok(Apart { core: Some(core), xattrs, target })
     }
 
-    /// Notes the times that the VFS shows, if others are stored.
+    /// Stores the times that the VFS shows in the node, if they differ.
     pub(super) fn keep_times(&self, inode: &Inode, node: &Arc<Node>) {
         let (atime, mtime, ctime) = (inode.atime().0, inode.mtime().0, inode.ctime().0);
         let core = node.core();
@@ -124,7 +125,7 @@ impl DiskFs {
         }
     }
 
-    /// What the VFS is to know of an inode.
+    /// Returns the initial state of the VFS's inode.
     fn init(&self, core: &InodeCore, xattrs: Vec<Attribute>, held: Held) -> InodeInit {
         InodeInit {
             mode: core.mode,

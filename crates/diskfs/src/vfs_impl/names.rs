@@ -74,7 +74,7 @@ impl DiskFs {
         self.hold(dir.sb(), node)
     }
 
-    /// A node for a new inode: its record, its attributes, what it links to.
+    /// Creates the node of a new inode: its record, its attributes, the target of a link.
     fn new_node(
         &self,
         tx: &mut Tx<'_>,
@@ -197,8 +197,8 @@ impl DiskFs {
         Ok(())
     }
 
-    /// An inode loses a name; a directory its only one, if it is empty. Gives the links that are
-    /// left.
+    /// Removes a name of an inode; of a directory its only one, if it is empty. Returns the number
+    /// of links left.
     fn lose_name(
         &self,
         tx: &mut Tx<'_>,
@@ -286,7 +286,7 @@ impl DiskFs {
         if exchange { self.files.write_before_rename(target) } else { Ok(()) }
     }
 
-    /// The two names change places.
+    /// Exchanges the two names.
     fn exchange(
         &self,
         tx: &mut Tx<'_>,
@@ -318,7 +318,7 @@ impl DiskFs {
         self.change_parent(tx, target, new_dir, old_dir)
     }
 
-    /// The source gets the new name, and what had it loses it.
+    /// Gives the new name to the source, and takes it from the inode that had it.
     fn replace(
         &self,
         tx: &mut Tx<'_>,
@@ -346,7 +346,7 @@ impl DiskFs {
         self.change_parent(tx, source, old_dir, new_dir)
     }
 
-    /// A directory that moves has another parent, which counts its `..`.
+    /// Changes the parent of a directory that moves, and the link counts that its `..` makes up.
     fn change_parent(
         &self,
         tx: &mut Tx<'_>,
@@ -387,7 +387,7 @@ fn links_damage(node: &Node, links: u32) -> Damage {
     InodeDamage { ino: node.ino(), fault: InodeFault::Links { links } }.into()
 }
 
-/// One link more or less.
+/// Adds or removes one link.
 fn step(core: &mut InodeCore, step: Step) -> Result<(), Fault> {
     match step {
         Step::Up if core.nlink >= LINKS_MAX => return Err(Errno::MLINK.into()),

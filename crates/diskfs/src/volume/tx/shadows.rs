@@ -84,7 +84,7 @@ impl<'v> Shadows<'v> {
         Self { cache, volume, list: SmallVec::new(), addresses: SmallVec::new() }
     }
 
-    /// Where in the list the block is, if it is there.
+    /// Returns the index of the block in the list, if the list has it.
     fn find(&self, address: u64) -> Option<usize> {
         self.addresses.iter().position(|other| *other == address)
     }
@@ -108,7 +108,7 @@ impl<'v> Shadows<'v> {
         Ok(self.add(Shadow { address, buffer: Some(buffer), block, state: State::Prepared }))
     }
 
-    /// A new block.
+    /// Adds a new block.
     pub(super) fn create(&mut self, address: u64, expected: &Expected) -> Slot {
         debug_assert!(self.find(address).is_none(), "block {address} is there already");
         let Expected { magic, owner, .. } = *expected;
@@ -138,7 +138,7 @@ impl<'v> Shadows<'v> {
         pool::make_mut(&mut shadow.block)
     }
 
-    /// The block is not used any more. Gives its address, and whether it was created in this
+    /// Marks the block as unused. Returns its address, and whether it was created in this
     /// transaction.
     pub(super) fn destroy(&mut self, slot: Slot) -> (u64, bool) {
         let shadow = &mut self.list[slot.0];
@@ -149,7 +149,7 @@ impl<'v> Shadows<'v> {
         (address, is_new)
     }
 
-    /// What logging all of it takes, in bytes of reservation.
+    /// Returns the reservation that logging all blocks takes, in bytes.
     pub(super) fn log_bytes(&self) -> u64 {
         let of_shadow = |shadow: &Shadow| match shadow.state {
             State::Prepared | State::Gone => 0,
