@@ -87,15 +87,15 @@ pub struct DiskOptions {
     pub read_only: bool,
     /// The log is not looked at, and nothing is written ([`VolumeOptions::no_recovery`]).
     pub no_recovery: bool,
-    /// What callers see when the volume meets damage, or its log fails: [`OnError::Shutdown`] by
+    /// The reaction to damage of the volume or a failure of its log: [`OnError::Shutdown`] by
     /// default.
     pub on_error: OnError,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
-    /// In how many lists orphans are kept in memory, and in how many queues those that are to be
-    /// freed; 0 for one, as before seed 001.
+    /// Number of lists of orphans in memory, and of queues of orphans to be freed; 0 for a single
+    /// list, as before Kara, "Improve orphan list scaling" (2014).
     pub orphan_lists: usize,
-    /// In how many lists files are kept that have something to be written back; at least one.
+    /// Number of lists of files that have something to be written back; at least one.
     pub dirty_lists: usize,
     /// The data of a file that replaces another, by a rename or after having been cut to nothing,
     /// are written before that is durable, as by ext4's option of this name. On by default.
@@ -121,12 +121,13 @@ impl Default for DiskOptions {
     }
 }
 
-/// What opening a volume has found.
+/// The findings of opening a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
-    /// What was in the log.
+    /// The content of the log.
     pub log: Recovered,
-    /// What became of files that had neither names nor users, or whose cutting had begun.
+    /// The result of processing files that had neither names nor users, or whose truncation had
+    /// begun.
     pub orphans: Orphans,
 }
 
@@ -232,13 +233,13 @@ impl DiskFs {
         }))
     }
 
-    /// What opening has found.
+    /// Returns the findings of opening the volume.
     #[must_use]
     pub fn opened(&self) -> &Opened {
         &self.opened
     }
 
-    /// The volume below.
+    /// Returns the volume below.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -249,7 +250,7 @@ impl DiskFs {
     /// does nothing.
     ///
     /// # Errors
-    /// Those of the device and the log; what is durable is replayed by the next opening.
+    /// The errors of the device and the log; what is durable is replayed by the next opening.
     pub fn close(&self) -> Result<(), Fault> {
         if self.volume.journal().is_none() {
             return self.volume.close();
@@ -264,17 +265,17 @@ impl DiskFs {
             tracing::warn!(left, "orphans are left for the next mount");
         }
         let closed = self.volume.close();
-        // What nobody was told of who could have been.
+        // An error of write-back that no open file has returned yet.
         let errors = self.files.write_errors();
         let untold = ErrorCursor::new(errors).advance(errors);
         let earlier = untold.map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code).into()));
         closed.and(written).and(earlier)
     }
 
-    /// Ends it without closing it, now or when it is mounted nowhere any more: as
-    /// [`abandon`](Self::abandon). Then calls `released`, once, for whoever has the device: nothing
-    /// of this writes it any more. Nothing is waited for but I/O that is under way. For its owner,
-    /// once.
+    /// Ends the file system without closing it, now or when it is mounted nowhere any more, as
+    /// [`abandon`](Self::abandon) does. Then calls `released`, once, for the owner of the device: no
+    /// thread of the file system writes it any more. Waits only for I/O that is under way. The
+    /// owner of the file system calls it, once.
     pub fn leave(&self, released: impl Fn() + Send + Sync + 'static) {
         let is_first = self.released.set(Box::new(released)).is_ok();
         debug_assert!(is_first, "it has one owner");
@@ -282,7 +283,7 @@ impl DiskFs {
         self.end(if was_mounted { LEFT } else { LEFT | UNMOUNTED });
     }
 
-    /// One of the two has come about that end it together.
+    /// Notes one of the two events that end the file system together ([`LEFT`], [`UNMOUNTED`]).
     fn end(&self, which: u32) {
         let before = self.ended.fetch_or(which, Ordering::AcqRel);
         let both = LEFT | UNMOUNTED;
@@ -301,13 +302,13 @@ impl DiskFs {
         end_threads(&self.volume, &self.files, &self.inactivator);
     }
 
-    /// The volume can be written again, and what could not be freed meanwhile is.
+    /// Makes the volume writable again, and frees the files that could not be freed until now.
     fn unseal(&self) {
         self.volume.unseal();
         self.inactivator.resume();
     }
 
-    /// Waits until files that nobody has any more are freed, and what was freed can be used.
+    /// Waits until files without names and users are freed, and their space can be used.
     fn settle(&self) -> Result<(), Fault> {
         self.inactivator.flush();
         self.files.write_renewed();
@@ -321,15 +322,15 @@ impl fmt::Debug for DiskFs {
     }
 }
 
-/// Ends all threads that write a volume, however much they have to do still.
+/// Ends all threads that write a volume, whatever work is left for them.
 fn end_threads(volume: &Volume, files: &Files, inactivator: &Inactivator) {
-    // First, so that nobody waits for room in it, or begins another transaction.
+    // First: then no thread waits for room in the log, or begins another transaction.
     volume.abandon();
     files.stop();
     inactivator.stop();
 }
 
-/// The number that a call fails with; says what is wrong where it is more than a refusal.
+/// Returns the number that a call fails with; logs the fault if it is more than a refusal.
 fn errno(fault: Fault) -> Errno {
     let errno = fault.errno();
     if !matches!(fault, Fault::NoSpace | Fault::ReadOnly | Fault::TooLarge | Fault::Refused(_)) {
@@ -368,7 +369,7 @@ impl FileSystem for DiskFs {
     }
 
     fn statfs(&self, _: &SuperBlock) -> StatFs {
-        // What is about to be free counts as free: who lacks space waits for it.
+        // Inodes and blocks about to be freed count as free: a caller that lacks space waits for it.
         let (inodes_going, blocks_going) = self.inactivator.going();
         let figures = self.volume.space().figures().settled(blocks_going);
         let mut totals = self.volume.groups().totals();
@@ -414,7 +415,7 @@ impl FileSystem for DiskFs {
         if !is_coming || self.volume.is_read_only() {
             return false;
         }
-        // What fits into its inode gives back the block that was set aside. An error belongs to a
+        // A file that fits into its inode returns the block reserved for it. An error belongs to a
         // file.
         if let Err(fault) = self.files.write_back_all() {
             tracing::error!(%fault, "not everything was written for want of space");

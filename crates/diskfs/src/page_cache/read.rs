@@ -7,12 +7,12 @@ use super::Mapping;
 use super::{FileData, PAGE, PIECE_PAGES, PageCache, Store, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
-/// How many pages are read ahead the first time that somebody reads on where he stopped.
+/// Number of pages that are read ahead when a reader first goes on where it stopped.
 const AHEAD_MIN: u32 = 16;
-/// And how many at most, as long as he goes on: four megabytes.
+/// Largest number of pages that are read ahead of a sequential reader: four megabytes.
 const AHEAD_MAX: u32 = 4 * PIECE_PAGES as u32;
 
-/// What there is on the device at a page that is not in memory.
+/// The source of a page that is not in memory.
 enum Source {
     /// In these blocks, and how many pages of them have bytes.
     Blocks { start: u64, pages: u64 },
@@ -22,11 +22,11 @@ enum Source {
     Nothing { pages: u64 },
 }
 
-/// What was brought.
+/// The result of reading missing pages.
 enum Filled {
-    /// So many bytes are in the buffer: none if somebody else has brought the first page.
+    /// Number of bytes in the buffer: 0 if another thread has read the first page.
     Bytes(usize),
-    /// There is nothing on the device, for this many pages.
+    /// Nothing is on the device, for this many pages.
     Zeros(u64),
 }
 
@@ -163,14 +163,15 @@ impl FileData {
         Ok(Filled::Bytes(done))
     }
 
-    /// Up to which page is read if page `index` is missing and pages up to `wanted` are asked for.
+    /// Returns the page up to which to read if page `index` is missing and pages up to `wanted` are
+    /// requested.
     fn plan(&self, index: u64, wanted: u64) -> u64 {
         let is_in_order = index > 0 && self.read_end.load(Ordering::Relaxed) == index;
         let ahead = if is_in_order { self.widen() } else { 0 };
         let lock_end = index - index % PIECE_PAGES + PIECE_PAGES;
         let end = wanted.max(index.saturating_add(ahead));
         let end = end.min(lock_end).min(pages_of(self.size())).max(index + 1);
-        // What comes then is asked for when this has been read.
+        // The pages behind are requested when these have been read.
         self.ahead_to.store(end, Ordering::Relaxed);
         let mark = if is_in_order { index } else { u64::MAX };
         self.ahead_mark.store(mark, Ordering::Relaxed);
@@ -227,7 +228,7 @@ impl FileData {
         }
     }
 
-    /// What there is at page `index`, of which pages up to `end` are asked for.
+    /// Looks up the source of page `index`, for a request of pages up to `end`.
     fn source(&self, store: &impl Store, index: u64, end: u64) -> Result<Source, Fault> {
         if let Some(inline) = store.inline() {
             let behind = Source::Nothing { pages: u64::MAX };
@@ -284,7 +285,7 @@ impl FileData {
         drop(left);
     }
 
-    /// What a page holds that nobody writes to meanwhile.
+    /// Reads a page that no other thread writes to during the call.
     pub(super) fn read_page(
         &self,
         store: &impl Store,
