@@ -273,8 +273,8 @@ impl DiskFs {
     }
 
     /// Ends the file system without closing it, now or when it is mounted nowhere any more, as
-    /// [`abandon`](Self::abandon) does. Then calls `released`, once, for the owner of the device: no
-    /// thread of the file system writes it any more. Waits only for I/O that is under way. The
+    /// [`abandon`](Self::abandon) does. Then calls `released`, once, for the owner of the device:
+    /// no thread of the file system writes it any more. Waits only for I/O that is under way. The
     /// owner of the file system calls it, once.
     pub fn leave(&self, released: impl Fn() + Send + Sync + 'static) {
         let is_first = self.released.set(Box::new(released)).is_ok();
@@ -369,7 +369,8 @@ impl FileSystem for DiskFs {
     }
 
     fn statfs(&self, _: &SuperBlock) -> StatFs {
-        // Inodes and blocks about to be freed count as free: a caller that lacks space waits for it.
+        // Inodes and blocks about to be freed count as free: a caller that lacks space waits for
+        // it.
         let (inodes_going, blocks_going) = self.inactivator.going();
         let figures = self.volume.space().figures().settled(blocks_going);
         let mut totals = self.volume.groups().totals();

@@ -79,8 +79,8 @@ pub struct VolumeOptions {
     pub cache_bytes: u64,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
-    /// In how many lists it has its orphans in memory; 0 for one, as before seed 001
-    /// ([`OrphanList`]).
+    /// Number of lists of orphans in memory; 0 for a single list, as before Kara, "Improve orphan
+    /// list scaling" (2014) ([`OrphanList`]).
     pub orphan_lists: usize,
 }
 
@@ -305,9 +305,9 @@ impl Volume {
         self.writable().is_err()
     }
 
-    /// Makes the volume read-only: waits for transactions under way, refuses later ones, writes everything
-    /// home and covers the log, so that the next opening has nothing to replay. Lasts until
-    /// [`unseal`](Self::unseal). Does nothing if the volume is read-only.
+    /// Makes the volume read-only: waits for transactions under way, refuses later ones, writes
+    /// everything home and covers the log, so that the next opening has nothing to replay. Lasts
+    /// until [`unseal`](Self::unseal). Does nothing if the volume is read-only.
     ///
     /// # Errors
     /// The errors of the log and the device. The volume is not read-only then.

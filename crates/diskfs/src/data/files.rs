@@ -158,19 +158,19 @@ impl Files {
         files
     }
 
-    /// The volume.
+    /// Returns the volume.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
 
-    /// The pages in memory.
+    /// Returns the page cache.
     #[must_use]
     pub fn pages(&self) -> &Arc<PageCache> {
         &self.pages
     }
 
-    /// The errors that write-back of any of the files has met.
+    /// Returns the errors that write-back of any of the files has met.
     #[must_use]
     pub fn write_errors(&self) -> &ErrorSeq {
         &self.write_errors
@@ -192,31 +192,32 @@ impl Files {
         node.data_or_init(|core| FileData::new(&self.pages, core.size))
     }
 
-    /// How long the file is, in bytes.
+    /// Returns the length of the file, in bytes.
     #[must_use]
     pub fn size(&self, node: &Arc<Node>) -> u64 {
         node.data().map_or_else(|| node.core().size, |data| data.size())
     }
 
-    /// How many blocks of 512 bytes it has or will have: pages that wait for a block count.
+    /// Returns the number of blocks of 512 bytes that the file has or will have, including pages
+    /// that wait for a block.
     #[must_use]
     pub fn blocks_512(&self, node: &Arc<Node>) -> u64 {
         let delayed = node.data().map_or(0, |data| data.delayed_blocks());
         node.core().blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK)
     }
 
-    /// [`FileData::read`].
+    /// Reads a file ([`FileData::read`]).
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`FileData::read`].
     pub fn read(&self, node: &Arc<Node>, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         self.data(node).read(&self.store(node), offset, buf)
     }
 
-    /// [`FileData::write`].
+    /// Writes to a file ([`FileData::write`]).
     ///
     /// # Errors
-    /// As there; those of [`Volume::changeable`].
+    /// The errors of [`FileData::write`] and of [`Volume::changeable`].
     pub fn write(&self, node: &Arc<Node>, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
         self.volume.changeable()?;
         let data = self.data(node);
@@ -227,7 +228,7 @@ impl Files {
         written
     }
 
-    /// [`FileData::set_size`].
+    /// Sets the size of a file ([`FileData::set_size`]).
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -268,7 +269,7 @@ impl Files {
         }
     }
 
-    /// [`FileData::allocate`].
+    /// Allocates blocks for a file ([`FileData::allocate`]).
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -283,7 +284,7 @@ impl Files {
         self.data(node).allocate(&self.store(node), offset, len, keep_size)
     }
 
-    /// [`FileData::punch`].
+    /// Punches a hole into a file ([`FileData::punch`]).
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -292,7 +293,7 @@ impl Files {
         self.data(node).punch(&self.store(node), offset, len)
     }
 
-    /// [`FileData::zero_range`].
+    /// Sets a range of a file to zero ([`FileData::zero_range`]).
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -307,7 +308,7 @@ impl Files {
         self.data(node).zero_range(&self.store(node), offset, len, keep_size)
     }
 
-    /// [`FileData::seek_data`].
+    /// Seeks data in a file ([`FileData::seek_data`]).
     ///
     /// # Errors
     /// As there.
@@ -315,7 +316,7 @@ impl Files {
         self.data(node).seek_data(&self.store(node), offset)
     }
 
-    /// [`FileData::seek_hole`].
+    /// Seeks a hole in a file ([`FileData::seek_hole`]).
     ///
     /// # Errors
     /// As there.
@@ -450,7 +451,7 @@ impl Files {
         true
     }
 
-    /// Whether everything is written back that was dirty at the call.
+    /// Returns whether everything is written back that was dirty at the call.
     pub(crate) fn is_written(&self) -> bool {
         self.dirty.is_written()
     }

@@ -39,7 +39,7 @@ pub(super) enum Step {
 }
 
 impl NodeStore<'_> {
-    /// Where the blocks are, according to `core`.
+    /// Returns the owner of the block map, according to `core`.
     fn owner(&self, core: &InodeCore) -> Owner {
         Owner { ino: self.node.ino(), list_max: core.extents_room() }
     }
@@ -58,8 +58,8 @@ impl NodeStore<'_> {
         Ok(look(&map)?)
     }
 
-    /// What a transaction needs that changes `records` records of the map and claims or frees
-    /// `runs` runs of data.
+    /// Returns the needs of a transaction that changes `records` records of the map and claims or
+    /// frees `runs` runs of data.
     fn need(&self, records: u32, runs: u32) -> Result<Need, Fault> {
         let volume = self.files.volume();
         let levels = self.with_map(|map| match map {
@@ -90,7 +90,7 @@ impl NodeStore<'_> {
         }
     }
 
-    /// Changes the core, and what it leads to, in one transaction.
+    /// Updates the core, and what it leads to, in one transaction.
     fn update<T>(
         &self,
         mut tx: Tx<'_>,
@@ -144,8 +144,8 @@ impl NodeStore<'_> {
         }
     }
 
-    /// One transaction on the blocks `from` to `to`. Returns the block from which on nothing was
-    /// done.
+    /// Runs one transaction on the blocks `from` to `to`. Returns the block from which on nothing
+    /// was done.
     pub(super) fn step(&self, step: Step, from: u64, to: u64) -> Result<u64, Fault> {
         let extents = match self.files.log_blocks_max() {
             0..500 => EXTENTS_PER_SMALL_TX,
@@ -179,11 +179,11 @@ impl NodeStore<'_> {
         })
     }
 
-    /// All transactions on the blocks `from` to `to`.
+    /// Runs all transactions on the blocks `from` to `to`.
     fn steps(&self, step: Step, from: u64, to: u64) -> Result<(), Fault> {
         let mut at = from;
         while at < to {
-            // What is a hole costs no transaction.
+            // A hole costs no transaction.
             let next =
                 self.with_map(|map| map.next(&self.files.volume().reader(), self.node.ino(), at))?;
             let Some(extent) = next.filter(|extent| extent.file_block < to) else { break };
@@ -192,7 +192,7 @@ impl NodeStore<'_> {
         Ok(())
     }
 
-    /// Whether cutting at `size` changes anything.
+    /// Returns whether cutting at `size` changes anything.
     fn is_cut(&self, size: u64) -> Result<bool, Fault> {
         let from = pages_of(size);
         let reader = self.files.volume().reader();
@@ -236,7 +236,7 @@ impl NodeStore<'_> {
         Ok(())
     }
 
-    /// Near which block data should lie that belong at `file_block`.
+    /// Returns the block near which the data of `file_block` should lie.
     fn near(&self, file_block: u64) -> Result<u64, Fault> {
         let reader = self.files.volume().reader();
         let before = self.with_map(|map| map.before(&reader, self.node.ino(), file_block))?;
@@ -399,7 +399,7 @@ fn count_blocks(core: &mut InodeCore, more: i64) {
     core.blocks = core.blocks.saturating_add_signed(more);
 }
 
-/// The file ends at `size`, if it did not before.
+/// Cuts the file at `size`, if it does not end before.
 fn cut(core: &mut InodeCore, size: u64) {
     core.size = core.size.min(size);
     if let DataFork::Inline(bytes) = &core.data {
@@ -411,7 +411,7 @@ fn cut(core: &mut InodeCore, size: u64) {
     }
 }
 
-/// An extent in a place that no file can have.
+/// Returns the fault of an extent with blocks that no file can have.
 fn outside(ino: u64, file_block: u64, start: u64, blocks: u64) -> Fault {
     use crate::format::Damage;
     use crate::format::extent::{ExtentDamage, ExtentFault};

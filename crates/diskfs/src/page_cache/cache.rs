@@ -23,7 +23,8 @@ const UNSTABLE_BATCH_MAX: u64 = 64;
 /// A clock drops pages: it goes from file to file, and in each from page to page, and drops what is
 /// clean and was not used since it last came by.
 ///
-/// What every write reads is not on the lines that some of them write (seed 003, patch 1).
+/// The fields that every write reads are not on the cache lines that some of them write (Chinner,
+/// "xfs: fix a couple of performance issues", 2020, patch 1).
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct PageCache {

@@ -145,7 +145,7 @@ impl<F> DirtyFiles<F> {
         }
     }
 
-    /// Whether all files are written: none waits, and none is being written.
+    /// Returns whether all files are written: none waits, and none is being written.
     pub fn is_written(&self) -> bool {
         self.lists.iter().all(|list| {
             let state = list.state.lock();
@@ -153,7 +153,7 @@ impl<F> DirtyFiles<F> {
         })
     }
 
-    /// Whether no file waits.
+    /// Returns whether no file waits.
     pub fn is_empty(&self) -> bool {
         self.lists.iter().all(|list| list.state.lock().waiting.is_empty())
     }

@@ -129,7 +129,7 @@ impl FileData {
     }
 }
 
-/// The holes among these blocks.
+/// Returns the holes among these blocks.
 fn holes(store: &impl Store, blocks: Range<u64>) -> Result<Vec<Range<u64>>, Fault> {
     let (mut found, mut at) = (Vec::new(), blocks.start);
     while at < blocks.end {

@@ -67,8 +67,8 @@ impl FileData {
         while self.cache.is_too_dirty() && store.relieve() {}
     }
 
-    /// Makes the page of a file that lies in its inode dirty: write-back then chooses its place when
-    /// the file has grown.
+    /// Makes the page of a file that lies in its inode dirty: write-back then chooses its place
+    /// when the file has grown.
     pub(super) fn leave_inode(&self, store: &impl Store) -> Result<(), Fault> {
         if store.inline().is_none() {
             return Ok(());
@@ -209,7 +209,8 @@ impl FileData {
     fn wait_for_room(&self, store: &impl Store, pages: u64) {
         while !self.cache.take_pages(pages) {
             if !store.relieve() {
-                // Other threads write the dirty pages back, or hold room that they are about to fill.
+                // Other threads write the dirty pages back, or hold room that they are about to
+                // fill.
                 thread::yield_now();
             }
         }

@@ -14,7 +14,7 @@ use crate::inode::core::{InodeCore, TYPE_MASK};
 use crate::inode::incore::Node;
 use crate::volume::tx::Tx;
 
-/// Changes what an inode is, in a transaction. The node is locked by the caller.
+/// Edits the core of an inode in a transaction. The caller has locked the node.
 pub(super) fn edit<T>(
     tx: &mut Tx<'_>,
     node: &Arc<Node>,
@@ -26,7 +26,7 @@ pub(super) fn edit<T>(
     Ok(done)
 }
 
-/// The error of a list of attributes that can't be stored.
+/// Returns the error of a list of attributes that can't be stored.
 pub(super) fn refused(refusal: Refusal) -> Fault {
     Fault::Refused(match refusal {
         Refusal::Length => Errno::RANGE,
@@ -45,7 +45,7 @@ impl DiskFs {
         let mut tx = self.volume.begin(need)?;
         let locked = node.lock();
         edit(&mut tx, node, |tx, core| {
-            // What was read or written meanwhile is shown by the inode, and newer than the core.
+            // The times of the inode include reads and writes since, and are newer than the core's.
             (core.atime, core.mtime, core.ctime) =
                 (inode.atime().0, inode.mtime().0, inode.ctime().0);
             change_core(core, change);
@@ -68,7 +68,7 @@ impl DiskFs {
     }
 }
 
-/// Changes all but extended attributes.
+/// Applies all changes but those of extended attributes.
 fn change_core(core: &mut InodeCore, change: &AttrChange<'_>) {
     if let Some(mode) = change.mode {
         core.mode = core.mode & TYPE_MASK | mode & !TYPE_MASK & 0xFFFF;

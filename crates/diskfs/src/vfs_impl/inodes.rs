@@ -64,8 +64,8 @@ impl DiskFs {
     }
 
     /// Returns the VFS's inode for a node that may be freed at any time, and be another inode then:
-    /// `None` unless `is_it` holds when the VFS's inode is made. An inode in use is returned without
-    /// that check. Blocks for I/O.
+    /// `None` unless `is_it` holds when the VFS's inode is made. An inode in use is returned
+    /// without that check. Blocks for I/O.
     pub(super) fn hold_if(
         &self,
         sb: &SuperBlock,

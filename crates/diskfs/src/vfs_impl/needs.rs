@@ -1,4 +1,4 @@
-//! What each kind of transaction of the driver may need at most.
+//! The upper bounds of what each kind of transaction of the driver may need.
 //!
 //! A directory's tree has up to five levels: a name of 255 bytes is nine records next to each
 //! other, which lie in two leaves at most, so that each level is split twice or merged once.
@@ -25,27 +25,27 @@ const TARGET_BLOCKS: u32 = 4;
 /// The part of the log that one transaction may ask for at most.
 const LOG_SHARE: u64 = 3;
 
-/// What each kind of transaction needs.
+/// The needs of each kind of transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
     /// Nothing but the record of an inode.
     pub(super) record: Need,
     /// Attributes change.
     pub(super) xattrs: Need,
-    /// An inode comes, with a name or without.
+    /// An inode is created, with a name or without.
     pub(super) create: Need,
-    /// The same with attributes.
+    /// An inode is created with attributes.
     pub(super) create_xattrs: Need,
-    /// A name comes.
+    /// A name is added.
     pub(super) link: Need,
-    /// A name goes.
+    /// A name is removed.
     pub(super) unlink: Need,
-    /// A name goes and another one comes.
+    /// A name is removed and another one added.
     pub(super) rename: Need,
 }
 
 impl Needs {
-    /// For a volume with these groups, whose log has `log_blocks` blocks.
+    /// Computes the needs on a volume with these groups, whose log has `log_blocks` blocks.
     pub(super) fn new(groups: &Groups, log_blocks: u64) -> Self {
         // In the smallest logs the largest attributes find no room if all of their blocks lie in
         // groups of their own: such a transaction is refused when it commits.

@@ -69,14 +69,14 @@ impl Stop {
         Self { on_error, before, is_told: AtomicBool::new(false), switch: OnceLock::new() }
     }
 
-    /// The superblock that it serves. Once.
+    /// Sets the superblock that the driver serves. Called once.
     pub(super) fn serve(&self, sb: &SuperBlock) {
         let _ = self.switch.set(sb.read_only_switch());
     }
 }
 
 impl DiskFs {
-    /// Why nothing is changed any more, if that is so: its log has failed, or it has met damage.
+    /// Returns why the volume has stopped, if it has: its log has failed, or it has met damage.
     #[must_use]
     pub fn stopped(&self) -> Option<Fault> {
         if !self.has_stopped() {
@@ -94,7 +94,7 @@ impl DiskFs {
         Some(why)
     }
 
-    /// Whether nothing is changed any more. If that is so, the VFS knows it by then. Never blocks.
+    /// Returns whether the volume has stopped. If so, the VFS knows it by then. Never blocks.
     fn has_stopped(&self) -> bool {
         let has_stopped = self.volume.is_shut_down();
         if has_stopped
@@ -106,7 +106,7 @@ impl DiskFs {
         has_stopped
     }
 
-    /// The number that a call fails with, which may be what stops the volume.
+    /// Returns the number that a call fails with; stops the volume if the fault demands it.
     pub(super) fn failed(&self, fault: Fault) -> Errno {
         let is_of_log = matches!(fault, Fault::Journal(_));
         if !is_of_log && !matches!(fault, Fault::Damage(_)) {
@@ -120,12 +120,13 @@ impl DiskFs {
         if is_of_log && stopped.is_some() && self.stop.on_error == OnError::RemountRo {
             return Errno::ROFS;
         }
-        // What has stopped it has been told, and once is enough.
+        // The fault that has stopped the volume is logged only once.
         if was_told { fault.errno() } else { errno(fault) }
     }
 
-    /// As [`failed`](Self::failed), of a call that makes something durable: on a volume that has
-    /// become read-only what it wants has failed all the same.
+    /// Returns the number that a call fails with that makes something durable: `EIO` for a failure
+    /// of the log even if the volume has become read-only, otherwise that of
+    /// [`failed`](Self::failed).
     pub(super) fn sync_failed(&self, fault: Fault) -> Errno {
         let is_of_log = matches!(fault, Fault::Journal(_));
         let errno = self.failed(fault);

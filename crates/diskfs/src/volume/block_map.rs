@@ -38,28 +38,29 @@ impl Places {
         self.blocks.fetch_max(blocks, Ordering::AcqRel);
     }
 
-    /// Where the headers of the groups are.
+    /// Returns the addresses of the headers of the groups.
     pub(crate) fn headers(&self) -> impl Iterator<Item = u64> {
         let blocks = self.blocks.load(Ordering::Acquire);
         (0..blocks.div_ceil(self.group_blocks))
             .map(|group| group * self.group_blocks + GROUP_HEADER)
     }
 
-    /// Where in its group a block is that is neither outside of the volume nor in the log.
+    /// Returns the position of a block in its group; `None` if the block is outside of the volume
+    /// or in the log.
     fn in_group(&self, address: u64) -> Option<u64> {
         let blocks = self.blocks.load(Ordering::Acquire);
         let is_there = address < blocks && !self.log.contains(&address);
         is_there.then_some(address & (self.group_blocks - 1))
     }
 
-    /// Whether the whole log lies between the blocks of a run.
+    /// Returns whether the whole log lies between the blocks of a run.
     fn has_log_in(&self, run: &Range<u64>) -> bool {
         !self.log.is_empty() && run.start <= self.log.start && self.log.end <= run.end
     }
 
-    /// Whether files can have all blocks of a run, and there is one: it lies in one group, behind
-    /// the blocks that the group keeps, and not over the log. Groups are powers of two, so this
-    /// costs no more than a look at both ends.
+    /// Returns whether a run is not empty and all its blocks may belong to files: it lies in one
+    /// group, behind the blocks reserved for the group's metadata, and does not overlap the log.
+    /// Groups are powers of two, so this costs no more than a look at both ends.
     pub(crate) fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
         let Some(last) = start.checked_add(blocks).and_then(|end| end.checked_sub(1)) else {
             return false;
@@ -72,18 +73,18 @@ impl Places {
             && !self.has_log_in(&(start..last + 1))
     }
 
-    /// Whether files can have this block.
+    /// Returns whether this block may belong to a file.
     pub(crate) fn is_for_files(&self, address: u64) -> bool {
         self.in_group(address).is_some_and(|at| at >= GROUP_BLOCKS_KEPT)
     }
 
-    /// Whether a block of a tree can be there.
+    /// Returns whether this block may belong to a tree.
     pub(crate) fn is_for_trees(&self, address: u64) -> bool {
         self.in_group(address)
             .is_some_and(|at| at >= GROUP_BLOCKS_KEPT || GROUP_ROOTS.contains(&at))
     }
 
-    /// Whether a block that is logged as a whole can be there.
+    /// Returns whether this block may be one that is logged as a whole.
     pub(crate) fn is_for_metadata(&self, address: u64) -> bool {
         self.is_for_trees(address) || self.in_group(address) == Some(GROUP_HEADER)
     }

@@ -65,20 +65,20 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether all copies are as they should be.
+    /// Returns whether all copies are current.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.copies.iter().all(|copy| copy.state == CopyState::Current)
     }
 
-    /// Whether a feature that is not known here forbids to change the volume.
+    /// Returns whether an unknown feature forbids changes of the volume.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.superblock.features.unknown().ro_compat != 0
     }
 }
 
-/// A block of a device, or why it can't be read.
+/// Reads a block of a device.
 pub(crate) fn read_block(
     device: &dyn Device,
     address: u64,
@@ -88,13 +88,13 @@ pub(crate) fn read_block(
     Ok(block)
 }
 
-/// What lies at one of the places.
+/// Reads and decodes the copy at `address`.
 fn look(device: &dyn Device, address: u64) -> Result<Superblock, CopyState> {
     let block = read_block(device, address).map_err(CopyState::Unreadable)?;
     Superblock::decode(&block, address).map_err(CopyState::Damaged)
 }
 
-/// How many whole blocks a device has.
+/// Returns the number of whole blocks of a device.
 fn blocks_of(device: &dyn Device) -> u64 {
     device.size() / BLOCK_BYTES as u64
 }
@@ -167,7 +167,8 @@ fn search(device: &dyn Device, first: &CopyState) -> Result<Superblock, OpenErro
     })
 }
 
-/// The blocks where copies can lie on a device of `blocks` blocks, whatever the size of groups.
+/// Returns the blocks where copies can lie on a device of `blocks` blocks, whatever the size of
+/// groups.
 fn places(blocks: u64) -> impl Iterator<Item = u64> {
     // The copies begin the groups after the first: with groups of each size, one and two times
     // that.

@@ -188,9 +188,9 @@ impl<'v> Tx<'v> {
         }
     }
 
-    /// Takes over a claim that was made before ([`Groups::claim`](crate::alloc::Groups::claim)); the
-    /// caller has reserved its space. If the transaction is dropped, other transactions can claim
-    /// the blocks, and the caller owns the space again.
+    /// Takes over a claim that was made before ([`Groups::claim`](crate::alloc::Groups::claim));
+    /// the caller has reserved its space. If the transaction is dropped, other transactions can
+    /// claim the blocks, and the caller owns the space again.
     pub fn use_claim(&mut self, run: Run) {
         self.changes.use_claim(run);
     }
