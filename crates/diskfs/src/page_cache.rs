@@ -211,7 +211,7 @@ impl FileData {
         self.pages.read().is_empty() && !self.is_queued.load(Ordering::Acquire)
     }
 
-    /// Says that the file is to be written back; true if that was not known.
+    /// Marks the file as queued for write-back. Returns true if it was not marked.
     pub(crate) fn set_queued(&self) -> bool {
         !self.is_queued.swap(true, Ordering::AcqRel)
     }
@@ -222,7 +222,7 @@ impl FileData {
         self.is_queued.store(false, Ordering::Release);
     }
 
-    /// Says whether it was cut to nothing lately, so that what is written now replaces what it had.
+    /// Sets whether the file was truncated to zero lately: the next bytes replace its old ones.
     pub(crate) fn set_renewed(&self, is_renewed: bool) {
         if self.is_renewed() != is_renewed {
             self.is_renewed.store(is_renewed, Ordering::Relaxed);
@@ -233,7 +233,7 @@ impl FileData {
         self.is_renewed.load(Ordering::Relaxed)
     }
 
-    /// Says that it is among the files with new data; true if it was not.
+    /// Marks the file as queued among the files with new data. Returns true if it was not.
     pub(crate) fn queue_renewed(&self) -> bool {
         !self.is_renewed_queued.swap(true, Ordering::AcqRel)
     }
@@ -243,8 +243,8 @@ impl FileData {
         self.is_renewed_queued.store(false, Ordering::Release);
     }
 
-    /// Forgets all pages, whatever is in them, and gives the space back that was set aside for
-    /// them: the file is gone. Nobody uses it any more. Waits for a write-back under way.
+    /// Drops all pages, dirty or not, and returns the space reserved for them: the file is freed,
+    /// and has no user any more. Waits for a write-back under way.
     pub fn discard(&self, store: &impl Store) {
         let writing = self.writing_back.lock();
         let invalidate = self.invalidate.write();
@@ -254,7 +254,7 @@ impl FileData {
         drop(writing);
     }
 
-    /// Forgets the pages `from` to `to`. The caller holds `i_writeback` and `invalidate_lock`.
+    /// Drops the pages `from` to `to`. The caller holds `i_writeback` and `invalidate_lock`.
     fn drop_pages(&self, store: &impl Store, from: u64, to: u64) {
         let mut pages = self.pages.write();
         let gone = pages.remove(from, to);

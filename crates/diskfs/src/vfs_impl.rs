@@ -95,7 +95,7 @@ pub struct DiskOptions {
     /// In how many lists orphans are kept in memory, and in how many queues those that are to be
     /// freed; 0 for one, as without the patch `orphan` (Kara 2014).
     pub orphan_lists: usize,
-    /// In how many lists files are kept that have something to be written back; at least one.
+    /// Number of lists of files that have something to be written back; at least one.
     pub dirty_lists: usize,
     /// The data of a file that replaces another, by a rename or after having been cut to nothing,
     /// are written before that is durable, as by ext4's option of this name. On by default.
@@ -249,7 +249,7 @@ impl DiskFs {
     /// does nothing.
     ///
     /// # Errors
-    /// Those of the device and the log; what is durable is replayed by the next opening.
+    /// The errors of the device and the log; what is durable is replayed by the next opening.
     pub fn close(&self) -> Result<(), Fault> {
         if self.volume.journal().is_none() {
             return self.volume.close();
@@ -271,10 +271,10 @@ impl DiskFs {
         closed.and(written).and(earlier)
     }
 
-    /// Ends it without closing it, now or when it is mounted nowhere any more: as
-    /// [`abandon`](Self::abandon). Then calls `released`, once, for whoever has the device: nothing
-    /// of this writes it any more. Nothing is waited for but I/O that is under way. For its owner,
-    /// once.
+    /// Ends the file system without closing it, now or when it is mounted nowhere any more, as
+    /// [`abandon`](Self::abandon) does. Then calls `released`, once, for the owner of the device:
+    /// no thread of the file system writes it any more. Waits only for I/O that is under way. The
+    /// owner of the file system calls it, once.
     pub fn leave(&self, released: impl Fn() + Send + Sync + 'static) {
         let is_first = self.released.set(Box::new(released)).is_ok();
         debug_assert!(is_first, "it has one owner");
@@ -307,7 +307,7 @@ impl DiskFs {
         self.inactivator.resume();
     }
 
-    /// Waits until files that nobody has any more are freed, and what was freed can be used.
+    /// Waits until files without names and users are freed, and their space can be used.
     fn settle(&self) -> Result<(), Fault> {
         self.inactivator.flush();
         self.files.write_renewed();
@@ -321,9 +321,9 @@ impl fmt::Debug for DiskFs {
     }
 }
 
-/// Ends all threads that write a volume, however much they have to do still.
+/// Ends all threads that write a volume, whatever work is left for them.
 fn end_threads(volume: &Volume, files: &Files, inactivator: &Inactivator) {
-    // First, so that nobody waits for room in it, or begins another transaction.
+    // First: then no thread waits for room in the log, or begins another transaction.
     volume.abandon();
     files.stop();
     inactivator.stop();

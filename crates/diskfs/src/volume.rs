@@ -199,7 +199,7 @@ impl Volume {
     /// Updates the superblock and writes it, with all its copies. Durable when it returns.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`], and those of the device.
+    /// [`Fault::ReadOnly`], and the errors of the device.
     pub fn update_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), Fault> {
         self.writable()?;
         let mut superblock = self.superblock.lock();
@@ -305,12 +305,12 @@ impl Volume {
         self.writable().is_err()
     }
 
-    /// Makes it read-only: waits for transactions under way, refuses later ones, writes everything
-    /// home and covers the log, so that the next opening has nothing to replay. Lasts until
-    /// [`unseal`](Self::unseal). Does nothing if it is read-only.
+    /// Makes the volume read-only: waits for transactions under way, refuses later ones, writes
+    /// everything home and covers the log, so that the next opening has nothing to replay. Lasts
+    /// until [`unseal`](Self::unseal). Does nothing if the volume is read-only.
     ///
     /// # Errors
-    /// Those of the log and the device. It is not read-only then.
+    /// The errors of the log and the device. The volume is not read-only then.
     pub fn seal(&self) -> Result<(), Fault> {
         let Ok(journal) = self.writable() else { return Ok(()) };
         self.flush_data(self.data_written())?;
@@ -382,7 +382,7 @@ impl Volume {
     /// `written`. Blocks for the I/O; does nothing if a flush has covered it.
     ///
     /// # Errors
-    /// Those of the device.
+    /// The errors of the device.
     pub fn flush_data(&self, written: u64) -> Result<(), Fault> {
         Ok(self.hooks.flush_data(written)?)
     }
@@ -391,7 +391,7 @@ impl Volume {
     /// Blocks for the I/O.
     ///
     /// # Errors
-    /// Those of the log: it may or may not be durable.
+    /// The errors of the log: the transactions may or may not be durable.
     pub fn force(&self, sequence: u64) -> Result<(), Fault> {
         self.journal.as_ref().map_or(Ok(()), |journal| Ok(journal.force(sequence)?))
     }
@@ -400,7 +400,7 @@ impl Volume {
     /// call. Blocks for the I/O.
     ///
     /// # Errors
-    /// Those of the log and the device: it may or may not be durable.
+    /// The errors of the log and the device: the changes may or may not be durable.
     pub fn sync(&self) -> Result<(), Fault> {
         let written = self.data_written();
         if let Some(journal) = &self.journal {
@@ -433,15 +433,15 @@ impl Volume {
     }
 
     /// Writes everything home, closes the log and writes the superblock. Waits for transactions
-    /// under way, and refuses later ones. The second time it does nothing.
+    /// under way, and refuses later ones. The second call does nothing.
     ///
     /// # Errors
-    /// Those of the log and the device. What is durable is replayed by the next opening.
+    /// The errors of the log and the device. What is durable is replayed by the next opening.
     pub fn close(&self) -> Result<(), Fault> {
         let Some(journal) = &self.journal else { return Ok(()) };
         self.unseal();
         if let Err(fault) = self.flush_data(self.data_written()) {
-            // The log must not say that all is well, and its threads end all the same.
+            // The log must not be marked clean, and its threads must end even so.
             self.shut_down(fault);
         }
         if let Err(error) = journal.close() {

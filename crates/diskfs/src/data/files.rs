@@ -216,7 +216,7 @@ impl Files {
     /// Writes; see [`FileData::write`].
     ///
     /// # Errors
-    /// As there; those of [`Volume::changeable`].
+    /// The errors of [`FileData::write`] and of [`Volume::changeable`].
     pub fn write(&self, node: &Arc<Node>, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
         self.volume.changeable()?;
         let data = self.data(node);

@@ -124,7 +124,7 @@ impl PageCache {
         if self.pages.take(pages) {
             return true;
         }
-        // Some more than that, so that the next ones need not look as well.
+        // Some more than that: the next calls then need not reclaim as well.
         self.reclaim(pages + PIECE_PAGES.min(self.pages_max / 8));
         self.pages.take(pages)
     }
@@ -143,7 +143,7 @@ impl PageCache {
         self.change_unstable(-(pages as i64));
     }
 
-    /// Adds to what this CPU has, and that to the sum when it is too much.
+    /// Adds to the count of this CPU, and adds that to the sum when it becomes too large.
     fn change_unstable(&self, pages: i64) {
         if pages == 0 {
             return;
@@ -163,7 +163,7 @@ impl PageCache {
         &self.fill[(mixed >> 32) as usize % self.fill.len()]
     }
 
-    /// Says that a file has pages.
+    /// Adds a file that has pages to the clock.
     pub(super) fn join(&self, file: &FileData) {
         if !file.has_pages.swap(true, Ordering::AcqRel) {
             self.written.clock.lock().push_back(file.this.clone());
@@ -173,7 +173,7 @@ impl PageCache {
     /// Drops up to `want` clean pages. Returns how many.
     pub fn reclaim(&self, want: u64) -> u64 {
         let mut dropped = 0;
-        // Twice around: what was used is kept the first time only.
+        // Twice around: pages that were used survive the first round only.
         let mut left =
             2 * self.written.clock.lock().len() + self.pages_max as usize / SCAN as usize * 2 + 2;
         while dropped < want && left > 0 {
@@ -190,7 +190,7 @@ impl PageCache {
         let mut pages = file.pages.write();
         let gone = pages.evict(want, SCAN);
         if pages.is_empty() {
-            // With the pages' lock held: whoever puts one in later finds this done.
+            // With the pages' lock held: a thread that puts one in later finds this done.
             file.has_pages.store(false, Ordering::Release);
         } else {
             self.written.clock.lock().push_back(file.this.clone());

@@ -7,14 +7,14 @@ pub enum Mapping {
     Mapped {
         /// Where the first one lies, in blocks of the device.
         start: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u64,
-        /// Nothing was written there yet: they read as zeros.
+        /// Whether nothing was written to them yet: they read as zeros.
         is_unwritten: bool,
     },
     /// No blocks.
     Hole {
-        /// How many blocks the hole has from there on.
+        /// Number of blocks of the hole from there on.
         blocks: u64,
     },
 }

@@ -43,7 +43,7 @@ pub(super) struct Marks {
     pub(super) writing: u64,
     /// Pages that have a block.
     pub(super) mapped: u64,
-    /// Space was set aside for its block.
+    /// The pages for whose blocks space is reserved.
     pub(super) reserved: u64,
     /// Pages that were dirty at some time.
     was_dirty: u64,
@@ -213,7 +213,7 @@ impl Pages {
         self.memory(chunk, index - place as u64, place)
     }
 
-    /// Copies bytes of pages that are there from `within` of page `index` on, up to the first that
+    /// Copies bytes of pages in memory from `within` of page `index` on, up to the first that
     /// is not, and to the end of the chunk at most. Returns how many.
     pub(super) fn read(&self, index: u64, within: usize, into: &mut [u8]) -> usize {
         let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
@@ -295,8 +295,8 @@ impl Pages {
         }
     }
 
-    /// Says which chunks have unstable pages, after marks of the pages `from` to `to` have changed.
-    /// Returns by how many pages more are unstable; fewer, if it is negative.
+    /// Updates the set of chunks with unstable pages, after marks of the pages `from` to `to` have
+    /// changed. Returns the change of the number of unstable pages.
     fn recount(&mut self, from: u64, to: u64, before: u64) -> i64 {
         let after = self.count(from, to, Marks::unstable);
         for part in parts(from, to) {

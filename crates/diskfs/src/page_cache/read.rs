@@ -7,9 +7,9 @@ use super::Mapping;
 use super::{FileData, PAGE, PIECE_PAGES, PageCache, Store, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
-/// How many pages are read ahead the first time that somebody reads on where he stopped.
+/// Number of pages that are read ahead when a reader first goes on where it stopped.
 const AHEAD_MIN: u32 = 16;
-/// And how many at most, as long as he goes on: four megabytes.
+/// Largest number of pages that are read ahead of a sequential reader: four megabytes.
 const AHEAD_MAX: u32 = 4 * PIECE_PAGES as u32;
 
 /// The source of a page that is not in memory.
@@ -26,7 +26,7 @@ enum Source {
 enum Filled {
     /// The number of bytes in the buffer: 0 if another thread has filled the first page.
     Bytes(usize),
-    /// There is nothing on the device, for this many pages.
+    /// Nothing is on the device, for this many pages.
     Zeros(u64),
 }
 

@@ -8,8 +8,8 @@ use super::Mapping;
 use crate::base::fault::Fault;
 use crate::format::Run;
 
-/// A change of what a file has on the device. Each is one transaction: it is done, or nothing of
-/// it.
+/// A change of a file on the device. Each is one transaction: it is done as a whole, or not at
+/// all.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     /// The blocks of a claim belong to the file from `file_block` on.
@@ -28,7 +28,7 @@ pub enum Change<'a> {
         /// Behind the last one.
         to: u64,
     },
-    /// These bytes are all there is of the file up to its size. It has no blocks.
+    /// The whole content of the file up to its size, which has no blocks.
     Inline(&'a [u8]),
     /// Nothing but the size.
     Size,
@@ -37,7 +37,7 @@ pub enum Change<'a> {
 /// The result of a truncation.
 #[derive(Debug)]
 pub enum Cut {
-    /// All that is to go is gone.
+    /// The size has been cut, and all blocks behind it are freed.
     Whole,
     /// The size has been cut; some blocks are left.
     Part(Fault),
@@ -47,22 +47,22 @@ pub enum Cut {
 
 /// One file of a volume, as its data see it.
 ///
-/// Space is set aside ([`reserve`](Self::reserve)) before it is needed, so that write-back doesn't
-/// run out of it.
+/// Space is reserved ([`reserve`](Self::reserve)) before it is needed: write-back must not run out
+/// of it.
 pub trait Store {
     /// Checks that the volume can be written at the moment.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`]: what is dirty stays so.
+    /// [`Fault::ReadOnly`]: dirty pages stay dirty.
     fn writable(&self) -> Result<(), Fault>;
 
-    /// Sets blocks aside.
+    /// Reserves blocks.
     ///
     /// # Errors
     /// [`Fault::NoSpace`].
     fn reserve(&self, blocks: u64) -> Result<(), Fault>;
 
-    /// Gives back what was set aside.
+    /// Returns reserved blocks to free space.
     fn unreserve(&self, blocks: u64);
 
     /// Returns the number of blocks at whose multiples unwritten extents may be split
@@ -73,7 +73,7 @@ pub trait Store {
     /// removal of the extent, by `invalidate_lock`, `i_writeback` or the inode's lock.
     ///
     /// # Errors
-    /// Of the device, damage.
+    /// The errors of the device, and damage.
     fn lookup(&self, block: u64) -> Result<Mapping, Fault>;
 
     /// Returns the bytes of a file that is stored in its inode; zeros follow, up to its size.
@@ -89,24 +89,25 @@ pub trait Store {
     /// Reads consecutive blocks of the device into pages. Blocks for I/O.
     ///
     /// # Errors
-    /// Of the device.
+    /// The errors of the device.
     fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault>;
 
-    /// Writes consecutive blocks of the device; whatever transaction is committed after it returned
-    /// will not be durable before them. Nobody changes the pages meanwhile. Blocks for I/O.
+    /// Writes consecutive blocks of the device; a transaction that is committed after the call has
+    /// returned will not be durable before them. No thread changes the pages during the call.
+    /// Blocks for I/O.
     ///
     /// # Errors
-    /// Of the device.
+    /// The errors of the device.
     fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault>;
 
     /// Claims one to `blocks` free blocks for block `file_block` of the file and those behind, near
-    /// to what is there already. They were set aside before.
+    /// to its blocks. The caller has reserved them before.
     ///
     /// # Errors
     /// [`Fault::NoSpace`].
     fn claim(&self, file_block: u64, blocks: u32) -> Result<Run, Fault>;
 
-    /// Gives a claim back; its blocks are set aside again.
+    /// Returns a claim; its blocks are reserved again.
     fn unclaim(&self, run: Run);
 
     /// Sets the blocks of a claim aside, because they cannot be written, and reserves as many again
@@ -119,7 +120,7 @@ pub trait Store {
     /// block.
     ///
     /// # Errors
-    /// Of the log, of the device, damage, no space for the tree.
+    /// The errors of the log and of the device, damage, no space for the tree.
     fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault>;
 
     /// Cuts the file on the device to `size`, or leaves its size if it is not larger, and frees its
@@ -130,26 +131,26 @@ pub trait Store {
     /// Frees the blocks `from` to `to` of the file, in several transactions if need be. May block.
     ///
     /// # Errors
-    /// As of [`change`](Self::change); some may be freed by then.
+    /// The errors of [`change`](Self::change); some may be freed by then.
     fn free(&self, from: u64, to: u64) -> Result<(), Fault>;
 
     /// Makes the written blocks `from` to `to` of the file unwritten, in several transactions if
     /// need be. May block.
     ///
     /// # Errors
-    /// As of [`change`](Self::change); some may be unwritten by then.
+    /// The errors of [`change`](Self::change); some may be unwritten by then.
     fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault>;
 
     /// Records a failed write-back of the file, which its open files report. Does not block.
     fn write_failed(&self, fault: &Fault);
 
-    /// Says that there is something to be written back.
+    /// Marks the file as having data to be written back.
     fn set_dirty(&self);
 
-    /// Writes files back because memory is short: this one or others. False if there was nothing to
-    /// write.
+    /// Writes files back because memory is short: this one or others. Returns false if there was
+    /// nothing to write.
     fn relieve(&self) -> bool;
 
-    /// Asks somebody else to bring the pages `from` to `to` into memory. A hint. Does not block.
+    /// Asks another thread to read the pages `from` to `to` into memory. A hint. Does not block.
     fn read_ahead(&self, from: u64, to: u64);
 }

@@ -209,7 +209,8 @@ impl FileData {
     fn wait_for_room(&self, store: &impl Store, pages: u64) {
         while !self.cache.take_pages(pages) {
             if !store.relieve() {
-                // Others write back what there is; or hold what they are about to fill.
+                // Other threads write the dirty pages back, or hold room that they are about to
+                // fill.
                 thread::yield_now();
             }
         }

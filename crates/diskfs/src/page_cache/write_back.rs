@@ -48,7 +48,7 @@ struct Pass {
     cursor: u64,
     last: u64,
     inline: Inline,
-    /// How many pages have been written.
+    /// Number of pages that have been written.
     written: u64,
     first_fault: Option<Fault>,
     /// How many pages the next piece has at most: fewer behind a write that has failed, so that the
@@ -56,15 +56,15 @@ struct Pass {
     pages_max: u64,
     /// How many writes may fail before whole pieces are given up.
     failures_left: u32,
-    /// In how many places the page at `cursor` could not be written.
+    /// Number of places in which the page at `cursor` could not be written.
     places: u32,
 }
 
 /// The part of a piece that has failed.
 enum Failed {
-    /// The device did not take its pages; a claim is still one.
+    /// The device did not take its pages; a claim still exists.
     Write(Fault),
-    /// The file could not be changed; a claim has been given back.
+    /// The file could not be changed; a claim has been returned.
     Change(Fault),
 }
 
@@ -196,7 +196,7 @@ impl FileData {
         let next = pages.next_dirty(pass.cursor)?;
         let behind = pages.next_dirty(on_disk).unwrap_or(next);
         let first = next.min(behind);
-        // A page behind the end is one that is just coming: the size will follow.
+        // A page behind the end is being added by a writer: the size will follow.
         let end = pages_of(size).min(pass.last.saturating_add(1));
         let most = end.checked_sub(first).filter(|most| *most > 0)?.min(pass.pages_max);
         Some((first, pages.dirty_run(first, most)))

@@ -35,7 +35,7 @@ pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
 /// The parts of an inode that are not in its record.
 #[derive(Default)]
 struct Apart {
-    /// The inode when it was read. As long as it is kept, no other is at its place in memory.
+    /// The inode when it was read. While this reference exists, no other has its address in memory.
     core: Option<Arc<InodeCore>>,
     xattrs: Vec<Attribute>,
     target: Option<Box<[u8]>>,
@@ -75,8 +75,9 @@ impl DiskFs {
         loop {
             let mut apart = Some(self.read_apart(&node)?);
             let inode = sb.try_iget(node.ino(), || {
-                // While there is no inode nobody changes the node but who frees it, when it has no
-                // name, and who uses its number then. If it is the one, nobody does from now on.
+                // While there is no inode, only two threads change the node: the one that frees it,
+                // when it has no name, and the one that reuses its number then. If `is_it` holds,
+                // none does from now on.
                 let stored = node.stored();
                 if !is_it(&stored) {
                     return Err(Refused::IsOther);
@@ -95,7 +96,7 @@ impl DiskFs {
         }
     }
 
-    /// Reads what of an inode is not in its record.
+    /// Reads the parts of an inode that are not in its record.
     fn read_apart(&self, node: &Arc<Node>) -> Result<Apart, Fault> {
         let reading = node.read();
         let (core, reader) = (node.stored(), self.volume.reader());
@@ -114,7 +115,7 @@ impl DiskFs {
         Ok(Apart { core: Some(core), xattrs, target })
     }
 
-    /// Notes the times that the VFS shows, if others are stored.
+    /// Stores the times that the VFS shows in the node, if they differ.
     pub(super) fn keep_times(&self, inode: &Inode, node: &Arc<Node>) {
         let (atime, mtime, ctime) = (inode.atime().0, inode.mtime().0, inode.ctime().0);
         let core = node.core();

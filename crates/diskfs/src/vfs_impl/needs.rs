@@ -32,15 +32,15 @@ pub(super) struct Needs {
     pub(super) record: Need,
     /// Attributes change.
     pub(super) xattrs: Need,
-    /// An inode comes, with a name or without.
+    /// An inode is created, with a name or without.
     pub(super) create: Need,
     /// Creation with extended attributes.
     pub(super) create_xattrs: Need,
-    /// A name comes.
+    /// A name is added.
     pub(super) link: Need,
-    /// A name goes.
+    /// A name is removed.
     pub(super) unlink: Need,
-    /// A name goes and another one comes.
+    /// A name is removed and another one added.
     pub(super) rename: Need,
 }
 

@@ -66,13 +66,13 @@ pub struct Need {
     pub log_blocks: u32,
     /// Blocks that it may take from free space.
     pub space: u64,
-    /// Whether they may come from what is kept back for removing and writing back.
+    /// Whether they may come from the pool reserved for removal and write-back.
     pub from_pool: bool,
 }
 
 /// A transaction. `Send`.
 ///
-/// Dropped without a commit it gives everything back that it has claimed and reserved, and has
+/// Dropped without a commit, it returns everything that it has claimed and reserved, and has
 /// changed nothing.
 #[must_use = "a transaction that is dropped does nothing"]
 pub struct Tx<'v> {
@@ -142,7 +142,7 @@ impl<'v> Tx<'v> {
         self.volume
     }
 
-    /// Makes `blocks` of the reserved space its own; reserves more if that is too little.
+    /// Takes `blocks` of the reserved space; reserves more if that is too little.
     fn take_space(&mut self, blocks: u64) -> Result<(), Fault> {
         let missing = blocks.saturating_sub(self.space_left);
         if missing > 0 && !self.volume.space().take(missing, self.from_pool) {
@@ -158,11 +158,12 @@ impl<'v> Tx<'v> {
         self.space_left += blocks;
     }
 
-    /// Takes `min` to `max` consecutive blocks for data, near the block `near` if possible. They
-    /// are the transaction's, and used once it is committed.
+    /// Takes `min` to `max` consecutive blocks for data, near the block `near` if possible. The
+    /// transaction owns them, and they are used once it is committed.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`] if there are not as many in one piece; those of the device, and damage.
+    /// [`Fault::NoSpace`] if no run of free blocks is that long; the errors of the device, and
+    /// damage.
     pub fn claim(&mut self, near: u64, min: u32, max: u32) -> Result<Run, Fault> {
         let min = min.max(1);
         let affordable = u32::try_from(self.space_left).unwrap_or(u32::MAX);
@@ -194,17 +195,17 @@ impl<'v> Tx<'v> {
         self.changes.use_claim(run);
     }
 
-    /// Frees blocks of data. Others can have them when that is durable.
+    /// Frees blocks of data. Other transactions can claim them when that is durable.
     pub fn free(&mut self, run: Run) {
         self.changes.free(run);
     }
 
     /// Takes a free inode: for a file near the block `near`, which is that of its directory's
     /// inode; for a directory in a group with much free space. Makes eight blocks of inodes if
-    /// there is none. Gives its number and its generation.
+    /// there is none. Returns its number and its generation.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`]; those of the device, and damage.
+    /// [`Fault::NoSpace`]; the errors of the device, and damage.
     pub fn new_inode(&mut self, near: u64, is_dir: bool) -> Result<(u64, u32), Fault> {
         let before = self.changes.new_chunks().count() as u64;
         let groups = self.volume.groups();
@@ -238,7 +239,7 @@ impl<'v> Tx<'v> {
         &mut self.nodes[at].core
     }
 
-    /// Makes an inode this, as [`inode`](Self::inode) does.
+    /// Replaces the transaction's own copy of an inode (see [`inode`](Self::inode)).
     pub fn set_core(&mut self, node: &Arc<Node>, core: InodeCore) {
         *self.changed(node) = Arc::new(core);
     }
