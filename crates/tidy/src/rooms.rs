@@ -46,8 +46,8 @@ pub const ROOMS: &[Layers] = &[
     (
         "sync",
         &[
-            "slab", "mem", "refcount", "reclaim", "rcu", "shrink", "percpu", "seq", "lock",
-            "model", "random", "hash", "fork", "cpu", "atomic",
+            "slab", "mem", "refcount", "model", "reclaim", "rcu", "shrink", "percpu", "seq",
+            "lock", "random", "hash", "fork", "cpu", "atomic",
         ],
     ),
     (
@@ -75,6 +75,7 @@ pub const ROOMS: &[Layers] = &[
 pub const UPWARD: &[(&str, &str, &str, &str)] = &[
     ("vfs", "objects/super_block", "file/open_file", "a super block lists its open files"),
     ("vfs", "objects/super_block", "mount/vfsmount", "a super block lists its mounts"),
+    ("sync", "rcu/table/grow", "model", "models count the resizes of tables"),
 ];
 
 /// Files that import each other in a circle: crate, files, reason.

@@ -80,8 +80,9 @@ pub(super) struct Renewed {
 
 /// Gives the volume a new log; see the [module](self). A repair has to follow.
 ///
-/// # Errors Those of the devices. [`CheckError::LogDevice`] if there is none for the log, if something else
-/// is on it, or it is too small: nothing was written then.
+/// # Errors
+/// The errors of the devices. [`CheckError::LogDevice`] if there is none for the log, if something
+/// else is on it, or it is too small: nothing was written then.
 pub(super) fn renew(
     device: &Arc<dyn Device>,
     found: &Found,

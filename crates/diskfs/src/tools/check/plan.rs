@@ -77,7 +77,7 @@ impl Plan {
         self.cuts.insert(ino);
     }
 
-    /// The changes of an inode.
+    /// Returns the planned changes of an inode.
     pub(crate) fn inode(&mut self, ino: u64) -> &mut InodeFix {
         self.inodes.entry(ino).or_default()
     }
