@@ -282,7 +282,7 @@ impl FileOps for ProcFs {
         Ok(target.0.read(guard))
     }
 
-    /// Reads nothing: the files contain only text, which [`text`](FileSystem::text) returns.
+    /// Reads nothing: the files contain only text, which [`text`](FileOps::text) returns.
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         Ok(0)
     }
