@@ -1,44 +1,43 @@
-//! The B+tree on disk, for everything that is found by a key.
+//! The on-disk B+tree, which every index uses.
 //!
 //! # Purpose
 //!
-//! One tree for free space, inode maps, directories, extents and attributes. A [`Kind`] says what
-//! its keys and values are; [`Nodes`] is where its blocks come from, so that the tree knows neither
-//! cache nor journal. A [`Tree`] is no more than the address of a root, which stays where it is for
-//! as long as the tree lives.
+//! One tree serves free space, inode chunks, directories, extents and attributes. A [`Kind`]
+//! defines the keys and values; [`Nodes`] provides the blocks, so the tree depends on neither cache
+//! nor journal. A [`Tree`] is just the address of a root, which never moves while the tree lives.
 //!
 //! # Invariants
 //!
-//! * All leaves are at level 0, and a block at level n leads to blocks at level n - 1 only.
-//! * Keys in a block ascend strictly. A block at a level above 0 has, for each block that it leads
-//!   to, a bound: all keys below that block are not less than its bound, and less than the next
-//!   one. Its first bound is its own bound in the block above it; that of the root is the least key
-//!   there is ([`Kind::KEY_MIN`]). Therefore neither inserting nor removing changes a bound, unless
-//!   blocks are split, merged or evened out.
+//! * All leaves are at level 0, and a block at level n points to blocks at level n - 1 only.
+//! * Keys in a block ascend strictly. A block at a level above 0 has a bound for each of its
+//!   children: all keys below that child are not less than its bound, and less than the next one.
+//!   The first bound of a block is its own bound in its parent; that of the root is the least key
+//!   of all ([`Kind::KEY_MIN`]). Therefore insertion and removal change bounds only if they split,
+//!   merge or rebalance blocks.
 //! * All blocks of a level are linked both ways, in order.
-//! * A block has between a third of the records it has room for and all of them. The first and the
-//!   last of a level may have fewer, but one in a leaf, two above. The root may have fewer: none if
-//!   it is a leaf, two if not. So keys that come in order, forward or backward, leave full blocks
+//! * A block has between a third of the records that fit and all of them. The first and the last of
+//!   a level may have fewer: at least one in a leaf, two above. The root may have fewer: none if it
+//!   is a leaf, two if not. So keys inserted in order, forward or backward, leave full blocks
 //!   behind.
 //!
-//! What of this can be seen while a key is looked for is checked then, again for each block; order
-//! in the whole block when it comes from the device; the rest by [`Tree::check`]. Whatever is wrong
-//! ends the call with a numbered [`Damage`](crate::format::Damage).
+//! A descent checks the invariants that it can see, for each block every time; the order in the
+//! whole block is checked when it arrives from the device; the rest by [`Tree::check`]. Any
+//! violation ends the call with a numbered [`Damage`](crate::format::Damage).
 //!
 //! # All or nothing
 //!
-//! A change first reads, allocates and makes writable all it needs ([`Nodes`]): up to one block
-//! more than the tree has levels. Only if all that succeeded does it change anything, and then
-//! nothing can fail. A call that returns an error has changed nothing and allocated nothing.
+//! A change first reads, allocates and makes writable all blocks that it needs ([`Nodes`]): at most
+//! one block more than the tree has levels. Only then does it change anything, and nothing can fail
+//! any more. A call that returns an error has changed nothing and allocated nothing.
 //!
 //! # Locks, references
 //!
-//! None. Reading calls have the blocks by shared reference, changing ones by unique reference;
-//! whoever owns the tree (a group, an inode) holds its lock for the whole call. A [`Cursor`]
-//! borrows the blocks and so keeps changes away.
+//! None. Reading calls hold the blocks by shared reference, changing ones by unique reference; the
+//! owner of the tree (a group, an inode) holds its lock for the whole call. A [`Cursor`] borrows
+//! the blocks and so excludes changes.
 //!
-//! The structure is that of Bayer and McCreight's "Organization and Maintenance of Large Ordered
-//! Indices", with records in the leaves only, and with links between neighbours as in XFS.
+//! The structure is that of Bayer and McCreight, "Organization and Maintenance of Large Ordered
+//! Indices" (1972), with records in the leaves only, and with links between neighbours as in XFS.
 
 mod bulk;
 mod check;
@@ -70,7 +69,7 @@ pub(crate) use salvage::{Around, Kept};
 
 use crate::format::btree::AREA_BYTES;
 
-/// A record, and where in its tree it is.
+/// A record, and its location in the tree.
 #[derive(Debug)]
 pub(crate) struct Found<K: Kind> {
     address: u64,
@@ -78,7 +77,7 @@ pub(crate) struct Found<K: Kind> {
     pub(crate) record: Record<K>,
 }
 
-/// A tree on disk: where its root is, and whom it belongs to. `Copy`, `Send` and `Sync`.
+/// A tree on disk: its root and its owner. `Copy`, `Send` and `Sync`.
 pub struct Tree<K: Kind> {
     root: u64,
     owner: u64,
@@ -102,27 +101,27 @@ impl<K: Kind> fmt::Debug for Tree<K> {
 }
 
 impl<K: Kind> Tree<K> {
-    /// The most records of a leaf.
+    /// Maximum number of records of a leaf.
     pub const LEAF_RECORDS_MAX: usize = capacity::<K, K::Value>();
-    /// The most records of a block above the leaves.
+    /// Maximum number of records of a block above the leaves.
     pub const BRANCH_RECORDS_MAX: usize = capacity::<K, U64>();
 
     const FITS: () = {
         assert!(Self::LEAF_RECORDS_MAX >= 4 && Self::BRANCH_RECORDS_MAX >= 4);
     };
 
-    /// The tree whose root is at the address `root`, in blocks, and whose blocks belong to `owner`.
-    /// Reads nothing.
+    /// Returns the tree whose root is at the address `root`, in blocks, and whose blocks belong to
+    /// `owner`. Reads nothing.
     #[must_use]
     pub fn at(root: u64, owner: u64) -> Self {
         let () = Self::FITS;
         Self { root, owner, kind: PhantomData }
     }
 
-    /// Makes an empty tree of one block, which is near the address `hint` if possible.
+    /// Creates an empty tree of one block, near the address `hint` if possible.
     ///
     /// # Errors
-    /// Those of [`Nodes::allocate`].
+    /// Returns the error of [`Nodes::allocate`].
     pub fn create<N: Nodes>(nodes: &mut N, owner: u64, hint: u64) -> Result<Self, Error<N::Error>> {
         let expected = Self::at(0, owner).expected();
         let (root, slot) = nodes.allocate(hint, &expected)?;
@@ -131,28 +130,28 @@ impl<K: Kind> Tree<K> {
     }
 
     /// Makes `block` the root of a tree of these few records, which are in order and fit into a
-    /// leaf. For volumes that are made, whose trees have their places from the start.
+    /// leaf. For new volumes, whose trees have fixed addresses.
     pub fn write_root(block: &mut crate::format::Block, records: &[Record<K>]) {
         debug_assert!(records.len() <= Self::LEAF_RECORDS_MAX);
         node::write::<K::Key, K::Value>(block, 0, [0; 2], records);
     }
 
-    /// Where its root is, in blocks. Never changes.
+    /// Returns the address of the root, in blocks. Never changes.
     #[must_use]
     pub fn root(&self) -> u64 {
         self.root
     }
 
-    /// Whom its blocks belong to.
+    /// Returns the owner of the blocks.
     #[must_use]
     pub fn owner(&self) -> u64 {
         self.owner
     }
 
-    /// The value of `key`. Reads one block per level.
+    /// Returns the value of `key`. Reads one block per level.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn get<N: Nodes>(
         &self,
         nodes: &N,
@@ -162,10 +161,10 @@ impl<K: Kind> Tree<K> {
         Ok(if leaf.is_found { leaf.record(self)?.map(|record| record.value) } else { None })
     }
 
-    /// The value of a key, and where it is; `None` if there is no such key.
+    /// Returns the record of a key and its location; `None` if there is no such key.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub(crate) fn find<N: Nodes>(
         &self,
         nodes: &N,
@@ -177,10 +176,10 @@ impl<K: Kind> Tree<K> {
         Ok(record.map(|record| Found { address, index, record }))
     }
 
-    /// The record with the least key that is not less than `key`.
+    /// Returns the record with the least key that is not less than `key`.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn at_or_after<N: Nodes>(
         &self,
         nodes: &N,
@@ -189,10 +188,10 @@ impl<K: Kind> Tree<K> {
         self.seek(nodes, key)?.forward()
     }
 
-    /// The record with the greatest key that is not greater than `key`.
+    /// Returns the record with the greatest key that is not greater than `key`.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn at_or_before<N: Nodes>(
         &self,
         nodes: &N,
@@ -202,26 +201,26 @@ impl<K: Kind> Tree<K> {
         if cursor.is_found() { cursor.forward() } else { cursor.backward() }
     }
 
-    /// The record with the least key.
+    /// Returns the record with the least key.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn first<N: Nodes>(&self, nodes: &N) -> Result<Option<Record<K>>, Error<N::Error>> {
         self.seek(nodes, K::KEY_MIN)?.forward()
     }
 
-    /// The record with the greatest key.
+    /// Returns the record with the greatest key.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn last<N: Nodes>(&self, nodes: &N) -> Result<Option<Record<K>>, Error<N::Error>> {
         self.seek_end(nodes)?.backward()
     }
 
-    /// How many records there are. Reads all leaves.
+    /// Counts the records. Reads all leaves.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn count<N: Nodes>(&self, nodes: &N) -> Result<u64, Error<N::Error>> {
         let mut cursor = self.seek(nodes, K::KEY_MIN)?;
         let mut records = cursor.leaf_records()?;
@@ -231,39 +230,39 @@ impl<K: Kind> Tree<K> {
         Ok(records)
     }
 
-    /// How many levels it has: 1 if the root is a leaf.
+    /// Returns the number of levels: 1 if the root is a leaf.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if the root is damaged or can't be read.
     pub fn height<N: Nodes>(&self, nodes: &N) -> Result<u16, Error<N::Error>> {
         let guard = self.read(nodes, self.root, self.root)?;
         Ok(self.view(self.root, &guard)?.level() + 1)
     }
 
-    /// What its blocks must be.
+    /// Returns the expected properties of its blocks.
     #[must_use]
     pub fn expected(&self) -> Expected {
         Expected { magic: K::MAGIC, owner: self.owner, check: node::check_order::<K> }
     }
 }
 
-/// The most records with a `V` that a block has.
+/// Returns the maximum number of records with values of type `V` in a block.
 const fn capacity<K: Kind, V>() -> usize {
     let fit = AREA_BYTES / size_of::<Entry<K::Key, V>>();
     if fit < K::RECORDS_MAX { fit } else { K::RECORDS_MAX }
 }
 
-/// The most records of a block at `level`.
+/// Returns the maximum number of records of a block at `level`.
 pub(crate) const fn records_max<K: Kind>(level: u16) -> usize {
     if level == 0 { Tree::<K>::LEAF_RECORDS_MAX } else { Tree::<K>::BRANCH_RECORDS_MAX }
 }
 
-/// The fewest records of the first and the last block of a level that is not the root's.
+/// Returns the minimum number of records of the first and the last block of a level below the root.
 pub(crate) const fn records_least(level: u16) -> usize {
     if level == 0 { 1 } else { 2 }
 }
 
-/// The fewest records of every other block of the level.
+/// Returns the minimum number of records of every other block of the level.
 pub(crate) const fn records_min<K: Kind>(level: u16) -> usize {
     let (third, least) = (records_max::<K>(level) / 3, records_least(level));
     if third > least { third } else { least }

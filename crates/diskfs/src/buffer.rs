@@ -2,39 +2,42 @@
 //!
 //! # Purpose
 //!
-//! A block of a tree or of a group is read from the device once, verified once, and shared by
-//! everybody who reads it. What a [`Block`] in here holds never changes: a transaction works on
-//! copies of its own, and puts them here when it commits. So a reader needs no lock for longer than
-//! it takes to copy a pointer, and what a reader has stays as it was.
+//! A block of a tree or of a group is read from the device once, verified once, and shared by all
+//! readers. The contents of a [`Block`] in the cache never change: a transaction works on its own
+//! copies, and stores them here when it commits. So a reader holds a lock only while it copies a
+//! pointer, and the block that it got stays unchanged.
 //!
 //! # Invariants
 //!
-//! * Whatever comes from the device was [verified](Block::verify) and [checked](Expected::check)
-//!   before anybody sees it. What fails that is not kept: the next reader reads again.
-//! * One thread reads a missing block; others who want it wait for that.
-//! * There is one [`Buffer`] for an address at a time. A freed block's buffer leaves at once, and
-//!   the next owner of the address gets another one; the old one writes nothing any more.
-//! * A buffer is dropped only if the cache holds the only reference to it. The journal holds one
-//!   for as long as anything of the buffer is not home; so a buffer that is dropped is as it is on
-//!   the device, and whoever comes later reads that.
-//! * So the limit of memory is one of what could be read again, and can be passed by what is being
-//!   changed.
+//! * A block from the device is [verified](Block::verify) and [checked](Expected::check) before any
+//!   reader sees it. A block that fails is not cached: the next reader reads it from the device
+//!   again.
+//! * One thread reads a missing block; other threads that need it wait.
+//! * There is one [`Buffer`] per address at a time. The buffer of a freed block leaves the cache
+//!   immediately, and the next owner of the address gets another one; the old one writes nothing
+//!   any more.
+//! * A buffer is dropped only if the cache holds the only reference to it. The journal holds one as
+//!   long as any change of the buffer is not written back; so a dropped buffer equals the block on
+//!   the device, and later readers read that.
+//! * So the memory limit applies to blocks that could be read again; blocks with pending changes
+//!   may exceed it.
 //!
 //! # Locks
 //!
-//! `cache_shard` protects which buffers there are, `buffer_content` what one holds. Neither is held
-//! during I/O. Both are leaves, in this order. `inode_homes`, before them, is held shared while a
-//! block of inodes is written home.
+//! `cache_shard` protects the set of buffers, `buffer_content` the contents of one. Neither is held
+//! during I/O. Both are leaves, in this order. `inode_homes`, before them, is held shared while
+//! inodes are put into a block of inodes for its write back.
 //!
-//! # Blocks of inodes that are given up
+//! # Freed blocks of inodes
 //!
-//! An inode is an item of the log, and goes home into a block that may not be one of inodes any
-//! more by then: all inodes in it were free, and the block was given up. So whoever gives blocks of
-//! inodes up says so under the exclusive side of `inode_homes`: writes that had begun are done
-//! then, and later ones do nothing, until there is a new chunk of inodes at the same place.
+//! An inode is an item of the log. By the time it is written back, its block may no longer be one
+//! of inodes: when all inodes in it were free, the block was freed. So the thread that frees blocks
+//! of inodes marks them under the exclusive side of `inode_homes`. Writes that had begun are
+//! complete then, and later ones do nothing, until there is a new chunk of inodes at the same
+//! address.
 //!
-//! Eviction is the clock algorithm (Corbató 1968) per shard: a hand goes around, what was used
-//! since it came by last stays.
+//! Eviction is the clock algorithm (Corbató 1968) per shard: a hand goes around, and buffers that
+//! were used since it passed them last stay.
 
 mod block;
 mod cancel;
@@ -64,42 +67,42 @@ use crate::base::ranks::{CacheShard, InodeHomes};
 use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
 use crate::format::{BLOCK_BYTES, Block, Expected, Identity, byte_of_block};
 
-/// How many buffers the hand passes for each one that comes in. More than one, so that it catches
-/// up with what was in use when it came by.
+/// Number of buffers that the hand passes for each new one. More than one, so that it catches up
+/// after passing buffers in use.
 const HAND_STEPS: usize = 8;
 
-/// How many shards there are for each CPU, unless each would have room for less than so many
-/// blocks.
+/// Number of shards per CPU, unless each would have room for less than [`SHARD_BLOCKS`] blocks.
 const SHARDS_PER_CPU: usize = 64;
 const SHARD_BLOCKS: usize = 16;
 
-/// The blocks of metadata of a volume that are in memory. `Send` and `Sync`.
+/// The blocks of metadata of a volume that are in memory. `Send` and `Sync`. Counterpart of
+/// `struct xfs_buftarg` in XFS.
 pub struct BufferCache {
     home: PerCpuArc<Home>,
     shards: Box<[Shard]>,
-    /// How many buffers a shard keeps if it can.
+    /// Number of buffers that a shard retains if possible.
     shard_limit: usize,
     reads: AtomicU64,
-    /// Chunks that were of inodes and were given up, by their first blocks.
+    /// Chunks of inodes that were freed, by their first blocks.
     given_up: RwLock<HashSet<u64>, InodeHomes>,
 }
 
-/// On cache lines of its own.
+/// A shard of the cache, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
     state: Mutex<Entries, CacheShard>,
-    /// A block was read, or could not be.
+    /// Notified when a block was read, or could not be.
     loaded: Condvar,
 }
 
 #[derive(Default)]
 struct Entries {
     map: NumberMap<Entry>,
-    /// The addresses of all buffers, for the hand to go around.
+    /// The addresses of all buffers, around which the hand goes.
     ring: Vec<u64>,
     hand: usize,
-    /// The number of the next reading.
+    /// The number of the next read.
     next_load: u64,
 }
 
@@ -108,7 +111,7 @@ enum Entry {
     Loading(u64),
     Present {
         buffer: Arc<Buffer>,
-        /// Where in the ring it is.
+        /// The index in the ring.
         at: usize,
     },
 }
@@ -139,7 +142,7 @@ impl BufferCache {
     /// Returns the block at `address`, which must be in the volume. Sleeps if it has to be read.
     ///
     /// # Errors
-    /// Those of the device, and damage.
+    /// Returns the error of the device, or the damage of the block.
     pub fn read(&self, address: u64, expected: &Expected) -> Result<Arc<Block>, Fault> {
         self.look(address, expected, |_, block| Arc::clone(block))
     }
@@ -148,7 +151,7 @@ impl BufferCache {
     /// to be read.
     ///
     /// # Errors
-    /// Those of the device, and damage.
+    /// Returns the error of the device, or the damage of the block.
     pub fn get(&self, address: u64, expected: &Expected) -> Result<Arc<Buffer>, Fault> {
         self.look(address, expected, |buffer, _| Arc::clone(buffer))
     }
@@ -162,8 +165,8 @@ impl BufferCache {
         self.look(address, expected, |buffer, block| (Arc::clone(buffer), Arc::clone(block)))
     }
 
-    /// Calls `found` under the locks of the shard and of the buffer: two that are free mostly, in
-    /// place of references that would have to be taken and given back in between.
+    /// Calls `found` under the locks of the shard and of the buffer. These two are mostly free, and
+    /// replace references that would have to be taken and dropped in between.
     fn look<T>(
         &self,
         address: u64,
@@ -204,8 +207,8 @@ impl BufferCache {
         Ok(block.into())
     }
 
-    /// Puts in what was read, unless the block got another content or was freed meanwhile: whoever
-    /// did that owns the block, and what was read was never his.
+    /// Caches the block that was read, unless the block got new contents or was freed during the
+    /// read: the thread that did so owns the block, and the result of the read is outdated.
     fn loaded(&self, loading: &Loading<'_>, buffer: Arc<Buffer>) -> Arc<Buffer> {
         let mut entries = loading.shard.state.lock();
         let mut evicted = Vec::new();
@@ -259,6 +262,7 @@ impl BufferCache {
     /// thread at a time.
     ///
     /// # Errors
+    /// Returns the error of the device, or the damage of the block.
     /// Those of the device, and damage.
     pub fn write_inodes(
         &self,
@@ -365,8 +369,8 @@ impl Entries {
         Some(buffer)
     }
 
-    /// Moves the hand, and takes out what has not been used since it came by last, as long as there
-    /// is more than the limit. The references are dropped when no lock is held.
+    /// Moves the hand, and evicts buffers not used since it passed them last, as long as there are
+    /// more than the limit. The caller drops their references when it holds no lock.
     fn evict(&mut self, limit: usize, evicted: &mut Vec<Arc<Buffer>>) {
         for _ in 0..HAND_STEPS {
             if self.ring.len() <= limit {
@@ -375,7 +379,8 @@ impl Entries {
             self.hand = if self.hand < self.ring.len() { self.hand } else { 0 };
             let address = self.ring[self.hand];
             let Some(Entry::Present { buffer, .. }) = self.map.get(&address) else { return };
-            // References come from here, under this lock, or from others; so one is one.
+            // A new reference is made either here, under this lock, or from another reference; so a
+            // count of one can't grow.
             if Arc::strong_count(buffer) > 1 || buffer.was_touched() {
                 self.hand += 1;
             } else {
@@ -385,7 +390,7 @@ impl Entries {
     }
 }
 
-/// A reading under way. Dropped, it lets the others go on who wait for it.
+/// A read in progress. Dropping it wakes the threads that wait for it.
 struct Loading<'c> {
     shard: &'c Shard,
     address: u64,

@@ -1,41 +1,40 @@
-//! Directories: names, and the inodes that they lead to.
+//! Directories: names and their inodes.
 //!
 //! # Purpose
 //!
-//! A directory begins as a list of entries in its inode. When that has no room for them any more,
-//! they go into a B+tree ([`DirTree`]), spread over as many records of a fixed size as the name
-//! needs. Where the blocks of the tree come from is the business of [`Nodes`].
+//! A directory begins as a list of entries in its inode. When that is full, the entries move into a
+//! B+tree ([`DirTree`]); each takes as many records of a fixed size as its name needs. [`Nodes`]
+//! provides the blocks of the tree.
 //!
 //! # Positions
 //!
-//! An entry lies where the [hash](NameHash) of its name says, or, since names may have the same
-//! hash, up to fifteen behind that. This is the order in which a directory is read, and an entry
-//! stays where it is for as long as it is there. So whoever reads a directory in pieces gets every
-//! entry once that is there throughout, whatever else comes and goes. The hash is keyed by the
-//! volume, so that nobody finds names that collide without knowing it; a seventeenth name of one
-//! hash is refused.
+//! The position of an entry is the [hash](NameHash) of its name, or, since names may have the same
+//! hash, up to fifteen after that. Directories are read in the order of positions, and the position
+//! of an entry never changes. So a caller that reads a directory in several calls gets every entry
+//! exactly once that exists throughout, whatever other entries are added or removed. The hash is
+//! keyed by the volume, so names that collide can't be found without knowing its id. A seventeenth
+//! name of one hash is rejected.
 //!
 //! # Invariants
 //!
-//! * In ascending order of positions, in the inode as in the tree; the records of an entry follow
-//!   each other.
-//! * [`InodeCore::size`] of a directory is the sum of what its entries take in an inode, wherever
-//!   they are; [`InodeCore::blocks`] has the blocks of the tree.
+//! * Entries are in ascending order of positions, in the inode as in the tree; the records of an
+//!   entry are consecutive.
+//! * [`InodeCore::size`] of a directory is the sum of the sizes that its entries have in an inode,
+//!   wherever they are stored; [`InodeCore::blocks`] is the number of blocks of the tree.
 //! * A tree stays a tree when it gets small: an empty directory may have one block.
-//! * Looking a name up in a tree reads one block per level; one more if a long name lies across two
-//!   leaves.
+//! * A lookup in a tree reads one block per level; one more if a long name extends over two leaves.
 //!
 //! # All or nothing
 //!
 //! A change of one record is all or nothing ([`btree`](crate::btree)); a name of more than 21 bytes
-//! has several. After an error the core and the nodes are to be given up together, as a transaction
-//! is that is dropped.
+//! has several records. After an error the caller discards the core and the nodes together, as a
+//! dropped transaction does.
 //!
 //! # Locks, references
 //!
-//! None here. Whoever changes a directory holds its inode's lock until the commit has returned.
-//! Whoever reads one with a tree holds it shared; entries in the inode are read from the core,
-//! which never changes.
+//! None here. A caller that changes a directory holds its inode's lock until the commit has
+//! returned. A caller that reads one with a tree holds it shared; entries in the inode are read
+//! from the core, which never changes.
 
 mod check;
 mod entry;
@@ -59,11 +58,11 @@ use entry::{damage, taken_bit};
 /// The result of a call that reads or changes blocks.
 type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
 
-/// The most records that an entry has in a tree.
+/// Maximum number of records of an entry in a tree.
 pub const RECORDS_OF_ENTRY: usize = 9;
 
-/// Where names lie in the directories of a volume: SipHash-2-4 (Aumasson and Bernstein 2012) of the
-/// name, whose key is the id of the volume. `Copy`.
+/// The hash function of names in the directories of a volume: SipHash-2-4 (Aumasson and Bernstein
+/// 2012), with the id of the volume as its key. `Copy`.
 #[derive(Clone, Copy, Debug)]
 pub struct NameHash {
     key: [u8; 16],
@@ -131,7 +130,7 @@ impl Directory {
     /// Looks up `name`.
     ///
     /// # Errors
-    /// [`Error`], damage among them.
+    /// Returns [`Error`] if the directory is damaged or can't be read.
     pub fn lookup<N: Nodes>(
         &self,
         nodes: &N,
@@ -158,10 +157,11 @@ impl Directory {
         }
     }
 
-    /// Makes `name` lead to an inode. If there is no room in the inode, the entries go into a tree.
+    /// Inserts `name` with an inode. If the entry does not fit into the directory's inode, moves
+    /// the entries into a tree.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if the directory is damaged or a block can't be had.
     pub fn insert<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -197,10 +197,11 @@ impl Directory {
         Ok(Insertion::At(entry.position))
     }
 
-    /// Removes `name`, and says what it has led to; `None`, and no change, if it is not there.
+    /// Removes `name`, and returns its former inode; `None`, and no change, if there is no such
+    /// name.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if the directory is damaged or a block can't be had.
     pub fn remove<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -212,10 +213,10 @@ impl Directory {
         Ok(Some(found))
     }
 
-    /// Removes `name`, which is at `position`, wherever it leads.
+    /// Removes `name` at `position`, whatever its inode is.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if the directory is damaged or a block can't be had.
     pub(crate) fn remove_at<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -238,11 +239,11 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes `name`, which is there, lead to another inode, and says what it has led to; `None`,
-    /// and no change, if it is not there. The entry stays where it is.
+    /// Replaces the inode of `name`, and returns the former one; `None`, and no change, if there is
+    /// no such name. The entry retains its position.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if the directory is damaged or a block can't be had.
     pub fn replace<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -256,10 +257,10 @@ impl Directory {
         Ok(Some(found))
     }
 
-    /// Puts `entry` in the place of the one that has its position and its name.
+    /// Replaces the entry that has the position and the name of `entry`.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if the directory is damaged or a block can't be had.
     pub(crate) fn replace_at<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -276,11 +277,10 @@ impl Directory {
         Ok(())
     }
 
-    /// Calls `emit` with the entries behind position `behind`, 0 for all, in order, until it
-    /// breaks.
+    /// Calls `emit` with the entries after position `behind`, 0 for all, in order, until it breaks.
     ///
     /// # Errors
-    /// [`Error`], damage among them.
+    /// Returns [`Error`] if the directory is damaged or can't be read.
     pub fn read<N: Nodes>(
         &self,
         nodes: &N,
@@ -310,7 +310,7 @@ impl Directory {
     /// Returns whether the directory has no entry.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if the directory is damaged or can't be read.
     pub fn is_empty<N: Nodes>(&self, nodes: &N, core: &InodeCore) -> Outcome<bool, N> {
         match &core.data {
             DataFork::Tree { root } => Ok(self.tree(*root).first(nodes)?.is_none()),
@@ -318,11 +318,11 @@ impl Directory {
         }
     }
 
-    /// Removes up to `most` records of what is left of a directory that nobody uses any more, and
-    /// says whether nothing is left: neither entry nor tree.
+    /// Removes up to `most` records of the remains of an unlinked, unused directory. Returns
+    /// whether nothing is left: neither entry nor tree.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if the directory is damaged or a block can't be had.
     pub fn destroy<N: Nodes>(
         &self,
         nodes: &mut N,

@@ -1,13 +1,13 @@
-//! Everything that lies on disk.
+//! On-disk format: every type that is stored on the device.
 //!
 //! # Rules
 //!
-//! * Little-endian, no padding, sizes and offsets asserted when compiled; `docs/FORMAT.md` has the
-//!   same numbers, and a test compares them.
-//! * Fields that have no meaning yet are written as zeros. They are not looked at, so that a later
-//!   version may use them in volumes that this one still reads.
-//! * A type on disk has no meaning of its own: it is decoded into a type that can only have
-//!   possible values, and encoded from it.
+//! * Little-endian, no padding, sizes and offsets asserted at compile time; `docs/FORMAT.md` lists
+//!   the same numbers, and a test compares them.
+//! * Fields without a meaning are written as zeros and ignored when read. A later version may use
+//!   them in volumes that this version still reads.
+//! * On-disk types are plain bytes without validity rules: each is decoded into a type that holds
+//!   only valid values, and encoded from it.
 
 pub mod attr;
 pub mod btree;
@@ -29,16 +29,16 @@ pub(crate) use header::AlignedBlock;
 pub use header::{Block, Header, Identity, Magic};
 pub use run::Run;
 
-/// The bytes of a block.
+/// Size of a block, in bytes.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// The byte on the device where a block begins; the largest number for a block that no device has.
+/// Returns the byte offset of a block on the device; `u64::MAX` for a block beyond any device.
 #[must_use]
 pub const fn byte_of_block(block: u64) -> u64 {
     block.saturating_mul(BLOCK_BYTES as u64)
 }
 
-/// The table below a heading of `docs/FORMAT.md`: offset, bytes and name of each field.
+/// Returns the table below a heading of `docs/FORMAT.md`: offset, bytes and name of each field.
 #[cfg(test)]
 pub(crate) fn documented(heading: &str) -> Vec<(usize, usize, &'static str)> {
     let page = include_str!("../../../docs/FORMAT.md");

@@ -1,4 +1,4 @@
-//! The volume: what is on disk, and how it is found again.
+//! On-disk file system: volumes, their format, and access to them.
 //!
 //! # Purpose
 //!
@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | [`mod@format`] | the types on disk, and how a volume of a given size is divided |
 //! | [`base`] | the error of the crate, the classes of its locks |
-//! | [`btree`] | the tree that everything is found by |
+//! | [`btree`] | the B+tree that every index uses |
 //! | [`buffer`] | blocks of metadata in memory |
 //! | [`alloc`] | allocation groups: free blocks and free inodes |
 //! | [`page_cache`] | the pages of files |
@@ -27,21 +27,21 @@
 //!
 //! # Invariants
 //!
-//! * Types that lie on disk are in [`mod@format`] and nowhere else; they are little-endian, without
-//!   padding, and their sizes and offsets are asserted when they are compiled.
+//! * On-disk types are in [`mod@format`] and nowhere else; they are little-endian, without padding,
+//!   and their sizes and offsets are asserted at compile time.
 //! * Every block of metadata carries a magic, a checksum, its own address, its owner, the volume's
-//!   id and the log position of its last change. Nothing in a block is believed before all of them
-//!   are right.
-//! * Whatever the bytes are, reading them ends with a value or an error: never a panic, and never a
-//!   number that leads outside of the volume.
-//! * What is wrong has a number ([`format::Damage`]), which never gets another meaning.
+//!   id and the log position of its last change. Code uses the contents of a block only after all
+//!   of them have been verified.
+//! * Reading any bytes whatever ends with a value or an error: never a panic, and never a number
+//!   that points outside of the volume.
+//! * Every kind of damage has a number ([`format::Damage`]), whose meaning never changes.
 //!
 //! # Locks, references
 //!
-//! [`base::ranks`] has the classes of locks, and the pages of the modules say who takes them. The
-//! foundations have none: they are values, or calls on a device that their caller owns. Functions
-//! that take a [`Device`](vfscale_block::Device) block for its I/O; of the writing ones, one runs
-//! at a time.
+//! [`base::ranks`] lists the classes of locks, and the module pages say which code takes them. The
+//! modules [`mod@format`] and [`base`] take none: they are values, or calls on a device that their
+//! caller owns. Functions that take a [`Device`](vfscale_block::Device) block for its I/O; only one
+//! of those that write runs at a time.
 
 pub mod alloc;
 pub mod base;

@@ -1,20 +1,20 @@
-//! Why a call on a volume failed.
+//! The error of calls on a volume.
 
 use rustix::io::Errno;
 
 use super::open_error::OpenError;
 use crate::format::Damage;
 
-/// Why a call on a volume failed. Unless it is said otherwise, nothing was changed then.
+/// Error of a call on a volume. Unless documented otherwise, nothing was changed then.
 ///
-/// `Clone`: what waiters share is handed to each of them.
+/// `Clone`: each of several waiting threads gets the error of their common wait.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] vfscale_block::Error),
-    /// Something on disk is wrong.
+    /// Damage on disk.
     #[error(transparent)]
     Damage(#[from] Damage),
     /// The log failed, or was shut down by an earlier error.
@@ -23,23 +23,24 @@ pub enum Fault {
     /// There is no volume to open.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// There are not as many free blocks, or no free inodes.
+    /// Too few free blocks, or no free inode.
     #[error("no space is left on the volume")]
     NoSpace,
     /// The volume is open for reading only.
     #[error("the volume is open for reading only")]
     ReadOnly,
-    /// The file would be larger than files can be, or has more extents than it can have.
+    /// The file would be larger than files can be, or have more extents than a file can have.
     #[error("the file would be too large")]
     TooLarge,
-    /// A repair has changed the volume and was not finished: blocks in use may count as free.
+    /// A repair has changed the volume and was not completed: blocks in use may count as free.
     #[error("a repair of this volume was interrupted: run `vfscale fsck --repair`")]
     NeedsRepair,
-    /// The volume's log is on a device of its own, and that was not given; or one was given
+    /// The volume's log is on a device of its own, which was not given; or a log device was given
     /// that the volume does not know.
     #[error("{0}")]
     LogDevice(&'static str),
-    /// The call can't be done as things are: the name is there already, the directory is not empty.
+    /// The state of the file system does not permit the call: a name exists, a directory is not
+    /// empty.
     #[error("{0}")]
     Refused(Errno),
 }

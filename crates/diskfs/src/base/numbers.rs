@@ -1,7 +1,7 @@
 //! Maps by numbers: addresses of blocks, numbers of inodes.
 //!
-//! Nobody chooses these in order to make them collide, and they are small: multiplying spreads them
-//! well enough, and takes a fraction of what a keyed hash does.
+//! Nobody can choose these numbers to make them collide, and they are small: multiplication
+//! distributes them well enough, at a fraction of the cost of a keyed hash.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -13,7 +13,7 @@ pub(crate) type NumberMap<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>
 
 /// Returns the shard of a number, of `shards` shards, a power of two.
 pub(crate) fn shard_of(number: u64, shards: usize) -> usize {
-    // The upper bits, since the tables inside use the lower ones of a similar product.
+    // The upper bits, since the tables in the shards use the lower ones of a similar product.
     (fibonacci(number) >> 40) as usize & (shards - 1)
 }
 

@@ -3,14 +3,14 @@
 use crate::format::superblock::DecodeError;
 use crate::format::uuid::Uuid;
 
-/// Why there is no volume to open.
+/// Reason why a volume can't be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] vfscale_block::Error),
-    /// Neither a superblock nor a copy is there.
+    /// There is neither a superblock nor a copy.
     #[error("{device}: no volume")]
     NoVolume {
         /// The device's name.
@@ -24,7 +24,7 @@ pub enum OpenError {
         /// The damage of the superblock in block 0.
         error: DecodeError,
     },
-    /// The volume uses what this program does not know.
+    /// The volume uses features that this program does not know.
     #[error("{device}: the volume has features that this program does not know: {bits:#x}")]
     Features {
         /// The device's name.
@@ -32,22 +32,22 @@ pub enum OpenError {
         /// The unknown bits of `incompat`.
         bits: u64,
     },
-    /// The image was cut off, or is on a smaller device than it was.
+    /// The image was truncated, or is on a smaller device than before.
     #[error("{device}: the volume has {volume_bytes} bytes, and the device only {device_bytes}")]
     CutOff {
         /// The device's name.
         device: String,
-        /// The size of the volume.
+        /// The size of the volume, in bytes.
         volume_bytes: u64,
-        /// The size of the device.
+        /// The size of the device, in bytes.
         device_bytes: u64,
     },
-    /// The superblock is damaged, and copies of several volumes are there.
+    /// The superblock is damaged, and there are copies of several volumes.
     #[error("{device}: no superblock, and copies of several volumes: {}", shown(.volumes))]
     Several {
         /// The device's name.
         device: String,
-        /// Their ids.
+        /// The ids of these volumes.
         volumes: Vec<Uuid>,
     },
 }

@@ -1,8 +1,8 @@
-//! The lock classes of volumes, in the order in which they may be taken. `docs/LOCKING.md` says
+//! The lock classes of volumes, in the order in which they may be taken. `docs/LOCKING.md` lists
 //! what each protects.
 //!
-//! Commit runs with inodes and groups locked, so these rank below the locks of the journal (30000
-//! to 30080). Everything else is a leaf for a moment, and ranks above them.
+//! A commit runs with inodes and groups locked, so these rank below the locks of the journal (30000
+//! to 30080). Every other lock is held only briefly, and ranks above them.
 
 use vfscale_sync::lock_class;
 
@@ -11,7 +11,7 @@ lock_class! {
     pub NodeLock = ("i_node", 29000) sleeping;
 }
 lock_class! {
-    /// Which inodes are in memory: one shard.
+    /// The inodes in memory: one shard.
     pub NodeTableLock = ("inode_table", 31030);
 }
 lock_class! {
@@ -19,7 +19,7 @@ lock_class! {
     pub NodeCore = ("i_core", 31040);
 }
 lock_class! {
-    /// That one thread at a time makes a volume larger.
+    /// The growth of a volume, by one thread at a time.
     pub GrowthLock = ("growth", 28600) sleeping;
 }
 lock_class! {
@@ -39,11 +39,11 @@ lock_class! {
     pub GroupIndex = ("group_index", 31050);
 }
 lock_class! {
-    /// Blocks of inodes that are written home, against their being given up.
+    /// The write back of blocks of inodes, against freeing them.
     pub InodeHomes = ("inode_homes", 30900) sleeping;
 }
 lock_class! {
-    /// Where blocks of metadata are found in memory: one shard.
+    /// The buffers of blocks of metadata: one shard.
     pub CacheShard = ("cache_shard", 31000);
 }
 lock_class! {
@@ -51,11 +51,11 @@ lock_class! {
     pub BufferContent = ("buffer_content", 31010);
 }
 lock_class! {
-    /// Which blocks of inodes are to be written home.
+    /// The blocks of inodes that wait for their write back.
     pub HomePending = ("home_pending", 31012);
 }
 lock_class! {
-    /// Memory for copies of blocks: that of one CPU slot.
+    /// The pool of memory for copies of blocks: that of one CPU slot.
     pub BlockPool = ("block_pool", 31015);
 }
 lock_class! {
@@ -63,14 +63,14 @@ lock_class! {
     pub DataFlush = ("data_flush", 31020);
 }
 lock_class! {
-    /// Which inodes are to be freed in the background.
+    /// The inodes to be freed in the background.
     pub InactiveQueue = ("inactive_list", 31200);
 }
 lock_class! {
-    /// Which of them wait until the volume can be written again.
+    /// The inodes among these that wait until the volume can be written again.
     pub InactiveAside = ("inactive_aside", 31210);
 }
 lock_class! {
-    /// The superblock, and that one thread at a time writes it.
+    /// The superblock, and the right to write it.
     pub SuperblockLock = ("superblock", 31900) sleeping;
 }

@@ -1,5 +1,5 @@
-//! Building a tree of records that are in order already: for repair, and for what grows out of its
-//! inode.
+//! Building a tree of records that are sorted: for repair, and for contents that no longer fit into
+//! their inode.
 
 use zerocopy::little_endian::U64;
 
@@ -11,14 +11,14 @@ use crate::format::Damage;
 use crate::format::btree::TreeDamage;
 
 impl<K: Kind> Tree<K> {
-    /// Makes a tree of `records`, whose keys ascend strictly. Blocks are filled to `fill` percent,
-    /// more or less: 50 to 100, and what is outside counts as the nearest of these. All blocks are
-    /// allocated before any is written.
+    /// Builds a tree of `records`, whose keys ascend strictly. Fills blocks to about `fill`
+    /// percent; values outside of 50 to 100 count as the nearest of these. Allocates all blocks
+    /// before it writes any.
     ///
     /// # Errors
-    /// Those of [`Nodes::allocate`], with nothing allocated then. [`TreeFault::Order`] with `hint`
-    /// as the address, if the keys don't ascend; the record is the last one if there are more than
-    /// 65,535 before it.
+    /// * The error of [`Nodes::allocate`]; nothing is allocated then.
+    /// * [`TreeFault::Order`] with `hint` as the address, if the keys don't ascend. A record number
+    ///   above 65,535 is reported as 65,535.
     pub fn build<N: Nodes>(
         nodes: &mut N,
         owner: u64,
@@ -59,13 +59,13 @@ impl<K: Kind> Tree<K> {
         Ok(Self::at(root, owner))
     }
 
-    /// How many blocks [`build`](Self::build) takes for as many records.
+    /// Returns the number of blocks that [`build`](Self::build) takes for `records` records.
     #[must_use]
     pub fn blocks_to_build(records: usize, fill: u8) -> usize {
         shape::<K>(records, fill).iter().sum()
     }
 
-    /// Writes the blocks of a level. Returns the records that lead to them.
+    /// Writes the blocks of a level. Returns the records that point to them.
     fn fill<N: Nodes, V: OnDisk>(
         nodes: &mut N,
         level: u16,
@@ -87,7 +87,7 @@ impl<K: Kind> Tree<K> {
     }
 }
 
-/// How many blocks each level has, from the leaves to the root.
+/// Returns the number of blocks of each level, from the leaves to the root.
 fn shape<K: Kind>(records: usize, fill: u8) -> Vec<usize> {
     let fill = usize::from(fill.clamp(50, 100));
     let mut shape = Vec::new();

@@ -1,4 +1,4 @@
-//! Checking a whole tree.
+//! Check of a whole tree.
 
 use std::collections::HashSet;
 
@@ -7,39 +7,39 @@ use super::{Error, Expected, Kind, Nodes, Record, Tree, TreeFault, records_max, 
 use crate::format::Damage;
 use crate::format::btree::TreeDamage;
 
-/// What a tree has, as far as it could be read.
+/// The contents of a tree, as far as it could be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// How many levels: 1 if the root is a leaf.
+    /// Number of levels: 1 if the root is a leaf.
     pub levels: u16,
-    /// Blocks, the root among them.
+    /// Number of blocks, with the root.
     pub blocks: u64,
-    /// Blocks that are leaves.
+    /// Number of leaves.
     pub leaves: u64,
-    /// Records in leaves.
+    /// Number of records in leaves.
     pub records: u64,
-    /// Records that these leaves have room for.
+    /// Number of records that fit into these leaves.
     pub room: u64,
 }
 
-/// The block of a level that was visited last.
+/// The last visited block of a level.
 #[derive(Clone, Copy)]
 enum Before {
-    /// None yet.
+    /// No block was visited yet.
     Start,
-    /// This one, which has that on its right.
+    /// A block, and its link to the right.
     Block { address: u64, right: u64 },
-    /// One that could not be read.
+    /// A block that could not be read.
     Lost,
 }
 
 impl<K: Kind> Tree<K> {
-    /// Reads the whole tree and calls `found` with each thing that is wrong. What is below a block
-    /// that can't be read is left out; nothing is read twice. Every address that the tree leads to
-    /// is told to `used`, once, so that the caller can compare with what is free, or used by
-    /// others.
+    /// Reads the whole tree and calls `found` with each fault. Skips everything below a block that
+    /// can't be read, and reads nothing twice. Calls `used` once with every address that the tree
+    /// points to; the caller can compare these with free blocks and those of other owners.
     ///
     /// # Errors
+    /// Returns [`Error::Nodes`] only.
     /// [`Error::Nodes`] only.
     pub fn check<N: Nodes>(
         &self,
@@ -50,12 +50,12 @@ impl<K: Kind> Tree<K> {
         self.check_records(nodes, found, used, |_| {})
     }
 
-    /// The same, which gives the records of each leaf to `records`, from left to right: those that
-    /// can be read, whatever is wrong with them. So a caller that checks what they mean reads the
-    /// tree once.
+    /// Checks the tree as [`check`](Self::check) does, and passes the records of each leaf to
+    /// `records`, from left to right: all that can be read, whatever their faults. So a caller that
+    /// checks their meaning reads the tree once.
     ///
     /// # Errors
-    /// [`Error::Nodes`] only.
+    /// Returns [`Error::Nodes`] only.
     pub fn check_records<N: Nodes>(
         &self,
         nodes: &N,
@@ -63,8 +63,8 @@ impl<K: Kind> Tree<K> {
         mut used: impl FnMut(u64),
         mut records: impl FnMut(&[Record<K>]),
     ) -> Result<Summary, Error<N::Error>> {
-        // The order of records is looked at here, where all that is wrong is told and not the first
-        // only.
+        // The walk checks the order of records itself, for it reports all faults, not only the
+        // first.
         let expected = Expected { check: |_, _| Ok(()), ..self.expected() };
         let mut walk = Walk { tree: self, summary: Summary::default(), before: Vec::new() };
         let mut visited = HashSet::new();
@@ -111,13 +111,13 @@ impl<K: Kind> Tree<K> {
 struct Walk<'t, K: Kind> {
     tree: &'t Tree<K>,
     summary: Summary,
-    /// By level.
+    /// The last visited block, by level.
     before: Vec<Before>,
 }
 
 impl<K: Kind> Walk<'_, K> {
-    /// Looks at one block. Returns where those below it are; an error if what is in it means
-    /// nothing.
+    /// Checks one block. Returns the positions of its children, or an error if its contents are
+    /// unusable.
     fn block(
         &mut self,
         place: &Place<K>,
@@ -135,7 +135,7 @@ impl<K: Kind> Walk<'_, K> {
             self.before = vec![Before::Start; usize::from(level) + 1];
             self.summary.levels = level + 1;
         }
-        // Links are compared with the block that was visited before, wherever that is in the tree.
+        // Compares links with the block visited before, wherever that is in the tree.
         let unlinked = Place { left: Link::Unknown, right: Link::Unknown, ..*place };
         view.faults(&unlinked, |fault| found(view.fault(fault)));
         if let Some(record) = view.disorder() {
@@ -157,7 +157,7 @@ impl<K: Kind> Walk<'_, K> {
         Ok((0..view.branches().len()).filter_map(|index| view.child(place, index)).collect())
     }
 
-    /// Compares the links of a block with the one before it.
+    /// Compares the links of a block with the block before it.
     fn link(
         &mut self,
         address: u64,
@@ -184,13 +184,14 @@ impl<K: Kind> Walk<'_, K> {
         *before = Before::Block { address, right };
     }
 
-    /// A block could not be read: what it is linked with, and what is below it, is not known.
+    /// Marks the neighbours unknown after a block could not be read: its links and its children are
+    /// lost.
     fn lose(&mut self, place: &Place<K>) {
         let levels = place.level.map_or(usize::MAX, |level| usize::from(level) + 1);
         self.before.iter_mut().take(levels).for_each(|before| *before = Before::Lost);
     }
 
-    /// The last block of each level has nothing on its right.
+    /// Checks that the last block of each level has no right neighbour.
     fn ends(&self, found: &mut impl FnMut(Damage)) {
         for before in &self.before {
             if let Before::Block { address, right } = *before

@@ -1,9 +1,9 @@
-//! Blocks of a tree, counted as they come and go.
+//! A wrapper around the blocks of a tree that counts allocations.
 
 use super::{Error, Expected, Nodes};
 use crate::format::Block;
 
-/// Passes everything on to `N`, and counts how many blocks there are more than before.
+/// A wrapper that forwards all calls to `N`, and counts the growth of the tree.
 pub(crate) struct Counted<'a, N> {
     nodes: &'a mut N,
     grown: i64,
@@ -14,7 +14,7 @@ impl<'a, N> Counted<'a, N> {
         Self { nodes, grown: 0 }
     }
 
-    /// The blocks allocated, less those freed.
+    /// Returns the number of blocks allocated, minus that of blocks freed.
     pub(crate) fn grown(&self) -> i64 {
         self.grown
     }

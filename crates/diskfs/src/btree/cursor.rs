@@ -1,4 +1,4 @@
-//! Going through records in order, forward and backward.
+//! Iteration over records in order, forward and backward.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -6,11 +6,11 @@ use super::descend::{Leaf, Target};
 use super::{Error, Kind, Nodes, Record, Tree, TreeFault};
 use crate::format::Damage;
 
-/// A place between two records, or before the first, or behind the last. Holds one leaf for
-/// reading.
+/// A position between two records, before the first, or after the last. Holds one leaf for reading.
 ///
-/// From leaf to leaf it follows the links between them, and each time makes sure that the next leaf
-/// leads back and that its keys go on in order. So it passes no leaf twice, whatever the links are.
+/// It moves from leaf to leaf by the links between them, and checks each time that the next leaf
+/// points back and that its keys continue the order. So it visits no leaf twice, whatever the links
+/// are.
 pub struct Cursor<'n, K: Kind, N: Nodes> {
     tree: Tree<K>,
     nodes: &'n N,
@@ -24,10 +24,10 @@ enum Side {
 }
 
 impl<K: Kind> Tree<K> {
-    /// The place before the first record that is not less than `key`.
+    /// Returns a cursor before the first record that is not less than `key`.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn seek<'n, N: Nodes>(
         &self,
         nodes: &'n N,
@@ -37,10 +37,10 @@ impl<K: Kind> Tree<K> {
         Ok(Cursor { tree: *self, nodes, leaf })
     }
 
-    /// The place behind the last record.
+    /// Returns a cursor after the last record.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn seek_end<'n, N: Nodes>(
         &self,
         nodes: &'n N,
@@ -49,10 +49,10 @@ impl<K: Kind> Tree<K> {
         Ok(Cursor { tree: *self, nodes, leaf })
     }
 
-    /// The records whose keys are in `keys`, in ascending order.
+    /// Returns an iterator over the records whose keys are in `keys`, in ascending order.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn range<'n, N: Nodes>(
         &self,
         nodes: &'n N,
@@ -67,10 +67,10 @@ impl<K: Kind> Tree<K> {
         Ok(Range { cursor, end, is_backward: false, is_over: false })
     }
 
-    /// The records whose keys are in `keys`, in descending order.
+    /// Returns an iterator over the records whose keys are in `keys`, in descending order.
     ///
     /// # Errors
-    /// [`Error`].
+    /// Returns [`Error`] if a block is damaged or can't be read.
     pub fn range_backward<'n, N: Nodes>(
         &self,
         nodes: &'n N,
@@ -85,7 +85,7 @@ impl<K: Kind> Tree<K> {
         Ok(Range { cursor, end, is_backward: true, is_over: false })
     }
 
-    /// The place behind the record with this key, or where it would be.
+    /// Returns a cursor after the record with this key, or where that would be.
     fn seek_behind<'n, N: Nodes>(
         &self,
         nodes: &'n N,
@@ -100,10 +100,10 @@ impl<K: Kind> Tree<K> {
 }
 
 impl<'n, K: Kind, N: Nodes> Cursor<'n, K, N> {
-    /// The record behind the cursor, which goes behind it. `None` at the end.
+    /// Returns the record after the cursor, and moves past it. `None` at the end.
     ///
     /// # Errors
-    /// [`Error`]; the cursor stays where it is.
+    /// Returns [`Error`] if a block is damaged or can't be read; the cursor does not move then.
     pub fn forward(&mut self) -> Result<Option<Record<K>>, Error<N::Error>> {
         if self.leaf.index as u64 >= self.leaf_records()? && !self.step_right()? {
             return Ok(None);
@@ -113,10 +113,10 @@ impl<'n, K: Kind, N: Nodes> Cursor<'n, K, N> {
         Ok(record)
     }
 
-    /// The record before the cursor, which goes before it. `None` at the beginning.
+    /// Returns the record before the cursor, and moves before it. `None` at the beginning.
     ///
     /// # Errors
-    /// [`Error`]; the cursor stays where it is.
+    /// Returns [`Error`] if a block is damaged or can't be read; the cursor does not move then.
     pub fn backward(&mut self) -> Result<Option<Record<K>>, Error<N::Error>> {
         if self.leaf.index == 0 && !self.step_aside(Side::Left)? {
             return Ok(None);
@@ -125,24 +125,25 @@ impl<'n, K: Kind, N: Nodes> Cursor<'n, K, N> {
         Ok(self.leaf.record(&self.tree)?)
     }
 
-    /// Whether the key that was sought is there. Means nothing once the cursor has been moved.
+    /// Returns whether the sought key exists. Meaningless once the cursor has moved.
     pub(crate) fn is_found(&self) -> bool {
         self.leaf.is_found
     }
 
-    /// If all records behind the cursor are in other leaves: what their keys are not less than, if
-    /// that is known.
+    /// Returns the lower bound of the keys after the cursor, if all these are in other leaves and
+    /// the bound is known.
     fn bound_ahead(&self) -> Result<Option<K::Key>, Damage> {
         let is_at_end = self.leaf.index as u64 >= self.leaf_records()?;
         Ok(self.leaf.high.filter(|_| is_at_end))
     }
 
-    /// How many records its leaf has.
+    /// Returns the number of records of its leaf.
     pub(crate) fn leaf_records(&self) -> Result<u64, Damage> {
         Ok(self.tree.view(self.leaf.address, &self.leaf.guard)?.len() as u64)
     }
 
-    /// Goes before the first record of the next leaf; stays and says so if there is none.
+    /// Moves before the first record of the next leaf. Returns false, and does not move, if there
+    /// is none.
     pub(crate) fn step_right(&mut self) -> Result<bool, Error<N::Error>> {
         self.step_aside(Side::Right)
     }
@@ -184,7 +185,7 @@ impl<'n, K: Kind, N: Nodes> Cursor<'n, K, N> {
     }
 }
 
-/// The records of a range of keys, in order. Ends after an error.
+/// An iterator over the records of a range of keys, in order. Ends after an error.
 pub struct Range<'n, K: Kind, N: Nodes> {
     cursor: Cursor<'n, K, N>,
     end: Bound<K::Key>,
@@ -207,7 +208,7 @@ impl<K: Kind, N: Nodes> Iterator for Range<'_, K, N> {
             (Bound::Excluded(end), true) => key > end,
         };
         let next = match self.is_backward {
-            // What is outside is not read only to see that it is.
+            // Avoids reading a leaf just to see that it is outside.
             false => match self.cursor.bound_ahead() {
                 Ok(Some(bound)) if !is_inside(bound) => Ok(None),
                 Ok(_) => self.cursor.forward(),

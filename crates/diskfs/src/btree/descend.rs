@@ -1,4 +1,4 @@
-//! The way from the root to a leaf.
+//! The descent from the root to a leaf.
 
 use smallvec::SmallVec;
 
@@ -8,41 +8,41 @@ use crate::btree::Tree;
 use crate::format::Damage;
 use crate::format::btree::TreeDamage;
 
-/// What is looked for.
+/// The target of a descent.
 pub(crate) enum Target<K: Kind> {
     Key(K::Key),
-    /// Behind the last record.
+    /// The end, after the last record.
     End,
 }
 
-/// A block on the way.
+/// A block on the path.
 #[derive(Debug)]
 pub(crate) struct Step<K: Kind> {
     pub(crate) place: Place<K>,
     pub(crate) level: u16,
     pub(crate) len: usize,
-    /// The record that leads on, or in the leaf the first that is not before the target.
+    /// The record whose child is next, or in the leaf the first that is not before the target.
     pub(crate) index: usize,
     pub(crate) right: u64,
 }
 
-/// The blocks on the way to a leaf, which is the last of them. Few trees are higher than this.
+/// The path to a leaf, which is the last of its blocks. Few trees are higher than this.
 pub(crate) type Way<K> = SmallVec<[Step<K>; 4]>;
 
-/// The leaf at the end of the way.
+/// The leaf at the end of the path.
 pub(crate) struct Leaf<K: Kind, R> {
     pub(crate) address: u64,
     pub(crate) guard: R,
-    /// The first record that is not before the target; behind the last one if all are.
+    /// The first record that is not before the target; after the last one if all are.
     pub(crate) index: usize,
-    /// Whether it is the very one.
+    /// Whether that record has the key of the target.
     pub(crate) is_found: bool,
-    /// No key to the right of the leaf is less, if that is known.
+    /// The lower bound of all keys to the right of the leaf, if known.
     pub(crate) high: Option<K::Key>,
 }
 
 impl<K: Kind, R: std::ops::Deref<Target = crate::format::Block>> Leaf<K, R> {
-    /// The record at its index.
+    /// Returns the record at the index.
     pub(crate) fn record(&self, tree: &Tree<K>) -> Result<Option<Record<K>>, Damage> {
         let view = tree.view(self.address, &self.guard)?;
         Ok(view.records().get(self.index).copied())
@@ -50,7 +50,7 @@ impl<K: Kind, R: std::ops::Deref<Target = crate::format::Block>> Leaf<K, R> {
 }
 
 impl<K: Kind> Tree<K> {
-    /// Where the root is.
+    /// Returns the position of the root.
     pub(crate) fn root_place(&self) -> Place<K> {
         Place {
             address: self.root,
@@ -62,7 +62,7 @@ impl<K: Kind> Tree<K> {
         }
     }
 
-    /// Refuses an address that no block of a tree has, which `from` leads to.
+    /// Rejects an address in block `from` that no block of a tree can have.
     pub(crate) fn check_address<N: Nodes>(
         nodes: &N,
         from: u64,
@@ -75,7 +75,7 @@ impl<K: Kind> Tree<K> {
         Err(Damage::from(TreeDamage { address: from, fault }).into())
     }
 
-    /// Reads a block that the block `from` leads to.
+    /// Reads a block that block `from` points to.
     pub(crate) fn read<'n, N: Nodes>(
         &self,
         nodes: &'n N,
@@ -86,8 +86,8 @@ impl<K: Kind> Tree<K> {
         nodes.read(address, &self.expected())
     }
 
-    /// Goes to the leaf where the target is or would be, and puts all blocks on the way into
-    /// `path`. Each is one level lower than the one before, so the way has an end.
+    /// Descends to the leaf where the target is or would be, and puts all blocks on the path into
+    /// `path`. Each is one level lower than the one before, so the descent terminates.
     pub(crate) fn descend<'n, N: Nodes>(
         &self,
         nodes: &'n N,
@@ -115,7 +115,7 @@ impl<K: Kind> Tree<K> {
                 (index, is_found, None)
             } else {
                 let index = match &target {
-                    // The first bound is not greater than any key that leads here.
+                    // The first bound is not greater than any key below this block.
                     Target::Key(key) => view.branches().partition_point(|to| to.key <= *key),
                     Target::End => len,
                 };

@@ -1,14 +1,16 @@
-//! Taking a whole tree away.
+//! Removal of a whole tree.
 
 use super::{Error, Kind, Nodes, Tree};
 
 impl<K: Kind> Tree<K> {
-    /// Removes records from the end, at most `most`, and tells each to `removed`. When none is left
-    /// it frees the root too, and says so: then there is no tree any more. So a large tree is taken
-    /// away by several calls, each in a transaction of its own, and is a tree between them.
+    /// Removes records from the end, at most `most`, and calls `removed` with each. When none is
+    /// left, frees the root too and returns true: the tree no longer exists. A large tree is
+    /// removed by several calls, each in a transaction of its own, and is a valid tree between
+    /// them.
     ///
     /// # Errors
-    /// [`Error`]; some records may be removed then, which the end of the transaction has to undo.
+    /// Returns [`Error`] if a block is damaged or can't be had. Some records may be removed then;
+    /// the end of the transaction has to undo that.
     pub fn destroy<N: Nodes>(
         &self,
         nodes: &mut N,

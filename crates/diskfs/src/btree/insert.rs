@@ -1,4 +1,4 @@
-//! Inserting and updating. First everything that can fail, then the change.
+//! Insertion and update: first everything that can fail, then the change.
 
 use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
@@ -12,13 +12,13 @@ use super::{
 use crate::format::Damage;
 use crate::format::btree::TreeDamage;
 
-/// What a record that is inserted does to a block.
+/// The effect of an inserted record on a block.
 enum Growth<S> {
-    /// There is room.
+    /// The record fits.
     Fits { slot: S },
-    /// The upper part goes into a new block to the right.
+    /// The block is split: its upper part moves into a new block to the right.
     Splits { slot: S, address: u64, new: (u64, S), behind: Option<S> },
-    /// The root: both parts go into new blocks, below it.
+    /// The root is full: both halves move into new blocks below it.
     Rises { slot: S, left: (u64, S), right: (u64, S) },
 }
 
@@ -26,10 +26,10 @@ enum Growth<S> {
 type Plan<S> = SmallVec<[(Growth<S>, u16); 2]>;
 
 impl<K: Kind> Tree<K> {
-    /// Inserts a record. Says whether it did; if the key is there already, nothing changes.
+    /// Inserts a record. Returns whether it did; if the key exists, nothing changes.
     ///
     /// # Errors
-    /// [`Error`]; nothing has changed then.
+    /// Returns [`Error`] if a block is damaged or can't be had; nothing has changed then.
     pub fn insert<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -47,7 +47,7 @@ impl<K: Kind> Tree<K> {
         let mut carried = None;
         for (step, (growth, level)) in path.iter().rev().zip(&plan) {
             carried = match carried {
-                // Behind the record that led to the block that was split.
+                // After the record of the block that was split.
                 Some(branch) => Self::grow::<N, U64>(nodes, growth, *level, step.index + 1, branch),
                 None => Self::grow(nodes, growth, *level, step.index, Entry { key, value }),
             };
@@ -60,7 +60,7 @@ impl<K: Kind> Tree<K> {
     /// no such key.
     ///
     /// # Errors
-    /// [`Error`]; nothing has changed then.
+    /// Returns [`Error`] if a block is damaged or can't be had; nothing has changed then.
     pub fn update<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -75,7 +75,7 @@ impl<K: Kind> Tree<K> {
     /// Replaces the value that was [found](Self::find). The tree has not changed since.
     ///
     /// # Errors
-    /// [`Error`]; nothing has changed then.
+    /// Returns [`Error`] if a block is damaged or can't be had; nothing has changed then.
     pub(crate) fn replace<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -87,8 +87,8 @@ impl<K: Kind> Tree<K> {
         Ok(())
     }
 
-    /// Prepares all blocks that an insertion changes. What is allocated is in `taken`, also if this
-    /// fails.
+    /// Prepares all blocks that an insertion changes. Puts allocated blocks into `taken`, even if
+    /// it fails.
     fn plan_growth<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -125,8 +125,8 @@ impl<K: Kind> Tree<K> {
         Ok(plan)
     }
 
-    /// Makes the block writable that the one at `place` has on its right, if any, after checking
-    /// that it belongs there.
+    /// Makes the right neighbour of the block at `place` writable, if any, after checking that it
+    /// belongs there.
     pub(super) fn writable_behind<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -141,8 +141,8 @@ impl<K: Kind> Tree<K> {
         {
             let guard = self.read(nodes, from, right)?;
             let view = self.view(right, &guard)?;
-            // Only the last block of a level has no bound, and that has no link; this was checked
-            // on the way down.
+            // Only the last block of a level has no bound, and that block has no right neighbour;
+            // the descent has checked this.
             let low = place.high.unwrap_or(K::KEY_MIN);
             let left = Link::Is(from);
             let beside = Place {
@@ -158,8 +158,8 @@ impl<K: Kind> Tree<K> {
         nodes.writable(right, &self.expected()).map(Some)
     }
 
-    /// Inserts a record into a block, or into the two that come of it. Returns the record for the
-    /// level above.
+    /// Inserts a record into a block, or into the two that it is split into. Returns the record for
+    /// the level above.
     fn grow<N: Nodes, V: OnDisk>(
         nodes: &mut N,
         growth: &Growth<N::Slot>,
@@ -180,7 +180,7 @@ impl<K: Kind> Tree<K> {
         let index = index.min(entries.len());
         entries.insert(index, entry);
         let (lower, upper) = entries.split_at(split_point(level, index, entries.len(), links));
-        // Both parts have records, for there are five at least.
+        // Neither part is empty, for there are at least five records.
         let bound = upper.first()?.key;
         match growth {
             Growth::Fits { .. } => {}
@@ -205,9 +205,9 @@ impl<K: Kind> Tree<K> {
     }
 }
 
-/// How many of `len` records stay in the left block. Half of them; but who appends to the last
-/// block of a level, or puts something before the first, will do so again: then one block is left
-/// full.
+/// Returns how many of `len` records stay in the left block: half of them, except at the end of a
+/// level. A caller that appends to the last block, or inserts before the first record, will
+/// probably do so again: then one block is left full.
 fn split_point(level: u16, index: usize, len: usize, links: [u64; 2]) -> usize {
     let least = records_least(level);
     if links[1] == 0 && index + 1 == len {

@@ -1,4 +1,4 @@
-//! Blocks in memory, for tests: they count calls, and fail the one that a test wants to fail.
+//! Blocks in memory, for tests. They count calls, and fail the call that a test selects.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,18 +9,18 @@ use crate::format::{Block, Damage, Identity};
 
 pub(crate) const VOLUME: Uuid = Uuid::from_bytes(*b"volume of trees.");
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The test wanted so.
+    /// The test selected this call.
     Injected,
     NoSpace,
-    /// No block is there.
+    /// There is no block at this address.
     Missing(u64),
 }
 
-/// A volume of blocks 1 to `limit` - 1. Changed blocks are as they are in a transaction, others as
-/// on the device.
+/// A volume of blocks 1 to `limit` - 1. Changed blocks are in the state of a transaction, others in
+/// that of the device.
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     pub(crate) blocks: BTreeMap<u64, Box<Block>>,
@@ -29,13 +29,13 @@ pub(crate) struct Memory {
     dirty: BTreeSet<u64>,
     freeable: BTreeSet<u64>,
     allocated: BTreeSet<u64>,
-    /// Blocks there are; 0 for as many as wanted.
+    /// Number of blocks; 0 for no limit.
     pub(crate) limit: u64,
     pub(crate) reads: Cell<u64>,
     pub(crate) writes: u64,
-    /// Calls that may fail, so far.
+    /// Number of calls so far that may fail.
     pub(crate) calls: Cell<u64>,
-    /// The call that is to fail, counted from 1 on.
+    /// The call to fail, counted from 1 on.
     pub(crate) failing: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Memory {
         Self::default()
     }
 
-    /// Ends a transaction: everything goes to the device.
+    /// Ends a transaction: all changed blocks are sealed, as for the device.
     pub(crate) fn commit(&mut self) {
         for address in std::mem::take(&mut self.dirty) {
             let identity = self.identities[&address];
@@ -54,12 +54,12 @@ impl Memory {
         self.allocated.clear();
     }
 
-    /// The bytes of all blocks, headers left out.
+    /// Returns the bytes of all blocks, without their headers.
     pub(crate) fn bodies(&self) -> BTreeMap<u64, Vec<u8>> {
         self.blocks.iter().map(|(address, block)| (*address, block.body().to_vec())).collect()
     }
 
-    /// Changes a block behind the tree's back, and makes its checksum right if `sealed`.
+    /// Changes a block without the tree, and makes its checksum right if `sealed`.
     pub(crate) fn damage(&mut self, address: u64, sealed: bool, change: impl FnOnce(&mut Block)) {
         let block = self.blocks.get_mut(&address).unwrap();
         change(block);
@@ -73,7 +73,7 @@ impl Memory {
         self.damage(address, true, |_| {});
     }
 
-    /// A new block at this address, as [`Nodes::allocate`] makes one.
+    /// Creates a block at this address, as [`Nodes::allocate`] does.
     pub(crate) fn place(&mut self, address: u64, expected: &Expected) {
         assert!(!self.blocks.contains_key(&address), "block {address} is in use");
         let Expected { magic, owner, .. } = *expected;
@@ -168,7 +168,7 @@ impl Nodes for Memory {
     }
 }
 
-/// What a test that expects damage gets.
+/// Returns the number of the damage in an error, if any.
 pub(crate) fn number(error: &Error<Failure>) -> Option<u32> {
     match error {
         Error::Damage(damage) => Some(Damage::number(damage)),

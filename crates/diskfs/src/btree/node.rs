@@ -1,4 +1,4 @@
-//! A block of a tree in memory: what can be seen in it, checked; and the writing of records.
+//! A block of a tree in memory: its checks, and the writing of records.
 
 use std::marker::PhantomData;
 
@@ -9,28 +9,28 @@ use super::{Branch, Kind, OnDisk, Record, Tree, records_least, records_max};
 use crate::format::btree::{Entry, LEVELS_MAX, RawNode, TreeDamage, TreeFault, raw, raw_mut};
 use crate::format::{Block, Damage};
 
-/// A block whose header, level and number of records are possible.
+/// A block with a valid header, level and number of records.
 pub(crate) struct View<'b, K: Kind> {
     address: u64,
     raw: &'b RawNode,
     kind: PhantomData<fn() -> K>,
 }
 
-/// What is known of a link to a neighbour.
+/// Knowledge about a link to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// There is no neighbour.
     Nothing,
-    /// There is one.
+    /// There is a neighbour, at an unknown address.
     Something,
-    /// There is one, at this address.
+    /// There is a neighbour, at this address.
     Is(u64),
-    /// Nothing is known.
+    /// Whether there is a neighbour is unknown.
     Unknown,
 }
 
 impl Link {
-    /// What a link must be; `None` if that of `found` can be so.
+    /// Returns the correct target of a link, or `None` if `found` agrees with what is known.
     pub(crate) fn differs(self, found: u64) -> Option<Option<u64>> {
         match self {
             Self::Nothing => (found != 0).then_some(Some(0)),
@@ -41,15 +41,15 @@ impl Link {
     }
 }
 
-/// Where in its tree a block is, as the blocks above it say.
+/// The position of a block in its tree, according to the blocks above it.
 #[derive(Debug)]
 pub(crate) struct Place<K: Kind> {
     pub(crate) address: u64,
-    /// `None` for the root.
+    /// The level; `None` for the root.
     pub(crate) level: Option<u16>,
-    /// No key in it is less.
+    /// The lower bound of its keys, inclusive.
     pub(crate) low: K::Key,
-    /// All keys in it are less; `None` if there is no such bound.
+    /// The upper bound of its keys, exclusive; `None` if there is none.
     pub(crate) high: Option<K::Key>,
     pub(crate) left: Link,
     pub(crate) right: Link,
@@ -64,8 +64,8 @@ impl<K: Kind> Clone for Place<K> {
 impl<K: Kind> Copy for Place<K> {}
 
 impl<'b, K: Kind> View<'b, K> {
-    /// The block that was read at `address`. Checks its header as far as that is cheap, its level
-    /// and its number of records.
+    /// Returns a view of the block that was read at `address`. Checks its header as far as that is
+    /// cheap, its level and its number of records.
     pub(crate) fn new(address: u64, owner: u64, block: &'b Block) -> Result<Self, Damage> {
         let header = block.header();
         if header.magic != K::MAGIC {
@@ -120,17 +120,17 @@ impl<'b, K: Kind> View<'b, K> {
         self.raw.right.get()
     }
 
-    /// The records of a leaf; none if it is no leaf.
+    /// Returns the records of a leaf; none if the block is not a leaf.
     pub(crate) fn records(&self) -> &'b [Record<K>] {
         if self.level() == 0 { entries(self.raw) } else { &[] }
     }
 
-    /// The records of a block above the leaves; none if it is a leaf.
+    /// Returns the records of a block above the leaves; none if the block is a leaf.
     pub(crate) fn branches(&self) -> &'b [Branch<K>] {
         if self.level() == 0 { &[] } else { entries(self.raw) }
     }
 
-    /// The key of a record, at any level.
+    /// Returns the key of a record, at any level.
     pub(crate) fn key(&self, index: usize) -> Option<K::Key> {
         match self.level() {
             0 => self.records().get(index).map(|entry| entry.key),
@@ -138,7 +138,7 @@ impl<'b, K: Kind> View<'b, K> {
         }
     }
 
-    /// The first record that is not greater than the one before it.
+    /// Returns the first record that is not greater than the one before it.
     pub(crate) fn disorder(&self) -> Option<usize> {
         fn first<K: Ord, V>(entries: &[Entry<K, V>]) -> Option<usize> {
             let is_wrong = |pair: &[Entry<K, V>]| pair[0].key >= pair[1].key;
@@ -147,8 +147,8 @@ impl<'b, K: Kind> View<'b, K> {
         if self.level() == 0 { first(self.records()) } else { first(self.branches()) }
     }
 
-    /// Calls `report` with all that is wrong with the block at this place, as far as it is seen
-    /// without looking at every record.
+    /// Passes `report` each fault of the block at this position that is visible without reading
+    /// every record.
     pub(crate) fn faults(&self, place: &Place<K>, mut report: impl FnMut(TreeFault)) {
         if let Some(expected) = place.level
             && expected != self.level()
@@ -180,7 +180,7 @@ impl<'b, K: Kind> View<'b, K> {
         }
     }
 
-    /// Checks that the block can be at this place.
+    /// Checks that the block can be at this position.
     pub(crate) fn check(&self, place: &Place<K>) -> Result<(), Damage> {
         let mut first = None;
         self.faults(place, |fault| {
@@ -189,7 +189,7 @@ impl<'b, K: Kind> View<'b, K> {
         first.map_or(Ok(()), |fault| Err(self.fault(fault)))
     }
 
-    /// Where the block is that the record `index` leads to, if this one is at `place`.
+    /// Returns the position of the child of record `index`, if this block is at `place`.
     pub(crate) fn child(&self, place: &Place<K>, index: usize) -> Option<Place<K>> {
         let branches = self.branches();
         let branch = branches.get(index)?;
@@ -211,7 +211,7 @@ impl<'b, K: Kind> View<'b, K> {
     }
 }
 
-/// What is checked of a block that comes from the device.
+/// Checks a block that was read from the device: its level, its number of records, their order.
 pub(crate) fn check_order<K: Kind>(address: u64, block: &Block) -> Result<(), Damage> {
     let view = View::<K>::of_body(address, block)?;
     match view.disorder() {
@@ -220,13 +220,13 @@ pub(crate) fn check_order<K: Kind>(address: u64, block: &Block) -> Result<(), Da
     }
 }
 
-/// The records of a block that has room for as many as it says it has; none of one that has not.
+/// Returns the records of a block, or none if it has no room for the number of records it claims.
 fn entries<K: OnDisk, V: OnDisk>(raw: &RawNode) -> &[Entry<K, V>] {
     let len = usize::from(raw.records.get());
     <[Entry<K, V>]>::ref_from_prefix_with_elems(&raw.area, len).map_or(&[], |(entries, _)| entries)
 }
 
-/// The records of a block that is being changed, in memory of its own.
+/// Copies the records of a block out, for a change.
 pub(crate) fn copied<K: OnDisk, V: OnDisk>(block: &Block) -> Vec<Entry<K, V>> {
     entries(raw(block)).to_vec()
 }
@@ -245,19 +245,19 @@ pub(crate) fn write<K: OnDisk, V: OnDisk>(
     write_entries(block, entries);
 }
 
-/// Writes the records, with zeros behind them.
+/// Writes the records, and zeros after them.
 pub(crate) fn write_entries<K: OnDisk, V: OnDisk>(block: &mut Block, entries: &[Entry<K, V>]) {
     let raw = raw_mut(block);
     let bytes = entries.as_bytes();
     debug_assert!(bytes.len() <= raw.area.len());
-    // What is on disk has no room for more records than the caller counted before.
+    // Always fits: the caller has counted the records.
     let Some((area, rest)) = raw.area.split_at_mut_checked(bytes.len()) else { return };
     area.copy_from_slice(bytes);
     rest.fill(0);
     raw.records = (entries.len() as u16).into();
 }
 
-/// Inserts a record where there is room for it.
+/// Inserts a record; there is room for it.
 pub(crate) fn insert<K: OnDisk, V: OnDisk>(block: &mut Block, index: usize, entry: &Entry<K, V>) {
     let raw = raw_mut(block);
     let (size, len) = (size_of::<Entry<K, V>>(), usize::from(raw.records.get()));
@@ -286,7 +286,7 @@ pub(crate) fn replace<K: OnDisk, V: OnDisk>(block: &mut Block, index: usize, ent
     raw_mut(block).area[at..at + size].copy_from_slice(entry.as_bytes());
 }
 
-/// The links of a block to the left and to the right.
+/// Returns the links of a block to the left and to the right.
 pub(crate) fn links(block: &Block) -> [u64; 2] {
     [raw(block).left.get(), raw(block).right.get()]
 }
@@ -302,7 +302,7 @@ pub(crate) fn set_right(block: &mut Block, address: u64) {
 }
 
 impl<K: Kind> Tree<K> {
-    /// The block that was read at `address`.
+    /// Returns a view of the block that was read at `address`.
     pub(crate) fn view<'b>(&self, address: u64, block: &'b Block) -> Result<View<'b, K>, Damage> {
         View::new(address, self.owner, block)
     }

@@ -1,4 +1,4 @@
-//! Removing, with merging and evening out. First everything that can fail, then the change.
+//! Removal, with merging and rebalancing: first everything that can fail, then the change.
 
 use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
@@ -8,29 +8,28 @@ use super::node;
 use super::{Entry, Error, Kind, Nodes, OnDisk, Tree, TreeFault, records_max, records_min};
 use crate::format::btree::TreeDamage;
 
-/// What a record that is removed does to its block.
+/// The effect of a removed record on its block.
 enum Shrinking<S> {
-    /// It may have fewer.
+    /// The block retains enough records, or may have fewer.
     Stays { slot: S },
-    /// Together with a neighbour below the same block it fits into one: the right one is freed.
+    /// The block is merged with a sibling, since both fit into one; the right one is freed.
     Merges { pair: Pair<S>, behind: Option<S> },
-    /// It gets some of its neighbour's, whose bound changes.
+    /// The block gets records of a sibling. This changes the bound of the right one.
     Evens { pair: Pair<S>, above: S },
-    /// The root leads to one block only after this: it becomes what that is, and the block is
-    /// freed.
+    /// The root retains one child only: it takes over the contents of the child, which is freed.
     Sinks { slot: S, child: S },
 }
 
 /// The blocks of a removal, from the leaf upward.
 type Plan<S> = SmallVec<[Shrinking<S>; 2]>;
 
-/// Two neighbours below the same block.
+/// Two siblings.
 struct Pair<S> {
     left: (u64, S),
     right: S,
     /// Whether the record is removed from the right one.
     is_right: bool,
-    /// Which record of the block above leads to the right one.
+    /// The record of the parent that points to the right one.
     index: usize,
 }
 
@@ -40,7 +39,7 @@ impl<S: Copy> Pair<S> {
     }
 }
 
-/// The neighbour that a block goes together with.
+/// The sibling that a block is merged or rebalanced with.
 struct Peer {
     address: u64,
     len: usize,
@@ -51,7 +50,7 @@ impl<K: Kind> Tree<K> {
     /// Removes a record and returns its value; `None`, and no change, if there is no such key.
     ///
     /// # Errors
-    /// [`Error`]; nothing has changed then.
+    /// Returns [`Error`] if a block is damaged or can't be had; nothing has changed then.
     pub fn remove<N: Nodes>(
         &self,
         nodes: &mut N,
@@ -124,7 +123,7 @@ impl<K: Kind> Tree<K> {
         Ok(plan)
     }
 
-    /// Where the right one of a pair is, and what it has on its right.
+    /// Returns the position of the right block of a pair, and its link to the right.
     fn right_of_pair<N: Nodes>(
         &self,
         nodes: &N,
@@ -142,7 +141,7 @@ impl<K: Kind> Tree<K> {
         Ok((place.ok_or_else(|| lone(above))?, peer.right))
     }
 
-    /// Reads the block that the record `index` of the block at `above` leads to.
+    /// Reads the child of record `index` of the block at `above`.
     fn peer<N: Nodes>(
         &self,
         nodes: &N,
@@ -159,7 +158,7 @@ impl<K: Kind> Tree<K> {
         Ok(Peer { address: place.address, len: view.len(), right: view.right() })
     }
 
-    /// Removes a record from a block, and does with the block what was planned.
+    /// Removes a record from a block, and executes the plan for the block.
     fn shrink<N: Nodes, V: OnDisk>(nodes: &mut N, shrinking: &Shrinking<N::Slot>, index: usize) {
         match shrinking {
             Shrinking::Stays { slot } => node::remove::<K::Key, V>(nodes.edit(*slot), index),
@@ -185,8 +184,8 @@ impl<K: Kind> Tree<K> {
                 node::write_entries(nodes.edit(pair.left.1), lower);
                 node::write_entries(nodes.edit(pair.right), upper);
                 let mut branches = node::copied::<K::Key, U64>(nodes.edit(*above));
-                // Both are there: the pair was found through the block above, and has more than one
-                // block's records.
+                // Both exist: the pair was found through its parent, and has more records than fit
+                // into one block.
                 if let (Some(first), Some(branch)) = (upper.first(), branches.get_mut(pair.index)) {
                     *branch = Entry { key: first.key, value: branch.value };
                     node::replace(nodes.edit(*above), pair.index, branch);
@@ -201,7 +200,8 @@ impl<K: Kind> Tree<K> {
     }
 }
 
-/// A block with one record where two are the fewest. It was checked on the way down.
+/// Returns the damage of a block with one record where two are the minimum; the descent has checked
+/// for it.
 fn lone<K: Kind>(above: &Step<K>) -> crate::format::Damage {
     let most = records_max::<K>(above.level) as u16;
     let fault = TreeFault::Count { found: above.len as u16, least: 2, most };

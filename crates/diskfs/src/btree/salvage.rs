@@ -1,56 +1,56 @@
-//! What can be read of a damaged tree.
+//! Reading a damaged tree as far as possible.
 //!
-//! A block of a tree says whose it is, where it lies and who its neighbours are, so leaves can be
-//! found that no block leads to any more. Not every block that looks like one of the tree is one:
-//! blocks that were given up stay on the device as they were. These are believed:
+//! A block of a tree contains its owner, its address and its neighbours, so leaves can be found to
+//! which no block points any more. Not every block that looks like one of the tree is one: freed
+//! blocks stay on the device unchanged. Salvage trusts these:
 //!
-//! * a block that the root leads to;
-//! * a neighbour of such a leaf that says the same, has only keys on its side, and is nobody
-//!   else's: what was given up has been unlinked before;
-//! * if the root leads to no leaf, a row of leaves that nobody has, two at least, from one without
-//!   a neighbour on its left to one without a neighbour on its right, each linked with the next one
-//!   both ways and in order, if it goes together with what else is known of the tree. If there are
-//!   several, the one that was written last: what was there before is older than all of it.
+//! * a block that can be reached from the root;
+//! * a neighbour of a trusted leaf whose link points back to that leaf, whose keys all lie on its
+//!   side, and that has no other known owner: a leaf is unlinked before it is freed;
+//! * if no leaf can be reached from the root: a row of at least two leaves without a known owner,
+//!   from one without a left neighbour to one without a right neighbour, each linked with the next
+//!   both ways and in order, if it agrees with what else is known of the tree. If there are several
+//!   such rows, the one that was written last: the others are older than all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Error, Expected, Kind, Nodes, Record, Tree};
 
-/// A block, as it says itself.
+/// The contents of a block, as the block describes itself.
 struct Piece<K: Kind> {
     level: u16,
     left: u64,
     right: u64,
     lsn: u64,
-    /// Those of a leaf, in order.
+    /// The records of a leaf, in order.
     records: Vec<Record<K>>,
 }
 
-/// What is left of a tree.
+/// The readable remains of a tree.
 pub(crate) struct Kept<K: Kind> {
     /// The records of all leaves that can be read, in order.
     pub(crate) records: Vec<Record<K>>,
-    /// Blocks that are of this tree for sure, leaves and others.
+    /// Blocks that certainly belong to this tree, leaves and others.
     pub(crate) blocks: Vec<u64>,
 }
 
 type Leaves<K> = BTreeMap<u64, Piece<K>>;
 
-/// What a caller knows of the blocks around a tree.
+/// The caller's knowledge about the blocks around a tree.
 pub(crate) trait Around<K: Kind> {
-    /// Whether nobody is known to have a block.
+    /// Returns whether a block has no known owner.
     fn is_unowned(&self, block: u64) -> bool;
-    /// All blocks that say that they are of this tree, and that nobody is known to have.
+    /// Returns all blocks that claim to be of this tree, and that have no known owner.
     fn search(&self) -> Vec<u64>;
-    /// Whether a tree with so many leaves, and these records in them, can have been this one.
+    /// Returns whether a tree with `leaves` leaves and these records in them can be this one.
     fn agrees(&self, records: &[Record<K>], leaves: usize) -> bool;
 }
 
 impl<K: Kind> Tree<K> {
-    /// What can be read of the tree, whatever is wrong with it.
+    /// Reads as much of the tree as possible, whatever its damage.
     ///
     /// # Errors
-    /// [`Error::Nodes`] only.
+    /// Returns [`Error::Nodes`] only.
     pub(crate) fn salvage<N: Nodes>(
         &self,
         nodes: &N,
@@ -78,7 +78,7 @@ impl<K: Kind> Tree<K> {
         Ok(Kept { records, blocks })
     }
 
-    /// The block at `address`, if it is one of this tree and its records are in order.
+    /// Reads the block at `address`, if it is one of this tree and its records are in order.
     fn piece<N: Nodes>(
         &self,
         nodes: &N,
@@ -96,7 +96,7 @@ impl<K: Kind> Tree<K> {
         }))
     }
 
-    /// A leaf that nothing leads to.
+    /// Reads a leaf that no block points to.
     fn leaf<N: Nodes>(&self, nodes: &N, address: u64) -> Result<Option<Piece<K>>, Error<N::Error>> {
         if address == 0 || !nodes.is_possible(address) {
             return Ok(None);
@@ -105,7 +105,7 @@ impl<K: Kind> Tree<K> {
         Ok(piece.filter(|piece| piece.level == 0 && !piece.records.is_empty()))
     }
 
-    /// Adds the neighbours of leaves, theirs, and so on.
+    /// Adds the neighbours of leaves, their neighbours, and so on.
     fn neighbours<N: Nodes>(
         &self,
         nodes: &N,
@@ -138,7 +138,7 @@ impl<K: Kind> Tree<K> {
         Ok(())
     }
 
-    /// The row of leaves that was written last, of those that are whole.
+    /// Returns the complete row of leaves that was written last.
     fn row<N: Nodes>(
         &self,
         nodes: &N,
@@ -154,7 +154,7 @@ impl<K: Kind> Tree<K> {
             let records: Vec<_> = row.iter().filter_map(of).flatten().collect();
             around.agrees(&records, row.len())
         };
-        // A root that has no records itself leads to two blocks at least.
+        // A root without records of its own has at least two children.
         let whole = firsts.filter_map(|first| whole_row(&leaves, first));
         let whole = whole.filter(|row| row.len() > 1 && agrees(row));
         let written = |row: &Vec<u64>| {
@@ -166,14 +166,14 @@ impl<K: Kind> Tree<K> {
     }
 }
 
-/// The row of leaves that begins with `first`, if it has an end and is in order.
+/// Returns the row of leaves that begins with `first`, if it has an end and is in order.
 fn whole_row<K: Kind>(leaves: &Leaves<K>, first: u64) -> Option<Vec<u64>> {
     let (mut row, mut at) = (vec![first], leaves.get(&first)?);
     while at.right != 0 {
         let next = leaves.get(&at.right)?;
         let is_linked = Some(&next.left) == row.last();
         let is_behind = next.records.first()?.key > at.records.last()?.key;
-        // Keys that ascend keep it from going around.
+        // Ascending keys prevent a cycle.
         if !is_linked || !is_behind {
             return None;
         }

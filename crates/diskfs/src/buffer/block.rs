@@ -1,14 +1,14 @@
-//! One block of metadata in memory, as the journal has it.
+//! One block of metadata in memory, an item of the journal.
 //!
-//! # Why an old buffer never writes over what its address is used for next
+//! # Why an old buffer never overwrites the next use of its address
 //!
-//! A block that is freed gets its [`Content::is_gone`] in the commit that frees it, under the lock
-//! of its content, and that commit waits until a write home that had begun before is done. From
-//! then on the buffer writes nothing. It stays in the journal's lists, where it stands for the
-//! cancellation of what was logged under its key; that leaves the log only behind the last such
-//! record. The address is given to others only once the free is durable: if it is used for data, a
-//! recovery has the cancellation and replays nothing into it; if it is used for metadata, that is
-//! another buffer, whose records come later than the cancellation.
+//! The commit that frees a block sets [`Content::is_gone`] of its buffer, under the lock of the
+//! content, and waits until a write back that had begun before is complete. From then on the buffer
+//! writes nothing. It stays in the journal's lists as the cancellation of the records logged under
+//! its key; the cancellation leaves the log only after the last such record. The address is reused
+//! only once the free is durable. If it is reused for data, a recovery finds the cancellation and
+//! replays nothing into it. If it is reused for metadata, that has another buffer, whose records
+//! come after the cancellation.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use crate::base::fault::Fault;
 use crate::base::ranks::BufferContent;
 use crate::format::{AlignedBlock, BLOCK_BYTES, Block, Damage, Expected, Identity, byte_of_block};
 
-/// The kind of log item that a block of metadata is.
+/// The kind of log item of a block of metadata.
 pub const KIND_BLOCK: u32 = 1;
 
-/// How much memory a buffer takes with its block, two headers of references and its place in the
-/// cache.
+/// Memory of a buffer with its block, two headers of references and its slot in the cache, in
+/// bytes.
 pub(super) const BUFFER_BYTES: usize = size_of::<Buffer>() + BLOCK_BYTES + 2 * 16 + 48;
 
-/// One block of metadata in memory. `Send` and `Sync`.
+/// One block of metadata in memory. `Send` and `Sync`. Counterpart of `struct xfs_buf` in XFS.
 pub struct Buffer {
     address: u64,
     home: Kept<Home>,
@@ -37,16 +37,16 @@ pub struct Buffer {
     /// Whether it was used since the clock hand passed.
     touched: AtomicBool,
     content: Mutex<Content, BufferContent>,
-    /// A write home has ended.
+    /// Notified when a write back has ended.
     written: Condvar,
 }
 
 struct Content {
     block: Arc<Block>,
-    /// The version that is on the device.
+    /// The version on the device.
     home: Lsn,
     is_writing: bool,
-    /// The block was freed.
+    /// Whether the block was freed.
     is_gone: bool,
 }
 
@@ -76,7 +76,8 @@ impl Buffer {
     }
 
     pub(super) fn touch(&self) {
-        // Looked at first, so that blocks that everybody reads are not written by everybody.
+        // Loads first, so that readers do not all write to the cache line of a block that they
+        // share.
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
         }
@@ -97,7 +98,7 @@ impl Buffer {
         Ok(look(&content.block))
     }
 
-    /// Gives it another content. The caller owns the block, and has added the buffer to his
+    /// Replaces the contents. The caller owns the block, and has added the buffer to its
     /// transaction, which pins it.
     pub fn set_block(&self, block: Arc<Block>) {
         let mut content = self.content.lock();
@@ -127,8 +128,8 @@ impl Buffer {
         self.home.add(self, lsn);
     }
 
-    /// Takes a copy to be written, as the version at `lsn`; none if it is gone. Who frees the block
-    /// waits until that is dropped.
+    /// Copies the block for a write, as the version at `lsn`; `None` if it was freed. A thread that
+    /// frees the block waits until the copy is dropped.
     pub(super) fn begin_write(&self, lsn: Lsn) -> Option<Writing<'_>> {
         let content = self.content.lock();
         if content.is_gone {
@@ -155,7 +156,7 @@ impl Buffer {
     }
 }
 
-/// A block that is about to be written home.
+/// A block that is about to be written back.
 pub(super) struct Writing<'b> {
     buffer: &'b Buffer,
     lsn: Lsn,
@@ -175,7 +176,7 @@ impl Writing<'_> {
     }
 }
 
-/// A write home that ends, well or not.
+/// Guard of a write back, which ends it, successful or not.
 struct EndWriting<'b>(&'b Buffer);
 
 impl Drop for EndWriting<'_> {

@@ -1,11 +1,10 @@
-//! Items of the log that say that something is gone, for things that have no item of their own
-//! then.
+//! Log items that cancel earlier records of objects that no longer have an item of their own.
 
 use std::sync::Arc;
 
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
 
-/// Says in the log that what its key stood for is gone. `Send` and `Sync`.
+/// The cancellation of all earlier records of its key. `Send` and `Sync`.
 #[derive(Debug)]
 pub(crate) struct Cancel {
     key: LogKey,

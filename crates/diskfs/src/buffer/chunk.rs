@@ -1,14 +1,15 @@
-//! New blocks of inodes: what a recovery has to know in order to make them again.
+//! New blocks of inodes: the log item that lets a recovery create them again.
 //!
-//! Inodes are logged one by one, as records that go into their blocks. Such a block is made by a
-//! chunk, which is one item of the log, a few bytes long: it says that eight blocks of free inodes
-//! are to be there. Records that are logged later go into them.
+//! Inodes are logged one by one, as records that are put into their blocks. The blocks themselves
+//! are logged as a chunk, which is one item of the log, a few bytes long: it tells a recovery to
+//! create eight blocks of free inodes. Records that are logged later are put into them.
 //!
-//! # Why a chunk that is written home late takes nothing away
+//! # Why a late write back of a chunk loses nothing
 //!
-//! What the buffers of inode blocks hold is always fit to be home: a record gets into them when it
-//! goes home itself. So a chunk writes what its buffers hold, not what they held when it was made.
-//! And the chunk holds its buffers, so that none is read from the device before it is there.
+//! The contents of the buffers of inode blocks may be written back at any time: a record is put
+//! into them only when it is itself written back. So a chunk writes the current contents of its
+//! buffers, not those at its creation. And the chunk holds its buffers, so none is read from the
+//! device before it was written.
 
 use std::sync::Arc;
 
@@ -17,10 +18,11 @@ use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
 use super::Buffer;
 use super::block::BUFFER_BYTES;
 
-/// The kind of log item that a chunk of new inodes is.
+/// The kind of log item of a chunk of new inodes.
 pub const KIND_INODE_CHUNK: u32 = 3;
 
-/// Eight blocks of inodes that were made together. `Send` and `Sync`.
+/// Eight blocks of inodes that were created together. `Send` and `Sync`. Counterpart of the item
+/// `XFS_LI_ICREATE` in XFS.
 #[derive(Debug)]
 pub struct InodeChunk {
     log: ItemState,

@@ -1,21 +1,21 @@
-//! Where blocks of metadata are written and read, and blocks of inodes on their way there.
+//! Write back of blocks of metadata to their addresses on the device.
 //!
-//! # Why blocks of inodes wait for each other
+//! # Why blocks of inodes are written back in batches
 //!
-//! Eight inodes lie in a block, and each of them is an item of the log that goes home by itself;
-//! most times all eight do, one soon after the other, and the chunk they are of as well. So what is
-//! pushed only changes the block in memory, and the block waits here until the journal has the
-//! homes of all that it has pushed flushed
-//! ([`Hooks::flush_home`](vfscale_journal::Hooks::flush_home)): then each block is written once,
-//! all together and in the order of their addresses. Until that has returned the journal keeps the
-//! items, so that nothing is taken for being home that is not.
+//! A block has eight inodes, and each of them is an item of the log that is written back by itself.
+//! Usually all eight are, one soon after the other, and their chunk as well. So a push only changes
+//! the block in memory, and the block waits here until the journal flushes all that it has pushed
+//! ([`Hooks::flush_home`](vfscale_journal::Hooks::flush_home)). Then each block is written once,
+//! all together and in the order of their addresses. The journal retains the items until that has
+//! returned, so no item is considered written back too early.
 //!
-//! A block that waits is held, so the cache does not drop it, and who reads it finds what is
-//! newest. One that is given up meanwhile is gone ([`Buffer::set_gone`]), and is not written.
+//! The queue holds a reference to a waiting block, so the cache does not drop it, and readers find
+//! the newest version. A block that is freed while it waits is marked ([`Buffer::set_gone`]), and
+//! is not written.
 //!
 //! # Locks
 //!
-//! `home_pending` protects which blocks wait; a leaf, not held during I/O.
+//! `home_pending` protects the queue of waiting blocks; a leaf, not held during I/O.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ use super::Buffer;
 use crate::Uuid;
 use crate::base::ranks::HomePending;
 
-/// Where blocks of metadata are written and read.
+/// The device of a volume, and the blocks that wait for their write back.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) volume: Uuid,
-    /// Blocks that are to be written, by address, with the latest change of each.
+    /// The waiting blocks, by address, with the latest change of each.
     pending: Mutex<BTreeMap<u64, (Arc<Buffer>, Lsn)>, HomePending>,
 }
 
@@ -53,11 +53,12 @@ impl Home {
         drop(former);
     }
 
-    /// Writes all blocks that wait. Durable after a flush. One thread at a time, as the journal
-    /// pushes.
+    /// Writes all waiting blocks. They are durable after a flush. One thread at a time, as the
+    /// journal pushes.
     ///
     /// # Errors
-    /// Those of the device; the journal is shut down then, and they are written no more.
+    /// Returns the error of the device; the journal is shut down then, and the blocks are never
+    /// written.
     pub(crate) fn write_all(&self) -> Result<(), vfscale_block::Error> {
         let pending = std::mem::take(&mut *self.pending.lock());
         let begun = pending.values().filter_map(|(buffer, lsn)| buffer.begin_write(*lsn));

@@ -1,14 +1,13 @@
-//! Memory of blocks that nobody needs any more, for the next copies.
+//! A pool of memory for copies of blocks.
 //!
-//! Every transaction copies the blocks that it changes, and a moment later the copies before are
-//! not needed any more: those that it replaces, and those that the log would have written. A
-//! general allocator takes longer to find four kilobytes than it takes to copy them. So each CPU
-//! keeps a few.
+//! Every transaction copies the blocks that it changes. Soon after, the former copies are no longer
+//! needed: those that it replaces, and those that the log has written. A general allocator takes
+//! longer to find four kilobytes than copying them takes. So each CPU retains a few.
 //!
 //! # Invariants
 //!
-//! * What is in the pool is referred to from nowhere else.
-//! * A CPU keeps no more than [`KEPT`] blocks; all others go back to the allocator.
+//! * A block in the pool has no other references.
+//! * A CPU retains at most [`KEPT`] blocks; all others return to the allocator.
 
 use std::sync::Arc;
 #[cfg(not(any(loom, shuttle)))]
@@ -21,7 +20,7 @@ use vfscale_sync::percpu::PerCpu;
 use crate::base::ranks::BlockPool;
 use crate::format::{BLOCK_BYTES, Block};
 
-/// How many blocks a CPU keeps.
+/// Number of blocks that a CPU retains.
 const KEPT: usize = 64;
 
 type Slots = PerCpu<Mutex<Vec<Arc<Block>>, BlockPool>>;
@@ -36,7 +35,7 @@ fn slots() -> Option<&'static Slots> {
     Some(&SLOTS)
 }
 
-/// Models run many times in a process, each with locks of its own.
+/// Returns no pool: models run many times in a process, each with locks of its own.
 #[cfg(any(loom, shuttle))]
 fn slots() -> Option<&'static Slots> {
     None
@@ -64,7 +63,7 @@ pub(crate) fn make_mut(block: &mut Arc<Block>) -> &mut Block {
     Arc::make_mut(block)
 }
 
-/// Drops a reference; the last one leaves the memory to the pool.
+/// Drops a reference; the last one returns the memory to the pool.
 pub(crate) fn release(mut block: Arc<Block>) {
     if Arc::get_mut(&mut block).is_none() {
         return;

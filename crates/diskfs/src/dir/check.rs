@@ -1,4 +1,4 @@
-//! Checking a whole directory.
+//! Check of a whole directory.
 
 use super::tree::Assembly;
 use super::{DirEntry, DirFault, Directory, Outcome, damage, entry_bytes, inline};
@@ -44,7 +44,7 @@ impl Directory {
     ) {
         let mut assembly = Assembly::new(self.ino);
         for record in records {
-            // A record that does not belong is left out.
+            // A record that does not belong is skipped.
             assembly.push_any(record, each).unwrap_or_default();
         }
     }
@@ -56,10 +56,10 @@ impl Directory {
         size
     }
 
-    /// Reads the whole directory. Calls `found` with each thing that is wrong, `used` with the
-    /// address of each block of its tree, and `each` with every entry that can be made out, in
-    /// order, also if its name belongs elsewhere. What the entries lead to is the caller's to look
-    /// at. Returns what the tree has, if there is one.
+    /// Reads the whole directory. Calls `found` with each fault, `used` with the address of each
+    /// block of its tree, and `each` with every entry that can be assembled, in order, even if its
+    /// name belongs elsewhere. The caller checks the inodes of the entries. Returns the contents of
+    /// the tree, if there is one.
     ///
     /// # Errors
     /// [`Error::Nodes`](crate::btree::Error) only.

@@ -7,9 +7,9 @@ use crate::inode::core::FileKind;
 /// An entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
-    /// Where it is in the directory: 16 to 2^63 - 1.
+    /// The position in the directory: 16 to 2^63 - 1.
     pub position: u64,
-    /// The inode that it leads to.
+    /// The number of its inode.
     pub ino: u64,
     /// The type of the inode.
     pub kind: FileKind,
@@ -28,7 +28,7 @@ impl DirEntry<'_> {
 /// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where the entry is in the directory.
+    /// The position of the entry in the directory.
     pub position: u64,
     /// The inode.
     pub ino: u64,

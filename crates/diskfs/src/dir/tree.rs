@@ -13,14 +13,14 @@ use crate::format::dir::{
 };
 use crate::inode::core::FileKind;
 
-/// Records that are put together to entries, one after the other.
+/// The assembly of consecutive records to entries.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     ino: u64,
     found: Option<Found>,
     name_bytes: usize,
     name: Vec<u8>,
-    /// Which record of the entry comes next.
+    /// The next record of the entry.
     part: u8,
 }
 
@@ -29,9 +29,9 @@ impl Assembly {
         Self { ino, ..Self::default() }
     }
 
-    /// Takes the next record. Returns the entry if it is complete. After an error it goes on with
-    /// the record that did not belong (which may [complete](Self::complete) an entry), or with the
-    /// next entry.
+    /// Takes the next record. Returns the entry if that completes it. After an error it continues
+    /// with the record that did not belong (which may [complete](Self::complete) an entry), or with
+    /// the next entry.
     pub(super) fn push(
         &mut self,
         record: &Record<DirTree>,
@@ -42,7 +42,7 @@ impl Assembly {
                 self.extend(&record.value.0);
                 return self.complete();
             }
-            // Not all of the one before was there.
+            // Records of the entry before are missing.
             Some(_) => self.finish(),
             None => Ok(()),
         };
@@ -54,8 +54,8 @@ impl Assembly {
         self.complete()
     }
 
-    /// Takes the next record, and gives the entry to `each` if it is complete, also if the record
-    /// begins another one than was due.
+    /// Takes the next record, and calls `each` with the entry if that completes it, even if the
+    /// record begins an entry too early.
     pub(super) fn push_any(
         &mut self,
         record: &Record<DirTree>,
@@ -145,7 +145,7 @@ pub(super) fn find<N: Nodes>(
     Ok((found, taken))
 }
 
-/// Calls `emit` with the entries behind a position, until it breaks or fails.
+/// Calls `emit` with the entries after a position, until it breaks or fails.
 pub(super) fn read<N: Nodes>(
     ino: u64,
     nodes: &N,
@@ -194,7 +194,7 @@ pub(super) fn remove<N: Nodes>(
     Ok(())
 }
 
-/// Replaces what an entry leads to.
+/// Replaces the inode of an entry.
 pub(super) fn update<N: Nodes>(
     ino: u64,
     nodes: &mut N,

@@ -1,8 +1,8 @@
-//! Blocks of B+trees on disk, and what can be wrong with them.
+//! On-disk blocks of B+trees, and their faults.
 //!
-//! Every tree of a volume is made of the same blocks: the header that all blocks have, then
-//! `RawNode`. Which keys and values are in it follows from the magic. Keys and values have a
-//! fixed size and lie there as they are compared and used, one record behind the other.
+//! All trees of a volume use the same layout: the header that all blocks have, then `RawNode`. The
+//! magic determines which keys and values a block contains. Keys and values have a fixed size and
+//! are stored as they are compared and used, one record after the other.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -15,12 +15,12 @@ use zerocopy::{
 use super::BLOCK_BYTES;
 use super::header::{BODY_BYTES, Block, HEADER_BYTES, Magic};
 
-/// The bytes of a block that records can have.
+/// Bytes of a block available to records.
 pub const AREA_BYTES: usize = BODY_BYTES - FIELDS_BYTES;
-/// The most levels of a tree: a root at level 15.
+/// Maximum number of levels of a tree: a root at level 15.
 pub const LEVELS_MAX: u16 = 16;
 
-/// The bytes between the header and the records.
+/// Bytes between the header and the records.
 const FIELDS_BYTES: usize = 24;
 
 /// The body of the block, on disk.
@@ -35,8 +35,8 @@ pub(crate) struct RawNode {
     pub(crate) area: [u8; AREA_BYTES],
 }
 
-/// A record on disk: in a leaf a key and its value, further up the least key that may be below a
-/// block, and the block's address.
+/// A record on disk. In a leaf: a key and its value; further up: the least key that may be below a
+/// block, and the address of that block.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout, Unaligned, IntoBytes,
 )]
@@ -67,46 +67,46 @@ const _: () = {
     assert!(size_of::<Entry<[u8; 3], [u8; 5]>>() == 8);
 };
 
-/// The body of a block as that of a tree.
+/// Returns the body of a block as that of a tree.
 pub(crate) fn raw(block: &Block) -> &RawNode {
     transmute_ref!(block.body())
 }
 
-/// The body of a block as that of a tree, to be changed.
+/// Returns the body of a block as that of a tree, mutably.
 pub(crate) fn raw_mut(block: &mut Block) -> &mut RawNode {
     transmute_mut!(block.body_mut())
 }
 
-/// Something in a block of a tree that must not be so. Numbers begin with 200.
+/// A fault in a block of a tree. Numbers begin with 200.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("V{}: block {address}: {fault}", fault.number())]
 pub struct TreeDamage {
-    /// Where it was read, in blocks.
+    /// Address at which the block was read, in blocks.
     pub address: u64,
-    /// What is wrong.
+    /// The fault.
     pub fault: TreeFault,
 }
 
-/// What is wrong with a block of a tree.
+/// Faults of a block of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeFault {
-    /// 200: It is not at the level that follows from the block above it or beside it.
+    /// 200: The level is not the one that follows from the parent or sibling block.
     #[error("at level {found} of a tree instead of {expected}")]
     Level {
-        /// The level that it says it is at.
+        /// The level in the block.
         found: u16,
-        /// The level that it must be at.
+        /// The level that the block should have.
         expected: u16,
     },
-    /// 201: More records than there is room for, or none where there must be some.
+    /// 201: More records than fit, or none where at least one is required.
     #[error("{found} records, of {least} to {most} that it may have")]
     Count {
-        /// How many it says it has.
+        /// Number of records according to the block.
         found: u16,
-        /// The fewest.
+        /// The minimum.
         least: u16,
-        /// The most.
+        /// The maximum.
         most: u16,
     },
     /// 202: A record's key is not greater than that of the record before it.
@@ -115,55 +115,55 @@ pub enum TreeFault {
         /// The later record, from 0 on.
         record: u16,
     },
-    /// 203: A key lies outside of what the block above it, or that beside it, allows.
+    /// 203: A key lies outside of the range that the parent or sibling block allows.
     #[error("record {record} belongs elsewhere in the tree")]
     Range {
         /// The record, from 0 on.
         record: u16,
     },
-    /// 204: The link to the left leads elsewhere than to the block that is there.
+    /// 204: The link to the left does not point to the left sibling.
     #[error("its left neighbour is block {found} instead of {expected:?}")]
     Left {
         /// The link.
         found: u64,
-        /// Where it must lead; 0 for nowhere. `None`: somewhere.
+        /// The correct target; 0 for none. `None`: any block but 0.
         expected: Option<u64>,
     },
-    /// 205: The link to the right leads elsewhere than to the block that is there.
+    /// 205: The link to the right does not point to the right sibling.
     #[error("its right neighbour is block {found} instead of {expected:?}")]
     Right {
         /// The link.
         found: u64,
-        /// Where it must lead; 0 for nowhere. `None`: somewhere.
+        /// The correct target; 0 for none. `None`: any block but 0.
         expected: Option<u64>,
     },
-    /// 206: It leads to a block that no tree can have.
+    /// 206: A child pointer to a block that no tree can have.
     #[error("leads to block {child}, which can't be in a tree")]
     Pointer {
-        /// Where it leads.
+        /// The address of the child.
         child: u64,
     },
     /// 207: A tree with more levels than any tree has.
     #[error("at level {level}, the highest is {}", LEVELS_MAX - 1)]
     Height {
-        /// Its level.
+        /// The level.
         level: u16,
     },
-    /// 208: Less full than blocks inside of a tree are.
+    /// 208: Fewer records than a block other than the root must have.
     #[error("{found} records, where blocks inside of a tree have {least}")]
     Fill {
-        /// How many it has.
+        /// Number of records found.
         found: u16,
-        /// The fewest.
+        /// The minimum.
         least: u16,
     },
-    /// 209: The tree leads to it a second time.
+    /// 209: The tree refers to the block a second time.
     #[error("is more than once in its tree")]
     Shared,
 }
 
 impl TreeFault {
-    /// Its number.
+    /// Returns the number of the fault.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {
@@ -181,7 +181,7 @@ impl TreeFault {
     }
 }
 
-/// What lies on disk as it is: bytes in little-endian order, without padding or alignment.
+/// A type stored on disk as it is in memory: little-endian bytes without padding or alignment.
 pub trait OnDisk:
     Copy + fmt::Debug + FromBytes + IntoBytes + Immutable + KnownLayout + Unaligned
 {
@@ -192,18 +192,18 @@ impl<T: Copy + fmt::Debug + FromBytes + IntoBytes + Immutable + KnownLayout + Un
 {
 }
 
-/// What a tree holds.
+/// The key and value types of a kind of tree.
 pub trait Kind {
-    /// Ordered as the tree is; any bytes are a key. Types of `zerocopy::little_endian` and structs
-    /// of them compare as numbers do, without a conversion on little-endian machines.
+    /// The key, in the order of the tree; any bytes are valid. Types of `zerocopy::little_endian`
+    /// and structs of them compare as numbers do, without a conversion on little-endian machines.
     type Key: OnDisk + Ord;
-    /// What belongs to a key; any bytes are a value.
+    /// The value of a key; any bytes are valid.
     type Value: OnDisk;
-    /// What its blocks begin with.
+    /// The magic of its blocks.
     const MAGIC: Magic;
     /// The least key.
     const KEY_MIN: Self::Key;
-    /// The most records of a block, if there is room for more. For tests, which want high trees.
+    /// Maximum number of records of a block, if more would fit. Tests lower it to get high trees.
     const RECORDS_MAX: usize = AREA_BYTES;
 }
 

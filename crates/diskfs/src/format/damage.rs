@@ -1,4 +1,4 @@
-//! What can be wrong with a block, by number.
+//! All faults of a block, by number.
 
 use super::attr::BlobDamage;
 use super::btree::TreeDamage;
@@ -9,142 +9,142 @@ use super::header::Magic;
 use super::inode::InodeDamage;
 use super::uuid::Uuid;
 
-/// Something on disk that must not be so.
+/// A fault in data on disk.
 ///
-/// Each kind has a number, which is shown and which never changes its meaning. Those below 100 are
-/// about blocks in general, those from 100 on about the superblock, those from 200 on about trees,
-/// those from 300 on about groups, those from 400 on about inodes, those from 700 on about the
-/// extents of files, those from 900 on about what the log has.
+/// Each kind has a number, which is shown and never changes its meaning. Numbers below 100 are
+/// about blocks in general, from 100 on about the superblock, from 200 on about trees, from 300 on
+/// about groups, from 400 on about inodes, from 500 on about directories, from 600 on about blobs,
+/// from 700 on about the extents of files, from 900 on about the contents of the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// 1: The block does not begin as such a block does.
+    /// 1: The magic is not that of the expected kind of block.
     #[error("V001: block {address}: {found} where {expected} should be")]
     Magic {
-        /// Where it was read, in blocks.
+        /// Address at which the block was read, in blocks.
         address: u64,
-        /// What it begins with.
+        /// The magic in the block.
         found: Magic,
-        /// What it should begin with.
+        /// The expected magic.
         expected: Magic,
     },
-    /// 2: The checksum is not that of the contents.
+    /// 2: The checksum does not match the contents.
     #[error("V002: block {address}: checksum {found:08x}, its contents have {computed:08x}")]
     Checksum {
-        /// Where it was read, in blocks.
+        /// Address at which the block was read, in blocks.
         address: u64,
         /// The checksum in the block.
         found: u32,
-        /// The checksum of the block.
+        /// The checksum computed from the contents.
         computed: u32,
     },
-    /// 3: The block belongs elsewhere: a write went to the wrong place.
+    /// 3: The block belongs elsewhere: a write went to the wrong address.
     #[error("V003: block {address}: says that it is block {found}")]
     Address {
-        /// Where it was read, in blocks.
+        /// Address at which the block was read, in blocks.
         address: u64,
-        /// Where it says it is.
+        /// The address in the block.
         found: u64,
     },
-    /// 4: The block is of another volume.
+    /// 4: The block belongs to another volume.
     #[error("V004: block {address}: of volume {found}")]
     Volume {
-        /// Where it was read, in blocks.
+        /// Address at which the block was read, in blocks.
         address: u64,
-        /// The volume that it says it is of.
+        /// The id of the volume in the block.
         found: Uuid,
     },
-    /// 5: The block belongs to something else.
+    /// 5: The block has another owner.
     #[error("V005: block {address}: of owner {found} instead of {expected}")]
     Owner {
-        /// Where it was read, in blocks.
+        /// Address at which the block was read, in blocks.
         address: u64,
-        /// The owner that it names.
+        /// The owner in the block.
         found: u64,
-        /// The owner that it should name.
+        /// The expected owner.
         expected: u64,
     },
     /// 6: The device could not read the block.
     #[error("V006: block {address}: {error}")]
     Unreadable {
-        /// Where it was to be read, in blocks.
+        /// Address of the block, in blocks.
         address: u64,
-        /// What the device said.
+        /// The error of the device.
         error: vfscale_block::Error,
     },
-    /// 7: The block is from a later place than the log has reached, which is not the one that was
-    /// used last.
+    /// 7: The block's log position is later than the log has reached: the log is not the one that
+    /// was used last.
     #[error("V007: block {address}: from {lsn} of the log, which ends at {last}")]
     Newer {
-        /// Where it was read, in blocks.
+        /// Address at which the block was read, in blocks.
         address: u64,
-        /// The place in the log that it names.
+        /// The log position in the block.
         lsn: vfscale_journal::Lsn,
-        /// The last record of the log.
+        /// The position of the last record of the log.
         last: vfscale_journal::Lsn,
     },
-    /// 100: Blocks of another size than 4 KiB.
+    /// 100: A block size other than 4 KiB.
     #[error("V100: superblock: blocks of 2 to the power of {log2} bytes")]
     BlockSize {
-        /// The power.
+        /// The block size, as a power of two.
         log2: u8,
     },
-    /// 101: A size that no volume has, or that does not go with its groups.
+    /// 101: A size that no volume has, or that does not fit its groups.
     #[error(
         "V101: superblock: {blocks} blocks in {groups} groups of 2 to the power of {log2} blocks"
     )]
     Geometry {
         /// The size of the volume, in blocks.
         blocks: u64,
-        /// How many groups.
+        /// Number of groups.
         groups: u32,
         /// The size of a group, as a power of two of blocks.
         log2: u8,
     },
-    /// 102: A log that no volume has, or that lies where it can't.
+    /// 102: A log that no volume has, or at an address where none can be.
     #[error("V102: superblock: a log of {blocks} blocks from block {start} on")]
     Log {
-        /// Where it begins, in blocks.
+        /// Its first block.
         start: u64,
         /// Its size, in blocks.
         blocks: u64,
     },
-    /// 103: A moment with a thousand million nanoseconds or more.
+    /// 103: A time with a thousand million nanoseconds or more.
     #[error("V103: superblock: {nanoseconds} nanoseconds")]
     Time {
         /// The nanoseconds.
         nanoseconds: u32,
     },
-    /// 104: A label that is not UTF-8, or has something behind its end.
+    /// 104: A label that is not UTF-8, or has bytes other than zero after its end.
     #[error("V104: superblock: the label is no text")]
     Label,
-    /// 105: No such copy lies there.
+    /// 105: A copy at an address where that copy can't be.
     #[error("V105: superblock: copy {copy} does not belong into block {address}")]
     Copy {
-        /// Where it was read, in blocks.
+        /// Address at which the copy was read, in blocks.
         address: u64,
-        /// Which copy it says it is.
+        /// The number of the copy, according to the block.
         copy: u64,
     },
     /// 600 and up: The attributes of an inode, or the target of a long link.
     #[error(transparent)]
     Blob(#[from] BlobDamage),
-    /// 900: The log has something of a kind that no version has.
+    /// 900: The log has an item of a kind that no version has.
     #[error("V900: log: item {id} of kind {kind}, which does not exist")]
     LogKind {
         /// The kind.
         kind: u32,
-        /// Which one of that kind.
+        /// The number of the item within its kind.
         id: u64,
     },
-    /// 901: What the log has can't be put into the volume.
+    /// 901: An item of the log can't be applied to the volume.
     #[error("V901: log: item {id} of kind {kind}: {why}")]
     LogItem {
         /// The kind.
         kind: u32,
-        /// Which one of that kind.
+        /// The number of the item within its kind.
         id: u64,
-        /// What is wrong.
+        /// The fault.
         why: &'static str,
     },
     /// 200 and up: A block of a tree.
@@ -165,7 +165,7 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// Its number.
+    /// Returns the number of the fault.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {

@@ -1,4 +1,4 @@
-//! Directories on disk: entries in an inode and in a tree, and what can be wrong with them.
+//! On-disk directories: entries in an inode and in a tree, and their faults.
 
 use std::mem::offset_of;
 
@@ -8,24 +8,24 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::btree::Kind;
 use super::header::Magic;
 
-/// What blocks of directories begin with. Their owner is the inode.
+/// Magic of blocks of directories. Their owner is the inode.
 pub const DIR_MAGIC: Magic = Magic(*b"vfsD");
-/// The longest name, in bytes.
+/// Longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// The least position of an entry.
+/// Least position of an entry.
 pub const POSITION_MIN: u64 = 16;
-/// The greatest position of an entry.
+/// Greatest position of an entry.
 pub const POSITION_MAX: u64 = i64::MAX as u64;
-/// How many names with the same hash a directory can have.
+/// Maximum number of names with the same hash in a directory.
 pub const COLLISIONS_MAX: u64 = 16;
-/// The bytes of an entry in an inode, without its name.
+/// Size of an entry in an inode, without its name, in bytes.
 pub const ENTRY_BYTES: usize = 18;
-/// The bytes of a name in the first record of an entry.
+/// Bytes of a name in the first record of an entry.
 pub const HEAD_NAME_BYTES: usize = 21;
-/// The bytes of a name in each other record of an entry.
+/// Bytes of a name in each other record of an entry.
 pub const PART_NAME_BYTES: usize = 31;
 
-/// An entry in an inode, on disk, without the name that follows.
+/// An entry in an inode, on disk; its name follows.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RawEntry {
@@ -52,9 +52,9 @@ pub(crate) struct RawEntry {
 )]
 #[repr(C)]
 pub struct DirKey {
-    /// Where the entry is in the directory.
+    /// The position of the entry in the directory.
     pub position: U64,
-    /// Which record of the entry, from 0 on.
+    /// The record of the entry, from 0 on.
     pub part: u8,
 }
 
@@ -64,8 +64,8 @@ impl DirKey {
     }
 }
 
-/// A value of a tree of entries, on disk: a `RawHead` in the first record of an entry, more of the
-/// name in the others.
+/// A value of a tree of entries, on disk: a `RawHead` in the first record of an entry, a further
+/// part of the name in the others.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -82,7 +82,7 @@ pub(crate) struct RawHead {
     pub(crate) name: [u8; HEAD_NAME_BYTES],
 }
 
-/// The entries of a directory that has no room for them in its inode.
+/// The tree of entries of a directory that does not fit into its inode.
 #[derive(Clone, Copy, Debug)]
 pub enum DirTree {}
 
@@ -117,56 +117,57 @@ pub(crate) const FIELDS: [&[(usize, usize, &str)]; 2] = [
     ],
 ];
 
-/// Something in a directory that must not be so. Numbers begin with 500.
+/// A fault in a directory. Numbers begin with 500.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("V{}: directory {ino}: the entry at {position}: {fault}", fault.number())]
 pub struct DirDamage {
     /// The directory.
     pub ino: u64,
-    /// Where in it the entry is.
+    /// The position of the entry.
     pub position: u64,
-    /// What is wrong.
+    /// The fault.
     pub fault: DirFault,
 }
 
-/// What is wrong with an entry of a directory.
+/// Faults of an entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirFault {
-    /// 500: It goes on behind the end of what the inode has.
+    /// 500: It extends past the end of the data in the inode.
     #[error("is cut off")]
     Cut,
-    /// 501: No entry can have its position, or it is not behind the one before it.
+    /// 501: No entry can have its position, or the position is not greater than that of the entry
+    /// before it.
     #[error("can't be there")]
     Position,
-    /// 502: Its name is none that a file can have.
+    /// 502: No file can have its name.
     #[error("a name that no file can have")]
     Name,
-    /// 503: It leads to no type of file.
+    /// 503: Its file type does not exist.
     #[error("type {kind}")]
     Type {
         /// The type.
         kind: u8,
     },
-    /// 504: It leads to no inode.
+    /// 504: Its inode does not exist.
     #[error("leads to inode {ino}, which can't be")]
     Inode {
         /// The inode.
         ino: u64,
     },
-    /// 505: A record of it is missing, or there is one that does not belong to it.
+    /// 505: A record of it is missing, or there is a record that does not belong to it.
     #[error("part {part} of its name is missing or one too many")]
     Part {
-        /// Which record.
+        /// The number of the record.
         part: u8,
     },
-    /// 506: Its name is not found where it is.
+    /// 506: A lookup of its name does not find it at its position.
     #[error("a name that belongs elsewhere")]
     Hash,
-    /// 507: Another one before it has the same name.
+    /// 507: An earlier entry has the same name.
     #[error("a name that is there already")]
     Twice,
-    /// 508: The size of the directory is not that of its entries. The position is 0.
+    /// 508: The size of the directory is not the sum of its entries. The position is 0.
     #[error("its entries have {computed} bytes together, its size is {found}")]
     Size {
         /// The size of the directory.
@@ -177,7 +178,7 @@ pub enum DirFault {
 }
 
 impl DirFault {
-    /// Its number.
+    /// Returns the number of the fault.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {

@@ -2,15 +2,14 @@
 
 use super::{Block, Damage, Magic};
 
-/// What a block of a tree must be.
+/// The properties that a block of a tree must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
-    /// The kind.
+    /// The magic.
     pub magic: Magic,
-    /// What it belongs to.
+    /// The owner.
     pub owner: u64,
-    /// What is to be checked of a block that comes from the device, beside its header; gets its
-    /// address too. What is found here once need not be looked at again for as long as the block is
-    /// in memory.
+    /// The check of the contents of a block read from the device, after that of its header; the
+    /// first argument is the block's address. It runs once for as long as the block is in memory.
     pub check: fn(u64, &Block) -> Result<(), Damage>,
 }

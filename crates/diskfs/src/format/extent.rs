@@ -1,8 +1,8 @@
-//! Extents on disk: which blocks of a file lie where, and what can be wrong with them.
+//! On-disk extents: the mapping of the blocks of a file to the device, and its faults.
 //!
-//! A file with few extents has them in its inode, as a list of `RawExtent`; one with many has a
-//! tree, whose keys are the blocks of the file and whose values are [`RawPlace`]. Either way the
-//! bytes are the same.
+//! A file with few extents stores them in its inode, as a list of `RawExtent`. A file with many has
+//! a tree, whose keys are the blocks of the file and whose values are [`RawPlace`]. Both forms have
+//! the same bytes.
 
 use std::mem::offset_of;
 
@@ -12,21 +12,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::Magic;
 use super::inode::{AREA_BYTES, ATTR_BYTES_MAX, DATA_BYTES_MAX};
 
-/// The bytes of an extent.
+/// Size of an extent, in bytes.
 pub const EXTENT_BYTES: usize = 20;
-/// The most extents that an inode has in itself.
+/// Maximum number of extents in an inode.
 pub const LIST_MAX: usize = DATA_BYTES_MAX / EXTENT_BYTES;
-/// The most blocks of an extent.
+/// Maximum number of blocks of an extent.
 pub const EXTENT_BLOCKS_MAX: u32 = UNWRITTEN - 1;
-/// No file has this block or a later one: sizes are less than 2^63.
+/// Upper bound of block numbers of a file: sizes are less than 2^63.
 pub const FILE_BLOCKS_MAX: u64 = 1 << 51;
-/// What the blocks of a tree of extents begin with.
+/// Magic of the blocks of a tree of extents.
 pub const EXTENT_MAGIC: Magic = Magic(*b"vfsE");
 
-/// The bit of a length that says that nothing was written there yet.
+/// The bit of a length that marks an extent as unwritten.
 const UNWRITTEN: u32 = 1 << 31;
 
-/// Where an extent lies, on disk: the value of a tree of extents.
+/// The device blocks of an extent, on disk: the value of a tree of extents.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -60,33 +60,34 @@ const _: () = {
     assert!(LIST_MAX == 19 && ATTR_BYTES_MAX + EXTENT_BYTES * 7 <= AREA_BYTES);
 };
 
-/// Consecutive blocks of a file that lie one behind the other on the device.
+/// Consecutive blocks of a file that are consecutive on the device, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The first block of the file.
+    /// The first block in the file.
     pub file_block: u64,
-    /// Where that lies on the device, in blocks.
+    /// The first block on the device.
     pub start: u64,
-    /// How many blocks: 1 to [`EXTENT_BLOCKS_MAX`].
+    /// Number of blocks: 1 to [`EXTENT_BLOCKS_MAX`].
     pub blocks: u32,
-    /// Nothing was written there yet: the blocks belong to the file, and read as zeros.
+    /// Whether nothing was written to the blocks yet. They belong to the file, and read as zeros.
     pub is_unwritten: bool,
 }
 
 impl Extent {
-    /// The first block of the file behind it.
+    /// Returns the first block of the file after the extent.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.file_block.saturating_add(u64::from(self.blocks))
     }
 
-    /// The first block of the device behind it.
+    /// Returns the first block of the device after the extent.
     #[must_use]
     pub fn place_end(&self) -> u64 {
         self.start.saturating_add(u64::from(self.blocks))
     }
 
-    /// The part of it in the blocks `from` to `to` of the file, if there is any.
+    /// Returns the intersection with the blocks `from` to `to` of the file, or `None` if it is
+    /// empty.
     #[must_use]
     pub fn part(&self, from: u64, to: u64) -> Option<Self> {
         let (first, end) = (from.max(self.file_block), to.min(self.end()));
@@ -95,7 +96,7 @@ impl Extent {
         Some(Self { file_block: first, start, blocks: blocks as u32, ..*self })
     }
 
-    /// Both as one, if `next` goes on where this ends.
+    /// Returns both extents as one, if `next` continues this one.
     #[must_use]
     pub fn joined(&self, next: &Self) -> Option<Self> {
         let goes_on = self.end() == next.file_block
@@ -110,15 +111,15 @@ impl Extent {
         RawPlace { start: self.start.into(), length: (self.blocks | flag).into() }
     }
 
-    /// What a key and a value say, whether or not there can be such an extent.
+    /// Decodes a key and a value, whether or not such an extent is valid.
     pub(crate) fn of(file_block: u64, place: &RawPlace) -> Self {
         let length = place.length.get();
         let is_unwritten = length & UNWRITTEN != 0;
         Self { file_block, start: place.start.get(), blocks: length & !UNWRITTEN, is_unwritten }
     }
 
-    /// That there can be such an extent in file `ino` on a device where `is_possible` says which
-    /// runs of blocks, from where and how many, a file can have.
+    /// Checks that the extent is valid for file `ino`. `is_possible` returns whether a file can
+    /// have a run of blocks, given its first block and its length.
     pub(crate) fn checked(
         self,
         ino: u64,
@@ -139,11 +140,11 @@ impl Extent {
     }
 }
 
-/// The extents of the list that lies in `bytes`, for file `ino`. Each is possible by itself and
-/// behind the one before.
+/// Decodes the list of extents in `bytes`, for file `ino`. Each extent is valid by itself and
+/// starts at or after the end of the one before.
 ///
 /// # Errors
-/// [`ExtentDamage`].
+/// Returns [`ExtentDamage`] if the bytes are no list, or for the first invalid extent.
 pub fn decode_list(
     ino: u64,
     bytes: &[u8],
@@ -153,10 +154,10 @@ pub fn decode_list(
     wrong.map_or(Ok(list), Err)
 }
 
-/// The extents of a list that can be, in order, and what is wrong with the first one that can't.
+/// Decodes the valid extents of a list, in order, and the damage of the first invalid one.
 ///
 /// # Errors
-/// The bytes are no list.
+/// Returns [`ExtentDamage`] if the bytes are no list.
 pub(crate) fn decode_possible(
     ino: u64,
     bytes: &[u8],
@@ -182,7 +183,7 @@ pub(crate) fn decode_possible(
     Ok((list, wrong))
 }
 
-/// That `next` lies behind `before` in file `ino`.
+/// Checks that `next` starts at or after the end of `before` in file `ino`.
 pub(crate) fn check_order(ino: u64, before: &Extent, next: &Extent) -> Result<(), ExtentDamage> {
     let file_block = next.file_block;
     let fault = if file_block <= before.file_block {
@@ -195,7 +196,7 @@ pub(crate) fn check_order(ino: u64, before: &Extent, next: &Extent) -> Result<()
     Err(ExtentDamage { ino, file_block, fault })
 }
 
-/// Puts a list into bytes.
+/// Encodes a list.
 #[must_use]
 pub fn encode_list(list: &[Extent]) -> Vec<u8> {
     let raw =
@@ -203,38 +204,38 @@ pub fn encode_list(list: &[Extent]) -> Vec<u8> {
     list.iter().flat_map(|extent| raw(extent).as_bytes().to_vec()).collect()
 }
 
-/// Something in the extents of a file that must not be so. Numbers begin with 700.
+/// A fault in the extents of a file. Numbers begin with 700.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("V{}: inode {ino}: extent of block {file_block}: {fault}", fault.number())]
 pub struct ExtentDamage {
     /// The file.
     pub ino: u64,
-    /// The block of the file that the extent begins with; 0 if no extent can be made out.
+    /// The block of the file that the extent begins with; 0 if no extent can be identified.
     pub file_block: u64,
-    /// What is wrong.
+    /// The fault.
     pub fault: ExtentFault,
 }
 
-/// What is wrong with an extent.
+/// Faults of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtentFault {
-    /// 700: It does not begin behind the beginning of the one before it in the list.
+    /// 700: It does not begin after the first block of its predecessor in the list.
     #[error("is behind that of block {before}")]
     Order {
-        /// Where the one before begins, in blocks of the file.
+        /// The first block of the predecessor, in blocks of the file.
         before: u64,
     },
-    /// 701: It begins inside of the one before it, or where blocks were about to be put.
+    /// 701: It overlaps its predecessor, or blocks that were about to be mapped.
     #[error("lies over another, which ends with block {end}")]
     Overlap {
-        /// The first block of the file behind the other one.
+        /// The first block of the file after the other extent.
         end: u64,
     },
     /// 702: It lies outside of the volume, or where no file can be.
     #[error("{blocks} blocks from {start} on, where no data can be")]
     Outside {
-        /// Where it begins, in blocks of the device.
+        /// The first block on the device.
         start: u64,
         /// Its length, in blocks.
         blocks: u32,
@@ -242,13 +243,13 @@ pub enum ExtentFault {
     /// 703: It has no blocks.
     #[error("has no blocks")]
     Empty,
-    /// 704: It ends behind the last block that a file can have.
+    /// 704: It extends past the last block that a file can have.
     #[error("{blocks} blocks, which is more than a file can have")]
     TooFar {
         /// Its length, in blocks.
         blocks: u32,
     },
-    /// 705: A list that is no list, or too long.
+    /// 705: A list that is malformed or too long.
     #[error("a list of {bytes} bytes")]
     List {
         /// Its length in bytes.
@@ -257,7 +258,7 @@ pub enum ExtentFault {
 }
 
 impl ExtentFault {
-    /// Its number.
+    /// Returns the number of the fault.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {

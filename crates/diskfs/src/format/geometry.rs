@@ -1,41 +1,41 @@
-//! How a volume is divided.
+//! Geometry: the division of a volume into allocation groups.
 //!
 //! # Allocation groups
 //!
-//! Groups are locked apart, so threads that allocate in different groups share nothing. There
-//! should be more of them than CPUs, and each should be large enough for the largest files to lie
-//! in one piece: about 32 to a volume. All have the same size, a power of two of blocks, but the
-//! last, which ends with the volume. The size is settled when the volume is made: growing adds
-//! groups.
+//! Each group has its own locks, so threads that allocate in different groups share nothing. A
+//! volume should have more groups than CPUs, and each should be large enough to hold the largest
+//! files contiguously: about 32 per volume. All groups have the same size, a power of two of
+//! blocks, but the last, which ends with the volume. The size is chosen when the volume is made:
+//! growing adds groups.
 //!
 //! | volume | group |
 //! | --- | --- |
 //! | up to 128 MiB | 4 MiB |
-//! | larger | the first power of two from a 32nd of the volume on |
+//! | larger | the first power of two from 1/32 of the volume on |
 //! | from 8 TiB on | 256 GiB |
 //!
-//! The first blocks of each group are kept for what describes it; the very first for the superblock
-//! or a copy of it, which are therefore found even where the size of groups is not known: at a
-//! power of two.
+//! The first blocks of each group are reserved for its own metadata; the very first for the
+//! superblock or a copy of it. A search therefore finds the copies even if the size of groups is
+//! not known: at a power of two.
 
 use std::ops::Range;
 
-/// The fewest blocks of a volume: 16 MiB.
+/// Minimum size of a volume, in blocks: 16 MiB.
 pub const VOLUME_BLOCKS_MIN: u64 = 1 << 12;
-/// The most blocks of a volume: 16 TiB.
+/// Maximum size of a volume, in blocks: 16 TiB.
 pub const VOLUME_BLOCKS_MAX: u64 = 1 << 32;
-/// The least power of two of blocks in a group: 4 MiB.
+/// Minimum size of a group, as a power of two of blocks: 4 MiB.
 pub const GROUP_LOG2_MIN: u8 = 10;
-/// The greatest: 256 GiB.
+/// Maximum size of a group, as a power of two of blocks: 256 GiB.
 pub const GROUP_LOG2_MAX: u8 = 26;
-/// The fewest blocks of the last group: 1 MiB. Fewer are left unused.
+/// Minimum size of the last group, in blocks: 1 MiB. Fewer are left unused.
 pub const LAST_GROUP_BLOCKS_MIN: u64 = 256;
-/// Blocks at the start of each group that no file gets.
+/// Number of reserved blocks at the start of each group, which no file gets.
 pub const GROUP_BLOCKS_KEPT: u64 = 8;
-/// The groups that begin with the superblock or a copy of it: the first three.
+/// Number of groups that begin with the superblock or a copy of it: the first three.
 pub const COPIES: u32 = 3;
 
-/// The number of groups that a volume is divided into, more or less.
+/// The number of groups that a volume is divided into, approximately.
 const GROUPS_WANTED: u64 = 32;
 
 /// A size that a volume can't have.
@@ -51,9 +51,9 @@ pub enum SizeError {
     /// Less than the volume has.
     #[error("{blocks} blocks of 4 KiB are fewer than the {now} it has: a volume does not shrink")]
     Shrinks {
-        /// The size that was asked for, in blocks.
+        /// The requested size, in blocks.
         blocks: u64,
-        /// What it has.
+        /// The current size, in blocks.
         now: u64,
     },
     /// More than the largest volume.
@@ -67,12 +67,12 @@ pub enum SizeError {
     Groups {
         /// The size of the volume, in blocks.
         blocks: u64,
-        /// The power.
+        /// The size of a group, as a power of two of blocks.
         log2: u8,
     },
 }
 
-/// How a volume is divided into groups; only possible ones exist.
+/// The division of a volume into groups; always a valid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     blocks: u64,
@@ -80,22 +80,22 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The division of a volume on a device of `blocks` blocks. A rest too small for a group is
-    /// left out.
+    /// Returns the division of a volume on a device of `blocks` blocks. A remainder too small for a
+    /// group is left out.
     ///
     /// # Errors
-    /// [`SizeError::TooSmall`], [`SizeError::TooLarge`].
+    /// Returns [`SizeError::TooSmall`] or [`SizeError::TooLarge`].
     pub fn for_blocks(blocks: u64) -> Result<Self, SizeError> {
-        // 2 to the power of 64 has no place in 64 bits; such sizes are refused below.
+        // 2 to the power of 64 does not fit 64 bits; such sizes are rejected below.
         let wanted = (blocks / GROUPS_WANTED).checked_next_power_of_two().unwrap_or(1 << 63);
         let log2 = (wanted.trailing_zeros() as u8).clamp(GROUP_LOG2_MIN, GROUP_LOG2_MAX);
         Self::new(blocks, log2)
     }
 
-    /// The division into groups of 2 to the power of `group_log2` blocks, four at least.
+    /// Returns the division into groups of 2 to the power of `group_log2` blocks, at least four.
     ///
     /// # Errors
-    /// [`SizeError`].
+    /// Returns [`SizeError`] if a volume can't have that size or such groups.
     pub fn new(blocks: u64, group_log2: u8) -> Result<Self, SizeError> {
         if blocks < VOLUME_BLOCKS_MIN {
             return Err(SizeError::TooSmall { blocks });
@@ -113,59 +113,60 @@ impl Geometry {
         if geometry.groups() < 4 { error } else { Ok(geometry) }
     }
 
-    /// The size of the volume, in blocks.
+    /// Returns the size of the volume, in blocks.
     #[must_use]
     pub const fn blocks(self) -> u64 {
         self.blocks
     }
 
-    /// The size of the volume, in bytes.
+    /// Returns the size of the volume, in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         crate::format::byte_of_block(self.blocks)
     }
 
-    /// The size of every group but the last, in blocks.
+    /// Returns the size of every group but the last, in blocks.
     #[must_use]
     pub const fn group_blocks(self) -> u64 {
         1 << self.group_log2
     }
 
-    /// The same as a power of two.
+    /// Returns the size of every group but the last, as a power of two of blocks.
     #[must_use]
     pub const fn group_log2(self) -> u8 {
         self.group_log2
     }
 
-    /// How many groups there are: four to four million.
+    /// Returns the number of groups: four to four million.
     #[must_use]
     pub const fn groups(self) -> u32 {
-        // 32 bits of blocks at most, and 10 at least in a group.
+        // At most 32 bits of blocks, and at least 10 in a group.
         self.blocks.div_ceil(self.group_blocks()) as u32
     }
 
-    /// The group that a block is in; `None` outside of the volume.
+    /// Returns the group of a block; `None` outside of the volume.
     #[must_use]
     pub fn group_of(self, block: u64) -> Option<u32> {
         (block < self.blocks).then_some((block >> self.group_log2) as u32)
     }
 
-    /// The blocks of a group; `None` if there is no such group.
+    /// Returns the blocks of a group; `None` if there is no such group.
     #[must_use]
     pub fn blocks_of(self, group: u32) -> Option<Range<u64>> {
         let start = u64::from(group) << self.group_log2;
         (group < self.groups()).then(|| start..self.blocks.min(start + self.group_blocks()))
     }
 
-    /// Where the superblock and its copies lie, in blocks, the superblock first.
+    /// Returns the addresses of the superblock and its copies, in blocks, the superblock first.
     pub fn copies(self) -> impl Iterator<Item = u64> {
         (0..COPIES).map(move |copy| u64::from(copy) << self.group_log2)
     }
 
-    /// The division after growing to a device of `blocks` blocks, with groups of the same size.
+    /// Returns the division after growing to a device of `blocks` blocks, with groups of the same
+    /// size.
     ///
     /// # Errors
-    /// [`SizeError::TooLarge`], or [`SizeError::Shrinks`] if that were less than now.
+    /// Returns [`SizeError::TooLarge`], or [`SizeError::Shrinks`] if that were less than now.
     pub fn grown(self, blocks: u64) -> Result<Self, SizeError> {
         if blocks < self.blocks {
             return Err(SizeError::Shrinks { blocks, now: self.blocks });

@@ -1,7 +1,7 @@
-//! What describes an allocation group on disk: its header, and the records of its two trees.
+//! On-disk metadata of an allocation group: its header, and the records of its two trees.
 //!
-//! The header counts what the trees hold, so that mounting reads one block per group, and keeps the
-//! blocks that are set aside for the trees. See [`alloc`](crate::alloc) for how they are used.
+//! The header counts the contents of the trees, so mounting reads one block per group. It also
+//! lists the blocks that are set aside for the trees. See [`alloc`](crate::alloc) for their use.
 
 use std::mem::offset_of;
 
@@ -16,18 +16,18 @@ use super::inode::CHUNK_INODES;
 use super::{BLOCK_BYTES, Damage, Expected};
 use crate::format::geometry::GROUP_BLOCKS_KEPT;
 
-/// What headers of groups begin with.
+/// Magic of headers of groups.
 pub const MAGIC: Magic = Magic(*b"vfsG");
-/// The most blocks that a group has set aside for its trees.
+/// Maximum number of blocks that a group has set aside for its trees.
 pub const SET_ASIDE_MAX: usize = 64;
-/// Where in a group its header lies, in blocks.
+/// Offset of the header in its group, in blocks.
 pub const HEADER_AT: u64 = 1;
-/// Where in a group the root of its free space lies, in blocks.
+/// Offset of the root of free space in its group, in blocks.
 pub const FREE_ROOT_AT: u64 = 2;
-/// Where in a group the root of its inode chunks lies, in blocks.
+/// Offset of the root of inode chunks in its group, in blocks.
 pub const CHUNK_ROOT_AT: u64 = 3;
-/// The first block of the first chunk of group 0, whose first inode is the root directory: right
-/// behind what is kept.
+/// The first block of the first chunk of group 0, whose first inode is the root directory: the
+/// first block after the reserved ones.
 pub const ROOT_CHUNK: u64 = GROUP_BLOCKS_KEPT;
 /// The body of the block, on disk.
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -45,7 +45,7 @@ pub(crate) struct Raw {
     rest: [u8; BODY_BYTES - FIELDS_BYTES],
 }
 
-/// The bytes of the body that have a meaning.
+/// Bytes of the body that have a meaning.
 const FIELDS_BYTES: usize = 56 + 8 * SET_ASIDE_MAX;
 
 /// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
@@ -71,7 +71,8 @@ const _: () = {
     assert!(CHUNK_INODES == u64::BITS as u64);
 };
 
-/// Free space: the address of the first block of each free run, and how many blocks it has.
+/// The tree of free space: the address of the first block of each free run, and its length in
+/// blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeSpace;
 
@@ -82,19 +83,19 @@ impl Kind for FreeSpace {
     const KEY_MIN: U64 = U64::ZERO;
 }
 
-/// Which inodes of a chunk are free and which are orphans, on disk. Bit 0 is the first inode.
+/// The free inodes and the orphans of a chunk, on disk. Bit 0 is the first inode.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct RawChunk {
-    /// Those that are free.
+    /// The free inodes.
     pub free: U64,
-    /// Those that are to be removed, or cut off, when nobody uses them any more.
+    /// The inodes to be removed or truncated when their last user is gone.
     pub orphan: U64,
 }
 
-/// Chunks of inodes: the address of the first block of each, and what has become of its inodes.
+/// The tree of inode chunks: the address of the first block of each, and the state of its inodes.
 #[derive(Clone, Copy, Debug)]
 pub struct InodeChunks;
 
@@ -105,28 +106,29 @@ impl Kind for InodeChunks {
     const KEY_MIN: U64 = U64::ZERO;
 }
 
-/// The header of a group. Its counters may still be others than what the trees hold: a check finds
-/// that out.
+/// The header of a group. Its counters may differ from the contents of the trees, which only a
+/// check detects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupHeader {
-    /// Blocks in the tree of free space.
+    /// Number of blocks in the tree of free space.
     pub free: u64,
-    /// Inodes of its chunks that are free.
+    /// Number of free inodes in its chunks.
     pub free_inodes: u64,
-    /// Inodes of its chunks.
+    /// Number of inodes in its chunks.
     pub inodes: u64,
-    /// Inodes of its chunks that are orphans.
+    /// Number of orphans in its chunks.
     pub orphans: u64,
-    /// Blocks of its two trees, the roots left out.
+    /// Number of blocks of its two trees, without the roots.
     pub tree_blocks: u64,
-    /// Blocks of the group that are accounted for: all, or fewer as long as the volume is growing.
+    /// Number of blocks of the group that are accounted for: all, or fewer while the volume is
+    /// growing.
     pub blocks: u64,
-    /// Blocks that are set aside for the trees, [`SET_ASIDE_MAX`] at most.
+    /// Blocks that are set aside for the trees, at most [`SET_ASIDE_MAX`].
     pub set_aside: Vec<u64>,
 }
 
 impl GroupHeader {
-    /// What the header of group `group` must be.
+    /// Returns the expected properties of the header of group `group`.
     #[must_use]
     pub fn expected(group: u32) -> Expected {
         Expected {
@@ -136,11 +138,11 @@ impl GroupHeader {
         }
     }
 
-    /// Writes it into the body of a block.
+    /// Encodes the header into the body of a block. Blocks set aside beyond [`SET_ASIDE_MAX`] are
+    /// lost.
     ///
     /// # Panics
-    /// In debug builds, if more blocks are set aside than there is room for; the rest is lost
-    /// otherwise.
+    /// In debug builds, if more blocks than that are set aside.
     pub fn encode(&self, block: &mut Block) {
         debug_assert!(self.set_aside.len() <= SET_ASIDE_MAX);
         let raw: &mut Raw = transmute_mut!(block.body_mut());
@@ -162,8 +164,8 @@ impl GroupHeader {
         }
     }
 
-    /// The counters in a block that was [decoded](Self::decode) or checked before, without what is
-    /// set aside.
+    /// Decodes the counters of a block that was [decoded](Self::decode) or checked before, without
+    /// the blocks set aside.
     #[must_use]
     pub(crate) fn counters(block: &Block) -> Self {
         let raw: &Raw = transmute_ref!(block.body());
@@ -178,7 +180,7 @@ impl GroupHeader {
         }
     }
 
-    /// Writes the counters into the body of a block, and leaves what is set aside as it is there.
+    /// Encodes the counters into the body of a block; the blocks set aside stay unchanged.
     pub(crate) fn encode_counters(&self, block: &mut Block) {
         let raw: &mut Raw = transmute_mut!(block.body_mut());
         raw.free = self.free.into();
@@ -189,11 +191,11 @@ impl GroupHeader {
         raw.blocks = self.blocks.into();
     }
 
-    /// The header in a block that was read at `address`; `is_usable` says whether a block can be
-    /// used for anything in this group.
+    /// Decodes the header in a block that was read at `address`; `is_usable` returns whether this
+    /// group can use a block at all.
     ///
     /// # Errors
-    /// [`GroupFault::Counts`], [`GroupFault::SetAside`].
+    /// Returns [`GroupFault::Counts`] or [`GroupFault::SetAside`].
     pub fn decode(
         address: u64,
         block: &Block,
@@ -213,7 +215,7 @@ fn set_aside(raw: &Raw) -> impl Iterator<Item = u64> {
     raw.set_aside.iter().take(raw.set_aside_count.get() as usize).map(|address| address.get())
 }
 
-/// What a header that comes from the device can be checked for alone.
+/// Checks a header read from the device by itself, without the trees.
 fn check(address: u64, block: &Block) -> Result<(), Damage> {
     let raw: &Raw = transmute_ref!(block.body());
     let [free, inodes] = [raw.free.get(), raw.inodes.get()];
@@ -233,41 +235,41 @@ fn check(address: u64, block: &Block) -> Result<(), Damage> {
     }
 }
 
-/// Something wrong with a group, as seen at the block `address`.
+/// Returns a fault of a group, seen at the block `address`.
 pub(crate) fn fault(address: u64, fault: GroupFault) -> Damage {
     GroupDamage { address, fault }.into()
 }
 
-/// Something in a group that must not be so. Numbers begin with 300.
+/// A fault in a group. Numbers begin with 300.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("V{}: block {address}: {fault}", fault.number())]
 pub struct GroupDamage {
-    /// The header of the group, or the root of the tree that it is about, in blocks.
+    /// The header of the group, or the root of the faulty tree, in blocks.
     pub address: u64,
-    /// What is wrong.
+    /// The fault.
     pub fault: GroupFault,
 }
 
-/// What is wrong with a group.
+/// Faults of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupFault {
-    /// 300: Counters that can't all be right, or more blocks set aside than there is room for.
+    /// 300: Contradictory counters, or more blocks set aside than fit.
     #[error(
         "counters that no group has: {free} free blocks, {free_inodes} of {inodes} inodes free, \
          {orphans} orphans"
     )]
     Counts {
-        /// Free blocks.
+        /// Number of free blocks.
         free: u64,
-        /// Inodes.
+        /// Number of inodes.
         inodes: u64,
-        /// Free inodes.
+        /// Number of free inodes.
         free_inodes: u64,
-        /// Orphans.
+        /// Number of orphans.
         orphans: u64,
     },
-    /// 301: A block that can't be set aside for the trees of this group, or is so twice.
+    /// 301: A block that can't be set aside for the trees of this group, or is set aside twice.
     #[error("block {block} can't be set aside here")]
     SetAside {
         /// The block.
@@ -279,7 +281,7 @@ pub enum GroupFault {
     FreeRun {
         /// Its first block.
         start: u64,
-        /// How many blocks it has.
+        /// Its length, in blocks.
         blocks: u64,
     },
     /// 303: A chunk of inodes that overlaps another, lies where none can, or has orphans that are
@@ -289,41 +291,42 @@ pub enum GroupFault {
         /// Its first block.
         start: u64,
     },
-    /// 304: Blocks that are freed are free already, or can't be free.
+    /// 304: Freed blocks are free already, or can't be free.
     #[error("{blocks} blocks from {start} on were in use, and the group says otherwise")]
     NotInUse {
         /// The first one.
         start: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u64,
     },
-    /// 305: Blocks that are used from now on are not free.
+    /// 305: Allocated blocks are not free.
     #[error("{blocks} blocks from {start} on were free, and the group says otherwise")]
     NotFree {
         /// The first one.
         start: u64,
-        /// How many.
+        /// Number of blocks.
         blocks: u64,
     },
-    /// 306: An inode is free that is in use, or the other way round, or is in no chunk.
+    /// 306: A free inode is in use, or an inode that is not in use is not free, or an inode is in
+    /// no chunk.
     #[error("the group does not have inode {ino} as it is")]
     Inode {
         /// Its number.
         ino: u64,
     },
-    /// 307: A counter that is not what the trees have.
+    /// 307: A counter does not match the trees.
     #[error("a counter of the group is not what its trees have")]
     Counter,
     /// 308: More blocks than the group has, or fewer than any group has.
     #[error("the group accounts for {blocks} blocks")]
     Size {
-        /// How many it accounts for.
+        /// Number of blocks that it accounts for.
         blocks: u64,
     },
 }
 
 impl GroupFault {
-    /// Its number.
+    /// Returns the number of the fault.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {

@@ -1,12 +1,12 @@
-//! Blocks that say what they are.
+//! Self-describing blocks.
 //!
-//! Disks return the wrong bytes in more ways than one: some bits flip, a write is lost and the old
-//! block is still there, a write goes astray and lands in another block, an old volume's blocks
-//! come to light in a new one. A checksum alone finds the first only. So a block of metadata also
-//! carries what it is, where it belongs, to whom, in which volume, and the log position of its last
-//! change: a log that ends before that is an older state of the volume's log (as in XFS version 5).
-//! The headers of groups are asked for theirs before a log is replayed; the places of other blocks
-//! may hold data of files, which can be made to say anything.
+//! A disk can return wrong bytes in several ways: bits flip; a write is lost, and the old block is
+//! still there; a write goes astray and lands in another block; blocks of an old volume appear in a
+//! new one. A checksum alone detects only the first. So a block of metadata also carries its kind,
+//! its address, its owner, its volume, and the log position of its last change: a log that ends
+//! before that position is an older state of the volume's log (as in XFS version 5). Recovery
+//! checks the log position of the headers of groups before it replays a log. It does not check that
+//! of other blocks, for their addresses may hold data of files, which can contain anything.
 //!
 //! The checksum is CRC-32C of the whole block, with its own four bytes as zeros.
 
@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::uuid::Uuid;
 use super::{BLOCK_BYTES, Damage};
 
-/// Four letters that a kind of block begins with.
+/// The magic of a kind of block: four letters.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub struct Magic(pub [u8; 4]);
@@ -40,17 +40,17 @@ impl fmt::Debug for Magic {
     }
 }
 
-/// What every block of metadata begins with, on disk.
+/// The header of every block of metadata, on disk.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Header {
-    /// What kind of block it is.
+    /// The kind of block.
     pub magic: Magic,
     /// CRC-32C of the block, with this field as zero.
     pub checksum: U32,
-    /// Its own place in the volume, in blocks.
+    /// The address of the block, in blocks.
     pub address: U64,
-    /// What it belongs to: an inode, a group, or which copy it is, by kind.
+    /// The owner: an inode, a group, or the number of a copy, by kind.
     pub owner: U64,
     /// The volume.
     pub volume: Uuid,
@@ -58,9 +58,9 @@ pub struct Header {
     pub lsn: U64,
 }
 
-/// The bytes of a header.
+/// Size of a header, in bytes.
 pub const HEADER_BYTES: usize = 48;
-/// The bytes of a block behind its header.
+/// Size of a block without its header, in bytes.
 pub const BODY_BYTES: usize = BLOCK_BYTES - HEADER_BYTES;
 
 const _: () = {
@@ -72,21 +72,21 @@ const _: () = {
     assert!(size_of::<AlignedBlock>() == BLOCK_BYTES && align_of::<AlignedBlock>() == BLOCK_BYTES);
 };
 
-/// What a block must say that it is.
+/// The identity that a block must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The kind.
     pub magic: Magic,
-    /// Its place in the volume, in blocks.
+    /// The address, in blocks.
     pub address: u64,
-    /// What it belongs to.
+    /// The owner.
     pub owner: u64,
     /// The volume.
     pub volume: Uuid,
 }
 
-/// A block of metadata in memory. Begins with a line, so that a counted one takes no more than a
-/// line beside it: at an address that direct I/O takes it would take two blocks.
+/// A block of metadata in memory. Aligned to a cache line, so a counted block takes one cache line
+/// more than the block alone; with the alignment of direct I/O it would take two blocks.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct Block {
@@ -94,47 +94,48 @@ pub struct Block {
     body: [u8; BODY_BYTES],
 }
 
-/// A block at an address that direct I/O takes, for who writes it.
+/// A block with the alignment of direct I/O, for writing.
 #[repr(C, align(4096))]
 pub(crate) struct AlignedBlock(pub(crate) Block);
 
 impl Block {
-    /// A block of zeros.
+    /// Returns a block of zeros.
     #[must_use]
     pub fn zeroed() -> Box<Self> {
-        // Falls back to what stops the program as every other lack of memory does.
+        // On failure, allocates in the way that aborts the program, as every other lack of memory
+        // does.
         Self::new_box_zeroed().unwrap_or_else(|_| Box::new(Self::new_zeroed()))
     }
 
-    /// What it says it is, which is not to be believed before [`verify`](Self::verify).
+    /// Returns the header, which is not to be trusted before [`verify`](Self::verify).
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// What it holds.
+    /// Returns the body: the contents after the header.
     #[must_use]
     pub fn body(&self) -> &[u8; BODY_BYTES] {
         &self.body
     }
 
-    /// What it holds, to be changed; [`seal`](Self::seal) comes after that.
+    /// Returns the body, mutably. The caller [seals](Self::seal) the block after the change.
     pub fn body_mut(&mut self) -> &mut [u8; BODY_BYTES] {
         &mut self.body
     }
 
-    /// All of it, as it is written to the device.
+    /// Returns all bytes of the block, for writing it to the device.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.as_bytes()
     }
 
-    /// All of it, to be read into.
+    /// Returns all bytes of the block, mutably, for reading it from the device.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.as_mut_bytes()
     }
 
-    /// Puts the header on, checksum included. Comes last before writing.
+    /// Writes the header, checksum included: the last step before writing.
     pub fn seal(&mut self, identity: &Identity, lsn: u64) {
         let Identity { magic, address, owner, volume } = *identity;
         let (address, owner, lsn) = (address.into(), owner.into(), lsn.into());
@@ -142,10 +143,10 @@ impl Block {
         self.header.checksum = self.computed_checksum().into();
     }
 
-    /// Checks that the block is whole and is what it should be. Comes first after reading.
+    /// Checks the block against `identity` and its checksum: the first step after reading.
     ///
     /// # Errors
-    /// The first of these that is wrong: magic, checksum, volume, address, owner.
+    /// Returns the first mismatch, in this order: magic, checksum, volume, address, owner.
     pub fn verify(&self, identity: &Identity) -> Result<(), Damage> {
         let (address, header) = (identity.address, &self.header);
         if header.magic != identity.magic {

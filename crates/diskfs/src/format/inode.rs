@@ -1,24 +1,23 @@
-//! Inodes on disk: their numbers, their blocks and records, and what can be wrong with them.
+//! On-disk inodes: their numbers, blocks, records, and faults.
 //!
 //! # Numbers
 //!
-//! The number of an inode is where its record lies: the address of its block times
-//! [`INODES_PER_BLOCK`], plus its place in the block. So a record is found without a tree. Inodes
-//! are made in *chunks* of [`CHUNK_BLOCKS`] blocks that begin at a multiple of as many, and the
-//! tree of a group's chunks is only asked which of them are free.
+//! The number of an inode is the location of its record: the address of its block times
+//! [`INODES_PER_BLOCK`], plus its slot in the block. So a record is found without a tree. Inodes
+//! are created in *chunks* of [`CHUNK_BLOCKS`] blocks, aligned to their size. The tree of a group's
+//! chunks only tells which of them are free.
 //!
 //! # Torn blocks
 //!
-//! What is logged of an inode is its record, not the block. So if power fails while a block is
-//! written home, the log has the records for which that was done, and not the other seven. These
-//! have the same bytes in the old block and in the new one, and are whole whatever sectors have
-//! reached the disk; only the checksum of the block is not right. Therefore each record has a
-//! checksum of its own, and recovery, which puts records into blocks, takes a block whose identity
-//! is right for what it is ([`verify_torn`]).
+//! The log contains records of inodes, not their blocks. If power fails during the in-place write
+//! of a block, the log has the changed records, and not the other seven. Those have the same bytes
+//! in the old block and in the new one, and are whole whichever sectors reached the disk; only the
+//! checksum of the block is wrong. Therefore each record has a checksum of its own, and recovery,
+//! which writes records into blocks, accepts a block whose identity is right ([`verify_torn`]).
 //!
-//! Of a block that the device can't read any more, whole or in part, recovery takes the sectors
-//! that it can read. Inodes are lost then whose records lie in the others and are not in the log:
-//! they become free ([`clear_lost`]), and a check finds that they were in use.
+//! If the device can't read a block any more, wholly or partly, recovery takes the sectors that it
+//! can read. Inodes whose records lie in the other sectors and are not in the log are lost: they
+//! become free ([`clear_lost`]), and a check finds that they were in use.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -32,49 +31,49 @@ use zerocopy::{
 use super::Damage;
 use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity, Magic};
 
-/// What a block of inodes begins with. Its owner is the first block of its chunk.
+/// Magic of a block of inodes. Its owner is the first block of its chunk.
 pub const INODE_MAGIC: Magic = Magic(*b"vfsN");
-/// The inodes of a block.
+/// Number of inodes in a block.
 pub const INODES_PER_BLOCK: u64 = 8;
-/// The blocks of a chunk.
+/// Number of blocks in a chunk.
 pub const CHUNK_BLOCKS: u64 = 8;
-/// The inodes of a chunk.
+/// Number of inodes in a chunk.
 pub const CHUNK_INODES: u64 = INODES_PER_BLOCK * CHUNK_BLOCKS;
-/// The number of the root directory: the first of the first chunk, which lies behind what is kept
-/// of group 0.
+/// The number of the root directory: the first inode of the first chunk, which follows the reserved
+/// blocks of group 0.
 pub const ROOT_INO: u64 = crate::format::geometry::GROUP_BLOCKS_KEPT * INODES_PER_BLOCK;
 
-/// The bytes of a record.
+/// Size of a record, in bytes.
 pub const RECORD_BYTES: usize = 504;
-/// The bytes of a record that both forks share.
+/// Size of the area of a record that both forks share, in bytes.
 pub const AREA_BYTES: usize = RECORD_BYTES - FIELDS_BYTES;
-/// The bytes of the area that the root of an attribute tree takes.
+/// Size of the root of an attribute tree in the area, in bytes.
 pub const ATTR_ROOT_BYTES: usize = 12;
-/// The bytes of the area that the root of a data tree takes.
+/// Size of the root of a data tree in the area, in bytes.
 pub const DATA_ROOT_BYTES: usize = 8;
-/// The most bytes of the area for the data fork: attributes always find room for a root.
+/// Maximum size of the data fork, in bytes: a root of attributes always fits.
 pub const DATA_BYTES_MAX: usize = AREA_BYTES - ATTR_ROOT_BYTES;
-/// The most bytes of the area for attributes: the data fork can always have a few extents.
+/// Maximum size of the attribute fork, in bytes: a few extents of data always fit.
 pub const ATTR_BYTES_MAX: usize = 256;
-/// The most names that an inode has.
+/// Maximum number of links to an inode.
 pub const LINKS_MAX: u32 = 0x7FFF_FFFF;
-/// The longest target of a symbolic link, in bytes.
+/// Longest target of a symbolic link, in bytes.
 pub const LINK_TARGET_BYTES_MAX: u64 = 4095;
-/// The most bytes of all attributes of an inode together, as they lie on disk.
+/// Maximum size of all attributes of an inode together, in bytes on disk.
 pub const ATTR_BLOB_BYTES_MAX: u32 = 128 * 1024;
 
-/// The bytes of a record in front of its area.
+/// Size of the fields of a record before its area, in bytes.
 pub const FIELDS_BYTES: usize = 96;
 
-/// The format of a fork: there is none.
+/// The format of an absent fork.
 pub(crate) const FORK_NONE: u8 = 0;
-/// The format of a fork: the thing itself is in the area.
+/// The format of a fork whose contents are in the area.
 pub(crate) const FORK_INLINE: u8 = 1;
-/// The format of a data fork: extents are in the area.
+/// The format of a data fork whose extents are in the area.
 pub(crate) const DATA_EXTENTS: u8 = 2;
-/// The format of a data fork: the root of a tree is in the area.
+/// The format of a data fork with the root of a tree in the area.
 pub(crate) const DATA_TREE: u8 = 3;
-/// The format of an attribute fork: the root of a tree is in the area.
+/// The format of an attribute fork with the root of a tree in the area.
 pub(crate) const ATTR_TREE: u8 = 2;
 
 /// The record of an inode, on disk.
@@ -120,21 +119,21 @@ pub(crate) struct RawAttrRoot {
     pub(crate) bytes: U32,
 }
 
-/// The record of an inode as bytes: what is logged, and what lies in an inode block.
+/// The record of an inode as bytes: the unit of the log, and of a block of inodes.
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub struct InodeRecord(pub [u8; RECORD_BYTES]);
 
 impl InodeRecord {
-    /// That of an inode that does not exist, whose number was last used with this generation.
+    /// Returns the record of a free inode whose number was last used with this generation.
     #[must_use]
     pub fn free(generation: u32) -> Self {
         let raw = RawInode { generation: generation.into(), ..RawInode::new_zeroed() };
         Self::from_raw(raw)
     }
 
-    /// One of which zeros at the end may have been left out, as in the log. `None` if it is too
-    /// short or too long.
+    /// Returns the record with these bytes, of which zeros at the end may be left out, as in the
+    /// log. `None` if they are too few or too many.
     #[must_use]
     pub fn from_log(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < FIELDS_BYTES {
@@ -145,13 +144,13 @@ impl InodeRecord {
         Some(Self(record))
     }
 
-    /// Whether there is no inode in it.
+    /// Returns whether the inode is free.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.raw().mode == 0
     }
 
-    /// What tells it from those who had its number before.
+    /// Returns the generation, which tells the inode from earlier ones of the same number.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.raw().generation.get()
@@ -161,21 +160,21 @@ impl InodeRecord {
         transmute_ref!(&self.0)
     }
 
-    /// The record with its checksum.
+    /// Returns the record, with its checksum computed.
     pub(crate) fn from_raw(raw: RawInode) -> Self {
         let mut record = Self(zerocopy::transmute!(raw));
         record.seal();
         record
     }
 
-    /// Makes the checksum right, whatever the bytes are.
+    /// Computes the checksum and stores it, whatever the other bytes are.
     pub fn seal(&mut self) {
         let checksum = self.computed_checksum();
         let raw: &mut RawInode = transmute_mut!(&mut self.0);
         raw.checksum = checksum.into();
     }
 
-    /// Whether there is an inode in it, and its checksum is right.
+    /// Checks that the inode is in use, and its checksum is right.
     pub(crate) fn verify(&self) -> Result<(), InodeFault> {
         let (found, computed) = (self.raw().checksum.get(), self.computed_checksum());
         if self.is_free() {
@@ -197,11 +196,11 @@ impl InodeRecord {
     }
 }
 
-/// Checks a block of inodes as [`Block::verify`] does, but lets a wrong checksum pass if everything
+/// Checks a block of inodes as [`Block::verify`] does, but accepts a wrong checksum if everything
 /// else in the header is right. For recovery, before it puts a record in and seals the block.
 ///
 /// # Errors
-/// As [`Block::verify`].
+/// Returns any error of [`Block::verify`] but that of the checksum.
 pub fn verify_torn(block: &Block, identity: &Identity) -> Result<(), Damage> {
     let header = block.header();
     let is_it = header.magic == identity.magic
@@ -211,21 +210,21 @@ pub fn verify_torn(block: &Block, identity: &Identity) -> Result<(), Damage> {
     if is_it { Ok(()) } else { block.verify(identity) }
 }
 
-/// The records of a block of inodes.
+/// Returns the records of a block of inodes.
 #[must_use]
 pub fn records(block: &Block) -> &[InodeRecord; INODES_PER_BLOCK as usize] {
     let body: &RawInodeBlock = transmute_ref!(block.body());
     &body.records
 }
 
-/// The records of a block of inodes, to be changed.
+/// Returns the records of a block of inodes, mutably.
 pub fn records_mut(block: &mut Block) -> &mut [InodeRecord; INODES_PER_BLOCK as usize] {
     let body: &mut RawInodeBlock = transmute_mut!(block.body_mut());
     &mut body.records
 }
 
-/// Puts free inodes of this generation in the place of those whose records have bytes in `lost` of
-/// a block. Returns their slots.
+/// Replaces each record of a block that has bytes in `lost` by that of a free inode of this
+/// generation. Returns the slots of the replaced records.
 pub fn clear_lost(block: &mut Block, lost: &Range<usize>, generation: u32) -> Vec<usize> {
     let begin = |slot: usize| HEADER_BYTES + slot * RECORD_BYTES;
     let is_lost = |slot: &usize| begin(*slot) < lost.end && lost.start < begin(slot + 1);
@@ -236,60 +235,61 @@ pub fn clear_lost(block: &mut Block, lost: &Range<usize>, generation: u32) -> Ve
     slots
 }
 
-/// The address of the block that an inode's record lies in.
+/// Returns the address of the block with the record of an inode.
 #[must_use]
 pub const fn block_of(ino: u64) -> u64 {
     ino / INODES_PER_BLOCK
 }
 
-/// The place of an inode's record in its block.
+/// Returns the slot of an inode's record in its block.
 #[must_use]
 pub const fn slot_of(ino: u64) -> usize {
     (ino % INODES_PER_BLOCK) as usize
 }
 
-/// The first block of the chunk that a block of inodes is in: its owner.
+/// Returns the first block of the chunk of a block of inodes: its owner.
 #[must_use]
 pub const fn chunk_of(block: u64) -> u64 {
     block - block % CHUNK_BLOCKS
 }
 
-/// The number of the inode at a place of a block.
+/// Returns the number of the inode in a slot of a block.
 #[must_use]
 pub const fn ino_at(block: u64, slot: usize) -> u64 {
     block * INODES_PER_BLOCK + slot as u64
 }
 
-/// Something in the record of an inode that must not be so. Numbers begin with 400.
+/// A fault in the record of an inode. Numbers begin with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("V{}: inode {ino}: {fault}", fault.number())]
 pub struct InodeDamage {
     /// The inode.
     pub ino: u64,
-    /// What is wrong.
+    /// The fault.
     pub fault: InodeFault,
 }
 
-/// What is wrong with an inode.
+/// Faults of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InodeFault {
-    /// 400: Something leads to it, and it is free.
+    /// 400: A reference to a free inode.
     #[error("does not exist")]
     Free,
-    /// 401: Its mode has no type of file.
+    /// 401: A mode without a valid file type.
     #[error("mode {mode:o}")]
     Type {
         /// The mode.
         mode: u16,
     },
-    /// 402: More names than an inode has.
+    /// 402: More links than an inode can have.
     #[error("{links} links")]
     Links {
-        /// How many.
+        /// Number of links.
         links: u32,
     },
-    /// 403: A size that no file of the type has, or that does not go with what is in the area.
+    /// 403: A size that no file of the type can have, or that does not fit the contents of the
+    /// area.
     #[error("size {size}")]
     Size {
         /// The size, in bytes.
@@ -307,7 +307,7 @@ pub enum InodeFault {
         /// The length, in bytes.
         bytes: u16,
     },
-    /// 406: An attribute fork of a format that there is not.
+    /// 406: An attribute fork of an unknown format.
     #[error("attributes in format {format}")]
     AttrFormat {
         /// The format.
@@ -327,33 +327,33 @@ pub enum InodeFault {
         /// The length of the attribute fork, in bytes.
         attr: u16,
     },
-    /// 409: The root of a tree, at an address that no tree has.
+    /// 409: The root of a tree, at an address where no tree can be.
     #[error("a tree at block {root}")]
     Root {
         /// The address, in blocks.
         root: u64,
     },
-    /// 410: A directory's parent is a number that no inode has.
+    /// 410: The parent of a directory is no valid inode number.
     #[error("its parent is inode {parent}")]
     Parent {
         /// The number.
         parent: u64,
     },
-    /// 411: Something leads to it, and it is a number that no inode has.
+    /// 411: A reference to an inode number that is not valid.
     #[error("is outside of the volume")]
     Number,
-    /// 412: The checksum is not that of the record.
+    /// 412: The checksum does not match the record.
     #[error("checksum {found:08x}, its record has {computed:08x}")]
     Checksum {
         /// The checksum in the record.
         found: u32,
-        /// The checksum of the record.
+        /// The checksum computed from the record.
         computed: u32,
     },
 }
 
 impl InodeFault {
-    /// Its number.
+    /// Returns the number of the fault.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {

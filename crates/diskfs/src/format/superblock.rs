@@ -1,20 +1,20 @@
-//! The superblock: what there is to know before anything else can be read.
+//! The superblock: the properties of the volume that are needed to read anything else.
 //!
 //! # Invariants
 //!
-//! * A [`Superblock`] is possible: its numbers fit each other and lead nowhere outside of the
-//!   volume. What is read from disk becomes one, or an error.
-//! * Encoding and decoding are inverse to each other. What lies behind the fields that are known
-//!   here is kept, for a *compat* feature may have put it there.
-//! * The generation grows by one with each writing. Of several copies the one with the greatest
-//!   generation counts ([`copies`](crate::volume::copies)).
+//! * A [`Superblock`] is always valid: its numbers are consistent and point nowhere outside of the
+//!   volume. Bytes read from disk become one, or an error.
+//! * Encoding and decoding are inverse to each other. Bytes after the known fields are preserved,
+//!   for a *compat* feature may have written them.
+//! * Each write increments the generation. Of several copies the one with the greatest generation
+//!   is current ([`copies`](crate::volume::copies)).
 //!
 //! # Versions and features
 //!
-//! The version is that of the superblock itself, and of the block header: nothing can be read of a
-//! later one. Everything else that changes is a feature, a bit in one of three sets (as in ext2):
-//! who does not know a *compat* bit may do everything, one of *ro_compat* may read, one of
-//! *incompat* may not even do that.
+//! The version is that of the superblock itself, and of the block header: nothing of a later
+//! version can be read. Everything else that changes is a feature, a bit in one of three sets (as
+//! in ext2). A program that does not know a *compat* bit may do everything; one that does not know
+//! an *ro_compat* bit may only read; one that does not know an *incompat* bit may not even read.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -31,21 +31,21 @@ use super::uuid::Uuid;
 use super::{BLOCK_BYTES, Damage};
 use crate::format::geometry::{COPIES, GROUP_BLOCKS_KEPT, Geometry};
 
-/// What superblocks begin with.
+/// Magic of superblocks.
 pub const MAGIC: Magic = Magic(*b"vfsS");
-/// The version of the superblock that this program writes, and the only one it reads.
+/// The version of the superblock that this program writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
-/// The bytes of a label.
+/// Size of a label, in bytes.
 pub const LABEL_BYTES: usize = 64;
-/// The fewest blocks of a log: 1 MiB.
+/// Minimum size of a log, in blocks: 1 MiB.
 pub const LOG_BLOCKS_MIN: u64 = 1 << 8;
-/// The most blocks of a log: 2 GiB.
+/// Maximum size of a log, in blocks: 2 GiB.
 pub const LOG_BLOCKS_MAX: u64 = 1 << 19;
 
 /// 4 KiB as a power of two.
 const BLOCK_LOG2: u8 = BLOCK_BYTES.trailing_zeros() as u8;
 
-/// A moment, on disk.
+/// A point in time, on disk.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct RawTime {
@@ -83,8 +83,8 @@ pub(crate) struct Raw {
     stopped: RawTime,
     stopped_why: [u8; STOPPED_BYTES],
     own_id: Uuid,
-    // All that changes is in the first 512 bytes, so that a device which writes these at once tears
-    // nothing.
+    // All changing fields are in the first 512 bytes: a device that writes these atomically tears
+    // none of them.
     log_epoch: U64,
     log_last: U64,
     log_checkpoint: U64,
@@ -92,14 +92,14 @@ pub(crate) struct Raw {
     behind: [u8; BEHIND_BYTES],
 }
 
-/// The bytes up to the label, and those between that and what follows.
+/// Bytes up to the label, and those between the label and the fields after it.
 const FIELDS_BYTES: usize = 216;
 const REST_BYTES: usize = 96;
-/// The bytes of the words that say why a mount has stopped.
+/// Bytes of the text that explains why a mount has stopped.
 const STOPPED_BYTES: usize = 80;
 const ID_BYTES: usize = 16;
 const LOG_BYTES: usize = 32;
-/// The bytes behind all fields.
+/// Bytes after all fields.
 const BEHIND_BYTES: usize =
     BODY_BYTES - FIELDS_BYTES - REST_BYTES - (24 + STOPPED_BYTES) - ID_BYTES - LOG_BYTES;
 
@@ -139,7 +139,7 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
 
 const _: () = {
     assert!(size_of::<Raw>() == BODY_BYTES && size_of::<RawTime>() == 16);
-    // No gaps, and the last field ends with the block.
+    // There are no gaps, and the last field ends with the block.
     let (mut at, mut field) = (HEADER_BYTES, 0);
     while field < FIELDS.len() {
         assert!(FIELDS[field].0 == at);
@@ -149,8 +149,8 @@ const _: () = {
     assert!(at == BLOCK_BYTES && FIELDS[FIELDS.len() - 1].0 == 512);
 };
 
-/// A moment: seconds since 1970, which may be negative, and nanoseconds. `Default` is *never*,
-/// which is also what the first nanosecond of 1970 reads as.
+/// A point in time: seconds since 1970, which may be negative, and nanoseconds. `Default` is
+/// *never*, which equals the first nanosecond of 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
     seconds: i64,
@@ -158,35 +158,35 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// It has not happened.
+    /// *Never*: the event has not happened.
     pub const NEVER: Self = Self { seconds: 0, nanoseconds: 0 };
 
-    /// The moment `nanoseconds` after a second; `None` if they are a second or more.
+    /// Returns the time `nanoseconds` after a second; `None` if they are a second or more.
     #[must_use]
     pub const fn new(seconds: i64, nanoseconds: u32) -> Option<Self> {
         if nanoseconds < 1_000_000_000 { Some(Self { seconds, nanoseconds }) } else { None }
     }
 
-    /// Now, by the system's clock.
+    /// Returns the current time of the system's clock.
     #[must_use]
     pub fn now() -> Self {
         SystemTime::now().into()
     }
 
-    /// Its whole seconds since 1970, rounded down.
+    /// Returns the whole seconds since 1970, rounded down.
     #[must_use]
     pub const fn seconds(self) -> i64 {
         self.seconds
     }
 
-    /// Its nanoseconds after them.
+    /// Returns the nanoseconds after the whole seconds.
     #[must_use]
     pub const fn nanoseconds(self) -> u32 {
         self.nanoseconds
     }
 
-    /// All of it in nanoseconds, as inodes have it; the nearest that 64 bits hold, which last until
-    /// 2262.
+    /// Returns the time in nanoseconds since 1970, as inodes store it, or the nearest time that 64
+    /// bits hold; they last until 2262.
     pub(crate) const fn in_nanoseconds(self) -> i64 {
         self.seconds.saturating_mul(1_000_000_000).saturating_add(self.nanoseconds as i64)
     }
@@ -203,7 +203,7 @@ impl Timestamp {
 }
 
 impl From<SystemTime> for Timestamp {
-    /// The moment itself; one that 64 bits of seconds don't reach is as far as they do.
+    /// Converts a time; one that does not fit 64 bits of seconds becomes the nearest that does.
     fn from(time: SystemTime) -> Self {
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         match time.duration_since(UNIX_EPOCH) {
@@ -220,11 +220,11 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// The name that its owner gave a volume: up to 64 bytes of text.
+/// The label of a volume, chosen by its owner: up to 64 bytes of text.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Label(String);
 
-/// A text that is no [`Label`].
+/// Error of parsing a text that is no [`Label`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a label has {LABEL_BYTES} bytes at most, and none of them is zero")]
 pub struct NoLabel;
@@ -239,7 +239,7 @@ impl FromStr for Label {
 }
 
 impl Label {
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -272,28 +272,28 @@ impl fmt::Debug for Label {
     }
 }
 
-/// Features that a volume uses and that other programs may not know.
+/// Features of a volume that other programs may not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Who does not know these may do everything.
+    /// Features whose ignorance permits everything.
     pub compat: u64,
-    /// Who does not know these may read.
+    /// Features whose ignorance permits reading only.
     pub ro_compat: u64,
-    /// Who does not know these may do nothing.
+    /// Features whose ignorance permits nothing.
     pub incompat: u64,
 }
 
 impl Features {
-    /// Bit 1 of *compat*: the volume has an id of its own, which is not that of its blocks.
+    /// Bit 1 of *compat*: the volume has an id of its own, other than that of its blocks.
     pub const OWN_ID: u64 = 2;
-    /// Bit 0 of *incompat*, a state: a repair has begun and not ended, so that blocks in use may
+    /// Bit 0 of *incompat*, a state: a repair was begun and not completed, so blocks in use may
     /// count as free.
     pub const NEEDS_REPAIR: u64 = 1;
-    /// Those that this program knows.
+    /// The features that this program knows.
     pub const KNOWN: Self =
         Self { compat: Self::OWN_ID, ro_compat: 0, incompat: Self::NEEDS_REPAIR };
 
-    /// Whether a repair has begun and not ended.
+    /// Returns whether a repair was begun and not completed.
     #[must_use]
     pub const fn needs_repair(self) -> bool {
         self.incompat & Self::NEEDS_REPAIR != 0
@@ -307,7 +307,7 @@ impl Features {
         Self { incompat, ..self }
     }
 
-    /// Those that this program does not know.
+    /// Returns the features that this program does not know.
     #[must_use]
     pub const fn unknown(self) -> Self {
         Self {
@@ -318,10 +318,10 @@ impl Features {
     }
 }
 
-/// Where the log is.
+/// The location of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogPlace {
-    /// In the volume: `blocks` blocks from `start` on, all in one group, behind the group's kept
+    /// In the volume: `blocks` blocks from `start` on, all in one group, after the group's reserved
     /// blocks.
     Inside {
         /// Its first block.
@@ -329,9 +329,9 @@ pub enum LogPlace {
         /// Its size, in blocks.
         blocks: u64,
     },
-    /// On a device of its own, from its start on.
+    /// On a device of its own, from block 0 on.
     Outside {
-        /// The id by which it is known; not nil.
+        /// The id of the log; not nil.
         device: Uuid,
         /// Its size, in blocks.
         blocks: u64,
@@ -339,25 +339,26 @@ pub enum LogPlace {
 }
 
 impl LogPlace {
-    /// A log in the middle of the volume, of the size that it [should have](Self::wanted_blocks),
-    /// or `blocks` if given, as far as a group and the bounds of logs permit.
+    /// Returns a log in the middle of the volume, of the size that it [should
+    /// have](Self::wanted_blocks), or `blocks` if given, as far as a group and the bounds of logs
+    /// permit.
     #[must_use]
     pub fn inside(geometry: Geometry, blocks: Option<u64>) -> Self {
         let blocks = blocks.unwrap_or(Self::wanted_blocks(geometry));
-        // The middle group is never the last one, for there are four at least; so it is a full one.
+        // There are at least four groups, so the middle one is not the last: it has full size.
         let start = u64::from(geometry.groups() / 2) * geometry.group_blocks() + GROUP_BLOCKS_KEPT;
         let most = LOG_BLOCKS_MAX.min(geometry.group_blocks() - GROUP_BLOCKS_KEPT);
         Self::Inside { start, blocks: blocks.clamp(LOG_BLOCKS_MIN, most) }
     }
 
-    /// How many blocks a log has unless it is said: a 64th of the volume, 4 MiB at least, 1 GiB at
-    /// most.
+    /// Returns the default size of a log, in blocks: 1/64 of the volume, at least 4 MiB, at most 1
+    /// GiB.
     #[must_use]
     pub fn wanted_blocks(geometry: Geometry) -> u64 {
         (geometry.blocks() / 64).clamp(1 << 10, 1 << 18)
     }
 
-    /// Its size, in blocks.
+    /// Returns the size of the log, in blocks.
     #[must_use]
     pub const fn blocks(self) -> u64 {
         match self {
@@ -365,7 +366,7 @@ impl LogPlace {
         }
     }
 
-    /// Whether a volume so divided can have it.
+    /// Returns whether a volume of this geometry can have the log.
     #[must_use]
     pub fn fits(self, geometry: Geometry) -> bool {
         let is_inside = |start: u64, blocks: u64| {
@@ -382,21 +383,21 @@ impl LogPlace {
     }
 }
 
-/// How far the log had come when it was opened or closed last. `Default`: not known, as in volumes
-/// of before.
+/// The position of the log when it was opened or closed last. `Default`: unknown, as in volumes of
+/// older versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogSeen {
-    /// The epoch that it had reached.
+    /// The epoch of the log.
     pub epoch: u64,
-    /// The place of a record that was durable in it.
+    /// The position of a durable record of that epoch.
     pub last: u64,
     /// The number of its last checkpoint.
     pub checkpoint: u64,
-    /// It was closed with that record, and not opened since.
+    /// Whether the log was closed with that record, and not opened since.
     pub is_closed: bool,
 }
 
-/// What has stopped a mount of a volume that was not checked since.
+/// The reason why a mount stopped; the volume was not checked since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
     by: u32,
@@ -405,8 +406,8 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// A mount stopped at `when`, by what has the number `by` among the findings of a check. Of
-    /// `why` only the beginning is kept. `None` if the number is 0.
+    /// Returns a stop at `when`, caused by the finding number `by` of a check. Only the beginning
+    /// of `why` is stored. `None` if the number is 0.
     #[must_use]
     pub fn new(by: u32, when: Timestamp, why: &str) -> Option<Self> {
         let why = why.split('\0').next().unwrap_or_default();
@@ -415,27 +416,27 @@ impl Stopped {
         (by != 0).then_some(Self { by, when, why })
     }
 
-    /// The number of the damage that the mount met; 1001 if it could not write its log, or not
-    /// home.
+    /// Returns the number of the damage that the mount met; 1001 if it could not write to its log
+    /// or volume.
     #[must_use]
     pub fn by(&self) -> u32 {
         self.by
     }
 
-    /// When that was.
+    /// Returns the time of the stop.
     #[must_use]
     pub fn when(&self) -> Timestamp {
         self.when
     }
 
-    /// The beginning of what was wrong, in words.
+    /// Returns the beginning of the description of the fault.
     #[must_use]
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// Decodes it. Words that are none are left out, rather than that nothing of the volume can be
-    /// read.
+    /// Decodes the reason. Invalid text is replaced, not reported: it must not make the volume
+    /// unreadable.
     fn decode(raw: &Raw) -> Option<Self> {
         let when = Timestamp::decode(&raw.stopped).unwrap_or_default();
         let words = without_zeros(&raw.stopped_why);
@@ -450,38 +451,38 @@ pub struct Superblock {
     pub(crate) generation: u64,
     geometry: Geometry,
     log: LogPlace,
-    /// Its id, if `features` says that it has one of its own.
+    /// The volume's own id, if `features` tell that it has one.
     own_id: Uuid,
-    /// What the volume uses.
+    /// The features of the volume.
     pub features: Features,
-    /// Its name.
+    /// The label.
     pub label: Label,
-    /// When the volume was made.
+    /// The time when the volume was made.
     pub made: Timestamp,
-    /// When the superblock was written last.
+    /// The time of the last write of the superblock.
     pub written: Timestamp,
-    /// When the volume was mounted last.
+    /// The time of the last mount.
     pub mounted: Timestamp,
-    /// When the volume was checked last.
+    /// The time of the last check.
     pub checked: Timestamp,
-    /// How far the log had come.
+    /// The position of the log.
     pub log_seen: LogSeen,
-    /// What has stopped a mount, the first one since the volume was checked and found whole.
+    /// The stop of a mount, the first one since a check found the volume whole.
     pub stopped: Option<Stopped>,
-    /// What a later program has put behind all that, without the zeros at its end.
+    /// Bytes that a later program wrote after the label, without the zeros at their end.
     rest: Box<[u8]>,
-    /// The same behind the fields of the log.
+    /// Bytes that a later program wrote after the fields of the log, likewise.
     behind: Box<[u8]>,
 }
 
-/// A superblock that could not be read.
+/// Error of decoding a superblock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// It is not whole.
+    /// The superblock is damaged.
     #[error(transparent)]
     Damage(#[from] Damage),
-    /// It is whole, and of a version that is not known here.
+    /// The superblock is intact, but its version is unknown.
     #[error("the volume has format version {version}; this program knows version {VERSION}")]
     Version {
         /// The version.
@@ -490,8 +491,8 @@ pub enum DecodeError {
 }
 
 impl Superblock {
-    /// The superblock of a new volume, not written yet, made now, with the log where
-    /// [`LogPlace::inside`] puts it.
+    /// Returns the superblock of a new volume, made now and not written yet, with the log as
+    /// [`LogPlace::inside`] places it.
     #[must_use]
     pub fn new(volume: Uuid, geometry: Geometry) -> Self {
         let (features, log) = (Features::default(), LogPlace::inside(geometry, None));
@@ -519,20 +520,20 @@ impl Superblock {
         }
     }
 
-    /// The id that all blocks of the volume have, and its log: the volume's own when it was made.
+    /// Returns the id in all blocks of the volume and in its log: its own id when it was made.
     #[must_use]
     pub fn volume(&self) -> Uuid {
         self.volume
     }
 
-    /// The volume's own id, by which people know it.
+    /// Returns the volume's own id, by which people identify it.
     #[must_use]
     pub fn id(&self) -> Uuid {
         let has_own = self.features.compat & Features::OWN_ID != 0 && self.own_id != Uuid::NIL;
         if has_own { self.own_id } else { self.volume }
     }
 
-    /// The same with another id of its own. Its blocks keep theirs.
+    /// Returns a copy with another id of its own. The blocks of the volume retain theirs.
     #[must_use]
     pub fn with_id(mut self, id: Uuid) -> Self {
         let has_own = id != self.volume && id != Uuid::NIL;
@@ -542,31 +543,32 @@ impl Superblock {
         self
     }
 
-    /// How often the superblock has been written.
+    /// Returns the generation: the number of writes of the superblock.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// How the volume is divided.
+    /// Returns the division of the volume.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Where the log is.
+    /// Returns the location of the log.
     #[must_use]
     pub fn log(&self) -> LogPlace {
         self.log
     }
 
-    /// The same with the log elsewhere; `None` if the volume can't have it there.
+    /// Returns a copy with the log elsewhere, or `None` if the volume can't have it there.
     #[must_use]
     pub fn with_log(self, log: LogPlace) -> Option<Self> {
         log.fits(self.geometry).then_some(Self { log, ..self })
     }
 
-    /// The same, grown; `None` if the size is less than before, or its groups are others.
+    /// Returns a copy with a larger `geometry`, or `None` if it would shrink or change the group
+    /// size.
     #[must_use]
     pub fn with_geometry(self, geometry: Geometry) -> Option<Self> {
         let grows = geometry.group_log2() == self.geometry.group_log2()
@@ -574,7 +576,7 @@ impl Superblock {
         grows.then_some(Self { geometry, ..self })
     }
 
-    /// Copy number `copy` for block `address`, as it is written.
+    /// Encodes copy number `copy` for block `address`, as it is written.
     #[must_use]
     pub fn encode(&self, copy: u32, address: u64) -> Box<Block> {
         let mut block = Block::zeroed();
@@ -601,8 +603,8 @@ impl Superblock {
         raw.log_epoch = self.log_seen.epoch.into();
         raw.log_last = self.log_seen.last.into();
         raw.log_checkpoint = self.log_seen.checkpoint.into();
-        // A program from before, which writes the superblock without a look at this, takes it back
-        // so.
+        // An older program, which writes the superblock without knowing this field, changes the
+        // generation and so invalidates the field.
         raw.log_closed = if self.log_seen.is_closed { self.generation } else { 0 }.into();
         if let Some(Stopped { by, when, why }) = &self.stopped {
             (raw.stopped_by, raw.stopped) = ((*by).into(), when.raw());
@@ -616,10 +618,11 @@ impl Superblock {
         block
     }
 
-    /// The superblock in a block that was read at `address`.
+    /// Decodes the superblock in a block that was read at `address`.
     ///
     /// # Errors
-    /// The block is no whole superblock, not one that lies there, or of another version.
+    /// Returns an error if the block is no intact superblock, not one of this address, or of
+    /// another version.
     pub fn decode(block: &Block, address: u64) -> Result<Self, DecodeError> {
         let (volume, copy) = (block.header().volume, block.header().owner.get());
         block.verify(&Identity { magic: MAGIC, address, owner: copy, volume })?;
@@ -662,7 +665,7 @@ impl Superblock {
     }
 }
 
-/// The bytes up to the last one that is not zero.
+/// Returns the bytes up to the last one that is not zero.
 fn without_zeros(bytes: &[u8]) -> &[u8] {
     let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     &bytes[..length]
@@ -674,7 +677,7 @@ fn decode_geometry(raw: &Raw) -> Result<Geometry, Damage> {
     }
     let (blocks, groups, log2) = (raw.blocks.get(), raw.groups.get(), raw.group_log2);
     let geometry = Geometry::new(blocks, log2).ok();
-    // A size that would be rounded is none that a volume has.
+    // No volume has a size that would be rounded.
     let exact = geometry.filter(|found| found.blocks() == blocks && found.groups() == groups);
     exact.ok_or(Damage::Geometry { blocks, groups, log2 })
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use rustix::rand::{GetRandomFlags, getrandom};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The id of a volume. Lies on disk as it is, byte for byte in the order in which it is shown.
+/// The id of a volume. Stored on disk as it is, byte for byte in the order of its text.
 #[derive(
     Clone,
     Copy,
@@ -26,17 +26,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 #[repr(transparent)]
 pub struct Uuid([u8; 16]);
 
-/// Where hyphens are shown, by the number of bytes before them.
+/// Positions of the hyphens in the text, by the number of bytes before them.
 const HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
 impl Uuid {
-    /// That of nothing.
+    /// The nil id.
     pub const NIL: Self = Self([0; 16]);
 
-    /// A new one, from the system's random numbers. Blocks only in the first moments of a system.
+    /// Returns a new id from the system's random numbers. Blocks only right after the boot of a
+    /// system.
     ///
     /// # Errors
-    /// The system has no random numbers.
+    /// Returns the error of the system if it has no random numbers.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 16];
         let mut filled = 0;
@@ -53,13 +54,13 @@ impl Uuid {
         Ok(Self(bytes))
     }
 
-    /// The id with these bytes.
+    /// Returns the id with these bytes.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the id.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
@@ -84,7 +85,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// A text that is no id.
+/// Error of parsing a text that is no id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an id such as 12345678-1234-4234-8234-123456789abc")]
 pub struct NoUuid;
@@ -92,7 +93,7 @@ pub struct NoUuid;
 impl FromStr for Uuid {
     type Err = NoUuid;
 
-    /// Reads what [`Display`](fmt::Display) shows, in letters of either case.
+    /// Parses the text that [`Display`](fmt::Display) writes, with letters of either case.
     fn from_str(text: &str) -> Result<Self, NoUuid> {
         let (mut bytes, mut rest) = ([0; 16], text);
         for (number, byte) in bytes.iter_mut().enumerate() {
