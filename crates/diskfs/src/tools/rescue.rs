@@ -115,8 +115,8 @@ impl Rescue {
     /// log.
     ///
     /// # Errors
-    /// [`OpenError`]: neither the superblock nor a copy can be read, or the volume has features that
-    /// this program does not know.
+    /// [`OpenError`]: neither the superblock nor a copy can be read, or the volume has features
+    /// that this program does not know.
     pub fn open(device: Arc<dyn Device>, log: Option<Arc<dyn Device>>) -> Result<Self, OpenError> {
         let (device, cut_off, found) = match copies::read(&*device) {
             Err(OpenError::CutOff { volume_bytes, device_bytes, .. }) => {

@@ -113,7 +113,7 @@ fn reading_calls_pass_errors_on() {
 
 /// Goes through all records although each step to another leaf fails once.
 fn nodes_fail_at_next_leaf(nodes: &Memory, cursor: &mut Cursor<'_, Small<4>, Memory>) {
-    // What fails is settled through the count of calls, which a shared reference can set.
+    // The failing call is chosen through the count of calls, which a shared reference can set.
     let failing = nodes.failing.unwrap();
     let (mut key, mut failures) = (0, 0);
     loop {

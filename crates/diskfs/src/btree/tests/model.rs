@@ -1,4 +1,4 @@
-//! The same calls on a tree and on a map of the standard library.
+//! Equal calls on a tree and on a map of the standard library.
 
 use std::ops::{Bound, RangeBounds};
 

@@ -1,4 +1,4 @@
-//! What is read of a tree with a block that can't be.
+//! The records read of a tree with an unreadable block.
 
 use super::*;
 use crate::btree::Record;
@@ -89,7 +89,7 @@ fn leaves(nodes: &Memory) -> Vec<(u64, u64)> {
 fn a_neighbour_that_does_not_know_of_it_is_none() {
     let (mut nodes, tree) = sample();
     let leaves = leaves(&nodes);
-    // What is above the first leaf, and so the way to it, is gone, and it has another neighbour.
+    // The block above the first leaf, and so the path to it, is lost, and it has another neighbour.
     let above = nodes.blocks.iter().find_map(|(address, block)| {
         let view = tree.view(*address, block).ok()?;
         let leads = view.branches().iter().any(|branch| branch.value == leaves[0].1);
@@ -111,7 +111,7 @@ fn an_older_tree_is_not_taken_for_the_newer() {
     for newer in [false, true] {
         let (mut nodes, tree) = sample();
         let all = keys(&tree, &nodes);
-        // The same tree as it was once, elsewhere, with other values.
+        // An older copy of the tree, elsewhere, with other values.
         let addresses: Vec<_> = nodes.blocks.keys().copied().collect();
         for address in addresses {
             let (from, to) = (nodes.blocks[&address].clone(), address + 1000);

@@ -95,6 +95,6 @@ fn impossible_numbers_are_told_by_number() {
     assert_eq!(decoded(|raw| raw.set_aside[1] = 2048.into()), Err(301));
     assert_eq!(decoded(|raw| raw.set_aside[1] = u64::MAX.into()), Err(301));
     assert_eq!(decoded(|raw| raw.set_aside[2] = 1030.into()), Err(301));
-    // What lies behind the count is not looked at.
+    // Entries behind the count are ignored.
     assert_eq!(decoded(|raw| raw.set_aside[3] = 1030.into()), Ok(header()));
 }

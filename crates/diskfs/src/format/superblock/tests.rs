@@ -37,7 +37,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.chunks(16).map(|bytes| line(bytes) + "\n").collect()
 }
 
-/// What version 1 has written must be read by every later program.
+/// Every later program must read volumes of version 1.
 #[test]
 fn the_bytes_of_version_1_stay_as_they_are() {
     let bytes = GOLDEN.lines().flat_map(|line| {
@@ -178,7 +178,7 @@ fn logs_lie_in_the_middle() {
     assert!(superblock(16 * MIB).with_log(LogPlace::Inside { start: 1020, blocks: 256 }).is_none());
 }
 
-/// What a program from before keeps as it is, with another generation.
+/// A program from before keeps the field as it is, with another generation.
 #[test]
 fn a_log_does_not_count_as_closed_after_who_does_not_know_of_it() {
     let log_seen = LogSeen { epoch: 5, last: 77, checkpoint: 8, is_closed: true };
