@@ -47,6 +47,7 @@ impl From<Fault> for Error<Fault> {
 ///   effect; it may be repeated for the same block. It lasts until the transaction ends.
 /// * [`edit`](Self::edit), [`free`](Self::free) and [`cancel`](Self::cancel) can't fail for a slot
 ///   that was prepared for them.
+///
 /// A tree that allocation itself needs, such as that of free space, has an implementation that
 /// allocates from blocks set aside.
 pub trait Nodes {
