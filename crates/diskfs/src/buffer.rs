@@ -26,7 +26,7 @@
 //!
 //! `cache_shard` protects the set of buffers, `buffer_content` the contents of one. Neither is held
 //! during I/O. Both are leaves, in this order. `inode_homes`, before them, is held shared while
-//! inodes are put into a block of inodes for its write back.
+//! inodes are put into a block of inodes for its write-back.
 //!
 //! # Freed blocks of inodes
 //!
@@ -165,8 +165,9 @@ impl BufferCache {
         self.look(address, expected, |buffer, block| (Arc::clone(buffer), Arc::clone(block)))
     }
 
-    /// Calls `found` under the locks of the shard and of the buffer. These two are mostly free, and
-    /// replace references that would have to be taken and dropped in between.
+    /// Passes `found` the buffer and its contents, under the locks of both the shard and the
+    /// buffer. These two are mostly free, and replace references that would have to be taken and
+    /// dropped in between.
     fn look<T>(
         &self,
         address: u64,
@@ -258,12 +259,11 @@ impl BufferCache {
     }
 
     /// Applies a change to a block of inodes, and queues it for write-back as the version at `lsn`.
-    /// Does nothing if the block was given up. For items of the log, when they are pushed; one
-    /// thread at a time.
+    /// Does nothing if the block was freed. For log items when they are pushed; one thread at a
+    /// time.
     ///
     /// # Errors
     /// Returns the error of the device, or the damage of the block.
-    /// Those of the device, and damage.
     pub fn write_inodes(
         &self,
         address: u64,

@@ -127,7 +127,7 @@ impl Directory {
         Self { ino, hash }
     }
 
-    /// Looks up `name`.
+    /// Looks up `name`, and returns its inode.
     ///
     /// # Errors
     /// Returns [`Error`] if the directory is damaged or can't be read.
@@ -277,7 +277,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Calls `emit` with the entries after position `behind`, 0 for all, in order, until it breaks.
+    /// Passes `emit` the entries after position `behind`, 0 for all, in order, until it breaks.
     ///
     /// # Errors
     /// Returns [`Error`] if the directory is damaged or can't be read.

@@ -38,8 +38,8 @@
 //!
 //! # Locks, references
 //!
-//! [`base::ranks`] lists the classes of locks, and the module pages say which code takes them. The
-//! modules [`mod@format`] and [`base`] take none: they are values, or calls on a device that their
+//! [`base::ranks`] lists the classes of locks, and the module pages say which code takes them.
+//! Foundations such as [`mod@format`] take none: they are values, or calls on a device that their
 //! caller owns. Functions that take a [`Device`](vfscale_block::Device) block for its I/O; only one
 //! of those that write runs at a time.
 

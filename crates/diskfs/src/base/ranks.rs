@@ -39,7 +39,7 @@ lock_class! {
     pub GroupIndex = ("group_index", 31050);
 }
 lock_class! {
-    /// The write back of blocks of inodes, against freeing them.
+    /// The write-back of blocks of inodes, against freeing them.
     pub InodeHomes = ("inode_homes", 30900) sleeping;
 }
 lock_class! {
@@ -51,7 +51,7 @@ lock_class! {
     pub BufferContent = ("buffer_content", 31010);
 }
 lock_class! {
-    /// The blocks of inodes that wait for their write back.
+    /// The blocks of inodes that wait for their write-back.
     pub HomePending = ("home_pending", 31012);
 }
 lock_class! {

@@ -59,7 +59,7 @@ impl Memory {
         self.blocks.iter().map(|(address, block)| (*address, block.body().to_vec())).collect()
     }
 
-    /// Changes a block without the tree, and makes its checksum right if `sealed`.
+    /// Applies a change to a block without the tree, and makes its checksum right if `sealed`.
     pub(crate) fn damage(&mut self, address: u64, sealed: bool, change: impl FnOnce(&mut Block)) {
         let block = self.blocks.get_mut(&address).unwrap();
         change(block);

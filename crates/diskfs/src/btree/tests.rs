@@ -18,7 +18,7 @@ mod salvage;
 
 const OWNER: u64 = 77;
 
-/// A tree whose blocks have `MAX` records at most, so that few records make a high tree.
+/// A tree whose blocks have at most `MAX` records: few records make a high tree.
 struct Small<const MAX: usize>;
 
 impl<const MAX: usize> Kind for Small<MAX> {
@@ -29,7 +29,7 @@ impl<const MAX: usize> Kind for Small<MAX> {
     const RECORDS_MAX: usize = MAX;
 }
 
-/// A tree whose blocks have as many records as there is room for, with keys of two numbers.
+/// A tree whose blocks have as many records as fit, with keys of two numbers.
 struct Large;
 
 #[derive(
@@ -79,14 +79,14 @@ fn tree_of<const MAX: usize>(keys: impl IntoIterator<Item = u64>) -> (Memory, Tr
     (nodes, tree)
 }
 
-/// All that is wrong with the tree, by number.
+/// Returns all faults of the tree, by number.
 fn wrong<K: Kind>(tree: &Tree<K>, nodes: &Memory) -> Vec<u32> {
     let mut numbers = Vec::new();
     tree.check(nodes, |damage| numbers.push(damage.number()), |_| {}).unwrap();
     numbers
 }
 
-/// The tree is right, and has all blocks there are.
+/// Asserts that the tree has no fault, and owns all blocks of the volume.
 fn sound<K: Kind>(tree: &Tree<K>, nodes: &Memory) -> Summary {
     let mut used = BTreeSet::new();
     let mut found = Vec::new();

@@ -3,7 +3,7 @@
 //! # Why an old buffer never overwrites the next use of its address
 //!
 //! The commit that frees a block sets [`Content::is_gone`] of its buffer, under the lock of the
-//! content, and waits until a write back that had begun before is complete. From then on the buffer
+//! content, and waits until a write-back that had begun before is complete. From then on the buffer
 //! writes nothing. It stays in the journal's lists as the cancellation of the records logged under
 //! its key; the cancellation leaves the log only after the last such record. The address is reused
 //! only once the free is durable. If it is reused for data, a recovery finds the cancellation and
@@ -37,7 +37,7 @@ pub struct Buffer {
     /// Whether it was used since the clock hand passed.
     touched: AtomicBool,
     content: Mutex<Content, BufferContent>,
-    /// Notified when a write back has ended.
+    /// Notified when a write-back has ended.
     written: Condvar,
 }
 
@@ -87,7 +87,7 @@ impl Buffer {
         self.touched.swap(false, Ordering::Relaxed)
     }
 
-    /// Calls `look` with its block, if that is as expected.
+    /// Passes the block to `look`, if it is as expected.
     pub(super) fn look<T>(
         &self,
         expected: &Expected,
@@ -115,9 +115,9 @@ impl Buffer {
         drop(self.written.wait_while(content, |content| content.is_writing));
     }
 
-    /// Changes the block, and queues it for write-back as the version at `lsn`; does nothing if it
-    /// was freed. For blocks that are not logged themselves, but whose parts are (those of inodes);
-    /// one thread at a time, as the journal pushes.
+    /// Applies a change to the block, and queues it for write-back as the version at `lsn`; does
+    /// nothing if it was freed. For blocks that are not logged themselves, but whose parts are
+    /// (those of inodes); one thread at a time, as the journal pushes.
     pub fn change_home(self: &Arc<Self>, lsn: Lsn, change: impl FnOnce(&mut Block)) {
         let mut content = self.content.lock();
         if content.is_gone {
@@ -176,7 +176,7 @@ impl Writing<'_> {
     }
 }
 
-/// Guard of a write back, which ends it, successful or not.
+/// Guard of a write-back, which ends it, successful or not.
 struct EndWriting<'b>(&'b Buffer);
 
 impl Drop for EndWriting<'_> {

@@ -4,7 +4,7 @@
 //! are logged as a chunk, which is one item of the log, a few bytes long: it tells a recovery to
 //! create eight blocks of free inodes. Records that are logged later are put into them.
 //!
-//! # Why a late write back of a chunk loses nothing
+//! # Why a late write-back of a chunk loses nothing
 //!
 //! The contents of the buffers of inode blocks may be written back at any time: a record is put
 //! into them only when it is itself written back. So a chunk writes the current contents of its

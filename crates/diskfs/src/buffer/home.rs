@@ -1,4 +1,4 @@
-//! Write back of blocks of metadata to their addresses on the device.
+//! Write-back of blocks of metadata to their addresses on the device.
 //!
 //! # Why blocks of inodes are written back in batches
 //!
@@ -28,7 +28,7 @@ use super::Buffer;
 use crate::Uuid;
 use crate::base::ranks::HomePending;
 
-/// The device of a volume, and the blocks that wait for their write back.
+/// The device of a volume, and the blocks that wait for their write-back.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) device: Arc<dyn Device>,

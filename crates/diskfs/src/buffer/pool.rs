@@ -53,8 +53,8 @@ fn copy(block: &Block) -> Arc<Block> {
     Arc::new(block.clone())
 }
 
-/// Returns the block for a change. If there are other references, they keep the old block, and this
-/// one refers to a copy.
+/// Returns the block for a change through this reference. If there are other references, they
+/// retain the old contents, and this one is replaced by one to a copy.
 pub(crate) fn make_mut(block: &mut Arc<Block>) -> &mut Block {
     if Arc::strong_count(block) != 1 {
         let shared = std::mem::replace(block, copy(block));

@@ -15,7 +15,7 @@ const MAGIC: Magic = Magic(*b"test");
 const OWNER: u64 = 7;
 const BLOCKS: u64 = 4096;
 
-/// Blocks whose first byte is 255 are not as they should be.
+/// Rejects blocks whose first byte is 255.
 fn check(address: u64, block: &Block) -> Result<(), Damage> {
     let found = u64::from(block.body()[0]);
     if found == 255 { Err(Damage::Address { address, found }) } else { Ok(()) }
@@ -32,7 +32,7 @@ fn sealed(address: u64, first: u8) -> Box<Block> {
     block
 }
 
-/// A device whose blocks all have their number in the first byte.
+/// Returns a device whose blocks all have their number in the first byte.
 fn device() -> Arc<FaultyDevice<MemoryDevice>> {
     let device = MemoryDevice::new(BLOCKS * BLOCK_BYTES as u64).unwrap();
     for address in 0..BLOCKS {
@@ -65,14 +65,14 @@ fn a_block_is_read_once_and_again_after_it_was_evicted() {
     for address in 10..BLOCKS {
         cache.read(address, &expected()).unwrap();
     }
-    // Some shards got more than others, so that the whole is below the limit.
+    // Some shards have more buffers than others, so the total is below the limit.
     assert!(cache.len() <= 256 + 1, "{} buffers", cache.len());
     assert!(cache.len() >= 64, "{} buffers", cache.len());
     let reads = cache.reads();
     assert!(Arc::ptr_eq(&held, &cache.get(9, &expected()).unwrap()));
-    assert_eq!(cache.reads(), reads, "what somebody holds stays");
+    assert_eq!(cache.reads(), reads, "a buffer in use is not evicted");
     cache.read(10, &expected()).unwrap();
-    assert_eq!(cache.reads(), reads + 1, "what nobody holds made room");
+    assert_eq!(cache.reads(), reads + 1, "an unused buffer was evicted");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn damage_is_found_and_not_kept() {
     device.disarm();
     assert_eq!(cache.read(20, &expected()).unwrap().body()[0], 20);
     device.write_at(byte_of_block(21), sealed(21, 255).bytes()).unwrap();
-    assert_eq!(damaged(21), 3, "what the kind of block says");
+    assert_eq!(damaged(21), 3, "the check of the kind of block");
     device.write_at(byte_of_block(21), sealed(22, 1).bytes()).unwrap();
     assert_eq!(damaged(21), 3, "a block that belongs elsewhere");
     assert_eq!(cache.len(), 1);
@@ -175,7 +175,7 @@ fn a_buffer_goes_home_once_for_each_version_and_never_when_it_is_gone() {
     assert_eq!(first_on(&device, 50), 1);
     let writes = device.calls(Operation::Write);
     push(&buffer, 10);
-    assert_eq!(device.calls(Operation::Write), writes, "it is home already");
+    assert_eq!(device.calls(Operation::Write), writes, "it was written back already");
     buffer.set_block(sealed(50, 2).into());
     push(&buffer, 11);
     assert_eq!(first_on(&device, 50), 2);
@@ -200,8 +200,8 @@ fn freeing_waits_for_a_write_that_has_begun() {
         }
         cache.forget(&buffer);
         buffer.set_gone();
-        // The place can be used for anything from now on.
-        assert_eq!(first_on(&device, 60), 1, "the write is not done");
+        // From here on the address can be used for anything.
+        assert_eq!(first_on(&device, 60), 1, "the write is not complete");
         device.disarm();
         device.write_at(byte_of_block(60), sealed(60, 77).bytes()).unwrap();
         pusher.join().unwrap();

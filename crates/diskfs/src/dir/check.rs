@@ -36,7 +36,7 @@ impl Seen<'_> {
 }
 
 impl Directory {
-    /// Calls `each` with every entry that the records, in order, form.
+    /// Passes `each` every entry that can be assembled from records in order.
     pub(crate) fn entries_of(
         &self,
         records: &[Record<DirTree>],
@@ -73,7 +73,7 @@ impl Directory {
     ) -> Outcome<Option<Summary>, N> {
         let mut seen = Seen { dir: self, size: 0, names: Vec::new(), base: 0 };
         let mut is_tree_whole = true;
-        // Damages of entries are reported after those of the tree.
+        // Reports the damage of entries after that of the tree.
         let mut wrong: Vec<Damage> = Vec::new();
         let mut look = |entry: DirEntry<'_>, wrong: &mut Vec<Damage>| {
             wrong.extend(seen.entry(&entry).err());

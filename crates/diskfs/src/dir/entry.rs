@@ -11,7 +11,7 @@ pub struct DirEntry<'a> {
     pub position: u64,
     /// The number of its inode.
     pub ino: u64,
-    /// The type of the inode.
+    /// The file type of the inode.
     pub kind: FileKind,
     /// The name.
     pub name: &'a [u8],
@@ -32,7 +32,7 @@ pub struct Found {
     pub position: u64,
     /// The inode.
     pub ino: u64,
-    /// The type of the inode.
+    /// The file type of the inode.
     pub kind: FileKind,
 }
 

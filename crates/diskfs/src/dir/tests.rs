@@ -20,7 +20,7 @@ fn empty() -> InodeCore {
     InodeCore { parent: 64, ..InodeCore::new(TYPE_DIRECTORY | 0o755, 1, 0) }
 }
 
-/// A directory, and what it needs.
+/// A directory with its core and its blocks.
 struct Fixture {
     dir: Directory,
     nodes: Memory,
@@ -49,7 +49,7 @@ impl Fixture {
         self.dir.lookup(&self.nodes, &self.core, name).unwrap().map(|found| found.ino)
     }
 
-    /// Up to `most` names behind a position, and the position of the last one.
+    /// Returns up to `most` names after a position, and their positions.
     fn piece(&self, behind: u64, most: usize) -> Vec<(u64, Vec<u8>)> {
         let mut names = Vec::new();
         let emit = |entry: DirEntry<'_>| {
@@ -60,7 +60,7 @@ impl Fixture {
         names
     }
 
-    /// All that is wrong, by number, and all names.
+    /// Returns all faults, by number, and all names.
     fn checked(&self) -> (Vec<u32>, Vec<Vec<u8>>, Option<Summary>) {
         let (mut wrong, mut used, mut names) = (Vec::new(), BTreeSet::new(), Vec::new());
         let summary = self.dir.check(
@@ -169,7 +169,7 @@ fn sixteen_names_may_have_one_hash() {
     fix.assert_sound();
 }
 
-/// The position of a name is on disk: it must be the same for every later program.
+/// The positions of names are on disk: every later program must compute the same ones.
 #[test]
 fn positions_are_those_of_siphash() {
     // The first two test vectors of the reference implementation: key 00 to 0f, input empty and 00.
@@ -179,7 +179,7 @@ fn positions_are_those_of_siphash() {
     assert_eq!(hash.position(&[0]), (0x74f8_39c5_93dc_67fd >> 1) & !15);
 }
 
-/// A tree as it is after so many names came in no order.
+/// Returns a directory whose tree is as full as after `count` insertions in random order.
 fn large(count: u64) -> Fixture {
     let mut fix = Fixture::new(hash());
     let name = |number: u64| format!("file-{number:08}").into_bytes();

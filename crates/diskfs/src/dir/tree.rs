@@ -145,7 +145,7 @@ pub(super) fn find<N: Nodes>(
     Ok((found, taken))
 }
 
-/// Calls `emit` with the entries after a position, until it breaks or fails.
+/// Passes `emit` the entries after a position, until it breaks or fails.
 pub(super) fn read<N: Nodes>(
     ino: u64,
     nodes: &N,

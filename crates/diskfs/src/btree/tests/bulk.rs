@@ -1,4 +1,4 @@
-//! Trees that are built at once.
+//! Trees built from sorted records.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Bytes that are wrong: an error with a number, never a panic, an endless way, or a wild read.
+//! Wrong bytes in trees: an error with a number, never a panic, an endless loop, or a wild read.
 
 use super::*;
 use crate::btree::node;
@@ -7,7 +7,7 @@ use crate::format::btree::{raw, raw_mut};
 
 type Deep = Tree<Small<4>>;
 
-/// The addresses of each level, from left to right, from the leaves upward.
+/// Returns the addresses of each level, from left to right, from the leaves upward.
 fn levels(tree: &Deep, nodes: &Memory) -> Vec<Vec<u64>> {
     let height = usize::from(tree.height(nodes).unwrap());
     let mut levels = vec![Vec::new(); height];
@@ -26,7 +26,7 @@ fn sample() -> (Memory, Deep, Vec<Vec<u64>>) {
     (nodes, tree, levels)
 }
 
-/// Everything that can be done with a tree. Says what went wrong, by number.
+/// Calls every operation of a tree. Returns the numbers of the faults.
 fn everything(tree: &Deep, nodes: &mut Memory) -> BTreeSet<u32> {
     let mut numbers = BTreeSet::new();
     let mut note = |error: Option<Error<Failure>>| {
@@ -40,7 +40,7 @@ fn everything(tree: &Deep, nodes: &mut Memory) -> BTreeSet<u32> {
         match range {
             Ok(range) => {
                 for (count, record) in range.enumerate() {
-                    assert!(count < 1000, "an endless way");
+                    assert!(count < 1000, "an endless loop");
                     note(record.err());
                 }
             }
@@ -133,7 +133,7 @@ fn blocks_that_are_not_full_enough_are_told() {
         let records = node::copied::<U64, U32>(block);
         node::write_entries(block, &records[..2]);
     };
-    // The first and the last of the level may have fewer.
+    // The first and the last block of the level may have fewer.
     nodes.damage(leaves[0], true, remove_most);
     assert!(wrong(&tree, &nodes).is_empty());
     nodes.damage(leaves[3], true, remove_most);
@@ -171,7 +171,7 @@ fn a_block_of_another_tree_or_place_is_told() {
     other.set_owner(leaf, OWNER + 1);
     assert_eq!(wrong(&tree, &other), [5]);
     assert!(everything(&tree, &mut other).contains(&5));
-    // Without the checks of what comes from the device: the block is in memory, for another tree.
+    // Without the check of blocks from the device: the block is in memory, for another tree.
     let mut other = nodes.clone();
     let stranger = Tree::<Small<4>>::at(tree.root(), OWNER + 1);
     assert_eq!(wrong(&stranger, &other), [5]);
@@ -198,11 +198,11 @@ fn links_that_make_a_ring_have_an_end() {
     nodes.damage(last, true, |block| raw_mut(block).right = first.into());
     let numbers = wrong(&tree, &nodes);
     assert!(numbers.contains(&204) && numbers.contains(&205), "{numbers:?}");
-    // Going to an end of the ring from inside of it, no leaf is passed twice.
+    // A cursor that moves from inside of the ring to an end passes no leaf twice.
     let middle = U64::from(raw_key(&nodes, levels[0][5]));
     for range in [tree.range(&nodes, middle..), tree.range_backward(&nodes, ..middle)] {
         let records: Vec<_> = range.unwrap().take(1000).collect();
-        let Some((Err(error), before)) = records.split_last() else { panic!("an endless way") };
+        let Some((Err(error), before)) = records.split_last() else { panic!("an endless loop") };
         assert_eq!(number(error), Some(203));
         assert!(!before.is_empty() && before.iter().all(Result::is_ok));
     }
@@ -232,12 +232,12 @@ fn a_split_refuses_a_neighbour_that_does_not_lead_back() {
     assert_eq!(refused, full);
 }
 
-/// The first key of a leaf.
+/// Returns the first key of a leaf.
 fn raw_key(nodes: &Memory, address: u64) -> u64 {
     node::copied::<U64, U32>(&nodes.blocks[&address])[0].key.get()
 }
 
-/// The highest tree there can be, of which only the way to the last leaf is there.
+/// Returns the highest possible tree, of which only the path to the last leaf exists.
 #[test]
 fn a_tree_does_not_get_higher_than_trees_are() {
     let mut nodes = Memory::new();
@@ -288,7 +288,7 @@ proptest! {
         prop_assert!(everything(&tree, &mut nodes).contains(&2));
     }
 
-    /// As if a program had written them so: the checksums are right.
+    /// The checksums are right, as if a program had written the bytes.
     #[test]
     fn any_bytes_under_a_right_checksum_end_with_an_answer(
         damages in prop::collection::vec(
@@ -302,7 +302,7 @@ proptest! {
         everything(&tree, &mut nodes);
     }
 
-    /// Addresses and links of one block in the place of those of another.
+    /// Replaces addresses and links of one block by those of another.
     #[test]
     fn any_swapped_addresses_end_with_an_answer(
         damages in prop::collection::vec(

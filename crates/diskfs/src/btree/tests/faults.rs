@@ -1,12 +1,12 @@
-//! Every call on the blocks fails once: the tree is as it was.
+//! Every call on the blocks fails once: the tree is unchanged.
 
 use super::*;
 
 type Deep = Tree<Small<4>>;
 type Outcome<T> = Result<T, Error<Failure>>;
 
-/// Does `change` with its first call failing, then its second, and so on, until it succeeds.
-/// Returns how many calls it took.
+/// Calls `change` with its first call on the blocks failing, then its second, and so on, until it
+/// succeeds. Returns the number of these calls.
 fn with_every_fault<T>(
     nodes: &mut Memory,
     tree: &Deep,
@@ -22,7 +22,7 @@ fn with_every_fault<T>(
             Ok(_) => return call - 1,
             Err(error) => assert_eq!(error, Error::Nodes(Failure::Injected)),
         }
-        assert!(nodes.bodies() == bodies, "call {call} has left a change behind");
+        assert!(nodes.bodies() == bodies, "call {call} has changed the tree");
         assert_eq!(keys(tree, nodes), before);
     }
     unreachable!("a call that has no end")
@@ -38,7 +38,7 @@ fn every_failing_call_leaves_the_tree_as_it_was() {
         sound(&tree, &nodes);
     }
     let height = u64::from(tree.height(&nodes).unwrap());
-    // At least once a split went all the way up.
+    // At least one split propagated up to the root.
     assert!(height >= 4 && most > 2 * height, "{height} levels, {most} calls");
     for key in scattered(70).collect::<BTreeSet<_>>() {
         let update = |tree: &Deep, nodes: &mut Memory| tree.update(nodes, key.into(), 2.into());
@@ -73,7 +73,7 @@ fn a_full_volume_refuses_and_changes_nothing() {
             nodes.commit();
             if let Err(error) = &outcome {
                 assert_eq!(*error, Error::Nodes(Failure::NoSpace));
-                assert!(nodes.bodies() == bodies, "a failed insertion has left a change behind");
+                assert!(nodes.bodies() == bodies, "a failed insertion has changed the tree");
             }
             outcome.is_ok()
         });
@@ -84,7 +84,7 @@ fn a_full_volume_refuses_and_changes_nothing() {
         sound(&tree, &nodes);
     }
     assert!(most >= 4);
-    // And removing works on a full volume.
+    // Removal works on a full volume.
     nodes.limit = 1;
     for key in scattered(200) {
         assert!(tree.remove(&mut nodes, key.into()).unwrap().is_some());
@@ -106,12 +106,12 @@ fn reading_calls_pass_errors_on() {
         nodes.failing = Some(nodes.calls.get() + height + call);
         assert_eq!(tree.count(&nodes).unwrap_err(), injected);
     }
-    // A cursor stays where it is, and can go on.
+    // A cursor does not move when a call fails, and can continue.
     let mut cursor = tree.seek(&nodes, 0.into()).unwrap();
     nodes_fail_at_next_leaf(&nodes, &mut cursor);
 }
 
-/// Goes through all records although each step to another leaf fails once.
+/// Visits all records although each step to another leaf fails once.
 fn nodes_fail_at_next_leaf(nodes: &Memory, cursor: &mut Cursor<'_, Small<4>, Memory>) {
     // The failing call is chosen through the count of calls, which a shared reference can set.
     let failing = nodes.failing.unwrap();

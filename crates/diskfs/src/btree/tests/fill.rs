@@ -1,4 +1,4 @@
-//! How full blocks are, by the order in which keys come and go.
+//! Fill of blocks, by the order of insertions and removals.
 
 use super::*;
 

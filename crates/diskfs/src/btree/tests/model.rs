@@ -103,7 +103,7 @@ fn agrees<const MAX: usize>(calls: Vec<Call>) {
         assert_eq!(sound(&tree, &nodes).records, model.len() as u64);
     }
     range(&tree, &nodes, &model, (Bound::Unbounded, Bound::Unbounded));
-    // And down to nothing, from a place in the middle.
+    // Removes all records, starting in the middle.
     while let Some((key, value)) = model.range(40..).next().or(model.iter().next()) {
         let (key, value) = (*key, *value);
         assert_eq!(tree.remove(&mut nodes, key.into()).unwrap(), Some(value.into()));

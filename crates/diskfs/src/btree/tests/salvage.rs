@@ -8,7 +8,7 @@ use crate::format::btree::{raw, raw_mut};
 
 type Deep = Tree<Small<4>>;
 
-/// Everything there is may be found, and agrees as the test says.
+/// Knowledge that finds all blocks, and agrees as the test chooses.
 struct All<'m>(&'m Memory, bool);
 
 impl Around<Small<4>> for All<'_> {
@@ -39,7 +39,7 @@ fn kept(tree: &Deep, nodes: &Memory, agrees: bool) -> Vec<u64> {
     kept.records.iter().map(|record| record.key.get()).collect()
 }
 
-/// The keys of a leaf; none of a block above.
+/// Returns the keys of a leaf; none of a block above.
 fn keys_in(tree: &Deep, nodes: &Memory, address: u64) -> Vec<u64> {
     let view = tree.view(address, &nodes.blocks[&address]).unwrap();
     view.records().iter().map(|record| record.key.get()).collect()
@@ -54,7 +54,7 @@ fn a_block_takes_its_own_records_with_it_and_no_others() {
         let expected: Vec<_> = all.iter().copied().filter(|key| !lost.contains(key)).collect();
         for is_sealed in [false, true] {
             let mut nodes = whole.clone();
-            // A checksum that is wrong, or a block that is whole and means nothing.
+            // A wrong checksum, or an intact block without a meaning.
             nodes.damage(*address, is_sealed, |block| raw_mut(block).records = 900.into());
             assert_eq!(kept(&tree, &nodes, true), expected, "block {address}");
         }
@@ -67,13 +67,13 @@ fn what_does_not_agree_is_not_believed() {
     let (mut nodes, tree) = sample();
     nodes.damage(tree.root(), false, |block| raw_mut(block).records = 900.into());
     assert!(kept(&tree, &nodes, false).is_empty());
-    // A row with a gap is none.
+    // A row with a gap is not salvaged.
     let (_, leaf) = leaves(&nodes)[3];
     nodes.damage(leaf, false, |block| raw_mut(block).level = 5.into());
     assert!(kept(&tree, &nodes, true).is_empty());
 }
 
-/// The leaves with their least keys, in order.
+/// Returns the leaves with their least keys, in order.
 fn leaves(nodes: &Memory) -> Vec<(u64, u64)> {
     let leaves = nodes.blocks.iter().filter_map(|(address, block)| {
         let view = Deep::at(10, OWNER).view(*address, block).ok()?;
@@ -84,7 +84,7 @@ fn leaves(nodes: &Memory) -> Vec<(u64, u64)> {
     leaves
 }
 
-/// A leaf that only a neighbour leads to is believed if it says the same.
+/// A leaf that only a neighbour points to is trusted if it points back.
 #[test]
 fn a_neighbour_that_does_not_know_of_it_is_none() {
     let (mut nodes, tree) = sample();
@@ -105,7 +105,7 @@ fn a_neighbour_that_does_not_know_of_it_is_none() {
     assert_eq!(kept(&tree, &nodes, true), rest);
 }
 
-/// Of two rows of leaves the one counts that was written last.
+/// Of two rows of leaves, salvage returns the one written last.
 #[test]
 fn an_older_tree_is_not_taken_for_the_newer() {
     for newer in [false, true] {
@@ -124,7 +124,7 @@ fn an_older_tree_is_not_taken_for_the_newer() {
             for link in [&mut node.left, &mut node.right] {
                 *link = if *link == 0 { *link } else { (link.get() + 1000).into() };
             }
-            // The least key of each leaf becomes another.
+            // Changes the least key of each leaf.
             node.area[0] ^= 1;
             let identity =
                 Identity { magic: Small::<4>::MAGIC, address: to, owner: OWNER, volume: VOLUME };

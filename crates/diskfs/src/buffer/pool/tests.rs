@@ -24,7 +24,7 @@ fn a_block_that_others_see_is_copied_and_one_that_nobody_else_sees_is_not() {
 
 #[test]
 fn a_copy_in_used_memory_is_the_whole_block() {
-    // Whichever CPU this thread comes to run on, most of these come back to it.
+    // On any CPU, this thread gets most of its blocks back.
     for _ in 0..KEPT {
         let mut full = Block::zeroed();
         full.bytes_mut().fill(0xFF);

@@ -1,11 +1,11 @@
-//! Directories that are not right.
+//! Damaged directories.
 
 use zerocopy::IntoBytes;
 
 use super::*;
 use crate::format::dir::{DirKey, DirPart};
 
-/// A directory in the inode with these bytes.
+/// Returns a directory in the inode with these bytes.
 fn inline(bytes: &[u8]) -> Fixture {
     let mut fix = Fixture::new(hash());
     fix.core.data = DataFork::Inline(bytes.into());
@@ -53,7 +53,7 @@ fn in_an_inode() {
     assert_eq!(told(&fix), (None, Some(508), 3));
 }
 
-/// A tree with the records of three names, one of them with several parts, after a change.
+/// Returns a tree with the records of three names, one of them in several parts, after a change.
 fn tree_with(
     change: impl FnOnce(&mut BTreeMap<(u64, u8), [u8; 31]>),
 ) -> (Option<u32>, Option<u32>, usize) {

@@ -6,13 +6,13 @@ use super::*;
 enum Call {
     Insert(Vec<u8>, u64),
     Remove(Vec<u8>),
-    /// Removes the name that is there at or behind this one.
+    /// Removes the first name at or after this one.
     RemoveAfter(Vec<u8>),
     Replace(Vec<u8>, u64),
     Look(Vec<u8>),
 }
 
-/// Names of all lengths, few enough of the short ones that they meet again.
+/// Generates names of all lengths, with few enough short ones for collisions.
 fn name() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => (0..30_u8).prop_map(|number| vec![b'a' + number]),
@@ -86,7 +86,7 @@ fn is_same(fix: &Fixture, model: &BTreeMap<Vec<u8>, u64>) {
     assert_eq!(InodeCore::decode(INO, &record, |block, _| block >= 8), Ok(fix.core.clone()));
 }
 
-/// Reads in pieces while others come and go.
+/// Reads in several calls while other names are inserted and removed.
 fn is_stable(hash: NameHash, first: BTreeSet<Vec<u8>>, changes: Vec<(Vec<u8>, usize)>) {
     let mut fix = Fixture::new(hash);
     for name in &first {
@@ -100,7 +100,7 @@ fn is_stable(hash: NameHash, first: BTreeSet<Vec<u8>>, changes: Vec<(Vec<u8>, us
         let Some((position, _)) = piece.last() else { break };
         behind = *position;
         seen.extend(piece.into_iter().map(|(_, name)| name));
-        // Comes if it is not there, goes otherwise.
+        // Inserts the name if it does not exist, removes it otherwise.
         stays.remove(&name);
         if fix.remove(&name).is_none() {
             let _ = fix.insert(&name, 200);

@@ -12,7 +12,7 @@ fn superblock(blocks: u64) -> Superblock {
     Superblock { made, ..Superblock::new(volume, geometry) }
 }
 
-/// One in which every field says something.
+/// Returns a superblock in which every field has a value other than zero.
 fn full() -> Superblock {
     let device = Uuid::from_bytes(*b"a log outside of");
     let features = Features { compat: 0x11, ro_compat: 0x22, incompat: 0x33 };
@@ -56,7 +56,7 @@ fn format_md_has_every_field() {
     assert_eq!(crate::format::documented("### The superblock"), FIELDS);
 }
 
-/// Changes fields behind the back of the encoder, and seals the block again.
+/// Changes fields without the encoder, and seals the block again.
 fn decoded(change: impl FnOnce(&mut Raw)) -> Result<Superblock, DecodeError> {
     let mut block = superblock(64 * MIB).encode(0, 0);
     change(transmute_mut!(block.body_mut()));
@@ -109,9 +109,9 @@ fn later_versions_are_refused_and_later_features_told() {
     let found = decoded(|raw| raw.compat = 4.into()).unwrap();
     assert_eq!(found.features.unknown(), Features { compat: 4, ro_compat: 0, incompat: 0 });
     let found = decoded(|raw| raw.rest[90] = 7).unwrap();
-    assert_eq!(found.encode(0, 0).bytes()[264 + 90], 7, "what others have put there stays");
+    assert_eq!(found.encode(0, 0).bytes()[264 + 90], 7, "unknown bytes remain");
     let found = decoded(|raw| raw.behind[1000] = 8).unwrap();
-    assert_eq!(found.encode(0, 0).bytes()[512 + 1000], 8, "there too");
+    assert_eq!(found.encode(0, 0).bytes()[512 + 1000], 8, "so do those at the end");
 }
 
 #[test]
@@ -254,7 +254,7 @@ proptest! {
         for (at, byte) in changes {
             block.bytes_mut()[at] = byte;
         }
-        // As a wicked hand would do it: the checksum is right.
+        // The checksum is right, as an attacker would make it.
         reseal(&mut block);
         if let Ok(found) = Superblock::decode(&block, 0) {
             let again = found.encode(0, 0);
