@@ -8,55 +8,22 @@
 
 #![cfg(loom)]
 
-use loom::cell::UnsafeCell;
-use loom::model::Builder;
+mod loom_common;
+
 use loom::sync::Arc;
 use loom::thread;
+use loom_common::{Cell, check};
 use vfscale_sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use vfscale_sync::brlock::BrLock;
 use vfscale_sync::lock_class;
 use vfscale_sync::lockref::{Lockref, Put, SpreadPtr};
 use vfscale_sync::percpu::SnapshotCounter;
 use vfscale_sync::percpu_ref::PerCpuRef;
-use vfscale_sync::seqcount::SeqCount;
-use vfscale_sync::seqlock::SeqLock;
-use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::shared::{Shared, SharedSlot};
 use vfscale_sync::spread_rwlock::{ReaderParts, SpreadRwLock};
 use vfscale_sync::{Mutex, RwLock, cpu, rcu};
 
 lock_class! { Tested = ("tested", 1); }
-
-/// Explores all executions with at most `preemptions` switches away from a thread that could go on.
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
-
-/// A cell that threads may use only one at a time.
-struct Cell(UnsafeCell<u32>);
-
-// SAFETY: loom's cell finds every unordered access, which is what these tests look for.
-unsafe impl Sync for Cell {}
-// SAFETY: loom's cell finds every unordered access.
-unsafe impl Send for Cell {}
-
-impl Cell {
-    fn new() -> Self {
-        Self(UnsafeCell::new(0))
-    }
-
-    fn get(&self) -> u32 {
-        // SAFETY: loom checks it.
-        self.0.with(|value| unsafe { *value })
-    }
-
-    fn add(&self) {
-        // SAFETY: loom checks it.
-        self.0.with_mut(|value| unsafe { *value += 1 });
-    }
-}
 
 #[test]
 fn mutex_orders_its_holders() {
@@ -131,169 +98,6 @@ fn rwlock_is_handed_to_impatient_readers() {
         readers.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(lock.try_write().is_some(), "a reader left twice, or not at all");
     });
-}
-
-/// Two words that a writer keeps equal.
-struct Pair([AtomicU32; 2]);
-
-impl Pair {
-    fn new() -> Self {
-        Self([AtomicU32::new(0), AtomicU32::new(0)])
-    }
-
-    fn read(&self) -> (u32, u32) {
-        (self.0[0].load(Ordering::Relaxed), self.0[1].load(Ordering::Relaxed))
-    }
-
-    fn write(&self) {
-        for word in &self.0 {
-            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
-    }
-}
-
-#[test]
-fn seqcount_readers_never_accept_torn_data() {
-    check(4, || {
-        let shared = Arc::new((SeqCount::new(), Pair::new()));
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    let _inside = shared.0.write();
-                    shared.1.write();
-                }
-            })
-        };
-        // Without waiting: every start is explored, also an odd one.
-        let start = shared.0.raw();
-        let (first, second) = shared.1.read();
-        if !shared.0.retry(start) {
-            assert_eq!(first, second);
-            assert_eq!(first, start / 2, "the count tells which write is seen");
-        }
-        writer.join().unwrap();
-        let start = shared.0.begin();
-        assert_eq!(shared.1.read(), (2, 2));
-        assert!(!shared.0.retry(start));
-    });
-}
-
-#[test]
-fn seqcount_begin_waits() {
-    check(3, || {
-        let shared = Arc::new((SeqCount::new(), Pair::new()));
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _inside = shared.0.write();
-                shared.1.write();
-            })
-        };
-        let start = shared.0.begin();
-        assert_eq!(start % 2, 0);
-        let (first, second) = shared.1.read();
-        assert!(shared.0.retry(start) || first == second);
-        writer.join().unwrap();
-    });
-}
-
-#[test]
-fn seqlock_writers_exclude_one_another() {
-    check(3, || {
-        let shared = Arc::new((SeqLock::<Tested>::new(), Pair::new()));
-        let writers: Vec<_> = (0..2)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || {
-                    let _inside = shared.0.write();
-                    shared.1.write();
-                })
-            })
-            .collect();
-        let start = shared.0.begin();
-        let (first, second) = shared.1.read();
-        assert!(shared.0.retry(start) || first == second);
-        writers.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(shared.1.read(), (2, 2));
-    });
-}
-
-fn seqrwlock_three_kinds(exclusive: bool) {
-    check(3, move || {
-        let lock = SeqRwLock::<Tested>::with_exclusive_readers(exclusive);
-        let shared = Arc::new((lock, Pair::new(), Cell::new()));
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _inside = shared.0.write();
-                shared.1.write();
-                shared.2.add();
-            })
-        };
-        let blocking = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _inside = shared.0.read();
-                let (first, second) = shared.1.read();
-                assert_eq!(first, second);
-                assert_eq!(shared.2.get(), first);
-            })
-        };
-        let start = shared.0.begin();
-        let (first, second) = shared.1.read();
-        assert!(shared.0.retry(start) || first == second);
-        writer.join().unwrap();
-        blocking.join().unwrap();
-    });
-}
-
-#[test]
-fn seqrwlock_with_shared_readers() {
-    seqrwlock_three_kinds(false);
-}
-
-#[test]
-fn seqrwlock_with_exclusive_readers() {
-    seqrwlock_three_kinds(true);
-}
-
-/// Data of a part that a blocking reader has read does not change until it leaves.
-fn seqrwlock_writers_of_parts(exclusive: bool) {
-    check(3, move || {
-        let lock = SeqRwLock::<Tested>::with_exclusive_readers(exclusive);
-        let shared = Arc::new((lock, [(); 2].map(|()| (SeqCount::new(), Pair::new()))));
-        let write = |part: usize| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (lock, parts) = &*shared;
-                let (count, pair) = &parts[part];
-                let _inside = lock.write_part(|| count.write());
-                pair.write();
-            })
-        };
-        let writers = [write(0), write(1)];
-        {
-            let (lock, parts) = &*shared;
-            let _inside = lock.read();
-            let _ = parts[0].0.begin();
-            let (first, second) = parts[0].1.read();
-            assert_eq!(first, second);
-            let _ = parts[1].0.begin();
-            assert_eq!(parts[0].1.read(), (first, second), "while another part is read");
-        }
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
-    });
-}
-
-#[test]
-fn seqrwlock_parts_with_shared_readers() {
-    seqrwlock_writers_of_parts(false);
-}
-
-#[test]
-fn seqrwlock_parts_with_exclusive_readers() {
-    seqrwlock_writers_of_parts(true);
 }
 
 #[test]

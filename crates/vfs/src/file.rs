@@ -1,10 +1,12 @@
 //! Open files: the open file description, descriptors, positions, reading, writing, and directory
 //! streams.
 
+pub(crate) mod copy;
 pub(crate) mod f_pos;
 pub(crate) mod fd_table;
 pub mod file_list;
 pub(crate) mod inode_locks;
+pub(crate) mod io_traits;
 pub(crate) mod open_file;
 pub(crate) mod overwrite;
 pub(crate) mod readdir;
@@ -13,4 +15,5 @@ pub(crate) mod seq_read;
 pub(crate) mod stat;
 pub(crate) mod stream;
 pub(crate) mod sync;
+pub(crate) mod truncate;
 pub(crate) mod write;

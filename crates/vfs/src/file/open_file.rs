@@ -18,7 +18,7 @@ use vfscale_sync::shared::{Listable, Listed, Shared};
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::lock_classes::FilesLock;
-use crate::base::types::{Capabilities, FallocateFlags, FileType, OFlags, Stat, StatFs, Whence};
+use crate::base::types::{FallocateFlags, FileType, OFlags, Stat, StatFs};
 use crate::file::f_pos::Position;
 use crate::file::write::Part;
 use crate::mount::atime::touch_atime;
@@ -396,7 +396,7 @@ impl File {
     }
 
     #[inline]
-    fn check_read(&self, offset: u64, len: usize) -> std::result::Result<&Inode, Errno> {
+    pub(crate) fn check_read(&self, offset: u64, len: usize) -> std::result::Result<&Inode, Errno> {
         if !self.0.mode.contains(FileMode::READ) {
             return Err(self.0.mode.no_position());
         }
@@ -406,7 +406,7 @@ impl File {
     }
 
     #[inline]
-    fn read_inner(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
+    pub(crate) fn read_inner(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         check_offset(offset)?;
         let inode = self.check_read(offset, buf.len())?;
         let end = buf.is_empty() || offset >= inode.size();
@@ -608,30 +608,6 @@ impl File {
         Ok((start, done))
     }
 
-    /// Cuts or extends the file to `size` bytes (`ftruncate`).
-    ///
-    /// # Errors
-    /// `EBADF` for an `O_PATH` handle, `EINVAL` if not a regular file open for writing or for a
-    /// size above `i64::MAX`, `EFBIG`, `ENOSPC`.
-    pub fn truncate(&self, size: u64) -> Result<()> {
-        let truncate = || {
-            check_fork()?;
-            check_offset(size)?;
-            if self.is_path() {
-                return Err(Errno::BADF);
-            }
-            let inode = self.inode();
-            if !inode.is_file() {
-                return Err(Errno::INVAL);
-            }
-            if !self.0.mode.contains(FileMode::WRITE) {
-                return Err(Errno::INVAL);
-            }
-            truncate_inode(inode, size, self.0.mode, true)
-        };
-        self.with_space(truncate).named("ftruncate")
-    }
-
     /// Allocates, punches or zeroes a range (`fallocate`).
     ///
     /// # Errors
@@ -680,34 +656,6 @@ impl File {
         inode.touch_in_passing();
         Ok(())
     }
-
-    /// Copies up to `len` bytes to another file of the same file system (`copy_file_range`). An
-    /// offset that is given is used and moved instead of the file's position. Returns how many
-    /// bytes; 0 at the end of this file.
-    ///
-    /// # Errors
-    /// `EBADF` for the wrong access mode or a target that appends, `EISDIR`, `EINVAL` for other
-    /// types and overlapping ranges of one file, `EFBIG`, `ENOSPC`, `EOVERFLOW`, `EXDEV`.
-    pub fn copy_range(
-        &self,
-        offset_in: Option<&mut u64>,
-        to: &File,
-        offset_out: Option<&mut u64>,
-        len: u64,
-    ) -> Result<u64> {
-        let from = offset_in.as_deref().copied().unwrap_or_else(|| self.0.pos.get());
-        let into = offset_out.as_deref().copied().unwrap_or_else(|| to.0.pos.get());
-        let copied = copy_file_range(self, from, to, into, len).named("copy_file_range")?;
-        match offset_in {
-            Some(offset) => *offset = from + copied,
-            None => self.0.pos.lock().set(from + copied),
-        }
-        match offset_out {
-            Some(offset) => *offset = into + copied,
-            None => to.0.pos.lock().set(into + copied),
-        }
-        Ok(copied)
-    }
 }
 
 /// Refuses invalid modes of `fallocate`: unknown ones, two together, and those that must or must
@@ -739,134 +687,6 @@ fn check_range(offset: u64, len: usize) -> std::result::Result<(), Errno> {
     if len as u64 > i64::MAX as u64 - offset { Err(Errno::INVAL) } else { Ok(()) }
 }
 
-/// Bytes that one step of a copy moves.
-const COPY_STEP: usize = 128 * 1024;
-
-fn copy_file_range(
-    from: &File,
-    from_offset: u64,
-    to: &File,
-    to_offset: u64,
-    len: u64,
-) -> std::result::Result<u64, Errno> {
-    check_fork()?;
-    if from.is_path() || to.is_path() {
-        return Err(Errno::BADF);
-    }
-    let (source, target) = (from.inode(), to.inode());
-    if source.is_dir() || target.is_dir() {
-        return Err(Errno::ISDIR);
-    }
-    if !source.is_file() || !target.is_file() {
-        return Err(Errno::INVAL);
-    }
-    from.check_read(0, 0)?;
-    to.check_write()?;
-    if to.flags().contains(OFlags::APPEND) {
-        return Err(Errno::BADF);
-    }
-    if !std::ptr::eq(source.sb(), target.sb()) {
-        return Err(Errno::XDEV);
-    }
-    if from_offset.checked_add(len).is_none() || to_offset.checked_add(len).is_none() {
-        return Err(Errno::OVERFLOW);
-    }
-    let size_max = source.sb().fs().size_max();
-    if (size_max..=i64::MAX as u64).contains(&to_offset) {
-        return Err(Errno::FBIG);
-    }
-    check_offset(from_offset)?;
-    check_offset(to_offset)?;
-    let len = len.min(source.size().saturating_sub(from_offset)).min(size_max - to_offset);
-    let disjoint = from_offset + len <= to_offset || to_offset + len <= from_offset;
-    if std::ptr::eq(source, target) && !disjoint {
-        return Err(Errno::INVAL);
-    }
-    let mut buf = vec![0; COPY_STEP.min(usize::try_from(len).unwrap_or(COPY_STEP))];
-    let mut done = 0;
-    while done < len {
-        let step = buf.len().min(usize::try_from(len - done).unwrap_or(usize::MAX));
-        let n = from.with_text(|| from.read_inner(from_offset + done, &mut buf[..step]))?;
-        if n == 0 {
-            break;
-        }
-        match to.write_whole(to_offset + done, &[IoSlice::new(&buf[..n])]) {
-            Ok((_, written)) => {
-                done += written as u64;
-                if written < n {
-                    break;
-                }
-            }
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => break,
-        }
-    }
-    Ok(done)
-}
-
-/// Cuts or extends a regular file. `keep_ids` tells of the rights to keep set-id bits; `always`
-/// sets the times even when the size stays.
-pub(crate) fn truncate_inode(
-    inode: &Inode,
-    size: u64,
-    keep_ids: FileMode,
-    always: bool,
-) -> std::result::Result<(), Errno> {
-    let fs = inode.sb().fs();
-    if size > fs.size_max() {
-        return Err(Errno::FBIG);
-    }
-    if has_that_size(inode, size, keep_ids) {
-        if always || inode.blocks() > 0 {
-            inode.touch();
-        }
-        return Ok(());
-    }
-    let locked = inode.lock();
-    memfd_seals::check_size(inode, size)?;
-    let before = inode.size();
-    // Setting the current size also frees preallocated space beyond it, and counts as a change of
-    // the data if there could be any.
-    let has_space = inode.blocks() > 0;
-    fs.set_size(inode, size)?;
-    drop_privileges(inode, keep_ids)?;
-    if size != before || has_space || always {
-        inode.touch_in_passing();
-    }
-    drop(locked);
-    if before.saturating_sub(size) >= FLUSH_BYTES && !inode.is_backed() {
-        // Much memory should not wait until this thread frees something again.
-        rcu::pin().flush();
-    }
-    Ok(())
-}
-
-/// Returns whether truncating a file to `size` changes only its times. Needs no lock: the file has
-/// that size before and after the check for space beyond it, and no privileges that a change
-/// removes.
-fn has_that_size(inode: &Inode, size: u64, keep_ids: FileMode) -> bool {
-    !inode.is_backed()
-        && !inode.is_sealable()
-        && inode.size() == size
-        && !inode.sb().fs().has_space_beyond(inode, size)
-        && inode.size() == size
-        && keeps_privileges(inode, keep_ids)
-}
-
-/// A cut of this many bytes is worth handing freed memory over at once.
-const FLUSH_BYTES: u64 = 1 << 20;
-
-/// Returns the rights of `cred` to preserve the set-id bits of `inode` when it changes the data.
-pub(crate) fn kept_ids(cred: &Credentials, inode: &Inode) -> FileMode {
-    let mut kept = FileMode::empty();
-    kept.set(FileMode::FSETID, cred.has(Capabilities::FSETID));
-    // A caller that preserves all of them needs no further checks.
-    if !kept.contains(FileMode::FSETID) {
-        kept.set(FileMode::GROUP, cred.in_group(inode.gid()));
-    }
-    kept
-}
-
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let guard = rcu::pin();
@@ -876,70 +696,5 @@ impl fmt::Debug for File {
             .field("ino", &self.inode().ino())
             .field("flags", &self.flags())
             .finish()
-    }
-}
-
-impl std::io::Read for &File {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        Ok(File::read(self, buf)?)
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
-        Ok(File::readv(self, bufs)?)
-    }
-}
-
-impl std::io::Write for &File {
-    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
-        Ok(File::write(self, buf)?)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> std::io::Result<usize> {
-        Ok(File::writev(self, bufs)?)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl std::io::Seek for &File {
-    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
-        let to = match to {
-            std::io::SeekFrom::Start(offset) => Whence::Set(offset),
-            std::io::SeekFrom::Current(delta) => Whence::Current(delta),
-            std::io::SeekFrom::End(delta) => Whence::End(delta),
-        };
-        Ok(File::seek(self, to)?)
-    }
-}
-
-impl std::io::Read for File {
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        std::io::Read::read(&mut &*self, buf)
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
-        std::io::Read::read_vectored(&mut &*self, bufs)
-    }
-}
-
-impl std::io::Write for File {
-    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
-        std::io::Write::write(&mut &*self, buf)
-    }
-
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> std::io::Result<usize> {
-        std::io::Write::write_vectored(&mut &*self, bufs)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl std::io::Seek for File {
-    fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
-        std::io::Seek::seek(&mut &*self, to)
     }
 }

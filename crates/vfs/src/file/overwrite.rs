@@ -1,12 +1,12 @@
 //! Short writes over bytes that are there, which need not take turns: `inode/rwsem.rs` says why.
 
-use crate::objects::driver::OVERWRITE_MAX;
 use std::io::IoSlice;
 
 use vfscale_sync::rcu;
 
 use crate::base::types::OFlags;
 use crate::file::open_file::{File, keeps_privileges};
+use crate::objects::driver::OVERWRITE_MAX;
 use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
 

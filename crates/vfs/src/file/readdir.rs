@@ -8,7 +8,6 @@
 //! entry belong together, and no name comes that the directory did not have. `.` and `..` have the
 //! positions 0 and 1.
 
-use crate::objects::driver::DirEntry;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -20,7 +19,7 @@ use crate::base::error::{Error, Named, Result, check_fork};
 use crate::base::types::{FileType, Whence};
 use crate::file::open_file::{File, FileMode};
 use crate::objects::dcache::dentry::Dentry;
-use crate::objects::driver::DirOps;
+use crate::objects::driver::{DirEntry, DirOps};
 use crate::objects::inode::Inode;
 
 /// The number of entries collected before the caller gets them, outside of the RCU section.

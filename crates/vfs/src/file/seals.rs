@@ -1,14 +1,13 @@
 //! The seals of an open file of memory, and the mappings that count against them.
 
-use crate::base::error::check_fork;
-use crate::base::error::{Named, Result};
-use crate::file::open_file::File;
-use crate::file::open_file::FileMode;
-use crate::objects::memfd_seals::{AS_IT_IS, NO_WRITES};
-use crate::objects::memfd_seals::{SealFlags, Seals};
-use rustix::io::Errno;
 use std::sync::Arc;
+
+use rustix::io::Errno;
 use vfscale_sync::atomic::Ordering;
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::file::open_file::{File, FileMode};
+use crate::objects::memfd_seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
 
 /// A shared mapping of a file that can be sealed, through which it could be written. Parts of a
 /// mapping share one.

@@ -1,10 +1,11 @@
 //! Reading of text that the driver makes when it is first read.
 
+use rustix::io::Errno;
+
 use crate::base::error::Stop;
 use crate::file::open_file::File;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::seq_file::{ReadResult, Unread};
-use rustix::io::Errno;
 
 impl File {
     /// Returns whether its text is made when it is read, so its size has no meaning.

@@ -1,7 +1,6 @@
 //! The attributes that `stat(2)` and `statx(2)` show, gathered from a mount, a dentry and an inode.
 
-use crate::base::types::FileType;
-use crate::base::types::{Stat, StatMask};
+use crate::base::types::{FileType, Stat, StatMask};
 use crate::mount::vfsmount::Mount;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode::Inode;

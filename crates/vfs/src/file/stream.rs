@@ -10,7 +10,6 @@
 //!
 //! A caller waits with no lock held and in no RCU section. Its file holds the inode.
 
-use crate::objects::inode_ext::InodeExt;
 use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
@@ -23,6 +22,7 @@ use crate::locks::WaitToken;
 use crate::locks::wait_queue::Waiting;
 use crate::mount::vfsmount::WriteAccess;
 use crate::objects::inode::Inode;
+use crate::objects::inode_ext::InodeExt;
 use crate::security::cred::Credentials;
 
 impl Ends {

@@ -11,7 +11,6 @@
 //! detach, all in one section. So a walk that overlaps an unmount either is counted or starts
 //! again.
 
-use crate::base::limits::Usage;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
@@ -29,7 +28,7 @@ use vfscale_sync::shared::Bound;
 use vfscale_sync::table::RcuTable;
 
 use crate::base::error::check_fork;
-use crate::base::limits::{Limits, Quotas, SharedQuotas};
+use crate::base::limits::{Limits, Quotas, SharedQuotas, Usage};
 use crate::base::lock_classes::{DirectoryMove, MountHash, NamespaceSem, RenameLock, VfsmountLock};
 use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, Propagation, UmountFlags};

@@ -22,21 +22,20 @@
 //! The forest of trees has one use of each of these mounts until it ends, and every file one more.
 //! A dentry without a parent is kept by the files alone and freed with the last of them.
 
-use crate::base::types::MountFlags;
-use crate::objects::super_ref::SuperRef;
 use std::sync::{Arc, OnceLock};
 
 pub use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
-use crate::base::types::{FallocateFlags, FileType, StatFs};
+use crate::base::types::{FallocateFlags, FileType, MountFlags, StatFs};
 use crate::mount::namespace::{Vfs, VfsShared};
 use crate::mount::vfsmount::{Mount, OwnedMount};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::driver::{FileOps, FileSystem, NameAccounting, NewInode};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_block::SuperBlock;
+use crate::objects::super_ref::SuperRef;
 
 /// The options of mounts that are attached nowhere: access times are kept exactly, as in Linux.
 pub(crate) const INTERNAL_FLAGS: MountFlags = MountFlags::STRICTATIME;

@@ -1,7 +1,5 @@
 //! Attributes: `stat`, `access`, `chmod`, `chown`, `utimensat`, `truncate`, `statfs`.
 
-use crate::file::stat::fill;
-use crate::file::stat::fill_some;
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
@@ -13,7 +11,9 @@ use crate::base::types::{
     Access, AtFlags, Capabilities, FileType, Mode, MountFlags, SetTime, Stat, StatFs, StatMask,
     Timestamp,
 };
-use crate::file::open_file::{self, File};
+use crate::file::open_file::File;
+use crate::file::stat::{fill, fill_some};
+use crate::file::truncate;
 use crate::mount::vfsmount::Mount;
 use crate::namei::lookup::{run_lookup, run_lookups};
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
@@ -267,16 +267,16 @@ impl Task {
                     walk.want_write(pos)
                 },
                 |walk, pos| {
-                    let keep_ids = open_file::kept_ids(walk.cred(), pos.inode());
-                    open_file::truncate_inode(pos.inode(), size, keep_ids, false)?;
+                    let keep_ids = truncate::kept_ids(walk.cred(), pos.inode());
+                    truncate::truncate_inode(pos.inode(), size, keep_ids, false)?;
                     Ok(Done::Yes)
                 },
                 |inode| {
                     let keep_ids = {
                         let guard = rcu::pin();
-                        open_file::kept_ids(self.cred(&guard), inode)
+                        truncate::kept_ids(self.cred(&guard), inode)
                     };
-                    let truncate = || open_file::truncate_inode(inode, size, keep_ids, false);
+                    let truncate = || truncate::truncate_inode(inode, size, keep_ids, false);
                     inode.sb().with_space(truncate)
                 },
             )

@@ -5,8 +5,6 @@
 //! then marks the directory dead; a creator checks that mark under the bucket lock before it
 //! inserts a name.
 
-use crate::mount::vfsmount::Path;
-use crate::namei::dir_ops::BackedName;
 use std::path::Path as StdPath;
 use std::ptr::NonNull;
 
@@ -17,8 +15,8 @@ use vfscale_sync::table::Bucket;
 use crate::base::error::{Named, Result};
 use crate::base::lock_classes::Children;
 use crate::base::types::{Access, AtFlags, Capabilities, FileType, Mode};
-use crate::mount::vfsmount::WriteAccess;
-use crate::namei::dir_ops;
+use crate::mount::vfsmount::{Path, WriteAccess};
+use crate::namei::dir_ops::{self, BackedName};
 use crate::namei::lookup::{DriverChange, run_changes, run_lookups};
 use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Walk, WalkPos};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};

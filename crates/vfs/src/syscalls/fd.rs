@@ -1,18 +1,17 @@
 //! The calls on descriptors. Each is the call on the open file of the descriptor.
 
-use crate::file::file_list::{self, OpenFileInfo};
-use crate::namei::walk::Lookup;
-use crate::task::task_struct::At;
-use crate::task::task_struct::bytes;
-use rustix::io::Errno;
 use std::path::Path as StdPath;
+
+use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{Capabilities, FallocateFlags, OFlags, Stat, Whence};
 use crate::file::fd_table::{Fd, OPEN_MAX};
+use crate::file::file_list::{self, OpenFileInfo};
 use crate::file::open_file::{File, check_offset};
-use crate::task::task_struct::Task;
+use crate::namei::walk::Lookup;
+use crate::task::task_struct::{At, Task, bytes};
 
 impl Task {
     /// Returns the open file of a descriptor.

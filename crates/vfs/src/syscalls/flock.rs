@@ -2,11 +2,11 @@
 //!
 //! Calls that may wait request the lock inside an RCU section, and wait outside of it.
 
-use crate::file::inode_locks::{existing, locks, release_inode};
 use rustix::io::Errno;
-use vfscale_sync::rcu::{self};
+use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
+use crate::file::inode_locks::{existing, locks, release_inode};
 use crate::file::open_file::{File, FileMode};
 use crate::locks::{Acquire, LockKind, LockRange, Owner, RecordLock, WaitToken};
 use crate::task::task_struct::Task;

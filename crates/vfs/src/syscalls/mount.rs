@@ -1,6 +1,5 @@
 //! The calls that change the mount tree. All need `CAP_SYS_ADMIN`.
 
-use crate::mount::mountinfo::MountInfo;
 use std::path::Path as StdPath;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{Capabilities, MountFlags, Propagation, UmountFlags};
+use crate::mount::mountinfo::MountInfo;
 use crate::mount::vfsmount::{Path, WriteAccess, normal_flags};
 use crate::namei::lookup::run_lookups;
 use crate::namei::walk::{Lookup, PATH_MAX};

@@ -1,8 +1,5 @@
 //! Opening files.
 
-use crate::file::stream;
-use crate::syscalls::create::make_backed;
-use crate::syscalls::create::make_backed_unnamed;
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
@@ -11,7 +8,8 @@ use vfscale_sync::rcu::{self, Guard};
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{Access, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags};
 use crate::file::fd_table::Fd;
-use crate::file::open_file::{self, File, FileMode};
+use crate::file::open_file::{File, FileMode};
+use crate::file::{stream, truncate};
 use crate::ipc::pipe::Ends;
 use crate::locks::WaitToken;
 use crate::locks::wait_queue::Waiting;
@@ -23,7 +21,7 @@ use crate::objects::inode::Inode;
 use crate::objects::permission::permission;
 use crate::objects::super_block::again_for_space;
 use crate::security::cred::Credentials;
-use crate::syscalls::create;
+use crate::syscalls::create::{self, make_backed, make_backed_unnamed};
 use crate::task::task_struct::{At, DirFd, Task, bytes};
 
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
@@ -142,7 +140,7 @@ impl Opening {
             2 => FileMode::READ | FileMode::WRITE,
             _ => FileMode::empty(),
         };
-        mode | open_file::kept_ids(cred, inode)
+        mode | truncate::kept_ids(cred, inode)
     }
 
     /// Returns the flags that the open file retains.
@@ -429,7 +427,7 @@ impl Task {
                 (dir.mount_ref(), dentry, write)
             }
             DriverChange::Opened(file, _write) => {
-                open_file::truncate_inode(file.inode(), 0, file.mode(), true)?;
+                truncate::truncate_inode(file.inode(), 0, file.mode(), true)?;
                 return Ok(Some(file));
             }
             DriverChange::Names(..) => return Ok(None),

@@ -1,28 +1,24 @@
 //! Pipes and files of memory: `pipe2(2)`, `memfd_create(2)`.
 
-use crate::base::error::check_fork;
-use crate::base::error::{Named, Result};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu;
+
+use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{FileType, OFlags};
 use crate::file::fd_table::Fd;
-use crate::file::open_file;
-use crate::file::open_file::File;
-use crate::file::open_file::FileMode;
+use crate::file::open_file::{File, FileMode};
+use crate::file::truncate;
 use crate::ipc::pipe::Pipe;
-use crate::mount::pseudo_fs::MemfdFlags;
-use crate::mount::pseudo_fs::Pseudo;
-use crate::mount::pseudo_fs::new_dentry;
-use crate::mount::vfsmount::MountRef;
-use crate::mount::vfsmount::Path;
+use crate::mount::pseudo_fs::{MemfdFlags, Pseudo, new_dentry};
+use crate::mount::vfsmount::{MountRef, Path};
 use crate::objects::driver::NewInode;
 use crate::objects::inode::InodeInit;
 use crate::objects::inode_ext::InodeExt;
-use crate::objects::memfd_seals::SealFlags;
-use crate::objects::memfd_seals::Seals;
+use crate::objects::memfd_seals::{SealFlags, Seals};
 use crate::task::task_struct::Task;
-use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use vfscale_sync::rcu;
 
 impl Task {
     /// Makes a pipe: the end to read from, and the end to write to. `flags`: `NONBLOCK`, and
@@ -83,7 +79,7 @@ impl Task {
             ..InodeInit::default()
         });
         inode.ext_or_init(|| InodeExt::Pipe(pipe));
-        let kept = open_file::kept_ids(cred, &inode);
+        let kept = truncate::kept_ids(cred, &inode);
         let dentry = new_dentry(mount.sb(), b"", inode, &guard);
         let end = |dentry, mode, flags| {
             File::new_stream(Path::new(MountRef::new(mount), dentry), mode | kept, flags)
@@ -152,7 +148,7 @@ impl Task {
             )?;
             inode.clear_nlink();
             inode.set_seals(Seals::new(seals));
-            let mode = FileMode::READ | FileMode::WRITE | open_file::kept_ids(cred, &inode);
+            let mode = FileMode::READ | FileMode::WRITE | truncate::kept_ids(cred, &inode);
             let dentry = new_dentry(sb, &[b"memfd:", name].concat(), inode, &guard);
             File::new(Path::new(MountRef::new(mount), dentry), mode, OFlags::RDWR)
         };

@@ -50,7 +50,6 @@
 //! which a name that exists before and after can't be found, and no reader sees the new name and
 //! later the old one.
 
-use crate::objects::dcache::children::InsertMoved;
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
@@ -69,6 +68,7 @@ use crate::mount::vfsmount::WriteAccess;
 use crate::namei::dir_ops::{self, BackedName, CantMountGuard};
 use crate::namei::lookup::{self, DriverChange, WalkStop, run_changes};
 use crate::namei::walk::{Fail, Last, Lookup, Walk, WalkPos, check_length};
+use crate::objects::dcache::children::InsertMoved;
 use crate::objects::dcache::dentry::{self, Dentry, Removed};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver;

@@ -1,24 +1,21 @@
 //! Sockets: `socketpair(2)`, `shutdown(2)`.
 
-use crate::base::error::check_fork;
-use crate::base::error::{Named, Result};
+use std::net::Shutdown;
+
+use rustix::io::Errno;
+use vfscale_sync::rcu;
+
+use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{FileType, OFlags};
 use crate::file::fd_table::Fd;
-use crate::file::open_file;
-use crate::file::open_file::File;
-use crate::file::open_file::FileMode;
-use crate::ipc::socket::Socket;
-use crate::ipc::socket::SocketType;
-use crate::mount::pseudo_fs;
-use crate::mount::pseudo_fs::Pseudo;
-use crate::mount::vfsmount::MountRef;
-use crate::mount::vfsmount::Path;
+use crate::file::open_file::{File, FileMode};
+use crate::file::truncate;
+use crate::ipc::socket::{Socket, SocketType};
+use crate::mount::pseudo_fs::{self, Pseudo};
+use crate::mount::vfsmount::{MountRef, Path};
 use crate::objects::inode::InodeInit;
 use crate::objects::inode_ext::InodeExt;
 use crate::task::task_struct::Task;
-use rustix::io::Errno;
-use std::net::Shutdown;
-use vfscale_sync::rcu;
 
 impl Task {
     /// Makes two sockets that are connected with each other. `flags`: `NONBLOCK`; `CLOEXEC` is for
@@ -65,7 +62,7 @@ impl Task {
                 ..InodeInit::default()
             });
             inode.ext_or_init(|| InodeExt::Socket(socket));
-            let mode = FileMode::READ | FileMode::WRITE | open_file::kept_ids(cred, &inode);
+            let mode = FileMode::READ | FileMode::WRITE | truncate::kept_ids(cred, &inode);
             let dentry = pseudo_fs::new_dentry(mount.sb(), b"", inode, &guard);
             let flags = OFlags::RDWR | flags & OFlags::NONBLOCK;
             File::new_stream(Path::new(MountRef::new(mount), dentry), mode, flags)

@@ -6,7 +6,6 @@
 //! a lock of its own (`xattrs`), so setting one does not contend with writers of the file. Memory
 //! is charged to the file system before it is allocated.
 
-use crate::objects::inode_xattrs::EXTRA_BYTES;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path as StdPath;
@@ -20,6 +19,7 @@ use crate::mount::vfsmount::{Path, WriteAccess};
 use crate::namei::lookup::run_lookups;
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::inode::{Inode, InodeExtra};
+use crate::objects::inode_xattrs::EXTRA_BYTES;
 use crate::objects::permission::permission;
 use crate::objects::setattr::{More, Plan};
 use crate::security::acl::{Acl, Inherited};

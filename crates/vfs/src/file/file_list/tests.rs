@@ -1,16 +1,15 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use rustix::io::Errno;
-
-use crate::task::task_struct::{At, Task};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::io::Errno;
 use vfscale_sync::cpu;
 
 use super::*;
 use crate::base::scaling::Scaling;
 use crate::base::types::{AtFlags, Mode, MountFlags, OpenHow};
 use crate::names_only_tests::names_only;
+use crate::task::task_struct::{At, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: u32 = 4;

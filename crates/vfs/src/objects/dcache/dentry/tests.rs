@@ -6,8 +6,7 @@ use rustix::io::Errno;
 use super::*;
 use crate::base::types::{Mode, OFlags, StatFs};
 use crate::mount::namespace::Vfs;
-use crate::objects::driver::DirEntry;
-use crate::objects::driver::{DirOps, FileOps, FileSystem, NameAccounting};
+use crate::objects::driver::{DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting};
 use crate::objects::inode::InodeInit;
 
 /// A driver with an empty directory.

@@ -1,0 +1,198 @@
+//! The inode hash of a superblock: finding, making and evicting inodes by number.
+
+use std::convert::Infallible;
+use std::ptr::NonNull;
+
+use vfscale_sync::atomic::{Ordering, thread};
+use vfscale_sync::rcu::{self, Guard};
+
+use super::{Cache, SuperBlock};
+use crate::objects::inode::{Inode, InodeInit, InodeRef};
+
+/// State of an inode number.
+enum Seen {
+    Used(InodeRef),
+    Evicting,
+    Nothing,
+}
+
+impl SuperBlock {
+    /// Enters an inode into the hash for lookups of file handles (lazily: few files ever have a
+    /// handle). The caller holds a reference to it, or to one of its dentries. When this returns,
+    /// the inode can be found by its number, whichever thread has entered it: it is marked after
+    /// the insertion.
+    pub(crate) fn hash_inode(&self, inode: &Inode, guard: &Guard) {
+        if inode.is_hashed() {
+            return;
+        }
+        let _inodes = self.lock_inodes();
+        let mut bucket = self.inode_hash.lock(Self::ino_hash(inode.ino()), guard);
+        if !inode.is_hashed() {
+            // SAFETY: `evict` removes it before the inode's memory is freed, which waits for a
+            // grace period.
+            unsafe { bucket.insert(NonNull::from(inode)) };
+            inode.set_hashed();
+        }
+    }
+
+    /// Finds an inode by number, without a reference.
+    pub(crate) fn peek_inode<'g>(&'g self, ino: u64, guard: &'g Guard) -> Option<&'g Inode> {
+        let _inodes = self.lock_inodes();
+        // One whose last reference was dropped may still be hashed, next to another one with that
+        // number.
+        let is_it = |inode: &Inode| inode.ino() == ino && inode.is_used();
+        self.inode_hash.find(Self::ino_hash(ino), guard, is_it)
+    }
+
+    /// Finds an inode by number, with a reference taken.
+    pub(crate) fn find_inode(&self, ino: u64, guard: &Guard) -> Option<InodeRef> {
+        loop {
+            let inode = self.peek_inode(ino, guard)?;
+            if inode.get_not_zero() {
+                inode.warm();
+                // SAFETY: the reference was just counted.
+                return Some(unsafe { InodeRef::from_raw(NonNull::from(inode)) });
+            }
+        }
+    }
+
+    /// Returns the inode with this number, created by `make` unless it exists; for drivers that
+    /// number their inodes themselves, from 1 on. There is at most one referenced inode of a
+    /// number.
+    ///
+    /// If the last reference to one was just dropped, waits until the driver's
+    /// [`evict`](crate::objects::driver::FileSystem::evict) has returned. If another thread is
+    /// creating one, waits for that. So `make` finds what the driver has stored when it evicted the
+    /// previous inode. (With a driver without `DirOps` no call waits, and the result of `make` may
+    /// be discarded.) The caller is in no RCU section and holds no lock that eviction takes.
+    pub fn iget(&self, ino: u64, make: impl FnOnce() -> InodeInit) -> InodeRef {
+        match self.try_iget(ino, || Ok::<_, Infallible>(make())) {
+            Ok(inode) => inode,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Does what [`iget`](Self::iget) does for a number that may be freed and reused concurrently:
+    /// `make` checks whether it is still the number of the caller's object. An inode that is
+    /// referenced already is returned without a call of `make`.
+    ///
+    /// # Errors
+    /// Returns the error of `make`: there is no such inode.
+    pub fn try_iget<E>(
+        &self,
+        ino: u64,
+        make: impl FnOnce() -> std::result::Result<InodeInit, E>,
+    ) -> std::result::Result<InodeRef, E> {
+        if let Some(found) = self.find_inode(ino, &rcu::pin()) {
+            return Ok(found);
+        }
+        let key = (ino as usize, Self::ino_hash(ino) << 1);
+        let _serialized = self.cache.as_ref().map(|cache| cache.numbers.lock(key));
+        loop {
+            match self.find_or_wait(ino) {
+                Seen::Used(found) => return Ok(found),
+                Seen::Evicting => thread::park(),
+                Seen::Nothing => break,
+            }
+        }
+        let init = make()?;
+        let guard = rcu::pin();
+        let raw = Inode::alloc(self, &self.inodes, ino, init);
+        // SAFETY: just allocated, with one reference, ours.
+        let made = unsafe { raw.as_ref() };
+        made.set_hashed();
+        let _inodes = self.lock_inodes();
+        let mut bucket = self.inode_hash.lock(Self::ino_hash(ino), &guard);
+        let is_it = |inode: &Inode| inode.ino() == ino && inode.get_not_zero();
+        let raw = match bucket.find(Self::ino_hash(ino), is_it) {
+            Some(found) => {
+                // SAFETY: no other thread has seen it.
+                unsafe { self.inodes.free_rcu(raw, &guard) };
+                NonNull::from(found)
+            }
+            None => {
+                self.cache_inode(made);
+                // SAFETY: `evict` removes it before its memory is freed, which waits for a grace
+                // period.
+                unsafe { bucket.insert(raw) };
+                raw
+            }
+        };
+        // SAFETY: the reference was counted by `Inode::alloc`, or just now.
+        Ok(unsafe { InodeRef::from_raw(raw) })
+    }
+
+    /// Looks for an inode by number. If that inode is being evicted, this thread will be unparked
+    /// when the eviction is complete (or before).
+    fn find_or_wait(&self, ino: u64) -> Seen {
+        let guard = rcu::pin();
+        let _inodes = self.lock_inodes();
+        let bucket = self.inode_hash.lock(Self::ino_hash(ino), &guard);
+        let Some(found) = bucket.find(Self::ino_hash(ino), |inode| inode.ino() == ino) else {
+            return Seen::Nothing;
+        };
+        if found.get_not_zero() {
+            // SAFETY: the reference was just counted.
+            return Seen::Used(unsafe { InodeRef::from_raw(NonNull::from(found)) });
+        }
+        if let Some(cache) = &self.cache {
+            // Under the bucket's lock: the evicting thread takes that lock to remove the inode
+            // before it checks for waiters.
+            let mut waiters = cache.evict_waiters.lock();
+            waiters.push(thread::current());
+            cache.evict_waiter_count.store(waiters.len(), Ordering::Relaxed);
+        }
+        Seen::Evicting
+    }
+
+    /// Frees the data of an inode whose last reference was dropped, now, and its memory after a
+    /// grace period.
+    pub(crate) fn evict(&self, inode: &Inode, guard: &Guard) {
+        if let Some(cache) = &self.cache {
+            return self.evict_backed(cache, inode, guard);
+        }
+        if inode.is_hashed() {
+            self.unhash_inode(inode, guard);
+        }
+        if let Some(extra) = inode.last_extra(guard) {
+            extra.close();
+            self.fs.uncharge(crate::objects::inode_xattrs::extra_bytes(extra, guard));
+        }
+        if inode.is_shared() {
+            self.fs.uncharge(inode.sharers_bytes());
+        }
+        let locked = inode.lock_last_data();
+        self.fs.evict(inode);
+        drop(locked);
+        self.free_inode(inode, guard);
+    }
+
+    /// Frees the memory of an inode that was evicted.
+    #[inline]
+    fn free_inode(&self, inode: &Inode, guard: &Guard) {
+        if let Some(list) = &self.inode_list {
+            list.remove(inode);
+        }
+        // SAFETY: the count is zero and never rises again (`get_not_zero`); only RCU readers that
+        // began before still see it.
+        unsafe { self.free_in(&self.inodes, NonNull::from(inode), guard) };
+    }
+
+    /// Evicts an inode of a backed driver: the inode stays hashed until the driver has evicted it.
+    #[cold]
+    fn evict_backed(&self, cache: &Cache, inode: &Inode, guard: &Guard) {
+        self.fs.evict(inode);
+        if inode.is_hashed() {
+            self.unhash_inode(inode, guard);
+        }
+        cache.wake_waiters();
+        self.free_inode(inode, guard);
+    }
+
+    /// Removes an inode from the inode hash.
+    #[cold]
+    fn unhash_inode(&self, inode: &Inode, guard: &Guard) {
+        let _inodes = self.lock_inodes();
+        self.inode_hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
+    }
+}
