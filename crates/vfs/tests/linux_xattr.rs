@@ -16,7 +16,7 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use vfscale_vfs::acl::{Ownership, UncheckedAcl, permission};
 use vfscale_vfs::types::Capabilities;
 use vfscale_vfs::xattr::{
-    AclNames, Namespace, XattrName, XattrOp, XattrSet, XattrSubject, xattr_permission,
+    AclNames, XattrName, XattrNamespace, XattrOp, XattrSet, XattrSubject, xattr_permission,
 };
 
 const NAMES: [&str; 16] = [
@@ -160,7 +160,7 @@ fn model(
         return Err(Errno::INVAL);
     }
     let name = XattrName::new(name.as_bytes())?;
-    let is_acl = matches!(name.namespace(), Namespace::AclAccess | Namespace::AclDefault);
+    let is_acl = matches!(name.namespace(), XattrNamespace::AclAccess | XattrNamespace::AclDefault);
     let acl = match call {
         Call::Set(value, _) if is_acl => UncheckedAcl::from_xattr(value)?,
         _ => None,

@@ -39,7 +39,7 @@ type Segment = Box<[Slot]>;
 
 /// Which numbers are in use: a bit for each, and none behind the last word.
 #[derive(Default)]
-struct Numbers {
+struct UsedNumbers {
     used: Vec<u64>,
     /// No word before this one has a free number.
     first_free: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Descriptors {
     /// New numbers are below this (`RLIMIT_NOFILE`); those in use may be above.
     max: AtomicUsize,
     /// The others, counted from there.
-    high: Mutex<Numbers, DescriptorTable>,
+    high: Mutex<UsedNumbers, DescriptorTable>,
 }
 
 impl Descriptors {
@@ -62,7 +62,7 @@ impl Descriptors {
             segments: Default::default(),
             low: AtomicU64::new(0),
             max: AtomicUsize::new(max),
-            high: Mutex::new(Numbers::default()),
+            high: Mutex::new(UsedNumbers::default()),
         }
     }
 
@@ -245,7 +245,7 @@ impl Descriptors {
 /// Numbers in a word of the bitmap.
 const WORD: usize = u64::BITS as usize;
 
-impl Numbers {
+impl UsedNumbers {
     fn is_used(&self, number: usize) -> bool {
         self.used.get(number / WORD).is_some_and(|word| word & 1 << (number % WORD) != 0)
     }

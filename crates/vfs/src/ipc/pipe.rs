@@ -77,9 +77,9 @@ pub(crate) struct Ends {
 }
 
 /// A pipe, shared by its readers and writers. Counterpart of `struct pipe_inode_info` in Linux.
-pub(crate) struct Pipe(Monitor<State, PipeMutex>);
+pub(crate) struct Pipe(Monitor<PipeState, PipeMutex>);
 
-struct State {
+struct PipeState {
     ring: VecDeque<Buffer>,
     /// The most buffers, the capacity.
     buffers_max: usize,
@@ -113,7 +113,7 @@ enum Paid {
     Use,
 }
 
-impl Drop for State {
+impl Drop for PipeState {
     fn drop(&mut self) {
         self.clear();
         if let Paid::Capacity(pages) = &mut self.paid {
@@ -122,7 +122,7 @@ impl Drop for State {
     }
 }
 
-impl State {
+impl PipeState {
     /// Charges the capacity of a pipe of which an end is opened, and reduces it to the available
     /// pages.
     ///
@@ -255,7 +255,7 @@ impl State {
     }
 }
 
-impl Settle for State {
+impl Settle for PipeState {
     fn settle(&mut self) -> Wake {
         let mut wake = Wake::default();
         if self.is_readable() {
@@ -295,7 +295,7 @@ impl Pipe {
 
     /// Creates a pipe with `ends` readers and `ends` writers.
     fn make(ends: u32, buffers_max: usize, paid: Paid, quotas: Kept<Quotas>) -> Pipe {
-        Pipe(Monitor::new(State {
+        Pipe(Monitor::new(PipeState {
             ring: VecDeque::new(),
             buffers_max,
             quotas,
@@ -322,7 +322,7 @@ impl Pipe {
     /// `ENXIO`, `EINTR`; `EINVAL` for neither end; `ENFILE` if there are too many pipes.
     pub(crate) fn open(&self, ends: Ends, wait: Waiting<'_>) -> Result<(), Errno> {
         let mut seen = 0;
-        let other = |state: &State| if ends.read { state.writings } else { state.readings };
+        let other = |state: &PipeState| if ends.read { state.writings } else { state.readings };
         let waits = self.0.with(|state| {
             let (here, alone) = match ends {
                 Ends { read: true, write: true } => (true, false),
@@ -495,7 +495,7 @@ impl Pipe {
             if buffers < state.ring.len() {
                 return Err(Errno::BUSY);
             }
-            let State { paid, quotas, .. } = state;
+            let PipeState { paid, quotas, .. } = state;
             if let Paid::Capacity(pages) = paid {
                 pages.resize(quotas, buffers as u64)?;
             }

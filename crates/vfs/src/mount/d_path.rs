@@ -58,14 +58,14 @@ pub(crate) enum Top {
 }
 
 /// A name on the way up: of whom, and with which value of the sequence count.
-struct Step<'g> {
+struct PathStep<'g> {
     name: &'g [u8],
     dentry: &'g Dentry,
     seq: u32,
 }
 
 /// The names of a path, the last one first.
-pub(crate) struct Climb<'g>(SmallVec<[Step<'g>; 16]>);
+pub(crate) struct Climb<'g>(SmallVec<[PathStep<'g>; 16]>);
 
 impl<'g> Climb<'g> {
     pub(crate) fn new() -> Climb<'g> {
@@ -83,7 +83,7 @@ impl<'g> Climb<'g> {
         let mut at = dentry;
         while !is_top(at) && !at.is_root() {
             let (name, parent, seq) = name_and_parent(at, guard);
-            self.0.push(Step { name, dentry: at, seq });
+            self.0.push(PathStep { name, dentry: at, seq });
             at = parent;
         }
         at

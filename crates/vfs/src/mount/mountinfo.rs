@@ -13,7 +13,7 @@ use std::path::{Path as StdPath, PathBuf};
 use vfscale_sync::rcu::Guard;
 
 use crate::base::types::MountFlags;
-use crate::mount::propagation::{GroupId, MountId, PeerGroups, Sharing};
+use crate::mount::propagation::{GroupId, MountId, MountSharing, PeerGroups};
 use crate::mount::vfsmount::Mount;
 
 /// Bytes of a path that are written as `\ooo`, so that a line can be split at spaces.
@@ -96,7 +96,7 @@ impl MountInfo {
 
     /// Fills in with whom it shares; `is_seen`: whether a mount is below the task's root.
     pub(crate) fn set_sharing(&mut self, groups: &PeerGroups, is_seen: impl Fn(MountId) -> bool) {
-        let Sharing { group, unbindable, .. } = groups.sharing(self.id);
+        let MountSharing { group, unbindable, .. } = groups.sharing(self.id);
         (self.peer_group, self.unbindable) = (group, unbindable);
         self.master = groups.master(self.id);
         let masters = std::iter::successors(self.master, |group| groups.master_of(*group));

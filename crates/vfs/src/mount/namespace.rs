@@ -152,11 +152,11 @@ pub(crate) struct VfsShared {
     scaling: Scaling,
     /// The internal mounts, which no path leads to.
     pseudo: Pseudo,
-    next: CachePadded<Numbers>,
+    next: CachePadded<NextNumbers>,
 }
 
 /// The next number of a mount, of a tree, and of a task.
-struct Numbers {
+struct NextNumbers {
     mount: AtomicU64,
     tree: AtomicU64,
     task: AtomicU64,
@@ -208,7 +208,7 @@ impl Vfs {
             vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
             scaling,
             pseudo: Pseudo::default(),
-            next: CachePadded::new(Numbers {
+            next: CachePadded::new(NextNumbers {
                 mount: AtomicU64::new(1),
                 tree: AtomicU64::new(1),
                 task: AtomicU64::new(1),

@@ -27,7 +27,7 @@ pub(crate) type GroupId = u64;
 
 /// The propagation of a mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sharing {
+pub(crate) struct MountSharing {
     pub(crate) group: Option<GroupId>,
     /// The group that it is a slave of by itself; a shared mount has its group's master.
     pub(crate) master: Option<GroupId>,
@@ -61,12 +61,12 @@ pub(crate) struct Receivers {
 #[derive(Debug, Default)]
 pub(crate) struct PeerGroups {
     /// Private mounts are not in it.
-    of: HashMap<MountId, Sharing>,
+    of: HashMap<MountId, MountSharing>,
     groups: BTreeMap<GroupId, Group>,
 }
 
 impl PeerGroups {
-    pub(crate) fn sharing(&self, mount: MountId) -> Sharing {
+    pub(crate) fn sharing(&self, mount: MountId) -> MountSharing {
         self.of.get(&mount).copied().unwrap_or_default()
     }
 
@@ -76,7 +76,7 @@ impl PeerGroups {
 
     /// Returns the group that a mount is a slave of, by itself or with its group.
     pub(crate) fn master(&self, mount: MountId) -> Option<GroupId> {
-        let Sharing { group, master, .. } = self.sharing(mount);
+        let MountSharing { group, master, .. } = self.sharing(mount);
         group.map_or(master, |group| self.master_of(group))
     }
 
@@ -132,7 +132,7 @@ impl PeerGroups {
     pub(crate) fn make_private(&mut self, mount: MountId, unbindable: bool) {
         self.leave(mount);
         if unbindable {
-            self.of.insert(mount, Sharing { unbindable, ..Sharing::default() });
+            self.of.insert(mount, MountSharing { unbindable, ..MountSharing::default() });
         }
     }
 
@@ -185,7 +185,7 @@ impl PeerGroups {
 
     /// Adds a private mount to a group.
     pub(crate) fn join(&mut self, mount: MountId, group: GroupId) {
-        self.of.insert(mount, Sharing { group: Some(group), ..Sharing::default() });
+        self.of.insert(mount, MountSharing { group: Some(group), ..MountSharing::default() });
         if let Some(group) = self.groups.get_mut(&group) {
             group.peers.push(mount);
         }
@@ -216,7 +216,7 @@ impl PeerGroups {
                 Slave::Mount(mount) => {
                     self.of.remove(mount);
                     if master.is_some() {
-                        self.of.insert(*mount, Sharing { master, ..Sharing::default() });
+                        self.of.insert(*mount, MountSharing { master, ..MountSharing::default() });
                     }
                 }
                 Slave::Group(group) => {

@@ -53,7 +53,7 @@ use crate::objects::memfd_seals::Seals;
 use crate::objects::seq_file::Text;
 use crate::objects::super_block::SuperBlock;
 use crate::security::acl::Acl;
-use crate::security::xattr::{Namespace, XattrName, XattrSet};
+use crate::security::xattr::{XattrName, XattrNamespace, XattrSet};
 
 mod evict;
 mod inode_ref;
@@ -195,8 +195,8 @@ impl InodeExtra {
         for (name, value) in pairs {
             let Ok(name) = XattrName::new(name) else { continue };
             match name.namespace() {
-                Namespace::AclAccess => extra.acl_access = list(value).unwrap_or_default(),
-                Namespace::AclDefault => extra.acl_default = list(value).unwrap_or_default(),
+                XattrNamespace::AclAccess => extra.acl_access = list(value).unwrap_or_default(),
+                XattrNamespace::AclDefault => extra.acl_default = list(value).unwrap_or_default(),
                 _ => drop(set.set(name, value, XattrFlags::empty())),
             }
         }

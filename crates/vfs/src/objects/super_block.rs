@@ -86,13 +86,13 @@ pub struct SuperBlock {
     is_alone: AtomicBool,
     /// Fields that calls write, apart from those above, which all calls read (Chinner 2020, patch
     /// 1).
-    written: CachePadded<Written>,
+    written: CachePadded<SuperWritten>,
     /// Caches and locks for a backed driver.
     cache: Option<Box<Cache>>,
 }
 
 /// Fields of a superblock that are written while it is in use, and are not per CPU.
-struct Written {
+struct SuperWritten {
     /// Number of open files that have moved to private lists.
     private_files: AtomicIsize,
     /// Its mounts, attached or not, until the grace period after their last use is over.
@@ -160,7 +160,7 @@ impl SuperBlock {
             hot: ShardedRing::new(slots),
             owners: Owners::new(slots),
             is_alone: AtomicBool::new(false),
-            written: CachePadded::new(Written {
+            written: CachePadded::new(SuperWritten {
                 private_files: AtomicIsize::new(0),
                 mounts: Mutex::new(Vec::new()),
                 mounts_used: AtomicUsize::new(0),

@@ -55,7 +55,7 @@ pub(crate) unsafe fn end(raw: NonNull<SuperBlock>) {
 /// The progress of a take-down.
 enum Stage {
     Begin,
-    Tree(Walk),
+    Tree(TreeWalk),
     Inodes,
 }
 
@@ -78,7 +78,7 @@ impl Work for TakeDown {
             Stage::Begin => {
                 let root = sb.root_raw();
                 sb.begin_end(self.is_alone, root.is_some());
-                self.stage = root.map_or(Stage::Inodes, |root| Stage::Tree(Walk::new(root)));
+                self.stage = root.map_or(Stage::Inodes, |root| Stage::Tree(TreeWalk::new(root)));
                 true
             }
             Stage::Tree(walk) => {
@@ -101,16 +101,16 @@ impl Work for TakeDown {
 }
 
 /// A walk through a tree that no other thread changes any more, which frees it.
-struct Walk {
+struct TreeWalk {
     root: NonNull<Dentry>,
     /// Directories with the hash from which on their children remain to be freed; `None` if only
     /// the directory itself remains.
     dirs: Vec<(NonNull<Dentry>, Option<u64>)>,
 }
 
-impl Walk {
-    fn new(root: NonNull<Dentry>) -> Walk {
-        Walk { root, dirs: vec![(root, Some(0))] }
+impl TreeWalk {
+    fn new(root: NonNull<Dentry>) -> TreeWalk {
+        TreeWalk { root, dirs: vec![(root, Some(0))] }
     }
 
     /// Frees some hundred dentries. Returns false when all are freed.

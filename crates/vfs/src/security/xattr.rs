@@ -48,7 +48,7 @@ const S_ISVTX: u32 = 0o001_000;
 
 /// The namespace of a name, by its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Namespace {
+pub enum XattrNamespace {
     /// `user.`
     User,
     /// `trusted.`
@@ -94,15 +94,15 @@ impl<'a> XattrName<'a> {
     }
 
     /// Returns the namespace. The name may still be incomplete; see [`supported`](Self::supported).
-    pub fn namespace(self) -> Namespace {
+    pub fn namespace(self) -> XattrNamespace {
         match self.split().0 {
-            b"user." => Namespace::User,
-            b"trusted." => Namespace::Trusted,
-            b"security." => Namespace::Security,
-            b"system." if self.bytes == POSIX_ACL_ACCESS => Namespace::AclAccess,
-            b"system." if self.bytes == POSIX_ACL_DEFAULT => Namespace::AclDefault,
-            b"system." => Namespace::System,
-            _ => Namespace::Unknown,
+            b"user." => XattrNamespace::User,
+            b"trusted." => XattrNamespace::Trusted,
+            b"security." => XattrNamespace::Security,
+            b"system." if self.bytes == POSIX_ACL_ACCESS => XattrNamespace::AclAccess,
+            b"system." if self.bytes == POSIX_ACL_DEFAULT => XattrNamespace::AclDefault,
+            b"system." => XattrNamespace::System,
+            _ => XattrNamespace::Unknown,
         }
     }
 
@@ -110,9 +110,9 @@ impl<'a> XattrName<'a> {
     ///
     /// # Errors
     /// `EOPNOTSUPP` for an unknown namespace, `EINVAL` for a prefix without a name behind it.
-    pub fn supported(self) -> Result<Namespace, Errno> {
+    pub fn supported(self) -> Result<XattrNamespace, Errno> {
         match self.namespace() {
-            Namespace::System | Namespace::Unknown => Err(Errno::OPNOTSUPP),
+            XattrNamespace::System | XattrNamespace::Unknown => Err(Errno::OPNOTSUPP),
             _ if self.split().1.is_empty() => Err(Errno::INVAL),
             namespace => Ok(namespace),
         }
@@ -179,19 +179,21 @@ pub fn xattr_permission(
     let writes = op != XattrOp::Get;
     let hidden = if writes { Errno::PERM } else { Errno::NODATA };
     match name.namespace() {
-        Namespace::AclAccess | Namespace::AclDefault => acl_permission(name, op, subject),
-        Namespace::Security => security_permission(name, op, subject),
-        Namespace::System => Ok(Access::empty()),
-        Namespace::Trusted if subject.caps.contains(Capabilities::SYS_ADMIN) => Ok(Access::empty()),
-        Namespace::Trusted => Err(hidden),
-        Namespace::User if !subject.is(S_IFREG) && !subject.is(S_IFDIR) => Err(hidden),
-        Namespace::User
+        XattrNamespace::AclAccess | XattrNamespace::AclDefault => acl_permission(name, op, subject),
+        XattrNamespace::Security => security_permission(name, op, subject),
+        XattrNamespace::System => Ok(Access::empty()),
+        XattrNamespace::Trusted if subject.caps.contains(Capabilities::SYS_ADMIN) => {
+            Ok(Access::empty())
+        }
+        XattrNamespace::Trusted => Err(hidden),
+        XattrNamespace::User if !subject.is(S_IFREG) && !subject.is(S_IFDIR) => Err(hidden),
+        XattrNamespace::User
             if writes && subject.is(S_IFDIR) && subject.mode & S_ISVTX != 0 && !subject.owner =>
         {
             Err(Errno::PERM)
         }
-        Namespace::User | Namespace::Unknown if writes => Ok(Access::WRITE),
-        Namespace::User | Namespace::Unknown => Ok(Access::READ),
+        XattrNamespace::User | XattrNamespace::Unknown if writes => Ok(Access::WRITE),
+        XattrNamespace::User | XattrNamespace::Unknown => Ok(Access::READ),
     }
 }
 
@@ -428,7 +430,7 @@ impl XattrSet {
     /// Finds the index of an attribute (`Ok`), or its insertion point (`Err`).
     fn find(&self, name: XattrName<'_>) -> Result<Result<usize, usize>, Errno> {
         match name.supported()? {
-            Namespace::User | Namespace::Trusted | Namespace::Security => {
+            XattrNamespace::User | XattrNamespace::Trusted | XattrNamespace::Security => {
                 Ok(self.sorted.binary_search_by(|xattr| (*xattr.name).cmp(name.bytes)))
             }
             _ => Err(Errno::OPNOTSUPP),

@@ -464,14 +464,18 @@ impl Task {
         }
         self.walk(base, path, opening.lookup, &guard, |walk| {
             match self.open_or_create(walk, *opening)? {
-                Found::Made(mount, dentry, write) => {
+                OpenTarget::Made(mount, dentry, write) => {
                     let mut opening = *opening;
                     opening.flags.remove(OFlags::TRUNC);
                     Ok(open_made(mount, dentry, write, opening, cred)?)
                 }
-                Found::There(_) if opening.flags.contains(OFlags::EXCL) => Err(Errno::EXIST.into()),
-                Found::There(path) if path.dentry().inode().is_dir() => Err(Errno::ISDIR.into()),
-                Found::There(path) => Ok(self.finish_open(path, *opening, cred, &guard)?),
+                OpenTarget::There(_) if opening.flags.contains(OFlags::EXCL) => {
+                    Err(Errno::EXIST.into())
+                }
+                OpenTarget::There(path) if path.dentry().inode().is_dir() => {
+                    Err(Errno::ISDIR.into())
+                }
+                OpenTarget::There(path) => Ok(self.finish_open(path, *opening, cred, &guard)?),
             }
         })
     }
@@ -483,7 +487,7 @@ impl Task {
         &self,
         walk: &mut Walk<'g>,
         opening: Opening,
-    ) -> std::result::Result<Found<'g>, Fail> {
+    ) -> std::result::Result<OpenTarget<'g>, Fail> {
         loop {
             let slash = match walk.walk_to_last()? {
                 Last::Name(slash) => slash,
@@ -491,7 +495,7 @@ impl Task {
                     if last == Last::DotDot {
                         walk.up()?;
                     }
-                    return Ok(Found::There(walk.keep(walk.cur())?));
+                    return Ok(OpenTarget::There(walk.keep(walk.cur())?));
                 }
             };
             if slash {
@@ -504,11 +508,11 @@ impl Task {
                         continue;
                     }
                     check_sticky_create(walk.cur().inode(), child.inode(), opening, walk.cred())?;
-                    return Ok(Found::There(walk.keep(child)?));
+                    return Ok(OpenTarget::There(walk.keep(child)?));
                 }
                 Some(child) => {
                     check_sticky_create(walk.cur().inode(), child.inode(), opening, walk.cred())?;
-                    return Ok(Found::There(walk.keep(child)?));
+                    return Ok(OpenTarget::There(walk.keep(child)?));
                 }
                 None => return self.create_open(walk, opening),
             }
@@ -522,7 +526,7 @@ impl Task {
         &self,
         walk: &Walk<'g>,
         opening: Opening,
-    ) -> std::result::Result<Found<'g>, Fail> {
+    ) -> std::result::Result<OpenTarget<'g>, Fail> {
         let dir = walk.cur();
         let guard = walk.guard();
         if dir.inode().is_dead() {
@@ -540,7 +544,7 @@ impl Task {
             target: None,
         };
         match create::make(dir.dentry, walk.name(), &what, walk.cred(), self.mask(), guard) {
-            Ok(dentry) => Ok(Found::Made(mount, dentry, write)),
+            Ok(dentry) => Ok(OpenTarget::Made(mount, dentry, write)),
             // Another thread has made it in the meantime: the retry opens it.
             Err(Errno::EXIST) => Err(Fail::Retry),
             Err(errno) => Err(errno.into()),
@@ -603,7 +607,7 @@ impl Task {
 }
 
 /// The result of the last step of an open with `O_CREAT`.
-enum Found<'g> {
+enum OpenTarget<'g> {
     There(Path),
     Made(MountRef, DentryRef, WriteAccess<'g>),
 }

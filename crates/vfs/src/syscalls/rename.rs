@@ -87,7 +87,7 @@ struct Side<'g> {
 }
 
 /// A rename, its paths walked.
-struct Rename<'g> {
+struct RenameCall<'g> {
     ns: &'g VfsShared,
     tree: &'g Namespace,
     cred: &'g Credentials,
@@ -147,7 +147,7 @@ impl Task {
                     sides(walk, (old_dir, old_name, old_last), new_last, flags)?;
                 let cred = walk.cred();
                 let (ns, tree) = (self.ns(), self.vfs().tree());
-                let rename = Rename { ns, tree, cred, guard: &guard, flags, old, new };
+                let rename = RenameCall { ns, tree, cred, guard: &guard, flags, old, new };
                 let result = if new.dir.is_partial() {
                     rename.leave(walk, old_dir, write)
                 } else {
@@ -228,7 +228,7 @@ impl Task {
         let side = |dir, name| Side { dir, name, slash: false };
         let (old, new) = (side(old_dir, old.name()), side(new_dir, new.name()));
         let (ns, cred) = (self.ns(), self.cred(&guard));
-        let rename = Rename { ns, tree, cred, guard: &guard, flags, old, new };
+        let rename = RenameCall { ns, tree, cred, guard: &guard, flags, old, new };
         rename.move_kept(source, found);
         drop(moving);
         Ok(Some(()))
@@ -336,7 +336,7 @@ fn is_same_file(source: &Dentry, target: Option<&Dentry>) -> bool {
     target.is_some_and(|target| std::ptr::eq(target.inode(), source.inode()))
 }
 
-impl<'g> Rename<'g> {
+impl<'g> RenameCall<'g> {
     fn exchanges(&self) -> bool {
         self.flags.contains(RenameFlags::EXCHANGE)
     }

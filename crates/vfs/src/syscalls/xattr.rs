@@ -25,7 +25,7 @@ use crate::objects::setattr::{More, Plan};
 use crate::security::acl::{Acl, Inherited};
 use crate::security::cred::Credentials;
 use crate::security::xattr::{
-    AclNames, Namespace, XattrName, XattrOp, XattrSet, XattrSubject, xattr_permission,
+    AclNames, XattrName, XattrNamespace, XattrOp, XattrSet, XattrSubject, xattr_permission,
 };
 use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, DirFd, Task, bytes, lookup_flags};
@@ -240,7 +240,7 @@ impl Task {
         path: &StdPath,
         flags: AtFlags,
         locks: bool,
-        body: impl Fn(&Inode, &Credentials, &Guard, Held) -> std::result::Result<Done, Errno>,
+        body: impl Fn(&Inode, &Credentials, &Guard, RefHeld) -> std::result::Result<Done, Errno>,
         plan: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<Option<Plan<'a>>, Errno>,
     ) -> std::result::Result<(), Errno> {
         let by_reference = |inode: &Inode| {
@@ -255,7 +255,7 @@ impl Task {
                 }
                 let guard = rcu::pin();
                 let _locked = locks.then(|| inode.lock());
-                body(inode, self.cred(&guard), &guard, Held::Yes).map(drop)
+                body(inode, self.cred(&guard), &guard, RefHeld::Yes).map(drop)
             })
         };
         if bytes(path).is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
@@ -268,7 +268,7 @@ impl Task {
             if locks {
                 return Ok(Done::No);
             }
-            match body(pos.inode(), walk.cred(), walk.guard(), Held::No) {
+            match body(pos.inode(), walk.cred(), walk.guard(), RefHeld::No) {
                 // Waiting for space means waiting for the end of RCU sections such as this one.
                 Err(Errno::NOSPC) => Ok(Done::No),
                 other => other.map_err(Fail::from),
@@ -287,7 +287,7 @@ impl Task {
 
 /// Whether the caller of a change holds a reference to the inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum RefHeld {
     Yes,
     No,
 }
@@ -331,8 +331,8 @@ fn get(
     allow(inode, name, XattrOp::Get, cred, guard)?;
     let extra = inode.extra(guard);
     let acl = match name.namespace() {
-        Namespace::AclAccess => extra.and_then(|extra| extra.acl_access.read(guard)),
-        Namespace::AclDefault => extra.and_then(|extra| extra.acl_default.read(guard)),
+        XattrNamespace::AclAccess => extra.and_then(|extra| extra.acl_access.read(guard)),
+        XattrNamespace::AclDefault => extra.and_then(|extra| extra.acl_default.read(guard)),
         _ => {
             name.supported()?;
             let set = extra.and_then(|extra| extra.xattrs(guard)).ok_or(Errno::NODATA)?;
@@ -348,11 +348,11 @@ fn set(
     how: XattrFlags,
     cred: &Credentials,
     guard: &Guard,
-    held: Held,
+    held: RefHeld,
 ) -> std::result::Result<Done, Errno> {
     match name.namespace() {
-        Namespace::AclAccess => return set_acl(inode, name, false, value, cred, guard),
-        Namespace::AclDefault => return set_acl(inode, name, true, value, cred, guard),
+        XattrNamespace::AclAccess => return set_acl(inode, name, false, value, cred, guard),
+        XattrNamespace::AclDefault => return set_acl(inode, name, true, value, cred, guard),
         _ => allow(inode, name, XattrOp::Set(value), cred, guard)?,
     }
     name.supported()?;
@@ -361,7 +361,7 @@ fn set(
         return Ok(Done::Yes);
     }
     let extra = inode.extra_or_init(guard);
-    if held == Held::No && inode.may_be_evicted() {
+    if held == RefHeld::No && inode.may_be_evicted() {
         return Ok(Done::No);
     }
     let changed = extra.change_xattrs(guard, |set| {
@@ -461,8 +461,8 @@ fn plan_removal<'a>(
 /// Returns whether a name is that of the default list, or `None` if it is no access control list.
 fn is_default_acl(name: XattrName<'_>) -> Option<bool> {
     match name.namespace() {
-        Namespace::AclAccess => Some(false),
-        Namespace::AclDefault => Some(true),
+        XattrNamespace::AclAccess => Some(false),
+        XattrNamespace::AclDefault => Some(true),
         _ => None,
     }
 }
@@ -546,8 +546,8 @@ fn remove(
 ) -> std::result::Result<Done, Errno> {
     allow(inode, name, XattrOp::Remove, cred, guard)?;
     match name.namespace() {
-        Namespace::AclAccess => return apply_acl(inode, false, None, cred, guard),
-        Namespace::AclDefault => return apply_acl(inode, true, None, cred, guard),
+        XattrNamespace::AclAccess => return apply_acl(inode, false, None, cred, guard),
+        XattrNamespace::AclDefault => return apply_acl(inode, true, None, cred, guard),
         _ => {}
     }
     name.supported()?;

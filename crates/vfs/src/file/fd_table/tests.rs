@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::Numbers;
+use super::UsedNumbers;
 
 proptest! {
     #[test]
     fn the_lowest_free_number_is_given(
         calls in proptest::collection::vec((0..3_u8, 0..400_usize), 1..500),
     ) {
-        let mut numbers = Numbers::default();
+        let mut numbers = UsedNumbers::default();
         let mut used = BTreeSet::new();
         for (call, argument) in calls {
             match call {
@@ -41,7 +41,7 @@ proptest! {
 
 #[test]
 fn full_words_are_passed() {
-    let mut numbers = Numbers::default();
+    let mut numbers = UsedNumbers::default();
     for expected in 0..200 {
         assert_eq!(numbers.lowest_free(0), expected);
         numbers.claim(expected);

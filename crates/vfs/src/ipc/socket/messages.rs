@@ -49,7 +49,7 @@ pub(crate) struct Messages {
 }
 
 struct Pair {
-    sides: [Side; 2],
+    sides: [PairEnd; 2],
     /// The quotas that messages are charged to, from sending until they are read or dropped.
     quotas: Kept<Quotas>,
     /// Whether the ends are connected (`SOCK_SEQPACKET`).
@@ -57,7 +57,7 @@ struct Pair {
 }
 
 #[derive(Default)]
-struct Side {
+struct PairEnd {
     /// Messages to read.
     queue: VecDeque<Vec<u8>>,
     /// Bytes that it has sent and that are not read.
@@ -83,7 +83,7 @@ impl Settle for Pair {
     }
 }
 
-impl Side {
+impl PairEnd {
     /// Wakes the sleepers of this end that can proceed.
     fn settle(&mut self, wake: &mut Wake) {
         if !self.queue.is_empty() || self.reads_ended || self.error.is_some() {
@@ -140,7 +140,7 @@ impl Pair {
     }
 
     /// Returns an end and its peer.
-    fn ends(&mut self, side: usize) -> (&mut Side, &mut Side) {
+    fn ends(&mut self, side: usize) -> (&mut PairEnd, &mut PairEnd) {
         let [one, other] = &mut self.sides;
         if side == 0 { (one, other) } else { (other, one) }
     }
@@ -180,7 +180,7 @@ impl Pair {
 impl Messages {
     /// Creates the two ends of a pair.
     pub(crate) fn pair(connected: bool, quotas: Kept<Quotas>) -> [Messages; 2] {
-        let sides = [Side::default(), Side::default()];
+        let sides = [PairEnd::default(), PairEnd::default()];
         let pair = Arc::new(Monitor::new(Pair { sides, quotas, connected }));
         [0, 1].map(|side| Messages { pair: pair.clone(), side })
     }

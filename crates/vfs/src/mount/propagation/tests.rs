@@ -1,4 +1,4 @@
-use super::{PeerGroups, Receivers, Sharing};
+use super::{MountSharing, PeerGroups, Receivers};
 
 fn receivers(mounts: &[u64], is_shared: bool, master: usize) -> Receivers {
     Receivers { mounts: mounts.to_vec(), is_shared, master }
@@ -33,7 +33,7 @@ fn peers_come_first_and_masters_before_slaves() {
         (groups.master(3), groups.master(4), groups.master(6)),
         (Some(first), Some(first), Some(second))
     );
-    assert_eq!(groups.sharing(4), Sharing { group: Some(second), ..Sharing::default() });
+    assert_eq!(groups.sharing(4), MountSharing { group: Some(second), ..MountSharing::default() });
 }
 
 /// When the last member of a group leaves, its slaves go to its master; without one they are
@@ -43,7 +43,7 @@ fn slaves_of_a_group_that_ends() {
     let (mut groups, first, second) = tree();
     groups.make_private(4, false);
     assert_eq!(groups.master(6), Some(second), "its other member is there");
-    assert_eq!(groups.sharing(4), Sharing::default());
+    assert_eq!(groups.sharing(4), MountSharing::default());
     assert_eq!(groups.leave(5), Some(first));
     assert_eq!(groups.master(6), Some(first));
     assert_eq!(groups.receivers(1)[1..], [receivers(&[3], false, 0), receivers(&[6], false, 0)]);
@@ -58,12 +58,12 @@ fn a_lone_shared_mount_that_becomes_a_slave_is_private() {
     let mut groups = PeerGroups::default();
     groups.make_shared(1);
     groups.make_slave(1);
-    assert_eq!(groups.sharing(1), Sharing::default());
+    assert_eq!(groups.sharing(1), MountSharing::default());
     // Below a master it becomes the slave of that.
     let (mut groups, first, _) = tree();
     groups.leave(5);
     groups.make_slave(4);
-    assert_eq!(groups.sharing(4), Sharing { master: Some(first), ..Sharing::default() });
+    assert_eq!(groups.sharing(4), MountSharing { master: Some(first), ..MountSharing::default() });
     assert_eq!(groups.master(6), Some(first));
 }
 

@@ -99,7 +99,7 @@ impl InlineName {
 
 /// The count, on a line of its own, with fields that are written even more rarely.
 #[repr(C, align(64))]
-struct Written {
+struct DentryCounts {
     lockref: Lockref,
     /// Written when the dentry is created and freed, and by the shrinker.
     lru: PerCpuLinks<Dentry>,
@@ -109,7 +109,7 @@ struct Written {
     hot_slot: AtomicU32,
 }
 
-impl std::ops::Deref for Written {
+impl std::ops::Deref for DentryCounts {
     type Target = Lockref;
     #[inline]
     fn deref(&self) -> &Lockref {
@@ -132,7 +132,7 @@ pub struct Dentry {
     // A second line, read by every walk that compares names; never written.
     inline: InlineName,
     // The line that changes of the reference count write.
-    lockref: Written,
+    lockref: DentryCounts,
 }
 
 // SAFETY: fields are atomic or never written after `new`; references or RCU prevent the end of the

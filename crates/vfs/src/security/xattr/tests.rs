@@ -45,13 +45,13 @@ fn lengths_of_names() {
 #[test]
 fn namespaces() {
     let cases = [
-        ("user.a", Ok(Namespace::User)),
-        ("user.a.b", Ok(Namespace::User)),
-        ("user..", Ok(Namespace::User)),
-        ("trusted.a", Ok(Namespace::Trusted)),
-        ("security.a", Ok(Namespace::Security)),
-        ("system.posix_acl_access", Ok(Namespace::AclAccess)),
-        ("system.posix_acl_default", Ok(Namespace::AclDefault)),
+        ("user.a", Ok(XattrNamespace::User)),
+        ("user.a.b", Ok(XattrNamespace::User)),
+        ("user..", Ok(XattrNamespace::User)),
+        ("trusted.a", Ok(XattrNamespace::Trusted)),
+        ("security.a", Ok(XattrNamespace::Security)),
+        ("system.posix_acl_access", Ok(XattrNamespace::AclAccess)),
+        ("system.posix_acl_default", Ok(XattrNamespace::AclDefault)),
         ("user.", Err(Errno::INVAL)),
         ("trusted.", Err(Errno::INVAL)),
         ("security.", Err(Errno::INVAL)),

@@ -11,8 +11,8 @@ use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::table::{Bucket, RcuTable};
 
 use super::{
-    ATTACHED, CHECKED, COLD, Dentry, DentryRef, FIRST_BITS, HOLDS_PARENT, INLINE_MAX, InlineName,
-    NAME_MAX, NEGATIVE, PARTIAL, PSEUDO, UNHASHED, UNLISTED, Written,
+    ATTACHED, CHECKED, COLD, Dentry, DentryCounts, DentryRef, FIRST_BITS, HOLDS_PARENT, INLINE_MAX,
+    InlineName, NAME_MAX, NEGATIVE, PARTIAL, PSEUDO, UNHASHED, UNLISTED,
 };
 use crate::base::lock_classes::Children;
 use crate::objects::dcache::aliases::AliasLinks;
@@ -51,7 +51,7 @@ impl Dentry {
             children: RcuTable::new(),
             spread: SpreadPtr::new(),
             inline: InlineName(MaybeUninit::uninit()),
-            lockref: Written {
+            lockref: DentryCounts {
                 lockref,
                 lru: PerCpuLinks::new(),
                 aliases: AliasLinks::new(),
