@@ -71,7 +71,7 @@ use crate::format::btree::AREA_BYTES;
 
 /// A record, and its location in the tree.
 #[derive(Debug)]
-pub(crate) struct Found<K: Kind> {
+pub(crate) struct FoundRecord<K: Kind> {
     address: u64,
     index: usize,
     pub(crate) record: Record<K>,
@@ -169,11 +169,11 @@ impl<K: Kind> Tree<K> {
         &self,
         nodes: &N,
         key: K::Key,
-    ) -> Result<Option<Found<K>>, Error<N::Error>> {
+    ) -> Result<Option<FoundRecord<K>>, Error<N::Error>> {
         let leaf = self.descend(nodes, descend::Target::Key(key), None)?;
         let record = leaf.record(self)?.filter(|_| leaf.is_found);
         let (address, index) = (leaf.address, leaf.index);
-        Ok(record.map(|record| Found { address, index, record }))
+        Ok(record.map(|record| FoundRecord { address, index, record }))
     }
 
     /// Returns the record with the least key that is not less than `key`.

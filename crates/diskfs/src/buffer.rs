@@ -79,7 +79,7 @@ const SHARD_BLOCKS: usize = 16;
 /// `struct xfs_buftarg` in XFS.
 pub struct BufferCache {
     home: PerCpuArc<Home>,
-    shards: Box<[Shard]>,
+    shards: Box<[BufferShard]>,
     /// Number of buffers that a shard retains if possible.
     shard_limit: usize,
     reads: AtomicU64,
@@ -90,15 +90,15 @@ pub struct BufferCache {
 /// A shard of the cache, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
-struct Shard {
-    state: Mutex<Entries, CacheShard>,
+struct BufferShard {
+    state: Mutex<BufferEntries, CacheShard>,
     /// Notified when a block was read, or could not be.
     loaded: Condvar,
 }
 
 #[derive(Default)]
-struct Entries {
-    map: NumberMap<Entry>,
+struct BufferEntries {
+    map: NumberMap<BufferEntry>,
     /// The addresses of all buffers, around which the hand goes.
     ring: Vec<u64>,
     hand: usize,
@@ -106,7 +106,7 @@ struct Entries {
     next_load: u64,
 }
 
-enum Entry {
+enum BufferEntry {
     /// A thread is reading it: the read with this number.
     Loading(u64),
     Present {
@@ -128,14 +128,14 @@ impl BufferCache {
         let shards = shards.next_power_of_two();
         Self {
             home: PerCpuArc::new(cpus, Arc::new(Home::new(device, volume))),
-            shards: (0..shards).map(|_| Shard::default()).collect(),
+            shards: (0..shards).map(|_| BufferShard::default()).collect(),
             shard_limit: (limit / shards).max(1),
             reads: AtomicU64::new(0),
             given_up: RwLock::new(HashSet::new()),
         }
     }
 
-    fn shard(&self, address: u64) -> &Shard {
+    fn shard(&self, address: u64) -> &BufferShard {
         &self.shards[shard_of(address, self.shards.len())]
     }
 
@@ -178,19 +178,19 @@ impl BufferCache {
         let mut entries = shard.state.lock();
         loop {
             match entries.map.get(&address) {
-                Some(Entry::Present { buffer, .. }) => {
+                Some(BufferEntry::Present { buffer, .. }) => {
                     buffer.touch();
                     return buffer.look(expected, |block| found(buffer, block));
                 }
-                Some(Entry::Loading(_)) => entries = shard.loaded.wait(entries),
+                Some(BufferEntry::Loading(_)) => entries = shard.loaded.wait(entries),
                 None => break,
             }
         }
         let number = entries.next_load;
         entries.next_load += 1;
-        entries.map.insert(address, Entry::Loading(number));
+        entries.map.insert(address, BufferEntry::Loading(number));
         drop(entries);
-        let loading = Loading { shard, address, number };
+        let loading = BufferLoading { shard, address, number };
         let block = self.load(address, expected)?;
         let buffer = self.loaded(&loading, Buffer::new(&self.home, address, block));
         drop(loading);
@@ -210,12 +210,12 @@ impl BufferCache {
 
     /// Caches the block that was read, unless the block got new contents or was freed during the
     /// read: the thread that did so owns the block, and the result of the read is outdated.
-    fn loaded(&self, loading: &Loading<'_>, buffer: Arc<Buffer>) -> Arc<Buffer> {
+    fn loaded(&self, loading: &BufferLoading<'_>, buffer: Arc<Buffer>) -> Arc<Buffer> {
         let mut entries = loading.shard.state.lock();
         let mut evicted = Vec::new();
         let found = match entries.map.get(&loading.address) {
-            Some(Entry::Present { buffer: newer, .. }) => newer.clone(),
-            Some(Entry::Loading(number)) if *number == loading.number => {
+            Some(BufferEntry::Present { buffer: newer, .. }) => newer.clone(),
+            Some(BufferEntry::Loading(number)) if *number == loading.number => {
                 entries.put(loading.address, buffer.clone());
                 entries.evict(self.shard_limit, &mut evicted);
                 buffer
@@ -249,7 +249,7 @@ impl BufferCache {
         let address = buffer.address();
         let mut entries = self.shard(address).state.lock();
         let taken = match entries.map.get(&address) {
-            Some(Entry::Present { buffer: found, .. }) if Arc::ptr_eq(found, buffer) => {
+            Some(BufferEntry::Present { buffer: found, .. }) if Arc::ptr_eq(found, buffer) => {
                 entries.take(address)
             }
             _ => None,
@@ -287,7 +287,7 @@ impl BufferCache {
         for address in chunk..chunk + CHUNK_BLOCKS {
             let entries = self.shard(address).state.lock();
             let found = match entries.map.get(&address) {
-                Some(Entry::Present { buffer, .. }) => Some(buffer.clone()),
+                Some(BufferEntry::Present { buffer, .. }) => Some(buffer.clone()),
                 _ => None,
             };
             drop(entries);
@@ -346,23 +346,25 @@ impl std::fmt::Debug for BufferCache {
     }
 }
 
-impl Entries {
+impl BufferEntries {
     fn put(&mut self, address: u64, buffer: Arc<Buffer>) {
         let at = match self.map.get(&address) {
-            Some(Entry::Present { at, .. }) => *at,
+            Some(BufferEntry::Present { at, .. }) => *at,
             _ => {
                 self.ring.push(address);
                 self.ring.len() - 1
             }
         };
-        self.map.insert(address, Entry::Present { buffer, at });
+        self.map.insert(address, BufferEntry::Present { buffer, at });
     }
 
     fn take(&mut self, address: u64) -> Option<Arc<Buffer>> {
-        let Some(Entry::Present { buffer, at }) = self.map.remove(&address) else { return None };
+        let Some(BufferEntry::Present { buffer, at }) = self.map.remove(&address) else {
+            return None;
+        };
         self.ring.swap_remove(at);
         if let Some(moved) = self.ring.get(at)
-            && let Some(Entry::Present { at: place, .. }) = self.map.get_mut(moved)
+            && let Some(BufferEntry::Present { at: place, .. }) = self.map.get_mut(moved)
         {
             *place = at;
         }
@@ -378,7 +380,7 @@ impl Entries {
             }
             self.hand = if self.hand < self.ring.len() { self.hand } else { 0 };
             let address = self.ring[self.hand];
-            let Some(Entry::Present { buffer, .. }) = self.map.get(&address) else { return };
+            let Some(BufferEntry::Present { buffer, .. }) = self.map.get(&address) else { return };
             // A new reference is made either here, under this lock, or from another reference; so a
             // count of one can't grow.
             if Arc::strong_count(buffer) > 1 || buffer.was_touched() {
@@ -391,16 +393,17 @@ impl Entries {
 }
 
 /// A read in progress. Dropping it wakes the threads that wait for it.
-struct Loading<'c> {
-    shard: &'c Shard,
+struct BufferLoading<'c> {
+    shard: &'c BufferShard,
     address: u64,
     number: u64,
 }
 
-impl Drop for Loading<'_> {
+impl Drop for BufferLoading<'_> {
     fn drop(&mut self) {
         let mut entries = self.shard.state.lock();
-        if matches!(entries.map.get(&self.address), Some(Entry::Loading(n)) if *n == self.number) {
+        if matches!(entries.map.get(&self.address), Some(BufferEntry::Loading(n)) if *n == self.number)
+        {
             entries.map.remove(&self.address);
         }
         drop(entries);

@@ -65,6 +65,6 @@ pub use format::geometry::{self, Geometry};
 pub use format::superblock::{Features, Label, LogPlace, Stopped, Superblock, Timestamp};
 pub use format::uuid::Uuid;
 pub use tools::{check, dump, identity, mkfs, rescue};
-pub use volume::copies::{self, CopyState, Found, SuperblockCopy};
+pub use volume::copies::{self, CopyState, FoundSuperblock, SuperblockCopy};
 pub use volume::tx::Need;
 pub use volume::{Reader, Volume, VolumeOptions};

@@ -27,7 +27,7 @@ use super::alloc_group::Group;
 use super::changes::{InodeChange, Inodes, Undo};
 use super::load::Source;
 use super::{GroupNodes, Layout};
-use crate::btree::{Error, Found, Nodes};
+use crate::btree::{Error, FoundRecord, Nodes};
 use crate::format::group::{GroupFault, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::format::{Damage, Run};
@@ -423,7 +423,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     }
 
     /// Finds the chunk of an inode.
-    fn chunk_of(&mut self, ino: u64) -> Result<Found<InodeChunks>, Error<N::Error>> {
+    fn chunk_of(&mut self, ino: u64) -> Result<FoundRecord<InodeChunks>, Error<N::Error>> {
         let tree = self.layout.chunk_tree();
         // Mostly the record is in the root; preparing the root first spares a second search for the
         // change.
@@ -435,7 +435,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     }
 
     /// Writes the record of a chunk, and updates the counters by the difference.
-    fn write_chunk(&mut self, found: &Found<InodeChunks>, now: (u64, u64)) -> Done<N> {
+    fn write_chunk(&mut self, found: &FoundRecord<InodeChunks>, now: (u64, u64)) -> Done<N> {
         let former = (found.record.value.free.get(), found.record.value.orphan.get());
         if former == now {
             return Ok(());

@@ -71,8 +71,8 @@ const FINER: u64 = 32;
 #[repr(C, align(128))]
 pub struct Space {
     read: ReadMostly,
-    packed: Written,
-    spread: CachePadded<Written>,
+    packed: SpaceWritten,
+    spread: CachePadded<SpaceWritten>,
     budget: Budget,
     coming: Coming,
 }
@@ -106,7 +106,7 @@ struct ReadMostly {
 
 #[derive(Debug, Default)]
 #[repr(C)]
-struct Written {
+struct SpaceWritten {
     pool: AtomicU64,
 }
 
@@ -114,7 +114,7 @@ struct Written {
 const _: () = {
     use std::mem::offset_of;
     // Packed: one line of 64 bytes. Spread: no pair of lines has fields of both kinds.
-    assert!(offset_of!(Space, packed) + size_of::<Written>() <= 64);
+    assert!(offset_of!(Space, packed) + size_of::<SpaceWritten>() <= 64);
     assert!(offset_of!(Space, spread) == 128 && offset_of!(Space, budget) >= 256);
 };
 
@@ -162,7 +162,7 @@ impl Space {
         debug_assert!(is_taken);
         let (pool_size, blocks) = (AtomicU64::new(pool_size), AtomicU64::new(totals.blocks));
         let read = ReadMostly { pool_size, blocks, is_spread };
-        let (packed, spread) = (Written::default(), CachePadded::new(Written::default()));
+        let (packed, spread) = (SpaceWritten::default(), CachePadded::new(SpaceWritten::default()));
         let counter = || PerCpuCounter::new(cpu::possible().max(1) as usize);
         let coming = Coming { freed: counter(), given: counter() };
         let space = Self { read, packed, spread, budget, coming };

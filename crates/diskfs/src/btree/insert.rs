@@ -6,8 +6,8 @@ use zerocopy::little_endian::U64;
 use super::descend::{Step, Target, Way};
 use super::node::{self, Link, Place};
 use super::{
-    Branch, Entry, Error, Found, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault, records_least,
-    records_max,
+    Branch, Entry, Error, FoundRecord, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault,
+    records_least, records_max,
 };
 use crate::format::Damage;
 use crate::format::btree::TreeDamage;
@@ -79,7 +79,7 @@ impl<K: Kind> Tree<K> {
     pub(crate) fn replace<N: Nodes>(
         &self,
         nodes: &mut N,
-        found: &Found<K>,
+        found: &FoundRecord<K>,
         value: K::Value,
     ) -> Result<(), Error<N::Error>> {
         let slot = nodes.writable(found.address, &self.expected())?;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Error, Expected, Kind, Nodes, Record, Tree};
 
 /// The contents of a block, as the block describes itself.
-struct Piece<K: Kind> {
+struct LeafCopy<K: Kind> {
     level: u16,
     left: u64,
     right: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Kept<K: Kind> {
     pub(crate) blocks: Vec<u64>,
 }
 
-type Leaves<K> = BTreeMap<u64, Piece<K>>;
+type Leaves<K> = BTreeMap<u64, LeafCopy<K>>;
 
 /// The caller's knowledge about the blocks around a tree.
 pub(crate) trait Around<K: Kind> {
@@ -83,7 +83,7 @@ impl<K: Kind> Tree<K> {
         &self,
         nodes: &N,
         address: u64,
-    ) -> Result<Option<Piece<K>>, Error<N::Error>> {
+    ) -> Result<Option<LeafCopy<K>>, Error<N::Error>> {
         let expected = Expected { check: |_, _| Ok(()), ..self.expected() };
         let block = match nodes.read(address, &expected) {
             Err(Error::Damage(_)) => return Ok(None),
@@ -92,12 +92,16 @@ impl<K: Kind> Tree<K> {
         let view = self.view(address, &block).ok().filter(|view| view.disorder().is_none());
         Ok(view.map(|view| {
             let (left, right, records) = (view.left(), view.right(), view.records().to_vec());
-            Piece { level: view.level(), left, right, lsn: block.header().lsn.get(), records }
+            LeafCopy { level: view.level(), left, right, lsn: block.header().lsn.get(), records }
         }))
     }
 
     /// Reads a leaf that no block points to.
-    fn leaf<N: Nodes>(&self, nodes: &N, address: u64) -> Result<Option<Piece<K>>, Error<N::Error>> {
+    fn leaf<N: Nodes>(
+        &self,
+        nodes: &N,
+        address: u64,
+    ) -> Result<Option<LeafCopy<K>>, Error<N::Error>> {
         if address == 0 || !nodes.is_possible(address) {
             return Ok(None);
         }
@@ -115,7 +119,7 @@ impl<K: Kind> Tree<K> {
         let mut seen: BTreeSet<u64> = leaves.keys().copied().collect();
         let mut ends: Vec<u64> = seen.iter().copied().collect();
         while let Some(at) = ends.pop() {
-            let Some(Piece { left, right, records, .. }) = leaves.get(&at) else { continue };
+            let Some(LeafCopy { left, right, records, .. }) = leaves.get(&at) else { continue };
             let least = records.first().map(|record| record.key);
             let most = records.last().map(|record| record.key);
             for (next, is_right) in [(*left, false), (*right, true)] {

@@ -2,7 +2,7 @@
 //!
 //! # Why an old buffer never overwrites the next use of its address
 //!
-//! The commit that frees a block sets [`Content::is_gone`] of its buffer, under the lock of the
+//! The commit that frees a block sets [`Contents::is_gone`] of its buffer, under the lock of the
 //! content, and waits until a write-back that had begun before is complete. From then on the buffer
 //! writes nothing. It stays in the journal's lists as the cancellation of the records logged under
 //! its key; the cancellation leaves the log only after the last such record. The address is reused
@@ -36,12 +36,12 @@ pub struct Buffer {
     log: ItemState,
     /// Whether it was used since the clock hand passed.
     touched: AtomicBool,
-    content: Mutex<Content, BufferContent>,
+    content: Mutex<Contents, BufferContent>,
     /// Notified when a write-back has ended.
     written: Condvar,
 }
 
-struct Content {
+struct Contents {
     block: Arc<Block>,
     /// The version on the device.
     home: Lsn,
@@ -52,7 +52,7 @@ struct Content {
 
 impl Buffer {
     pub(super) fn new(home: &PerCpuArc<Home>, address: u64, block: Arc<Block>) -> Arc<Self> {
-        let content = Content { block, home: Lsn::NONE, is_writing: false, is_gone: false };
+        let content = Contents { block, home: Lsn::NONE, is_writing: false, is_gone: false };
         Arc::new(Self {
             address,
             home: home.keep(),
@@ -141,7 +141,7 @@ impl Buffer {
     /// Returns a copy to write, with the LSN of its change. The content is locked, and not freed.
     fn writing(
         &self,
-        mut content: MutexGuard<'_, Content, BufferContent>,
+        mut content: MutexGuard<'_, Contents, BufferContent>,
         lsn: Lsn,
     ) -> Writing<'_> {
         content.is_writing = true;

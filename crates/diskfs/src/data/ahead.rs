@@ -37,7 +37,7 @@ struct Request {
 }
 
 #[derive(Default)]
-struct Queue {
+struct ReadAheadQueue {
     waiting: VecDeque<Request>,
     threads: Vec<JoinHandle<()>>,
     is_over: bool,
@@ -46,7 +46,7 @@ struct Queue {
 /// The threads that read ahead, and what they are to do. `Send` and `Sync`.
 #[derive(Default)]
 pub(super) struct ReadAhead {
-    queue: Mutex<Queue, ReadAheadLock>,
+    queue: Mutex<ReadAheadQueue, ReadAheadLock>,
     wake: Condvar,
 }
 
@@ -68,7 +68,7 @@ impl ReadAhead {
     }
 
     fn next(&self) -> Option<Request> {
-        let is_idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.is_over;
+        let is_idle = |queue: &mut ReadAheadQueue| queue.waiting.is_empty() && !queue.is_over;
         self.wake.wait_while(self.queue.lock(), is_idle).waiting.pop_front()
     }
 

@@ -10,7 +10,7 @@ use crate::btree::Tree;
 use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
 use crate::format::{Run, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
-use crate::inode::extents::{ExtentMap, ExtentTree, Owner};
+use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
 use crate::page_cache::{Change, Cut, Mapping, PAGE, Store, pages_of};
 use crate::volume::tx::{Need, Tx};
@@ -29,7 +29,7 @@ pub struct NodeStore<'a> {
 
 /// The change of a transaction that frees the blocks of a range, or makes them unwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum RangeStep {
     Free,
     Unwrite,
     /// Frees, and the file ends there.
@@ -40,8 +40,8 @@ pub(super) enum Step {
 
 impl NodeStore<'_> {
     /// Returns the owner of the blocks, according to `core`.
-    fn owner(&self, core: &InodeCore) -> Owner {
-        Owner { ino: self.node.ino(), list_max: core.extents_room() }
+    fn owner(&self, core: &InodeCore) -> MapOwner {
+        MapOwner { ino: self.node.ino(), list_max: core.extents_room() }
     }
 
     /// Looks at the map while nobody changes it.
@@ -146,7 +146,7 @@ impl NodeStore<'_> {
 
     /// Runs one transaction on the blocks `from` to `to`. Returns the first block that it has not
     /// processed.
-    pub(super) fn step(&self, step: Step, from: u64, to: u64) -> Result<u64, Fault> {
+    pub(super) fn step(&self, step: RangeStep, from: u64, to: u64) -> Result<u64, Fault> {
         let extents = match self.files.log_blocks_max() {
             0..500 => EXTENTS_PER_SMALL_TX,
             _ => EXTENTS_PER_TX,
@@ -157,8 +157,8 @@ impl NodeStore<'_> {
             let (mut map, mut grown, mut freed) = (ExtentMap::of(&core.data), 0, Vec::new());
             let (owner, range) = (self.owner(core), (from, to));
             let end = match step {
-                Step::Unwrite => map.convert(tx, owner, range, true, extents, &mut grown)?,
-                Step::Free | Step::Cut { .. } => {
+                RangeStep::Unwrite => map.convert(tx, owner, range, true, extents, &mut grown)?,
+                RangeStep::Free | RangeStep::Cut { .. } => {
                     map.remove(tx, owner, range, extents, &mut freed, &mut grown)?
                 }
             };
@@ -168,7 +168,7 @@ impl NodeStore<'_> {
             let blocks: i64 = freed.iter().map(|run| i64::from(run.blocks)).sum();
             count_blocks(core, grown - blocks);
             freed.into_iter().for_each(|run| tx.free(run));
-            if let Step::Cut { size } = step {
+            if let RangeStep::Cut { size } = step {
                 cut(core, size);
                 // A removed file has the mark until its inode is freed.
                 if core.nlink > 0 {
@@ -180,7 +180,7 @@ impl NodeStore<'_> {
     }
 
     /// Runs all transactions on the blocks `from` to `to`.
-    fn steps(&self, step: Step, from: u64, to: u64) -> Result<(), Fault> {
+    fn steps(&self, step: RangeStep, from: u64, to: u64) -> Result<(), Fault> {
         let mut at = from;
         while at < to {
             // A hole needs no transaction.
@@ -211,7 +211,7 @@ impl NodeStore<'_> {
         }
         let (mut at, mut is_begun) = (pages_of(size), false);
         loop {
-            match self.step(Step::Cut { size }, at, u64::MAX) {
+            match self.step(RangeStep::Cut { size }, at, u64::MAX) {
                 Ok(u64::MAX) => return Cut::Whole,
                 Ok(end) => (at, is_begun) = (end, true),
                 Err(fault) if is_begun => return Cut::Part(fault),
@@ -365,11 +365,11 @@ impl Store for NodeStore<'_> {
     }
 
     fn free(&self, from: u64, to: u64) -> Result<(), Fault> {
-        self.steps(Step::Free, from, to)
+        self.steps(RangeStep::Free, from, to)
     }
 
     fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault> {
-        self.steps(Step::Unwrite, from, to)
+        self.steps(RangeStep::Unwrite, from, to)
     }
 
     fn write_failed(&self, fault: &Fault) {

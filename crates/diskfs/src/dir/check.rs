@@ -8,7 +8,7 @@ use crate::format::dir::{COLLISIONS_MAX, DirTree};
 use crate::inode::core::{DataFork, InodeCore};
 
 /// The entries seen so far.
-struct Seen<'d> {
+struct SeenEntries<'d> {
     dir: &'d Directory,
     size: u64,
     /// The names of the current sixteen positions.
@@ -16,7 +16,7 @@ struct Seen<'d> {
     base: u64,
 }
 
-impl Seen<'_> {
+impl SeenEntries<'_> {
     fn entry(&mut self, entry: &DirEntry<'_>) -> Result<(), Damage> {
         self.size = self.size.saturating_add(entry_bytes(entry.name));
         let damage = |fault| damage(self.dir.ino, entry.position, fault);
@@ -71,7 +71,7 @@ impl Directory {
         used: &mut dyn FnMut(u64),
         each: &mut dyn FnMut(DirEntry<'_>),
     ) -> Outcome<Option<Summary>, N> {
-        let mut seen = Seen { dir: self, size: 0, names: Vec::new(), base: 0 };
+        let mut seen = SeenEntries { dir: self, size: 0, names: Vec::new(), base: 0 };
         let mut is_tree_whole = true;
         // Reports the damage of entries after that of the tree.
         let mut wrong: Vec<Damage> = Vec::new();

@@ -27,7 +27,7 @@ pub const ATTR_VALUE_BYTES_MAX: usize = 64 * 1024;
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(transparent)]
-pub struct RawChunk(pub(crate) [u8; CHUNK_BYTES]);
+pub struct RawBlobChunk(pub(crate) [u8; CHUNK_BYTES]);
 
 /// The header of an attribute in the blob, on disk; its name and value follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -40,7 +40,7 @@ pub(crate) struct RawAttr {
 /// Size of the header of an attribute, in bytes.
 pub(crate) const ATTR_HEAD_BYTES: usize = 5;
 
-const _: () = assert!(size_of::<RawAttr>() == ATTR_HEAD_BYTES && size_of::<RawChunk>() == 480);
+const _: () = assert!(size_of::<RawAttr>() == ATTR_HEAD_BYTES && size_of::<RawBlobChunk>() == 480);
 
 /// A fault in the blob of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -32,7 +32,7 @@ pub const ROOT_CHUNK: u64 = GROUP_BLOCKS_KEPT;
 /// The body of the block, on disk.
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Raw {
+pub(crate) struct RawGroup {
     free: U64,
     free_inodes: U64,
     inodes: U64,
@@ -51,23 +51,23 @@ const FIELDS_BYTES: usize = 56 + 8 * SET_ASIDE_MAX;
 /// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
 #[cfg(test)]
 pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
-    (HEADER_BYTES + offset_of!(Raw, free), 8, "free blocks"),
-    (HEADER_BYTES + offset_of!(Raw, free_inodes), 8, "free inodes"),
-    (HEADER_BYTES + offset_of!(Raw, inodes), 8, "inodes"),
-    (HEADER_BYTES + offset_of!(Raw, orphans), 8, "orphans"),
-    (HEADER_BYTES + offset_of!(Raw, tree_blocks), 8, "tree blocks"),
-    (HEADER_BYTES + offset_of!(Raw, blocks), 8, "blocks"),
-    (HEADER_BYTES + offset_of!(Raw, set_aside_count), 4, "set-aside count"),
-    (HEADER_BYTES + offset_of!(Raw, zero), 4, ""),
-    (HEADER_BYTES + offset_of!(Raw, set_aside), 8 * SET_ASIDE_MAX, "set aside"),
-    (HEADER_BYTES + offset_of!(Raw, rest), BODY_BYTES - FIELDS_BYTES, ""),
+    (HEADER_BYTES + offset_of!(RawGroup, free), 8, "free blocks"),
+    (HEADER_BYTES + offset_of!(RawGroup, free_inodes), 8, "free inodes"),
+    (HEADER_BYTES + offset_of!(RawGroup, inodes), 8, "inodes"),
+    (HEADER_BYTES + offset_of!(RawGroup, orphans), 8, "orphans"),
+    (HEADER_BYTES + offset_of!(RawGroup, tree_blocks), 8, "tree blocks"),
+    (HEADER_BYTES + offset_of!(RawGroup, blocks), 8, "blocks"),
+    (HEADER_BYTES + offset_of!(RawGroup, set_aside_count), 4, "set-aside count"),
+    (HEADER_BYTES + offset_of!(RawGroup, zero), 4, ""),
+    (HEADER_BYTES + offset_of!(RawGroup, set_aside), 8 * SET_ASIDE_MAX, "set aside"),
+    (HEADER_BYTES + offset_of!(RawGroup, rest), BODY_BYTES - FIELDS_BYTES, ""),
 ];
 
 const _: () = {
-    assert!(size_of::<Raw>() == BODY_BYTES && HEADER_BYTES + BODY_BYTES == BLOCK_BYTES);
-    assert!(offset_of!(Raw, free) == 0 && offset_of!(Raw, orphans) == 24);
-    assert!(offset_of!(Raw, set_aside_count) == 48 && offset_of!(Raw, set_aside) == 56);
-    assert!(offset_of!(Raw, rest) == FIELDS_BYTES && size_of::<RawChunk>() == 16);
+    assert!(size_of::<RawGroup>() == BODY_BYTES && HEADER_BYTES + BODY_BYTES == BLOCK_BYTES);
+    assert!(offset_of!(RawGroup, free) == 0 && offset_of!(RawGroup, orphans) == 24);
+    assert!(offset_of!(RawGroup, set_aside_count) == 48 && offset_of!(RawGroup, set_aside) == 56);
+    assert!(offset_of!(RawGroup, rest) == FIELDS_BYTES && size_of::<RawChunk>() == 16);
     assert!(CHUNK_INODES == u64::BITS as u64);
 };
 
@@ -145,9 +145,9 @@ impl GroupHeader {
     /// In debug builds, if more blocks than that are set aside.
     pub fn encode(&self, block: &mut Block) {
         debug_assert!(self.set_aside.len() <= SET_ASIDE_MAX);
-        let raw: &mut Raw = transmute_mut!(block.body_mut());
+        let raw: &mut RawGroup = transmute_mut!(block.body_mut());
         let count = self.set_aside.len().min(SET_ASIDE_MAX);
-        *raw = Raw {
+        *raw = RawGroup {
             free: self.free.into(),
             free_inodes: self.free_inodes.into(),
             inodes: self.inodes.into(),
@@ -168,7 +168,7 @@ impl GroupHeader {
     /// the blocks set aside.
     #[must_use]
     pub(crate) fn counters(block: &Block) -> Self {
-        let raw: &Raw = transmute_ref!(block.body());
+        let raw: &RawGroup = transmute_ref!(block.body());
         Self {
             free: raw.free.get(),
             free_inodes: raw.free_inodes.get(),
@@ -182,7 +182,7 @@ impl GroupHeader {
 
     /// Encodes the counters into the body of a block; the blocks set aside stay unchanged.
     pub(crate) fn encode_counters(&self, block: &mut Block) {
-        let raw: &mut Raw = transmute_mut!(block.body_mut());
+        let raw: &mut RawGroup = transmute_mut!(block.body_mut());
         raw.free = self.free.into();
         raw.free_inodes = self.free_inodes.into();
         raw.inodes = self.inodes.into();
@@ -202,7 +202,7 @@ impl GroupHeader {
         is_usable: impl Fn(u64) -> bool,
     ) -> Result<Self, Damage> {
         check(address, block)?;
-        let raw: &Raw = transmute_ref!(block.body());
+        let raw: &RawGroup = transmute_ref!(block.body());
         let header = Self { set_aside: set_aside(raw).collect(), ..Self::counters(block) };
         match header.set_aside.iter().find(|block| !is_usable(**block)) {
             Some(&block) => Err(fault(address, GroupFault::SetAside { block })),
@@ -211,13 +211,13 @@ impl GroupHeader {
     }
 }
 
-fn set_aside(raw: &Raw) -> impl Iterator<Item = u64> {
+fn set_aside(raw: &RawGroup) -> impl Iterator<Item = u64> {
     raw.set_aside.iter().take(raw.set_aside_count.get() as usize).map(|address| address.get())
 }
 
 /// Checks a header read from the device by itself, without the trees.
 fn check(address: u64, block: &Block) -> Result<(), Damage> {
-    let raw: &Raw = transmute_ref!(block.body());
+    let raw: &RawGroup = transmute_ref!(block.body());
     let [free, inodes] = [raw.free.get(), raw.inodes.get()];
     let [free_inodes, orphans] = [raw.free_inodes.get(), raw.orphans.get()];
     let is_possible = free_inodes <= inodes

@@ -57,7 +57,7 @@ pub(crate) struct RawTime {
 /// The body of the block, on disk.
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(crate) struct Raw {
+pub(crate) struct RawSuperblock {
     version: U32,
     block_log2: u8,
     group_log2: u8,
@@ -105,40 +105,40 @@ const BEHIND_BYTES: usize =
 
 /// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
 pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
-    (HEADER_BYTES + offset_of!(Raw, version), 4, "version"),
-    (HEADER_BYTES + offset_of!(Raw, block_log2), 1, "block size"),
-    (HEADER_BYTES + offset_of!(Raw, group_log2), 1, "group size"),
-    (HEADER_BYTES + offset_of!(Raw, zero), 2, ""),
-    (HEADER_BYTES + offset_of!(Raw, generation), 8, "generation"),
-    (HEADER_BYTES + offset_of!(Raw, blocks), 8, "blocks"),
-    (HEADER_BYTES + offset_of!(Raw, groups), 4, "groups"),
-    (HEADER_BYTES + offset_of!(Raw, zero_behind_groups), 4, ""),
-    (HEADER_BYTES + offset_of!(Raw, compat), 8, "compat"),
-    (HEADER_BYTES + offset_of!(Raw, ro_compat), 8, "ro_compat"),
-    (HEADER_BYTES + offset_of!(Raw, incompat), 8, "incompat"),
-    (HEADER_BYTES + offset_of!(Raw, log_start), 8, "log start"),
-    (HEADER_BYTES + offset_of!(Raw, log_blocks), 8, "log blocks"),
-    (HEADER_BYTES + offset_of!(Raw, log_device), 16, "log device"),
-    (HEADER_BYTES + offset_of!(Raw, made), 16, "made"),
-    (HEADER_BYTES + offset_of!(Raw, written), 16, "written"),
-    (HEADER_BYTES + offset_of!(Raw, mounted), 16, "mounted"),
-    (HEADER_BYTES + offset_of!(Raw, checked), 16, "checked"),
-    (HEADER_BYTES + offset_of!(Raw, label), 64, "label"),
-    (HEADER_BYTES + offset_of!(Raw, rest), REST_BYTES, ""),
-    (HEADER_BYTES + offset_of!(Raw, stopped_by), 4, "stopped by"),
-    (HEADER_BYTES + offset_of!(Raw, zero_behind_stopped), 4, ""),
-    (HEADER_BYTES + offset_of!(Raw, stopped), 16, "stopped"),
-    (HEADER_BYTES + offset_of!(Raw, stopped_why), STOPPED_BYTES, "stopped why"),
-    (HEADER_BYTES + offset_of!(Raw, own_id), 16, "own id"),
-    (HEADER_BYTES + offset_of!(Raw, log_epoch), 8, "log epoch"),
-    (HEADER_BYTES + offset_of!(Raw, log_last), 8, "log LSN"),
-    (HEADER_BYTES + offset_of!(Raw, log_checkpoint), 8, "log checkpoint"),
-    (HEADER_BYTES + offset_of!(Raw, log_closed), 8, "log closed"),
-    (HEADER_BYTES + offset_of!(Raw, behind), BEHIND_BYTES, ""),
+    (HEADER_BYTES + offset_of!(RawSuperblock, version), 4, "version"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, block_log2), 1, "block size"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, group_log2), 1, "group size"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, zero), 2, ""),
+    (HEADER_BYTES + offset_of!(RawSuperblock, generation), 8, "generation"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, blocks), 8, "blocks"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, groups), 4, "groups"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, zero_behind_groups), 4, ""),
+    (HEADER_BYTES + offset_of!(RawSuperblock, compat), 8, "compat"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, ro_compat), 8, "ro_compat"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, incompat), 8, "incompat"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, log_start), 8, "log start"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, log_blocks), 8, "log blocks"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, log_device), 16, "log device"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, made), 16, "made"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, written), 16, "written"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, mounted), 16, "mounted"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, checked), 16, "checked"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, label), 64, "label"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, rest), REST_BYTES, ""),
+    (HEADER_BYTES + offset_of!(RawSuperblock, stopped_by), 4, "stopped by"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, zero_behind_stopped), 4, ""),
+    (HEADER_BYTES + offset_of!(RawSuperblock, stopped), 16, "stopped"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, stopped_why), STOPPED_BYTES, "stopped why"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, own_id), 16, "own id"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, log_epoch), 8, "log epoch"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, log_last), 8, "log LSN"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, log_checkpoint), 8, "log checkpoint"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, log_closed), 8, "log closed"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, behind), BEHIND_BYTES, ""),
 ];
 
 const _: () = {
-    assert!(size_of::<Raw>() == BODY_BYTES && size_of::<RawTime>() == 16);
+    assert!(size_of::<RawSuperblock>() == BODY_BYTES && size_of::<RawTime>() == 16);
     // There are no gaps, and the last field ends with the block.
     let (mut at, mut field) = (HEADER_BYTES, 0);
     while field < FIELDS.len() {
@@ -437,7 +437,7 @@ impl Stopped {
 
     /// Decodes the reason. Invalid text is replaced, not reported: it must not make the volume
     /// unreadable.
-    fn decode(raw: &Raw) -> Option<Self> {
+    fn decode(raw: &RawSuperblock) -> Option<Self> {
         let when = Timestamp::decode(&raw.stopped).unwrap_or_default();
         let words = without_zeros(&raw.stopped_why);
         Self::new(raw.stopped_by.get(), when, &String::from_utf8_lossy(words))
@@ -580,7 +580,7 @@ impl Superblock {
     #[must_use]
     pub fn encode(&self, copy: u32, address: u64) -> Box<Block> {
         let mut block = Block::zeroed();
-        let raw: &mut Raw = transmute_mut!(block.body_mut());
+        let raw: &mut RawSuperblock = transmute_mut!(block.body_mut());
         raw.version = VERSION.into();
         raw.block_log2 = BLOCK_LOG2;
         raw.group_log2 = self.geometry.group_log2();
@@ -626,7 +626,7 @@ impl Superblock {
     pub fn decode(block: &Block, address: u64) -> Result<Self, DecodeError> {
         let (volume, copy) = (block.header().volume, block.header().owner.get());
         block.verify(&Identity { magic: MAGIC, address, owner: copy, volume })?;
-        let raw: &Raw = transmute_ref!(block.body());
+        let raw: &RawSuperblock = transmute_ref!(block.body());
         let version = raw.version.get();
         if version != VERSION {
             return Err(DecodeError::Version { version });
@@ -671,7 +671,7 @@ fn without_zeros(bytes: &[u8]) -> &[u8] {
     &bytes[..length]
 }
 
-fn decode_geometry(raw: &Raw) -> Result<Geometry, Damage> {
+fn decode_geometry(raw: &RawSuperblock) -> Result<Geometry, Damage> {
     if raw.block_log2 != BLOCK_LOG2 {
         return Err(Damage::BlockSize { log2: raw.block_log2 });
     }
@@ -682,7 +682,7 @@ fn decode_geometry(raw: &Raw) -> Result<Geometry, Damage> {
     exact.ok_or(Damage::Geometry { blocks, groups, log2 })
 }
 
-fn decode_log(raw: &Raw, geometry: Geometry) -> Result<LogPlace, Damage> {
+fn decode_log(raw: &RawSuperblock, geometry: Geometry) -> Result<LogPlace, Damage> {
     let (start, blocks, device) = (raw.log_start.get(), raw.log_blocks.get(), raw.log_device);
     let log = match device {
         Uuid::NIL => LogPlace::Inside { start, blocks },

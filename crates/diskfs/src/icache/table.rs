@@ -59,7 +59,7 @@ const SHARD_NODES: usize = 16;
 /// The inodes of a volume that are in memory. Counterpart of the per-AG inode caches of XFS. `Send`
 /// and `Sync`.
 pub struct NodeTable {
-    shards: Box<[Shard]>,
+    shards: Box<[InodeShard]>,
     /// Number of nodes beyond which a shard evicts unused ones.
     shard_limit: usize,
 }
@@ -67,14 +67,14 @@ pub struct NodeTable {
 /// A shard, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
-struct Shard {
-    entries: Mutex<Entries, NodeTableLock>,
+struct InodeShard {
+    entries: Mutex<InodeEntries, NodeTableLock>,
     /// Signals that a read of a record has ended.
     loaded: Condvar,
 }
 
-struct Entries {
-    map: NumberMap<Entry>,
+struct InodeEntries {
+    map: NumberMap<InodeEntry>,
     /// Numbers of nodes, in the order in which they were inserted or last found in use: the first
     /// are most likely unused.
     ring: VecDeque<u64>,
@@ -82,7 +82,7 @@ struct Entries {
     free: Arc<InodeCore>,
 }
 
-enum Entry {
+enum InodeEntry {
     /// A thread is reading the record.
     Loading,
     Present(Arc<Node>),
@@ -97,12 +97,12 @@ impl NodeTable {
         let shards = (limit / SHARD_NODES).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
         let shards = shards.next_power_of_two();
         Self {
-            shards: (0..shards).map(|_| Shard::default()).collect(),
+            shards: (0..shards).map(|_| InodeShard::default()).collect(),
             shard_limit: (limit / shards).max(SHARD_NODES),
         }
     }
 
-    fn shard(&self, ino: u64) -> &Shard {
+    fn shard(&self, ino: u64) -> &InodeShard {
         &self.shards[shard_of(ino, self.shards.len())]
     }
 
@@ -138,18 +138,18 @@ impl NodeTable {
         let mut entries = shard.entries.lock();
         loop {
             match entries.map.get(&ino) {
-                Some(Entry::Present(node)) => {
+                Some(InodeEntry::Present(node)) => {
                     let node = Arc::clone(node);
                     drop(entries);
                     return Ok(Some(node).filter(|node| !node.core().is_free()));
                 }
-                Some(Entry::Loading) => entries = shard.loaded.wait(entries),
+                Some(InodeEntry::Loading) => entries = shard.loaded.wait(entries),
                 None => break,
             }
         }
-        entries.map.insert(ino, Entry::Loading);
+        entries.map.insert(ino, InodeEntry::Loading);
         drop(entries);
-        let loading = Loading { shard, ino };
+        let loading = InodeLoading { shard, ino };
         let node = read()?.map(|core| Node::new(ino, core.into(), cache));
         Ok(node.inspect(|node| self.enter(&loading, node)))
     }
@@ -161,8 +161,8 @@ impl NodeTable {
         let mut entries = shard.entries.lock();
         loop {
             match entries.map.get(&ino) {
-                Some(Entry::Present(node)) => return Arc::clone(node),
-                Some(Entry::Loading) => entries = shard.loaded.wait(entries),
+                Some(InodeEntry::Present(node)) => return Arc::clone(node),
+                Some(InodeEntry::Loading) => entries = shard.loaded.wait(entries),
                 None => break,
             }
         }
@@ -175,7 +175,7 @@ impl NodeTable {
     }
 
     /// Inserts a node whose record was read.
-    fn enter(&self, loading: &Loading<'_>, node: &Arc<Node>) {
+    fn enter(&self, loading: &InodeLoading<'_>, node: &Arc<Node>) {
         let mut entries = loading.shard.entries.lock();
         entries.put(node);
         let given_up = entries.shrink(self.shard_limit);
@@ -187,7 +187,8 @@ impl NodeTable {
     pub fn for_each(&self, mut visit: impl FnMut(&Arc<Node>)) {
         for shard in &self.shards {
             let entries = shard.entries.lock();
-            let nodes: Vec<_> = entries.map.values().filter_map(Entry::node).cloned().collect();
+            let nodes: Vec<_> =
+                entries.map.values().filter_map(InodeEntry::node).cloned().collect();
             drop(entries);
             nodes.iter().for_each(&mut visit);
         }
@@ -222,7 +223,7 @@ fn read(volume: &Volume, ino: u64) -> Result<Option<InodeCore>, Fault> {
     })?))
 }
 
-impl Entry {
+impl InodeEntry {
     fn node(&self) -> Option<&Arc<Node>> {
         match self {
             Self::Loading => None,
@@ -238,17 +239,17 @@ impl Entry {
     }
 }
 
-impl Default for Entries {
+impl Default for InodeEntries {
     fn default() -> Self {
         let free = Arc::new(InodeCore::free(0));
         Self { map: NumberMap::default(), ring: VecDeque::new(), free }
     }
 }
 
-impl Entries {
+impl InodeEntries {
     fn put(&mut self, node: &Arc<Node>) {
-        let former = self.map.insert(node.ino(), Entry::Present(Arc::clone(node)));
-        if former.as_ref().and_then(Entry::node).is_none() {
+        let former = self.map.insert(node.ino(), InodeEntry::Present(Arc::clone(node)));
+        if former.as_ref().and_then(InodeEntry::node).is_none() {
             self.ring.push_back(node.ino());
         }
     }
@@ -286,15 +287,15 @@ fn is_unused(node: &Arc<Node>) -> bool {
 }
 
 /// A read under way. Its drop, after success or failure, ends the wait of other threads.
-struct Loading<'t> {
-    shard: &'t Shard,
+struct InodeLoading<'t> {
+    shard: &'t InodeShard,
     ino: u64,
 }
 
-impl Drop for Loading<'_> {
+impl Drop for InodeLoading<'_> {
     fn drop(&mut self) {
         let mut entries = self.shard.entries.lock();
-        if matches!(entries.map.get(&self.ino), Some(Entry::Loading)) {
+        if matches!(entries.map.get(&self.ino), Some(InodeEntry::Loading)) {
             entries.map.remove(&self.ino);
         }
         drop(entries);

@@ -18,7 +18,9 @@
 use zerocopy::little_endian::U32;
 
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
-use crate::format::attr::{ATTR_MAGIC, BlobDamage, BlobFault, CHUNK_BYTES, LINK_MAGIC, RawChunk};
+use crate::format::attr::{
+    ATTR_MAGIC, BlobDamage, BlobFault, CHUNK_BYTES, LINK_MAGIC, RawBlobChunk,
+};
 use crate::format::{Damage, Magic};
 
 /// The tree of attributes that don't fit into the inode.
@@ -30,18 +32,18 @@ pub enum AttrTree {}
 pub enum LinkTree {}
 
 /// A tree of chunks.
-pub trait BlobKind: Kind<Key = U32, Value = RawChunk> {}
+pub trait BlobKind: Kind<Key = U32, Value = RawBlobChunk> {}
 
 impl Kind for AttrTree {
     type Key = U32;
-    type Value = RawChunk;
+    type Value = RawBlobChunk;
     const MAGIC: Magic = ATTR_MAGIC;
     const KEY_MIN: U32 = U32::ZERO;
 }
 
 impl Kind for LinkTree {
     type Key = U32;
-    type Value = RawChunk;
+    type Value = RawBlobChunk;
     const MAGIC: Magic = LINK_MAGIC;
     const KEY_MIN: U32 = U32::ZERO;
 }
@@ -138,6 +140,6 @@ fn records<K: BlobKind>(blob: &[u8]) -> impl Iterator<Item = Record<K>> {
     (0..).zip(blob.chunks(CHUNK_BYTES)).map(|(number, bytes): (u32, &[u8])| {
         let mut chunk = [0; CHUNK_BYTES];
         chunk[..bytes.len()].copy_from_slice(bytes);
-        Record::<K> { key: number.into(), value: RawChunk(chunk) }
+        Record::<K> { key: number.into(), value: RawBlobChunk(chunk) }
     })
 }

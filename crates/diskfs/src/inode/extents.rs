@@ -62,7 +62,7 @@ pub enum ExtentMap {
 
 /// The inode whose map is changed.
 #[derive(Clone, Copy, Debug)]
-pub struct Owner {
+pub struct MapOwner {
     /// Number of the inode.
     pub ino: u64,
     /// Number of extents that the inode has room for: at most
@@ -178,7 +178,7 @@ impl ExtentMap {
     pub fn insert<N: Nodes>(
         &mut self,
         nodes: &mut N,
-        owner: Owner,
+        owner: MapOwner,
         extent: Extent,
     ) -> Outcome<i64, N> {
         let Extent { file_block, .. } = extent;
@@ -208,7 +208,7 @@ impl ExtentMap {
     pub fn remove<N: Nodes>(
         &mut self,
         nodes: &mut N,
-        owner: Owner,
+        owner: MapOwner,
         (from, to): (u64, u64),
         extents_max: usize,
         freed: &mut Vec<Run>,
@@ -239,7 +239,7 @@ impl ExtentMap {
     pub fn convert<N: Nodes>(
         &mut self,
         nodes: &mut N,
-        owner: Owner,
+        owner: MapOwner,
         (from, to): (u64, u64),
         is_unwritten: bool,
         extents_max: usize,
@@ -274,7 +274,7 @@ impl ExtentMap {
     fn replace<N: Nodes>(
         &mut self,
         nodes: &mut N,
-        owner: Owner,
+        owner: MapOwner,
         before: Option<Extent>,
         old: &[Extent],
         new: &[Extent],
@@ -301,7 +301,7 @@ impl ExtentMap {
     fn change<N: Nodes>(
         &mut self,
         nodes: &mut N,
-        owner: Owner,
+        owner: MapOwner,
         removed: &[Extent],
         added: &[Extent],
     ) -> Outcome<(), N> {
@@ -346,7 +346,7 @@ impl ExtentMap {
     ///
     /// # Errors
     /// [`Error`].
-    pub fn make_room<N: Nodes>(&mut self, nodes: &mut N, owner: Owner) -> Outcome<i64, N> {
+    pub fn make_room<N: Nodes>(&mut self, nodes: &mut N, owner: MapOwner) -> Outcome<i64, N> {
         let mut nodes = Counted::new(nodes);
         self.change(&mut nodes, owner, &[], &[])?;
         Ok(nodes.grown())

@@ -37,12 +37,12 @@ pub struct PageCache {
     /// Pages that are dirty or being written back: what each CPU has not added yet to the sum of
     /// all.
     unstable_parts: PerCpu<AtomicI64>,
-    written: CachePadded<Written>,
+    written: CachePadded<WrittenCounts>,
 }
 
 /// Written now and then.
 #[derive(Debug)]
-struct Written {
+struct WrittenCounts {
     /// The sum of unstable pages, without the parts.
     unstable: AtomicI64,
     clock: Mutex<VecDeque<Weak<FileData>>, ClockLock>,
@@ -70,7 +70,7 @@ impl PageCache {
             fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
             pages: Budget::new(pages_max, slots),
             unstable_parts: PerCpu::new(slots, |_| AtomicI64::new(0)),
-            written: CachePadded::new(Written {
+            written: CachePadded::new(WrittenCounts {
                 unstable: AtomicI64::new(0),
                 clock: Mutex::default(),
             }),

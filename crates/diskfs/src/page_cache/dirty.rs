@@ -35,13 +35,13 @@ pub struct Mark(Vec<u64>);
 
 #[derive(Debug)]
 struct List<F> {
-    state: Mutex<State<F>, DirtyFilesLock>,
+    state: Mutex<DirtyState<F>, DirtyFilesLock>,
     /// A file that was taken has been written.
     written: Condvar,
 }
 
 #[derive(Debug)]
-struct State<F> {
+struct DirtyState<F> {
     waiting: VecDeque<F>,
     /// The number that the next file gets.
     next: u64,
@@ -51,12 +51,12 @@ struct State<F> {
 
 impl<F> Default for List<F> {
     fn default() -> Self {
-        let state = State { waiting: VecDeque::new(), next: 0, taken: Vec::new() };
+        let state = DirtyState { waiting: VecDeque::new(), next: 0, taken: Vec::new() };
         Self { state: Mutex::new(state), written: Condvar::default() }
     }
 }
 
-impl<F> State<F> {
+impl<F> DirtyState<F> {
     /// Takes the first file, if its number is below `end`.
     fn take(&mut self, end: u64) -> Option<(u64, F)> {
         let number = self.next - self.waiting.len() as u64;
@@ -139,7 +139,7 @@ impl<F> DirtyFiles<F> {
     /// taken. The caller has taken none, and holds no lock that writing back takes.
     pub fn wait(&self, mark: &Mark) {
         for (list, end) in self.lists.iter().zip(&mark.0) {
-            let is_written = |state: &State<F>| state.taken.iter().all(|number| number >= end);
+            let is_written = |state: &DirtyState<F>| state.taken.iter().all(|number| number >= end);
             let state = list.state.lock();
             drop(list.written.wait_while(state, |state| !is_written(state)));
         }

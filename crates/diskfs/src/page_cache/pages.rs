@@ -75,12 +75,12 @@ impl Marks {
 
 /// Consecutive pages.
 #[derive(Debug)]
-struct Chunk {
+struct PageChunk {
     marks: Marks,
     memory: [Option<PageBox>; CHUNK_PAGES as usize],
 }
 
-impl Default for Chunk {
+impl Default for PageChunk {
     fn default() -> Self {
         Self { marks: Marks::default(), memory: [const { None }; CHUNK_PAGES as usize] }
     }
@@ -97,12 +97,12 @@ pub(super) struct Gone {
     pub(super) reserved: u64,
     memory: Vec<Option<PageBox>>,
     #[expect(clippy::vec_box, reason = "they are moved as they are, not copied")]
-    chunks: Vec<Box<Chunk>>,
+    chunks: Vec<Box<PageChunk>>,
 }
 
 /// A part of a chunk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
+pub(super) struct ChunkPart {
     /// The number of the chunk, and its first page.
     chunk: u64,
     base: u64,
@@ -113,7 +113,7 @@ pub(super) struct Part {
 /// The pages of a file that are in memory.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    chunks: BTreeMap<u64, Box<Chunk>>,
+    chunks: BTreeMap<u64, Box<PageChunk>>,
     /// The chunks with pages that are dirty or being written back, and how many such pages there
     /// are.
     unstable: BTreeSet<u64>,
@@ -132,18 +132,18 @@ fn bits_from(index: u64) -> u64 {
 }
 
 /// Splits the pages `from` to `to` into parts of chunks.
-fn parts(from: u64, to: u64) -> impl Iterator<Item = Part> {
+fn parts(from: u64, to: u64) -> impl Iterator<Item = ChunkPart> {
     let chunks = if from < to { from / CHUNK_PAGES..to.div_ceil(CHUNK_PAGES) } else { 0..0 };
     chunks.map(move |chunk| part_of(chunk, from, to))
 }
 
 /// Returns the part of a chunk that lies within the pages `from` to `to`.
-fn part_of(chunk: u64, from: u64, to: u64) -> Part {
+fn part_of(chunk: u64, from: u64, to: u64) -> ChunkPart {
     let base = chunk * CHUNK_PAGES;
     let begin = from.saturating_sub(base).min(CHUNK_PAGES - 1);
     let left = to.saturating_sub(base);
     let end = if left >= CHUNK_PAGES { u64::MAX } else { (1 << left) - 1 };
-    Part { chunk, base, bits: end & (u64::MAX << begin) }
+    ChunkPart { chunk, base, bits: end & (u64::MAX << begin) }
 }
 
 /// Iterates over the indices of set bits.
@@ -162,10 +162,10 @@ impl Pages {
 
     /// Returns the number of pages.
     pub(super) fn len(&self) -> u64 {
-        let there = |chunk: &Chunk| u64::from(chunk.marks.there.count_ones());
+        let there = |chunk: &PageChunk| u64::from(chunk.marks.there.count_ones());
         let in_flight = self.flight.as_ref().map_or(0, |(_, pages)| pages.len() as u64);
         // Memory, not pages: one in flight that is written to again has it twice.
-        let doubled = |chunk: &Chunk| {
+        let doubled = |chunk: &PageChunk| {
             let has_memory = |place: &usize| chunk.memory[*place].is_some();
             places(chunk.marks.writing).filter(has_memory).count() as u64
         };
@@ -198,7 +198,7 @@ impl Pages {
         self.has(index, Marks::unstable)
     }
 
-    fn memory<'p>(&'p self, chunk: &'p Chunk, base: u64, place: usize) -> Option<&'p Page> {
+    fn memory<'p>(&'p self, chunk: &'p PageChunk, base: u64, place: usize) -> Option<&'p Page> {
         let in_flight = || {
             let (first, pages) = self.flight.as_ref()?;
             pages.get(usize::try_from((base + place as u64).checked_sub(*first)?).ok()?)
@@ -311,7 +311,7 @@ impl Pages {
 
     /// Counts the pages `from` to `to` that have a mark.
     pub(super) fn count(&self, from: u64, to: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
-        let marked = |part: Part| {
+        let marked = |part: ChunkPart| {
             let chunk = self.chunks.get(&part.chunk);
             chunk.map_or(0, |chunk| u64::from((mark(&chunk.marks) & part.bits).count_ones()))
         };
@@ -516,7 +516,7 @@ impl Pages {
             landed = self.land(from, to, flight);
             kept.extend(parts(from, to).filter_map(|part| {
                 let dirty = self.chunks.get(&part.chunk)?.marks.dirty & part.bits;
-                (dirty != 0).then_some(Part { bits: dirty, ..part })
+                (dirty != 0).then_some(ChunkPart { bits: dirty, ..part })
             }));
         }
         let pages = landed.older.len() as u64;

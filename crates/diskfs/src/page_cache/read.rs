@@ -13,7 +13,7 @@ const AHEAD_MIN: u32 = 16;
 const AHEAD_MAX: u32 = 4 * PIECE_PAGES as u32;
 
 /// The source of a page that is not in memory.
-enum Source {
+enum PageSource {
     /// In these blocks, and how many pages of them have bytes.
     Blocks { start: u64, pages: u64 },
     /// In the inode.
@@ -147,9 +147,9 @@ impl FileData {
             }
         };
         let (pages, is_mapped) = match self.source(store, index, end.min(gap))? {
-            Source::Nothing { pages } => return Ok(Filled::Zeros(pages.min(gap - index))),
-            Source::Inline(inline) => (Page::many_with(1, 0, &inline), false),
-            Source::Blocks { start, pages } => {
+            PageSource::Nothing { pages } => return Ok(Filled::Zeros(pages.min(gap - index))),
+            PageSource::Inline(inline) => (Page::many_with(1, 0, &inline), false),
+            PageSource::Blocks { start, pages } => {
                 let pages = Page::many_unfilled(pages as usize);
                 store.read_pages(start, &pages)?;
                 let valid = store.disk_size().saturating_sub(offset_of(index));
@@ -229,22 +229,24 @@ impl FileData {
     }
 
     /// Finds the source of page `index`, if pages up to `end` are requested.
-    fn source(&self, store: &impl Store, index: u64, end: u64) -> Result<Source, Fault> {
+    fn source(&self, store: &impl Store, index: u64, end: u64) -> Result<PageSource, Fault> {
         if let Some(inline) = store.inline() {
-            let behind = Source::Nothing { pages: u64::MAX };
-            return Ok(if index == 0 { Source::Inline(inline) } else { behind });
+            let behind = PageSource::Nothing { pages: u64::MAX };
+            return Ok(if index == 0 { PageSource::Inline(inline) } else { behind });
         }
         let mapping = store.lookup(index)?;
         // After the mapping: it grows together with the blocks.
         let on_disk = pages_of(store.disk_size());
         Ok(match mapping {
             Mapping::Hole { blocks } | Mapping::Mapped { blocks, is_unwritten: true, .. } => {
-                Source::Nothing { pages: blocks }
+                PageSource::Nothing { pages: blocks }
             }
-            Mapping::Mapped { blocks, .. } if index >= on_disk => Source::Nothing { pages: blocks },
+            Mapping::Mapped { blocks, .. } if index >= on_disk => {
+                PageSource::Nothing { pages: blocks }
+            }
             Mapping::Mapped { start, blocks, .. } => {
                 let pages = blocks.min(end - index).min(on_disk - index);
-                Source::Blocks { start, pages }
+                PageSource::Blocks { start, pages }
             }
         })
     }

@@ -11,7 +11,7 @@ use crate::base::fault::Fault;
 use crate::btree::memory::Memory;
 use crate::format::Run;
 use crate::format::extent::Extent;
-use crate::inode::extents::{ExtentMap, Owner};
+use crate::inode::extents::{ExtentMap, MapOwner};
 
 mod crash;
 mod faults;
@@ -21,7 +21,7 @@ mod ordinary;
 mod races;
 
 const INO: u64 = 77;
-const OWNER: Owner = Owner { ino: INO, list_max: 8 };
+const OWNER: MapOwner = MapOwner { ino: INO, list_max: 8 };
 /// The first block that a file can have.
 const FIRST: u64 = 100;
 /// How many bytes fit into the inode.

@@ -17,15 +17,15 @@ const PLACES_MAX: u32 = 3;
 
 /// Dirty pages without a gap, and where they go.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct Segment {
     first: u64,
     pages: u64,
     /// How long the file was before the pages were copied.
     size: u64,
-    place: Place,
+    place: SegmentTarget,
 }
 
-impl Piece {
+impl Segment {
     /// Returns its first page, and the one behind its last.
     fn range(self) -> (u64, u64) {
         (self.first, self.first + self.pages)
@@ -33,7 +33,7 @@ impl Piece {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum SegmentTarget {
     /// Blocks that they have.
     Blocks { start: u64, is_unwritten: bool },
     /// Blocks that were claimed for them.
@@ -77,7 +77,7 @@ pub(super) enum Inline {
 
 impl Pass {
     /// Notes that a piece was written.
-    fn succeed(&mut self, piece: Piece) {
+    fn succeed(&mut self, piece: Segment) {
         self.cursor = piece.range().1;
         self.written += piece.pages;
         self.pages_max = (self.pages_max * 2).min(WRITE_PAGES);
@@ -94,8 +94,8 @@ impl Pass {
     /// Handles a piece that the device did not accept. Returns whether to try its pages again: half
     /// of them, or, for a single page with a new block, another block. Returns a claim, or sets it
     /// aside.
-    fn tries_again(&mut self, store: &impl Store, piece: Piece) -> bool {
-        let Piece { first, pages, place, .. } = piece;
+    fn tries_again(&mut self, store: &impl Store, piece: Segment) -> bool {
+        let Segment { first, pages, place, .. } = piece;
         self.cursor = first;
         let is_hopeless = self.failures_left == 0;
         self.failures_left = self.failures_left.saturating_sub(1);
@@ -104,7 +104,7 @@ impl Pass {
         } else if pages > 1 {
             self.pages_max = pages.div_ceil(2);
         }
-        let Place::Claimed(run) = place else { return !is_hopeless && pages > 1 };
+        let SegmentTarget::Claimed(run) = place else { return !is_hopeless && pages > 1 };
         if is_hopeless || pages > 1 {
             store.unclaim(run);
             return !is_hopeless;
@@ -172,7 +172,7 @@ impl FileData {
                 return true;
             }
         };
-        let piece = Piece { first, pages, size, place };
+        let piece = Segment { first, pages, size, place };
         let flight = self.begin(piece);
         match self.write_and_change(store, piece, &flight) {
             Ok(()) => {
@@ -210,10 +210,10 @@ impl FileData {
         first: u64,
         run: u64,
         size: u64,
-    ) -> Result<(Place, u64), Fault> {
+    ) -> Result<(SegmentTarget, u64), Fault> {
         let room = store.inline_room().filter(|_| pass.inline == Inline::Allowed);
         if first == 0 && room.is_some_and(|room| size <= room) {
-            return Ok((Place::Inline, 1));
+            return Ok((SegmentTarget::Inline, 1));
         }
         if first > 0 && store.inline().is_some() {
             // The first page has just failed to leave the inode.
@@ -221,13 +221,13 @@ impl FileData {
         }
         match store.lookup(first)? {
             Mapping::Mapped { start, blocks, is_unwritten } => {
-                Ok((Place::Blocks { start, is_unwritten }, run.min(blocks)))
+                Ok((SegmentTarget::Blocks { start, is_unwritten }, run.min(blocks)))
             }
             Mapping::Hole { blocks } => {
                 let wanted = run.min(blocks);
                 self.pay(store, first, wanted)?;
                 let run = store.claim(first, wanted as u32)?;
-                Ok((Place::Claimed(run), u64::from(run.blocks)))
+                Ok((SegmentTarget::Claimed(run), u64::from(run.blocks)))
             }
         }
     }
@@ -248,32 +248,32 @@ impl FileData {
         Ok(())
     }
 
-    fn begin(&self, piece: Piece) -> Flight {
+    fn begin(&self, piece: Segment) -> Flight {
         let (from, to) = piece.range();
         let mut pages = self.pages.write();
         match piece.place {
-            Place::Inline => pages.begin_in_place(from, to),
-            Place::Blocks { .. } | Place::Claimed(_) => pages.begin(from, to),
+            SegmentTarget::Inline => pages.begin_in_place(from, to),
+            SegmentTarget::Blocks { .. } | SegmentTarget::Claimed(_) => pages.begin(from, to),
         }
     }
 
     fn write_and_change(
         &self,
         store: &impl Store,
-        piece: Piece,
+        piece: Segment,
         flight: &Flight,
     ) -> Result<(), Failed> {
         let before = store.disk_size();
         let (first, end) = piece.range();
         let change = match piece.place {
-            Place::Inline => {
+            SegmentTarget::Inline => {
                 let mut bytes = [0; PAGE_SIZE];
                 let len = usize::try_from(piece.size).map_or(0, |size| size.min(PAGE_SIZE));
                 self.pages.read().read(first, 0, &mut bytes[..len]);
                 let change = Change::Inline(&bytes[..len]);
                 return store.change(change, piece.size).map_err(Failed::Change);
             }
-            Place::Blocks { start, is_unwritten } => {
+            SegmentTarget::Blocks { start, is_unwritten } => {
                 store.write_pages(start, flight).map_err(Failed::Write)?;
                 match is_unwritten {
                     true => {
@@ -288,7 +288,7 @@ impl FileData {
                     false => Change::Size,
                 }
             }
-            Place::Claimed(run) => {
+            SegmentTarget::Claimed(run) => {
                 store.write_pages(run.start, flight).map_err(Failed::Write)?;
                 Change::Insert { file_block: first, run, is_unwritten: false }
             }
@@ -300,7 +300,7 @@ impl FileData {
     /// from `start` on: its own, and while tree blocks are short all up to multiples of the grain,
     /// as far as they belong to the extent. Pages of these that are dirty are written over the
     /// zeros later.
-    fn widened(&self, store: &impl Store, piece: Piece, start: u64) -> Result<(u64, u64), Fault> {
+    fn widened(&self, store: &impl Store, piece: Segment, start: u64) -> Result<(u64, u64), Fault> {
         let (first, end) = piece.range();
         let grain = store.grain();
         if grain == 1 {
@@ -334,7 +334,7 @@ impl FileData {
     }
 
     /// Returns the size on the device after a piece was written: up to the next dirty page.
-    fn size_with(&self, piece: Piece, before: u64) -> u64 {
+    fn size_with(&self, piece: Segment, before: u64) -> u64 {
         let (_, end) = piece.range();
         if end <= page_of(before) {
             return before;
@@ -345,8 +345,8 @@ impl FileData {
     }
 
     /// Ends the write-back of a piece, all of which is on its way to be durable.
-    fn finish(&self, store: &impl Store, piece: Piece, flight: Flight) {
-        let is_inline = matches!(piece.place, Place::Inline);
+    fn finish(&self, store: &impl Store, piece: Segment, flight: Flight) {
+        let is_inline = matches!(piece.place, SegmentTarget::Inline);
         let (from, to) = piece.range();
         let mut reserved = 0;
         let mut pages = self.pages.write();
@@ -364,10 +364,10 @@ impl FileData {
         self.cache.give_pages(landed.older.len() as u64);
         match piece.place {
             // The reserved space has become the claim.
-            Place::Claimed(_) => {
+            SegmentTarget::Claimed(_) => {
                 self.delayed.fetch_sub(reserved, Ordering::Relaxed);
             }
-            Place::Blocks { .. } | Place::Inline => self.unreserve(store, reserved),
+            SegmentTarget::Blocks { .. } | SegmentTarget::Inline => self.unreserve(store, reserved),
         }
     }
 

@@ -66,11 +66,11 @@ use crate::format::superblock::Stopped;
 use crate::icache::inactivate::Orphans;
 use crate::tools::stopped::stopped;
 use crate::tools::value::Value;
-use crate::volume::copies::{self, CopyState, Found, OpenError};
+use crate::volume::copies::{self, CopyState, FoundSuperblock, OpenError};
 use blocks::BlockSet;
 use chunks::Candidate;
-use groups::Group;
-pub(crate) use log::Logged;
+use groups::GroupState;
+pub(crate) use log::CheckedLog;
 pub(crate) use media::{Media, NoChange};
 use names::Links;
 use plan::{InodeFix, Plan};
@@ -240,7 +240,7 @@ pub fn check(
     if options.repair {
         return repair::repair(device, &found, options, watch);
     }
-    let logged = Logged::new(device, options.log.as_ref(), &found.superblock)?;
+    let logged = CheckedLog::new(device, options.log.as_ref(), &found.superblock)?;
     let mut tell = Findings::new(watch, options.findings);
     let (device, log) = look_at_log(&logged, &found, &mut tell);
     let checked = Check::run(&*device, &found, tell, None);
@@ -256,8 +256,8 @@ pub fn check(
 /// Returns the device in its state after a replay of the log: a copy, if there are changes to
 /// replay.
 fn look_at_log(
-    logged: &Logged,
-    found: &Found,
+    logged: &CheckedLog,
+    found: &FoundSuperblock,
     tell: &mut Findings<'_>,
 ) -> (Arc<dyn Device>, LogState) {
     tell.progress(Phase::Log, 0, 1);
@@ -327,7 +327,7 @@ pub(crate) struct Check<'d, 'w> {
     pub(crate) used: BlockSet,
     /// Number of blocks that were given an owner; a block with two owners counts twice.
     pub(crate) own_count: u64,
-    pub(crate) groups: Vec<Group>,
+    pub(crate) groups: Vec<GroupState>,
     pub(crate) links: Links,
     pub(crate) figures: Figures,
     pub(crate) unfinished: Unfinished,
@@ -357,7 +357,7 @@ impl<'d, 'w> Check<'d, 'w> {
     /// collects the changes to make; `given_up` lists the parts that can't be rebuilt.
     fn run(
         device: &'d dyn Device,
-        found: &Found,
+        found: &FoundSuperblock,
         tell: Findings<'w>,
         given_up: Option<&'d GivenUp>,
     ) -> Self {
@@ -392,7 +392,7 @@ impl<'d, 'w> Check<'d, 'w> {
         check
     }
 
-    fn superblocks(&mut self, found: &Found) {
+    fn superblocks(&mut self, found: &FoundSuperblock) {
         // The superblock is written before its copies: a crash in between leaves the copies old.
         let is_first_current =
             found.copies.first().map(|copy| &copy.state) == Some(&CopyState::Current);

@@ -30,8 +30,8 @@ pub use super::value::Value;
 use super::moment::moment;
 use super::stopped::stopped;
 use crate::format::Damage;
-use crate::tools::check::{CheckError, Logged, Media};
-use crate::volume::copies::{self, CopyState, Found};
+use crate::tools::check::{CheckError, CheckedLog, Media};
+use crate::volume::copies::{self, CopyState, FoundSuperblock};
 use crate::{LogPlace, Superblock};
 
 /// The object to show.
@@ -78,8 +78,8 @@ pub enum DumpError {
 /// A volume that is looked at.
 #[derive(Debug)]
 pub struct Dump {
-    logged: Logged,
-    found: Found,
+    logged: CheckedLog,
+    found: FoundSuperblock,
     is_clean: vfscale_journal::Result<bool>,
 }
 
@@ -95,7 +95,7 @@ impl Dump {
         replay: bool,
     ) -> Result<Self, DumpError> {
         let found = copies::read(&*device).map_err(CheckError::Open)?;
-        let mut logged = Logged::new(device, log, &found.superblock)?;
+        let mut logged = CheckedLog::new(device, log, &found.superblock)?;
         let is_clean = logged.is_clean();
         if replay && !matches!(is_clean, Ok(true)) {
             logged = logged.copied();

@@ -22,7 +22,7 @@ use vfscale_block::Device;
 
 use crate::format::superblock::{LogPlace, LogSeen, Superblock};
 use crate::format::uuid::Uuid;
-use crate::tools::check::{CheckError, Logged};
+use crate::tools::check::{CheckError, CheckedLog};
 use crate::volume;
 use crate::volume::copies::{self, OpenError};
 
@@ -72,7 +72,7 @@ pub fn set_id(
         return Err(IdError::Nil);
     }
     let superblock = found.superblock;
-    let mut logged = Logged::new(device.clone(), log, &superblock)?;
+    let mut logged = CheckedLog::new(device.clone(), log, &superblock)?;
     let id = id.unwrap_or(superblock.volume());
     let LogPlace::Outside { blocks, .. } = superblock.log() else {
         // Nothing in the log depends on it.
@@ -90,7 +90,7 @@ pub fn set_id(
     };
     superblock.log_seen = log_seen;
     let mut superblock = write(device, superblock)?;
-    superblock.log_seen = closed(&Logged::new(device.clone(), log, &superblock)?, &superblock)?;
+    superblock.log_seen = closed(&CheckedLog::new(device.clone(), log, &superblock)?, &superblock)?;
     write(device, superblock)
 }
 
@@ -100,7 +100,7 @@ fn write(device: &Arc<dyn Device>, mut superblock: Superblock) -> Result<Superbl
 }
 
 /// Opens a log that is clean, and closes it, so that its last record has the id of the device.
-fn closed(logged: &Logged, superblock: &Superblock) -> Result<LogSeen, IdError> {
+fn closed(logged: &CheckedLog, superblock: &Superblock) -> Result<LogSeen, IdError> {
     let (journal, _) = logged.replay(superblock)?;
     journal.close()?;
     Ok(journal.known().map_or(superblock.log_seen, volume::seen))

@@ -316,7 +316,7 @@ impl Rescue {
         ino: u64,
         agrees: impl Fn(&[Record<K>], u64) -> bool,
     ) -> Vec<Record<K>> {
-        let around = Of { rescue: self, ino, agrees };
+        let around = RescueContext { rescue: self, ino, agrees };
         // Nothing but damage ends a walk through what is only read.
         let kept = Tree::<K>::at(root, ino).salvage(media, &around);
         kept.map(|kept| kept.records).unwrap_or_default()
@@ -338,13 +338,13 @@ impl Rescue {
 }
 
 /// The surroundings of a tree of an inode; the owners of blocks are unknown.
-struct Of<'r, A> {
+struct RescueContext<'r, A> {
     rescue: &'r Rescue,
     ino: u64,
     agrees: A,
 }
 
-impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for Of<'_, A> {
+impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for RescueContext<'_, A> {
     fn is_unowned(&self, _: u64) -> bool {
         true
     }

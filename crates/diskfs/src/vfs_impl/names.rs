@@ -27,7 +27,7 @@ use crate::volume::tx::Tx;
 
 /// One more or one less.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum LinkStep {
     Up,
     Down,
 }
@@ -55,7 +55,7 @@ impl DiskFs {
             edit(&mut tx, parent, |tx, core| {
                 self.insert(tx, parent, core, name, (node.ino(), kind))?;
                 if kind == FileKind::Directory {
-                    step(core, Step::Up)?;
+                    step(core, LinkStep::Up)?;
                 }
                 (core.mtime, core.ctime) = (time.0, time.0);
                 Ok(())
@@ -155,7 +155,7 @@ impl DiskFs {
                 }
                 tx.set_orphan(node, false);
             }
-            step(core, Step::Up)?;
+            step(core, LinkStep::Up)?;
             core.ctime = own_time.0;
             Ok(core.nlink)
         })?;
@@ -183,7 +183,7 @@ impl DiskFs {
         let parent_links = edit(&mut tx, parent, |tx, core| {
             Self::expect(self.directory(parent).remove(tx, core, name)?, node.ino())?;
             if inode.is_dir() {
-                step(core, Step::Down)?;
+                step(core, LinkStep::Down)?;
             }
             (core.mtime, core.ctime) = (time.0, time.0);
             Ok(core.nlink)
@@ -334,7 +334,7 @@ impl DiskFs {
             edit(tx, new_dir, |tx, core| {
                 let found = self.directory(new_dir).replace(tx, core, rename.new_name, to)?;
                 Self::expect(found, target.ino())?;
-                if is_dir { step(core, Step::Down) } else { Ok(()) }
+                if is_dir { step(core, LinkStep::Down) } else { Ok(()) }
             })?;
         } else {
             edit(tx, new_dir, |tx, core| self.insert(tx, new_dir, core, rename.new_name, to))?;
@@ -361,8 +361,8 @@ impl DiskFs {
             core.parent = to.ino();
             Ok(())
         })?;
-        edit(tx, from, |_, core| step(core, Step::Down))?;
-        edit(tx, to, |_, core| step(core, Step::Up))
+        edit(tx, from, |_, core| step(core, LinkStep::Down))?;
+        edit(tx, to, |_, core| step(core, LinkStep::Up))
     }
 }
 
@@ -388,12 +388,12 @@ fn links_damage(node: &Node, links: u32) -> Damage {
 }
 
 /// Adds or removes a link.
-fn step(core: &mut InodeCore, step: Step) -> Result<(), Fault> {
+fn step(core: &mut InodeCore, step: LinkStep) -> Result<(), Fault> {
     match step {
-        Step::Up if core.nlink >= LINKS_MAX => return Err(Errno::MLINK.into()),
-        Step::Up => core.nlink += 1,
+        LinkStep::Up if core.nlink >= LINKS_MAX => return Err(Errno::MLINK.into()),
+        LinkStep::Up => core.nlink += 1,
         // A directory that lost more than it had is for the checker to mend; here it stays at two.
-        Step::Down => core.nlink = core.nlink.saturating_sub(1).max(2),
+        LinkStep::Down => core.nlink = core.nlink.saturating_sub(1).max(2),
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::inode::incore::Node;
 const BATCH: usize = 256;
 
 /// An entry of a directory that is no longer locked.
-struct Entry {
+struct ListedEntry {
     position: u64,
     ino: u64,
     kind: FileKind,
@@ -31,7 +31,7 @@ struct Entry {
 
 impl DiskFs {
     /// Reads up to [`BATCH`] entries behind a position.
-    fn entries(&self, node: &Node, behind: u64) -> Result<Vec<Entry>, Fault> {
+    fn entries(&self, node: &Node, behind: u64) -> Result<Vec<ListedEntry>, Fault> {
         let mut entries = Vec::with_capacity(BATCH);
         let reading = node.read();
         let (core, reader) = (node.core(), self.volume.reader());
@@ -39,7 +39,7 @@ impl DiskFs {
             '_,
         >| {
             let (position, ino, kind) = (entry.position, entry.ino, entry.kind);
-            entries.push(Entry { position, ino, kind, name: entry.name.into() });
+            entries.push(ListedEntry { position, ino, kind, name: entry.name.into() });
             if entries.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         drop(reading);

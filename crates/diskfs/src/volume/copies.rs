@@ -57,14 +57,14 @@ pub struct SuperblockCopy {
 
 /// A volume that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundSuperblock {
     /// The superblock that counts.
     pub superblock: Superblock,
     /// All there should be, that in block 0 first.
     pub copies: Vec<SuperblockCopy>,
 }
 
-impl Found {
+impl FoundSuperblock {
     /// Returns whether all copies are current.
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -103,7 +103,7 @@ fn blocks_of(device: &dyn Device) -> u64 {
 ///
 /// # Errors
 /// [`OpenError`]. A device that fails one of the reads is none, as long as another copy is whole.
-pub fn read(device: &dyn Device) -> Result<Found, OpenError> {
+pub fn read(device: &dyn Device) -> Result<FoundSuperblock, OpenError> {
     if blocks_of(device) == 0 {
         return Err(OpenError::NoVolume { device: device.name().into() });
     }
@@ -118,7 +118,11 @@ pub fn read(device: &dyn Device) -> Result<Found, OpenError> {
 }
 
 /// Looks at all copies of the volume that `known` is of, and takes the best of them.
-fn compare(device: &dyn Device, known: &Superblock, first: Result<Superblock, CopyState>) -> Found {
+fn compare(
+    device: &dyn Device,
+    known: &Superblock,
+    first: Result<Superblock, CopyState>,
+) -> FoundSuperblock {
     let addresses: Vec<_> = known.geometry().copies().collect();
     let others = addresses.iter().skip(1).map(|address| look(device, *address));
     let seen: Vec<_> = std::iter::once(first).chain(others).collect();
@@ -140,7 +144,7 @@ fn compare(device: &dyn Device, known: &Superblock, first: Result<Superblock, Co
     let copies = seen.iter().zip(addresses);
     let copies =
         copies.map(|(seen, address)| SuperblockCopy { address, state: state(seen, address) });
-    Found { superblock: best.clone(), copies: copies.collect() }
+    FoundSuperblock { superblock: best.clone(), copies: copies.collect() }
 }
 
 /// Looks for a copy wherever one may lie. `first` is what has become of the superblock.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vfscale_block::{CrashPlan, FaultyDevice, Operation, OsError, RecordingDevice};
 
-use super::super::node_store::Step as CutStep;
+use super::super::node_store::RangeStep as CutStep;
 use super::*;
 use crate::Need;
 use crate::data::Files;

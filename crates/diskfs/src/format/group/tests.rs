@@ -14,14 +14,14 @@ fn header() -> GroupHeader {
     }
 }
 
-fn block(change: impl FnOnce(&mut Raw)) -> Box<Block> {
+fn block(change: impl FnOnce(&mut RawGroup)) -> Box<Block> {
     let mut block = Block::zeroed();
     header().encode(&mut block);
     change(transmute_mut!(block.body_mut()));
     block
 }
 
-fn decoded(change: impl FnOnce(&mut Raw)) -> Result<GroupHeader, u32> {
+fn decoded(change: impl FnOnce(&mut RawGroup)) -> Result<GroupHeader, u32> {
     let block = block(change);
     GroupHeader::decode(1025, &block, |block| (1032..2048).contains(&block) || block < 1032)
         .map_err(|damage| damage.number())

@@ -57,7 +57,7 @@ fn format_md_has_every_field() {
 }
 
 /// Changes fields without the encoder, and seals the block again.
-fn decoded(change: impl FnOnce(&mut Raw)) -> Result<Superblock, DecodeError> {
+fn decoded(change: impl FnOnce(&mut RawSuperblock)) -> Result<Superblock, DecodeError> {
     let mut block = superblock(64 * MIB).encode(0, 0);
     change(transmute_mut!(block.body_mut()));
     reseal(&mut block);
@@ -73,7 +73,7 @@ fn reseal(block: &mut Block) {
 
 #[test]
 fn impossible_numbers_are_told_by_number() {
-    let number = |change: fn(&mut Raw)| match decoded(change) {
+    let number = |change: fn(&mut RawSuperblock)| match decoded(change) {
         Err(DecodeError::Damage(damage)) => {
             let text = damage.to_string();
             assert!(text.starts_with(&format!("V{:03}: ", damage.number())), "{text}");
@@ -188,7 +188,7 @@ fn a_log_does_not_count_as_closed_after_who_does_not_know_of_it() {
     superblock.generation = 10;
     assert!(Superblock::decode(&superblock.encode(0, 0), 0).unwrap().log_seen.is_closed);
     let mut block = block;
-    let raw: &mut Raw = transmute_mut!(block.body_mut());
+    let raw: &mut RawSuperblock = transmute_mut!(block.body_mut());
     raw.generation = 10.into();
     let (volume, owner) = (superblock.volume(), 0);
     block.seal(&Identity { magic: MAGIC, address: 0, owner, volume }, 0);

@@ -36,25 +36,25 @@ const MANY: usize = 64;
 ///
 /// A drop discards the tasks that are still queued: the threads end after their current batch.
 pub struct Queue<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<QueueShared<T>>,
     limit: usize,
 }
 
-struct Shared<T> {
+struct QueueShared<T> {
     /// Number of queued tasks that end a thread's wait for more; not above the limit, beyond which
     /// callers wait.
     many: usize,
     /// Maximum number of tasks for one call of the action.
     batch: usize,
     action: Box<dyn Fn(Vec<T>) + Send + Sync>,
-    state: Mutex<State<T>, InactiveQueue>,
+    state: Mutex<QueueState<T>, InactiveQueue>,
     /// Signals that there is work, a flush, or a stop.
     work: Condvar,
     /// Signals that a batch is done.
     done: Condvar,
 }
 
-struct State<T> {
+struct QueueState<T> {
     /// The queued tasks, in the order of tickets.
     waiting: VecDeque<Waiting<T>>,
     /// Number of threads that sleep until there is work.
@@ -83,7 +83,7 @@ struct Waiting<T> {
     task: T,
 }
 
-impl<T> State<T> {
+impl<T> QueueState<T> {
     /// Returns the ticket of the task that has waited for the longest.
     fn front(&self) -> Option<u64> {
         self.waiting.front().map(|waiting| waiting.ticket)
@@ -107,7 +107,7 @@ impl<T: Clone + Send + 'static> Queue<T> {
         batch: usize,
         action: impl Fn(Vec<T>) + Send + Sync + 'static,
     ) -> Self {
-        let state = State {
+        let state = QueueState {
             waiting: VecDeque::new(),
             idle: 0,
             running: Vec::new(),
@@ -116,7 +116,7 @@ impl<T: Clone + Send + 'static> Queue<T> {
             is_stopped: false,
             threads: Vec::new(),
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(QueueShared {
             many: limit.clamp(1, MANY),
             batch: batch.max(1),
             action: Box::new(action),
@@ -216,7 +216,7 @@ impl<T: Clone> Queue<T> {
             }
         }
         if state.waiting.len() > self.limit {
-            let is_long = |state: &mut State<T>| state.waiting.len() > self.limit;
+            let is_long = |state: &mut QueueState<T>| state.waiting.len() > self.limit;
             drop(self.shared.done.wait_while(state, is_long));
         }
     }
@@ -230,12 +230,12 @@ impl<T: Clone> Queue<T> {
     }
 }
 
-impl<T: Clone> Shared<T> {
+impl<T: Clone> QueueShared<T> {
     fn run(&self) {
         let mut state = self.state.lock();
         loop {
             state.idle += 1;
-            let is_idle = |state: &mut State<T>| !state.is_stopped && state.waiting.is_empty();
+            let is_idle = |state: &mut QueueState<T>| !state.is_stopped && state.waiting.is_empty();
             state = self.work.wait_while(state, is_idle);
             state.idle -= 1;
             state = self.linger(state);
@@ -256,8 +256,8 @@ impl<T: Clone> Shared<T> {
     /// Waits until there are more than a few tasks, a caller waits for them, or [`LINGER`] is over.
     fn linger<'s>(
         &self,
-        mut state: MutexGuard<'s, State<T>, InactiveQueue>,
-    ) -> MutexGuard<'s, State<T>, InactiveQueue> {
+        mut state: MutexGuard<'s, QueueState<T>, InactiveQueue>,
+    ) -> MutexGuard<'s, QueueState<T>, InactiveQueue> {
         let (mut end, mut front) = (Instant::now() + LINGER, state.front());
         loop {
             let is_wanted = state.oldest() < state.wanted;
@@ -276,7 +276,7 @@ impl<T: Clone> Shared<T> {
     }
 
     /// Takes the next batch, at most `most` tasks, unless the queue is stopped.
-    fn take(&self, state: &mut State<T>, most: usize) -> Option<(Running<'_, T>, Vec<T>)> {
+    fn take(&self, state: &mut QueueState<T>, most: usize) -> Option<(Running<'_, T>, Vec<T>)> {
         if state.is_stopped || most == 0 {
             return None;
         }
@@ -298,7 +298,7 @@ impl<T: Clone> Shared<T> {
 /// Guard of a batch that is being executed, by its first ticket. Its drop, after success or panic,
 /// ends the wait of other threads.
 struct Running<'s, T> {
-    shared: &'s Shared<T>,
+    shared: &'s QueueShared<T>,
     ticket: u64,
 }
 

@@ -7,7 +7,7 @@ use crate::format::extent::{EXTENT_BLOCKS_MAX, LIST_MAX};
 mod model;
 
 const INO: u64 = 77;
-const OWNER: Owner = Owner { ino: INO, list_max: LIST_MAX };
+const OWNER: MapOwner = MapOwner { ino: INO, list_max: LIST_MAX };
 
 fn extent(file_block: u64, start: u64, blocks: u32) -> Extent {
     Extent { file_block, start, blocks, is_unwritten: false }
@@ -110,8 +110,8 @@ fn a_list_makes_room_when_it_is_asked_to() {
         map.insert(&mut nodes, OWNER, extent(at * 2, 100 + at * 3, 1)).unwrap();
     }
     let list = all(&map, &nodes);
-    assert_eq!(map.make_room(&mut nodes, Owner { ino: INO, list_max: 5 }).unwrap(), 0);
-    assert_eq!(map.make_room(&mut nodes, Owner { ino: INO, list_max: 4 }).unwrap(), 1);
+    assert_eq!(map.make_room(&mut nodes, MapOwner { ino: INO, list_max: 5 }).unwrap(), 0);
+    assert_eq!(map.make_room(&mut nodes, MapOwner { ino: INO, list_max: 4 }).unwrap(), 1);
     assert_eq!(all(&map, &nodes), list);
     assert!(matches!(map, ExtentMap::Tree(_)));
 }

@@ -34,11 +34,11 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_journal::{Journal, Known, Lsn, RecordHeader, RecordKind, Region, VolumeId};
 
-use super::{Check, CheckError, Findings, LogState, Logged, Options};
+use super::{Check, CheckError, CheckedLog, Findings, LogState, Options};
 use crate::format::superblock::LOG_BLOCKS_MIN;
 use crate::format::{BLOCK_BYTES, Identity, byte_of_block};
 use crate::tools::mkfs;
-use crate::volume::copies::{self, Found, read_block};
+use crate::volume::copies::{self, FoundSuperblock, read_block};
 use crate::{LogPlace, Superblock, Uuid, volume};
 
 /// A log that is thrown away, or would be.
@@ -55,7 +55,7 @@ pub struct Discarded {
 
 impl Discarded {
     /// Counts what is between tail and head of a log that can't be replayed.
-    pub(super) fn of(logged: &Logged, why: Option<String>) -> Self {
+    pub(super) fn of(logged: &CheckedLog, why: Option<String>) -> Self {
         let inspection = logged.inspection().ok().filter(|_| why.is_some());
         let records = inspection.as_ref().map_or(&[][..], |found| found.records());
         let epoch = records.iter().map(|record| record.epoch).max();
@@ -70,7 +70,7 @@ impl Discarded {
 }
 
 /// A volume with its new log.
-pub(super) struct Renewed {
+pub(super) struct NewLog {
     pub(super) discarded: Discarded,
     /// The treatment of the former log.
     pub(super) log: LogState,
@@ -85,11 +85,11 @@ pub(super) struct Renewed {
 /// else is on it, or it is too small: nothing was written then.
 pub(super) fn renew(
     device: &Arc<dyn Device>,
-    found: &Found,
+    found: &FoundSuperblock,
     options: &Options,
-) -> Result<Renewed, CheckError> {
+) -> Result<NewLog, CheckError> {
     let before = &found.superblock;
-    let logged = Logged::new(device.clone(), options.log.as_ref(), before)?;
+    let logged = CheckedLog::new(device.clone(), options.log.as_ref(), before)?;
     let log = logged.replay_home(before);
     let why = log.as_ref().err().map(ToString::to_string);
     let place = place(&logged, before, why.is_some())?;
@@ -106,11 +106,11 @@ pub(super) fn renew(
     let region = Region { length: place.blocks() * BLOCK_BYTES as u64, ..former };
     let id = VolumeId(superblock.volume().to_bytes());
     Journal::renew(log_device, region, id, &known)?;
-    Ok(Renewed { discarded, log: log.unwrap_or(LogState::Unusable), superblock })
+    Ok(NewLog { discarded, log: log.unwrap_or(LogState::Unusable), superblock })
 }
 
 /// Returns the recorded state of the new log.
-fn known(logged: &Logged, superblock: &Superblock, place: LogPlace, at_home: Lsn) -> Known {
+fn known(logged: &CheckedLog, superblock: &Superblock, place: LogPlace, at_home: Lsn) -> Known {
     let seen = &superblock.log_seen;
     let inspection = logged.inspection();
     let records = inspection.as_ref().map_or(&[][..], |found| found.records());
@@ -125,13 +125,13 @@ fn known(logged: &Logged, superblock: &Superblock, place: LogPlace, at_home: Lsn
 }
 
 /// Finds the latest LSN of all blocks on disk, and the blocks whose LSN is too late.
-fn places_at_home(device: &Arc<dyn Device>, found: &Found) -> (Lsn, BTreeSet<u64>) {
+fn places_at_home(device: &Arc<dyn Device>, found: &FoundSuperblock) -> (Lsn, BTreeSet<u64>) {
     let mut nobody = ();
     let check = Check::run(&**device, found, Findings::new(&mut nobody, 0), None);
     (check.media.newest(), check.media.late())
 }
 
-fn no_room(logged: &Logged) -> CheckError {
+fn no_room(logged: &CheckedLog) -> CheckError {
     let (name, least) = (logged.log().0.name(), (LOG_BLOCKS_MIN * BLOCK_BYTES as u64) >> 20);
     CheckError::LogDevice {
         why: format!("{name}: too small for a log, which has {least} MiB at least"),
@@ -140,7 +140,11 @@ fn no_room(logged: &Logged) -> CheckError {
 
 /// Returns the location of the new log. On a device of its own it has the size of the former one,
 /// if there is room, and another id, by which the former log is refused if it returns.
-fn place(logged: &Logged, superblock: &Superblock, is_lost: bool) -> Result<LogPlace, CheckError> {
+fn place(
+    logged: &CheckedLog,
+    superblock: &Superblock,
+    is_lost: bool,
+) -> Result<LogPlace, CheckError> {
     let LogPlace::Outside { blocks, .. } = superblock.log() else { return Ok(superblock.log()) };
     let (device, region) = logged.log();
     let id = VolumeId(superblock.volume().to_bytes());

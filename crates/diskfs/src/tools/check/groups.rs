@@ -15,7 +15,7 @@ use crate::format::inode::CHUNK_BLOCKS;
 
 /// The state of a group in a check.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct GroupState {
     /// None if it can't be read.
     pub(crate) header: Option<GroupHeader>,
     /// The counted values so far.
@@ -65,9 +65,9 @@ impl Check<'_, '_> {
         }
     }
 
-    fn group(&mut self, group: u32, blocks: &Range<u64>) -> Group {
+    fn group(&mut self, group: u32, blocks: &Range<u64>) -> GroupState {
         let before = self.tell.count;
-        let mut found = Group { header: self.header(group, blocks), ..Group::default() };
+        let mut found = GroupState { header: self.header(group, blocks), ..GroupState::default() };
         let root = blocks.start + FREE_ROOT_AT;
         let walked = self.tree(&Tree::<FreeSpace>::at(root, group.into()), |_| {});
         found.is_space_known = found.header.is_some() && walked.damages.is_empty();
@@ -116,7 +116,7 @@ impl Check<'_, '_> {
     }
 
     /// Takes note of the chunks of a group.
-    fn chunks(&mut self, group: u32, blocks: &Range<u64>, found: &mut Group) {
+    fn chunks(&mut self, group: u32, blocks: &Range<u64>, found: &mut GroupState) {
         let root = blocks.start + CHUNK_ROOT_AT;
         let mut chunks: Vec<Record<InodeChunks>> = Vec::new();
         let mut walked = self.tree(&Tree::<InodeChunks>::at(root, group.into()), |records| {

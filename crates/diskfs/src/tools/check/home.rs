@@ -6,9 +6,9 @@ use vfscale_block::Device;
 use vfscale_journal::Hooks;
 
 /// Flushes what was written home.
-pub(crate) struct Home(pub(crate) Arc<dyn Device>);
+pub(crate) struct RepairHooks(pub(crate) Arc<dyn Device>);
 
-impl Hooks for Home {
+impl Hooks for RepairHooks {
     fn flush_home(&self) -> vfscale_journal::Result<()> {
         Ok(self.0.flush()?)
     }

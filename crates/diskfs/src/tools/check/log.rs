@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfscale_block::{CowDevice, Device};
 use vfscale_journal::{Inspection, Journal, Known, Options, Region, VolumeId};
 
-use super::home::Home;
+use super::home::RepairHooks;
 use super::{CheckError, Problem};
 use crate::Superblock;
 use crate::volume::recovery::Replay;
@@ -30,7 +30,7 @@ pub enum LogState {
 
 /// A volume with its log.
 #[derive(Debug)]
-pub(crate) struct Logged {
+pub(crate) struct CheckedLog {
     /// The volume's device.
     pub(crate) device: Arc<dyn Device>,
     log: Arc<dyn Device>,
@@ -40,7 +40,7 @@ pub(crate) struct Logged {
     pub(crate) known: Known,
 }
 
-impl Logged {
+impl CheckedLog {
     /// Opens the log of the volume, which is on `device` or on one of its own.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Logged {
         let places = Places::new(superblock);
         let mut sink = Replay::new(&*self.device, superblock.volume(), &places);
         let options = Options { sync_interval: None, known: self.known, ..Options::default() };
-        let (log, hooks) = (self.log.clone(), Arc::new(Home(self.device.clone())));
+        let (log, hooks) = (self.log.clone(), Arc::new(RepairHooks(self.device.clone())));
         let opened = Journal::open(log, self.region, self.volume, hooks, &mut sink, options);
         let (journal, found) = opened?;
         let state = LogState::Replayed { checkpoints: found.checkpoints, items: found.items };

@@ -12,7 +12,7 @@ use crate::tools::value::Value;
 
 /// The state of a directory in a check.
 #[derive(Clone, Copy, Debug, Default)]
-struct Directory {
+struct DirState {
     /// Where it says that it is.
     parent: u64,
     /// Where the first name was found that leads to it; 0 for none.
@@ -28,7 +28,7 @@ struct Directory {
 pub(crate) struct Links {
     /// By their first blocks.
     pub(crate) chunks: BTreeMap<u64, Chunk>,
-    directories: HashMap<u64, Directory>,
+    directories: HashMap<u64, DirState>,
 }
 
 impl Links {
@@ -180,7 +180,7 @@ impl Check<'_, '_> {
     }
 }
 
-impl Directory {
+impl DirState {
     /// Returns the real parent of a directory; 0 if there is none.
     fn place(&self, ino: u64) -> u64 {
         if ino == ROOT_INO { ROOT_INO } else { self.named_in }
@@ -195,7 +195,7 @@ impl Directory {
 }
 
 /// Returns the links of an inode. A directory has its name, itself, and the directories in it.
-fn counted(ino: u64, seen: Seen, directory: Option<&Directory>) -> u32 {
+fn counted(ino: u64, seen: Seen, directory: Option<&DirState>) -> u32 {
     match directory {
         Some(_) if seen.names == 0 && ino != ROOT_INO => 0,
         Some(directory) => directory.directories.saturating_add(2),

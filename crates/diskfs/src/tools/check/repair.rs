@@ -47,9 +47,9 @@ use vfscale_journal::{ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Pushe
 
 use super::discard;
 use super::draft::Draft;
-use super::groups::Group;
+use super::groups::GroupState;
 use super::inodes::UNREADABLE;
-use super::log::Logged;
+use super::log::CheckedLog;
 use super::media::NoChange;
 use super::plan::Plan;
 use super::{
@@ -66,7 +66,7 @@ use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::icache::inactivate::Orphans;
 use crate::vfs_impl::{DiskFs, DiskOptions};
 use crate::volume;
-use crate::volume::copies::{self, Found};
+use crate::volume::copies::{self, FoundSuperblock};
 
 /// How full the leaves of a new tree are, in percent.
 const FILL: u8 = 80;
@@ -82,7 +82,7 @@ const TRIES_MAX: u32 = 8;
 /// Replays the log, checks the volume, repairs it, and checks it again.
 pub(crate) fn repair(
     device: Arc<dyn Device>,
-    found: &Found,
+    found: &FoundSuperblock,
     options: &Options,
     watch: &mut dyn Watch,
 ) -> Result<Report, CheckError> {
@@ -99,7 +99,7 @@ pub(crate) fn repair(
     let mut found = found.clone();
     found.superblock.clone_from(superblock);
     found.superblock.features = superblock.features.with_repair(was_cut_off);
-    let logged = Logged::new(device.clone(), options.log.as_ref(), superblock)?;
+    let logged = CheckedLog::new(device.clone(), options.log.as_ref(), superblock)?;
     let without_log = options.discard_log && (why.is_some() || was_cut_off);
     let state = State { without_log, ..State::default() };
     let mut rounds = Rounds { logged, found: &found, superblock: superblock.clone(), state };
@@ -144,8 +144,8 @@ pub(crate) fn repair(
 
 /// A repair under way.
 struct Rounds<'r> {
-    logged: Logged,
-    found: &'r Found,
+    logged: CheckedLog,
+    found: &'r FoundSuperblock,
     /// As it was written last.
     superblock: Superblock,
     state: State,
@@ -466,7 +466,7 @@ fn fix_group<'m, 'd>(
     check: &'m Check<'d, '_>,
     plan: &Plan,
     number: u32,
-    group: &Group,
+    group: &GroupState,
 ) -> Option<Draft<'m, 'd>> {
     let start = check.media.geometry().blocks_of(number)?.start;
     let mut draft = Draft::new(&check.media);
@@ -492,7 +492,7 @@ fn fix_group<'m, 'd>(
 
 /// Returns the free runs of a group after its tree of free space and the blocks set aside are
 /// freed.
-fn free_runs(unowned: &[Range<u64>], group: &Group, plan: &Plan) -> Vec<Range<u64>> {
+fn free_runs(unowned: &[Range<u64>], group: &GroupState, plan: &Plan) -> Vec<Range<u64>> {
     let mut runs = unowned.to_vec();
     let set_aside = group.header.iter().flat_map(|header| &header.set_aside);
     let own = set_aside.chain(&group.free_tree).filter(|block| !plan.is_shared(**block));

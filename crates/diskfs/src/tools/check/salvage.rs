@@ -39,7 +39,7 @@ pub(crate) struct Rebuilt {
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// Names, in the order in which they are to be entered.
-    Names(Vec<Name>),
+    Names(Vec<SalvagedName>),
     /// Extents, in order.
     Extents(Vec<Extent>),
     /// Attributes, in order.
@@ -61,7 +61,7 @@ impl Content {
 
 /// A name that is kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub(crate) struct SalvagedName {
     pub(crate) name: Box<[u8]>,
     pub(crate) ino: u64,
     pub(crate) kind: FileKind,
@@ -71,13 +71,13 @@ pub(crate) struct Name {
 pub(crate) type Strays = HashMap<([u8; 4], u64), Vec<u64>>;
 
 /// The surroundings of a tree of an inode.
-struct Of<'c, 'd, 'w, A> {
+struct SalvageContext<'c, 'd, 'w, A> {
     check: &'c Check<'d, 'w>,
     ino: u64,
     agrees: A,
 }
 
-impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for Of<'_, '_, '_, A> {
+impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for SalvageContext<'_, '_, '_, A> {
     fn is_unowned(&self, block: u64) -> bool {
         self.check.is_unowned(&(block..block + 1))
     }
@@ -158,7 +158,7 @@ impl Check<'_, '_> {
         ino: u64,
         agrees: impl Fn(&[Record<K>], u64) -> bool,
     ) -> Kept<K> {
-        let around = Of { check: self, ino, agrees };
+        let around = SalvageContext { check: self, ino, agrees };
         // Nothing but damage ends a walk through what is only read.
         let kept = Tree::<K>::at(root, ino).salvage(&self.media, &around);
         kept.unwrap_or_else(|_| Kept { records: Vec::new(), blocks: Vec::new() })
@@ -168,7 +168,7 @@ impl Check<'_, '_> {
         let mut names = Vec::new();
         let mut keep = |entry: dir::DirEntry<'_>| {
             let (name, ino, kind) = (entry.name.into(), entry.ino, entry.kind);
-            names.push(Name { name, ino, kind });
+            names.push(SalvagedName { name, ino, kind });
         };
         let directory = Directory::new(ino, NameHash::of(self.media.volume()));
         let mut blocks = Vec::new();

@@ -48,7 +48,7 @@ impl Deref for BlockRef<'_> {
 
 /// The use of a block by a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BlockUse {
     /// Nothing yet.
     Prepared,
     /// The transaction changes a copy of its own.
@@ -66,7 +66,7 @@ struct Shadow {
     /// None: it is new.
     buffer: Option<Arc<Buffer>>,
     block: Arc<Block>,
-    state: State,
+    state: BlockUse,
 }
 
 /// All blocks that a transaction changes.
@@ -105,7 +105,7 @@ impl<'v> Shadows<'v> {
             return Ok(Slot(at));
         }
         let (buffer, block) = self.cache.get_with_block(address, expected)?;
-        Ok(self.add(Shadow { address, buffer: Some(buffer), block, state: State::Prepared }))
+        Ok(self.add(Shadow { address, buffer: Some(buffer), block, state: BlockUse::Prepared }))
     }
 
     /// Adds a new block.
@@ -114,7 +114,7 @@ impl<'v> Shadows<'v> {
         let Expected { magic, owner, .. } = *expected;
         let mut block = Block::zeroed();
         block.seal(&Identity { magic, address, owner, volume: self.volume }, 0);
-        self.add(Shadow { address, buffer: None, block: block.into(), state: State::Created })
+        self.add(Shadow { address, buffer: None, block: block.into(), state: BlockUse::Created })
     }
 
     fn add(&mut self, shadow: Shadow) -> Slot {
@@ -127,12 +127,12 @@ impl<'v> Shadows<'v> {
     pub(super) fn edit(&mut self, slot: Slot) -> &mut Block {
         let shadow = &mut self.list[slot.0];
         debug_assert!(
-            !matches!(shadow.state, State::Destroyed | State::Gone),
+            !matches!(shadow.state, BlockUse::Destroyed | BlockUse::Gone),
             "block {} is not there any more",
             shadow.address
         );
-        if shadow.state == State::Prepared {
-            shadow.state = State::Changed;
+        if shadow.state == BlockUse::Prepared {
+            shadow.state = BlockUse::Changed;
         }
         // Copies it the first time, when the cache has it as well.
         pool::make_mut(&mut shadow.block)
@@ -141,8 +141,8 @@ impl<'v> Shadows<'v> {
     /// Destroys a block. Returns its address, and whether it was created in this transaction.
     pub(super) fn destroy(&mut self, slot: Slot) -> (u64, bool) {
         let shadow = &mut self.list[slot.0];
-        let is_new = shadow.state == State::Created;
-        shadow.state = if is_new { State::Gone } else { State::Destroyed };
+        let is_new = shadow.state == BlockUse::Created;
+        shadow.state = if is_new { BlockUse::Gone } else { BlockUse::Destroyed };
         let address = shadow.address;
         self.addresses[slot.0] = NOWHERE;
         (address, is_new)
@@ -151,9 +151,9 @@ impl<'v> Shadows<'v> {
     /// Returns the log space for all blocks, in bytes of reservation.
     pub(super) fn log_bytes(&self) -> u64 {
         let of_shadow = |shadow: &Shadow| match shadow.state {
-            State::Prepared | State::Gone => 0,
-            State::Changed | State::Created => Reservation::item_bytes(BLOCK_BYTES as u64),
-            State::Destroyed => Reservation::item_bytes(0),
+            BlockUse::Prepared | BlockUse::Gone => 0,
+            BlockUse::Changed | BlockUse::Created => Reservation::item_bytes(BLOCK_BYTES as u64),
+            BlockUse::Destroyed => Reservation::item_bytes(0),
         };
         self.list.iter().map(of_shadow).sum()
     }
@@ -166,7 +166,7 @@ impl<'v> Shadows<'v> {
         }
         let mut changed: SmallVec<[_; 4]> = SmallVec::new();
         for shadow in std::mem::take(&mut self.list) {
-            if matches!(shadow.state, State::Prepared | State::Gone) {
+            if matches!(shadow.state, BlockUse::Prepared | BlockUse::Gone) {
                 continue;
             }
             let Shadow { address, buffer, block, state } = shadow;
@@ -177,7 +177,7 @@ impl<'v> Shadows<'v> {
         }
         // Not before all of them are pinned: none goes home with half of the transaction.
         for (buffer, block, is_new, state) in changed {
-            if state == State::Destroyed {
+            if state == BlockUse::Destroyed {
                 self.cache.forget(&buffer);
                 buffer.set_gone();
             } else if is_new {

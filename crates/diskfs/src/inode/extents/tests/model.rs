@@ -53,8 +53,8 @@ struct Run {
 }
 
 impl Run {
-    fn owner(&self) -> Owner {
-        Owner { ino: INO, list_max: self.list_max }
+    fn owner(&self) -> MapOwner {
+        MapOwner { ino: INO, list_max: self.list_max }
     }
 
     fn step(&mut self, step: &Step) {

@@ -10,7 +10,7 @@ use crate::btree::Tree;
 use crate::format::extent::Extent;
 use crate::format::{BLOCK_BYTES, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
-use crate::inode::extents::{ExtentMap, ExtentTree, Owner};
+use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 
 /// How many blocks are copied at once.
 const COPY_BLOCKS: u64 = 256;
@@ -143,7 +143,7 @@ impl Repair<'_, '_, '_> {
         extent: &Extent,
         run: Range<u64>,
     ) -> Option<()> {
-        let owner = Owner { ino, list_max: core.extents_room() };
+        let owner = MapOwner { ino, list_max: core.extents_room() };
         let file_block = |place: u64| extent.file_block + (place - extent.start);
         let range = (file_block(run.start), file_block(run.end));
         map.remove(draft, owner, range, usize::MAX, &mut Vec::new(), &mut 0).ok()?;

@@ -8,7 +8,7 @@ use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, records_mut, 
 use crate::format::{Block, Identity};
 
 /// The state of a block of inodes.
-enum State {
+enum RecordState {
     /// The block is the expected one, or unreadable.
     Kept,
     /// The block is the expected one, torn.
@@ -26,7 +26,7 @@ impl Repair<'_, '_, '_> {
         for start in self.check.links.chunks.keys() {
             let blocks = *start..*start + CHUNK_BLOCKS;
             let states: Vec<_> = blocks.clone().map(|at| (at, self.state_of(*start, at))).collect();
-            let is_absent = states.iter().all(|(_, state)| matches!(state, State::Absent));
+            let is_absent = states.iter().all(|(_, state)| matches!(state, RecordState::Absent));
             if is_absent && *start != ROOT_CHUNK {
                 has_written |= self.remove_chunk(*start)?;
                 continue;
@@ -49,26 +49,26 @@ impl Repair<'_, '_, '_> {
         Identity { magic: INODE_MAGIC, address, owner: chunk, volume }
     }
 
-    fn state_of(&self, chunk: u64, address: u64) -> State {
+    fn state_of(&self, chunk: u64, address: u64) -> RecordState {
         let identity = self.identity(chunk, address);
         match self.check.media.raw(address) {
-            Err(_) => State::Kept,
-            Ok(block) if block.verify(&identity).is_ok() => State::Kept,
+            Err(_) => RecordState::Kept,
+            Ok(block) if block.verify(&identity).is_ok() => RecordState::Kept,
             Ok(block) => match verify_torn(&block, &identity) {
-                Ok(()) => State::Torn(block),
-                Err(_) => State::Absent,
+                Ok(()) => RecordState::Torn(block),
+                Err(_) => RecordState::Absent,
             },
         }
     }
 
-    fn set_records(&self, draft: &mut Draft<'_, '_>, chunk: u64, address: u64, state: State) {
-        let is_absent = matches!(state, State::Absent);
+    fn set_records(&self, draft: &mut Draft<'_, '_>, chunk: u64, address: u64, state: RecordState) {
+        let is_absent = matches!(state, RecordState::Absent);
         let is_lost =
             |record: &InodeRecord| is_absent || !record.is_free() && record.verify().is_err();
         let mut block = match state {
-            State::Kept => return,
-            State::Torn(block) => block,
-            State::Absent => Block::zeroed(),
+            RecordState::Kept => return,
+            RecordState::Torn(block) => block,
+            RecordState::Absent => Block::zeroed(),
         };
         // Earlier inodes of this number very unlikely had this generation.
         let place = self.check.media.newest().to_bits();

@@ -6,7 +6,7 @@
 //! hole then, and names that lead to a link which is gone are removed.
 
 use super::super::draft::Draft;
-use super::super::salvage::{Content, Name, Rebuilt};
+use super::super::salvage::{Content, Rebuilt, SalvagedName};
 use super::{Pool, Repair, State, Written};
 use crate::btree::Tree;
 use crate::dir::DirTree;
@@ -14,7 +14,7 @@ use crate::format::extent::Extent;
 use crate::format::inode::block_of;
 use crate::inode::attr;
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
-use crate::inode::extents::{ExtentMap, ExtentTree, Owner};
+use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 
 /// The most records that an entry has.
 const RECORDS: usize = crate::dir::RECORDS_OF_ENTRY;
@@ -63,11 +63,11 @@ impl Repair<'_, '_, '_> {
         draft: &mut Draft<'_, '_>,
         ino: u64,
         core: &mut InodeCore,
-        names: &[Name],
+        names: &[SalvagedName],
     ) -> Option<()> {
         (core.data, core.size) = (DataFork::Inline([].into()), 0);
         let directory = self.directory(ino);
-        for Name { name, ino, kind } in names {
+        for SalvagedName { name, ino, kind } in names {
             let _ = directory.insert(draft, core, name, (*ino, *kind)).ok()?;
         }
         Some(())
@@ -82,7 +82,7 @@ fn map(
     extents: &[Extent],
 ) -> Option<()> {
     core.data = DataFork::None;
-    let owner = Owner { ino, list_max: core.extents_room() };
+    let owner = MapOwner { ino, list_max: core.extents_room() };
     let mut map = ExtentMap::default();
     for extent in extents {
         map.insert(draft, owner, *extent).ok()?;

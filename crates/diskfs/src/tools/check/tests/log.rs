@@ -7,12 +7,12 @@ use super::sample::{GROUP, Sample};
 use crate::format::byte_of_block;
 use crate::format::group::{GroupHeader, HEADER_AT, MAGIC};
 use crate::tools::check::draft::Draft;
-use crate::tools::check::{LogState, Logged, repair};
+use crate::tools::check::{CheckedLog, LogState, repair};
 
 /// Opens the volume's log, commits a change of the header of group 1, and ends without writing it
 /// home.
 pub(super) fn change_header(sample: &Sample, change: impl FnOnce(&mut GroupHeader)) {
-    let logged = Logged::new(sample.device.clone(), None, &sample.superblock).unwrap();
+    let logged = CheckedLog::new(sample.device.clone(), None, &sample.superblock).unwrap();
     let (journal, _): (Journal, _) = logged.replay(&sample.superblock).unwrap();
     let media = sample.media();
     let mut draft = Draft::new(&media);
