@@ -101,7 +101,7 @@ pub const KINDS: &[Kind] = &[
             task.utimens(At::File(file), "", [SetTime::Omit, SetTime::Now], AtFlags::EMPTY_PATH)
         },
     ),
-    // Allocates one block behind the last one: a transaction with a claim.
+    // Allocates one block after the last one: a transaction with a claim.
     on_volume("claim", &[], |_, file| {
         let end = file.seek(Whence::Current(PAGE as i64))?;
         file.fallocate(FallocateFlags::KEEP_SIZE, end, PAGE as u64)
