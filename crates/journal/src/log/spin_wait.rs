@@ -9,7 +9,7 @@
 //! Only one thread spins at a time. Other waiting threads have nothing to do first, since they are
 //! served together, and would only take the CPU from the pushing thread.
 //!
-//! For pushes that are not short it pays to wait for more callers: [`GroupDeadline`] says for how
+//! For pushes that are not short it pays to wait for more callers: [`GroupDeadline`] limits how
 //! long.
 
 use std::time::{Duration, Instant};
@@ -84,8 +84,8 @@ impl SpinWait {
     }
 }
 
-/// A caller's time limit for waiting for others: the duration of a push from its first question on,
-/// and zero if pushes end before a thread could be woken.
+/// A caller's time limit for waiting for others: the duration of a push, from the caller's first
+/// check on, and zero if pushes end before a thread could be woken.
 #[derive(Default)]
 pub(crate) struct GroupDeadline {
     until: Option<Instant>,
@@ -95,7 +95,7 @@ pub(crate) struct GroupDeadline {
 
 impl GroupDeadline {
     pub(crate) fn remaining(&mut self, spin_wait: &SpinWait) -> Option<Duration> {
-        // In a model, every timed wait ends immediately; but it must be made.
+        // In a model every timed wait ends immediately, but the caller must make it.
         let usual_push = if cfg!(shuttle) { GROUP_WAIT_MAX } else { spin_wait.usual_push() };
         if self.has_passed || usual_push <= SPIN_MAX {
             return None;
