@@ -87,7 +87,7 @@ pub struct FileDevice {
     growing: Mutex<(), DeviceSize>,
     alignment: Alignment,
     rings: Option<Rings>,
-    /// Number of batches that went through a ring.
+    /// Number of batches that were submitted through a ring.
     batches: AtomicU64,
     /// The I/O methods of requests, in words.
     methods: String,
@@ -115,7 +115,7 @@ impl FileDevice {
         FileOptions::new().create(path, size)
     }
 
-    /// Returns how many batches have gone through io_uring.
+    /// Returns how many batches were submitted through io_uring.
     pub fn ring_batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }

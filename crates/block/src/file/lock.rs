@@ -89,7 +89,7 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
 }
 
 /// Releases the lock and the name. Closing the file would do that too, but later if another process
-/// still has it open, such as a child that is just being started.
+/// still has it open, such as a child that is just starting.
 pub(super) fn unlock(file: &File) {
     // The name first, so that it is never found with the lock of another process. Closing the file
     // makes up for a failure.

@@ -491,7 +491,7 @@ impl CrashStates {
         let block_bytes = recording.bases.iter().map(|base| u64::from(base.block_size())).max();
         let fragment_bytes = plan.fragment_bytes.or(block_bytes).unwrap_or(FRAGMENT_BYTES_MIN);
         let (replay, rng) = (Replay::new(&recording), SampleRng::new(plan.seed));
-        // Before the first line there is the initial image.
+        // The state before the first line is the initial image.
         let queue = VecDeque::from([Subset::All]);
         Self { recording, plan, fragment_bytes, replay, rng, queue }
     }
