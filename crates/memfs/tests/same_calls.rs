@@ -41,7 +41,7 @@ impl Side {
     }
 }
 
-/// Returns a path of up to four names out of a few. Some lead elsewhere or have a suffix.
+/// Returns a path of up to four names out of a few. Some are symbolic links or have a suffix.
 fn path(random: &mut Random) -> String {
     let mut path = String::new();
     for _ in 0..=random.below(3) {

@@ -161,8 +161,8 @@ impl PageTree {
     }
 }
 
-/// Turns a page into a reservation. If too much freed memory already waits for a grace period, sets
-/// the page to zero instead: the space stays charged, so the memory must not be retained.
+/// Replaces a page by a reservation. If too much freed memory already waits for a grace period,
+/// sets the page to zero instead: the space stays charged, so the memory must not be retained.
 fn unwrite(slot: &PageSlot, space: &Space, guard: &Guard) {
     if let Entry::Leaf(page) = slot.read(guard)
         && !space.retire_keeping(PAGE_BYTES, || slot.replace(Contents::Reserved, guard))
