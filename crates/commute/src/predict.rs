@@ -9,7 +9,7 @@
 //! that time no other core gets the line. A core that wants a held lock waits in a queue. Nothing
 //! else is simulated; these effects are the ones that prevent structures from scaling.
 //!
-//! # Where a program comes from
+//! # Origin of a program
 //!
 //! A program is made from the accesses of two cores that made the operation one after the other,
 //! each on its own objects as far as the [`workload`] provides them ([`Program::new`]). `recorded`
