@@ -186,7 +186,7 @@ fn high_dup(calls: &mut dyn Calls, op: &Op) -> Outcome {
 
 fn no_umask(calls: &mut dyn Calls, op: &Op) -> Outcome {
     match op {
-        // Remembers and returns the umask consistently, but never all of it.
+        // Stores and returns the umask consistently, but never all of it.
         Op::Umask { mode } => calls.call(&Op::Umask { mode: mode & 0o700 }),
         _ => calls.call(op),
     }
