@@ -101,8 +101,8 @@ impl<D: Device + 'static> RecordingDevice<D> {
         Self { base, live, disk, log }
     }
 
-    /// Notes that the test has promised, or knows, something from here on, and returns how many
-    /// marks there are now. To be called after the call that made it true.
+    /// Notes that a promise of the test holds from here on, and returns the number of marks. To be
+    /// called after the call that made the promise true.
     pub fn mark(&self, label: impl Into<Arc<str>>) -> usize {
         let mut log = self.log.lock();
         log.marks.push(label.into());

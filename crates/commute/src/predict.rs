@@ -6,8 +6,8 @@
 //! [`Program`]: instructions, accesses to lines that other cores touch too, and locks. Each line is
 //! in the cache of the core that wrote it last, or of the cores that read it since. Fetching a line
 //! from another core takes the time that the [`Machine`] defines for their distance, and during
-//! that time no other core gets the line. A core that wants a held lock waits in a queue. Nothing
-//! else is simulated; these effects are the ones that prevent structures from scaling.
+//! that time no other core gets the line. A core that requests a held lock waits in a queue.
+//! Nothing else is simulated; these effects are the ones that prevent structures from scaling.
 //!
 //! # Origin of a program
 //!

@@ -278,7 +278,7 @@ impl Default for ItemState {
 
 /// An immutable snapshot of an item: the next change of the item creates another one. So a commit
 /// only takes a reference, and the bytes are encoded when the checkpoint is written, unless a newer
-/// snapshot has replaced it by then.
+/// snapshot has replaced it before.
 pub trait Image: Send + Sync {
     /// Returns its length in bytes. Constant.
     fn log_bytes(&self) -> usize;

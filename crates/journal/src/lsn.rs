@@ -15,7 +15,7 @@ pub const LOG_BLOCKS_MAX: u32 = 1 << 19;
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// The value that stands for no LSN.
+    /// The value that means no LSN.
     pub const NONE: Self = Self(0);
 
     /// Returns the LSN of block `block` in cycle `cycle`.

@@ -416,7 +416,7 @@ impl PageTree {
     }
 }
 
-/// Returns the pages that lie entirely in a range of bytes. The result starts after its end if the
+/// Returns the pages that are entirely in a range of bytes. The result starts after its end if the
 /// range is within one page and touches neither of its ends.
 fn whole_pages(range: &Range<u64>) -> Range<u64> {
     range.start.div_ceil(PAGE)..range.end / PAGE

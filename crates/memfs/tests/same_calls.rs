@@ -224,7 +224,7 @@ fn look(side: &mut Side, random: &mut Random) -> String {
     format!("looked at {one} by {who}: {result}")
 }
 
-/// Makes a step. All its choices come from `random`, so both sides make the same step.
+/// Makes a step. All its choices depend on `random` only, so both sides make the same step.
 fn step(side: &mut Side, random: &mut Random) -> String {
     let said = match random.below(4) {
         0 | 1 => change_names(side, random),

@@ -57,8 +57,8 @@
 //!
 //! # Model checking
 //!
-//! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads come from the model checker, sleepers
-//! sleep on the checker's condition variables, and retrying readers yield. Code built on these
+//! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads are the model checker's, sleepers sleep
+//! on the checker's condition variables, and retrying readers yield. Code built on these
 //! locks can therefore be checked too, deadlocks included. RCU is not modelled: all threads of a
 //! model run on one thread of the system, so the guard of any of them delays every grace period,
 //! which is sound and conservative.

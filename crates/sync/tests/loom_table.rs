@@ -294,7 +294,7 @@ fn insert_against_insert() {
     });
 }
 
-/// Insertions by two CPUs in turn make the bucket hot: the second one moves it during lookups. In
+/// Alternate insertions by two CPUs make the bucket hot: the second one moves it during lookups. In
 /// models every insertion compares its CPU.
 #[test]
 fn find_against_heat() {

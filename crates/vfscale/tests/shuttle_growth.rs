@@ -1,4 +1,4 @@
-//! Schedules of a directory whose table grows while threads create names in it and look at it,
+//! Schedules of a directory whose table grows while threads create names in it and look them up,
 //! chosen at random: `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test
 //! shuttle_growth`.
 //!

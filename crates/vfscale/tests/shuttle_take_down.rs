@@ -21,7 +21,7 @@ use vfscale_sync::{cpu, rcu, reclaim};
 const SCHEDULES: usize = 1_500;
 /// Number of CPU slots of the shared structures: with two, the count of a dentry can be spread.
 const SLOTS: usize = 2;
-/// Number of uses of a file, in turn from both CPUs, that make its count spread.
+/// Number of alternate uses of a file by both CPUs that make its count spread.
 const USES: u32 = 40;
 
 /// Runs a model under many schedules.

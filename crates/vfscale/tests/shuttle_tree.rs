@@ -94,8 +94,8 @@ fn exchanged_names_are_never_missing() {
     });
 }
 
-/// Three threads create, remove and rename one name. What is left, and the space it takes, agree
-/// with their results.
+/// Three threads create, remove and rename one name. The remaining file, if any, and the used space
+/// agree with their results.
 #[test]
 fn create_unlink_and_rename_of_one_name() {
     check(|| {

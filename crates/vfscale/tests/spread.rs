@@ -10,7 +10,7 @@ use vfscale_sync::{cpu, rcu};
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: usize = 8;
 
-/// Creates directories in `dir` on all CPUs in turn.
+/// Creates directories in `dir`, alternately on all CPUs.
 fn make(task: &Task, dir: &str, names: std::ops::Range<u32>) {
     for n in names {
         let _on = cpu::pretend(n / 8 % CPUS as u32);

@@ -101,8 +101,8 @@ pub(super) struct Ring {
 
 impl Ring {
     fn new() -> io::Result<Self> {
-        // With this flag, completions don't interrupt the thread, which is going to wait for them
-        // anyway. Kernels before 5.19 don't support it.
+        // With this flag, completions don't interrupt the thread, which will wait for them anyway.
+        // Kernels before 5.19 don't support it.
         let uring = IoUring::builder().setup_coop_taskrun().build(DEPTH);
         let uring = uring.or_else(|_| IoUring::new(DEPTH))?;
         let mut probe = Probe::new();

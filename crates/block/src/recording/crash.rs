@@ -49,7 +49,7 @@ const FRAGMENT_BYTES_MIN: u64 = 512;
 /// Largest number of bits of a subset that has an id of its own.
 const BITS_MAX: u32 = 20;
 
-/// The selection of states that a test wants to see.
+/// A test's selection of states.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct CrashPlan {

@@ -99,7 +99,7 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
 fn open_or_create(path: &Path, size: Option<u64>) -> Result<(Arc<dyn Device>, bool), Failure> {
     match (path.try_exists(), size) {
         (Ok(false), Some(size)) => {
-            // An image consists of whole blocks; the volume is rounded down likewise.
+            // An image consists of whole blocks; the size of the volume is rounded down, too.
             let device = FileDevice::create(path, size / 4096 * 4096)?;
             Ok((Arc::new(device), true))
         }

@@ -240,7 +240,7 @@ pub struct BlockOf {
     pub bytes: u64,
 }
 
-/// Returns the block that contains an address, if the address lies in an arena.
+/// Returns the block that contains an address, if the address is in an arena.
 #[must_use]
 pub fn block_of(address: u64) -> Option<BlockOf> {
     let base = BASE.load(Ordering::Relaxed);

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub struct Frame {
     /// The function with its type parameters, as `Type::function` where the source could be read.
     pub function: String,
-    /// The file, relative to the root of the repository if it lies in there.
+    /// The file, relative to the root of the repository if it is in the repository.
     pub file: String,
     /// The line; 0 if unknown.
     pub line: u32,

@@ -223,7 +223,7 @@ impl FuseCalls<'_> {
 /// Returns whether the kernel gives a call another meaning on FUSE, regardless of the server.
 fn is_decided_by_fuse(op: &Op) -> bool {
     match op {
-        // FUSE asks its server again, which a cached walk may not do.
+        // FUSE sends its server a request again, which a cached walk may not do.
         Op::Openat2 { resolve, .. } => resolve & libc::RESOLVE_CACHED != 0,
         // FUSE's message for it contains no change, so the change time stays.
         Op::Chown { uid: None, gid: None, .. } => true,

@@ -254,7 +254,7 @@ impl Ail {
     }
 
     /// Removes the items that were pushed at these positions; they are written back and durable.
-    /// Frees their memory before it reduces the count that waiting transactions look at.
+    /// Frees their memory before it reduces the count that waiting transactions read.
     pub(crate) fn remove(&self, written: Vec<(AilPosition, Item)>) {
         let mut removed = Vec::with_capacity(written.len());
         let mut state = self.state.lock();

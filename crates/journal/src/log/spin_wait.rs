@@ -1,10 +1,10 @@
 //! Adaptive spinning for short pushes, and the time limit of group commit.
 //!
-//! Two threads that force the log in turn wait for each other's pushes. On a disk a push takes
+//! Two threads that force the log alternately wait for each other's pushes. On a disk a push takes
 //! milliseconds, and sleeping costs little in comparison. On a fast device (memory, a file in the
 //! page cache) a push takes less time than falling asleep and being woken, and the writer is idle
-//! while a thread wakes up, so that two threads would be slower than one. So a thread may spin for
-//! as long as recent pushes took, if that was not long.
+//! while a thread wakes up: two threads would be slower than one. So a thread may spin for as long
+//! as recent pushes took, if that was not long.
 //!
 //! Only one thread spins at a time. Other waiting threads have nothing to do first, since they are
 //! served together, and would only take the CPU from the pushing thread.
@@ -20,7 +20,7 @@ use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Longest time that a caller waits for others, however long pushes take.
 const GROUP_WAIT_MAX: Duration = Duration::from_millis(15);
-/// Number of pauses between two looks at the clock.
+/// Number of pauses between two reads of the clock.
 const PAUSES_PER_LOOK: u32 = 16;
 
 /// The usual duration of a push, and the number of pushes, for threads that spin.

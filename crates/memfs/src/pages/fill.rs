@@ -71,7 +71,7 @@ impl PageTree {
             let shift = level * FANOUT_BITS;
             nodes += (last >> shift) - (range.start >> shift) + 1;
             // A new level on top of the tree starts with a node for the present contents, which may
-            // lie outside the range.
+            // be outside of the range.
             if level > height_now && occupied && range.start >> shift != 0 {
                 nodes += 1;
             }

@@ -18,7 +18,7 @@
 //!   that slot may be read without it: the reader then takes the lock and reads it again.
 //! * An object leaves the list before its memory is given back ([`PerCpuList::insert`] requires
 //!   that), so the holder of a slot's lock may use every object on its list.
-//! * Each list is ordered: objects enter at the front, [`PerCpuList::age`] looks at the back.
+//! * Each list is ordered: objects enter at the front, [`PerCpuList::age`] begins at the back.
 
 use std::cell::UnsafeCell;
 use std::ops::ControlFlow;
@@ -210,8 +210,8 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         let max = max.min(slot.len);
         for seen in 0..max {
             let entry = slot.last;
-            // SAFETY: there is a last entry, because at most as many as the list is long are
-            // visited, and it lives as long as the lock is held.
+            // SAFETY: the list has a last entry, because at most as many entries are visited as the
+            // list is long, and the entry lives as long as the lock is held.
             match visit(unsafe { &*entry }) {
                 Age::Stop => return seen,
                 Age::Young => {
