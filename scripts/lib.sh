@@ -1,6 +1,6 @@
 # Functions that the scripts share. Sourced, not run.
 
-# Numbers of tests that ran, and the reasons of those that did not.
+# Numbers of tests that ran, and the reasons why others did not.
 passed=0
 failed=0
 skipped=()

@@ -3,8 +3,8 @@
 //! Short rounds can't show whether the rate and the memory remain constant while a volume fills.
 //! Here each worker creates its share of the files, with a fixed number in each directory. All
 //! files are then made durable and counted. Then they are removed in the same order, and the
-//! removal is made durable and counted as well. During all that another thread samples the progress
-//! of the workers, the memory of the process, and the space that the image takes.
+//! removal is made durable and counted as well. Throughout the run another thread samples the
+//! progress of the workers, the memory of the process, and the space that the image takes.
 //!
 //! # Invariants
 //!
@@ -78,7 +78,7 @@ impl Fill {
         self.files / self.workers + u64::from(worker < self.files % self.workers)
     }
 
-    /// Returns the number of directories, including those of the workers.
+    /// Returns the number of directories, including the workers' own.
     fn directories(&self) -> u64 {
         let of = |worker| 1 + self.share(worker).div_ceil(self.per_directory);
         (0..self.workers).map(of).sum()
@@ -110,7 +110,7 @@ pub struct FillSample {
     pub seconds: f64,
     /// Files completed in this phase.
     pub done: u64,
-    /// Files completed per second since the sample before.
+    /// Files completed per second since the previous sample.
     pub rate: f64,
     /// Resident memory of the process in bytes.
     pub resident: u64,

@@ -25,7 +25,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`fill`] | many files created and removed once, with rates and memory |
-//! | `report` | results as a [`table`] on a terminal, a [`plot`], a page in [`html`], a section in [`markdown`]; [figures beside published ones](TABLES) |
+//! | `report` | results as a [`table`] on a terminal, a [`plot`], a page in [`html`], a section in [`markdown`]; [our figures next to published ones](TABLES) |
 //! | `run` | [`plan`], teams of worker threads and processes, rounds of cases, a run of all published experiments |
 //! | [`workloads`] | the experiments: their names, operations and checks |
 //! | [`targets`] | the library, or system calls on a directory |

@@ -1,7 +1,7 @@
 //! The published tables that workloads repeat.
 //!
-//! The documents are quoted as numbers only. Their machines had up to 80 CPUs, other than the one
-//! measured here. So the direction in which a patch moves a figure can be compared, but not the
+//! The documents are quoted as numbers only. Their machines had up to 80 CPUs and differ from the
+//! one measured here. So the direction in which a patch moves a figure can be compared, but not the
 //! distance. `docs/REFERENCES.md` lists the documents.
 
 use vfscale::lockstat;
@@ -21,7 +21,7 @@ pub const KARA: &str = "Kara 2014";
 /// Chinner, "xfs: fix a couple of performance issues", 2020 (per-CPU CIL and counters).
 pub const CHINNER: &str = "Chinner 2020";
 
-/// Source of a workload that comes from no document.
+/// Source of a workload that repeats no document.
 pub const OWN: &str = "own";
 
 /// A published table, and the workloads that repeat its experiment.
@@ -44,7 +44,7 @@ pub struct PublishedTable {
     pub figures: OurFigures,
 }
 
-/// The figures of a run that stand beside a published table.
+/// The figures of a run that are shown next to a published table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OurFigures {
     /// Rates in memory, before and after, and rates of mounted directories.

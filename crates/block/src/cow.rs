@@ -192,7 +192,7 @@ impl CowDevice {
         *self.own.write() = own;
     }
 
-    /// Returns whether the contents of a whole range are those of the base.
+    /// Returns whether the contents of a whole range equal the base's.
     fn is_as_base(&self, offset: u64, len: u64) -> bool {
         let end = offset.saturating_add(len);
         let is_changed = |layer: &Layer| layer.has_any(offset, end);

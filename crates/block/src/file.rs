@@ -2,10 +2,10 @@
 //!
 //! # I/O methods
 //!
-//! Direct I/O bypasses the page cache of the system: the volume has a cache of its own, and data
-//! that a write has accepted is already on its way to the disk when it is flushed. If the file
-//! system of an image does not support direct I/O (tmpfs), or the owner does not want it, the page
-//! cache is used, which is equally safe.
+//! Direct I/O bypasses the page cache of the system: the volume has a cache of its own, and at a
+//! flush the disk has already received the written data. If the file system of an image does not
+//! support direct I/O (tmpfs), or the owner disables it, the page cache is used, which is equally
+//! safe.
 //!
 //! A batch is submitted to the kernel through io_uring, up to 64 requests at a time
 //! (`file/ring.rs`). A single request is one `pread` or `pwrite`: with a ring it would be one
@@ -87,7 +87,7 @@ pub struct FileDevice {
     growing: Mutex<(), DeviceSize>,
     alignment: Alignment,
     rings: Option<Rings>,
-    /// Number of batches that went through a ring.
+    /// Number of batches that were submitted through a ring.
     batches: AtomicU64,
     /// The I/O methods of requests, in words.
     methods: String,
@@ -115,7 +115,7 @@ impl FileDevice {
         FileOptions::new().create(path, size)
     }
 
-    /// Returns how many batches have gone through io_uring.
+    /// Returns how many batches were submitted through io_uring.
     pub fn ring_batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }

@@ -8,14 +8,15 @@
 //! no flush had covered, with any of them missing, in any order, and torn ([`crash`]).
 //!
 //! A test records in the log what it has promised so far ([`RecordingDevice::mark`]): each state
-//! tells how many marks preceded the crash, and the test compares the recovered contents with them.
+//! contains the number of marks before the crash, and the test compares the recovered contents with
+//! them.
 //!
 //! # Several devices
 //!
 //! A file system may have its log on a device of its own, and each device has a cache of its own:
-//! the state of one after a crash says nothing about the other. Devices that record together
+//! the state of one after a crash implies nothing about the other. Devices that record together
 //! ([`RecordingDevice::beside`]) share one log, which is the clock: a flush covers the changes of
-//! its own device, and a state has any part of the pending changes of each of them at one moment.
+//! its own device, and a state contains any part of the pending changes of each at one moment.
 //!
 //! # Invariants
 //!
@@ -82,8 +83,9 @@ impl<D: Device + 'static> RecordingDevice<D> {
         Self::sharing(base, Arc::default())
     }
 
-    /// Starts recording another device into the log of `first`: states have both of them, as of one
-    /// moment. The devices should have the same block size, for the largest one is the atomic unit.
+    /// Starts recording another device into the log of `first`: states contain both of them, as of
+    /// one moment. The devices should have the same block size, for the largest one is the atomic
+    /// unit.
     pub fn beside<F>(first: &RecordingDevice<F>, base: D) -> Self {
         Self::sharing(base, first.log.clone())
     }
@@ -99,8 +101,8 @@ impl<D: Device + 'static> RecordingDevice<D> {
         Self { base, live, disk, log }
     }
 
-    /// Notes that the test has promised, or knows, something from here on, and returns how many
-    /// marks there are now. To be called after the call that made it true.
+    /// Notes that a promise of the test holds from here on, and returns the number of marks. To be
+    /// called after the call that made the promise true.
     pub fn mark(&self, label: impl Into<Arc<str>>) -> usize {
         let mut log = self.log.lock();
         log.marks.push(label.into());

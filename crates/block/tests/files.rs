@@ -344,7 +344,7 @@ fn a_block_device_is_claimed_from_the_system() {
     };
     assert_eq!(holder.pid, std::process::id());
     device.release();
-    // A process that another test starts has all open files until it executes another program.
+    // A process that another test starts holds all open files until it executes another program.
     let mut attempts = (0..200).map(|_| {
         thread::sleep(Duration::from_millis(5));
         claim()

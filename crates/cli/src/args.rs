@@ -66,7 +66,7 @@ pub(crate) enum Command {
     /// Measure how file systems scale: vfscale in memory, or any mounted directory
     ///
     /// Runs experiments of the published work on making the kernel's file systems scale, in
-    /// rounds, in turn on every target, and prints medians, ranges, and ratios with their
+    /// rounds, alternately on all targets, and prints medians, ranges, and ratios with their
     /// confidence intervals. Files made below a directory are removed at the end, also on Ctrl-C.
     ///
     /// Example: vfscale bench open-close-same-dir stat-deep --target memory
@@ -91,12 +91,12 @@ pub(crate) enum Command {
     /// truncated, copies of the superblock not yet written. The next mount finishes them, and so
     /// does a repair.
     ///
-    /// A repair links files without a name into /lost+found, removes names that lead nowhere,
+    /// A repair links files without a name into /lost+found, removes names without a file,
     /// copies blocks that two files share, and removes from files blocks that can't be theirs. An
     /// interrupted repair must be run again: until a repair completes, the volume can't be mounted.
     ///
     /// The exit status is a sum, as fsck(8) defines it: 0, no finding; 1, all findings repaired; 4,
-    /// findings left; 8, the check could not be made; 16, the command line makes no sense.
+    /// findings left; 8, the check could not be made; 16, the command line is invalid.
     ///
     /// Example: vfscale fsck disk.vfs
     Fsck(fsck::FsckArgs),
@@ -213,7 +213,7 @@ impl MountArgs {
     }
 }
 
-/// Options that say which file system is served.
+/// Options that select the served file system.
 #[derive(Debug, Args)]
 pub(crate) struct SourceArgs {
     /// A new memory file system, of SIZE at most: bytes, with K, M, G or T, or a share of the
@@ -242,7 +242,7 @@ pub(crate) struct SourceArgs {
     /// Size of the volume's cache: bytes, with K, M, G, or a share of the machine's memory such as
     /// 10% (default: 320M). Three quarters hold data: writers wait when all of that is dirty. One
     /// quarter holds metadata. Dirty metadata that is not yet written in place may take half as
-    /// much again, then changes wait. Names and inodes have another 128M
+    /// much again; beyond that, changes wait. Names and inodes take another 128M
     #[arg(long, value_name = "SIZE", conflicts_with = "memory")]
     pub(crate) cache_size: Option<Size>,
 
@@ -274,7 +274,7 @@ pub(crate) struct SourceArgs {
     pub(crate) mode: Option<u32>,
 }
 
-/// Options that say how the file system is served.
+/// Options that set how the file system is served.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Worker threads (default: one for each CPU, 2 to 16)
@@ -360,8 +360,8 @@ impl ServeArgs {
 }
 
 /// Translates the arguments of a mount helper, as `mount(8)` passes them to `mount.vfscale` or
-/// `mount.fuse.vfscale` (`SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`), to those of
-/// `vfscale mount`. Returns `None` if the program was called by another name.
+/// `mount.fuse.vfscale` (`SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`), to arguments
+/// of `vfscale mount`. Returns `None` if the program was called by another name.
 ///
 /// A source with a `/` in it is the image of a volume, or a block device. Any other is the name of
 /// a memory file system, and shows in `/proc/mounts`.

@@ -38,7 +38,7 @@ pub(crate) struct BenchArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Set {
     /// Run every published experiment, with and without its patches, and write a report with the
-    /// published figures beside ours
+    /// published figures next to ours
     #[command(alias = "seeds")]
     Published(PublishedArgs),
 
@@ -64,7 +64,7 @@ pub(crate) enum Set {
 
 #[derive(Debug, Args)]
 pub(crate) struct PublishedArgs {
-    /// Short rounds and few files: for a look, not for figures
+    /// Short rounds and few files: for a preview, not for figures
     #[arg(long)]
     pub(crate) quick: bool,
 
@@ -86,7 +86,7 @@ pub(crate) struct WorkloadArgs {
 
     /// The targets: `memory` or `volume:FILE` (the library in this process; an existing image, or
     /// one that is made for the run), or `path:DIR` (a directory of any mounted file system).
-    /// Several are measured in turn; ratios are over the first. `memory` if none is named
+    /// Several are measured alternately; ratios are over the first. `memory` if none is named
     #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
     pub(crate) targets: Vec<String>,
 
@@ -156,7 +156,7 @@ pub(crate) struct WorkloadArgs {
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) database: u64,
 
-    /// A tree to copy for find-size, git-diff and readdir-stat (default: a made-up one)
+    /// A tree to copy for find-size, git-diff and readdir-stat (default: a generated one)
     #[arg(long, value_name = "DIR")]
     pub(crate) tree: Option<PathBuf>,
 
@@ -230,7 +230,7 @@ impl WorkloadArgs {
         let is_stdout =
             |file: &Option<PathBuf>| file.as_ref().is_some_and(|f| f.as_os_str() == "-");
         if is_stdout(&self.json) && is_stdout(&self.markdown) {
-            let text = "--json - and --markdown -: only one can go to standard output";
+            let text = "--json - and --markdown -: only one can be written to standard output";
             return Err(Failure::Usage(text.to_owned()));
         }
         plan.check()?;

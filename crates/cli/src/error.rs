@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     Open(VolumeError),
     /// The mount failed.
     Mount(MountError),
-    /// `-o` or another argument makes no sense.
+    /// `-o` or another argument is invalid.
     Usage(String),
     /// The temporary directory could not be made.
     TempDir(PathBuf, io::Error),

@@ -19,7 +19,7 @@ use crate::source::{self, Source, Syncer};
 /// Time that users get to leave when a signal ends the mount.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Environment variable that tells a process to serve in the background, and to report through its
+/// Environment variable that makes a process serve in the background, and report through its
 /// standard output that it is ready.
 const SERVER: &str = "VFSCALE_BACKGROUND_SERVER";
 
@@ -110,7 +110,7 @@ fn server_arguments() -> Vec<std::ffi::OsString> {
 
 /// Reports that the mount is ready, and detaches from terminal, session and directory.
 fn leave_terminal() -> Result<(), Failure> {
-    let failed = |e: rustix::io::Errno| Failure::System("going to the background", e.into());
+    let failed = |e: rustix::io::Errno| Failure::System("cannot move to the background", e.into());
     let _ = rustix::process::setsid();
     rustix::process::chdir("/").map_err(failed)?;
     println!("ready");
@@ -134,7 +134,7 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
     if !flags.contains(rustix::mount::MountFlags::RDONLY) {
         return Ok(ExitCode::SUCCESS);
     }
-    // The kernel does not tell the server, which would otherwise notice a moment later.
+    // The kernel does not notify the server, which would notice only a moment later.
     match sync_mounted(dir) {
         // Another file system is mounted at `dir`, and the kernel has remounted it.
         Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),

@@ -130,7 +130,7 @@ pub(crate) struct MountOptions {
 }
 
 impl MountOptions {
-    /// Returns `flags` with the changes that the options ask for.
+    /// Returns `flags` with the changes that the options request.
     pub(crate) fn apply(&self, flags: MountFlags) -> MountFlags {
         (flags - self.cleared) | self.set
     }
@@ -140,7 +140,7 @@ impl MountOptions {
         self.set.contains(MountFlags::RDONLY)
     }
 
-    /// Merges these options with `later` ones, which win.
+    /// Merges these options with `later` ones, which take precedence.
     pub(crate) fn then(self, later: &MountOptions) -> MountOptions {
         MountOptions {
             set: (self.set - later.cleared) | later.set,
@@ -223,7 +223,7 @@ impl MountOptions {
         true
     }
 
-    /// Takes in one option with a value; says whether it is one.
+    /// Applies an option with a value; returns whether the option is known.
     fn pair(&mut self, name: &str, value: &str) -> Result<bool, String> {
         let number = || parse_id(value).map_err(|why| format!("{name}={value}: {why}"));
         match name {

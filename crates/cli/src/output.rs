@@ -1,4 +1,4 @@
-//! Where commands that measure write their results, and how a signal ends them.
+//! The results of measuring commands, and their interruption by signals.
 
 use std::io::Write;
 use std::path::Path;

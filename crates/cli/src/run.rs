@@ -43,7 +43,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     match source.close() {
         // Changes that they make from now on are lost when this process exits.
         Err(Failure::Open(VolumeError::InUse { name, .. })) => {
-            tracing::warn!("{name}: processes that the command left behind use it still");
+            tracing::warn!("{name}: processes that the command left behind still use it");
         }
         closed => closed?,
     }

@@ -330,7 +330,7 @@ fn a_missing_right_is_told_before_anything_is_measured() {
         let output =
             Command::new(without[0]).args(&without[1..]).arg("stat-deep").args(args).output();
         let Ok(output) = output else {
-            println!("######## SKIPPED: a missing right: setpriv is not there");
+            println!("######## SKIPPED: a missing right: setpriv is not installed");
             return;
         };
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -1,7 +1,7 @@
 //! Kills a mount of a volume under load, and checks that synced data survives.
 //!
-//! `VFSCALE_KILLS` is the number of kills (5). The load runs in this process, which so knows the
-//! acknowledged changes whatever happens to the server.
+//! `VFSCALE_KILLS` is the number of kills (5). The load runs in this process, which therefore
+//! retains the acknowledged changes whatever happens to the server.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -183,7 +183,7 @@ fn check(dir: &Path, acknowledged: &BTreeMap<PathBuf, Known>) {
     }
     let left = fs::read_dir(dir.join("orphans")).map_or(0, Iterator::count);
     // The file that was not yet unlinked.
-    assert!(left <= 1, "{left} files that were removed are there");
+    assert!(left <= 1, "{left} removed files exist");
 }
 
 /// Checks that fsck finds no damage in the volume as the next mount will find it.

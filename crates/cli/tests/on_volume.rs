@@ -94,7 +94,7 @@ fn a_volume_is_made_and_kept() {
     let owner = if own.is_root() { 7 } else { own.as_raw() };
     let printed = images.good(&["--size=64M", "--mode=1750", &format!("--uid={owner}")], made);
     assert!(printed.starts_with(&format!("1750 {owner}\n")), "{printed}");
-    assert!(printed.contains("disk.vfs"), "the mount does not say what is mounted: {printed}");
+    assert!(printed.contains("disk.vfs"), "the mount does not print its source: {printed}");
     // Sparse: unwritten blocks take no space.
     let size = fs::metadata(images.image()).unwrap().len();
     assert_eq!(size, 64 << 20);
@@ -126,13 +126,13 @@ fn one_at_a_time_and_the_second_hears_of_the_first() {
     assert_eq!(refused.status.code(), Some(1));
     let why = text(&refused.stderr);
     assert!(why.contains("disk.vfs") && why.contains("in use"), "{why}");
-    assert!(why.contains(&mount.0.id().to_string()), "who has it is not named: {why}");
+    assert!(why.contains(&mount.0.id().to_string()), "the holder is not named: {why}");
     mount.unmount();
     assert_eq!(images.good(&[], "cat file"), "one");
 }
 
-/// Creates files until it is told to stop, each as long as its number, and starts over after
-/// [`ROUND`] of them; returns their number.
+/// Creates files until `stop` is set, each as long as its number, and starts over after [`ROUND`]
+/// of them; returns their number.
 fn write_files(dir: &Path, stop: &AtomicBool) -> usize {
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -180,7 +180,7 @@ fn a_volume_grows_under_its_users() {
         stop.store(true, Ordering::Relaxed);
         writer.join().unwrap()
     });
-    // More data than the volume had room for before.
+    // More data than the volume could store before.
     fs::write(dir.join("large"), vec![7; 40 << 20]).unwrap();
     let refused = grow(&image, "64M");
     assert_eq!(refused.status.code(), Some(1));
@@ -283,7 +283,7 @@ fn what_was_done_before_a_sync_or_a_remount_is_durable() {
     let images = Images::new();
     assert!(
         !survives(&images, "nothing", |_| {}),
-        "nothing need be asked for: the rest tests nothing"
+        "everything is durable without a request: the rest tests nothing"
     );
     let asks = |args: &[&str], dir: &Path| {
         let output = vfscale().args(args).arg(dir).output().unwrap();

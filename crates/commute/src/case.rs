@@ -2,7 +2,7 @@
 //!
 //! A case is deterministic: the same calls in the same order lead to the same state, apart from
 //! inode numbers and times. A case names no descriptor numbers. A *slot* of a process holds one
-//! open file and stands for any free descriptor: POSIX's lowest free number would make every two
+//! open file and represents any free descriptor: POSIX's lowest free number would make every two
 //! `open`s of a process depend on each other.
 
 use std::fmt;
@@ -57,7 +57,7 @@ pub enum Op {
     Stat { path: String, follow: bool },
     /// `statx` of the attributes in `mask` and of those that never change.
     Statx { path: String, mask: StatMask },
-    /// Reports the mount that a path leads to (`statx`'s device and `STATX_ATTR_MOUNT_ROOT`).
+    /// Reports the mount of the file at a path (`statx`'s device and `STATX_ATTR_MOUNT_ROOT`).
     Lookup { path: String },
     /// `fstat`.
     Fstat { slot: u8 },
@@ -331,7 +331,7 @@ impl Op {
     }
 
     /// Replaces the slot that the call uses by `uses`, and the first slot that it fills by `new`.
-    /// The second end of a pipe goes to the slot after `new`.
+    /// The second end of a pipe is put into the slot after `new`.
     #[must_use]
     pub fn with_slots(mut self, uses: u8, new: u8) -> Op {
         match &mut self {

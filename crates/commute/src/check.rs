@@ -1,9 +1,9 @@
 //! Compares the library with the model.
 //!
 //! A model that differs from the library would select the wrong cases. So each case can be made in
-//! the library as well, in both orders. Every outcome is compared: those of the set-up, of the two
-//! calls, and of [`observations`](crate::model::State::observations) of the state they leave. If
-//! they differ, the model or the library is wrong; Linux's behaviour decides which.
+//! the library as well, in both orders. Every outcome is compared: of the set-up, of the two calls,
+//! and of [`observations`](crate::model::State::observations) of the state they leave. If outcomes
+//! differ, the model or the library is wrong; Linux's behaviour decides which.
 //!
 //! Inode numbers may differ, but each inode of the model must correspond to one inode of the
 //! library, and different inodes that exist at the end must have different numbers. The same holds

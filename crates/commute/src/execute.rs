@@ -19,7 +19,7 @@ use vfscale_sync::random;
 use crate::case::{Attributes, Call, Entry, Op, Outcome, PROCESSES, SLOTS};
 
 /// Key of the hash of names: the first one for which the hashes of `a` to `d` differ in their first
-/// four bits, and so do those of the names in the root.
+/// four bits, and so do the hashes of the names in the root.
 pub(crate) const KEY: u64 = 3;
 
 /// A file system tree and two processes in it.
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Reads the times of all inodes that `looks` read by `stat` and `fstat`. Later outcomes tell
+    /// Reads the times of all inodes that `looks` read by `stat` and `fstat`. Later outcomes report
     /// whether they have changed.
     pub fn note_times(&mut self, looks: &[Call]) {
         let mut times = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Generates any number of cases that commute.
 //!
-//! # How
+//! # Method
 //!
 //! Each pair of call kinds has a *space* of cases (`space`). Its dimensions are the call of each
 //! kind, the paths, directories and slots that the calls share, the file at each name and slot, one
@@ -24,7 +24,7 @@
 //! # Invariants
 //!
 //! * The same options make the same cases in the same order, on every machine.
-//! * Every case has a unique name, which tells the calls and the starting state.
+//! * Every case has a unique name, which describes the calls and the starting state.
 //! * No call of a set-up fails, except the third call of a triple.
 
 mod fixture;
@@ -202,7 +202,8 @@ fn failure(outcome: &Outcome) -> Option<i32> {
     }
 }
 
-/// Takes one case of each group in turn until there are `count` or none is left.
+/// Takes one case of each group after the other, repeatedly, until `count` are taken or none is
+/// left.
 fn in_turn(groups: Vec<Vec<Case>>, count: usize) -> Vec<Case> {
     let mut groups: Vec<_> = groups.into_iter().map(Vec::into_iter).collect();
     let mut chosen = Vec::new();

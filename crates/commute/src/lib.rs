@@ -8,7 +8,7 @@
 //!
 //! # Modules
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`case`] | a small starting state and two calls |
 //! | [`model`] | what the calls do, and which of them commute |

@@ -11,7 +11,7 @@
 //!
 //! # Modules
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `state` | inodes, names, open files, working directories, mounts |
 //! | `walk` | path lookup |
@@ -26,11 +26,11 @@
 //! # What the model leaves open
 //!
 //! * **Inode numbers** of new inodes are arbitrary: an inode that the calls of a case made is
-//!   identified by the names and slots that reach it. Numbers from before are fixed.
+//!   identified by the names and slots that reach it. Numbers of older inodes are fixed.
 //! * **Descriptors** are arbitrary free ones: a call names the slot that receives its descriptor.
 //! * **Times**: the model stores whether the modification and the change time have changed since
-//!   the two calls began. A call that reads a time can tell whether it runs before or after a
-//!   change, but no call can tell which of two changes was the last. COMMUTER reaches the same
+//!   the two calls began. A call that reads a time can detect whether it runs before or after a
+//!   change, but no call can detect which of two changes was the last. COMMUTER reaches the same
 //!   result by a different rule: it may choose any time that is not before the old one. The access
 //!   time is not modelled: after a change it is set once in a tick of the clock, and a case takes
 //!   less than a tick.

@@ -6,10 +6,10 @@
 //! [`Program`]: instructions, accesses to lines that other cores touch too, and locks. Each line is
 //! in the cache of the core that wrote it last, or of the cores that read it since. Fetching a line
 //! from another core takes the time that the [`Machine`] defines for their distance, and during
-//! that time no other core gets the line. A core that wants a held lock waits in a queue. Nothing
-//! else is simulated; these effects are the ones that prevent structures from scaling.
+//! that time no other core gets the line. A core that requests a held lock waits in a queue.
+//! Nothing else is simulated; these effects are the ones that prevent structures from scaling.
 //!
-//! # Where a program comes from
+//! # Origin of a program
 //!
 //! A program is made from the accesses of two cores that made the operation one after the other,
 //! each on its own objects as far as the [`workload`] provides them ([`Program::new`]). `recorded`

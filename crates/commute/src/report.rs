@@ -22,7 +22,7 @@ pub struct Report {
     pub before: Vec<String>,
     /// Target: `memory` or `volume`.
     pub target: String,
-    /// Whether all structures that are sharded under contention had been sharded.
+    /// Whether all structures that are sharded under contention were sharded beforehand.
     pub promoted: bool,
     /// Seed of the cases.
     pub seed: u64,

@@ -86,7 +86,7 @@ const NAMES_IN_TURN: u32 = 80;
 pub struct Options {
     /// Degree of sharding of the structures.
     pub scaling: Scaling,
-    /// Whether all structures that are sharded on contention already are.
+    /// Whether all structures that are sharded under contention are sharded beforehand.
     pub promoted: bool,
     /// Target of the calls.
     pub target: Target,
@@ -257,8 +257,8 @@ impl Runner {
         let (setup, looks) = (case.setup.clone(), looks([&case.first, &case.second]));
         let (world, now) =
             self.workers[0].run(move |_| starting_state(&setup, &looks, options))??;
-        // Done before either call is recorded, so that this thread gets no memory that the first
-        // call frees.
+        // Done before either call is recorded: otherwise this thread could get memory that the
+        // first call frees.
         self.workers[1].run(|_| right_after_a_collection())?;
         let (world, code, a) = self.workers[0].run(move |recorder| {
             right_after_a_collection();

@@ -1,6 +1,6 @@
 //! The memory accesses of a call, and the cache lines that two calls conflict on.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`arena`] | an allocator that adds no conflicts of its own |
 //! | [`record`] | every load and store of a call |

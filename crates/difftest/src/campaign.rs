@@ -64,7 +64,7 @@ pub struct Summary {
     pub sequences: u64,
     /// Number of calls on each side.
     pub calls: u64,
-    /// Number of those that succeeded.
+    /// Number of successful calls among them.
     pub succeeded: u64,
     /// Number of compared trees.
     pub snapshots: u64,
@@ -86,7 +86,7 @@ pub trait Pairing {
     /// Makes new worlds.
     ///
     /// # Errors
-    /// Says why the machine does not permit them.
+    /// Describes why the machine does not permit them.
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String>;
 }
 
@@ -101,7 +101,7 @@ pub enum Event<'a> {
 /// Plays sequences until the plan is fulfilled.
 ///
 /// # Errors
-/// Says what the machine does not permit.
+/// Describes what the machine does not permit.
 pub fn run<A: Pairing>(
     pairing: &A,
     plan: &Plan,

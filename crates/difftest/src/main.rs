@@ -3,7 +3,7 @@
 //! Plays random call sequences on vfscale and on the kernel's tmpfs, continues after a difference,
 //! and prints each kind of difference once, shrunk to the calls it needs. It stores nothing but the
 //! summary; a run is determined by its seed and number of calls. Needs root, for tmpfs and for
-//! acting as other users; otherwise it says so and exits with status 2.
+//! acting as other users; without it, reports that and exits with status 2.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

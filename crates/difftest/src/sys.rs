@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 /// Result of a system call: its value or the error number.
 pub(crate) type Result<T> = std::result::Result<T, i32>;
 
-/// Makes a system call. Pointers must come from references that live through the expression.
+/// Makes a system call. Pointers must be derived from references that live through the expression.
 macro_rules! syscall {
     ($nr:expr $(, $arg:expr)* $(,)?) => {{
-        // SAFETY: every pointer among the arguments comes from a reference, a `CStr` or a slice
-        // that outlives the call, and every length given is that of the buffer it belongs to.
+        // SAFETY: every pointer among the arguments is derived from a reference, a `CStr` or a
+        // slice that outlives the call, and every length given is that of the buffer it belongs to.
         check(unsafe { libc::syscall($nr $(, $arg)*) })
     }};
 }

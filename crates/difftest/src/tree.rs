@@ -24,7 +24,7 @@ const FILES_MAX: usize = 600;
 #[allow(missing_docs)]
 pub struct Node {
     pub stat: Outcome,
-    /// Number of the inode: that of its first name in the order of the snapshot.
+    /// Number of the inode: the number of its first name in the order of the snapshot.
     pub same_as: usize,
     /// Number of the device, counted in the order of the snapshot.
     pub device: usize,

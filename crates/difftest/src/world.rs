@@ -39,7 +39,7 @@ pub trait World {
     /// Ends all tasks and removes everything. Nothing may be called after it.
     ///
     /// # Errors
-    /// Says what was not released.
+    /// Describes the objects that were not released.
     fn finish(&mut self) -> Result<Finished, String> {
         Ok(Finished::Unknown)
     }

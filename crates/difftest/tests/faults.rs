@@ -1,7 +1,7 @@
 //! Faults injected into vfscale's side, each of which the comparison with tmpfs must find and
 //! shrink to a few calls.
 //!
-//! A fault sits between the sequences and the library: it changes calls before, or results after,
+//! A fault is between the sequences and the library: it changes calls before, or results after,
 //! they are made. The seed is fixed, because it determines how far a sequence can be shrunk.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -186,7 +186,7 @@ fn high_dup(calls: &mut dyn Calls, op: &Op) -> Outcome {
 
 fn no_umask(calls: &mut dyn Calls, op: &Op) -> Outcome {
     match op {
-        // Remembers and returns the umask consistently, but never all of it.
+        // Stores and returns the umask consistently, but never all of it.
         Op::Umask { mode } => calls.call(&Op::Umask { mode: mode & 0o700 }),
         _ => calls.call(op),
     }

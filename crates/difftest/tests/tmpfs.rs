@@ -24,7 +24,7 @@ fn vfscale_does_what_tmpfs_does() {
     let summary = play(&TmpfsAndVfscale::default(), &Plan::new(seed, calls));
     assert!(summary.calls >= calls);
     assert!(summary.succeeded * 5 > summary.calls * 2, "most calls fail: they show little");
-    assert!(summary.emptied * 2 > summary.sequences, "what is given back can seldom be told");
+    assert!(summary.emptied * 2 > summary.sequences, "released space can seldom be determined");
 }
 
 /// Compares a volume, which is reopened after each sequence.

@@ -188,7 +188,7 @@ fn receive_fd(socket: &UnixStream) -> Option<OwnedFd> {
     })
 }
 
-/// How to detach.
+/// The condition for detaching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detach {
     /// Only if the mount is not in use.

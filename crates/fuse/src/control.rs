@@ -46,9 +46,9 @@ pub fn grow(dir: impl AsRef<Path>, bytes: u64) -> io::Result<u64> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(dir.as_ref(), flags, Mode::empty())?;
     let mut bytes = bytes;
-    // SAFETY: the command's number says that eight bytes are read and written through its argument,
-    // and `bytes` has eight. No file system but vfscale has this command, and directories have no
-    // others.
+    // SAFETY: the command's number encodes that eight bytes are read and written through its
+    // argument, and `bytes` has eight. No file system but vfscale has this command, and directories
+    // have no others.
     unsafe { ioctl::ioctl(&dir, ioctl::Updater::<GROW, u64>::new(&mut bytes))? };
     Ok(bytes)
 }
@@ -63,7 +63,7 @@ pub fn grow(dir: impl AsRef<Path>, bytes: u64) -> io::Result<u64> {
 pub fn sync(dir: impl AsRef<Path>) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(dir.as_ref(), flags, Mode::empty())?;
-    // SAFETY: the command's number says that nothing is read or written through its argument.
+    // SAFETY: the command's number encodes that nothing is read or written through its argument.
     unsafe { ioctl::ioctl(&dir, ioctl::NoArg::<SYNC>::new())? };
     Ok(())
 }

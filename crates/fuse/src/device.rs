@@ -61,7 +61,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns `ENOENT` if the request no longer waits for a reply. That is harmless, except that
-    /// the kernel does not know the nodes in the reply. Returns `ENODEV` after the end of the
+    /// the kernel did not receive the nodes in the reply. Returns `ENODEV` after the end of the
     /// connection.
     pub(crate) fn send(&self, message: &[u8]) -> std::io::Result<()> {
         loop {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why mounting failed.
+/// The reason why mounting failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MountError {

@@ -14,12 +14,12 @@
 //!
 //! # Layers
 //!
-//! | module | does |
+//! | module | contents |
 //! | --- | --- |
 //! | `mount`, `sharing` | the public face: [`Builder`], [`Mounted`], [`Unmounter`], [`Sharing`] |
 //! | [`control`] | requests of other programs to a mount: grow, sync |
-//! | `watch` | notices a remount to read-only, of which the kernel sends no message |
-//! | `attach` | `mount(2)` or `fusermount3`, and back |
+//! | `watch` | a thread that notices a remount to read-only, of which the kernel sends no message |
+//! | `attach` | mounting by `mount(2)` or `fusermount3`, and unmounting |
 //! | `device`, `session` | the device, its clones, the workers, the first exchange |
 //! | `wire` | bytes to requests, replies to bytes |
 //! | `server` | each operation, by calls on a [`Vfs`](vfscale::Vfs); node and file tables |
@@ -32,16 +32,17 @@
 //! This crate reads and writes the device directly. The FUSE crates of today lack what a full file
 //! system needs: requests that can be interrupted (otherwise a process that waits for a file lock
 //! could not even be killed), `flock` distinguished from POSIX locks, `O_TMPFILE`, birth times,
-//! supplementary groups, 64-bit copies, and the flags that say when to clear set-id bits.
+//! supplementary groups, 64-bit copies, and the flags that request clearing set-id bits.
 //!
 //! Each worker reads and writes data through one buffer. Splicing pages from the device would save
-//! no copy, because the bytes must end in (or come from) the file system's own memory, and would
+//! no copy, because the bytes must be copied to (or from) the file system's own memory, and would
 //! cost two more system calls per request.
 //!
 //! # Invariants
 //!
-//! * A node is in the node table exactly as long as the kernel knows it. A reply that names a node
-//!   adds a lookup; a reply that is not delivered takes it back; `FORGET` subtracts lookups.
+//! * A node is in the node table exactly as long as the kernel holds a lookup of it. A reply that
+//!   names a node adds a lookup; a reply that is not delivered subtracts it again; `FORGET`
+//!   subtracts lookups.
 //! * A worker never waits for another request. A request for a file lock that is not free waits
 //!   without a worker.
 //! * Every request is answered exactly once, even if serving it panics.
@@ -50,8 +51,8 @@
 //!
 //! # Lock order
 //!
-//! The locks of the tables are leaves, except the lock over the numbers of foreign mounts, which
-//! comes before the lock of a node shard. None is held while the VFS is called or a handle is
+//! The locks of the tables are leaves, except the lock over the numbers of foreign mounts, which is
+//! taken before the lock of a node shard. None is held while the VFS is called or a handle is
 //! dropped.
 //!
 //! # Limits that FUSE sets

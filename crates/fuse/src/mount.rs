@@ -38,7 +38,7 @@ impl Builder {
     /// Creates a builder that mounts the root of `vfs`: shared with the library, without caching of
     /// names and attributes, accessible to its owner only, with one worker per CPU (2 to 16).
     ///
-    /// A mount holds an open file for each inode that the kernel knows. The tree's limit of open
+    /// A mount holds an open file for each inode that the kernel caches. The tree's limit of open
     /// files ([`Limits::open_files`](vfscale::Limits::open_files)) must be above the number of
     /// inodes that the kernel may cache, or lookups fail with `ENFILE`.
     pub fn new(vfs: &Vfs) -> Builder {
@@ -63,7 +63,7 @@ impl Builder {
         self
     }
 
-    /// Sets who changes the file system while it is mounted.
+    /// Sets which users change the file system while it is mounted.
     pub fn sharing(mut self, sharing: Sharing) -> Builder {
         self.sharing = sharing;
         self
@@ -159,7 +159,7 @@ pub struct Mounted {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Number of inodes that the kernel knows, without the root.
+    /// Number of inodes that the kernel caches, without the root.
     pub nodes: usize,
     /// Number of lookups of these inodes that the kernel was sent and has not forgotten.
     pub lookups: u64,

@@ -19,7 +19,7 @@ use crate::wire::reply::{Reply, Settings};
 use crate::wire::request::{Dialect, Offer, Operation, Request};
 use crate::wire::{self, InitFlags};
 
-/// Number of bytes by which a message may be longer than the data of a `WRITE` in it.
+/// Room in a worker's buffer in addition to the data of the largest `WRITE`, in bytes.
 const BUFFER_MARGIN: usize = 4096;
 
 /// Maximum data of one `READ` or `WRITE`, in bytes. The kernel's own limit without a changed
@@ -56,7 +56,7 @@ pub(crate) trait Service: Send + Sync + 'static {
         later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno>;
 
-    /// Undoes the effects of a reply that did not reach the kernel: the kernel knows none of the
+    /// Undoes the effects of a reply that did not reach the kernel: the kernel received none of the
     /// nodes and handles in the last reply of `worker`.
     fn undelivered(&self, worker: &mut Self::Worker);
 

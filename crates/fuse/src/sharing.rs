@@ -17,9 +17,9 @@ pub enum Sharing {
     /// Files are opened and locked in the library, so both sides see each other's open files and
     /// locks.
     Shared {
-        /// Time for which the kernel may cache names and attributes. With zero the kernel asks each
-        /// time, and each side sees the other's changes immediately. Otherwise the mount shows
-        /// changes made through the library after this time, or after
+        /// Time for which the kernel may cache names and attributes. With zero the kernel requests
+        /// them each time, and each side sees the other's changes immediately. Otherwise the mount
+        /// shows changes made through the library after this time, or after
         /// [`Mounted::invalidate`](crate::Mounted::invalidate).
         cache: Duration,
     },

@@ -4,8 +4,8 @@
 //! that (`SYNCFS`), but sends it only to some kinds of servers. A plain `fuse` server gets no
 //! message at all, neither for `sync(2)` nor for a remount. But the kernel wakes threads that poll
 //! the mount table. So a thread polls it, and makes everything durable when it finds the superblock
-//! read-only. That happens a moment after the remount has returned; a caller that must know when it
-//! is complete calls [`control::sync`](crate::control::sync).
+//! read-only. That happens a moment after the remount has returned; a caller that must wait until
+//! it is complete calls [`control::sync`](crate::control::sync).
 //!
 //! The thread holds the server, and with it the file system, until the [`Watch`] is dropped.
 //! Dropping it waits for the thread.
@@ -72,7 +72,7 @@ impl Drop for Watch {
     }
 }
 
-/// Watches until it is told to stop, or the mount has ended.
+/// Watches until `stop` is readable, or the mount has ended.
 fn look(
     server: &Server,
     mounts: &mut Mounts,

@@ -2,10 +2,9 @@
 //!
 //! This module contains plain data only. Integers are in the byte order of the machine, and
 //! structures have no padding other than what the protocol names. They are read and written field
-//! by field, so no type is cast. The numbers are those of `include/uapi/linux/fuse.h`, protocol
-//! 7.45.
+//! by field, so no type is cast. The numbers are from `include/uapi/linux/fuse.h`, protocol 7.45.
 //!
-//! * [`request`] turns the bytes of one message into an [`Operation`](request::Operation);
+//! * [`request`] parses the bytes of one message into an [`Operation`](request::Operation);
 //! * [`reply`] builds the bytes of an answer.
 
 use bitflags::bitflags;
@@ -131,7 +130,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// How the kernel is to treat a file that was opened.
+    /// Treatment of an opened file by the kernel.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct OpenReply: u32 {
         const DIRECT_IO = 1 << 0;

@@ -237,7 +237,7 @@ fn direct_io_reads_what_is_written_either_way() {
 #[repr(align(4096))]
 struct Aligned([u8; 4096]);
 
-/// Some pages of a direct write fit: Linux turns a short reply to it into `EIO`.
+/// Some pages of a direct write fit: Linux would report a short reply to it as `EIO`.
 #[test]
 fn direct_writes_that_do_not_fit_are_told_enospc() {
     for sharing in BOTH {

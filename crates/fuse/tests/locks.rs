@@ -56,7 +56,7 @@ fn helper() {
         // Holds a lock until killed.
         "hold" => posix(&file, libc::F_WRLCK, 0, 10).unwrap(),
         "hold-flock" => flock(&file, FlockOperation::LockExclusive).unwrap(),
-        // Waits for a lock, creates a file when it has it, and ends.
+        // Waits for a lock, creates a file while it holds the lock, and ends.
         "wait" => {
             fcntl(&file, libc::F_SETLKW, libc::F_WRLCK, 0, 10).unwrap();
             File::create(done).unwrap();
@@ -149,7 +149,7 @@ fn waiting_requests_occupy_no_worker() {
     let file = open(&m.path("f"));
     posix(&file, libc::F_WRLCK, 0, 10).unwrap();
     let waiters: Vec<_> = (0..8).map(|_| Kid::start(kid("wait", m.path("f")))).collect();
-    eventually("eight who wait", || m.mounted().stats().waiting == 8);
+    eventually("eight waiting requests", || m.mounted().stats().waiting == 8);
     // There are two workers, fewer than waiting requests.
     std::fs::write(m.path("g"), "free").unwrap();
     assert_eq!(std::fs::read_to_string(m.path("g")).unwrap(), "free");
@@ -166,7 +166,7 @@ fn a_waiting_process_can_be_killed() {
         posix(&file, libc::F_WRLCK, 0, 0).unwrap();
         flock(&file, FlockOperation::LockExclusive).unwrap();
         let waiter = Kid::start(kid(wait, m.path("f")));
-        eventually("one who waits", || m.mounted().stats().waiting == 1);
+        eventually("one waiting request", || m.mounted().stats().waiting == 1);
         // Kills the waiter. Would hang here if the request could not be interrupted.
         drop(waiter);
         eventually("no waiting request", || m.mounted().stats().waiting == 0);

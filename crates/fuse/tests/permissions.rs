@@ -21,7 +21,7 @@ const ALICE: u32 = 4001;
 const BOB: u32 = 4002;
 const STAFF: u32 = 4100;
 
-/// The environment variable with a helper's user: a number, followed by those of the groups.
+/// The environment variable with a helper's user: its number, followed by the groups' numbers.
 const BECOMES: &str = "VFSCALE_TEST_USER";
 
 /// Returns a helper that runs in `dir` as another user, with these groups.

@@ -62,7 +62,7 @@ pub enum Error {
         last: Lsn,
         /// Epoch that its owner has recorded.
         known_epoch: u64,
-        /// A record that the log had, as its owner has recorded.
+        /// LSN that the log had reached, as its owner has recorded.
         known: Lsn,
     },
     /// The log belongs to a volume with this id, but is on another device than this volume's log.
@@ -101,24 +101,24 @@ pub enum Error {
         /// Largest possible reservation, in bytes.
         bytes_max: u64,
     },
-    /// A transaction logged more than it had reserved, which shut the journal down.
+    /// A transaction logged more than it reserved, which shut the journal down.
     #[error(
         "a transaction overran its reservation: {used} bytes of log needed, {reserved} reserved"
     )]
     Overrun {
         /// Log space that it needed, in bytes.
         used: u64,
-        /// Log space that it had left, in bytes.
+        /// Rest of its log space, in bytes.
         reserved: u64,
     },
-    /// A transaction ended without a commit although it had items, which shut the journal down.
+    /// A transaction with items ended without a commit, which shut the journal down.
     #[error("a transaction with changes was abandoned")]
     Abandoned,
     /// A hook, a callback or an item panicked in a call of the journal, which shut the journal
     /// down.
     #[error("a client of the journal panicked")]
     Panicked,
-    /// A checkpoint had less reserved than it needs, which shut the journal down.
+    /// The reservation of a checkpoint was smaller than its needs, which shut the journal down.
     #[error("checkpoint {sequence} underran: {needed} bytes of log needed, {reserved} reserved")]
     Underrun {
         /// Sequence number of the checkpoint.

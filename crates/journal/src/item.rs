@@ -57,8 +57,8 @@ pub enum Pushed {
     /// A transaction is changing the item, or it has changes that are not in the log yet
     /// ([`ItemState::is_pinned`]): the journal pushes the CIL.
     Pinned,
-    /// The item can't be written at the moment, for a reason that ends without an action of the
-    /// journal. The journal tries again later.
+    /// The item can't be written now, for a reason that ends without an action of the journal. The
+    /// journal tries again later.
     Busy,
 }
 
@@ -132,8 +132,8 @@ pub struct ItemState {
     index: AtomicU32,
     /// Bytes that it takes of the stream of that context. Protected like the position.
     stream_bytes: AtomicU64,
-    /// Contents that the context `.0` logs of it, which may be the current context or the one
-    /// before. The committing thread stores them here, and the push of the context takes them.
+    /// Contents that the context `.0` logs of it. That may be the current context or the previous
+    /// one. The committing thread stores them here, and the push of the context takes them.
     vector: Mutex<Option<(u64, LogVector)>, CilItem>,
 }
 
@@ -278,7 +278,7 @@ impl Default for ItemState {
 
 /// An immutable snapshot of an item: the next change of the item creates another one. So a commit
 /// only takes a reference, and the bytes are encoded when the checkpoint is written, unless a newer
-/// snapshot has replaced it by then.
+/// snapshot has replaced it before.
 pub trait Image: Send + Sync {
     /// Returns its length in bytes. Constant.
     fn log_bytes(&self) -> usize;

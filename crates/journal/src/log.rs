@@ -45,7 +45,7 @@ pub(crate) struct Log {
     pub(crate) progress: CachePadded<Mutex<LogProgress, LogState>>,
     /// Notified when the writer is free, and its records are durable.
     pub(crate) log_changed: Condvar,
-    /// Notified when a context was switched, so that there is room in the CIL.
+    /// Notified when a context was switched, which makes room in the CIL.
     pub(crate) context_switched: Condvar,
     /// Notified when the push worker has something to do.
     pub(crate) push_wanted: Condvar,
@@ -214,7 +214,7 @@ impl Log {
         }
         if first.is_none() {
             if matches!(error, Error::Closed) {
-                // Its user dropped it, and wants no more of it to become durable.
+                // Its user dropped it: no more changes become durable.
                 tracing::debug!("the journal is dropped without closing it");
             } else {
                 tracing::error!(%error, "the journal is shut down");

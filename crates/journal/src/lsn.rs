@@ -15,7 +15,7 @@ pub const LOG_BLOCKS_MAX: u32 = 1 << 19;
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// The value that stands for no LSN.
+    /// The value that means no LSN.
     pub const NONE: Self = Self(0);
 
     /// Returns the LSN of block `block` in cycle `cycle`.
@@ -65,7 +65,7 @@ pub struct Region {
     pub length: u64,
 }
 
-/// A block number as if the log had no end, which allows arithmetic. Modulo the size of the log it
+/// The block number in a log without an end, which allows arithmetic. Modulo the size of the log it
 /// is the block in the log; divided by the size it is the cycle, from 1 on.
 pub(crate) type Position = u64;
 

@@ -111,10 +111,10 @@ pub struct Options {
     /// the log, at most 32 MiB. Commits wait for a push at twice the size.
     pub cil_bytes: Option<u64>,
     /// Bound on the memory of items that are not written back, in bytes as
-    /// [`LogItem::memory_bytes`] reports them; the items that active transactions change come on
-    /// top. `None`, the default: no bound but log space, as many items as half of the log has room
-    /// for. When the AIL takes half of the bound, a transaction that begins waits until some items
-    /// are written back.
+    /// [`LogItem::memory_bytes`] reports them. It does not include the items that active
+    /// transactions change. `None`, the default: no bound but log space, as many items as half of
+    /// the log has room for. When the AIL takes half of the bound, a transaction that begins waits
+    /// until some items are written back.
     ///
     /// [`LogItem::memory_bytes`]: crate::LogItem::memory_bytes
     pub memory_bytes: Option<u64>,

@@ -10,8 +10,8 @@
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use vfscale_sync::percpu::CachePadded;
 
-/// The fields that every transaction reads. Written when a context changes, and at the events that
-/// they are named after.
+/// The fields that every transaction reads. Written when the context is switched, and at the events
+/// that they are named after.
 #[repr(C)]
 pub(crate) struct ReadMostly {
     /// Number of the current context, from 1 on. Written under the context lock.
@@ -31,7 +31,7 @@ pub(crate) struct ReadMostly {
 /// The fields that transactions write.
 #[repr(C)]
 pub(crate) struct WriteMostly {
-    /// Bytes in the CIL, without those that CPUs have not added yet.
+    /// Bytes in the CIL, except bytes that CPUs have not added yet.
     pub(crate) cil_bytes: AtomicU64,
     /// Number of active transactions, if they are counted in one number.
     pub(crate) active: AtomicI64,

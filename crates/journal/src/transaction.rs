@@ -35,10 +35,10 @@ pub struct Transaction<'j> {
     log: &'j Log,
     items: SmallVec<[Item; 8]>,
     callbacks: Vec<Callback>,
-    /// Log space for one part, in bytes, and number of reserved parts besides this one.
+    /// Log space for one part, in bytes, and number of reserved parts after this one.
     unit: u64,
     parts: u32,
-    /// Log space that this part has left, in bytes. Zero after its commit.
+    /// Rest of this part's log space, in bytes. Zero after its commit.
     left: u64,
     is_over: bool,
 }
@@ -47,8 +47,8 @@ pub struct Transaction<'j> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "it is durable only once its sequence is forced"]
 pub struct Committed {
-    /// Checkpoint that it is in, for [`Journal::force`](crate::Journal::force); 0 if it had nothing
-    /// to log.
+    /// Checkpoint that it is in, for [`Journal::force`](crate::Journal::force); 0 if it logged
+    /// nothing.
     pub sequence: u64,
 }
 

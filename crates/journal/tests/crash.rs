@@ -76,7 +76,7 @@ fn check(state: &CrashState, number: usize, history: &History, promises: &Promis
         history.check(&*twice, promised);
         for id in 0..common::BLOCKS {
             // Not less than before, but possibly more. The opening record of the first recovery is
-            // written where a record may be that did not arrive whole. If it is torn in turn, the
+            // written where a record may be that did not arrive whole. If it is torn as well, the
             // zeros at its end can be the part that was missing.
             let (once, twice) = (common::read_block(&*device, id), common::read_block(&*twice, id));
             assert!(once <= twice, "block {id} after a second recovery, {state}, {again}");

@@ -30,8 +30,8 @@ fn store(scaling: Scaling) -> Store {
     Store::open(device, Options { scaling, sync_interval: None, ..Options::default() }).unwrap()
 }
 
-/// Returns how often locks of each class moved from one CPU to the other while two CPUs commit in
-/// turn, each to a block of its own.
+/// Returns how often locks of each class moved from one CPU to the other while two CPUs commit
+/// alternately, each to a block of its own.
 fn bounces(scaling: Scaling) -> impl Fn(&str) -> u64 {
     let store = store(scaling);
     let commit = |n: u64| {

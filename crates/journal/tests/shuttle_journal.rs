@@ -234,7 +234,7 @@ fn waiters_against_tail_moves() {
     });
 }
 
-/// Rolling transactions need more than they had reserved while they hold their blocks locked, and
+/// Rolling transactions need more than they reserved while they hold their blocks locked, and
 /// these blocks hold the tail back.
 #[test]
 fn rolling_transactions_against_tail_moves() {

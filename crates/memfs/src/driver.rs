@@ -1,6 +1,6 @@
 //! The driver: inodes, links, space and data for the VFS.
 //!
-//! # What is charged
+//! # Charges
 //!
 //! | object | bytes |
 //! | --- | --- |
@@ -316,8 +316,8 @@ impl FileSystem for MemFs {
     fn statfs(&self, sb: &SuperBlock) -> StatFs {
         let free = self.space.total().saturating_sub(self.space.used());
         let inodes_free = free / (INODE_BYTES + NAME_BYTES);
-        // Free are bytes for any purpose. Available is what a program can rely on for data: as much
-        // as fits into one new file, whatever its name.
+        // Free bytes are for any purpose. Available bytes are those that a program can rely on for
+        // data: as much as fits into one new file, whatever its name.
         let new_file = INODE_BYTES + name_bytes(NAME_MAX as usize) + DATA_BYTES;
         let (files, files_free) = match &self.inodes {
             Some(inodes) => (inodes.total(), inodes.available()),
@@ -345,8 +345,8 @@ impl FileSystem for MemFs {
         let mut bytes = inode_bytes(inode.is_dir(), target_len);
         let mut cut = 0;
         if let Some(data) = inode.private::<PageTree>() {
-            // When all of the file system goes, a small file is dropped with its inode. A large one
-            // would make that long.
+            // When the whole file system is dropped, a small file is dropped with its inode. With a
+            // large one that would take long.
             let is_small = inode.blocks() < BIG_PAGES * (PAGE / SECTOR);
             let pages = if is_small && inode.sb().is_alone() {
                 data.give_up(&self.space)

@@ -2,9 +2,9 @@
 //!
 //! # Purpose
 //!
-//! Each regular file with data has a [`PageTree`]. Nodes have 64 slots. The tree is as high as the
-//! highest page it ever had requires: a file of one page is a slot with the page, and one of 16 GiB
-//! has four levels of nodes. (Linux's page cache has the same shape.)
+//! Each regular file with data has a [`PageTree`]. Nodes have 64 slots. The highest page that it
+//! ever contained determines the height of the tree: a file of one page is a slot with the page,
+//! and one of 16 GiB has four levels of nodes. (Linux's page cache has the same shape.)
 //!
 //! A slot is empty (a hole), *reserved* (space that `fallocate` has reserved but no write has used:
 //! the bytes are charged, the page does not exist), or a page.
@@ -67,7 +67,7 @@ type PageSlot = Slot<PageBox, Node>;
 
 /// An inner node.
 struct Node {
-    /// Each slot stands for `1 << shift` pages.
+    /// Each slot covers `1 << shift` pages.
     shift: u32,
     slots: [PageSlot; FANOUT],
 }
@@ -271,7 +271,7 @@ impl PageTree {
         let (slots, mut page_taken) = match self.slots(index, guard) {
             Some(slots) => (slots, false),
             None => {
-                // Charges nodes and a page together, so no node is created without use.
+                // Charges nodes and a page together, so no unused node is created.
                 space.take(self.nodes_missing(index, guard) * NODE_BYTES + PAGE_BYTES)?;
                 (self.build(index, guard), true)
             }
@@ -317,8 +317,8 @@ impl PageTree {
         removed
     }
 
-    /// Gives the space of everything back, and leaves pages and nodes to whoever drops the tree;
-    /// returns the number of pages. For trees that are about to be dropped without a grace period.
+    /// Uncharges the whole tree, and leaves pages and nodes to the drop of the tree; returns the
+    /// number of pages. For trees that are about to be dropped without a grace period.
     pub(crate) fn give_up(&self, space: &Space) -> u64 {
         let (pages, nodes) = count(&self.root, &rcu::pin());
         space.give(pages * PAGE_BYTES + nodes * NODE_BYTES);
@@ -416,7 +416,7 @@ impl PageTree {
     }
 }
 
-/// Returns the pages that lie entirely in a range of bytes. The result starts after its end if the
+/// Returns the pages that are entirely in a range of bytes. The result starts after its end if the
 /// range is within one page and touches neither of its ends.
 fn whole_pages(range: &Range<u64>) -> Range<u64> {
     range.start.div_ceil(PAGE)..range.end / PAGE
@@ -495,7 +495,7 @@ fn count(slot: &PageSlot, guard: &Guard) -> (u64, u64) {
     }
 }
 
-/// Removes a node of pages as a whole, with one piece of deferred work for 64 pages.
+/// Removes a node of pages as a whole, with one deferred call for 64 pages.
 fn cut_whole(slot: &PageSlot, node: &Node, space: &Space, guard: &Guard) -> u64 {
     let (mut leaves, mut reserved) = (0, 0);
     for slot in &node.slots {

@@ -1,4 +1,4 @@
-//! The space of a file system: what is charged, and freed memory that readers may still access.
+//! The space of a file system: charged memory, and freed memory that readers may still access.
 //!
 //! # Purpose
 //!
@@ -16,12 +16,12 @@
 //! until its grace period is over. While the limbo has room, the memory is uncharged immediately.
 //! When the limbo is full, the memory is *withheld*: it remains charged until its grace period is
 //! over. Live memory therefore never exceeds the sizes of the file system and of its limbo
-//! together, whatever readers do. In addition the process has a few megabytes of idle pages (see
-//! [`vfscale_sync::page::idle_bytes`]).
+//! together, whatever readers do. In addition the process retains a few megabytes of idle pages
+//! (see [`vfscale_sync::page::idle_bytes`]).
 //!
-//! Bytes are moved to the limbo in batches, one for each CPU. A batch that is still being gathered,
-//! and what is withheld, counts as free to whoever asks: [`Space::take`] calls the batches in
-//! before it fails, and the VFS calls [`Space::reclaim`], which waits for what is withheld, before
+//! Bytes are moved to the limbo in batches, one for each CPU. To a caller that needs space,
+//! unfinished batches and withheld memory count as free: [`Space::take`] collects the batches
+//! before it fails, and the VFS calls [`Space::reclaim`], which waits for withheld memory, before
 //! it reports `ENOSPC` for data.
 //!
 //! # Invariants
@@ -51,7 +51,7 @@ const LIMBO_MIN: u64 = 4 << 20;
 /// The limbo's limit is the total size divided by this, in addition to the size.
 const LIMBO_SHARE: u64 = 8;
 
-/// Maximum time to wait for readers; then the space that they hold counts as used.
+/// Maximum time to wait for readers. After that, the space that they hold counts as used.
 const RECLAIM_TIME: Duration = Duration::from_millis(500);
 
 /// Size of a batch of freed bytes.
@@ -70,7 +70,7 @@ impl From<NoSpace> for Errno {
 struct Budgets {
     taken: Budget,
     limbo: Budget,
-    /// Bytes withheld so far, and those of them returned since. They change only while the limbo is
+    /// Bytes withheld so far, and bytes of them returned since. They change only while the limbo is
     /// full.
     withheld: AtomicU64,
     given_late: AtomicU64,
@@ -134,8 +134,8 @@ impl Space {
         self.budgets.taken.give(bytes);
     }
 
-    /// Gives back `bytes` of memory whose freeing has been deferred just before. The caller holds
-    /// an RCU guard if it holds a lock.
+    /// Returns `bytes` of memory whose freeing was deferred just before. The caller holds an RCU
+    /// guard if it holds a lock.
     #[inline]
     pub(crate) fn give_deferred(&self, bytes: u64) {
         let local = self.locals.this();

@@ -20,20 +20,20 @@ use memory_common::resident_bytes;
 
 const MIB: u64 = 1 << 20;
 
-/// Keeps other tests out: each watches the memory of the process.
+/// Excludes other tests: each watches the memory of the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns how many bytes are resident once all that earlier tests left has been given back.
+/// Returns how many bytes are resident once all memory of earlier tests has been returned.
 fn bytes_at_rest() -> u64 {
     reclaim::settle();
     page::trim();
     resident_bytes()
 }
 
-/// Returns more than the page pool ever keeps.
+/// Returns a number of bytes that exceeds what the page pool ever retains.
 fn reserve() -> u64 {
     26 * MIB + u64::from(cpu::possible()) * MIB / 2
 }
@@ -80,7 +80,8 @@ fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
     wait_for_memory(before, reserve());
 }
 
-/// The memory of a file that was unlinked or cut stayed until other calls were made.
+/// In the past, the memory of a file that was unlinked or truncated stayed until other calls were
+/// made.
 #[test]
 fn a_large_file_gives_its_memory_back_though_nobody_calls() {
     let _alone = alone();
@@ -102,7 +103,7 @@ fn a_large_file_gives_its_memory_back_though_nobody_calls() {
     }
 }
 
-/// Deferred frees of many files were handed over, and no thread ran them.
+/// In the past, deferred frees of many files were handed over, and no thread ran them.
 #[test]
 fn removed_files_give_their_memory_back_though_nobody_calls() {
     const FILES: u32 = 2000;
@@ -142,7 +143,7 @@ fn a_dropped_file_system_has_nothing_taken() {
     drop(task);
     let start = Instant::now();
     while Arc::strong_count(&fs) > 1 {
-        assert!(start.elapsed() < Duration::from_secs(30), "it never ends");
+        assert!(start.elapsed() < Duration::from_secs(30), "the wait never ends");
         thread::sleep(Duration::from_millis(2));
     }
     assert_eq!(fs.used_bytes(), 0);
@@ -154,7 +155,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Returns how long the reclaim thread has had a CPU. Zero if there is none.
+/// Returns the CPU time of the reclaim thread. Zero if that does not exist.
 fn reclaim_cpu_time() -> Duration {
     let name = |dir: &Path| std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
     let mut tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
@@ -166,8 +167,8 @@ fn reclaim_cpu_time() -> Duration {
 }
 
 /// Figures: `cargo test --release -p vfscale-memfs --test dropped -- --ignored --nocapture`. Every
-/// second time another thread opens files meanwhile; how long that takes is CPU time, so that it is
-/// not the scheduler's.
+/// second time another thread opens files concurrently. The time of that is CPU time, which does
+/// not depend on the scheduler.
 #[test]
 #[ignore = "measures, and takes 5 GiB"]
 fn figures_of_a_million_files() {

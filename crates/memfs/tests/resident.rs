@@ -23,8 +23,7 @@ fn make_files(task: &Task, dir: &str, range: std::ops::Range<u32>) {
     }
 }
 
-/// Calls `work`; returns what it added to the resident memory and to the charge, in bytes per
-/// piece.
+/// Calls `work`; returns the growth of the resident memory and of the charge, in bytes per piece.
 fn cost(fs: &MemFs, pieces: u32, work: impl FnOnce()) -> (f64, f64) {
     let (resident, charged) = (resident_bytes(), fs.used_bytes());
     work();

@@ -70,7 +70,7 @@ fn one_large_file(before: u64) {
     for n in 0..LEN / MIB {
         assert_eq!(file.pwrite(&piece, n * MIB).unwrap(), piece.len());
     }
-    // So that the end of the heap is in use.
+    // This occupies the end of the heap.
     task.mkdir(At::Cwd, "/d", Mode::empty()).unwrap();
     assert!(resident_bytes() - before >= LEN);
     drop(file);

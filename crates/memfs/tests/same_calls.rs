@@ -41,7 +41,7 @@ impl Side {
     }
 }
 
-/// Returns a path of up to four names out of a few. Some lead elsewhere or have a suffix.
+/// Returns a path of up to four names out of a few. Some are symbolic links or have a suffix.
 fn path(random: &mut Random) -> String {
     let mut path = String::new();
     for _ in 0..=random.below(3) {
@@ -224,7 +224,7 @@ fn look(side: &mut Side, random: &mut Random) -> String {
     format!("looked at {one} by {who}: {result}")
 }
 
-/// Makes a step. All its choices come from `random`, so both sides make the same step.
+/// Makes a step. All its choices depend on `random` only, so both sides make the same step.
 fn step(side: &mut Side, random: &mut Random) -> String {
     let said = match random.below(4) {
         0 | 1 => change_names(side, random),

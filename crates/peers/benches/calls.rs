@@ -1,5 +1,5 @@
 //! Times of each call on vfscale, tmpfs and the other libraries by criterion, on one thread. For
-//! ratios measured in turn, with targets, see `ratios`.
+//! ratios of alternating sides, with targets, see `ratios`.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

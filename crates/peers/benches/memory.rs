@@ -46,7 +46,7 @@ fn measure(directories: usize) -> Result<bool, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Each in a process of its own, which has no memory of an earlier measurement.
+    // Each in a process of its own, which holds no memory of an earlier measurement.
     match std::env::args().nth(1).and_then(|arg| arg.parse().ok()) {
         Some(directories) => measure(directories).map(drop),
         None => {

@@ -2,12 +2,12 @@
 //! in memory.
 //!
 //! A figure in nanoseconds means little on a machine that has other work. So everything here is a
-//! *ratio* of two sides that run in turn on the same CPUs, some milliseconds each, for many rounds;
+//! *ratio* of two sides that alternate on the same CPUs, some milliseconds each, for many rounds;
 //! each round gives one ratio, and a table shows their median and range. Rounds in which a thread
 //! waited for its CPU are discarded and counted.
 //!
-//! Threads, the measured loop and the statistics are those of `vfscale-bench`. This is a crate of
-//! its own because of its dependencies: `vfscale-bench` is linked into the `vfscale` command and
+//! Threads, the measured loop and the statistics are from `vfscale-bench`. This is a crate of its
+//! own because of its dependencies: `vfscale-bench` is linked into the `vfscale` command and
 //! published, and neither it nor its tests should need criterion and three other file systems.
 //!
 //! ```text

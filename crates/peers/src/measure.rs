@@ -1,8 +1,8 @@
 //! Rounds and ratios of two subjects, measured by the bench's teams.
 //!
 //! A [`Harness`] gives the works of each side to a [`Team`] of threads, one on each of the first
-//! CPUs. In a round both sides work in turn, for some milliseconds each; the rate of a side is the
-//! sum of its threads' rates. The other side sleeps in that time.
+//! CPUs. In a round first one side works and then the other, for some milliseconds each, while the
+//! other one sleeps. The rate of a side is the sum of its threads' rates.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +35,7 @@ impl Default for Plan {
 /// Time of the warm-up, which does not count.
 const WARM_UP: Duration = Duration::from_millis(60);
 
-/// Asks for more time on this thread's CPU than other threads get.
+/// Requests more time on this thread's CPU than other threads get.
 fn raise_thread_priority() {
     // Only the superuser may. Without it more rounds are discarded.
     let _ = rustix::process::setpriority_process(None, -20);
@@ -49,7 +49,7 @@ struct Priority {
 const AUTOGROUP: &str = "/proc/self/autogroup";
 
 impl Priority {
-    /// Asks for more time than other sessions get. Only the superuser may; without it more rounds
+    /// Requests more time than other sessions get. Only the superuser may; without it more rounds
     /// are discarded.
     fn raise() -> Priority {
         let text = std::fs::read_to_string(AUTOGROUP).unwrap_or_default();

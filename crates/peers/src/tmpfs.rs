@@ -1,7 +1,7 @@
 //! The kernel's tmpfs, by system calls.
 //!
 //! The tree is in a temporary directory, which becomes the working directory of the whole process:
-//! the calls get the same relative paths as those of the other subjects.
+//! the calls get the same relative paths as calls on the other subjects.
 
 use std::io::{Error, Result};
 use std::path::PathBuf;

@@ -18,16 +18,16 @@
 //! | `tasks/ID/cwd` | `/proc/PID/cwd` | a symbolic link to the working directory |
 //! | `tasks/ID/maps` | `/proc/PID/maps` | a line for each mapping of the task ([`vfscale_vfs::maps`]) |
 //!
-//! Only tasks passed to [`ProcFs::show`] are listed: a tree has no list of its tasks, so that
-//! creating one costs nothing. The modes of `fd` and `maps` restrict them to the task's owner.
+//! Only tasks passed to [`ProcFs::show`] are listed: a tree has no list of its tasks, because
+//! maintaining it would cost time. The modes of `fd` and `maps` restrict them to the task's owner.
 //!
 //! # Invariants
 //!
 //! * The file system maintains no counters for this driver: numbers are summed when a file is read.
 //! * A reader gets the contents as of its read at offset 0 ([`vfscale_vfs::inode::InodeInit`],
 //!   `text`).
-//! * An inode's number identifies what the inode stands for (`node::Node`). The driver stores
-//!   nothing else but the targets of links.
+//! * An inode's number identifies the object that the inode represents (`node::Node`). The driver
+//!   stores nothing else but the targets of links.
 //! * The driver owns neither its tree nor tasks. Ended tasks are not listed.
 //!
 //! # Locks
@@ -225,7 +225,7 @@ impl DirOps for ProcFs {
         Ok(())
     }
 
-    /// Returns false: the objects that inodes stand for, and their owners, change without calls to
+    /// Returns false: the objects that inodes represent, and their owners, change without calls to
     /// the inodes.
     fn caches_inodes(&self) -> bool {
         false

@@ -10,7 +10,7 @@
 //!
 //! * loom's constructors are not `const` and its atomics are larger than a machine word. Code that
 //!   asserts a layout or needs a constant does so only outside of `cfg(loom)`.
-//! * Under loom a load is made visible to the exploration; `explored` says why.
+//! * Under loom a load is made visible to the exploration; `explored` explains why.
 //! * Statistics that must not enlarge a model (lock counters) use `std::sync::atomic` directly.
 
 #[cfg(loom)]

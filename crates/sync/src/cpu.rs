@@ -69,7 +69,7 @@ fn fallback() -> u32 {
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// Deals threads out to slots in turn, where the system can't tell the CPU.
+/// Assigns threads to slots round-robin, on systems that do not report the CPU.
 #[cfg(all(not(any(loom, shuttle)), any(not(target_os = "linux"), miri)))]
 #[cold]
 fn fallback() -> u32 {
@@ -94,7 +94,7 @@ mod rseq {
     const UNKNOWN: isize = isize::MIN;
     /// Searched, and absent.
     const ABSENT: isize = isize::MIN + 1;
-    /// Distance of `cpu_id` from the start of `struct rseq`, in bytes.
+    /// Offset of `cpu_id` in `struct rseq`, in bytes.
     const CPU_ID: isize = 4;
 
     /// Distance of this thread's `cpu_id` from the thread pointer, equal for all threads.
@@ -126,8 +126,8 @@ mod rseq {
                 options(nostack, preserves_flags, readonly)
             );
         }
-        // SAFETY: `cpu_id` of this thread is an aligned word that only the kernel writes, as said
-        // for x86.
+        // SAFETY: `cpu_id` of this thread is an aligned word that only the kernel writes, as
+        // explained for x86.
         #[cfg(target_arch = "aarch64")]
         unsafe {
             std::arch::asm!(
@@ -153,7 +153,8 @@ mod rseq {
         if found == ABSENT { None } else { read(found) }
     }
 
-    /// Asks glibc. `None` with another C library, or when registration is switched off.
+    /// Reads the offset from glibc. `None` with another C library, or when registration is switched
+    /// off.
     fn find() -> Option<isize> {
         // SAFETY: the names are C strings; `dlsym` only looks them up.
         let (offset, size) = unsafe {

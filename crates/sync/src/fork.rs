@@ -1,13 +1,13 @@
-//! Detection of fork children, which have only the thread that forked.
+//! Detection of fork children, in which only the thread that forked exists.
 //!
 //! # Purpose
 //!
-//! A process that forks without executing another program leaves the child one thread, and all
-//! memory as it was at that moment: locks that other threads held stay locked, queues list sleepers
-//! that don't exist, and a thread that was pinned delays all grace periods for ever. So no
-//! destructor that needs a lock may run in the child, and a device belongs to the parent. A child
-//! can find out that it is one ([`is_child`]): calls fail there, and values that would be dropped
-//! are leaked ([`Owned`]).
+//! The child of a process that forks without executing another program starts with one thread, and
+//! all memory as it was at that moment: locks that other threads held stay locked, queues list
+//! sleepers that don't exist, and a thread that was pinned delays all grace periods for ever. So no
+//! destructor that needs a lock may run in the child, and a device belongs to the parent. A process
+//! can check whether it is such a child ([`is_child`]): calls fail there, and values that would be
+//! dropped are leaked ([`Owned`]).
 //!
 //! # Invariants
 //!
@@ -16,8 +16,8 @@
 //!   children.
 //! * Deferred work does not run in a child ([`crate::rcu`]): it may take locks, and its memory may
 //!   be in use by threads that don't exist there. For the same reason pinning never waits there.
-//! * A function that would wait for another thread in a child, and has no way to fail, panics with
-//!   a text that says so. Otherwise it would wait for ever.
+//! * A function that would wait for another thread in a child, and can't return an error, panics
+//!   with a text that names the reason. Otherwise it would wait for ever.
 //!
 //! The handler that the C library runs in the child stores to one word, which is written nowhere
 //! else: checking it is a load of a line that every CPU can cache.
@@ -35,7 +35,7 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 /// effect. Never blocks for long.
 pub fn watch() {
     static WATCHED: Once = Once::new();
-    // In a child the `Once` may be left in the middle of another thread's call.
+    // In a child the `Once` may be in the state that another thread's unfinished call left.
     if is_child() {
         return;
     }
@@ -51,7 +51,7 @@ extern "C" fn note_child() {
     IS_CHILD.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether this process is the fork child of one that used the library, and has not
+/// Returns whether this process is the fork child of a process that used the library, and has not
 /// executed another program since.
 #[inline]
 #[must_use]
@@ -74,7 +74,7 @@ pub(crate) fn assert_no_child() {
 }
 
 /// A value that is leaked instead of dropped in a fork child, where dropping it would take locks or
-/// write to what the parent owns.
+/// write to files and devices of the parent.
 ///
 /// As large as the value; reading it adds no cost. `Send` and `Sync` as the value.
 pub struct Owned<T>(ManuallyDrop<T>);

@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! * A read path that is documented as free of writes stores to no shared line.
-//! * A scaled structure takes its number of slots when it is made; with one slot it is the unscaled
-//!   structure.
+//! * The number of slots of a scaled structure is set when it is created; with one slot it is the
+//!   unscaled structure.
 //! * Every wait is bounded by the holder's critical section: waiters spin for about a
 //!   microsecond, then sleep in the kernel. Retrying readers ([`seqcount`]) spin, then yield, then
 //!   sleep briefly.
@@ -41,13 +41,13 @@
 //! | the object needs a count and a lock, and may become hot | [`lockref::Lockref`] | writes the count's line; once sharded, its CPU's |
 //! | the object is only used inside a section | a reference under an [`rcu`] guard | writes nothing |
 //!
-//! # Rooms
+//! # Folders
 //!
-//! The modules are in folders that use only those before them: `atomic`, `cpu`, `fork`, `hash` and
-//! `random`; `lock` (locks of one word); `seq` (sequence counts); `percpu` (arrays, counters,
-//! budgets, lists and locks with a part for each CPU); `rcu` (grace periods, hash tables, radix
-//! tree slots) with `reclaim`; `refcount`; `mem` (pages) with `slab`. Their modules are exported
-//! here by their own names.
+//! The modules are in folders, each of which uses only earlier ones: `atomic`, `cpu`, `fork`,
+//! `hash` and `random`; `lock` (locks of one word); `seq` (sequence counts); `percpu` (arrays,
+//! counters, budgets, lists and locks with a part for each CPU); `rcu` (grace periods, hash tables,
+//! radix tree slots) with `reclaim`; `refcount`; `mem` (pages) with `slab`. Their modules are
+//! exported here by their own names.
 //!
 //! # Lock order
 //!
@@ -57,8 +57,8 @@
 //!
 //! # Model checking
 //!
-//! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads come from the model checker, sleepers
-//! sleep on the checker's condition variables, and retrying readers yield. Code built on these
+//! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads are the model checker's, sleepers sleep
+//! on the checker's condition variables, and retrying readers yield. Code built on these
 //! locks can therefore be checked too, deadlocks included. RCU is not modelled: all threads of a
 //! model run on one thread of the system, so the guard of any of them delays every grace period,
 //! which is sound and conservative.

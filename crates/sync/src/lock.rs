@@ -2,9 +2,9 @@
 //!
 //! # Purpose
 //!
-//! One word each, no allocation, spinning briefly and then sleeping: a holder that lost its CPU
-//! costs its waiters a sleep and not a time slice. Each lock names its class in its type: the class
-//! carries the rank for order checking and the counters of lockstat.
+//! Each lock is one word and needs no allocation. Waiters spin briefly and then sleep: a holder
+//! that lost its CPU costs its waiters a sleep and not a time slice. Each lock names its class in
+//! its type: the class defines the rank for order checking and the counters of lockstat.
 //!
 //! # Invariants
 //!

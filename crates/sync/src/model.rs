@@ -7,10 +7,9 @@
 //!
 //! # Invariants
 //!
-//! * A run depends on its schedule only: its threads are on one CPU as far as they know, unless
-//!   they pretend another ([`cpu::pretend`]), and the work that a run has deferred is done before
-//!   the next run begins. All models of a process share the collector of RCU, which is why one runs
-//!   at a time.
+//! * A run depends on its schedule only. To its threads, all of them are on one CPU, unless they
+//!   pretend another ([`cpu::pretend`]). The work that a run has deferred is done before the next
+//!   run begins. All models of a process share the collector of RCU, so one runs at a time.
 //! * The seed of the schedules is printed first; `VFSCALE_SEED` repeats it. A schedule that fails
 //!   is printed by shuttle. A thread that sleeps for ever is a failure.
 
@@ -47,7 +46,7 @@ pub fn check(schedules: &[Schedules], model: impl Fn() + Send + Sync + 'static) 
     run(schedules, &[false], Arc::new(model));
 }
 
-/// Runs `model` like [`check`], with all scaling patches and then without any; the model asks
+/// Runs `model` like [`check`], with all scaling patches and then without any; the model calls
 /// [`is_without_patches`].
 ///
 /// # Panics
@@ -75,10 +74,10 @@ static ELAPSED_NANOS: AtomicU64 = AtomicU64::new(0);
 /// Number of resizes of tables that have been finished in the current run.
 static RESIZES: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the time of the clock that a model has in place of the system's, in nanoseconds since
-/// 1970. Each reading moves it on, by up to more than a tick of the system's clock: so a thread
-/// that is delayed between a reading and what it does with that finds others far ahead, as on a
-/// machine that is busy.
+/// Returns the time of the clock that a model uses instead of the system's, in nanoseconds since
+/// 1970. Each reading advances it, by up to more than a tick of the system's clock. So when a
+/// thread is delayed between reading the clock and using the result, the clock is far ahead, as on
+/// a busy machine.
 #[must_use]
 pub fn read_clock() -> i64 {
     static START: OnceLock<u64> = OnceLock::new();
@@ -97,8 +96,8 @@ pub(crate) fn count_resize() {
     RESIZES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns how many resizes of tables have been finished in the current run, so that a model can
-/// make sure that it forces one.
+/// Returns how many resizes of tables have been finished in the current run. A model checks with
+/// this that it forces one.
 #[must_use]
 pub fn resizes() -> u64 {
     RESIZES.load(Ordering::Relaxed)

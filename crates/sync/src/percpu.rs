@@ -2,9 +2,9 @@
 //!
 //! # Purpose
 //!
-//! A shared counter is a cache line that every CPU wants to own. Everything in this module splits
-//! such a line into one per CPU, so the common operation touches only memory that no other CPU
-//! writes (per-CPU counters and inode number batches: Piggin, "Scaling the Linux VFS", 2009;
+//! A shared counter is a cache line that every CPU must own to write it. Everything in this module
+//! splits such a line into one per CPU, so the common operation touches only memory that no other
+//! CPU writes (per-CPU counters and inode number batches: Piggin, "Scaling the Linux VFS", 2009;
 //! reservation counters: Chinner's per-CPU CIL patches, 2020). A caller that needs an exact value
 //! (a sum, the last unit of a budget) walks all slots and pays for it.
 //!

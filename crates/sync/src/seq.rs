@@ -1,4 +1,4 @@
-//! Sequence counts: readers that write nothing and retry when a writer came between.
+//! Sequence counts: readers that write nothing and retry if a writer was inside.
 
 pub mod errseq;
 pub mod seqcount;

@@ -1,4 +1,4 @@
-//! Free memory that is yet to go back to the system.
+//! The return of free memory to the system.
 //!
 //! # Purpose
 //!
@@ -11,13 +11,13 @@
 //!
 //! # Fewer calls
 //!
-//! While a superblock is taken down, its pages become free in no particular order. Memory that has
-//! pages in use around it is left alone until the end ([`Effort::Whole`]): most of it has become
-//! whole by then, and goes back with one call instead of hundreds.
+//! While a superblock is taken down, its pages become free in no particular order. Free memory
+//! between used pages is not returned before the end ([`Effort::Whole`]): at the end most regions
+//! are wholly free, and one call returns each of them instead of hundreds.
 //!
 //! # Locks
 //!
-//! `ShrinkerLock` is held while memory goes back. It is taken with no other lock held, and
+//! `ShrinkerLock` is held while memory is returned. It is taken with no other lock held, and
 //! `PageDepot` under it.
 
 use std::sync::OnceLock;
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::lock::Mutex;
 
 crate::lock_class! {
-    /// The run of the shrinker that is under way.
+    /// The current run of the shrinker.
     pub ShrinkerLock = ("shrinker", 65035);
 }
 
@@ -44,14 +44,14 @@ pub(crate) type Shrinker = fn(Effort, usize) -> bool;
 
 /// The shrinker of the page pool, once it has requested anything.
 static SHRINKER: OnceLock<Shrinker> = OnceLock::new();
-/// Serialises runs, so that a caller waits for the run that has begun before.
+/// Serialises runs: a caller waits for the run that has begun before.
 static RUN: Mutex<(), ShrinkerLock> = Mutex::new(());
 /// Whether a request has been made since the last run.
 static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Whether the reclaim thread is doing work that makes regions whole.
 static IS_WHOLE_SOON: AtomicBool = AtomicBool::new(false);
 
-/// Requests a run of `shrinker`, which is the same at each call. Never blocks.
+/// Requests a run of `shrinker`, which all calls pass. Never blocks.
 pub(crate) fn request(shrinker: Shrinker) {
     if !IS_REQUESTED.load(Ordering::Relaxed) {
         SHRINKER.get_or_init(|| shrinker);
@@ -64,7 +64,7 @@ pub(crate) fn request(shrinker: Shrinker) {
 /// holds no lock.
 pub(crate) fn run(effort: Effort, regions: usize) -> bool {
     let _run = RUN.lock();
-    // Cleared first: what is freed from now on makes a request of its own.
+    // Cleared first: a thread that frees memory from now on makes a new request.
     if !IS_REQUESTED.swap(false, Ordering::Acquire) {
         return false;
     }

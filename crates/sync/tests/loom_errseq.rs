@@ -11,7 +11,7 @@ use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// Explores all executions with at most three switches away from a thread that could go on.
+/// Explores all executions with at most three switches away from a thread that could continue.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(3);

@@ -23,7 +23,8 @@ lock_class! { Lists = ("lists", 1); }
 
 type List = std::sync::Arc<SharedList<Value, Lists>>;
 
-/// Explores all executions with at most `preemptions` switches away from a thread that could go on.
+/// Explores all executions with at most `preemptions` switches away from a thread that could
+/// continue.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);

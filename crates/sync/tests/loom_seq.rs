@@ -56,7 +56,7 @@ fn seqcount_readers_never_accept_torn_data() {
         let (first, second) = shared.1.read();
         if !shared.0.retry(start) {
             assert_eq!(first, second);
-            assert_eq!(first, start / 2, "the count tells which write is seen");
+            assert_eq!(first, start / 2, "the count identifies the write that is seen");
         }
         writer.join().unwrap();
         let start = shared.0.begin();

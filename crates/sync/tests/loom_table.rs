@@ -1,5 +1,5 @@
 //! Interleavings of small programs, for tables and budgets: all of them with loom, many random ones
-//! with shuttle (which changes threads at every access, but knows no weak memory). Run with
+//! with shuttle (which switches threads at every access, but models no weak memory). Run with
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom_table
@@ -22,7 +22,8 @@ use vfscale_sync::{cpu, lock_class, rcu};
 
 lock_class! { Buckets = ("buckets", 1); }
 
-/// Explores all executions with at most `preemptions` switches away from a thread that could go on.
+/// Explores all executions with at most `preemptions` switches away from a thread that could
+/// continue.
 #[cfg(loom)]
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -293,7 +294,7 @@ fn insert_against_insert() {
     });
 }
 
-/// Insertions by two CPUs in turn make the bucket hot: the second one moves it during lookups. In
+/// Alternate insertions by two CPUs make the bucket hot: the second one moves it during lookups. In
 /// models every insertion compares its CPU.
 #[test]
 fn find_against_heat() {
@@ -422,7 +423,7 @@ fn sets_against_growth() {
             let req = if all { LockReq::All(&shared.table) } else { one };
             let mut set = RcuTable::lock_set([req], &guard);
             if all {
-                assert!(set.remove(0, entry), "what was inserted is not there");
+                assert!(set.remove(0, entry), "the inserted entry is missing");
                 assert!(!set.is_empty(0));
             } else {
                 entry.body.set();
@@ -488,7 +489,7 @@ fn budget_sees_units_that_move() {
     });
 }
 
-/// The last units go to one of two, never to both or to none.
+/// One of two threads gets the last units, never both or neither.
 #[test]
 fn budget_decides_between_two() {
     check(4, || {

@@ -43,7 +43,7 @@ fn settle() {
     }
 }
 
-/// Inserts and removes a name on two CPUs in turn until the table does not grow any more.
+/// Inserts and removes a name on two CPUs alternately until the table does not grow any more.
 fn use_on_two_cpus(table: &Table) {
     let entry = Entry(0);
     for turn in 0..400 {

@@ -25,7 +25,7 @@
 //!
 //! Everything is `Send` and `Sync`. Calls block only for short critical sections, with two
 //! exceptions. Calls on a volume wait for its device. Calls that wait for an advisory lock or for
-//! the other end of a pipe or fifo, and `umount`, say so in their documentation.
+//! the other end of a pipe or fifo, and `umount`, are documented as waiting.
 //!
 //! Fork: if a process with a tree forks, the tree can be used only in the parent. In the child,
 //! calls fail with [`Errno::NOTRECOVERABLE`] and drops do nothing, until it executes another
@@ -72,7 +72,7 @@ impl MemoryBuilder {
     }
 
     /// Sets the maximum memory of all memory files ([`Task::memfd_create`]) together, in bytes;
-    /// beyond that, calls fail with `ENOSPC`. By default the same as [`size`](Self::size).
+    /// beyond that, calls fail with `ENOSPC`. By default equal to [`size`](Self::size).
     #[must_use]
     pub fn memory_files(mut self, bytes: u64) -> Self {
         self.memory_files = Some(bytes);

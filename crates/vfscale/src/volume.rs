@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! * A volume has one opener, or several that only read: another one gets an error that names the
-//!   first.
+//! * A volume has one opener, or several that only read: any other opener gets an error that names
+//!   the first.
 //! * Dropping a volume without closing it has the effect of a crash: all synced changes are
 //!   durable, and the next opening recovers the volume.
 //! * The image is unlocked as soon as the last of the volume, its tasks and its open files is
@@ -66,7 +66,7 @@ pub fn volume_on(device: Arc<dyn Device>) -> VolumeBuilder {
     VolumeBuilder::new(DeviceSource::Device(device))
 }
 
-/// Where the device of a volume or log comes from.
+/// The source of the device of a volume or log.
 #[derive(Clone, Debug)]
 enum DeviceSource {
     Path(PathBuf),
@@ -118,7 +118,7 @@ impl Opened {
     }
 }
 
-/// The device of a volume, and that of its log. Released when dropped.
+/// The devices of a volume and of its log. Released when dropped.
 struct Devices([Option<Opened>; 2]);
 
 impl Devices {
@@ -242,7 +242,7 @@ impl VolumeBuilder {
         self
     }
 
-    /// Sets what callers see when the volume is found to be corrupted, or its log fails:
+    /// Sets the reaction when the volume is found to be corrupted, or its log fails:
     /// [`OnError::Shutdown`] by default.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.options.on_error = on_error;
@@ -465,7 +465,7 @@ impl Volume {
     }
 }
 
-/// Why [`Volume::close`] failed, with the volume if it is in use.
+/// The reason why [`Volume::close`] failed, with the volume if it is in use.
 ///
 /// Dropping the error drops the volume. `?` converts it to its [`VolumeError`].
 #[derive(Debug)]
@@ -475,7 +475,7 @@ pub struct CloseError {
 }
 
 impl CloseError {
-    /// Returns why the volume is not closed.
+    /// Returns the reason why the volume is not closed.
     #[must_use]
     pub fn error(&self) -> &VolumeError {
         &self.error
@@ -501,7 +501,7 @@ impl std::error::Error for CloseError {
 }
 
 impl From<CloseError> for VolumeError {
-    /// Drops the volume, if the error has one.
+    /// Drops the volume, if the error contains one.
     fn from(error: CloseError) -> Self {
         error.error
     }
@@ -513,13 +513,13 @@ impl fmt::Debug for Volume {
     }
 }
 
-/// Why a volume can't be opened, created or closed. The text names the remedy.
+/// The reason why a volume can't be opened, created or closed. The text names the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
     /// The image does not exist.
     #[error(
-        "{}: there is no such image; make one with `vfscale mkfs`, or give a size to create it",
+        "{}: the image does not exist; make one with `vfscale mkfs`, or give a size to create it",
         .0.display()
     )]
     Missing(PathBuf),
@@ -551,7 +551,7 @@ pub enum VolumeError {
         errno: Errno,
     },
     /// Not all changes became durable.
-    #[error("{name}: not everything could be written: {errno}; what was not synced may be lost")]
+    #[error("{name}: not everything could be written: {errno}; unsynced changes may be lost")]
     Sync {
         /// The volume.
         name: String,
@@ -571,8 +571,8 @@ pub enum VolumeError {
         /// Number of open files.
         open_files: usize,
     },
-    /// This process is the child of a fork of a process that had used the library, and has not
-    /// executed another program since. Only the parent can use the volume.
+    /// This process is the child of a fork of a process that used the library, and has not executed
+    /// another program since. Only the parent can use the volume.
     #[error(
         "{name}: a child of fork can't use it; open it in the child of a process that has not used vfscale"
     )]
@@ -615,7 +615,7 @@ fn remedy(fault: &Fault) -> &'static str {
             "; `vfscale fsck` shows details, and `--repair` repairs it"
         }
         Fault::ReadOnly => "; it can be opened read-only",
-        Fault::LogDevice(_) => "; say where its log is",
+        Fault::LogDevice(_) => "; name the device of its log",
         Fault::Journal(vfscale_journal::Error::Features { .. }) => "",
         Fault::Journal(_) => {
             "; `vfscale fsck` shows details, the volume can be read without its log (`-o ro,norecovery`), and \

@@ -189,7 +189,7 @@ fn a_million_entries_in_one_directory() {
         let mut names = HashSet::new();
         for entry in dir.read_dir() {
             let name = entry.unwrap().name.into_string().unwrap();
-            assert!(names.insert(name), "an entry came twice");
+            assert!(names.insert(name), "an entry occurs twice");
         }
         names
     };
@@ -197,7 +197,7 @@ fn a_million_entries_in_one_directory() {
     assert_eq!(task.metadata("/d/777777").unwrap().nlink, 1);
     assert_eq!(errno(task.rmdir(At::Cwd, "/d")), Errno::NOTEMPTY);
 
-    // Removal while reading: every entry is seen once and is finally gone.
+    // Removal while reading: every entry is seen once, and none exists in the end.
     dir.seek(Whence::Set(0)).unwrap();
     let mut removed = 0;
     for entry in dir.read_dir() {
@@ -233,7 +233,7 @@ fn positions_survive_changes() {
         let Some((next, name)) = one else { break };
         pos = next;
         if name.to_string_lossy().starts_with("stays") {
-            assert!(seen.insert(name), "an entry came twice");
+            assert!(seen.insert(name), "an entry occurs twice");
         }
         // Grows and shrinks the table while it is read.
         if turn < 100 {
@@ -254,7 +254,7 @@ fn positions_survive_changes() {
 
 /// While a directory is read, names are renamed within it, to another directory, and exchanged. The
 /// names that stay are returned once, whatever they refer to, and no name is returned that the
-/// directory never had.
+/// directory never contained.
 #[test]
 fn positions_survive_renames() {
     let task = task();
@@ -281,7 +281,7 @@ fn positions_survive_renames() {
         for (_, name) in batch {
             assert!(!name.starts_with("out"), "{name} is in another directory");
             let is_new = seen.insert(name.clone());
-            assert!(is_new || !name.starts_with("stays"), "{name} came twice");
+            assert!(is_new || !name.starts_with("stays"), "{name} occurs twice");
         }
         if turn < 300 {
             let other = (turn * 7 + 1) % 300;

@@ -35,7 +35,7 @@ fn in_child(call: impl FnOnce()) -> bool {
         // SAFETY: the call accesses no memory.
         unsafe { libc::alarm(SECONDS_MAX) };
         let ended = catch_unwind(AssertUnwindSafe(call)).is_ok();
-        // SAFETY: the call does not return, and leaves the parent's output alone.
+        // SAFETY: the call does not return, and does not touch the parent's output.
         unsafe { libc::_exit(i32::from(!ended)) };
     }
     let mut status = 0;
@@ -52,7 +52,7 @@ fn fails<T>(name: &str, result: Result<T>) {
     }
 }
 
-/// Threads that use the tree in every way until they are stopped.
+/// Threads that make every kind of call on the tree until they are stopped.
 struct Crowd {
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,

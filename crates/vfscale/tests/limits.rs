@@ -152,7 +152,7 @@ fn threads_open_files_beside_each_other_up_to_the_limit() {
     });
     let task = vfs.task();
     let (files, _) = fill(|_| task.open("file", OFlags::RDONLY, MODE));
-    assert_eq!(files.len() as u64, LIMIT, "all came back; {refused:?} were refused");
+    assert_eq!(files.len() as u64, LIMIT, "all units were returned; {refused:?} were refused");
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn locks_end_with_enolck() {
         files[3].flock(Some(LockKind::Shared), None).unwrap();
         files[3].flock(Some(LockKind::Exclusive), None).unwrap();
         files[3].flock(None, None).unwrap();
-        // A waiting request takes its slot with it.
+        // A waiting request becomes the lock without another unit.
         let other = vfs.task();
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
@@ -484,7 +484,7 @@ fn the_same_with_one_slot_for_all() {
     }
 }
 
-/// A job that occupies the reclaim thread until it is told to end.
+/// A job that occupies the reclaim thread until its flag is set.
 struct Busy(Arc<AtomicBool>);
 
 impl Work for Busy {

@@ -1,5 +1,5 @@
-//! Compares pipes and fifos with those of this kernel: the same random calls give the same results,
-//! bytes and errors.
+//! Compares pipes and fifos with this kernel's: the same random calls give the same results, bytes
+//! and errors.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -217,7 +217,7 @@ impl Kernel {
     }
 }
 
-/// Makes a call that makes no sense for a pipe.
+/// Makes a call that does not apply to a pipe.
 fn misplaced_kernel(file: &OwnedFd, which: usize) -> Out {
     let fd = file.as_fd();
     let mut buf = [0; 4];

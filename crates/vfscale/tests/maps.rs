@@ -1,4 +1,4 @@
-//! Compares a task's mappings with those of a process of this kernel: the same random calls give
+//! Compares a task's mappings with a process's mappings in this kernel: the same random calls give
 //! the same errors and the same lines of `maps`.
 
 #![cfg(not(any(loom, shuttle)))]

@@ -259,7 +259,7 @@ fn pipes_are_told_by_stat_and_path() {
     assert!(format!("{reader:?}").contains(&stat.ino.to_string()));
 }
 
-/// Calls that make no sense for a pipe fail as in Linux.
+/// Calls that do not apply to a pipe fail as in Linux.
 #[test]
 fn pipes_are_no_directories_and_have_no_names() {
     let task = task();
@@ -309,7 +309,7 @@ fn descriptors_of_pipes_and_files_of_memory() {
     task.close(writer).unwrap();
     assert_eq!(task.read(reader, &mut [0]).unwrap(), 1);
     assert_eq!(errno(task.read(reader, &mut [0])), Errno::AGAIN);
-    // A forked task has the other end, too.
+    // A forked task holds the other end, too.
     let child = task.fork();
     task.close(copy).unwrap();
     assert_eq!(errno(task.read(reader, &mut [0])), Errno::AGAIN);

@@ -143,7 +143,7 @@ fn dcache_hash_before_takes_one_lock_for_names_in_different_directories() {
         })
     };
     assert_eq!(changes(Scaling::default(), "dcache_lock").acquisitions, 0);
-    // A growing table may get memory in which another CPU had a bucket before.
+    // A growing table may get memory that held a bucket of another CPU before.
     let after = changes(Scaling::default(), "d_children");
     assert!(after.acq_bounces < CALLS / 4, "{after:?}");
     let before = changes(Scaling::before_dcache_hash(), "dcache_lock");

@@ -12,7 +12,7 @@ use vfscale::{
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// Returns a tree with some directories in its root, whose mount is shared as `root` says.
+/// Returns a tree with some directories in its root, whose mount has the propagation `root`.
 fn task(root: Propagation) -> Task {
     let task = vfscale::memory().size(64 << 20).build().unwrap().task();
     for dir in ["/a", "/a/x", "/b", "/c", "/m", "/m/y"] {

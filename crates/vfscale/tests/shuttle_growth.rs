@@ -1,4 +1,4 @@
-//! Schedules of a directory whose table grows while threads create names in it and look at it,
+//! Schedules of a directory whose table grows while threads create names in it and look them up,
 //! chosen at random: `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test
 //! shuttle_growth`.
 //!
@@ -63,7 +63,7 @@ fn create(task: &Task, cpu: u32, names: [&str; 2]) -> Vec<(String, u64)> {
     names.into_iter().map(create).collect()
 }
 
-/// Looks for each name and then at the directory. No name is missing, and no time goes back.
+/// Calls `stat` on each name and then on the directory. No name is missing, and no time decreases.
 fn look_at_all(task: &Task, made: &[(String, u64)], before: &Stat) -> Stat {
     for (name, number) in made {
         assert_eq!(ino(task, name), Ok(*number), "{name}");
@@ -75,7 +75,7 @@ fn look_at_all(task: &Task, made: &[(String, u64)], before: &Stat) -> Stat {
 
 /// The table of a directory grows under two threads that create names in it and one that calls
 /// `stat` on names that exist and on the directory: each name is found from the end of its creation
-/// on, and a change shows in the directory's times, which never go back.
+/// on, and a change shows in the directory's times, which never decrease.
 #[test]
 fn growth_against_two_creators_and_stat() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);

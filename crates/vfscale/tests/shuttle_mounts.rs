@@ -153,7 +153,7 @@ fn a_moved_mount_against_lookups() {
         task.move_mount("/m", "/n").unwrap();
         let [first, second] = looks.join().unwrap();
         assert!(!(first.0 && first.1) && !(second.0 && second.1), "{first:?} {second:?}");
-        assert!(!first.0 || second == (true, false), "{first:?} {second:?}: back in time");
+        assert!(!first.0 || second == (true, false), "{first:?} {second:?}: moved back");
         assert_eq!((ino(&task, "/n/x"), ino(&task, "/m/x")), (Ok(inside), Err(Errno::NOENT)));
         assert_eq!(umount(&task, "/n"), None);
         let elsewhere = mounts.join().unwrap();
@@ -322,8 +322,8 @@ fn remount_of_a_mount_against_a_holder_and_a_writer() {
     });
 }
 
-/// Two concurrent remounts of one mount: in the end the flags of both file system and mount are
-/// those of one of them.
+/// Two concurrent remounts of one mount: in the end both file system and mount have the flags of
+/// one of them.
 #[test]
 fn remount_against_remount() {
     check(|| {
@@ -370,7 +370,7 @@ fn the_path_of_a_file_that_is_renamed() {
         assert_eq!(moves.join().unwrap(), None);
         let place = told.map(|path| ["/a/f", "/b/g"].map(|p| path.to_str() == Some(p)));
         assert!(place.iter().all(|is| is[0] != is[1]), "neither");
-        assert!(place.is_sorted_by_key(|is| is[1]), "back in time");
+        assert!(place.is_sorted_by_key(|is| is[1]), "an older path after a newer one");
     });
 }
 
@@ -391,7 +391,7 @@ fn the_path_of_a_file_that_is_removed() {
         removes.join().unwrap();
         let gone = told.map(|path| ["/d/f", "/d/f (deleted)"].map(|p| path.to_str() == Some(p)));
         assert!(gone.iter().all(|is| is[0] != is[1]), "neither");
-        assert!(gone.is_sorted_by_key(|is| is[1]), "back in time");
+        assert!(gone.is_sorted_by_key(|is| is[1]), "an older path after a newer one");
         assert!(cwd.map_or_else(|e| e == Errno::NOENT, |cwd| cwd.to_str() == Some("/d")));
         assert_eq!(errno(task.getcwd()), Some(Errno::NOENT));
     });
@@ -512,8 +512,8 @@ fn handles_of_one_file_against_one_another() {
     });
 }
 
-/// A tree is copied while a file system is mounted in it: the copy has the mount as well, whichever
-/// comes first.
+/// A tree is copied while a file system is mounted in it: the copy contains the mount as well,
+/// whichever is first.
 #[test]
 fn a_copy_of_the_tree_against_a_mount() {
     check(|| {

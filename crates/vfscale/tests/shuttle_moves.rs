@@ -126,7 +126,7 @@ fn told_while_directories_move(
         assert!(matches!((below, above), (None | Some(Errno::NOENT), None)), "{below:?} {above:?}");
         let place = told.each_ref().map(|path| PLACES.iter().position(|place| path == place));
         assert!(place.iter().all(Option::is_some), "{told:?}");
-        assert!(place.is_sorted(), "{told:?}: back in time");
+        assert!(place.is_sorted(), "{told:?}: an older path after a newer one");
     });
 }
 
@@ -183,9 +183,9 @@ fn parents_beside_moves_out_of_a_mount() {
 
 /// The directory was moved out of the mount. While a walk climbs, the directory leaves its parent,
 /// which is moved back without it. At no moment does the mount show an ancestor of the directory,
-/// although each single step is valid at some moment. If the walk stands on the changed directory,
-/// or is about to arrive at it, the directory's own sequence count shows the change; otherwise the
-/// counts of all names on the way do.
+/// although each single step is valid at some moment. If the walk is at the changed directory, or
+/// is about to arrive at it, the directory's own sequence count shows the change; otherwise the
+/// counts of all names on the path do.
 #[test]
 fn parents_that_come_back_without_the_child() {
     for cwd in ["/mnt/x/a", "/mnt/x/a/b", "/mnt/x/a/b/c"] {

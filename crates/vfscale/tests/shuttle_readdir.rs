@@ -115,7 +115,7 @@ fn exchanges_within() {
     );
 }
 
-/// The usual way of replacing a whole file.
+/// The usual method of replacing a whole file.
 #[test]
 fn files_that_take_a_name() {
     read_during(

@@ -21,7 +21,7 @@ use vfscale_sync::{cpu, rcu, reclaim};
 const SCHEDULES: usize = 1_500;
 /// Number of CPU slots of the shared structures: with two, the count of a dentry can be spread.
 const SLOTS: usize = 2;
-/// Number of uses of a file, in turn from both CPUs, that make its count spread.
+/// Number of alternate uses of a file by both CPUs that make its count spread.
 const USES: u32 = 40;
 
 /// Runs a model under many schedules.
@@ -87,7 +87,7 @@ fn walk(task: &Task, fs: &Weak<MemFs>, hot: u64) {
 
 /// Detaches a mount while one thread closes the last open file in it, one removes a file whose
 /// count is still to be collected from all CPUs, and one walks there. The superblock is taken down
-/// after all of them, and nothing stays.
+/// after all of them, and nothing remains.
 fn take_down() {
     let Mounted { task, fs, hot, held } = Mounted::new();
     let walker = {
@@ -113,7 +113,7 @@ fn take_down() {
         thread.join().unwrap();
     }
     reclaim::settle();
-    assert_eq!(fs.strong_count(), 0, "a superblock without users is kept");
+    assert_eq!(fs.strong_count(), 0, "a superblock without users is not freed");
 }
 
 /// The reclaim thread takes the superblock down.
@@ -122,8 +122,8 @@ fn take_down_by_thread_against_holder_late_reference_and_walker() {
     check(|| reclaim::with_thread(take_down));
 }
 
-/// The call that gives the last use back takes the superblock down, as where the system has no
-/// thread to give.
+/// The call that ends the last use takes the superblock down, as on a system that can't start a
+/// thread.
 #[test]
 fn take_down_by_last_user_against_holder_late_reference_and_walker() {
     check(take_down);

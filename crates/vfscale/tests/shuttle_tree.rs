@@ -35,13 +35,13 @@ fn a_replaced_name_is_never_missing() {
         assert_eq!(rename(&task, "/new", "/name", RenameFlags::empty()), None);
         let seen = looks.join().unwrap();
         assert!(seen.iter().all(|&ino| ino == old || ino == new), "{seen:?}");
-        assert!(seen.is_sorted_by_key(|&ino| ino == new), "{seen:?}: {old} came back");
+        assert!(seen.is_sorted_by_key(|&ino| ino == new), "{seen:?}: {old} after {new}");
         assert_eq!(ino(&task, "/new"), Err(Errno::NOENT));
     });
 }
 
 /// After a remount to read-only has succeeded, no file is open for writing, whichever CPU it was
-/// opened on and whoever owns it.
+/// opened on and whichever task owns it.
 #[test]
 fn remount_against_opens_for_writing() {
     check(remount_against_opens);
@@ -94,8 +94,8 @@ fn exchanged_names_are_never_missing() {
     });
 }
 
-/// Three threads create, remove and rename one name. What is left, and the space it takes, agree
-/// with their results.
+/// Three threads create, remove and rename one name. The remaining file, if any, and the used space
+/// agree with their results.
 #[test]
 fn create_unlink_and_rename_of_one_name() {
     check(|| {
@@ -301,7 +301,7 @@ fn umount_against_lookup() {
         match ended {
             None => {
                 assert_eq!(ino(&task, "/m/x"), Ok(outside));
-                assert_eq!(dev(&file), below, "a file of a mount that has gone");
+                assert_eq!(dev(&file), below, "a file of an ended mount");
             }
             Some(Errno::BUSY) => {
                 assert_ne!(dev(&file), below, "busy without a user");
@@ -363,7 +363,7 @@ fn paths_against_moves_of_directories() {
         let told = [told[0].as_path(), told[1].parent().unwrap(), told[2].as_path()];
         let place = told.map(|path| places.iter().position(|place| path == Path::new(place)));
         assert!(place.iter().all(Option::is_some), "{told:?}");
-        assert!(place.is_sorted(), "{told:?}: back in time");
+        assert!(place.is_sorted(), "{told:?}: an older path after a newer one");
     });
 }
 

@@ -1,5 +1,5 @@
-//! Compares pairs of sockets with those of this kernel: the same random calls give the same
-//! results, bytes and errors. (Before Linux 6.16 the order of errors differed for datagrams that
+//! Compares pairs of sockets with this kernel's: the same random calls give the same results, bytes
+//! and errors. (Before Linux 6.16 the order of errors differed for datagrams that
 //! are too long, and an unread empty packet counted as lost.)
 
 #![cfg(not(any(loom, shuttle)))]
@@ -203,7 +203,7 @@ fn descriptors_come_in_pairs() {
     assert_eq!(task.file(other).unwrap().read(&mut buf).unwrap(), 0);
 }
 
-/// A duplicate keeps a socket open: only the last close ends it.
+/// A duplicate holds a socket open: only the last close ends it.
 #[test]
 fn the_last_close_wakes_the_peer() {
     let [one, other] = pair(OFlags::empty());
@@ -227,7 +227,7 @@ fn a_receiver_that_waits_learns_of_the_end() {
     drop(one);
     assert_eq!(reads.join().unwrap(), Ok(0));
     assert_eq!(other.write(b"x").unwrap_err().errno(), Errno::PIPE);
-    // A datagram could come from any socket, so only shutting down the own end ends the wait.
+    // Any socket could send a datagram, so only shutting down the own end ends the wait.
     let [one, other] = pair_of(SocketType::Datagram, OFlags::empty());
     let reads = read(other.clone());
     drop(one);

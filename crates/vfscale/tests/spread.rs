@@ -10,7 +10,7 @@ use vfscale_sync::{cpu, rcu};
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: usize = 8;
 
-/// Creates directories in `dir` on all CPUs in turn.
+/// Creates directories in `dir`, alternately on all CPUs.
 fn make(task: &Task, dir: &str, names: std::ops::Range<u32>) {
     for n in names {
         let _on = cpu::pretend(n / 8 % CPUS as u32);
@@ -48,7 +48,7 @@ fn link_counts_are_right_and_memory_is_bounded_where_there_is_no_room() {
     task.mkdir(At::Cwd, "/d", MODE).unwrap();
     let before = spread::taken();
     let rest = Reservation::take(spread::BYTES_MAX - before).unwrap();
-    // More than a table that nobody has spread gets for two entries.
+    // More entries than an unsharded table has room for.
     make(&task, "/d", 0..2_000);
     assert_eq!(links(&task, "/d"), 2_002);
     contend_elsewhere(&task);

@@ -149,7 +149,7 @@ fn walks_concurrent_with_creations_and_removals_find_no_error() {
 }
 
 /// Checks that a removal succeeded, found nothing to remove, or names a path that other threads
-/// kept creating.
+/// repeatedly created.
 fn ends_well(removal: vfscale::Result<()>, below: &[&str]) {
     let Err(error) = removal else { return };
     let path = error.path().unwrap();

@@ -17,8 +17,8 @@ use vfscale_diskfs::LogPlace;
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
-/// Also while another thread is in the middle of a walk: references to the image are then dropped
-/// later.
+/// This holds also while another thread is in the middle of a walk, when references to the image
+/// are dropped later.
 #[test]
 fn a_closed_volume_can_be_opened_immediately() {
     let dir = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ pub enum FaultKind {
 }
 
 impl Fault {
-    /// Creates a fault of a failed verification; `what` tells the seen and the expected state.
+    /// Creates a fault of a failed verification; `what` names the seen and the expected state.
     #[cold]
     pub fn wrong(what: impl Into<String>) -> Fault {
         Fault(Box::new(FaultKind::Wrong(what.into())))
@@ -105,7 +105,7 @@ pub enum Error {
     Volume(vfscale::VolumeError),
     /// An unusable directory.
     Directory(PathBuf, io::Error),
-    /// Arguments that don't go together.
+    /// Contradictory arguments.
     Usage(String),
     /// A failed system call.
     System(&'static str, io::Error),

@@ -64,7 +64,7 @@ pub struct CaseResult {
     /// The case.
     #[serde(flatten)]
     pub case: CaseName,
-    /// The document that the workload comes from.
+    /// The document whose experiment the workload repeats.
     #[serde(rename = "seed")]
     pub source: String,
     /// The counted unit.
@@ -143,7 +143,7 @@ pub struct CpuShare {
 /// Times of single operations, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Latency {
-    /// Requested operations per second; `None` if each began when the one before ended.
+    /// Requested operations per second; `None` if each began when the previous one ended.
     pub rate: Option<f64>,
     /// Number of timed operations.
     pub count: u64,
@@ -203,11 +203,11 @@ pub struct LockRow {
     pub class: String,
     /// Contentions where the holder was on another CPU.
     pub con_bounces: u64,
-    /// Acquisitions that had to wait.
+    /// Acquisitions that waited.
     pub contentions: u64,
     /// Waiting times.
     pub wait_us: LockMicros,
-    /// Acquisitions on another CPU than the one before.
+    /// Acquisitions on another CPU than the previous one.
     pub acq_bounces: u64,
     /// All acquisitions.
     pub acquisitions: u64,
@@ -295,8 +295,9 @@ impl Report {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// Returns a short name for a target: its file system, if no other target has the same one. All
-    /// volumes are called `volume`, since the names of temporary images mean nothing to a reader.
+    /// Returns a short name for a target: the type of its file system, if no other target has that
+    /// type. All volumes are called `volume`, since the names of temporary images mean nothing to a
+    /// reader.
     pub(crate) fn target_name(&self, target: &str) -> String {
         if target.starts_with("volume:") {
             return "volume".to_owned();

@@ -2,9 +2,9 @@
 //!
 //! Times on a shared machine have long tails and no known distribution, so nothing here assumes
 //! one. The figure of several rounds is their median. The confidence interval of a median ratio
-//! comes from the bootstrap (Efron 1979): the rounds are resampled many times with replacement, and
-//! the interval holds the middle 95 % of the medians of the samples. The random numbers start at a
-//! fixed seed, so equal rounds give equal intervals.
+//! is computed by the bootstrap (Efron 1979): the rounds are resampled many times with replacement,
+//! and the interval contains the middle 95 % of the medians of the samples. The random numbers
+//! start at a fixed seed, so equal rounds give equal intervals.
 
 use serde::{Deserialize, Serialize};
 use vfscale_sync::random::Random;
@@ -119,7 +119,7 @@ pub enum Verdict {
     Faster,
     /// The whole interval is below 1.
     Slower,
-    /// The interval holds 1.
+    /// The interval contains 1.
     NoDifference,
     /// The rounds disagree too much for a conclusion.
     Unsteady,
@@ -156,8 +156,8 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Returns the ratio of `these` over `those`, round by round. Rounds that only one of them has
-    /// don't count. Returns `None` if no round is left.
+    /// Returns the ratio of `these` over `those`, round by round. Rounds that only one of them
+    /// contains don't count. Returns `None` if no round is left.
     pub fn of(these: &[f64], those: &[f64], disagreement_max: f64, seed: u64) -> Option<Ratio> {
         let ratios: Vec<f64> = these.iter().zip(those).map(|(a, b)| a / b).collect();
         if ratios.is_empty() {

@@ -19,7 +19,7 @@ impl Seat {
         if let Some(cpu) = self.cpu {
             let mut set = CpuSet::new();
             set.set(cpu);
-            // If the CPU is offline by now, the thread runs on another one.
+            // If the CPU is already offline, the thread runs on another one.
             let _ = sched_setaffinity(None, &set);
         }
         self.pretended.map(cpu::pretend)

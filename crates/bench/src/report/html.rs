@@ -99,7 +99,7 @@ fn head(page: &mut String, title: &str, report: &Report) {
     );
 }
 
-/// Appends a published table with our figures beside it.
+/// Appends a published table with our figures next to it.
 fn put_published(page: &mut String, report: &Report, table: &PublishedTable) {
     let ours = ours(report, table);
     if ours.is_empty() {

@@ -20,7 +20,7 @@ pub const DISAGREEMENT_MAX: f64 = 0.3;
 /// Estimated time for preparing and checking cases, as a share of the time of rounds.
 const MAKING_SHARE: f64 = 0.5;
 
-/// The name that stands for all patches.
+/// The name for all patches together.
 const ALL_PATCHES: &str = "all";
 
 /// The pace at which single operations are timed.
@@ -38,7 +38,7 @@ pub enum Pace {
 pub struct Plan {
     /// The workloads, in order.
     pub workloads: Vec<&'static Description>,
-    /// The targets, measured in turn. Ratios are over the first.
+    /// The targets, measured alternately. Ratios are over the first.
     pub targets: Vec<TargetSpec>,
     /// Numbers of workers. Ratios are over the first.
     pub threads: Vec<usize>,

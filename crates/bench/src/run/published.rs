@@ -21,7 +21,7 @@ pub struct PublishedRun {
     /// The targets. Patches are disabled in memory and on volumes; mounted directories are for
     /// comparison.
     pub targets: Vec<TargetSpec>,
-    /// Shorter rounds and fewer files: for a look, not for figures.
+    /// Whether to run shorter rounds with fewer files: for a preview, not for figures.
     pub quick: bool,
 }
 

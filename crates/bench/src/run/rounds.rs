@@ -1,4 +1,4 @@
-//! A run: cases, in turn, round after round.
+//! A run: rounds, in each of which all cases work one after the other.
 //!
 //! All cases of a workload (each target, number of workers, with and without patches) are prepared
 //! first and exist at the same time. In each round all of them work, one after the other, and each

@@ -248,7 +248,7 @@ impl Drop for Member {
             }
             Member::Process { orders, child, .. } => {
                 drop(orders.take());
-                // The process exits at the end of its commands; its replies told its status.
+                // The process exits at the end of its commands; its replies contained its status.
                 let _ = child.wait();
             }
         }

@@ -106,7 +106,7 @@ impl Workload for AimShort {
 
     fn work<C: Calls>(&self, calls: C, scene: &Scene, worker: usize) -> Outcome<AimWork<C>> {
         let mut rng = Rng::new(scene.random_seed ^ worker as u64);
-        // Even with fewer users than workers each worker has one.
+        // Each worker has a user, even if there are fewer users than workers.
         let users = (worker..scene.users.max(scene.workers)).step_by(scene.workers.max(1));
         let users = users.map(|user| User::new(user, &mut rng)).collect();
         Ok(AimWork {

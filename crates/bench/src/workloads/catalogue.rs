@@ -104,7 +104,7 @@ pub struct SourceUnit {
 pub struct Description {
     /// Its name.
     pub name: &'static str,
-    /// The document that it comes from, such as [`PIGGIN`], or [`OWN`].
+    /// The document whose experiment it repeats, such as [`PIGGIN`], or [`OWN`].
     pub source: &'static str,
     /// The counted unit.
     pub unit: &'static str,

@@ -1,7 +1,7 @@
 //! Closing of many pipes and sockets, as measured by Piggin (2009).
 //!
-//! They belong to pseudo file systems, and yet Linux used to insert each one into the global lists
-//! of dentries and inodes, and to remove it at its close.
+//! Pipes and sockets belong to pseudo file systems. Linux nevertheless used to insert each one into
+//! the global lists of dentries and inodes, and to remove it at its close.
 
 use super::expect::expect_names;
 use super::workload::{Scene, Workload};

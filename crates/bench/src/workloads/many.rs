@@ -126,8 +126,8 @@ impl<C: Calls> Work for ManyWork<C> {
         Ok(1)
     }
 
-    /// Checks that all files exist, or none; and removes the files, also those of an interrupted
-    /// round.
+    /// Checks that all files exist, or none; and removes the files, including files of an
+    /// interrupted round.
     fn end(&mut self) -> Outcome<()> {
         let rest = match self.part {
             ManyFiles::Create | ManyFiles::CreateSync => {

@@ -1,7 +1,7 @@
 //! Walks over a tree of files: `find -size 0` and `git diff`, as measured by Long (2013), and
 //! reading of directories.
 //!
-//! The tree is a copy of the named one, its directories and regular files, or a made-up one: 40
+//! The tree is a copy of the named one, its directories and regular files, or a generated one: 40
 //! directories with 25 files each, of 0 to 8 KiB, every tenth of them empty.
 
 use std::ffi::{CStr, CString};

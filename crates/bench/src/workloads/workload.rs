@@ -19,7 +19,7 @@ pub struct Scene {
     pub files: u64,
     /// Size of a database in bytes.
     pub database: u64,
-    /// A tree to copy instead of making one up.
+    /// A tree to copy instead of generating one.
     pub tree: Option<PathBuf>,
     /// Seed of the random numbers.
     pub random_seed: u64,

@@ -21,7 +21,7 @@
 //! several readers don't overwrite each other.
 //!
 //! Neither publishing nor removing the name is atomic. Its checksum reveals an incomplete name;
-//! then the process that wants the lock tries again, for a moment, both for the lock and for the
+//! then the process that requests the lock tries again, for a moment, both for the lock and for the
 //! name.
 //!
 //! # Invariants
@@ -89,10 +89,10 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
 }
 
 /// Releases the lock and the name. Closing the file would do that too, but later if another process
-/// still has it open, such as a child that is just being started.
+/// still has it open, such as a child that is just starting.
 pub(super) fn unlock(file: &File) {
-    // The name first, so that it is never found with the lock of another process. Closing the file
-    // makes up for a failure.
+    // The name first, so that it is never found with the lock of another process. If this fails,
+    // closing the file removes the name.
     let _ = ofd_lock(file, LockKind::None, NAMES, i64::MAX - NAMES);
     let _ = ofd_lock(file, LockKind::None, LOCK, 1);
 }

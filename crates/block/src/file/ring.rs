@@ -39,10 +39,10 @@ vfscale_sync::lock_class! {
     pub(crate) RingPool = ("ring_pool", 64860);
 }
 
-/// Number of requests of a batch that the device has at a time.
+/// Largest number of pending requests of a batch.
 const DEPTH: u32 = 64;
 /// Number of completed requests before new ones are submitted: each submission costs a system call,
-/// and the device still has the others.
+/// and the other requests still occupy the device.
 const REFILL: usize = DEPTH as usize / 4;
 /// Number of idle rings that a CPU retains.
 const IDLE_MAX: usize = 4;
@@ -101,8 +101,8 @@ pub(super) struct Ring {
 
 impl Ring {
     fn new() -> io::Result<Self> {
-        // With this flag, completions don't interrupt the thread, which is going to wait for them
-        // anyway. Kernels before 5.19 don't support it.
+        // With this flag, completions don't interrupt the thread, which will wait for them anyway.
+        // Kernels before 5.19 don't support it.
         let uring = IoUring::builder().setup_coop_taskrun().build(DEPTH);
         let uring = uring.or_else(|_| IoUring::new(DEPTH))?;
         let mut probe = Probe::new();
@@ -170,7 +170,7 @@ enum Settled {
 struct PendingBatch<'r, 'a> {
     uring: &'r mut IoUring,
     file: types::Fd,
-    /// The requests, indexed by the number under which the kernel knows them.
+    /// The requests, indexed by the number that identifies them to the kernel.
     slots: Vec<Option<Segment<'a>>>,
     free: Vec<usize>,
     /// Number of used slots.

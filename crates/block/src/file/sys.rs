@@ -14,7 +14,7 @@ const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 
 /// Returns the size of a block device, in bytes.
 pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
-    // SAFETY: this number stands for a call that stores 64 bits and does nothing else.
+    // SAFETY: the operation with this number stores 64 bits and does nothing else.
     let get = unsafe { Getter::<BLKGETSIZE64, u64>::new() };
     // SAFETY: the opcode and the type belong together; other kinds of files refuse it.
     Ok(unsafe { ioctl(file.as_fd(), get) }?)
@@ -22,7 +22,7 @@ pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
 
 /// Discards a range of a block device.
 pub(super) fn block_device_discard(file: &File, offset: u64, length: u64) -> io::Result<()> {
-    // SAFETY: this number stands for a call that reads two numbers of 64 bits.
+    // SAFETY: the operation with this number reads two numbers of 64 bits.
     let set = unsafe { Setter::<BLKDISCARD, [u64; 2]>::new([offset, length]) };
     // SAFETY: the opcode and the type belong together; other kinds of files refuse it.
     Ok(unsafe { ioctl(file.as_fd(), set) }?)

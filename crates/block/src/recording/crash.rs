@@ -49,7 +49,7 @@ const FRAGMENT_BYTES_MIN: u64 = 512;
 /// Largest number of bits of a subset that has an id of its own.
 const BITS_MAX: u32 = 20;
 
-/// The selection of states that a test wants to see.
+/// A test's selection of states.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct CrashPlan {
@@ -491,7 +491,7 @@ impl CrashStates {
         let block_bytes = recording.bases.iter().map(|base| u64::from(base.block_size())).max();
         let fragment_bytes = plan.fragment_bytes.or(block_bytes).unwrap_or(FRAGMENT_BYTES_MIN);
         let (replay, rng) = (Replay::new(&recording), SampleRng::new(plan.seed));
-        // Before the first line there is the initial image.
+        // The state before the first line is the initial image.
         let queue = VecDeque::from([Subset::All]);
         Self { recording, plan, fragment_bytes, replay, rng, queue }
     }

@@ -25,7 +25,7 @@ fn what_was_flushed_is_there_and_the_rest_may_be() {
     let device = RecordingDevice::new(base());
     device.write_at(0, &[2; 512]).unwrap();
     device.flush().unwrap();
-    device.mark("two is there");
+    device.mark("two is present");
     device.write_at(512, &[3; 1024]).unwrap();
     let seen = all_heads(device.crash_states(CrashPlan::default()));
     let expected = [
@@ -37,7 +37,7 @@ fn what_was_flushed_is_there_and_the_rest_may_be() {
         (1, vec![2, 3, 3, 1]),
     ];
     assert_eq!(seen, BTreeSet::from(expected));
-    assert_eq!(*device.marks(), ["two is there".into()]);
+    assert_eq!(*device.marks(), ["two is present".into()]);
     assert_eq!(heads(&device), [2, 3, 3, 1]);
     assert_eq!(heads(device.base()), [1, 1, 1, 1]);
 }
@@ -166,7 +166,7 @@ fn two_devices_have_caches_of_their_own() {
     one.write_at(0, &[2; 512]).unwrap();
     two.write_at(0, &[3; 512]).unwrap();
     one.flush().unwrap();
-    two.mark("the first is there, the second or not");
+    two.mark("the first is present, the second maybe");
     two.write_at(0, &[4; 512]).unwrap();
     two.flush().unwrap();
     one.mark("both");

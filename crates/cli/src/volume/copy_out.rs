@@ -76,7 +76,7 @@ pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
     match copy.told.0 {
         0 => Ok(ExitCode::SUCCESS),
         count => {
-            eprintln!("vfscale: not copied, not as a whole, or not to its place: {count}");
+            eprintln!("vfscale: not copied, only in part, or under another path: {count}");
             Ok(ExitCode::FAILURE)
         }
     }
@@ -121,7 +121,7 @@ struct Level {
     wrong: Vec<String>,
 }
 
-/// A copy under way.
+/// A copy in progress.
 struct Copy<'r> {
     rescue: &'r Rescue,
     /// The directory to copy to.
@@ -139,7 +139,7 @@ impl Copy<'_> {
         let root = PathBuf::from("/");
         let core = match self.rescue.inode(ROOT_INO) {
             Ok(Some((core, _))) if core.is_directory() => core,
-            Ok(_) => return self.told.tell(&root, &["it is no directory"]),
+            Ok(_) => return self.told.tell(&root, &["it is not a directory"]),
             Err(loss) => return self.told.tell(&root, &[loss]),
         };
         match self.dir.try_clone_to_owned() {
@@ -180,7 +180,7 @@ impl Copy<'_> {
         let (core, loss) = match self.rescue.inode(ino) {
             Ok(Some(found)) => found,
             Ok(None) => {
-                self.told.tell(&path, &["there is no such inode"]);
+                self.told.tell(&path, &["its inode does not exist"]);
                 return None;
             }
             Err(loss) => {

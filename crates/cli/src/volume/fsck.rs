@@ -17,7 +17,7 @@ pub(crate) const CORRECTED: u8 = 1;
 pub(crate) const LEFT: u8 = 4;
 /// Exit status: the check could not be made.
 pub(crate) const OPERATIONAL: u8 = 8;
-/// Exit status: the command line makes no sense.
+/// Exit status: the command line is invalid.
 pub(crate) const USAGE: u8 = 16;
 
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(crate) struct FsckArgs {
     /// With --repair: give the volume a new, empty log. The former log is replayed if possible. A
     /// damaged, lost or wrong one is discarded: changes in it that were not yet written in place
     /// are lost, even if they were synced, and changes that were partly written in place are
-    /// repaired as far as possible. Without --repair: say what would be lost. To replace a lost
+    /// repaired as far as possible. Without --repair: report the loss. To replace a lost
     /// external log, name the new device with --log-device
     #[arg(long)]
     pub(crate) discard_log: bool,
@@ -97,7 +97,7 @@ impl Watch for Teller {
     }
 }
 
-/// Runs the check. The exit status tells the outcome.
+/// Runs the check. The exit status reports the outcome.
 pub(crate) fn fsck(args: &FsckArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(match try_fsck(args) {
         Ok(report) => {

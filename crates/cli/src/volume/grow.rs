@@ -43,7 +43,7 @@ pub(crate) struct GrowArgs {
 pub(crate) fn grow(args: &GrowArgs) -> Result<ExitCode, Failure> {
     let bytes = if args.place.is_dir() {
         let size = args.size.ok_or_else(|| {
-            Failure::Usage("--size says how large the volume at a directory is to be".into())
+            Failure::Usage("set the new size of the volume at a directory with --size".into())
         })?;
         ask(&args.place, size)?
     } else {
@@ -103,7 +103,7 @@ fn ask(dir: &Path, size: u64) -> Result<u64, Failure> {
 fn why_not(error: &io::Error) -> String {
     let words = match Errno::from_io_error(error) {
         Some(Errno::NOTTY) => "no volume is mounted there",
-        Some(Errno::OPNOTSUPP) => "what is mounted there is no volume",
+        Some(Errno::OPNOTSUPP) => "the file system that is mounted there is no volume",
         Some(Errno::PERM | Errno::ACCESS) => "only root and the user who mounted it may do that",
         Some(Errno::INVAL) => "it is larger already: a volume does not shrink",
         Some(Errno::FBIG) => "a volume has 16 TiB at most",

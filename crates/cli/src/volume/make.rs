@@ -46,7 +46,7 @@ pub(crate) struct MkfsArgs {
     #[arg(long, short)]
     pub(crate) force: bool,
 
-    /// Say nothing
+    /// Print nothing
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
@@ -99,12 +99,12 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
 fn open_or_create(path: &Path, size: Option<u64>) -> Result<(Arc<dyn Device>, bool), Failure> {
     match (path.try_exists(), size) {
         (Ok(false), Some(size)) => {
-            // An image is in whole blocks; the volume is rounded down in the same way.
+            // An image consists of whole blocks; the size of the volume is rounded down, too.
             let device = FileDevice::create(path, size / 4096 * 4096)?;
             Ok((Arc::new(device), true))
         }
         (Ok(false), None) => Err(Failure::Usage(format!(
-            "{} does not exist: --size says how large a new image is to be",
+            "{} does not exist: set the size of a new image with --size",
             path.display()
         ))),
         _ => Ok((open(path, false)?, false)),

@@ -20,7 +20,7 @@ pub fn program_for_all() -> Option<(TempDir, PathBuf)> {
     let temporary = std::env::temp_dir();
     let places = [temporary.as_path(), Path::new("/tmp"), Path::new("/var/tmp")];
     let Some(place) = places.into_iter().find(|place| is_open_to_all(place)) else {
-        eprintln!("\n######## SKIPPED: no temporary directory that every user can go to\n");
+        eprintln!("\n######## SKIPPED: no temporary directory that every user can reach\n");
         return None;
     };
     let dir = tempfile::tempdir_in(place).unwrap();

@@ -365,7 +365,7 @@ fn plain(opened: &Opened) -> Option<()> {
     (opened.position == 0 && opened.flags == OFlags::RDWR).then_some(())
 }
 
-/// Replaces the flags for a directory. One set of flags stands for all, to avoid duplicates.
+/// Replaces the flags for a directory. One set of flags represents all, to avoid duplicates.
 fn as_dir(flags: OFlags) -> Option<OFlags> {
     (flags == OFlags::RDWR).then_some(OFlags::RDONLY)
 }

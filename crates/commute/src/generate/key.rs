@@ -49,7 +49,7 @@ fn turned(start: &State, first: &Call, second: &Call) -> String {
     written(&state, &renamed(second, first), &renamed(first, second))
 }
 
-/// Replaces the slots of a call by those of another call of its kind.
+/// Replaces the slots of a call by the slots of another call of its kind.
 fn in_slots_of(op: Op, other: &Op) -> Op {
     let new = match other {
         Op::Open { slot, .. } | Op::Pipe { reader: slot, .. } => *slot,
@@ -76,7 +76,7 @@ impl Names {
         self.names.entry((dir.into(), name.into())).or_insert(count);
     }
 
-    /// Returns a path under the new names. Directories that were not seen come last.
+    /// Returns a path under the new names. Directories that were not seen get the last number.
     fn new_path(&self, path: &str) -> String {
         let mut components: Vec<_> = path.split('/').map(String::from).collect();
         let Some(dir) = components.get(1).filter(|dir| is_dir(dir)).cloned() else {

@@ -72,7 +72,7 @@ impl Alias {
 
 /// A case that is not yet known to commute.
 pub(super) struct Candidate {
-    /// Indexes of the two calls among those of their kinds.
+    /// Indexes of the two calls among the calls of their kinds.
     pub(super) templates: (usize, usize),
     pub(super) alias: Alias,
     pub(super) first: Call,

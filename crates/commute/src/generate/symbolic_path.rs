@@ -28,7 +28,7 @@ impl SymbolicPath {
         }
     }
 
-    /// Returns the directory that the path is, or lies in; `None` for the root.
+    /// Returns the directory that the path is, or is in; `None` for the root.
     pub(super) fn dir(self) -> Option<u8> {
         match self {
             SymbolicPath::Top => None,

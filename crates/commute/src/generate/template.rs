@@ -18,8 +18,8 @@ pub(super) const XATTR: &str = "user.k";
 /// Length of an attribute's value in bytes.
 pub(super) const XATTR_BYTES: usize = 8;
 
-/// Bytes that the two calls may write: the second one the first one's, another one, or the present
-/// one.
+/// Bytes that the two calls may write: the second call the first call's byte, another one, or the
+/// present one.
 const FIRST_BYTES: [u8; 2] = [1, OLD];
 const BYTES: [u8; 3] = [1, 2, OLD];
 

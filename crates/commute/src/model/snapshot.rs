@@ -67,9 +67,9 @@ struct Writer<'a> {
     state: &'a State,
     first_fresh: usize,
     fresh: BTreeMap<InodeId, usize>,
-    /// Inodes that are described already.
-    shown: BTreeMap<InodeId, ()>,
     /// Inodes that are already described.
+    shown: BTreeMap<InodeId, ()>,
+    /// Open files that are already described, with their numbers.
     files: BTreeMap<FileId, usize>,
     text: String,
 }

@@ -58,7 +58,7 @@ pub(super) enum Body {
     /// The byte that fills each page; `None` for a hole.
     File(Vec<Option<u8>>),
     Symlink(String),
-    /// Bytes written and not yet read; each stands for a page.
+    /// Bytes written and not yet read; each represents a page.
     Pipe(VecDeque<u8>),
 }
 

@@ -62,7 +62,8 @@ fn commutes(state: &State, first: Op, second: Op) -> bool {
 fn names_that_differ_can_be_made_in_any_order() {
     let state = after([mkdir("d")]);
     assert!(commutes(&state, create("d/a", 0), create("d/b", 0)));
-    // The second call opens the file that the first one made, and no call can tell which was first.
+    // The second call opens the file that the first one made, and no call can detect which was
+    // first.
     assert!(commutes(&state, create("d/a", 0), create("d/a", 0)));
     assert!(!commutes(&state, open("d/a", OFlags::CREATE | OFlags::EXCL, 0), create("d/a", 0)));
     assert!(!commutes(&state, create("d/a", 0), stat("d/a")));
@@ -98,7 +99,7 @@ fn who_looks_at_times_does_not_commute_with_who_changes_them() {
         let same = commutes(&state, statx(path, rest), change.clone());
         assert!(same, "statx({path}) and {change}");
     }
-    // `statx` always reports the mode. A call that fails sets no time. No call can tell which of
+    // `statx` always reports the mode. A call that fails sets no time. No call can detect which of
     // two changes set the time last.
     assert!(!commutes(&state, statx("d/a", rest), chmod("d/a")));
     assert!(commutes(&state, stat("d"), mkdir("d/a")));

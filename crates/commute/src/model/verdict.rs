@@ -1,15 +1,15 @@
 //! Decides whether calls commute.
 //!
 //! Calls commute in a state if each returns the same outcome in every order, and no later call can
-//! tell the resulting states apart. For three calls the rule asks more (*SIM* commutativity): every
-//! prefix of every order must commute too, because an implementation must not delay any of the
-//! calls.
+//! distinguish the resulting states. For three calls the rule requires more (*SIM* commutativity):
+//! every prefix of every order must commute too, because an implementation must not delay any of
+//! the calls.
 
 use super::snapshot::Snapshot;
 use super::state::State;
 use crate::case::{Call, Case, Outcome};
 
-/// Outcomes of two calls, the same in both orders.
+/// Outcomes of two calls, equal in both orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Results {
     /// Outcome of the first call.

@@ -1,7 +1,7 @@
 //! Programs from recordings of the library.
 //!
 //! Both workers of a workload are recorded on CPUs of their own, as cases are
-//! ([`runner`](crate::runner)), and each access becomes a [`Touch`]. The enclosing function tells
+//! ([`runner`](crate::runner)), and each access becomes a [`Touch`]. The enclosing function shows
 //! whether an access takes or releases a lock. Reader-writer locks taken shared and seqlocks count
 //! as ordinary lines, so workloads that wait for their writers are predicted too fast.
 
@@ -39,8 +39,8 @@ pub fn program(workload: &Workload, options: Options) -> io::Result<Program> {
         }
         Ok(Program::new(&touches[0], &touches[1]))
     };
-    // The warm-up excludes one-time costs: those of the first execution and of the first one after
-    // the promotion.
+    // The warm-up excludes one-time costs: of the first execution, and of the first one after the
+    // promotion.
     let again = workload.once().cloned().collect();
     runner.record_all(workload.setup.clone(), again, workload.workers.clone(), look)?
 }

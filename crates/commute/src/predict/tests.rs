@@ -55,7 +55,7 @@ fn one_counter_can_be_written_as_often_as_its_line_can_travel() {
     for cores in CORES {
         assert!(at(&program, cores) <= most, "{cores}");
     }
-    // Beyond a socket, the line comes from further away.
+    // Beyond a socket, the line is fetched from a more distant core.
     assert!(at(&program, 512) < at(&program, 8));
 }
 

@@ -157,7 +157,7 @@ fn add_to(count: &AtomicI64) {
 #[test]
 fn the_same_case_has_the_same_conflicts_each_time() {
     let mut runner = Runner::new(Options::default()).unwrap();
-    // `chdir` defers the release of the old directory to all threads, including those of other
+    // `chdir` defers the release of the old directory to all threads, including threads of other
     // tests.
     for case in by_hand().into_iter().filter(|case| !case.name.starts_with("chdir")) {
         let mut owners = || -> Vec<_> {

@@ -2,12 +2,12 @@
 //!
 //! An allocator can put objects of two threads on one cache line, and its own metadata is shared
 //! among its users. Neither is a property of the code under test. A recording program therefore
-//! uses [`Arenas`] as its global allocator. A thread that holds an [`Arena`] gets all blocks from
-//! there: a whole number of lines, aligned to a line. A freed block goes to the freeing thread's
-//! list, whichever thread allocated it. The free lists lie apart from the blocks, so a free does
-//! not touch the block. Host code within a recording (`as_host`) uses a separate part of the arena,
-//! because the recorded code may be in the middle of an allocation. All other threads use the
-//! system allocator, at the price of one check of a thread-local word.
+//! uses [`Arenas`] as its global allocator. A thread that holds an [`Arena`] allocates all blocks
+//! from it: a whole number of lines, aligned to a line. A freed block is added to the freeing
+//! thread's list, whichever thread allocated it. The free lists are separate from the blocks, so a
+//! free does not touch the block. Host code within a recording (`as_host`) uses a separate part of
+//! the arena, because the recorded code may be in the middle of an allocation. All other threads
+//! use the system allocator, at the price of one check of a thread-local word.
 //!
 //! # Invariants
 //!
@@ -145,8 +145,8 @@ fn is_of_arenas(block: *mut u8) -> bool {
     base != 0 && (block as usize).wrapping_sub(base) < PART_BYTES * PARTS * ARENAS_MAX
 }
 
-// SAFETY: each block has the size and alignment of its layout and is given out once: it comes from
-// the thread's own free list, from memory never allocated before, or from the system allocator.
+// SAFETY: each block has the size and alignment of its layout and is returned once: it is from the
+// thread's own free list, from memory never allocated before, or from the system allocator.
 unsafe impl GlobalAlloc for Arenas {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let part = current_part();
@@ -240,7 +240,7 @@ pub struct BlockOf {
     pub bytes: u64,
 }
 
-/// Returns the block that contains an address, if the address lies in an arena.
+/// Returns the block that contains an address, if the address is in an arena.
 #[must_use]
 pub fn block_of(address: u64) -> Option<BlockOf> {
     let base = BASE.load(Ordering::Relaxed);

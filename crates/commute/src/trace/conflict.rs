@@ -49,7 +49,7 @@ fn lines_of(trace: &Trace) -> BTreeMap<u64, LineUse> {
     lines
 }
 
-/// Returns the bitmap of the bytes of a line that lie between two addresses.
+/// Returns the bitmap of the bytes of a line that are between two addresses.
 fn bytes_of(line: u64, start: u64, end: u64) -> u64 {
     let from = start.saturating_sub(line).min(63);
     let to = (end - line).min(LINE as u64);

@@ -34,7 +34,7 @@ pub struct NamedConflict {
 /// Owner of a line, by type and field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Owner {
-    /// The touched field; the function where the source does not tell.
+    /// The touched field; the function if the source names no field.
     pub field: String,
     /// The field that contains it, if it is a structure of `sync` or of a library.
     pub of: Option<String>,
@@ -72,7 +72,7 @@ impl fmt::Display for AccessSite {
     }
 }
 
-/// Returns whether a frame is in the standard library, which says nothing about the owner.
+/// Returns whether a frame is in the standard library, which does not show the owner.
 fn is_of_language(frame: &Frame) -> bool {
     frame.file.starts_with("library/") || frame.file == "?"
 }

@@ -1,13 +1,13 @@
 //! Records every load and store of a call.
 //!
-//! # How
+//! # Method
 //!
 //! The recorded code does not run at its own address. It runs from a copy, which is made on demand,
 //! one basic block at a time, as in valgrind and Pin (Luk et al., "Pin", PLDI 2005). In the copy, a
 //! few instructions before each memory access store its address, and each jump leads to the lookup
 //! of the next block. The added instructions use only `mov` and `lea`, which do not change the
 //! flags, and memory addressed by `gs`, a register that Linux programs don't use. So the code
-//! cannot detect them. Return addresses on the stack are those of the original, so even unwinding
+//! cannot detect them. Return addresses on the stack point to the original, so even unwinding
 //! works. An instruction takes some tens of nanoseconds. No root, ptrace or other compiler is
 //! needed. Single-stepping by the processor's trap flag was tried: on a virtual machine it costs 16
 //! to 50 microseconds for each instruction.
@@ -17,8 +17,8 @@
 //! # What is recorded
 //!
 //! * Loads and stores of every instruction, with address, size and instruction. A conditional one
-//!   counts, and a failed compare-and-exchange is a store: the processor takes the line exclusively
-//!   either way.
+//!   counts, and a failed compare-and-exchange is a store: in both cases the processor takes the
+//!   line exclusively.
 //! * String instructions with their actual length: the count before less the count after.
 //! * Masked vector instructions with the elements that the mask selects. The C library fills and
 //!   copies the last few bytes of a buffer with them, and would otherwise seem to write beyond its

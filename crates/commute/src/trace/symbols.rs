@@ -14,11 +14,11 @@ use serde::Serialize;
 pub struct Frame {
     /// The function with its type parameters, as `Type::function` where the source could be read.
     pub function: String,
-    /// The file, relative to the root of the repository if it lies in there.
+    /// The file, relative to the root of the repository if it is in the repository.
     pub file: String,
     /// The line; 0 if unknown.
     pub line: u32,
-    /// The field that the line works on, as `Type.field`, if the source tells.
+    /// The field that the line works on, as `Type.field`, if the source names one.
     #[serde(skip)]
     pub field: Option<String>,
 }
@@ -99,7 +99,7 @@ fn shorter(function: &str) -> String {
     }
 }
 
-/// Turns `f<a::b::C, d::E>` into `f<C, E>`.
+/// Shortens `f<a::b::C, d::E>` to `f<C, E>`.
 fn without_paths(function: &str) -> String {
     let Some((name, parameters)) = function.split_once('<') else { return function.to_owned() };
     let mut text = format!("{name}<");
@@ -136,7 +136,7 @@ fn of_library(ip: u64) -> String {
     if unsafe { libc::dladdr(ip, &mut info) } == 0 || info.dli_sname.is_null() {
         return "?".to_owned();
     }
-    // SAFETY: the name lies in the library's table, which stays loaded.
+    // SAFETY: the name is in the library's table, which stays loaded.
     unsafe { CStr::from_ptr(info.dli_sname) }.to_string_lossy().into_owned()
 }
 

@@ -1,6 +1,6 @@
 //! The calls of a sequence: plain values that are short to print and independent of each other.
 //!
-//! Nothing in an [`Op`] depends on the state of a file system: names come from a small pool and
+//! Nothing in an [`Op`] depends on the state of a file system: names are from a small pool and
 //! descriptors are small numbers, so any part of a sequence is a sequence again.
 
 /// The descriptor number of the working directory (`AT_FDCWD`).

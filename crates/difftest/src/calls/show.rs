@@ -80,7 +80,7 @@ impl fmt::Display for Bits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.0;
         let mut first = true;
-        // Names of several bits come first, so their parts are not named too.
+        // Names of several bits are matched first, so their parts are not named too.
         let mut table: Vec<_> = self.1.to_vec();
         table.sort_by_key(|(bits, _)| std::cmp::Reverse(bits.count_ones()));
         for (bits, name) in table {

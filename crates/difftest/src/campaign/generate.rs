@@ -37,7 +37,7 @@ pub struct Candidate {
 }
 
 /// Maximum number of binds of shared mounts and of copies of the tree in a sequence. Each can
-/// double the number of mounts, and more would keep the kernel busy for minutes.
+/// double the number of mounts, and more would occupy the kernel for minutes.
 const DOUBLINGS_MAX: u32 = 10;
 
 /// Generator of sequences.
@@ -54,7 +54,7 @@ impl Sequences {
         Sequences { step: step(op()).boxed(), mounting: step(mounting_op()).boxed(), shape }
     }
 
-    /// Generates the sequence with this number among those of `seed`.
+    /// Generates the sequence with this number among the sequences of `seed`.
     pub fn get(&self, seed: u64, number: u64) -> Candidate {
         let mut bytes = [0u8; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());

@@ -29,7 +29,7 @@ pub static KNOWN: &[KnownDifference] = &[
         after_fallocate: false,
     },
     KnownDifference {
-        reason: "what is allocated but not written is a hole in vfscale, and in tmpfs a hole at first",
+        reason: "allocated and unwritten space is a hole in vfscale, and in tmpfs a hole at first",
         is: |step, _, _| matches!(&step.op, Op::Lseek { whence: Seek::Data | Seek::Hole, .. }),
         after_fallocate: true,
     },

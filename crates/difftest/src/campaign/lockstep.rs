@@ -48,11 +48,11 @@ impl fmt::Display for Difference {
 pub struct Tally {
     /// Number of calls made on both sides.
     pub calls: u64,
-    /// Number of those that succeeded.
+    /// Number of successful calls among them.
     pub succeeded: u64,
     /// Number of compared trees.
     pub snapshots: u64,
-    /// Whether the subject was seen to release all it had used: 0 or 1.
+    /// 1 if the subject was seen to release all space that it used, otherwise 0.
     pub emptied: u64,
 }
 
@@ -86,7 +86,7 @@ pub fn play<L: World, R: World>(
     }
     match game.subject.finish() {
         Ok(finished) => tally.emptied = u64::from(finished == Finished::Empty),
-        Err(kept) => return Err(game.difference(at, "space is not given back".to_owned(), kept)),
+        Err(kept) => return Err(game.difference(at, "space is not released".to_owned(), kept)),
     }
     tally.calls = steps.len() as u64;
     tally.succeeded = game.log.iter().filter(|(_, o)| matches!(o, Outcome::Ok(_))).count() as u64;
@@ -95,8 +95,8 @@ pub fn play<L: World, R: World>(
 
 /// Correspondence of the inodes of both sides.
 ///
-/// The kernel reuses device numbers for file systems that are mounted later. So a device may turn
-/// into another one with other inodes, but there are never more devices than mounts.
+/// The kernel reuses device numbers for file systems that are mounted later. So a number may refer
+/// to another device with other inodes later, but there are never more devices than mounts.
 struct Inodes {
     devices: Bijection<u64>,
     inodes: Bijection<(u64, u64)>,
@@ -150,7 +150,7 @@ impl<T: Copy + Eq + Hash> Bijection<T> {
         self.right_of.get(&left) == Some(&right)
     }
 
-    /// Forgets every pair with a side that no longer exists.
+    /// Removes every pair with a side that no longer exists.
     fn forget(&mut self, left_gone: impl Fn(&T) -> bool, right_gone: impl Fn(&T) -> bool) {
         let is_gone = |(left, right): (&T, &T)| left_gone(left) || right_gone(right);
         self.right_of.retain(|left, right| !is_gone((left, right)));
@@ -230,7 +230,7 @@ impl<L: World, R: World> Game<'_, L, R> {
             self.subject.fork(step.task, into);
             return self.calls_by(into, at, end);
         }
-        // The descriptor of a watched file would keep its mount busy.
+        // The descriptor of a watched file would make its mount busy.
         let probe =
             step.probe.filter(|_| !matches!(step.op, Op::Umount { .. } | Op::Remount { .. }));
         let Some(probe) = probe else { return self.calls(at, end) };

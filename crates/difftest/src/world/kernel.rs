@@ -424,7 +424,8 @@ fn has_set_id(fd: i32) -> bool {
 
 /// Returns the descriptor through which a call changes a file's data. In vfscale, the rights at
 /// open time decide whether the change clears set-id bits, since a `File` works without a task. In
-/// the kernel, those of the writing task decide. So the oracle writes with the opener's rights.
+/// the kernel, the rights of the writing task decide. So the oracle writes with the opener's
+/// rights.
 fn changed_by(op: &Op) -> Option<i32> {
     match op {
         Op::Write { fd, .. }
@@ -607,7 +608,7 @@ fn view(stat: &libc::statx) -> StatView {
         rdev: libc::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
         // vfscale does not count the entries of a directory in its size.
         size: if is_dir { 4096 } else { stat.stx_size },
-        // vfscale stores a link's target in memory beside the inode, tmpfs a long one in a page.
+        // vfscale stores a link's target in memory next to the inode, tmpfs a long one in a page.
         blocks: if is_link { 0 } else { stat.stx_blocks },
         blksize: stat.stx_blksize,
         mount_root: stat.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0,
@@ -620,7 +621,7 @@ fn view(stat: &libc::statx) -> StatView {
     }
 }
 
-/// Converts the flags of `statfs` to those of `mount(2)`.
+/// Converts the flags of `statfs` to flags of `mount(2)`.
 fn statfs(buf: &sys::StatFs) -> Value {
     let [_, block_size, .., name_max, _, st_flags, _, _, _, _] = *buf;
     let mut flags = st_flags as u64 & (1 | 2 | 4 | 8 | 1024 | 2048);

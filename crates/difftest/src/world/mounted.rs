@@ -1,14 +1,14 @@
 //! vfscale through its mount: system calls on a mounted vfscale and on tmpfs.
 //!
-//! The tasks are those of the [`Oracle`], in a mount namespace that contains nothing but the mount.
-//! Threads of this process serve the file system. At the end of a sequence it is unmounted and
-//! remounted; a volume is closed, checked and reopened in between. The tree must be unchanged.
+//! The tasks are threads of an [`Oracle`], in a mount namespace that contains nothing but the
+//! mount. Threads of this process serve the file system. At the end of a sequence it is unmounted
+//! and remounted; a volume is closed, checked and reopened in between. The tree must be unchanged.
 //!
 //! # Ownership
 //!
 //! The namespace of the tasks holds the mount. When the last task has ended, the kernel unmounts,
 //! which ends the threads that serve it. These threads have another namespace, in which the mount
-//! was made, so no other program on the machine ever sees the mount or keeps it busy.
+//! was made, so no other program on the machine ever sees the mount or makes it busy.
 
 use std::sync::Arc;
 use std::thread;
@@ -60,7 +60,7 @@ impl ThroughMount {
     /// Creates and mounts an empty memory file system.
     ///
     /// # Errors
-    /// Says what the machine does not permit.
+    /// Describes what the machine does not permit.
     pub fn of_memory() -> Result<Self, String> {
         Self::of(Source::Memory(Vfs::new(memory()).map_err(|e| format!("vfscale: {e}"))?))
     }
@@ -68,7 +68,7 @@ impl ThroughMount {
     /// Creates and mounts an empty volume on a device in memory.
     ///
     /// # Errors
-    /// Says what the machine does not permit.
+    /// Describes what the machine does not permit.
     pub fn of_volume() -> Result<Self, String> {
         let (device, volume) = new_volume()?;
         Self::of(Source::Volume(device, volume))
@@ -155,7 +155,7 @@ impl World for ThroughMount {
         unmount(mounted, oracle);
         source.again()?;
         match tree::compare(&before, &after) {
-            Some((_, text)) => Err(format!("not the same when it was mounted again:\n{text}")),
+            Some((_, text)) => Err(format!("different when it was mounted again:\n{text}")),
             None => Ok(Finished::Empty),
         }
     }
@@ -188,7 +188,7 @@ impl Calls for FuseCalls<'_> {
                 // Reads from the page cache do not update it.
                 stat.atime = TimeClass::Now;
             }
-            // The kernel reports a file that never had a name as a slash there.
+            // Here the kernel reports a file that never had a name as a slash.
             Outcome::Ok(Value::Path(path)) if path.0.ends_with(b"// (deleted)") => {
                 path.0.truncate(path.0.len() - b"/ (deleted)".len());
                 path.0.extend_from_slice(b"#N (deleted)");
@@ -223,7 +223,7 @@ impl FuseCalls<'_> {
 /// Returns whether the kernel gives a call another meaning on FUSE, regardless of the server.
 fn is_decided_by_fuse(op: &Op) -> bool {
     match op {
-        // FUSE asks its server again, which a cached walk may not do.
+        // FUSE sends its server a request again, which a cached walk may not do.
         Op::Openat2 { resolve, .. } => resolve & libc::RESOLVE_CACHED != 0,
         // FUSE's message for it contains no change, so the change time stays.
         Op::Chown { uid: None, gid: None, .. } => true,

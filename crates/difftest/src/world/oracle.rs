@@ -104,7 +104,7 @@ impl Oracle {
     /// Creates a namespace with an empty tmpfs.
     ///
     /// # Errors
-    /// Says what this process may not do.
+    /// Describes what this process may not do.
     pub fn new() -> Result<Oracle, String> {
         Oracle::in_namespace(|dir| {
             sys::mount(c"tmpfs", dir, Some(c"tmpfs"), 0, Some(TMPFS_OPTIONS))
@@ -209,7 +209,7 @@ impl Oracle {
     /// Ends all tasks but the inspector.
     pub(crate) fn end_tasks(&mut self) {
         self.workers.drain(..INSPECTOR);
-        // The inspector keeps its index.
+        // The inspector retains its index.
         self.workers.splice(..0, (0..INSPECTOR).map(|_| Worker::none()));
     }
 

@@ -126,7 +126,7 @@ fn reopened(
     drop(inspector);
     volume.close().map_err(|e| format!("closed again: {e}"))?;
     match tree::compare(&before, &after) {
-        Some((_, text)) => Err(format!("not the same when it was opened again:\n{text}")),
+        Some((_, text)) => Err(format!("different when it was opened again:\n{text}")),
         None => Ok(Finished::Empty),
     }
 }

@@ -8,10 +8,10 @@ use vfscale::{Errno, FileType, Stat, StatFs, Timestamp};
 
 use super::{InitFlags, MAJOR, MINOR, OUT_HEADER, OpenReply, encode_dev};
 
-/// How long the kernel may cache the contents of a reply.
+/// The times for which the kernel may cache the contents of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Validity {
-    /// Time for which a name leads to a node, or to none.
+    /// Time for which the node of a name, or that it has none, is valid.
     pub(crate) entry: Duration,
     /// Time for which the attributes of a node are valid.
     pub(crate) attr: Duration,

@@ -34,7 +34,7 @@ pub(crate) struct Gate {
 
 #[derive(Default)]
 struct GateState {
-    /// Number of freezes without their thaws.
+    /// Number of freezes that no thaw has ended yet.
     depth: u32,
     is_closed: bool,
 }

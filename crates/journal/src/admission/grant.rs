@@ -12,7 +12,7 @@
 //! The budget's total is the size of the log less a few blocks. A byte of it is taken while a
 //! transaction has it reserved, while the current context has it from a transaction, or while it is
 //! *on the log*: between the tail that the latest durable record names and the head. Writing a
-//! checkpoint turns the bytes of its context into bytes on the log and returns the rest. Moving the
+//! checkpoint converts bytes of its context to bytes on the log and returns the rest. Moving the
 //! durable tail returns the bytes that it passed. So all bytes that are not taken are free to be
 //! written, and the head can't reach the tail: the head moves by bytes that were taken, and the
 //! bytes between it and the durable tail are taken.

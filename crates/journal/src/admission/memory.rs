@@ -31,7 +31,7 @@
 //! * While a thread waits the AIL's worker makes progress. It first pushes items that are pinned by
 //!   the CIL to the log, with log space that transactions have given. It begins no transaction, and
 //!   takes memory for one batch of items, which does not depend on the bound.
-//! * Items that enter the AIL during that time come from the CIL and from active transactions, and
+//! * Items that enter the AIL during that time are from the CIL and from active transactions, and
 //!   no new transactions begin. So the AIL becomes empty, if it must.
 //! * An insertion that exceeds the level wakes the worker. If the worker has taken the last such
 //!   request but not yet read how far the log is durable, its current round includes the item;

@@ -9,7 +9,7 @@ use crate::{Lsn, RecordHeader, Region, Result, VolumeId};
 
 /// A log that was read once: its whole records, and where a recovery would begin and end.
 ///
-/// It does not write the device. If another process writes the log during the inspection, the
+/// The inspection does not write the device. If another process writes the log at that time, the
 /// result is some intermediate state, or an error.
 #[derive(Debug)]
 pub struct Inspection<'d> {

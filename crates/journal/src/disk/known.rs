@@ -2,15 +2,15 @@
 //!
 //! # Purpose
 //!
-//! A log shows where it ends, but not whether it is the one that its owner wrote last: half of a
+//! A log shows where it ends, but not whether it is the log that its owner wrote last: half of a
 //! mirror that was detached, or a restored copy, is whole as well. And finding its end requires
-//! reading all of it. So the owner records outside of the log how far it was when it was last
-//! opened or closed.
+//! reading all of it. So the owner records outside of the log the LSN that it had reached when it
+//! was last opened or closed.
 //!
 //! # Why an older log is refused, and no other
 //!
 //! The owner records an LSN when its record is durable. No later state of that log ends before it:
-//! epochs and LSNs only grow. It may end anywhere after it, for later records are not noted.
+//! epochs and LSNs only grow. The log may end anywhere after it, for later records are not noted.
 //!
 //! # Why a log that was closed need not be read
 //!
@@ -61,8 +61,8 @@ impl Known {
     /// Returns the state of a new log on `device` ([`Journal::renew`](crate::Journal::renew)) that
     /// replaces one which may have reached the epoch `epoch` and the LSN `newest`. The new log
     /// begins so far after both that no part of the former log, wherever it may reappear from, is
-    /// ever taken for a part of the new one. Cycles from [late](Self::CYCLE_LATE) on are cut off
-    /// there: the owner forgets such LSNs.
+    /// ever taken for a part of the new one. A cycle later than [`CYCLE_LATE`](Self::CYCLE_LATE)
+    /// counts as that cycle: the owner discards such LSNs.
     #[must_use]
     pub fn renewed(epoch: u64, newest: Lsn, device: [u8; 16]) -> Self {
         let cycle = newest.cycle().min(Self::CYCLE_LATE) + APART;

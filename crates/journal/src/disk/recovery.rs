@@ -30,8 +30,8 @@
 //! written again, and a disk may lose a block that is no longer needed. Such a block is not a block
 //! of a record, as if it had not arrived. If it is outside of the used part of the log, or where
 //! the last crash happened, nothing is missing, and the log overwrites it in time. If it is in the
-//! middle of the needed part, the links and the promised LSN reveal that, and then the error is
-//! that of the device, for it may be able to read the block another day.
+//! middle of the needed part, the links and the promised LSN reveal that. Then recovery returns the
+//! error of the device, which may be able to read the block another day.
 //!
 //! # Why old records after the end are never taken for new ones
 //!

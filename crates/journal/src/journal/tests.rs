@@ -110,8 +110,8 @@ fn sixteen_forces_share_log_writes() {
     assert!(after.checkpoints >= ROUNDS);
 }
 
-/// Two threads commit and force in turn, on a slow device: the first one waits for the other, and
-/// they share checkpoints.
+/// Two threads commit and force alternately, on a slow device: the first one waits for the other,
+/// and they share checkpoints.
 #[test]
 fn who_forces_in_turn_meets() {
     const FORCES: u64 = 20;

@@ -5,8 +5,8 @@
 //!
 //! * Items are sorted by the first record of their last durable checkpoint. An item that is logged
 //!   again moves forward only when that checkpoint is durable.
-//! * The items of a checkpoint therefore stand next to each other, the latest checkpoint at the
-//!   end, and an item knows its index: inserting and removing it touches no other item. A removed
+//! * The items of a checkpoint are therefore adjacent, the latest checkpoint at the end, and each
+//!   item stores its index: inserting and removing it touches no other item. A removed
 //!   item leaves a gap until all items of its checkpoint are removed. A gap takes less memory than
 //!   the item's record takes of the log, which is not free until then either.
 //! * *The tail* is the LSN of the first item; if there is none, the last durable record. An item
@@ -159,7 +159,7 @@ impl Ail {
         self.update_crowded(&state);
     }
 
-    /// Tells beginning transactions whether the items take more memory than they may.
+    /// Publishes to beginning transactions whether the items take more memory than they may.
     fn update_crowded(&self, state: &AilState) {
         let is_crowded = state.bytes > self.levels.crowded;
         if self.is_crowded() != is_crowded {
@@ -254,7 +254,7 @@ impl Ail {
     }
 
     /// Removes the items that were pushed at these positions; they are written back and durable.
-    /// Frees their memory before it reduces the count that waiting transactions look at.
+    /// Frees their memory before it reduces the count that waiting transactions read.
     pub(crate) fn remove(&self, written: Vec<(AilPosition, Item)>) {
         let mut removed = Vec::with_capacity(written.len());
         let mut state = self.state.lock();
@@ -273,7 +273,7 @@ impl Ail {
         self.update_crowded(&state);
     }
 
-    /// Asks the worker to move the tail.
+    /// Requests that the worker moves the tail.
     pub(crate) fn request_tail_push(&self) {
         let mut state = self.state.lock();
         state.is_tail_push_requested = true;

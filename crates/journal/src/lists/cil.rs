@@ -82,7 +82,7 @@ struct List {
     callbacks: Vec<Callback>,
     /// The largest order id that was assigned on this list.
     order: u64,
-    /// Memory of the entries that the common sum does not have yet, in bytes.
+    /// Memory of the entries that the common sum does not include yet, in bytes.
     memory: u64,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Cil {
     /// The callbacks of all CPUs; `None` if they are on the lists.
     busy: Option<Mutex<Vec<Callback>, CilBusy>>,
     counters: PerCpu<Counters>,
-    /// Memory of the entries of all lists, without the part that lists have not added yet.
+    /// Memory of the entries of all lists, except bytes that lists have not added yet.
     memory: CachePadded<AtomicU64>,
     levels: Levels,
     /// Number of bytes that a list adds to that sum in one step.

@@ -16,7 +16,7 @@ pub(crate) const SET_ASIDE_BLOCKS: u32 = 32;
 /// faster than one. So the first caller waits until as many callers force as did when the last push
 /// ended, for at most the duration of a push, and the last caller to arrive pushes for all of them.
 /// If they do not arrive, no caller waits again until callers have met by chance. (ext4's journal
-/// waits in a similar way, for callers that take turns.)
+/// waits similarly, for callers that alternate.)
 #[derive(Default)]
 pub(crate) struct GroupCommit {
     /// Number of checkpoints so far. The count starts again with each.

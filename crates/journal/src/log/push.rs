@@ -162,7 +162,7 @@ impl<'i> WriterGuard<'i> {
         progress.checkpoints += 1;
         progress.group.end_round();
         let is_half_full = head - progress.durable_tail > u64::from(log.geometry.blocks / 2);
-        // Waiting threads are woken when the writer is free, in a moment: once, and not twice.
+        // Waiting threads are woken once and not twice: when the writer is free, in a moment.
         drop(progress);
         let returned = context.reserved - written.used;
         log.grant.give(returned + freed);
@@ -180,8 +180,8 @@ impl<'i> WriterGuard<'i> {
     }
 
     /// Writes a record that names the tail, and makes it durable. If no item is left to be written
-    /// back it names itself, so that a recovery has nothing to do. Does nothing if it would only
-    /// repeat the last record, or if there are many such records already.
+    /// back it names itself, and a recovery has nothing to do. Does nothing if it would only repeat
+    /// the last record, or if many such records already exist.
     pub(crate) fn publish(&mut self, kind: RecordKind) -> Result<()> {
         let log = self.log;
         let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
@@ -332,7 +332,8 @@ impl Log {
     }
 
     /// Writes items back whose LSN is `target` at most: all of them, or for [`Goal::Memory`] until
-    /// there is enough memory; then it pushes pinned items only if transactions wait for memory.
+    /// enough memory is free; in that case it pushes pinned items only if transactions wait for
+    /// memory.
     /// Ends early if the workers must end.
     fn write_back(&self, target: Lsn, goal: Goal) -> Result<()> {
         let _alone = self.ail.lock_writeback();

@@ -1,15 +1,15 @@
 //! Adaptive spinning for short pushes, and the time limit of group commit.
 //!
-//! Two threads that force the log in turn wait for each other's pushes. On a disk a push takes
+//! Two threads that force the log alternately wait for each other's pushes. On a disk a push takes
 //! milliseconds, and sleeping costs little in comparison. On a fast device (memory, a file in the
 //! page cache) a push takes less time than falling asleep and being woken, and the writer is idle
-//! while a thread wakes up, so that two threads would be slower than one. So a thread may spin for
-//! as long as recent pushes took, if that was not long.
+//! while a thread wakes up: two threads would be slower than one. So a thread may spin for as long
+//! as recent pushes took, if that was not long.
 //!
 //! Only one thread spins at a time. Other waiting threads have nothing to do first, since they are
 //! served together, and would only take the CPU from the pushing thread.
 //!
-//! For pushes that are not short it pays to wait for more callers: [`GroupDeadline`] says for how
+//! For pushes that are not short it pays to wait for more callers: [`GroupDeadline`] limits how
 //! long.
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Longest time that a caller waits for others, however long pushes take.
 const GROUP_WAIT_MAX: Duration = Duration::from_millis(15);
-/// Number of pauses between two looks at the clock.
+/// Number of pauses between two reads of the clock.
 const PAUSES_PER_LOOK: u32 = 16;
 
 /// The usual duration of a push, and the number of pushes, for threads that spin.
@@ -84,8 +84,8 @@ impl SpinWait {
     }
 }
 
-/// A caller's time limit for waiting for others: the duration of a push from its first question on,
-/// and zero if pushes end before a thread could be woken.
+/// A caller's time limit for waiting for others: the duration of a push, from the caller's first
+/// check on, and zero if pushes end before a thread could be woken.
 #[derive(Default)]
 pub(crate) struct GroupDeadline {
     until: Option<Instant>,
@@ -95,7 +95,7 @@ pub(crate) struct GroupDeadline {
 
 impl GroupDeadline {
     pub(crate) fn remaining(&mut self, spin_wait: &SpinWait) -> Option<Duration> {
-        // In a model, every timed wait ends immediately; but it must be made.
+        // In a model every timed wait ends immediately, but the caller must make it.
         let usual_push = if cfg!(shuttle) { GROUP_WAIT_MAX } else { spin_wait.usual_push() };
         if self.has_passed || usual_push <= SPIN_MAX {
             return None;

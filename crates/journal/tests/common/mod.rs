@@ -80,7 +80,7 @@ pub struct Block {
     device: Arc<dyn Device>,
     /// Held by a transaction from the change to the end of the commit.
     pub lock: Mutex<(), BlockLock>,
-    /// A lock that models schedule: it is held while the pins are checked.
+    /// A lock at which model checkers switch threads: it is held while the pins are checked.
     value: Mutex<Value, ValueLock>,
 }
 

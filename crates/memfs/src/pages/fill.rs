@@ -71,7 +71,7 @@ impl PageTree {
             let shift = level * FANOUT_BITS;
             nodes += (last >> shift) - (range.start >> shift) + 1;
             // A new level on top of the tree starts with a node for the present contents, which may
-            // lie outside the range.
+            // be outside of the range.
             if level > height_now && occupied && range.start >> shift != 0 {
                 nodes += 1;
             }
@@ -161,8 +161,8 @@ impl PageTree {
     }
 }
 
-/// Turns a page into a reservation. If too much freed memory already waits for a grace period, sets
-/// the page to zero instead: the space stays charged, so the memory must not be retained.
+/// Replaces a page by a reservation. If too much freed memory already waits for a grace period,
+/// sets the page to zero instead: the space stays charged, so the memory must not be retained.
 fn unwrite(slot: &PageSlot, space: &Space, guard: &Guard) {
     if let Entry::Leaf(page) = slot.read(guard)
         && !space.retire_keeping(PAGE_BYTES, || slot.replace(Contents::Reserved, guard))

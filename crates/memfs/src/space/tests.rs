@@ -42,9 +42,9 @@ fn bytes_beyond_the_limbo_wait_for_the_grace_period() {
     space.give_deferred(LIMBO_MIN);
     assert_eq!((space.used(), space.limbo_used()), (3 * LIMBO_MIN, LIMBO_MIN));
     space.give_deferred(2 * LIMBO_MIN);
-    assert_eq!(space.used(), LIMBO_MIN, "what is withheld is not stored");
+    assert_eq!(space.used(), LIMBO_MIN, "withheld bytes do not count as used");
     assert_eq!(space.take(LIMBO_MIN), Ok(()));
-    assert_eq!(space.take(1), Err(NoSpace), "but it can't be had");
+    assert_eq!(space.take(1), Err(NoSpace), "but they can't be taken");
     drop(guard);
     rcu::synchronize();
     assert_eq!((space.used(), space.limbo_used()), (2 * LIMBO_MIN, 0));
@@ -101,7 +101,7 @@ fn reclaiming_gets_what_another_thread_has_withheld() {
         }
         let taken = space.used();
         done.wait();
-        assert_eq!(taken, 4 * LIMBO_MIN, "nothing came back while its thread slept");
+        assert_eq!(taken, 4 * LIMBO_MIN, "no space was returned while its thread slept");
     });
 }
 

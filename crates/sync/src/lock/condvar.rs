@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! * A waiter counts itself and notes the number of wakeups so far while it still holds the mutex,
-//!   and sleeps only if that number is unchanged under the queue's lock. So no wakeup between the
-//!   two is lost.
+//!   and sleeps only if that number is unchanged under the queue's lock. So no wakeup between these
+//!   two moments is lost.
 //! * A thread changes the condition under the mutex and wakes afterwards (inside or outside of it).
 //!   If no waiter was counted then, later waiters see the changed condition; so a wakeup without
 //!   waiters costs one load.

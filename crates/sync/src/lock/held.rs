@@ -66,7 +66,7 @@ mod imp {
         });
     }
 
-    /// Forgets the latest lock of this class.
+    /// Removes the latest lock of this class.
     pub(crate) fn release<C: LockClass>() {
         HELD.with(|held| {
             let depth = held.depth.get();

@@ -1,15 +1,15 @@
 //! Sleeping until woken, by address.
 //!
 //! A thin layer over `parking_lot_core` (the futex idea of Franke, Russell and Kirkwood, done in
-//! user space by WebKit's ParkingLot). A lock needs no memory of its own for sleepers: the queue
-//! hangs on the lock's address in a global table. Callbacks run under that queue's lock, which
-//! makes the check for sleepers and the change of the lock word one step. They must neither panic
-//! nor park.
+//! user space by WebKit's ParkingLot). A lock needs no memory of its own for sleepers: a global
+//! table maps the lock's address to the queue. Callbacks run under that queue's lock, which makes
+//! the check for sleepers and the change of the lock word one step. They must neither panic nor
+//! park.
 //!
 //! In a model the queue is made of the checker's own primitives, so the protocol between a lock's
 //! word and its sleepers is checked too.
 
-/// A word from a sleeper to its waker, or from the waker to the sleeper.
+/// A value that a sleeper passes to its waker, or the waker to the sleeper.
 pub(crate) type Token = usize;
 
 /// The waker only woke the sleeper, which must compete again.
@@ -17,7 +17,7 @@ pub(crate) const COMPETE: Token = 0;
 /// The waker passed the lock on: the sleeper holds it.
 pub(crate) const HANDOFF: Token = 1;
 
-/// Flag in the token of a sleeper that was woken before and came too late each time. The lock is
+/// Flag in the token of a sleeper that was woken before and was too late each time. The lock is
 /// passed on only to such sleepers: the common wakeup stays cheap, and no thread starves.
 pub(crate) const IMPATIENT: Token = 2;
 
@@ -35,8 +35,8 @@ pub(crate) struct Woken {
     pub(crate) threads: usize,
     /// Whether other threads stay asleep on this address.
     pub(crate) more: bool,
-    /// Whether the woken thread that waits longest has lost before ([`IMPATIENT`]): it must be
-    /// passed the lock instead of competing for it.
+    /// Whether the woken thread that waits longest is [`IMPATIENT`]: it must be passed the lock
+    /// instead of competing for it.
     pub(crate) impatient: bool,
     /// The token of that thread.
     pub(crate) first: Token,

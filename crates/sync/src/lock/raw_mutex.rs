@@ -9,8 +9,8 @@ const LOCKED: u32 = 1;
 /// Flag: lockstat records the release. Set only while locked.
 const TRACED: u32 = 4;
 
-/// The word of a mutex, in four bytes: free, locked, or locked with sleepers. [`stat`] says what a
-/// fast path expects of a free lock.
+/// The word of a mutex, in four bytes: free, locked, or locked with sleepers. [`stat`] defines the
+/// word that a fast path expects of a free lock.
 pub(crate) struct RawMutex {
     word: AtomicU32,
 }
@@ -46,7 +46,7 @@ impl RawMutex {
 
     /// Sets `LOCKED` if it is not set; returns whether it did.
     fn claim(&self) -> bool {
-        // Sleepers may remain from before (PARKED without LOCKED): the flag is preserved.
+        // Earlier sleepers may remain (PARKED without LOCKED): the flag is preserved.
         let mut word = self.word.load(Ordering::Relaxed);
         while word & LOCKED == 0 {
             match self.word.compare_exchange_weak(

@@ -5,9 +5,10 @@
 //! writer, and readers can't starve it. At most one thread holds `WRITER`, hence at most one waits
 //! for readers to leave; it sleeps on an address of its own.
 //!
-//! All others sleep on the lock's address, and only while `WRITER` is set. Sleepers may remain
-//! after `WRITER` is cleared (`PARKED` stays set): the thread that leaves the lock empty wakes the
-//! next of them. The woken retry until they have the lock, so the chain never breaks.
+//! All other threads sleep on the lock's address, and only while `WRITER` is set. Sleepers may
+//! remain after `WRITER` is cleared (`PARKED` stays set): the thread that leaves the lock empty
+//! wakes the next of them. A woken thread retries until it holds the lock, so the chain never
+//! breaks.
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::lock::contend::{Got, PARKED, contend};
@@ -19,7 +20,7 @@ use crate::lock::wait::Spin;
 const WRITER: u32 = 1;
 /// Flag: the writer sleeps until the last reader leaves.
 const DRAINING: u32 = 4;
-/// Flag: lockstat records releases; a thread inside is recorded, or was.
+/// Flag: lockstat records releases; a recorded thread is inside, or was.
 const TRACED: u32 = 8;
 /// The unit of the reader count.
 const READER: u32 = 16;
@@ -31,8 +32,8 @@ const WORD_LIMIT: u32 = 1 << 30;
 const KIND_READER: park::Token = 0;
 const KIND_WRITER: park::Token = 1;
 
-/// The word of a reader-writer lock, in four bytes: up to 2^26 readers, or a writer. [`stat`] says
-/// what a fast path expects of a free lock.
+/// The word of a reader-writer lock, in four bytes: up to 2^26 readers, or a writer. [`stat`]
+/// defines the word that a fast path expects of a free lock.
 pub(crate) struct RawRwLock {
     word: AtomicU32,
 }
@@ -241,7 +242,7 @@ impl RawRwLock {
             self.forget_traced();
         }
         if word & DRAINING != 0 {
-            // Clearing the bit makes a writer that is not asleep yet look again.
+            // Clearing the bit makes a writer that is not asleep yet check the word again.
             park::unpark_one(self.drain_key(), |_| {
                 self.word.fetch_and(!DRAINING, Ordering::Relaxed);
                 park::COMPETE

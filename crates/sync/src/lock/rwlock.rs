@@ -22,8 +22,8 @@ pub struct RwLock<T: ?Sized, C: LockClass> {
 
 // SAFETY: the lock owns the value.
 unsafe impl<T: ?Sized + Send, C: LockClass> Send for RwLock<T, C> {}
-// SAFETY: readers share `&T`, which needs `Sync`; a writer has the value alone, on any thread,
-// which needs `Send`.
+// SAFETY: readers share `&T`, which needs `Sync`; a writer has exclusive access to the value, on
+// any thread, which needs `Send`.
 unsafe impl<T: ?Sized + Send + Sync, C: LockClass> Sync for RwLock<T, C> {}
 
 impl<T, C: LockClass> RwLock<T, C> {

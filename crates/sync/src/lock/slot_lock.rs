@@ -1,4 +1,4 @@
-//! A mutex that is almost never contended: the one of a CPU's slot.
+//! A mutex that is almost never contended: the mutex of a CPU's slot.
 //!
 //! A [`Mutex`](super::Mutex) has to check for sleepers when it is released, which takes a second
 //! atomic operation. No thread sleeps on this lock: releasing it is a store, and a thread that
@@ -20,8 +20,8 @@ const LOCKED: u32 = 1;
 /// Flag: lockstat records the release. Set only while locked.
 const RECORDED: u32 = 2;
 
-/// A value that one thread at a time may use, in the slot of a CPU. [`stat`] says what a fast path
-/// expects of a free lock.
+/// A value that one thread at a time may use, in the slot of a CPU. [`stat`] defines the word that
+/// a fast path expects of a free lock.
 ///
 /// `Send` and `Sync` if `T` is `Send`. Not poisoned by panics.
 pub(crate) struct SlotLock<T, C: LockClass> {

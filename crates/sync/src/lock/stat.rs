@@ -4,7 +4,7 @@
 //! # Purpose
 //!
 //! Counterpart of `lock_stat` in Linux, with its columns (Kara's orphan list patches, 2014, show
-//! the table of a lock before and after). Two things are counted:
+//! the table of a lock before and after). It counts:
 //!
 //! * *Contention*, always: only threads that have to wait anyway count it.
 //! * *Acquisitions*, hold times and bounces, only while recording is on ([`lockstat_record`]).
@@ -22,17 +22,17 @@
 //!
 //! Each class has a slot for each CPU, so the counters never bounce themselves. They are plain
 //! `std` atomics: they are no part of any protocol, and would only enlarge a model. Models record
-//! nothing. The thread that took a lock remembers the time; a lock beyond the [`HOLDS_MAX`] that a
-//! thread holds is counted, but its hold time is not.
+//! nothing. The thread that took a lock stores the time; a lock beyond the [`HOLDS_MAX`] that a
+//! thread holds is counted, but its hold time is not measured.
 //!
 //! # Bounces
 //!
 //! An acquisition bounces if the CPU that last took the lock was another one. A lock's word has no
 //! room for that CPU, so each class has a table of the locks last taken, by address. If two locks
-//! share an entry, the one taken less recently is forgotten and its next acquisition does not count
-//! as a bounce; so bounces are exact for classes with few locks, which are the ones that bounce. A
-//! lock in memory that another lock of its class was in before inherits that one's CPU, until
-//! [`lockstat_reset`].
+//! share an entry, the entry of the one taken less recently is lost, and its next acquisition does
+//! not count as a bounce; so bounces are exact for classes with few locks, which are the classes
+//! that bounce. A lock that reuses the memory of another lock of its class inherits that one's CPU,
+//! until [`lockstat_reset`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -147,10 +147,10 @@ impl CpuCounters {
 pub struct LockStat {
     name: &'static str,
     rank: u16,
-    /// A slot for each CPU, made at the first event.
+    /// A slot for each CPU, allocated at the first event.
     slots: OnceLock<Box<[CachePadded<CpuCounters>]>>,
     /// The CPUs that took locks last: 48 bits of the lock's address, 16 bits of the CPU's number.
-    /// Made at the first recorded acquisition.
+    /// Allocated at the first recorded acquisition.
     last: OnceLock<Box<[AtomicU64]>>,
 }
 
@@ -360,8 +360,8 @@ thread_local! {
     static HOLDS: Holds = const { Holds([const { Cell::new(None) }; HOLDS_MAX]) };
 }
 
-/// Records that this thread releases the lock at `address`, whose word says that it may be
-/// recorded.
+/// Records that this thread releases the lock at `address`, whose word has the flag of a recorded
+/// lock.
 pub(crate) fn released(address: usize) {
     let Some(hold) = HOLDS.with(|holds| holds.take(address)) else { return };
     let slot = hold.stat.slot(cpu::current());
@@ -377,8 +377,8 @@ pub fn lockstat() -> Vec<LockStatRow> {
     classes.iter().map(|stat| stat.row()).collect()
 }
 
-/// Sets all counters to zero, and forgets which CPUs took locks. Holds and waits that end during
-/// the call may be counted or not.
+/// Sets all counters and the CPUs that took locks last to zero. Holds and waits that end during the
+/// call may be counted or not.
 pub fn lockstat_reset() {
     for stat in COUNTED.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         for entry in stat.last.get().map_or(&[][..], |last| last) {

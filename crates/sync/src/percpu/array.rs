@@ -10,7 +10,7 @@ use crate::cpu;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const _: () = assert!(align_of::<CachePadded<u8>>() == 128 && size_of::<CachePadded<u8>>() == 128);
 
-/// An array with one `T` for each slot. A slot stands for the CPUs whose number is equal to it
+/// An array with one `T` for each slot. The CPUs of a slot are those whose number is equal to it
 /// modulo the number of slots. Counterpart of a per-CPU variable in Linux.
 ///
 /// `PerCpu<T>` is `Send` and `Sync` exactly as a boxed slice of `T` is.

@@ -10,12 +10,12 @@
 //!
 //! # Invariants
 //!
-//! * A reader holds one slot, and remembers which: it may be moved to another CPU while inside.
-//! * A writer takes the slots in ascending order: two writers can't block each other half-way.
+//! * A reader holds one slot, and stores its number: it may be moved to another CPU while inside.
+//! * A writer takes the slots in ascending order: two writers can't block each other.
 //! * A slot is a reader-writer lock, and not a mutex as in Linux. There a reader can't be
 //!   preempted; here a second reader of the same CPU must not wait for a first that was.
-//! * Each slot orders like a reader-writer lock: the writer, who holds all slots, is ordered after
-//!   all readers that left and before all that enter later.
+//! * Each slot orders like a reader-writer lock: the writer, which holds all slots, is ordered
+//!   after all readers that left and before all that enter later.
 //!
 //! # Lock order
 //!
@@ -51,8 +51,8 @@ impl<C: LockClass> BrLock<C> {
         self.slots.len()
     }
 
-    /// Enters as a reader, by the slot of this CPU. Blocks while a writer is inside, or has passed
-    /// this slot on its way in: spins for about a microsecond, then sleeps.
+    /// Enters as a reader, by the slot of this CPU. Blocks while a writer is inside, or has taken
+    /// this slot and waits for another: spins for about a microsecond, then sleeps.
     ///
     /// # Panics
     ///

@@ -95,8 +95,8 @@ impl Budget {
         let slot = self.allowances.this();
         let mut have = slot.load(Ordering::Relaxed);
         while have != CLOSED && have >= n {
-            // Acquire: another thread may have given these units back, and is done with the objects
-            // that they stand for.
+            // Acquire: another thread may have given these units back, and no longer uses the
+            // objects that they represent.
             match slot.compare_exchange_weak(have, have - n, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => have = now,
@@ -145,7 +145,7 @@ impl Budget {
         self.batch.load(Ordering::Relaxed).saturating_add(self.large.load(Ordering::Relaxed))
     }
 
-    /// Moves all allowances to the pool. The type's page says why the pool is exact afterwards.
+    /// Moves all allowances to the pool. The type's page explains why the pool is exact afterwards.
     fn gather(&self, pool: &mut UnitPool) {
         for slot in self.allowances.iter() {
             pool.free += slot.swap(CLOSED, Ordering::AcqRel);

@@ -66,7 +66,7 @@ const CHANGE: u64 = 1 << 32;
 /// parts only grow, and two equal sums, one read after the other, prove that no part has changed
 /// from the last reading of the first to the first reading of the second. The lower half of such a
 /// sum is the value. Amounts stay below 2^31, and the sum may wrap: a reader that sleeps through
-/// 2^32 changes is fooled, like one of a [`SeqCount`](crate::seq::seqcount::SeqCount).
+/// 2^32 changes is fooled, like a reader of a [`SeqCount`](crate::seq::seqcount::SeqCount).
 ///
 /// A change is a release, and readings acquire: a reader that sees one change sees everything that
 /// its thread did before it.

@@ -39,7 +39,7 @@ impl IdAlloc {
         let mut next = slot.load(Ordering::Relaxed);
         loop {
             let id = if next.is_multiple_of(IDS_PER_BATCH) { self.next_batch() } else { next };
-            // Relaxed: an identifier carries nothing but itself. If the exchange fails after a
+            // Relaxed: an identifier publishes no other data. If the exchange fails after a
             // refill, another thread has filled the slot first, and this batch is lost; so the
             // numbers of the slot still increase.
             match slot.compare_exchange(next, id + 1, Ordering::Relaxed, Ordering::Relaxed) {

@@ -9,7 +9,8 @@
 //! one after the other.
 //!
 //! [`SharedList`](crate::refcount::shared::SharedList) does this for values that the list itself
-//! allocates. Here the owner has the memory (a slab), and the links are a field of the object.
+//! allocates. Here the owner allocates the memory (from a slab), and the links are a field of the
+//! object.
 //!
 //! # Invariants
 //!
@@ -17,7 +18,7 @@
 //!   that slot may be read without it: the reader then takes the lock and reads it again.
 //! * An object leaves the list before its memory is given back ([`PerCpuList::insert`] requires
 //!   that), so the holder of a slot's lock may use every object on its list.
-//! * Each list is ordered: objects enter at the front, [`PerCpuList::age`] looks at the back.
+//! * Each list is ordered: objects enter at the front, [`PerCpuList::age`] begins at the back.
 
 use std::cell::UnsafeCell;
 use std::ops::ControlFlow;
@@ -78,7 +79,7 @@ pub trait Linked: Sync + Sized + 'static {
 pub enum Age {
     /// Moves it to the front, as if it had just been inserted.
     Young,
-    /// Leaves it, and all objects in front of it, where they are: the walk ends.
+    /// Does not move it, or any object in front of it: the walk ends.
     Stop,
 }
 
@@ -170,8 +171,8 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     /// [removed](Self::remove) before its memory is used for anything else.
     pub unsafe fn insert(&self, entry: NonNull<T>) -> usize {
         let number = self.slots.this_slot();
-        let mut slot = self.slots.get(number).expect("there is a slot for every CPU").lock();
-        // SAFETY: it is valid and on no list, says the caller.
+        let mut slot = self.slots.get(number).expect("every CPU has a slot").lock();
+        // SAFETY: the caller promises that it is valid and on no list.
         unsafe {
             slot.push_front(entry.as_ptr());
             entry.as_ref().links().home.store(number as u32 + 1, Ordering::Relaxed);
@@ -209,8 +210,8 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         let max = max.min(slot.len);
         for seen in 0..max {
             let entry = slot.last;
-            // SAFETY: there is a last entry, because at most as many as the list is long are
-            // visited, and it lives as long as the lock is held.
+            // SAFETY: the list has a last entry, because at most as many entries are visited as the
+            // list is long, and the entry lives as long as the lock is held.
             match visit(unsafe { &*entry }) {
                 Age::Stop => return seen,
                 Age::Young => {

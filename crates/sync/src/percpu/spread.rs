@@ -4,7 +4,7 @@
 //!
 //! A table into which several CPUs insert gets more buckets than its entries need, so these CPUs
 //! seldom meet ([`table`](crate::rcu::table)); a count that they all change gets a part for each.
-//! That costs kilobytes for each CPU of the machine, though no caller has asked for it, and no file
+//! That costs kilobytes for each CPU of the machine. No caller requested this memory, and no file
 //! system can charge it to the process that made the directory: the charge would depend on how
 //! threads meet. So it has one bound, for the process. Where the bound is reached, structures are
 //! not scaled further, which is slower and always correct.
@@ -19,7 +19,7 @@
 // The process's atomic, in models too: it outlives their executions.
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Maximum of the memory that all structures of the process take together for this, in bytes.
+/// Maximum of the memory that all structures of the process take for being scaled, in bytes.
 pub const BYTES_MAX: usize = 32 << 20;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
@@ -54,7 +54,7 @@ impl Reservation {
         Some(Reservation { bytes })
     }
 
-    /// Leaves them taken; the caller remembers their number for [`give`].
+    /// Leaves them taken; the caller stores their number for [`give`].
     pub(crate) fn leak(self) {
         std::mem::forget(self);
     }

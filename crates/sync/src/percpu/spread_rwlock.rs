@@ -9,17 +9,17 @@
 //! readers use the word again until that gets hot once more. (BRAVO, Dice and Kogan, USENIX ATC
 //! 2019, has readers of all locks in one table, and one flag for open and closed.)
 //!
-//! The parts are reached by a pointer that the owner stores where readers look anyway
-//! ([`ReaderParts`]), so a reader of a part does not touch the word's line.
+//! The owner stores the pointer to the parts on a line that readers read anyway ([`ReaderParts`]),
+//! so a reader of a part does not touch the word's line.
 //!
 //! # Invariants
 //!
 //! * Only a thread that holds the word as its writer makes, opens or closes parts.
-//! * A reader is counted in the word or in one part, and remembers which: it may be moved to
-//!   another CPU.
+//! * A reader is counted in the word or in one part, and its guard refers to that: it may be moved
+//!   to another CPU.
 //! * A closed part counts no reader once its last reader has left, because entering is an exchange
 //!   that fails on a closed part. So a writer that holds the word, and has found all parts closed
-//!   and empty, is alone.
+//!   and empty, has exclusive access.
 //! * Entering a part acquires what opening it released; leaving it releases what the writer's read
 //!   of the part acquires.
 //!
@@ -32,11 +32,11 @@
 //!
 //! # Heat
 //!
-//! A use of the word that could have been in a part heats it if it shows that several CPUs want it:
-//! by 4, if it had to wait, or came from another CPU than the last one noted. One from the last CPU
+//! A use of the word that could have been in a part heats it by 4 if it shows that several CPUs
+//! want it: it had to wait, or was on another CPU than the last one noted. One on the last CPU
 //! cools it by 1, so a lock used by one CPU never gets hot. It is hot when it was heated as often
-//! as there are parts, and at least twelve times. Opening and closing a part moves its line twice
-//! from one CPU to another, and each heating of the word has moved its line. So in any sequence of
+//! as it has parts, and at least twelve times. Opening and closing a part moves its line twice from
+//! one CPU to another, and each heating of the word has moved its line. So in any sequence of
 //! readers and writers, parts at most treble the number of line transfers.
 //!
 //! # Lock order
@@ -190,7 +190,7 @@ impl ReaderParts {
 
     #[inline]
     fn get(&self) -> Option<&Parts> {
-        // SAFETY: the pointer came from a box, which stays allocated until `self` is dropped.
+        // SAFETY: the pointer is that of a box, which stays allocated until `self` is dropped.
         unsafe { self.parts.load(Ordering::Acquire).as_ref() }
     }
 
@@ -220,7 +220,7 @@ impl Drop for ReaderParts {
     fn drop(&mut self) {
         let parts = self.parts.load(Ordering::Relaxed);
         if !parts.is_null() {
-            // SAFETY: the pointer came from a box, and `&mut self` is the only reference.
+            // SAFETY: the pointer is that of a box, and `&mut self` is the only reference.
             drop(unsafe { Box::from_raw(parts) });
         }
     }
@@ -308,8 +308,8 @@ impl<C: LockClass> SpreadWriteGuard<'_, C> {
     /// there are none.
     pub fn spread(self, slots: usize) {
         match self.parts.get() {
-            // The parts are closed and empty, as this writer is alone: no other thread changes
-            // them.
+            // The parts are closed and empty, as this writer has exclusive access: no other thread
+            // changes them.
             Some(parts) => parts.iter().for_each(|part| part.store(0, Ordering::Release)),
             None => {
                 let parts = Box::new(Parts::new(slots, |_| AtomicU32::new(0)));

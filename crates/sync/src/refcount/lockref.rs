@@ -6,18 +6,18 @@
 //! A dentry's `d_count` and `d_lock` in one word. In the common case a reference is taken and
 //! dropped by one compare-and-exchange, without the lock (Long, lockref patches, 2013). That still
 //! writes one line from every CPU, and a file that all CPUs open makes them wait for this line: a
-//! case that those patches leave unsolved. So a count under contention may be *spread* over per-CPU
-//! parts, after Linux's `percpu_ref` (Kent Overstreet), and *collected* into one word again when it
-//! has cooled down.
+//! case that those patches leave unsolved. So a count under contention may be *spread* (sharded)
+//! over per-CPU parts, after Linux's `percpu_ref` (Kent Overstreet), and *collected* into one word
+//! again when it has cooled down.
 //!
 //! # The word
 //!
-//! | bits | what |
+//! | bits | meaning |
 //! | --- | --- |
 //! | 0 | locked |
 //! | 1 | a thread sleeps for the lock |
 //! | 2 | dead: no new reference by lookups |
-//! | 3 | spread: references go to the parts |
+//! | 3 | spread: references are counted in the parts |
 //! | 4 | collecting: no longer spread, not yet summed |
 //! | 5 | lockstat records the release of the lock |
 //! | 6 | locked changes only: the count changes under the lock, always |
@@ -29,11 +29,11 @@
 //!
 //! 1. While the lock is held only its holder changes the word, except that waiters set bit 1.
 //!    Lock-free changes expect the locked bit clear in their exchange.
-//! 2. The count goes from 1 to 0 only under the lock, by the holder's decision.
-//! 3. Spread or collecting: the count in the word contains a bias of 2^31, which stands for one
+//! 2. The count changes from 1 to 0 only under the lock, by the holder's decision.
+//! 3. Spread or collecting: the count in the word contains a bias of 2^31, which represents one
 //!    reference, held by the spreading itself. References taken in a part may be dropped in the
 //!    word and the reverse, so the word drifts from the bias, and parts become negative; neither
-//!    comes near zero or the bias's double, for there are fewer than 2^30 references. So neither
+//!    approaches zero or the bias's double, for there are fewer than 2^30 references. So neither
 //!    drops the last reference.
 //! 4. Parts are accessed only inside an RCU guard, by a thread that saw bit 3 set inside that
 //!    guard.
@@ -57,9 +57,9 @@
 //! RCU guarantee a thread pinned later sees the bit clear and uses the word, in an exchange that
 //! fails if the bit has been set again; a thread that still saw it set is pinned, and delays the
 //! sum. So at the sum no thread changes the parts (invariant 4), each reference that was ever taken
-//! is counted exactly once, and the sum is exact. The bias then is replaced by the one reference it
-//! stood for, and that one is put like any other. No thread can spread the count again between the
-//! two, because bit 4 prevents it.
+//! is counted exactly once, and the sum is exact. The bias then is replaced by the one reference
+//! that it represented, and that one is put like any other. Between the clearing of bit 3 and the
+//! sum no thread can spread the count again, because bit 4 prevents it.
 //!
 //! A new spreading publishes the parts by the release of the unlock; a getter loads the word with
 //! acquire, so it sees parts that belong to that spreading or a later one; a later one is
@@ -70,15 +70,15 @@
 //! Dropping a reference is a release, locking an acquire, and all changes between are
 //! read-modify-writes or stores of a lock holder. So all that was done through any reference
 //! happens before the last put's guard. Parts: drops are releases and the sum acquires them. A
-//! plain `get` needs no ordering, as its caller's reference keeps the object alive; a lookup's get
-//! is an acquire, since the count may have gone from 0 to 1 and back before it.
+//! plain `get` needs no ordering, as the object lives as long as its caller's reference; a lookup's
+//! get is an acquire, since the count may have changed from 0 to 1 and back before it.
 //!
 //! # Heat
 //!
 //! Each exchange writes its CPU next to the count. An exchange on another CPU than the last one
-//! adds 4, one on the last CPU subtracts 1. At 48 a put cools the word down and reports
-//! [`Put::Contended`]: a word bouncing on every open and close gets there after a dozen of them,
-//! one whose users change every tenth operation never.
+//! adds 4 to the heat, one on the last CPU subtracts 1. At 48 a put cools the word down and reports
+//! [`Put::Contended`]: a word that bounces on every open and close is that hot after a dozen of
+//! them, one whose users change every tenth operation never.
 
 use std::marker::PhantomData;
 
@@ -133,8 +133,8 @@ pub(crate) static STAT: LockStat = LockStat::new("lockref", LockStatRow::NO_RANK
 /// A count and a lock in one word of eight bytes. `Send` and `Sync`.
 ///
 /// Methods that may access parts take the object's [`SpreadPtr`] (all calls pass the same one) and
-/// an RCU guard. A reference of the caller or that guard keeps the object allocated during every
-/// call.
+/// an RCU guard. A reference of the caller or that guard ensures that the object stays allocated
+/// during every call.
 pub struct Lockref {
     word: AtomicU64,
 }
@@ -202,7 +202,7 @@ impl Lockref {
         let mut word = self.word.load(Ordering::Acquire);
         for _ in 0..TRIES {
             if word & SPREAD != 0 {
-                // Only death matters here: with a bias there is a reference.
+                // Only the dead bit matters here: with a bias a reference exists.
                 let allowed = allow(word);
                 if allowed {
                     spread.part(cpu, guard).fetch_add(1, Ordering::Relaxed);
@@ -438,8 +438,8 @@ impl Lockref {
     /// guard is dropped. Returns `false` if it is spread or being collected already, or if there
     /// are 2^30 references. Allocates; never blocks otherwise.
     ///
-    /// The spreading keeps the object alive like a reference of its own, until it is collected. The
-    /// caller has checked that the object may get one (it is not dead). While it is spread no put
+    /// The spreading holds a reference of its own to the object, until it is collected. The caller
+    /// has checked that the object may get one (it is not dead). While it is spread no put
     /// is the last, and [`mark_dead`](LockrefGuard::mark_dead) stops lookups only when the guard is
     /// dropped.
     pub fn spread(guard: &mut LockrefGuard<'_>, spread: &SpreadPtr, slots: usize) -> bool {
@@ -739,7 +739,7 @@ impl SpreadPtr {
 ///
 /// # Safety
 ///
-/// `header` came from `SpreadPtr::install`, and no other thread uses it any more.
+/// `SpreadPtr::install` stored `header`, and no other thread uses it any more.
 unsafe fn owned_block(header: *mut Part) -> Box<[Part]> {
     // SAFETY: the header holds the number of parts that follow it in its box.
     unsafe {

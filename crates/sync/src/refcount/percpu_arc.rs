@@ -6,14 +6,14 @@
 //! reference writes a line that all others write too, and that every reader of the object's first
 //! fields reads. Where each file, or each transaction, refers to the whole volume, that is the
 //! false sharing that Chinner's "xfs: fix a couple of performance issues" (2020, patch 1) removes.
-//! Here each CPU has a count of its own, and each of those is one unit of the `Arc`.
+//! Here each CPU has a count of its own, and each of these counts is one unit of the `Arc`.
 //!
 //! # Invariants
 //!
 //! * The object lives as long as the [`PerCpuArc`] or any [`Kept`] of it: a count that is not zero
 //!   holds one unit of the object's own.
-//! * A count is on cache lines of its own. It is written where a reference is taken, and where that
-//!   is dropped.
+//! * A count is on cache lines of its own. It is written when a reference is taken, and when that
+//!   reference is dropped.
 
 use std::fmt;
 use std::ops::Deref;

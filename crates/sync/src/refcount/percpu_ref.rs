@@ -10,12 +10,12 @@
 //!
 //! # Invariants
 //!
-//! * A part holds a number, or a value that says that it is closed. Numbers change by one exchange,
+//! * A part holds a number, or a value that marks it as closed. Numbers change by one exchange,
 //!   which fails if the part was closed in between. So a user that saw an open part has moved its
 //!   unit before the part was closed, and any other user changes the central count.
 //! * Parts are closed under the lock of the central count, all of them before it is released, and
 //!   their numbers are added to it. From then on the central count is exact. A caller that only
-//!   wants to know the sum opens the parts again before the lock is released. Adding up open parts
+//!   only reads the sum opens the parts again before the lock is released. Adding up open parts
 //!   would be wrong: the sum could see a unit given back on one CPU, but miss that it was taken on
 //!   another one just after that one was read.
 //! * [`PerCpuRef::put`] returns `true` once at most, for the unit that made the closed count zero.
@@ -70,7 +70,7 @@ impl<C: LockClass> PerCpuRef<C> {
     /// `false`, and does nothing. For a caller that has no unit, and whose access to the object's
     /// memory is protected by other means. Costs and blocks as [`get`](Self::get) does.
     #[inline]
-    #[must_use = "when `false` the object is going"]
+    #[must_use = "when `false` the object is being freed"]
     pub fn get_not_dead(&self) -> bool {
         self.change(1, Ordering::Relaxed) || self.get_central()
     }

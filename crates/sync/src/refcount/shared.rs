@@ -6,8 +6,8 @@
 //! an open file that was never shared needs none. [`Shared`] has one count, and an owner that is
 //! the only one frees the value without writing the count.
 //!
-//! A parameter decides where the memory comes from, and what else happens when a value is made and
-//! freed: [`Boxed`] values are boxes, [`Listed`] values are on a [`SharedList`].
+//! A parameter decides how the memory is allocated, and what else happens when a value is created
+//! and freed: [`Boxed`] values are boxes, [`Listed`] values are on a [`SharedList`].
 //!
 //! # Invariants
 //!
@@ -64,7 +64,7 @@ impl<T> Storage<T> for Boxed {
 
     #[cold]
     unsafe fn free(counted: NonNull<Counted<T, Boxed>>) {
-        // SAFETY: the pointer came from a box, and the caller was the last owner.
+        // SAFETY: the pointer is that of a leaked box, and the caller was the last owner.
         drop(unsafe { Box::from_raw(counted.as_ptr()) });
     }
 }
@@ -133,7 +133,7 @@ impl<T, K: Storage<T>> Deref for Shared<T, K> {
 impl<T, K: Storage<T>> Clone for Shared<T, K> {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: our handle keeps the value alive.
+        // Relaxed: the value lives as long as our handle.
         if self.counted().count.fetch_add(1, Ordering::Relaxed) > HANDLES_MAX {
             std::process::abort();
         }
@@ -166,7 +166,7 @@ impl<T, K: Storage<T>> Shared<T, K> {
     }
 }
 
-/// Flag: a thread makes another handle from the one in the slot.
+/// Flag: a thread is cloning the handle in the slot.
 const LOCKED: usize = 1;
 /// Flag: the mark.
 const MARKED: usize = 2;

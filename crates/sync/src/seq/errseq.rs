@@ -2,20 +2,20 @@
 //!
 //! # Purpose
 //!
-//! A background write fails when no call is there to return the error. An [`ErrorSeq`] remembers
-//! the latest such error of a file, or of a file system. Each open file has an [`ErrorCursor`], the
-//! state up to which it has reported. Each open file reports an error that was recorded after it
-//! was opened exactly once, independently of the others. An error that no file has reported yet is
-//! also reported by a file that is opened later, so it is not lost if it is recorded while no file
-//! is open.
+//! When a background write fails, no call can return the error. An [`ErrorSeq`] stores the latest
+//! such error of a file, or of a file system. Each open file has an [`ErrorCursor`], the state up
+//! to which it has reported. Each open file reports an error that was recorded after it was opened
+//! exactly once, independently of the others. An error that no file has reported yet is also
+//! reported by a file that is opened later, so it is not lost if it is recorded while no file is
+//! open.
 //!
 //! # How it works
 //!
 //! One word holds the number of the error, a flag that the error was seen, and a count. Recording
 //! an error increments the count if the former error was seen; otherwise it only replaces the
-//! number, which no cursor can tell apart. A cursor is a copy of the word; if the two differ, there
-//! is an error to report. The count wraps after 2^19 errors that were all seen; a cursor that is
-//! not read during all of them can miss one.
+//! number, for no cursor has a copy of the former one. A cursor is a copy of the word; if the two
+//! differ, it has an error to report. The count wraps after 2^19 errors that were all seen; a
+//! cursor that is not read during all of them can miss one.
 //!
 //! # Races
 //!
@@ -67,7 +67,7 @@ impl ErrorSeq {
         }
     }
 
-    /// Forgets all errors, for reuse with another file. No cursor may exist.
+    /// Clears all errors, for reuse with another file. No cursor may exist.
     pub fn reset(&self) {
         self.0.store(0, Ordering::Release);
     }

@@ -3,13 +3,13 @@
 //!
 //! # Purpose
 //!
-//! For a few words that belong together, read far more often than written. The reader notes the
-//! count, reads, and checks that the count is unchanged; the writer makes it odd while it works.
+//! For a few related words that are read far more often than written. The reader notes the count,
+//! reads, and checks that the count is unchanged; the writer makes it odd while it writes.
 //! (Lameter, "Effective synchronization on Linux/NUMA systems", 2005.)
 //!
 //! # Invariants
 //!
-//! * The caller lets one writer in at a time; the count does not.
+//! * The caller serialises writers; the count does not.
 //! * The data are atomics, read and written with relaxed ordering, or words that never move: a
 //!   reader may see a torn mixture, and acts on it only after [`SeqCount::retry`] returned `false`.
 //! * The count wraps after 2^31 writes. A reader that sleeps through exactly a multiple of that is
@@ -19,10 +19,10 @@
 //!
 //! After Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012.
 //!
-//! * Reader sees new data, so it must see the count changed: the writer's odd store comes before
-//!   its release fence, the data stores after it. The reader's data loads come before its acquire
-//!   fence, the second count load after it. If a data load reads from a writer's store, the two
-//!   fences synchronise, and the second load sees the odd count or a later one.
+//! * Reader sees new data, so it must see the count changed: the writer's odd store precedes its
+//!   release fence, and the data stores follow it. The reader's data loads precede its acquire
+//!   fence, and the second count load follows it. If a data load reads from a writer's store, the
+//!   two fences synchronise, and the second load sees the odd count or a later one.
 //! * Reader sees the new count, so it must see the new data: the even store is a release, the
 //!   first count load an acquire.
 //! * Two writers follow one another under the caller's lock, so the relaxed load in

@@ -65,7 +65,7 @@ impl<C: LockClass> Default for SeqLock<C> {
 /// The writer inside a [`SeqLock`]. Not `Send`.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct SeqLockWriteGuard<'a, C: LockClass> {
-    // Fields drop in this order: the count is even again before the next writer gets in.
+    // Fields drop in this order: the count is even again before the next writer enters.
     _seq: SeqWrite<'a>,
     _lock: MutexGuard<'a, (), C>,
 }

@@ -2,7 +2,7 @@
 //!
 //! # Purpose
 //!
-//! Waiman Long's seqrwlock patch (2013), for `rename_lock`. Four users:
+//! Waiman Long's seqrwlock patch (2013), for `rename_lock`. Four kinds of users:
 //!
 //! 1. A retrying reader ([`begin`](SeqRwLock::begin), [`retry`](SeqRwLock::retry)) writes nothing
 //!    and retries if a writer was inside.
@@ -12,8 +12,8 @@
 //! 3. A writer ([`write`](SeqRwLock::write)) excludes blocking readers and other writers.
 //! 4. A writer of one part of the data ([`write_part`](SeqRwLock::write_part)) marks the part, and
 //!    readers wait for the mark. As long as there is no blocking reader it writes nothing else, so
-//!    writers of different parts do not meet. Data with such writers has no others, and the count
-//!    says nothing: retrying readers check the marks as well.
+//!    writers of different parts do not meet. Data with such writers has no others, and its count
+//!    does not show them: retrying readers check the marks as well.
 //!
 //! Before the patch a blocking reader had to enter as a writer, and so made all retrying readers
 //! retry. [`with_exclusive_readers`](SeqRwLock::with_exclusive_readers) is that setting.

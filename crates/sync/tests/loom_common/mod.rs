@@ -3,7 +3,8 @@
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
 
-/// Explores all executions with at most `preemptions` switches away from a thread that could go on.
+/// Explores all executions with at most `preemptions` switches away from a thread that could
+/// continue.
 pub fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);

@@ -83,7 +83,7 @@ pub const KINDS: &[Kind] = &[
     }),
     kind("seek", &[], |_, file| file.seek(Whence::Set(2)).map(drop)),
     kind("chmod", &[], |task, _| task.chmod(At::Cwd, "file", MODE, AtFlags::empty())),
-    // A lookup that has to call the driver.
+    // A lookup that must call the driver.
     on_volume("miss", &["lru", "inode-list", "dcache-hash"], |task, _| {
         stat(task, "below/name")?;
         task.drop_cached(At::Cwd, "below").map(drop)

@@ -83,7 +83,7 @@ fn verdicts() {
     assert_eq!(of(&[2.0, 2.1, 1.9, 2.0, 2.05], &ones).verdict, Verdict::Faster);
     assert_eq!(of(&[0.5, 0.52, 0.49, 0.5, 0.5], &ones).verdict, Verdict::Slower);
     assert_eq!(of(&[0.95, 1.05, 1.0, 0.98, 1.02], &ones).verdict, Verdict::NoDifference);
-    // The median says twice as fast, but one round says three times: no conclusion.
+    // The median is twice as fast, but one round three times: no conclusion.
     let unsteady = of(&[2.0, 2.1, 3.0, 2.0, 2.05], &ones);
     assert_eq!(unsteady.verdict, Verdict::Unsteady);
     assert_eq!(unsteady.median, 2.05);

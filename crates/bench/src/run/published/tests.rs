@@ -1,4 +1,4 @@
-//! Tests of the published experiments, and of our figures beside them.
+//! Tests of the published experiments, and of our figures next to them.
 
 use super::*;
 use crate::report::beside::{OUR_COLUMNS, ours};

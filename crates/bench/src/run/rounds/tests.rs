@@ -161,7 +161,7 @@ fn the_time_of_a_run_is_that_of_its_cases() {
     assert!(plan.estimate() > one * 6);
 }
 
-/// Stops a run when it gets to a certain case.
+/// Stops a run when it reaches a certain case.
 struct StopAt<'a>(usize, &'a Interrupt);
 
 impl Watch for StopAt<'_> {

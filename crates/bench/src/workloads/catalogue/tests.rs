@@ -216,8 +216,8 @@ fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()
 }
 
 /// Runs a workload on a file system in memory with a bug. The workload that maps files also runs in
-/// a directory, whose mappings are those of the process and whose working directory all workers
-/// share.
+/// a directory, where the table of mappings is that of the process and all workers share one
+/// working directory.
 fn play(workload: &Description, bug: Bug) -> Outcome<()> {
     let played = play_on(workload, Memory::new(Scaling::default())?, bug);
     if workload.kind != Kind::CatMaps || (played.is_err() && bug == Bug::None) {

@@ -8,7 +8,7 @@ use crate::{Device, MemoryDevice, RecordingDevice};
 const BLOCKS: u64 = 4;
 type Image = Vec<u8>;
 
-/// A call of the test; a block stands for one byte.
+/// A call of the test; one byte represents a block.
 #[derive(Clone, Debug)]
 enum Call {
     Write(u64, u64),
@@ -36,8 +36,8 @@ fn record(calls: &[Call]) -> RecordingDevice<MemoryDevice> {
     device
 }
 
-/// Returns the possible images, block by block. It knows nothing of fragments, subsets and lines of
-/// a log.
+/// Returns the possible images, block by block. It does not use fragments, subsets or lines of a
+/// log.
 fn model(calls: &[Call]) -> BTreeSet<(usize, Image)> {
     let (mut seen, mut marks) = (BTreeSet::new(), 0);
     let mut may_be = vec![BTreeSet::from([0]); BLOCKS as usize];
@@ -109,7 +109,7 @@ proptest! {
             let name = state.id().to_string();
             let again = device.crash_state(name.parse().unwrap()).unwrap();
             prop_assert_eq!((again.marks(), image(&again), again.id()), (found.0, found.1, state.id()));
-            prop_assert!(ids.insert(name.clone()), "{name} came twice");
+            prop_assert!(ids.insert(name.clone()), "{name} occurs twice");
         }
     }
 
@@ -208,7 +208,7 @@ fn what_was_being_written_may_not_be_readable() {
         let id = state.id().to_string().parse().unwrap();
         let again = device.crash_state(id).unwrap();
         assert_eq!(readable(&*again.device()), readable(&*state.device()), "{state}");
-        // A copy has the data that is written to it, and so has the device itself.
+        // A copy contains the data that is written to it, and so does the device itself.
         let copy = CowDevice::new(state.device());
         for written in [&copy, &*state.device()] {
             assert!(written.read_at(0, &mut [0; 4 * 512]).is_err(), "{state}");

@@ -15,7 +15,7 @@ pub struct Workload {
     pub setup: Vec<Call>,
     /// Calls of each worker.
     pub workers: [Vec<Call>; 2],
-    /// Calls that revert those of each worker.
+    /// Calls that revert the calls of each worker.
     pub undo: [Vec<Call>; 2],
 }
 

@@ -14,7 +14,7 @@ use crate::trace::memory::Mapping;
 
 /// Bytes of a mapping for copies.
 const REGION_BYTES: usize = 64 << 20;
-/// Maximum distance from the original, which keeps instruction-relative addresses in reach.
+/// Maximum distance from the original, within which instruction-relative addresses are in reach.
 const REACH: u64 = 1 << 30;
 /// Maximum number of instructions in a block.
 const BLOCK_MAX: u32 = 64;
@@ -39,7 +39,7 @@ pub(super) struct Block {
     pub(super) instructions: u32,
 }
 
-/// A place in a copy that appends an event.
+/// A location in a copy that appends an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
     pub(super) ip: u64,

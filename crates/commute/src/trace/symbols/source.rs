@@ -1,7 +1,7 @@
 //! Reads the type and field that a source line works on from its text.
 //!
 //! The debugging information of ordinary builds has lines and function names but no types. If the
-//! source still lies at its build path, as in a checkout, its text supplies them.
+//! source is still at its build path, as in a checkout, its text supplies them.
 
 use std::collections::HashMap;
 

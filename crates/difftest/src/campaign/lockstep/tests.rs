@@ -22,7 +22,7 @@ fn a_device_that_nobody_mounted_is_a_difference() {
     assert!(!inodes.pair((3, 5), (72, 8)));
 }
 
-/// After a mount, a device number may stand for another file system.
+/// After a mount, a device number may refer to another file system.
 #[test]
 fn the_number_of_a_device_is_used_again() {
     let mut inodes = Inodes::default();
@@ -35,13 +35,13 @@ fn the_number_of_a_device_is_used_again() {
     assert!(inodes.pair((2, 5), (72, 3)));
     assert!(inodes.pair((2, 6), (72, 4)));
     assert!(!inodes.pair((2, 6), (72, 3)));
-    // Its old inodes do not come back, and the root is unchanged.
+    // Its old inodes do not reappear, and the root is unchanged.
     assert!(!inodes.pair((2, 5), (71, 8)));
     assert!(inodes.pair((1, 1), (70, 1)));
     assert!(!inodes.pair((1, 1), (70, 2)));
 }
 
-/// On a disk, a new file may have the number of a freed one, which then must not come back.
+/// On a disk, a new file may have the number of a freed one, which then must not reappear.
 #[test]
 fn the_number_of_an_inode_is_used_again() {
     let mut inodes = Inodes { reuses_inode_numbers: true, ..Inodes::default() };

@@ -37,7 +37,7 @@ fn what_is_still_held_is_missed() {
         task.write_file("/file", vec![1; 40_960])?;
         task.open("/file", OFlags::RDONLY, Mode::empty())
     });
-    let text = one_file.expect("an open file keeps its space");
+    let text = one_file.expect("an open file retains its space");
     let blocks: u64 = text.split(' ').next().unwrap().parse().unwrap();
     assert!(blocks >= 10 && text.ends_with("blocks and 1 inodes are not free again"), "{text}");
 }

@@ -83,7 +83,7 @@ fn no_more_is_in_memory_than_the_bound_whatever_room_the_log_has() {
         let _ = transaction.commit().unwrap();
     }
     let most = census.most.load(Ordering::SeqCst);
-    // The active transaction comes on top.
+    // The bound does not include the item of the active transaction.
     assert!(most <= BOUND + 1, "{most} things");
     // Items within the bound need not be written back.
     assert!(most > BOUND / 4, "{most} things");

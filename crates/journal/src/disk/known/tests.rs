@@ -57,7 +57,7 @@ fn of_a_log_that_was_closed_two_blocks_are_read() {
     let now = journal.known().unwrap();
     assert!(!now.is_closed && now.epoch == 3 && now.checkpoint > known.checkpoint);
     drop(journal);
-    // The recorded state is older, and says that the log was closed.
+    // The recorded state is older, and is that of a closed log.
     let (_, _, sink) = open_known(&counted, known).unwrap();
     assert_eq!(sink.replayed.len(), 1);
 }

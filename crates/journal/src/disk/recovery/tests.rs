@@ -146,7 +146,7 @@ fn stale_records_behind_the_end_are_never_taken_for_new_ones() {
     let small = Options { record_blocks: 1, ..options() };
     let (journal, ..) = open_with(&device, Arc::new(NoHooks), small).unwrap();
     let start = journal.stats().head.block();
-    // Two records each, so that the second of the lost ones is where a record may begin later.
+    // Two records each: later records may begin where the second of the lost ones is.
     for id in 0..3 {
         log_now(&journal, &[&Thing::new(id, &[1; 5000])]);
     }
@@ -210,7 +210,7 @@ fn another_log_is_no_log() {
     let other = open_as(VolumeId([1; 16]), LOG);
     assert!(matches!(other, Err(Error::NotALog { .. })));
     let moved = open_as(VOLUME, Region { offset: 0, ..LOG });
-    assert!(moved.is_err(), "a log found at another place is not this one");
+    assert!(moved.is_err(), "a log at another offset is not this one");
     for region in [
         Region { offset: 100, ..LOG },
         Region { length: 4096, ..LOG },

@@ -7,7 +7,7 @@ fn a_group_is_as_many_as_met_the_last_time() {
     group.count(&mut one);
     assert!(group.is_complete(), "no caller forced before");
     group.count(&mut other);
-    // The first is served; the second came too late, and counts again.
+    // The first is served; the second arrived too late, and counts again.
     group.end_round();
     assert!(!group.is_complete());
     group.count(&mut other);

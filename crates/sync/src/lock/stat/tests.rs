@@ -154,7 +154,7 @@ fn readers_and_writers_are_recorded() {
     *lock.write() += 1;
     *lock.try_write().unwrap() += 1;
     drop(recording);
-    // As good as new afterwards.
+    // The lock works as before.
     *lock.try_write().unwrap() += 1;
     assert_eq!(*lock.read(), 3);
     let row = row("shared").unwrap();
@@ -186,8 +186,8 @@ fn more_locks_than_are_timed_are_counted_all_the_same() {
     assert!(locks.iter().all(|lock| lock.try_lock().is_some()));
 }
 
-/// Acquisitions of locks in lockrefs by this thread alone can't be told from the ones of concurrent
-/// tests; so this only tests that there are some.
+/// Acquisitions of locks in lockrefs by this thread can't be distinguished from acquisitions by
+/// concurrent tests; so this test only checks that some are counted.
 #[test]
 fn a_lockref_is_locked_only_at_the_edges_unless_told_otherwise() {
     let spread = SpreadPtr::new();

@@ -22,7 +22,7 @@ fn budget_gives_out_every_unit_and_no_more() {
             taken += n;
             assert_eq!((budget.used(), budget.available()), (taken, total - taken));
         }
-        assert!(budget.take(total - taken), "the rest lies in the slots");
+        assert!(budget.take(total - taken), "the rest is in the slots");
         assert!(!budget.take(1) && budget.take(0));
         budget.give(total);
         assert_eq!((budget.used(), budget.available(), budget.total()), (0, total, total));

@@ -61,7 +61,7 @@ impl Object {
         unbiased(word) + parts.iter().skip(1).map(|part| part.load(Ordering::Acquire)).sum::<i64>()
     }
 
-    /// Collects, waiting for the grace period. Returns `true` if the spreading had the last
+    /// Collects, waiting for the grace period. Returns `true` if the spreading held the last
     /// reference.
     fn collect(&self) -> bool {
         let guard = rcu::pin();
@@ -240,7 +240,7 @@ fn a_spread_count_is_collected_exactly() {
         object.get();
     }
     {
-        // More puts on one CPU than gets: its part goes below zero.
+        // More puts on one CPU than gets: its part becomes negative.
         let _there = cpu::pretend(2);
         for _ in 0..5 {
             assert!(!object.put());
@@ -370,7 +370,7 @@ fn the_lock_excludes_and_wakes_sleepers() {
 }
 
 /// Threads on pretended CPUs get and put while the count spreads and is collected by deferred work
-/// under them. The object must neither die early nor be forgotten.
+/// under them. The object must neither die early nor leak.
 #[test]
 fn stress_gets_and_puts_across_spreading() {
     let object = Arc::new(Object::new(1));
@@ -387,17 +387,17 @@ fn stress_gets_and_puts_across_spreading() {
                     round += 1;
                     let _there = cpu::pretend(round % 5);
                     if mine < 1 || round % 3 == 0 && mine < 50 {
-                        assert!(object.get_not_zero(), "the first reference still is there");
+                        assert!(object.get_not_zero(), "the first reference still exists");
                         mine += 1;
                     } else {
-                        assert!(!object.put(), "the first reference still is there");
+                        assert!(!object.put(), "the first reference still exists");
                         mine -= 1;
                     }
                 }
                 held.fetch_add(mine, Ordering::Relaxed);
             });
         }
-        // A loaded machine lets grace periods take long: go on until there were some collections.
+        // On a loaded machine grace periods take long: continue until some collections happened.
         let start = Instant::now();
         let few = || collected.load(Ordering::Relaxed) <= 10;
         let enough = Duration::from_millis(700);

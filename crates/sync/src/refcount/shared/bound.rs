@@ -6,7 +6,7 @@ use crate::percpu::Budget;
 /// The largest batch.
 const BATCH_MAX: u64 = 32;
 
-/// The share of the total that must be free for the bound not to be low any more: one in this many.
+/// The bound is no longer low when the total divided by this is free.
 const LOW_SHARE: u64 = 8;
 
 /// A bound on the values of any number of [`SharedList`](super::SharedList)s. `Send` and `Sync`.
@@ -35,8 +35,8 @@ impl Bound {
     }
 
     /// Takes a batch of units, or one unit if no batch is left; returns the number taken. Sets the
-    /// flag of [`is_low`](Self::is_low) if it leaves less than another batch, so a caller that must
-    /// not fail for lack of a unit knows in time.
+    /// flag of [`is_low`](Self::is_low) if it leaves less than another batch: an early warning for
+    /// a caller that must not fail for lack of a unit.
     pub(super) fn take_batch(&self) -> u32 {
         let batch = u64::from(self.batch);
         if self.budget.take(2 * batch) {

@@ -11,7 +11,7 @@
 //! value writes to no other value. A value that is freed on another CPU than its own does not touch
 //! that CPU's table: it is marked as ended, and the freeing CPU's slot stores its memory. When
 //! [`ENDED_MAX`] of them are stored in a slot, their table entries are cleared together, and the
-//! memory returns to the slots it came from.
+//! memory returns to the slots that allocated it.
 //!
 //! The lists also reuse the memory of freed values, up to [`KEPT_MAX`] for each slot: making a
 //! value takes memory and enters the list under one lock, and freeing one needs one lock, too.
@@ -21,7 +21,7 @@
 //! Lists may share a [`Bound`], with a unit for each value ([`SharedList::bounded`]). A slot takes
 //! units in batches and holds some for future values, under the lock that it takes anyway; so a
 //! value costs one comparison. When no batch is left, slots of other lists may still hold units:
-//! the bound says that it is low, and the caller recalls them ([`SharedList::trim`]) before it
+//! the bound reports that it is low, and the caller recalls them ([`SharedList::trim`]) before it
 //! fails.
 //!
 //! # Invariants
@@ -32,8 +32,8 @@
 //! * A value is on exactly one list from its creation until its last owner drops it, except for a
 //!   moment while it moves to another ([`Shared::move_to`]), which it does at most once.
 //! * [`Listable::ended`] is called when the value has left its list, and before its memory is used
-//!   again: whatever it takes back (a count of the values on the list, say) is taken back late
-//!   rather than early.
+//!   again: an effect that it undoes (the increment of a count of the values on the list, say) is
+//!   undone late rather than early.
 //! * A value has left its list when its table entry was cleared under its slot's lock, or, on
 //!   another CPU, when it is marked [`ENDED`], which walks skip. Its memory is not used again
 //!   before its entry was cleared.
@@ -41,8 +41,8 @@
 //!   frees a value of another slot and finds that mark waits for the lock once: walks that start
 //!   after that find [`ENDED`]. A CPU that frees a value of its own slot holds the lock, and need
 //!   not check.
-//! * The location of a value (list, slot and table index) changes only while it moves, under the
-//!   locks of both slots in turn.
+//! * The location of a value (list, slot and table index) changes only while it moves, first under
+//!   the lock of the old slot and then under that of the new one.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -95,7 +95,7 @@ type ListNode<T, C> = Counted<T, Listed<C>>;
 
 type LockedList<T, C> = SlotLock<CpuList<T, C>, C>;
 
-/// The extra data of a listed value: the module's page says which thread may use it.
+/// The extra data of a listed value. The module's page defines which thread may use it.
 pub struct Links<T: Listable, C: LockClass> {
     list: *const SharedList<T, C>,
     home: *const LockedList<T, C>,
@@ -154,7 +154,7 @@ unsafe fn free_elsewhere<T: Listable, C: LockClass>(
 ) {
     // SAFETY: the caller was the last owner, and the list lives, as in `free`. Once the value is
     // marked no thread reads it, except for a walk that reads it now and holds its slot's lock.
-    // From when the memory is handed to this slot on, no thread uses it.
+    // After the memory is handed to this slot, no thread uses it.
     unsafe {
         let links = (*node).extra.get();
         if (*links).state.swap(ENDED, Ordering::AcqRel) == VISITED {
@@ -175,7 +175,7 @@ unsafe fn free_elsewhere<T: Listable, C: LockClass>(
 /// Clears the table entries of ended values, and returns their memory to its slots.
 ///
 /// # Safety
-/// The values are linked by `next`, marked [`ENDED`], and their list lives. No other thread has
+/// The values are linked by `next`, marked [`ENDED`], and their list lives. No other thread uses
 /// them.
 unsafe fn clear_all<T: Listable, C: LockClass>(mut node: *mut ListNode<T, C>) {
     while !node.is_null() {
@@ -202,7 +202,7 @@ struct Row<T: Listable, C: LockClass>([*mut ListNode<T, C>; ROW_LEN as usize]);
 
 const ROW_LEN: u32 = 8;
 
-/// The index that stands for no entry.
+/// The index of no entry.
 const NONE: u32 = u32::MAX;
 
 /// Returns the contents of an empty entry that is followed by `next`.
@@ -402,7 +402,7 @@ impl<T: Listable, C: LockClass> Drop for CpuList<T, C> {
 /// Frees the memory of a value that was moved out.
 ///
 /// # Safety
-/// The memory came from `allocate`, and no thread uses it.
+/// `allocate` returned the memory, and no thread uses it.
 #[cold]
 unsafe fn free_memory<T: Listable, C: LockClass>(node: *mut ListNode<T, C>) {
     // SAFETY: promised by the caller; a box of something uninitialised drops nothing.
@@ -558,9 +558,9 @@ impl<T: Listable, C: LockClass> Shared<T, Listed<C>> {
     /// gives a unit back when the value is freed ([`Bound::give`]); `list` has no bound.
     pub fn move_to(&self, list: &Arc<SharedList<T, C>>) -> bool {
         let node = self.counted.as_ptr();
-        // SAFETY: our handle keeps the node alive. Only the first call changes the location, and no
-        // last owner frees the value as long as we have a handle; the tables are changed under the
-        // locks.
+        // SAFETY: the node lives as long as our handle. Only the first call changes the location,
+        // and no last owner frees the value while our handle exists; the tables are changed under
+        // the locks.
         unsafe {
             let links = (*node).extra.get();
             if (*links).has_moved.swap(true, Ordering::AcqRel) {

@@ -10,7 +10,7 @@ fn a_blocking_reader_leaves_the_count_alone() {
     let start = lock.begin();
     let read = lock.read();
     assert!(lock.try_read().is_some(), "blocking readers share");
-    assert!(lock.try_write().is_none(), "and keep writers out");
+    assert!(lock.try_write().is_none(), "and exclude writers");
     assert_eq!(lock.try_begin(), Some(start));
     drop(read);
     assert!(!lock.retry(start));
