@@ -7,7 +7,7 @@
 //! Each step finds the child, reads it, and then checks that the parent directory was neither moved
 //! nor removed in the meantime. If a check fails, the walk starts again. After a few attempts it
 //! becomes a reference walk, which holds a reference to every directory it passes and looks names
-//! up under their bucket lock, so renames cannot prevent it from arriving.
+//! up under their bucket lock, so renames cannot prevent it from reaching the end.
 //!
 //! The result of a walk is valid for the rest of the RCU section (memory stays). [`Walk::keep`]
 //! takes references, and checks once more, to use it beyond.
@@ -48,13 +48,13 @@ bitflags! {
         const FOLLOW = 1;
         /// The end must be a directory.
         const DIRECTORY = 2;
-        /// The empty path means the start itself.
+        /// The empty path denotes the start itself.
         const EMPTY = 4;
         const NO_XDEV = 8;
         const NO_SYMLINKS = 16;
         const BENEATH = 32;
         const IN_ROOT = 64;
-        /// Only names that are in the dcache; no driver is asked.
+        /// Only names in the dcache; the walk defers no lookup to a driver.
         const CACHED = 128;
     }
 }
@@ -70,19 +70,19 @@ impl Lookup {
         lookup
     }
 
-    /// A walk with a start that it must not leave.
+    /// The flags of a scoped walk, which must not leave its start.
     pub(crate) const SCOPED: Lookup = Lookup::BENEATH.union(Lookup::IN_ROOT);
 }
 
-/// A change invalidated a walk, which has to start again.
+/// The mark of a walk that a change invalidated and that must start again.
 pub(crate) struct Retry;
 
 /// The reason why a walk stopped.
 pub(crate) enum Fail {
-    /// A change invalidated it: it has to start again.
+    /// A change invalidated the walk, which must start again.
     Retry,
     Errno(Errno),
-    /// Work that the call has to do first, with nothing held.
+    /// The call must first do this work, with nothing held.
     First(Box<Deferred>),
 }
 
@@ -149,7 +149,7 @@ pub(crate) enum Last {
     Name(bool),
     Dot,
     DotDot,
-    /// None: the path was `/` or ended at the start.
+    /// No component: the path was `/` or ended at the start.
     Root,
 }
 
@@ -201,7 +201,7 @@ struct Child<'g> {
 ///
 /// `start` returns the start of each attempt: another thread of the task may have changed the
 /// working directory, and the old one may be removed. `body` may run several times; it must leave
-/// nothing behind when it fails with [`Fail::Retry`].
+/// no side effect when it fails with [`Fail::Retry`].
 #[inline]
 pub(crate) fn walk<'g, T>(
     start: impl Fn() -> Start<'g>,
