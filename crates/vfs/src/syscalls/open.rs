@@ -270,7 +270,8 @@ impl Task {
         }
     }
 
-    /// Repeats a failed open in another way, if there is one. The caller holds nothing.
+    /// Handles a failed open: repeats it after freeing space or a file slot, or opens a special
+    /// file, according to the error. The caller holds nothing.
     #[cold]
     fn open_again(
         &self,
@@ -307,7 +308,7 @@ impl Task {
         token: Option<&WaitToken>,
     ) -> std::result::Result<File, Errno> {
         let found = match self.resolve(at, path, opening.lookup) {
-            // Another thread has removed it; so it can be made.
+            // Another thread removed it, so this open can create the file.
             Err(Errno::NOENT) if opening.flags.contains(OFlags::CREATE) => {
                 return self.do_open(at, path, opening);
             }
@@ -317,7 +318,7 @@ impl Task {
             return self.open_fifo(found, opening, token);
         }
         drop(found);
-        // Another file has its name now, or it is no fifo.
+        // Another file has the name now, or the special file is no fifo.
         self.do_open(at, path, opening)
     }
 
@@ -337,7 +338,7 @@ impl Task {
                 return Err(Errno::NOTDIR);
             }
             match may_open(&path, inode, opening, cred, &guard) {
-                // `ENXIO` only says that it is a special file.
+                // `ENXIO` only indicates a special file.
                 Ok(()) | Err(Errno::NXIO) => {}
                 Err(errno) => return Err(errno),
             }
@@ -352,7 +353,8 @@ impl Task {
             pipe.open(ends, Waiting { never, token })?;
         }
         let file = File::new_stream(path, mode, opening.kept())?;
-        // Linux checks this last. A pipe has packets only if it was made so, or switched later.
+        // Linux checks this last. A pipe is in packet mode only if it was created so, or switched
+        // later.
         if opening.flags.contains(OFlags::DIRECT) { Err(Errno::INVAL) } else { Ok(file) }
     }
 
@@ -545,7 +547,7 @@ impl Task {
         };
         match create::make(dir.dentry, walk.name(), &what, walk.cred(), self.mask(), guard) {
             Ok(dentry) => Ok(OpenTarget::Made(mount, dentry, write)),
-            // Another thread has made it in the meantime: the retry opens it.
+            // Another thread made the file first: the retry opens it.
             Err(Errno::EXIST) => Err(Fail::Retry),
             Err(errno) => Err(errno.into()),
         }
