@@ -4,8 +4,8 @@
 //!
 //! A cached dentry is one that the driver can look up again. It is on a list from its creation
 //! until it is freed, in use or not: the shrinker checks for use when it matters ("lazy LRU",
-//! Piggin 2009). So neither opening a file nor closing it, nor a walk, writes anything that belongs
-//! to a list. With a driver without `DirOps` there is nothing to drop, and no list.
+//! Piggin 2009). So no open, close or walk writes to a list. With a driver without `DirOps` no
+//! dentry can be dropped, and there is no list.
 //!
 //! # Order
 //!
@@ -17,15 +17,15 @@
 //! dentry is dropped at the next pass. A new dentry has the mark, so the dentries of a walk over a
 //! million files are dropped in the order of their creation.
 //!
-//! Negative dentries have lists of their own, with a limit of their own: lookups of names that
-//! don't exist must not evict names that do.
+//! Negative dentries have separate lists, with a separate limit: lookups of names that don't exist
+//! must not evict names that do.
 //!
 //! # When
 //!
-//! Hits pay nothing. A miss, which has just called the driver, drops a few dentries when the limit
-//! is reached. So there is no background thread, and no moment at which everything stops. A miss
-//! holds no lock but those of the one name that it drops, and it only drops a name that it finds
-//! unused. No lookup waits for it: lookups take no locks.
+//! Hits have no extra cost. A miss, which has just called the driver, drops a few dentries when the
+//! limit is reached. So there is no background thread, and no pause for all threads. A miss holds
+//! no lock but those of the one name that it drops, and it only drops a name that it finds unused.
+//! No lookup waits for it: lookups take no locks.
 //!
 //! # Concurrent drops
 //!

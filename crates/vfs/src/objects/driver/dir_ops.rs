@@ -47,7 +47,7 @@ pub struct Rename<'a> {
 pub struct Found {
     /// The inode, or `None` if there is no such name.
     pub inode: Option<InodeRef>,
-    /// Whether the answer may change without a call of the VFS. Every walk over the name then asks
+    /// Whether the answer may change without a call of the VFS. Every walk over the name then calls
     /// [`DirOps::is_current`].
     pub check: bool,
 }
@@ -67,17 +67,17 @@ pub struct ParentName {
 ///
 /// # Changes
 ///
-/// Each call that changes directories is one transaction: it happens as a whole, or fails and has
-/// changed nothing. The VFS has looked the names up and has checked rights, types and mounts. It
+/// Each call that changes directories is one transaction: it takes effect as a whole, or fails
+/// without a change. The VFS has looked the names up and has checked rights, types and mounts. It
 /// has locked each name, so no other thread looks it up or changes it.
 ///
-/// The driver checks in its transaction what only it can know: that a directory still exists
-/// (`ENOENT` if it was removed), that one to be removed or replaced is empty (`ENOTEMPTY`), the
-/// number of links (`EMLINK`; `ENOENT` for a file without any, unless [`Inode::is_linkable`]), and
-/// space. It stores and sets the new attributes: the link counts of all inodes involved
-/// ([`Inode::set_nlink`], 0 for a removed directory, `.` and `..` counted), the times of the
-/// directories ([`Inode::changed_at`]), and the change time of a file that gets or loses a name
-/// ([`Inode::inode_changed_at`]). Then the VFS changes the dcache.
+/// The driver checks in its transaction the conditions that only it can check: that a directory
+/// still exists (`ENOENT` if it was removed), that one to be removed or replaced is empty
+/// (`ENOTEMPTY`), the number of links (`EMLINK`; `ENOENT` for a file without any, unless
+/// [`Inode::is_linkable`]), and space. It stores and sets the new attributes: the link counts of
+/// all inodes involved ([`Inode::set_nlink`], 0 for a removed directory, `.` and `..` counted), the
+/// times of the directories ([`Inode::changed_at`]), and the change time of a file that gets or
+/// loses a name ([`Inode::inode_changed_at`]). Then the VFS changes the dcache.
 ///
 /// Counterpart of `struct inode_operations` in Linux.
 pub trait DirOps: Send + Sync {
@@ -105,8 +105,8 @@ pub trait DirOps: Send + Sync {
     /// Returns the inode with this number, from [`SuperBlock::iget`], for a file handle that is
     /// older than the cache; `None` if the file does not exist any more. May block.
     ///
-    /// A driver that cannot find inodes by number keeps the default: its handles are valid while
-    /// the inode is in use.
+    /// A driver that cannot find inodes by number uses the default: its handles are valid while the
+    /// inode is in use.
     ///
     /// # Errors
     /// `EIO` and similar.
@@ -135,8 +135,8 @@ pub trait DirOps: Send + Sync {
         true
     }
 
-    /// Returns whether directories can be changed. If not, the superblock is read-only for good,
-    /// and the methods below are not called. Always the same answer.
+    /// Returns whether directories can be changed. If not, the superblock is always read-only, and
+    /// the methods below are not called. Always the same answer.
     fn is_writable(&self) -> bool {
         false
     }
@@ -183,7 +183,7 @@ pub trait DirOps: Send + Sync {
         Err(Errno::ROFS)
     }
 
-    /// Removes an empty directory. Nothing can be made in it afterwards.
+    /// Removes an empty directory. Afterwards, every creation in it fails.
     ///
     /// # Errors
     /// `ENOTEMPTY`; `EIO` and similar; never `ENOSPC`.
@@ -203,8 +203,8 @@ pub trait DirOps: Send + Sync {
         Err(Errno::ROFS)
     }
 
-    /// Returns whether an answer of [`lookup`](Self::lookup) for `name` in `dir` still holds.
-    /// Called if that answer asked for it ([`Found::check`]). Must not block.
+    /// Returns whether an answer of [`lookup`](Self::lookup) for `name` in `dir` is still valid.
+    /// Called if that answer requested it ([`Found::check`]). Must not block.
     fn is_current(&self, dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
         let _ = (dir, name, inode);
         true

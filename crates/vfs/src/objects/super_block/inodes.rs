@@ -38,8 +38,8 @@ impl SuperBlock {
     /// Finds an inode by number, without a reference.
     pub(crate) fn peek_inode<'g>(&'g self, ino: u64, guard: &'g Guard) -> Option<&'g Inode> {
         let _inodes = self.lock_inodes();
-        // One whose last reference was dropped may still be hashed, next to another one with that
-        // number.
+        // An inode whose last reference was dropped may still be hashed, next to a newer one with
+        // its number.
         let is_it = |inode: &Inode| inode.ino() == ino && inode.is_used();
         self.inode_hash.find(Self::ino_hash(ino), guard, is_it)
     }
@@ -122,8 +122,8 @@ impl SuperBlock {
         Ok(unsafe { InodeRef::from_raw(raw) })
     }
 
-    /// Looks for an inode by number. If that inode is being evicted, this thread will be unparked
-    /// when the eviction is complete (or before).
+    /// Looks for an inode by number. If that inode is being evicted, the evicting thread unparks
+    /// this one when the eviction is complete (or before).
     fn find_or_wait(&self, ino: u64) -> Seen {
         let guard = rcu::pin();
         let _inodes = self.lock_inodes();
