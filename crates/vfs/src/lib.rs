@@ -28,7 +28,7 @@
 //! debug builds check. A dentry's own lock (in its count) is below all of them and is held for a
 //! few instructions. RCU sections are entered before any lock is taken.
 //!
-//! # Who holds what
+//! # References
 //!
 //! A file, a working directory and a root hold a dentry and a use of its mount, a dentry holds its
 //! inode, a mount holds its superblock and root dentry, a superblock owns the memory of its

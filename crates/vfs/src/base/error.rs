@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The error of a call: Linux's error number, the name of the call, and the path that the caller
 /// passed.
 ///
-/// One word in size, so that a `Result` of a small value stays in registers.
+/// One word in size, so a `Result` of a small value stays in registers.
 pub struct Error(Box<Inner>);
 
 struct Inner {

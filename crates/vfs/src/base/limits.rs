@@ -35,7 +35,7 @@ use vfscale_sync::shared::Bound;
 /// The size of a page of a pipe, in bytes.
 const PAGE: u64 = 4096;
 
-/// Limits of a tree; see the [module](self). Limits that are not set are those of
+/// Limits of a tree; see the [module](self). Limits that the caller does not set have the values of
 /// [`Limits::default`].
 ///
 /// ```
@@ -105,7 +105,7 @@ impl Limits {
 
     /// Limits the capacity of all pipes and fifos, in pages of 4 KiB. Up to `soft` pages in total a
     /// new pipe gets 16 pages. Beyond, it gets one page and cannot grow (`EPERM`); beyond `hard`,
-    /// which is at least `soft`, creation fails (`ENFILE`). As `fs.pipe-user-pages-soft` and
+    /// which is at least `soft`, creation fails (`ENFILE`). Like `fs.pipe-user-pages-soft` and
     /// `-hard` of Linux.
     pub fn pipe_pages(mut self, soft: u64, hard: u64) -> Limits {
         self.pipe_pages_soft = soft;

@@ -108,7 +108,7 @@ lock_class! {
     pub InodeAliases = ("i_lock", 97);
 }
 lock_class! {
-    /// The uses that keep a superblock alive after its last mount.
+    /// The uses that hold a superblock after its last mount.
     pub SuperUses = ("s_uses", 92);
 }
 lock_class! {

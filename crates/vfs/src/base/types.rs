@@ -273,7 +273,7 @@ bitflags! {
         const DAC_READ_SEARCH = 1 << 2;
         /// Act as the owner of any file.
         const FOWNER = 1 << 3;
-        /// Keep set-id bits on changes.
+        /// Preserve set-id bits on changes.
         const FSETID = 1 << 4;
         /// Change root.
         const SYS_CHROOT = 1 << 18;

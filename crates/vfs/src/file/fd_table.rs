@@ -32,7 +32,7 @@ pub struct Fd(pub i32);
 const SEGMENT_MIN: usize = 64;
 const SEGMENTS: usize = 15;
 
-/// The open file of a descriptor; marked if it is to be closed on `exec`.
+/// The open file of a descriptor; marked if `exec` closes it.
 type Slot = SharedSlot<OpenFile, Listed<FilesLock>>;
 
 type Segment = Box<[Slot]>;

@@ -13,7 +13,7 @@ use crate::objects::memfd_seals;
 impl File {
     /// Overwrites data concurrently with other threads, if several CPUs write the file. Returns the
     /// number of bytes. Returns `None`, without effect, if one CPU writes the file, or if the write
-    /// has to change more than existing data.
+    /// must change more than existing data.
     #[inline(never)]
     pub(crate) fn overwrite(
         &self,

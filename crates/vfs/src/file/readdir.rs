@@ -3,10 +3,10 @@
 //! Entries are returned in the order of the hashes of their names. A hash is unique in its
 //! directory, and does not change while the name exists. So a hash serves as a position, which
 //! remains valid despite all changes of the directory. A name that exists throughout is returned
-//! exactly once, even while a rename or exchange gives it another file: those are announced, and a
-//! reader reads a bucket again if one was announced during the read (`RcuTable::scan_settled`). So
-//! name, hash and inode of an entry belong together, and no name is returned that the directory did
-//! not contain. `.` and `..` have the positions 0 and 1.
+//! exactly once, even while a rename or exchange gives it another file: renames are announced, and
+//! a reader reads a bucket again if one was announced during the read (`RcuTable::scan_settled`).
+//! So name, hash and inode of an entry belong together, and no name is returned that the directory
+//! did not contain. `.` and `..` have the positions 0 and 1.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;

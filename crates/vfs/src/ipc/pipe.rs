@@ -315,9 +315,9 @@ impl Pipe {
         }))
     }
 
-    /// Opens ends of a fifo. An opener of one end waits for the other, unless `wait` says never:
-    /// then a reader proceeds, and a writer without readers fails. The caller holds no lock and no
-    /// RCU guard.
+    /// Opens ends of a fifo. An opener of one end waits for the other, unless `wait` is set to
+    /// never: then a reader proceeds, and a writer without readers fails. The caller holds no lock
+    /// and no RCU guard.
     ///
     /// # Errors
     /// `ENXIO`, `EINTR`; `EINVAL` for neither end; `ENFILE` if there are too many pipes.

@@ -4,8 +4,8 @@
 //! are attached elsewhere (a move). If it is attached to a shared mount, every peer and slave of
 //! that mount that shows the mountpoint gets a copy of the branch. Copies on peers are peers of the
 //! branch; copies on a slave are slaves of the copies on its master, or of those on the nearest
-//! master above that got any. All mounts of a branch on a shared mount become shared. The rules are
-//! those of `mount_namespaces(7)`.
+//! master above that got any. All mounts of a branch on a shared mount become shared. The rules
+//! follow `mount_namespaces(7)`.
 //!
 //! If a receiver already has a mount at the mountpoint, the copy is attached beneath that mount,
 //! because a mount that was attached there directly stays on top. For this reason the root of a
@@ -196,8 +196,8 @@ impl VfsShared {
     }
 
     /// Attaches a branch at `place`, which is no mountpoint, and copies of it to the mounts that
-    /// share with that one. Returns the path at which a moved branch was mounted, and those of
-    /// detached mounts.
+    /// share with that one. Returns the former mountpoints of a moved branch and of the mounts that
+    /// now cover its copies.
     pub(crate) fn graft(
         &self,
         trees: &mut MountTopology,

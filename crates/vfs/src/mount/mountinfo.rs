@@ -15,7 +15,7 @@ use crate::base::types::MountFlags;
 use crate::mount::propagation::{GroupId, MountId, MountSharing, PeerGroups};
 use crate::mount::vfsmount::Mount;
 
-/// Bytes of a path that are written as `\ooo`, so that a line can be split at spaces.
+/// Bytes of a path that are written as `\ooo`, so a reader can split a line at spaces.
 const ESCAPED_IN_PATHS: &[u8] = b" \t\n\\";
 
 /// The escaped bytes of a source, which must not look like a comment either.

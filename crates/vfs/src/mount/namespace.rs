@@ -165,7 +165,7 @@ impl Vfs {
     /// Creates a tree with `root` as its root.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errors of the driver.
     pub fn new(root: Arc<dyn FileSystem>) -> Result<Vfs, Errno> {
         Vfs::with_scaling(root, Scaling::default())
     }
@@ -174,7 +174,7 @@ impl Vfs {
     /// systems that will be mounted in it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errors of the driver.
     pub fn with_scaling(root: Arc<dyn FileSystem>, scaling: Scaling) -> Result<Vfs, Errno> {
         Vfs::with_limits(root, scaling, Limits::default())
     }
@@ -183,7 +183,7 @@ impl Vfs {
     /// uses apart from the data of files.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errors of the driver.
     pub fn with_limits(
         root: Arc<dyn FileSystem>,
         scaling: Scaling,
@@ -365,8 +365,8 @@ impl Namespace {
         trees.mounts().any(|mount| self.has(&trees, mount) && mount.is_on(dentry, guard))
     }
 
-    /// Detaches the mounts on a dentry in other trees, because its name is about to be removed;
-    /// `EBUSY` if this tree has a mount on it.
+    /// Detaches the mounts on a dentry in other trees, before a call removes its name; `EBUSY` if
+    /// this tree has a mount on it.
     pub(crate) fn detach_elsewhere(&self, dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
         let mut trees = self.forest.trees.lock();
         let on: Vec<&Mount> = trees.mounts().filter(|mount| mount.is_on(dentry, guard)).collect();

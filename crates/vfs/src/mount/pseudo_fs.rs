@@ -17,7 +17,7 @@
 //! memory and inode numbers, and its own list of open files.
 //! [`Scaling::before_pseudo`](crate::Scaling::before_pseudo) disables that.
 //!
-//! # Who holds what
+//! # References
 //!
 //! The state that the trees share ([`VfsShared`]) holds one use of each of these mounts until it
 //! ends, and every file one more. Only the files hold a dentry without a parent; it is freed with

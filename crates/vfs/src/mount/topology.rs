@@ -9,7 +9,7 @@
 //! section of `mount_seq`, which cannot fail unless a mount is busy: walks see the whole change or
 //! none of it, for any number of mounts.
 //!
-//! # Who holds what
+//! # References
 //!
 //! The trees hold each listed mount by one use. A mount holds its mountpoint, but not its parent,
 //! which stays listed while any mount is attached to it.

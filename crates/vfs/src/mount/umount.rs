@@ -48,8 +48,8 @@ impl VfsShared {
     }
 
     /// Returns the mounts that are unmounted together with a childless mount and must not be in
-    /// use: those that are childless, too, except for a mount that covers their root. Propagation
-    /// alone would not unmount others.
+    /// use: propagated mounts that are childless, too, except for a mount that covers their root.
+    /// Propagation alone would not unmount others.
     pub(crate) fn victims<'g>(
         &self,
         trees: &MountTopology,
@@ -114,8 +114,8 @@ impl VfsShared {
         let covers = |child: MountId, on: &Mount| {
             trees.mount(child).is_some_and(|child| is_covered_by(on, child, guard))
         };
-        // The mounts on candidates that stay themselves. Each one keeps its parent, and in turn all
-        // ancestors, from being unmounted, except an ancestor whose root is covered on that path.
+        // The mounts on candidates that stay themselves. Each one prevents the unmount of its
+        // parent, and so of all ancestors, except an ancestor whose root is covered on that path.
         let mut kept: Vec<MountId> = Vec::new();
         for id in &candidates {
             let stays = |child: &&MountId| !candidates.contains(*child) && !set_of.contains(*child);

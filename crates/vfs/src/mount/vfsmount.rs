@@ -77,7 +77,7 @@ pub(crate) struct Mount {
 
 // SAFETY: the pointers are atomic, and the objects behind them are held as the fields describe.
 unsafe impl Send for Mount {}
-// SAFETY: as above.
+// SAFETY: the pointers are atomic, and the objects behind them are held as the fields describe.
 unsafe impl Sync for Mount {}
 
 /// Flags that belong to the superblock; the others are the mount's.
@@ -358,7 +358,7 @@ pub(crate) struct MountRef(NonNull<Mount>);
 
 // SAFETY: `Mount` is `Sync`, and the count is atomic.
 unsafe impl Send for MountRef {}
-// SAFETY: as above.
+// SAFETY: `Mount` is `Sync`, and the count is atomic.
 unsafe impl Sync for MountRef {}
 
 impl MountRef {
@@ -411,7 +411,7 @@ pub(crate) struct OwnedMount(NonNull<Mount>);
 
 // SAFETY: `Mount` is `Sync`, and the count is atomic.
 unsafe impl Send for OwnedMount {}
-// SAFETY: as above.
+// SAFETY: `Mount` is `Sync`, and the count is atomic.
 unsafe impl Sync for OwnedMount {}
 
 impl OwnedMount {
@@ -576,7 +576,7 @@ struct Pointers {
 
 // SAFETY: `Mount` and `Dentry` are `Sync`.
 unsafe impl Send for Pointers {}
-// SAFETY: as above.
+// SAFETY: `Mount` and `Dentry` are `Sync`.
 unsafe impl Sync for Pointers {}
 
 impl RcuPath {

@@ -1,8 +1,8 @@
 //! Changes of directories that a backed driver stores.
 //!
 //! For a driver without directories, a call changes names under the locks of their buckets, in the
-//! middle of its walk. A backed driver ([`DirOps`]) may have to wait for a disk, so a change takes
-//! two steps:
+//! middle of its walk. A backed driver ([`DirOps`]) may wait for a disk, so a change takes two
+//! steps:
 //!
 //! 1. The walk makes all checks, under RCU and without a lock. Then it stops and returns the change
 //!    ([`DriverChange`](crate::namei::lookup::DriverChange)): references to the directory, the
@@ -143,7 +143,7 @@ impl BackedName {
     }
 }
 
-/// Adds a name to a file; `None` if the walk has to be repeated.
+/// Adds a name to a file; `None` if the walk must be repeated.
 ///
 /// # Errors
 /// The errors of the driver.
@@ -159,7 +159,7 @@ pub(crate) fn link(source: &Path, at: &BackedName) -> Result<Option<()>, Errno> 
     Ok(Some(()))
 }
 
-/// Removes a name, of a directory if `is_rmdir`; `None` if the walk has to be repeated.
+/// Removes a name, of a directory if `is_rmdir`; `None` if the walk must be repeated.
 ///
 /// # Errors
 /// The errors of the driver; `EBUSY` if it is a mountpoint.

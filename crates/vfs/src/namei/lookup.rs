@@ -2,10 +2,10 @@
 //!
 //! The children table of a directory holds all of its names only for a driver without directories.
 //! A backed driver ([`DirOps`](crate::objects::driver::DirOps)) looks up the names that are not in
-//! the table. It may have to wait for a disk, so a walk never calls it: the walk stops and returns
-//! the name ([`Deferred::Lookup`]). The call then releases everything, calls the driver, and starts
-//! again ([`run_lookups`]). The answer enters the table, as a negative dentry if the name does not
-//! exist, and the next walk finds it under RCU. This is how Linux leaves rcu-walk (`lookup_slow`).
+//! the table. It may wait for a disk, so a walk never calls it: the walk stops and returns the name
+//! ([`Deferred::Lookup`]). The call then releases everything, calls the driver, and starts again
+//! ([`run_lookups`]). The answer enters the table, as a negative dentry if the name does not exist,
+//! and the next walk finds it under RCU. This is how Linux leaves rcu-walk (`lookup_slow`).
 //!
 //! One thread at a time has the driver look up a name, under the lock of the name
 //! ([`crate::objects::in_lookup`]); when other threads acquire that lock, the answer is in the
@@ -39,7 +39,7 @@ use crate::objects::super_block::SuperBlock;
 /// The number of children that a scan collects at a time, of a directory that leaves the dcache.
 const BATCH: usize = 64;
 
-/// A name that the driver has to look up.
+/// A name that the driver must look up.
 pub(crate) struct DriverLookup {
     dir: Path,
     name: Box<[u8]>,
@@ -297,8 +297,8 @@ fn adopt(
 }
 
 /// Unhashes a dentry and everything below it, even if it is in use (counterpart of `d_invalidate`
-/// in Linux), except dentries that are being moved away. Returns false, and leaves them, if
-/// something is mounted there or below.
+/// in Linux), except dentries that are being moved away. Returns false, and leaves the subtree, if
+/// a mount is on it or below.
 pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
     // From the top: children are unhashed before their parents, which are then tried again.
     let mut stack = vec![root.borrowed(guard)];

@@ -36,7 +36,7 @@
 //! | `overwrite` | the inode's lock, shared; an RCU section |
 //! | `read_at`, `seek_data`, `seek_hole`, `get_link` | nothing; they run concurrently with the calls above |
 //!
-//! For backed drivers, all of whose calls may wait for a disk unless the table says otherwise:
+//! For backed drivers, all of whose calls may wait for a disk unless the table states otherwise:
 //!
 //! | call | held |
 //! | --- | --- |

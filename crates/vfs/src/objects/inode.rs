@@ -1,20 +1,20 @@
 //! Inodes: the attributes and data of files, apart from their names. Counterpart of `struct inode`
 //! in Linux.
 //!
-//! An inode lives in its superblock's slab. Counted references hold it: one for each dentry that
-//! points to it, and any [`InodeRef`]. When the last one is dropped, the driver evicts the inode,
-//! and its memory is reused after a grace period. So an RCU walk that still sees it reads stale but
-//! valid fields. `inode/evict.rs` describes the changes that such a walk may make.
+//! An inode is allocated from its superblock's slab. Counted references hold it: one for each
+//! dentry that points to it, and any [`InodeRef`]. When the last one is dropped, the driver evicts
+//! the inode, and its memory is reused after a grace period. So an RCU walk that still sees it
+//! reads stale but valid fields. `inode/evict.rs` describes the changes that such a walk may make.
 //!
-//! # What protects the fields
+//! # Protection of the fields
 //!
 //! | fields | written under |
 //! | --- | --- |
 //! | mode, owner, size, data | the inode's lock, exclusively; existing data also shared: see `inode/rwsem.rs` |
 //! | nlink | atomically: see `inode/nlink.rs` |
-//! | times | atomically, without a lock, and only when the clock has moved on |
+//! | times | atomically, without a lock, and only when the clock has advanced |
 //! | `DEAD` | every bucket lock of the directory's children table |
-//! | extended attributes | a lock of their own; access control lists the inode's, exclusively |
+//! | extended attributes | a separate lock; access control lists the inode's, exclusively |
 //! | loss of the last name | before the name is counted out; never reset |
 //!
 //! Readers take no lock.
@@ -26,8 +26,8 @@
 //! through a directory share no line with changes of it, nor do reads of a file share one with
 //! links to it. The first line has a copy of the mode's type and of its bits beyond permissions,
 //! which a change of permissions does not write: walks with the right to search any directory,
-//! creation in a directory and writes to a file need no more of the mode. An inode takes 256 bytes
-//! this way; packed as densely as possible it would take 192.
+//! creation in a directory and writes to a file need no more of the mode. With this layout an inode
+//! takes 256 bytes; packed as densely as possible it would take 192.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -67,7 +67,7 @@ pub(crate) use nlink::ShardedNlink;
 
 /// The type in a mode.
 const TYPE: u32 = 0o170000;
-/// Bits of a mode that are no permissions: those of set-id, and the sticky one.
+/// Bits of a mode that are no permissions: the set-id bits and the sticky bit.
 const SPECIAL: u32 = 0o7000;
 /// The driver is backed.
 const BACKED: u32 = 1 << 16;

@@ -312,9 +312,9 @@ impl SuperBlock {
         self.fs.dir_ops().is_none_or(DirOps::is_writable)
     }
 
-    /// Returns the inode of negative dentries. It lives as long as the superblock and so as any
-    /// dentry. Negative dentries don't count references to it, because all CPUs would write that
-    /// count.
+    /// Returns the inode of negative dentries. It exists as long as the superblock, and so as long
+    /// as any dentry. Negative dentries don't count references to it, because all CPUs would write
+    /// that count.
     pub(crate) fn no_inode(&self) -> NonNull<Inode> {
         let cache = self.cache.as_ref().expect("only a backed driver has negative dentries");
         NonNull::new(cache.no_inode.load(Ordering::Acquire)).expect("created by `set_up`")

@@ -18,8 +18,8 @@
 //!
 //! Without such a thread (in models, and if the system cannot start one), the thread that drops the
 //! last use takes everything down, in its current section; then dentries and inodes wait for a
-//! grace period. The same applies to a superblock that never had a root: its driver refused it, and
-//! no other thread saw it.
+//! grace period. This also applies to a superblock that never had a root: its driver refused it,
+//! and no other thread saw it.
 
 use std::ptr::NonNull;
 

@@ -342,9 +342,9 @@ impl Acl {
         self.map_classes(|class, _| (mode >> class.shift() & 7) as u8)
     }
 
-    /// Returns what a file made with `mode` gets from this default list: the list without the
-    /// rights that `mode` does not grant, and `mode` without the rights that the list does not
-    /// grant.
+    /// Returns the access list and the mode of a file made with `mode` under this default list: the
+    /// list without the rights that `mode` does not grant, and `mode` without the rights that the
+    /// list does not grant.
     ///
     /// The file needs the list only if [`equiv_mode`](Self::equiv_mode) reports it. [`inherit`]
     /// includes this step.
@@ -435,7 +435,7 @@ pub fn permission(
 
 /// Returns mode and lists of a file that a task with `umask` makes with `mode` (type and permission
 /// bits) in a directory whose default list is `default`. With a default list the umask does not
-/// count. Symbolic links keep their mode and get no list.
+/// count. Symbolic links retain their mode and get no list.
 pub fn inherit(default: Option<&Acl>, mode: u32, umask: u32) -> Inherited {
     let plain = |mode| Inherited { mode, access: None, default: None };
     if mode & S_IFMT == S_IFLNK {

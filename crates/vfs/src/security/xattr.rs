@@ -61,7 +61,7 @@ pub enum XattrNamespace {
     AclDefault,
     /// Any other name that starts with `system.`; no attribute has such a name.
     System,
-    /// No namespace that Linux knows.
+    /// An unknown namespace.
     Unknown,
 }
 
@@ -164,8 +164,8 @@ impl XattrSubject {
 /// One case is stricter than in Linux, where any user may replace a file's capabilities by an empty
 /// value: here that requires `CAP_SETFCAP` like any other value.
 ///
-/// Setting a default access control list is refused on anything but a directory, and removing it
-/// from another file has no effect, because the caller finds none.
+/// Setting a default access control list is refused on all files except directories, and removing
+/// it from another file has no effect, because the caller finds none.
 ///
 /// # Errors
 /// `EPERM`; `ENODATA` for reading a hidden attribute; `EINVAL` for malformed file capabilities;

@@ -306,8 +306,8 @@ fn may_truncate(
 ///
 /// Setting the current mode again takes no lock. A change of the inode itself takes no reference:
 /// the memory of the inode stays for the RCU section, and a change of an inode that has lost its
-/// last name is harmless. Access control lists have memory of their own, which must not be attached
-/// to an evicted inode, so they take a reference.
+/// last name is harmless. Access control lists have separate memory, which must not be attached to
+/// an evicted inode, so changes of them take a reference.
 fn change_dcached(
     walk: &Walk<'_>,
     pos: WalkPos<'_>,

@@ -178,8 +178,8 @@ fn insert(
     inode: InodeRef,
 ) -> DentryRef {
     let dentry = Dentry::new_child(dir, name.bytes(), bucket.free_hash(name.hash()), inode);
-    // SAFETY: the name's reference keeps the dentry alive until its removal from the table, and its
-    // memory is freed no earlier than a grace period after that.
+    // SAFETY: the name's reference prevents the end of the dentry until its removal from the table,
+    // and its memory is freed no earlier than a grace period after that.
     unsafe { bucket.insert(dentry.as_raw()) };
     dentry
 }
@@ -222,7 +222,7 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
         Err(Fail::Retry) => return Err(Fail::Retry),
         other => other,
     };
-    // Nothing is looked up in a removed directory, so this precedes all other rules.
+    // A lookup in a removed directory finds no name, so this precedes all other rules.
     if dir.inode().is_dead() {
         return Err(Errno::NOENT.into());
     }

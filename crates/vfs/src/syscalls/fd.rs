@@ -245,8 +245,7 @@ impl Task {
         self.descriptors().get(fd).named("fallocate")?.fallocate(mode, offset, len)
     }
 
-    /// Makes everything durable that was changed on an open file's file system; see
-    /// [`File::sync_fs`].
+    /// Makes all changes of an open file's file system durable; see [`File::sync_fs`].
     ///
     /// # Errors
     /// `EBADF`; the errors of [`File::sync_fs`].

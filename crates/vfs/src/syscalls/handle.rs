@@ -90,8 +90,8 @@ impl Task {
     }
 }
 
-/// Finds the dentry of a handle whose file the dcache has by name. Takes no reference to the inode,
-/// so opens of a popular file contend for nothing but its dentry.
+/// Finds the dentry of a handle whose file has a cached name. Takes no reference to the inode, so
+/// opens of a popular file contend only for its dentry.
 fn known(sb: &SuperBlock, handle: &FileHandle) -> Option<DentryRef> {
     let guard = rcu::pin();
     let inode = sb.peek_inode(handle.ino, &guard)?;
@@ -140,9 +140,8 @@ fn connect(
 }
 
 /// Climbs up by the parents that the driver reports to a directory with a dentry, and looks the
-/// names up from there. Holds each dentry on the way down, so that it cannot leave the dcache
-/// before the next one is in it. Returns `None` if a dentry moved, or left the dcache before it
-/// could be held.
+/// names up from there. Holds each dentry of that descent, so it cannot leave the dcache before the
+/// next one is in it. Returns `None` if a dentry moved, or left the dcache before it could be held.
 fn try_connect(
     place: &Path,
     directories: &dyn DirOps,

@@ -223,7 +223,7 @@ impl Task {
 
     /// Forks a task, as [`fork`](Self::fork), into a copy of the mount tree. Later mounts in one
     /// tree do not appear in the other, unless a mount is shared
-    /// ([`set_propagation`](Self::set_propagation)). As `clone(2)` with `CLONE_NEWNS`; root and
+    /// ([`set_propagation`](Self::set_propagation)). Like `clone(2)` with `CLONE_NEWNS`; root and
     /// working directory are the corresponding ones of the copy, open files stay in the old tree.
     /// Both trees share the file systems. The copy ends with the last task and clone of its
     /// [`Vfs`](crate::Vfs).

@@ -27,7 +27,7 @@ use crate::task::task_struct::{At, DirFd, Task, bytes};
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
 const TMPFILE_BIT: u32 = OFlags::TMPFILE.bits() & !OFlags::DIRECTORY.bits();
 
-/// Every flag that `openat2` knows.
+/// Every flag that `openat2` accepts.
 const KNOWN: u32 = OFlags::ACCMODE.bits()
     | OFlags::CREATE.bits()
     | OFlags::EXCL.bits()
@@ -47,7 +47,7 @@ const KNOWN: u32 = OFlags::ACCMODE.bits()
     | OFlags::PATH.bits()
     | TMPFILE_BIT;
 
-/// Every `RESOLVE_*` limit that `openat2` knows.
+/// Every `RESOLVE_*` limit that `openat2` accepts.
 const KNOWN_RESOLVE: ResolveFlags = ResolveFlags::NO_XDEV
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_SYMLINKS)
@@ -148,7 +148,7 @@ impl Opening {
         let once = OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY | OFlags::TRUNC | OFlags::CLOEXEC;
         // Every file may be large, so the flag has no meaning.
         let flags = self.flags.difference(once | OFlags::from_bits_retain(LARGEFILE));
-        // Half of what `SYNC` consists of is `DSYNC`; the other half alone means both.
+        // `SYNC` consists of two bits. One is `DSYNC`; the other one alone means both.
         if flags.intersects(OFlags::SYNC) { flags | OFlags::DSYNC } else { flags }
     }
 }
@@ -298,8 +298,7 @@ impl Task {
     }
 
     /// Opens a fifo that the caller's walk has found; other special files cannot be opened. Looks
-    /// it up again to take a reference, which it holds while it waits. Before that, nothing has
-    /// waited.
+    /// it up again to take a reference, which it holds while it waits. The first walk did not wait.
     fn open_special(
         &self,
         at: At<'_>,

@@ -7,7 +7,7 @@
 //! sequence count notifies walks. Moving a directory changes the paths of everything below it. The
 //! thread that moves it is a writer of a part of `rename_lock` while it changes name or parent. The
 //! part is the dentry, and an odd count marks it, so the move disturbs no other thread unless a
-//! reader keeps all directories from moving. Moving a directory to another parent enters
+//! reader prevents all moves of directories. Moving a directory to another parent enters
 //! `s_vfs_rename_mutex`, either concurrently with other such moves or exclusively.
 //!
 //! # No directory becomes its own ancestor
@@ -50,8 +50,8 @@
 //!
 //! A rename announces a change of both buckets before it moves the first entry. A lookup that finds
 //! no entry in an announced bucket searches again until the change ends, and a dentry that is being
-//! moved or replaced has an odd sequence count during that time, for whose end lookups wait. So a
-//! name that exists before and after the rename is found at every moment, and no reader sees the
+//! moved or replaced has an odd sequence count during that time; lookups wait until it is even. So
+//! a name that exists before and after the rename is found at every moment, and no reader sees the
 //! new name first and the old one later.
 
 use std::path::Path as StdPath;
@@ -437,7 +437,7 @@ impl<'g> RenameCall<'g> {
     fn attempt(&self) -> std::result::Result<Option<&'g Dentry>, Fail> {
         let guard = self.guard;
         let (source, seq) = self.old.find(guard).ok_or(Errno::NOENT)?;
-        // Nothing is looked up in a removed directory, so this precedes all other rules.
+        // A lookup in a removed directory finds no name, so this precedes all other rules.
         if self.new.dir.inode().is_dead() {
             return Err(Errno::NOENT.into());
         }
@@ -741,7 +741,7 @@ impl<'g> RenameCall<'g> {
     }
 
     /// Enters the write sections of the dentries that move. For directories, first waits until no
-    /// reader keeps directories from moving.
+    /// reader prevents moves of directories.
     fn enter<S>(
         &self,
         moves_dir: bool,

@@ -1,12 +1,12 @@
 //! The memory mappings of a task: the counterpart of a kernel's table for `mmap(2)`.
 //!
 //! The library maps nothing itself. An embedder that runs programs has an address space for each of
-//! them, and records in the task what it maps ([`Task::map`]), unmaps ([`Task::unmap`]) and
-//! protects ([`Task::protect`]). In return the table does what the kernel's does for files. It
-//! refuses mappings that the open mode or the seals of the file forbid. It holds the file open, so
-//! its data stays and its mount is in use. [`fork`](Task::fork) copies it, [`exec`](Task::exec)
-//! empties it, and callers can read it ([`Task::mappings`]), also as `tasks/ID/maps` of the
-//! introspection driver.
+//! them, and records each of its `mmap` ([`Task::map`]), `munmap` ([`Task::unmap`]) and `mprotect`
+//! ([`Task::protect`]) in the task. In return the table provides the effects of the kernel's table
+//! on files. It refuses mappings that the open mode or the seals of the file forbid. It holds the
+//! file open, so its data stays and its mount is in use. [`fork`](Task::fork) copies it,
+//! [`exec`](Task::exec) empties it, and callers can read it ([`Task::mappings`]), also as
+//! `tasks/ID/maps` of the introspection driver.
 //!
 //! # Invariants
 //!
@@ -259,8 +259,8 @@ fn end_of(start: u64, len: u64) -> std::result::Result<u64, Errno> {
     start.checked_add(len).ok_or(Errno::NOMEM)
 }
 
-/// Returns the protection that a mapping of `file` may ever have, or an error if it may not be
-/// mapped in this way.
+/// Returns the protection that a mapping of `file` may ever have, or an error if such a mapping is
+/// forbidden.
 fn allowed(
     file: &File,
     protection: Protection,

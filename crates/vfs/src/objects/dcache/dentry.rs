@@ -87,7 +87,7 @@ const UNLISTED: u32 = PSEUDO | NEGATIVE;
 const SPECIAL: u32 = MOUNTED | NEGATIVE | COLD | CHECKED;
 
 /// A length byte and that many bytes. Written when the dentry has its final address, because an
-/// array in a value that is to be moved would be built elsewhere and copied.
+/// array in a value that moves would be built elsewhere and copied.
 #[repr(C, align(64))]
 struct InlineName(MaybeUninit<[u8; INLINE_MAX + 1]>);
 
@@ -97,7 +97,7 @@ impl InlineName {
     }
 }
 
-/// The count, on a line of its own, with fields that are written even more rarely.
+/// The count, on a separate cache line, with fields that are written even more rarely.
 #[repr(C, align(64))]
 struct DentryCounts {
     lockref: Lockref,
@@ -136,13 +136,13 @@ pub struct Dentry {
 }
 
 // SAFETY: fields are atomic or never written after `new`; references or RCU prevent the end of the
-// objects that pointers point to, as the module's page says.
+// objects behind all pointers, as the module's page describes.
 unsafe impl Send for Dentry {}
 // SAFETY: fields are atomic or never written after `new`; references or RCU prevent the end of the
-// objects that pointers point to, as the module's page says.
+// objects behind all pointers, as the module's page describes.
 unsafe impl Sync for Dentry {}
 
-/// Result of a name's removal, to be handled after all locks are released.
+/// Result of a name's removal, which the caller handles after it releases all locks.
 #[must_use]
 pub(crate) enum Removed<'g> {
     /// The dentry is still referenced.
@@ -181,7 +181,7 @@ impl Dentry {
     #[inline]
     pub(crate) fn inode(&self) -> &Inode {
         // SAFETY: the dentry owns a reference to its inode until it is freed, or points to the
-        // inode of negative dentries, which lives as long as the superblock.
+        // inode of negative dentries, which exists as long as the superblock.
         unsafe { self.inode.as_ref() }
     }
 
@@ -658,7 +658,7 @@ fn kill(dentry: &Dentry, guard: &Guard) {
     }
 }
 
-/// Frees a dentry of a superblock that ends, as [`SuperBlock::free_dentry`] does; `is_name` says
+/// Frees a dentry of a superblock that ends, as [`SuperBlock::free_dentry`] does; `is_name`:
 /// whether it is a name in a directory.
 ///
 /// # Safety

@@ -24,14 +24,14 @@
 //!
 //! Hits have no extra cost. A miss, which has just called the driver, drops a few dentries when the
 //! limit is reached. So there is no background thread, and no pause for all threads. A miss holds
-//! no lock but those of the one name that it drops, and it only drops a name that it finds unused.
-//! No lookup waits for it: lookups take no locks.
+//! only the locks of the one name that it drops, and it only drops a name that it finds unused. No
+//! lookup waits for it: lookups take no locks.
 //!
 //! # Concurrent drops
 //!
 //! The shrinker sees a dentry on its list, under the list's lock, and drops it later, under the
 //! locks of its name and its children. In between another thread may drop it: the RCU section that
-//! began before protects its memory, and the table tells whether it is still linked. If another
+//! began before protects its memory, and the table shows whether it is still linked. If another
 //! thread takes a reference during that time, the exchange that marks the dentry dead fails. An RCU
 //! walk that has found the dentry sees its sequence count change.
 
@@ -201,7 +201,7 @@ fn drop_unused(dentry: &Dentry, guard: &Guard) -> bool {
 }
 
 /// Drops unused dentries below a directory (`shrink_dcache_parent` in Linux), children before their
-/// directory. Returns their number. Each is dropped in an RCU section of its own, so a large tree
+/// directory. Returns their number. Each is dropped in a separate RCU section, so a large tree
 /// delays no grace period. The caller holds no lock.
 fn shrink_below(top: DentryRef) -> usize {
     let mut dropped = 0;

@@ -6,8 +6,8 @@ use crate::objects::driver::NewInode;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
-/// Accounting for a driver without [`DirOps`](crate::driver::DirOps), whose names live in the
-/// dcache.
+/// Accounting for a driver without [`DirOps`](crate::driver::DirOps), whose names only the dcache
+/// stores.
 ///
 /// The VFS makes and removes names itself, and notifies the driver, which can charge them or
 /// refuse. A backed driver implements the trait with an empty block: none of its methods is called.

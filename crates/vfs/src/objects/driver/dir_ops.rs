@@ -15,7 +15,7 @@ use crate::objects::super_block::SuperBlock;
 pub struct DirEntry<'a> {
     /// The inode number.
     pub ino: u64,
-    /// The position behind this entry, from which reading can continue.
+    /// The position after this entry, from which reading can continue.
     pub next: u64,
     /// The type of the file.
     pub file_type: FileType,
@@ -32,7 +32,7 @@ pub struct Rename<'a> {
     pub old_name: &'a [u8],
     /// The inode that moves.
     pub source: &'a Inode,
-    /// The directory that it moves to, perhaps the same.
+    /// The directory that it moves to, which may be `old_dir`.
     pub new_dir: &'a Inode,
     /// The new name of `source`.
     pub new_name: &'a [u8],
@@ -88,10 +88,10 @@ pub trait DirOps: Send + Sync {
     /// `EIO` and similar; a name that does not exist is no error. The VFS does not remember errors.
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno>;
 
-    /// Calls `emit` with the names in `dir` behind position `pos`, without `.` and `..`, until it
-    /// breaks. The driver chooses the positions, from 3 on ([`DirEntry::next`] is the one behind
-    /// the entry), at most `i64::MAX`; 2 is the beginning. An entry that exists throughout is
-    /// returned exactly once, whatever else changes. May block.
+    /// Calls `emit` with the names in `dir` after position `pos`, without `.` and `..`, until it
+    /// breaks. The driver chooses the positions, from 3 on ([`DirEntry::next`] is the one after the
+    /// entry), at most `i64::MAX`; 2 is the beginning. An entry that exists throughout is returned
+    /// exactly once, whatever else changes. May block.
     ///
     /// # Errors
     /// `EIO` and similar.
@@ -125,8 +125,8 @@ pub trait DirOps: Send + Sync {
         Ok(None)
     }
 
-    /// Returns whether an unused inode with a name stays in memory until that memory is needed, so
-    /// that [`SuperBlock::iget`] returns it as it was. False for a driver whose files appear and
+    /// Returns whether an unused inode with a name stays in memory until that memory is needed.
+    /// Then [`SuperBlock::iget`] returns it unchanged. False for a driver whose files appear and
     /// disappear by themselves. Always the same answer.
     ///
     /// An inode that is to be freed immediately has no links ([`Inode::set_nlink`]), even if it was

@@ -8,7 +8,7 @@
 //! charges of the inode were returned, and two threads must not free the same pages. (With a backed
 //! driver there is always a reference.)
 //!
-//! * Attributes, times and the size have no memory of their own.
+//! * Attributes, times and the size are stored in the inode itself.
 //! * **Extended attributes** are charged under the lock of their set, and eviction closes the set
 //!   under that lock before it returns the charge. The remaining problem is the extra part itself,
 //!   which contains the set and is allocated without a lock: eviction might find none, and the

@@ -1,16 +1,16 @@
 //! Link counts.
 //!
-//! A count is raised only from above zero, so that a link never revives a dead inode.
+//! A count is raised only from above zero, so a link never revives a dead inode.
 //!
 //! # Directories
 //!
 //! The links of a directory are its name, its `.`, and the `..` of each directory in it. For
-//! directories in memory they are counted here; backed drivers report what they have stored.
-//! Several CPUs that create directories in one parent would all write its count. So once the table
-//! of its children has grown to the size for several CPUs, directories that are added and removed
-//! are counted on each CPU ([`SnapshotCounter`]). The counter takes a sixteenth of the table's
-//! memory and is bounded with it ([`spread`](vfscale_sync::spread)): if it does not fit, the inode
-//! continues to count. Links counted before remain counted in the inode.
+//! directories in memory they are counted here; backed drivers report the counts that they have
+//! stored. Several CPUs that create directories in one parent would all write its count. So once
+//! the table of its children has grown to the size for several CPUs, directories that are added and
+//! removed are counted on each CPU ([`SnapshotCounter`]). The counter takes a sixteenth of the
+//! table's memory and is bounded with it ([`spread`](vfscale_sync::spread)): if it does not fit,
+//! the inode continues to count. Links counted before remain counted in the inode.
 //!
 //! * A directory is added or removed with the bucket of its name locked, and its parent is removed
 //!   with all buckets of that parent locked. So no thread counts in a removed directory, and a

@@ -161,7 +161,7 @@ impl Inode {
         self.stamp(&self.data.ctime, CTIME_SEEN, now);
     }
 
-    /// Returns whether a change has to stamp exactly, if its tick is no later than the time.
+    /// Returns whether a change must stamp exactly, if its tick is no later than the time.
     #[inline]
     fn is_seen(&self, seen: u32) -> bool {
         self.data.stamps.load(Ordering::Acquire) & (seen | !BOTH_SEEN) != 0

@@ -62,9 +62,10 @@ impl SuperBlock {
     ///
     /// If the last reference to one was just dropped, waits until the driver's
     /// [`evict`](crate::objects::driver::FileSystem::evict) has returned. If another thread is
-    /// creating one, waits for that. So `make` finds what the driver has stored when it evicted the
-    /// previous inode. (With a driver without `DirOps` no call waits, and the result of `make` may
-    /// be discarded.) The caller is in no RCU section and holds no lock that eviction takes.
+    /// creating one, waits for that. So `make` finds the state that the driver stored when it
+    /// evicted the previous inode. (With a driver without `DirOps` no call waits, and the result of
+    /// `make` may be discarded.) The caller is in no RCU section and holds no lock that eviction
+    /// takes.
     pub fn iget(&self, ino: u64, make: impl FnOnce() -> InodeInit) -> InodeRef {
         match self.try_iget(ino, || Ok::<_, Infallible>(make())) {
             Ok(inode) => inode,

@@ -39,7 +39,7 @@ fn syncs_reach_the_file_systems_they_are_for() {
     task.close(fd).unwrap();
     assert_eq!(task.syncfs(fd).unwrap_err().errno(), Errno::BADF);
 
-    // Changes are durable when a file system becomes read-only, and then nothing can change.
+    // Changes are durable when a file system becomes read-only, and no change follows.
     task.remount("/a", MountFlags::RDONLY).unwrap();
     assert_eq!(syncs(), [2, 3]);
     task.sync();
