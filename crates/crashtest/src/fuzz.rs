@@ -22,7 +22,7 @@
 //!
 //! # Locks
 //!
-//! The module has no locks of its own.
+//! The module defines no locks.
 
 mod image;
 mod interrupted;

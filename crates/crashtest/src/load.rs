@@ -1,6 +1,6 @@
 //! Loads of many threads, and power cuts in the middle of them.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`churn`] | threads that free blocks, immediately reuse blocks, and make orphans |
 //! | [`tangle`] | threads that make every call, in separate and in shared directories |

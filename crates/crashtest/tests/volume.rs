@@ -112,8 +112,9 @@ fn long_scripts() {
     assert_clean(&sweep.finish());
 }
 
-/// An interrupted removal is no corruption: a check knows that the next mount completes it. The log
-/// is small and constantly pushed, so the transactions of a removal are in several checkpoints.
+/// An interrupted removal is no corruption: a check accepts it, because the next mount completes
+/// it. The log is small and constantly pushed, so the transactions of a removal are in several
+/// checkpoints.
 #[test]
 fn removals_that_are_cut_off() {
     let sync_interval = Some(Duration::from_millis(1));

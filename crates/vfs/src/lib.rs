@@ -1,8 +1,8 @@
 //! The virtual file system: path walk, dentries, inodes, mounts, open files, tasks.
 //!
-//! Everything above the drivers and below the public face. It knows names and permissions,
-//! references and mounts; what a file contains and where its memory comes from is a driver's
-//! business ([`driver::FileSystem`]).
+//! The layers above the drivers and below the public API: names and permissions, references and
+//! mounts. The contents of files and their memory are the business of a driver
+//! ([`driver::FileSystem`]).
 //!
 //! # The rooms
 //!

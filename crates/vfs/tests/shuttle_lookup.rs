@@ -76,8 +76,8 @@ fn two_threads_ask_for_one_name() {
 }
 
 /// An inode without a name is evicted once, whichever thread uses it last, and whichever other
-/// threads look up its number or shrink the cache concurrently: those get this inode or another
-/// one.
+/// threads look up its number or shrink the cache concurrently: these threads get this inode or
+/// another one.
 #[test]
 fn an_inode_without_a_name_goes_once() {
     check(|fs, _| {

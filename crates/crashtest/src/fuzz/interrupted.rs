@@ -5,7 +5,7 @@
 //! A power cut during a repair leaves one of these:
 //!
 //! * all earlier findings, and no effect of the repair except, perhaps, a mark that it has begun;
-//! * a volume whose mark says that a repair has begun, which a mount refuses;
+//! * a volume with the mark of a repair that has begun, which a mount refuses;
 //! * a volume without findings, apart from copies of the superblock, which a mount writes. It
 //!   mounts, all of it can be read and changed, and then it has no findings.
 //!

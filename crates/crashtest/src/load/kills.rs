@@ -24,7 +24,7 @@
 //!
 //! # Locks
 //!
-//! The module has no locks of its own.
+//! The module defines no locks.
 
 mod growth;
 mod invariants;

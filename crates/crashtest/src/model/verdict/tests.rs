@@ -1,4 +1,4 @@
-//! Tests of the judge: what it must accept and what it must reject.
+//! Tests of the judge: trees and contents that it must accept, and others that it must reject.
 
 use super::*;
 use crate::script::op::Op;
