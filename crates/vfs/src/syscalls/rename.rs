@@ -22,8 +22,8 @@
 //! of the loop under their parents in it; at least one exists, because a new directory has no
 //! children. Let X be one of them, which moved x. The climb of X began at the parent of x and
 //! followed the loop until it read, for some directory z, another parent than the one in the loop;
-//! for it did not reach x, which was marked. The parent that X read was an earlier one: had it been
-//! later, z would have left the loop before x entered it. So the move Z, which put z under its
+//! because it did not reach x, which was marked. The parent that X read was an earlier one: had it
+//! been later, z would have left the loop before x entered it. So the move Z, which put z under its
 //! parent in the loop, is one of the moves considered, and had not ended when X read that parent. X
 //! had checked z for a mark just before, and found none. The mark of Z was not yet cleared, or X
 //! would have read the new parent; so Z set it after that check, and the fence of X, between its
@@ -40,9 +40,9 @@
 //!
 //! A call first looks both names up without a lock, reads the sequence counts of their dentries,
 //! and checks all rules. If the rename fails, or has no effect because both are names of one file,
-//! the call reads the counts once more. If they are unchanged, both dentries had their names during
-//! the whole check. So at some moment this result was correct, and the call takes no lock. It also
-//! reads again the counts of the ancestors that it searched. Otherwise it takes the locks, and
+//! the call reads these counts, and the counts of the ancestors that it searched, once more. If
+//! they are unchanged, both dentries had their names during the whole check. So at some moment this
+//! result was correct, and the call takes no lock. In all other cases the call takes the locks, and
 //! unchanged counts prove that both dentries still have their names, because names change only
 //! under the locks of their buckets, in a write section of the count.
 //!
