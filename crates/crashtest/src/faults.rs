@@ -2,10 +2,10 @@
 //!
 //! # Guarantees under test
 //!
-//! A call of the script returns its normal result, or an error that reports a failed device.
-//! Nothing panics or waits forever. When the device works again, the volume opens, and everything
+//! A call of the script returns its normal result, or an error that reports a failed device. No
+//! thread panics or waits forever. When the device works again, the volume opens, and everything
 //! that a successful `fsync` or `sync` covered is present. A failed call has either taken effect or
-//! not. When a sync fails, data may be lost for good: as in Linux, later syncs then guarantee
+//! not. When a sync fails, data may be lost permanently: as in Linux, later syncs then guarantee
 //! nothing about data written before.
 //!
 //! This also holds if power fails after the error ([`Faults::run_and_cut`]). The error is then the
@@ -237,7 +237,7 @@ const TORN_BYTES: u64 = 2048;
 fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
-        Err(format!("panic: {}", text.unwrap_or_else(|| "of no words".into())))
+        Err(format!("panic: {}", text.unwrap_or_else(|| "without a message".into())))
     })
 }
 
@@ -308,11 +308,11 @@ fn judge(
     // The first two complaints are those without and with all failed calls.
     complaints.truncate(2);
     let complaints = complaints.join("; with it: ");
-    Err(format!("{outcomes:?}: without what failed: {complaints}"))
+    Err(format!("{outcomes:?}: without the failed calls: {complaints}"))
 }
 
-/// Returns all bitmaps of `things` choices. None, all, and the first few come before the others,
-/// since a permanent failure leaves only the effects before it.
+/// Returns all bitmaps of `things` choices. None, all, and the first few precede the others,
+/// because a permanent failure leaves only the effects before it.
 fn likely_first(things: usize) -> Vec<usize> {
     let all = (1 << things) - 1;
     let first_few = (1..things).map(|few| (1 << few) - 1);

@@ -8,9 +8,9 @@
 //!
 //! # Guarantees under test
 //!
-//! * Nothing panics, in any thread, and everything terminates.
+//! * No thread panics, and every call and thread terminates.
 //! * A volume without findings opens, and all of it can be read. It can be changed and closed, and
-//!   has no findings after that.
+//!   then has no findings.
 //! * A repaired volume with nothing left to repair is such a volume.
 //!
 //! For all other volumes an error is as acceptable as a tree: inconsistent bytes are detected where
@@ -22,7 +22,7 @@
 //!
 //! # Locks
 //!
-//! The module has no locks of its own.
+//! The module defines no locks.
 
 mod image;
 mod interrupted;
@@ -44,9 +44,9 @@ pub use interrupted::{Interrupted, RepairFault};
 use log::Log;
 use usable::{repair, use_it};
 
-/// Every how many rounds a volume is repaired as well.
+/// Number of rounds per repair of a volume.
 const REPAIR: u64 = 4;
-/// Every how many rounds the structures of a volume are shown.
+/// Number of rounds per display of a volume's structures.
 const SHOW: u64 = 8;
 
 /// Result of rounds.

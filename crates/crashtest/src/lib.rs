@@ -10,7 +10,7 @@
 //!
 //! * Changes of names and attributes take effect in order: apart from data, the recovered tree is
 //!   the one after some prefix of the calls that had begun.
-//! * That prefix contains all that was synced: after `sync` everything; after `fsync` of a file or
+//! * That prefix contains every synced change: after `sync` everything; after `fsync` of a file or
 //!   directory all earlier changes of its attributes and names, and so everything before them.
 //! * The data of a file at its last `fsync` (or `fdatasync`, or `sync`) are present. Each sector
 //!   written since is either present or not. A file ends where it ended before or after one of the
@@ -29,7 +29,7 @@
 //!
 //! # Locks
 //!
-//! The crate has no locks of its own. One thread makes all calls of a script.
+//! The crate defines no locks. One thread makes all calls of a script.
 
 pub mod faults;
 pub mod fuzz;

@@ -1,9 +1,9 @@
 //! Loads of many threads, and power cuts in the middle of them.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`churn`] | threads that free blocks, immediately reuse blocks, and make orphans |
-//! | [`tangle`] | threads that make every call, in directories of their own and in shared ones |
+//! | [`tangle`] | threads that make every call, in separate and in shared directories |
 //! | [`kills`] | power cuts at random moments of both |
 //! | [`syncs`] | concurrent syncs, background writes and remounts on a slow device |
 

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * A seed's rounds depend on nothing but the seed and their number.
+//! * A seed's rounds depend only on the seed and their number.
 //! * No failure is lost: a failed seed is counted, and the next one begins with new volumes.
 //!
 //! Only the volumes of one seed are in memory at a time.

@@ -1,6 +1,6 @@
 //! The model of a script, and the verdict on a recovered tree.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`tree`] | a whole tree, read through the library |
 //! | [`history`] | the tree after each prefix of a script, and the times of its files |

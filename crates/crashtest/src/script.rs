@@ -47,7 +47,7 @@ pub fn setup() -> Vec<Op> {
     ops
 }
 
-/// Number of inodes with large attributes to remove: more than a small log has space for.
+/// Number of inodes with large attributes to remove: more than fit into a small log.
 const LARGE: usize = 16;
 
 /// The files that a call uses.

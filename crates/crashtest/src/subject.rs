@@ -60,7 +60,7 @@ pub trait Opened {
     /// Returns its tree.
     fn vfs(&self) -> &Vfs;
 
-    /// Handles the success of a call of the script. A file system that gets `fsync` through its
+    /// Handles the success of a call of the script. A file system that receives `fsync` through its
     /// tree needs no action.
     ///
     /// # Errors

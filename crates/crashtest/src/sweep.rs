@@ -19,9 +19,10 @@ use crate::script::op::Op;
 use crate::script::{Script, setup};
 use crate::subject::{Disk, LostRange, Opened, Subject};
 
-/// Every how many states the recovered volume is also used.
+/// Number of states per state whose recovered volume is also used.
 const WORK: usize = 8;
-/// Every how many states the recovery itself is interrupted, and the number of its states to check.
+/// Number of states per state whose recovery is itself interrupted, and the number of states of
+/// that recovery to check.
 const AGAIN: (usize, usize) = (16, 3);
 /// Duration longer than a tick of the clock that stamps files.
 const TICK: Duration = Duration::from_millis(12);
@@ -80,7 +81,7 @@ pub struct Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scripts, states, again, violations } = self;
-        write!(f, "{states} states of {scripts} scripts, {again} of cut off recoveries: ")?;
+        write!(f, "{states} states of {scripts} scripts, {again} of interrupted recoveries: ")?;
         write!(f, "{} violations", violations.len())?;
         violations.iter().try_for_each(|violation| write!(f, "\n\n{violation}"))
     }
@@ -250,8 +251,9 @@ fn record(
 }
 
 /// Samples the states that a crash might have left of a recording: all that differ enough, or a
-/// random selection if there are more than wanted. Some have unreadable sectors in `lost`. Each
-/// call of a script, as delimited by marks, gets equally many states, however little it writes.
+/// random selection if these are more than requested. Some have unreadable sectors in `lost`. Each
+/// call of a script, as delimited by marks, gets an equal number of states, however little it
+/// writes.
 pub fn sample<D: Device + 'static>(
     device: &RecordingDevice<D>,
     what: (usize, &[LostRange]),
@@ -260,7 +262,7 @@ pub fn sample<D: Device + 'static>(
     sample_from(device, 0, what, random)
 }
 
-/// Samples like [`sample`], but only crashes that came when the log had at least `lines` lines.
+/// Samples like [`sample`], but only crashes at which the log had at least `lines` lines.
 pub fn sample_from<D: Device + 'static>(
     device: &RecordingDevice<D>,
     lines: usize,

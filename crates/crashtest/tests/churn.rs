@@ -39,7 +39,7 @@ fn flushes_that_are_lost_are_found() {
 /// Maximum number of loads until an injected fault must be detected.
 const LOADS_MAX: usize = 60;
 
-/// Kinds of calls, each without effect in turn.
+/// Injects calls without effect, one kind of call after the other.
 #[test]
 fn planted_faults_are_found() {
     use Class::*;

@@ -29,9 +29,9 @@ enum Planted {
     Nothing,
     /// No flush between the tree and the header that makes it valid.
     NoBarrier,
-    /// `fsync` does nothing.
+    /// `fsync` has no effect.
     FsyncLies,
-    /// `sync` does nothing.
+    /// `sync` has no effect.
     SyncLies,
     /// Attributes are not stored.
     NoXattrs,
@@ -331,7 +331,7 @@ fn cuts(faults: &Faults<'_>, script: &Script, writes: u64) -> Result<(), Violati
     Ok(())
 }
 
-/// Every write and flush fails in turn, and nothing acknowledged is lost, unless syncs have no
+/// Each write and flush fails once, and no acknowledged change is lost, unless syncs have no
 /// effect.
 #[test]
 fn failing_devices() {

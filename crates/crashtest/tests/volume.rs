@@ -34,8 +34,8 @@ fn states() -> usize {
     number("VFSCALE_CRASH_STATES", 2_000)
 }
 
-/// Runs as many of the scripts as needed for a number of states: all of them, with more states
-/// each, if they are not enough.
+/// Runs enough of the scripts for a number of states: all scripts, with more states each, if they
+/// are too few.
 fn sweep(subject: &dyn Subject, mut scripts: Vec<Script>, states: usize, seed: u64) -> Summary {
     Random::new(seed).shuffle(&mut scripts);
     scripts.truncate((states / STATES_OF_SCRIPT).max(1));
@@ -71,8 +71,8 @@ fn triples_of_calls() {
 }
 
 /// Scripts that fill a small log several times, with less memory than they need: the tail moves
-/// because space is needed, items are written back in place in the meantime, transactions wait for
-/// the log, and pages are evicted.
+/// because space is needed, items are concurrently written back in place, transactions wait for the
+/// log, and pages are evicted.
 #[test]
 fn scripts_around_a_small_log() {
     let seed = seed();
@@ -112,8 +112,9 @@ fn long_scripts() {
     assert_clean(&sweep.finish());
 }
 
-/// An interrupted removal is no corruption: a check knows that the next mount completes it. The log
-/// is small and constantly pushed, so the transactions of a removal are in several checkpoints.
+/// An interrupted removal is no corruption: a check accepts it, because the next mount completes
+/// it. The log is small and constantly pushed, so the transactions of a removal are in several
+/// checkpoints.
 #[test]
 fn removals_that_are_cut_off() {
     let sync_interval = Some(Duration::from_millis(1));
@@ -121,9 +122,8 @@ fn removals_that_are_cut_off() {
     assert_clean(&sweep(&subject, script::removals(), states().min(4_000) / 4, seed()));
 }
 
-/// A sector of an inode block may become unreadable while it is written back in place. Its inodes
-/// that are not in the log are then lost, but nothing else is: the volume opens, and a repair
-/// leaves no findings.
+/// A sector of an inode block may become unreadable while it is written back in place. Then only
+/// its inodes that are not in the log are lost: the volume opens, and a repair leaves no findings.
 #[test]
 fn inodes_that_cannot_be_read() {
     let base: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(DEVICE, 512).unwrap());

@@ -1,5 +1,5 @@
 //! The ground of the crate: errors, the types and flags of calls, clocks, limits, lock classes, and
-//! the scaling settings. Nothing here knows a dentry or an inode.
+//! the scaling settings. No file of this folder imports dentries or inodes.
 
 pub mod cpu;
 pub(crate) mod error;

@@ -1,4 +1,5 @@
-//! Pipes and sockets: the buffers, and the waiting on both ends. Nothing here knows an inode.
+//! Pipes and sockets: the buffers, and the waits on both ends. No file of this folder imports
+//! inodes.
 
 pub(crate) mod pipe;
 pub(crate) mod socket;

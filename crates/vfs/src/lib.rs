@@ -1,8 +1,8 @@
 //! The virtual file system: path walk, dentries, inodes, mounts, open files, tasks.
 //!
-//! Everything above the drivers and below the public face. It knows names and permissions,
-//! references and mounts; what a file contains and where its memory comes from is a driver's
-//! business ([`driver::FileSystem`]).
+//! The layers above the drivers and below the public API: names and permissions, references and
+//! mounts. The contents of files and their memory are the business of a driver
+//! ([`driver::FileSystem`]).
 //!
 //! # The rooms
 //!
@@ -28,7 +28,7 @@
 //! debug builds check. A dentry's own lock (in its count) is below all of them and is held for a
 //! few instructions. RCU sections are entered before any lock is taken.
 //!
-//! # Who holds what
+//! # References
 //!
 //! A file, a working directory and a root hold a dentry and a use of its mount, a dentry holds its
 //! inode, a mount holds its superblock and root dentry, a superblock owns the memory of its

@@ -14,17 +14,17 @@ use crate::objects::super_block::SuperBlock;
 
 #[derive(Default)]
 pub(crate) struct NamesOnly {
-    /// How often the whole file system was synced.
+    /// The number of syncs of the whole file system.
     pub(crate) syncs: AtomicU32,
-    /// Run while a remount makes it read-only.
+    /// Runs while a remount makes the file system read-only.
     pub(crate) while_sealed: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Run for each call about data.
+    /// Runs for each call on data.
     pub(crate) on_data: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Run for each inode that is evicted.
+    /// Runs for each evicted inode.
     pub(crate) on_evict: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// A tree with such a file system as its root.
+/// Returns a tree with such a file system as its root.
 pub(crate) fn names_only(scaling: Scaling) -> Vfs {
     Vfs::with_scaling(Arc::new(NamesOnly::default()), scaling).unwrap()
 }

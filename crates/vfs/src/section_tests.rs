@@ -1,4 +1,4 @@
-//! Calls that wait for a lock, or take long with one, hold no grace period up.
+//! Calls that wait for a lock, or hold one for a long time, delay no grace period.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -19,11 +19,11 @@ use crate::task::task_struct::Task;
 /// A call on a file, by a task.
 type Call = dyn Fn(&Task, &File) + Sync;
 
-/// How long a grace period may take, on a busy machine.
+/// The longest duration of a grace period on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Has two threads make the same call, of which the first is kept in the driver, and the other one
-/// waits behind it if the call takes a lock. Whether a grace period ends meanwhile.
+/// Runs one call in two threads: the driver blocks the first, and the second waits for the first if
+/// the call takes a lock. Returns whether a grace period ends during that time.
 fn grace_period_ends_beside(call: impl Fn(&Task, &File) + Sync) -> bool {
     let gate = Arc::new(RwLock::new(()));
     let (is_armed, inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));

@@ -1,4 +1,4 @@
-//! Error numbers of a driver that Linux does not have: the caller gets them as they are.
+//! Error numbers of a driver that Linux does not define: the caller gets them unchanged.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,12 +20,12 @@ use vfscale_vfs::{
 
 const DIR: u32 = 0o040755;
 const TEXT: u32 = 0o100644;
-/// The largest numbers that Linux can return for errors; it has given them no meaning.
+/// The largest numbers that Linux can return for errors; it assigns them no meaning.
 const NUMBERS: [i32; 3] = [4095, 4094, 4093];
-/// No call takes anywhere near as long, unless it never ends.
+/// Far longer than any call that ends.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Names in the dcache, or directories of its own, all of whose calls fail once a number is set.
+/// A driver without directories, or a backed one, all of whose calls fail once a number is set.
 #[derive(Default)]
 struct Failing {
     number: AtomicI32,
@@ -83,7 +83,7 @@ impl FileOps for Failing {
 
 impl NameAccounting for Failing {
     fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> std::result::Result<InodeRef, Errno> {
-        // A text with a size, which drivers should not make.
+        // A generated text with a size, which drivers should not make.
         let (text, size) = (new.mode == TEXT, 1);
         let init = InodeInit { mode: new.mode, nlink: 1, text, size, ..InodeInit::default() };
         self.answer(sb.new_inode(init))
@@ -132,7 +132,7 @@ impl DirOps for Failing {
     }
 }
 
-/// The error that a call ends with. A call that does not end is left behind.
+/// Returns the error of a call. Leaves the thread of a call that does not end.
 fn error_of<T: Send + 'static>(
     task: &Arc<Task>,
     name: &str,

@@ -1,4 +1,4 @@
-//! Which inodes stay when nobody uses them, and when they go.
+//! The caching and eviction of unused inodes.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -12,7 +12,7 @@ use numbers::Numbers;
 use vfscale_vfs::inode::{InodeInit, InodeRef};
 use vfscale_vfs::{At, AtFlags, Mode, OFlags, Task, Vfs};
 
-/// A number that no name leads to.
+/// The number of an inode without a name.
 const NAMELESS: u64 = 1 << 50;
 
 fn tree(fs: &Arc<Numbers>) -> Task {
@@ -23,9 +23,9 @@ fn stat(task: &Task, path: &str) -> u64 {
     task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino
 }
 
-/// Inodes that are cached, and those of them that nobody uses.
+/// Returns the numbers of cached inodes and of unused ones.
 fn cached(fs: &Numbers) -> (usize, usize) {
-    // All but the one that stands for nothing.
+    // Without the inode of negative dentries.
     fs.with_super(|sb| (sb.inodes_in_use() - 1, sb.unused_inodes()))
 }
 
@@ -37,7 +37,7 @@ fn inode(fs: &Numbers, ino: u64, made: &AtomicU64) -> InodeRef {
     fs.with_super(|sb| sb.iget(ino, make))
 }
 
-/// The inode was used twice, so the shrinker has to pass twice.
+/// The inode was used twice, so the shrinker must pass twice to evict it.
 #[test]
 fn an_inode_stays_when_its_dentry_goes() {
     let fs = Numbers::new(1, 2);
@@ -53,8 +53,8 @@ fn an_inode_stays_when_its_dentry_goes() {
     assert_eq!((cached(&fs), fs.evicted()), ((3, 0), 0));
 }
 
-/// Inodes that nobody uses go before dentries do, but for what was asked for again since the
-/// shrinker came.
+/// The shrinker evicts unused inodes before it drops dentries, except inodes that were used since
+/// its last pass.
 #[test]
 fn the_shrinker_takes_unused_inodes_first() {
     let fs = Numbers::new(1, 8);
@@ -69,9 +69,9 @@ fn the_shrinker_takes_unused_inodes_first() {
     drop(inode(&fs, NAMELESS, &made));
     let kept = stat(&task, "/d0/f0");
     assert_eq!((cached(&fs), made.load(Ordering::Relaxed)), ((4, 1), 1));
-    // Another use keeps it for one pass; the next pass evicts it, and no dentry with it.
+    // Another use protects the inode for one pass; the next pass evicts it, and drops no dentry.
     drop(inode(&fs, NAMELESS, &made));
-    assert_eq!(made.load(Ordering::Relaxed), 1, "it was still there");
+    assert_eq!(made.load(Ordering::Relaxed), 1, "it was still cached");
     assert_eq!(fs.with_super(|sb| sb.shrink(1)), 0);
     assert_eq!((cached(&fs), fs.evicted()), ((3, 0), 6));
     assert_eq!(stat(&task, "/d0/f0"), kept);
@@ -87,10 +87,10 @@ fn a_file_without_a_name_goes_with_its_last_user() {
     let (first, second) = (inode(&fs, NAMELESS, &made), inode(&fs, NAMELESS, &made));
     first.set_nlink(0);
     drop(first);
-    assert_eq!((cached(&fs), fs.evicted()), ((2, 0), 0), "one still uses it");
+    assert_eq!((cached(&fs), fs.evicted()), ((2, 0), 0), "one reference remains");
     drop(second);
     assert_eq!((cached(&fs), fs.evicted()), ((1, 0), 1));
-    // The number stands for another file then.
+    // The number then belongs to another file.
     assert_eq!(inode(&fs, NAMELESS, &made).nlink(), 1);
     assert_eq!(made.load(Ordering::Relaxed), 2);
     drop(task);

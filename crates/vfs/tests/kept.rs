@@ -1,4 +1,4 @@
-//! Directories that a driver keeps, and changes.
+//! Changes of directories that a backed driver stores.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)]
@@ -30,7 +30,7 @@ fn stat(task: &Task, path: &str) -> Result<Stat> {
 
 fn errno<T>(result: Result<T>) -> Errno {
     match result {
-        Ok(_) => panic!("it should have failed"),
+        Ok(_) => panic!("the call should have failed"),
         Err(error) => error.errno(),
     }
 }
@@ -41,7 +41,7 @@ fn names(task: &Task, path: &str) -> Vec<String> {
     all.filter(|name| name != "." && name != "..").collect()
 }
 
-/// Forgets all that nobody uses: what is there afterwards the driver has said.
+/// Drops all unused dentries and inodes, so later results come from the driver.
 fn forget(fs: &Tables) {
     vfscale_sync::rcu::synchronize();
     fs.with_super(|sb| {
@@ -79,7 +79,11 @@ fn what_is_made_is_stored() {
         drop(file);
         fs.check();
         forget(&fs);
-        assert_eq!(fs.with_super(|sb| sb.inodes_in_use()), 2, "the root, and none");
+        assert_eq!(
+            fs.with_super(|sb| sb.inodes_in_use()),
+            2,
+            "the root, and the inode of negative dentries"
+        );
     }
     assert_eq!(errno(task.mkdir(At::Cwd, "/d", Mode::RWXU)), Errno::EXIST);
     assert_eq!(errno(task.open("/d/f", NEW | OFlags::EXCL, Mode::RWXU)), Errno::EXIST);
@@ -130,7 +134,7 @@ fn a_rename_moves_what_is_known_along() {
     rename("/a/b", "/c/d", plain).unwrap();
     assert_eq!(task.path_of(&inside).unwrap().to_str(), Some("/c/d"));
     assert!(stat(&task, "/c/d/f").is_ok());
-    assert_eq!(fs.lookups.load(Ordering::Relaxed), before + 1, "only the new name was asked for");
+    assert_eq!(fs.lookups.load(Ordering::Relaxed), before + 1, "only the new name was looked up");
     assert_eq!(errno(stat(&task, "/a/b")), Errno::NOENT);
     assert_eq!((stat(&task, "/a").unwrap().nlink, stat(&task, "/c").unwrap().nlink), (2, 4));
     assert_eq!(errno(rename("/c", "/c/d/x", plain)), Errno::INVAL);
@@ -158,8 +162,8 @@ fn a_rename_moves_what_is_known_along() {
     assert_eq!(stat(&task, "/").unwrap().nlink, 4);
 }
 
-/// A new name that the walk over the old path comes to, and the other way round: both are asked
-/// for.
+/// The old path leads over the new name, or the new path over the old name: the driver looks both
+/// up.
 #[test]
 fn a_rename_asks_for_both_paths() {
     let (fs, task) = mounted();
@@ -244,7 +248,7 @@ fn writing_takes_set_ids_away_and_is_told() {
     task.setxattr(At::Cwd, "/f", "security.capability", &caps, XattrFlags::empty(), none).unwrap();
     let user = task.with_credentials(vfscale_vfs::Credentials::user(7, 7));
     let other = user.open("/f", OFlags::WRONLY, Mode::empty()).unwrap();
-    // A change after a look is seen, though the clock may not have moved on.
+    // A change after a `stat` is visible, although the clock may not have ticked.
     file.stat().unwrap();
     assert_eq!(other.write(b"x").unwrap(), 1);
     forget(&fs);
@@ -369,8 +373,8 @@ fn mountpoints_keep_their_names() {
     assert_eq!((fs.stored(), other.stored()), (1, 2));
 }
 
-/// One call by chance, on few names; whether it succeeded. Many don't, for the names are others' as
-/// well.
+/// Makes a random call on a few names, and returns whether it succeeded. Many calls fail, because
+/// other threads use these names too.
 fn disturb(fs: &Tables, task: &Task, random: &mut Random) -> bool {
     let path = |random: &mut Random| -> String {
         let names = ["/a", "/b", "/c"];
@@ -414,7 +418,8 @@ fn stress_of_everything_leaves_what_fits_together() {
                 succeeded.fetch_add(did as u64, Ordering::Relaxed);
             })
         }));
-        // The end of the scope alone does not wait until they have handed on what they deferred.
+        // The end of the scope alone does not wait until the threads have passed on their deferred
+        // work.
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     let succeeded = succeeded.into_inner();
@@ -423,5 +428,9 @@ fn stress_of_everything_leaves_what_fits_together() {
     fs.check();
     forget(&fs);
     fs.check();
-    assert_eq!(fs.with_super(|sb| sb.inodes_in_use()), 2, "the root, and none");
+    assert_eq!(
+        fs.with_super(|sb| sb.inodes_in_use()),
+        2,
+        "the root, and the inode of negative dentries"
+    );
 }

@@ -1,5 +1,5 @@
-//! Compares `acl` with the kernel this runs on, call by call. File systems without access control
-//! lists have nothing to compare with: there the tests say so and end.
+//! Compares `acl` with the running kernel, call by call. On file systems without access control
+//! lists the tests print that they are skipped, and end.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -36,7 +36,7 @@ fn workdir() -> Option<tempfile::TempDir> {
     }
 }
 
-/// Values that are mostly well formed, with a fault here and there.
+/// Generates values that are mostly well formed, some with a fault.
 fn values() -> impl Strategy<Value = Vec<u8>> {
     let perm = prop_oneof![40 => 0u16..8, 1 => any::<u16>()];
     let id = prop_oneof![20 => 0u32..5, 1 => Just(u32::MAX)];
@@ -56,7 +56,7 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
             entries.extend(&users);
             entries.push((4, group, u32::MAX));
             entries.extend(&groups);
-            // Mostly a mask where one is needed.
+            // Mostly with a mask if one is required.
             if masked || !users.is_empty() && mask != 3 {
                 entries.push((16, mask, u32::MAX));
             }
@@ -116,7 +116,7 @@ proptest! {
         let kernel = setxattr(dir.path(), DEFAULT, &value, XattrFlags::empty());
         let model = Acl::from_xattr(&value);
         prop_assert_eq!(kernel, model.as_ref().map(drop).map_err(|errno| *errno));
-        // Without a default list the umask of this process would count.
+        // Without a default list the umask of this process would apply.
         let Ok(Some(default)) = model else { return Ok(()) };
         prop_assert_eq!(read(dir.path(), DEFAULT), Some(default.clone()));
 
@@ -148,7 +148,7 @@ proptest! {
         let path = dir.path().join("file");
         fs::write(&path, b"").unwrap();
         if chown(&path, Some(1), Some(2)).is_err() {
-            eprintln!("skipped: acting as other users takes privileges");
+            eprintln!("skipped: acting as other users requires privileges");
             return Ok(());
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
@@ -164,10 +164,10 @@ proptest! {
     }
 }
 
-/// Returns what the kernel allows a thread of these credentials, for each combination of
-/// permissions.
+/// Returns the accesses that the kernel allows a thread of these credentials, for each combination
+/// of permissions.
 fn allowed(path: &Path, uid: u32, gid: u32, groups: &[u32]) -> Vec<Result<(), Errno>> {
-    // Credentials belong to a thread, as far as the kernel is concerned.
+    // In the kernel, credentials belong to a thread.
     std::thread::scope(|scope| {
         let check = || {
             let groups = groups.iter().map(|&group| Gid::from_raw(group)).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! Compares `locks` with the kernel this runs on: the same calls by this process and by several
-//! open files give the same results, and others are told of the same locks.
+//! Compares `locks` with the running kernel: equal calls by this process and by several open files
+//! return equal results, and report equal conflicting locks.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vfscale_vfs::locks::{FileLocks, LockKind, LockRange, Owner, RecordLock};
 
-/// Offsets at which locks begin and end, the ends of what there is among them.
+/// Offsets at which locks begin and end, including the limits of the range.
 const EDGES: [u64; 9] = [0, 1, 2, 10, 4095, 4096, 1 << 40, LockRange::EOF - 1, LockRange::EOF];
 
 fn open(path: &Path) -> File {
@@ -21,7 +21,7 @@ fn open(path: &Path) -> File {
 }
 
 fn fcntl(file: &File, command: i32, lock: &mut libc::flock64) -> Result<(), Errno> {
-    // SAFETY: the descriptor is open, and the call reads and writes just the structure it is given.
+    // SAFETY: the descriptor is open, and the call reads and writes only the passed structure.
     if unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) } == 0 {
         Ok(())
     } else {
@@ -29,7 +29,7 @@ fn fcntl(file: &File, command: i32, lock: &mut libc::flock64) -> Result<(), Errn
     }
 }
 
-/// A `struct flock`; `kind` is `None` for unlocking.
+/// Makes a `struct flock`; `kind` is `None` for unlocking.
 fn raw(kind: Option<LockKind>, whence: i32, start: i64, len: i64) -> libc::flock64 {
     let kind = match kind {
         Some(LockKind::Shared) => libc::F_RDLCK,
@@ -90,7 +90,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, b"").unwrap();
-        // The first one locks as this process, the others each for itself.
+        // The first file locks for this process, each other file for itself.
         let files = [(); 4].map(|()| open(&path));
         let pid = std::process::id() as i32;
         let locks = FileLocks::new();

@@ -1,6 +1,6 @@
-//! Compares `xattr` with the kernel this runs on: the same calls by the same callers on the same
-//! kinds of files end with the same errors and leave the same attributes. Takes privileges, for
-//! acting as other users and for `trusted.*`; without them the test says so and ends.
+//! Compares `xattr` with the running kernel: equal calls by equal callers on equal kinds of files
+//! return equal errors and leave equal attributes. Requires privileges, to act as other users and
+//! for `trusted.*`; without them the test prints that it is skipped, and ends.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -38,8 +38,8 @@ const NAMES: [&str; 16] = [
     ".",
 ];
 
-/// Nothing, an empty list, a list without names, one that makes no sense, capabilities of version
-/// 2, and others.
+/// An empty value, an empty list, plain bytes, a list without names, a malformed list, capabilities
+/// of version 2, and malformed capabilities.
 const VALUES: [&[u8]; 7] = [
     b"",
     b"\x02\0\0\0",
@@ -66,7 +66,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// That this can't be done here is said once.
+/// Prints the reason for skipping only once.
 static SKIPPED: Once = Once::new();
 
 /// Makes a file of one of several kinds, owned by user 1 or by root.
@@ -92,14 +92,15 @@ fn make(dir: &Path, kind: usize, owned: bool) -> Option<PathBuf> {
         Ok(()) => Some(path),
         Err(error) => {
             SKIPPED.call_once(|| {
-                println!("######## SKIPPED: attributes as the kernel keeps them: {error}");
+                println!("######## SKIPPED: attributes as the kernel stores them: {error}");
             });
             None
         }
     }
 }
 
-/// Works in a directory, by names that lead through no other: those may be closed to other users.
+/// A working directory, whose files have relative names: other users may not search the directories
+/// above it.
 struct WorkingIn(PathBuf);
 
 impl WorkingIn {
@@ -129,7 +130,7 @@ fn kernel(path: &Path, uid: u32, name: &str, call: Call) -> Result<Vec<u8>, Errn
         }
         Call::Remove => lremovexattr(path, name).map(|()| vec![]),
     };
-    // Credentials belong to a thread, as far as the kernel is concerned.
+    // In the kernel, credentials belong to a thread.
     std::thread::scope(|scope| {
         let as_user = || {
             if uid != 0 {
@@ -143,7 +144,7 @@ fn kernel(path: &Path, uid: u32, name: &str, call: Call) -> Result<Vec<u8>, Errn
     })
 }
 
-/// Makes the call on `set`. Of access control lists only the errors are modelled.
+/// Makes the call on `set`. Models only the errors of access control lists.
 fn model(
     set: &mut XattrSet,
     file: Ownership,
@@ -181,8 +182,8 @@ fn model(
     }
 }
 
-/// The file's mode as if it had no access control list: only one without names is ever set here, so
-/// the mode says it all.
+/// Returns mode and owner of the file, as if it had no access control list: the tests only set
+/// lists without names, which the mode expresses completely.
 fn ownership(path: &Path) -> Ownership {
     let meta = fs::symlink_metadata(path).unwrap();
     Ownership { mode: meta.mode(), uid: meta.uid(), gid: meta.gid() }
@@ -212,7 +213,7 @@ proptest! {
         let Some(path) = make(Path::new("."), kind, owned) else { return Ok(()) };
         let mut set = XattrSet::new();
         for (uid, name, call) in steps {
-            // The one rule that is stricter here, and one that the kernel applies to reading.
+            // Skips the one rule that is stricter here, and one that the kernel applies to reads.
             if name == "security.capability" && !matches!(call, Call::Set([_, ..], _)) {
                 continue;
             }
@@ -220,7 +221,7 @@ proptest! {
             let got = kernel(&path, uid, name, call);
             let context = format!("{uid} {name} {call:?}");
             match expected {
-                // Whether there is a list is not modelled.
+                // The model does not track whether a list exists.
                 Ok(None) if matches!(call, Call::Get) => {
                     prop_assert!(matches!(got, Ok(_) | Err(Errno::NODATA)), "{} {:?}", context, got);
                 }

@@ -1,4 +1,5 @@
-//! Directories that a driver keeps: what is asked, what is remembered, and what is dropped.
+//! Directories of a backed driver: the lookups that reach it, the answers that the dcache holds,
+//! and the dentries that it drops.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +46,7 @@ fn the_driver_is_asked_once_for_a_name() {
         assert_eq!(lookups(&fs), 2);
     }
     for _ in 0..3 {
-        assert!(!exists(&task, "/d3/f10"), "remembered as well");
+        assert!(!exists(&task, "/d3/f10"), "cached as well");
         assert!(!exists(&task, "/d3/f10/below"));
         assert_eq!(lookups(&fs), 3);
     }
@@ -90,7 +91,7 @@ fn nothing_changes_the_names_of_a_driver() {
     rofs(task.open("/d0/f0", OFlags::RDWR, Mode::empty()).map(drop));
     rofs(task.remount("/", MountFlags::empty()));
     let exist = task.mkdir(At::Cwd, "/d1", Mode::RWXU).unwrap_err().errno();
-    assert_eq!(exist, Errno::EXIST, "asked for before the file system is looked at");
+    assert_eq!(exist, Errno::EXIST, "looked up before the check for a read-only file system");
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn directories_are_read_from_the_driver() {
     let expected = (0..200).map(|n| format!("f{n}"));
     let expected = [".", ".."].map(String::from).into_iter().chain(expected);
     assert!(names.iter().map(|name| name.to_str().unwrap()).eq(expected), "{names:?}");
-    assert_eq!(lookups(&fs), before, "reading is not looking up");
+    assert_eq!(lookups(&fs), before, "reading a directory makes no lookup");
     dir.seek(vfscale_vfs::Whence::Set(0)).unwrap();
     let two: Vec<_> = dir.read_dir().take(2).map(|entry| entry.unwrap().ino).collect();
     let ino = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino;
@@ -128,9 +129,9 @@ fn a_name_that_changes_by_itself_is_asked_about_each_time() {
     fs.tide.store(3, Ordering::SeqCst);
     let new = task.stat(At::Cwd, "/tide/f1", AtFlags::empty()).unwrap().ino;
     assert_ne!(new, ino, "another directory of the same name");
-    assert_eq!(held.stat().unwrap().ino, ino, "what is open stays");
+    assert_eq!(held.stat().unwrap().ino, ino, "an open file remains");
     assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/tide/f1 (deleted)"));
-    assert!(!exists(&task, "f0") && !exists(&task, "f5"), "nothing is in a directory that is gone");
+    assert!(!exists(&task, "f0") && !exists(&task, "f5"), "a removed directory has no names");
     assert_eq!(task.getcwd().unwrap_err().errno(), Errno::NOENT);
 
     fs.tide.store(4, Ordering::SeqCst);
@@ -155,13 +156,13 @@ fn a_mount_keeps_a_name_that_has_gone() {
     fs.tide.store(3, Ordering::SeqCst);
     task.bind("/d1/f1", "/tide/f0", false).unwrap();
     fs.tide.store(5, Ordering::SeqCst);
-    assert!(exists(&task, "/tide/f0"), "a mount below has to be reached as well");
+    assert!(exists(&task, "/tide/f0"), "a mount below must still be reached");
     task.umount("/tide/f0", vfscale_vfs::UmountFlags::empty()).unwrap();
     fs.with_super(|sb| sb.shrink(usize::MAX));
     let ino = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino;
     let before = ino("/tide");
     fs.tide.store(7, Ordering::SeqCst);
-    assert_ne!(ino("/tide"), before, "it is asked about again");
+    assert_ne!(ino("/tide"), before, "it is looked up again");
 }
 
 #[test]
@@ -176,7 +177,7 @@ fn what_nobody_uses_is_dropped_and_asked_for_again() {
     let asked = lookups(&fs);
     assert_eq!(asked, 4 + 4 * 60);
     let dropped = fs.with_super(|sb| sb.shrink(usize::MAX));
-    // All but the file that is open, and the directory that it is in.
+    // All except the open file and its directory.
     assert_eq!(dropped as u64, asked - 2);
     fs.with_super(|sb| assert_eq!(sb.inodes_in_use(), 4, "root, directory, file, and none"));
     assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d1/f1"));
@@ -189,14 +190,15 @@ fn what_nobody_uses_is_dropped_and_asked_for_again() {
 #[test]
 fn what_was_walked_to_since_outlives_what_was_not() {
     let (fs, task) = mounted(1, 100);
-    // Each CPU has a list of its own, and only there there is an order.
+    // Each CPU has its own list, and only the dentries of one list are ordered.
     let _here = vfscale_sync::cpu::pretend(0);
     let all = |task: &Task| (0..100).for_each(|n| assert!(exists(task, &format!("/d0/f{n}"))));
     all(&task);
-    // The first look only marks what a walk has come by since it was made.
+    // The first pass of the shrinker only marks the dentries that a walk has used since their
+    // creation.
     all(&task);
     let entry = fs.with_super(|sb| sb.cache_bytes()) / 102;
-    assert_eq!(fs.with_super(|sb| sb.shrink(1)), 1, "the oldest, after all were looked at");
+    assert_eq!(fs.with_super(|sb| sb.shrink(1)), 1, "the oldest, after a pass over all");
     for n in 50..100 {
         assert!(exists(&task, &format!("/d0/f{n}")));
     }
@@ -206,7 +208,7 @@ fn what_was_walked_to_since_outlives_what_was_not() {
     for n in 50..100 {
         assert!(exists(&task, &format!("/d0/f{n}")));
     }
-    assert_eq!(lookups(&fs), asked, "all of these were still there");
+    assert_eq!(lookups(&fs), asked, "all of these were still cached");
 }
 
 #[test]
@@ -221,7 +223,7 @@ fn names_that_are_not_there_have_a_bound_of_their_own() {
     assert!(bytes < (1 << 20) / 4, "{bytes}");
     let asked = lookups(&fs);
     (0..64).for_each(|n| assert!(exists(&task, &format!("/d0/f{n}"))));
-    assert_eq!(lookups(&fs), asked, "they have pushed nothing out");
+    assert_eq!(lookups(&fs), asked, "they have evicted no other dentry");
 }
 
 #[test]
@@ -235,8 +237,8 @@ fn threads_that_ask_for_one_name_ask_once() {
     assert_eq!(lookups(&fs), 2001);
 }
 
-/// Unique materialise: a directory that the driver has elsewhere by now has its one dentry there,
-/// with all that is below, with what is mounted there, and for those who use it.
+/// Unique materialise: if the driver finds a directory under another name, its one dentry moves
+/// there, with everything below it, the mounts on it, and its users.
 #[test]
 fn a_directory_that_has_moved_by_itself_has_one_dentry() {
     let (fs, task) = mounted(1, 3);
@@ -250,10 +252,10 @@ fn a_directory_that_has_moved_by_itself_has_one_dentry() {
     for (moved, now, before) in [(true, "/there", "/here"), (false, "/here", "/there")] {
         fs.moved.store(moved, Ordering::SeqCst);
         let asked = lookups(&fs);
-        // No walk has passed the old name since.
+        // No walk has used the old name since.
         assert_eq!((ino(now), lookups(&fs) - asked), (dir, 1));
         assert_eq!((ino(&format!("{now}/f1")), ino(&format!("{now}/f2"))), (file, other));
-        assert_eq!(lookups(&fs) - asked, 1, "what was below is known");
+        assert_eq!(lookups(&fs) - asked, 1, "the names below are cached");
         assert_eq!(path(), format!("{now}/f1"));
         assert_eq!(cwd.getcwd().unwrap().to_str(), Some(now));
         assert_eq!(task.mounts()[1].mount_point.to_str(), Some(&*format!("{now}/f2")));
@@ -267,8 +269,8 @@ fn a_directory_that_has_moved_by_itself_has_one_dentry() {
     fs.with_super(|sb| assert_eq!(sb.inodes_in_use(), 2, "the root, and none"));
 }
 
-/// All that is known below a name that stands for something else by now goes at once, thousands of
-/// names, but for what is in use.
+/// If a name gets another file, the dcache drops the whole subtree below it, thousands of names,
+/// except the dentries in use.
 #[test]
 fn a_subtree_that_has_gone_by_itself_leaves_the_dcache() {
     const FILES: u64 = 5000;
@@ -281,7 +283,7 @@ fn a_subtree_that_has_gone_by_itself_leaves_the_dcache() {
     let before = task.vfs().counts().dentries;
     fs.tide.store(2, Ordering::SeqCst);
     assert!(!exists(&task, "/tide"));
-    // The one in use, the directory that it is in, and the name that is not there.
+    // The dentry in use, its directory, and the negative dentry.
     assert_eq!(before as u64 - task.vfs().counts().dentries as u64, FILES - 2);
     assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/tide/f7 (deleted)"));
     drop(held);
@@ -289,7 +291,7 @@ fn a_subtree_that_has_gone_by_itself_leaves_the_dcache() {
     assert_eq!(before as u64 - task.vfs().counts().dentries as u64, FILES);
 }
 
-/// Lets those go on whom the driver holds up.
+/// Releases the threads that the driver blocks, when dropped.
 struct Released<'a>(&'a Numbers);
 
 impl Drop for Released<'_> {
@@ -298,13 +300,13 @@ impl Drop for Released<'_> {
     }
 }
 
-/// Lookups of what is known and of what is not go on while the shrinker is in the middle of it,
-/// here for as long as the driver takes to part with an inode.
+/// Lookups, of cached names and of others, proceed while the shrinker runs, here for as long as the
+/// driver takes to evict an inode.
 #[test]
 fn no_lookup_waits_for_the_shrinker() {
     let (fs, task) = mounted(2, 400);
-    // On one CPU, for each has a list of its own, of which the oldest go first: whoever asks for
-    // the one that is on its way out waits for it.
+    // On one CPU, because each has its own list, of which the oldest dentries are dropped first: a
+    // lookup of the inode that is being evicted would wait for it.
     let _here = vfscale_sync::cpu::pretend(0);
     let look = |files: std::ops::Range<u64>| {
         files.for_each(|file| assert!(exists(&task, &format!("/d0/f{file}"))));
@@ -317,25 +319,25 @@ fn no_lookup_waits_for_the_shrinker() {
             let _here = vfscale_sync::cpu::pretend(0);
             shrunk.send(fs.with_super(|sb| sb.shrink(usize::MAX))).unwrap();
         });
-        // A failure below is reported instead of waited for.
+        // Released on a panic, too, so a failure below does not hang the test.
         let _released = Released(&fs);
         while fs.evicted() == 0 {
             std::thread::yield_now();
         }
         let asked = lookups(&fs);
         look(100..200);
-        assert_eq!(lookups(&fs), asked, "they are still known");
+        assert_eq!(lookups(&fs), asked, "they are still cached");
         look(200..400);
         assert!(!exists(&task, "/d0/none") && exists(&task, "/d1/f0"));
         let file = open(&task, "/d0/f300");
         assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d0/f300"));
-        assert!(is_shrunk.try_recv().is_err(), "it is still at it");
+        assert!(is_shrunk.try_recv().is_err(), "the shrinker still runs");
     });
     assert!(is_shrunk.recv().unwrap() > 0);
 }
 
-/// A dentry that everybody has used has its count spread over CPUs: the shrinker gathers it first,
-/// and drops it when that is done.
+/// A dentry that all CPUs used has a sharded count: the shrinker first collects the count, and
+/// drops the dentry after that.
 #[test]
 fn the_shrinker_demotes_what_everybody_has_used() {
     let fs = Numbers::new(1, 1);
@@ -350,13 +352,13 @@ fn the_shrinker_demotes_what_everybody_has_used() {
     opens_on(1);
     assert_eq!(shrink(), 2);
     opens_on(2);
-    assert_eq!(shrink(), 0, "it is in use, as far as can be told, and so is its directory");
+    assert_eq!(shrink(), 0, "it may be in use, and so is its directory");
     vfscale_sync::rcu::synchronize();
     assert_eq!(shrink(), 2);
 }
 
-/// Subtree shrink: what is below a directory goes from the cache, whoever has just walked to it,
-/// but for what is in use and what leads there.
+/// Subtree shrink: the dcache drops everything below a directory, however recently walks used it,
+/// except dentries in use and their ancestors.
 #[test]
 fn the_cache_of_a_subtree_is_dropped() {
     let (fs, task) = mounted(3, 500);
@@ -375,7 +377,7 @@ fn the_cache_of_a_subtree_is_dropped() {
     assert_eq!(lookups(&fs), asked);
     assert!(exists(&task, "/d1/f6"));
     assert_eq!(lookups(&fs), asked + 1);
-    // From the root: the other two directories as well.
+    // From the root: also the other two directories.
     assert_eq!(task.drop_cached(At::Cwd, "/").unwrap(), 1 + 2 * 501);
     drop(held);
     assert_eq!(task.drop_cached(At::Cwd, "/").unwrap(), 2);
@@ -392,7 +394,7 @@ fn handles_outlive_the_cache() {
     fs.with_super(|sb| assert_eq!(sb.shrink(usize::MAX), 3));
     let reopened = task.open_by_handle(&root, &file, OFlags::RDONLY).unwrap();
     assert_eq!(reopened.stat().unwrap().ino, file.ino);
-    // No name of it is known; when one is, that is what a handle leads to.
+    // No name of the file is cached. Once a name is cached, the handle leads to that name.
     let path = format!("/#{} (deleted)", file.ino);
     assert_eq!(task.path_of(&reopened).unwrap().to_str(), Some(&*path));
     assert!(exists(&task, "/d1/f1"));
@@ -408,7 +410,7 @@ fn handles_outlive_the_cache() {
     assert_eq!(error.errno(), Errno::STALE);
 }
 
-/// Walks, the shrinker, and names that come and go, all at once; in the end nothing is left.
+/// Runs walks, the shrinker, and changes of names concurrently; in the end no dentry is left.
 #[test]
 fn stress_lookups_beside_the_shrinker() {
     for scaling in [Scaling::with_slots(4), Scaling::before_lru()] {
@@ -439,11 +441,11 @@ fn stress_lookups_beside_the_shrinker() {
                     }
                 })
             }));
-            // The end of the scope alone does not wait until they have handed on what they
-            // deferred.
+            // The end of the scope alone does not wait until the threads have passed on their
+            // deferred work.
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
-        // A count that many CPUs used is collapsed first, which takes a grace period.
+        // The shrinker first collapses a sharded count, which takes a grace period.
         fs.with_super(|sb| sb.shrink(usize::MAX));
         vfscale_sync::rcu::synchronize();
         fs.with_super(|sb| sb.shrink(usize::MAX));

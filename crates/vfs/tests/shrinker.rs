@@ -1,5 +1,5 @@
-//! The limits of the shrinker, and the locks that it takes. A process of its own, because it
-//! watches the memory and the locks of the whole process.
+//! The limits of the shrinker, and the locks that it takes. A separate process, because the tests
+//! measure the memory and the locks of the whole process.
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used)]
@@ -12,7 +12,7 @@ use numbers::Numbers;
 use vfscale_sync::{cpu, reclaim};
 use vfscale_vfs::{At, AtFlags, Scaling, Vfs, lockstat};
 
-/// The tests watch the process, so that one runs at a time.
+/// Held by the one test that runs: each measures the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn resident_bytes() -> usize {
@@ -21,19 +21,18 @@ fn resident_bytes() -> usize {
     pages * 4096
 }
 
-/// A million files are walked to, in turn by two CPUs; what is resident stays within the limit and
-/// 5 %.
+/// Two CPUs alternately walk to a million files; resident memory stays within the limit plus 5 %.
 #[test]
 fn a_walk_of_a_million_files_stays_within_the_limit() {
     const DIRS: u64 = 1000;
     const FILES: u64 = 1000;
-    // A fifth of what a million files would take. Beside them about 1 MiB waits for grace periods.
+    // A fifth of the memory of a million files. In addition, about 1 MiB waits for grace periods.
     const LIMIT: usize = 64 << 20;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let fs = Numbers::new(DIRS, FILES);
     let task = Vfs::with_scaling(fs.clone(), Scaling::with_slots(2)).unwrap().task();
     fs.with_super(|sb| sb.set_cache_limit(LIMIT));
-    // One-time setup does not belong to the cache.
+    // One-time setup, which does not count as cache.
     task.stat(At::Cwd, "/d0/f0", AtFlags::empty()).unwrap();
     let before = resident_bytes();
     let (mut most, mut most_resident) = (0, 0);
@@ -52,9 +51,9 @@ fn a_walk_of_a_million_files_stays_within_the_limit() {
     assert!(most > LIMIT - LIMIT / 20, "the limit is used: {most}");
 }
 
-/// How often the locks of the lists of a class were taken, and by another CPU than before, while
-/// two CPUs in turn ask for names; and how often any lock was, while they look at names that they
-/// know.
+/// Returns the number of times that the locks of a class of lists were taken, and taken by another
+/// CPU than before, while two CPUs alternately look up new names; and the number of times that any
+/// lock was taken while they look up cached names.
 fn locks_taken(class: &str, scaling: Scaling) -> (u64, u64, u64) {
     const NAMES: u64 = 100;
     let fs = Numbers::new(2, NAMES);
@@ -68,7 +67,7 @@ fn locks_taken(class: &str, scaling: Scaling) -> (u64, u64, u64) {
         }
     };
     let recorded = |calls: &dyn Fn()| {
-        // Earlier trees are taken down on another thread, which takes locks.
+        // Waits for the thread that takes earlier trees down, because it takes locks.
         reclaim::settle();
         lockstat::reset();
         lockstat::record(true);
@@ -87,7 +86,7 @@ fn has_one_list_before(class: &str, patch: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (taken, bounced, hits) = locks_taken(class, Scaling::with_slots(2));
     assert!(taken >= 200, "{taken}");
-    // The lists are added up now and then, which takes the locks of all.
+    // At times a CPU adds up the lists, which takes the locks of all.
     assert!(bounced <= taken / 10, "each CPU has its list: {bounced} of {taken}");
     assert_eq!(hits, 0, "hits take no lock at all");
     let before = Scaling::with_slots(2).and_before(patch).unwrap();

@@ -1,9 +1,9 @@
-//! Schedules of changes that a driver makes which keeps directories, chosen at random:
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-vfs --test shuttle_kept`.
+//! Schedules of changes of a backed driver's directories, chosen at random: `RUSTFLAGS="--cfg
+//! shuttle" cargo test --release -p vfscale-vfs --test shuttle_kept`.
 //!
 //! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
-//! well. The driver itself asserts that a name it is asked to change is what the VFS takes it for,
-//! that there is one inode of a number, and that none is made before the last one has been evicted.
+//! well. The driver itself asserts that a name to change still has the inode that the VFS expects,
+//! that a number has one inode, and that none is made before the previous one has been evicted.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -25,7 +25,7 @@ const TURNS: usize = 2_000;
 const DELAYS: usize = 1_000;
 const NEW: OFlags = OFlags::CREATE.union(OFlags::RDWR);
 
-/// Runs a model under many schedules, on a driver that gives way before and after what it does.
+/// Runs a model under many schedules, on a driver that yields before and after each operation.
 fn check(model: impl Fn(&Arc<Tables>, &Arc<Task>) + Send + Sync + 'static) {
     model::check(&[Schedules::Turns(TURNS), Schedules::Delays(DELAYS)], move || {
         let fs = Tables::new();
@@ -40,7 +40,7 @@ fn check(model: impl Fn(&Arc<Tables>, &Arc<Task>) + Send + Sync + 'static) {
     });
 }
 
-/// Runs two calls at the same time, and returns what they did.
+/// Runs two calls concurrently, and returns their results.
 fn both<A: Send + 'static, B>(
     task: &Arc<Task>,
     one: impl FnOnce(&Task) -> A + Send + 'static,
@@ -81,7 +81,7 @@ fn rename(task: &Task, old: &str, new: &str) -> Option<Errno> {
     errno(task.rename(At::Cwd, old, At::Cwd, new, RenameFlags::empty()))
 }
 
-/// A name that is looked up while it is made is not there, or is, and then stays.
+/// A lookup concurrent with the creation of a name finds it or not; once found, the name remains.
 #[test]
 fn lookup_against_create() {
     check(|_, task| {
@@ -98,7 +98,7 @@ fn lookup_against_create() {
     });
 }
 
-/// Of two that make a name one does, and both open the same file.
+/// Of two threads that create a name, one creates it, and both open the same file.
 #[test]
 fn create_against_create() {
     check(|_, task| {
@@ -110,7 +110,7 @@ fn create_against_create() {
     });
 }
 
-/// A directory that is removed while something is made in it: one of the two fails.
+/// A directory is removed while a file is created in it: one of the two calls fails.
 #[test]
 fn rmdir_against_create() {
     check(|_, task| {
@@ -127,7 +127,7 @@ fn rmdir_against_create() {
     });
 }
 
-/// A name that is replaced is never missing, and never goes back.
+/// A name that is replaced is never missing, and never has its old file again.
 #[test]
 fn lookup_against_a_rename_that_replaces() {
     check(|_, task| {
@@ -144,7 +144,7 @@ fn lookup_against_a_rename_that_replaces() {
     });
 }
 
-/// Two directories that are moved into each other make no loop.
+/// Two directories that are moved into each other form no loop.
 #[test]
 fn moves_of_directories_make_no_loop() {
     check(|fs, task| {
@@ -159,7 +159,7 @@ fn moves_of_directories_make_no_loop() {
     });
 }
 
-/// A directory that is replaced by a rename while something is made in it.
+/// A rename replaces a directory while a file is created in it.
 #[test]
 fn a_replaced_directory_against_create() {
     check(|_, task| {
@@ -170,14 +170,14 @@ fn a_replaced_directory_against_create() {
             |task| touch(task, "/b/f").map_err(|error| error.errno()),
         );
         assert!(renamed.is_none() || renamed == Some(Errno::NOTEMPTY));
-        // The new file is in one directory or the other, or that one was just removed.
+        // The new file is in one of the two directories, or the creation found a removed one.
         assert!(made.is_ok() || made == Err(Errno::NOENT) && renamed.is_none());
         assert_eq!(ino(task, "/b/f").is_ok(), made.is_ok());
     });
 }
 
-/// A directory that is removed as soon as the driver has moved the last file out of it: the file
-/// keeps its place in the tree, and whoever has it open.
+/// A directory is removed as soon as the driver has moved the last entry out of it: the entry,
+/// which is open, retains its position in the tree.
 #[test]
 fn rmdir_against_the_last_that_moves_out() {
     check(|fs, task| {
@@ -185,7 +185,7 @@ fn rmdir_against_the_last_that_moves_out() {
             assert_eq!(mkdir(task, path), None);
         }
         let inside = task.open("/d/e", OFlags::RDONLY, Mode::empty()).unwrap();
-        // The driver takes its time when it has moved the file, and somebody waits for just that.
+        // The driver pauses after it has moved the entry; the other thread waits for that moment.
         fs.pauses.store(30, Ordering::Relaxed);
         let (renamed, removed) = both(
             task,
@@ -206,7 +206,7 @@ fn rmdir_against_the_last_that_moves_out() {
     });
 }
 
-/// A file loses a name and gets one: it has one in the end, or could get none.
+/// A file loses a name and gets another: in the end it has that one, or the link failed.
 #[test]
 fn link_against_unlink() {
     check(|_, task| {
@@ -222,7 +222,8 @@ fn link_against_unlink() {
     });
 }
 
-/// Names are removed and made again beside the shrinker, which drops dentries and inodes.
+/// Names are removed and made again concurrently with the shrinker, which drops dentries and
+/// inodes.
 #[test]
 fn changes_beside_the_shrinker() {
     check(|fs, task| {
@@ -247,8 +248,8 @@ fn changes_beside_the_shrinker() {
     });
 }
 
-/// An inode that goes while it is asked for again: it is made anew when the last has been evicted.
-/// (The driver asserts that.)
+/// An inode is evicted while it is looked up again: it is made again after the previous one has
+/// been evicted. (The driver asserts that.)
 #[test]
 fn evicting_against_asking() {
     check(|fs, task| {
@@ -272,7 +273,7 @@ fn evicting_against_asking() {
     });
 }
 
-/// A directory that is removed while something is mounted on it: one of the two fails.
+/// A directory is removed while a file system is mounted on it: one of the two calls fails.
 #[test]
 fn rmdir_against_mount() {
     check(|_, task| {

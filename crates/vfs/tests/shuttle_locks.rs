@@ -21,7 +21,7 @@ fn whole(task: u64, kind: LockKind) -> RecordLock {
     RecordLock { owner: Owner::Task(task), pid: 1, kind, range: LockRange::WHOLE }
 }
 
-/// Three writers, each once.
+/// Three writers, each of which locks once.
 #[test]
 fn writers_exclude_each_other() {
     let run = || {
@@ -71,8 +71,8 @@ fn a_cancellation_races_with_a_grant() {
     model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], run);
 }
 
-/// A function is called once, whether the lock, the cancellation, or neither comes before it is
-/// known.
+/// A function is called once, whether the lock or the cancellation precedes its registration, or
+/// neither does.
 #[test]
 fn a_function_is_called_once() {
     let run = || {
@@ -102,7 +102,7 @@ fn a_function_is_called_once() {
     model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], run);
 }
 
-/// Two tasks take two files in opposite orders: one of them is told, and neither hangs.
+/// Two tasks lock two files in opposite orders: one of them gets the error, and neither hangs.
 #[test]
 fn a_deadlock_is_told_to_one() {
     let run = || {
@@ -118,7 +118,7 @@ fn a_deadlock_is_told_to_one() {
                 second
             })
         });
-        // The first lock may itself have to wait, but never for ever.
+        // The first lock may have to wait, but never forever.
         let results = threads.map(|thread| thread.join().unwrap());
         assert!(results.contains(&Ok(())), "{results:?}");
         assert!(files.iter().all(FileLocks::is_empty) && graph.is_empty());

@@ -38,7 +38,8 @@ fn ino(task: &Task, path: &str) -> Result<u64, Errno> {
     task.stat(At::Cwd, path, AtFlags::empty()).map(|stat| stat.ino).map_err(|e| e.errno())
 }
 
-/// Names are there, and names are not, whoever asks first and whatever is dropped meanwhile.
+/// Names exist or do not exist, whichever thread looks them up first, and whatever the shrinker
+/// drops concurrently.
 #[test]
 fn lookups_beside_the_shrinker() {
     check(|fs, task| {
@@ -48,7 +49,7 @@ fn lookups_beside_the_shrinker() {
                 let _cpu = cpu::pretend(0);
                 let first = ino(&task, "/d1/f1").unwrap();
                 assert_eq!(ino(&task, "/d1/f2"), Err(Errno::NOENT));
-                assert_eq!(ino(&task, "/d1/f1"), Ok(first), "the same file, if made again");
+                assert_eq!(ino(&task, "/d1/f1"), Ok(first), "the same file, even if made again");
             })
         });
         fs.with_super(|sb| sb.shrink(usize::MAX));
@@ -57,7 +58,7 @@ fn lookups_beside_the_shrinker() {
     });
 }
 
-/// One lookup at a time of one name.
+/// The driver has at most one lookup of a name at a time.
 #[test]
 fn two_threads_ask_for_one_name() {
     check(|fs, task| {
@@ -74,8 +75,9 @@ fn two_threads_ask_for_one_name() {
     });
 }
 
-/// An inode without a name goes once, whoever is the last to use it, and whoever else asks for its
-/// number or for memory meanwhile: those get that one, or another.
+/// An inode without a name is evicted once, whichever thread uses it last, and whichever other
+/// threads look up its number or shrink the cache concurrently: these threads get this inode or
+/// another one.
 #[test]
 fn an_inode_without_a_name_goes_once() {
     check(|fs, _| {
@@ -106,7 +108,7 @@ fn an_inode_without_a_name_goes_once() {
     });
 }
 
-/// Open files are not dropped, and dropped ones are not opened.
+/// The shrinker drops no open file, and no thread opens a dropped one.
 #[test]
 fn opens_beside_the_shrinker() {
     check(|fs, task| {
@@ -127,8 +129,8 @@ fn opens_beside_the_shrinker() {
     });
 }
 
-/// A handle is opened while its inode and its names go from memory: it leads to the same file,
-/// under its name if that is known.
+/// A handle is opened while its inode and its names are evicted: it leads to the same file, under
+/// its name if that is cached.
 #[test]
 fn open_by_handle_against_eviction() {
     check(|fs, task| {
@@ -155,8 +157,8 @@ fn open_by_handle_against_eviction() {
     });
 }
 
-/// Unique materialise: a directory that moves by itself, with walks by both names: it is at one of
-/// them, and has one dentry in the end, with the path of whoever is in it.
+/// Unique materialise: a directory moves by itself, while threads walk over both names. It is found
+/// under one of them, and in the end has one dentry, with the path that its users see.
 #[test]
 fn walks_beside_a_directory_that_moves_by_itself() {
     check(|fs, task| {
@@ -180,7 +182,7 @@ fn walks_beside_a_directory_that_moves_by_itself() {
     });
 }
 
-/// Subtree shrink beside lookups, an open, and the shrinker of everything.
+/// Subtree shrink, concurrent with lookups, an open, and the shrinker of the whole cache.
 #[test]
 fn lookups_beside_the_shrinking_of_a_subtree() {
     check(|fs, task| {
@@ -209,7 +211,7 @@ fn lookups_beside_the_shrinking_of_a_subtree() {
     });
 }
 
-/// A name that is another's by now, with walks below it: they see the one or the other.
+/// A name gets another file while threads walk below it: they see one file or the other.
 #[test]
 fn walks_beside_a_name_that_changes_by_itself() {
     check(|fs, task| {

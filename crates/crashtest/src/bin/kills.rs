@@ -12,8 +12,7 @@
 //! # Invariants
 //!
 //! * The status is 0 only if nothing was wrong: a violation, a panic in any thread and a load that
-//!   does not end are failures. With `--keep`, a state that was not recovered is stored as an
-//!   image.
+//!   does not end are failures. With `--keep`, a state whose recovery failed is stored as an image.
 //!
 //! Only one volume at a time is in memory.
 
@@ -41,25 +40,25 @@ struct Args {
     /// Seed of all choices. Random by default.
     #[arg(long, env = "VFSCALE_SEED")]
     seed: Option<u64>,
-    /// Number of threads that make orphans and reuse space that others have freed.
+    /// Number of threads that make orphans and reuse space that other threads freed.
     #[arg(long, default_value_t = 4)]
     threads: u64,
     /// Number of files that each of them makes in a load.
     #[arg(long, default_value_t = 8)]
     files: u64,
-    /// Number of threads that make all kinds of calls in directories of their own.
+    /// Number of threads that make all kinds of calls in separate directories.
     #[arg(long, default_value_t = 2)]
     own: u64,
     /// Number of threads that make all kinds of calls in shared directories.
     #[arg(long, default_value_t = 2)]
     crowd: u64,
-    /// Number of calls that each thread in an own or shared directory makes in a load.
+    /// Number of calls that each thread in a separate or shared directory makes in a load.
     #[arg(long, default_value_t = 60)]
     calls: usize,
     /// Number of power cuts of one load that are checked.
     #[arg(long, default_value_t = 10)]
     kills: usize,
-    /// File for the image of a state that was not recovered.
+    /// File for the image of a state whose recovery failed.
     #[arg(long)]
     keep: Option<PathBuf>,
 }
@@ -110,7 +109,7 @@ fn run(args: &Args, seed: u64, watch: &Watch) -> Result<KillsTally, String> {
     Ok(total)
 }
 
-/// Stores the image of a state that was not recovered; returns the message with its path.
+/// Stores the image of a state whose recovery failed; returns the message with its path.
 fn keep(to: Option<&Path>, subject: &Kills, why: String) -> String {
     let (Some(to), Some(device)) = (to, subject.broken()) else { return why };
     match write(to, device) {

@@ -14,7 +14,7 @@ use crate::script::op::Op;
 const DEVICE_BYTES: u64 = 16 << 20;
 /// Size of the smallest possible log.
 const LOG_BLOCKS: u64 = 256;
-/// A volume that is not changed any more.
+/// A volume that no longer changes.
 pub(super) struct Image {
     pub(super) device: Arc<dyn Device>,
     pub(super) superblock: Superblock,

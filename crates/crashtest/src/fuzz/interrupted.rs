@@ -4,10 +4,10 @@
 //!
 //! A power cut during a repair leaves one of these:
 //!
-//! * all earlier findings, and nothing of the repair but, perhaps, a mark that it has begun;
-//! * a volume whose mark says that a repair has begun, which a mount refuses;
+//! * all earlier findings, and no effect of the repair except, perhaps, a mark that it has begun;
+//! * a volume with the mark of a repair that has begun, which a mount refuses;
 //! * a volume without findings, apart from copies of the superblock, which a mount writes. It
-//!   mounts, all of it can be read and changed, and it has no findings after that.
+//!   mounts, all of it can be read and changed, and then it has no findings.
 //!
 //! In all cases the repair can be repeated, with the result of the uninterrupted one.
 
@@ -56,7 +56,7 @@ pub struct Interrupted {
     pub states: u64,
     /// Number of those that a mount refused because of the mark.
     pub refused: u64,
-    /// Number of those in which nothing was repaired yet.
+    /// Number of those before the first effect of the repair.
     pub as_before: u64,
     /// Number of those in which everything was repaired.
     pub repaired: u64,

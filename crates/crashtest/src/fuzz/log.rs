@@ -86,7 +86,7 @@ impl<'d> Log<'d> {
                 format!("bytes of record {at}")
             }
             _ => spoil_operations(&mut record, &self.live[at], random)
-                .map_or_else(|| format!("record {at} as it was"), |what| format!("{what} of {at}")),
+                .map_or_else(|| format!("record {at} unchanged"), |what| format!("{what} of {at}")),
         };
         let mend = random.one(&[Mend::Nothing, Mend::Checksum, Mend::Links, Mend::Links]);
         if mend != Mend::Nothing {
@@ -215,7 +215,7 @@ fn spoil_operations(
             format!("the header of operation {number}")
         }
         2 => {
-            // Gives the operation the key of another one.
+            // Replaces the key of the operation by that of another one.
             let from = random.one(&operations);
             let key = payload[from + 4..from + 16].to_vec();
             put(&mut payload, at + 4, &key);

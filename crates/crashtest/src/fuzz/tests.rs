@@ -29,7 +29,7 @@ fn damage_shows() {
     assert!(total.errors > 10 && total.repaired > 0, "{total}");
 }
 
-/// An undamaged volume is sound, and each log has something to replay.
+/// An undamaged volume is sound, and each log has items to replay.
 #[test]
 fn nothing_shows_without_damage() {
     let fuzzer = Fuzzer::new(5).unwrap();

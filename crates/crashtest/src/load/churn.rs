@@ -4,16 +4,17 @@
 //! # Purpose
 //!
 //! One thread makes the calls of a script ([`crate::script`]), so the tree after each call is
-//! known. Here many threads work, each in a directory of its own, on a volume so small that blocks
+//! known. Here many threads work, each in a separate directory, on a volume so small that blocks
 //! freed by one thread are soon allocated by another. If blocks are reused before their release is
 //! durable, a file that a crash has restored shows it. Files are removed while they are open, and
 //! truncated in several transactions.
 //!
 //! # Guarantees under test
 //!
-//! A thread states which contents of a file are possible, before a change of that and after an
-//! operation that narrows it ([`Promise`]). It syncs each write before it continues, and never
-//! overwrites a byte. So the bytes of a recovered file are the written ones, up to its end.
+//! A thread states which contents of a file are possible: before a call that adds possible
+//! contents, and after a call that excludes some ([`Promise`]). It syncs each write before it
+//! continues, and never overwrites a byte. So the bytes of a recovered file are the written ones,
+//! up to its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,7 @@ use vfscale_sync::random::Random;
 
 use crate::script::pattern;
 
-/// Number of names that a thread has at a time.
+/// Number of names that a thread uses at a time.
 const NAMES: u64 = 3;
 /// Number of open files without names.
 const OPEN: usize = 2;
@@ -92,7 +93,7 @@ impl<D: Device + 'static> Promises<D> {
                 (Promise::Holds(tag, least) | Promise::MayBeGone(tag, least), Some(bytes)) => {
                     compare(tag, least, &bytes).map_err(|why| format!("{path}: {why}"))?;
                 }
-                (Promise::Holds(..), None) => return Err(format!("{path}: is not there")),
+                (Promise::Holds(..), None) => return Err(format!("{path}: is missing")),
                 (Promise::Gone, Some(_)) => return Err(format!("{path}: is back")),
             }
         }
@@ -114,8 +115,7 @@ fn compare(tag: u32, least: u64, bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Runs `threads` threads for a number of rounds, each on a CPU of its own as far as per-CPU
-/// structures can tell.
+/// Runs `threads` threads for a number of rounds, each pretending to run on a separate CPU.
 ///
 /// # Errors
 /// Returns the error of a call that failed.

@@ -3,15 +3,15 @@
 //!
 //! # Load
 //!
-//! Several threads use a volume, each on a CPU of its own as far as the journal can tell. Some make
-//! orphans and immediately reuse space that others have freed. Others make all kinds of calls, in
-//! directories of their own and in shared ones. In every third load the volume grows concurrently
-//! (`growth`). During the load, a watcher repeatedly freezes the volume and compares its state in
-//! memory with its device (`invariants`). Then some states that a power cut might have left are
-//! checked: each has a random moment and any part of the writes not flushed by then, torn and in
-//! any order. Each state is opened, which recovers it. It must have everything promised by then, no
-//! orphans, and no findings. The last one is emptied and closed, and the next load begins with it,
-//! so a volume ages by power cuts.
+//! Several threads use a volume, each pretending to run on a separate CPU. Some make orphans and
+//! immediately reuse space that other threads freed. Others make all kinds of calls, in separate
+//! and in shared directories. In every third load the volume grows concurrently (`growth`). During
+//! the load, a watcher repeatedly freezes the volume and compares its state in memory with its
+//! device (`invariants`). Then some states that a power cut might have left are checked: each has a
+//! random moment and any part of the writes not flushed before it, torn and in any order. Each
+//! state is opened, which recovers it. It must contain everything promised before that moment, and
+//! have no orphans and no findings. The last one is emptied and closed, and the next load begins
+//! with it, so a volume ages by power cuts.
 //!
 //! Loads alternate between the settings of Kara 2014 (orphan lists) and Chinner 2020
 //! (per-CPU delayed logging): all patches enabled, each one disabled, all disabled.
@@ -24,7 +24,7 @@
 //!
 //! # Locks
 //!
-//! The module has no locks of its own.
+//! The module defines no locks.
 
 mod growth;
 mod invariants;
@@ -58,21 +58,21 @@ const LOADS_OF_VOLUME: u64 = 20;
 const DEVICE_BYTES: u64 = 32 << 20;
 /// Number of CPU slots.
 const SLOTS: usize = 8;
-/// Every how many loads the volume grows.
+/// Number of loads per load in which the volume grows.
 const GROWTHS: u64 = 3;
 
 /// Options of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct KillsPlan {
-    /// Number of threads that make orphans and reuse space that others have freed.
+    /// Number of threads that make orphans and reuse space that other threads freed.
     pub threads: u64,
     /// Number of files that each of them makes.
     pub rounds: u64,
-    /// Number of threads that make all kinds of calls in directories of their own.
+    /// Number of threads that make all kinds of calls in separate directories.
     pub own: u64,
     /// Number of threads that make all kinds of calls in shared directories.
     pub crowd: u64,
-    /// Number of calls that each thread in an own or shared directory makes.
+    /// Number of calls that each thread in a separate or shared directory makes.
     pub calls: usize,
     /// Number of power cuts that are checked.
     pub kills: usize,
@@ -106,7 +106,7 @@ pub enum KillsFault {
     LostFlushes,
     /// The volume reports a growth that it did not make.
     LostGrowth,
-    /// Calls have other effects.
+    /// Calls have wrong effects.
     Calls(CallFault),
 }
 
@@ -285,7 +285,7 @@ fn prepare(volume: &Volume, promised: &Promised) -> Result<(), Errno> {
     promised.tangle.prepare(&task)
 }
 
-/// Runs all threads, each on a CPU of its own as far as per-CPU structures can tell.
+/// Runs all threads, each pretending to run on a separate CPU.
 fn workers(volume: &Volume, promised: &Promised, plan: KillsPlan, seed: u64) -> Result<(), String> {
     let KillsPlan { threads, rounds, own, crowd, calls, .. } = plan;
     thread::scope(|scope| {

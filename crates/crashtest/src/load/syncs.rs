@@ -48,7 +48,7 @@ const INTERVAL: Duration = Duration::from_millis(3);
 const WRITE: Duration = Duration::from_micros(300);
 /// Duration of a flush.
 const FLUSH: Duration = Duration::from_millis(1);
-/// How long the volume is read-only.
+/// Duration of a read-only phase of the volume.
 const READ_ONLY: Duration = Duration::from_millis(2);
 /// Maximum number of bytes of a write.
 const PIECE_MAX: u64 = 40_000;
@@ -62,7 +62,7 @@ pub struct SyncsPlan {
     pub writers: u64,
     /// Number of writes of each.
     pub rounds: u64,
-    /// Whether a thread makes the volume read-only now and then.
+    /// Whether a thread makes the volume read-only from time to time.
     pub remounts: bool,
     /// Number of power cuts that are checked.
     pub cuts: usize,

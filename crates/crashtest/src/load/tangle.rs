@@ -1,4 +1,4 @@
-//! Threads that change names, links, attributes and space, each in a directory of its own with a
+//! Threads that change names, links, attributes and space, each in a separate directory with a
 //! known result, and some in a shared one ([`crowd`]).
 //!
 //! # Purpose
@@ -11,8 +11,8 @@
 //! # Guarantees under test
 //!
 //! Each thread has the guarantees of a script ([`crate`]) as if it were alone: the recovered
-//! content of its directory is that after some prefix of its calls, with all that it has synced. A
-//! sync by another thread makes more durable, never less.
+//! content of its directory is that after some prefix of its calls, with everything that it synced.
+//! A sync by another thread makes more durable, never less.
 //!
 //! # Invariants
 //!
@@ -79,7 +79,7 @@ struct ThreadScript {
     history: History,
 }
 
-/// Threads with directories of their own, on a device that records their promises.
+/// Threads with separate directories, on a device that records their promises.
 #[derive(Debug)]
 pub struct Tangle<D> {
     device: Arc<RecordingDevice<D>>,
@@ -199,7 +199,7 @@ impl<D: Device + 'static> Tangle<D> {
     }
 }
 
-/// Gives the writes of a call the tags of its thread.
+/// Replaces the tags of a call's writes by those of its thread.
 fn tagged(op: Op, thread: u32) -> Op {
     let base = TAGS + thread * TAGS_OF_THREAD;
     match op {

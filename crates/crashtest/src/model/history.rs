@@ -108,7 +108,7 @@ impl History {
     }
 
     /// Returns whether data may be lost because they could not be written. Data not synced before
-    /// the failure keep an older content, or are zeros where there was none.
+    /// the failure retain an older content, or are zeros where the file had no content.
     #[must_use]
     pub fn loses_data(&self) -> bool {
         self.lost_from.is_some()

@@ -89,7 +89,7 @@ impl Node {
     }
 
     /// Returns whether both inodes are equal apart from data and times. Every change of names and
-    /// attributes makes a difference.
+    /// attributes makes them unequal.
     #[must_use]
     pub fn same_shape(&self, other: &Node) -> bool {
         let bodies = match (&self.body, &other.body) {
@@ -156,7 +156,7 @@ impl Tree {
             node.names.insert((dir, entry.name.clone()));
             let said = (entry.ino, entry.file_type);
             if said != (ino, FileType::from_raw_mode(node.mode)) {
-                return Err(format!("{}: its entry says {said:?}", below.display()));
+                return Err(format!("{}: its entry has {said:?}", below.display()));
             }
             if let Some(Body::Dir(names)) = self.nodes.get_mut(&dir).map(|dir| &mut dir.body)
                 && names.insert(entry.name, ino).is_some()
@@ -192,9 +192,9 @@ impl Tree {
             let name = path.display();
             match pairs.get(&ours) {
                 Some(known) if *known == theirs => continue,
-                Some(_) => return Err(format!("{name}: is not the file that it was linked to")),
+                Some(_) => return Err(format!("{name}: names another file than before")),
                 None if !taken.insert(theirs) => {
-                    return Err(format!("{name}: linked to a file that it was not"));
+                    return Err(format!("{name}: names a file that it did not name before"));
                 }
                 None => drop(pairs.insert(ours, theirs)),
             }

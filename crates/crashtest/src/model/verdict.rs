@@ -121,8 +121,8 @@ impl PossibleData {
         Self { versions, latest, sizes: vec![size..=size], may_be_lost: false }
     }
 
-    /// Applies a change. `counts`: the change is known to have taken effect, which matters for
-    /// changes ordered with those of names.
+    /// Applies a change. `counts`: whether the change certainly took effect, which matters for
+    /// changes that are ordered with changes of names.
     pub fn change(&mut self, change: &Change, counts: bool) {
         let old = self.latest.len();
         match change {

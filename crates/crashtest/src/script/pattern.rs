@@ -1,4 +1,4 @@
-//! Bytes that tell their origin.
+//! Bytes that identify their origin.
 //!
 //! Each write has a tag. Every 16 bytes of a file, counted from its start, hold the tag and their
 //! offset. So bytes that appear in the wrong file or at the wrong offset are recognised and named.

@@ -1,4 +1,4 @@
-//! Tests that the scripts do what they are for.
+//! Tests that the scripts serve their purpose.
 
 use std::collections::BTreeSet;
 

@@ -9,7 +9,7 @@ fn moments(counts: &[usize]) -> Vec<Moment> {
     marks.enumerate().map(|(lines, marks)| Moment { marks, lines }).collect()
 }
 
-/// Returns how many of the chosen states each call has.
+/// Returns the number of chosen states of each call.
 fn chosen(counts: &[usize], lines: usize, wanted: usize) -> Vec<usize> {
     let moments = moments(counts);
     let mut found = vec![0; counts.len()];

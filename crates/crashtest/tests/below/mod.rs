@@ -1,13 +1,13 @@
-//! A file of the kernel whose bytes lie on a device of the test: writes and syncs of the file reach
+//! A file of the kernel whose bytes are on a device of the test: writes and syncs of the file reach
 //! the device in the order of the kernel's requests.
 //!
 //! # Purpose
 //!
-//! A [`FileDevice`](vfscale_block::FileDevice) makes system calls, some of them by io_uring. What a
-//! power cut leaves of them is only known below the file that they access. So the file is on a FUSE
-//! file system served here: a directory with one name, [`NAME`]. A `WRITE` of the kernel is a write
-//! of the device, an `FSYNC` a flush. With a `RecordingDevice` as the device, all possible states
-//! after a power cut are known.
+//! A [`FileDevice`](vfscale_block::FileDevice) makes system calls, some of them by io_uring. Only
+//! the layer below the file can determine which of them a power cut leaves. So the file is on a
+//! FUSE file system served here: a directory with one name, [`NAME`]. A `WRITE` of the kernel is a
+//! write of the device, an `FSYNC` a flush. With a `RecordingDevice` as the device, all possible
+//! states after a power cut are known.
 //!
 //! # Durability
 //!
@@ -40,7 +40,8 @@ pub const NAME: &str = "disk";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum length of a request, with its header.
 const BUFFER: usize = (1 << 20) + 4096;
-/// Validity of cached attributes in the kernel: forever, since nothing else changes them.
+/// Validity of cached attributes in the kernel: forever, because only the kernel's requests change
+/// them.
 const VALID_SECONDS: u64 = 1 << 30;
 
 /// `FUSE_ASYNC_READ`, `FUSE_BIG_WRITES`, `FUSE_ASYNC_DIO` and `FUSE_MAX_PAGES`.
@@ -56,8 +57,8 @@ const FILE: u64 = 2;
 /// Options of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct How {
-    /// Whether the kernel caches writes without `O_DIRECT` until a sync or a write-back of its
-    /// choice. Otherwise it writes through immediately, and caches only reads.
+    /// Whether the kernel caches writes without `O_DIRECT` until a sync or a write-back that it
+    /// chooses. Otherwise it writes through immediately, and caches only reads.
     pub keeps_writes: bool,
     /// Whether syncs have no effect.
     pub lies: bool,
@@ -83,7 +84,7 @@ pub struct Below {
 }
 
 impl Below {
-    /// Mounts the file system. Returns why if that is not permitted.
+    /// Mounts the file system. Fails with the reason if that is not permitted.
     pub fn mount(device: Arc<dyn Device>, how: How) -> Result<Below, String> {
         let dir = tempfile::Builder::new().prefix("vfscale-below-").tempdir().unwrap();
         let fuse = File::options().read(true).write(true).open("/dev/fuse");
@@ -91,7 +92,7 @@ impl Below {
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0\0", fuse.as_raw_fd());
         let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).unwrap();
         mount("below", dir.path(), "fuse", MountFlags::empty(), options)
-            .map_err(|error| format!("nothing can be mounted: {error}"))?;
+            .map_err(|error| format!("the mount is not permitted: {error}"))?;
         let events = Arc::<Mutex<Vec<Event>>>::default();
         let size = device.size();
         let is_there = !how.is_missing;

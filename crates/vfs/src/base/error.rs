@@ -9,9 +9,10 @@ use vfscale_sync::fork;
 /// The result of a call on a [`Task`](crate::Task) or an open file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The error of a call: Linux's error number, the name of the call, and the path it was given.
+/// The error of a call: Linux's error number, the name of the call, and the path that the caller
+/// passed.
 ///
-/// One word in size, so that a `Result` of a small value stays in registers.
+/// One word in size, so a `Result` of a small value stays in registers.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -43,7 +44,7 @@ impl Error {
         self.0.call
     }
 
-    /// Returns the path that the call was given, if it takes one.
+    /// Returns the path that the caller passed, if the call takes one.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
     }
@@ -93,11 +94,11 @@ pub(crate) fn check_fork() -> std::result::Result<(), Errno> {
     if fork::is_child() { Err(IN_CHILD) } else { Ok(()) }
 }
 
-/// The reason why a part of a call has stopped before its end.
+/// The reason why a part of a call stopped before its end.
 pub(crate) enum Stop<W> {
     /// The call fails.
     Errno(Errno),
-    /// Work that the call has to do first, with nothing held. Then the part runs again.
+    /// The call must first do this work, with nothing held. Then the part runs again.
     First(W),
 }
 

@@ -1,9 +1,9 @@
-//! Limits of the memory that a tree takes apart from the data of its file systems, and its
+//! Limits of the memory that a tree uses apart from the data of its file systems, and its
 //! accounting.
 //!
 //! # Purpose
 //!
-//! A driver bounds the data of its files. Tasks take more memory that belongs to no file: open
+//! A driver bounds the data of its files. Tasks use more memory, which belongs to no file: open
 //! files, the contents of pipes and sockets, advisory locks. [`Limits`] bound each of these for a
 //! tree and all trees that were copied from it, and the descriptors of each task. They bind every
 //! task, whatever its credentials, because they bound the memory of the process.
@@ -32,10 +32,10 @@ use vfscale_sync::percpu::Budget;
 use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::shared::Bound;
 
-/// Bytes of a page of a pipe.
+/// The size of a page of a pipe, in bytes.
 const PAGE: u64 = 4096;
 
-/// Limits of a tree; see the [module](self). Limits that are not set are those of
+/// Limits of a tree; see the [module](self). Limits that the caller does not set have the values of
 /// [`Limits::default`].
 ///
 /// ```
@@ -73,7 +73,7 @@ impl Default for Limits {
 
 impl Limits {
     /// Returns limits for a tree whose files take at most `bytes`: all that they allow takes about
-    /// as much again and a few megabytes. No limit exceeds the default.
+    /// `bytes` again and a few megabytes. No limit exceeds the default.
     pub fn for_size(bytes: u64) -> Limits {
         let most = Limits::default();
         Limits {
@@ -88,7 +88,8 @@ impl Limits {
 
     /// Limits the open files of the tree (`ENFILE`), `O_PATH` files and the ends of pipes and
     /// sockets included. Each takes about 300 bytes; one of a pipe or socket about 1 KiB. A FUSE
-    /// mount of the tree needs one for each inode that the kernel knows, and a higher limit.
+    /// mount of the tree needs one for each inode that the kernel caches, so it needs a higher
+    /// limit.
     pub fn open_files(mut self, files: u64) -> Limits {
         self.open_files = files;
         self
@@ -104,7 +105,7 @@ impl Limits {
 
     /// Limits the capacity of all pipes and fifos, in pages of 4 KiB. Up to `soft` pages in total a
     /// new pipe gets 16 pages. Beyond, it gets one page and cannot grow (`EPERM`); beyond `hard`,
-    /// which is at least `soft`, it cannot be made (`ENFILE`). As `fs.pipe-user-pages-soft` and
+    /// which is at least `soft`, creation fails (`ENFILE`). Like `fs.pipe-user-pages-soft` and
     /// `-hard` of Linux.
     pub fn pipe_pages(mut self, soft: u64, hard: u64) -> Limits {
         self.pipe_pages_soft = soft;
@@ -112,8 +113,8 @@ impl Limits {
         self
     }
 
-    /// Limits the unread bytes in all sockets. A writer beyond waits as for a full socket, or gets
-    /// `ENOBUFS` if its socket is empty.
+    /// Limits the unread bytes in all sockets. A writer beyond the limit waits as for a full
+    /// socket, or gets `ENOBUFS` if its socket is empty.
     pub fn socket_bytes(mut self, bytes: u64) -> Limits {
         self.socket_bytes = bytes;
         self
@@ -143,11 +144,11 @@ impl Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Pages of pipes and fifos, by their capacity.
+    /// Pages of the capacity of pipes and fifos.
     pub pipe_pages: u64,
     /// Bytes in sockets.
     pub socket_bytes: u64,
-    /// Advisory locks, and requests for some.
+    /// Advisory locks, and requests that wait for one.
     pub locks: u64,
 }
 
@@ -200,7 +201,7 @@ pub(crate) struct PipePages {
 }
 
 impl PipePages {
-    /// Charges `pages`, or one page if so many are not available.
+    /// Charges `pages`, or one page if fewer are available.
     ///
     /// # Errors
     /// `ENFILE` if no page is available.

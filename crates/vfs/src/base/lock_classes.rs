@@ -1,5 +1,5 @@
 //! The lock classes of the VFS, with their ranks: a thread that holds a lock takes only locks of a
-//! higher rank. Debug builds check that. `docs/LOCKING.md` says what each lock protects.
+//! higher rank. Debug builds check that. `docs/LOCKING.md` describes what each lock protects.
 
 use vfscale_sync::lock_class;
 
@@ -28,7 +28,7 @@ lock_class! {
     pub MmapLock = ("mmap_lock", 34);
 }
 lock_class! {
-    /// The list of files that a task has record locks on.
+    /// The list of files on which a task holds record locks.
     pub TaskLocks = ("task_locks", 36);
 }
 lock_class! {
@@ -44,11 +44,11 @@ lock_class! {
     pub Children = ("d_children", 50);
 }
 lock_class! {
-    /// Crossings of mounts against changes of the mount tree, if crossings take a lock.
+    /// Crossings of mounts, which exclude changes of the mount tree, if crossings take a lock.
     pub VfsmountLock = ("vfsmount_lock", 55);
 }
 lock_class! {
-    /// Readers that need all directories to stay where they are, against moves of directories.
+    /// Readers for which no directory may move, and the moves of directories that they exclude.
     pub RenameLock = ("rename_lock", 60);
 }
 lock_class! {
@@ -84,7 +84,7 @@ lock_class! {
     pub InodeWaiters = ("inode_waiters", 91);
 }
 lock_class! {
-    /// Writers, while a remount looks for writers (`MNT_WRITE_HOLD`).
+    /// The hold on writers while a remount checks for them (`MNT_WRITE_HOLD`).
     pub WriteHold = ("mnt_write_hold", 105);
 }
 lock_class! {
@@ -120,6 +120,6 @@ lock_class! {
     pub SocketLock = ("sk_lock", 107);
 }
 lock_class! {
-    /// The text snapshots of the open files of an inode whose text is made when it is read.
+    /// The text snapshots of the open files of an inode whose text is generated when it is read.
     pub TextSnapshots = ("text_snapshots", 109);
 }

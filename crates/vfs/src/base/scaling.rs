@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! * A setting is chosen when a tree of mounts is made, and never changes. Calls do not test it if
-//!   the structure itself can be made differently (a number of slots, a bit in a word).
+//! * A setting is chosen when a mount tree is made, and never changes. Calls do not test it if the
+//!   structure itself can encode it (a number of slots, a bit in a word).
 //! * [`PATCHES`] lists all settings, each with a structure that obeys it. Other names are refused,
 //!   never ignored.
 //! * Disabling a patch changes nothing else: calls return the same results.
@@ -425,7 +425,7 @@ impl Scaling {
         Scaling { orphan: false, ..Scaling::default() }
     }
 
-    /// Sets the slots of the `vfsmount_lock`, of which a crossing of a mount takes its CPU's: the
+    /// Sets the slots of the `vfsmount_lock`. A crossing of a mount takes the slot of its CPU: the
     /// brlock of Piggin 2009. With 0, the default, crossings take no lock, because RCU and the
     /// sequence count of the mount tree suffice without a write.
     #[must_use]
@@ -512,8 +512,8 @@ impl Scaling {
         self.pseudo
     }
 
-    /// Returns whether fields of a volume's log that every commit reads are on other cache lines
-    /// than those that commits write.
+    /// Returns whether the fields of a volume's log that every commit reads share no cache line
+    /// with fields that commits write.
     #[must_use]
     pub fn read_mostly(&self) -> bool {
         self.read_mostly
@@ -550,15 +550,15 @@ impl Scaling {
         if self.inode_list { self.slots } else { 1 }
     }
 
-    /// Returns the number of orphan lists of a volume; 0 for one list with the lock of before the
+    /// Returns the number of orphan lists of a volume; 0 for one list with one lock, as before the
     /// patch.
     #[must_use]
     pub fn orphan_lists(&self) -> usize {
         if self.orphan { self.slots } else { 0 }
     }
 
-    /// Returns the settings for an internal file system. Without the patch `pseudo`, its dentries
-    /// are under one lock and its inode numbers come from one counter.
+    /// Returns the settings for an internal file system. Without the patch `pseudo`, one lock
+    /// protects its dentries and one counter numbers its inodes.
     pub(crate) fn of_internal(self) -> Scaling {
         if self.pseudo { self } else { Scaling { dcache_hash: false, ino_alloc: 1, ..self } }
     }

@@ -13,8 +13,8 @@ pub(crate) const DAY_NANOS: i64 = 24 * 3600 * 1_000_000_000;
 /// a margin.
 pub(crate) const SKEW_NANOS: i64 = 20_000_000;
 
-/// Returns the time of the last clock tick (1 to 10 ms ago at most). It is cheap, and the same for
-/// every CPU during a tick, so change times are rarely written.
+/// Returns the time of the last clock tick (1 to 10 ms ago at most). It is cheap to read and equal
+/// on every CPU during a tick, so change times are rarely written.
 #[inline]
 pub(crate) fn now() -> Timestamp {
     read(ClockId::RealtimeCoarse)

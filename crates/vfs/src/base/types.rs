@@ -67,7 +67,7 @@ bitflags! {
     /// The attributes that a caller requests: the mask of `statx(2)`, with its bits.
     ///
     /// Attributes that are not requested are not read. So a request without times does not mark
-    /// them as seen, and a request for attributes that never change does not wait for writers of
+    /// them as read, and a request for attributes that never change does not wait for writers of
     /// the others.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct StatMask: u32 {
@@ -235,9 +235,9 @@ bitflags! {
     /// The options of `umount2`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct UmountFlags: u32 {
-        /// Ends use by force, as far as the driver can. No driver here waits for anything that
-        /// could be aborted, so the flag changes nothing: a mount in use is busy, as in Linux on a
-        /// file system without `umount_begin`.
+        /// Aborts use by force, as far as the driver can. No driver here waits for an operation
+        /// that could be aborted, so the flag has no effect: a mount in use is busy, as in Linux on
+        /// a file system without `umount_begin`.
         const FORCE = 1;
         /// Detaches now; the mount ends when its last user leaves.
         const DETACH = 2;
@@ -273,7 +273,7 @@ bitflags! {
         const DAC_READ_SEARCH = 1 << 2;
         /// Act as the owner of any file.
         const FOWNER = 1 << 3;
-        /// Keep set-id bits on changes.
+        /// Preserve set-id bits on changes.
         const FSETID = 1 << 4;
         /// Change root.
         const SYS_CHROOT = 1 << 18;

@@ -8,7 +8,7 @@ use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::OFlags;
 use crate::file::open_file::{File, check_offset};
 
-/// Bytes that one step of a copy moves.
+/// The number of bytes that one step of a copy moves.
 const COPY_STEP: usize = 128 * 1024;
 
 fn copy_file_range(
@@ -74,9 +74,9 @@ fn copy_file_range(
 }
 
 impl File {
-    /// Copies up to `len` bytes to another file of the same file system (`copy_file_range`). An
-    /// offset that is given is used and moved instead of the file's position. Returns how many
-    /// bytes; 0 at the end of this file.
+    /// Copies up to `len` bytes to another file of the same file system (`copy_file_range`). If the
+    /// caller passes an offset, the copy uses and advances it instead of the file's position.
+    /// Returns the number of bytes; 0 at the end of this file.
     ///
     /// # Errors
     /// `EBADF` for the wrong access mode or a target that appends, `EISDIR`, `EINVAL` for other

@@ -1,14 +1,14 @@
-//! The position of an open file: where reads and writes without an offset go on.
+//! The position of an open file: the offset at which reads and writes without an offset continue.
 //!
-//! # Who writes what
+//! # Writes of the position
 //!
-//! The position changes under its lock, which a read or write holds until it has moved it, so that
-//! two of them don't get the same bytes. It can be read without: a call that finds that it leaves
-//! the position where it is takes no lock, and writes nothing. That is a read at the end of the
-//! file, and `lseek` to where the file is. They look at the position, and then at the size or at
-//! where there is data, within a read section of a sequence count that changes with the position:
-//! if it is the same afterwards, the position was the one it was when the size was read, and was
-//! not moved away and back meanwhile.
+//! The position changes under its lock, which a read or write holds until it has advanced the
+//! position, so two reads never return the same bytes. Reading the position needs no lock: a call
+//! that does not change the position takes no lock and writes no memory. Such calls are a read at
+//! the end of the file, and an `lseek` to the current position. They read the position and then the
+//! size, or search for data, within a read section of a sequence count that changes with the
+//! position. If the count is unchanged afterwards, the position had this value when the size was
+//! read, and did not move away and back during the section.
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::base::types::Whence;
 use crate::file::open_file::{File, FileMode};
 use crate::objects::inode::Inode;
 
-/// A position, and the lock that it changes under, on a line of their own.
+/// A position and its lock, on a separate cache line.
 #[repr(align(64))]
 pub(crate) struct Position {
     lock: Mutex<(), FilePosition>,
@@ -51,14 +51,14 @@ impl Position {
         (!self.seq.retry(seq)).then_some(found)
     }
 
-    /// Keeps others from changing it. Blocks.
+    /// Prevents other threads from changing it. Blocks.
     #[inline]
     pub(crate) fn lock(&self) -> PositionGuard<'_> {
         PositionGuard { held: self.lock.lock(), of: self }
     }
 }
 
-/// A position that nobody else changes.
+/// A locked position, which no other thread changes.
 pub(crate) struct PositionGuard<'a> {
     #[expect(dead_code, reason = "released when it is dropped")]
     held: MutexGuard<'a, (), FilePosition>,
@@ -91,8 +91,8 @@ impl File {
             && self.0.pos.look(is_beyond).unwrap_or(false)
     }
 
-    /// Moves the file's position; returns the new one. Waits for reads and writes that are under
-    /// way, unless it leaves the position where it is.
+    /// Moves the file's position; returns the new one. Waits for reads and writes in progress,
+    /// unless it does not change the position.
     ///
     /// # Errors
     /// `EINVAL` for a position before the start or past the largest file, `ENXIO` for data or a
@@ -109,7 +109,7 @@ impl File {
         }
         let inode = self.inode();
         match to {
-            // Where it goes is a matter of neither the position nor the size.
+            // The target depends on neither the position nor the size.
             Whence::Set(offset) if offset == self.0.pos.get() => return Ok(offset),
             Whence::Set(_) => {}
             _ => {
@@ -120,7 +120,7 @@ impl File {
             }
         }
         let mut locked = self.0.pos.lock();
-        // Size and position may have changed since the first look.
+        // Size and position may have changed since the read without the lock.
         let target = seek_target(inode, to, locked.get())?;
         locked.set(target);
         Ok(target)

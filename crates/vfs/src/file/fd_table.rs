@@ -1,17 +1,17 @@
 //! Descriptor tables.
 //!
-//! Slots live in segments that double in size and never move. A slot is one word
-//! ([`SharedSlot`]), so that looking a descriptor up takes no lock of the table.
+//! Slots are in segments that double in size and never move. A slot is one word ([`SharedSlot`]),
+//! so a lookup of a descriptor takes no lock of the table.
 //!
-//! POSIX's rule that `open` returns the lowest free number makes every two opens of one task depend
-//! on each other; threads that open files on their own use handles or tasks of their own. The first
-//! 64 numbers are one atomic word, in which the lowest is found and claimed by one exchange. The
-//! others are a bitmap behind a lock. An open that finds the word full, under that lock, may take
-//! the lowest of the others: those don't change meanwhile, so at the moment of that look it was the
-//! lowest of all.
+//! POSIX's rule that `open` returns the lowest free number makes all opens of one task depend on
+//! each other; threads that want to open files independently use handles or separate tasks. The
+//! first 64 numbers are one atomic word, in which one exchange finds and claims the lowest free
+//! number. The other numbers are a bitmap under a lock. An open that, under that lock, finds the
+//! word full may take the lowest free number of the bitmap: the bitmap does not change in between,
+//! so at the moment of that check the number was the lowest free one.
 //!
-//! A number is claimed before its slot is filled, and its slot emptied before it is released; so
-//! whoever has claimed a number has the empty slot for itself.
+//! A number is claimed before its slot is filled, and its slot is emptied before the number is
+//! released. So a thread that has claimed a number has exclusive access to the empty slot.
 
 pub use crate::base::limits::OPEN_MAX;
 use std::sync::OnceLock;
@@ -32,26 +32,26 @@ pub struct Fd(pub i32);
 const SEGMENT_MIN: usize = 64;
 const SEGMENTS: usize = 15;
 
-/// The open file of a descriptor; marked if it is to be closed on `exec`.
+/// The open file of a descriptor; marked if `exec` closes it.
 type Slot = SharedSlot<OpenFile, Listed<FilesLock>>;
 
 type Segment = Box<[Slot]>;
 
-/// Which numbers are in use: a bit for each, and none behind the last word.
+/// The set of numbers in use: a bit for each; numbers beyond the last word are free.
 #[derive(Default)]
 struct UsedNumbers {
     used: Vec<u64>,
-    /// No word before this one has a free number.
+    /// The index of a word before which all numbers are in use.
     first_free: usize,
 }
 
 pub(crate) struct Descriptors {
     segments: [OnceLock<Segment>; SEGMENTS],
-    /// Which of the first [`WORD`] numbers are in use.
+    /// The first [`WORD`] numbers; the bits of used ones are set.
     low: AtomicU64,
-    /// New numbers are below this (`RLIMIT_NOFILE`); those in use may be above.
+    /// The limit of new numbers (`RLIMIT_NOFILE`); numbers in use may be above it.
     max: AtomicUsize,
-    /// The others, counted from there.
+    /// The other numbers, counted from [`WORD`].
     high: Mutex<UsedNumbers, DescriptorTable>,
 }
 
@@ -92,7 +92,7 @@ impl Descriptors {
         self.slot(fd).and_then(SharedSlot::get).map(File).ok_or(Errno::BADF)
     }
 
-    /// Returns the limit below which new descriptors are.
+    /// Returns the limit of new descriptors.
     pub(crate) fn max(&self) -> usize {
         self.max.load(Ordering::Relaxed)
     }
@@ -102,7 +102,7 @@ impl Descriptors {
         self.max.store(max, Ordering::Relaxed);
     }
 
-    /// Puts a file under the lowest free number that is at least `min`.
+    /// Installs a file at the lowest free number that is at least `min`.
     pub(crate) fn install(&self, file: File, min: usize, close_on_exec: bool) -> Result<Fd, Errno> {
         check_fork()?;
         let max = self.max();
@@ -124,7 +124,7 @@ impl Descriptors {
         while used | not != u64::MAX {
             let number = (used | not).trailing_ones() as usize;
             let new = used | 1 << number;
-            // Acquire: the slot has been emptied.
+            // Acquire: pairs with the release of the number, so the slot is seen empty.
             match self.low.compare_exchange_weak(used, new, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(number),
                 Err(now) => used = now,
@@ -133,8 +133,8 @@ impl Descriptors {
         None
     }
 
-    /// Claims the lowest free number that is at least `min` and below `max`, when the first word
-    /// was full.
+    /// Claims the lowest free number that is at least `min` and below `max`, when the first word is
+    /// full.
     #[cold]
     fn claim_high(&self, min: usize, max: usize) -> Result<usize, Errno> {
         let mut high = self.high.lock();
@@ -151,7 +151,7 @@ impl Descriptors {
         Ok(number)
     }
 
-    /// Claims this number. `false` if it is in use.
+    /// Claims this number. Returns false if it is in use.
     fn claim(&self, number: usize) -> bool {
         if number < WORD {
             let bit = 1 << number;
@@ -165,15 +165,16 @@ impl Descriptors {
 
     fn release(&self, number: usize) {
         if number < WORD {
-            // Release: the slot is empty.
+            // Release: the slot was emptied before.
             self.low.fetch_and(!(1 << number), Ordering::Release);
         } else {
             self.high.lock().release(number - WORD);
         }
     }
 
-    /// Puts a file under this number; returns what was there. While another thread is between
-    /// claiming the number and filling its slot, or emptying and releasing it, this yields.
+    /// Installs a file at this number; returns the previous file. Yields while another thread is
+    /// between claiming the number and filling its slot, or between emptying the slot and releasing
+    /// the number.
     pub(crate) fn install_at(
         &self,
         fd: Fd,
@@ -196,7 +197,7 @@ impl Descriptors {
         }
     }
 
-    /// Takes a descriptor away.
+    /// Removes a descriptor and returns its file.
     pub(crate) fn remove(&self, fd: Fd) -> Result<File, Errno> {
         check_fork()?;
         let file = self.slot(fd).and_then(SharedSlot::take).ok_or(Errno::BADF)?;
@@ -228,21 +229,21 @@ impl Descriptors {
         (0..end).filter(is_open).map(|n| Fd(n as i32)).collect()
     }
 
-    /// Takes over the files of another table under the same numbers.
+    /// Copies the files of another table, under their numbers.
     pub(crate) fn copy_from(&self, other: &Descriptors) {
         if check_fork().is_err() {
             return;
         }
         for fd in other.list() {
             if let (Ok(file), Ok(close_on_exec)) = (other.get(fd), other.close_on_exec(fd)) {
-                // The number is in range, since the other table has it.
+                // The number is in range, because the other table contains it.
                 let _ = self.install_at(fd, file, close_on_exec);
             }
         }
     }
 }
 
-/// Numbers in a word of the bitmap.
+/// The number of descriptors in a word of the bitmap.
 const WORD: usize = u64::BITS as usize;
 
 impl UsedNumbers {

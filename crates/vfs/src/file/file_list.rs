@@ -1,13 +1,13 @@
 //! Lists of open files.
 //!
-//! Every open file is on a list of its superblock: a list for each CPU, each with a lock, so that
-//! opening and closing on different CPUs have nothing in common (Piggin 2009, "files lock"). A file
-//! is on the list of the CPU that opened it, whichever CPU closes it. A remount to read-only walks
-//! all of them, and so does [`Task::open_files`](crate::Task::open_files).
+//! Every open file is on a list of its superblock. There is a list and a lock for each CPU, so
+//! opens and closes on different CPUs share no cache line (Piggin 2009, "files lock"). A file is on
+//! the list of the CPU that opened it, whichever CPU closes it. A remount to read-only walks all of
+//! them, and so does [`Task::open_files`](crate::Task::open_files).
 //!
-//! An embedder that owns open files in its own way, as a terminal in the kernel does, has a
-//! [`FileList`]: a private list with a lock of its own. A file that moves there leaves the
-//! superblock's lists. If it is open for writing, its mount counts it instead while it is open.
+//! An embedder that tracks its open files itself, as a terminal in the kernel does, uses a
+//! [`FileList`]: a private list with its own lock. A file that moves to it leaves the superblock's
+//! lists. If it is open for writing, its mount counts it instead until it is closed.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ use crate::file::open_file::{File, OpenFile};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenFileInfo {
-    /// Identifies the open file description, as [`File::id`] does, for as long as it is open.
+    /// The identifier of the open file description, as of [`File::id`], while it is open.
     pub id: u64,
     /// The device number of its file system.
     pub dev: u64,
@@ -44,7 +44,7 @@ impl OpenFileInfo {
     }
 }
 
-/// Describes the files on a list. The memory is reserved outside of the list's locks.
+/// Describes the files on a list. Reserves the memory outside of the list's locks.
 pub(crate) fn describe(list: &SharedList<OpenFile, FilesLock>) -> Vec<OpenFileInfo> {
     let mut files = Vec::new();
     loop {
@@ -83,13 +83,14 @@ impl FileList {
         FileList(Arc::new(SharedList::new(1)))
     }
 
-    /// Moves an open file to this list, until it is closed. The file keeps the list. `false`, and
-    /// nothing done, if the file has an owner already.
+    /// Moves an open file to this list, until it is closed. The file holds the list. Returns false,
+    /// without effect, if the file is already on a private list.
     pub fn adopt(&self, file: &File) -> bool {
         let mount = file.path().mount();
         let counted = file.0.is_for_writing();
         if counted {
-            // Before it leaves the superblock's list, so that a remount finds it here or there.
+            // Counted before the file leaves the superblock's list, so a remount finds it by the
+            // list or by the count.
             mount.count_unlisted();
         }
         let moved = file.0.move_to(&self.0);

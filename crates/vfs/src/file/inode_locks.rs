@@ -24,7 +24,7 @@ pub(crate) fn release_file(file: &OpenFile) {
     }
 }
 
-/// Ends the record locks of a task on a file.
+/// Releases the record locks of a task on a file.
 pub(crate) fn release_inode(inode: &Inode, task: u64) {
     let guard = rcu::pin();
     if let Some(locks) = existing(inode, &guard) {
@@ -32,7 +32,7 @@ pub(crate) fn release_inode(inode: &Inode, task: u64) {
     }
 }
 
-/// Returns whether a task has record locks on a file.
+/// Returns whether a task holds record locks on a file.
 pub(crate) fn has_records(inode: &Inode, task: u64, guard: &Guard) -> bool {
     existing(inode, guard).is_some_and(|locks| locks.has_posix(task))
 }

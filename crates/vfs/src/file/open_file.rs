@@ -1,10 +1,10 @@
 //! Open files.
 //!
-//! A [`File`] is a counted handle on an open file description: the place it was opened at, status
-//! flags, a position. Calls enter an RCU section before they take a lock, since entering one may
-//! run deferred work that takes locks of its own. Clones share it, as after `dup(2)`; dropping the
-//! last one closes it. It works without a task and keeps working after the name is gone or the
-//! permissions have changed.
+//! A [`File`] is a counted handle on an open file description: the path at which it was opened,
+//! status flags, a position. Clones share the description, as after `dup(2)`; dropping the last one
+//! closes it. A file works without a task, and continues to work after its name is removed or its
+//! permissions change. Calls enter an RCU section before they take a lock, because entering a
+//! section may run deferred work, which takes locks itself.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -37,12 +37,12 @@ bitflags! {
     pub(crate) struct FileMode: u8 {
         const READ = 1;
         const WRITE = 2;
-        /// Only a place (`O_PATH`).
+        /// Only a path (`O_PATH`).
         const PATH = 4;
-        /// The opener may keep set-id bits when it writes.
+        /// The opener's writes may preserve set-id bits.
         const FSETID = 8;
-        /// The opener is in the file's group, and may keep a set-group-id bit that stands for
-        /// mandatory locks.
+        /// The opener is in the file's group, so its writes may preserve a set-group-id bit that
+        /// marks mandatory locks.
         const GROUP = 16;
         /// Readable as a stream; without [`READ`](Self::READ), which is for files with positions.
         const STREAM_READ = 32;
@@ -82,20 +82,21 @@ pub struct File(pub(crate) SharedFile);
 /// An open file on the lists of its superblock.
 pub(crate) type SharedFile = Shared<OpenFile, Listed<FilesLock>>;
 
-/// The file has, or had, advisory locks that end with it.
+/// The file holds, or held, advisory locks that end with it.
 const HAS_LOCKS: u8 = 1;
-/// The file is counted by its mount, since it is on a private list.
+/// The file's mount counts it, because it is on a private list.
 const COUNTED: u8 = 2;
-/// The file is an end of a stream, which is told of its end.
+/// The file is an end of a stream, which is notified when it is closed.
 const STREAMS: u8 = 4;
 /// The file is on a private list.
 const PRIVATE: u8 = 8;
 
 /// An open file description. Counterpart of `struct file` in Linux.
 ///
-/// The fields that calls read are on one cache line, the position, which reads and writes without
-/// an offset move, on another, and the number of handles on a third. So calls that do not use the
-/// position share no written line, nor do calls that move it and a `close` of another handle.
+/// The fields that calls read are on one cache line; the position, which reads and writes without
+/// an offset change, is on another, and the number of handles on a third. So calls that do not use
+/// the position share no written line with each other, and calls that change the position share
+/// none with a `close` of another handle.
 #[repr(C, align(64))]
 pub(crate) struct OpenFile {
     place: FilePath,
@@ -106,7 +107,7 @@ pub(crate) struct OpenFile {
     pub(crate) pos: Position,
 }
 
-/// Which errors of write-back an open file was told of; see [`errseq`](vfscale_sync::errseq).
+/// The errors of write-back that an open file has reported; see [`errseq`](vfscale_sync::errseq).
 #[derive(Default)]
 pub(crate) struct Told {
     /// The errors of its file (`f_wb_err`).
@@ -134,7 +135,7 @@ impl Listable for OpenFile {
 }
 
 impl OpenFile {
-    /// Opens a place. With [`FileMode::WRITE`], the caller has announced a change to the mount
+    /// Opens a path. With [`FileMode::WRITE`], the caller has announced a change to the mount
     /// ([`WriteAccess`](crate::mount::vfsmount::WriteAccess)), which ends after the file is on its
     /// list.
     fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
@@ -172,7 +173,7 @@ impl OpenFile {
         &self.told
     }
 
-    /// Notes that the extra part of its inode has to be told when it is closed.
+    /// Notes that the extension of its inode must be notified when it is closed.
     pub(crate) fn note_stream(&self) {
         self.state.fetch_or(STREAMS, Ordering::Release);
     }
@@ -194,12 +195,12 @@ impl OpenFile {
         self.state.fetch_or(HAS_LOCKS, Ordering::Release);
     }
 
-    /// Notes that its mount counts the file, which closing has to undo.
+    /// Notes that its mount counts the file, which the close must undo.
     pub(crate) fn note_counted(&self) {
         self.state.fetch_or(COUNTED, Ordering::Release);
     }
 
-    /// Notes that the file has left the list of its superblock, which now counts it.
+    /// Notes that the file left the list of its superblock, which now counts it.
     pub(crate) fn note_private(&self) {
         self.path().mount().sb().count_private(1);
         self.state.fetch_or(PRIVATE, Ordering::Release);
@@ -224,11 +225,12 @@ impl OpenFile {
     }
 }
 
-/// Takes away what a change of the data takes away: file capabilities always, set-id bits when the
-/// user is unprivileged, as far as [`kept_ids`] says. The caller holds the inode's lock.
+/// Removes the privileges that end with a change of the data: always file capabilities, and set-id
+/// bits if the user is unprivileged, except those that `keep` preserves (see [`kept_ids`]). The
+/// caller holds the inode's lock.
 ///
 /// # Errors
-/// The driver's, if that is asked.
+/// The errors of a backed driver.
 #[inline]
 pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
     if inode.is_backed() {
@@ -279,11 +281,11 @@ pub(crate) fn keeps_privileges(inode: &Inode, keep: FileMode) -> bool {
 }
 
 impl File {
-    /// Opens a place. The caller has asked whether there is room
+    /// Opens a path. The caller has checked that another file may be opened
     /// ([`room_for_file`](crate::mount::namespace::VfsShared::room_for_file)).
     ///
     /// # Errors
-    /// `ENFILE`, if there was no room or another thread has taken it since.
+    /// `ENFILE`, if too many files are open or another thread took the last slot since the check.
     #[inline]
     pub(crate) fn new(
         path: Path,
@@ -296,7 +298,8 @@ impl File {
         }
     }
 
-    /// Opens an end of the stream of an inode, which counts it already, until the file is closed.
+    /// Opens an end of the stream of an inode. The stream already counts the end, until the file is
+    /// closed.
     ///
     /// # Errors
     /// As [`new`](Self::new); then the end is closed.
@@ -334,7 +337,7 @@ impl File {
         self.0.inode()
     }
 
-    /// Identifies the open file description, for as long as it is open.
+    /// Returns the identifier of the open file description, unique while it is open.
     pub fn id(&self) -> u64 {
         self.0.as_ptr() as usize as u64
     }
@@ -357,7 +360,8 @@ impl File {
     /// others. `credentials` decide about `NOATIME`.
     ///
     /// # Errors
-    /// `EBADF` for an `O_PATH` handle; `EPERM` for `NOATIME` on somebody else's file.
+    /// `EBADF` for an `O_PATH` handle; `EPERM` for `NOATIME` on a file that the caller does not
+    /// own.
     pub fn set_flags(&self, flags: OFlags, credentials: &Credentials) -> Result<()> {
         let set = || {
             check_fork()?;
@@ -426,7 +430,8 @@ impl File {
         }
     }
 
-    /// Reads at `offset`, which is not the file's position; returns how many bytes, 0 at the end.
+    /// Reads at `offset`, independent of the file's position; returns the number of bytes, 0 at the
+    /// end.
     ///
     /// # Errors
     /// `EBADF` if not open for reading, `EISDIR`, `EINVAL` for an offset above `i64::MAX`.
@@ -436,8 +441,8 @@ impl File {
         self.with_text(|| self.read_inner(offset, buf)).named("pread")
     }
 
-    /// Reads at the file's position and moves it; returns how many bytes, 0 at the end. A pipe or
-    /// socket has no position: it blocks until there is something to read, unless opened with
+    /// Reads at the file's position and advances it; returns the number of bytes, 0 at the end. A
+    /// pipe or socket has no position: the read blocks until data arrives, unless opened with
     /// `NONBLOCK`.
     ///
     /// # Errors
@@ -457,7 +462,7 @@ impl File {
         read: impl FnOnce(u64) -> ReadResult<usize>,
     ) -> ReadResult<usize> {
         if len > 0 && (self.inode().is_dir() || self.is_at_end()) {
-            // A position that does not move needs no lock.
+            // A read that does not move the position needs no lock.
             let inode = self.check_read(self.0.pos.get(), len)?;
             self.accessed(inode);
             return Ok(0);
@@ -495,7 +500,7 @@ impl File {
         self.with_text(|| self.read_vectored_at(offset, bufs)).named("preadv")
     }
 
-    /// Reads into several buffers at the file's position and moves it. Blocks as
+    /// Reads into several buffers at the file's position and advances it. Blocks as
     /// [`read`](Self::read) does.
     ///
     /// # Errors
@@ -519,9 +524,9 @@ impl File {
         }
     }
 
-    /// Writes `bufs` one after the other at `offset`, or at the end when the file appends. Returns
-    /// where it began and how many bytes were written: none of a [`Part::Rest`] that another writer
-    /// has come before.
+    /// Writes `bufs` one after the other at `offset`, or at the end if the file appends. Returns
+    /// the offset of the first byte and the number of bytes written: 0 for a [`Part::Rest`] before
+    /// which another writer has written.
     pub(crate) fn write_inner(
         &self,
         offset: u64,
@@ -530,7 +535,7 @@ impl File {
     ) -> std::result::Result<(u64, usize), Errno> {
         check_offset(offset)?;
         let inode = self.check_write()?;
-        // Twice, so that the one does not pay for what the other needs.
+        // Compiled twice, so plain files do not pay for the checks of other files.
         if inode.is_plain() {
             return self.write_to::<true>(inode, offset, bufs, part);
         }
@@ -551,7 +556,7 @@ impl File {
         bufs: &[IoSlice<'_>],
         part: Part,
     ) -> std::result::Result<(u64, usize), Errno> {
-        // One, as nearly always, needs no loop.
+        // A single buffer, nearly always the case, needs no loop.
         let len = match bufs {
             [buf] => buf.len(),
             _ => bufs.iter().map(|buf| buf.len()).sum(),
@@ -611,8 +616,8 @@ impl File {
     /// Allocates, punches or zeroes a range (`fallocate`).
     ///
     /// # Errors
-    /// `EINVAL` for an empty range, `EFBIG`, `ENOSPC`, `EOPNOTSUPP` for a mode that is not
-    /// offered, `EBADF` if not open for writing, `EISDIR`, `ENODEV` for other types.
+    /// `EINVAL` for an empty range, `EFBIG`, `ENOSPC`, `EOPNOTSUPP` for an unsupported mode,
+    /// `EBADF` if not open for writing, `EISDIR`, `ENODEV` for other types.
     pub fn fallocate(&self, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         self.with_space(|| self.fallocate_inner(mode, offset, len)).named("fallocate")
     }
@@ -658,8 +663,8 @@ impl File {
     }
 }
 
-/// Refuses invalid modes of `fallocate`: unknown ones, two together, and those that must or must
-/// not come with `KEEP_SIZE`.
+/// Refuses invalid modes of `fallocate`: unknown modes, combined modes, and those that require or
+/// exclude `KEEP_SIZE`.
 fn check_fallocate_mode(mode: FallocateFlags) -> std::result::Result<(), Errno> {
     const WRITE_ZEROES: u32 = 128;
     let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
@@ -675,7 +680,8 @@ fn check_fallocate_mode(mode: FallocateFlags) -> std::result::Result<(), Errno> 
     if known { Ok(()) } else { Err(Errno::OPNOTSUPP) }
 }
 
-/// Offsets are signed in Linux: the upper half is invalid, which comes before anything else.
+/// Checks an offset. Offsets are signed in Linux: the upper half is invalid, an error that precedes
+/// all others.
 #[inline]
 pub(crate) fn check_offset(offset: u64) -> std::result::Result<(), Errno> {
     if offset > i64::MAX as u64 { Err(Errno::INVAL) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Short writes over bytes that are there, which need not take turns: `inode/rwsem.rs` says why.
+//! Short writes over existing bytes, which may run concurrently: see `inode/rwsem.rs`.
 
 use std::io::IoSlice;
 
@@ -11,8 +11,9 @@ use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
 
 impl File {
-    /// Overwrites beside others, if the file is one that several CPUs write. Returns how many
-    /// bytes; `None`, and nothing done, if it is not, or if something else has to be done as well.
+    /// Overwrites data concurrently with other threads, if several CPUs write the file. Returns the
+    /// number of bytes. Returns `None`, without effect, if one CPU writes the file, or if the write
+    /// must change more than existing data.
     #[inline(never)]
     pub(crate) fn overwrite(
         &self,

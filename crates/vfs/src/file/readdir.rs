@@ -1,12 +1,12 @@
 //! Reading directories.
 //!
-//! Entries come in the order of the hashes of their names, which no other entry in the directory
-//! has and which stay while the name stays. So a position is a hash, it remains good whatever else
-//! happens to the directory, and a name that is there throughout is returned exactly once, also
-//! while it changes what it stands for: renames and exchanges are announced, and what a bucket has
-//! is read anew if one was meanwhile (`RcuTable::scan_settled`). So name, hash and inode of an
-//! entry belong together, and no name comes that the directory did not have. `.` and `..` have the
-//! positions 0 and 1.
+//! Entries are returned in the order of the hashes of their names. A hash is unique in its
+//! directory, and does not change while the name exists. So a hash serves as a position, which
+//! remains valid despite all changes of the directory. A name that exists throughout is returned
+//! exactly once, even while a rename or exchange gives it another file: renames are announced, and
+//! a reader reads a bucket again if one was announced during the read (`RcuTable::scan_settled`).
+//! So name, hash and inode of an entry belong together, and no name is returned that the directory
+//! did not contain. `.` and `..` have the positions 0 and 1.
 
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
@@ -22,7 +22,8 @@ use crate::objects::dcache::dentry::Dentry;
 use crate::objects::driver::{DirEntry, DirOps};
 use crate::objects::inode::Inode;
 
-/// The number of entries collected before the caller gets them, outside of the RCU section.
+/// The number of entries that a read collects before it passes them to the caller, outside of the
+/// RCU section.
 const BATCH: usize = 64;
 
 /// A directory entry that owns its name.
@@ -30,7 +31,7 @@ const BATCH: usize = 64;
 pub struct DirEntryBuf {
     /// The inode number.
     pub ino: u64,
-    /// The position behind this entry, to go on from.
+    /// The position after this entry, from which reading can continue.
     pub next: u64,
     /// The type of the file.
     pub file_type: FileType,
@@ -47,10 +48,10 @@ impl From<DirEntry<'_>> for DirEntryBuf {
 
 impl File {
     /// Calls `f` with the entries of a directory from position `pos` on, `.` and `..` first, until
-    /// it breaks. The file's own position is neither used nor moved. No lock is held during `f`.
+    /// it breaks. Neither uses nor moves the file's own position. Holds no lock during `f`.
     ///
     /// # Errors
-    /// `EBADF` if not open for reading, `ENOTDIR`, `ENOENT` if the directory has been removed.
+    /// `EBADF` if not open for reading, `ENOTDIR`, `ENOENT` if the directory was removed.
     pub fn read_dir_at(
         &self,
         pos: u64,
@@ -141,7 +142,7 @@ fn dot(dir: &Dentry, name: &[u8], next: u64) -> DirEntryBuf {
     }
 }
 
-/// An entry as it is read, before it is known to be settled.
+/// An entry as read, before the reader knows that it is settled.
 struct Entry<'g> {
     inode: &'g Inode,
     name: &'g [u8],

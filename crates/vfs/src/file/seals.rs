@@ -9,15 +9,15 @@ use crate::base::error::{Named, Result, check_fork};
 use crate::file::open_file::{File, FileMode};
 use crate::objects::memfd_seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
 
-/// A shared mapping of a file that can be sealed, through which it could be written. Parts of a
-/// mapping share one.
+/// A shared mapping of a sealable file through which the file could be written. Parts of a mapping
+/// share one value.
 pub(crate) struct WritableMap(File);
 
 impl WritableMap {
-    /// Counts a shared mapping; none, if the seals make it one that can't be written.
+    /// Counts a shared mapping, unless the seals prevent writes through it.
     ///
     /// # Errors
-    /// `EPERM` if it is to be written all the same.
+    /// `EPERM` if the mapping requests writes despite such seals.
     pub(crate) fn new(
         file: &File,
         writes: bool,
@@ -56,14 +56,14 @@ impl File {
         seals.named("fcntl")
     }
 
-    /// Adds seals to a file of memory (`F_ADD_SEALS`), for all who have it open: `SHRINK` and
-    /// `GROW` keep its size, `WRITE` what it holds, `FUTURE_WRITE` too but for mappings that there
-    /// are, `EXEC` whether it can be executed, and `SEAL` the seals themselves. `EXEC` of a file
-    /// that can be executed means all of the former.
+    /// Adds seals to a file of memory (`F_ADD_SEALS`), which bind every open file of it. `SHRINK`
+    /// and `GROW` fix its size, `WRITE` its contents, `FUTURE_WRITE` also its contents, except
+    /// through existing mappings, `EXEC` its execute permissions, and `SEAL` the seals themselves.
+    /// `EXEC` on an executable file also adds `SHRINK`, `GROW`, `WRITE` and `FUTURE_WRITE`.
     ///
     /// # Errors
-    /// `EPERM` if it is not open for writing, or its seals are sealed, as they are if it was not
-    /// made with [`MemfdFlags::ALLOW_SEALING`](crate::MemfdFlags::ALLOW_SEALING); `EBUSY` for
+    /// `EPERM` if it is not open for writing, or its seals are sealed, which is the case unless it
+    /// was made with [`MemfdFlags::ALLOW_SEALING`](crate::MemfdFlags::ALLOW_SEALING); `EBUSY` for
     /// `WRITE` while a shared mapping could be written; `EINVAL` for other seals or files, `EBADF`
     /// for an `O_PATH` handle.
     pub fn add_seals(&self, seals: SealFlags) -> Result<()> {

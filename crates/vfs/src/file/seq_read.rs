@@ -1,4 +1,4 @@
-//! Reading of text that the driver makes when it is first read.
+//! Reads of text that the driver generates when it is first read.
 
 use rustix::io::Errno;
 
@@ -8,13 +8,13 @@ use crate::objects::inode_ext::InodeExt;
 use crate::objects::seq_file::{ReadResult, Unread};
 
 impl File {
-    /// Returns whether its text is made when it is read, so its size has no meaning.
+    /// Returns whether its text is generated when it is read, so its size has no meaning.
     pub fn is_text(&self) -> bool {
         matches!(self.inode().stream(), Some(InodeExt::Text(_)))
     }
 
-    /// Reads past the end of the file, which is where the text of such files is. Nothing, for
-    /// others.
+    /// Reads beyond the end of the file, which is the offset of generated text. Reads nothing of
+    /// other files.
     #[cold]
     pub(crate) fn read_text(&self, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         match self.inode().stream() {
@@ -23,8 +23,8 @@ impl File {
         }
     }
 
-    /// Does what reads; if the text has to be made first, makes it and does it again. The caller
-    /// holds nothing.
+    /// Runs `read`; if the text must first be generated, generates it and runs `read` again. The
+    /// caller holds nothing.
     #[inline]
     pub(crate) fn with_text<T>(&self, mut read: impl FnMut() -> ReadResult<T>) -> Result<T, Errno> {
         loop {
@@ -41,7 +41,7 @@ impl File {
         let inode = self.inode();
         let Some(InodeExt::Text(text)) = inode.stream() else { return Err(Errno::INVAL) };
         let bytes = inode.sb().fs().text(inode)?;
-        // Before there is something to be forgotten.
+        // Noted before the text is stored, which the close must drop.
         self.0.note_stream();
         text.keep(self.id(), bytes);
         Ok(())

@@ -5,15 +5,15 @@ use crate::mount::vfsmount::Mount;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode::Inode;
 
-/// The size of a directory, whatever is in it. Nobody counts entries: one count would be written by
-/// every thread that makes or removes a name, and adding up counts would make `stat`, which a mount
-/// does after every change, as slow as the directory is large.
+/// The size of a directory, independent of its contents. No thread counts entries: every thread
+/// that makes or removes a name would write one shared count, and adding up sharded counts would
+/// make `stat`, which a mount calls after every change, as slow as the directory is large.
 const DIRECTORY_BYTES: u64 = 4096;
 
 /// Preferred unit of I/O.
 const BLOCK_BYTES: u32 = 4096;
 
-/// Returns the attributes of a path. Reads nothing of the dentry itself.
+/// Returns the attributes of a path. Reads no field of the dentry.
 #[inline]
 pub(crate) fn fill(mount: &Mount, dentry: &Dentry, inode: &Inode) -> Stat {
     fill_some(mount, dentry, inode, StatMask::all())

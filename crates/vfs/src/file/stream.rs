@@ -1,14 +1,14 @@
 //! Files without positions: the ends of pipes and fifos, and sockets.
 //!
 //! The pipe or socket of such a file belongs to its inode ([`Inode::stream`]), and counts the open
-//! files that have an end of it. (The same field holds three other things: the text of a file that
-//! is made when it is read, see [`crate::objects::seq_file`]; the seals of a file of memory, see
+//! files of each end. (The field also stores three other kinds: the text of a file that is
+//! generated when it is read, see [`crate::objects::seq_file`]; the seals of a file of memory, see
 //! [`crate::objects::memfd_seals`]; and the sharded link count of a directory, see
-//! [`Inode::nlink`].) The mode of a [`File`] of this kind has bits of its own for reading and
-//! writing ([`FileMode::STREAM`]). Calls with a position check the usual bits, so they fail on it
-//! without another check, and cost other files nothing.
+//! [`Inode::nlink`].) The mode of a [`File`] of this kind has separate bits for reading and writing
+//! ([`FileMode::STREAM`]). Calls with a position check the usual bits, so they fail on it without
+//! another check, and cost other files nothing.
 //!
-//! A caller waits with no lock held and in no RCU section. Its file holds the inode.
+//! A caller waits without a lock and outside of RCU sections. Its file holds the inode.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -60,7 +60,7 @@ impl File {
         Waiting { never: self.flags().contains(OFlags::NONBLOCK), token }
     }
 
-    /// Returns whether use changes the times: of a fifo, but not of a pipe or socket.
+    /// Returns whether reads and writes change the times: of a fifo, but not of a pipe or socket.
     fn keeps_times(&self) -> bool {
         !self.path().dentry().is_pseudo()
     }
@@ -107,7 +107,7 @@ impl File {
                 return Err(Errno::INVAL);
             }
         };
-        // A fifo may be written to where its times can't change.
+        // A fifo on a read-only mount may be written to, but its times must not change.
         if n > 0
             && self.keeps_times()
             && let Ok(_change) = WriteAccess::new(self.path().mount())
@@ -130,7 +130,7 @@ impl File {
     /// Reads as [`read`](Self::read); `token` can interrupt it while it blocks.
     ///
     /// # Errors
-    /// As [`read`](Self::read); `EINTR` when the token is cancelled while there is nothing to read.
+    /// As [`read`](Self::read); `EINTR` if the token is cancelled while there is no data.
     pub fn read_interruptible(&self, buf: &mut [u8], token: &WaitToken) -> Result<usize> {
         if !self.is_stream() {
             return self.read(buf);
@@ -139,10 +139,11 @@ impl File {
     }
 
     /// Writes as [`write`](Self::write); `token` can interrupt it while it blocks. It then returns
-    /// the number of bytes written, if any were.
+    /// the number of bytes already written, if any.
     ///
     /// # Errors
-    /// As [`write`](Self::write); `EINTR` when the token is cancelled before anything was written.
+    /// As [`write`](Self::write); `EINTR` if the token is cancelled before the first byte is
+    /// written.
     pub fn write_interruptible(&self, buf: &[u8], token: &WaitToken) -> Result<usize> {
         if !self.is_stream() {
             return self.write(buf);
@@ -159,12 +160,12 @@ impl File {
     }
 
     /// Sets the capacity of a pipe (`F_SETPIPE_SZ`) to at least `bytes`, and returns it. The
-    /// capacity is counted in pages, each of which one write can fill in part.
+    /// capacity counts pages, and each write may leave a page partly filled.
     ///
     /// # Errors
     /// `EBADF` if it is no pipe, `EINVAL` for more than 2 GiB, `EPERM` for more than 1 MiB without
-    /// `CAP_SYS_RESOURCE` or more than there is for all pipes ([`Limits`](crate::Limits)), `EBUSY`
-    /// if it holds more at the moment.
+    /// `CAP_SYS_RESOURCE` or more than the limit of all pipes allows ([`Limits`](crate::Limits)),
+    /// `EBUSY` if it currently holds more data.
     pub fn set_pipe_size(&self, bytes: u32, credentials: &Credentials) -> Result<usize> {
         let privileged = credentials.has(Capabilities::SYS_RESOURCE);
         self.open_pipe().and_then(|pipe| pipe.set_size(bytes, privileged)).named("fcntl")

@@ -1,8 +1,9 @@
-//! Making files durable, and what open files are told when that has failed.
+//! Making files durable, and the errors that open files report if that failed.
 //!
-//! What a driver writes back later may fail when nobody asks for it. Each open file is told of that
-//! once, by the first call after it that makes the file durable, whoever else was told; so is each
-//! open file of the file system by `syncfs` ([`errseq`](vfscale_sync::errseq)).
+//! A driver's later write-back may fail when no call waits for it. Each open file reports such an
+//! error once, by the first later call that makes the file durable, independent of other open
+//! files. In the same sense `syncfs` reports it once to each open file of the file system
+//! ([`errseq`](vfscale_sync::errseq)).
 
 use rustix::io::Errno;
 use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
@@ -16,7 +17,7 @@ impl Told {
     /// Returns the cursors of a file that is being opened.
     #[inline]
     pub(crate) fn now(inode: &Inode) -> Told {
-        // Where names live in the dcache nothing is written back.
+        // A driver without directories writes nothing back.
         if inode.is_backed() { Told::sample(inode) } else { Told::default() }
     }
 
@@ -28,7 +29,7 @@ impl Told {
     }
 }
 
-/// Tells what `cursor` was not told yet of `errors`.
+/// Reports an error of `errors` that `cursor` has not yet reported.
 fn tell(cursor: &ErrorCursor, errors: Option<&ErrorSeq>) -> std::result::Result<(), Errno> {
     match errors.and_then(|errors| cursor.advance(errors)) {
         Some(code) => Err(Errno::from_raw_os_error(code)),
@@ -37,7 +38,7 @@ fn tell(cursor: &ErrorCursor, errors: Option<&ErrorSeq>) -> std::result::Result<
 }
 
 impl File {
-    /// Makes durable what was written, if the file was opened for that.
+    /// Makes a write durable, if the file was opened with `O_SYNC` or `O_DSYNC`.
     #[inline(always)]
     pub(crate) fn sync_written(
         &self,
@@ -50,11 +51,12 @@ impl File {
         Ok(())
     }
 
-    /// Makes the file durable, and tells what went wrong, now or since it was last asked for.
+    /// Makes the file durable, and reports errors of this call and of write-back since the last
+    /// report.
     fn sync_and_tell(&self, inode: &Inode, data_only: bool) -> std::result::Result<(), Errno> {
         let fs = inode.sb().fs();
         let synced = fs.sync(inode, data_only);
-        // Also if this one has failed: it has told.
+        // Advances the cursor even if this sync failed, because its error counts as the report.
         let told = tell(&self.0.told().file, fs.write_errors(inode));
         synced.and(told)
     }
@@ -62,14 +64,14 @@ impl File {
     /// Makes data and attributes durable, as far as the file system can.
     ///
     /// # Errors
-    /// `EBADF` for an `O_PATH` handle, `EINVAL` for a pipe or socket, `EIO`. What could not be
-    /// written back since the file was opened is told by the first call on each open file, whoever
-    /// else was told; so is what nobody was told of before it was opened.
+    /// `EBADF` for an `O_PATH` handle, `EINVAL` for a pipe or socket, `EIO`. The first call on each
+    /// open file reports an error of write-back since the file was opened, independent of other
+    /// open files; and also an earlier error that no open file has reported.
     pub fn sync_all(&self) -> Result<()> {
         self.sync_inner(false).named("fsync")
     }
 
-    /// Makes data durable, and what is needed to find it again.
+    /// Makes data durable, and the metadata that is needed to find it again.
     ///
     /// # Errors
     /// As [`sync_all`](Self::sync_all).
@@ -77,12 +79,12 @@ impl File {
         self.sync_inner(true).named("fdatasync")
     }
 
-    /// Makes everything durable that was changed on the file system that this file is on
-    /// (`syncfs`), as far as it can. May block.
+    /// Makes all changes of the file system of this file durable (`syncfs`), as far as it can. May
+    /// block.
     ///
     /// # Errors
-    /// `EBADF` for an `O_PATH` handle, `EIO`. What could not be written back of any file of it is
-    /// told once to each open file, as by [`sync_all`](Self::sync_all).
+    /// `EBADF` for an `O_PATH` handle, `EIO`. Each open file reports an error of write-back of any
+    /// file of the file system once, as [`sync_all`](Self::sync_all) does.
     pub fn sync_fs(&self) -> Result<()> {
         let sync = || {
             check_fork()?;

@@ -10,11 +10,11 @@ use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
 use crate::security::cred::Credentials;
 
-/// A cut of this many bytes is worth handing freed memory over at once.
+/// The minimum number of truncated bytes for which this thread passes freed memory on immediately.
 const FLUSH_BYTES: u64 = 1 << 20;
 
-/// Cuts or extends a regular file. `keep_ids` tells of the rights to keep set-id bits; `always`
-/// sets the times even when the size stays.
+/// Truncates or extends a regular file. `keep_ids` contains the rights to preserve set-id bits;
+/// `always` sets the times even if the size does not change.
 pub(crate) fn truncate_inode(
     inode: &Inode,
     size: u64,
@@ -44,7 +44,7 @@ pub(crate) fn truncate_inode(
     }
     drop(locked);
     if before.saturating_sub(size) >= FLUSH_BYTES && !inode.is_backed() {
-        // Much memory should not wait until this thread frees something again.
+        // Otherwise much memory would wait until this thread frees memory again.
         rcu::pin().flush();
     }
     Ok(())
@@ -74,7 +74,7 @@ pub(crate) fn kept_ids(cred: &Credentials, inode: &Inode) -> FileMode {
 }
 
 impl File {
-    /// Cuts or extends the file to `size` bytes (`ftruncate`).
+    /// Truncates or extends the file to `size` bytes (`ftruncate`).
     ///
     /// # Errors
     /// `EBADF` for an `O_PATH` handle, `EINVAL` if not a regular file open for writing or for a

@@ -1,12 +1,13 @@
-//! Calls that write to open files, and what they do when there is no space.
+//! Calls that write to open files, and their behaviour without space.
 //!
-//! # Space that is on its way
+//! # Freed space that is not yet available
 //!
-//! A driver writes as much as it has room for, with the inode locked and perhaps in an RCU section,
-//! and can't wait there for space that was freed and may not be used yet. So it is waited for here,
-//! with nothing held: before a write that got nothing ([`SuperBlock::with_space`]), and in the
-//! middle of one that got a part of what it wanted. A write is short only if nothing was on its
-//! way, or another writer came in between: one that moved the position, or appended.
+//! A driver writes as much as fits, with the inode locked and perhaps in an RCU section. There it
+//! cannot wait for space that was freed and may not be used yet. So the calls here wait for such
+//! space, with nothing held: before they repeat a write that wrote nothing
+//! ([`SuperBlock::with_space`]), and in the middle of a write of which a part fitted. A write is
+//! short only if no freed space was about to become available, or if another writer came in
+//! between: one that moved the position, or appended.
 //!
 //! [`SuperBlock::with_space`]: crate::objects::super_block::SuperBlock::with_space
 
@@ -20,10 +21,10 @@ use crate::file::open_file::File;
 
 type Outcome<T> = std::result::Result<T, Errno>;
 
-/// Which part of what a call is to write.
+/// The part of a call's data to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of it.
+    /// All of the data.
     Whole,
     /// The rest of a write that ran out of space: it continues at the end of the first part, or is
     /// not written.
@@ -38,8 +39,8 @@ impl File {
         self.inode().sb().with_space(call)
     }
 
-    /// Writes at `offset`, or at the end if the file was opened with `APPEND`. Fewer bytes than
-    /// asked for are written only when space runs out.
+    /// Writes at `offset`, or at the end if the file was opened with `APPEND`. Writes fewer bytes
+    /// than requested only if space runs out.
     ///
     /// # Errors
     /// `EBADF` if not open for writing, `EFBIG`, `ENOSPC`, `EINVAL` for an offset above `i64::MAX`.
@@ -55,13 +56,13 @@ impl File {
         self.write_whole(offset, bufs).map(|(_, n)| n).named("pwritev")
     }
 
-    /// Writes at the file's position, or the end, and moves the position behind it. A pipe or
-    /// socket has no position: it blocks until there is room for all of it, unless opened with
-    /// `NONBLOCK`.
+    /// Writes at the file's position, or the end, and moves the position after the data. A pipe or
+    /// socket has no position: the write blocks until there is room for all data, unless opened
+    /// with `NONBLOCK`.
     ///
     /// # Errors
-    /// As [`pwrite`](Self::pwrite); `EPIPE` if nobody can read it, and no signal; `EAGAIN` instead
-    /// of blocking.
+    /// As [`pwrite`](Self::pwrite); `EPIPE`, without a signal, if no reader is left; `EAGAIN`
+    /// instead of blocking.
     pub fn write(&self, buf: &[u8]) -> Result<usize> {
         if self.is_stream() {
             return self.write_stream(&[IoSlice::new(buf)], None).named("write");
@@ -69,8 +70,8 @@ impl File {
         self.write_whole_at_pos(&[IoSlice::new(buf)]).named("write")
     }
 
-    /// Writes several buffers at the file's position, or the end, and moves the position behind
-    /// them; no other write comes between. Blocks as [`write`](Self::write) does.
+    /// Writes several buffers at the file's position, or the end, and moves the position after the
+    /// data; no other write intervenes. Blocks as [`write`](Self::write) does.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -81,8 +82,9 @@ impl File {
         self.write_whole_at_pos(bufs).named("writev")
     }
 
-    /// Writes `bufs` at `offset`, or at the end when the file appends: all there comes to be space
-    /// for. Returns where it began and how many bytes were written. The caller holds nothing.
+    /// Writes `bufs` at `offset`, or at the end if the file appends: as much as there is, or
+    /// becomes, space for. Returns the offset of the first byte and the number of bytes written.
+    /// The caller holds nothing.
     #[inline]
     pub(crate) fn write_whole(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Outcome<(u64, usize)> {
         let (start, done) = self.with_space(|| self.write_inner(offset, bufs, Part::Whole))?;
@@ -108,8 +110,8 @@ impl File {
         Ok(self.write_rest(done, bufs, write))
     }
 
-    /// Writes what is behind the first `done` bytes of `bufs`, while there is or comes space for
-    /// it. Returns how many bytes are written then.
+    /// Writes the data after the first `done` bytes of `bufs`, while space is, or becomes,
+    /// available. Returns the total number of bytes written.
     #[cold]
     fn write_rest(
         &self,
@@ -129,8 +131,8 @@ impl File {
         }
     }
 
-    /// Writes at the position, which is to be `expected` if that is given: else nothing is written.
-    /// Returns the position behind it, and how many bytes.
+    /// Writes at the position; writes nothing if `expected` is given and differs from the position.
+    /// Returns the position after the data, and the number of bytes.
     fn write_at_pos(&self, bufs: &[IoSlice<'_>], expected: Option<u64>) -> Outcome<(u64, usize)> {
         self.check_write()?;
         let mut pos = self.0.pos.lock();
@@ -150,14 +152,14 @@ impl File {
 /// Returns the number of bytes in all of `bufs`.
 #[inline]
 fn len_of(bufs: &[IoSlice<'_>]) -> usize {
-    // One, as nearly always, needs no loop.
+    // A single buffer, nearly always the case, needs no loop.
     match bufs {
         [buf] => buf.len(),
         _ => bufs.iter().map(|buf| buf.len()).sum(),
     }
 }
 
-/// Returns the rest of `bufs` behind the first `done` bytes.
+/// Returns the rest of `bufs` after the first `done` bytes.
 fn behind<'b>(bufs: &'b [IoSlice<'_>], mut done: usize) -> SmallVec<[IoSlice<'b>; 4]> {
     let mut rest = SmallVec::new();
     for buf in bufs {

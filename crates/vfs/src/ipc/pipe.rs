@@ -3,16 +3,16 @@
 //! # Buffers
 //!
 //! A pipe holds a ring of buffers of a page each, as in Linux, because programs can observe it. A
-//! write that fits into the rest of the last buffer goes there; any other begins with a new buffer.
-//! The pipe is full when all buffers are in use, however full each is. So a write of at most
-//! [`PIPE_BUF`] bytes is never split. In packet mode (`O_DIRECT`) each buffer is a packet, and a
-//! read returns one. Buffers are allocated as data arrives; an emptied buffer is reused by the next
-//! write.
+//! write that fits into the rest of the last buffer is appended there; any other begins with a new
+//! buffer. The pipe is full when all buffers are in use, however full each is. So a write of at
+//! most [`PIPE_BUF`] bytes is never split. In packet mode (`O_DIRECT`) each buffer is a packet, and
+//! a read returns one. Buffers are allocated as data arrives; an emptied buffer is reused by the
+//! next write.
 //!
 //! A pipe is charged for its capacity while an end is open, and gets a smaller one if there are too
 //! many pipes ([`crate::base::limits`]). A direction of a socket pair is charged for the buffers
-//! that it uses. If no memory is left for another, its writers wait until the reader has emptied a
-//! buffer, which they then use.
+//! that it uses. If no memory is left for another buffer, its writers wait until the reader empties
+//! one, and then reuse it.
 //!
 //! # Wake-ups
 //!
@@ -20,14 +20,14 @@
 //! while waiting. The thread that releases it wakes one sleeping reader if there is data, and one
 //! sleeping writer if there is room.
 //!
-//! The end of the last writer counts as something to read (the end of file), the end of the last
-//! reader as room (for `EPIPE`).
+//! The close of the last writer counts as data (the end of file), the close of the last reader as
+//! room (for `EPIPE`).
 //!
 //! # Fifos
 //!
-//! Opening one end of a fifo waits until the other end *was* opened in the meantime, not until it
-//! *is* open, so that a writer that opens, writes and closes is not missed. So openings are
-//! counted, and the opener waits for a change of the other count.
+//! Opening one end of a fifo waits until the other end *was* opened since the wait began, not until
+//! it *is* open. Otherwise the reader would miss a writer that opens, writes and closes. So a pipe
+//! counts openings, and the opener waits for a change of the other count.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -57,9 +57,10 @@ const SIZE_MAX: u32 = 1 << 31;
 /// A buffer of written data.
 struct Buffer {
     data: Vec<u8>,
-    /// Bytes of it that were read.
+    /// The number of bytes of `data` that were read.
     read: usize,
-    /// Whether it is a packet: it ends the read that reaches it, and its rest is lost.
+    /// Whether the buffer is a packet: it ends the read that reaches it, and its unread rest is
+    /// dropped.
     packet: bool,
 }
 
@@ -69,7 +70,7 @@ impl Buffer {
     }
 }
 
-/// The ends of a pipe that an open file has.
+/// The ends of a pipe that an open file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub(crate) read: bool,
@@ -81,7 +82,7 @@ pub(crate) struct Pipe(Monitor<PipeState, PipeMutex>);
 
 struct PipeState {
     ring: VecDeque<Buffer>,
-    /// The most buffers, the capacity.
+    /// The capacity, in buffers.
     buffers_max: usize,
     quotas: Kept<Quotas>,
     paid: Paid,
@@ -245,7 +246,7 @@ impl PipeState {
         self.readers -= u32::from(ends.read);
         self.writers -= u32::from(ends.write);
         if self.readers == 0 && self.writers == 0 {
-            // Unread data is lost, and a fifo starts afresh.
+            // Drops unread data, so the next opening of a fifo finds it empty.
             self.clear();
             if let Paid::Capacity(pages) = &mut self.paid {
                 pages.give(&self.quotas);
@@ -314,9 +315,9 @@ impl Pipe {
         }))
     }
 
-    /// Opens ends of a fifo. An opener of one end waits for the other, unless `wait` says never:
-    /// then a reader proceeds, and a writer without readers fails. The caller holds no lock and no
-    /// RCU guard.
+    /// Opens ends of a fifo. An opener of one end waits for the other, unless `wait` is set to
+    /// never: then a reader proceeds, and a writer without readers fails. The caller holds no lock
+    /// and no RCU guard.
     ///
     /// # Errors
     /// `ENXIO`, `EINTR`; `EINVAL` for neither end; `ENFILE` if there are too many pipes.
@@ -375,7 +376,7 @@ impl Pipe {
         self.0.with(|state| (state.readers, state.writers) = (0, 0));
     }
 
-    /// Ends writing. With `reset`, a reader that has read everything gets an error once.
+    /// Ends writing. With `reset`, a reader that has read all data gets an error once.
     pub(crate) fn end_writing(&self, reset: bool) {
         self.0.with(|state| {
             state.writers = 0;
@@ -444,7 +445,7 @@ impl Pipe {
             wait,
             |state| &mut state.sleeping_writers,
             |state| {
-                // A socket that has ended this direction itself has no writers.
+                // A socket that shut down this direction itself has no writers.
                 if state.readers == 0 || state.writers == 0 {
                     return Err(Errno::PIPE);
                 }
@@ -508,7 +509,7 @@ impl Pipe {
 /// Memory to read into, one slice after the other.
 pub(crate) struct Gather<'a, 'b> {
     bufs: &'a mut [IoSliceMut<'b>],
-    /// Bytes of the first slice that are filled.
+    /// The number of filled bytes of the first slice.
     at: usize,
     pub(crate) left: usize,
 }
@@ -543,7 +544,7 @@ impl<'a, 'b> Gather<'a, 'b> {
 /// Memory to write from, one slice after the other.
 pub(crate) struct Scatter<'a, 'b> {
     bufs: &'a [IoSlice<'b>],
-    /// Bytes of the first slice that are written.
+    /// The number of written bytes of the first slice.
     at: usize,
     pub(crate) left: usize,
 }

@@ -11,7 +11,7 @@
 //!
 //! [`File::shutdown`](crate::File::shutdown) ends a direction, a close both. Writes to an ended
 //! direction fail (`EPIPE`); readers read the rest of its data, and then its end. If a socket is
-//! closed with unread data, its peer gets `ECONNRESET` once, when it has read everything.
+//! closed with unread data, its peer gets `ECONNRESET` once, after it has read all data.
 //!
 //! # Locks
 //!
@@ -32,7 +32,7 @@ use crate::locks::wait_queue::Waiting;
 
 use messages::Messages;
 
-/// Number of buffers of each direction: as many bytes as Linux gives a socket by default
+/// The number of buffers of each direction, which hold the default buffer size of a socket in Linux
 /// (`net.core.wmem_default`).
 const BUFFERS: usize = 52;
 
@@ -69,8 +69,8 @@ impl Socket {
     /// Reads by [`Pipe::read`] or [`Messages::read`].
     ///
     /// # Errors
-    /// Their errors; `ECONNRESET` once, if the peer was closed before it had read everything: at
-    /// the end of a stream.
+    /// Their errors; `ECONNRESET` once, if the peer was closed with unread data: at the end of a
+    /// stream.
     pub(crate) fn read(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -93,7 +93,7 @@ impl Socket {
     ) -> std::result::Result<usize, Errno> {
         match self {
             Socket::Stream { output, .. } => match output.write(bufs, false, wait) {
-                // An empty write to a pipe checks nothing; to a socket it does.
+                // An empty write to a pipe makes no check; to a socket it checks the peer.
                 Ok(0) if !output.is_open() => Err(Errno::PIPE),
                 other => other,
             },

@@ -1,10 +1,10 @@
-//! The time of the last access, as the options of the mount and of the super block say.
+//! The time of the last access, under the options of the mount and of the superblock.
 
 use crate::base::types::MountFlags;
 use crate::mount::vfsmount::{Mount, WriteAccess};
 use crate::objects::inode::Inode;
 
-/// Keeps the time of an access, as the mount's options say.
+/// Stores the time of an access if the options of the mount require it.
 #[inline]
 pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
     let flags = mount.flags() | inode.sb().flags();
@@ -13,7 +13,7 @@ pub(crate) fn touch_atime(mount: &Mount, inode: &Inode) {
         return;
     }
     if let Some(now) = inode.next_atime(flags.contains(MountFlags::STRICTATIME))
-        // A remount waits for it as for other changes.
+        // Announced like other changes, so a remount waits for it.
         && let Ok(_write) = WriteAccess::new(mount)
     {
         inode.accessed(now);

@@ -1,17 +1,17 @@
-//! Attaching mounts, to one place and to all that share with it.
+//! Attaching mounts, to one path and to the mounts that share with it.
 //!
-//! A [`NewTree`] is what is to be attached: a new mount, copies of mounts (a bind), or mounts that
-//! are attached elsewhere (a move). Where the mount that it comes to is shared, every peer and
-//! slave of that mount which shows the mountpoint gets a copy of the branch. Copies on peers are
-//! peers of the branch; those on a slave are slaves of the copies that its master got, or of the
-//! nearest master above that got any. All that comes to a shared mount is shared. The rules are
-//! those of `mount_namespaces(7)`.
+//! A [`NewTree`] is the branch to attach: a new mount, copies of mounts (a bind), or mounts that
+//! are attached elsewhere (a move). If it is attached to a shared mount, every peer and slave of
+//! that mount that shows the mountpoint gets a copy of the branch. Copies on peers are peers of the
+//! branch; copies on a slave are slaves of the copies on its master, or of those on the nearest
+//! master above that got any. All mounts of a branch on a shared mount become shared. The rules
+//! follow `mount_namespaces(7)`.
 //!
-//! Where something is mounted at a receiver's place already, the copy goes beneath it, for what was
-//! mounted there by hand stays on top. That is also why the root of a branch is claimed as a
-//! mountpoint, which fails for a root that was removed.
+//! If a receiver already has a mount at the mountpoint, the copy is attached beneath that mount,
+//! because a mount that was attached there directly stays on top. For this reason the root of a
+//! branch is also claimed as a mountpoint, which fails for a root that was removed.
 //!
-//! Everything that can fail comes first: claims, limits, copies. A failed call has changed nothing.
+//! All steps that can fail come first: claims, limits, copies. A failed call has no effect.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -26,7 +26,7 @@ use crate::mount::topology::{MOUNTS_MAX, MountTopology, Step, claim_mountpoint};
 use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 
-/// A tree of mounts to be attached: parents first, the root before all.
+/// A tree of mounts to attach: parents first, beginning with the root.
 pub(crate) struct NewTree {
     twigs: Vec<NewMount>,
 }
@@ -35,15 +35,15 @@ struct NewMount {
     mount: MountRef,
     /// A new mount, until it is attached.
     own: Option<OwnedMount>,
-    /// The mount that it is a copy of.
+    /// The mount that this one copies.
     original: Option<MountId>,
-    /// The index of the mount it is mounted on, and where; `None` for the root.
+    /// The index of its parent in the tree, and its mountpoint; `None` for the root.
     at: Option<(usize, DentryRef)>,
 }
 
 /// A copy of a branch for a mount that shares with the target.
 struct PropagatedCopy {
-    /// Which receivers the mount is one of.
+    /// The index of the receivers that the mount belongs to.
     receivers: usize,
     on: MountId,
     mounts: Vec<OwnedMount>,
@@ -69,8 +69,8 @@ impl NewTree {
         NewTree { twigs: vec![NewMount::of_new(mount, None, None)] }
     }
 
-    /// Copies of a mount, showing `root` of it, and, with `recursive`, of those below `root`,
-    /// except what is unbindable unless `whole`.
+    /// Copies a mount, showing its directory `root`, and with `recursive` the mounts below `root`.
+    /// Omits unbindable mounts unless `whole`.
     pub(crate) fn copy_of(
         forest: &VfsShared,
         trees: &MountTopology,
@@ -93,7 +93,7 @@ impl NewTree {
         NewTree { twigs }
     }
 
-    /// Collects the mounts of a tree that is to be moved.
+    /// Collects the mounts of a tree to move.
     pub(crate) fn of_attached(trees: &MountTopology, top: &Mount, guard: &Guard) -> NewTree {
         let twig = |(mount, at): (&Mount, _)| NewMount {
             mount: MountRef::new(mount),
@@ -133,7 +133,7 @@ impl NewTree {
         self.twigs.iter().map(|twig| &*twig.mount)
     }
 
-    /// Returns the mounts with the mounts that they are copies of.
+    /// Returns the mounts, each with the mount that it copies.
     pub(crate) fn copies_of(&self) -> impl Iterator<Item = (MountId, MountRef)> {
         let pair = |twig: &NewMount| Some((twig.original?, twig.mount.clone()));
         self.twigs.iter().filter_map(pair)
@@ -195,8 +195,9 @@ impl VfsShared {
         place
     }
 
-    /// Attaches a branch at `place`, on which nothing is mounted, and copies of it to what shares
-    /// with that. Returns what a moved branch was mounted on.
+    /// Attaches a branch at `place`, which is no mountpoint, and copies of it to the mounts that
+    /// share with that one. Returns the former mountpoints of a moved branch and of the mounts that
+    /// now cover its copies.
     pub(crate) fn graft(
         &self,
         trees: &mut MountTopology,
@@ -221,7 +222,7 @@ impl VfsShared {
         result
     }
 
-    /// Makes the copies that go to other mounts, if there is room for them and for the branch.
+    /// Makes the copies for other mounts, if the limits allow them and the branch.
     fn grow(
         &self,
         trees: &MountTopology,
@@ -232,7 +233,7 @@ impl VfsShared {
         let receivers = trees.groups.receivers(place.mount().id());
         let mut targets = Vec::new();
         {
-            // Which of them show the mountpoint is to be true of one moment.
+            // Prevents moves of directories, so the answers for all mounts are consistent.
             let _names = self.rename_lock().read();
             for (number, group) in receivers.iter().enumerate() {
                 let shows = |id: &&MountId| {
@@ -256,7 +257,7 @@ impl VfsShared {
         Ok((receivers, targets.into_iter().map(offshoot).collect()))
     }
 
-    /// Makes a branch of new mounts a tree of its own.
+    /// Makes a branch of new mounts a separate tree.
     pub(crate) fn plant(
         &self,
         trees: &mut MountTopology,
@@ -268,12 +269,12 @@ impl VfsShared {
         let mounts: Vec<NonNull<Mount>> = branch.twigs.iter().map(NewMount::as_raw).collect();
         let mut steps = Vec::new();
         branch.join(&mounts, &mut steps);
-        // Nothing is detached, and nobody asked whether anything is busy.
+        // No mount is detached, so none can be busy.
         let left = self.change(trees, steps, || false, guard);
         debug_assert!(left.is_ok_and(|left| left.is_empty()));
     }
 
-    /// Makes what was planned so.
+    /// Makes the planned change. Cannot fail.
     fn commit(
         &self,
         trees: &mut MountTopology,
@@ -301,7 +302,7 @@ impl VfsShared {
         for offshoot in &mut offshoots {
             self.attach_offshoot(trees, &branch, place, offshoot, &mut steps, guard);
         }
-        // Nothing is busy about being mounted on.
+        // A mount in use may be mounted on, so none is busy.
         self.change(trees, steps, || false, guard).unwrap_or_default()
     }
 
@@ -320,7 +321,7 @@ impl VfsShared {
         let mounts: Vec<NonNull<Mount>> = own.iter().map(OwnedMount::as_raw).collect();
         own.into_iter().for_each(|mount| trees.insert(mount, tree));
         branch.join(&mounts, steps);
-        // A branch that is moved away from there is no longer in the way.
+        // A branch that moves away from the mountpoint no longer covers it.
         let in_the_way = self.find_mount(&on, place.dentry(), guard);
         let upper = in_the_way.filter(|upper| !std::ptr::eq(*upper, branch.root()));
         if let Some(upper) = upper {
@@ -337,7 +338,7 @@ impl VfsShared {
     }
 }
 
-/// Lists the new mounts of a branch in a tree, sharing as what they are copies of.
+/// Lists the new mounts of a branch in a tree, with the sharing of the mounts that they copy.
 fn add_to_namespace(trees: &mut MountTopology, branch: &mut NewTree, tree: u64) {
     for twig in &mut branch.twigs {
         if let Some(own) = twig.own.take() {
@@ -350,7 +351,7 @@ fn add_to_namespace(trees: &mut MountTopology, branch: &mut NewTree, tree: u64) 
     }
 }
 
-/// Makes the branch shared, and its copies peers and slaves as those are that get them.
+/// Makes the branch shared, and its copies peers and slaves according to the mounts that get them.
 fn share(
     trees: &mut MountTopology,
     branch: &NewTree,
@@ -359,7 +360,7 @@ fn share(
 ) {
     let ids: Vec<MountId> = branch.mounts().map(Mount::id).collect();
     let own: Vec<GroupId> = ids.iter().map(|id| trees.groups.make_shared(*id)).collect();
-    // The groups that the copies for some receivers are in, once there are any.
+    // The groups of the copies for each of the receivers; `None` before the first copy.
     let mut groups_of: Vec<Option<Vec<GroupId>>> = vec![None; receivers.len()];
     groups_of[0] = Some(own);
     for PropagatedCopy { receivers: number, mounts, .. } in offshoots {

@@ -1,24 +1,24 @@
 //! From a dentry back to its path.
 //!
-//! The climb goes from child to parent under RCU, and reads each name and parent together, under
-//! the sequence count of their dentry. At the top it looks at all these counts once more. As long
-//! as they are the same, the path was true at the moment between the last reading and this look;
-//! otherwise the climb begins again. So only a change of a name on the path disturbs it, and
-//! directories that move elsewhere touch nothing that it reads. After some failed attempts it keeps
-//! all directories where they are, as a blocking reader of `rename_lock`, of which any number run
-//! at once (Long 2013). A directory that is just moving when it enters is waited for where
-//! the climb comes to it, as its count is odd. Only the first dentry may then move, if it is a
-//! file, and its name and parent are still read together.
+//! The climb walks from child to parent under RCU, and reads each name and parent together, under
+//! the sequence count of their dentry. At the top it checks all these counts once more. If they are
+//! unchanged, the path was valid at the moment between the last read and the first check; otherwise
+//! the climb starts again. So only a change of a name on the path disturbs it; moves of other
+//! directories write no memory that it reads. After a few failed attempts it prevents all moves of
+//! directories, as a blocking reader of `rename_lock`, of which any number run concurrently (Long
+//! 2013). If a directory is already moving at that time, the climb waits for it when it reaches it,
+//! because its count is odd. Then only the first dentry may still move, if it is a file, and its
+//! name and parent are still read together.
 //!
-//! # Why that is one moment
+//! # Why the path is consistent
 //!
-//! Whatever gives a dentry another name or parent ([`Dentry::set_moved`]) is in a write section of
-//! its count: a rename, an exchange, a driver's own move. What is removed or replaced keeps both,
-//! and its count changes all the same, which costs another attempt. With equal counts, what was
-//! read of a dentry was true from the first look at its count to the second. All first looks are
-//! over when the second ones begin, and at that moment all of it was true. Moves of which one was
-//! seen to be over before another began are seen in that order. The mount tree has a count of its
-//! own, for the whole climb.
+//! Every change of a dentry's name or parent ([`Dentry::set_moved`]) runs in a write section of its
+//! count: a rename, an exchange, a driver's own move. A removed or replaced dentry retains both,
+//! but its count changes anyway, which costs another attempt. If both reads of its count are equal,
+//! the name and parent of a dentry were valid from the first read to the second. All first reads
+//! end before the second reads begin, and at that moment all names and parents were valid. If a
+//! thread saw one move end before another began, a climb sees them in that order. The mount tree
+//! has one count, for the whole climb.
 
 use smallvec::SmallVec;
 use vfscale_sync::rcu::Guard;
@@ -27,7 +27,7 @@ use crate::mount::namespace::VfsShared;
 use crate::mount::vfsmount::{Mount, PathRef};
 use crate::objects::dcache::dentry::Dentry;
 
-/// Retrying reads before a blocking one.
+/// The number of retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;
 
 /// Returns whether `dentry` is `top` or below it, in one superblock. Exact if the caller prevents
@@ -45,19 +45,19 @@ pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
     }
 }
 
-/// How a path ended at the top.
+/// The top end of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Top {
-    /// At the task's root.
+    /// The task's root.
     Root,
-    /// Somewhere else: it can't be reached from the root.
+    /// Another directory: the path can't be reached from the root.
     Unreachable,
-    /// Somewhere that the mount does not show, because a directory was moved there: no name on it
-    /// can be reached.
+    /// A directory that the mount does not show, because a directory was moved there: no name on
+    /// the path can be reached.
     Outside,
 }
 
-/// A name on the way up: of whom, and with which value of the sequence count.
+/// A name on the climb, its dentry, and the sequence count under which it was read.
 struct PathStep<'g> {
     name: &'g [u8],
     dentry: &'g Dentry,
@@ -72,8 +72,8 @@ impl<'g> Climb<'g> {
         Climb(SmallVec::new())
     }
 
-    /// Adds the names from that of `dentry` up to, and without, the first dentry that is a root of
-    /// its file system or of which `is_top` says that the way ends there. Returns that one.
+    /// Adds the names from `dentry` up to, but excluding, the first dentry that is a root of its
+    /// file system or for which `is_top` returns true. Returns that dentry.
     pub(crate) fn climb(
         &mut self,
         dentry: &'g Dentry,
@@ -89,8 +89,8 @@ impl<'g> Climb<'g> {
         at
     }
 
-    /// Climbs anew, from a place up to `root`. The caller makes sure that no directory moves
-    /// meanwhile, or throws the result away if it [has changed](Self::has_changed).
+    /// Restarts the climb, from a path up to `root`. The caller prevents moves of directories, or
+    /// discards the result if it [has changed](Self::has_changed).
     fn climb_to(
         &mut self,
         root: PathRef<'g>,
@@ -167,7 +167,7 @@ pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     path
 }
 
-/// Returns a path as seen from `root`, as it was at one moment.
+/// Returns a consistent path, as seen from `root`.
 pub(crate) fn stable_path(
     ns: &VfsShared,
     place: PathRef<'_>,
@@ -175,7 +175,7 @@ pub(crate) fn stable_path(
     guard: &Guard,
 ) -> (Vec<u8>, Top) {
     let _tree = ns.lock_mounts();
-    // Without the patch no reader retries: only the writer's side is safe.
+    // Without the patch no reader retries: only the writer's side of the lock is safe.
     let attempts = if ns.scaling().seqrwlock() { ATTEMPTS } else { 0 };
     let mut climb = Climb::new();
     for _ in 0..attempts {

@@ -9,7 +9,7 @@ pub(crate) struct FsStruct {
     pub(crate) cwd: Path,
 }
 
-/// Root and working directory as an RCU section sees them.
+/// Root and working directory, as seen in an RCU section.
 #[derive(Clone, Copy)]
 pub(crate) struct FsRef<'g> {
     pub(crate) root: PathRef<'g>,

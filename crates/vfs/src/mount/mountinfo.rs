@@ -1,9 +1,8 @@
 //! The mounts that a task sees: typed entries, and their lines in the format of
 //! `/proc/<pid>/mountinfo` and `/proc/<pid>/mounts`; see `proc_pid_mountinfo(5)`.
 //!
-//! The entries are of one moment: `namespace_sem` keeps the tree as it is, `rename_lock` the names
-//! of directories. Nothing is counted as a use of a mount meanwhile, so that looking makes none
-//! busy.
+//! The entries are consistent: `namespace_sem` prevents changes of the tree, `rename_lock` moves of
+//! directories. Reading them counts no use of a mount, so it makes none busy.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,10 +15,10 @@ use crate::base::types::MountFlags;
 use crate::mount::propagation::{GroupId, MountId, MountSharing, PeerGroups};
 use crate::mount::vfsmount::Mount;
 
-/// Bytes of a path that are written as `\ooo`, so that a line can be split at spaces.
+/// Bytes of a path that are written as `\ooo`, so a reader can split a line at spaces.
 const ESCAPED_IN_PATHS: &[u8] = b" \t\n\\";
 
-/// The escaped bytes of a source, which may not look like a comment either.
+/// The escaped bytes of a source, which must not look like a comment either.
 const ESCAPED_IN_SOURCES: &[u8] = b" \t\n\\#";
 
 /// The words for the flags of a mount, in the kernel's order.
@@ -33,20 +32,20 @@ const WORDS: &[(MountFlags, &str)] = &[
     (MountFlags::NOSYMFOLLOW, ",nosymfollow"),
 ];
 
-/// One mount, at one moment.
+/// A snapshot of one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MountInfo {
-    /// Identifies the mount; never used again.
+    /// The number of the mount; never reused.
     pub id: u64,
-    /// The mount it is mounted on; its own for the root of a tree.
+    /// The number of the mount that this one is mounted on; its own for the root of a tree.
     pub parent: u64,
     /// The device number of the file system, as `stat` shows it.
     pub dev: u64,
-    /// The part of the file system that the mount shows, seen from its root; `//deleted` is behind
-    /// the path of one that has been removed.
+    /// The part of the file system that the mount shows, seen from its root; the path of a removed
+    /// directory ends in `//deleted`.
     pub root: PathBuf,
-    /// Where it is mounted, seen from the task's root.
+    /// The mountpoint, as seen from the task's root.
     pub mount_point: PathBuf,
     /// The mount's own flags.
     pub flags: MountFlags,
@@ -54,7 +53,7 @@ pub struct MountInfo {
     pub super_flags: MountFlags,
     /// The peer group that the mount is in, if it is shared.
     pub peer_group: Option<u64>,
-    /// The peer group that it is a slave of.
+    /// The peer group whose slave it is.
     pub master: Option<u64>,
     /// The nearest group above `master` that has a member below the task's root, if `master` has
     /// none.
@@ -74,7 +73,7 @@ impl MountInfo {
     /// directories.
     pub(crate) fn of(mount: &Mount, parent: u64, mount_point: Vec<u8>, guard: &Guard) -> MountInfo {
         let sb = mount.sb();
-        // First, for a driver may find that it has become read-only.
+        // Read first, because a driver may detect in this call that it became read-only.
         let super_options = sb.fs().options();
         MountInfo {
             id: mount.id(),
@@ -94,7 +93,7 @@ impl MountInfo {
         }
     }
 
-    /// Fills in with whom it shares; `is_seen`: whether a mount is below the task's root.
+    /// Fills in the peer groups. `is_seen` returns whether a mount is below the task's root.
     pub(crate) fn set_sharing(&mut self, groups: &PeerGroups, is_seen: impl Fn(MountId) -> bool) {
         let MountSharing { group, unbindable, .. } = groups.sharing(self.id);
         (self.peer_group, self.unbindable) = (group, unbindable);
@@ -178,9 +177,9 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// Text in which some bytes are written as a backslash and three octal digits; so are bytes that
-/// are not UTF-8, which the kernel writes as they are, so that whoever undoes the escapes gets the
-/// very path.
+/// Text in which some bytes are written as a backslash and three octal digits. Bytes that are not
+/// UTF-8 are escaped too, although the kernel writes them unescaped, so a reader that undoes the
+/// escapes gets the exact path.
 struct Escaped<'a> {
     bytes: &'a [u8],
     escape: &'static [u8],

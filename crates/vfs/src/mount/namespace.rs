@@ -1,14 +1,14 @@
-//! The mount trees of a program, what their users share, and the calls that change them.
+//! The mount trees of a program, the state that they share, and the calls that change them.
 //!
-//! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another are a
-//! `VfsShared`: they have superblocks in common, so they have `rename_lock` in common, and mounts
-//! of one may share with mounts of another.
+//! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another share a
+//! `VfsShared`: they share superblocks, so they share `rename_lock`, and mounts of one tree may
+//! propagate to mounts of another.
 //!
-//! The trees change under `namespace_sem`, inside a write section of `mount_seq` (`mount_tree`).
+//! The trees change under `namespace_sem`, inside a write section of `mount_seq` (`topology`).
 //! Walks cross mounts by looking up (mount, dentry) in a hash without a lock, under RCU, and check
-//! `mount_seq` before they keep what they found. Counting a use of a mount is: raise the count,
-//! then check `mount_seq`; an unmount is: enter the write section, then sum the counts, then
-//! detach, all in one section. So a walk that overlaps an unmount either is counted or starts
+//! `mount_seq` before they take references. A walk that counts a use of a mount raises the count
+//! and then checks `mount_seq`. An unmount enters the write section, then sums the counts, then
+//! detaches, all in one section. So a walk that overlaps an unmount either is counted or starts
 //! again.
 
 use std::collections::{HashMap, HashSet};
@@ -48,31 +48,30 @@ use crate::objects::driver::FileSystem;
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::SuperRef;
 
-/// An upper bound of the grace periods that the end of a tree takes.
+/// An upper bound of the number of grace periods that the end of a tree takes.
 const GRACE_PERIODS: u32 = 32;
 
-/// A tree of mounted file systems, and the way to it: [`Task`](crate::Task)s.
+/// A tree of mounted file systems, which [`Task`](crate::Task)s access.
 ///
-/// Cheap to clone; `Send` and `Sync`. Its file systems end with the last clone, task and open
-/// file. Another tree with the same file systems, a mount namespace of its own, is made by
-/// [`Task::unshare_mounts`](crate::Task::unshare_mounts).
+/// Cheap to clone; `Send` and `Sync`. Its file systems end with the last clone, task and open file.
+/// [`Task::unshare_mounts`](crate::Task::unshare_mounts) makes another tree, a new mount namespace,
+/// with the same file systems.
 #[derive(Clone)]
 pub struct Vfs(Owned<Arc<Namespace>>);
 
-/// See [`Vfs::users`].
+/// The users of a tree; see [`Vfs::users`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Users {
-    /// Tasks, and clones of the [`Vfs`]. Another tree that was copied from it counts as one,
-    /// however many tasks are in it.
+    /// Tasks, and clones of the [`Vfs`]. Another tree that was copied from it counts as one, for
+    /// any number of tasks.
     pub tasks: usize,
-    /// Open files of the file system that is the root of the tree, however many descriptors each
-    /// has.
+    /// Open files of the root file system, each counted once for any number of descriptors.
     pub open_files: usize,
 }
 
 impl Users {
-    /// Returns whether there are none.
+    /// Returns whether there is no user.
     #[must_use]
     pub fn is_none(self) -> bool {
         self == Users::default()
@@ -90,27 +89,27 @@ impl WeakVfs {
     }
 }
 
-/// See [`Vfs::counts`].
+/// The numbers of objects; see [`Vfs::counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
     /// Dentries, in use or cached.
     pub dentries: usize,
-    /// Of these, the ones that could be dropped when nobody uses them.
+    /// The dentries that can be dropped when unused.
     pub unused_dentries: usize,
-    /// Of these, the ones that stand for names that don't exist.
+    /// The negative dentries, of names that don't exist.
     pub negative_dentries: usize,
     /// Inodes, in use or cached.
     pub inodes: usize,
-    /// Of these, the ones that nobody uses.
+    /// The unused inodes.
     pub unused_inodes: usize,
-    /// Open files, however many descriptors each has.
+    /// Open files, each counted once for any number of descriptors.
     pub open_files: usize,
 }
 
 /// One mount tree.
 pub(crate) struct Namespace {
-    /// Its number in the forest.
+    /// Its number among the trees that share a [`VfsShared`].
     id: u64,
     root: MountRef,
     forest: Arc<VfsShared>,
@@ -118,9 +117,9 @@ pub(crate) struct Namespace {
     _push: PushGracePeriods,
 }
 
-/// Pushes grace periods on when a tree ends: its mounts are freed some of them later, and nobody
-/// may ever call again. The reclaim thread does it: mounts, then superblocks, then the memory of
-/// their files. Without that thread, this does.
+/// Drives grace periods when a tree ends: its mounts are freed several grace periods later, and the
+/// program may make no further call. The reclaim thread drives them: mounts, then superblocks, then
+/// the memory of their files. Without that thread, this value does when it is dropped.
 struct PushGracePeriods;
 
 impl Drop for PushGracePeriods {
@@ -134,8 +133,8 @@ impl Drop for PushGracePeriods {
     }
 }
 
-/// The state that mount trees share which were copied from each other. Fields that are written
-/// sometimes are on other cache lines than those that walks read.
+/// The state that mount trees which were copied from each other share. Fields that are written at
+/// times share no cache line with fields that walks read.
 pub(crate) struct VfsShared {
     /// The mount hash, for walks.
     crossings: RcuTable<Mount, MountHash>,
@@ -144,13 +143,13 @@ pub(crate) struct VfsShared {
     rename_lock: Arc<CachePadded<SeqRwLock<RenameLock>>>,
     lock_graph: Arc<LockGraph>,
     quotas: SharedQuotas,
-    /// The bound on open files of the quotas, which opening a file asks.
+    /// The quotas' bound on open files, which every open checks.
     files: Arc<Bound>,
     directory_move: BrLock<DirectoryMove>,
-    /// The lock of crossings of mounts, if they take one.
+    /// The lock that crossings of mounts take, if any.
     vfsmount_lock: Option<BrLock<VfsmountLock>>,
     scaling: Scaling,
-    /// The internal mounts, which no path leads to.
+    /// The internal mounts, which no path reaches.
     pseudo: Pseudo,
     next: CachePadded<NextNumbers>,
 }
@@ -166,7 +165,7 @@ impl Vfs {
     /// Creates a tree with `root` as its root.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errors of the driver.
     pub fn new(root: Arc<dyn FileSystem>) -> Result<Vfs, Errno> {
         Vfs::with_scaling(root, Scaling::default())
     }
@@ -175,16 +174,16 @@ impl Vfs {
     /// systems that will be mounted in it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errors of the driver.
     pub fn with_scaling(root: Arc<dyn FileSystem>, scaling: Scaling) -> Result<Vfs, Errno> {
         Vfs::with_limits(root, scaling, Limits::default())
     }
 
     /// Creates a tree as [`with_scaling`](Self::with_scaling), with limits of the memory that it
-    /// takes apart from the data of files.
+    /// uses apart from the data of files.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The errors of the driver.
     pub fn with_limits(
         root: Arc<dyn FileSystem>,
         scaling: Scaling,
@@ -249,33 +248,31 @@ impl Vfs {
         counts
     }
 
-    /// Counts the other users of the tree and of its root file system. Counts tasks first: if there
-    /// are none, no file can be opened afterwards, unless through a [`WeakVfs`].
+    /// Counts the other users of the tree and of its root file system. Counts tasks first: without
+    /// tasks, no file can be opened afterwards, unless through a [`WeakVfs`].
     #[must_use]
     pub fn users(&self) -> Users {
         let tasks = Arc::strong_count(&self.0) - 1;
         self.0.users(tasks)
     }
 
-    /// Ends the tree, if this is all that uses it: its file systems are unmounted when this
-    /// returns.
+    /// Ends the tree, if this is its only user: its file systems are unmounted when this returns.
     ///
     /// # Errors
-    /// The tree, if there are other [`users`](Self::users); in the child of a fork it can't be
-    /// ended.
+    /// The tree, if there are other [`users`](Self::users); the child of a fork can't end it.
     pub fn end(self) -> Result<(), Vfs> {
         if fork::is_child() || !self.users().is_none() {
             return Err(self);
         }
         match Arc::try_unwrap(self.0.into_inner()) {
             Ok(tree) if tree.users(0).is_none() => Ok(()),
-            // A `WeakVfs` was faster.
+            // A thread upgraded a `WeakVfs` first.
             Ok(tree) => Err(Vfs(Owned::new(Arc::new(tree)))),
             Err(tree) => Err(Vfs(Owned::new(tree))),
         }
     }
 
-    /// Returns the state that it shares with the trees it was copied from.
+    /// Returns the state that it shares with the trees that were copied from each other.
     #[inline]
     pub(crate) fn ns(&self) -> &VfsShared {
         &self.0.forest
@@ -293,7 +290,7 @@ impl Namespace {
     }
 
     fn users(&self, tasks: usize) -> Users {
-        // Each tree has one.
+        // Each tree owns one reference.
         let others = Arc::strong_count(&self.forest) - 1;
         let sb = self.root.sb();
         Users { tasks: tasks + others, open_files: sb.files().len() + sb.private_files() }
@@ -308,13 +305,13 @@ impl Namespace {
         trees.tree_of(mount) == Some(self.id)
     }
 
-    /// Returns whether a mount is in this tree at the moment.
+    /// Returns whether a mount is currently in this tree.
     pub(crate) fn contains(&self, mount: &Mount) -> bool {
         self.has(&self.forest.trees.lock(), mount)
     }
 
     /// Returns whether a mount is the root of this tree, or below it. Takes no lock: if mounts move
-    /// concurrently, the answer may belong to no single moment.
+    /// concurrently, the answer may be inconsistent.
     pub(crate) fn leads_to(&self, mount: &Mount, guard: &Guard) -> bool {
         let mut at = mount;
         while let Some((parent, _)) = at.attached_at(guard) {
@@ -323,7 +320,7 @@ impl Namespace {
         std::ptr::eq(at, &*self.root)
     }
 
-    /// Copies the tree. The copies propagate as binds of the mounts would. Returns also the paths
+    /// Copies the tree. The copies propagate as binds of the mounts would. Also returns the paths
     /// of `fs` in the copy, if they are in this tree.
     pub(crate) fn copy(&self, fs: &FsStruct) -> (Vfs, FsStruct) {
         let guard = rcu::pin();
@@ -368,8 +365,8 @@ impl Namespace {
         trees.mounts().any(|mount| self.has(&trees, mount) && mount.is_on(dentry, guard))
     }
 
-    /// Ends what is mounted on a dentry in other trees, since its name is about to be removed;
-    /// `EBUSY` if something is in this one.
+    /// Detaches the mounts on a dentry in other trees, before a call removes its name; `EBUSY` if
+    /// this tree has a mount on it.
     pub(crate) fn detach_elsewhere(&self, dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
         let mut trees = self.forest.trees.lock();
         let on: Vec<&Mount> = trees.mounts().filter(|mount| mount.is_on(dentry, guard)).collect();
@@ -379,7 +376,7 @@ impl Namespace {
         let on: Vec<MountId> = on.into_iter().map(Mount::id).collect();
         let mut detached = Vec::new();
         for id in on {
-            // One of them may have been below another.
+            // The mount may have been below one that was detached before.
             let Some(mount) = trees.mount(id).map(MountRef::new) else { continue };
             detached.push(self.forest.prune(&mut trees, &mount, false, || false, guard)?);
         }
@@ -408,7 +405,7 @@ impl Namespace {
         done.map(drop)
     }
 
-    /// Refuses a mountpoint that was detached, has no name any more, or is in another tree.
+    /// Refuses a mountpoint that was detached, was removed, or is in another tree.
     fn check_target(&self, trees: &MountTopology, target: &Path) -> Result<(), Errno> {
         match trees.tree_of(target.mount()) {
             _ if target.dentry().is_unhashed() => Err(Errno::NOENT),
@@ -424,13 +421,13 @@ impl Namespace {
         Ok(self.forest.topmost(target, guard))
     }
 
-    /// Makes `source` visible at `target` too; with `recursive`, what is mounted below it as well.
+    /// Makes `source` visible at `target` too; with `recursive`, together with the mounts below it.
     pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
         let guard = rcu::pin();
         let mut trees = self.forest.trees.lock();
         let place = self.place_at(&trees, target, &guard)?;
         let mount = source.mount();
-        // A detached mount cannot return by a bind.
+        // A bind cannot attach a detached mount again.
         if !self.has(&trees, mount) || trees.groups.sharing(mount.id()).unbindable {
             return Err(Errno::INVAL);
         }
@@ -438,7 +435,7 @@ impl Namespace {
             return Err(Errno::NOTDIR);
         }
         let branch = {
-            // The mounts below the source have to be those of one moment.
+            // Prevents moves of directories, so the list of mounts below the source is consistent.
             let _names = self.forest.rename_lock.read();
             let part = (mount, source.dentry_ref());
             NewTree::copy_of(&self.forest, &trees, part, recursive, false, &guard)
@@ -486,12 +483,12 @@ impl Namespace {
         done.map(drop)
     }
 
-    /// Ends the mount whose root `target` is. Waits for a grace period, and until the superblock is
-    /// gone if nobody else uses it.
+    /// Unmounts the mount whose root is `target`. Waits for a grace period, and for the end of the
+    /// superblock if it has no other user.
     pub(crate) fn umount(&self, target: Path, flags: UmountFlags) -> Result<(), Errno> {
         let detached = match self.detach_for_umount(&target, flags) {
             Err(Errno::BUSY) => {
-                // A task that has left it gives its use up after a grace period.
+                // A task that left the mount may drop its use in work deferred to a grace period.
                 rcu::synchronize();
                 self.detach_for_umount(&target, flags)?
             }
@@ -500,15 +497,15 @@ impl Namespace {
         let dev = target.mount().sb().dev();
         drop(target);
         detached.release();
-        // The superblock ends behind a grace period, on another thread; the caller may expect it to
-        // be gone.
+        // The superblock ends after a grace period, on another thread; the caller may rely on its
+        // end.
         rcu::synchronize();
         reclaim::wait_for(dev);
         Ok(())
     }
 
-    /// Takes the mount whose root `target` is off the tree, with those below it if `DETACH` says
-    /// so, and with what goes from mounts that share with the one it is on.
+    /// Detaches the mount whose root is `target` from the tree, with `DETACH` together with the
+    /// mounts below it, and the mounts that this unmounts by propagation.
     fn detach_for_umount(&self, target: &Path, flags: UmountFlags) -> Result<Detached, Errno> {
         let guard = rcu::pin();
         let mut trees = self.forest.trees.lock();
@@ -522,7 +519,7 @@ impl Namespace {
         if flags.contains(UmountFlags::DETACH) {
             return self.forest.prune(&mut trees, mount, true, || false, &guard);
         }
-        // The trees' use and that of `target`.
+        // The use of the trees, and the use of `target`.
         let is_used = || mount.users() > 2;
         if !trees.children(mount.id()).is_empty() {
             return Err(Errno::BUSY);
@@ -560,13 +557,13 @@ impl VfsShared {
         &self.crossings
     }
 
-    /// Keeps the mount trees as they are, if `vfsmount_lock` is used at all.
+    /// Prevents changes of the mount trees, if `vfsmount_lock` is used at all.
     #[inline]
     pub(crate) fn lock_mounts(&self) -> Option<BrReadGuard<'_, VfsmountLock>> {
         self.vfsmount_lock.as_ref().map(BrLock::read)
     }
 
-    /// Keeps walks from crossing mounts, if `vfsmount_lock` is used at all.
+    /// Prevents walks from crossing mounts, if `vfsmount_lock` is used at all.
     pub(crate) fn lock_crossings(&self) -> Option<BrWriteGuard<'_, VfsmountLock>> {
         self.vfsmount_lock.as_ref().map(BrLock::write)
     }
@@ -592,7 +589,7 @@ impl VfsShared {
         &self.files
     }
 
-    /// Returns the internal file systems, which no path leads to.
+    /// Returns the internal file systems, which no path reaches.
     pub(crate) fn pseudo(&self) -> &Pseudo {
         &self.pseudo
     }
@@ -655,7 +652,7 @@ impl VfsShared {
             m.attached_at(guard)
                 .is_some_and(|(p, d)| std::ptr::eq(p, mount) && std::ptr::eq(d, dentry))
         })?;
-        // SAFETY: a mount found in the table is freed a grace period after it left it.
+        // SAFETY: a mount found in the table is freed a grace period after it leaves the table.
         Some(unsafe { std::ptr::NonNull::from(found).as_ref() })
     }
 
@@ -670,7 +667,7 @@ impl VfsShared {
         let mut trees = self.trees.lock();
         let mount = place.mount();
         let is_root = std::ptr::eq(mount.root(), place.dentry());
-        // Another tree's, reached by an open directory, will do.
+        // A mount of another tree, reached through an open directory, is allowed.
         if !is_root || trees.tree_of(mount).is_none() {
             return Err(Errno::INVAL);
         }
@@ -708,10 +705,10 @@ impl Drop for Namespace {
         let all = {
             let guard = rcu::pin();
             let mut trees = self.forest.trees.lock();
-            // Its mounts go, and nobody else's.
+            // Detaches the mounts of this tree only, without propagation.
             self.forest.prune(&mut trees, &self.root, false, || false, &guard)
         };
-        // In no section, for drivers are told.
+        // Released outside of a section, because drivers are notified.
         if let Ok(all) = all {
             all.release();
         }
@@ -719,11 +716,12 @@ impl Drop for Namespace {
 }
 
 impl VfsShared {
-    /// Makes sure that there is room for another open file, before anything is done for it. The
-    /// caller holds no lock.
+    /// Checks that another file can be opened, before a call does any work for it. The caller holds
+    /// no lock.
     ///
     /// # Errors
-    /// `ENFILE`. Another thread may take the last room afterwards; then opening fails with that.
+    /// `ENFILE`. Another thread may take the last slot afterwards; then opening fails with this
+    /// error.
     #[inline]
     pub(crate) fn room_for_file(&self) -> Result<(), Errno> {
         if self.files().is_low() { self.make_room_for_file() } else { Ok(()) }
@@ -733,7 +731,7 @@ impl VfsShared {
     /// caller holds no lock.
     ///
     /// # Errors
-    /// `ENFILE` if there is nothing.
+    /// `ENFILE` if the lists hold none.
     #[cold]
     #[inline(never)]
     pub(crate) fn make_room_for_file(&self) -> Result<(), Errno> {
@@ -754,8 +752,8 @@ impl Vfs {
         *self.ns().quotas().limits()
     }
 
-    /// Returns how much of them is taken; [`counts`](Self::counts) says how many files are open.
-    /// Each number is exact while nothing of its kind changes.
+    /// Returns the used part of the limits; [`counts`](Self::counts) returns the number of open
+    /// files. Each number is exact while no resource of its kind is charged or uncharged.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.ns().quotas().usage()

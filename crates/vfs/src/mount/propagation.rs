@@ -1,21 +1,21 @@
-//! Shared subtrees: which mounts get what is mounted and unmounted on another.
+//! Shared subtrees: the propagation of mounts and unmounts between mounts.
 //!
-//! A mount may belong to a *peer group*: what is mounted or unmounted on one of its members is on
-//! all of them. A group, or a mount that belongs to none, may be the *slave* of another group, its
-//! master: it gets what happens there, and gives nothing back. A mount is *shared* if it has a
-//! group, *private* if it has neither group nor master, and *unbindable* if it is private and must
-//! not be bound. See `mount_namespaces(7)`.
+//! A mount may belong to a *peer group*: a mount or unmount on one member happens on all members. A
+//! group, or a mount that belongs to none, may be the *slave* of another group, its master: it
+//! receives the events of the master, and its own events do not reach the master. A mount is
+//! *shared* if it has a group, *private* if it has neither group nor master, and *unbindable* if it
+//! is private and must not be bound. See `mount_namespaces(7)`.
 //!
-//! This is bookkeeping alone, by the numbers of mounts, under `namespace_sem`; what is attached
-//! where follows from it in `graft` and `prune`.
+//! This module only does the bookkeeping, by the numbers of mounts, under `namespace_sem`; `attach`
+//! and `umount` derive from it which mounts to attach and detach.
 //!
 //! # Invariants
 //!
 //! * A group has at least one member. When the last one leaves, its slaves become those of its
 //!   master, or private.
-//! * All members of a group have the group's master. So masters form a forest, in which a group is
-//!   made below what is there, and moves up only.
-//! * A mount has a master of its own only if it has no group.
+//! * All members of a group have the group's master. So masters form a forest: a new group is made
+//!   below existing ones, and only moves up.
+//! * A mount stores a master itself only if it has no group.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,7 +29,7 @@ pub(crate) type GroupId = u64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountSharing {
     pub(crate) group: Option<GroupId>,
-    /// The group that it is a slave of by itself; a shared mount has its group's master.
+    /// The group whose slave the mount itself is; a shared mount has its group's master.
     pub(crate) master: Option<GroupId>,
     pub(crate) unbindable: bool,
 }
@@ -47,20 +47,21 @@ enum Slave {
     Group(GroupId),
 }
 
-/// Mounts that get what happens on another and share among themselves: the peers of that one, one
-/// of its slave groups, or one slave that is not shared.
+/// Mounts that receive the events of another mount and share with each other: the peers of that
+/// mount, one of its slave groups, or one slave that is not shared.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Receivers {
     pub(crate) mounts: Vec<MountId>,
     pub(crate) is_shared: bool,
-    /// The place in the list of the receivers that these are slaves of; the first are their own.
+    /// The index in the list of the receivers whose slaves these are; the first are their own
+    /// masters.
     pub(crate) master: usize,
 }
 
 /// The peer groups of all mounts. Counterpart of `fs/pnode.c` in Linux.
 #[derive(Debug, Default)]
 pub(crate) struct PeerGroups {
-    /// Private mounts are not in it.
+    /// The sharing of each mount; private mounts are not in the map.
     of: HashMap<MountId, MountSharing>,
     groups: BTreeMap<GroupId, Group>,
 }
@@ -74,7 +75,7 @@ impl PeerGroups {
         self.sharing(mount).group.is_some()
     }
 
-    /// Returns the group that a mount is a slave of, by itself or with its group.
+    /// Returns the group whose slave a mount is, by itself or with its group.
     pub(crate) fn master(&self, mount: MountId) -> Option<GroupId> {
         let MountSharing { group, master, .. } = self.sharing(mount);
         group.map_or(master, |group| self.master_of(group))
@@ -91,7 +92,7 @@ impl PeerGroups {
     }
 
     /// Returns the mounts to which events on `origin` propagate: first its peers without itself,
-    /// even if there are none, then its slaves, each after its master. Empty if it is not shared.
+    /// even if it has none, then its slaves, each after its master. Empty if it is not shared.
     pub(crate) fn receivers(&self, origin: MountId) -> Vec<Receivers> {
         let Some(first) = self.sharing(origin).group else { return Vec::new() };
         let peers = self.peers(first).iter().copied().filter(|peer| *peer != origin).collect();
@@ -113,7 +114,7 @@ impl PeerGroups {
         found
     }
 
-    /// Makes a mount shared, in a group of its own unless it has one. Returns its group.
+    /// Makes a mount shared, in a new group unless it has one. Returns its group.
     pub(crate) fn make_shared(&mut self, mount: MountId) -> GroupId {
         let sharing = self.sharing(mount);
         if let Some(group) = sharing.group {
@@ -128,7 +129,7 @@ impl PeerGroups {
         group
     }
 
-    /// Makes a mount private; with `unbindable`, so that it can't be bound.
+    /// Makes a mount private, and with `unbindable` also unbindable.
     pub(crate) fn make_private(&mut self, mount: MountId, unbindable: bool) {
         self.leave(mount);
         if unbindable {
@@ -137,7 +138,7 @@ impl PeerGroups {
     }
 
     /// Makes a shared mount the slave of its former peers; without peers, of their master if there
-    /// is one. Of others nothing changes.
+    /// is one. Does not change other mounts.
     pub(crate) fn make_slave(&mut self, mount: MountId) {
         if !self.is_shared(mount) {
             return;
@@ -147,7 +148,7 @@ impl PeerGroups {
         }
     }
 
-    /// Removes a mount that ends or becomes private. Returns the group that it can be a slave of,
+    /// Removes a mount that ends or becomes private. Returns the group whose slave it can become,
     /// if it was shared: that of its former peers, or else their master.
     pub(crate) fn leave(&mut self, mount: MountId) -> Option<GroupId> {
         let sharing = self.of.remove(&mount)?;
@@ -173,7 +174,7 @@ impl PeerGroups {
 
     /// Creates a group without members; the caller adds one immediately.
     pub(crate) fn new_group(&mut self, master: Option<GroupId>) -> GroupId {
-        // The lowest number that is free, as in the kernel.
+        // The lowest free number, as in the kernel.
         let taken = self.groups.keys().zip(1..).take_while(|(id, n)| *id == n).count();
         let id = taken as GroupId + 1;
         self.groups.insert(id, Group { master, ..Group::default() });

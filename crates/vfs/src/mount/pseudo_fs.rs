@@ -2,25 +2,26 @@
 //!
 //! # Purpose
 //!
-//! Such files belong to file systems of their own, which no path leads to: a pipe's to `pipefs`, a
-//! socket's ([`crate::ipc::socket`]) to `sockfs`, a file of memory ([`Task::memfd_create`],
-//! [`crate::objects::memfd_seals`]) to another instance of the driver that the tree's owner gave it
-//! for this. A tree makes each of them when it is first needed, with a mount that is attached
-//! nowhere.
+//! Such files belong to internal file systems, which no path reaches: a pipe to `pipefs`, a socket
+//! ([`crate::ipc::socket`]) to `sockfs`, a file of memory ([`Task::memfd_create`],
+//! [`crate::objects::memfd_seals`]) to another instance of the driver, which the tree's owner sets
+//! for this purpose. A tree makes each of them when it is first needed, with a mount that is
+//! attached nowhere.
 //!
-//! # Nothing is shared
+//! # No shared cache lines
 //!
 //! The kernel of 2.6 hung the dentry of every pipe and socket below the root of its file system,
-//! under `dcache_lock`, and took its inode number from one counter, so that all of them met there
-//! (Piggin 2009). Nobody ever looks there. So here a dentry of this kind has no
-//! parent and is on no list: making and closing such a file takes memory, an inode number and a
-//! place on the list of open files from what the CPU has for itself.
-//! [`Scaling::before_pseudo`](crate::Scaling::before_pseudo) takes that back.
+//! under `dcache_lock`, and took its inode number from one counter, so all CPUs contended for both
+//! (Piggin 2009), although no lookup ever uses that table. So here a dentry of this kind has no
+//! parent and is on no list: making and closing such a file uses only the CPU's own supply of
+//! memory and inode numbers, and its own list of open files.
+//! [`Scaling::before_pseudo`](crate::Scaling::before_pseudo) disables that.
 //!
-//! # Who holds what
+//! # References
 //!
-//! The forest of trees has one use of each of these mounts until it ends, and every file one more.
-//! A dentry without a parent is kept by the files alone and freed with the last of them.
+//! The state that the trees share ([`VfsShared`]) holds one use of each of these mounts until it
+//! ends, and every file one more. Only the files hold a dentry without a parent; it is freed with
+//! the last of them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -37,10 +38,10 @@ use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::SuperRef;
 
-/// The options of mounts that are attached nowhere: access times are kept exactly, as in Linux.
+/// The options of mounts that are attached nowhere: every access time is stored, as in Linux.
 pub(crate) const INTERNAL_FLAGS: MountFlags = MountFlags::STRICTATIME;
 
-/// The file systems of a tree that no path leads to.
+/// The file systems of a tree that no path reaches.
 #[derive(Default)]
 pub(crate) struct Pseudo {
     pipes: OnceLock<OwnedMount>,
@@ -78,7 +79,7 @@ impl Pseudo {
         if let Some(mount) = slot.get() {
             return Ok(mount);
         }
-        // Another thread may be faster; then this mount was never visible.
+        // If another thread set the slot first, this mount was never visible.
         drop(slot.set(ns.internal_mount(driver()?)?));
         slot.get().map(|mount| &**mount).ok_or(Errno::NOMEM)
     }
@@ -104,7 +105,7 @@ pub(crate) fn new_dentry(
     Dentry::new_attached(sb, name, SuperBlock::ino_hash(inode.ino()), inode, guard)
 }
 
-/// Returns the text that `readlink` of a descriptor gives for a file without a name.
+/// Returns the text that `readlink` of a descriptor returns for a file without a name.
 pub(crate) fn path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     let name = dentry.name(guard);
     let ino = dentry.inode().ino();
@@ -116,17 +117,17 @@ pub(crate) fn path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
 }
 
 impl Vfs {
-    /// Gives the tree a driver for files of memory
-    /// ([`Task::memfd_create`](crate::Task::memfd_create)), which serves nothing else.
+    /// Sets the tree's driver for files of memory
+    /// ([`Task::memfd_create`](crate::Task::memfd_create)), which serves no other file system.
     ///
     /// # Errors
-    /// `EBUSY` if it has one.
+    /// `EBUSY` if the tree has one.
     pub fn set_memory_driver(&self, driver: Arc<dyn FileSystem>) -> std::result::Result<(), Errno> {
         self.ns().pseudo().memory_driver.set(driver).map_err(|_| Errno::BUSY)
     }
 }
 
-/// The driver of pipes and sockets: it has inodes and no data.
+/// The driver of pipes and sockets: it stores inodes without data.
 struct PseudoFs {
     name: &'static str,
     magic: u64,

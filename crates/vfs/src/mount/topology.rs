@@ -1,18 +1,18 @@
 //! All mount trees of a program, and changes of them.
 //!
-//! What walks need of a mount (where it is attached, what is attached where) they read from the
-//! mount and from a hash, without a lock. What only changes of the trees need is in
-//! [`MountTopology`], plain data under `namespace_sem`: which mounts there are and in which tree,
-//! what is mounted on each, and who shares with whom.
+//! Walks read the attachment of a mount, and the mounts on it, from the mount and from a hash,
+//! without a lock. The state that only changes of the trees need is in [`MountTopology`], plain
+//! data under `namespace_sem`: all mounts and their trees, the mounts on each mount, and the peer
+//! groups.
 //!
-//! A change is planned first, which may fail, and then made by [`VfsShared::change`] in one write
-//! section of `mount_seq`, which can't: walks see all of it or nothing, however many mounts it
-//! concerns.
+//! A change is first planned, which may fail. Then [`VfsShared::change`] makes it in one write
+//! section of `mount_seq`, which cannot fail unless a mount is busy: walks see the whole change or
+//! none of it, for any number of mounts.
 //!
-//! # Who holds what
+//! # References
 //!
-//! A listed mount is held by one use, that of the trees. It holds its mountpoint, but not its
-//! parent, which is listed as long as anything is mounted on it.
+//! The trees hold each listed mount by one use. A mount holds its mountpoint, but not its parent,
+//! which stays listed while any mount is attached to it.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -26,16 +26,16 @@ use crate::mount::propagation::{MountId, PeerGroups};
 use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 
-/// The most mounts that one tree may have (Linux: `fs.mount-max`).
+/// The maximum number of mounts of one tree (Linux: `fs.mount-max`).
 pub(crate) const MOUNTS_MAX: usize = 100_000;
 
 /// The mount trees; see the [module](self).
 #[derive(Default)]
 pub(crate) struct MountTopology {
     nodes: HashMap<MountId, Node>,
-    /// How many mounts are mounted on a dentry, in any tree, by its address.
+    /// The number of mounts on each mountpoint, in any tree, by the dentry's address.
     mountpoints: HashMap<usize, i32>,
-    /// How many mounts each tree has, by the tree's number.
+    /// The number of mounts of each tree, by the tree's number.
     sizes: HashMap<u64, usize>,
     pub(crate) groups: PeerGroups,
 }
@@ -80,7 +80,7 @@ impl MountTopology {
         *self.sizes.entry(tree).or_default() += 1;
     }
 
-    /// Takes a mount, on which nothing is mounted, off the list, and out of its group.
+    /// Removes a mount without children from the list and from its group.
     pub(crate) fn remove(&mut self, id: MountId) -> Option<OwnedMount> {
         let node = self.nodes.remove(&id)?;
         self.groups.leave(id);
@@ -109,7 +109,7 @@ impl MountTopology {
         !self.mountpoints.contains_key(&key(dentry))
     }
 
-    /// Undoes [`claim_mountpoint`] where nothing came of it.
+    /// Undoes [`claim_mountpoint`], unless a mount was attached to the dentry.
     pub(crate) fn unclaim(&self, dentry: &Dentry) {
         if self.is_free(dentry) {
             dentry.set_mounted(false);
@@ -129,7 +129,7 @@ impl MountTopology {
         self.note_mountpoint(mountpoint, -1);
     }
 
-    /// Counts what the steps attach, on their mountpoints, or no longer counts it.
+    /// Adds `change` to the count of each mountpoint to which the steps attach a mount.
     fn note_mountpoints(&mut self, steps: &[Step], change: i32) {
         for step in steps {
             if let Step::Attach { mountpoint, .. } = step {
@@ -152,7 +152,7 @@ fn key(dentry: &Dentry) -> usize {
     std::ptr::from_ref(dentry) as usize
 }
 
-/// One step of a change. All mounts are listed, or about to be taken off the list.
+/// One step of a change. All mounts are listed, or about to be removed from the list.
 pub(crate) enum Step {
     /// Attaches a mount that is attached nowhere. The mountpoint was claimed.
     Attach { mount: NonNull<Mount>, parent: NonNull<Mount>, mountpoint: DentryRef },
@@ -161,9 +161,9 @@ pub(crate) enum Step {
 }
 
 impl VfsShared {
-    /// Makes a change of the trees, in one write section of `mount_seq`, unless `is_busy` says
-    /// there that it must not be: then `EBUSY`. Returns what the detached mounts were mounted on,
-    /// to be given up when the trees are unlocked.
+    /// Makes a change of the trees, in one write section of `mount_seq`, unless `is_busy`, called
+    /// in that section, returns true: then `EBUSY`. Returns the former mountpoints of the detached
+    /// mounts, which the caller drops after it unlocks the trees.
     pub(crate) fn change(
         &self,
         trees: &mut MountTopology,
@@ -172,11 +172,11 @@ impl VfsShared {
         guard: &Guard,
     ) -> Result<Vec<Path>, Errno> {
         let mut left = Vec::with_capacity(steps.len());
-        // First, so that what is both left and come to stays claimed.
+        // Counted first, so a mountpoint that one mount leaves and another one takes stays claimed.
         trees.note_mountpoints(&steps, 1);
         let crossings = self.lock_crossings();
         let section = self.seq().write();
-        // A thread that counts a use after this sees that the section was entered.
+        // A thread that counts a use after this fence sees that the section was entered.
         fence(Ordering::SeqCst);
         if is_busy() {
             trees.note_mountpoints(&steps, -1);
@@ -188,7 +188,7 @@ impl VfsShared {
                     self.attach(trees, mount, parent, mountpoint, guard);
                 }
                 Step::Detach(mount) => {
-                    // SAFETY: the trees hold it, and give it up after the change.
+                    // SAFETY: the trees hold the mount until after the change.
                     let mount = unsafe { mount.as_ref() };
                     left.extend(self.detach(trees, mount, guard));
                 }
@@ -207,18 +207,19 @@ impl VfsShared {
         mountpoint: DentryRef,
         guard: &Guard,
     ) {
-        // SAFETY: the trees hold both.
+        // SAFETY: the trees hold both mounts.
         let (mount, parent) = unsafe { (raw.as_ref(), parent.as_ref()) };
         trees.note_attached(mount.id(), parent.id());
         let mut bucket = self.crossing_table().lock(Mount::place_hash(parent, &*mountpoint), guard);
         mount.attach(parent, mountpoint);
-        // SAFETY: it leaves the table when it is detached, and is freed a grace period later.
+        // SAFETY: the mount leaves the table when it is detached, and is freed a grace period
+        // later.
         unsafe { bucket.insert(raw) };
     }
 
     fn detach(&self, trees: &mut MountTopology, mount: &Mount, guard: &Guard) -> Option<Path> {
         let (parent, mountpoint) = mount.attached_at(guard)?;
-        // The place keeps the mount that keeps the mountpoint's memory.
+        // The returned path holds the parent, whose superblock owns the mountpoint's memory.
         let parent = MountRef::new(parent);
         self.crossing_table().lock(Mount::place_hash(&*parent, mountpoint), guard).remove(mount);
         let dentry = mount.unattach()?;
@@ -227,8 +228,8 @@ impl VfsShared {
     }
 }
 
-/// Marks a dentry as a mountpoint, unless its name has been removed: then `ENOENT`. `EBUSY` while a
-/// driver is asked to remove it.
+/// Marks a dentry as a mountpoint. Fails with `ENOENT` if its name was removed, and with `EBUSY`
+/// while a backed driver is removing it.
 pub(crate) fn claim_mountpoint(dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
     if dentry.is_root() {
         dentry.set_mounted(true);

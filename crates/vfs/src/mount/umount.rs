@@ -1,11 +1,10 @@
-//! Detaching mounts, from one place and from all that share with it.
+//! Detaching mounts, from one mountpoint and from the mounts that share with it.
 //!
-//! What is unmounted from a shared mount goes from its peers and slaves as well: whatever is
-//! mounted at the same place on one of them. But only what takes nothing along: a mount on which
-//! something is mounted that stays (at another place than its root) stays as well. What covers the
-//! root of a mount that goes comes to the place where that one was. The set of what goes is the
-//! greatest that fulfils this; compare `Documentation/filesystems/propagate_umount.txt` of the
-//! kernel.
+//! An unmount from a shared mount also unmounts the mounts at the same mountpoint on its peers and
+//! slaves. But a mount stays if a mount that stays is attached to it at another dentry than its
+//! root. A mount that covers the root of an unmounted one moves to the mountpoint of that one. The
+//! set of unmounted mounts is the greatest that fulfils these rules; compare
+//! `Documentation/filesystems/propagate_umount.txt` of the kernel.
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -19,15 +18,15 @@ use crate::mount::topology::{MountTopology, Step};
 use crate::mount::vfsmount::{Mount, OwnedMount, Path};
 use crate::objects::dcache::dentry::Dentry;
 
-/// Mounts that were taken out of the trees, and the places they were at, which go first.
+/// Mounts that were removed from the trees, and their former mountpoints, which are dropped first.
 pub(crate) struct Detached {
     places: Vec<Path>,
     mounts: Vec<OwnedMount>,
 }
 
 impl Detached {
-    /// Gives them up: those that nobody uses are freed after a grace period. The caller holds no
-    /// lock.
+    /// Drops the uses of the trees: unused mounts are freed after a grace period. The caller holds
+    /// no lock.
     pub(crate) fn release(self) {
         drop(self.places);
         drop(self.mounts);
@@ -49,8 +48,8 @@ impl VfsShared {
     }
 
     /// Returns the mounts that are unmounted together with a childless mount and must not be in
-    /// use: those that are childless, too, except for a mount that covers their root. Others would
-    /// not be unmounted by propagation alone.
+    /// use: propagated mounts that are childless, too, except for a mount that covers their root.
+    /// Propagation alone would not unmount others.
     pub(crate) fn victims<'g>(
         &self,
         trees: &MountTopology,
@@ -65,8 +64,9 @@ impl VfsShared {
         self.peer_mounts(trees, mount, guard).into_iter().filter(is_leaf).collect()
     }
 
-    /// Takes `top` and all below it off the trees, and with `propagate` what goes with them, unless
-    /// `is_busy` says no at the moment when walks can't come to them.
+    /// Detaches `top` and all mounts below it from the trees, and with `propagate` the mounts that
+    /// this unmounts by propagation. Fails with `EBUSY` if `is_busy` returns true, which is called
+    /// when walks can no longer cross to them.
     pub(crate) fn prune(
         &self,
         trees: &mut MountTopology,
@@ -114,8 +114,8 @@ impl VfsShared {
         let covers = |child: MountId, on: &Mount| {
             trees.mount(child).is_some_and(|child| is_covered_by(on, child, guard))
         };
-        // Of each candidate, what is mounted on it and stays: that keeps it, and all that it is
-        // inside of, but for those whose root is covered by the way there.
+        // The mounts on candidates that stay themselves. Each one prevents the unmount of its
+        // parent, and so of all ancestors, except an ancestor whose root is covered on that path.
         let mut kept: Vec<MountId> = Vec::new();
         for id in &candidates {
             let stays = |child: &&MountId| !candidates.contains(*child) && !set_of.contains(*child);
@@ -137,7 +137,7 @@ impl VfsShared {
             }
         }
         let mut goes: Vec<MountId> = candidates.into_iter().collect();
-        // In the order of mounting, so that the same calls do the same.
+        // In the order of mounting, so the result is deterministic.
         goes.sort_unstable();
         goes
     }
@@ -151,7 +151,7 @@ fn is_covered_by(mount: &Mount, child: &Mount, guard: &Guard) -> bool {
 }
 
 /// Returns the mountpoint for a mount that covers the root of `gone`: that of `gone`, or of the
-/// nearest mount below that stays.
+/// nearest ancestor that stays.
 fn survivor<'g>(
     gone: &Mount,
     going: &HashSet<MountId>,

@@ -1,4 +1,4 @@
-//! Mounts: a superblock's tree, attached to a place in another.
+//! Mounts: the tree of a superblock, attached to a dentry of another tree.
 //!
 //! # Counting
 //!
@@ -9,32 +9,33 @@
 //!
 //! # Writers
 //!
-//! A second per-CPU count holds the changes under way, opening a file for writing among them. A
-//! change raises it and then reads the flags; a remount puts a hold beside the flags
-//! ([`mount_flags`](crate::objects::remount_flags)) and then sums the counts. One of the two sees
-//! the other. A change that sees the hold waits, counted, for the lock that the remount has while
-//! it looks (`mnt_write_hold`), and reads the flags again under it. There they are what the remount
-//! has decided: as they were, if it was busy, and the change goes on; or read-only, and the change
-//! is taken back from the part that it was added to. So a remount that finds the mount busy refuses
-//! nobody. While it sums, nothing is taken from any part but what was added before the hold: the
-//! sum is never less than the number of changes that are still under way. It may contain changes
-//! that wait. Then the remount is busy because of a change that came after it, which goes on at
-//! once.
+//! A second per-CPU count contains the changes in progress, which include the opening of a file for
+//! writing. A change raises the count and then reads the flags; a remount sets a hold bit next to
+//! the flags ([`mount_flags`](crate::objects::remount_flags)) and then sums the counts. At least
+//! one of the two sees the other. A change that sees the hold remains counted, and waits for the
+//! lock that the remount holds while it checks for writers (`mnt_write_hold`). Under that lock it
+//! reads the flags again, which now are the decision of the remount: unchanged, if the mount was
+//! busy, and the change proceeds; or read-only, and the change is subtracted from the part that it
+//! was added to. So a remount that finds the mount busy refuses no change. While the remount sums,
+//! only changes that were added before the hold are subtracted from any part. So the sum is never
+//! less than the number of changes that are still in progress. It may include changes that wait.
+//! Then the remount is busy because of a change that began after it, and that change proceeds
+//! immediately.
 //!
-//! Whoever waits may be in an RCU section and hold locks up to that of an inode; the remount waits
-//! for nothing with the lock but the lists of open files. It has the lock for the walk only: while
-//! the driver writes everything, changes are refused already (as in Linux), also if the driver then
-//! fails.
+//! A waiting thread may be in an RCU section and hold locks up to that of an inode; under
+//! `mnt_write_hold`, the remount waits only for the locks of the lists of open files. It holds that
+//! lock for the check only: while the driver writes everything, changes are already refused (as in
+//! Linux), even if the driver then fails.
 //!
-//! A file that is open for writing is on the superblock's lists
-//! ([`file_list`](crate::file::file_list)) before the opening stops being a change, and off the
-//! list when it is closed; so a remount walks the lists after the sum. A file that leaves the lists
-//! for a private one is counted before that, in one number that the remount reads after the walk.
-//! It is no per-CPU count, for files are added to it and taken off at any time and on any CPU,
-//! which a sum can see in the wrong order.
+//! A file that is opened for writing enters the superblock's lists
+//! ([`file_list`](crate::file::file_list)) before its opening ends as a change, and leaves them
+//! when it is closed. So a remount walks the lists after the sum. A file that moves to a private
+//! list is first counted, in one number that the remount reads after the walk. That number is no
+//! per-CPU count, because files are added to it and subtracted at any time and on any CPU, which a
+//! sum could see in the wrong order.
 //!
-//! A change under way is made inside an RCU section or by a user, either of which keeps the mount,
-//! on the list of its superblock, and the superblock.
+//! A change in progress runs inside an RCU section or holds a use of the mount. Either one protects
+//! the mount, its entry in the list of its superblock, and the superblock.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -60,7 +61,8 @@ pub(crate) struct Mount {
     /// Dropped before `sb`, which owns its memory.
     root: DentryRef,
     sb: SuperRef,
-    /// Where it is attached; both null when it isn't. Written in the namespace's write section.
+    /// The path that it is attached to; both null when it is detached. Written in the namespace's
+    /// write section.
     parent: AtomicPtr<Mount>,
     mountpoint: AtomicPtr<Dentry>,
     flags: RemountFlags,
@@ -68,13 +70,14 @@ pub(crate) struct Mount {
     expired: AtomicBool,
     users: PerCpuRef<MountCount>,
     writers: PerCpuCounter,
-    /// Files that are open for writing and on a private list. In one part: exact at any time.
+    /// The number of files that are open for writing and on a private list. In one part: exact at
+    /// any time.
     unlisted: PerCpuCounter,
 }
 
-// SAFETY: pointers are atomic and what they point to is kept as the fields say.
+// SAFETY: the pointers are atomic, and the objects behind them are held as the fields describe.
 unsafe impl Send for Mount {}
-// SAFETY: as above.
+// SAFETY: the pointers are atomic, and the objects behind them are held as the fields describe.
 unsafe impl Sync for Mount {}
 
 /// Flags that belong to the superblock; the others are the mount's.
@@ -105,7 +108,7 @@ pub(crate) fn normal_flags(asked: MountFlags, before: Option<MountFlags>) -> Mou
 }
 
 impl Mount {
-    /// Makes a mount that is attached nowhere yet, with one user: the caller.
+    /// Makes a mount that is not yet attached, with one user: the caller.
     pub(crate) fn alloc(id: u64, sb: SuperRef, root: DentryRef, flags: MountFlags) -> OwnedMount {
         let slots = sb.scaling().mount_count_slots();
         let mount = Box::new(Mount {
@@ -154,7 +157,7 @@ impl Mount {
     pub(crate) fn attached_at<'g>(&self, _guard: &'g Guard) -> Option<(&'g Mount, &'g Dentry)> {
         let parent = NonNull::new(self.parent.load(Ordering::Acquire))?;
         let mountpoint = NonNull::new(self.mountpoint.load(Ordering::Acquire))?;
-        // SAFETY: both are kept while attached; after that, for the grace period.
+        // SAFETY: both are held while attached, and freed a grace period after that.
         unsafe { Some((parent.as_ref(), mountpoint.as_ref())) }
     }
 
@@ -163,8 +166,8 @@ impl Mount {
         self.attached_at(guard).is_some_and(|(_, mountpoint)| std::ptr::eq(mountpoint, dentry))
     }
 
-    /// Attaches it; the caller is in the namespace's write section and hands over a reference to
-    /// the mountpoint.
+    /// Attaches it; the caller is in the namespace's write section and passes a reference to the
+    /// mountpoint.
     pub(crate) fn attach(&self, parent: &Mount, mountpoint: DentryRef) {
         self.parent.store(std::ptr::from_ref(parent).cast_mut(), Ordering::Release);
         self.mountpoint.store(mountpoint.into_raw().as_ptr(), Ordering::Release);
@@ -175,7 +178,7 @@ impl Mount {
     pub(crate) fn unattach(&self) -> Option<DentryRef> {
         self.parent.store(std::ptr::null_mut(), Ordering::Release);
         let mountpoint = self.mountpoint.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: `attach` put the reference there.
+        // SAFETY: `attach` stored a counted reference.
         NonNull::new(mountpoint).map(|raw| unsafe { DentryRef::from_raw(raw) })
     }
 
@@ -185,18 +188,19 @@ impl Mount {
         self.users.close();
     }
 
-    /// Returns the number of users at one moment during the call.
+    /// Returns the number of users at some moment during the call.
     pub(crate) fn users(&self) -> i64 {
         fence(Ordering::SeqCst);
         self.users.users()
     }
 
-    /// Marks it as expired; returns whether it was.
+    /// Marks it as expired; returns whether it already was.
     pub(crate) fn expire(&self) -> bool {
         self.expired.swap(true, Ordering::AcqRel)
     }
 
-    /// Counts a user. The caller has one, or checks afterwards that the mount is still attached.
+    /// Counts a user. The caller holds a use, or checks afterwards that the mount is still
+    /// attached.
     #[inline]
     pub(crate) fn get(&self) {
         self.users.get();
@@ -206,7 +210,7 @@ impl Mount {
     }
 
     /// Counts a user of a mount that was found under RCU, unless the last use of a detached mount
-    /// was given back. The caller checks afterwards that an attached one still is.
+    /// was dropped. The caller checks afterwards that an attached mount is still attached.
     #[inline]
     fn get_not_dead(&self) -> bool {
         let got = self.users.get_not_dead();
@@ -216,8 +220,8 @@ impl Mount {
         got
     }
 
-    /// Gives a use back; the last one of a detached mount frees it after a grace period. The caller
-    /// is in no RCU section and holds no lock, or is in a section.
+    /// Drops a use; the last one of a detached mount frees it after a grace period. The caller is
+    /// in no RCU section and holds no lock, or is in a section.
     #[inline]
     pub(crate) fn put(&self) {
         if self.users.put() {
@@ -227,25 +231,25 @@ impl Mount {
 
     #[cold]
     fn free(&self) {
-        // Before it is handed over, for it must be there still.
+        // Called before the memory is passed to the deferred work, while the mount still exists.
         self.sb.leave_mount();
         let raw = NonNull::from(self).as_ptr() as usize;
         rcu::pin().defer(move || {
-            // SAFETY: no user is left and none can come, since it is attached nowhere; walks that
-            // still saw it have ended within the grace period.
+            // SAFETY: no user is left, and none can appear, because the mount is attached nowhere;
+            // walks that still saw it ended within the grace period.
             let mount = unsafe { Box::from_raw(raw as *mut Mount) };
-            // Not before: a walk that has announced a change must be found by a remount.
+            // Not earlier: a remount must find a change that a walk has announced.
             mount.sb.remove_mount(NonNull::from(&*mount));
         });
     }
 
-    /// Returns whether writes are refused at the moment.
+    /// Returns whether writes are currently refused.
     #[inline]
     pub(crate) fn is_readonly(&self) -> bool {
         (self.flags() | self.sb.flags()).contains(MountFlags::RDONLY)
     }
 
-    /// Announces a change, or refuses with `EROFS`. Waits while a remount looks who writes.
+    /// Announces a change, or refuses with `EROFS`. Waits while a remount checks for writers.
     #[inline]
     fn want_write(&self) -> Result<(), Errno> {
         let is_writable = || {
@@ -259,8 +263,8 @@ impl Mount {
         if self.writers.add_if(1, is_writable) { Ok(()) } else { Err(Errno::ROFS) }
     }
 
-    /// Waits until a remount that looks has decided, and says whether changes may be made then. The
-    /// caller is counted as a change, so that no later remount decides without it.
+    /// Waits for the decision of a remount that checks for writers, and returns whether changes are
+    /// then allowed. The caller is counted as a change, so no later remount decides without it.
     #[cold]
     fn is_writable_after_hold(&self) -> bool {
         let _nobody_looks = self.sb.lock_write_hold();
@@ -282,20 +286,19 @@ impl Mount {
         self.writers.add(-1);
     }
 
-    /// Returns whether writes are under way. To be called before the lists of open files are
-    /// walked.
+    /// Returns whether changes are in progress. Called before the walk of the lists of open files.
     pub(crate) fn has_changes(&self) -> bool {
         self.writers.sum() > 0
     }
 
-    /// Returns whether a file is open for writing on a private list. To be called after the
-    /// superblock's lists were walked.
+    /// Returns whether a file is open for writing on a private list. Called after the walk of the
+    /// superblock's lists.
     pub(crate) fn has_unlisted(&self) -> bool {
         self.unlisted.sum() > 0
     }
 
-    /// Returns whether writes are under way or files are open for writing. To be called while
-    /// writers are held.
+    /// Returns whether changes are in progress or files are open for writing. Called while writers
+    /// are held.
     fn is_written(&self) -> bool {
         let is_open = || {
             let mut found = false;
@@ -355,11 +358,11 @@ pub(crate) struct MountRef(NonNull<Mount>);
 
 // SAFETY: `Mount` is `Sync`, and the count is atomic.
 unsafe impl Send for MountRef {}
-// SAFETY: as above.
+// SAFETY: `Mount` is `Sync`, and the count is atomic.
 unsafe impl Sync for MountRef {}
 
 impl MountRef {
-    /// Counts another use of a mount that the caller knows to stay.
+    /// Counts another use of a mount, whose existence the caller guarantees.
     #[inline]
     pub(crate) fn new(mount: &Mount) -> MountRef {
         mount.get();
@@ -375,7 +378,7 @@ impl MountRef {
     /// Returns the mount for the RCU section, independent of this reference.
     #[inline]
     pub(crate) fn borrow<'g>(&self, _guard: &'g Guard) -> &'g Mount {
-        // SAFETY: it is in use now, and is freed a grace period after the last use.
+        // SAFETY: the mount is in use now, and is freed a grace period after the last use.
         unsafe { self.0.as_ref() }
     }
 }
@@ -384,7 +387,7 @@ impl std::ops::Deref for MountRef {
     type Target = Mount;
     #[inline]
     fn deref(&self) -> &Mount {
-        // SAFETY: the counted use keeps the mount.
+        // SAFETY: the counted use holds the mount.
         unsafe { self.0.as_ref() }
     }
 }
@@ -402,13 +405,13 @@ impl Drop for MountRef {
     }
 }
 
-/// The use that a mount is made with: it is the trees' while the mount is listed. When it is
+/// The first use of a mount, which belongs to the trees while the mount is listed. When it is
 /// dropped, the count becomes exact, and the last user frees the mount.
 pub(crate) struct OwnedMount(NonNull<Mount>);
 
 // SAFETY: `Mount` is `Sync`, and the count is atomic.
 unsafe impl Send for OwnedMount {}
-// SAFETY: as above.
+// SAFETY: `Mount` is `Sync`, and the count is atomic.
 unsafe impl Sync for OwnedMount {}
 
 impl OwnedMount {
@@ -420,7 +423,7 @@ impl OwnedMount {
 impl std::ops::Deref for OwnedMount {
     type Target = Mount;
     fn deref(&self) -> &Mount {
-        // SAFETY: the use keeps the mount.
+        // SAFETY: the use holds the mount.
         unsafe { self.0.as_ref() }
     }
 }
@@ -432,7 +435,7 @@ impl Drop for OwnedMount {
     }
 }
 
-/// A change under way on a mount, which keeps a remount from making it read-only.
+/// A change in progress on a mount, which prevents a remount from making it read-only.
 pub(crate) struct WriteAccess<'a>(&'a Mount);
 
 impl<'a> WriteAccess<'a> {
@@ -461,7 +464,7 @@ impl WriteAccess<'_> {
     }
 }
 
-/// A change under way on a mount that it keeps in use; see [`WriteAccess`].
+/// A change in progress on a mount, of which it holds a use; see [`WriteAccess`].
 pub(crate) struct Writing(MountRef);
 
 impl Drop for Writing {
@@ -470,9 +473,9 @@ impl Drop for Writing {
     }
 }
 
-/// A place: a dentry as seen through a mount, both held.
+/// A path: a dentry as seen through a mount, both held. Counterpart of `struct path` in Linux.
 pub(crate) struct Path {
-    /// Dropped before the mount, which keeps its memory.
+    /// Dropped before the mount, which holds the dentry's memory.
     dentry: DentryRef,
     mount: MountRef,
 }
@@ -510,8 +513,8 @@ impl Path {
     }
 }
 
-/// A place that is open. Its inode is found without the dentry, which is beside what a rename or a
-/// removal of the name writes.
+/// The path of an open file. The pointer to the inode saves a read of the dentry, whose cache lines
+/// a rename or a removal of the name writes.
 pub(crate) struct FilePath {
     path: Path,
     inode: InodePtr,
@@ -529,13 +532,14 @@ impl FilePath {
 
     #[inline]
     pub(crate) fn inode(&self) -> &Inode {
-        // SAFETY: the path's dentry, which stays the same, has a reference to it.
+        // SAFETY: the path's dentry, which never changes, owns a reference to the inode.
         unsafe { self.inode.as_ref() }
     }
 }
 
-/// A place as an RCU section sees it. Nothing keeps it beyond the section, and within it uses and
-/// references may be gone already: who wants to keep it tries.
+/// A path as seen in an RCU section. It is not valid beyond the section. Within the section the
+/// last use of the mount or the last reference to the dentry may already be dropped, so taking a
+/// new one may fail.
 #[derive(Clone, Copy)]
 pub(crate) struct PathRef<'g> {
     pub(crate) mount: &'g Mount,
@@ -549,15 +553,15 @@ impl PathRef<'_> {
     }
 }
 
-/// A place that walks start from and that changes now and then: a task's root or working directory.
+/// A path that walks start from and that changes at times: a task's root or working directory.
 ///
-/// References to it and a use of its mount are owned under a lock, and beside that stand pointers
-/// for walks. A change replaces the pointers first and then gives back what was owned, at once: so
-/// the mount is not busy any more when the call returns, and nobody has to push a grace period on.
-/// A walk that has read the pointers before may use them as long as its RCU section lasts, for
-/// mounts and dentries are freed a grace period after the last use or reference. It may find them
-/// dead when it wants to keep them. Then it reads the pointers again, and gets others: they were
-/// replaced before the last reference went.
+/// A reference to the dentry and a use of the mount are owned under a lock; walks read separate
+/// pointers. A change replaces the pointers first and then drops the old reference and use
+/// immediately. So the mount is no longer busy when the call returns, and no thread must drive a
+/// grace period. A walk that has read the old pointers may use them until its RCU section ends,
+/// because mounts and dentries are freed a grace period after the last use or reference. When the
+/// walk tries to take a reference, the objects may be dead. Then it reads the pointers again, and
+/// gets other ones: they were replaced before the last reference was dropped.
 pub(crate) struct RcuPath {
     pointers: Rcu<Pointers>,
     owned: Mutex<Path, TaskFs>,
@@ -570,9 +574,9 @@ struct Pointers {
     dentry: NonNull<Dentry>,
 }
 
-// SAFETY: both point to what is `Sync`.
+// SAFETY: `Mount` and `Dentry` are `Sync`.
 unsafe impl Send for Pointers {}
-// SAFETY: as above.
+// SAFETY: `Mount` and `Dentry` are `Sync`.
 unsafe impl Sync for Pointers {}
 
 impl RcuPath {
@@ -584,9 +588,9 @@ impl RcuPath {
     #[inline]
     pub(crate) fn spot<'g>(&'g self, guard: &'g Guard) -> PathRef<'g> {
         let pointers = self.pointers.read(guard);
-        // SAFETY: what is pointed to was owned when the pointers were read, within the section: it
-        // is given back after they were replaced, and at the end of `self`, which is borrowed. It
-        // is freed a grace period after that.
+        // SAFETY: the mount and the dentry were owned when the pointers were read, within the
+        // section: they are dropped after the pointers were replaced, or with `self`, which is
+        // borrowed. They are freed a grace period after that.
         unsafe { PathRef { mount: pointers.mount.as_ref(), dentry: pointers.dentry.as_ref() } }
     }
 
@@ -602,7 +606,7 @@ impl RcuPath {
         self.owned.lock().clone()
     }
 
-    /// Goes to another place; nothing is written if that is the same.
+    /// Changes to another path; writes nothing if the paths are equal.
     pub(crate) fn replace(&self, path: Path) {
         let guard = rcu::pin();
         if self.spot(&guard).is_same(path.mount(), path.dentry()) {
@@ -612,7 +616,8 @@ impl RcuPath {
         let left = std::mem::replace(&mut *owned, path);
         self.pointers.replace(Pointers::of(&owned), &guard);
         drop(owned);
-        // Not before: walks read the pointers again when they find what they pointed to gone.
+        // Not earlier: a walk that finds the old objects dead reads the pointers again, and must
+        // get new ones.
         drop(left);
     }
 }

@@ -1,29 +1,31 @@
 //! Changes of directories that a backed driver stores.
 //!
 //! For a driver without directories, a call changes names under the locks of their buckets, in the
-//! middle of its walk. A backed driver ([`DirOps`]) may have to wait for a disk, so a change takes
-//! two steps:
+//! middle of its walk. A backed driver ([`DirOps`]) may wait for a disk, so a change takes two
+//! steps:
 //!
 //! 1. The walk makes all checks, under RCU and without a lock. Then it stops and returns the change
 //!    ([`DriverChange`](crate::namei::lookup::DriverChange)): references to the directory, the
-//!    name, and the dentry that it has found there ([`BackedName`]), and write access to the mount.
+//!    name, the dentry that it found under that name ([`BackedName`]), and write access to the
+//!    mount.
 //! 2. The call, which now holds nothing else, locks the name ([`crate::objects::in_lookup`]), so no
 //!    other thread looks it up or changes it until the change is complete. It checks that the name
-//!    still has that dentry; if not, everything starts again. Then it calls the driver, and enters
-//!    the result into the dcache, under the locks of the buckets.
+//!    still has that dentry; if not, the call starts again from the walk. Then it calls the driver,
+//!    and enters the result into the dcache, under the locks of the buckets.
 //!
 //! # Invariants
 //!
 //! * A dentry in the table of such a directory agrees with the driver, unless its name is locked.
-//!   So the result of step 1 holds in step 2, once the name is locked and the dentry is the same:
-//!   its reference keeps the shrinker from dropping it. Rights, modes and types may have changed
-//!   between the steps, as between any check and the change that follows it.
+//!   So the result of step 1 holds in step 2, once the name is locked and still has that dentry:
+//!   the reference to it prevents the shrinker from dropping it. Rights, modes and types may have
+//!   changed between the steps, as between any check and the change that follows it.
 //! * A walk between the steps finds the old dentry, the new one, or none. If none, its lookup waits
 //!   for the name, and finds the new one.
 //! * Nothing can be mounted on a dentry that is about to be removed (`cant_mount`): the mark is set
 //!   under the lock of the name's bucket, as a mountpoint is claimed. A failed removal clears it.
 //! * A dentry that the driver has moved out of a directory may still be in its table when the
-//!   directory was removed. It is marked before (`is_moving`), so it stays there until it moves.
+//!   directory was removed. The driver's caller marks it first (`is_moving`), so it stays in that
+//!   table until it moves.
 //! * The driver decides in its transaction whether a directory is empty or was removed.
 //!
 //! # Locks
@@ -46,8 +48,8 @@ use crate::objects::in_lookup::KeyGuard;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
-/// A name in a directory of a backed driver, and the dentry that a walk has found there, which may
-/// be negative. Holds references to both.
+/// A name in a directory of a backed driver, and the dentry, possibly negative, that a walk found
+/// under it. Holds references to the directory and the dentry.
 pub(crate) struct BackedName {
     found: DentryRef,
     name: Box<[u8]>,
@@ -63,7 +65,7 @@ impl BackedName {
         &self.dir
     }
 
-    /// Returns the dentry that the walk has found.
+    /// Returns the dentry that the walk found.
     pub(crate) fn found(&self) -> &Dentry {
         &self.found
     }
@@ -92,8 +94,8 @@ impl BackedName {
         self.sb().lock_name(self.dir.dentry(), &self.name())
     }
 
-    /// Returns whether the table still has the dentry that the walk has found. The caller has
-    /// locked the name.
+    /// Returns whether the table still has the dentry that the walk found. The caller has locked
+    /// the name.
     pub(crate) fn is_current(&self, guard: &Guard) -> bool {
         let dir = self.dir.dentry();
         let is_it = |(child, _): (&Dentry, u32)| std::ptr::eq(child, self.found());
@@ -114,7 +116,7 @@ impl BackedName {
         is_there
     }
 
-    /// Replaces the negative dentry by one for the inode that the driver has made, and returns a
+    /// Replaces the negative dentry by one for the inode that the driver made, and returns a
     /// reference to it. The caller has locked the name.
     pub(crate) fn enter(&self, inode: InodeRef) -> DentryRef {
         let guard = rcu::pin();
@@ -125,7 +127,8 @@ impl BackedName {
         let gone = bucket.remove(self.found()).then(|| self.found.borrow(&guard));
         let gone = gone.map(|old| old.set_removed(dir, || {}, &guard));
         let (made, listed) = if dir.is_unhashed() {
-            // The dcache has dropped the directory in the meantime; the file exists anyway.
+            // The dcache dropped the directory during the call of the driver; the file exists
+            // anyway.
             (Dentry::new_unnamed(dir, inode, &guard), 1)
         } else {
             Dentry::insert_made(&mut bucket, dir, &name, inode)
@@ -140,7 +143,7 @@ impl BackedName {
     }
 }
 
-/// Adds a name to a file; `None` if the walk has to be repeated.
+/// Adds a name to a file; `None` if the walk must be repeated.
 ///
 /// # Errors
 /// The errors of the driver.
@@ -156,7 +159,7 @@ pub(crate) fn link(source: &Path, at: &BackedName) -> Result<Option<()>, Errno> 
     Ok(Some(()))
 }
 
-/// Removes a name, of a directory if `is_rmdir`; `None` if the walk has to be repeated.
+/// Removes a name, of a directory if `is_rmdir`; `None` if the walk must be repeated.
 ///
 /// # Errors
 /// The errors of the driver; `EBUSY` if it is a mountpoint.
@@ -209,15 +212,15 @@ impl Drop for CantMountGuard<'_> {
     }
 }
 
-/// Unhashes a dentry whose file the driver has removed, and detaches mounts on it in other trees.
-/// The caller has locked the name, and prevents mounts.
+/// Unhashes a dentry whose file the driver removed, and detaches mounts on it in other trees. The
+/// caller has locked the name, and prevents mounts.
 pub(crate) fn unhash_removed(victim: &Dentry, tree: &Namespace) {
     let guard = rcu::pin();
     if victim.inode().is_dir() {
         victim.inode().mark_dead();
     }
     while !lookup::detach(victim, &guard) {
-        // This tree has no mount there, so detaching does not fail.
+        // This tree has no mount on the victim, so detaching does not fail.
         if tree.detach_elsewhere(victim, &guard).is_err() {
             break;
         }

@@ -1,24 +1,23 @@
 //! Lookups that a backed driver answers, and work that a walk defers.
 //!
 //! The children table of a directory holds all of its names only for a driver without directories.
-//! A backed driver ([`DirOps`](crate::objects::driver::DirOps)) is asked for names that are not in
-//! the table. It may have to wait for a disk, so a walk never asks it: the walk stops and returns
-//! the name ([`Deferred::Lookup`]). The call then releases everything, asks, and starts again
-//! ([`run_lookups`]). The answer enters the table, as a negative dentry if there is no such name,
-//! and the next walk finds it under RCU. Linux does the same when it leaves rcu-walk
-//! (`lookup_slow`).
+//! A backed driver ([`DirOps`](crate::objects::driver::DirOps)) looks up the names that are not in
+//! the table. It may wait for a disk, so a walk never calls it: the walk stops and returns the name
+//! ([`Deferred::Lookup`]). The call then releases everything, calls the driver, and starts again
+//! ([`run_lookups`]). The answer enters the table, as a negative dentry if the name does not exist,
+//! and the next walk finds it under RCU. This is how Linux leaves rcu-walk (`lookup_slow`).
 //!
-//! One thread at a time asks for a name, under the lock of the name
-//! ([`crate::objects::in_lookup`]); when others get that lock, the answer is in the table. A name
-//! is never in a table twice.
+//! One thread at a time has the driver look up a name, under the lock of the name
+//! ([`crate::objects::in_lookup`]); when other threads acquire that lock, the answer is in the
+//! table. A name is never in a table twice.
 //!
 //! If the driver finds a cached directory under another name, its dentry moves there with
 //! everything below it, as in a rename.
 //!
-//! If names of a driver appear and disappear by themselves, each walk asks whether the answer still
-//! holds ([`Found::check`](crate::objects::driver::Found)). If not, the walk defers a lookup, too,
-//! and the old dentry, with everything below it, leaves the dcache when the new answer is entered.
-//! Open files of it remain, as those of a removed file.
+//! If names of a driver appear and disappear by themselves, each walk checks whether the answer is
+//! still valid ([`Found::check`](crate::objects::driver::Found)). If not, the walk defers a lookup,
+//! too, and the old dentry, with everything below it, leaves the dcache when the new answer is
+//! entered. Open files of it remain usable, like open files that were unlinked.
 
 use std::ops::ControlFlow;
 
@@ -37,37 +36,37 @@ use crate::objects::dcache::name::Name;
 use crate::objects::driver::Found;
 use crate::objects::super_block::SuperBlock;
 
-/// Children of a directory that is taken out of the dcache which are looked at together.
+/// The number of children that a scan collects at a time, of a directory that leaves the dcache.
 const BATCH: usize = 64;
 
-/// A name that a driver is to be asked for.
+/// A name that the driver must look up.
 pub(crate) struct DriverLookup {
     dir: Path,
     name: Box<[u8]>,
 }
 
-/// Work that a walk leaves for later: what the driver is to do when the call has let go of
-/// everything.
+/// Work for the driver that a walk defers until the call has released everything.
 pub(crate) enum Deferred {
-    /// Say what has this name.
+    /// The lookup of a name.
     Lookup(DriverLookup),
-    /// Make a change of which all has been checked.
+    /// A change that has passed all checks of the walk.
     Change(DriverChange),
 }
 
-/// A change that a driver is to make, with the right to write to the mount.
+/// A change for the driver to make, with write access to the mount.
 pub(crate) enum DriverChange {
-    /// Change this name.
+    /// The creation or removal of a name, or a new link to a file.
     Name(BackedName, Writing),
-    /// Rename the first to the second.
+    /// A rename of the first name to the second.
     Names(BackedName, BackedName, Writing),
-    /// Change the inode of this place, or make a file without a name there.
+    /// A change of the inode at this path, or the creation of a file without a name in it.
     Place(Path, Writing),
-    /// Cut the file that has been opened.
+    /// The truncation of a file that was just opened.
     Opened(File, Writing),
 }
 
-/// Why a call that walks has stopped. In a box, so that results stay small; it is seldom made.
+/// The reason why a call that walks stopped. Boxed, because it is rare and results should stay
+/// small.
 pub(crate) type WalkStop = Stop<Box<Deferred>>;
 
 impl From<DriverChange> for WalkStop {
@@ -77,14 +76,13 @@ impl From<DriverChange> for WalkStop {
     }
 }
 
-/// Runs a call that walks and changes nothing, and as often as it comes to a name that only the
-/// driver knows of, asks the driver for that name and runs the call again. Between the runs nothing
-/// is held, not even an RCU section, so that the driver may take its time; `call` leaves nothing
-/// behind when it fails.
+/// Runs a call that walks and changes nothing. Whenever it reaches a name that only the driver has,
+/// looks that name up and runs the call again. Between the runs this thread holds nothing, not even
+/// an RCU section, because the driver may block. A `call` that fails leaves no side effect.
 #[inline(always)]
 pub(crate) fn run_lookups<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> Result<T, Errno> {
     match call() {
-        // Not as a whole: see `Child` in `namei`.
+        // Not copied as a whole: see `Child` in `namei`.
         Ok(value) => Ok(value),
         Err(Stop::Errno(errno)) => Err(errno),
         Err(Stop::First(deferred)) => {
@@ -93,11 +91,11 @@ pub(crate) fn run_lookups<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> R
     }
 }
 
-/// Asks the driver for the name that has stopped a call which changes nothing, so that it can run
-/// again: what [`run_lookups`] does between two runs. The caller holds nothing.
+/// Looks up the name that stopped a call which changes nothing, as [`run_lookups`] does between two
+/// runs. Then the call can run again. The caller holds nothing.
 ///
 /// # Errors
-/// The driver's; the error that has stopped the call.
+/// The driver's errors; the error that stopped the call.
 #[cold]
 #[inline(never)]
 pub(crate) fn run_lookup(stop: WalkStop) -> Result<(), Errno> {
@@ -111,8 +109,8 @@ pub(crate) fn run_lookup(stop: WalkStop) -> Result<(), Errno> {
 }
 
 /// Runs a call as [`run_lookups`] does, which may also defer a change to a backed driver. Then
-/// `change` makes it, with nothing held; `None` if the result of the walk is outdated, and the call
-/// has to run again.
+/// `change` makes it, with nothing held; `change` returns `None` if the result of the walk is
+/// outdated and the call must run again.
 #[inline(always)]
 pub(crate) fn run_changes<T>(
     mut call: impl FnMut() -> Result<T, WalkStop>,
@@ -156,8 +154,8 @@ impl DriverLookup {
         DriverLookup { dir, name: name.into() }
     }
 
-    /// Asks, and puts the answer into the directory's table. Blocks as the driver does; the caller
-    /// holds no lock and no RCU section.
+    /// Has the driver look up the name, and enters the answer into the directory's table. Blocks as
+    /// the driver does; the caller holds no lock and no RCU section.
     ///
     /// # Errors
     /// The driver's.
@@ -179,7 +177,7 @@ impl DriverLookup {
                     return Ok(());
                 }
                 Entered::Busy(busy) => {
-                    // The driver's answer may be outdated when that is over.
+                    // By the end of the wait, the driver's answer may be outdated.
                     drop(turn);
                     busy.wait(sb);
                 }
@@ -192,21 +190,21 @@ impl DriverLookup {
 enum Entered {
     /// The answer is in the table. Holds the length of the LRU list of the new dentry.
     Listed(usize),
-    /// The directory that was found is just being moved, looked up or removed where the dcache has
-    /// it.
+    /// Another thread is moving, looking up or removing the found directory under its name in the
+    /// dcache.
     Busy(Busy),
 }
 
 /// A lock that another thread holds.
 enum Busy {
-    /// Moves of directories.
+    /// The lock of all moves of directories.
     Moves,
-    /// A name in a directory.
+    /// The lock of a name in a directory.
     Name(DentryRef, Box<[u8]>),
 }
 
 impl Busy {
-    /// Sleeps until nobody has it. The caller holds nothing.
+    /// Sleeps until the lock is free. The caller holds nothing.
     fn wait(&self, sb: &SuperBlock) {
         match self {
             Busy::Moves => drop(sb.lock_moves()),
@@ -215,23 +213,23 @@ impl Busy {
     }
 }
 
-/// Returns whether another thread has entered an answer in the meantime.
+/// Returns whether another thread already entered an answer.
 fn is_answered(dir: &Dentry, name: &Name<'_>) -> bool {
     let guard = rcu::pin();
     dir.find(name, &guard).is_some_and(|(child, _)| child.is_current(dir.inode(), name))
 }
 
-/// Puts what the driver has said into the table of `dir`, in place of what it said before. The
+/// Enters the driver's answer into the table of `dir`, where it replaces an earlier answer. The
 /// caller has locked the name.
 ///
 /// # Errors
-/// `ELOOP` where the driver has found a directory that the dcache has above `dir`.
+/// `ELOOP` if the driver found a directory that the dcache has above `dir`.
 fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> {
     let guard = rcu::pin();
     if let Some((old, _)) = dir.find(name, &guard)
         && !detach(old, &guard)
     {
-        // A caller that wants to unmount it has to reach it. The dentry is dropped when unused.
+        // A caller that wants to unmount it must still reach it. The dentry is dropped when unused.
         old.set_checked(false);
         return Ok(Entered::Listed(0));
     }
@@ -243,18 +241,18 @@ fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> 
     let _dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(name.hash(), &guard);
     if dir.is_unhashed() {
-        // Gone, so that nothing may come into its table any more. Walks find nothing there.
+        // The directory is unhashed, so its table must stay empty. Walks find no name in it.
         return Ok(Entered::Listed(0));
     }
     Ok(Entered::Listed(Dentry::insert_cached(&mut bucket, dir, name, found)))
 }
 
-/// Moves the dentry of a directory to where the driver has found it (the kernel's
-/// `d_materialise_unique`), with all that is below, what is mounted there, and whoever uses it: for
-/// a directory has one dentry. The caller has locked the new name, which is in no table.
+/// Moves the dentry of a directory to the name under which the driver found it (the kernel's
+/// `d_materialise_unique`). A directory has one dentry, so everything below it, mounts on it, and
+/// all references to it move along. The caller has locked the new name, which is in no table.
 ///
 /// # Errors
-/// `ELOOP` if the new name is below it.
+/// `ELOOP` if the new name is below the directory.
 fn adopt(
     alias: &Dentry,
     dir: &Dentry,
@@ -263,8 +261,8 @@ fn adopt(
     guard: &Guard,
 ) -> Result<Entered, Errno> {
     let sb = dir.sb();
-    // Both are locked before a name is otherwise. With one locked they are tried, and not waited
-    // for.
+    // Other threads lock the moves before any name, and two names in the order of their keys. This
+    // thread already holds a name, so it only tries both locks and does not wait for them.
     let Some(_moves) = sb.try_lock_moves() else { return Ok(Entered::Busy(Busy::Moves)) };
     if is_below(dir, alias, guard) {
         return Err(Errno::LOOP);
@@ -281,8 +279,8 @@ fn adopt(
     let mut locks = RcuTable::lock_set(reqs, guard);
     let is_there = locks.find(0, hash, |child| std::ptr::eq(child, alias)).is_some();
     if !is_there || dir.is_unhashed() {
-        // The dcache has lost one of the two meanwhile. It is asked for again, if it is still
-        // wanted.
+        // The dcache lost one of the two before the locks were taken. A walk that still needs the
+        // name looks it up again.
         return Ok(Entered::Listed(0));
     }
     let write = || alias.seq().write();
@@ -299,8 +297,8 @@ fn adopt(
 }
 
 /// Unhashes a dentry and everything below it, even if it is in use (counterpart of `d_invalidate`
-/// in Linux), except dentries that are being moved away. Returns false, and leaves them, if
-/// something is mounted there or below.
+/// in Linux), except dentries that are being moved away. Returns false, and leaves the subtree, if
+/// a mount is on it or below.
 pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
     // From the top: children are unhashed before their parents, which are then tried again.
     let mut stack = vec![root.borrowed(guard)];
@@ -338,7 +336,7 @@ fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
     all
 }
 
-/// Unhashes a dentry without children that stay; returns false if it has some.
+/// Unhashes a dentry; returns false if it has children that stay.
 fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
     let parent = dentry.parent(guard);
     let _dcache = dentry.sb().lock_dcache();

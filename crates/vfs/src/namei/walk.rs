@@ -1,13 +1,13 @@
 //! Path walks.
 //!
-//! # Two ways to walk
+//! # Two kinds of walks
 //!
 //! A walk first runs under RCU. It reads children tables, names, inodes and mounts without writing
 //! to shared memory, and remembers the sequence counts of the current dentry and of the mount tree.
 //! Each step finds the child, reads it, and then checks that the parent directory was neither moved
-//! nor removed in the meantime. If a check fails, the walk starts again. After a few attempts it
-//! becomes a reference walk, which holds a reference to every directory it passes and looks names
-//! up under their bucket lock, so renames cannot prevent it from arriving.
+//! nor removed before the read ended. If a check fails, the walk starts again. After a few attempts
+//! it becomes a reference walk, which holds a reference to every directory it passes and looks
+//! names up under their bucket lock, so renames cannot prevent it from reaching the end.
 //!
 //! The result of a walk is valid for the rest of the RCU section (memory stays). [`Walk::keep`]
 //! takes references, and checks once more, to use it beyond.
@@ -48,13 +48,13 @@ bitflags! {
         const FOLLOW = 1;
         /// The end must be a directory.
         const DIRECTORY = 2;
-        /// The empty path means the start itself.
+        /// The empty path denotes the start itself.
         const EMPTY = 4;
         const NO_XDEV = 8;
         const NO_SYMLINKS = 16;
         const BENEATH = 32;
         const IN_ROOT = 64;
-        /// Only names that are in the dcache; no driver is asked.
+        /// Only names in the dcache; the walk defers no lookup to a driver.
         const CACHED = 128;
     }
 }
@@ -70,19 +70,19 @@ impl Lookup {
         lookup
     }
 
-    /// A walk with a start that it must not leave.
+    /// The flags of a scoped walk, which must not leave its start.
     pub(crate) const SCOPED: Lookup = Lookup::BENEATH.union(Lookup::IN_ROOT);
 }
 
-/// A change invalidated a walk, which has to start again.
+/// The mark of a walk that a change invalidated and that must start again.
 pub(crate) struct Retry;
 
 /// The reason why a walk stopped.
 pub(crate) enum Fail {
-    /// A change invalidated it: it has to start again.
+    /// A change invalidated the walk, which must start again.
     Retry,
     Errno(Errno),
-    /// Work that the call has to do first, with nothing held.
+    /// The call must first do this work, with nothing held.
     First(Box<Deferred>),
 }
 
@@ -149,7 +149,7 @@ pub(crate) enum Last {
     Name(bool),
     Dot,
     DotDot,
-    /// None: the path was `/` or ended at the start.
+    /// No component: the path was `/` or ended at the start.
     Root,
 }
 
@@ -201,7 +201,7 @@ struct Child<'g> {
 ///
 /// `start` returns the start of each attempt: another thread of the task may have changed the
 /// working directory, and the old one may be removed. `body` may run several times; it must leave
-/// nothing behind when it fails with [`Fail::Retry`].
+/// no side effect when it fails with [`Fail::Retry`].
 #[inline]
 pub(crate) fn walk<'g, T>(
     start: impl Fn() -> Start<'g>,
@@ -318,7 +318,7 @@ impl<'g> Walk<'g> {
         if self.start.ns.seq().retry(self.mount_seq) { Err(Retry) } else { Ok(held) }
     }
 
-    /// Announces a write at `pos`, for at most the RCU section. The walk has to start again if the
+    /// Announces a write at `pos`, for at most the RCU section. The walk must start again if the
     /// mount tree has changed since it found the mount.
     #[inline]
     pub(crate) fn want_write(&self, pos: WalkPos<'g>) -> Result<WriteAccess<'g>, Fail> {
@@ -384,8 +384,8 @@ impl<'g> Walk<'g> {
         Ok(())
     }
 
-    /// Walks up to the last component, and returns it. `cur` is then the directory in which it is
-    /// to be looked up, and may be searched.
+    /// Walks up to the last component, and returns it. `cur` is then the directory of that
+    /// component, and may be searched.
     #[inline]
     pub(crate) fn walk_to_last(&mut self) -> Result<Last, Fail> {
         self.advance_to_last()?;
@@ -447,7 +447,7 @@ impl<'g> Walk<'g> {
         true
     }
 
-    /// Returns, for the last name of a link, whether slashes follow (those behind the link count),
+    /// Returns, for the last name of a link, whether slashes follow (slashes after the link count),
     /// and whether it is the last name of the path.
     #[cold]
     fn end_of_link(&mut self, slash: bool) -> (bool, bool) {
@@ -581,8 +581,8 @@ impl<'g> Walk<'g> {
     #[cold]
     fn miss(&self, dir: WalkPos<'g>, name: &Name<'_>) -> Fail {
         if dir.dentry.is_unhashed() {
-            // Nothing is looked up in a removed directory. If only its dentry was dropped by the
-            // shrinker, the walk was a moment too late.
+            // A lookup in a removed directory finds no name. But if the shrinker just dropped the
+            // dentry of an existing directory, the walk must start again.
             let was_taken = dir.is_stale() || dir.dentry.try_ref(self.guard).is_none();
             return if was_taken && !self.by_ref { Fail::Retry } else { Fail::Errno(Errno::NOENT) };
         }
@@ -676,11 +676,11 @@ impl<'g> Walk<'g> {
 
     /// Returns whether a mount of only a part of its file system shows the directory `above`. A
     /// directory that was moved out of that part may still be a working directory, and its parent
-    /// would lead the walk out of what the mount shows. (Linux: `path_connected`.)
+    /// would lead the walk out of that part. (Linux: `path_connected`.)
     #[cold]
     fn is_shown(&self, above: WalkPos<'g>) -> Result<bool, Fail> {
         let top = above.mount.root();
-        // A reference walk has to arrive, however many directories move.
+        // A reference walk must reach its end, however many directories move.
         let _still = self.by_ref.then(|| self.start.ns.rename_lock().read());
         let mut climb = Climb::new();
         let end = climb.climb(above.dentry, |at| std::ptr::eq(at, top), self.guard);
@@ -759,8 +759,8 @@ impl<'g> Walk<'g> {
     }
 }
 
-/// Checks the length of a name. In a removed directory, in which nothing is looked up, a name that
-/// is too long fails with `ENOENT` like any other.
+/// Checks the length of a name. In a removed directory, where every lookup fails, a name that is
+/// too long fails with `ENOENT` like any other.
 #[inline]
 pub(crate) fn check_length(dir: &Inode, name_len: usize) -> Result<(), Errno> {
     if name_len <= NAME_MAX {

@@ -13,12 +13,12 @@
 //! # Two kinds of drivers
 //!
 //! A driver **without** [`DirOps`] is like the ramfs of Linux. The children table of a directory in
-//! the dcache *is* the directory, and a name pins its dentry. The driver learns of each name that
-//! is made or removed ([`NameAccounting`]), and can charge it.
+//! the dcache *is* the directory, and a name pins its dentry. The VFS reports each name that it
+//! makes or removes to the driver ([`NameAccounting`]), which can charge it.
 //!
 //! A **backed** driver has [`DirOps`]: it stores directories itself, and the dcache is a cache of
-//! them. The VFS asks it for names that the dcache does not hold, and drops unused dentries when
-//! the cache grows too large
+//! them. It looks up the names that the dcache does not hold, and the VFS drops unused dentries
+//! when the cache grows too large
 //! ([`SuperBlock::set_cache_limit`](crate::super_block::SuperBlock::set_cache_limit)). If
 //! directories can be changed ([`DirOps::is_writable`]), the VFS makes all checks of a call, locks
 //! the name, calls the driver, and then changes the dcache. A backed driver maintains link counts
@@ -31,16 +31,16 @@
 //! | call | held |
 //! | --- | --- |
 //! | `create`, `link`, `renamed`, `unlinked` | the bucket lock of the name; no inode lock |
-//! | `charge`, `uncharge` | that, or the inode's lock |
+//! | `charge`, `uncharge` | the bucket lock of the name, or the inode's lock |
 //! | `write_at`, `set_size`, `fallocate` | the inode's lock, exclusively |
 //! | `overwrite` | the inode's lock, shared; an RCU section |
 //! | `read_at`, `seek_data`, `seek_hole`, `get_link` | nothing; they run concurrently with the calls above |
 //!
-//! For backed drivers, all of whose calls may wait for a disk unless the table says otherwise:
+//! For backed drivers, all of whose calls may wait for a disk unless the table states otherwise:
 //!
 //! | call | held |
 //! | --- | --- |
-//! | `DirOps::lookup` | the name, so no other thread asks for it or changes it |
+//! | `DirOps::lookup` | the name, so no other thread looks it up or changes it |
 //! | `DirOps::{create, link, unlink, rmdir}` | the name, and write access to the mount |
 //! | `DirOps::rename` | both names, write access to the mount; if a directory moves to another one, the lock of all such moves in the file system |
 //! | `DirOps::create_unnamed` | write access to the mount |
@@ -122,8 +122,8 @@ pub struct AttrChange<'a> {
     pub mtime: Option<Timestamp>,
     /// The time of this change.
     pub ctime: Option<Timestamp>,
-    /// Extended attributes and access control lists to set or remove. Each name stands once; one to
-    /// remove need not exist.
+    /// Extended attributes and access control lists to set or remove. Each name occurs once; a name
+    /// to remove need not exist.
     pub xattrs: &'a [XattrChange<'a>],
 }
 

@@ -9,9 +9,9 @@
 //! numbers walk all lists: the shrinker, an unmount, and a call that counts unused ones.
 //!
 //! With a driver without `DirOps` an inode exists exactly as long as it is in use, and no thread
-//! ever has to look for one. There are no lists, and creating a file costs nothing for them. Pipes
-//! work that way too. With the patch disabled ([`Scaling::before_inode_list`]) all inodes are on
-//! the one list of their superblock, as in older kernels.
+//! ever searches for one. There are no lists, and creating a file costs nothing for them. Pipes
+//! have no such lists either. With the patch disabled ([`Scaling::before_inode_list`]) all inodes
+//! are on the one list of their superblock, as in older kernels.
 //!
 //! # Unused inodes
 //!

@@ -1,7 +1,7 @@
 //! Locks that exist only while they are held or waited for, one for each key.
 //!
 //! Two lookups of one name in one directory must not call the driver concurrently: the second waits
-//! and then finds what the first one found. Linux has a hash of dentries "in lookup" for that. Here
+//! and then finds the answer to the first. Linux has a hash of dentries "in lookup" for that. Here
 //! the key (directory and hash of the name) is locked instead, because there may be no dentry yet.
 //!
 //! A change of a name locks its key as well ([`crate::namei::dir_ops`]), and inodes are created by

@@ -1,20 +1,20 @@
 //! Inodes: the attributes and data of files, apart from their names. Counterpart of `struct inode`
 //! in Linux.
 //!
-//! An inode lives in its superblock's slab. Counted references hold it: one for each dentry that
-//! points to it, and any [`InodeRef`]. When the last one is dropped, the driver evicts the inode,
-//! and its memory is reused after a grace period. So an RCU walk that still sees it reads stale but
-//! valid fields. `inode/evict.rs` describes the changes that such a walk may make.
+//! An inode is allocated from its superblock's slab. Counted references hold it: one for each
+//! dentry that points to it, and any [`InodeRef`]. When the last one is dropped, the driver evicts
+//! the inode, and its memory is reused after a grace period. So an RCU walk that still sees it
+//! reads stale but valid fields. `inode/evict.rs` describes the changes that such a walk may make.
 //!
-//! # What protects the fields
+//! # Protection of the fields
 //!
 //! | fields | written under |
 //! | --- | --- |
 //! | mode, owner, size, data | the inode's lock, exclusively; existing data also shared: see `inode/rwsem.rs` |
 //! | nlink | atomically: see `inode/nlink.rs` |
-//! | times | atomically, without a lock, and only when the clock has moved on |
+//! | times | atomically, without a lock, and only when the clock has advanced |
 //! | `DEAD` | every bucket lock of the directory's children table |
-//! | extended attributes | a lock of their own; access control lists the inode's, exclusively |
+//! | extended attributes | a separate lock; access control lists the inode's, exclusively |
 //! | loss of the last name | before the name is counted out; never reset |
 //!
 //! Readers take no lock.
@@ -23,11 +23,11 @@
 //!
 //! Fields are grouped on cache lines by their writers (asserted below): identity, which every walk
 //! reads and hardly anything writes; permissions; data and times; and lock and counts. So walks
-//! through a directory share no line with changes of it, nor reads of a file with links to it. The
-//! first line has a copy of the mode's type and of its bits beyond permissions, which a change of
-//! permissions does not write: walks with the right to search any directory, creation in a
-//! directory and writes to a file need no more of the mode. An inode takes 256 bytes this way;
-//! packed as densely as possible it would take 192.
+//! through a directory share no line with changes of it, nor do reads of a file share one with
+//! links to it. The first line has a copy of the mode's type and of its bits beyond permissions,
+//! which a change of permissions does not write: walks with the right to search any directory,
+//! creation in a directory and writes to a file need no more of the mode. With this layout an inode
+//! takes 256 bytes; packed as densely as possible it would take 192.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -67,15 +67,15 @@ pub(crate) use nlink::ShardedNlink;
 
 /// The type in a mode.
 const TYPE: u32 = 0o170000;
-/// Bits of a mode that are no permissions: those of set-id, and the sticky one.
+/// Bits of a mode that are no permissions: the set-id bits and the sticky bit.
 const SPECIAL: u32 = 0o7000;
-/// Set if the driver is backed.
+/// The driver is backed.
 const BACKED: u32 = 1 << 16;
 /// Created by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
 const SEALABLE: u32 = 1 << 17;
-/// Set if it may have a default access control list.
+/// It may have a default access control list.
 const INHERITS: u32 = 1 << 18;
-/// Set if it may have file capabilities.
+/// It may have file capabilities.
 const CAPABLE: u32 = 1 << 19;
 /// Its lock is sharded over the CPUs.
 const SHARED: u32 = 1 << 20;
@@ -261,7 +261,7 @@ pub struct InodeInit {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The device that a device node stands for.
+    /// The device of a device node.
     pub rdev: u64,
     /// The number of links to begin with.
     pub nlink: u32,
@@ -274,7 +274,7 @@ pub struct InodeInit {
     /// Its times; `None` for the current time.
     pub times: Option<InodeTimes>,
     /// Its extended attributes, including access control lists in that form. Malformed ones are
-    /// left out: a driver checks them before.
+    /// omitted: a driver checks them first.
     pub xattrs: Vec<XattrPair>,
     /// Whether its contents are generated when it is read, by
     /// [`FileOps::text`](crate::objects::driver::FileOps::text); its size is 0.
@@ -367,7 +367,7 @@ impl Inode {
     /// Initializes the rare parts of a new inode.
     fn equip(&mut self, init: InodeInit) {
         if !init.xattrs.is_empty() {
-            // Both may be present; a reader of the flags looks further.
+            // Both may be present; a reader of the flags checks the attributes themselves.
             self.kind.fetch_or(INHERITS | CAPABLE, Ordering::Relaxed);
             self.access.extra = RcuOption::some(InodeExtra::stored(&init.xattrs));
         }
@@ -462,7 +462,7 @@ impl Inode {
         self.access.gid.load(Ordering::Relaxed)
     }
 
-    /// Returns the device that a device node stands for.
+    /// Returns the device of a device node.
     pub fn rdev(&self) -> u64 {
         self.rdev
     }
@@ -513,7 +513,7 @@ impl Inode {
         self.access.gid.store(gid, Ordering::Release);
     }
 
-    /// Returns whether it is a removed directory, in which nothing can be created any more.
+    /// Returns whether it is a removed directory, in which every creation fails.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         self.data.flags.load(Ordering::Acquire) & DEAD != 0
@@ -536,7 +536,7 @@ impl Inode {
         self.kind.load(Ordering::Relaxed) & SEALABLE != 0
     }
 
-    /// Gives it seals, before any other thread sees it.
+    /// Attaches seals, before any other thread sees the inode.
     pub(crate) fn set_seals(&self, seals: Seals) {
         self.ext_or_init(|| InodeExt::Memory(seals));
         self.kind.fetch_or(SEALABLE, Ordering::Relaxed);
@@ -676,7 +676,7 @@ impl Inode {
         }
         match self.usage.count.fetch_sub(1, Ordering::AcqRel) {
             1 => self.sb().evict(self, guard),
-            // The cache has no use for an inode without a name.
+            // The cache does not retain an inode without a name.
             2 if self.is_cached() && self.is_unlinked() && self.take_unused() => {
                 self.sb().evict(self, guard);
             }
@@ -684,7 +684,7 @@ impl Inode {
         }
     }
 
-    /// Gives the cache a reference to it, before any other thread sees it.
+    /// Counts a reference for the cache, before any other thread sees the inode.
     pub(crate) fn set_cached(&self) {
         self.usage.count.store(2, Ordering::Relaxed);
         self.data.flags.fetch_or(CACHED | COLD, Ordering::Relaxed);
@@ -700,8 +700,8 @@ impl Inode {
         self.is_cached() && self.usage.count.load(Ordering::Relaxed) == 1
     }
 
-    /// Takes the cache's reference away if that is the last one. Then the caller evicts the inode,
-    /// and no other thread finds it any more.
+    /// Drops the cache's reference if it is the last one. Then the caller evicts the inode, and no
+    /// other thread finds it any more.
     pub(crate) fn take_unused(&self) -> bool {
         self.is_cached()
             && self.usage.count.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -1,5 +1,5 @@
-//! Seals of memfds (`F_ADD_SEALS`): operations that are forbidden on a file from then on, for all
-//! who have it open.
+//! Seals of memfds (`F_ADD_SEALS`): operations that are forbidden on a file from then on, through
+//! every open file.
 //!
 //! A program that receives memory from another one can check the seals and then trust that the
 //! size, or the contents, won't change. A seal is never removed.
@@ -10,8 +10,8 @@
 //!   check is complete before a seal is added.
 //! * A mapping that could still be written ([`crate::task::mmap_table`]) is counted under that
 //!   lock, too. So [`SealFlags::WRITE`] is refused as long as there is one.
-//! * Files that can't be sealed pay nothing: a write checks for seals and for a backed driver with
-//!   one read of the inode's flags.
+//! * Files that can't be sealed have no extra cost: a write checks for seals and for a backed
+//!   driver with one read of the inode's flags.
 
 pub use rustix::fs::SealFlags;
 use rustix::io::Errno;
@@ -27,7 +27,7 @@ const PAGE_BYTES: u64 = 4096;
 /// Seals that forbid writes.
 pub(crate) const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
 
-/// Seals added with `F_SEAL_EXEC` to an executable file, so that it can't change any more.
+/// The seals that `F_SEAL_EXEC` adds to an executable file, which then cannot change any more.
 pub(crate) const AS_IT_IS: SealFlags = NO_WRITES.union(SealFlags::SHRINK).union(SealFlags::GROW);
 
 /// The seals of a memfd.

@@ -9,7 +9,7 @@ use crate::objects::inode::Inode;
 use crate::security::acl::{self, Ownership};
 use crate::security::cred::Credentials;
 
-/// Checks that `cred` may access `inode` as `want` says.
+/// Checks that `cred` has the access `want` to `inode`.
 ///
 /// # Errors
 /// Returns `EACCES` if the access is refused.
@@ -20,7 +20,7 @@ pub(crate) fn permission(
     want: Access,
     guard: &Guard,
 ) -> Result<(), Errno> {
-    // Root is refused nothing but the execution of a file that has no execute bit. Checked first,
+    // Root has every access except the execution of a file without execute bits. Checked first,
     // because it reads no field of the inode that is ever written.
     let executes = want.contains(Access::EXEC) && !inode.is_dir();
     if cred.has(Capabilities::DAC_OVERRIDE) && !executes {

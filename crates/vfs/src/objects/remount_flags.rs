@@ -3,8 +3,7 @@
 //! A remount to read-only must find out whether there are writers before it may forbid anything.
 //! During that check it sets a hold bit next to the options, which don't change (`MNT_WRITE_HOLD`
 //! in Linux). A writer that arrives during that time waits until the remount has decided, and is
-//! refused only if the options say read-only after that. A reader of the options never sees the
-//! hold.
+//! refused only if the options are then read-only. A reader of the options never sees the hold.
 
 use vfscale_sync::atomic::{AtomicU32, Ordering, fence};
 

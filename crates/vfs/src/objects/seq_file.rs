@@ -5,9 +5,10 @@
 //! first time, and again when it is read from the beginning. So consecutive short reads return
 //! parts of one text. A text belongs to one open file and is freed with it.
 //!
-//! A read looks for the text where every read of a file ends, at the end of the file, so other
-//! files pay nothing. Generating it may take any lock. So the read stops with [`Unread`] first,
-//! unlocks the position, has the text generated with no lock held, and starts again.
+//! A read looks for the text only when it reaches the end of the file, as every read of an empty
+//! file does, so reads of data have no extra cost. Generating it may take any lock. So the read
+//! stops with [`Unread`] first, unlocks the position, has the text generated with no lock held, and
+//! starts again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use vfscale_sync::lock::Mutex;
 use crate::base::error::Stop;
 use crate::base::lock_classes::TextSnapshots;
 
-/// Reason to stop a read: the text has to be generated first.
+/// The reason to stop a read whose text must first be generated.
 pub(crate) struct Unread;
 
 /// Result of a part of a read.
@@ -37,7 +38,7 @@ impl Text {
     /// Reads from the text of an open file.
     ///
     /// # Errors
-    /// Returns [`Unread`] if the text has to be generated first.
+    /// Returns [`Unread`] if the text must first be generated.
     pub(crate) fn read(&self, file: u64, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         let bytes = {
             let mut all = self.0.lock();

@@ -71,7 +71,7 @@ pub struct SuperBlock {
     root: AtomicPtr<Dentry>,
     lock_graph: Arc<LockGraph>,
     quotas: SharedQuotas,
-    /// Shared with a driver that makes it read-only by itself.
+    /// Shared with a driver that makes the superblock read-only by itself.
     flags: Arc<RemountFlags>,
     ids: IdAlloc,
     inode_hash: RcuTable<Inode, InodeHash>,
@@ -115,8 +115,8 @@ struct Cache {
     /// Threads that wait for the end of an eviction, and their number.
     evict_waiters: Mutex<Vec<Thread>, InodeWaiters>,
     evict_waiter_count: AtomicUsize,
-    /// The inode of all negative dentries. Null until the superblock has its final address: an
-    /// inode points to its superblock.
+    /// The inode of all negative dentries. Null until the superblock is at its final address,
+    /// because an inode points to its superblock.
     no_inode: AtomicPtr<Inode>,
     /// The `rename_lock` of all mount trees that the superblock may be in.
     rename_lock: Arc<CachePadded<SeqRwLock<RenameLock>>>,
@@ -190,7 +190,7 @@ impl SuperBlock {
         &*self.fs
     }
 
-    /// Makes a call that needs space, and tries again as [`again_for_space`] does. The caller holds
+    /// Makes a call that needs space, and repeats it as [`again_for_space`] does. The caller holds
     /// no lock.
     #[inline]
     pub(crate) fn with_space<T>(&self, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
@@ -312,9 +312,9 @@ impl SuperBlock {
         self.fs.dir_ops().is_none_or(DirOps::is_writable)
     }
 
-    /// Returns the inode of negative dentries. It lives as long as the superblock and so as any
-    /// dentry. Negative dentries don't count references to it, because all CPUs would write that
-    /// count.
+    /// Returns the inode of negative dentries. It exists as long as the superblock, and so as long
+    /// as any dentry. Negative dentries don't count references to it, because all CPUs would write
+    /// that count.
     pub(crate) fn no_inode(&self) -> NonNull<Inode> {
         let cache = self.cache.as_ref().expect("only a backed driver has negative dentries");
         NonNull::new(cache.no_inode.load(Ordering::Acquire)).expect("created by `set_up`")
@@ -423,9 +423,9 @@ impl SuperBlock {
         found
     }
 
-    /// Changes the superblock's flags and tells the driver. Changes to read-only only while no file
-    /// is open for writing on any of its mounts, and no open file is without a name. Blocks for the
-    /// driver's I/O.
+    /// Changes the superblock's flags and notifies the driver. Changes to read-only only while no
+    /// file is open for writing on any of its mounts, and no open file is without a name. Blocks
+    /// for the driver's I/O.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
         self.remount_and(flags, || ())
     }
@@ -438,7 +438,7 @@ impl SuperBlock {
         let _serialized = self.lock_remounts();
         let before = self.flags();
         let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
-        // The driver must be ready before a thread may change something.
+        // The driver must be ready before a thread may make a change.
         if is_readonly(before) && !is_readonly(flags) {
             self.fs.set_read_only(false)?;
         }
@@ -498,8 +498,8 @@ impl SuperBlock {
         self.written.mounts.lock().push(mount);
     }
 
-    /// Notes the end of a mount's last use. With the last mount, tells the driver immediately: work
-    /// behind grace periods may be delayed as long as any walk takes.
+    /// Notes the end of a mount's last use. With the last mount, notifies the driver immediately:
+    /// deferred work may be delayed for as long as any walk takes.
     pub(crate) fn leave_mount(&self) {
         if self.written.mounts_used.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.fs.unmounted();
@@ -577,8 +577,8 @@ impl SuperBlock {
         self.is_alone.load(Ordering::Relaxed)
     }
 
-    /// Begins the end of an unused superblock: tells the driver, if the superblock has had a root.
-    /// `is_alone` says that a grace period has passed since the last use.
+    /// Begins the end of an unused superblock: notifies the driver, if the superblock had a root.
+    /// `is_alone` means that a grace period has passed since the last use.
     pub(crate) fn begin_end(&self, is_alone: bool, had_root: bool) {
         self.is_alone.store(is_alone, Ordering::Relaxed);
         if had_root {
@@ -601,10 +601,10 @@ impl SuperBlock {
 const SPACE_TRIES: u32 = 16;
 
 /// Repeats a call that has failed for lack of space, as long as `reclaim` frees some. The caller
-/// holds no lock, and a failed call leaves nothing behind.
+/// holds no lock, and a failed call leaves no side effect.
 ///
-/// The call is tried once more also if nothing is left to free: space may have been freed for
-/// another waiter between the first attempt and `reclaim`.
+/// Tries the call once more even if nothing is left to free: space may have been freed for another
+/// waiter between the first attempt and `reclaim`.
 #[cold]
 pub(crate) fn again_for_space<T>(
     reclaim: impl Fn() -> bool,

@@ -6,20 +6,20 @@
 //! work. A tree of millions of files must not be taken down there: that call would take seconds, in
 //! one RCU section, during which no grace period would end anywhere. So the superblock is passed to
 //! the reclaim thread ([`vfscale_sync::reclaim`]), which takes some hundred dentries down in each
-//! step, children before parents, with a section of its own for each.
+//! step, children before parents, in a separate section for each step.
 //!
 //! # When memory is freed
 //!
 //! A grace period lies between the last use and the first step. Sections that began before that use
 //! ended have ended too, and no thread finds a dentry or inode of the superblock any more: each
-//! path to one begins with a mount or with a use. So the reclaim thread frees them immediately. No
-//! other thread has anything left to do but the pages and similar objects that the driver itself
+//! path to one begins with a mount or with a use. So the reclaim thread frees them immediately. All
+//! that remains for other threads is to free the pages and similar objects that the driver itself
 //! defers.
 //!
-//! Where there is no such thread (in models, and where the system can't start one) the thread that
-//! drops the last use takes everything down, in its current section; then dentries and inodes wait
-//! for a grace period. The same applies to a superblock that never had a root: its driver has
-//! refused it, and no other thread has seen it.
+//! Without such a thread (in models, and if the system cannot start one), the thread that drops the
+//! last use takes everything down, in its current section; then dentries and inodes wait for a
+//! grace period. This also applies to a superblock that never had a root: its driver refused it,
+//! and no other thread saw it.
 
 use std::ptr::NonNull;
 
@@ -100,7 +100,7 @@ impl Work for TakeDown {
     }
 }
 
-/// A walk through a tree that no other thread changes any more, which frees it.
+/// A walk that frees a tree which no other thread changes any more.
 struct TreeWalk {
     root: NonNull<Dentry>,
     /// Directories with the hash from which on their children remain to be freed; `None` if only
@@ -136,7 +136,7 @@ impl TreeWalk {
                 children.push(NonNull::from(child));
             });
             for (at, &child) in children.iter().enumerate() {
-                // SAFETY: A later child is freed in a later turn of this loop.
+                // SAFETY: A later child is freed in a later iteration of this loop.
                 soon(&children, at, |later| prefetch(unsafe { later.as_ref() }.inode()));
                 // SAFETY: each child has one parent, whose table was the only path to it.
                 unsafe {

@@ -16,8 +16,8 @@
 //! group bits of the mode are then the mask: `chmod` changes the mask ([`Acl::chmod`]), and a check
 //! reads the list only if the group bits are not all clear ([`permission`]).
 //!
-//! The semantics are those of the Linux manual and of its kernel's behaviour, which
-//! `tests/linux_acl.rs` compares call by call.
+//! The semantics follow the Linux manual and the behaviour of its kernel, with which
+//! `tests/linux_acl.rs` compares them call by call.
 
 use rustix::io::Errno;
 
@@ -28,7 +28,7 @@ mod tests;
 const XATTR_VERSION: u32 = 2;
 const XATTR_HEADER_BYTES: usize = 4;
 const XATTR_ENTRY_BYTES: usize = 8;
-/// The longest value of an extended attribute.
+/// The longest value of an extended attribute, in bytes.
 const XATTR_BYTES_MAX: usize = 65_536;
 
 const TAG_USER_OBJ: u16 = 0x01;
@@ -93,7 +93,7 @@ pub struct UncheckedAcl {
 pub struct EquivMode {
     /// The mode with its permission bits (0777) replaced.
     pub mode: u32,
-    /// Whether the list says more than the mode, so the file needs it.
+    /// Whether the list grants rights that the mode cannot express, so the file needs it.
     pub needs_acl: bool,
 }
 
@@ -104,7 +104,7 @@ pub struct Inherited {
     pub mode: u32,
     /// Its access list, if the mode cannot express it.
     pub access: Option<Acl>,
-    /// Its default list; only directories get one.
+    /// Its default list; only directories inherit one.
     pub default: Option<Acl>,
 }
 
@@ -315,7 +315,7 @@ impl Acl {
     ///
     /// If `needs_acl` is false, the mode expresses the whole list, and the file does not need it.
     /// `setxattr` also clears the set-group-ID bit for callers that are neither in the file's group
-    /// nor hold `CAP_FSETID`; that is left to the caller of this method.
+    /// nor hold `CAP_FSETID`; this method leaves that to its caller.
     pub fn equiv_mode(&self, mode: u32) -> EquivMode {
         let mut bits = 0;
         let mut needs_acl = false;
@@ -342,12 +342,12 @@ impl Acl {
         self.map_classes(|class, _| (mode >> class.shift() & 7) as u8)
     }
 
-    /// Returns what a file made with `mode` gets from this default list: the list without the
-    /// rights that `mode` does not grant, and `mode` without the rights that the list does not
-    /// grant.
+    /// Returns the access list and the mode of a file made with `mode` under this default list: the
+    /// list without the rights that `mode` does not grant, and `mode` without the rights that the
+    /// list does not grant.
     ///
-    /// The file needs the list only if [`equiv_mode`](Self::equiv_mode) says so. [`inherit`] does
-    /// all of this.
+    /// The file needs the list only if [`equiv_mode`](Self::equiv_mode) reports it. [`inherit`]
+    /// includes this step.
     pub fn create_masq(&self, mode: u32) -> (Acl, u32) {
         let acl = self.map_classes(|class, perm| perm & (mode >> class.shift() & 7) as u8);
         let mode = acl.equiv_mode(mode).mode;
@@ -406,8 +406,8 @@ pub struct Ownership {
 /// in `want` (read 4, write 2, execute 1) to a file with mode bits and perhaps an access list.
 ///
 /// For the owner only the mode counts. The list is not read if the group bits are all clear,
-/// because its mask then grants nothing; as in Linux, a named user then counts as one of the
-/// others. The caller checks privileges.
+/// because its mask then grants nothing; as in Linux, the entry for others then applies to a named
+/// user. The caller checks privileges.
 ///
 /// # Errors
 /// `EACCES`.
@@ -435,7 +435,7 @@ pub fn permission(
 
 /// Returns mode and lists of a file that a task with `umask` makes with `mode` (type and permission
 /// bits) in a directory whose default list is `default`. With a default list the umask does not
-/// count. Symbolic links keep their mode and get no list.
+/// count. Symbolic links retain their mode and get no list.
 pub fn inherit(default: Option<&Acl>, mode: u32, umask: u32) -> Inherited {
     let plain = |mode| Inherited { mode, access: None, default: None };
     if mode & S_IFMT == S_IFLNK {

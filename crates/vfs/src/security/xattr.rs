@@ -1,22 +1,22 @@
 //! Extended attributes: names, permissions, and the set of one inode (`xattr(7)`).
 //!
 //! The prefix of a name selects its namespace. `user.*` is for users that may read or write the
-//! file, `trusted.*` for the administrator, `security.*` for security modules; `system.*` has only
-//! the two access control lists. An inode stores these two apart from its [`XattrSet`], as
-//! [`Acl`](crate::security::acl::Acl)s; this module has only their names.
+//! file, `trusted.*` for the administrator, `security.*` for security modules; `system.*` contains
+//! only the two access control lists. An inode stores these two apart from its [`XattrSet`], as
+//! [`Acl`](crate::security::acl::Acl)s; this module defines only their names.
 //!
-//! The checks come in the order of Linux, which decides the error that a caller gets: the name's
+//! The checks run in the order of Linux, which determines the error that a caller gets: the name's
 //! length ([`XattrName::new`]), the path, the caller's rights ([`xattr_permission`]), whether the
 //! namespace exists ([`XattrName::supported`]), and then the set.
 //!
 //! # Invariants
 //!
 //! An [`XattrSet`] holds its attributes sorted by name, each name once, and only names of the
-//! namespaces `user`, `trusted` and `security`. [`XattrSet::bytes`] is exactly the sum of what
-//! [`XattrSet::set_cost`] announced and [`XattrSet::remove`] returned, so a caller that charges and
-//! uncharges these never drifts.
+//! namespaces `user`, `trusted` and `security`. [`XattrSet::bytes`] is exactly the sum of the
+//! changes that [`XattrSet::set_cost`] announced and [`XattrSet::remove`] returned, so the total of
+//! a caller that charges and uncharges these never drifts.
 //!
-//! A set has no lock of its own: changing it takes `&mut`, and it is `Send + Sync`.
+//! A set contains no lock: changing it takes `&mut`, and it is `Send + Sync`.
 
 use std::sync::Arc;
 
@@ -59,9 +59,9 @@ pub enum XattrNamespace {
     AclAccess,
     /// `system.posix_acl_default`
     AclDefault,
-    /// Any other name that starts with `system.`; no attribute has one.
+    /// Any other name that starts with `system.`; no attribute has such a name.
     System,
-    /// No namespace that Linux knows.
+    /// An unknown namespace.
     Unknown,
 }
 
@@ -72,7 +72,7 @@ pub struct XattrName<'a> {
 }
 
 impl<'a> XattrName<'a> {
-    /// The capabilities that a program grants when it is executed.
+    /// The name of the capabilities that a program grants when it is executed.
     pub(crate) const CAPABILITY: XattrName<'static> = XattrName { bytes: CAPABILITY };
 
     /// Accepts a name of 1 to 255 bytes.
@@ -109,7 +109,7 @@ impl<'a> XattrName<'a> {
     /// Returns the namespace if an attribute of this name can exist.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for an unknown namespace, `EINVAL` for a prefix without a name behind it.
+    /// `EOPNOTSUPP` for an unknown namespace, `EINVAL` for a prefix without a name after it.
     pub fn supported(self) -> Result<XattrNamespace, Errno> {
         match self.namespace() {
             XattrNamespace::System | XattrNamespace::Unknown => Err(Errno::OPNOTSUPP),
@@ -162,10 +162,10 @@ impl XattrSubject {
 /// `CAP_SETFCAP`; access control lists readable by all and changed by the owner.
 ///
 /// One case is stricter than in Linux, where any user may replace a file's capabilities by an empty
-/// value: here that takes `CAP_SETFCAP` like any other value.
+/// value: here that requires `CAP_SETFCAP` like any other value.
 ///
-/// Setting a default access control list is refused on anything but a directory, and removing it
-/// there does nothing, because the caller finds none.
+/// Setting a default access control list is refused on all files except directories, and removing
+/// it from another file has no effect, because the caller finds none.
 ///
 /// # Errors
 /// `EPERM`; `ENODATA` for reading a hidden attribute; `EINVAL` for malformed file capabilities;
@@ -276,7 +276,7 @@ pub struct XattrSet {
     bytes: u64,
 }
 
-/// The access control lists that a file has, for [`XattrSet::list`].
+/// The access control lists of a file, for [`XattrSet::list`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AclNames {
     /// Whether it has an access list.
@@ -334,7 +334,7 @@ impl XattrSet {
             Ok(at) => self.sorted[at].cost(),
             Err(_) => 0,
         };
-        // Both are below 128 KiB.
+        // Both costs are below 128 KiB.
         Ok(cost(name.bytes.len(), value.len()) as i64 - old as i64)
     }
 

@@ -60,8 +60,8 @@ impl Task {
     /// inode number, type, device and mount, which are always returned.
     ///
     /// Takes no lock and no reference, and writes nothing that other threads read, unless `mask`
-    /// requests the times of the last change: the inode notes once after each change that they were
-    /// seen.
+    /// requests the times of the last change: after each change, the first reader of the times
+    /// marks them in the inode as read.
     ///
     /// # Errors
     /// As `statx(2)`.
@@ -90,8 +90,7 @@ impl Task {
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
         loop {
-            // Written in place: the way through the results of `run_lookups` would copy it several
-            // times.
+            // Written in place: returning it through `run_lookups` would copy it several times.
             let mut stat = Stat::default();
             let guard = rcu::pin();
             let walked = self.walk(&base, path, lookup, &guard, |walk| {
@@ -120,8 +119,8 @@ impl Task {
             .on("statfs", path)
     }
 
-    /// Checks whether the real user may access `path` (with `EACCESS`, the effective one). Empty
-    /// `want` only asks whether it exists. `flags`: `EACCESS`, `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    /// Checks whether the real user may access `path` (with `EACCESS`, the effective one). An empty
+    /// `want` only checks that it exists. `flags`: `EACCESS`, `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
     ///
     /// # Errors
     /// As `faccessat2(2)`.
@@ -305,10 +304,10 @@ fn may_truncate(
 
 /// Applies a change of attributes to an inode of a driver without directories.
 ///
-/// Setting the mode that it already has takes no lock. A change of the inode itself takes no
-/// reference: the memory of the inode stays for the RCU section, and a change of an inode that has
-/// lost its last name is harmless. Access control lists have memory of their own, which must not be
-/// attached to an evicted inode, so they take a reference.
+/// Setting the current mode again takes no lock. A change of the inode itself takes no reference:
+/// the memory of the inode stays for the RCU section, and a change of an inode that has lost its
+/// last name is harmless. Access control lists have separate memory, which must not be attached to
+/// an evicted inode, so changes of them take a reference.
 fn change_dcached(
     walk: &Walk<'_>,
     pos: WalkPos<'_>,
@@ -330,7 +329,7 @@ fn change_dcached(
     Ok(())
 }
 
-/// Returns whether a change of the mode, which `cred` may make, changes nothing. Takes no lock: it
+/// Returns whether a change of the mode, which `cred` may make, has no effect. Takes no lock: it
 /// reads the owner before and after the mode, so both were valid at one moment.
 fn has_that_mode(
     inode: &Inode,
@@ -391,7 +390,7 @@ fn set_mode(
         return Err(Errno::PERM);
     }
     let mut mode = mode;
-    // A caller outside the group cannot let others act with its rights.
+    // A caller outside the group cannot grant the group's rights to others.
     if !cred.in_group(inode.gid()) && !cred.has(Capabilities::FSETID) {
         mode &= !0o2000;
     }
@@ -423,18 +422,19 @@ fn set_owner(
     let mode = inode.mode();
     let mut plan = Plan { uid, gid, ..Plan::default() };
     if !inode.is_dir() {
-        // A change of owner ends set-id rights, whoever makes it, even if nothing changes.
+        // Every change of owner clears the set-id bits, even a privileged one, and one to the
+        // current owner.
         let mut gone = mode & 0o4000;
         let keeps_sgid = mode & 0o2010 == 0o2000
             && (cred.in_group(inode.gid()) || cred.has(Capabilities::FSETID));
         if mode & 0o2010 == 0o2010 || !keeps_sgid {
             gone |= mode & 0o2000;
         }
-        // That changes the mode, which is the owner's right.
+        // Clearing them changes the mode, which only the owner may do.
         if mode & gone != 0 && !cred.owns(inode) {
             return Err(Errno::PERM);
         }
-        // If it changes, its set-group-id bit is that of the new group.
+        // If the mode changes, the rule for the set-group-id bit is that of the new group.
         let new_gid = gid.unwrap_or(inode.gid());
         if mode & gone != 0 && !cred.in_group(new_gid) && !cred.has(Capabilities::FSETID) {
             gone |= mode & 0o2000;
@@ -452,7 +452,7 @@ fn set_times(
     guard: &Guard,
 ) -> std::result::Result<Plan<'static>, Errno> {
     if times == [SetTime::Now; 2] {
-        // A right to write the data includes setting the times to now.
+        // The right to write the data includes setting the times to now.
         if !cred.owns(inode) {
             permission(inode, cred, Access::WRITE, guard)?;
         }

@@ -132,15 +132,15 @@ impl NewInodeAttrs {
     }
 }
 
-/// Uncharges the name that the driver has charged for `inode`, because it is not made.
+/// Uncharges the name that the driver charged for `inode`, because the name is not made.
 fn unname(inode: &Inode, name_len: usize) {
     if name_len > 0 {
         inode.sb().fs().unlinked(inode, name_len);
     }
 }
 
-/// Makes a file in `dir`, and returns a reference to its dentry. The caller has announced a change
-/// of the mount, and has checked that it may write to the directory.
+/// Makes a file in `dir`, and returns a reference to its dentry. The caller has announced a write
+/// to the mount, and has checked that the task may write to the directory.
 ///
 /// # Errors
 /// `EEXIST`, `ENOENT` if the directory was removed, and the errors of the driver.
@@ -178,8 +178,8 @@ fn insert(
     inode: InodeRef,
 ) -> DentryRef {
     let dentry = Dentry::new_child(dir, name.bytes(), bucket.free_hash(name.hash()), inode);
-    // SAFETY: the name's reference keeps the dentry until it is removed from the table, and its
-    // memory stays for a grace period after that.
+    // SAFETY: the name's reference prevents the end of the dentry until its removal from the table,
+    // and its memory is freed no earlier than a grace period after that.
     unsafe { bucket.insert(dentry.as_raw()) };
     dentry
 }
@@ -222,7 +222,7 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
         Err(Fail::Retry) => return Err(Fail::Retry),
         other => other,
     };
-    // Nothing is looked up in a removed directory, so this precedes all other rules.
+    // A lookup in a removed directory finds no name, so this precedes all other rules.
     if dir.inode().is_dead() {
         return Err(Errno::NOENT.into());
     }
@@ -255,7 +255,7 @@ fn may_create<'g>(walk: &Walk<'g>, dir: WalkPos<'g>) -> std::result::Result<(), 
 impl Task {
     /// Runs a call that makes or changes the name at `path`, again if it fails for lack of space
     /// while freed space is about to become available. The caller holds nothing, and a failed call
-    /// leaves nothing behind.
+    /// leaves no side effect.
     #[inline]
     pub(crate) fn with_space_at<T>(
         &self,
@@ -271,7 +271,7 @@ impl Task {
     }
 
     /// Waits for space that is about to become available in the file system of the new `path`.
-    /// Returns false if there is none.
+    /// Returns false if no space will.
     #[cold]
     pub(crate) fn reclaim_at(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> bool {
         let place = || {
@@ -510,7 +510,7 @@ fn drop_outside(dentry: DentryRef, bucket: Bucket<'_, Dentry, Children>) {
     drop(dentry);
 }
 
-/// Makes a file of a backed driver. Returns a reference to its dentry, or `None` if the walk has to
+/// Makes a file of a backed driver. Returns a reference to its dentry, or `None` if the walk must
 /// be repeated.
 ///
 /// # Errors

@@ -30,8 +30,8 @@ impl Task {
         self.descriptors().install(file, 0, false).named("install")
     }
 
-    /// Closes a descriptor. Releases all record locks that the task has on the file, through
-    /// whatever descriptor they were taken.
+    /// Closes a descriptor. Releases all record locks that the task holds on the file, including
+    /// those taken through other descriptors.
     ///
     /// # Errors
     /// `EBADF`.
@@ -54,19 +54,18 @@ impl Task {
         self.descriptors().list()
     }
 
-    /// Returns the limit below which new descriptors of the task are (`RLIMIT_NOFILE`).
+    /// Returns the limit that the numbers of new descriptors stay below (`RLIMIT_NOFILE`).
     #[must_use]
     pub fn descriptors_max(&self) -> usize {
         self.descriptors().max()
     }
 
-    /// Sets the limit below which new descriptors of the task are (`RLIMIT_NOFILE`), at most
-    /// [`OPEN_MAX`]. Open descriptors stay, whatever their numbers. Tasks made from this one
+    /// Sets the limit that the numbers of new descriptors stay below (`RLIMIT_NOFILE`), at most
+    /// [`OPEN_MAX`]. Open descriptors stay open, whatever their numbers. Tasks made from this one
     /// inherit the limit.
     ///
     /// # Errors
-    /// `EINVAL` for more than [`OPEN_MAX`]; `EPERM` for more than before without
-    /// `CAP_SYS_RESOURCE`.
+    /// `EINVAL` for more than [`OPEN_MAX`]; `EPERM` for a larger limit without `CAP_SYS_RESOURCE`.
     pub fn set_descriptors_max(&self, max: usize) -> Result<()> {
         let set = || {
             if max > OPEN_MAX {
@@ -246,8 +245,7 @@ impl Task {
         self.descriptors().get(fd).named("fallocate")?.fallocate(mode, offset, len)
     }
 
-    /// Makes everything durable that was changed on an open file's file system; see
-    /// [`File::sync_fs`].
+    /// Makes all changes of an open file's file system durable; see [`File::sync_fs`].
     ///
     /// # Errors
     /// `EBADF`; the errors of [`File::sync_fs`].

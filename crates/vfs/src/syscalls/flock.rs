@@ -37,8 +37,8 @@ impl File {
         if self.is_path() || !is_open { Err(Errno::BADF) } else { Ok(()) }
     }
 
-    /// Requests a record lock for any owner, on behalf of others, as a mount does. Does not block:
-    /// the lock is granted, or will be, see [`Acquire`].
+    /// Requests a record lock for any owner, on behalf of other processes, as a FUSE mount does.
+    /// Does not block: the lock is granted immediately or later, see [`Acquire`].
     ///
     /// # Errors
     /// `EBADF` if the file is not open for reading (a shared lock) or writing (an exclusive one),
@@ -87,7 +87,7 @@ impl File {
         Ok(existing(self.inode(), &guard).and_then(|locks| locks.test(request)))
     }
 
-    /// Gives up what `owner` has locked within `range`.
+    /// Releases the locks of `owner` within `range`.
     ///
     /// # Errors
     /// `EBADF` for an `O_PATH` handle, `ENOLCK`.
@@ -100,14 +100,14 @@ impl File {
         unlock().named("fcntl")
     }
 
-    /// Gives up every record lock of a task on the file, as closing a descriptor does.
+    /// Releases every record lock of a task on the file, as closing a descriptor does.
     pub fn release_locks_of(&self, task: u64) {
         if check_fork().is_ok() {
             release_inode(self.inode(), task);
         }
     }
 
-    /// Takes (or with `None` gives up) a record lock that belongs to the open file (`F_OFD_SETLK`,
+    /// Takes (or with `None` releases) a record lock that belongs to the open file (`F_OFD_SETLK`,
     /// and with `wait` `F_OFD_SETLKW`).
     ///
     /// # Errors
@@ -173,7 +173,7 @@ impl File {
         flock().named("flock")
     }
 
-    /// Asks for a lock of the whole file; does not block, see [`Acquire`].
+    /// Requests a lock of the whole file; does not block, see [`Acquire`].
     ///
     /// # Errors
     /// `EBADF` for an `O_PATH` handle, `ENOLCK`.
@@ -189,7 +189,7 @@ impl File {
 }
 
 impl Task {
-    /// Takes (or with `None` gives up) a record lock that belongs to the task (`F_SETLK`, and with
+    /// Takes (or with `None` releases) a record lock that belongs to the task (`F_SETLK`, and with
     /// `wait` `F_SETLKW`). It ends when the task closes a descriptor of the file, or ends.
     ///
     /// # Errors
@@ -202,14 +202,14 @@ impl Task {
         wait: Option<&WaitToken>,
     ) -> Result<()> {
         check_fork().named("fcntl")?;
-        // Before, so that the lock ends with the task whatever comes.
+        // Noted before the lock is requested, so the end of the task releases it in any case.
         if kind.is_some() {
             self.note_locked(file);
         }
         let result = file.set_lock(Owner::Task(self.id()), self.pid(), kind, range, wait);
         if kind.is_some() && result.is_ok() {
-            // Another thread may have given up the last lock of the task just before this one was
-            // there.
+            // Another thread may have released the task's last lock on the file, and cleared the
+            // note, just before this lock was taken.
             self.note_locked(file);
         } else {
             self.note_unlocked(file.inode());

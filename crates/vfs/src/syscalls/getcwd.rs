@@ -17,8 +17,8 @@ impl Task {
     /// Returns the path of the working directory.
     ///
     /// # Errors
-    /// `ENOENT` if it has been removed, `ENAMETOOLONG`. A directory that can't be reached from the
-    /// root has `(unreachable)` before its path.
+    /// `ENOENT` if the directory was removed, `ENAMETOOLONG`. The path of a directory that cannot
+    /// be reached from the root begins with `(unreachable)`.
     pub fn getcwd(&self) -> Result<PathBuf> {
         let getcwd = || {
             check_fork()?;

@@ -17,19 +17,20 @@ use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
 
-/// More directories than this above one another are a driver's mistake, and a loop.
+/// The greatest depth of a directory. A longer chain of parents is a loop, and a bug of the driver.
 const DEPTH_MAX: usize = 1 << 20;
-/// A directory that moves, or leaves memory, so many times while its handle is opened is given up.
+/// The number of attempts to open the handle of a directory that moves, or leaves the dcache, each
+/// time.
 const TRIES_MAX: usize = 100;
 
-/// Names an inode of one mounted file system, whatever its names become.
+/// The identity of an inode of one mounted file system, independent of its names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     /// The device number of the superblock.
     pub dev: u64,
     /// The inode number.
     pub ino: u64,
-    /// How often the number was used before.
+    /// The number of earlier inodes with this number.
     pub generation: u32,
 }
 
@@ -37,7 +38,7 @@ impl Task {
     /// Returns the handle of `path`. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
     ///
     /// # Errors
-    /// As `name_to_handle_at(2)`; `EOPNOTSUPP` for what has no place in the tree, such as a pipe.
+    /// As `name_to_handle_at(2)`; `EOPNOTSUPP` for a file outside the tree, such as a pipe.
     pub fn name_to_handle(
         &self,
         at: At<'_>,
@@ -63,8 +64,8 @@ impl Task {
     /// Opens the file that `handle` names, in the file system that `mount` is on.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_DAC_READ_SEARCH`; `ESTALE` if the file is gone or of another file
-    /// system; otherwise as `open(2)`.
+    /// `EPERM` without `CAP_DAC_READ_SEARCH`; `ESTALE` if the file no longer exists or is of
+    /// another file system; otherwise as `open(2)`.
     pub fn open_by_handle(&self, mount: &File, handle: &FileHandle, flags: OFlags) -> Result<File> {
         let find = || {
             check_fork()?;
@@ -89,8 +90,8 @@ impl Task {
     }
 }
 
-/// Finds the dentry of a handle whose file the dcache has by name. Takes no reference to the inode,
-/// so opens of a popular file contend for nothing but its dentry.
+/// Finds the dentry of a handle whose file has a cached name. Takes no reference to the inode, so
+/// opens of a popular file contend only for its dentry.
 fn known(sb: &SuperBlock, handle: &FileHandle) -> Option<DentryRef> {
     let guard = rcu::pin();
     let inode = sb.peek_inode(handle.ino, &guard)?;
@@ -119,7 +120,7 @@ fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<Inode
         }
         (None, None) => return Err(Errno::STALE),
     };
-    // A file without names is there for as long as somebody has it open.
+    // A file without names exists until its last open file is closed.
     if inode.generation() == handle.generation { Ok(inode) } else { Err(Errno::STALE) }
 }
 
@@ -138,10 +139,9 @@ fn connect(
     Err(Errno::STALE)
 }
 
-/// Climbs up by what the driver says until there is a directory with a dentry, and looks the names
-/// up from there. Each dentry on the way down is held, so that it can't leave memory before the
-/// next one is there. `None` if one has moved meanwhile, or has left memory before it could be
-/// held.
+/// Climbs up by the parents that the driver reports to a directory with a dentry, and looks the
+/// names up from there. Holds each dentry of that descent, so it cannot leave the dcache before the
+/// next one is in it. Returns `None` if a dentry moved, or left the dcache before it could be held.
 fn try_connect(
     place: &Path,
     directories: &dyn DirOps,
@@ -167,7 +167,8 @@ fn try_connect(
     for (inode, name) in below.iter().rev() {
         DriverLookup::new(Path::new(place.mount_ref(), dentry.clone()), name).look_up()?;
         let Some(next) = connected(inode) else {
-            // A thread that is removing it from the directory's table holds the lock.
+            // Waits for a thread that may be removing the dentry from the directory's table under
+            // this lock.
             let guard = rcu::pin();
             drop(dentry.children().lock(Name::new(name).hash(), &guard));
             return Ok(None);

@@ -25,7 +25,7 @@ impl Task {
         self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)
     }
 
-    /// Returns the root of the topmost mount at `path`. A walk that ends in a name arrives there
+    /// Returns the root of the topmost mount at `path`. A walk that ends in a name reaches it
     /// anyway; one that ends in `.`, `..` or the root stays below mounts over that path.
     fn topmost_place(&self, path: &StdPath, follow: bool) -> std::result::Result<Path, Errno> {
         let mut lookup = Lookup::empty();
@@ -44,8 +44,8 @@ impl Task {
     /// Mounts `fs` at `target`.
     ///
     /// # Errors
-    /// Those of a walk; `EPERM`; `ENOTDIR` if one of target and root is a directory and the other
-    /// isn't; what the driver says.
+    /// The errors of a walk; `EPERM`; `ENOTDIR` if one of target and root is a directory and the
+    /// other is not; the errors of the driver.
     pub fn mount(
         &self,
         fs: Arc<dyn FileSystem>,
@@ -61,8 +61,8 @@ impl Task {
         mount().on("mount", target)
     }
 
-    /// Makes what is at `source` visible at `target` too; with `recursive`, together with the
-    /// mounts below it.
+    /// Makes the file or directory at `source` visible at `target` too; with `recursive`, together
+    /// with the mounts below it.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).
@@ -104,9 +104,9 @@ impl Task {
         move_mount().on("move_mount", target)
     }
 
-    /// Ends the uppermost mount at `path`, also if it was mounted over a working directory or root
-    /// that `path` names as `.`, `..` or `/`. Waits until walks that still see it are over; with
-    /// `DETACH`, users that have it open keep it.
+    /// Unmounts the topmost mount at `path`, also if it was mounted over a working directory or
+    /// root that `path` names as `.`, `..` or `/`. Waits for the end of walks that still see the
+    /// mount; with `DETACH`, open files and working directories in it remain usable.
     ///
     /// # Errors
     /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is in use, and for the root; `EAGAIN`
@@ -140,8 +140,8 @@ impl Task {
     /// closed one. Blocks for the I/O.
     ///
     /// # Errors
-    /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` if it is to be read-only while something is
-    /// open for writing; `EIO` and the like if it could not be written.
+    /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` for `RDONLY` while a file is open for
+    /// writing; `EIO` and the like if a write to the device failed.
     pub fn remount(&self, path: impl AsRef<StdPath>, flags: MountFlags) -> Result<()> {
         let path = path.as_ref();
         let remount = || {
@@ -163,12 +163,12 @@ impl Task {
         self.mount_root(path).and_then(remount).on("mount", path)
     }
 
-    /// Grows the file system of `path` while it is in use to `bytes`, rounded down to a size that
-    /// it can have. Returns its durable size in bytes. May block.
+    /// Grows the file system of `path` while it is in use to `bytes`, rounded down to a valid size.
+    /// Returns its durable size in bytes. May block.
     ///
     /// # Errors
-    /// The errors of a walk; `EPERM`; `EOPNOTSUPP` if it has no size of its own; `EINVAL` if it is
-    /// larger already, `EFBIG` if it cannot be that large; `EROFS`, `ENOSPC`, `EIO`.
+    /// The errors of a walk; `EPERM`; `EOPNOTSUPP` if the file system has no fixed size; `EINVAL`
+    /// if it is already larger, `EFBIG` if it cannot be that large; `EROFS`, `ENOSPC`, `EIO`.
     pub fn grow_fs(&self, at: At<'_>, path: impl AsRef<StdPath>, bytes: u64) -> Result<u64> {
         let path = path.as_ref();
         let grow = || {
@@ -178,7 +178,7 @@ impl Task {
                 Lookup::FOLLOW | Lookup::EMPTY,
             )?;
             self.may_mount()?;
-            // A remount to read-only sees it as a writer.
+            // A concurrent remount to read-only counts this call as a writer.
             let _write = WriteAccess::new(place.mount())?;
             place.mount().sb().fs().grow_fs(bytes)
         };
@@ -186,7 +186,7 @@ impl Task {
     }
 
     /// Drops the unused dentries below `path`, negative and recently used ones included, of the
-    /// file system of `path`. Returns their number; 0 if names live in memory only. Later walks
+    /// file system of `path`. Returns their number; 0 for a driver without directories. Later walks
     /// look them up again.
     ///
     /// # Errors
@@ -223,9 +223,9 @@ impl Task {
 
     /// Forks a task, as [`fork`](Self::fork), into a copy of the mount tree. Later mounts in one
     /// tree do not appear in the other, unless a mount is shared
-    /// ([`set_propagation`](Self::set_propagation)). As `clone(2)` with `CLONE_NEWNS`; root and
+    /// ([`set_propagation`](Self::set_propagation)). Like `clone(2)` with `CLONE_NEWNS`; root and
     /// working directory are the corresponding ones of the copy, open files stay in the old tree.
-    /// The file systems are the same. The tree ends with the last task and clone of its
+    /// Both trees share the file systems. The copy ends with the last task and clone of its
     /// [`Vfs`](crate::Vfs).
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use crate::task::task_struct::{At, DirFd, Task, bytes};
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
 const TMPFILE_BIT: u32 = OFlags::TMPFILE.bits() & !OFlags::DIRECTORY.bits();
 
-/// Every flag that `openat2` knows.
+/// Every flag that `openat2` accepts.
 const KNOWN: u32 = OFlags::ACCMODE.bits()
     | OFlags::CREATE.bits()
     | OFlags::EXCL.bits()
@@ -47,7 +47,7 @@ const KNOWN: u32 = OFlags::ACCMODE.bits()
     | OFlags::PATH.bits()
     | TMPFILE_BIT;
 
-/// Every `RESOLVE_*` limit that `openat2` knows.
+/// Every `RESOLVE_*` limit that `openat2` accepts.
 const KNOWN_RESOLVE: ResolveFlags = ResolveFlags::NO_XDEV
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_SYMLINKS)
@@ -148,7 +148,7 @@ impl Opening {
         let once = OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY | OFlags::TRUNC | OFlags::CLOEXEC;
         // Every file may be large, so the flag has no meaning.
         let flags = self.flags.difference(once | OFlags::from_bits_retain(LARGEFILE));
-        // Half of what `SYNC` consists of is `DSYNC`; the other half alone means both.
+        // `SYNC` consists of two bits. One is `DSYNC`; the other one alone means both.
         if flags.intersects(OFlags::SYNC) { flags | OFlags::DSYNC } else { flags }
     }
 }
@@ -270,7 +270,8 @@ impl Task {
         }
     }
 
-    /// Repeats a failed open in another way, if there is one. The caller holds nothing.
+    /// Handles a failed open: repeats it after freeing space or a file slot, or opens a special
+    /// file, according to the error. The caller holds nothing.
     #[cold]
     fn open_again(
         &self,
@@ -297,8 +298,7 @@ impl Task {
     }
 
     /// Opens a fifo that the caller's walk has found; other special files cannot be opened. Looks
-    /// it up again to take a reference, which it holds while it waits. Before that, nothing has
-    /// waited.
+    /// it up again to take a reference, which it holds while it waits. The first walk did not wait.
     fn open_special(
         &self,
         at: At<'_>,
@@ -307,7 +307,7 @@ impl Task {
         token: Option<&WaitToken>,
     ) -> std::result::Result<File, Errno> {
         let found = match self.resolve(at, path, opening.lookup) {
-            // Another thread has removed it; so it can be made.
+            // Another thread removed it, so this open can create the file.
             Err(Errno::NOENT) if opening.flags.contains(OFlags::CREATE) => {
                 return self.do_open(at, path, opening);
             }
@@ -317,7 +317,7 @@ impl Task {
             return self.open_fifo(found, opening, token);
         }
         drop(found);
-        // Another file has its name now, or it is no fifo.
+        // Another file has the name now, or the special file is no fifo.
         self.do_open(at, path, opening)
     }
 
@@ -337,7 +337,7 @@ impl Task {
                 return Err(Errno::NOTDIR);
             }
             match may_open(&path, inode, opening, cred, &guard) {
-                // `ENXIO` only says that it is a special file.
+                // `ENXIO` only indicates a special file.
                 Ok(()) | Err(Errno::NXIO) => {}
                 Err(errno) => return Err(errno),
             }
@@ -352,7 +352,8 @@ impl Task {
             pipe.open(ends, Waiting { never, token })?;
         }
         let file = File::new_stream(path, mode, opening.kept())?;
-        // Linux checks this last. A pipe has packets only if it was made so, or switched later.
+        // Linux checks this last. A pipe is in packet mode only if it was created so, or switched
+        // later.
         if opening.flags.contains(OFlags::DIRECT) { Err(Errno::INVAL) } else { Ok(file) }
     }
 
@@ -545,7 +546,7 @@ impl Task {
         };
         match create::make(dir.dentry, walk.name(), &what, walk.cred(), self.mask(), guard) {
             Ok(dentry) => Ok(OpenTarget::Made(mount, dentry, write)),
-            // Another thread has made it in the meantime: the retry opens it.
+            // Another thread made the file first: the retry opens it.
             Err(Errno::EXIST) => Err(Fail::Retry),
             Err(errno) => Err(errno.into()),
         }

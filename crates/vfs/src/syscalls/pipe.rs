@@ -36,7 +36,7 @@ impl Task {
         self.new_pipe(flags).named("pipe2")
     }
 
-    /// Makes a pipe and puts its ends under the two lowest free descriptors.
+    /// Makes a pipe and installs its ends at the two lowest free descriptors.
     ///
     /// # Errors
     /// As [`pipe2`](Self::pipe2); `EMFILE`.
@@ -54,7 +54,7 @@ impl Task {
         match self.descriptors().install(second, 0, close_on_exec) {
             Ok(second) => Ok((first, second)),
             Err(errno) => {
-                // Another thread may have closed it meanwhile.
+                // Another thread may have closed it already.
                 let _ = self.descriptors().remove(first);
                 Err(errno)
             }
@@ -89,11 +89,10 @@ impl Task {
         Ok((reader, end(dentry, FileMode::WRITE, write_flags)?))
     }
 
-    /// Makes an empty file of memory without a name, open for reading and writing; it is gone when
-    /// nobody has it open any more. `name` is for [`path_of`](Self::path_of) only. `flags`:
-    /// `ALLOW_SEALING`, for [`File::add_seals`]; `NOEXEC_SEAL`, for one that can be sealed and
-    /// never executed, or `EXEC`, which is the default; `CLOEXEC` is for
-    /// [`memfd_create_fd`](Self::memfd_create_fd).
+    /// Makes an empty file of memory without a name, open for reading and writing; it is freed with
+    /// its last open file. `name` is for [`path_of`](Self::path_of) only. `flags`: `ALLOW_SEALING`,
+    /// for [`File::add_seals`]; `NOEXEC_SEAL`, for one that can be sealed and never executed, or
+    /// `EXEC`, which is the default; `CLOEXEC` is for [`memfd_create_fd`](Self::memfd_create_fd).
     ///
     /// # Errors
     /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`;
@@ -103,7 +102,7 @@ impl Task {
         self.new_memfd(name.as_ref().as_bytes(), flags).named("memfd_create")
     }
 
-    /// Makes a file of memory and puts it under the lowest free descriptor.
+    /// Makes a file of memory and installs it at the lowest free descriptor.
     ///
     /// # Errors
     /// As [`memfd_create`](Self::memfd_create); `EMFILE`.

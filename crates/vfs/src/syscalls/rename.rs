@@ -3,52 +3,56 @@
 //! # Locks
 //!
 //! A rename takes the bucket locks of the two names, and all buckets of a directory that it
-//! replaces, in the order of addresses. Moving a file takes nothing more: the dentry's own sequence
-//! count tells walks. Moving a directory changes the paths of everything below. It is a writer of a
-//! part of `rename_lock` while it changes name or parent: the part is the dentry, and an odd count
-//! marks it, so that nobody else is disturbed unless somebody keeps all directories where they are.
-//! Moving one into another directory enters `s_vfs_rename_mutex` beside other such moves, or alone.
+//! replaces, in the order of addresses. Moving a file takes no other lock: the dentry's own
+//! sequence count notifies walks. Moving a directory changes the paths of everything below it. The
+//! thread that moves it is a writer of a part of `rename_lock` while it changes name or parent. The
+//! part is the dentry, and an odd count marks it, so the move disturbs no other thread unless a
+//! reader prevents all moves of directories. Moving a directory to another parent enters
+//! `s_vfs_rename_mutex`, either concurrently with other such moves or exclusively.
 //!
-//! # No directory comes to be above itself
+//! # No directory becomes its own ancestor
 //!
-//! A move that goes beside others *marks* the directory that is to get another parent, both of them
-//! in an exchange, and after that climbs from each new parent to the root. If nothing there is
-//! marked, itself included, it goes on. Otherwise it takes its marks back, waits until no other
-//! move is under way, looks for itself among the ancestors, and moves with all others kept out, as
-//! all did before.
+//! A concurrent move *marks* the directory that gets another parent, or both directories in an
+//! exchange. After that it climbs from each new parent to the root. If no directory on the climb is
+//! marked, the new parent included, the move proceeds. Otherwise it clears its marks, waits until
+//! all other moves end, searches the ancestors for the directory itself, and moves with all other
+//! moves locked out. Before the patch, every move was such an exclusive one.
 //!
-//! Why there is no loop. Suppose there is one, and consider the moves that have put directories of
-//! it where they are; there are some, for what is new has nothing below. Let X be one of them,
-//! which moved x. Its climb began at the parent of x and went along the loop, until it read another
-//! parent of some z than that in the loop; for it did not get to x, which was marked. What it read
-//! was an earlier parent: with a later one z would have left the loop before x came. So the move
-//! that put z there, Z, is one of those that are considered, and was not over when X read that
-//! parent. X had looked for a mark on z just before, and found none. The mark of Z was not gone
-//! yet, or X would have read the new parent; so it came after that look, and the fence of X,
-//! between its marks and its climb, comes before the fence of Z. So each of these moves would have
-//! its fence before that of another, and one of them is the last. A move that goes alone is over
-//! before others begin, or begins when they are over, and so has its place in that order too.
+//! Proof that no loop forms. Suppose there is a loop, and consider the moves that put directories
+//! of the loop under their parents in it; at least one exists, because a new directory has no
+//! children. Let X be one of them, which moved x. The climb of X began at the parent of x and
+//! followed the loop until it read, for some directory z, another parent than the one in the loop;
+//! because it did not reach x, which was marked. The parent that X read was an earlier one: had it
+//! been later, z would have left the loop before x entered it. So the move Z, which put z under its
+//! parent in the loop, is one of the moves considered, and had not ended when X read that parent. X
+//! had checked z for a mark just before, and found none. The mark of Z was not yet cleared, or X
+//! would have read the new parent; so Z set it after that check, and the fence of X, between its
+//! marks and its climb, precedes the fence of Z. So the fence of each of these moves would precede
+//! the fence of another of them; but one of their fences is the last, a contradiction. An exclusive
+//! move ends before other moves begin, or begins after they end, so it has a position in that order
+//! too.
 //!
-//! Names and parents may change during the climb; it need not be true of one moment. A directory
-//! that is replaced is not marked: that it is empty is seen with all of its buckets locked.
+//! Names and parents may change during the climb; the proof does not need a consistent snapshot. A
+//! directory that is replaced is not marked: the rename checks that it is empty with all of its
+//! buckets locked.
 //!
-//! # A look before the locks
+//! # Checks before the locks
 //!
-//! Both names are looked up without a lock, with the sequence counts of what has them, and all
-//! rules are checked. A rename that fails, or has nothing to do because both are names of one file,
-//! looks at the counts once more: as long as they are the same, both have had their names all the
-//! time, so that there was a moment at which it had to end like that, and no lock is taken. The
-//! counts of the ancestors among which a directory was looked for are looked at again as well.
-//! Otherwise the locks are taken, and the counts of the names say that both still have them, for
-//! these change only under the locks of their buckets, in a write section of the count.
+//! A call first looks both names up without a lock, reads the sequence counts of their dentries,
+//! and checks all rules. If the rename fails, or has no effect because both are names of one file,
+//! the call reads these counts, and the counts of the ancestors that it searched, once more. If
+//! they are unchanged, both dentries had their names during the whole check. So at some moment this
+//! result was correct, and the call takes no lock. In all other cases the call takes the locks, and
+//! unchanged counts prove that both dentries still have their names, because names change only
+//! under the locks of their buckets, in a write section of the count.
 //!
-//! # What others see
+//! # Concurrent lookups
 //!
-//! Both buckets are announced as changing before the first entry moves. A lookup that finds nothing
-//! in an announced bucket looks again until the change is over, and a dentry that is being moved or
-//! replaced has an odd sequence count meanwhile, which lookups wait out. So there is no moment at
-//! which a name that exists before and after can't be found, and no reader sees the new name and
-//! later the old one.
+//! A rename announces a change of both buckets before it moves the first entry. A lookup that finds
+//! no entry in an announced bucket searches again until the change ends, and a dentry that is being
+//! moved or replaced has an odd sequence count during that time; lookups wait until it is even. So
+//! a name that exists before and after the rename is found at every moment, and no reader sees the
+//! new name first and the old one later.
 
 use std::path::Path as StdPath;
 
@@ -86,7 +90,7 @@ struct Side<'g> {
     slash: bool,
 }
 
-/// A rename, its paths walked.
+/// A rename whose paths have been walked.
 struct RenameCall<'g> {
     ns: &'g VfsShared,
     tree: &'g Namespace,
@@ -156,7 +160,7 @@ impl Task {
                     result
                 };
                 match result {
-                    // The walk over the old path is the outer one: it has to start again as well.
+                    // The walk over the old path is the outer one and must start again as well.
                     Err(Fail::Retry) => Ok(Err(Fail::Retry)),
                     other => Ok(other),
                 }
@@ -165,7 +169,7 @@ impl Task {
     }
 
     /// Renames in the directories of a driver, after all checks; see [`crate::namei::dir_ops`].
-    /// `None` if the walks have to look again.
+    /// Returns `None` if the walks must be repeated.
     fn rename_kept(
         &self,
         old: &BackedName,
@@ -198,8 +202,7 @@ impl Task {
             }
             let above = |d: &Dentry, dir: &Dentry| d.inode().is_dir() && is_below(dir, d, &guard);
             if moves_away && (above(source, new_dir) || target.is_some_and(|t| above(t, old_dir))) {
-                // Another thread has moved a directory since the walk. A repeated walk finds the
-                // error.
+                // Another thread moved a directory after the walk. A repeated walk finds the error.
                 return Ok(None);
             }
         }
@@ -216,7 +219,8 @@ impl Task {
         if let Err(errno) = renamed {
             drop(moving);
             if old_dir.is_unhashed() {
-                // The source has lost its directory, which should not have been removed.
+                // Another thread removed the directory of the source, although the driver still had
+                // the source in it.
                 lookup::detach(source, &rcu::pin());
             }
             return Err(errno);
@@ -235,11 +239,13 @@ impl Task {
     }
 }
 
-/// Marks a dentry that is about to leave its directory for another.
+/// The mark of a dentry that is about to leave its directory for another, until this guard is
+/// dropped.
 ///
-/// Where a driver keeps directories it stays in the table of the old one until it has moved, though
-/// that be removed as soon as the driver has moved the file. Where names live in the dcache a
-/// directory is marked, for others who move one: see the [module](self).
+/// With a backed driver, the dentry stays in the table of the old directory until it moves,
+/// although that directory may be removed as soon as the driver has moved the file. With a driver
+/// without directories, only directories are marked, for concurrent moves of directories: see the
+/// [module](self).
 struct Moving<'a>(&'a Dentry);
 
 impl<'a> Moving<'a> {
@@ -255,12 +261,12 @@ impl Drop for Moving<'_> {
     }
 }
 
-/// The right to move directories to other directories: what keeps two such moves from making a
-/// loop.
+/// The right to move directories to other parents. It prevents two such moves from forming a loop.
 enum Turn<'g> {
-    /// Beside others. What moves is marked, and nothing above where it goes was.
+    /// Concurrent with other moves. The moved directories are marked, and no ancestor of their new
+    /// parents was.
     Beside { _marks: [Option<Moving<'g>>; 2], _lock: BrReadGuard<'g, DirectoryMove> },
-    /// While nobody else does.
+    /// Exclusive: no other thread moves a directory.
     Alone { _lock: BrWriteGuard<'g, DirectoryMove> },
 }
 
@@ -277,7 +283,7 @@ fn stays(dir: &Dentry, guard: &Guard) -> bool {
     false
 }
 
-/// Checks what the two paths ended in, and announces the change.
+/// Checks the ends of the two paths, and announces the change.
 fn sides<'g>(
     walk: &Walk<'g>,
     (old_dir, old_name, old_last): (WalkPos<'g>, &Name<'g>, Last),
@@ -319,7 +325,7 @@ struct Names<'g> {
 }
 
 impl<'g> Names<'g> {
-    /// Returns whether one of them has lost its name since.
+    /// Returns whether one of the dentries lost its name since the lookup.
     fn have_moved(&self) -> bool {
         let moved = |(dentry, seq): (&Dentry, u32)| !dentry.has_kept_name(seq);
         moved(self.source) || self.target.is_some_and(moved)
@@ -345,7 +351,7 @@ impl<'g> RenameCall<'g> {
         std::ptr::eq(self.old.dir, self.new.dir)
     }
 
-    /// Renames, or finds out that the walks have to be repeated.
+    /// Renames, or returns [`Fail::Retry`] if the walks must be repeated.
     fn run(&self) -> std::result::Result<(), Fail> {
         match self.attempt()? {
             None => Ok(()),
@@ -362,7 +368,7 @@ impl<'g> RenameCall<'g> {
         local(source) || target.is_some_and(local)
     }
 
-    /// Checks a rename in the directories of a driver, and leaves it to be made there.
+    /// Checks a rename in directories of a backed driver, and defers it to the driver.
     #[cold]
     fn leave(
         &self,
@@ -388,9 +394,9 @@ impl<'g> RenameCall<'g> {
         Err(DriverChange::Names(old, new, write).into())
     }
 
-    /// Moves dentries after the driver has renamed: `source` to the new name, where `found` is,
-    /// which takes its place or says that there was nothing; what was replaced has gone. The names
-    /// are locked.
+    /// Moves dentries after the driver renamed: `source` moves to the new name. `found`, the dentry
+    /// of that name, moves to the old one in an exchange; otherwise it is negative or its file was
+    /// removed, and it leaves the table. The names are locked.
     fn move_kept(&self, source: &'g Dentry, found: &'g Dentry) {
         let dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
@@ -403,7 +409,8 @@ impl<'g> RenameCall<'g> {
             || !is_at(&locks, 0, source)
             || (self.exchanges() && !found_there);
         if lost {
-            // The dcache has lost one of the directories meanwhile. It can ask again.
+            // The dcache dropped one of the directories during the rename. The next walk looks the
+            // names up again.
             drop((locks, dcache));
             for dentry in [source, found] {
                 lookup::detach(dentry, self.guard);
@@ -423,13 +430,14 @@ impl<'g> RenameCall<'g> {
         }
     }
 
-    /// Looks both names up, decides whether anything is to be done and which locks that needs,
-    /// takes them, and checks that the names still are what they were. Returns what would be
-    /// replaced while something is mounted on it, in another tree: that has to go before.
+    /// Looks both names up, decides whether the rename changes anything and which locks it needs,
+    /// takes them, and checks that both names still have those dentries. Returns a dentry that the
+    /// rename would replace but that is a mountpoint in another tree: the caller must detach that
+    /// mount first.
     fn attempt(&self) -> std::result::Result<Option<&'g Dentry>, Fail> {
         let guard = self.guard;
         let (source, seq) = self.old.find(guard).ok_or(Errno::NOENT)?;
-        // Nothing is looked up in a removed directory, so this precedes all other rules.
+        // A lookup in a removed directory finds no name, so this precedes all other rules.
         if self.new.dir.inode().is_dead() {
             return Err(Errno::NOENT.into());
         }
@@ -453,8 +461,8 @@ impl<'g> RenameCall<'g> {
         }
     }
 
-    /// Ends an attempt: locks the two names, and all names in the directory that is replaced, if
-    /// any, by a third request.
+    /// Completes an attempt: locks the two names, and all names in the directory that is replaced,
+    /// if any, by a third request.
     fn change<const N: usize>(
         &self,
         reqs: [LockReq<'g, Dentry, Children>; N],
@@ -495,7 +503,7 @@ impl<'g> RenameCall<'g> {
     fn is_to_do(&self, names: &Names<'g>) -> std::result::Result<bool, Fail> {
         let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
         let mut ancestors = Climb::new();
-        // Before any lock; what is mounted here meanwhile moves along with the name.
+        // Before any lock; a mount that is added later moves along with the name.
         let busy = self.is_busy(source, target);
         let mut checked = self.check(source, target, busy, &mut ancestors);
         let same = is_same_file(source, target);
@@ -512,14 +520,15 @@ impl<'g> RenameCall<'g> {
         Ok(checked.map(|()| false)?)
     }
 
-    /// Waits until what is a directory of the two may move to the directory of the other.
+    /// Acquires the right to move whichever of the two is a directory to the other parent. May
+    /// wait.
     fn turn(
         &self,
         source: &'g Dentry,
         target: Option<&'g Dentry>,
     ) -> std::result::Result<Turn<'g>, Fail> {
         let moves = self.ns.directory_move();
-        // Before the patch, moves took turns.
+        // Before the patch, every move was exclusive.
         if self.ns.scaling().seqrwlock() {
             let lock = moves.read();
             if let Some(marks) = self.mark(source, target) {
@@ -528,14 +537,14 @@ impl<'g> RenameCall<'g> {
         }
         let lock = moves.write();
         if self.check_loops(source, target, &mut Climb::new()).is_err() {
-            // Another thread has just moved a directory; a repeated walk finds the error.
+            // Another thread just moved a directory; a repeated walk finds the error.
             return Err(Fail::Retry);
         }
         Ok(Turn::Alone { _lock: lock })
     }
 
-    /// Marks what is a directory of the two. `None` if others are about to move what comes above
-    /// it.
+    /// Marks whichever of the two is a directory and moves. Returns `None` if another thread is
+    /// about to move it or an ancestor of its new parent.
     fn mark(
         &self,
         source: &'g Dentry,
@@ -566,7 +575,7 @@ impl<'g> RenameCall<'g> {
         if names.have_moved() || (names.target.is_none() && came()) {
             return Err(Fail::Retry);
         }
-        // A directory that has a name in it is not dead, but one without may have gone.
+        // A directory that holds a name is not dead, but an empty one may have been removed.
         if names.target.is_none() && self.new.dir.inode().is_dead() {
             return Err(Errno::NOENT.into());
         }
@@ -606,7 +615,7 @@ impl<'g> RenameCall<'g> {
     }
 
     /// Refuses to move a directory into itself, or to replace an ancestor of the source. Records
-    /// the ancestors that it has read.
+    /// the ancestors that it read.
     fn check_loops(
         &self,
         source: &Dentry,
@@ -614,7 +623,7 @@ impl<'g> RenameCall<'g> {
         ancestors: &mut Climb<'g>,
     ) -> std::result::Result<(), Errno> {
         if self.same_dir() {
-            // Both are in it.
+            // The common directory holds both, so none of the two is above it.
             return Ok(());
         }
         let mut above = |dentry: &Dentry, dir: &'g Dentry| {
@@ -664,15 +673,15 @@ impl<'g> RenameCall<'g> {
         target.filter(|_| self.exchanges()).map_or(Ok(()), may_move)
     }
 
-    /// Does it; everything has been checked. What is removed is to be
-    /// [finished](dentry::finish_removal) when the locks are given back.
+    /// Makes the change, after all checks. The caller [finishes](dentry::finish_removal) the
+    /// returned removal after it releases the locks.
     fn apply<const N: usize>(
         &self,
         locks: &mut Locks<'g, N>,
         source: &'g Dentry,
         target: Option<&'g Dentry>,
     ) -> std::result::Result<Option<Removed<'g>>, Fail> {
-        // Names that change places need no more room than before.
+        // An exchange of names needs no additional space.
         let (old_len, new_len) = (self.old.name.len(), self.new.name.len());
         let resizes = old_len != new_len && !self.exchanges();
         let fs = source.sb().fs();
@@ -731,8 +740,8 @@ impl<'g> RenameCall<'g> {
         Ok(())
     }
 
-    /// Enters the write sections of what is to move; of directories when nobody keeps them where
-    /// they are.
+    /// Enters the write sections of the dentries that move. For directories, first waits until no
+    /// reader prevents moves of directories.
     fn enter<S>(
         &self,
         moves_dir: bool,
@@ -741,8 +750,8 @@ impl<'g> RenameCall<'g> {
         if moves_dir { self.ns.rename_lock().write_part(sections) } else { (None, sections()) }
     }
 
-    /// Moves `source` to the new name, in place of `target`, whose name `count_out` counts out of
-    /// its inode.
+    /// Moves `source` to the new name and replaces `target`, whose name `count_out` subtracts from
+    /// its inode's count.
     fn replace<const N: usize>(
         &self,
         locks: &mut Locks<'g, N>,
@@ -764,7 +773,7 @@ impl<'g> RenameCall<'g> {
         removed
     }
 
-    /// Lets the two dentries change places.
+    /// Exchanges the names and parents of the two dentries.
     fn exchange<const N: usize>(
         &self,
         locks: &mut Locks<'g, N>,

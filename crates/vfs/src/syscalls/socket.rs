@@ -21,9 +21,9 @@ impl Task {
     /// Makes two sockets that are connected with each other. `flags`: `NONBLOCK`; `CLOEXEC` is for
     /// [`socketpair_fd`](Self::socketpair_fd). Does not block.
     ///
-    /// Each direction of a stream holds 52 pages, of which every write of at most a page is whole.
-    /// A message has at most 212,960 bytes; what is longer than the buffer it is read into is lost.
-    /// A write to a peer that is closed fails and sends no signal.
+    /// Each direction of a stream holds 52 pages; a write of at most a page is never split. A
+    /// message has at most 212,960 bytes; a read into a shorter buffer discards the rest. A write
+    /// to a closed peer fails and sends no signal.
     ///
     /// # Errors
     /// `EINVAL` for other flags; `ENFILE` if there are too many open files.
@@ -31,7 +31,7 @@ impl Task {
         self.new_sockets(kind, flags).map(|[one, other]| (one, other)).named("socketpair")
     }
 
-    /// Makes two connected sockets and puts them under the two lowest free descriptors.
+    /// Makes two connected sockets and installs them at the two lowest free descriptors.
     ///
     /// # Errors
     /// As [`socketpair`](Self::socketpair); `EMFILE`.
@@ -73,9 +73,9 @@ impl Task {
 }
 
 impl File {
-    /// Ends one direction of a socket, or both: whoever waits for it goes on. What the peer has
-    /// written is still read; it writes no more after `Read` or `Both`, and reads no more than what
-    /// was written before after `Write` or `Both`.
+    /// Shuts down one direction of a socket, or both, and wakes the calls that wait for it. Data
+    /// that the peer has written can still be read. After `Read` or `Both` the peer cannot write;
+    /// after `Write` or `Both` it can read only data that was written before.
     ///
     /// # Errors
     /// `ENOTSOCK` if it is no socket, `EBADF` for an `O_PATH` handle.

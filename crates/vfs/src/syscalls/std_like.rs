@@ -221,13 +221,13 @@ impl Task {
 
     /// Removes the file at `path`, and if it is a directory everything below it. Symbolic links are
     /// removed, never followed. Concurrent removals of the same tree all succeed, if the path
-    /// existed at first. Files that others create during the call are removed, too, unless they
-    /// never stop.
+    /// existed at first. Files that other threads create during the call are removed, too, unless
+    /// they never stop.
     ///
     /// # Errors
-    /// The errors of reading directories and removing, with the path that they concern; what was
-    /// removed before stays removed. `ENOTEMPTY` if others create files faster than this removes
-    /// them, `EBUSY` if they keep changing the file of a name.
+    /// The errors of reading directories and removing, with the path that they concern; files
+    /// removed before the error stay removed. `ENOTEMPTY` if other threads create files faster than
+    /// this removes them, `EBUSY` if they change the file of a name again and again.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let is_dir = self.symlink_metadata(path)?.is_dir();
@@ -242,14 +242,14 @@ impl Task {
     /// Walks the tree at `path`, directories before their contents, without following symbolic
     /// links below it. A directory is read, as a whole, when the walk reaches it; names that are
     /// removed before the walk reaches them are skipped. The walk holds the directories above its
-    /// position open, and continues in them if they are moved; its paths are those by which it
-    /// came.
+    /// position open, and continues in them if they are moved; the paths that it returns are those
+    /// by which it reached each entry.
     pub fn walk_dir(&self, path: impl AsRef<Path>) -> WalkDir<'_> {
         WalkDir { task: self, start: Some(path.as_ref().to_owned()), stack: Vec::new() }
     }
 }
 
-/// The number of attempts at a name that others keep changing.
+/// The number of attempts at a name that other threads change repeatedly.
 const TRIES: u32 = 64;
 
 fn is_gone(error: &Error) -> bool {
@@ -281,7 +281,7 @@ struct Level {
     path: PathBuf,
     /// The name in the parent directory; the whole path for the first.
     name: OsString,
-    /// The number of failed removals because it was not empty.
+    /// The number of removals that failed because the directory was not empty.
     tries: u32,
 }
 
@@ -341,8 +341,8 @@ impl Removal<'_> {
         Err(Error::at("remove_dir_all", Errno::BUSY, &path))
     }
 
-    /// Removes the current directory, whose entries are removed; descends into it again if others
-    /// have made files there.
+    /// Removes the current directory, whose entries are removed; descends into it again if other
+    /// threads made files in it.
     fn finish(&mut self) -> Result<()> {
         let Some(Level { path, name, tries, .. }) = self.stack.pop() else { return Ok(()) };
         let Err(error) = self.task.rmdir(self.at(), &name) else { return Ok(()) };
@@ -416,7 +416,7 @@ impl WalkDir<'_> {
                     let left = entries(&dir)?;
                     return Ok((dir.stat()?, Some((dir, left))));
                 }
-                // The name has another file since.
+                // Another thread gave the name to another file after the `stat`.
                 Err(error) if is_no_directory(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -450,7 +450,7 @@ impl File {
     /// Writes all of `bytes` at the file's position.
     ///
     /// # Errors
-    /// The errors of [`write`](Self::write); `ENOSPC` if only a part fits, which stays written.
+    /// The errors of [`write`](Self::write); `ENOSPC` if only a prefix fits, which stays written.
     pub fn write_all(&self, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {

@@ -1,18 +1,19 @@
 //! Removing names: `unlink` and `rmdir`.
 //!
-//! Removing a file takes the lock of its bucket. Removing a directory takes, besides, every bucket
-//! of the directory itself, in one order of addresses with all other users of several buckets, so
-//! that nothing can be made in it between the look whether it is empty and its end.
+//! Removing a file takes the lock of its bucket. Removing a directory also locks every bucket of
+//! the directory itself, in the order of addresses, as every user of several buckets does. Then no
+//! thread can create a file in it between the check that it is empty and its removal.
 //!
-//! # A look before the locks
+//! # Checks before the locks
 //!
-//! What is to be removed is looked up first, without a lock, with its sequence count, and all rules
-//! are checked. If one of them says no, the count is looked at once more: as long as it is the
-//! same, what was found has had its name all the time, so that there was a moment at which the call
-//! had to fail, and no lock is ever taken. Otherwise the locks are taken, and the same count says
-//! that nothing has changed: a name comes and goes only under the lock of its bucket, in a write
-//! section of the count. What was removed just before the count was taken is marked as that. A
-//! directory that has a name in it is not dead, so that need not be asked again.
+//! A call first looks the victim up without a lock, reads its sequence count, and checks all rules.
+//! If a rule forbids the removal, the call reads the count once more. If the count is unchanged,
+//! the dentry had its name during the whole check. So at some moment the call had to fail, and it
+//! never takes a lock. If all rules allow the removal, the call takes the locks, and an unchanged
+//! count proves that the checks still hold: a name is added or removed only under the lock of its
+//! bucket, in a write section of the count. A dentry that was removed just before the count was
+//! read is marked as removed. A directory that still holds a name is not dead, so the locked part
+//! does not check that again.
 
 use std::path::Path as StdPath;
 
@@ -34,8 +35,8 @@ use crate::objects::permission::{check_sticky, permission};
 use crate::security::cred::Credentials;
 use crate::task::task_struct::{At, Task, bytes};
 
-/// Checks that `cred` may take `victim` out of `dir`, and that it is a directory exactly if it
-/// should be.
+/// Checks that `cred` may remove `victim` from `dir`, and that it is a directory exactly if the
+/// call needs one.
 pub(crate) fn may_delete(
     dir: &Inode,
     victim: &Dentry,
@@ -54,7 +55,7 @@ pub(crate) fn may_delete(
 }
 
 impl Task {
-    /// Removes a name, or with `REMOVEDIR` an empty directory. Files that are open go on working.
+    /// Removes a name, or with `REMOVEDIR` an empty directory. Open files remain usable.
     ///
     /// # Errors
     /// As `unlinkat(2)`.
@@ -108,7 +109,7 @@ fn leave_removal<'g>(
     Err(DriverChange::Name(at, write).into())
 }
 
-/// Finds the dentry of the last name of a walk, which may be removed, with its sequence count while
+/// Finds the dentry of the last name of a walk, if it may be removed, and its sequence count while
 /// it had that name.
 ///
 /// Takes no lock, so calls that fail write nothing: see the [module](self).
@@ -124,7 +125,8 @@ fn victim<'g>(
     };
     match may_delete(pos.inode(), victim, want_dir, walk.cred(), walk.guard()) {
         Err(errno) => Err(if_still(victim, seq, errno)),
-        // A mount there through another mount, or in another tree, is found under the locks.
+        // The locked part finds a mount on it that is seen through another mount, or in another
+        // tree.
         Ok(()) if walk.is_mountpoint(pos, victim) && tree.leads_to(pos.mount, walk.guard()) => {
             Err(if_still(victim, seq, Errno::BUSY))
         }
@@ -164,7 +166,7 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
         return Err(Fail::Retry);
     }
     if victim.is_mounted() {
-        // The lock order allows none of these while the trees are changed.
+        // The lock order allows none of these locks while a mount tree changes.
         drop((bucket, dcache, write));
         tree.detach_elsewhere(victim, guard)?;
         return Err(Fail::Retry);
@@ -230,7 +232,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
         inode.sb().fs().unlinked(inode, name.len());
     };
     let removed = victim.set_removed(dir, count_out, guard);
-    // Before another thread can find `dir` empty, and remove it.
+    // This precedes the moment when another thread can find `dir` empty and remove it.
     dir.unlink_directory();
     drop(locks);
     dir.inode().touch();
@@ -239,7 +241,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     Ok(())
 }
 
-/// Marks an empty directory, locked as a whole, as dead: nothing can be made in it any more.
+/// Marks an empty directory, locked as a whole, as dead: from then on, creating a file in it fails.
 pub(crate) fn bury(inode: &Inode) {
     inode.mark_dead();
     inode.clear_nlink();

@@ -11,7 +11,7 @@ use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::inode::Inode;
 use crate::task::task_struct::{At, Task, bytes};
 
-/// Whether a change was made. If not, it needs a reference to the inode.
+/// The result of an attempt at a change. A change that was not made needs a reference to the inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
     Yes,

@@ -2,9 +2,9 @@
 //!
 //! Both are stored in the inode's extra part and are read under RCU. Access lists change together
 //! with the mode, and a change of the data removes file capabilities, so these change under the
-//! inode's lock. Other attributes only need that one thread at a time changes their set, which has
-//! a lock of its own (`xattrs`), so setting one does not contend with writers of the file. Memory
-//! is charged to the file system before it is allocated.
+//! inode's lock. For other attributes it suffices that one thread at a time changes their set. The
+//! set has its own lock (`xattrs`), so setting an attribute does not contend with writers of the
+//! file. Memory is charged to the file system before it is allocated.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -36,19 +36,19 @@ fn charge_extra(inode: &Inode, extra: &InodeExtra) -> std::result::Result<(), Er
     if !extra.is_charged() {
         inode.sb().fs().charge(EXTRA_BYTES)?;
         if !extra.set_charged() {
-            // Another thread has set the first attribute at the same time.
+            // Another thread set the first attribute concurrently, and its charge counts.
             inode.sb().fs().uncharge(EXTRA_BYTES);
         }
     }
     Ok(())
 }
 
-/// Charges growth before it happens.
+/// Charges growth before the attributes grow.
 fn charge(inode: &Inode, delta: i64) -> std::result::Result<(), Errno> {
     if delta > 0 { inode.sb().fs().charge(delta as u64) } else { Ok(()) }
 }
 
-/// Uncharges shrinkage after it happened.
+/// Uncharges shrinkage after the attributes shrank.
 fn uncharge(inode: &Inode, delta: i64) {
     if delta < 0 {
         inode.sb().fs().uncharge(delta.unsigned_abs());
@@ -185,7 +185,7 @@ impl Task {
     }
 
     /// Resolves the file of a call. A descriptor without a path must not be `O_PATH`, as in Linux;
-    /// a handle may be, because there is no `/proc/self/fd` to go through.
+    /// a handle may be, because it has no path through `/proc/self/fd`.
     fn xattr_place(
         &self,
         at: At<'_>,
@@ -285,14 +285,14 @@ impl Task {
     }
 }
 
-/// Whether the caller of a change holds a reference to the inode.
+/// Marks whether the caller of a change holds a reference to the inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RefHeld {
     Yes,
     No,
 }
 
-/// Checks the flags, whose errors come first, and then the name.
+/// Checks the flags, whose errors take precedence, and then the name.
 fn checked(flags: AtFlags, name: &OsStr) -> std::result::Result<XattrName<'_>, Errno> {
     xattr_lookup(flags)?;
     XattrName::new(name.as_bytes())
@@ -315,7 +315,7 @@ fn allow(
     cred: &Credentials,
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
-    // No permissions are asked of the subject.
+    // The rules read only the file type in `mode`, not the permission bits.
     let mode = inode.kind_bits();
     let subject = XattrSubject { mode, owner: cred.owns(inode), caps: cred.caps };
     let also = xattr_permission(name, op, &subject)?;
@@ -380,8 +380,8 @@ fn set(
     Ok(Done::Yes)
 }
 
-/// Checks that an attribute may be set, and returns whether it has that value already. Takes no
-/// lock, because readers see all attributes as they are at one moment.
+/// Checks that an attribute may be set, and returns whether it already has that value. Takes no
+/// lock, because readers see a consistent snapshot of all attributes.
 fn has_value(
     inode: &Inode,
     name: XattrName<'_>,

@@ -1,26 +1,26 @@
 //! The memory mappings of a task: the counterpart of a kernel's table for `mmap(2)`.
 //!
 //! The library maps nothing itself. An embedder that runs programs has an address space for each of
-//! them, and records in the task what it maps ([`Task::map`]), unmaps ([`Task::unmap`]) and
-//! protects ([`Task::protect`]). In return the table does what the kernel's does for files. It
-//! refuses mappings that the open mode or the seals of the file forbid. It holds the file open, so
-//! its data stays and its mount is in use. [`fork`](Task::fork) copies it, [`exec`](Task::exec)
-//! empties it, and callers can read it ([`Task::mappings`]), also as `tasks/ID/maps` of the
-//! introspection driver.
+//! them, and records each of its `mmap` ([`Task::map`]), `munmap` ([`Task::unmap`]) and `mprotect`
+//! ([`Task::protect`]) in the task. In return the table provides the effects of the kernel's table
+//! on files. It refuses mappings that the open mode or the seals of the file forbid. It holds the
+//! file open, so its data stays and its mount is in use. [`fork`](Task::fork) copies it,
+//! [`exec`](Task::exec) empties it, and callers can read it ([`Task::mappings`]), also as
+//! `tasks/ID/maps` of the introspection driver.
 //!
 //! # Invariants
 //!
 //! * Areas do not overlap, begin and end at page boundaries, and are not empty.
-//! * Neighbours that could be one area are one: same protection, same file (the same open file, not
-//!   the same inode) and contiguous offsets, or same name. So the table is as short as the
-//!   kernel's.
+//! * Adjacent areas that could be one area are merged: same protection, same file (the same open
+//!   file, not the same inode) and contiguous offsets, or same name. So the table is as short as
+//!   the kernel's.
 //! * Readers see a change of the table as a whole, except a [`protect`](Task::protect) that fails
 //!   half-way, as in Linux.
 //!
 //! # Locks
 //!
-//! `mmap_lock` of the task, with nothing under it: a file whose last mapping ends is closed after
-//! the lock is released.
+//! `mmap_lock` of the task, under which no other lock is taken: a file whose last mapping ends is
+//! closed after the lock is released.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub enum Sharing {
 /// The source of a mapping.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// A file, from an offset on that is a multiple of [`PAGE_BYTES`].
+    /// A file, from an offset that is a multiple of [`PAGE_BYTES`].
     File {
         /// The file, which stays open while it is mapped.
         file: &'a File,
@@ -75,13 +75,13 @@ pub enum Source<'a> {
     Anonymous(&'a str),
 }
 
-/// A mapping as it was at one moment.
+/// A snapshot of one mapping.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Mapping {
     /// Its first address.
     pub start: u64,
-    /// The first address behind it.
+    /// The address of the byte after its last one.
     pub end: u64,
     /// Its protection.
     pub protection: Protection,
@@ -115,7 +115,7 @@ enum Backing {
 }
 
 impl Backing {
-    /// Returns the rest from `bytes` on.
+    /// Returns the backing of the area's rest, from `bytes` on.
     fn behind(&self, bytes: u64) -> Backing {
         match self {
             Backing::File { file, offset, writable } => Backing::File {
@@ -143,7 +143,7 @@ impl Area {
                 Backing::File { file, offset, .. },
                 Backing::File { file: other, offset: then, .. },
             ) => file.id() == other.id() && offset + (self.end - start) == *then,
-            // Another call maps other memory.
+            // Each `map` call allocates its own name, so memory of another call does not merge.
             (Backing::Shared { name, .. }, Backing::Shared { name: other, .. }) => {
                 Arc::ptr_eq(name, other)
             }
@@ -193,7 +193,7 @@ impl Table {
         starts.iter().filter_map(|at| self.0.remove(at)).collect()
     }
 
-    /// Inserts an area in place of those that it overlaps.
+    /// Inserts an area, which replaces those that it overlaps.
     fn put(&mut self, start: u64, area: Area) -> Vec<Area> {
         let end = area.end;
         let mut gone = self.cut(start, end);
@@ -228,7 +228,7 @@ impl Table {
                 }
             }
         };
-        // Merges areas that were split for nothing, too.
+        // Also merges areas that were split although their protection stayed equal.
         self.join(at, gone);
         self.join(end, gone);
         done
@@ -259,8 +259,8 @@ fn end_of(start: u64, len: u64) -> std::result::Result<u64, Errno> {
     start.checked_add(len).ok_or(Errno::NOMEM)
 }
 
-/// Returns the protection that a mapping of `file` may ever have, or an error if it may not be
-/// mapped in this way.
+/// Returns the protection that a mapping of `file` may ever have, or an error if such a mapping is
+/// forbidden.
 fn allowed(
     file: &File,
     protection: Protection,
@@ -378,7 +378,8 @@ impl Task {
         unmap().named("munmap")
     }
 
-    /// Changes the protection of the mappings of a range. The part before a failure is changed.
+    /// Changes the protection of the mappings of a range. After a failure, the part before it stays
+    /// changed.
     ///
     /// # Errors
     /// `EINVAL` for an address within a page; `ENOMEM` if the range has a gap; `EACCES` for a
@@ -398,7 +399,7 @@ impl Task {
         protect().named("mprotect")
     }
 
-    /// Returns the mappings of the task, in the order of addresses, as they were at one moment.
+    /// Returns a consistent snapshot of the task's mappings, in the order of addresses.
     pub fn mappings(&self) -> Vec<Mapping> {
         if check_fork().is_err() {
             return Vec::new();

@@ -1,4 +1,5 @@
-//! Tasks: counterpart of `struct task_struct`, as far as files are concerned.
+//! Tasks: the counterpart of `struct task_struct`, as far as it concerns files. A task is a
+//! process, in the terms of POSIX.
 //!
 //! A task has a root and a working directory, a umask, credentials, descriptors, and mappings. Any
 //! number of threads may use one task. Path walks read root, working directory and credentials; a
@@ -67,11 +68,11 @@ pub struct Task {
     id: u64,
     descriptors: Owned<Descriptors>,
     maps: Owned<Maps>,
-    /// Paths of files on which the task may have record locks.
+    /// Paths of files on which the task may hold record locks.
     locked: Owned<Mutex<Vec<Path>, TaskLocks>>,
-    /// On a cache line that a call with an absolute path does not touch.
+    /// The working directory, on a cache line that a call with an absolute path does not touch.
     cwd: Owned<CachePadded<RcuPath>>,
-    /// Dropped last, because it owns what the fields above refer to.
+    /// Dropped last, because it owns the objects that the fields above refer to.
     vfs: Vfs,
 }
 
@@ -143,7 +144,7 @@ impl Task {
         (self.id & 0x7fff_ffff) as i32
     }
 
-    /// Notes that the task may have record locks on a file.
+    /// Notes that the task may hold record locks on a file.
     pub(crate) fn note_locked(&self, file: &File) {
         let path = file.path().clone();
         let mut locked = self.locked.lock();
@@ -152,15 +153,15 @@ impl Task {
         }
     }
 
-    /// Drops the note, and with it the reference to file and mount, if the task has no record locks
-    /// on the file any more.
+    /// Drops the note, and with it the reference to file and mount, if the task no longer holds a
+    /// record lock on the file.
     pub(crate) fn note_unlocked(&self, inode: &Inode) {
         let guard = rcu::pin();
         let path = {
             let mut locked = self.locked.lock();
             let is_it = |path: &Path| std::ptr::eq(path.dentry().inode(), inode);
             let at = locked.iter().position(is_it);
-            // Under the lock: a thread that locked in the meantime notes the file again after this.
+            // Checked under the lock: a thread that locks the file after this check notes it again.
             at.filter(|_| !crate::file::inode_locks::has_records(inode, self.id, &guard))
                 .map(|at| locked.swap_remove(at))
         };
@@ -177,7 +178,7 @@ impl Task {
         self.note_unlocked(file.inode());
     }
 
-    /// Returns the tree of mounts of the task.
+    /// Returns the mount tree of the task.
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
@@ -199,7 +200,7 @@ impl Task {
         self.cred.read(&rcu::pin()).clone()
     }
 
-    /// Changes the credentials. Calls under way continue with the old ones.
+    /// Changes the credentials. Running calls continue with the old ones.
     pub fn set_credentials(&self, credentials: Credentials) {
         let guard = rcu::pin();
         self.cred.replace(credentials, &guard);
@@ -215,7 +216,7 @@ impl Task {
         self.root.spot(guard)
     }
 
-    /// Returns root and working directory, as they were at one moment.
+    /// Returns a consistent snapshot of root and working directory.
     #[inline]
     pub(crate) fn fs<'g>(&'g self, guard: &'g Guard) -> FsRef<'g> {
         loop {

@@ -1,5 +1,4 @@
-//! A driver that keeps directories itself, and nothing in them: a name is there if its number is
-//! small enough.
+//! A backed driver without stored directories: a name exists if its number is small enough.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -17,11 +16,11 @@ use vfscale_vfs::{
 };
 
 lock_class! {
-    /// The root that the driver keeps.
+    /// The root inode that the driver holds.
     pub Root = ("root", 59999);
 }
 
-/// The name that comes and goes by itself.
+/// The name that appears and disappears by itself.
 pub const TIDE: &[u8] = b"tide";
 
 /// The names of a directory that moves by itself, one at a time, and its number.
@@ -39,17 +38,17 @@ const FILES: u64 = 1 << 32;
 pub struct Numbers {
     dirs: u64,
     files: u64,
-    /// How often a name was asked for.
+    /// The number of lookups.
     pub lookups: AtomicU64,
-    /// How many inodes have gone.
+    /// The number of evicted inodes.
     pub evicted: AtomicU64,
-    /// Whether there is a directory `/tide`: if odd. Each has another inode.
+    /// The directory `/tide` exists while this is odd. Each value has another inode.
     pub tide: AtomicU64,
-    /// Whether inodes that nobody uses are not to be kept.
+    /// Whether the driver caches no unused inodes.
     pub forgets: bool,
-    /// Whether who evicts an inode has to wait.
+    /// Whether evictions block.
     pub stops: AtomicBool,
-    /// Whether a directory is at `/there`, and no longer at `/here`.
+    /// Whether the directory is at `/there`, and no longer at `/here`.
     pub moved: AtomicBool,
     root: Mutex<Option<InodeRef>, Root>,
 }
@@ -65,20 +64,20 @@ impl Numbers {
         Arc::new(Numbers { dirs, files, forgets: true, ..Numbers::default() })
     }
 
-    /// How many inodes have gone.
+    /// Returns the number of evicted inodes.
     #[allow(dead_code, reason = "not every test asks")]
     pub fn evicted(&self) -> u64 {
         self.evicted.load(Ordering::SeqCst)
     }
 
-    /// Does something with the superblock.
+    /// Runs `body` on the superblock.
     pub fn with_super<T>(&self, body: impl FnOnce(&SuperBlock) -> T) -> T {
         body(self.root().sb())
     }
 
-    /// The inode of the root.
+    /// Returns the inode of the root.
     pub fn root(&self) -> InodeRef {
-        self.root.lock().clone().expect("it is mounted")
+        self.root.lock().clone().expect("the driver is mounted")
     }
 
     fn number(name: &[u8], letter: u8, below: u64) -> Option<u64> {
@@ -86,7 +85,7 @@ impl Numbers {
         digits.parse().ok().filter(|number: &u64| *number < below && digits == number.to_string())
     }
 
-    /// Which inode has this name.
+    /// Returns the number of the inode with this name.
     fn inode_of(&self, dir: &Inode, name: &[u8]) -> Option<u64> {
         match dir.ino() {
             1 if name == TIDE => self.tide_inode(),
@@ -95,7 +94,7 @@ impl Numbers {
                 (there == (name == THERE)).then_some(MOVING)
             }
             1 => Numbers::number(name, b'd', self.dirs).map(|dir| dir + 2),
-            // The tide is a directory like others.
+            // `/tide` is a directory like the others.
             ino => {
                 let file = Numbers::number(name, b'f', self.files)?;
                 Some(FILES + ino * self.files + file)
@@ -109,7 +108,7 @@ impl Numbers {
     }
 }
 
-/// Whether a name comes and goes by itself.
+/// Returns whether a name appears and disappears by itself.
 fn moves(name: &[u8]) -> bool {
     [TIDE, HERE, THERE].contains(&name)
 }
@@ -167,7 +166,7 @@ impl DirOps for Numbers {
     }
 
     fn is_current(&self, dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
-        assert!(moves(name), "asked about a name that stays");
+        assert!(moves(name), "checked a name that never changes");
         self.inode_of(dir, name) == inode.map(Inode::ino)
     }
 }

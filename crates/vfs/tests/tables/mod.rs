@@ -1,5 +1,5 @@
-//! A driver that keeps directories itself, which can be changed: in tables in memory, and as slowly
-//! as a test wants.
+//! A backed driver whose directories can be changed: it stores them in tables in memory, and is as
+//! slow as a test requests.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -23,16 +23,16 @@ use vfscale_vfs::{
 };
 
 lock_class! {
-    /// All that is stored.
+    /// All stored inodes and names.
     pub Stored = ("stored", 60000);
-    /// The root that the driver keeps.
+    /// The root inode that the driver holds.
     pub Root = ("root", 59999);
 }
 
 const DIR: u32 = 0o040_000;
 const ROOT: u64 = 1;
 const SIZE_MAX: u64 = 1 << 20;
-/// More names than this for one inode are too many.
+/// The maximum number of names of an inode.
 const LINKS_MAX: u32 = 1000;
 
 /// The stored part of an inode.
@@ -45,11 +45,11 @@ struct Node {
     data: Vec<u8>,
     times: InodeTimes,
     xattrs: BTreeMap<Box<[u8]>, Box<[u8]>>,
-    /// Of a directory: its names with their positions and inodes, and where it is.
+    /// Of a directory: its names, with their positions and inodes.
     names: BTreeMap<Vec<u8>, (u64, u64)>,
     next_position: u64,
     parent: u64,
-    /// Whether the VFS has an inode of it.
+    /// Whether the VFS has an inode for it.
     in_core: bool,
 }
 
@@ -73,15 +73,15 @@ struct Target(Vec<u8>);
 pub struct Tables {
     state: Mutex<State, Stored>,
     root: Mutex<Option<InodeRef>, Root>,
-    /// How often a call gives way to other threads, before and after it does something.
+    /// The number of times that a call yields to other threads, before and after its operation.
     pub pauses: AtomicU32,
     /// The error of the next change, if not 0.
     pub fail: AtomicI32,
-    /// How often a name was asked for.
+    /// The number of lookups.
     pub lookups: AtomicU64,
-    /// How often the times of an inode have changed in passing.
+    /// The number of calls of `dirtied`.
     pub dirtied: AtomicU64,
-    /// How often everything was to be made durable.
+    /// The number of calls of `sync_fs`.
     pub syncs: AtomicU64,
 }
 
@@ -92,7 +92,7 @@ impl Tables {
         Arc::new(fs)
     }
 
-    /// Does something with the superblock.
+    /// Runs `body` on the superblock.
     pub fn with_super<T>(&self, body: impl FnOnce(&SuperBlock) -> T) -> T {
         let root = self.root.lock().clone().expect("it is mounted");
         body(root.sb())
@@ -108,7 +108,7 @@ impl Tables {
         }
     }
 
-    /// The beginning of a change.
+    /// Begins a change.
     fn begin(&self) -> Result<(), Errno> {
         self.pause();
         match self.fail.swap(0, Ordering::Relaxed) {
@@ -121,25 +121,25 @@ impl Tables {
         sb.iget(ino, || self.state().init(ino))
     }
 
-    /// Whether the root has this name by now.
+    /// Returns whether the driver has stored this name in the root.
     pub fn is_stored(&self, name: &str) -> bool {
         self.state().nodes[&ROOT].names.contains_key(name.as_bytes())
     }
 
-    /// The number of inodes that are stored.
+    /// Returns the number of stored inodes.
     pub fn stored(&self) -> usize {
         self.state().nodes.len()
     }
 
-    /// Checks that what is stored fits together: links are counted, directories know where they
-    /// are, and nothing is left that has no name.
+    /// Checks that the stored state is consistent: link counts are right, directories have the
+    /// right parent, and no inode without a name is left.
     pub fn check(&self) {
         let state = self.state();
         let mut links: BTreeMap<u64, u32> = BTreeMap::from([(ROOT, 1)]);
         for (ino, dir) in &state.nodes {
             for (_, child) in dir.names.values() {
                 *links.entry(*child).or_default() += 1;
-                let child = state.nodes.get(child).expect("a name leads to an inode");
+                let child = state.nodes.get(child).expect("each name has an inode");
                 if child.is_dir() {
                     assert_eq!(child.parent, *ino);
                     *links.entry(*ino).or_default() += 1;
@@ -148,7 +148,7 @@ impl Tables {
         }
         for (ino, node) in &state.nodes {
             let counted = links.get(ino).copied().unwrap_or_default();
-            // A directory that has been removed has none, though somebody may still use it.
+            // A removed directory has no links, although a task may still use it.
             let own = u32::from(node.is_dir() && counted > 0);
             assert_eq!(node.nlink, counted + own, "links of {ino}");
         }
@@ -180,15 +180,15 @@ impl State {
         self.nodes.get_mut(&inode.ino()).expect("an inode in use is stored")
     }
 
-    /// A directory that has not been removed.
+    /// Returns a directory that was not removed.
     fn dir(&mut self, dir: &Inode) -> Result<&mut Node, Errno> {
         let node = self.node(dir);
         if node.nlink == 0 { Err(Errno::NOENT) } else { Ok(node) }
     }
 
     fn init(&mut self, ino: u64) -> InodeInit {
-        let node = self.nodes.get_mut(&ino).expect("what has a name is stored");
-        assert!(!node.in_core, "two inodes of a number, or one before the last was evicted");
+        let node = self.nodes.get_mut(&ino).expect("an inode with a name is stored");
+        assert!(!node.in_core, "two inodes of one number, or the old one was not evicted");
         node.in_core = true;
         let is_link = FileType::from_raw_mode(node.mode) == FileType::Symlink;
         InodeInit {
@@ -229,15 +229,19 @@ impl State {
         assert_eq!(taken.map(|(_, ino)| ino), Some(inode.ino()), "the name was locked");
     }
 
-    /// Changes the number of links, stored and seen.
+    /// Changes the number of links in the store and in the VFS inode.
     fn links(&mut self, inode: &Inode, change: i32) {
         let node = self.node(inode);
         node.nlink = node.nlink.strict_add_signed(change);
-        assert_eq!(inode.nlink().strict_add_signed(change), node.nlink, "what is seen is stored");
+        assert_eq!(
+            inode.nlink().strict_add_signed(change),
+            node.nlink,
+            "the VFS inode agrees with the store"
+        );
         inode.set_nlink(node.nlink);
     }
 
-    /// The directory changes, and so do files that get or lose a name.
+    /// Sets the times of the directory, and of files that get or lose a name.
     fn changed(&mut self, dir: &Inode, files: &[&Inode]) {
         let now = dir.change_time();
         let node = self.node(dir);
@@ -250,7 +254,7 @@ impl State {
         }
     }
 
-    /// A directory that is empty ends.
+    /// Removes an empty directory.
     fn bury(&mut self, parent: &Inode, dir: &Inode) -> Result<(), Errno> {
         if !self.node(dir).names.is_empty() {
             return Err(Errno::NOTEMPTY);
@@ -426,7 +430,7 @@ impl DirOps for Tables {
 }
 
 impl State {
-    /// A directory has come from one to another.
+    /// Notes that a directory moved from one parent to another.
     fn comes(&mut self, inode: &Inode, from: &Inode, to: &Inode) {
         if inode.is_dir() {
             self.node(inode).parent = to.ino();

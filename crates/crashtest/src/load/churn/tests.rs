@@ -30,7 +30,7 @@ fn files_are_judged() {
     }
     promises.say("/maybe", Promise::MayBeGone(2, 20));
     let judge = || promises.judge(&task, 3);
-    assert_eq!(judge(), Err("/there: is not there".into()));
+    assert_eq!(judge(), Err("/there: is missing".into()));
     task.write_file("/there", pattern::bytes(1, 0, 40)).unwrap();
     assert_eq!(judge(), Err("/there: has 40 bytes instead of 50 or more".into()));
     task.write_file("/there", pattern::bytes(1, 0, 60)).unwrap();

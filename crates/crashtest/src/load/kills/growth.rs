@@ -70,7 +70,7 @@ impl<D: Device + 'static> Growth<D> {
         }
     }
 
-    /// Returns how often the volume has grown.
+    /// Returns the number of growths.
     pub(super) fn times(&self) -> u64 {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
     }

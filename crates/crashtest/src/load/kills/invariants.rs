@@ -19,7 +19,7 @@ use crate::subject::volume::Volumes;
 /// Pause between two freezes.
 const PAUSE: Duration = Duration::from_millis(3);
 /// Number of attempts to compare counts that change without a transaction. Under load, a thread may
-/// be preempted for long.
+/// be preempted for a long time.
 const ATTEMPTS: u32 = 200;
 
 /// Compares a volume with its device until the work is over. Returns the number of comparisons.
@@ -56,7 +56,7 @@ fn compare(volume: &Volume, device: Arc<dyn Device>) -> Result<(), String> {
 /// Checks that all items are written back in place and no log space is reserved.
 fn log_is_empty(volume: &vfscale::diskfs::Volume) -> Result<(), String> {
     let journal = volume.journal().ok_or("it has no log")?;
-    // The count of active transactions is not checked: it includes refused ones for a moment.
+    // The count of active transactions is not checked: it temporarily includes refused ones.
     let stats = journal.stats();
     let is_empty = journal.is_cil_empty() && stats.ail_items == 0 && stats.grant_used == 0;
     if !is_empty {

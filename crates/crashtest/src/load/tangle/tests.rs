@@ -42,7 +42,7 @@ fn kinds_are_told_apart() {
     let (plain, exchange) = (RenameFlags::empty(), RenameFlags::EXCHANGE);
     assert_eq!(rename("/d/f", "/d/n", plain), Some(Class::Rename));
     assert_eq!(rename("/d/f", "/d/s", plain), Some(Class::RenameOver));
-    // Two links of one file: nothing happens.
+    // Two links of one file: the rename has no effect.
     assert_eq!(rename("/e/g", "/d/h", plain), None);
     assert_eq!(rename("/e/empty", "/d/n", plain), Some(Class::RenameDir));
     assert_eq!(rename("/d/f", "/e/empty", exchange), Some(Class::Exchange));

@@ -1,4 +1,4 @@
-//! Tests of the judge: what it must accept and what it must reject.
+//! Tests of the judge: trees and contents that it must accept, and others that it must reject.
 
 use super::*;
 use crate::script::op::Op;
@@ -40,12 +40,12 @@ fn an_append_arrives_from_its_front() {
     assert_eq!(data.judge(&whole), Ok(()));
     assert_eq!(data.judge(&whole[..4096]), Ok(()));
     let zeros = joined(&[&old(), &[0; 3000]]);
-    assert!(data.judge(&zeros).is_err(), "a size that comes before its data");
+    assert!(data.judge(&zeros).is_err(), "a size that precedes its data");
     assert!(data.judge(&old()[..1999]).is_err(), "less than was durable");
     assert!(data.judge(&joined(&[&whole, &[0]])).is_err(), "more than was written");
 }
 
-/// Truncated bytes do not come back when the file grows again.
+/// Truncated bytes do not reappear when the file grows again.
 #[test]
 fn a_cut_is_for_good() {
     let mut data = PossibleData::new(&old());
@@ -54,7 +54,7 @@ fn a_cut_is_for_good() {
     let zeros = joined(&[&old()[..600], &[0; 1400]]);
     assert_eq!(data.judge(&zeros), Ok(()));
     assert_eq!(data.judge(&old()[..600]), Ok(()));
-    assert!(data.judge(&old()).is_err(), "what was cut off is back");
+    assert!(data.judge(&old()).is_err(), "truncated bytes reappeared");
     // If the truncation may not have happened, all old bytes are possible.
     let mut data = PossibleData::new(&old());
     data.change(&Change::Cut(600), false);
@@ -113,7 +113,7 @@ fn every_prefix_is_right_in_its_time() {
     assert!(judge(&history, 4, &history.trees[0]).is_err(), "fsync of the directory was ignored");
     assert!(judge(&history, 6, &history.trees[4]).is_err(), "sync was ignored");
     assert!(judge(&history, 6, &history.trees[7]).is_ok());
-    assert!(judge(&history, 5, &history.trees[7]).is_err(), "cut before its time");
+    assert!(judge(&history, 5, &history.trees[7]).is_err(), "truncated too early");
 }
 
 /// Reordered changes are no prefix.
@@ -124,5 +124,5 @@ fn order_is_kept() {
     let history = History::of(&setup, &ops).unwrap();
     let swapped = History::of(&setup, &ops[2..]).unwrap();
     let tree = swapped.trees.last().unwrap();
-    assert!(judge(&history, 3, tree).is_err(), "the link is there, and the file before it is not");
+    assert!(judge(&history, 3, tree).is_err(), "the link exists, and the earlier file does not");
 }

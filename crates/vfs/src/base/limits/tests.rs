@@ -11,7 +11,7 @@ fn limits_for_a_size_grow_up_to_the_default() {
         before = now;
     }
     assert_eq!(before, Limits::default());
-    // A hard limit below the soft one would be none.
+    // A hard limit below the soft one is raised to it.
     assert_eq!(Limits::default().pipe_pages(10, 5), Limits::default().pipe_pages(10, 10));
     assert_eq!(Limits::default().descriptors(usize::MAX).descriptors_max(), OPEN_MAX);
 }

@@ -15,7 +15,7 @@ proptest! {
         let mut used = BTreeSet::new();
         for (call, argument) in calls {
             match call {
-                // As `dup` with a minimum, which is mostly 0.
+                // Like `dup` with a minimum, which is mostly 0.
                 0 => {
                     let min = if argument % 3 == 0 { argument } else { 0 };
                     let expected = (min..).find(|n| !used.contains(n)).unwrap();
@@ -23,7 +23,7 @@ proptest! {
                     numbers.claim(expected);
                     used.insert(expected);
                 }
-                // As `dup2`.
+                // Like `dup2`.
                 1 => {
                     numbers.claim(argument);
                     used.insert(argument);

@@ -47,7 +47,7 @@ fn open_files_are_told() {
     assert!(told.iter().any(|info| info.id == place.id() && info.flags == OFlags::PATH));
     let clone = file.clone();
     drop(file);
-    assert_eq!(ids(&task).len(), 3, "another handle keeps it open");
+    assert_eq!(ids(&task).len(), 3, "another handle holds it open");
     drop(clone);
     task.close(fd).unwrap();
     assert_eq!(ids(&task), [place.id()]);
@@ -85,7 +85,7 @@ fn a_remount_walks_the_lists_of_all_cpus() {
         };
         let reader = task.open("/file", OFlags::RDONLY, MODE).unwrap();
         assert_eq!(remount(&task, MountFlags::RDONLY), Err(Errno::BUSY));
-        // Still writable: the remount has taken its change back.
+        // Still writable: the failed remount reverted its change.
         drop(create(&task, "/other"));
         {
             let _elsewhere = cpu::pretend((cpu + 1) % CPUS);
@@ -111,7 +111,7 @@ fn a_file_opened_through_another_mount_does_not_keep_this_one_writable() {
     assert_eq!(bind(MountFlags::RDONLY), Err(Errno::BUSY));
     assert_eq!(root(MountFlags::RDONLY), Ok(()));
     assert_eq!(root(MountFlags::empty()), Ok(()));
-    // The superblock is shared by both.
+    // Both mounts share the superblock.
     assert_eq!(remount(&task, MountFlags::RDONLY), Err(Errno::BUSY));
     drop(file);
     assert_eq!(bind(MountFlags::RDONLY), Ok(()));
@@ -128,7 +128,7 @@ fn a_private_list_has_its_files_for_itself() {
     assert_eq!(ids(&task), [other.id()]);
     assert_eq!(terminal.files().iter().map(|file| file.id).collect::<Vec<_>>(), [mine.id()]);
     drop(other);
-    // Not on the superblock's lists, and open for writing all the same.
+    // Not on the superblock's lists, but open for writing nevertheless.
     assert_eq!(remount(&task, MountFlags::RDONLY), Err(Errno::BUSY));
     let reader = task.open("/mine", OFlags::RDONLY, MODE).unwrap();
     assert!(terminal.adopt(&reader));
@@ -144,8 +144,7 @@ fn a_private_list_has_its_files_for_itself() {
     assert_eq!(ids(&task), []);
 }
 
-/// While the file system is read-only, nobody has a file open for writing, wherever it was opened
-/// and whoever owns it.
+/// While the file system is read-only, no file is open for writing, on any CPU and on any list.
 #[test]
 fn no_writer_is_left_on_a_read_only_file_system() {
     const REMOUNTS: u32 = 2_000;

@@ -1,24 +1,24 @@
-//! Pairs of sockets that pass messages (`SOCK_SEQPACKET`, `SOCK_DGRAM`): what one call writes, one
-//! call reads.
+//! Pairs of sockets that pass messages (`SOCK_SEQPACKET`, `SOCK_DGRAM`): one call reads the message
+//! that one call wrote.
 //!
 //! A message longer than the reader's buffer is truncated, and the rest is lost. A message may be
-//! empty. Unread messages take room, with an overhead for each, so empty ones fill it, too. While
-//! any room is left, a message is sent as a whole.
+//! empty. Unread messages use room, with an overhead for each, so empty messages fill it, too.
+//! While any room is left, a message is sent as a whole.
 //!
 //! # Ends
 //!
 //! Packet sockets are connected: a shutdown of one end takes effect at the other, and a close ends
-//! both directions. The peer then reads the rest and the end, or, if its own messages were lost,
-//! gets `ECONNRESET` once before anything else. Datagram sockets are not: a shutdown concerns one's
-//! own end only, and a writer notices the close of its peer: once by `ECONNREFUSED`, which drops
-//! its unread messages, and then by `ENOTCONN`. A reader waits, for ever if the peer is closed, as
-//! in Linux.
+//! both directions. The peer then reads the remaining messages and the end, or, if its own messages
+//! were lost, first gets `ECONNRESET` once. Datagram sockets are not connected: a shutdown affects
+//! the caller's end only, and a writer detects the close of its peer: once by `ECONNREFUSED`, which
+//! drops its unread messages, and then by `ENOTCONN`. A reader waits, forever if the peer is
+//! closed, as in Linux.
 //!
 //! # One lock
 //!
 //! A pair has one lock (`sk_lock`) for both directions, because a close and a lost message concern
-//! both. Two locks would gain nothing: one end writes a message and the other reads it, so both
-//! ends would meet at each lock.
+//! both. Two locks would not reduce contention: one end writes a message and the other reads it, so
+//! both ends would contend for each lock.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -60,14 +60,14 @@ struct Pair {
 struct PairEnd {
     /// Messages to read.
     queue: VecDeque<Vec<u8>>,
-    /// Bytes that it has sent and that are not read.
+    /// The number of bytes that this end sent and its peer has not read.
     sent: usize,
     reads_ended: bool,
     writes_ended: bool,
     closed: bool,
-    /// Whether it has noticed that its peer is closed.
+    /// Whether this end detected that its peer is closed.
     is_alone: bool,
-    /// Whether it waits for memory, which its peer frees by reading.
+    /// Whether this end waits for memory, which its peer frees by reading.
     starved: bool,
     /// The error that the next call returns.
     error: Option<Errno>,
@@ -119,7 +119,7 @@ impl Drop for Pair {
 
 impl Pair {
     /// Drops the unread messages of an end. Returns whether data was lost; a single empty first
-    /// message is no loss, because Linux takes it for out-of-band data that was read already.
+    /// message is no loss, because Linux treats it as out-of-band data that was already read.
     fn forget(&mut self, side: usize) -> bool {
         let unread = std::mem::take(&mut self.ends(side).0.queue);
         let bytes: usize = unread.iter().map(|message| cost(message.len())).sum();
@@ -128,10 +128,10 @@ impl Pair {
     }
 
     /// Charges a message of `len` bytes. Returns false if no memory is available until the peer
-    /// reads something.
+    /// reads a message.
     ///
     /// # Errors
-    /// `ENOBUFS` if the peer has nothing to read.
+    /// `ENOBUFS` if the peer has no unread message.
     fn pay(&mut self, side: usize, len: usize) -> Result<bool, Errno> {
         let paid = self.quotas.socket_bytes.take(cost(len) as u64);
         let end = &mut self.ends(side).0;
@@ -145,8 +145,8 @@ impl Pair {
         if side == 0 { (one, other) } else { (other, one) }
     }
 
-    /// Returns whether a message of `len` bytes can be sent now. Linux checks the errors in this
-    /// order, too: that the peer does not accept it is found only if there is room.
+    /// Returns whether a message of `len` bytes can be sent now. The order of the errors is that of
+    /// Linux: a peer that does not accept messages is an error only if there is room.
     fn can_send(&mut self, side: usize, len: usize) -> Result<bool, Errno> {
         let connected = self.connected;
         let (end, peer) = self.ends(side);
@@ -189,8 +189,8 @@ impl Messages {
     /// nothing.
     ///
     /// # Errors
-    /// `EAGAIN` instead of waiting, `EINTR`; `ECONNRESET` once, if the peer was closed before it
-    /// had read everything and they were connected.
+    /// `EAGAIN` instead of waiting, `EINTR`; `ECONNRESET` once, if the ends are connected and the
+    /// peer was closed with unread messages.
     pub(crate) fn read(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -234,7 +234,7 @@ impl Messages {
         let len = from.left;
         let mut message = Vec::new();
         if len <= MESSAGE_MAX {
-            // Copied before the lock is taken.
+            // Copies the message before it takes the lock.
             from.take(len, &mut message);
         }
         self.pair.repeat(

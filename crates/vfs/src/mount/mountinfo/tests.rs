@@ -20,7 +20,7 @@ fn mount(task: &Task, path: &str, flags: MountFlags) {
     task.mount(std::sync::Arc::new(NamesOnly::default()), path, flags).unwrap();
 }
 
-/// The lines without the numbers of mounts and devices, which other tests change.
+/// Returns the lines without the numbers of mounts and devices, which other tests change.
 fn lines(task: &Task) -> Vec<String> {
     let line = |text: String| text.splitn(4, ' ').nth(3).unwrap().to_owned();
     task.mounts().iter().map(|mount| line(mount.mountinfo().to_string())).collect()
@@ -67,7 +67,7 @@ fn what_can_not_be_reached_is_not_shown() {
     let inside = task.fork();
     inside.chroot("/a").unwrap();
     assert_eq!(lines(&inside), ["/ /b rw,relatime - names names rw"]);
-    // A mount over the root of a task is reached from there, as nothing else on it is.
+    // A mount over the root of a task is the only mount on that root which the root reaches.
     mount(&task, "/a/b", MountFlags::NODEV);
     let points = |task: &Task| {
         let all = task.mounts().into_iter();

@@ -28,7 +28,7 @@ fn peers_come_first_and_masters_before_slaves() {
     ];
     assert_eq!(groups.receivers(1), expected);
     assert_eq!(groups.receivers(4), [receivers(&[5], true, 0), receivers(&[6], false, 0)]);
-    assert_eq!(groups.receivers(3), [], "a slave gives nothing back");
+    assert_eq!(groups.receivers(3), [], "a slave propagates nothing to its master");
     assert_eq!(
         (groups.master(3), groups.master(4), groups.master(6)),
         (Some(first), Some(first), Some(second))
@@ -36,13 +36,13 @@ fn peers_come_first_and_masters_before_slaves() {
     assert_eq!(groups.sharing(4), MountSharing { group: Some(second), ..MountSharing::default() });
 }
 
-/// When the last member of a group leaves, its slaves go to its master; without one they are
-/// private.
+/// When the last member of a group leaves, its slaves become slaves of its master; without a master
+/// they become private.
 #[test]
 fn slaves_of_a_group_that_ends() {
     let (mut groups, first, second) = tree();
     groups.make_private(4, false);
-    assert_eq!(groups.master(6), Some(second), "its other member is there");
+    assert_eq!(groups.master(6), Some(second), "its other member remains");
     assert_eq!(groups.sharing(4), MountSharing::default());
     assert_eq!(groups.leave(5), Some(first));
     assert_eq!(groups.master(6), Some(first));
@@ -59,7 +59,7 @@ fn a_lone_shared_mount_that_becomes_a_slave_is_private() {
     groups.make_shared(1);
     groups.make_slave(1);
     assert_eq!(groups.sharing(1), MountSharing::default());
-    // Below a master it becomes the slave of that.
+    // With a master above, the mount becomes the slave of that master.
     let (mut groups, first, _) = tree();
     groups.leave(5);
     groups.make_slave(4);
@@ -71,7 +71,7 @@ fn a_lone_shared_mount_that_becomes_a_slave_is_private() {
 fn numbers_of_groups_are_used_again() {
     let mut groups = PeerGroups::default();
     assert_eq!([1, 2, 3].map(|mount| groups.make_shared(mount)), [1, 2, 3]);
-    assert_eq!(groups.make_shared(2), 2, "it has one");
+    assert_eq!(groups.make_shared(2), 2, "it already has a group");
     groups.make_private(2, true);
     assert!(groups.sharing(2).unbindable);
     assert_eq!(groups.make_shared(9), 2);
@@ -80,5 +80,5 @@ fn numbers_of_groups_are_used_again() {
     groups.make_slave(9);
     groups.make_private(7, true);
     groups.make_slave(7);
-    assert!(groups.sharing(7).unbindable, "what is not shared stays as it is");
+    assert!(groups.sharing(7).unbindable, "a mount that is not shared does not change");
 }

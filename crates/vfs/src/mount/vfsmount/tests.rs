@@ -18,8 +18,8 @@ use crate::task::task_struct::At;
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: usize = 4;
 
-/// The counts of users and writers of a mount with an open file and a change under way on each of
-/// `CPUS` CPUs.
+/// Returns the counts of users and writers of a mount with an open file and a change in progress on
+/// each of `CPUS` CPUs.
 fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
     let task = names_only(scaling).task();
     let root = task.vfs().tree().root_path();
@@ -46,8 +46,8 @@ fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
     (added, writers)
 }
 
-/// No lock was done away with here, and nobody waits for a counter; but its parts tell where the
-/// uses of each CPU were counted.
+/// The patch removed no lock, and no thread waits for a counter; but the parts show where the uses
+/// of each CPU were counted.
 #[test]
 fn mount_count_before_has_one_counter() {
     let (users, writers) = counts(Scaling::with_slots(CPUS));
@@ -57,8 +57,8 @@ fn mount_count_before_has_one_counter() {
     assert_eq!((users.as_slice(), writers.as_slice()), (&[CPUS as i64][..], &[CPUS as i64][..]));
 }
 
-/// A change that is refused is taken back from the part that it was added to, wherever the thread
-/// is by then: otherwise a sum could see it taken back and not added, and miss a writer for it.
+/// A refused change is subtracted from the part that it was added to, on whatever CPU the thread
+/// then runs. Otherwise a sum could see the subtraction without the addition, and miss a writer.
 #[test]
 fn a_refused_change_leaves_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -70,7 +70,7 @@ fn a_refused_change_leaves_every_part_as_it_was() {
         assert_eq!(WriteAccess::new(mount).err(), Some(Errno::ROFS));
         assert!(mount.writers.parts().all(|part| part == 0));
     }
-    // The thread is moved while it asks whether it may.
+    // The thread moves to another CPU during the check.
     let _there = cpu::pretend(1);
     let mut moved = None;
     let kept = mount.writers.add_if(1, || {
@@ -81,8 +81,8 @@ fn a_refused_change_leaves_every_part_as_it_was() {
     assert!(!kept && mount.writers.parts().all(|part| part == 0));
 }
 
-/// A walk that has announced a change is inside an RCU section and uses no mount; an unmount
-/// meanwhile does not hide the change from a remount of the superblock.
+/// A walk that has announced a change is inside an RCU section and uses no mount; a concurrent
+/// unmount does not hide the change from a remount of the superblock.
 #[test]
 fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -98,12 +98,12 @@ fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
     assert_eq!(sb.remount(MountFlags::RDONLY), Ok(()));
     drop(guard);
     rcu::synchronize();
-    assert_eq!(sb.mount_count(), 1, "it has left the list now");
+    assert_eq!(sb.mount_count(), 1, "the mount has left the list");
 }
 
-/// Files come to private lists and go at any time, on any CPU. The parts that a remount sums know
-/// nothing of that: otherwise a sum could see one go that it did not see come, and miss a writer
-/// for it.
+/// Files enter and leave private lists at any time, on any CPU. The parts that a remount sums do
+/// not count them: otherwise a sum could see a file leave that it did not see enter, and miss a
+/// writer.
 #[test]
 fn files_on_private_lists_leave_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -123,8 +123,8 @@ fn files_on_private_lists_leave_every_part_as_it_was() {
     assert!(same() && !mount.has_unlisted());
 }
 
-/// A remount that fails takes its change back, and another one meanwhile does not take that for its
-/// own success.
+/// A remount that fails reverts its change, and a concurrent remount does not mistake the temporary
+/// flags for its own success.
 #[test]
 fn remounts_of_one_mount_wait_for_each_other() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -145,8 +145,8 @@ fn remounts_of_one_mount_wait_for_each_other() {
     assert_eq!(root.mount().set_flags(MountFlags::RDONLY), Ok(()));
 }
 
-/// A writer that arrives while a remount looks for writers is counted and waits, also with the
-/// locks of a reader of a directory, and continues if the remount changes nothing.
+/// A writer that arrives while a remount checks for writers is counted and waits, even with the
+/// locks of a reader of a directory, and proceeds if the remount changes nothing.
 #[test]
 fn a_writer_waits_while_a_remount_looks() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -182,8 +182,8 @@ fn a_writer_waits_while_a_remount_looks() {
     assert!(!mount.has_changes());
 }
 
-/// A remount has forbidden changes and makes them durable: a sync meanwhile does not say before the
-/// end that they are.
+/// A remount has forbidden changes and makes them durable: a concurrent sync does not return before
+/// they are durable.
 #[test]
 fn a_sync_waits_for_a_remount_that_writes() {
     let driver = Arc::new(NamesOnly::default());
@@ -198,7 +198,7 @@ fn a_sync_waits_for_a_remount_that_writes() {
             syncs.sync();
             synced.send(()).unwrap();
         });
-        // Nothing comes; a sync that did not wait would have come by now.
+        // No message arrives; a sync that did not wait would have sent one by this time.
         let early = told.lock().unwrap().recv_timeout(Duration::from_millis(300));
         assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "nothing is durable yet");
     }));
@@ -206,8 +206,8 @@ fn a_sync_waits_for_a_remount_that_writes() {
     task.remount("/", MountFlags::RDONLY).unwrap();
 }
 
-/// A working directory that is left is given back at once, though no grace period can end: the
-/// mount is not busy any more, and the directory goes if it was removed.
+/// A task that leaves its working directory drops the reference immediately, although no grace
+/// period can end: the mount is no longer busy, and a removed directory is freed.
 #[test]
 fn a_directory_that_is_left_is_given_back_at_once() {
     let task = names_only(Scaling::with_slots(CPUS)).task();

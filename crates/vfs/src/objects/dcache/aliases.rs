@@ -5,8 +5,8 @@
 //! An inode has a dentry for each of its names that is in the dcache, and one for each removed name
 //! that is still in use. Callers that start at the inode, not at a name, find the dentries here: a
 //! file that is opened by its handle gets the dentry that all other users share, with its path
-//! (`d_find_alias` in Linux), and a directory, which has only one dentry, is found where it is in
-//! the dcache (`d_materialise_unique`).
+//! (`d_find_alias` in Linux), and a directory, which has only one dentry, is found at its position
+//! in the dcache (`d_materialise_unique`).
 //!
 //! # Invariants
 //!
@@ -17,7 +17,8 @@
 //!   to it, or null, and changes by one exchange, without a lock. With two or more the head is
 //!   marked, and changes under the inode's `i_lock`, as do the links of the dentries. When only one
 //!   dentry is left, the mark is removed.
-//! * A dentry that has left keeps its link to the next one for readers that are at this dentry.
+//! * A dentry that leaves the list retains its link to the next one, for readers that are at this
+//!   dentry.
 
 use std::ptr::{self, NonNull};
 
@@ -130,8 +131,8 @@ impl Inode {
                 continue;
             };
             first.aliases().prev.store(new, Ordering::Relaxed);
-            // Only a dentry that is the only one may leave during this; then the link written to it
-            // means nothing.
+            // During this, only a dentry that is alone on the list may leave; then the link written
+            // to it has no meaning.
             if head.replace(old, marked(new)) {
                 return;
             }
@@ -151,7 +152,7 @@ impl Inode {
     fn leave_more(&self, dentry: &Dentry, guard: &Guard) {
         let (head, links) = (self.alias_head(), dentry.aliases());
         let _lock = self.lock_aliases();
-        // The others may have left before the lock was taken.
+        // The other dentries may have left before this thread took the lock.
         if head.replace(ptr::from_ref(dentry).cast_mut(), ptr::null_mut()) {
             return;
         }

@@ -9,8 +9,8 @@
 //! parent's table ("hashed"), and one for each [`DentryRef`]: open files, working directories,
 //! mounts. RCU walks take none. A child does not count against its parent: a directory that has
 //! children can't be removed. A removed name that is still in use takes a reference to its parent
-//! at its removal (`HOLDS_PARENT`), because its path may still be asked for. So creation and
-//! removal of files write nothing that belongs to the directory but the bucket of the name.
+//! at its removal (`HOLDS_PARENT`), because a caller may still ask for its path. So creation and
+//! removal of files write no memory of the directory except the bucket of the name.
 //!
 //! A count that several CPUs change alternately is promoted to per-CPU parts ("hot"). Then opens of
 //! one file by all CPUs scale; see [`Lockref`]. A superblock has a limited number of hot dentries
@@ -71,13 +71,13 @@ const ATTACHED: u32 = 1 << 17;
 const NEGATIVE: u32 = 8;
 /// No walk has used it since it was created, or since the shrinker last passed.
 const COLD: u32 = 16;
-/// The driver is called at each use to check that it is still valid.
+/// At each use, a walk asks the driver whether it is still valid.
 const CHECKED: u32 = 32;
-/// Nothing may be mounted on it: its name is about to be removed.
+/// Mounts on it are forbidden: its name is about to be removed.
 const CANT_MOUNT: u32 = 128;
-/// Is about to move to another directory, where the driver may have it already.
+/// Is about to move to another directory; the driver may already have moved it.
 const MOVING: u32 = 256;
-/// A directory that may have names which are not in its table: only the driver knows them all.
+/// A directory that may have names which are not in its table: only the driver has all of them.
 const PARTIAL: u32 = 64;
 
 /// Flags of dentries that are not on the list of an inode.
@@ -87,7 +87,7 @@ const UNLISTED: u32 = PSEUDO | NEGATIVE;
 const SPECIAL: u32 = MOUNTED | NEGATIVE | COLD | CHECKED;
 
 /// A length byte and that many bytes. Written when the dentry has its final address, because an
-/// array in a value that is to be moved would be built elsewhere and copied.
+/// array in a value that moves would be built elsewhere and copied.
 #[repr(C, align(64))]
 struct InlineName(MaybeUninit<[u8; INLINE_MAX + 1]>);
 
@@ -97,7 +97,7 @@ impl InlineName {
     }
 }
 
-/// The count, on a line of its own, with fields that are written even more rarely.
+/// The count, on a separate cache line, with fields that are written even more rarely.
 #[repr(C, align(64))]
 struct DentryCounts {
     lockref: Lockref,
@@ -105,7 +105,7 @@ struct DentryCounts {
     lru: PerCpuLinks<Dentry>,
     /// Written when another dentry of a file with several is added or removed.
     aliases: AliasLinks,
-    /// Slot in the ring of hot dentries, while it is one. Changes under `d_lock`.
+    /// Slot in the ring of hot dentries, while it is hot. Changes under `d_lock`.
     hot_slot: AtomicU32,
 }
 
@@ -136,13 +136,13 @@ pub struct Dentry {
 }
 
 // SAFETY: fields are atomic or never written after `new`; references or RCU prevent the end of the
-// objects that pointers point to, as the module's page says.
+// objects behind all pointers, as the module's page describes.
 unsafe impl Send for Dentry {}
 // SAFETY: fields are atomic or never written after `new`; references or RCU prevent the end of the
-// objects that pointers point to, as the module's page says.
+// objects behind all pointers, as the module's page describes.
 unsafe impl Sync for Dentry {}
 
-/// Result of a name's removal, to be handled after all locks are released.
+/// Result of a name's removal, which the caller handles after it releases all locks.
 #[must_use]
 pub(crate) enum Removed<'g> {
     /// The dentry is still referenced.
@@ -181,7 +181,7 @@ impl Dentry {
     #[inline]
     pub(crate) fn inode(&self) -> &Inode {
         // SAFETY: the dentry owns a reference to its inode until it is freed, or points to the
-        // inode of negative dentries, which lives as long as the superblock.
+        // inode of negative dentries, which exists as long as the superblock.
         unsafe { self.inode.as_ref() }
     }
 
@@ -268,7 +268,7 @@ impl Dentry {
         self.flags.load(Ordering::Acquire) & SPECIAL != 0
     }
 
-    /// Returns whether it stands for a name that does not exist.
+    /// Returns whether it is negative: its name does not exist.
     #[inline]
     pub(crate) fn is_negative(&self) -> bool {
         self.flags.load(Ordering::Acquire) & NEGATIVE != 0
@@ -297,8 +297,8 @@ impl Dentry {
         was
     }
 
-    /// Returns whether the driver confirms its last lookup of this name, if the driver asked to
-    /// check it.
+    /// Returns whether the driver confirms its last lookup of this name, if that lookup requested a
+    /// check.
     pub(crate) fn is_current(&self, dir: &Inode, name: &Name<'_>) -> bool {
         let flags = self.flags.load(Ordering::Acquire);
         if flags & CHECKED == 0 || flags & MOUNTED != 0 {
@@ -351,7 +351,7 @@ impl Dentry {
         self.is_hot() || self.lockref.count() == 1
     }
 
-    /// Collects its count if that is sharded, so its use is known after the grace period. Returns
+    /// Collects its count if it is sharded, so the value is exact after the grace period. Returns
     /// whether it was sharded.
     pub(crate) fn demote_unused(&self, guard: &Guard) -> bool {
         self.is_hot() && self.demote(&mut self.lockref.lock(), guard)
@@ -434,8 +434,8 @@ impl Dentry {
         self.hash.load(Ordering::Relaxed)
     }
 
-    /// Takes a reference; the caller holds one, or knows that the name's reference or a bucket lock
-    /// protects the dentry.
+    /// Takes a reference; the caller holds one, or the name's reference or a bucket lock protects
+    /// the dentry.
     #[inline]
     pub(crate) fn get(&self, guard: &Guard) {
         self.lockref.get(&self.spread, guard);
@@ -447,7 +447,7 @@ impl Dentry {
         self.lockref.get_not_dead(&self.spread, guard).then(|| DentryRef(NonNull::from(self)))
     }
 
-    /// Takes a reference, for a caller that knows that the dentry is not dead.
+    /// Takes a reference. The caller guarantees that the dentry is not dead.
     pub(crate) fn to_ref(&self, guard: &Guard) -> DentryRef {
         self.get(guard);
         DentryRef(NonNull::from(self))
@@ -537,9 +537,9 @@ impl Dentry {
         guard: &'g Guard,
     ) -> Removed<'g> {
         if self.lockref.mark_dead_if_last() {
-            // There is no reference, so no thread mounts on it: the flags are ours. A move that has
-            // found it may mark it; that mark does not matter, because the dentry is removed and
-            // has no children.
+            // No reference exists, so no thread mounts on it, and this thread owns the flags. A
+            // move that found it may mark it; that mark does not matter, because the dentry is
+            // removed and has no children.
             let _section = self.seq.write();
             let flags = self.flags.load(Ordering::Relaxed);
             self.flags.store(flags | UNHASHED, Ordering::Release);
@@ -566,7 +566,7 @@ impl Dentry {
         Removed::InUse
     }
 
-    /// Gives it another parent and name, inside a write section of its `seq`. The caller holds both
+    /// Sets another parent and name, inside a write section of its `seq`. The caller holds both
     /// bucket locks, has removed it from the old table, and inserts it into the new one under
     /// `hash` next.
     pub(crate) fn set_moved(
@@ -658,7 +658,7 @@ fn kill(dentry: &Dentry, guard: &Guard) {
     }
 }
 
-/// Frees a dentry of a superblock that ends, as [`SuperBlock::free_dentry`] does; `is_name` says
+/// Frees a dentry of a superblock that ends, as [`SuperBlock::free_dentry`] does; `is_name`:
 /// whether it is a name in a directory.
 ///
 /// # Safety
@@ -696,7 +696,7 @@ impl DentryRef {
     /// Takes over a reference that is counted already.
     ///
     /// # Safety
-    /// The caller owns that reference and gives it up.
+    /// The caller owns that reference and passes it on.
     pub(crate) unsafe fn from_raw(raw: NonNull<Dentry>) -> DentryRef {
         DentryRef(raw)
     }
@@ -705,7 +705,7 @@ impl DentryRef {
         self.0
     }
 
-    /// Gives the reference up without counting it down.
+    /// Passes the reference on without counting it down.
     pub(crate) fn into_raw(self) -> NonNull<Dentry> {
         let raw = self.0;
         std::mem::forget(self);

@@ -4,8 +4,8 @@
 //!
 //! A cached dentry is one that the driver can look up again. It is on a list from its creation
 //! until it is freed, in use or not: the shrinker checks for use when it matters ("lazy LRU",
-//! Piggin 2009). So neither opening a file nor closing it, nor a walk, writes anything that belongs
-//! to a list. With a driver without `DirOps` there is nothing to drop, and no list.
+//! Piggin 2009). So no open, close or walk writes to a list. With a driver without `DirOps` no
+//! dentry can be dropped, and there is no list.
 //!
 //! # Order
 //!
@@ -17,21 +17,21 @@
 //! dentry is dropped at the next pass. A new dentry has the mark, so the dentries of a walk over a
 //! million files are dropped in the order of their creation.
 //!
-//! Negative dentries have lists of their own, with a limit of their own: lookups of names that
-//! don't exist must not evict names that do.
+//! Negative dentries have separate lists, with a separate limit: lookups of names that don't exist
+//! must not evict names that do.
 //!
 //! # When
 //!
-//! Hits pay nothing. A miss, which has just called the driver, drops a few dentries when the limit
-//! is reached. So there is no background thread, and no moment at which everything stops. A miss
-//! holds no lock but those of the one name that it drops, and it only drops a name that it finds
-//! unused. No lookup waits for it: lookups take no locks.
+//! Hits have no extra cost. A miss, which has just called the driver, drops a few dentries when the
+//! limit is reached. So there is no background thread, and no pause for all threads. A miss holds
+//! only the locks of the one name that it drops, and it only drops a name that it finds unused. No
+//! lookup waits for it: lookups take no locks.
 //!
 //! # Concurrent drops
 //!
 //! The shrinker sees a dentry on its list, under the list's lock, and drops it later, under the
 //! locks of its name and its children. In between another thread may drop it: the RCU section that
-//! began before protects its memory, and the table tells whether it is still linked. If another
+//! began before protects its memory, and the table shows whether it is still linked. If another
 //! thread takes a reference during that time, the exchange that marks the dentry dead fails. An RCU
 //! walk that has found the dentry sees its sequence count change.
 
@@ -201,7 +201,7 @@ fn drop_unused(dentry: &Dentry, guard: &Guard) -> bool {
 }
 
 /// Drops unused dentries below a directory (`shrink_dcache_parent` in Linux), children before their
-/// directory. Returns their number. Each is dropped in an RCU section of its own, so a large tree
+/// directory. Returns their number. Each is dropped in a separate RCU section, so a large tree
 /// delays no grace period. The caller holds no lock.
 fn shrink_below(top: DentryRef) -> usize {
     let mut dropped = 0;

@@ -3,18 +3,18 @@
 //! # Purpose
 //!
 //! Each hot dentry costs memory for each CPU, so their number is limited. They are stored in a
-//! ring: a dentry that becomes hot takes the next slot, and the dentry that has occupied the slot
-//! since the previous round is demoted. A dentry leaves its slot when its name is removed, which
-//! takes no lock, and writes no cache line that belongs to another dentry.
+//! ring: a dentry that becomes hot takes the next slot, and the dentry that occupied the slot since
+//! the previous round is demoted. A dentry leaves its slot when its name is removed, which takes no
+//! lock, and writes no cache line that belongs to another dentry.
 //!
 //! # Invariants
 //!
 //! * A dentry enters and leaves the ring under its `d_lock`. It is in the ring only while its count
 //!   is sharded, or until the thread that begins to collect the count unlocks. So it occupies at
 //!   most one slot, and the number of its slot belongs to it alone.
-//! * A thread that replaces a dentry in its slot is in an RCU section. If that dentry had already
-//!   found its slot lost, the collection of its count, which waits for a grace period, protects it
-//!   until that section ends.
+//! * A thread that replaces a dentry in its slot is in an RCU section. If that dentry already lost
+//!   its slot, the collection of its count, which waits for a grace period, protects it until that
+//!   section ends.
 
 use std::ptr::{self, NonNull};
 
@@ -50,7 +50,7 @@ impl ShardedRing {
         !self.ring.is_empty()
     }
 
-    /// Enters a dentry. Returns its slot, and the dentry that has to be demoted for it.
+    /// Enters a dentry. Returns its slot, and the dentry that must be demoted for it.
     pub(crate) fn enter(&self, dentry: &Dentry) -> (u32, Option<NonNull<Dentry>>) {
         let slot = self.entered.fetch_add(1, Ordering::Relaxed) % self.ring.len();
         let entering = ptr::from_ref(dentry).cast_mut();

@@ -6,11 +6,11 @@ use crate::objects::driver::NewInode;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
-/// Accounting for a driver without [`DirOps`](crate::driver::DirOps), whose names live in the
-/// dcache.
+/// Accounting for a driver without [`DirOps`](crate::driver::DirOps), whose names only the dcache
+/// stores.
 ///
-/// The VFS makes and removes names itself, and tells the driver, which can charge them or refuse. A
-/// backed driver implements the trait with an empty block: none of its methods is called.
+/// The VFS makes and removes names itself, and notifies the driver, which can charge them or
+/// refuse. A backed driver implements the trait with an empty block: none of its methods is called.
 pub trait NameAccounting {
     /// Makes an inode with one link (a directory two, a file without a name none).
     ///
@@ -45,7 +45,7 @@ pub trait NameAccounting {
     }
 
     /// Charges `bytes` for extended attributes and ACLs that the VFS stores with an inode. A backed
-    /// driver has [`FileOps::set_attr`](crate::driver::FileOps::set_attr) for these.
+    /// driver stores these in [`FileOps::set_attr`](crate::driver::FileOps::set_attr).
     ///
     /// # Errors
     /// `ENOSPC`. By default `EOPNOTSUPP`.

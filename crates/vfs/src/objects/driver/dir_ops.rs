@@ -15,7 +15,7 @@ use crate::objects::super_block::SuperBlock;
 pub struct DirEntry<'a> {
     /// The inode number.
     pub ino: u64,
-    /// The position behind this entry, from which reading can continue.
+    /// The position after this entry, from which reading can continue.
     pub next: u64,
     /// The type of the file.
     pub file_type: FileType,
@@ -32,7 +32,7 @@ pub struct Rename<'a> {
     pub old_name: &'a [u8],
     /// The inode that moves.
     pub source: &'a Inode,
-    /// The directory that it moves to, perhaps the same.
+    /// The directory that it moves to, which may be `old_dir`.
     pub new_dir: &'a Inode,
     /// The new name of `source`.
     pub new_name: &'a [u8],
@@ -47,7 +47,7 @@ pub struct Rename<'a> {
 pub struct Found {
     /// The inode, or `None` if there is no such name.
     pub inode: Option<InodeRef>,
-    /// Whether the answer may change without a call of the VFS. Every walk over the name then asks
+    /// Whether the answer may change without a call of the VFS. Every walk over the name then calls
     /// [`DirOps::is_current`].
     pub check: bool,
 }
@@ -67,17 +67,17 @@ pub struct ParentName {
 ///
 /// # Changes
 ///
-/// Each call that changes directories is one transaction: it happens as a whole, or fails and has
-/// changed nothing. The VFS has looked the names up and has checked rights, types and mounts. It
+/// Each call that changes directories is one transaction: it takes effect as a whole, or fails
+/// without a change. The VFS has looked the names up and has checked rights, types and mounts. It
 /// has locked each name, so no other thread looks it up or changes it.
 ///
-/// The driver checks in its transaction what only it can know: that a directory still exists
-/// (`ENOENT` if it was removed), that one to be removed or replaced is empty (`ENOTEMPTY`), the
-/// number of links (`EMLINK`; `ENOENT` for a file without any, unless [`Inode::is_linkable`]), and
-/// space. It stores and sets the new attributes: the link counts of all inodes involved
-/// ([`Inode::set_nlink`], 0 for a removed directory, `.` and `..` counted), the times of the
-/// directories ([`Inode::changed_at`]), and the change time of a file that gets or loses a name
-/// ([`Inode::inode_changed_at`]). Then the VFS changes the dcache.
+/// The driver checks in its transaction the conditions that only it can check: that a directory
+/// still exists (`ENOENT` if it was removed), that one to be removed or replaced is empty
+/// (`ENOTEMPTY`), the number of links (`EMLINK`; `ENOENT` for a file without any, unless
+/// [`Inode::is_linkable`]), and space. It stores and sets the new attributes: the link counts of
+/// all inodes involved ([`Inode::set_nlink`], 0 for a removed directory, `.` and `..` counted), the
+/// times of the directories ([`Inode::changed_at`]), and the change time of a file that gets or
+/// loses a name ([`Inode::inode_changed_at`]). Then the VFS changes the dcache.
 ///
 /// Counterpart of `struct inode_operations` in Linux.
 pub trait DirOps: Send + Sync {
@@ -88,10 +88,10 @@ pub trait DirOps: Send + Sync {
     /// `EIO` and similar; a name that does not exist is no error. The VFS does not remember errors.
     fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Found, Errno>;
 
-    /// Calls `emit` with the names in `dir` behind position `pos`, without `.` and `..`, until it
-    /// breaks. The driver chooses the positions, from 3 on ([`DirEntry::next`] is the one behind
-    /// the entry), at most `i64::MAX`; 2 is the beginning. An entry that exists throughout is
-    /// returned exactly once, whatever else changes. May block.
+    /// Calls `emit` with the names in `dir` after position `pos`, without `.` and `..`, until it
+    /// breaks. The driver chooses the positions, from 3 on ([`DirEntry::next`] is the one after the
+    /// entry), at most `i64::MAX`; 2 is the beginning. An entry that exists throughout is returned
+    /// exactly once, whatever else changes. May block.
     ///
     /// # Errors
     /// `EIO` and similar.
@@ -105,8 +105,8 @@ pub trait DirOps: Send + Sync {
     /// Returns the inode with this number, from [`SuperBlock::iget`], for a file handle that is
     /// older than the cache; `None` if the file does not exist any more. May block.
     ///
-    /// A driver that cannot find inodes by number keeps the default: its handles are valid while
-    /// the inode is in use.
+    /// A driver that cannot find inodes by number uses the default: its handles are valid while the
+    /// inode is in use.
     ///
     /// # Errors
     /// `EIO` and similar.
@@ -125,8 +125,8 @@ pub trait DirOps: Send + Sync {
         Ok(None)
     }
 
-    /// Returns whether an unused inode with a name stays in memory until that memory is needed, so
-    /// that [`SuperBlock::iget`] returns it as it was. False for a driver whose files appear and
+    /// Returns whether an unused inode with a name stays in memory until that memory is needed.
+    /// Then [`SuperBlock::iget`] returns it unchanged. False for a driver whose files appear and
     /// disappear by themselves. Always the same answer.
     ///
     /// An inode that is to be freed immediately has no links ([`Inode::set_nlink`]), even if it was
@@ -135,8 +135,8 @@ pub trait DirOps: Send + Sync {
         true
     }
 
-    /// Returns whether directories can be changed. If not, the superblock is read-only for good,
-    /// and the methods below are not called. Always the same answer.
+    /// Returns whether directories can be changed. If not, the superblock is always read-only, and
+    /// the methods below are not called. Always the same answer.
     fn is_writable(&self) -> bool {
         false
     }
@@ -183,7 +183,7 @@ pub trait DirOps: Send + Sync {
         Err(Errno::ROFS)
     }
 
-    /// Removes an empty directory. Nothing can be made in it afterwards.
+    /// Removes an empty directory. Afterwards, every creation in it fails.
     ///
     /// # Errors
     /// `ENOTEMPTY`; `EIO` and similar; never `ENOSPC`.
@@ -203,8 +203,8 @@ pub trait DirOps: Send + Sync {
         Err(Errno::ROFS)
     }
 
-    /// Returns whether an answer of [`lookup`](Self::lookup) for `name` in `dir` still holds.
-    /// Called if that answer asked for it ([`Found::check`]). Must not block.
+    /// Returns whether an answer of [`lookup`](Self::lookup) for `name` in `dir` is still valid.
+    /// Called if that answer requested it ([`Found::check`]). Must not block.
     fn is_current(&self, dir: &Inode, name: &[u8], inode: Option<&Inode>) -> bool {
         let _ = (dir, name, inode);
         true

@@ -44,7 +44,7 @@ pub trait FileOps {
         false
     }
 
-    /// Returns whether a file of `size` bytes may own anything beyond that: preallocated space, or
+    /// Returns whether a file of `size` bytes may own space beyond its end: preallocated space, or
     /// the rest of its last block. The caller does not hold the inode's lock. By default true.
     fn has_space_beyond(&self, inode: &Inode, size: u64) -> bool {
         let _ = (inode, size);
@@ -96,7 +96,8 @@ pub trait FileOps {
     }
 
     /// Returns the errors of write-back of `inode`, for a backed driver that writes back. The
-    /// driver retains them until every open file was told. Must not block. By default `None`.
+    /// driver retains each error until every open file has reported it. Must not block. By default
+    /// `None`.
     fn write_errors<'a>(&'a self, inode: &'a Inode) -> Option<&'a ErrorSeq> {
         let _ = inode;
         None

@@ -27,7 +27,7 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
     }
 
     /// Returns the options of this file system for the fourth column of `/proc/mounts`, separated
-    /// by commas, with none in front. Must not block.
+    /// by commas, without a leading comma. Must not block.
     fn options(&self) -> String {
         String::new()
     }
@@ -49,13 +49,13 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
     /// happen a grace period after the last use, on the reclaim thread.
     fn put_super(&self) {}
 
-    /// Releases resources that others may wait for, such as the lock of an image, as soon as the
-    /// last mount has ended and no task or open file uses it.
+    /// Releases resources that other processes may wait for, such as the lock of an image, as soon
+    /// as the last mount has ended and no task or open file uses it.
     ///
     /// No call for its files is in progress or will follow, except [`evict`](Self::evict), preceded
     /// by [`dirtied`](Self::dirtied); a [`sync_fs`](Self::sync_fs) that began earlier may still
     /// run. The thread that drops the last use makes the call, once, before that drop returns, so
-    /// nothing has to wait for grace periods as [`put_super`](Self::put_super) does.
+    /// the release does not wait for grace periods, unlike [`put_super`](Self::put_super).
     ///
     /// Not called for a superblock that was never mounted. May block for I/O, but not for a grace
     /// period.
@@ -85,7 +85,7 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
 
     /// Notes that the times of `inode` have changed because it was read or written. A backed driver
     /// stores them with the next change of the inode, or at some later time. Called after each such
-    /// change (at most once in a tick of the clock, unless the times are looked at in between), for
+    /// change (at most once in a tick of the clock, unless a reader sees the times in between), for
     /// backed drivers only. Must not block.
     fn dirtied(&self, inode: &Inode) {
         let _ = inode;
@@ -94,12 +94,12 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
     /// Follows a change of the superblock to read-only, or prepares for one to writable.
     ///
     /// If `read_only`, no change is in progress or will follow until the next call, and the driver
-    /// stores everything that was changed where the next mount finds it. Called for file systems
-    /// that can be written at all ([`DirOps::is_writable`]), one call at a time. May block. By
-    /// default makes all changes durable.
+    /// stores all changes so that the next mount finds them. Called for file systems that can be
+    /// written at all ([`DirOps::is_writable`]), one call at a time. May block. By default makes
+    /// all changes durable.
     ///
     /// # Errors
-    /// `EIO` and similar: the superblock stays as it was.
+    /// `EIO` and similar: the superblock does not change.
     fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
         if read_only { self.sync_fs() } else { Ok(()) }
     }
@@ -107,7 +107,7 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
     /// Waits for space that was freed before the call and is not available yet, because a reader
     /// may still use it or because it is not free on disk. The VFS then repeats a call that failed
     /// with `ENOSPC`. Returns false if there was no such space. The caller holds nothing, not even
-    /// an RCU section. May block; for readers not for long.
+    /// an RCU section. May block; only briefly if it waits for readers.
     fn reclaim(&self) -> bool {
         false
     }
@@ -118,8 +118,8 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
         None
     }
 
-    /// Makes all changes so far durable, as far as the driver can. A driver that holds nothing back
-    /// does nothing. May block; the caller holds nothing.
+    /// Makes all changes so far durable, as far as the driver can. A driver without delayed writes
+    /// has nothing to do. May block; the caller holds nothing.
     ///
     /// # Errors
     /// `EIO` if this call failed. [`all_write_errors`](Self::all_write_errors) has earlier errors.
@@ -127,11 +127,11 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Grows the file system to `bytes`, rounded down to a size that it can have, and returns its
-    /// durable size in bytes. May block; the caller holds nothing.
+    /// Grows the file system to `bytes`, rounded down to a valid size, and returns its durable size
+    /// in bytes. May block; the caller holds nothing.
     ///
     /// # Errors
-    /// `EINVAL` if it is larger already, `EFBIG` if it cannot be that large; by default
+    /// `EINVAL` if it is already larger, `EFBIG` if it cannot be that large; by default
     /// `EOPNOTSUPP`.
     fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
         let _ = bytes;

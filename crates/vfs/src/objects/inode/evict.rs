@@ -4,11 +4,11 @@
 //! may therefore change the inode without counting a reference to its dentry, a count that all
 //! users of that file would write. The inode may lose its last name and its last reference at any
 //! time during the call, and be evicted. A change after that has no effect, because no later call
-//! finds the inode. Two things must not happen: that the file system is charged for something after
-//! all charges of the inode were returned, or that two threads free the same pages. (With a backed
+//! finds the inode. Two races must be excluded: the file system must not be charged after all
+//! charges of the inode were returned, and two threads must not free the same pages. (With a backed
 //! driver there is always a reference.)
 //!
-//! * Attributes, times and the size have no memory of their own.
+//! * Attributes, times and the size are stored in the inode itself.
 //! * **Extended attributes** are charged under the lock of their set, and eviction closes the set
 //!   under that lock before it returns the charge. The remaining problem is the extra part itself,
 //!   which contains the set and is allocated without a lock: eviction might find none, and the
@@ -17,9 +17,9 @@
 //!   if so. A name announces that it may be the last one *before* it drops its reference
 //!   (`Dentry::set_removed`); after that any other user may be the last one (and a directory is
 //!   marked dead then). Eviction looks for the extra part [after](Inode::last_extra) that. So at
-//!   least one of the two sees what the other has done: either attributes are set by a caller with
-//!   a reference, or eviction finds the extra part and closes it. An inode that is created without
-//!   a name is not found by a path before it gets one. The announcement is stored on the cache line
+//!   least one of the two sees the store of the other: either attributes are set by a caller with a
+//!   reference, or eviction finds the extra part and closes it. An inode that is created without a
+//!   name is not found by a path before it gets one. The announcement is stored on the cache line
 //!   of the extra part, which users of an open file hardly read.
 //! * **Access control lists** are changed only by a caller that holds a reference.
 //! * **Data** are truncated under the inode's lock. Eviction takes that lock too, if the inode has

@@ -17,12 +17,12 @@ impl InodeRef {
     /// Takes over one reference that `inode` already counts.
     ///
     /// # Safety
-    /// The caller owns that reference and gives it up.
+    /// The caller owns that reference and passes it on.
     pub(crate) unsafe fn from_raw(inode: NonNull<Inode>) -> InodeRef {
         InodeRef(inode)
     }
 
-    /// Gives the reference up without counting it down.
+    /// Passes the reference on without counting it down.
     pub(crate) fn into_raw(self) -> NonNull<Inode> {
         let raw = self.0;
         std::mem::forget(self);

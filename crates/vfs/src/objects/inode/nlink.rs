@@ -1,15 +1,15 @@
 //! Link counts.
 //!
-//! A count is raised only from above zero, so that a link never revives a dead inode.
+//! A count is raised only from above zero, so a link never revives a dead inode.
 //!
 //! # Directories
 //!
 //! The links of a directory are its name, its `.`, and the `..` of each directory in it. For
-//! directories in memory they are counted here; backed drivers report what they have stored.
-//! Several CPUs that create directories in one parent would all write its count. So once the table
-//! of its children has grown to the size for several CPUs, directories that are added and removed
-//! are counted on each CPU ([`SnapshotCounter`]). The counter takes a sixteenth of the table's
-//! memory and is bounded with it ([`spread`](vfscale_sync::spread)): if there is no room for it,
+//! directories in memory they are counted here; backed drivers report the counts that they have
+//! stored. Several CPUs that create directories in one parent would all write its count. So once
+//! the table of its children has grown to the size for several CPUs, directories that are added and
+//! removed are counted on each CPU ([`SnapshotCounter`]). The counter takes a sixteenth of the
+//! table's memory and is bounded with it ([`spread`](vfscale_sync::spread)): if it does not fit,
 //! the inode continues to count. Links counted before remain counted in the inode.
 //!
 //! * A directory is added or removed with the bucket of its name locked, and its parent is removed
@@ -19,8 +19,8 @@
 //!   none when that directory was added, which was with the same bucket locked, so it was counted
 //!   in the inode. So the inode's own count never falls below two, and is zero exactly when the
 //!   directory is removed, whatever its per-CPU parts contain.
-//! * Both counts are read as they were at one moment: the inode's between two equal sums of the
-//!   parts. A reader that finds them changing a few times locks all buckets.
+//! * A read of both counts is consistent: it reads the inode's count between two equal sums of the
+//!   parts. A reader whose sums differ a few times locks all buckets.
 //! * A sharded count has no limit: 2^31 directories take more than a terabyte.
 
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ pub(crate) struct ShardedNlink {
 }
 
 impl ShardedNlink {
-    /// Creates a zero count in `slots` parts; `None` if there is no room for these.
+    /// Creates a zero count in `slots` parts; `None` if these do not fit.
     fn new(slots: usize) -> Option<Box<ShardedNlink>> {
         let reservation = Reservation::take(SnapshotCounter::bytes(slots))?;
         Some(Box::new(ShardedNlink {
@@ -104,9 +104,8 @@ impl Inode {
         }
     }
 
-    /// Adds one name, unless there is none left (the inode is being evicted) or too many. The first
-    /// name of a file that was created without one does not depend on the former: `LINKABLE`
-    /// permits it.
+    /// Adds one name, unless no name is left (the inode is being evicted) or there are too many. A
+    /// file that was created without a name may get its first one: `LINKABLE` permits it.
     pub(crate) fn add_link(&self) -> Result<(), Errno> {
         if self.data.flags.load(Ordering::Acquire) & LINKABLE != 0 {
             let first =
@@ -203,7 +202,7 @@ impl Dentry {
             if !several || !self.children().is_spread() {
                 return None;
             }
-            // If there is no room, the inode counts them, and the thread that adds the next
+            // If the counter does not fit, the inode counts them, and the thread that adds the next
             // directory tries again.
             let count = ShardedNlink::new(sb.slots())?;
             inode.ext_or_init(|| InodeExt::Directories(count));

@@ -11,20 +11,20 @@
 //! shared.
 //!
 //! * While the lock is shared, the size does not change, no page is added or removed, no seal is
-//!   added, and no mode bit or capability is set that a write takes away: all of these change
-//!   exclusively. So a writer that finds, under the lock, that a write is within the size, allowed,
-//!   and takes nothing away, may continue.
+//!   added, and no mode bit or capability is set that a write clears: all of these change under the
+//!   exclusive lock. So a writer that finds, under the lock, that a write is within the size,
+//!   allowed, and clears no bit or capability, may continue.
 //! * Two writes to the same bytes exclude each other in the driver
 //!   ([`FileOps::overwrite`](crate::objects::driver::FileOps::overwrite)), which locks all pages of
 //!   a write together.
-//! * An overwrite that can't be shared is made exclusively, like any other write: when there is a
-//!   hole, or a writer has closed the parts of the lock.
+//! * An overwrite that can't be shared is made exclusively, like any other write: over a hole, or
+//!   when a writer has closed the parts of the lock.
 //!
 //! # When a lock is sharded
 //!
-//! Until then overwriters hold the lock exclusively. If one had to wait, that is noted; any short
-//! write before the file's end counts as an overwrite. The CPUs of shared holders are noted as
-//! well. A lock that one CPU uses is not sharded. Locks of backed drivers aren't either: their
+//! Until then overwriters hold the lock exclusively. The lock records whether one had to wait; any
+//! short write before the file's end counts as an overwrite. It also records the CPUs of shared
+//! holders. A lock that one CPU uses is not sharded. Locks of backed drivers aren't either: their
 //! holders wait for disks, and so would a writer that closes the parts. The memory of the parts is
 //! charged to the file system and is freed with the inode.
 

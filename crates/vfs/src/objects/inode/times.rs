@@ -3,14 +3,14 @@
 //!
 //! # Guarantees
 //!
-//! * A change time never goes back, except from a time in the future, which was set by hand or by a
-//!   clock that has been set back since.
-//! * A change after a reader saw a time is always visible: a reader that is told a time, and again
-//!   after a change that began later, is told a different one. The clock of ticks is too coarse for
-//!   that, so a time that a reader has seen is followed by an exact one (like multigrain timestamps
-//!   in Linux).
+//! * A change time never decreases, except from a time in the future, which was set by hand or by a
+//!   clock that was set back later.
+//! * A change after a reader saw a time is always visible: a reader that reads a time, and reads it
+//!   again after a change that began later, gets a different one. The clock of ticks is too coarse
+//!   for that, so a time that a reader has seen is followed by an exact one (like multigrain
+//!   timestamps in Linux).
 //! * Changes by any number of CPUs within a tick of the clock write nothing here, as long as no
-//!   reader looks.
+//!   reader reads the times.
 //!
 //! A change stamps after its effect is visible, with a clock that is read then, and takes no lock.
 //!
@@ -18,15 +18,15 @@
 //!
 //! `stamps` records for each change time whether a reader has seen it, and how many exact stamps
 //! are in progress. A change whose tick is newer than the stored time stores its tick, unless
-//! another thread has stored a later one. Otherwise, if `stamps` is zero, there is nothing to do.
-//! If it isn't, the change stamps exactly: it clears the flag and counts itself in one step, reads
-//! the clock, replaces the time it has read before, and counts itself out.
+//! another thread has stored a later one. Otherwise, if `stamps` is zero, the change is done. If
+//! `stamps` is not zero, the change stamps exactly: it clears the flag and counts itself in one
+//! step, reads the clock, replaces the time that it read before, and counts itself out.
 //!
 //! A reader sets the flag, reads the time, and starts again if the flag is cleared: the thread that
 //! cleared it may have stored the time just before the reader read it. With two writers and a
 //! reader: a change that finds the flag cleared by a stamp which has not stored its time yet finds
-//! that stamp counted, and stamps exactly itself. So it never ends while the time is still the one
-//! that was seen.
+//! that stamp counted, and stamps exactly itself. So it never ends while the stored time is still
+//! the one that the reader saw.
 
 use vfscale_sync::atomic::{AtomicI64, Ordering};
 
@@ -89,8 +89,8 @@ impl Inode {
     }
 
     /// Notes a change of data and inode at `time`, which [`change_time`](Self::change_time)
-    /// returned and the driver has stored. The driver is told if a later time is needed because a
-    /// reader has looked since.
+    /// returned and the driver has stored. Notifies the driver if a later time is needed because a
+    /// reader has read the times since.
     pub fn changed_at(&self, time: Timestamp) {
         let later = self.note(&self.data.mtime, MTIME_SEEN, time)
             | self.note(&self.data.ctime, CTIME_SEEN, time);
@@ -117,7 +117,7 @@ impl Inode {
         }
     }
 
-    /// Tells a driver that stores times that one has changed without a call of its own.
+    /// Notifies a driver that stores times of a change for which it had no call.
     #[inline]
     fn tell_driver(&self, changed: bool) {
         if changed && self.is_backed() {
@@ -131,7 +131,7 @@ impl Inode {
         self.touch_at(time::now());
     }
 
-    /// Does what [`touch`](Self::touch) does, and tells a driver that stores times.
+    /// Does what [`touch`](Self::touch) does, and notifies a driver that stores times.
     #[inline]
     pub(crate) fn touch_in_passing(&self) {
         let now = time::now();
@@ -161,7 +161,7 @@ impl Inode {
         self.stamp(&self.data.ctime, CTIME_SEEN, now);
     }
 
-    /// Returns whether a change has to stamp exactly, if its tick is no later than the time.
+    /// Returns whether a change must stamp exactly, if its tick is no later than the time.
     #[inline]
     fn is_seen(&self, seen: u32) -> bool {
         self.data.stamps.load(Ordering::Acquire) & (seen | !BOTH_SEEN) != 0

@@ -38,8 +38,8 @@ impl SuperBlock {
     /// Finds an inode by number, without a reference.
     pub(crate) fn peek_inode<'g>(&'g self, ino: u64, guard: &'g Guard) -> Option<&'g Inode> {
         let _inodes = self.lock_inodes();
-        // One whose last reference was dropped may still be hashed, next to another one with that
-        // number.
+        // An inode whose last reference was dropped may still be hashed, next to a newer one with
+        // its number.
         let is_it = |inode: &Inode| inode.ino() == ino && inode.is_used();
         self.inode_hash.find(Self::ino_hash(ino), guard, is_it)
     }
@@ -62,9 +62,10 @@ impl SuperBlock {
     ///
     /// If the last reference to one was just dropped, waits until the driver's
     /// [`evict`](crate::objects::driver::FileSystem::evict) has returned. If another thread is
-    /// creating one, waits for that. So `make` finds what the driver has stored when it evicted the
-    /// previous inode. (With a driver without `DirOps` no call waits, and the result of `make` may
-    /// be discarded.) The caller is in no RCU section and holds no lock that eviction takes.
+    /// creating one, waits for that. So `make` finds the state that the driver stored when it
+    /// evicted the previous inode. (With a driver without `DirOps` no call waits, and the result of
+    /// `make` may be discarded.) The caller is in no RCU section and holds no lock that eviction
+    /// takes.
     pub fn iget(&self, ino: u64, make: impl FnOnce() -> InodeInit) -> InodeRef {
         match self.try_iget(ino, || Ok::<_, Infallible>(make())) {
             Ok(inode) => inode,
@@ -122,8 +123,8 @@ impl SuperBlock {
         Ok(unsafe { InodeRef::from_raw(raw) })
     }
 
-    /// Looks for an inode by number. If that inode is being evicted, this thread will be unparked
-    /// when the eviction is complete (or before).
+    /// Looks for an inode by number. If that inode is being evicted, the evicting thread unparks
+    /// this one when the eviction is complete (or before).
     fn find_or_wait(&self, ino: u64) -> Seen {
         let guard = rcu::pin();
         let _inodes = self.lock_inodes();

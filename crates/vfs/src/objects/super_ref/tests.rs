@@ -37,6 +37,6 @@ fn a_superblock_stays_until_all_is_collected() {
         }
         // The reclaim thread frees the superblock.
         reclaim::wait_for(dev);
-        assert_eq!(Arc::strong_count(&fs), 1, "not freed with nothing to collect");
+        assert_eq!(Arc::strong_count(&fs), 1, "not freed although no count is collected");
     }
 }

@@ -113,7 +113,7 @@ fn the_first_fitting_entry_decides() {
     assert_eq!(allowed(&acl, 10, &[20]), 6, "the user's entry comes before the group's");
     assert_eq!(allowed(&acl, 11, &[GROUP]), 4, "5 under the mask of 6");
     assert_eq!(allowed(&acl, 11, &[20]), 2, "3 under the mask of 6");
-    assert_eq!(allowed(&acl, 11, &[]), 1, "everybody else is not masked");
+    assert_eq!(allowed(&acl, 11, &[]), 1, "the mask does not bound others");
     assert_eq!(allowed(&acl, 11, &[21]), 1);
     let fsgid = acl.permission(11, GROUP, OWNER, GROUP, |_| false, 4);
     assert_eq!(fsgid, Ok(()), "the task's own group counts");

@@ -12,7 +12,8 @@ use crate::task::task_struct::At;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
-/// `sync` reaches every file system once, however often it is mounted; `syncfs` that of its file.
+/// `sync` reaches every file system once, however often it is mounted; `syncfs` reaches the file
+/// system of its file.
 #[test]
 fn syncs_reach_the_file_systems_they_are_for() {
     let (root, other) = (Arc::new(NamesOnly::default()), Arc::new(NamesOnly::default()));
@@ -38,16 +39,16 @@ fn syncs_reach_the_file_systems_they_are_for() {
     task.close(fd).unwrap();
     assert_eq!(task.syncfs(fd).unwrap_err().errno(), Errno::BADF);
 
-    // Changes are durable when a file system becomes read-only, and then nothing can change.
+    // Changes are durable when a file system becomes read-only, and no change follows.
     task.remount("/a", MountFlags::RDONLY).unwrap();
     assert_eq!(syncs(), [2, 3]);
     task.sync();
     assert_eq!(syncs(), [3, 3]);
 }
 
-/// Threads that hold at most one descriptor each: whatever the others do, a number is never higher
-/// than the number of descriptors there can be, on both sides of the first 64, and is nobody
-/// else's.
+/// Each thread holds at most one descriptor: despite concurrent calls, a number never exceeds the
+/// count of descriptors that can be open, on both sides of the first 64, and no two threads share
+/// one.
 #[test]
 fn threads_get_the_lowest_free_descriptors() {
     const THREADS: usize = 4;
@@ -75,8 +76,8 @@ fn threads_get_the_lowest_free_descriptors() {
     }
 }
 
-/// `dup2` against `dup` and `close` of the same few numbers: each file is closed once for each time
-/// it was put under a number, and nothing stays claimed.
+/// `dup2` races with `dup` and `close` of a few shared numbers: each file is closed once for each
+/// time it was installed at a number, and no number stays claimed.
 #[test]
 fn dup2_against_dup_and_close() {
     for before in [0, 62] {
@@ -85,7 +86,7 @@ fn dup2_against_dup_and_close() {
         for _ in 0..before {
             task.install(file.clone()).unwrap();
         }
-        // Out of the way of the others.
+        // Far above the numbers that the threads use.
         let source = task.dup_from(task.install(file.clone()).unwrap(), Fd(500), true).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {

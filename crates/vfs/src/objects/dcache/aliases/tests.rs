@@ -96,8 +96,8 @@ fn using_a_file_counts_no_reference_to_its_inode() {
     assert_eq!((file.inode().references(), names(&file)), (1, (vec!["a".into()], 0)));
 }
 
-/// Threads create and remove names of one file, some of which they have open. In the end there are
-/// as many dentries as names, and a concurrent reader always saw the permanent ones.
+/// Threads create and remove names of one file, and hold some of them open. In the end the file has
+/// one dentry for each name, and a concurrent reader always saw the permanent ones.
 #[test]
 fn stress_names_that_come_and_go() {
     const THREADS: u64 = 4;

@@ -67,7 +67,7 @@ fn what_one_cpu_has_counted_another_takes_back() {
     assert_eq!((links(&dir), dir.inode().is_unlinked()), (0, true));
 }
 
-/// Moves between a directory with a sharded count and one that has its count in the inode.
+/// Moves directories between a parent with a sharded count and one with its count in the inode.
 #[test]
 fn directories_that_move_are_counted_where_they_are() {
     let (task, dir) = spread();

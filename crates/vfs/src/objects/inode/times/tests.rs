@@ -56,7 +56,8 @@ fn each_change_after_a_look_shows() {
     });
 }
 
-/// The driver has stored the time of its change, and a reader looks before the change is made.
+/// The driver has stored the time of its change, and a reader reads the times before the change is
+/// made.
 #[test]
 fn a_change_shows_whose_time_was_taken_before_the_look() {
     with_inode(|inode| {
@@ -71,7 +72,7 @@ fn a_change_shows_whose_time_was_taken_before_the_look() {
     });
 }
 
-/// As long as no reader looks, changes within a tick write nothing.
+/// As long as no reader reads the times, changes within a tick write nothing.
 #[test]
 fn changes_that_nobody_looks_at_share_a_tick() {
     with_inode(|inode| {
