@@ -13,7 +13,8 @@ use zerocopy::{
 };
 
 use super::BLOCK_BYTES;
-use super::header::{BODY_BYTES, Block, HEADER_BYTES, Magic};
+use super::header::{BODY_BYTES, Block, HEADER_BYTES};
+use super::magic::Magic;
 
 /// Bytes of a block available to records.
 pub const AREA_BYTES: usize = BODY_BYTES - FIELDS_BYTES;

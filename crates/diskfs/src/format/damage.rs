@@ -5,8 +5,8 @@ use super::btree::TreeDamage;
 use super::dir::DirDamage;
 use super::extent::ExtentDamage;
 use super::group::GroupDamage;
-use super::header::Magic;
 use super::inode::InodeDamage;
+use super::magic::Magic;
 use super::uuid::Uuid;
 
 /// A fault in data on disk.

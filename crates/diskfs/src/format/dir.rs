@@ -6,7 +6,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::btree::Kind;
-use super::header::Magic;
+use super::magic::Magic;
 
 /// Magic of blocks of directories. Their owner is the inode.
 pub const DIR_MAGIC: Magic = Magic(*b"vfsD");

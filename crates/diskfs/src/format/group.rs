@@ -11,8 +11,9 @@ use zerocopy::{
 };
 
 use super::btree::Kind;
-use super::header::{BODY_BYTES, Block, HEADER_BYTES, Magic};
+use super::header::{BODY_BYTES, Block, HEADER_BYTES};
 use super::inode::CHUNK_INODES;
+use super::magic::Magic;
 use super::{BLOCK_BYTES, Damage, Expected};
 use crate::format::geometry::GROUP_BLOCKS_KEPT;
 

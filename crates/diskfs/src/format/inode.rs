@@ -29,7 +29,8 @@ use zerocopy::{
 };
 
 use super::Damage;
-use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity, Magic};
+use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity};
+use super::magic::Magic;
 
 /// Magic of a block of inodes. Its owner is the first block of its chunk.
 pub const INODE_MAGIC: Magic = Magic(*b"vfsN");
