@@ -33,7 +33,8 @@ impl<K: Kind> Tree<K> {
         }
         let shape = shape::<K>(records.len(), fill);
         let Some(level) = u16::try_from(shape.len()).ok().filter(|len| *len <= LEVELS_MAX) else {
-            return Err(fault(TreeFault::Height { level: LEVELS_MAX }).into());
+            let highest = LEVELS_MAX - 1;
+            return Err(fault(TreeFault::Height { level: LEVELS_MAX, highest }).into());
         };
         let expected = Self::at(0, owner).expected();
         let mut taken = Vec::new();

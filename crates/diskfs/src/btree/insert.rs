@@ -116,7 +116,8 @@ impl<K: Kind> Tree<K> {
                 continue;
             }
             if step.level + 1 >= LEVELS_MAX {
-                let fault = TreeFault::Height { level: step.level + 1 };
+                let (level, highest) = (step.level + 1, LEVELS_MAX - 1);
+                let fault = TreeFault::Height { level, highest };
                 return Err(Damage::from(TreeDamage { address, fault }).into());
             }
             let (left, right) = (allocate(nodes)?, allocate(nodes)?);

@@ -85,7 +85,8 @@ impl<'b, K: Kind> View<'b, K> {
     fn of_body(address: u64, block: &'b Block) -> Result<Self, Damage> {
         let view = Self { address, raw: raw(block), kind: PhantomData };
         if view.level() >= LEVELS_MAX {
-            return Err(view.fault(TreeFault::Height { level: view.level() }));
+            let (level, highest) = (view.level(), LEVELS_MAX - 1);
+            return Err(view.fault(TreeFault::Height { level, highest }));
         }
         if view.len() > records_max::<K>(view.level()) {
             return Err(view.miscounted(0));

@@ -145,10 +145,12 @@ pub enum TreeFault {
         child: u64,
     },
     /// 207: A tree with more levels than any tree has.
-    #[error("at level {level}, the highest is {}", LEVELS_MAX - 1)]
+    #[error("at level {level}, the highest is {highest}")]
     Height {
         /// The level.
         level: u16,
+        /// The highest level of any tree.
+        highest: u16,
     },
     /// 208: Fewer records than a block other than the root must have.
     #[error("{found} records, where blocks inside of a tree have {least}")]
