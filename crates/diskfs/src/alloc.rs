@@ -87,7 +87,8 @@ pub use nodes::GroupNodes;
 
 use crate::base::ranks::{GroupLock, GrowthLock};
 use crate::btree::{Entry, Error, Nodes};
-use crate::format::group::{GroupFault, fault};
+use crate::format::damage::GroupFault;
+use crate::format::group::fault;
 use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::format::{Damage, Run};
 use crate::{Geometry, LogPlace};

@@ -59,7 +59,8 @@ use std::marker::PhantomData;
 use zerocopy::little_endian::U64;
 
 pub(crate) use crate::format::btree::Branch;
-pub use crate::format::btree::{Entry, Kind, LEVELS_MAX, OnDisk, Record, TreeDamage, TreeFault};
+pub use crate::format::btree::{Entry, Kind, LEVELS_MAX, OnDisk, Record};
+pub use crate::format::damage::{TreeDamage, TreeFault};
 pub use check::Summary;
 pub use cursor::{Cursor, Range};
 pub use nodes::{Error, Nodes};

@@ -11,7 +11,7 @@
 
 pub mod attr;
 pub mod btree;
-mod damage;
+pub mod damage;
 pub mod dir;
 mod expected;
 pub mod extent;

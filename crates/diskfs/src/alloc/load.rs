@@ -12,7 +12,8 @@ use super::search::{Reach, Search};
 use super::zones::{ZONE_BLOCKS, ZONE_LOG2};
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
 use crate::format::Damage;
-use crate::format::group::{FreeSpace, GroupFault, InodeChunks, fault};
+use crate::format::damage::GroupFault;
+use crate::format::group::{FreeSpace, InodeChunks, fault};
 use crate::format::inode::CHUNK_BLOCKS;
 
 /// Maximum number of records read at a time. A zone has no more, so at least one zone is loaded.

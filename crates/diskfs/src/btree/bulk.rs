@@ -8,7 +8,7 @@ use super::{
     records_max,
 };
 use crate::format::Damage;
-use crate::format::btree::TreeDamage;
+use crate::format::damage::TreeDamage;
 
 impl<K: Kind> Tree<K> {
     /// Builds a tree of `records`, whose keys ascend strictly. Fills blocks to about `fill`

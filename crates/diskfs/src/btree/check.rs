@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::node::{Link, Place};
 use super::{Error, Expected, Kind, Nodes, Record, Tree, TreeFault, records_max, records_min};
 use crate::format::Damage;
-use crate::format::btree::TreeDamage;
+use crate::format::damage::TreeDamage;
 
 /// The contents of a tree, as far as it could be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

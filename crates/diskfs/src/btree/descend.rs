@@ -6,7 +6,7 @@ use super::node::{Link, Place};
 use super::{Error, Kind, Nodes, Record, TreeFault};
 use crate::btree::Tree;
 use crate::format::Damage;
-use crate::format::btree::TreeDamage;
+use crate::format::damage::TreeDamage;
 
 /// The target of a descent.
 pub(crate) enum Target<K: Kind> {

@@ -10,7 +10,7 @@ use super::{
     records_least, records_max,
 };
 use crate::format::Damage;
-use crate::format::btree::TreeDamage;
+use crate::format::damage::TreeDamage;
 
 /// The effect of an inserted record on a block.
 enum Growth<S> {

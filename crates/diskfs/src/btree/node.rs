@@ -6,7 +6,8 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Branch, Kind, OnDisk, Record, Tree, records_least, records_max};
-use crate::format::btree::{Entry, LEVELS_MAX, RawNode, TreeDamage, TreeFault, raw, raw_mut};
+use crate::format::btree::{Entry, LEVELS_MAX, RawNode, raw, raw_mut};
+use crate::format::damage::{TreeDamage, TreeFault};
 use crate::format::{Block, Damage};
 
 /// A block with a valid header, level and number of records.

@@ -6,7 +6,7 @@ use zerocopy::little_endian::U64;
 use super::descend::{Step, Target, Way};
 use super::node;
 use super::{Entry, Error, Kind, Nodes, OnDisk, Tree, TreeFault, records_max, records_min};
-use crate::format::btree::TreeDamage;
+use crate::format::damage::TreeDamage;
 
 /// The effect of a removed record on its block.
 enum Shrinking<S> {

@@ -1,7 +1,8 @@
 //! An entry of a directory, and the rules for its name and its position.
 
 use crate::format::Damage;
-use crate::format::dir::{COLLISIONS_MAX, DirDamage, DirFault, NAME_BYTES_MAX};
+use crate::format::damage::{DirDamage, DirFault};
+use crate::format::dir::{COLLISIONS_MAX, NAME_BYTES_MAX};
 use crate::inode::core::FileKind;
 
 /// An entry of a directory.

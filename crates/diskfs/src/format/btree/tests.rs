@@ -1,4 +1,5 @@
 use super::*;
+use crate::format::damage::{TreeDamage, TreeFault};
 
 #[test]
 fn format_md_has_every_field() {

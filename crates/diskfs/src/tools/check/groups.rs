@@ -6,10 +6,10 @@ use super::inodes::Chunk;
 use super::{Check, Owner, Phase};
 use crate::btree::{Record, Tree};
 use crate::format::Damage;
+use crate::format::damage::GroupFault;
 use crate::format::geometry::{GROUP_BLOCKS_KEPT, LAST_GROUP_BLOCKS_MIN};
 use crate::format::group::{
-    CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupFault, GroupHeader, HEADER_AT, InodeChunks, MAGIC,
-    fault,
+    CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupHeader, HEADER_AT, InodeChunks, MAGIC, fault,
 };
 use crate::format::inode::CHUNK_BLOCKS;
 
