@@ -3,10 +3,8 @@
 
 use zerocopy::little_endian::U64;
 
-use super::{
-    Branch, Entry, Error, Kind, LEVELS_MAX, Nodes, OnDisk, Record, Tree, TreeFault, node,
-    records_max,
-};
+use super::capacity::records_max;
+use super::{Branch, Entry, Error, Kind, LEVELS_MAX, Nodes, OnDisk, Record, Tree, TreeFault, node};
 use crate::format::Damage;
 use crate::format::damage::TreeDamage;
 

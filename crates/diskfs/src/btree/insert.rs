@@ -3,12 +3,10 @@
 use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
+use super::capacity::{records_least, records_max};
 use super::descend::{Step, Target, Way};
 use super::node::{self, Link, Place};
-use super::{
-    Branch, Entry, Error, FoundRecord, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault,
-    records_least, records_max,
-};
+use super::{Branch, Entry, Error, FoundRecord, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault};
 use crate::format::Damage;
 use crate::format::damage::TreeDamage;
 

@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Branch, Kind, OnDisk, Record, Tree, records_least, records_max};
+use super::capacity::{records_least, records_max};
+use super::{Branch, Kind, OnDisk, Record};
 use crate::format::btree::{Entry, LEVELS_MAX, RawNode, raw, raw_mut};
 use crate::format::damage::{TreeDamage, TreeFault};
 use crate::format::{Block, Damage};
@@ -301,11 +302,4 @@ pub(crate) fn set_left(block: &mut Block, address: u64) {
 /// Sets the link to the right.
 pub(crate) fn set_right(block: &mut Block, address: u64) {
     raw_mut(block).right = U64::from(address);
-}
-
-impl<K: Kind> Tree<K> {
-    /// Returns a view of the block that was read at `address`.
-    pub(crate) fn view<'b>(&self, address: u64, block: &'b Block) -> Result<View<'b, K>, Damage> {
-        View::new(address, self.owner, block)
-    }
 }

@@ -3,9 +3,10 @@
 use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
+use super::capacity::{records_max, records_min};
 use super::descend::{Step, Target, Way};
 use super::node;
-use super::{Entry, Error, Kind, Nodes, OnDisk, Tree, TreeFault, records_max, records_min};
+use super::{Entry, Error, Kind, Nodes, OnDisk, Tree, TreeFault};
 use crate::format::damage::TreeDamage;
 
 /// The effect of a removed record on its block.
