@@ -475,6 +475,29 @@ impl Groups {
         Ok(parts)
     }
 
+    /// Limits the memory of the indexes to about `bytes` bytes, or 256 KiB if that is more, plus
+    /// four bytes for each 16 MiB of the volume.
+    pub fn set_index_bytes(&self, bytes: u64) {
+        self.memory.set_limit(bytes);
+        self.shrink_indexes();
+    }
+
+    /// Returns the approximate memory of the entries of the indexes, in bytes.
+    #[must_use]
+    pub fn index_bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
+    /// Drops zones that were not used recently, while the indexes exceed their memory limit. Takes
+    /// the leaf lock of a group for one zone at a time.
+    fn shrink_indexes(&self) {
+        let drop_zone = |group| {
+            let group: Option<&Group> = self.at(group);
+            group.and_then(|group| group.change_index(|index| index.drop_zone())) == Some(true)
+        };
+        self.memory.shrink(|| self.count(), drop_zone);
+    }
+
     /// Returns the guard that serializes calls which make the volume larger.
     pub fn growth(&self) -> MutexGuard<'_, (), GrowthLock> {
         self.growth.lock()
