@@ -95,7 +95,7 @@ use crate::{Geometry, LogPlace};
 use ag_update::{AgChanges, AgUpdate, Outcome, impossible, in_order};
 use alloc_group::Group;
 use list::GroupList;
-use load::Effort;
+use load::{Effort, chunk_masks};
 use memory::IndexMemory;
 
 /// Runs shorter than this are used only when no group has a longer one.
@@ -589,7 +589,7 @@ impl Groups {
         let _guard = group.lock.lock();
         let key = chunk_of(block).into();
         let Some(value) = group.whole().chunk_tree().get(nodes, key)? else { return Ok(false) };
-        let (_, (free, _)) = Group::chunk(&group.layout(), &Entry { key, value })?;
+        let (_, (free, _)) = chunk_masks(&group.layout(), &Entry { key, value })?;
         Ok(free & 1 << (ino % CHUNK_INODES) == 0)
     }
 
@@ -605,7 +605,7 @@ impl Groups {
         }
         let _guard = group.lock.lock();
         for record in group.whole().chunk_tree().range(nodes, ..)? {
-            let (chunk, mask) = Group::chunk(&group.layout(), &record?)?;
+            let (chunk, mask) = chunk_masks(&group.layout(), &record?)?;
             let bits = (0..CHUNK_INODES).filter(|bit| mask.1 & (1 << bit) != 0);
             orphans.extend(bits.map(|bit| chunk * INODES_PER_BLOCK + bit));
         }
