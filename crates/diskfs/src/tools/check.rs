@@ -37,6 +37,7 @@ mod chunks;
 mod contents;
 mod discard;
 mod draft;
+mod error;
 mod finding;
 mod groups;
 mod home;
@@ -44,10 +45,13 @@ mod inodes;
 mod log;
 mod media;
 mod names;
+mod options;
 mod plan;
 mod repair;
+mod report;
 mod salvage;
 mod space;
+mod watch;
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -56,17 +60,17 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 
-pub use discard::Discarded;
+pub use error::CheckError;
 pub use finding::{Figure, Finding, Owner, Part, Problem, Remedy, Severity};
-pub use log::LogState;
+pub use log::{Discarded, LogState};
+pub use options::Options;
+pub use report::{Figures, Report, Unfinished};
+pub use watch::{Phase, Watch};
 
 use crate::LogPlace;
-use crate::base::fault::Fault;
 use crate::format::superblock::Stopped;
 use crate::icache::inactivate::Orphans;
-use crate::tools::stopped::stopped;
-use crate::tools::value::Value;
-use crate::volume::copies::{self, CopyState, FoundSuperblock, OpenError};
+use crate::volume::copies::{self, CopyState, FoundSuperblock};
 use blocks::BlockSet;
 use chunks::Candidate;
 use groups::GroupState;
@@ -75,155 +79,7 @@ pub(crate) use media::{Media, NoChange};
 use names::Links;
 use plan::{InodeFix, Plan};
 use salvage::Strays;
-
-/// Options of a check.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Whether to repair what can be repaired.
-    pub repair: bool,
-    /// Whether a repair gives the volume a new, empty log, and discards the contents of the former
-    /// one, if that can't be replayed. Without a repair: whether to report what would be lost.
-    pub discard_log: bool,
-    /// The device of the log, if it is not in the volume. A new log may be on another one than
-    /// before.
-    pub log: Option<Arc<dyn Device>>,
-    /// Maximum number of findings in the report; all are counted, and passed to the [`Watch`].
-    pub findings: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { repair: false, discard_log: false, log: None, findings: 1000 }
-    }
-}
-
-/// Phase of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// The log; counted in nothing.
-    Log,
-    /// Groups, and the inodes in each.
-    Groups,
-    /// Inodes, by chunk.
-    Inodes,
-    /// Contents of the inodes, by chunk.
-    Contents,
-    /// Paths from the root to all directories, and link counts.
-    Names,
-    /// Free space, by group.
-    FreeSpace,
-    /// Repair.
-    Repair,
-}
-
-impl Phase {
-    /// Returns the name of the phase, in a word or two.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Log => "log",
-            Self::Groups => "groups",
-            Self::Inodes => "inodes",
-            Self::Contents => "contents",
-            Self::Names => "names",
-            Self::FreeSpace => "free space",
-            Self::Repair => "repair",
-        }
-    }
-}
-
-/// Observer of the findings and the progress of a check.
-pub trait Watch {
-    /// Reports a finding.
-    fn finding(&mut self, finding: &Finding) {
-        let _ = finding;
-    }
-
-    /// Reports that `done` of `of` parts of the phase are done.
-    fn progress(&mut self, phase: Phase, done: u64, of: u64) {
-        let _ = (phase, done, of);
-    }
-}
-
-/// An observer that ignores all reports.
-impl Watch for () {}
-
-/// Numbers of blocks and inodes of a volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Size of the volume, in blocks.
-    pub blocks: u64,
-    /// Blocks that are not free space.
-    pub used_blocks: u64,
-    /// Inodes in use.
-    pub inodes: u64,
-    /// Directories among them.
-    pub directories: u64,
-}
-
-/// Work that an interrupted mount left to the next one: no damage, and nothing is lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unfinished {
-    /// Number of inodes without a name that are to be removed.
-    pub removals: u64,
-    /// Number of files that are still to be truncated.
-    pub cuts: u64,
-    /// Number of copies of the superblock that are older than its last write.
-    pub copies: u64,
-}
-
-/// Result of a check.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The findings, at most [`Options::findings`] of them.
-    pub findings: Vec<Finding>,
-    /// Number of all findings.
-    pub count: u64,
-    /// Number of findings that remain: after a repair, those of a second check.
-    pub left: u64,
-    /// State of the log.
-    pub log: LogState,
-    /// The error that stopped a mount since the last check that found the volume whole. A repair
-    /// that leaves no finding clears it.
-    pub stopped: Option<Stopped>,
-    /// The log that was discarded, or would be, if [`Options::discard_log`] is set.
-    pub discarded: Option<Discarded>,
-    /// Work that the next mount would finish, as it was found.
-    pub unfinished: Unfinished,
-    /// Work of that kind that a repair has finished.
-    pub finished: Orphans,
-    /// Numbers of blocks and inodes of the volume.
-    pub figures: Figures,
-}
-
-/// Error of a check or a repair that could not be completed.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckError {
-    /// There is no volume, or none that this program knows.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The log is on another device than the one that was named.
-    #[error("{why}")]
-    LogDevice {
-        /// Description of the mismatch.
-        why: String,
-    },
-    /// The volume has a feature that this program does not know, and may only be read.
-    #[error(
-        "the volume has features that this program does not know: it can be checked, not repaired"
-    )]
-    ReadOnly,
-    /// A repair could not be written. What was done so far is whole.
-    #[error("the repair could not be written: {0}")]
-    Repair(#[from] vfscale_journal::Error),
-    /// The superblock could not be written.
-    #[error(transparent)]
-    Device(#[from] vfscale_block::Error),
-    /// The volume is repaired, but what a mount had begun could not be finished.
-    #[error("the volume is repaired, but inodes without a name could not be removed: {0}")]
-    Finish(Arc<Fault>),
-}
+use watch::Findings;
 
 /// Checks the volume on `device`, and repairs it if `options` says so. Blocks for the I/O: it reads
 /// all metadata.
@@ -286,33 +142,6 @@ fn look_at_log(
             tell.add(error);
             (home, LogState::Unusable)
         }
-    }
-}
-
-/// The findings so far.
-pub(crate) struct Findings<'w> {
-    watch: &'w mut dyn Watch,
-    findings: Vec<Finding>,
-    max: usize,
-    count: u64,
-}
-
-impl<'w> Findings<'w> {
-    fn new(watch: &'w mut dyn Watch, max: usize) -> Self {
-        Self { watch, findings: Vec::new(), max, count: 0 }
-    }
-
-    pub(crate) fn add(&mut self, problem: impl Into<Problem>) {
-        let finding = Finding::from(problem.into());
-        self.watch.finding(&finding);
-        self.count += 1;
-        if self.findings.len() < self.max {
-            self.findings.push(finding);
-        }
-    }
-
-    pub(crate) fn progress(&mut self, phase: Phase, done: u64, of: u64) {
-        self.watch.progress(phase, done, of);
     }
 }
 
@@ -475,51 +304,6 @@ impl<'d, 'w> Check<'d, 'w> {
         let (unfinished, finished) = (self.unfinished, Orphans::default());
         let (left, discarded, stopped, figures) = (count, None, self.stopped, self.figures);
         Report { findings, count, left, log, stopped, discarded, unfinished, finished, figures }
-    }
-}
-
-impl Report {
-    /// Returns the report as names and values.
-    #[must_use]
-    pub fn to_value(&self) -> Value {
-        let finding = |finding: &Finding| {
-            Value::fields()
-                .with("number", finding.number())
-                .with("severity", finding.severity.name())
-                .with("text", finding.to_string())
-                .with("repair", finding.remedy.words())
-        };
-        let log = match self.log {
-            LogState::Clean => Value::fields().with("state", "clean"),
-            LogState::Replayed { checkpoints, items } => Value::fields()
-                .with("state", "replayed")
-                .with("checkpoints", checkpoints)
-                .with("items", items),
-            LogState::Unusable => Value::fields().with("state", "unusable"),
-        };
-        let log = match &self.discarded {
-            None => log,
-            Some(Discarded { why, checkpoints, records }) => log
-                .with("discarded", why.is_some())
-                .with("lost checkpoints", *checkpoints)
-                .with("lost records", *records),
-        };
-        let Unfinished { removals, cuts, copies } = self.unfinished;
-        let unfinished = Value::fields()
-            .with("removals", removals)
-            .with("cuts", cuts)
-            .with("superblock copies", copies);
-        Value::fields()
-            .with("found", self.count)
-            .with("left", self.left)
-            .with("log", log)
-            .with("stopped", self.stopped.as_ref().map(stopped))
-            .with("unfinished", unfinished)
-            .with("blocks", self.figures.blocks)
-            .with("used blocks", self.figures.used_blocks)
-            .with("inodes", self.figures.inodes)
-            .with("directories", self.figures.directories)
-            .with("findings", self.findings.iter().map(finding).collect::<Value>())
     }
 }
 

@@ -1,7 +1,8 @@
 //! The contents of inodes: the data of files, the targets of links, attributes.
 
+use super::Check;
+use super::finding::{Owner, Part, Problem};
 use super::media::{Media, NoChange};
-use super::{Check, Owner, Part, Problem};
 use crate::btree::{Error, Kind, Record, Tree};
 use crate::format::extent::{Extent, check_order};
 use crate::format::{BLOCK_BYTES, Damage};

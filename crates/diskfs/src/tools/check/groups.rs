@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use super::Check;
+use super::finding::Owner;
 use super::inodes::Chunk;
-use super::{Check, Owner, Phase};
+use super::watch::Phase;
 use crate::btree::{Record, Tree};
 use crate::format::Damage;
 use crate::format::damage::GroupFault;

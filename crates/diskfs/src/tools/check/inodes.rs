@@ -1,6 +1,9 @@
 //! Inodes: their records, and what belongs to each.
 
-use super::{Check, Owner, Phase, Problem, Unfinished};
+use super::Check;
+use super::finding::{Owner, Problem};
+use super::report::Unfinished;
+use super::watch::Phase;
 use crate::format::inode::{
     CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, INODES_PER_BLOCK, InodeRecord, ROOT_INO, block_of,
     chunk_of, ino_at, records,

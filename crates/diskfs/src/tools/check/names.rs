@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::Check;
+use super::finding::{Part, Problem};
 use super::inodes::{Chunk, DIRECTORY, Seen, UNREADABLE};
 use super::plan::Plan;
-use super::{Check, Findings, Part, Phase, Problem};
+use super::watch::{Findings, Phase};
 use crate::dir::{self, DirEntry, NameHash};
 use crate::format::inode::{ROOT_INO, block_of, chunk_of};
 use crate::inode::core::{FileKind, InodeCore};

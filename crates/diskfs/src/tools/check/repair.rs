@@ -47,14 +47,17 @@ use vfscale_journal::{ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Pushe
 
 use super::discard;
 use super::draft::Draft;
+use super::error::CheckError;
+use super::finding::Problem;
 use super::groups::GroupState;
 use super::inodes::UNREADABLE;
-use super::log::CheckedLog;
+use super::log::{CheckedLog, LogState};
 use super::media::NoChange;
+use super::options::Options;
 use super::plan::Plan;
-use super::{
-    Check, CheckError, Findings, GivenUp, LogState, Options, Phase, Problem, Report, Watch,
-};
+use super::report::Report;
+use super::watch::{Findings, Phase, Watch};
+use super::{Check, GivenUp};
 use crate::btree::{Entry, Error, Record, Tree};
 use crate::buffer::KIND_BLOCK;
 use crate::format::group::{

@@ -22,9 +22,10 @@ use crate::inode::blob::AttrTree;
 use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
 use crate::inode::extents::ExtentTree;
 
+use super::Check;
 use super::contents::{Extents, Verdict, extent_of};
 use super::draft::Draft;
-use super::{Check, Owner, Part, Problem};
+use super::finding::{Owner, Part, Problem};
 
 /// A part of an inode as it is to be.
 #[derive(Clone, Debug)]

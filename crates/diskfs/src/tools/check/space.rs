@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::{Check, Figure, Phase, Problem};
+use super::Check;
+use super::finding::{Figure, Problem};
+use super::watch::Phase;
 use crate::btree::Tree;
 use crate::format::damage::GroupFault;
 use crate::format::group::{FREE_ROOT_AT, FreeSpace, fault};
