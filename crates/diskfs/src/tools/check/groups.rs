@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Check;
 use super::finding::Owner;
-use super::inodes::Chunk;
+use super::links::Chunk;
 use super::watch::Phase;
 use crate::btree::{Record, Tree};
 use crate::format::Damage;

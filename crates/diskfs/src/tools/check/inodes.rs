@@ -2,6 +2,7 @@
 
 use super::Check;
 use super::finding::{Owner, Problem};
+use super::links::{DIRECTORY, Seen, UNREADABLE};
 use super::report::Unfinished;
 use super::watch::Phase;
 use crate::format::inode::{
@@ -9,54 +10,6 @@ use crate::format::inode::{
     chunk_of, ino_at, records,
 };
 use crate::inode::core::InodeCore;
-
-/// The state of an inode in a check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// The type of its mode, as four bits; 0 for a free one.
-    pub(crate) kind: u8,
-    /// The links that it says it has.
-    pub(crate) nlink: u32,
-    /// The names that were found.
-    pub(crate) names: u32,
-}
-
-/// The kind of an inode that is there and can't be read.
-pub(crate) const UNREADABLE: u8 = 0xFF;
-/// The kind of a directory.
-pub(crate) const DIRECTORY: u8 = 0o04;
-
-/// A chunk of inodes.
-#[derive(Clone, Debug)]
-pub(crate) struct Chunk {
-    /// The inodes that count as free.
-    pub(crate) free: u64,
-    /// The inodes that are orphans.
-    pub(crate) orphan: u64,
-    inodes: Box<[Seen; CHUNK_INODES as usize]>,
-}
-
-impl Chunk {
-    /// Creates a chunk whose inodes were not read yet.
-    pub(crate) fn new(free: u64, orphan: u64) -> Self {
-        Self { free, orphan, inodes: Box::new([Seen::default(); CHUNK_INODES as usize]) }
-    }
-
-    /// Returns the inodes of a chunk that begins at block `start`, with their numbers.
-    pub(crate) fn inodes(&self, start: u64) -> impl Iterator<Item = (u64, Seen)> {
-        (ino_at(start, 0)..).zip(self.inodes.iter().copied())
-    }
-
-    /// Returns the state of an inode of the chunk.
-    pub(crate) fn inode(&mut self, ino: u64) -> Option<&mut Seen> {
-        self.inodes.get_mut((ino % CHUNK_INODES) as usize)
-    }
-
-    /// Returns whether an inode of the chunk is an orphan.
-    pub(crate) fn is_orphan(&self, ino: u64) -> bool {
-        self.orphan >> (ino % CHUNK_INODES) & 1 == 1
-    }
-}
 
 impl Check<'_, '_> {
     /// Reads the records of all inodes.

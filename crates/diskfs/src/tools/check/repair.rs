@@ -50,7 +50,7 @@ use super::draft::Draft;
 use super::error::CheckError;
 use super::finding::Problem;
 use super::groups::GroupState;
-use super::inodes::UNREADABLE;
+use super::links::UNREADABLE;
 use super::log::{CheckedLog, LogState};
 use super::media::NoChange;
 use super::options::Options;

@@ -17,56 +17,16 @@ use crate::dir::{self, DirTree, Directory, NameHash};
 use crate::format::Damage;
 use crate::format::attr::CHUNK_BYTES;
 use crate::format::extent::Extent;
-use crate::inode::attr::{self, Attribute};
+use crate::inode::attr;
 use crate::inode::blob::AttrTree;
-use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
+use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
 
 use super::Check;
 use super::contents::{Extents, Verdict, extent_of};
 use super::draft::Draft;
 use super::finding::{Owner, Part, Problem};
-
-/// A part of an inode as it is to be.
-#[derive(Clone, Debug)]
-pub(crate) struct Rebuilt {
-    pub(crate) ino: u64,
-    pub(crate) content: Content,
-    /// The blocks of its tree that can be read: they can be used again.
-    pub(crate) blocks: Vec<u64>,
-}
-
-/// The contents that a repair writes.
-#[derive(Clone, Debug)]
-pub(crate) enum Content {
-    /// Names, in the order in which they are to be entered.
-    Names(Vec<SalvagedName>),
-    /// Extents, in order.
-    Extents(Vec<Extent>),
-    /// Attributes, in order.
-    Attributes(Vec<Attribute>),
-    /// Where a link leads is not known.
-    Target,
-}
-
-impl Content {
-    pub(crate) fn part(&self) -> Part {
-        match self {
-            Self::Names(_) => Part::Names,
-            Self::Extents(_) => Part::Extents,
-            Self::Attributes(_) => Part::Attributes,
-            Self::Target => Part::Target,
-        }
-    }
-}
-
-/// A name that is kept.
-#[derive(Clone, Debug)]
-pub(crate) struct SalvagedName {
-    pub(crate) name: Box<[u8]>,
-    pub(crate) ino: u64,
-    pub(crate) kind: FileKind,
-}
+use super::plan::{Content, Rebuilt, SalvagedName};
 
 /// Blocks of trees that nothing leads to, by what they say that they are, and whose.
 pub(crate) type Strays = HashMap<([u8; 4], u64), Vec<u64>>;

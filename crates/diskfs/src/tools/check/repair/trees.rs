@@ -6,7 +6,7 @@
 //! hole then, and names that lead to a link which is gone are removed.
 
 use super::super::draft::Draft;
-use super::super::salvage::{Content, Rebuilt, SalvagedName};
+use super::super::plan::{Content, Rebuilt, SalvagedName};
 use super::{Pool, Repair, State, Written};
 use crate::btree::Tree;
 use crate::dir::DirTree;
