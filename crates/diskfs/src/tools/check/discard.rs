@@ -34,10 +34,10 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_journal::{Journal, Known, Lsn, Region, VolumeId};
 
-use super::Check;
 use super::error::CheckError;
 use super::log::{CheckedLog, Discarded, LogState};
 use super::options::Options;
+use super::run::run;
 use super::watch::Findings;
 use crate::format::superblock::LOG_BLOCKS_MIN;
 use crate::format::{BLOCK_BYTES, Identity, byte_of_block};
@@ -103,7 +103,7 @@ fn known(logged: &CheckedLog, superblock: &Superblock, place: LogPlace, at_home:
 /// Finds the latest LSN of all blocks on disk, and the blocks whose LSN is too late.
 fn places_at_home(device: &Arc<dyn Device>, found: &FoundSuperblock) -> (Lsn, BTreeSet<u64>) {
     let mut nobody = ();
-    let check = Check::run(&**device, found, Findings::new(&mut nobody, 0), None);
+    let check = run(&**device, found, Findings::new(&mut nobody, 0), None);
     (check.media.newest(), check.media.late())
 }
 

@@ -1,9 +1,9 @@
 //! Inodes: their records, and what belongs to each.
 
-use super::Check;
-use super::finding::{Owner, Problem};
+use super::finding::Problem;
 use super::links::{DIRECTORY, Seen, UNREADABLE};
 use super::report::Unfinished;
+use super::state::Check;
 use super::watch::Phase;
 use crate::format::inode::{
     CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, INODES_PER_BLOCK, InodeRecord, ROOT_INO, block_of,
@@ -133,28 +133,6 @@ impl Check<'_, '_> {
         if counted != core.blocks && self.is_complete && !is_broken {
             self.tell.add(Problem::BlockCount { ino, found: core.blocks, counted });
             self.fix(ino, |fix| fix.blocks = Some(counted));
-        }
-    }
-
-    /// Returns whether the next mount removes or truncates an inode, whose contents then do not
-    /// matter.
-    pub(crate) fn is_orphan(&self, ino: u64) -> bool {
-        let chunk = self.links.chunks.get(&chunk_of(block_of(ino)));
-        chunk.is_some_and(|chunk| chunk.is_orphan(ino))
-    }
-
-    /// Returns whether the next mount removes an inode. The removal may have begun: its trees are
-    /// consistent, but have only their first records.
-    pub(crate) fn is_being_removed(&self, ino: u64, core: &InodeCore) -> bool {
-        core.nlink == 0 && self.is_orphan(ino)
-    }
-
-    pub(crate) fn own_blocks(&mut self, mut blocks: Vec<u64>, owner: Owner) {
-        blocks.sort_unstable();
-        for run in blocks.chunk_by(|a, b| a + 1 == *b) {
-            if let (Some(first), Some(last)) = (run.first(), run.last()) {
-                self.own(*first..*last + 1, owner);
-            }
         }
     }
 }

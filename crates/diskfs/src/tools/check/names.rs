@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::Check;
 use super::finding::{Part, Problem};
 use super::links::{DIRECTORY, DirState, Seen, UNREADABLE};
+use super::state::Check;
 use super::watch::Phase;
 use crate::dir::{self, NameHash};
 use crate::format::inode::ROOT_INO;

@@ -49,15 +49,16 @@ use super::discard;
 use super::draft::Draft;
 use super::error::CheckError;
 use super::finding::Problem;
-use super::groups::GroupState;
+use super::inspect::inspect;
 use super::links::UNREADABLE;
 use super::log::{CheckedLog, LogState};
 use super::media::NoChange;
 use super::options::Options;
 use super::plan::Plan;
 use super::report::Report;
+use super::run::run;
+use super::state::{Check, GivenUp, GroupState};
 use super::watch::{Findings, Phase, Watch};
-use super::{Check, GivenUp};
 use crate::btree::{Entry, Error, Record, Tree};
 use crate::buffer::KIND_BLOCK;
 use crate::format::group::{
@@ -178,7 +179,7 @@ impl Rounds<'_> {
             }
         };
         let (device, given_up) = (self.logged.device.clone(), self.state.given_up.clone());
-        let check = Check::run(&*device, self.found, tell, Some(&given_up));
+        let check = run(&*device, self.found, tell, Some(&given_up));
         let mut end = End::NotReplayed;
         if let (Some(journal), Some(plan)) = (journal, &check.plan) {
             if check.tell.count > 0 {
@@ -235,7 +236,7 @@ impl Rounds<'_> {
 /// Checks again.
 fn again(device: &Arc<dyn Device>, options: &Options) -> Result<Report, CheckError> {
     let again = Options { repair: false, discard_log: false, findings: 0, ..options.clone() };
-    super::check(device.clone(), &again, &mut ())
+    inspect(device.clone(), &copies::read(&**device)?, &again, &mut ())
 }
 
 /// Removes inodes without a name, and cuts files off, as a mount does it: the volume is whole.

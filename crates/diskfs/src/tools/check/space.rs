@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::Check;
 use super::finding::{Figure, Problem};
+use super::state::Check;
 use super::watch::Phase;
 use crate::btree::Tree;
 use crate::format::damage::GroupFault;
