@@ -35,7 +35,7 @@
 //! | files | contents |
 //! | --- | --- |
 //! | `finding`, `watch`, `options`, `error`, `log`, `report` | the terms of a check and its log |
-//! | `media`, `draft`, `blocks`, `links`, `plan`, `state` | the knowledge of a check |
+//! | `media`, `overlay`, `blocks`, `links`, `plan`, `state` | the knowledge of a check |
 //! | `contents`, `chunks`, `names`, `inodes`, `groups`, `salvage`, `space` | its phases |
 //! | `run`, `inspect`, `discard`, `repair` | a check, one that only reads, a new log, a repair |
 //!
@@ -47,7 +47,6 @@ mod blocks;
 mod chunks;
 mod contents;
 mod discard;
-mod draft;
 mod error;
 mod finding;
 mod groups;
@@ -59,6 +58,7 @@ mod log;
 mod media;
 mod names;
 mod options;
+mod overlay;
 mod plan;
 mod repair;
 mod report;

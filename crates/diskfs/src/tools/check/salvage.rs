@@ -19,8 +19,8 @@ use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
 
 use super::contents::{Extents, Verdict, extent_of};
-use super::draft::Draft;
 use super::finding::{Owner, Part};
+use super::overlay::Overlay;
 use super::plan::{Content, Rebuilt, SalvagedName};
 use super::state::{Check, Strays};
 
@@ -66,7 +66,7 @@ impl Check<'_, '_> {
     /// Decides what is kept of all parts that are broken.
     pub(crate) fn salvage(&mut self) {
         for (ino, part) in std::mem::take(&mut self.broken) {
-            let Some(core) = Draft::new(&self.media).core(ino) else { continue };
+            let Some(core) = Overlay::new(&self.media).core(ino) else { continue };
             let (content, blocks) = match part {
                 Part::Names => self.names_of(ino, &core),
                 Part::Extents => self.extents_of(ino, &core),
