@@ -42,9 +42,9 @@
 mod block;
 mod cancel;
 mod chunk;
-mod home;
 pub(crate) mod pool;
 mod target;
+mod write_queue;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ pub(crate) use block::compare;
 pub use block::{Buffer, KIND_BLOCK};
 pub(crate) use cancel::Cancel;
 pub use chunk::{InodeChunk, KIND_INODE_CHUNK};
-pub(crate) use home::Home;
 use target::BufferTarget;
+pub(crate) use write_queue::WriteQueue;
 
 use crate::Uuid;
 use crate::base::fault::Fault;
@@ -81,7 +81,7 @@ const SHARD_BLOCKS: usize = 16;
 /// `struct xfs_buftarg` in XFS.
 pub struct BufferCache {
     target: PerCpuArc<BufferTarget>,
-    home: PerCpuArc<Home>,
+    write_queue: PerCpuArc<WriteQueue>,
     shards: Box<[BufferShard]>,
     /// Number of buffers that a shard retains if possible.
     shard_limit: usize,
@@ -130,10 +130,10 @@ impl BufferCache {
         let shards = (limit / SHARD_BLOCKS).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
         let shards = shards.next_power_of_two();
         let target = PerCpuArc::new(cpus, Arc::new(BufferTarget { device, volume }));
-        let home = Home::new(target.keep());
+        let write_queue = WriteQueue::new(target.keep());
         Self {
             target,
-            home: PerCpuArc::new(cpus, Arc::new(home)),
+            write_queue: PerCpuArc::new(cpus, Arc::new(write_queue)),
             shards: (0..shards).map(|_| BufferShard::default()).collect(),
             shard_limit: (limit / shards).max(1),
             reads: AtomicU64::new(0),
@@ -281,7 +281,7 @@ impl BufferCache {
         if given_up.contains(&chunk_of(address)) {
             return Ok(());
         }
-        self.home.change(&self.get(address, expected)?, lsn, change);
+        self.write_queue.change(&self.get(address, expected)?, lsn, change);
         Ok(())
     }
 
@@ -306,7 +306,7 @@ impl BufferCache {
 
     /// Creates a chunk of new inodes in buffers of consecutive blocks, at least one.
     pub(crate) fn inode_chunk(&self, buffers: Vec<Arc<Buffer>>) -> Arc<InodeChunk> {
-        InodeChunk::new(self.home.keep(), buffers)
+        InodeChunk::new(self.write_queue.keep(), buffers)
     }
 
     /// Publishes the blocks of a new chunk, to which inodes can be written back.
@@ -317,8 +317,8 @@ impl BufferCache {
     }
 
     /// Returns the write-back queue of its blocks.
-    pub(crate) fn home(&self) -> Kept<Home> {
-        self.home.keep()
+    pub(crate) fn write_queue(&self) -> Kept<WriteQueue> {
+        self.write_queue.keep()
     }
 
     /// Returns the number of buffers. Exact while no thread adds or drops any.

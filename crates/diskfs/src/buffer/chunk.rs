@@ -17,7 +17,7 @@ use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
 use vfscale_sync::percpu_arc::Kept;
 
 use super::block::{BUFFER_BYTES, Buffer};
-use super::home::Home;
+use super::write_queue::WriteQueue;
 
 /// The kind of log item of a chunk of new inodes.
 pub const KIND_INODE_CHUNK: u32 = 3;
@@ -27,15 +27,15 @@ pub const KIND_INODE_CHUNK: u32 = 3;
 #[derive(Debug)]
 pub struct InodeChunk {
     log: ItemState,
-    home: Kept<Home>,
+    write_queue: Kept<WriteQueue>,
     buffers: Vec<Arc<Buffer>>,
 }
 
 impl InodeChunk {
-    /// Creates a chunk of buffers of consecutive blocks, at least one, which `home` writes back.
+    /// Creates a chunk of buffers of consecutive blocks, at least one, which `write_queue` writes back.
     #[must_use]
-    pub(super) fn new(home: Kept<Home>, buffers: Vec<Arc<Buffer>>) -> Arc<Self> {
-        Arc::new(Self { log: ItemState::new(), home, buffers })
+    pub(super) fn new(write_queue: Kept<WriteQueue>, buffers: Vec<Arc<Buffer>>) -> Arc<Self> {
+        Arc::new(Self { log: ItemState::new(), write_queue, buffers })
     }
 
     /// Returns its buffers.
@@ -69,7 +69,7 @@ impl LogItem for InodeChunk {
             return Ok(Pushed::Pinned);
         }
         for buffer in &self.buffers {
-            self.home.change(buffer, lsn, |_| {});
+            self.write_queue.change(buffer, lsn, |_| {});
         }
         Ok(Pushed::Written)
     }

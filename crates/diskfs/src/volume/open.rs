@@ -52,7 +52,7 @@ impl Volume {
         let Logged { device, hooks, journal, recovered } =
             look(device, &superblock, &places, &options)?;
         let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
-        hooks.set_home(cache.home());
+        hooks.set_write_queue(cache.write_queue());
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
         groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
         let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);

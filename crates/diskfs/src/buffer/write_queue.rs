@@ -32,13 +32,13 @@ use crate::format::Block;
 /// The blocks of a volume that wait for their write-back. Counterpart of a list of delayed writes
 /// (`xfs_buf_delwri_queue`) in XFS.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct WriteQueue {
     target: Kept<BufferTarget>,
     /// The waiting blocks, by address, with the latest change of each.
     pending: Mutex<BTreeMap<u64, (Arc<Buffer>, Lsn)>, HomePending>,
 }
 
-impl Home {
+impl WriteQueue {
     pub(super) fn new(target: Kept<BufferTarget>) -> Self {
         Self { target, pending: Mutex::new(BTreeMap::new()) }
     }
