@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
 use super::capacity::{records_least, records_max};
-use super::descend::{Step, Target, Way};
+use super::descend::{Step, Target, TreePath};
 use super::node::{self, Link, Place};
 use super::{Branch, Entry, Error, FoundRecord, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault};
 use crate::format::Damage;
@@ -34,7 +34,7 @@ impl<K: Kind> Tree<K> {
         key: K::Key,
         value: K::Value,
     ) -> Result<bool, Error<N::Error>> {
-        let mut path = Way::new();
+        let mut path = TreePath::new();
         if self.descend(nodes, Target::Key(key), Some(&mut path))?.is_found {
             return Ok(false);
         }
