@@ -40,7 +40,6 @@ use std::fs::File;
 use std::io;
 use std::mem::take;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -96,25 +95,6 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens an image file or a block device for reading and writing, with direct I/O and io_uring
-    /// where they are available. [`FileOptions`] sets other choices.
-    ///
-    /// # Errors
-    /// [`Error::Locked`] if another process has it open; [`Error::Io`], [`Error::Unsupported`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        FileOptions::new().open(path)
-    }
-
-    /// Creates an image file of `size` bytes, sparse and all zero, and opens it like
-    /// [`open`](Self::open).
-    ///
-    /// # Errors
-    /// [`Error::Io`], also if the name exists; [`Error::Misaligned`] for a size that is not in
-    /// whole blocks.
-    pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Self, Error> {
-        FileOptions::new().create(path, size)
-    }
-
     /// Returns how many batches were submitted through io_uring.
     pub fn ring_batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)

@@ -345,7 +345,7 @@ fn explains(
         history.lose_data(first);
     }
     agree(&history, outcomes)?;
-    verdict::judge(&history, returned, tree).map(drop)
+    verdict::judge(&history, None, returned, tree).map(drop)
 }
 
 /// Checks that the calls that did not fail had the expected results.

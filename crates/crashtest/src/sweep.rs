@@ -11,8 +11,8 @@ use vfscale_block::{
 };
 use vfscale_sync::random::Random;
 
+use crate::model::clock::Clock;
 use crate::model::history::History;
-use crate::model::history::clock::Clock;
 use crate::model::tree::Tree;
 use crate::model::verdict;
 use crate::script::op::Op;
@@ -130,15 +130,15 @@ impl<'a> Sweep<'a> {
     }
 
     fn run_inner(&mut self, script: &Script) -> Result<(), String> {
-        let mut history = History::of(&setup(), &script.ops)?;
+        let history = History::of(&setup(), &script.ops)?;
         let recorded = recording(&self.base);
-        record(self.subject, &recorded, &mut history)?;
+        let clock = record(self.subject, &recorded, &history)?;
         let mut random = Random::new(self.plan.seed ^ self.summary.scripts as u64);
         let lost = self.subject.may_be_lost(&self.base);
         for state in sample(&recorded[0], (self.plan.states_of_script, &lost), &mut random) {
             let number = self.summary.states;
             self.summary.states += 1;
-            if let Err(why) = self.look(&history, &state, number) {
+            if let Err(why) = self.look((&history, &clock), &state, number) {
                 self.violation(script, Some(state.id()), why);
             }
         }
@@ -146,7 +146,12 @@ impl<'a> Sweep<'a> {
     }
 
     /// Recovers a state and judges it.
-    fn look(&mut self, history: &History, state: &CrashState, number: usize) -> Result<(), String> {
+    fn look(
+        &mut self,
+        (history, clock): (&History, &Clock),
+        state: &CrashState,
+        number: usize,
+    ) -> Result<(), String> {
         let done = state.marks().min(history.steps.len());
         let disks = disks(state);
         // A check reports unreadable sectors.
@@ -154,7 +159,7 @@ impl<'a> Sweep<'a> {
             let checked = self.subject.check(&disks);
             checked.map_err(|why| format!("checked before it is opened: {why}"))?;
         }
-        let judge = |tree: &Tree| verdict::judge(history, done, tree);
+        let judge = |tree: &Tree| verdict::judge(history, Some(clock), done, tree);
         if !number.is_multiple_of(AGAIN.0) {
             return recover(self.subject, &disks, judge, number.is_multiple_of(WORK));
         }
@@ -221,13 +226,13 @@ pub fn disks(state: &CrashState) -> Vec<Disk> {
     state.devices().iter().map(|disk| Arc::clone(disk) as Disk).collect()
 }
 
-/// Runs the calls of a script and marks the log after each return. Stores the times that files had
-/// after each call in the history.
+/// Runs the calls of a script and marks the log after each return. Returns the times that files had
+/// after each call.
 fn record(
     subject: &dyn Subject,
     recorded: &[Recorded],
-    history: &mut History,
-) -> Result<(), String> {
+    history: &History,
+) -> Result<Clock, String> {
     let disks = dynamic(recorded);
     let opened = subject.open(&disks)?;
     let task = opened.vfs().task();
@@ -246,8 +251,8 @@ fn record(
     drop(task);
     opened.close()?;
     recorded[0].mark("closed");
-    history.clock = Some(clock);
-    subject.check(&disks).map_err(|why| format!("after it was closed: {why}"))
+    subject.check(&disks).map_err(|why| format!("after it was closed: {why}"))?;
+    Ok(clock)
 }
 
 /// Samples the states that a crash might have left of a recording: all that differ enough, or a

@@ -87,14 +87,15 @@ pub use nodes::GroupNodes;
 
 use crate::base::ranks::{GroupLock, GrowthLock};
 use crate::btree::{Entry, Error, Nodes};
-use crate::format::group::{GroupFault, fault};
+use crate::format::damage::GroupFault;
+use crate::format::group::fault;
 use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::format::{Damage, Run};
 use crate::{Geometry, LogPlace};
 use ag_update::{AgChanges, AgUpdate, Outcome, impossible, in_order};
 use alloc_group::Group;
 use list::GroupList;
-use load::Effort;
+use load::{Effort, chunk_masks};
 use memory::IndexMemory;
 
 /// Runs shorter than this are used only when no group has a longer one.
@@ -474,6 +475,29 @@ impl Groups {
         Ok(parts)
     }
 
+    /// Limits the memory of the indexes to about `bytes` bytes, or 256 KiB if that is more, plus
+    /// four bytes for each 16 MiB of the volume.
+    pub fn set_index_bytes(&self, bytes: u64) {
+        self.memory.set_limit(bytes);
+        self.shrink_indexes();
+    }
+
+    /// Returns the approximate memory of the entries of the indexes, in bytes.
+    #[must_use]
+    pub fn index_bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
+    /// Drops zones that were not used recently, while the indexes exceed their memory limit. Takes
+    /// the leaf lock of a group for one zone at a time.
+    fn shrink_indexes(&self) {
+        let drop_zone = |group| {
+            let group: Option<&Group> = self.at(group);
+            group.and_then(|group| group.change_index(|index| index.drop_zone())) == Some(true)
+        };
+        self.memory.shrink(|| self.count(), drop_zone);
+    }
+
     /// Returns the guard that serializes calls which make the volume larger.
     pub fn growth(&self) -> MutexGuard<'_, (), GrowthLock> {
         self.growth.lock()
@@ -565,7 +589,7 @@ impl Groups {
         let _guard = group.lock.lock();
         let key = chunk_of(block).into();
         let Some(value) = group.whole().chunk_tree().get(nodes, key)? else { return Ok(false) };
-        let (_, (free, _)) = Group::chunk(&group.layout(), &Entry { key, value })?;
+        let (_, (free, _)) = chunk_masks(&group.layout(), &Entry { key, value })?;
         Ok(free & 1 << (ino % CHUNK_INODES) == 0)
     }
 
@@ -581,7 +605,7 @@ impl Groups {
         }
         let _guard = group.lock.lock();
         for record in group.whole().chunk_tree().range(nodes, ..)? {
-            let (chunk, mask) = Group::chunk(&group.layout(), &record?)?;
+            let (chunk, mask) = chunk_masks(&group.layout(), &record?)?;
             let bits = (0..CHUNK_INODES).filter(|bit| mask.1 & (1 << bit) != 0);
             orphans.extend(bits.map(|bit| chunk * INODES_PER_BLOCK + bit));
         }

@@ -42,8 +42,9 @@
 mod block;
 mod cancel;
 mod chunk;
-mod home;
 pub(crate) mod pool;
+mod target;
+mod write_queue;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -58,7 +59,8 @@ pub(crate) use block::compare;
 pub use block::{Buffer, KIND_BLOCK};
 pub(crate) use cancel::Cancel;
 pub use chunk::{InodeChunk, KIND_INODE_CHUNK};
-pub(crate) use home::Home;
+use target::BufferTarget;
+pub(crate) use write_queue::WriteQueue;
 
 use crate::Uuid;
 use crate::base::fault::Fault;
@@ -78,7 +80,8 @@ const SHARD_BLOCKS: usize = 16;
 /// The blocks of metadata of a volume that are in memory. `Send` and `Sync`. Counterpart of
 /// `struct xfs_buftarg` in XFS.
 pub struct BufferCache {
-    home: PerCpuArc<Home>,
+    target: PerCpuArc<BufferTarget>,
+    write_queue: PerCpuArc<WriteQueue>,
     shards: Box<[BufferShard]>,
     /// Number of buffers that a shard retains if possible.
     shard_limit: usize,
@@ -126,8 +129,11 @@ impl BufferCache {
         // blocks.
         let shards = (limit / SHARD_BLOCKS).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
         let shards = shards.next_power_of_two();
+        let target = PerCpuArc::new(cpus, Arc::new(BufferTarget { device, volume }));
+        let write_queue = WriteQueue::new(target.keep());
         Self {
-            home: PerCpuArc::new(cpus, Arc::new(Home::new(device, volume))),
+            target,
+            write_queue: PerCpuArc::new(cpus, Arc::new(write_queue)),
             shards: (0..shards).map(|_| BufferShard::default()).collect(),
             shard_limit: (limit / shards).max(1),
             reads: AtomicU64::new(0),
@@ -192,7 +198,7 @@ impl BufferCache {
         drop(entries);
         let loading = BufferLoading { shard, address, number };
         let block = self.load(address, expected)?;
-        let buffer = self.loaded(&loading, Buffer::new(&self.home, address, block));
+        let buffer = self.loaded(&loading, Buffer::new(&self.target, address, block));
         drop(loading);
         buffer.look(expected, |block| found(&buffer, block))
     }
@@ -201,9 +207,9 @@ impl BufferCache {
     fn load(&self, address: u64, expected: &Expected) -> Result<Arc<Block>, Fault> {
         let mut block = Block::zeroed();
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.home.device.read_at(byte_of_block(address), block.bytes_mut())?;
+        self.target.device.read_at(byte_of_block(address), block.bytes_mut())?;
         let Expected { magic, owner, check } = *expected;
-        block.verify(&Identity { magic, address, owner, volume: self.home.volume })?;
+        block.verify(&Identity { magic, address, owner, volume: self.target.volume })?;
         check(address, &block)?;
         Ok(block.into())
     }
@@ -229,7 +235,7 @@ impl BufferCache {
     /// Creates a buffer for a new block, which readers find once it is [published](Self::publish).
     #[must_use]
     pub fn fresh(&self, address: u64, block: Arc<Block>) -> Arc<Buffer> {
-        Buffer::new(&self.home, address, block)
+        Buffer::new(&self.target, address, block)
     }
 
     /// Publishes `buffer`: readers find it in place of an earlier one with its address.
@@ -275,7 +281,7 @@ impl BufferCache {
         if given_up.contains(&chunk_of(address)) {
             return Ok(());
         }
-        self.get(address, expected)?.change_home(lsn, change);
+        self.write_queue.change(&self.get(address, expected)?, lsn, change);
         Ok(())
     }
 
@@ -298,6 +304,11 @@ impl BufferCache {
         }
     }
 
+    /// Creates a chunk of new inodes in buffers of consecutive blocks, at least one.
+    pub(crate) fn inode_chunk(&self, buffers: Vec<Arc<Buffer>>) -> Arc<InodeChunk> {
+        InodeChunk::new(self.write_queue.keep(), buffers)
+    }
+
     /// Publishes the blocks of a new chunk, to which inodes can be written back.
     pub(crate) fn publish_inodes(&self, chunk: &InodeChunk) {
         let mut given_up = self.given_up.write();
@@ -306,8 +317,8 @@ impl BufferCache {
     }
 
     /// Returns the write-back queue of its blocks.
-    pub(crate) fn home(&self) -> Kept<Home> {
-        self.home.keep()
+    pub(crate) fn write_queue(&self) -> Kept<WriteQueue> {
+        self.write_queue.keep()
     }
 
     /// Returns the number of buffers. Exact while no thread adds or drops any.
@@ -326,13 +337,6 @@ impl BufferCache {
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for BufferCache {
-    fn drop(&mut self) {
-        // The rest of a failed log refers to the queue that holds it.
-        self.home.forget_all();
     }
 }
 

@@ -46,17 +46,17 @@ use std::ops::ControlFlow;
 pub use entry::{DirEntry, Found, is_name};
 
 use crate::Uuid;
+#[cfg(doc)]
+use crate::btree::Error;
 use crate::btree::counted::Counted;
-use crate::btree::{Error, Nodes, Tree};
-use crate::format::Damage;
+use crate::btree::{Nodes, Tree};
+pub use crate::format::damage::{DirDamage, DirFault};
+pub use crate::format::dir::DirTree;
 use crate::format::dir::{COLLISIONS_MAX, POSITION_MIN};
-pub use crate::format::dir::{DirDamage, DirFault, DirTree};
 use crate::format::inode::block_of;
 use crate::inode::core::{DataFork, FileKind, InodeCore};
-use entry::{damage, taken_bit};
-
-/// The result of a call that reads or changes blocks.
-type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
+use entry::{possible, taken_bit};
+use tree::Outcome;
 
 /// Maximum number of records of an entry in a tree.
 pub const RECORDS_OF_ENTRY: usize = 9;
@@ -139,7 +139,8 @@ impl Directory {
     ) -> Outcome<Option<Found>, N> {
         match &core.data {
             DataFork::Tree { root } => {
-                let (found, _) = tree::find(self, nodes, &self.tree(*root), name)?;
+                let at = (self.ino, self.hash.position(name));
+                let (found, _) = tree::find(at, nodes, &self.tree(*root), name)?;
                 Ok(found)
             }
             data => {
@@ -148,7 +149,7 @@ impl Directory {
                 for entry in inline::entries(self.ino, bytes) {
                     let (_, entry) = entry?;
                     if entry.name == name {
-                        found = Some(self.possible(nodes, entry.found())?);
+                        found = Some(possible(self.ino, nodes, entry.found())?);
                         break;
                     }
                 }
@@ -291,13 +292,13 @@ impl Directory {
         match &core.data {
             DataFork::Tree { root } => {
                 tree::read(self.ino, nodes, &self.tree(*root), behind, |entry| {
-                    self.possible(nodes, entry.found()).map(|_| emit(entry))
+                    possible(self.ino, nodes, entry.found()).map(|_| emit(entry))
                 })
             }
             data => {
                 for entry in inline::entries(self.ino, inline::bytes(data)) {
                     let (_, entry) = entry?;
-                    self.possible(nodes, entry.found())?;
+                    possible(self.ino, nodes, entry.found())?;
                     if entry.position > behind && emit(entry).is_break() {
                         break;
                     }
@@ -349,10 +350,10 @@ impl Directory {
         core: &InodeCore,
         name: &[u8],
     ) -> Outcome<(Option<Found>, u16), N> {
+        let base = self.hash.position(name);
         match &core.data {
-            DataFork::Tree { root } => tree::find(self, nodes, &self.tree(*root), name),
+            DataFork::Tree { root } => tree::find((self.ino, base), nodes, &self.tree(*root), name),
             data => {
-                let base = self.hash.position(name);
                 let (mut found, mut taken) = (None, 0);
                 for entry in inline::entries(self.ino, inline::bytes(data)) {
                     let (_, entry) = entry?;
@@ -385,15 +386,6 @@ impl Directory {
 
     fn tree(&self, root: u64) -> Tree<DirTree> {
         Tree::at(root, self.ino)
-    }
-
-    /// Checks that the inode of an entry can be in the volume.
-    fn possible<N: Nodes>(&self, nodes: &N, found: Found) -> Result<Found, Damage> {
-        let Found { position, ino, .. } = found;
-        if nodes.is_possible(block_of(ino)) {
-            return Ok(found);
-        }
-        Err(damage(self.ino, position, DirFault::Inode { ino }))
     }
 }
 

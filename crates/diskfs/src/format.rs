@@ -11,7 +11,7 @@
 
 pub mod attr;
 pub mod btree;
-mod damage;
+pub mod damage;
 pub mod dir;
 mod expected;
 pub mod extent;
@@ -19,6 +19,7 @@ pub mod geometry;
 pub mod group;
 pub mod header;
 pub mod inode;
+mod magic;
 mod run;
 pub mod superblock;
 pub mod uuid;
@@ -26,7 +27,8 @@ pub mod uuid;
 pub use damage::Damage;
 pub use expected::Expected;
 pub(crate) use header::AlignedBlock;
-pub use header::{Block, Header, Identity, Magic};
+pub use header::{Block, Header, Identity};
+pub use magic::Magic;
 pub use run::Run;
 
 /// Size of a block, in bytes.

@@ -34,6 +34,8 @@ pub mod copies;
 pub mod grow;
 mod hooks;
 mod log;
+mod open;
+mod options;
 mod reader;
 pub(crate) mod recovery;
 pub(crate) mod stopped;
@@ -43,12 +45,13 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 use vfscale_journal::{Journal, Recovered};
+use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
-use vfscale_sync::{Mutex, cpu};
 
 pub(crate) use block_map::Places;
 pub(crate) use log::{known, log_of, replay_in_memory, seen};
+pub use options::VolumeOptions;
 pub use reader::Reader;
 
 use crate::Uuid;
@@ -58,47 +61,9 @@ use crate::base::fault::Fault;
 use crate::base::ranks::SuperblockLock;
 use crate::buffer::BufferCache;
 use crate::format::geometry::Geometry;
-use crate::format::superblock::{LogSeen, Superblock, Timestamp};
+use crate::format::superblock::{LogSeen, Superblock};
 use crate::inode::orphans::OrphanList;
 use hooks::VolumeHooks;
-use log::{Logged, open_log, read_log};
-
-/// How a volume is opened.
-#[derive(Clone, Debug)]
-pub struct VolumeOptions {
-    /// Nothing is written, not even the log: what that has is replayed in memory, which holds it
-    /// until the volume ends.
-    pub read_only: bool,
-    /// The log is not looked at, and nothing is written. What it has and is not home is missed, and
-    /// what is half home may be damaged.
-    pub no_recovery: bool,
-    /// How the log is set up.
-    pub journal: vfscale_journal::Options,
-    /// How many bytes of metadata are kept in memory that could be read again; an eighth more for
-    /// the indexes of free space.
-    pub cache_bytes: u64,
-    /// The device with the log, if it is on one of its own.
-    pub log_device: Option<Arc<dyn Device>>,
-    /// In how many lists it has its orphans in memory; 0 for one, as without the patch `orphan`
-    /// (Kara 2014) ([`OrphanList`]).
-    pub orphan_lists: usize,
-}
-
-impl Default for VolumeOptions {
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            no_recovery: false,
-            journal: vfscale_journal::Options::default(),
-            cache_bytes: 64 << 20,
-            log_device: None,
-            orphan_lists: cpu::possible() as usize,
-        }
-    }
-}
-
-/// The memory of the indexes of groups, as a share of that of the cache.
-const INDEX_SHARE: u64 = 8;
 
 /// An open volume. `Send` and `Sync`.
 ///
@@ -133,69 +98,6 @@ pub(crate) struct Shared {
 }
 
 impl Volume {
-    /// Opens the volume on `device`: finds the superblock, replays the log.
-    ///
-    /// Blocks for the I/O; how long depends on the size of the log, unless the volume was closed.
-    ///
-    /// # Errors
-    /// There is no volume, or it can't be used by this program; those of the log, of the device,
-    /// and damage. [`Fault::NeedsRepair`] after a repair that was interrupted, unless the log is
-    /// not to be looked at.
-    pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Self, Fault> {
-        let found = copies::read(&*device)?;
-        let read_only = options.read_only || options.no_recovery;
-        if found.is_read_only() && !read_only {
-            return Err(Fault::ReadOnly);
-        }
-        let superblock = found.superblock;
-        if superblock.features.needs_repair() && !options.no_recovery {
-            return Err(Fault::NeedsRepair);
-        }
-        if let Some(stopped) = &superblock.stopped {
-            let why = stopped.why();
-            tracing::warn!(
-                why,
-                "an earlier mount has stopped: `vfscale fsck --repair` is to check the volume"
-            );
-        }
-        let (uuid, geometry) = (superblock.volume(), superblock.geometry());
-        let places = Places::new(&superblock);
-        let look = if read_only { read_log } else { open_log };
-        let Logged { device, hooks, journal, recovered } =
-            look(device, &superblock, &places, &options)?;
-        let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
-        hooks.set_home(cache.home());
-        let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
-        groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
-        let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
-        let shared = Shared { groups, space, overruns: AtomicU64::new(0) };
-        let slots = cpu::possible() as usize;
-        let opened = Self {
-            device,
-            uuid,
-            places,
-            superblock: Mutex::new(superblock),
-            cache: PerCpuArc::new(slots, Arc::new(cache)),
-            hooks,
-            journal,
-            is_sealed: AtomicBool::new(false),
-            is_noted: AtomicBool::new(false),
-            recovered,
-            orphans: OrphanList::new(options.orphan_lists),
-            shared: PerCpuArc::new(slots, Arc::new(shared)),
-        };
-        if !opened.is_read_only() {
-            let log_seen = opened.log_seen();
-            opened.update_superblock(|superblock| {
-                superblock.mounted = Timestamp::now();
-                let before = LogSeen { is_closed: false, ..superblock.log_seen };
-                superblock.log_seen = log_seen.unwrap_or(before);
-            })?;
-            grow::finish(&opened)?;
-        }
-        Ok(opened)
-    }
-
     /// Updates the superblock and writes it, with all its copies. Durable when it returns.
     ///
     /// # Errors

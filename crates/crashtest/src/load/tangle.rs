@@ -186,7 +186,7 @@ impl<D: Device + 'static> Tangle<D> {
             let inside = task.fork();
             inside.chroot(dir).map_err(|error| error.to_string())?;
             let tree = Tree::read(&inside).map_err(|why| format!("{dir}: {why}"))?;
-            verdict::judge(history, done, &tree)
+            verdict::judge(history, None, done, &tree)
                 .map_err(|why| format!("{dir}, after {done} calls: {why}"))?;
         }
         Ok(())

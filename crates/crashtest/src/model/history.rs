@@ -1,10 +1,7 @@
 //! The effects of a script, prefix by prefix, as the memory file system (the model) shows them.
 
-pub mod clock;
-
 use vfscale::{Errno, Vfs};
 
-use crate::model::history::clock::Clock;
 use crate::model::tree::Tree;
 use crate::script::op::{Op, Space};
 use crate::script::pattern;
@@ -44,8 +41,6 @@ pub struct History {
     pub steps: Vec<Step>,
     /// The tree before each call, and after the last.
     pub trees: Vec<Tree>,
-    /// The times of files in the run to be judged; `None` if times are not judged.
-    pub clock: Option<Clock>,
     /// Number of the first sync after which data may be lost.
     lost_from: Option<usize>,
 }
@@ -73,7 +68,7 @@ impl History {
             }
             trees.push(tree);
         }
-        Ok(History { steps, trees, clock: None, lost_from: None })
+        Ok(History { steps, trees, lost_from: None })
     }
 
     /// Returns the shortest prefix that may be recovered after the first `done` calls returned.

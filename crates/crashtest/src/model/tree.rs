@@ -62,7 +62,7 @@ pub struct Node {
     /// Device number of a device file.
     pub rdev: u64,
     /// Times before anything was read. Trees are compared without them
-    /// ([`crate::model::history::clock`]).
+    /// ([`crate::model::clock`]).
     pub times: Times,
     /// Extended attributes.
     pub xattrs: BTreeMap<OsString, Vec<u8>>,

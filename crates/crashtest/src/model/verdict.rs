@@ -6,11 +6,12 @@
 //! been recovered (from [`History::floor`] up to the running call). The prefix identifies each
 //! file's inode in the model. Then [`PossibleData`] follows the changes of each file since it was
 //! last made durable, and collects the possible contents of each sector and the possible sizes.
-//! [`Clock`](crate::model::history::clock::Clock) decides which times are possible. One prefix that
+//! [`Clock`] decides which times are possible. One prefix that
 //! explains everything suffices.
 
 use std::ops::RangeInclusive;
 
+use crate::model::clock::Clock;
 use crate::model::history::{Change, History};
 use crate::model::tree::Tree;
 use crate::script::op::Op;
@@ -22,11 +23,16 @@ const SECTOR: usize = 512;
 const BLOCK: usize = 4096;
 
 /// Judges a tree that was recovered when the first `done` calls had returned and at most one more
-/// had begun. Returns the matching prefix.
+/// had begun. Returns the matching prefix. Without a `clock`, the times of files are not judged.
 ///
 /// # Errors
 /// Describes the mismatch of the longest prefix with the best agreement.
-pub fn judge(history: &History, done: usize, recovered: &Tree) -> Result<usize, String> {
+pub fn judge(
+    history: &History,
+    clock: Option<&Clock>,
+    done: usize,
+    recovered: &Tree,
+) -> Result<usize, String> {
     let calls = history.steps.len();
     let (floor, ceiling) = (history.floor(done), (done + 1).min(calls));
     let mut complaint = String::new();
@@ -42,7 +48,7 @@ pub fn judge(history: &History, done: usize, recovered: &Tree) -> Result<usize, 
                 let when = (done, ceiling, prefix);
                 let files = pairs.iter().try_for_each(|(ours, theirs)| {
                     judge_file(history, when, *ours, recovered, *theirs)?;
-                    judge_times(history, when, *ours, recovered, *theirs)
+                    judge_times((history, clock), when, *ours, recovered, *theirs)
                 });
                 match files {
                     Ok(()) => return Ok(prefix),
@@ -86,13 +92,13 @@ fn judge_file(
 }
 
 fn judge_times(
-    history: &History,
+    (history, clock): (&History, Option<&Clock>),
     when: (usize, usize, usize),
     ours: u64,
     recovered: &Tree,
     theirs: u64,
 ) -> Result<(), String> {
-    let (Some(clock), Some(node)) = (&history.clock, recovered.nodes.get(&theirs)) else {
+    let (Some(clock), Some(node)) = (clock, recovered.nodes.get(&theirs)) else {
         return Ok(());
     };
     let judged = clock.judge(history, when, ours, &node.times);

@@ -28,7 +28,8 @@ use super::changes::{InodeChange, Inodes, Undo};
 use super::load::Source;
 use super::{GroupNodes, Layout};
 use crate::btree::{Error, FoundRecord, Nodes};
-use crate::format::group::{GroupFault, GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
+use crate::format::damage::GroupFault;
+use crate::format::group::{GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::format::{Damage, Run};
 

@@ -7,13 +7,14 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 
 use super::Layout;
 use super::index::{Index, available};
-use super::load::{Effort, Half, Source};
+use super::load::{Effort, Half, RECORDS_MAX, Source, Zone};
 use super::memory::IndexMemory;
 use super::search::{Reach, Search};
 use crate::base::ranks::{GroupIndex, GroupLock};
 use crate::btree::{Error, Nodes};
+use crate::format::damage::GroupFault;
 use crate::format::geometry::LAST_GROUP_BLOCKS_MIN;
-use crate::format::group::{GroupFault, GroupHeader, fault};
+use crate::format::group::{GroupHeader, fault};
 use crate::format::inode::CHUNK_BLOCKS;
 use crate::format::{Block, Damage, Run};
 use crate::{Geometry, LogPlace};
@@ -202,6 +203,74 @@ impl Group {
                 }
             }
         }
+    }
+
+    /// Loads the zone `zone` and others behind it, unless it is loaded, and repeats the `search`
+    /// before another thread can drop what was loaded. The caller holds the lock of the group.
+    ///
+    /// The result is the content of the trees without the pending blocks. Hence the trees may be
+    /// read before a transaction, or through the copies of one that is half finished: a run that it
+    /// takes out of free space or puts into it is pending before that, until the transaction is
+    /// published or abandoned. This does not hold for inodes, which are not loaded while a
+    /// transaction is half finished.
+    fn load<N: Nodes, T>(
+        &self,
+        source: &Source<'_, N>,
+        half: Half,
+        zone: usize,
+        effort: &mut Effort,
+        search: impl FnOnce(&mut Index, Reach) -> Search<T>,
+    ) -> Result<Option<Search<T>>, Error<N::Error>> {
+        let zones = self.read_zones(source, half, zone)?;
+        effort.spend(zones.iter().map(|zone| zone.records.len()).sum());
+        let found = self.change_index(|index| {
+            let mut is_right = true;
+            for Zone { first, end, records } in &zones {
+                is_right &= match half {
+                    Half::Free => index.load(*first, *end, records),
+                    Half::Chunks => index.chunks.load(*first, *end, records),
+                };
+            }
+            if !is_right {
+                // No thread may use a part of it: the next one finds the same error.
+                index.unload();
+                return None;
+            }
+            Some(search(index, effort.reach()))
+        });
+        match found {
+            Some(None) => Err(fault(source.layout.header(), GroupFault::Counter).into()),
+            found => Ok(found.flatten()),
+        }
+    }
+
+    /// Reads zones from `zone` on that are not loaded, and those at the beginning of the group if
+    /// there are few records.
+    fn read_zones<N: Nodes>(
+        &self,
+        source: &Source<'_, N>,
+        half: Half,
+        zone: usize,
+    ) -> Result<Vec<Zone>, Error<N::Error>> {
+        let next_loaded = |zone| {
+            self.change_index(|index| {
+                let zones = if half == Half::Free { &index.zones } else { &index.chunks.zones };
+                (zones.next_loaded(zone), zones.len())
+            })
+        };
+        let mut read = Vec::new();
+        let Some((end, count)) = next_loaded(zone).filter(|(end, _)| zone < *end) else {
+            return Ok(read);
+        };
+        let here = source.read_half(half, zone..end, RECORDS_MAX, true)?;
+        let left =
+            RECORDS_MAX.saturating_sub(here.iter().map(|zone| zone.records.len() as u64).sum());
+        let is_at_end = here.as_ref().is_some_and(|zone| zone.end == count);
+        read.extend(here);
+        if is_at_end && let Some((end, _)) = next_loaded(0).filter(|(end, _)| *end > 0) {
+            read.extend(source.read_half(half, 0..end.min(zone), left, false)?);
+        }
+        Ok(read)
     }
 
     pub(super) fn claim<N: Nodes>(

@@ -1,4 +1,4 @@
-//! Reading of zones from a group's trees into its index.
+//! The reading of zones from a group's trees.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
@@ -6,13 +6,12 @@ use std::ops::Range;
 use zerocopy::little_endian::U64;
 
 use super::Layout;
-use super::alloc_group::Group;
-use super::index::Index;
-use super::search::{Reach, Search};
+use super::search::Reach;
 use super::zones::{ZONE_BLOCKS, ZONE_LOG2};
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
 use crate::format::Damage;
-use crate::format::group::{FreeSpace, GroupFault, InodeChunks, fault};
+use crate::format::damage::GroupFault;
+use crate::format::group::{FreeSpace, InodeChunks, fault};
 use crate::format::inode::CHUNK_BLOCKS;
 
 /// Maximum number of records read at a time. A zone has no more, so at least one zone is loaded.
@@ -48,7 +47,7 @@ impl Effort {
         }
     }
 
-    fn spend(&mut self, records: usize) {
+    pub(super) fn spend(&mut self, records: usize) {
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(records as u64 + RECORDS_FOR_WAY);
         }
@@ -70,108 +69,38 @@ pub(super) enum Half {
 
 /// Zones that were read: the first, the one behind the last, and the records: their keys, and their
 /// lengths or masks of free inodes.
-struct Zone {
-    first: usize,
-    end: usize,
-    records: Vec<(u64, u64)>,
+pub(super) struct Zone {
+    pub(super) first: usize,
+    pub(super) end: usize,
+    pub(super) records: Vec<(u64, u64)>,
 }
 
-impl Group {
-    /// Loads the zone `zone` and others behind it, unless it is loaded, and repeats the `search`
-    /// before another thread can drop what was loaded. The caller holds the lock of the group.
-    ///
-    /// The result is the content of the trees without the pending blocks. Hence the trees may be
-    /// read before a transaction, or through the copies of one that is half finished: a run that it
-    /// takes out of free space or puts into it is pending before that, until the transaction is
-    /// published or abandoned. This does not hold for inodes, which are not loaded while a
-    /// transaction is half finished.
-    pub(super) fn load<N: Nodes, T>(
-        &self,
-        source: &Source<'_, N>,
-        half: Half,
-        zone: usize,
-        effort: &mut Effort,
-        search: impl FnOnce(&mut Index, Reach) -> Search<T>,
-    ) -> Result<Option<Search<T>>, Error<N::Error>> {
-        let zones = self.read_zones(source, half, zone)?;
-        effort.spend(zones.iter().map(|zone| zone.records.len()).sum());
-        let found = self.change_index(|index| {
-            let mut is_right = true;
-            for Zone { first, end, records } in &zones {
-                is_right &= match half {
-                    Half::Free => index.load(*first, *end, records),
-                    Half::Chunks => index.chunks.load(*first, *end, records),
-                };
-            }
-            if !is_right {
-                // No thread may use a part of it: the next one finds the same error.
-                index.unload();
-                return None;
-            }
-            Some(search(index, effort.reach()))
-        });
-        match found {
-            Some(None) => Err(fault(source.layout.header(), GroupFault::Counter).into()),
-            found => Ok(found.flatten()),
-        }
+/// Checks a record of free space, and returns the start and length of the run.
+fn free_run(layout: &Layout, record: &Record<FreeSpace>) -> Result<(u64, u64), Damage> {
+    let (start, blocks) = (record.key.get(), record.value.get());
+    if layout.is_usable(start, blocks) {
+        return Ok((start, blocks));
     }
+    Err(fault(layout.free_tree().root(), GroupFault::FreeRun { start, blocks }))
+}
 
-    /// Reads zones from `zone` on that are not loaded, and those at the beginning of the group if
-    /// there are few records.
-    fn read_zones<N: Nodes>(
-        &self,
-        source: &Source<'_, N>,
-        half: Half,
-        zone: usize,
-    ) -> Result<Vec<Zone>, Error<N::Error>> {
-        let next_loaded = |zone| {
-            self.change_index(|index| {
-                let zones = if half == Half::Free { &index.zones } else { &index.chunks.zones };
-                (zones.next_loaded(zone), zones.len())
-            })
-        };
-        let mut read = Vec::new();
-        let Some((end, count)) = next_loaded(zone).filter(|(end, _)| zone < *end) else {
-            return Ok(read);
-        };
-        let here = source.read_half(half, zone..end, RECORDS_MAX, true)?;
-        let left =
-            RECORDS_MAX.saturating_sub(here.iter().map(|zone| zone.records.len() as u64).sum());
-        let is_at_end = here.as_ref().is_some_and(|zone| zone.end == count);
-        read.extend(here);
-        if is_at_end && let Some((end, _)) = next_loaded(0).filter(|(end, _)| *end > 0) {
-            read.extend(source.read_half(half, 0..end.min(zone), left, false)?);
-        }
-        Ok(read)
+/// Checks a record of a chunk, and returns its first block, and its masks: free, orphans.
+pub(super) fn chunk_masks(
+    layout: &Layout,
+    record: &Record<InodeChunks>,
+) -> Result<(u64, (u64, u64)), Damage> {
+    let (chunk, free) = (record.key.get(), record.value.free.get());
+    let orphan = record.value.orphan.get();
+    if !layout.is_chunk(chunk) || free & orphan != 0 {
+        return Err(fault(layout.chunk_tree().root(), GroupFault::Chunk { start: chunk }));
     }
-
-    /// Checks a record of free space, and returns the start and length of the run.
-    fn free_run(layout: &Layout, record: &Record<FreeSpace>) -> Result<(u64, u64), Damage> {
-        let (start, blocks) = (record.key.get(), record.value.get());
-        if layout.is_usable(start, blocks) {
-            return Ok((start, blocks));
-        }
-        Err(fault(layout.free_tree().root(), GroupFault::FreeRun { start, blocks }))
-    }
-
-    /// Checks a record of a chunk, and returns its first block, and its masks: free, orphans.
-    pub(super) fn chunk(
-        layout: &Layout,
-        record: &Record<InodeChunks>,
-    ) -> Result<(u64, (u64, u64)), Damage> {
-        let (chunk, free) = (record.key.get(), record.value.free.get());
-        let orphan = record.value.orphan.get();
-        if !layout.is_chunk(chunk) || free & orphan != 0 {
-            return Err(fault(layout.chunk_tree().root(), GroupFault::Chunk { start: chunk }));
-        }
-        Ok((chunk, (free, orphan)))
-    }
+    Ok((chunk, (free, orphan)))
 }
 
 impl<N: Nodes> Source<'_, N> {
     /// Reads zones, about `most` records. Returns `None` if the first zone has more, unless it
     /// `must` be read.
-    fn read_half(
+    pub(super) fn read_half(
         &self,
         half: Half,
         zones: Range<usize>,
@@ -181,7 +110,7 @@ impl<N: Nodes> Source<'_, N> {
         let layout = self.layout;
         match half {
             Half::Free => self.read(&layout.free_tree(), zones, (most, must), |record, end| {
-                let (start, blocks) = Group::free_run(layout, record)?;
+                let (start, blocks) = free_run(layout, record)?;
                 if start <= end && end > 0 {
                     let what = GroupFault::FreeRun { start, blocks };
                     return Err(fault(layout.free_tree().root(), what));
@@ -189,7 +118,7 @@ impl<N: Nodes> Source<'_, N> {
                 Ok(((start, blocks), start + blocks))
             }),
             Half::Chunks => self.read(&layout.chunk_tree(), zones, (most, must), |record, _| {
-                let (chunk, (free, _)) = Group::chunk(layout, record)?;
+                let (chunk, (free, _)) = chunk_masks(layout, record)?;
                 Ok(((chunk, free), chunk + CHUNK_BLOCKS))
             }),
         }

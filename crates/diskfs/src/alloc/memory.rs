@@ -2,8 +2,6 @@
 
 use vfscale_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::Groups;
-
 /// Memory of an entry of an index, in bytes: a run is in two trees, whose nodes have spare room.
 pub const ENTRY_BYTES: u64 = 64;
 /// Minimum limit, in entries.
@@ -41,49 +39,43 @@ impl IndexMemory {
         }
     }
 
+    /// Limits the memory to about `bytes` bytes.
+    pub(super) fn set_limit(&self, bytes: u64) {
+        let entries = usize::try_from(bytes / ENTRY_BYTES).unwrap_or(usize::MAX);
+        self.limit.store(entries.max(ENTRIES_MIN), Ordering::Relaxed);
+    }
+
+    /// Returns the approximate memory of all entries, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.held.load(Ordering::Relaxed) as u64 * ENTRY_BYTES
+    }
+
     fn is_over(&self) -> bool {
         self.held.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed)
     }
-}
 
-impl Groups {
-    /// Limits the memory of the indexes to about `bytes` bytes, or 256 KiB if that is more, plus
-    /// four bytes for each 16 MiB of the volume.
-    pub fn set_index_bytes(&self, bytes: u64) {
-        let entries = usize::try_from(bytes / ENTRY_BYTES).unwrap_or(usize::MAX);
-        self.memory.limit.store(entries.max(ENTRIES_MIN), Ordering::Relaxed);
-        self.shrink_indexes();
-    }
-
-    /// Returns the approximate memory of the entries of the indexes, in bytes.
-    #[must_use]
-    pub fn index_bytes(&self) -> u64 {
-        self.memory.held.load(Ordering::Relaxed) as u64 * ENTRY_BYTES
-    }
-
-    /// Drops zones that were not used recently, while there are more entries than the limit. Takes
-    /// the leaf lock of a group for one zone at a time. A clock (Corbató 1968), whose hand moves
-    /// over the groups and their zones.
-    pub(super) fn shrink_indexes(&self) {
-        if !self.memory.is_over() {
+    /// Drops zones that were not used recently, while there are more entries than the limit. A
+    /// clock (Corbató 1968), whose hand moves over the `count` groups and their zones; `drop_zone`
+    /// moves it on by a zone of a group, and returns false at the end of the group.
+    pub(super) fn shrink(&self, count: impl FnOnce() -> u32, drop_zone: impl Fn(u32) -> bool) {
+        if !self.is_over() {
             return;
         }
-        let limit = self.memory.limit.load(Ordering::Relaxed);
+        let limit = self.limit.load(Ordering::Relaxed);
         let enough = limit - limit / 8;
-        let count = self.count();
+        let count = count();
         // Twice around: the first round passes recently used zones.
         for _ in 0..=2 * count {
-            let group = self.memory.hand.load(Ordering::Relaxed) % count;
-            let Some(group) = self.at(group) else { return };
+            let group = self.hand.load(Ordering::Relaxed) % count;
             loop {
-                if self.memory.held.load(Ordering::Relaxed) <= enough {
+                if self.held.load(Ordering::Relaxed) <= enough {
                     return;
                 }
-                if group.change_index(|index| index.drop_zone()) != Some(true) {
+                if !drop_zone(group) {
                     break;
                 }
             }
-            self.memory.hand.fetch_add(1, Ordering::Relaxed);
+            self.hand.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -3,12 +3,10 @@
 
 use zerocopy::little_endian::U64;
 
-use super::{
-    Branch, Entry, Error, Kind, LEVELS_MAX, Nodes, OnDisk, Record, Tree, TreeFault, node,
-    records_max,
-};
+use super::capacity::records_max;
+use super::{Branch, Entry, Error, Kind, LEVELS_MAX, Nodes, OnDisk, Record, Tree, TreeFault, node};
 use crate::format::Damage;
-use crate::format::btree::TreeDamage;
+use crate::format::damage::TreeDamage;
 
 impl<K: Kind> Tree<K> {
     /// Builds a tree of `records`, whose keys ascend strictly. Fills blocks to about `fill`
@@ -33,7 +31,8 @@ impl<K: Kind> Tree<K> {
         }
         let shape = shape::<K>(records.len(), fill);
         let Some(level) = u16::try_from(shape.len()).ok().filter(|len| *len <= LEVELS_MAX) else {
-            return Err(fault(TreeFault::Height { level: LEVELS_MAX }).into());
+            let highest = LEVELS_MAX - 1;
+            return Err(fault(TreeFault::Height { level: LEVELS_MAX, highest }).into());
         };
         let expected = Self::at(0, owner).expected();
         let mut taken = Vec::new();

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use super::capacity::{records_max, records_min};
 use super::node::{Link, Place};
-use super::{Error, Expected, Kind, Nodes, Record, Tree, TreeFault, records_max, records_min};
-use crate::format::Damage;
-use crate::format::btree::TreeDamage;
+use super::{Error, Kind, Nodes, Record, Tree, TreeFault};
+use crate::format::damage::TreeDamage;
+use crate::format::{Damage, Expected};
 
 /// The contents of a tree, as far as it could be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

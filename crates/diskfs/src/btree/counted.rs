@@ -1,7 +1,7 @@
 //! A wrapper around the blocks of a tree that counts allocations.
 
-use super::{Error, Expected, Nodes};
-use crate::format::Block;
+use super::{Error, Nodes};
+use crate::format::{Block, Expected};
 
 /// A wrapper that forwards all calls to `N`, and counts the growth of the tree.
 pub(crate) struct Counted<'a, N> {

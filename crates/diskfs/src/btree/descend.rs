@@ -6,7 +6,7 @@ use super::node::{Link, Place};
 use super::{Error, Kind, Nodes, Record, TreeFault};
 use crate::btree::Tree;
 use crate::format::Damage;
-use crate::format::btree::TreeDamage;
+use crate::format::damage::TreeDamage;
 
 /// The target of a descent.
 pub(crate) enum Target<K: Kind> {
@@ -27,7 +27,7 @@ pub(crate) struct Step<K: Kind> {
 }
 
 /// The path to a leaf, which is the last of its blocks. Few trees are higher than this.
-pub(crate) type Way<K> = SmallVec<[Step<K>; 4]>;
+pub(crate) type TreePath<K> = SmallVec<[Step<K>; 4]>;
 
 /// The leaf at the end of the path.
 pub(crate) struct Leaf<K: Kind, R> {
@@ -92,7 +92,7 @@ impl<K: Kind> Tree<K> {
         &self,
         nodes: &'n N,
         target: Target<K>,
-        mut path: Option<&mut Way<K>>,
+        mut path: Option<&mut TreePath<K>>,
     ) -> Result<Leaf<K, N::Ref<'n>>, Error<N::Error>> {
         let mut place = self.root_place();
         let mut from = self.root;

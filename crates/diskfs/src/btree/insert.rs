@@ -3,14 +3,12 @@
 use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
-use super::descend::{Step, Target, Way};
+use super::capacity::{records_least, records_max};
+use super::descend::{Step, Target, TreePath};
 use super::node::{self, Link, Place};
-use super::{
-    Branch, Entry, Error, FoundRecord, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault,
-    records_least, records_max,
-};
+use super::{Branch, Entry, Error, FoundRecord, Kind, LEVELS_MAX, Nodes, OnDisk, Tree, TreeFault};
 use crate::format::Damage;
-use crate::format::btree::TreeDamage;
+use crate::format::damage::TreeDamage;
 
 /// The effect of an inserted record on a block.
 enum Growth<S> {
@@ -36,7 +34,7 @@ impl<K: Kind> Tree<K> {
         key: K::Key,
         value: K::Value,
     ) -> Result<bool, Error<N::Error>> {
-        let mut path = Way::new();
+        let mut path = TreePath::new();
         if self.descend(nodes, Target::Key(key), Some(&mut path))?.is_found {
             return Ok(false);
         }
@@ -116,7 +114,8 @@ impl<K: Kind> Tree<K> {
                 continue;
             }
             if step.level + 1 >= LEVELS_MAX {
-                let fault = TreeFault::Height { level: step.level + 1 };
+                let (level, highest) = (step.level + 1, LEVELS_MAX - 1);
+                let fault = TreeFault::Height { level, highest };
                 return Err(Damage::from(TreeDamage { address, fault }).into());
             }
             let (left, right) = (allocate(nodes)?, allocate(nodes)?);

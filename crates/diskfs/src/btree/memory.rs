@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Error, Expected, Nodes};
+use super::{Error, Nodes};
 use crate::Uuid;
-use crate::format::{Block, Damage, Identity};
+use crate::format::{Block, Damage, Expected, Identity};
 
 pub(crate) const VOLUME: Uuid = Uuid::from_bytes(*b"volume of trees.");
 

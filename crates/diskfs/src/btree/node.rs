@@ -5,8 +5,10 @@ use std::marker::PhantomData;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Branch, Kind, OnDisk, Record, Tree, records_least, records_max};
-use crate::format::btree::{Entry, LEVELS_MAX, RawNode, TreeDamage, TreeFault, raw, raw_mut};
+use super::capacity::{records_least, records_max};
+use super::{Branch, Kind, OnDisk, Record};
+use crate::format::btree::{Entry, LEVELS_MAX, RawNode, raw, raw_mut};
+use crate::format::damage::{TreeDamage, TreeFault};
 use crate::format::{Block, Damage};
 
 /// A block with a valid header, level and number of records.
@@ -85,7 +87,8 @@ impl<'b, K: Kind> View<'b, K> {
     fn of_body(address: u64, block: &'b Block) -> Result<Self, Damage> {
         let view = Self { address, raw: raw(block), kind: PhantomData };
         if view.level() >= LEVELS_MAX {
-            return Err(view.fault(TreeFault::Height { level: view.level() }));
+            let (level, highest) = (view.level(), LEVELS_MAX - 1);
+            return Err(view.fault(TreeFault::Height { level, highest }));
         }
         if view.len() > records_max::<K>(view.level()) {
             return Err(view.miscounted(0));
@@ -299,11 +302,4 @@ pub(crate) fn set_left(block: &mut Block, address: u64) {
 /// Sets the link to the right.
 pub(crate) fn set_right(block: &mut Block, address: u64) {
     raw_mut(block).right = U64::from(address);
-}
-
-impl<K: Kind> Tree<K> {
-    /// Returns a view of the block that was read at `address`.
-    pub(crate) fn view<'b>(&self, address: u64, block: &'b Block) -> Result<View<'b, K>, Damage> {
-        View::new(address, self.owner, block)
-    }
 }

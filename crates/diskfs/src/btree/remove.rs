@@ -3,10 +3,11 @@
 use smallvec::SmallVec;
 use zerocopy::little_endian::U64;
 
-use super::descend::{Step, Target, Way};
+use super::capacity::{records_max, records_min};
+use super::descend::{Step, Target, TreePath};
 use super::node;
-use super::{Entry, Error, Kind, Nodes, OnDisk, Tree, TreeFault, records_max, records_min};
-use crate::format::btree::TreeDamage;
+use super::{Entry, Error, Kind, Nodes, OnDisk, Tree, TreeFault};
+use crate::format::damage::TreeDamage;
 
 /// The effect of a removed record on its block.
 enum Shrinking<S> {
@@ -56,7 +57,7 @@ impl<K: Kind> Tree<K> {
         nodes: &mut N,
         key: K::Key,
     ) -> Result<Option<K::Value>, Error<N::Error>> {
-        let mut path = Way::new();
+        let mut path = TreePath::new();
         let leaf = self.descend(nodes, Target::Key(key), Some(&mut path))?;
         let Some(former) = leaf.record(self)?.filter(|_| leaf.is_found) else { return Ok(None) };
         let mut index = leaf.index;

@@ -14,7 +14,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Error, Expected, Kind, Nodes, Record, Tree};
+use super::{Error, Kind, Nodes, Record, Tree};
+use crate::format::Expected;
 
 /// The contents of a block, as the block describes itself.
 struct LeafCopy<K: Kind> {

@@ -17,7 +17,8 @@ use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
-use super::{Home, pool};
+use super::pool;
+use super::target::BufferTarget;
 use crate::base::fault::Fault;
 use crate::base::ranks::BufferContent;
 use crate::format::{AlignedBlock, BLOCK_BYTES, Block, Damage, Expected, Identity, byte_of_block};
@@ -32,7 +33,7 @@ pub(super) const BUFFER_BYTES: usize = size_of::<Buffer>() + BLOCK_BYTES + 2 * 1
 /// One block of metadata in memory. `Send` and `Sync`. Counterpart of `struct xfs_buf` in XFS.
 pub struct Buffer {
     address: u64,
-    home: Kept<Home>,
+    target: Kept<BufferTarget>,
     log: ItemState,
     /// Whether it was used since the clock hand passed.
     touched: AtomicBool,
@@ -51,11 +52,15 @@ struct Contents {
 }
 
 impl Buffer {
-    pub(super) fn new(home: &PerCpuArc<Home>, address: u64, block: Arc<Block>) -> Arc<Self> {
+    pub(super) fn new(
+        target: &PerCpuArc<BufferTarget>,
+        address: u64,
+        block: Arc<Block>,
+    ) -> Arc<Self> {
         let content = Contents { block, home: Lsn::NONE, is_writing: false, is_gone: false };
         Arc::new(Self {
             address,
-            home: home.keep(),
+            target: target.keep(),
             log: ItemState::new(),
             touched: AtomicBool::new(true),
             content: Mutex::new(content),
@@ -115,17 +120,16 @@ impl Buffer {
         drop(self.written.wait_while(content, |content| content.is_writing));
     }
 
-    /// Applies a change to the block, and queues it for write-back as the version at `lsn`; does
-    /// nothing if it was freed. For blocks that are not logged themselves, but whose parts are
-    /// (those of inodes); one thread at a time, as the journal pushes.
-    pub fn change_home(self: &Arc<Self>, lsn: Lsn, change: impl FnOnce(&mut Block)) {
+    /// Applies a change to the block before its write-back. Returns false, and changes nothing, if
+    /// it was freed. For blocks that are not logged themselves, but whose parts are (those of
+    /// inodes); one thread at a time, as the journal pushes.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Block)) -> bool {
         let mut content = self.content.lock();
         if content.is_gone {
-            return;
+            return false;
         }
         change(Arc::make_mut(&mut content.block));
-        drop(content);
-        self.home.add(self, lsn);
+        true
     }
 
     /// Copies the block for a write, as the version at `lsn`; `None` if it was freed. A thread that
@@ -150,7 +154,7 @@ impl Buffer {
         let ending = EndWriting(self);
         let mut copy = Box::new(AlignedBlock(block.as_ref().clone()));
         let header = block.header();
-        let (magic, owner, volume) = (header.magic, header.owner.get(), self.home.volume);
+        let (magic, owner, volume) = (header.magic, header.owner.get(), self.target.volume);
         copy.0.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
         Writing { buffer: self, lsn, copy, _ending: ending }
     }
@@ -218,7 +222,7 @@ impl LogItem for Buffer {
         }
         let writing = self.writing(content, lsn);
         let (at, bytes) = writing.write();
-        self.home.device.write_at(at, bytes)?;
+        self.target.device.write_at(at, bytes)?;
         writing.done();
         Ok(Pushed::Written)
     }

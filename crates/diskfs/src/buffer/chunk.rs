@@ -14,9 +14,10 @@
 use std::sync::Arc;
 
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
+use vfscale_sync::percpu_arc::Kept;
 
-use super::Buffer;
-use super::block::BUFFER_BYTES;
+use super::block::{BUFFER_BYTES, Buffer};
+use super::write_queue::WriteQueue;
 
 /// The kind of log item of a chunk of new inodes.
 pub const KIND_INODE_CHUNK: u32 = 3;
@@ -26,14 +27,15 @@ pub const KIND_INODE_CHUNK: u32 = 3;
 #[derive(Debug)]
 pub struct InodeChunk {
     log: ItemState,
+    write_queue: Kept<WriteQueue>,
     buffers: Vec<Arc<Buffer>>,
 }
 
 impl InodeChunk {
-    /// Creates a chunk of buffers of consecutive blocks, at least one.
+    /// Creates a chunk of buffers of consecutive blocks, at least one, which `write_queue` writes back.
     #[must_use]
-    pub fn new(buffers: Vec<Arc<Buffer>>) -> Arc<Self> {
-        Arc::new(Self { log: ItemState::new(), buffers })
+    pub(super) fn new(write_queue: Kept<WriteQueue>, buffers: Vec<Arc<Buffer>>) -> Arc<Self> {
+        Arc::new(Self { log: ItemState::new(), write_queue, buffers })
     }
 
     /// Returns its buffers.
@@ -67,7 +69,7 @@ impl LogItem for InodeChunk {
             return Ok(Pushed::Pinned);
         }
         for buffer in &self.buffers {
-            buffer.change_home(lsn, |_| {});
+            self.write_queue.change(buffer, lsn, |_| {});
         }
         Ok(Pushed::Written)
     }

@@ -414,7 +414,7 @@ fn cut(core: &mut InodeCore, size: u64) {
 /// Returns the fault of an extent outside of the blocks that files can have.
 fn outside(ino: u64, file_block: u64, start: u64, blocks: u64) -> Fault {
     use crate::format::Damage;
-    use crate::format::extent::{ExtentDamage, ExtentFault};
+    use crate::format::damage::{ExtentDamage, ExtentFault};
     let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
     let fault = ExtentFault::Outside { start, blocks };
     Damage::from(ExtentDamage { ino, file_block, fault }).into()

@@ -1,7 +1,8 @@
 //! Check of a whole directory.
 
-use super::tree::Assembly;
-use super::{DirEntry, DirFault, Directory, Outcome, damage, entry_bytes, inline};
+use super::entry::{damage, possible};
+use super::tree::{Assembly, Outcome};
+use super::{DirEntry, DirFault, Directory, entry_bytes, inline};
 use crate::btree::{Nodes, Record, Summary};
 use crate::format::Damage;
 use crate::format::dir::{COLLISIONS_MAX, DirTree};
@@ -77,7 +78,7 @@ impl Directory {
         let mut wrong: Vec<Damage> = Vec::new();
         let mut look = |entry: DirEntry<'_>, wrong: &mut Vec<Damage>| {
             wrong.extend(seen.entry(&entry).err());
-            wrong.extend(self.possible(nodes, entry.found()).err());
+            wrong.extend(possible(self.ino, nodes, entry.found()).err());
             each(entry);
         };
         let summary = match &core.data {

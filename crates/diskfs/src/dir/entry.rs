@@ -1,7 +1,10 @@
 //! An entry of a directory, and the rules for its name and its position.
 
+use crate::btree::Nodes;
 use crate::format::Damage;
-use crate::format::dir::{COLLISIONS_MAX, DirDamage, DirFault, NAME_BYTES_MAX};
+use crate::format::damage::{DirDamage, DirFault};
+use crate::format::dir::{COLLISIONS_MAX, NAME_BYTES_MAX};
+use crate::format::inode::block_of;
 use crate::inode::core::FileKind;
 
 /// An entry of a directory.
@@ -48,6 +51,15 @@ pub fn is_name(name: &[u8]) -> bool {
 /// Returns the damage of the entry at `position` of directory `ino`.
 pub(super) fn damage(ino: u64, position: u64, fault: DirFault) -> Damage {
     DirDamage { ino, position, fault }.into()
+}
+
+/// Checks that the inode of an entry of directory `dir` can be in the volume.
+pub(super) fn possible<N: Nodes>(dir: u64, nodes: &N, found: Found) -> Result<Found, Damage> {
+    let Found { position, ino, .. } = found;
+    if nodes.is_possible(block_of(ino)) {
+        return Ok(found);
+    }
+    Err(damage(dir, position, DirFault::Inode { ino }))
 }
 
 /// Returns the bit of a position among the sixteen from `base` on; 0 for another position.

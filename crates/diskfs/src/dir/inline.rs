@@ -6,8 +6,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{DirEntry, DirFault, damage, is_name};
+use super::entry::{DirEntry, damage, is_name};
 use crate::format::Damage;
+use crate::format::damage::DirFault;
 use crate::format::dir::{ENTRY_BYTES, POSITION_MAX, POSITION_MIN, RawEntry};
 use crate::inode::core::{DataFork, FileKind};
 

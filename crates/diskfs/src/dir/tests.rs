@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::btree::Error;
 use crate::btree::memory::{Failure, Memory, number};
 use crate::btree::{Entry, Summary};
 use crate::inode::core::{AttrFork, TYPE_DIRECTORY};

@@ -4,14 +4,18 @@ use std::ops::{Bound, ControlFlow};
 
 use zerocopy::{FromZeros, IntoBytes, transmute};
 
-use super::{DirEntry, DirFault, Directory, Found, Outcome, damage, is_name, taken_bit};
-use crate::btree::{Entry, Nodes, Record, Tree};
+use super::entry::{DirEntry, Found, damage, is_name, possible, taken_bit};
+use crate::btree::{Entry, Error, Nodes, Record, Tree};
 use crate::format::Damage;
+use crate::format::damage::DirFault;
 use crate::format::dir::{
     COLLISIONS_MAX, DirKey, DirPart, DirTree, HEAD_NAME_BYTES, PART_NAME_BYTES, POSITION_MAX,
     POSITION_MIN, RawHead,
 };
 use crate::inode::core::FileKind;
+
+/// The result of a call that reads or changes blocks.
+pub(super) type Outcome<T, N> = Result<T, Error<<N as Nodes>::Error>>;
 
 /// The assembly of consecutive records to entries.
 #[derive(Debug, Default)]
@@ -122,22 +126,22 @@ impl Assembly {
     }
 }
 
-/// Finds `name`, and returns the taken ones of its sixteen positions, as bits.
+/// Finds `name` in directory `ino`, and returns the taken ones of its sixteen positions, which begin
+/// with `base`, as bits.
 pub(super) fn find<N: Nodes>(
-    dir: &Directory,
+    (ino, base): (u64, u64),
     nodes: &N,
     tree: &Tree<DirTree>,
     name: &[u8],
 ) -> Outcome<(Option<Found>, u16), N> {
-    let base = dir.hash.position(name);
     let keys = DirKey::new(base, 0)..=DirKey::new(base + COLLISIONS_MAX - 1, u8::MAX);
     let (mut found, mut taken) = (None, 0);
-    let mut assembly = Assembly::new(dir.ino);
+    let mut assembly = Assembly::new(ino);
     for record in tree.range(nodes, keys)? {
         if let Some(entry) = assembly.push(&record?)? {
             taken |= taken_bit(base, entry.position);
             if entry.name == name {
-                found = Some(dir.possible(nodes, entry.found())?);
+                found = Some(possible(ino, nodes, entry.found())?);
             }
         }
     }

@@ -1,12 +1,20 @@
 //! All faults of a block, by number.
 
-use super::attr::BlobDamage;
-use super::btree::TreeDamage;
-use super::dir::DirDamage;
-use super::extent::ExtentDamage;
-use super::group::GroupDamage;
-use super::header::Magic;
-use super::inode::InodeDamage;
+mod blob;
+mod dir;
+mod extent;
+mod group;
+mod inode;
+mod tree;
+
+pub use blob::{BlobDamage, BlobFault};
+pub use dir::{DirDamage, DirFault};
+pub use extent::{ExtentDamage, ExtentFault};
+pub use group::{GroupDamage, GroupFault};
+pub use inode::{InodeDamage, InodeFault};
+pub use tree::{TreeDamage, TreeFault};
+
+use super::magic::Magic;
 use super::uuid::Uuid;
 
 /// A fault in data on disk.

@@ -16,29 +16,9 @@ use std::mem::offset_of;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::magic::Magic;
 use super::uuid::Uuid;
 use super::{BLOCK_BYTES, Damage};
-
-/// The magic of a kind of block: four letters.
-#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(transparent)]
-pub struct Magic(pub [u8; 4]);
-
-impl fmt::Display for Magic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == [0; 4] {
-            f.write_str("nothing")
-        } else {
-            write!(f, "{}", self.0.escape_ascii())
-        }
-    }
-}
-
-impl fmt::Debug for Magic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Magic({self})")
-    }
-}
 
 /// The header of every block of metadata, on disk.
 #[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

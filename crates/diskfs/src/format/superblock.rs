@@ -26,7 +26,8 @@ use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_mut, transmute_ref,
 };
 
-use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity, Magic};
+use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity};
+use super::magic::Magic;
 use super::uuid::Uuid;
 use super::{BLOCK_BYTES, Damage};
 use crate::format::geometry::{COPIES, GROUP_BLOCKS_KEPT, Geometry};

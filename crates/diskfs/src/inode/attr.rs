@@ -21,9 +21,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::btree::counted::Counted;
 use crate::btree::{Error, Nodes, Tree};
 use crate::format::Damage;
-use crate::format::attr::{
-    ATTR_HEAD_BYTES, ATTR_NAME_BYTES_MAX, ATTR_VALUE_BYTES_MAX, BlobDamage, BlobFault, RawAttr,
-};
+use crate::format::attr::{ATTR_HEAD_BYTES, ATTR_NAME_BYTES_MAX, ATTR_VALUE_BYTES_MAX, RawAttr};
+use crate::format::damage::{BlobDamage, BlobFault};
 use crate::format::inode::ATTR_BLOB_BYTES_MAX;
 use crate::inode::blob::{self, AttrTree};
 use crate::inode::core::{AttrFork, InodeCore};

@@ -18,9 +18,8 @@
 use zerocopy::little_endian::U32;
 
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
-use crate::format::attr::{
-    ATTR_MAGIC, BlobDamage, BlobFault, CHUNK_BYTES, LINK_MAGIC, RawBlobChunk,
-};
+use crate::format::attr::{ATTR_MAGIC, CHUNK_BYTES, LINK_MAGIC, RawBlobChunk};
+use crate::format::damage::{BlobDamage, BlobFault};
 use crate::format::{Damage, Magic};
 
 /// The tree of attributes that don't fit into the inode.

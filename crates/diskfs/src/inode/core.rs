@@ -25,12 +25,12 @@ use vfscale_journal::Image;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::format::Damage;
+use crate::format::damage::{InodeDamage, InodeFault};
 use crate::format::extent::{EXTENT_BYTES, Extent, decode_possible, encode_list};
 use crate::format::inode::{
     AREA_BYTES, ATTR_BLOB_BYTES_MAX, ATTR_BYTES_MAX, ATTR_ROOT_BYTES, ATTR_TREE, DATA_BYTES_MAX,
-    DATA_EXTENTS, DATA_ROOT_BYTES, DATA_TREE, FIELDS_BYTES, FORK_INLINE, FORK_NONE, InodeDamage,
-    InodeFault, InodeRecord, LINK_TARGET_BYTES_MAX, LINKS_MAX, RECORD_BYTES, RawAttrRoot, RawInode,
-    block_of,
+    DATA_EXTENTS, DATA_ROOT_BYTES, DATA_TREE, FIELDS_BYTES, FORK_INLINE, FORK_NONE, InodeRecord,
+    LINK_TARGET_BYTES_MAX, LINKS_MAX, RECORD_BYTES, RawAttrRoot, RawInode, block_of,
 };
 
 /// The type bits of a mode.

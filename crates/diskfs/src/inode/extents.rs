@@ -30,9 +30,8 @@ use zerocopy::little_endian::U64;
 
 use crate::btree::counted::Counted;
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
-use crate::format::extent::{
-    EXTENT_MAGIC, Extent, ExtentDamage, ExtentFault, FILE_BLOCKS_MAX, RawPlace, check_order,
-};
+use crate::format::damage::{ExtentDamage, ExtentFault};
+use crate::format::extent::{EXTENT_MAGIC, Extent, FILE_BLOCKS_MAX, RawPlace, check_order};
 use crate::format::{Damage, Magic, Run};
 use crate::inode::core::DataFork;
 use crate::page_cache::Mapping;

@@ -17,14 +17,14 @@ use vfscale_sync::percpu_arc::Kept;
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::base::ranks::DataFlush;
-use crate::buffer::Home;
+use crate::buffer::WriteQueue;
 
 /// The callbacks of a volume's log.
 #[derive(Debug)]
 pub(super) struct VolumeHooks {
     device: Arc<dyn Device>,
     /// Where blocks of inodes wait to be written; there once there are inodes.
-    home: OnceLock<Kept<Home>>,
+    write_queue: OnceLock<Kept<WriteQueue>>,
     /// How many times data has been written, and how many of these are durable.
     written: AtomicU64,
     flushed: AtomicU64,
@@ -36,7 +36,7 @@ impl VolumeHooks {
     pub(super) fn new(device: Arc<dyn Device>) -> Self {
         Self {
             device,
-            home: OnceLock::new(),
+            write_queue: OnceLock::new(),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             is_flushing: Mutex::new(false),
@@ -45,9 +45,9 @@ impl VolumeHooks {
     }
 
     /// Sets the list of inode blocks that wait for write-back.
-    pub(super) fn set_home(&self, home: Kept<Home>) {
+    pub(super) fn set_write_queue(&self, write_queue: Kept<WriteQueue>) {
         // There is one cache of a volume.
-        let _ = self.home.set(home);
+        let _ = self.write_queue.set(write_queue);
     }
 
     pub(super) fn mark_data_written(&self) {
@@ -104,8 +104,8 @@ impl Hooks for VolumeHooks {
     }
 
     fn flush_home(&self) -> vfscale_journal::Result<()> {
-        if let Some(home) = self.home.get() {
-            home.write_all()?;
+        if let Some(write_queue) = self.write_queue.get() {
+            write_queue.write_all()?;
         }
         let covered = self.data_written();
         self.device.flush()?;

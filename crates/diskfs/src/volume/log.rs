@@ -5,9 +5,9 @@ use std::sync::Arc;
 use vfscale_block::{CowDevice, Device};
 use vfscale_journal::{Journal, Known, Lsn, Recovered, Region, VolumeId};
 
-use super::VolumeOptions;
 use super::block_map::Places;
 use super::hooks::VolumeHooks;
+use super::options::VolumeOptions;
 use super::recovery::Replay;
 use crate::base::fault::Fault;
 use crate::format::superblock::{LogPlace, LogSeen, Superblock};

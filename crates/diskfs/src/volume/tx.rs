@@ -402,7 +402,7 @@ fn new_chunk(volume: &Volume, first: u64) -> Arc<InodeChunk> {
         block.seal(&Identity { magic, address, owner, volume: volume_id }, 0);
         volume.cache().fresh(address, block.into())
     };
-    InodeChunk::new((first..first + CHUNK_BLOCKS).map(buffer).collect())
+    volume.cache().inode_chunk((first..first + CHUNK_BLOCKS).map(buffer).collect())
 }
 
 impl Drop for Tx<'_> {

@@ -99,7 +99,7 @@ fn every_prefix_is_right_in_its_time() {
     let history = History::of(&setup, &ops).unwrap();
     for done in 0..=ops.len() {
         for (prefix, tree) in history.trees.iter().enumerate() {
-            let judged = judge(&history, done, tree);
+            let judged = judge(&history, None, done, tree);
             // `sync` changes nothing. Apart from data, neither do `fsync` and appends: the trees
             // before and after look equal.
             let same = |at: usize| tree.match_shape(&history.trees[at]).is_ok();
@@ -110,10 +110,13 @@ fn every_prefix_is_right_in_its_time() {
             }
         }
     }
-    assert!(judge(&history, 4, &history.trees[0]).is_err(), "fsync of the directory was ignored");
-    assert!(judge(&history, 6, &history.trees[4]).is_err(), "sync was ignored");
-    assert!(judge(&history, 6, &history.trees[7]).is_ok());
-    assert!(judge(&history, 5, &history.trees[7]).is_err(), "truncated too early");
+    assert!(
+        judge(&history, None, 4, &history.trees[0]).is_err(),
+        "fsync of the directory was ignored"
+    );
+    assert!(judge(&history, None, 6, &history.trees[4]).is_err(), "sync was ignored");
+    assert!(judge(&history, None, 6, &history.trees[7]).is_ok());
+    assert!(judge(&history, None, 5, &history.trees[7]).is_err(), "truncated too early");
 }
 
 /// Reordered changes are no prefix.
@@ -124,5 +127,8 @@ fn order_is_kept() {
     let history = History::of(&setup, &ops).unwrap();
     let swapped = History::of(&setup, &ops[2..]).unwrap();
     let tree = swapped.trees.last().unwrap();
-    assert!(judge(&history, 3, tree).is_err(), "the link exists, and the earlier file does not");
+    assert!(
+        judge(&history, None, 3, tree).is_err(),
+        "the link exists, and the earlier file does not"
+    );
 }

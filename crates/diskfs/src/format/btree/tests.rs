@@ -1,4 +1,5 @@
 use super::*;
+use crate::format::damage::{TreeDamage, TreeFault};
 
 #[test]
 fn format_md_has_every_field() {
@@ -22,7 +23,7 @@ fn format_md_has_every_number() {
         TreeFault::Left { found: 0, expected: None },
         TreeFault::Right { found: 0, expected: None },
         TreeFault::Pointer { child: 0 },
-        TreeFault::Height { level: 0 },
+        TreeFault::Height { level: 0, highest: 0 },
         TreeFault::Fill { found: 0, least: 0 },
         TreeFault::Shared,
     ];

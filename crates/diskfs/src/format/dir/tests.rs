@@ -1,4 +1,5 @@
 use super::*;
+use crate::format::damage::{DirDamage, DirFault};
 use crate::format::{Damage, documented};
 
 #[test]

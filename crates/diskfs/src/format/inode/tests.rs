@@ -1,4 +1,5 @@
 use super::*;
+use crate::format::damage::InodeDamage;
 use crate::format::{BLOCK_BYTES, Damage};
 
 #[test]

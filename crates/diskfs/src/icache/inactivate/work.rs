@@ -344,7 +344,7 @@ fn recover(volume: &Volume, table: &NodeTable, cut: &CutFn) -> Result<Orphans, F
 
 /// Processes one orphan. Returns true if it was freed, false if it was truncated.
 fn recover_one(volume: &Volume, table: &NodeTable, cut: &CutFn, ino: u64) -> Result<bool, Fault> {
-    use crate::format::inode::{InodeDamage, InodeFault};
+    use crate::format::damage::{InodeDamage, InodeFault};
     let Some(node) = table.get(volume, ino)? else {
         let fault = InodeFault::Free;
         return Err(Fault::Damage(InodeDamage { ino, fault }.into()));

@@ -29,7 +29,7 @@ fn a_push_writes_its_own_record_and_no_other() {
     let nodes = [INO, INO + 1].map(|ino| Node::new(ino, core(0o600).into(), &cache));
     let push = |node: &Node, lsn: u64| {
         assert!(matches!(node.push(Lsn::from_bits(lsn << 32)), Ok(Pushed::Written)));
-        cache.home().write_all().unwrap();
+        cache.write_queue().write_all().unwrap();
     };
     push(&nodes[0], 1);
     let record = |ino: u64| {
@@ -62,14 +62,14 @@ fn a_block_is_written_once_for_all_its_inodes() {
     // A reader of the block finds the newest records.
     let block = cache.read(64, &Node::expected(INO)).unwrap();
     assert!(crate::format::inode::records(&block).iter().all(|record| !record.is_free()));
-    cache.home().write_all().unwrap();
+    cache.write_queue().write_all().unwrap();
     assert_eq!(device.calls(Operation::Write), 1);
-    cache.home().write_all().unwrap();
+    cache.write_queue().write_all().unwrap();
     assert_eq!(device.calls(Operation::Write), 1);
     // A node whose chunk is freed before the write is not written.
     assert!(matches!(nodes[0].push(Lsn::from_bits(2 << 32)), Ok(Pushed::Written)));
     cache.give_up_inodes(64);
-    cache.home().write_all().unwrap();
+    cache.write_queue().write_all().unwrap();
     assert_eq!(device.calls(Operation::Write), 1);
     // A failed write is an error of the flush.
     let node = Node::new(72 * 8, core(0o600).into(), &cache);

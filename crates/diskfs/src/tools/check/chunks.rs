@@ -20,8 +20,8 @@
 
 use std::ops::Range;
 
-use super::Check;
 use super::contents::extent_of;
+use super::state::{Candidate, Check};
 use crate::btree::{Entry, Record, Tree};
 use crate::dir::{DirEntry, Directory, NameHash};
 use crate::format::Damage;
@@ -33,24 +33,6 @@ use crate::format::inode::{
 };
 use crate::inode::core::{DataFork, FileKind, InodeCore};
 use crate::inode::extents::ExtentTree;
-
-/// A chunk that was found without its group's tree.
-#[derive(Clone, Debug)]
-pub(crate) struct Candidate {
-    group: u32,
-    record: Record<InodeChunks>,
-    /// Something that is believed leads to it.
-    is_led_to: bool,
-    /// A file has one of its blocks.
-    is_data: bool,
-}
-
-impl Candidate {
-    fn blocks(&self) -> Range<u64> {
-        let start = self.record.key.get();
-        start..start + CHUNK_BLOCKS
-    }
-}
 
 /// Candidates of all groups in the order of their blocks, and the chunks that are still to be
 /// asked.

@@ -1,7 +1,8 @@
 //! The contents of inodes: the data of files, the targets of links, attributes.
 
+use super::finding::{Part, Problem};
 use super::media::{Media, NoChange};
-use super::{Check, Owner, Part, Problem};
+use super::state::Check;
 use crate::btree::{Error, Kind, Record, Tree};
 use crate::format::extent::{Extent, check_order};
 use crate::format::{BLOCK_BYTES, Damage};
@@ -101,15 +102,6 @@ impl Check<'_, '_> {
         }
         self.own_unless_broken(ino, part, walked.blocks);
         is_whole
-    }
-
-    /// Gives an inode the blocks that a tree of it leads to, unless it is to be made anew: then it
-    /// has only those that can be read.
-    pub(crate) fn own_unless_broken(&mut self, ino: u64, part: Part, blocks: Vec<u64>) {
-        // The last broken part found is checked first.
-        if self.broken.last() != Some(&(ino, part)) {
-            self.own_blocks(blocks, Owner::Inode(ino));
-        }
     }
 
     /// Looks at the attributes of an inode.

@@ -32,42 +32,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_journal::{Journal, Known, Lsn, RecordHeader, RecordKind, Region, VolumeId};
+use vfscale_journal::{Journal, Known, Lsn, Region, VolumeId};
 
-use super::{Check, CheckError, CheckedLog, Findings, LogState, Options};
+use super::error::CheckError;
+use super::log::{CheckedLog, Discarded, LogState};
+use super::options::Options;
+use super::run::run;
+use super::watch::Findings;
 use crate::format::superblock::LOG_BLOCKS_MIN;
 use crate::format::{BLOCK_BYTES, Identity, byte_of_block};
 use crate::tools::mkfs;
 use crate::volume::copies::{self, FoundSuperblock, read_block};
 use crate::{LogPlace, Superblock, Uuid, volume};
-
-/// A log that is thrown away, or would be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Discarded {
-    /// Why it can't be replayed. If it can be, it is, and nothing is lost.
-    pub why: Option<String>,
-    /// How many checkpoints are lost, as far as can be told: those that have a record between the
-    /// tail and the head of the log that can be read.
-    pub checkpoints: u64,
-    /// How many such records there are.
-    pub records: u64,
-}
-
-impl Discarded {
-    /// Counts what is between tail and head of a log that can't be replayed.
-    pub(super) fn of(logged: &CheckedLog, why: Option<String>) -> Self {
-        let inspection = logged.inspection().ok().filter(|_| why.is_some());
-        let records = inspection.as_ref().map_or(&[][..], |found| found.records());
-        let epoch = records.iter().map(|record| record.epoch).max();
-        let newest = || records.iter().filter(|record| Some(record.epoch) == epoch);
-        let tail = newest().map(|record| record.tail_lsn).max();
-        let is_live =
-            |record: &&RecordHeader| record.kind == RecordKind::Data && Some(record.lsn) >= tail;
-        let live: Vec<u64> = newest().filter(is_live).map(|record| record.checkpoint).collect();
-        let checkpoints = live.iter().collect::<BTreeSet<_>>().len() as u64;
-        Self { why, checkpoints, records: live.len() as u64 }
-    }
-}
 
 /// A volume with its new log.
 pub(super) struct NewLog {
@@ -127,7 +103,7 @@ fn known(logged: &CheckedLog, superblock: &Superblock, place: LogPlace, at_home:
 /// Finds the latest LSN of all blocks on disk, and the blocks whose LSN is too late.
 fn places_at_home(device: &Arc<dyn Device>, found: &FoundSuperblock) -> (Lsn, BTreeSet<u64>) {
     let mut nobody = ();
-    let check = Check::run(&**device, found, Findings::new(&mut nobody, 0), None);
+    let check = run(&**device, found, Findings::new(&mut nobody, 0), None);
     (check.media.newest(), check.media.late())
 }
 

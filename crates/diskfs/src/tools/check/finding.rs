@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::format::Damage;
-use crate::format::extent::{ExtentDamage, ExtentFault};
-use crate::format::group::{GroupDamage, GroupFault};
+use crate::format::damage::{ExtentDamage, ExtentFault};
+use crate::format::damage::{GroupDamage, GroupFault};
 
 /// Something that is wrong with a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,35 +2,18 @@
 
 use std::ops::Range;
 
-use super::inodes::Chunk;
-use super::{Check, Owner, Phase};
+use super::finding::Owner;
+use super::links::Chunk;
+use super::state::{Check, GroupState};
+use super::watch::Phase;
 use crate::btree::{Record, Tree};
 use crate::format::Damage;
+use crate::format::damage::GroupFault;
 use crate::format::geometry::{GROUP_BLOCKS_KEPT, LAST_GROUP_BLOCKS_MIN};
 use crate::format::group::{
-    CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupFault, GroupHeader, HEADER_AT, InodeChunks, MAGIC,
-    fault,
+    CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupHeader, HEADER_AT, InodeChunks, MAGIC, fault,
 };
 use crate::format::inode::CHUNK_BLOCKS;
-
-/// The state of a group in a check.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct GroupState {
-    /// None if it can't be read.
-    pub(crate) header: Option<GroupHeader>,
-    /// The counted values so far.
-    pub(crate) counted: GroupHeader,
-    /// The blocks of the tree of free space, without its root.
-    pub(crate) free_tree: Vec<u64>,
-    /// How many blocks the tree of chunks has, without its root.
-    pub(crate) chunk_tree_blocks: u64,
-    /// Both trees could be read, and all that is in them is possible.
-    pub(crate) is_readable: bool,
-    /// The header and the tree of free space could be read: what is in neither is in use.
-    pub(crate) is_space_known: bool,
-    /// For a repair of the free space: what nobody has.
-    pub(crate) unowned: Option<Vec<Range<u64>>>,
-}
 
 impl Check<'_, '_> {
     /// Reads what describes the groups.

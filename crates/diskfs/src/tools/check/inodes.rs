@@ -1,59 +1,15 @@
 //! Inodes: their records, and what belongs to each.
 
-use super::{Check, Owner, Phase, Problem, Unfinished};
+use super::finding::Problem;
+use super::links::{DIRECTORY, Seen, UNREADABLE};
+use super::report::Unfinished;
+use super::state::Check;
+use super::watch::Phase;
 use crate::format::inode::{
     CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, INODES_PER_BLOCK, InodeRecord, ROOT_INO, block_of,
     chunk_of, ino_at, records,
 };
 use crate::inode::core::InodeCore;
-
-/// The state of an inode in a check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// The type of its mode, as four bits; 0 for a free one.
-    pub(crate) kind: u8,
-    /// The links that it says it has.
-    pub(crate) nlink: u32,
-    /// The names that were found.
-    pub(crate) names: u32,
-}
-
-/// The kind of an inode that is there and can't be read.
-pub(crate) const UNREADABLE: u8 = 0xFF;
-/// The kind of a directory.
-pub(crate) const DIRECTORY: u8 = 0o04;
-
-/// A chunk of inodes.
-#[derive(Clone, Debug)]
-pub(crate) struct Chunk {
-    /// The inodes that count as free.
-    pub(crate) free: u64,
-    /// The inodes that are orphans.
-    pub(crate) orphan: u64,
-    inodes: Box<[Seen; CHUNK_INODES as usize]>,
-}
-
-impl Chunk {
-    /// Creates a chunk whose inodes were not read yet.
-    pub(crate) fn new(free: u64, orphan: u64) -> Self {
-        Self { free, orphan, inodes: Box::new([Seen::default(); CHUNK_INODES as usize]) }
-    }
-
-    /// Returns the inodes of a chunk that begins at block `start`, with their numbers.
-    pub(crate) fn inodes(&self, start: u64) -> impl Iterator<Item = (u64, Seen)> {
-        (ino_at(start, 0)..).zip(self.inodes.iter().copied())
-    }
-
-    /// Returns the state of an inode of the chunk.
-    pub(crate) fn inode(&mut self, ino: u64) -> Option<&mut Seen> {
-        self.inodes.get_mut((ino % CHUNK_INODES) as usize)
-    }
-
-    /// Returns whether an inode of the chunk is an orphan.
-    pub(crate) fn is_orphan(&self, ino: u64) -> bool {
-        self.orphan >> (ino % CHUNK_INODES) & 1 == 1
-    }
-}
 
 impl Check<'_, '_> {
     /// Reads the records of all inodes.
@@ -177,28 +133,6 @@ impl Check<'_, '_> {
         if counted != core.blocks && self.is_complete && !is_broken {
             self.tell.add(Problem::BlockCount { ino, found: core.blocks, counted });
             self.fix(ino, |fix| fix.blocks = Some(counted));
-        }
-    }
-
-    /// Returns whether the next mount removes or truncates an inode, whose contents then do not
-    /// matter.
-    pub(crate) fn is_orphan(&self, ino: u64) -> bool {
-        let chunk = self.links.chunks.get(&chunk_of(block_of(ino)));
-        chunk.is_some_and(|chunk| chunk.is_orphan(ino))
-    }
-
-    /// Returns whether the next mount removes an inode. The removal may have begun: its trees are
-    /// consistent, but have only their first records.
-    pub(crate) fn is_being_removed(&self, ino: u64, core: &InodeCore) -> bool {
-        core.nlink == 0 && self.is_orphan(ino)
-    }
-
-    pub(crate) fn own_blocks(&mut self, mut blocks: Vec<u64>, owner: Owner) {
-        blocks.sort_unstable();
-        for run in blocks.chunk_by(|a, b| a + 1 == *b) {
-            if let (Some(first), Some(last)) = (run.first(), run.last()) {
-                self.own(*first..*last + 1, owner);
-            }
         }
     }
 }

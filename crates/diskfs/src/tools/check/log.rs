@@ -1,12 +1,16 @@
 //! The log of a volume that is being checked.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device};
-use vfscale_journal::{Inspection, Journal, Known, Options, Region, VolumeId};
+use vfscale_journal::{
+    Inspection, Journal, Known, Options, RecordHeader, RecordKind, Region, VolumeId,
+};
 
+use super::error::CheckError;
+use super::finding::Problem;
 use super::home::RepairHooks;
-use super::{CheckError, Problem};
 use crate::Superblock;
 use crate::volume::recovery::Replay;
 use crate::volume::{self, Places, VolumeOptions};
@@ -26,6 +30,34 @@ pub enum LogState {
     },
     /// Unreadable. The check used the blocks on disk as they are.
     Unusable,
+}
+
+/// A log that is thrown away, or would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discarded {
+    /// Why it can't be replayed. If it can be, it is, and nothing is lost.
+    pub why: Option<String>,
+    /// How many checkpoints are lost, as far as can be told: those that have a record between the
+    /// tail and the head of the log that can be read.
+    pub checkpoints: u64,
+    /// How many such records there are.
+    pub records: u64,
+}
+
+impl Discarded {
+    /// Counts what is between tail and head of a log that can't be replayed.
+    pub(super) fn of(logged: &CheckedLog, why: Option<String>) -> Self {
+        let inspection = logged.inspection().ok().filter(|_| why.is_some());
+        let records = inspection.as_ref().map_or(&[][..], |found| found.records());
+        let epoch = records.iter().map(|record| record.epoch).max();
+        let newest = || records.iter().filter(|record| Some(record.epoch) == epoch);
+        let tail = newest().map(|record| record.tail_lsn).max();
+        let is_live =
+            |record: &&RecordHeader| record.kind == RecordKind::Data && Some(record.lsn) >= tail;
+        let live: Vec<u64> = newest().filter(is_live).map(|record| record.checkpoint).collect();
+        let checkpoints = live.iter().collect::<BTreeSet<_>>().len() as u64;
+        Self { why, checkpoints, records: live.len() as u64 }
+    }
 }
 
 /// A volume with its log.

@@ -1,92 +1,14 @@
 //! Names: where they lead, how many each inode has, and whether the root leads to all directories.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use super::inodes::{Chunk, DIRECTORY, Seen, UNREADABLE};
-use super::plan::Plan;
-use super::{Check, Findings, Part, Phase, Problem};
-use crate::dir::{self, DirEntry, NameHash};
-use crate::format::inode::{ROOT_INO, block_of, chunk_of};
-use crate::inode::core::{FileKind, InodeCore};
-use crate::tools::value::Value;
-
-/// The state of a directory in a check.
-#[derive(Clone, Copy, Debug, Default)]
-struct DirState {
-    /// Where it says that it is.
-    parent: u64,
-    /// Where the first name was found that leads to it; 0 for none.
-    named_in: u64,
-    /// There is another name: which of them is right is not known.
-    has_names: bool,
-    /// Names in it that lead to directories.
-    directories: u32,
-}
-
-/// All inodes, and the names that lead to them.
-#[derive(Default)]
-pub(crate) struct Links {
-    /// By their first blocks.
-    pub(crate) chunks: BTreeMap<u64, Chunk>,
-    directories: HashMap<u64, DirState>,
-}
-
-impl Links {
-    /// Returns the state of an inode; `None` if there is no such number.
-    pub(crate) fn seen(&mut self, ino: u64) -> Option<&mut Seen> {
-        self.chunks.get_mut(&chunk_of(block_of(ino)))?.inode(ino)
-    }
-
-    /// Returns the parent in the first name that leads to a directory; 0 if there is none.
-    pub(crate) fn place(&self, ino: u64) -> u64 {
-        self.directories.get(&ino).map_or(0, |directory| directory.place(ino))
-    }
-
-    /// Returns the links of an inode to which one name leads.
-    pub(crate) fn named_once(&self, ino: u64) -> u32 {
-        self.directories.get(&ino).map_or(1, |known| known.directories.saturating_add(2))
-    }
-
-    /// Takes note of a name in a directory.
-    fn name(
-        &mut self,
-        tell: &mut Findings<'_>,
-        plan: &mut Option<Plan>,
-        (directory, entry): (u64, &DirEntry<'_>),
-    ) {
-        let (ino, found) = (entry.ino, entry.kind as u8);
-        let shown = || Value::bytes(entry.name).to_string();
-        let mut fix = |kind| {
-            if let Some(plan) = plan {
-                plan.name(directory, entry, kind);
-            }
-        };
-        let Some(seen) = self.seen(ino).filter(|seen| seen.kind != 0) else {
-            fix(None);
-            return tell.add(Problem::Dangling { directory, name: shown(), ino });
-        };
-        seen.names = seen.names.saturating_add(1);
-        let expected = seen.kind;
-        if expected != UNREADABLE && expected != found {
-            fix(FileKind::of_raw(expected));
-            tell.add(Problem::NameType { directory, name: shown(), ino, found, expected });
-        }
-        if expected == DIRECTORY {
-            let known = self.directories.entry(ino).or_default();
-            let first = known.place(ino);
-            if first == 0 {
-                known.named_in = directory;
-            } else {
-                known.has_names = true;
-                fix(None);
-                let (name, second) = (shown(), directory);
-                tell.add(Problem::TwoNames { ino, first, second, name });
-            }
-            let above = self.directories.entry(directory).or_default();
-            above.directories = above.directories.saturating_add(1);
-        }
-    }
-}
+use super::finding::{Part, Problem};
+use super::links::{DIRECTORY, DirState, Seen, UNREADABLE};
+use super::state::Check;
+use super::watch::Phase;
+use crate::dir::{self, NameHash};
+use crate::format::inode::ROOT_INO;
+use crate::inode::core::InodeCore;
 
 impl Check<'_, '_> {
     /// Looks at a directory: its entries, and where they lead.
@@ -177,20 +99,6 @@ impl Check<'_, '_> {
                 self.plan(|plan| plan.loops.push(number));
             }
         }
-    }
-}
-
-impl DirState {
-    /// Returns the real parent of a directory; 0 if there is none.
-    fn place(&self, ino: u64) -> u64 {
-        if ino == ROOT_INO { ROOT_INO } else { self.named_in }
-    }
-
-    /// Returns the stored and the real parent, if they are known to differ.
-    fn wrong_parent(&self, ino: u64) -> Option<(u64, u64)> {
-        let (found, expected) = (self.parent, self.place(ino));
-        let is_wrong = expected != 0 && expected != found && !self.has_names;
-        is_wrong.then_some((found, expected))
     }
 }
 

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::salvage::Rebuilt;
+use super::finding::Part;
 use crate::btree::Record;
 use crate::dir::DirEntry;
+use crate::format::extent::Extent;
 use crate::format::group::InodeChunks;
+use crate::inode::attr::Attribute;
 use crate::inode::core::FileKind;
 
 /// As many changes of one kind are gathered in one round; those left over are found in the next.
@@ -55,6 +57,47 @@ pub(crate) struct NameFix {
     pub(crate) name: Box<[u8]>,
     /// The inode and its type, if the name is only of the wrong one; otherwise it goes.
     pub(crate) to: Option<(u64, FileKind)>,
+}
+
+/// A part of an inode as it is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Rebuilt {
+    pub(crate) ino: u64,
+    pub(crate) content: Content,
+    /// The blocks of its tree that can be read: they can be used again.
+    pub(crate) blocks: Vec<u64>,
+}
+
+/// The contents that a repair writes.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// Names, in the order in which they are to be entered.
+    Names(Vec<SalvagedName>),
+    /// Extents, in order.
+    Extents(Vec<Extent>),
+    /// Attributes, in order.
+    Attributes(Vec<Attribute>),
+    /// Where a link leads is not known.
+    Target,
+}
+
+impl Content {
+    pub(crate) fn part(&self) -> Part {
+        match self {
+            Self::Names(_) => Part::Names,
+            Self::Extents(_) => Part::Extents,
+            Self::Attributes(_) => Part::Attributes,
+            Self::Target => Part::Target,
+        }
+    }
+}
+
+/// A name that is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct SalvagedName {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) ino: u64,
+    pub(crate) kind: FileKind,
 }
 
 impl Plan {

@@ -46,15 +46,19 @@ use vfscale_block::Device;
 use vfscale_journal::{ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Pushed, Reservation};
 
 use super::discard;
-use super::draft::Draft;
-use super::groups::GroupState;
-use super::inodes::UNREADABLE;
-use super::log::CheckedLog;
+use super::error::CheckError;
+use super::finding::Problem;
+use super::inspect::inspect;
+use super::links::UNREADABLE;
+use super::log::{CheckedLog, LogState};
 use super::media::NoChange;
+use super::options::Options;
+use super::overlay::Overlay;
 use super::plan::Plan;
-use super::{
-    Check, CheckError, Findings, GivenUp, LogState, Options, Phase, Problem, Report, Watch,
-};
+use super::report::Report;
+use super::run::run;
+use super::state::{Check, GivenUp, GroupState};
+use super::watch::{Findings, Phase, Watch};
 use crate::btree::{Entry, Error, Record, Tree};
 use crate::buffer::KIND_BLOCK;
 use crate::format::group::{
@@ -175,7 +179,7 @@ impl Rounds<'_> {
             }
         };
         let (device, given_up) = (self.logged.device.clone(), self.state.given_up.clone());
-        let check = Check::run(&*device, self.found, tell, Some(&given_up));
+        let check = run(&*device, self.found, tell, Some(&given_up));
         let mut end = End::NotReplayed;
         if let (Some(journal), Some(plan)) = (journal, &check.plan) {
             if check.tell.count > 0 {
@@ -232,7 +236,7 @@ impl Rounds<'_> {
 /// Checks again.
 fn again(device: &Arc<dyn Device>, options: &Options) -> Result<Report, CheckError> {
     let again = Options { repair: false, discard_log: false, findings: 0, ..options.clone() };
-    super::check(device.clone(), &again, &mut ())
+    inspect(device.clone(), &copies::read(&**device)?, &again, &mut ())
 }
 
 /// Removes inodes without a name, and cuts files off, as a mount does it: the volume is whole.
@@ -302,22 +306,22 @@ impl<'d> Repair<'_, 'd, '_> {
         self.inodes()?;
         for (number, group) in (0..).zip(&self.check.groups) {
             // The second check finds problems that cannot be repaired.
-            if let Some(draft) = fix_group(self.check, self.plan, number, group) {
-                commit(self.journal, self.device, draft)?;
+            if let Some(overlay) = fix_group(self.check, self.plan, number, group) {
+                commit(self.journal, self.device, overlay)?;
             }
         }
         self.journal.force_all()?;
         Ok(true)
     }
 
-    fn draft(&self) -> Draft<'_, 'd> {
-        Draft::new(&self.check.media)
+    fn overlay(&self) -> Overlay<'_, 'd> {
+        Overlay::new(&self.check.media)
     }
 
     /// Makes a change, and waits until it is home, where the next one finds it, for they may have
     /// blocks in common.
-    fn commit(&self, draft: Draft<'_, '_>) -> Written {
-        let has_written = commit(self.journal, self.device, draft)?;
+    fn commit(&self, overlay: Overlay<'_, '_>) -> Written {
+        let has_written = commit(self.journal, self.device, overlay)?;
         if has_written {
             self.journal.quiesce()?;
         }
@@ -328,12 +332,12 @@ impl<'d> Repair<'_, 'd, '_> {
     fn commit_each<T>(
         &self,
         parts: &[T],
-        change: &dyn Fn(&mut Draft<'_, '_>, &[T]) -> Option<()>,
+        change: &dyn Fn(&mut Overlay<'_, '_>, &[T]) -> Option<()>,
     ) -> Written {
         let mut has_written = false;
-        let mut draft = self.draft();
-        if change(&mut draft, parts).is_some() {
-            has_written = self.commit(draft)?;
+        let mut overlay = self.overlay();
+        if change(&mut overlay, parts).is_some() {
+            has_written = self.commit(overlay)?;
         } else if parts.len() > 1 {
             for part in parts.chunks(1) {
                 has_written |= self.commit_each(part, change)?;
@@ -349,14 +353,15 @@ impl<'d> Repair<'_, 'd, '_> {
         for (group, records) in &self.plan.chunk_trees {
             let Some(blocks) = self.check.media.geometry().blocks_of(*group) else { continue };
             let below_root = Tree::<InodeChunks>::blocks_to_build(records.len(), FILL) - 1;
-            let mut draft = self.draft();
+            let mut overlay = self.overlay();
             // The root is made last.
-            draft.pool = vec![blocks.start + CHUNK_ROOT_AT];
-            draft.pool.extend((0..below_root).map_while(|_| pool.next()));
+            overlay.pool = vec![blocks.start + CHUNK_ROOT_AT];
+            overlay.pool.extend((0..below_root).map_while(|_| pool.next()));
             let owner = (*group).into();
-            let built = Tree::<InodeChunks>::build(&mut draft, owner, blocks.start, records, FILL);
-            if draft.pool.is_empty() && built.is_ok() {
-                has_written |= self.commit(draft)?;
+            let built =
+                Tree::<InodeChunks>::build(&mut overlay, owner, blocks.start, records, FILL);
+            if overlay.pool.is_empty() && built.is_ok() {
+                has_written |= self.commit(overlay)?;
             }
         }
         Ok(has_written)
@@ -366,15 +371,15 @@ impl<'d> Repair<'_, 'd, '_> {
     fn masks(&self) -> Written {
         let mut has_written = false;
         for start in &self.plan.masks {
-            let mut draft = self.draft();
-            if self.mask(&mut draft, *start).is_some() {
-                has_written |= self.commit(draft)?;
+            let mut overlay = self.overlay();
+            if self.mask(&mut overlay, *start).is_some() {
+                has_written |= self.commit(overlay)?;
             }
         }
         Ok(has_written)
     }
 
-    fn mask(&self, draft: &mut Draft<'_, '_>, start: u64) -> Option<()> {
+    fn mask(&self, overlay: &mut Overlay<'_, '_>, start: u64) -> Option<()> {
         let chunk = self.check.links.chunks.get(&start)?;
         let (mut free, mut orphan) = (chunk.free, chunk.orphan);
         for (ino, seen) in chunk.inodes(start) {
@@ -386,13 +391,13 @@ impl<'d> Repair<'_, 'd, '_> {
                 _ => free &= !bit,
             }
         }
-        self.set_mask(draft, start, free, orphan)
+        self.set_mask(overlay, start, free, orphan)
     }
 
     /// Sets the mask of a chunk's record. The figures of its group follow in the last round.
     fn set_mask(
         &self,
-        draft: &mut Draft<'_, '_>,
+        overlay: &mut Overlay<'_, '_>,
         start: u64,
         free: u64,
         orphan: u64,
@@ -402,7 +407,7 @@ impl<'d> Repair<'_, 'd, '_> {
         let root = geometry.blocks_of(group)?.start + CHUNK_ROOT_AT;
         let value = RawChunk { free: free.into(), orphan: orphan.into() };
         Tree::<InodeChunks>::at(root, group.into())
-            .update(draft, start.into(), value)
+            .update(overlay, start.into(), value)
             .ok()?
             .map(drop)
     }
@@ -412,16 +417,16 @@ impl<'d> Repair<'_, 'd, '_> {
         let fixes: Vec<_> = self.plan.inodes.iter().collect();
         let by_block = fixes.chunk_by(|(a, _), (b, _)| block_of(**a) == block_of(**b));
         for part in by_block.collect::<Vec<_>>().chunks(INODE_BLOCKS) {
-            let mut draft = self.draft();
+            let mut overlay = self.overlay();
             for (ino, fix) in part.iter().copied().flatten() {
-                let Some(mut core) = draft.core(**ino) else { continue };
+                let Some(mut core) = overlay.core(**ino) else { continue };
                 core.nlink = fix.nlink.unwrap_or(core.nlink);
                 core.blocks = fix.blocks.unwrap_or(core.blocks);
                 core.parent = fix.parent.unwrap_or(core.parent);
-                draft.set_core(**ino, &core);
+                overlay.set_core(**ino, &core);
             }
             // No two of these have a block in common.
-            commit(self.journal, self.device, draft)?;
+            commit(self.journal, self.device, overlay)?;
         }
         Ok(())
     }
@@ -450,14 +455,14 @@ impl<'p> Pool<'p> {
         self.run.next()
     }
 
-    /// Gives a draft blocks for its trees.
-    fn lend(&mut self, draft: &mut Draft<'_, '_>) {
-        draft.pool.extend((0..TREE_BLOCKS).map_while(|_| self.next()));
+    /// Gives an overlay blocks for its trees.
+    fn lend(&mut self, overlay: &mut Overlay<'_, '_>) {
+        overlay.pool.extend((0..TREE_BLOCKS).map_while(|_| self.next()));
     }
 
-    /// Takes back what a draft has not used.
-    fn settle(&mut self, draft: &mut Draft<'_, '_>) {
-        self.back.append(&mut draft.pool);
+    /// Takes back what an overlay has not used.
+    fn settle(&mut self, overlay: &mut Overlay<'_, '_>) {
+        self.back.append(&mut overlay.pool);
     }
 }
 
@@ -467,14 +472,14 @@ fn fix_group<'m, 'd>(
     plan: &Plan,
     number: u32,
     group: &GroupState,
-) -> Option<Draft<'m, 'd>> {
+) -> Option<Overlay<'m, 'd>> {
     let start = check.media.geometry().blocks_of(number)?.start;
-    let mut draft = Draft::new(&check.media);
+    let mut overlay = Overlay::new(&check.media);
     let mut header = group.counted.clone();
     match (&group.unowned, &group.header) {
         (Some(unowned), _) if check.is_complete => {
             let free = free_runs(unowned, group, plan);
-            rebuild(&mut draft, number, start, free, &mut header).ok()?;
+            rebuild(&mut overlay, number, start, free, &mut header).ok()?;
             header.tree_blocks += group.chunk_tree_blocks;
         }
         (_, Some(found)) if group.is_readable => {
@@ -485,9 +490,9 @@ fn fix_group<'m, 'd>(
         }
         _ => return None,
     }
-    let block = draft.put(start + HEADER_AT, &GroupHeader::expected(number));
+    let block = overlay.put(start + HEADER_AT, &GroupHeader::expected(number));
     header.encode(block);
-    Some(draft)
+    Some(overlay)
 }
 
 /// Returns the free runs of a group after its tree of free space and the blocks set aside are
@@ -510,7 +515,7 @@ fn free_runs(unowned: &[Range<u64>], group: &GroupState, plan: &Plan) -> Vec<Ran
 
 /// Makes the tree of free space anew, at the same root, with blocks out of the free space itself.
 fn rebuild(
-    draft: &mut Draft<'_, '_>,
+    overlay: &mut Overlay<'_, '_>,
     group: u32,
     start: u64,
     mut free: Vec<Range<u64>>,
@@ -524,13 +529,13 @@ fn rebuild(
     header.set_aside = taken.split_off(needed.min(taken.len()));
     header.set_aside.truncate(crate::format::group::SET_ASIDE_MAX);
     // The root is made last.
-    draft.pool = vec![start + FREE_ROOT_AT];
-    draft.pool.extend(taken);
+    overlay.pool = vec![start + FREE_ROOT_AT];
+    overlay.pool.extend(taken);
     let record = |run: &Range<u64>| -> Record<FreeSpace> {
         Entry { key: run.start.into(), value: (run.end - run.start).into() }
     };
     let records: Vec<_> = free.iter().map(record).collect();
-    Tree::<FreeSpace>::build(draft, group.into(), start, &records, FILL)?;
+    Tree::<FreeSpace>::build(overlay, group.into(), start, &records, FILL)?;
     header.free = free.iter().map(|run| run.end - run.start).sum();
     header.tree_blocks = needed as u64;
     Ok(())
@@ -545,10 +550,14 @@ fn take(runs: &mut Vec<Range<u64>>, count: usize) -> Vec<u64> {
     taken
 }
 
-/// Puts all blocks of a draft into one transaction. If it has more than the log takes at once, or
-/// nothing, nothing is done.
-pub(crate) fn commit(journal: &Journal, device: &Arc<dyn Device>, draft: Draft<'_, '_>) -> Written {
-    let count = draft.blocks.len() as u64;
+/// Puts all blocks of an overlay into one transaction. If it has more than the log takes at once,
+/// or nothing, nothing is done.
+pub(crate) fn commit(
+    journal: &Journal,
+    device: &Arc<dyn Device>,
+    overlay: Overlay<'_, '_>,
+) -> Written {
+    let count = overlay.blocks.len() as u64;
     if count == 0 {
         return Ok(false);
     }
@@ -557,7 +566,7 @@ pub(crate) fn commit(journal: &Journal, device: &Arc<dyn Device>, draft: Draft<'
         Err(vfscale_journal::Error::ReservationTooLarge { .. }) => return Ok(false),
         begun => begun?,
     };
-    for (address, block) in draft.blocks {
+    for (address, block) in overlay.blocks {
         let image = Image { state: ItemState::new(), address, block, device: device.clone() };
         transaction.add(Arc::new(image));
     }

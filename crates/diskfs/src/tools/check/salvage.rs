@@ -9,66 +9,20 @@
 //! What could not be made anew, since there was no room for it, is left, and then the rest of the
 //! tree is not known again.
 
-use std::collections::HashMap;
-use std::ops::Range;
-
 use crate::btree::{Around, Kept, Kind, Record, Tree};
 use crate::dir::{self, DirTree, Directory, NameHash};
-use crate::format::Damage;
 use crate::format::attr::CHUNK_BYTES;
 use crate::format::extent::Extent;
-use crate::inode::attr::{self, Attribute};
+use crate::inode::attr;
 use crate::inode::blob::AttrTree;
-use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
+use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
 
 use super::contents::{Extents, Verdict, extent_of};
-use super::draft::Draft;
-use super::{Check, Owner, Part, Problem};
-
-/// A part of an inode as it is to be.
-#[derive(Clone, Debug)]
-pub(crate) struct Rebuilt {
-    pub(crate) ino: u64,
-    pub(crate) content: Content,
-    /// The blocks of its tree that can be read: they can be used again.
-    pub(crate) blocks: Vec<u64>,
-}
-
-/// The contents that a repair writes.
-#[derive(Clone, Debug)]
-pub(crate) enum Content {
-    /// Names, in the order in which they are to be entered.
-    Names(Vec<SalvagedName>),
-    /// Extents, in order.
-    Extents(Vec<Extent>),
-    /// Attributes, in order.
-    Attributes(Vec<Attribute>),
-    /// Where a link leads is not known.
-    Target,
-}
-
-impl Content {
-    pub(crate) fn part(&self) -> Part {
-        match self {
-            Self::Names(_) => Part::Names,
-            Self::Extents(_) => Part::Extents,
-            Self::Attributes(_) => Part::Attributes,
-            Self::Target => Part::Target,
-        }
-    }
-}
-
-/// A name that is kept.
-#[derive(Clone, Debug)]
-pub(crate) struct SalvagedName {
-    pub(crate) name: Box<[u8]>,
-    pub(crate) ino: u64,
-    pub(crate) kind: FileKind,
-}
-
-/// Blocks of trees that nothing leads to, by what they say that they are, and whose.
-pub(crate) type Strays = HashMap<([u8; 4], u64), Vec<u64>>;
+use super::finding::{Owner, Part};
+use super::overlay::Overlay;
+use super::plan::{Content, Rebuilt, SalvagedName};
+use super::state::{Check, Strays};
 
 /// The surroundings of a tree of an inode.
 struct SalvageContext<'c, 'd, 'w, A> {
@@ -94,30 +48,6 @@ impl<K: Kind, A: Fn(&[Record<K>], u64) -> bool> Around<K> for SalvageContext<'_,
 }
 
 impl Check<'_, '_> {
-    /// Notes a part of an inode that cannot be read as a whole. If it can be repaired, it is
-    /// examined again when the rest of the volume is known.
-    pub(crate) fn broken(&mut self, ino: u64, part: Part, damages: Vec<Damage>) {
-        let is_given = !damages.iter().any(|damage| matches!(damage, Damage::Unreadable { .. }));
-        let is_rebuilt = is_given && self.plan.is_some() && !self.is_given_up(ino, part);
-        for damage in damages {
-            if is_rebuilt { self.tell.add(damage) } else { self.lost(damage) }
-        }
-        if is_given {
-            self.tell.add(Problem::Broken { ino, part });
-        }
-        if is_rebuilt {
-            self.broken.push((ino, part));
-        }
-        self.is_named &= part != Part::Names;
-    }
-
-    /// Returns whether no block of a run has a known owner.
-    pub(crate) fn is_unowned(&self, run: &Range<u64>) -> bool {
-        let mut absent = 0;
-        self.used.absent(run.clone(), |run| absent += run.end - run.start);
-        absent == run.end.saturating_sub(run.start)
-    }
-
     /// Finds all blocks without a known owner whose header names a tree of an inode. Reads all free
     /// blocks, once for all trees.
     fn search_strays(&self) -> Strays {
@@ -133,14 +63,10 @@ impl Check<'_, '_> {
         strays
     }
 
-    fn is_given_up(&self, ino: u64, part: Part) -> bool {
-        self.given_up.is_some_and(|given_up| given_up.contains(&(ino, part)))
-    }
-
     /// Decides what is kept of all parts that are broken.
     pub(crate) fn salvage(&mut self) {
         for (ino, part) in std::mem::take(&mut self.broken) {
-            let Some(core) = Draft::new(&self.media).core(ino) else { continue };
+            let Some(core) = Overlay::new(&self.media).core(ino) else { continue };
             let (content, blocks) = match part {
                 Part::Names => self.names_of(ino, &core),
                 Part::Extents => self.extents_of(ino, &core),

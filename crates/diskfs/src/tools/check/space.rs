@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
-use super::{Check, Figure, Phase, Problem};
+use super::finding::{Figure, Problem};
+use super::state::Check;
+use super::watch::Phase;
 use crate::btree::Tree;
-use crate::format::group::{FREE_ROOT_AT, FreeSpace, GroupFault, fault};
+use crate::format::damage::GroupFault;
+use crate::format::group::{FREE_ROOT_AT, FreeSpace, fault};
 
 impl Check<'_, '_> {
     /// Compares the free space of every group with what is not in use, and the figures of groups

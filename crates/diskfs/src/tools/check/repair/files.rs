@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::super::contents::{Extents, Verdict, extent_of};
-use super::super::draft::Draft;
+use super::super::overlay::Overlay;
 use super::{Pool, Repair, Written};
 use crate::btree::Tree;
 use crate::format::extent::Extent;
@@ -20,16 +20,16 @@ impl Repair<'_, '_, '_> {
     pub(super) fn cuts(&self) -> Written {
         let mut has_written = false;
         for ino in &self.plan.cuts {
-            let mut draft = self.draft();
-            if self.cut(&mut draft, *ino).is_some() {
-                has_written |= self.commit(draft)?;
+            let mut overlay = self.overlay();
+            if self.cut(&mut overlay, *ino).is_some() {
+                has_written |= self.commit(overlay)?;
             }
         }
         Ok(has_written)
     }
 
-    fn cut(&self, draft: &mut Draft<'_, '_>, ino: u64) -> Option<()> {
-        let mut core = draft.core(ino)?;
+    fn cut(&self, overlay: &mut Overlay<'_, '_>, ino: u64) -> Option<()> {
+        let mut core = overlay.core(ino)?;
         let mut walk = Extents::new(self.check, ino, core.size);
         let (good, wrong): (Vec<_>, Vec<_>) = self
             .extents(ino, &core)?
@@ -39,13 +39,13 @@ impl Repair<'_, '_, '_> {
             DataFork::Tree { root } => {
                 let tree = Tree::<ExtentTree>::at(root, ino);
                 for extent in &wrong {
-                    tree.remove(draft, extent.file_block.into()).ok()?;
+                    tree.remove(overlay, extent.file_block.into()).ok()?;
                 }
                 if good.is_empty() { DataFork::None } else { DataFork::Tree { root } }
             }
             _ => ExtentMap::of_list(&good).into_fork(),
         };
-        draft.set_core(ino, &core);
+        overlay.set_core(ino, &core);
         Some(())
     }
 
@@ -75,13 +75,13 @@ impl Repair<'_, '_, '_> {
         let mut pool = Pool::new(self.plan);
         let mut has_written = false;
         for (ino, runs) in &moves {
-            let mut draft = self.draft();
-            pool.lend(&mut draft);
-            if self.relocate(&mut draft, &mut pool, *ino, runs).is_some() {
-                pool.settle(&mut draft);
+            let mut overlay = self.overlay();
+            pool.lend(&mut overlay);
+            if self.relocate(&mut overlay, &mut pool, *ino, runs).is_some() {
+                pool.settle(&mut overlay);
                 // Copies are there before what leads to them.
                 self.device.flush()?;
-                has_written |= self.commit(draft)?;
+                has_written |= self.commit(overlay)?;
             }
         }
         Ok(has_written)
@@ -94,7 +94,7 @@ impl Repair<'_, '_, '_> {
         }
         for (start, chunk) in &self.check.links.chunks {
             for (ino, _) in chunk.inodes(*start).filter(|(_, seen)| seen.kind == REGULAR) {
-                let core = self.draft().core(ino);
+                let core = self.overlay().core(ino);
                 let extents = core.and_then(|core| self.extents(ino, &core)).unwrap_or_default();
                 let lies_there = |run: &&Range<u64>| {
                     extents.iter().any(|extent| !shared(extent, run).is_empty())
@@ -110,12 +110,12 @@ impl Repair<'_, '_, '_> {
 
     fn relocate(
         &self,
-        draft: &mut Draft<'_, '_>,
+        overlay: &mut Overlay<'_, '_>,
         pool: &mut Pool<'_>,
         ino: u64,
         runs: &[Range<u64>],
     ) -> Option<()> {
-        let mut core = draft.core(ino)?;
+        let mut core = overlay.core(ino)?;
         let mut map = ExtentMap::of(&core.data);
         for extent in self.extents(ino, &core)? {
             let mut shared: Vec<_> =
@@ -125,11 +125,11 @@ impl Repair<'_, '_, '_> {
             for run in shared {
                 let run = run.start.max(behind)..run.end;
                 behind = behind.max(run.end);
-                self.replace(draft, pool, (ino, &core, &mut map), &extent, run)?;
+                self.replace(overlay, pool, (ino, &core, &mut map), &extent, run)?;
             }
         }
         core.data = map.into_fork();
-        draft.set_core(ino, &core);
+        overlay.set_core(ino, &core);
         Some(())
     }
 
@@ -137,7 +137,7 @@ impl Repair<'_, '_, '_> {
     /// is cut.
     fn replace(
         &self,
-        draft: &mut Draft<'_, '_>,
+        overlay: &mut Overlay<'_, '_>,
         pool: &mut Pool<'_>,
         (ino, core, map): (u64, &InodeCore, &mut ExtentMap),
         extent: &Extent,
@@ -146,7 +146,7 @@ impl Repair<'_, '_, '_> {
         let owner = MapOwner { ino, list_max: core.extents_room() };
         let file_block = |place: u64| extent.file_block + (place - extent.start);
         let range = (file_block(run.start), file_block(run.end));
-        map.remove(draft, owner, range, usize::MAX, &mut Vec::new(), &mut 0).ok()?;
+        map.remove(overlay, owner, range, usize::MAX, &mut Vec::new(), &mut 0).ok()?;
         // Nothing was written there.
         if extent.is_unwritten {
             return Some(());
@@ -169,7 +169,7 @@ impl Repair<'_, '_, '_> {
             if self.copy(at, start, blocks).is_ok() {
                 let extent =
                     Extent { file_block: file_block(at), start, blocks: blocks as u32, ..*extent };
-                map.insert(draft, owner, extent).ok()?;
+                map.insert(overlay, owner, extent).ok()?;
             }
             at += blocks;
         }

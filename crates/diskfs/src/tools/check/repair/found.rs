@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::super::draft::Draft;
+use super::super::overlay::Overlay;
 use super::{Pool, Repair, Written};
 use crate::dir::Insertion;
 use crate::format::inode::{
@@ -30,44 +30,44 @@ impl Repair<'_, '_, '_> {
         let pool = RefCell::new(Pool::new(self.plan));
         let mut has_written = false;
         for inodes in self.plan.lost.chunks(INODES) {
-            has_written |= self.commit_each(inodes, &|draft, inodes| {
-                pool.borrow_mut().lend(draft);
-                let linked = self.link(draft, inodes);
-                pool.borrow_mut().settle(draft);
+            has_written |= self.commit_each(inodes, &|overlay, inodes| {
+                pool.borrow_mut().lend(overlay);
+                let linked = self.link(overlay, inodes);
+                pool.borrow_mut().settle(overlay);
                 linked
             })?;
         }
         Ok(has_written)
     }
 
-    fn link(&self, draft: &mut Draft<'_, '_>, inodes: &[u64]) -> Option<()> {
-        let place = self.place(draft)?;
-        let mut above = draft.core(place)?;
+    fn link(&self, overlay: &mut Overlay<'_, '_>, inodes: &[u64]) -> Option<()> {
+        let place = self.place(overlay)?;
+        let mut above = overlay.core(place)?;
         for ino in inodes {
-            let mut core = draft.core(*ino)?;
-            self.insert(draft, place, &mut above, (&format!("#{ino}"), *ino, core.kind()?))?;
+            let mut core = overlay.core(*ino)?;
+            self.insert(overlay, place, &mut above, (&format!("#{ino}"), *ino, core.kind()?))?;
             core.nlink = self.check.links.named_once(*ino);
             if core.is_directory() {
                 core.parent = place;
                 above.nlink = above.nlink.saturating_add(1);
             }
-            draft.set_core(*ino, &core);
+            overlay.set_core(*ino, &core);
         }
-        draft.set_core(place, &above);
+        overlay.set_core(place, &above);
         Some(())
     }
 
     /// Inserts a name, or a similar one.
     fn insert(
         &self,
-        draft: &mut Draft<'_, '_>,
+        overlay: &mut Overlay<'_, '_>,
         directory: u64,
         core: &mut InodeCore,
         (name, ino, kind): (&str, u64, FileKind),
     ) -> Option<()> {
         for name in names(name) {
             let to = (ino, kind);
-            match self.directory(directory).insert(draft, core, name.as_bytes(), to).ok()? {
+            match self.directory(directory).insert(overlay, core, name.as_bytes(), to).ok()? {
                 Insertion::At(_) => return Some(()),
                 Insertion::Exists | Insertion::Full | Insertion::BadName => {}
             }
@@ -76,18 +76,18 @@ impl Repair<'_, '_, '_> {
     }
 
     /// Returns the directory for nameless inodes, which is made if there is none.
-    fn place(&self, draft: &mut Draft<'_, '_>) -> Option<u64> {
-        let mut root = draft.core(ROOT_INO)?;
+    fn place(&self, overlay: &mut Overlay<'_, '_>) -> Option<u64> {
+        let mut root = overlay.core(ROOT_INO)?;
         for name in names(LOST_FOUND) {
-            match self.directory(ROOT_INO).lookup(draft, &root, name.as_bytes()).ok()? {
+            match self.directory(ROOT_INO).lookup(overlay, &root, name.as_bytes()).ok()? {
                 Some(found) if found.kind == FileKind::Directory => return Some(found.ino),
                 Some(_) => {}
                 None => {
-                    let ino = self.make(draft)?;
+                    let ino = self.make(overlay)?;
                     let to = (&*name, ino, FileKind::Directory);
-                    self.insert(draft, ROOT_INO, &mut root, to)?;
+                    self.insert(overlay, ROOT_INO, &mut root, to)?;
                     root.nlink = root.nlink.saturating_add(1);
-                    draft.set_core(ROOT_INO, &root);
+                    overlay.set_core(ROOT_INO, &root);
                     return Some(ino);
                 }
             }
@@ -96,7 +96,7 @@ impl Repair<'_, '_, '_> {
     }
 
     /// Makes an empty directory in the root, of an inode that is free.
-    fn make(&self, draft: &mut Draft<'_, '_>) -> Option<u64> {
+    fn make(&self, overlay: &mut Overlay<'_, '_>) -> Option<u64> {
         let links = &self.check.links;
         let is_free = |free: u64, ino: u64| free >> (ino % CHUNK_INODES) & 1 == 1;
         let (ino, generation) = links.chunks.iter().find_map(|(start, chunk)| {
@@ -111,7 +111,7 @@ impl Repair<'_, '_, '_> {
         })?;
         let chunk = links.chunks.get(&chunk_of(block_of(ino)))?;
         let free = chunk.free & !(1 << (ino % CHUNK_INODES));
-        self.set_mask(draft, chunk_of(block_of(ino)), free, chunk.orphan)?;
+        self.set_mask(overlay, chunk_of(block_of(ino)), free, chunk.orphan)?;
         let core = InodeCore {
             nlink: 2,
             parent: ROOT_INO,
@@ -121,7 +121,7 @@ impl Repair<'_, '_, '_> {
                 Timestamp::now().in_nanoseconds(),
             )
         };
-        draft.set_core(ino, &core);
+        overlay.set_core(ino, &core);
         Some(ino)
     }
 }

@@ -1,6 +1,6 @@
 //! Names that lead nowhere, have the wrong type, or are one too many of a directory.
 
-use super::super::draft::Draft;
+use super::super::overlay::Overlay;
 use super::super::plan::NameFix;
 use super::{Repair, Written};
 use crate::dir::{DirEntry, Directory, NameHash};
@@ -22,7 +22,8 @@ impl Repair<'_, '_, '_> {
         let mut has_written = false;
         for of_one in fixes.chunk_by(|a, b| a.directory == b.directory) {
             for part in of_one.chunks(NAMES) {
-                has_written |= self.commit_each(part, &|draft, part| self.change(draft, part))?;
+                has_written |=
+                    self.commit_each(part, &|overlay, part| self.change(overlay, part))?;
             }
         }
         Ok(has_written)
@@ -32,28 +33,28 @@ impl Repair<'_, '_, '_> {
         Directory::new(ino, NameHash::of(self.check.media.volume()))
     }
 
-    fn change(&self, draft: &mut Draft<'_, '_>, fixes: &[NameFix]) -> Option<()> {
+    fn change(&self, overlay: &mut Overlay<'_, '_>, fixes: &[NameFix]) -> Option<()> {
         let ino = fixes.first()?.directory;
-        let mut core = draft.core(ino)?;
+        let mut core = overlay.core(ino)?;
         let directory = self.directory(ino);
         for NameFix { position, name, to, .. } in fixes {
             let position = *position;
             match *to {
                 Some((ino, kind)) => {
                     let entry = DirEntry { position, ino, kind, name };
-                    directory.replace_at(draft, &mut core, &entry).ok()?;
+                    directory.replace_at(overlay, &mut core, &entry).ok()?;
                 }
-                None => directory.remove_at(draft, &mut core, position, name).ok()?,
+                None => directory.remove_at(overlay, &mut core, position, name).ok()?,
             }
         }
-        draft.set_core(ino, &core);
+        overlay.set_core(ino, &core);
         Some(())
     }
 
     /// Returns the name that leads to a directory which is its own ancestor.
     fn way_to(&self, ino: u64) -> Option<NameFix> {
         let place = self.check.links.place(ino);
-        let core = self.draft().core(place)?;
+        let core = self.overlay().core(place)?;
         let mut found = None;
         let checked = self.directory(place).check(
             &self.check.media,

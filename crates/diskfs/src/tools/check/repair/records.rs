@@ -1,6 +1,6 @@
 //! Blocks of inodes that did not come home whole before their log was thrown away.
 
-use super::super::draft::Draft;
+use super::super::overlay::Overlay;
 use super::{INODE_BLOCKS, Repair, Written};
 use crate::btree::Tree;
 use crate::format::group::{CHUNK_ROOT_AT, InodeChunks, ROOT_CHUNK};
@@ -22,7 +22,7 @@ impl Repair<'_, '_, '_> {
     /// torn become those of free inodes; one that never came home has free inodes only; and a chunk
     /// of which no block did is none.
     pub(super) fn records(&self) -> Written {
-        let (mut draft, mut has_written) = (self.draft(), false);
+        let (mut overlay, mut has_written) = (self.overlay(), false);
         for start in self.check.links.chunks.keys() {
             let blocks = *start..*start + CHUNK_BLOCKS;
             let states: Vec<_> = blocks.clone().map(|at| (at, self.state_of(*start, at))).collect();
@@ -34,14 +34,14 @@ impl Repair<'_, '_, '_> {
             for (address, state) in states {
                 // Data of a file in the same block is copied first.
                 if !self.plan.is_shared(address) {
-                    self.set_records(&mut draft, *start, address, state);
+                    self.set_records(&mut overlay, *start, address, state);
                 }
             }
-            if draft.blocks.len() >= INODE_BLOCKS {
-                has_written |= self.commit(std::mem::replace(&mut draft, self.draft()))?;
+            if overlay.blocks.len() >= INODE_BLOCKS {
+                has_written |= self.commit(std::mem::replace(&mut overlay, self.overlay()))?;
             }
         }
-        Ok(self.commit(draft)? || has_written)
+        Ok(self.commit(overlay)? || has_written)
     }
 
     fn identity(&self, chunk: u64, address: u64) -> Identity {
@@ -61,7 +61,13 @@ impl Repair<'_, '_, '_> {
         }
     }
 
-    fn set_records(&self, draft: &mut Draft<'_, '_>, chunk: u64, address: u64, state: RecordState) {
+    fn set_records(
+        &self,
+        overlay: &mut Overlay<'_, '_>,
+        chunk: u64,
+        address: u64,
+        state: RecordState,
+    ) {
         let is_absent = matches!(state, RecordState::Absent);
         let is_lost =
             |record: &InodeRecord| is_absent || !record.is_free() && record.verify().is_err();
@@ -77,7 +83,7 @@ impl Repair<'_, '_, '_> {
             *record = InodeRecord::free(generation);
         }
         block.seal(&self.identity(chunk, address), 0);
-        draft.blocks.insert(address, block);
+        overlay.blocks.insert(address, block);
     }
 
     /// Takes a chunk out of the tree of its group. Its blocks are free then, if nobody else has
@@ -89,10 +95,10 @@ impl Repair<'_, '_, '_> {
         else {
             return Ok(false);
         };
-        let mut draft = self.draft();
+        let mut overlay = self.overlay();
         let tree = Tree::<InodeChunks>::at(blocks.start + CHUNK_ROOT_AT, group.into());
-        match tree.remove(&mut draft, start.into()) {
-            Ok(Some(_)) => self.commit(draft),
+        match tree.remove(&mut overlay, start.into()) {
+            Ok(Some(_)) => self.commit(overlay),
             _ => Ok(false),
         }
     }

@@ -5,8 +5,8 @@
 //! lost gets names in `/lost+found` in the next rounds, where a file has lost extents there is a
 //! hole then, and names that lead to a link which is gone are removed.
 
-use super::super::draft::Draft;
-use super::super::salvage::{Content, Rebuilt, SalvagedName};
+use super::super::overlay::Overlay;
+use super::super::plan::{Content, Rebuilt, SalvagedName};
 use super::{Pool, Repair, State, Written};
 use crate::btree::Tree;
 use crate::dir::DirTree;
@@ -26,13 +26,13 @@ impl Repair<'_, '_, '_> {
         let mut pool = Pool::new(self.plan);
         for rebuilt in &self.plan.rebuilt {
             let part = (rebuilt.ino, rebuilt.content.part());
-            let mut draft = self.draft();
-            draft.pool.extend((0..room(rebuilt)).map_while(|_| pool.next()));
+            let mut overlay = self.overlay();
+            overlay.pool.extend((0..room(rebuilt)).map_while(|_| pool.next()));
             // The last one is taken first.
-            draft.pool.extend(&rebuilt.blocks);
+            overlay.pool.extend(&rebuilt.blocks);
             let is_made = state.rebuilt.insert(part)
-                && self.rebuild(&mut draft, rebuilt).is_some()
-                && self.commit(draft)?;
+                && self.rebuild(&mut overlay, rebuilt).is_some()
+                && self.commit(overlay)?;
             if !is_made {
                 state.given_up.insert(part);
             }
@@ -40,27 +40,27 @@ impl Repair<'_, '_, '_> {
         Ok(!self.plan.rebuilt.is_empty())
     }
 
-    fn rebuild(&self, draft: &mut Draft<'_, '_>, rebuilt: &Rebuilt) -> Option<()> {
+    fn rebuild(&self, overlay: &mut Overlay<'_, '_>, rebuilt: &Rebuilt) -> Option<()> {
         let ino = rebuilt.ino;
-        let mut core = draft.core(ino)?;
+        let mut core = overlay.core(ino)?;
         match &rebuilt.content {
-            Content::Names(names) => self.enter(draft, ino, &mut core, names)?,
-            Content::Extents(extents) => map(draft, ino, &mut core, extents)?,
+            Content::Names(names) => self.enter(overlay, ino, &mut core, names)?,
+            Content::Extents(extents) => map(overlay, ino, &mut core, extents)?,
             Content::Attributes(list) => {
                 core.attr = AttrFork::None;
                 let blob = attr::encode(list).ok()?;
-                attr::store(draft, ino, block_of(ino), &mut core, &blob).ok()?;
+                attr::store(overlay, ino, block_of(ino), &mut core, &blob).ok()?;
             }
             Content::Target => core = InodeCore::free(core.generation),
         }
-        draft.set_core(ino, &core);
+        overlay.set_core(ino, &core);
         Some(())
     }
 
     /// Gives a directory these names, and no others. Of two that are the same the first one stays.
     fn enter(
         &self,
-        draft: &mut Draft<'_, '_>,
+        overlay: &mut Overlay<'_, '_>,
         ino: u64,
         core: &mut InodeCore,
         names: &[SalvagedName],
@@ -68,7 +68,7 @@ impl Repair<'_, '_, '_> {
         (core.data, core.size) = (DataFork::Inline([].into()), 0);
         let directory = self.directory(ino);
         for SalvagedName { name, ino, kind } in names {
-            let _ = directory.insert(draft, core, name, (*ino, *kind)).ok()?;
+            let _ = directory.insert(overlay, core, name, (*ino, *kind)).ok()?;
         }
         Some(())
     }
@@ -76,7 +76,7 @@ impl Repair<'_, '_, '_> {
 
 /// Gives a file these extents, and no others.
 fn map(
-    draft: &mut Draft<'_, '_>,
+    overlay: &mut Overlay<'_, '_>,
     ino: u64,
     core: &mut InodeCore,
     extents: &[Extent],
@@ -85,7 +85,7 @@ fn map(
     let owner = MapOwner { ino, list_max: core.extents_room() };
     let mut map = ExtentMap::default();
     for extent in extents {
-        map.insert(draft, owner, *extent).ok()?;
+        map.insert(overlay, owner, *extent).ok()?;
     }
     core.data = map.into_fork();
     Some(())

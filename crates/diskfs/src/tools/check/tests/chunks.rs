@@ -48,9 +48,9 @@ fn thief() -> InodeCore {
 fn directory_of(sample: &Sample, ino: u64, to: u64) -> InodeCore {
     let mut dir = InodeCore { nlink: 2, parent: ROOT_INO, ..core(0o040_755) };
     let directory = Directory::new(ino, NameHash::of(ID));
-    sample.trees(|draft| {
+    sample.trees(|overlay| {
         let to = (to, FileKind::Regular);
-        let _ = directory.insert(draft, &mut dir, b"thief", to).unwrap();
+        let _ = directory.insert(overlay, &mut dir, b"thief", to).unwrap();
     });
     dir
 }

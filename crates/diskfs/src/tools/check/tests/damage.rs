@@ -37,12 +37,12 @@ fn free_space(group: u32) -> Tree<FreeSpace> {
 
 /// Changes the masks of the only chunk: free ones, orphans.
 pub(super) fn masks(sample: &Sample, change: impl Fn(u64, u64) -> (u64, u64)) {
-    sample.trees(|draft| {
+    sample.trees(|overlay| {
         let tree = Tree::<InodeChunks>::at(CHUNK_ROOT_AT, 0);
-        let before = tree.get(draft, CHUNK.into()).unwrap().unwrap();
+        let before = tree.get(overlay, CHUNK.into()).unwrap().unwrap();
         let (free, orphan) = change(before.free.get(), before.orphan.get());
         let value = RawChunk { free: free.into(), orphan: orphan.into() };
-        tree.update(draft, CHUNK.into(), value).unwrap();
+        tree.update(overlay, CHUNK.into(), value).unwrap();
         sample.header(0, |header| {
             header.free_inodes = free.count_ones().into();
             header.orphans = orphan.count_ones().into();
@@ -54,8 +54,8 @@ pub(super) fn masks(sample: &Sample, change: impl Fn(u64, u64) -> (u64, u64)) {
 pub(super) fn name(sample: &Sample, directory: u64, name: &[u8], to: u64, kind: FileKind) {
     let mut core = sample.core(directory);
     let names = Directory::new(directory, NameHash::of(super::sample::ID));
-    sample.trees(|draft| {
-        let _ = names.insert(draft, &mut core, name, (to, kind)).unwrap();
+    sample.trees(|overlay| {
+        let _ = names.insert(overlay, &mut core, name, (to, kind)).unwrap();
     });
     sample.inode(directory, |inode| *inode = core);
 }
@@ -63,8 +63,8 @@ pub(super) fn name(sample: &Sample, directory: u64, name: &[u8], to: u64, kind: 
 pub(super) fn no_name(sample: &Sample, directory: u64, name: &[u8]) {
     let mut core = sample.core(directory);
     let names = Directory::new(directory, NameHash::of(super::sample::ID));
-    sample.trees(|draft| {
-        names.remove(draft, &mut core, name).unwrap().unwrap();
+    sample.trees(|overlay| {
+        names.remove(overlay, &mut core, name).unwrap().unwrap();
     });
     sample.inode(directory, |inode| *inode = core);
 }
@@ -94,10 +94,10 @@ fn superblocks_and_groups() {
             "a group that has not grown yet",
             |s| {
                 s.header(1, |h| (h.blocks, h.free) = (h.blocks - 24, h.free - 24));
-                s.trees(|draft| {
+                s.trees(|overlay| {
                     let first = (GROUP + 8).into();
-                    let count = free_space(1).get(draft, first).unwrap().unwrap().get();
-                    free_space(1).update(draft, first, (count - 24).into()).unwrap();
+                    let count = free_space(1).get(overlay, first).unwrap().unwrap().get();
+                    free_space(1).update(overlay, first, (count - 24).into()).unwrap();
                 });
             },
             &[],
@@ -121,10 +121,10 @@ fn free_space_and_chunks() {
         (
             "one block less",
             |s| {
-                s.trees(|draft| {
+                s.trees(|overlay| {
                     let first = (GROUP + 8).into();
-                    let count = free_space(1).get(draft, first).unwrap().unwrap().get();
-                    free_space(1).update(draft, first, (count - 1).into()).unwrap();
+                    let count = free_space(1).get(overlay, first).unwrap().unwrap().get();
+                    free_space(1).update(overlay, first, (count - 1).into()).unwrap();
                 });
                 s.header(1, |h| h.free -= 1);
             },
@@ -133,11 +133,11 @@ fn free_space_and_chunks() {
         (
             "one block more",
             |s| {
-                s.trees(|draft| {
-                    let free = free_space(0).first(draft).unwrap().unwrap();
-                    free_space(0).remove(draft, free.key).unwrap();
+                s.trees(|overlay| {
+                    let free = free_space(0).first(overlay).unwrap().unwrap();
+                    free_space(0).remove(overlay, free.key).unwrap();
                     let (start, count) = (free.key.get() - 1, free.value.get() + 1);
-                    free_space(0).insert(draft, start.into(), count.into()).unwrap();
+                    free_space(0).insert(overlay, start.into(), count.into()).unwrap();
                 });
                 s.header(0, |h| h.free += 1);
             },
@@ -146,8 +146,8 @@ fn free_space_and_chunks() {
         (
             "a run in another group",
             |s| {
-                s.trees(|draft| {
-                    free_space(1).insert(draft, 5.into(), 2.into()).unwrap();
+                s.trees(|overlay| {
+                    free_space(1).insert(overlay, 5.into(), 2.into()).unwrap();
                 });
             },
             &[302],
@@ -155,8 +155,8 @@ fn free_space_and_chunks() {
         (
             "a run over another",
             |s| {
-                s.trees(|draft| {
-                    free_space(1).insert(draft, (GROUP + 20).into(), 2.into()).unwrap();
+                s.trees(|overlay| {
+                    free_space(1).insert(overlay, (GROUP + 20).into(), 2.into()).unwrap();
                 });
                 s.header(1, |h| h.free += 2);
             },
@@ -165,8 +165,8 @@ fn free_space_and_chunks() {
         (
             "a run without end",
             |s| {
-                s.trees(|draft| {
-                    free_space(1).insert(draft, (GROUP + 20).into(), u64::MAX.into()).unwrap();
+                s.trees(|overlay| {
+                    free_space(1).insert(overlay, (GROUP + 20).into(), u64::MAX.into()).unwrap();
                 });
             },
             &[302],
@@ -174,10 +174,10 @@ fn free_space_and_chunks() {
         (
             "a chunk in no place",
             |s| {
-                s.trees(|draft| {
+                s.trees(|overlay| {
                     let value = RawChunk { free: u64::MAX.into(), orphan: 0.into() };
                     let tree = Tree::<InodeChunks>::at(CHUNK_ROOT_AT, 0);
-                    tree.insert(draft, 21.into(), value).unwrap();
+                    tree.insert(overlay, 21.into(), value).unwrap();
                 });
             },
             &[303],

@@ -6,7 +6,7 @@ use vfscale_journal::Journal;
 use super::sample::{GROUP, Sample};
 use crate::format::byte_of_block;
 use crate::format::group::{GroupHeader, HEADER_AT, MAGIC};
-use crate::tools::check::draft::Draft;
+use crate::tools::check::overlay::Overlay;
 use crate::tools::check::{CheckedLog, LogState, repair};
 
 /// Opens the volume's log, commits a change of the header of group 1, and ends without writing it
@@ -15,13 +15,13 @@ pub(super) fn change_header(sample: &Sample, change: impl FnOnce(&mut GroupHeade
     let logged = CheckedLog::new(sample.device.clone(), None, &sample.superblock).unwrap();
     let (journal, _): (Journal, _) = logged.replay(&sample.superblock).unwrap();
     let media = sample.media();
-    let mut draft = Draft::new(&media);
+    let mut overlay = Overlay::new(&media);
     let mut block = media.block(MAGIC, GROUP + HEADER_AT, 1).unwrap();
     let mut header = GroupHeader::decode(GROUP + HEADER_AT, &block, |_| true).unwrap();
     change(&mut header);
     header.encode(&mut block);
-    draft.blocks.insert(GROUP + HEADER_AT, block);
-    repair::commit(&journal, &sample.device, draft).unwrap();
+    overlay.blocks.insert(GROUP + HEADER_AT, block);
+    repair::commit(&journal, &sample.device, overlay).unwrap();
     journal.force_all().unwrap();
 }
 

@@ -88,9 +88,9 @@ fn in_tree(sample: &Sample, at: usize, change: impl FnOnce(&mut Extent)) {
     let DataFork::Tree { root } = core.data else { panic!("a tree") };
     let mut extent = extents(sample, &core, EXTENTS)[at];
     change(&mut extent);
-    sample.trees(|draft| {
+    sample.trees(|overlay| {
         let tree = Tree::<ExtentTree>::at(root, EXTENTS);
-        tree.update(draft, extent.file_block.into(), extent.place()).unwrap().unwrap();
+        tree.update(overlay, extent.file_block.into(), extent.place()).unwrap().unwrap();
     });
 }
 
@@ -189,10 +189,10 @@ const CHUNKS: &[Case] = &[
     Case {
         name: "a chunk in no place",
         damage: |s| {
-            s.trees(|draft| {
+            s.trees(|overlay| {
                 let value = RawChunk { free: u64::MAX.into(), orphan: 0.into() };
                 let tree = Tree::<InodeChunks>::at(CHUNK_ROOT_AT, 0);
-                tree.insert(draft, 21.into(), value).unwrap();
+                tree.insert(overlay, 21.into(), value).unwrap();
             });
         },
         found: &[303],

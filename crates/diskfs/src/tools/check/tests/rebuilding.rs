@@ -175,12 +175,12 @@ fn fragmented(sample: &Sample) -> Sample {
         .map(|n| Extent { file_block: n * 2, start: run + n, blocks: 1, is_unwritten: true })
         .map(|extent| Entry { key: extent.file_block.into(), value: extent.place() })
         .collect();
-    copy.trees(|draft| {
-        draft.pool = (run + 400..run + 420).rev().collect();
-        let tree = Tree::<ExtentTree>::build(draft, EXTENTS, 0, &records, 80).unwrap();
-        let mut core = draft.core(EXTENTS).unwrap();
+    copy.trees(|overlay| {
+        overlay.pool = (run + 400..run + 420).rev().collect();
+        let tree = Tree::<ExtentTree>::build(overlay, EXTENTS, 0, &records, 80).unwrap();
+        let mut core = overlay.core(EXTENTS).unwrap();
         core.data = DataFork::Tree { root: tree.root() };
-        draft.set_core(EXTENTS, &core);
+        overlay.set_core(EXTENTS, &core);
     });
     assert_eq!(repair(&copy).left, 0, "{:#?}", copy.check().findings);
     copy

@@ -45,15 +45,15 @@ fn what_follows_from_the_rest_is_repaired() {
         }),
         ("set aside and free", |s| s.header(1, |h| h.set_aside.push(GROUP + 50))),
         ("free and in use", |s| {
-            s.trees(|draft| {
+            s.trees(|overlay| {
                 let tree = Tree::<FreeSpace>::at(FREE_ROOT_AT, 0);
-                tree.insert(draft, s.core(LIST).first_block().into(), 2.into()).unwrap();
+                tree.insert(overlay, s.core(LIST).first_block().into(), 2.into()).unwrap();
             });
         }),
         ("much that is not free", |s| {
-            s.trees(|draft| {
+            s.trees(|overlay| {
                 let tree = Tree::<FreeSpace>::at(GROUP + FREE_ROOT_AT, 1);
-                tree.update(draft, (GROUP + 8).into(), 1.into()).unwrap();
+                tree.update(overlay, (GROUP + 8).into(), 1.into()).unwrap();
             });
         }),
         ("links", |s| {

@@ -22,8 +22,8 @@ use crate::format::{Block, Identity, byte_of_block};
 use crate::inode::core::{DataFork, FileKind, InodeCore};
 use crate::inode::extents::ExtentTree;
 use crate::inode::{attr, blob};
-use crate::tools::check::draft::Draft;
 use crate::tools::check::media::Media;
+use crate::tools::check::overlay::Overlay;
 use crate::tools::check::{self, Finding, Options, Report};
 use crate::volume::copies;
 use crate::{LogPlace, Superblock, Uuid};
@@ -83,7 +83,7 @@ fn core(mode: u32, nlink: u32) -> InodeCore {
 
 /// A volume under construction.
 struct Maker<'m, 'd> {
-    draft: Draft<'m, 'd>,
+    overlay: Overlay<'m, 'd>,
     inodes: Vec<(u64, InodeCore)>,
 }
 
@@ -94,15 +94,15 @@ impl Maker<'_, '_> {
         let directory = Directory::new(ino, NameHash::of(ID));
         for (name, to, kind) in names {
             let name = name.as_bytes();
-            let inserted = directory.insert(&mut self.draft, &mut core, name, (*to, *kind));
+            let inserted = directory.insert(&mut self.overlay, &mut core, name, (*to, *kind));
             assert!(matches!(inserted.unwrap(), Insertion::At(_)));
         }
         self.inodes.push((ino, core));
     }
 
     fn blocks(&mut self, count: usize) -> Range<u64> {
-        let first = *self.draft.pool.last().unwrap();
-        self.draft.pool.truncate(self.draft.pool.len() - count);
+        let first = *self.overlay.pool.last().unwrap();
+        self.overlay.pool.truncate(self.overlay.pool.len() - count);
         first..first + count as u64
     }
 
@@ -129,7 +129,7 @@ impl Maker<'_, '_> {
             .map(|n| extent(n * 3, run.start + n * 2, false))
             .map(|extent| Entry { key: extent.file_block.into(), value: extent.place() })
             .collect();
-        let built = Tree::<ExtentTree>::build(&mut self.draft, EXTENTS, 0, &records, 80).unwrap();
+        let built = Tree::<ExtentTree>::build(&mut self.overlay, EXTENTS, 0, &records, 80).unwrap();
         tree.data = DataFork::Tree { root: built.root() };
         (tree.size, tree.blocks) = (119 * 4096, 81);
         self.inodes.push((EXTENTS, tree));
@@ -141,8 +141,9 @@ impl Maker<'_, '_> {
         short.size = 6;
         self.inodes.push((SHORT_LINK, short));
         let mut long = core(0o120_777, 1);
-        let tree = blob::create::<blob::LinkTree, _>(&mut self.draft, LONG_LINK, 0, &[b'x'; 1000])
-            .unwrap();
+        let tree =
+            blob::create::<blob::LinkTree, _>(&mut self.overlay, LONG_LINK, 0, &[b'x'; 1000])
+                .unwrap();
         long.data = DataFork::Tree { root: tree.root() };
         (long.size, long.blocks) = (1000, 1);
         self.inodes.push((LONG_LINK, long));
@@ -151,7 +152,7 @@ impl Maker<'_, '_> {
             let list = [("system.one", 7), ("user.two", length)]
                 .map(|(name, length)| (name.as_bytes().into(), vec![7; length].into()));
             let bytes = attr::encode(&list).unwrap();
-            attr::store(&mut self.draft, ino, 0, &mut file, &bytes).unwrap();
+            attr::store(&mut self.overlay, ino, 0, &mut file, &bytes).unwrap();
             self.inodes.push((ino, file));
         }
         self.inodes.push((FIFO, core(0o010_644, 1)));
@@ -190,7 +191,7 @@ impl Maker<'_, '_> {
             for (ino, core) in self.inodes.iter().filter(|(ino, _)| block_of(*ino) == address) {
                 records_mut(&mut block)[slot_of(*ino)] = core.encode();
             }
-            self.draft.blocks.insert(address, block);
+            self.overlay.blocks.insert(address, block);
         }
     }
 
@@ -207,14 +208,14 @@ impl Maker<'_, '_> {
             blocks: GROUP,
             set_aside,
         };
-        header.encode(self.draft.put(start + HEADER_AT, &GroupHeader::expected(group)));
-        self.draft.pool = vec![start + CHUNK_ROOT_AT, start + FREE_ROOT_AT];
+        header.encode(self.overlay.put(start + HEADER_AT, &GroupHeader::expected(group)));
+        self.overlay.pool = vec![start + CHUNK_ROOT_AT, start + FREE_ROOT_AT];
         let records = [Entry { key: free.start.into(), value: (free.end - free.start).into() }];
         let owner = group.into();
-        Tree::<FreeSpace>::build(&mut self.draft, owner, 0, &records, 80).unwrap();
+        Tree::<FreeSpace>::build(&mut self.overlay, owner, 0, &records, 80).unwrap();
         let value = RawChunk { free: (u64::MAX << 12).into(), orphan: (1 << 11).into() };
         let chunks = if group == 0 { vec![Entry { key: CHUNK.into(), value }] } else { vec![] };
-        Tree::<InodeChunks>::build(&mut self.draft, owner, 0, &chunks, 80).unwrap();
+        Tree::<InodeChunks>::build(&mut self.overlay, owner, 0, &chunks, 80).unwrap();
     }
 }
 
@@ -229,20 +230,20 @@ impl Sample {
         let region = Region { offset: byte_of_block(start), length: byte_of_block(blocks) };
         Journal::format(&*device, region, VolumeId(ID.to_bytes())).unwrap();
         let media = Media::new(&*device, &superblock);
-        let mut draft = Draft::new(&media);
-        draft.pool = (CHUNK + CHUNK_BLOCKS..GROUP).rev().collect();
-        let mut maker = Maker { draft, inodes: Vec::new() };
+        let mut overlay = Overlay::new(&media);
+        overlay.pool = (CHUNK + CHUNK_BLOCKS..GROUP).rev().collect();
+        let mut maker = Maker { overlay, inodes: Vec::new() };
         maker.files();
         maker.links_and_others();
         maker.names();
         maker.inode_blocks();
         let set_aside = vec![maker.blocks(1).start, maker.blocks(1).start];
-        let behind = *maker.draft.pool.last().unwrap();
+        let behind = *maker.overlay.pool.last().unwrap();
         maker.group(0, &(behind..GROUP), set_aside);
         maker.group(1, &(GROUP + 8..2 * GROUP), Vec::new());
         maker.group(2, &(start + blocks..3 * GROUP), Vec::new());
         maker.group(3, &(3 * GROUP + 8..BLOCKS), Vec::new());
-        let blocks = maker.draft.blocks;
+        let blocks = maker.overlay.blocks;
         blocks.iter().for_each(|(address, block)| write(&*device, *address, block));
         copies::create(&*device, &mut superblock).unwrap();
         Self { device, superblock }
@@ -303,11 +304,11 @@ impl Sample {
     }
 
     /// Changes trees.
-    pub(crate) fn trees(&self, change: impl FnOnce(&mut Draft<'_, '_>)) {
+    pub(crate) fn trees(&self, change: impl FnOnce(&mut Overlay<'_, '_>)) {
         let media = self.media();
-        let mut draft = Draft::new(&media);
-        change(&mut draft);
-        let blocks = draft.blocks;
+        let mut overlay = Overlay::new(&media);
+        change(&mut overlay);
+        let blocks = overlay.blocks;
         blocks.iter().for_each(|(address, block)| write(&*self.device, *address, block));
     }
 

@@ -10,7 +10,7 @@ use crate::format::{Block, Expected, Identity};
 use crate::inode::core::InodeCore;
 
 /// Changed blocks of a volume, layered over the blocks on the device.
-pub(crate) struct Draft<'m, 'd> {
+pub(crate) struct Overlay<'m, 'd> {
     media: &'m Media<'d>,
     /// Blocks to write, by address.
     pub(crate) blocks: BTreeMap<u64, Box<Block>>,
@@ -18,7 +18,7 @@ pub(crate) struct Draft<'m, 'd> {
     pub(crate) pool: Vec<u64>,
 }
 
-impl<'m, 'd> Draft<'m, 'd> {
+impl<'m, 'd> Overlay<'m, 'd> {
     pub(crate) fn new(media: &'m Media<'d>) -> Self {
         Self { media, blocks: BTreeMap::new(), pool: Vec::new() }
     }
@@ -64,7 +64,7 @@ impl<'m, 'd> Draft<'m, 'd> {
     }
 }
 
-impl Nodes for Draft<'_, '_> {
+impl Nodes for Overlay<'_, '_> {
     type Error = NoChange;
     type Ref<'a>
         = Cow<'a, Block>

@@ -20,30 +20,38 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_block::Device;
 use vfscale_journal::Lsn;
 use vfscale_sync::Mutex;
+use vfscale_sync::percpu_arc::Kept;
 
-use super::Buffer;
-use crate::Uuid;
+use super::block::Buffer;
+use super::target::BufferTarget;
 use crate::base::ranks::HomePending;
+use crate::format::Block;
 
-/// The device of a volume, and the blocks that wait for their write-back.
+/// The blocks of a volume that wait for their write-back. Counterpart of a list of delayed writes
+/// (`xfs_buf_delwri_queue`) in XFS.
 #[derive(Debug)]
-pub(crate) struct Home {
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) volume: Uuid,
+pub(crate) struct WriteQueue {
+    target: Kept<BufferTarget>,
     /// The waiting blocks, by address, with the latest change of each.
     pending: Mutex<BTreeMap<u64, (Arc<Buffer>, Lsn)>, HomePending>,
 }
 
-impl Home {
-    pub(super) fn new(device: Arc<dyn Device>, volume: Uuid) -> Self {
-        Self { device, volume, pending: Mutex::new(BTreeMap::new()) }
+impl WriteQueue {
+    pub(super) fn new(target: Kept<BufferTarget>) -> Self {
+        Self { target, pending: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Queues a block for write-back, as the version at `lsn`.
-    pub(super) fn add(&self, buffer: &Arc<Buffer>, lsn: Lsn) {
+    /// Applies a change to a block of inodes, and queues it for write-back as the version at `lsn`.
+    /// Does nothing if it was freed. One thread at a time, as the journal pushes.
+    pub(super) fn change(&self, buffer: &Arc<Buffer>, lsn: Lsn, change: impl FnOnce(&mut Block)) {
+        if buffer.change(change) {
+            self.add(buffer, lsn);
+        }
+    }
+
+    fn add(&self, buffer: &Arc<Buffer>, lsn: Lsn) {
         let mut pending = self.pending.lock();
         // An earlier push may have a later LSN.
         let known = pending.get(&buffer.address()).map_or(Lsn::NONE, |(_, lsn)| *lsn);
@@ -64,12 +72,8 @@ impl Home {
         let begun = pending.values().filter_map(|(buffer, lsn)| buffer.begin_write(*lsn));
         let begun: Vec<_> = begun.collect();
         let writes: Vec<_> = begun.iter().map(|writing| writing.write()).collect();
-        self.device.write_many(&writes)?;
+        self.target.device.write_many(&writes)?;
         begun.iter().for_each(|writing| writing.done());
         Ok(())
-    }
-
-    pub(super) fn forget_all(&self) {
-        drop(std::mem::take(&mut *self.pending.lock()));
     }
 }

@@ -1,0 +1,72 @@
+//! A check that only reads.
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+
+use super::error::CheckError;
+use super::log::{CheckedLog, Discarded, LogState};
+use super::options::Options;
+use super::report::Report;
+use super::run::run;
+use super::watch::{Findings, Phase, Watch};
+use crate::volume::copies::FoundSuperblock;
+
+/// Checks the volume on `device`, and writes nothing.
+///
+/// # Errors
+/// Returns [`CheckError`] if the log is not where the superblock or `options` says.
+pub(super) fn inspect(
+    device: Arc<dyn Device>,
+    found: &FoundSuperblock,
+    options: &Options,
+    watch: &mut dyn Watch,
+) -> Result<Report, CheckError> {
+    let logged = CheckedLog::new(device, options.log.as_ref(), &found.superblock)?;
+    let mut tell = Findings::new(watch, options.findings);
+    let (device, log) = look_at_log(&logged, found, &mut tell);
+    let checked = run(&*device, found, tell, None);
+    let mut report = checked.into_report(log);
+    if options.discard_log {
+        let replayed = logged.copied().replay_home(&found.superblock);
+        let why = replayed.err().map(|error| error.to_string());
+        report.discarded = Some(Discarded::of(&logged, why));
+    }
+    Ok(report)
+}
+
+/// Returns the device in its state after a replay of the log: a copy, if there are changes to
+/// replay.
+fn look_at_log(
+    logged: &CheckedLog,
+    found: &FoundSuperblock,
+    tell: &mut Findings<'_>,
+) -> (Arc<dyn Device>, LogState) {
+    tell.progress(Phase::Log, 0, 1);
+    let home = logged.device.clone();
+    // Even after a clean close, the blocks at home may be older than the log.
+    let looked = logged.is_clean().and_then(|is_clean| match is_clean {
+        true => logged.copied().replay_only(&found.superblock).map(|_| true),
+        false => Ok(false),
+    });
+    match looked {
+        Ok(true) => (home, LogState::Clean),
+        Ok(false) => {
+            let copy = logged.copied();
+            match copy.replay(&found.superblock) {
+                Ok((journal, state)) => {
+                    drop(journal);
+                    (copy.device, state)
+                }
+                Err(error) => {
+                    tell.add(error);
+                    (home, LogState::Unusable)
+                }
+            }
+        }
+        Err(error) => {
+            tell.add(error);
+            (home, LogState::Unusable)
+        }
+    }
+}

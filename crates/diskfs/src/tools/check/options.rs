@@ -1,0 +1,29 @@
+//! The options of a check.
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+
+#[cfg(doc)]
+use super::watch::Watch;
+
+/// Options of a check.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether to repair what can be repaired.
+    pub repair: bool,
+    /// Whether a repair gives the volume a new, empty log, and discards the contents of the former
+    /// one, if that can't be replayed. Without a repair: whether to report what would be lost.
+    pub discard_log: bool,
+    /// The device of the log, if it is not in the volume. A new log may be on another one than
+    /// before.
+    pub log: Option<Arc<dyn Device>>,
+    /// Maximum number of findings in the report; all are counted, and passed to the [`Watch`].
+    pub findings: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { repair: false, discard_log: false, log: None, findings: 1000 }
+    }
+}

@@ -1,0 +1,86 @@
+//! The opening of a volume.
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_sync::atomic::{AtomicBool, AtomicU64};
+use vfscale_sync::percpu_arc::PerCpuArc;
+use vfscale_sync::{Mutex, cpu};
+
+use super::block_map::Places;
+use super::log::{Logged, open_log, read_log};
+use super::{Reader, Shared, Volume, VolumeOptions, copies, grow};
+use crate::alloc::Groups;
+use crate::alloc::space::Space;
+use crate::base::fault::Fault;
+use crate::buffer::BufferCache;
+use crate::format::superblock::{LogSeen, Timestamp};
+use crate::inode::orphans::OrphanList;
+
+/// The memory of the indexes of groups, as a share of that of the cache.
+const INDEX_SHARE: u64 = 8;
+
+impl Volume {
+    /// Opens the volume on `device`: finds the superblock, replays the log.
+    ///
+    /// Blocks for the I/O; how long depends on the size of the log, unless the volume was closed.
+    ///
+    /// # Errors
+    /// There is no volume, or it can't be used by this program; those of the log, of the device,
+    /// and damage. [`Fault::NeedsRepair`] after a repair that was interrupted, unless the log is
+    /// not to be looked at.
+    pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Self, Fault> {
+        let found = copies::read(&*device)?;
+        let read_only = options.read_only || options.no_recovery;
+        if found.is_read_only() && !read_only {
+            return Err(Fault::ReadOnly);
+        }
+        let superblock = found.superblock;
+        if superblock.features.needs_repair() && !options.no_recovery {
+            return Err(Fault::NeedsRepair);
+        }
+        if let Some(stopped) = &superblock.stopped {
+            let why = stopped.why();
+            tracing::warn!(
+                why,
+                "an earlier mount has stopped: `vfscale fsck --repair` is to check the volume"
+            );
+        }
+        let (uuid, geometry) = (superblock.volume(), superblock.geometry());
+        let places = Places::new(&superblock);
+        let look = if read_only { read_log } else { open_log };
+        let Logged { device, hooks, journal, recovered } =
+            look(device, &superblock, &places, &options)?;
+        let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
+        hooks.set_write_queue(cache.write_queue());
+        let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
+        groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
+        let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
+        let shared = Shared { groups, space, overruns: AtomicU64::new(0) };
+        let slots = cpu::possible() as usize;
+        let opened = Self {
+            device,
+            uuid,
+            places,
+            superblock: Mutex::new(superblock),
+            cache: PerCpuArc::new(slots, Arc::new(cache)),
+            hooks,
+            journal,
+            is_sealed: AtomicBool::new(false),
+            is_noted: AtomicBool::new(false),
+            recovered,
+            orphans: OrphanList::new(options.orphan_lists),
+            shared: PerCpuArc::new(slots, Arc::new(shared)),
+        };
+        if !opened.is_read_only() {
+            let log_seen = opened.log_seen();
+            opened.update_superblock(|superblock| {
+                superblock.mounted = Timestamp::now();
+                let before = LogSeen { is_closed: false, ..superblock.log_seen };
+                superblock.log_seen = log_seen.unwrap_or(before);
+            })?;
+            grow::finish(&opened)?;
+        }
+        Ok(opened)
+    }
+}
