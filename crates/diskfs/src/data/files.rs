@@ -12,7 +12,7 @@
 //!
 //! A file becomes dirty on the list of the CPU that makes it dirty, once for its data and once for
 //! its times, and takes that list's lock for that alone: as long as it is there, writing to it
-//! touches no list (`FileData::set_queued`); whoever makes the file durable leaves it there, so
+//! touches no list (`FilePages::set_queued`); whoever makes the file durable leaves it there, so
 //! that a file which is appended to and synced ten thousand times in a second is on a list once.
 //! Each thread that writes back takes one file at a time, from its own CPU's list first, and
 //! whoever makes everything durable waits for the files that other threads have taken
@@ -51,7 +51,7 @@ use super::node_store::NodeStore;
 use super::renewed::Renewed;
 use crate::base::fault::Fault;
 use crate::inode::incore::Node;
-use crate::page_cache::{Cut, DirtyFiles, FileData, PageCache, Store};
+use crate::page_cache::{Cut, DirtyFiles, FilePages, PageCache, Store};
 use crate::volume::Volume;
 
 lock_class! {
@@ -188,8 +188,8 @@ impl Files {
         NodeStore { files: self, node }
     }
 
-    fn data(&self, node: &Arc<Node>) -> Arc<FileData> {
-        node.data_or_init(|core| FileData::new(&self.pages, core.size))
+    fn data(&self, node: &Arc<Node>) -> Arc<FilePages> {
+        node.data_or_init(|core| FilePages::new(&self.pages, core.size))
     }
 
     /// Returns the size of the file in bytes.
@@ -205,7 +205,7 @@ impl Files {
         node.core().blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK)
     }
 
-    /// Reads; see [`FileData::read`].
+    /// Reads; see [`FilePages::read`].
     ///
     /// # Errors
     /// The errors of that method.
@@ -213,10 +213,10 @@ impl Files {
         self.data(node).read(&self.store(node), offset, buf)
     }
 
-    /// Writes; see [`FileData::write`].
+    /// Writes; see [`FilePages::write`].
     ///
     /// # Errors
-    /// The errors of [`FileData::write`] and of [`Volume::changeable`].
+    /// The errors of [`FilePages::write`] and of [`Volume::changeable`].
     pub fn write(&self, node: &Arc<Node>, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
         self.volume.changeable()?;
         let data = self.data(node);
@@ -227,7 +227,7 @@ impl Files {
         written
     }
 
-    /// Sets the size; see [`FileData::set_size`].
+    /// Sets the size; see [`FilePages::set_size`].
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -268,7 +268,7 @@ impl Files {
         }
     }
 
-    /// Allocates; see [`FileData::allocate`].
+    /// Allocates; see [`FilePages::allocate`].
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -283,7 +283,7 @@ impl Files {
         self.data(node).allocate(&self.store(node), offset, len, keep_size)
     }
 
-    /// Punches a hole; see [`FileData::punch`].
+    /// Punches a hole; see [`FilePages::punch`].
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -292,7 +292,7 @@ impl Files {
         self.data(node).punch(&self.store(node), offset, len)
     }
 
-    /// Zeroes a range; see [`FileData::zero_range`].
+    /// Zeroes a range; see [`FilePages::zero_range`].
     ///
     /// # Errors
     /// As there; those of [`Volume::changeable`].
@@ -307,7 +307,7 @@ impl Files {
         self.data(node).zero_range(&self.store(node), offset, len, keep_size)
     }
 
-    /// Seeks data; see [`FileData::seek_data`].
+    /// Seeks data; see [`FilePages::seek_data`].
     ///
     /// # Errors
     /// The errors of that method.
@@ -315,7 +315,7 @@ impl Files {
         self.data(node).seek_data(&self.store(node), offset)
     }
 
-    /// Seeks a hole; see [`FileData::seek_hole`].
+    /// Seeks a hole; see [`FilePages::seek_hole`].
     ///
     /// # Errors
     /// The errors of that method.

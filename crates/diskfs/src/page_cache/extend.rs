@@ -5,12 +5,14 @@ use std::ops::Range;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
-use super::Mapping;
+use super::file_pages::FilePages;
+use super::mapping::Mapping;
+use super::store::{Change, Cut, Store};
+use super::units::{PAGE, page_of, pages_of};
 use super::write_back::Inline;
-use super::{Change, Cut, FileData, PAGE, Store, page_of, pages_of};
 use crate::base::fault::Fault;
 
-impl FileData {
+impl FilePages {
     /// Cuts the file, or extends it with a hole; with the same size, gives back what was allocated
     /// behind the end. Blocks for I/O. The caller has the inode's lock.
     ///

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
-use super::{FileData, PAGE, Store, offset_of};
+use super::file_pages::FilePages;
+use super::store::Store;
+use super::units::{PAGE, offset_of};
 use crate::base::fault::Fault;
 
-impl FileData {
+impl FilePages {
     /// Makes a hole of `len` bytes from `offset` on. Pages that are covered in part keep their
     /// blocks, and that part is zeroed. The size stays. Blocks for I/O. The caller has the inode's
     /// lock.

@@ -3,8 +3,11 @@
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
-use super::Mapping;
-use super::{FileData, PAGE, PIECE_PAGES, PageCache, Store, offset_of, page_of, pages_of};
+use super::cache::PageCache;
+use super::file_pages::FilePages;
+use super::mapping::Mapping;
+use super::store::Store;
+use super::units::{PAGE, PIECE_PAGES, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
 /// Number of pages that are read ahead when a reader first goes on where it stopped.
@@ -51,7 +54,7 @@ fn zero_from(pages: &[PageBox], from: u64) {
     }
 }
 
-impl FileData {
+impl FilePages {
     /// Reads from `offset` on, to the end of the file at most. Returns how many bytes. Blocks for
     /// I/O.
     ///
@@ -281,7 +284,7 @@ impl FileData {
             }
         }
         if !pages.is_empty() {
-            self.cache.join(self);
+            self.join_clock();
         }
         drop(pages);
         drop(left);

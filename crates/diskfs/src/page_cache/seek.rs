@@ -1,10 +1,12 @@
 //! Where there is data, and where there are holes.
 
-use super::Mapping;
-use super::{FileData, Store, offset_of, page_of, pages_of};
+use super::file_pages::FilePages;
+use super::mapping::Mapping;
+use super::store::Store;
+use super::units::{offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
-impl FileData {
+impl FilePages {
     /// Returns the first offset at or after `offset` that has data; `None` if there is none before
     /// the end of the file. Dirty pages are data, unwritten blocks are not. May block for I/O.
     ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vfscale_sync::page::PageBox;
 
-use super::Mapping;
+use super::mapping::Mapping;
 use crate::base::fault::Fault;
 use crate::format::Run;
 

@@ -1,11 +1,13 @@
-use std::sync::{Mutex as StdMutex, OnceLock};
+use std::sync::{Arc, Mutex as StdMutex, OnceLock};
 
 use vfscale_block::{Device, MemoryDevice};
+use vfscale_sync::atomic::Ordering;
 use vfscale_sync::errseq::ErrorSeq;
-use vfscale_sync::page::PageBox;
+use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
 use super::dirty::Taken;
 use super::pages::Marks;
+use super::units::offset_of;
 use super::*;
 use crate::base::fault::Fault;
 use crate::btree::memory::Memory;
@@ -84,7 +86,7 @@ struct State {
 /// A file in memory, of a disk.
 pub(super) struct File {
     disk: Arc<Disk>,
-    data: OnceLock<Arc<FileData>>,
+    data: OnceLock<Arc<FilePages>>,
     write_errors: ErrorSeq,
 }
 
@@ -126,7 +128,7 @@ impl Disk {
         }
         let disk = Arc::clone(self);
         let file = File { disk, data: OnceLock::new(), write_errors: ErrorSeq::new() };
-        file.data.set(FileData::new(cache, file.disk_size())).unwrap();
+        file.data.set(FilePages::new(cache, file.disk_size())).unwrap();
         file
     }
 
@@ -180,7 +182,7 @@ impl State {
 }
 
 impl File {
-    pub(super) fn data(&self) -> &Arc<FileData> {
+    pub(super) fn data(&self) -> &Arc<FilePages> {
         self.data.get().unwrap()
     }
 

@@ -3,9 +3,11 @@
 use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
-use super::Mapping;
+use super::file_pages::FilePages;
+use super::mapping::Mapping;
 use super::pages::CHUNK_PAGES;
-use super::{FileData, PAGE, Store, offset_of, page_of, pages_of};
+use super::store::Store;
+use super::units::{PAGE, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
 /// The cached mapping of a range: pages `from` to `to` have the same one.
@@ -17,7 +19,7 @@ pub(super) struct Known {
     is_written: bool,
 }
 
-impl FileData {
+impl FilePages {
     /// Writes at `offset`; the file grows if it ends before. Returns how many bytes: fewer if space
     /// ran out. Blocks for I/O, of parts of pages, and if much is dirty. The caller has the inode's
     /// lock.
@@ -179,7 +181,7 @@ impl FileData {
         let memory = fresh(count as usize, within, bytes, &edges);
         let put = self.pages.write().put_dirty(index, memory, mapped, granted);
         self.cache.add_unstable(put.stable);
-        self.cache.join(self);
+        self.join_clock();
         self.unreserve(store, reserved - put.reserved);
         self.cache.give_pages(count - put.pages);
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))

@@ -3,9 +3,11 @@
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page};
 
-use super::Mapping;
+use super::file_pages::FilePages;
+use super::mapping::Mapping;
 use super::pages::Flight;
-use super::{Change, FileData, PIECE_PAGES, Store, WRITE_PAGES, offset_of, page_of, pages_of};
+use super::store::{Change, Store};
+use super::units::{PIECE_PAGES, WRITE_PAGES, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 use crate::format::Run;
 
@@ -114,7 +116,7 @@ impl Pass {
     }
 }
 
-impl FileData {
+impl FilePages {
     /// Writes the pages back that are dirty by now, and the size. Does all it can also if a part of
     /// it fails; what failed is given up ([module](super)). Returns how many pages it has written.
     /// Blocks for I/O.
