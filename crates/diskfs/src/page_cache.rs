@@ -12,11 +12,11 @@
 //!
 //! | call | holds |
 //! | --- | --- |
-//! | [`read`](FilePages::read), and reading ahead | of what it does not find in memory: `invalidate_lock` as a reader, the lock of its megabyte |
-//! | [`write`](FilePages::write) | the VFS's lock of the inode |
-//! | [`write_back`](FilePages::write_back) | `i_writeback`, for one piece of at most four megabytes at a time |
-//! | [`set_size`](FilePages::set_size) to less, punching, zeroing | the VFS's lock, `i_writeback`, `invalidate_lock` as the writer |
-//! | [`allocate`](FilePages::allocate) | the VFS's lock, `i_writeback` |
+//! | [`read`](RegularFile::read), and reading ahead | of what it does not find in memory: `invalidate_lock` as a reader, the lock of its megabyte |
+//! | [`write`](RegularFile::write) | the VFS's lock of the inode |
+//! | [`write_back`](RegularFile::write_back) | `i_writeback`, for one piece of at most four megabytes at a time |
+//! | [`set_size`](RegularFile::set_size) to less, punching, zeroing | the VFS's lock, `i_writeback`, `invalidate_lock` as the writer |
+//! | [`allocate`](RegularFile::allocate) | the VFS's lock, `i_writeback` |
 //! | dropping clean pages | nothing |
 //!
 //! In this order; then the volume's transactions, the lock of the extents, and those below it.
@@ -84,6 +84,7 @@ mod mapping;
 mod pages;
 mod punch;
 mod read;
+mod regular_file;
 mod seek;
 mod store;
 mod units;
@@ -94,6 +95,7 @@ pub use cache::{ClockLock, FillLock, PageCache};
 pub use dirty::{DirtyFiles, DirtyFilesLock};
 pub use file_pages::{FilePages, InvalidateLock, PagesLock, WriteBackLock};
 pub use mapping::Mapping;
+pub use regular_file::RegularFile;
 pub use store::{Change, Cut, Store};
 pub(crate) use units::{PAGE, PIECE_PAGES, pages_of};
 

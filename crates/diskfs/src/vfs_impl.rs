@@ -466,7 +466,7 @@ impl FileOps for DiskFs {
     }
 
     fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-        self.files.read(node_of(inode)?, offset, buf).map_err(|fault| self.failed(fault))
+        self.files.file(node_of(inode)?).read(offset, buf).map_err(|fault| self.failed(fault))
     }
 
     fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
@@ -488,14 +488,20 @@ impl FileOps for DiskFs {
     }
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
-        let found =
-            self.files.seek_data(node_of(inode)?, offset).map_err(|fault| self.failed(fault))?;
+        let found = self
+            .files
+            .file(node_of(inode)?)
+            .seek_data(offset)
+            .map_err(|fault| self.failed(fault))?;
         found.ok_or(Errno::NXIO)
     }
 
     fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
-        let found =
-            self.files.seek_hole(node_of(inode)?, offset).map_err(|fault| self.failed(fault))?;
+        let found = self
+            .files
+            .file(node_of(inode)?)
+            .seek_hole(offset)
+            .map_err(|fault| self.failed(fault))?;
         found.ok_or(Errno::NXIO)
     }
 

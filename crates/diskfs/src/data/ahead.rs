@@ -7,7 +7,7 @@
 //! What is asked for is a hint. It is dropped if much is waiting, if it can't be read (the reader
 //! will find out), and at the end. A request has its node, as the list of dirty files has; that it
 //! may come too late for a file which has been cut meanwhile does no harm, since it looks for
-//! blocks as every reader does ([`FilePages::bring`](crate::page_cache::FilePages::bring)).
+//! blocks as every reader does ([`RegularFile::bring`](crate::page_cache::RegularFile::bring)).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

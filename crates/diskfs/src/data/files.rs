@@ -51,7 +51,7 @@ use super::node_store::NodeStore;
 use super::renewed::Renewed;
 use crate::base::fault::Fault;
 use crate::inode::incore::Node;
-use crate::page_cache::{Cut, DirtyFiles, FilePages, PageCache, Store};
+use crate::page_cache::{Cut, DirtyFiles, FilePages, PageCache, RegularFile, Store};
 use crate::volume::Volume;
 
 lock_class! {
@@ -180,6 +180,10 @@ impl Files {
         &self.bad_blocks
     }
 
+    pub(super) fn renewed(&self) -> Option<&Renewed> {
+        self.renewed.as_ref()
+    }
+
     pub(super) fn log_blocks_max(&self) -> u32 {
         self.log_blocks_max
     }
@@ -188,8 +192,17 @@ impl Files {
         NodeStore { files: self, node }
     }
 
-    fn data(&self, node: &Arc<Node>) -> Arc<FilePages> {
-        node.data_or_init(|core| FilePages::new(&self.pages, core.size))
+    /// Returns the regular file of an inode, for a call.
+    #[must_use]
+    pub fn file<'a>(&'a self, node: &'a Arc<Node>) -> RegularFile<NodeStore<'a>> {
+        let pages = node.data_or_init(|core| FilePages::new(&self.pages, core.size));
+        RegularFile::new(pages, self.store(node))
+    }
+
+    /// Returns the regular file of an inode; `None` if no page of it was ever read or written since
+    /// the inode is in memory: directories and the like have none.
+    fn cached_file<'a>(&'a self, node: &'a Arc<Node>) -> Option<RegularFile<NodeStore<'a>>> {
+        node.data().map(|pages| RegularFile::new(pages, self.store(node)))
     }
 
     /// Returns the size of the file in bytes.
@@ -205,43 +218,6 @@ impl Files {
         node.core().blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK)
     }
 
-    /// Reads; see [`FilePages::read`].
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn read(&self, node: &Arc<Node>, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        self.data(node).read(&self.store(node), offset, buf)
-    }
-
-    /// Writes; see [`FilePages::write`].
-    ///
-    /// # Errors
-    /// The errors of [`FilePages::write`] and of [`Volume::changeable`].
-    pub fn write(&self, node: &Arc<Node>, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
-        self.volume.changeable()?;
-        let data = self.data(node);
-        let written = data.write(&self.store(node), offset, buf);
-        if let Some(renewed) = self.renewed.as_ref().filter(|_| data.is_renewed()) {
-            renewed.note(node, &data);
-        }
-        written
-    }
-
-    /// Sets the size; see [`FilePages::set_size`].
-    ///
-    /// # Errors
-    /// As there; those of [`Volume::changeable`].
-    pub fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
-        self.volume.changeable()?;
-        let data = self.data(node);
-        let is_renewed = size == 0 && data.size() > 0;
-        data.set_size(&self.store(node), size)?;
-        if is_renewed && self.renewed.is_some() {
-            data.set_renewed(true);
-        }
-        Ok(())
-    }
-
     /// Writes the data of a file back that is about to take the name of another, so that whatever
     /// crash leaves the new name leaves the data. Does nothing if the files are used without
     /// [`auto_da_alloc`](FileOptions::auto_da_alloc). Blocks for I/O. The caller has begun no
@@ -250,8 +226,8 @@ impl Files {
     /// # Errors
     /// Those of write-back: the data are lost, and the other file had better keep its name.
     pub fn write_before_rename(&self, node: &Arc<Node>) -> Result<(), Fault> {
-        match node.data().filter(|_| self.renewed.is_some()) {
-            Some(data) => data.write_back(&self.store(node)).map(|_| ()),
+        match self.cached_file(node).filter(|_| self.renewed.is_some()) {
+            Some(file) => file.write_back().map(|_| ()),
             None => Ok(()),
         }
     }
@@ -261,66 +237,11 @@ impl Files {
     pub fn write_renewed(&self) {
         if let Some(renewed) = &self.renewed {
             renewed.write(|node| {
-                if let Some(data) = node.data() {
-                    let _ = data.write_back(&self.store(node));
+                if let Some(file) = self.cached_file(node) {
+                    let _ = file.write_back();
                 }
             });
         }
-    }
-
-    /// Allocates; see [`FilePages::allocate`].
-    ///
-    /// # Errors
-    /// As there; those of [`Volume::changeable`].
-    pub fn allocate(
-        &self,
-        node: &Arc<Node>,
-        offset: u64,
-        len: u64,
-        keep_size: bool,
-    ) -> Result<(), Fault> {
-        self.volume.changeable()?;
-        self.data(node).allocate(&self.store(node), offset, len, keep_size)
-    }
-
-    /// Punches a hole; see [`FilePages::punch`].
-    ///
-    /// # Errors
-    /// As there; those of [`Volume::changeable`].
-    pub fn punch(&self, node: &Arc<Node>, offset: u64, len: u64) -> Result<(), Fault> {
-        self.volume.changeable()?;
-        self.data(node).punch(&self.store(node), offset, len)
-    }
-
-    /// Zeroes a range; see [`FilePages::zero_range`].
-    ///
-    /// # Errors
-    /// As there; those of [`Volume::changeable`].
-    pub fn zero_range(
-        &self,
-        node: &Arc<Node>,
-        offset: u64,
-        len: u64,
-        keep_size: bool,
-    ) -> Result<(), Fault> {
-        self.volume.changeable()?;
-        self.data(node).zero_range(&self.store(node), offset, len, keep_size)
-    }
-
-    /// Seeks data; see [`FilePages::seek_data`].
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn seek_data(&self, node: &Arc<Node>, offset: u64) -> Result<Option<u64>, Fault> {
-        self.data(node).seek_data(&self.store(node), offset)
-    }
-
-    /// Seeks a hole; see [`FilePages::seek_hole`].
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn seek_hole(&self, node: &Arc<Node>, offset: u64) -> Result<Option<u64>, Fault> {
-        self.data(node).seek_hole(&self.store(node), offset)
     }
 
     /// Makes the file durable: its data, and all of the inode that leads to them; without
@@ -330,8 +251,8 @@ impl Files {
     /// Those of the device and the log that this call has met. Those of earlier write-back are told
     /// by [`Node::write_errors`].
     pub fn sync(&self, node: &Arc<Node>, data_only: bool) -> Result<(), Fault> {
-        let written = match node.data() {
-            Some(data) => data.write_back(&self.store(node)).map(|_| ()),
+        let written = match self.cached_file(node) {
+            Some(file) => file.write_back().map(|_| ()),
             None => Ok(()),
         };
         if let Err(Fault::ReadOnly) = written {
@@ -359,8 +280,8 @@ impl Files {
         self.dirty.push(Arc::clone(node));
     }
 
-    pub(super) fn set_dirty(&self, node: &Arc<Node>) {
-        self.dirty.add(&self.data(node), || Arc::clone(node));
+    pub(super) fn set_dirty(&self, node: &Arc<Node>, pages: &FilePages) {
+        self.dirty.add(pages, || Arc::clone(node));
         if self.pages.is_dirty() {
             self.writer.ask();
         }
@@ -372,14 +293,14 @@ impl Files {
     /// put back.
     fn write_node_back(&self, node: &Arc<Node>) -> Result<(), Fault> {
         // Directories and the like have no data of this kind, only times.
-        let data = node.data();
+        let file = self.cached_file(node);
         let store = self.store(node);
-        let written = data.as_ref().map_or(Ok(()), |data| {
-            data.clear_queued();
-            data.write_back(&store).map(|_| ())
+        let written = file.as_ref().map_or(Ok(()), |file| {
+            file.pages().clear_queued();
+            file.write_back().map(|_| ())
         });
-        if let (Err(Fault::ReadOnly), Some(data)) = (&written, &data) {
-            self.dirty.add(data, || Arc::clone(node));
+        if let (Err(Fault::ReadOnly), Some(file)) = (&written, &file) {
+            self.dirty.add(file.pages(), || Arc::clone(node));
         }
         if !node.has_new_times() {
             return written;
@@ -463,8 +384,8 @@ impl Files {
     /// Those of the device and the log, damage. Some blocks may be freed by then.
     pub fn truncate_extents(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
         let store = self.store(node);
-        if let Some(data) = node.data() {
-            data.discard(&store);
+        if let Some(file) = self.cached_file(node) {
+            file.discard();
         }
         match store.cut(size) {
             Cut::Whole => Ok(()),
@@ -479,8 +400,8 @@ impl Files {
 
     /// Brings pages of a file into memory. Blocks for I/O.
     pub(super) fn bring(&self, node: &Arc<Node>, from: u64, to: u64) {
-        if let Some(data) = node.data() {
-            data.bring(&self.store(node), from, to);
+        if let Some(file) = self.cached_file(node) {
+            file.bring(from, to);
         }
     }
 

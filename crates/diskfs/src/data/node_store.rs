@@ -12,7 +12,7 @@ use crate::format::{Run, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
-use crate::page_cache::{Change, Cut, Mapping, PAGE, Store, pages_of};
+use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, pages_of};
 use crate::volume::tx::{Need, Tx};
 
 /// How many extents a transaction changes at most.
@@ -245,6 +245,10 @@ impl NodeStore<'_> {
 }
 
 impl Store for NodeStore<'_> {
+    fn changeable(&self) -> Result<(), Fault> {
+        self.files.volume().changeable()
+    }
+
     fn writable(&self) -> Result<(), Fault> {
         self.files.volume().writable().map(|_| ())
     }
@@ -382,8 +386,14 @@ impl Store for NodeStore<'_> {
         self.files.write_errors().record(code);
     }
 
-    fn set_dirty(&self) {
-        self.files.set_dirty(self.node);
+    fn set_dirty(&self, pages: &FilePages) {
+        self.files.set_dirty(self.node, pages);
+    }
+
+    fn note_renewed(&self, pages: &FilePages) {
+        if let Some(renewed) = self.files.renewed() {
+            renewed.note(self.node, pages);
+        }
     }
 
     fn relieve(&self) -> bool {

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Weak};
 
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lock::{RwLockReadGuard, RwLockWriteGuard};
 use vfscale_sync::{Mutex, RwLock, lock_class};
 
 use super::cache::{CachedFile, PageCache, SCAN};
 use super::pages::Pages;
-use super::store::Store;
 
 lock_class! {
     /// That one thread at a time writes a file back, or cuts it.
@@ -32,7 +32,7 @@ pub struct FilePages {
     pub(super) size: AtomicU64,
     /// Pages that have space set aside for their blocks.
     pub(super) delayed: AtomicU64,
-    pub(super) pages: RwLock<Pages, PagesLock>,
+    pages: RwLock<Pages, PagesLock>,
     pub(super) writing_back: Mutex<(), WriteBackLock>,
     pub(super) invalidate: RwLock<(), InvalidateLock>,
     /// Whether it is among the files that are to be written back.
@@ -79,16 +79,20 @@ impl FilePages {
         self.size.load(Ordering::Acquire)
     }
 
+    /// Locks the pages for reading.
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Pages, PagesLock> {
+        self.pages.read()
+    }
+
+    /// Locks the pages for changing them.
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Pages, PagesLock> {
+        self.pages.write()
+    }
+
     /// Returns the number of pages that wait for a block. `stat` counts them as blocks.
     #[must_use]
     pub fn delayed_blocks(&self) -> u64 {
         self.delayed.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether there is something to write back: pages, or the size.
-    #[must_use]
-    pub fn is_dirty(&self, store: &impl Store) -> bool {
-        store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0
     }
 
     /// Returns whether nothing would be lost with it: it has no page, and nothing to write back.
@@ -133,34 +137,6 @@ impl FilePages {
     pub(super) fn join_clock(&self) {
         if !self.has_pages.swap(true, Ordering::AcqRel) {
             self.cache.add_to_clock(self.this.clone());
-        }
-    }
-
-    /// Drops all pages, dirty or not, and returns the space reserved for them: the file is freed,
-    /// and has no user any more. Waits for a write-back under way.
-    pub fn discard(&self, store: &impl Store) {
-        let writing = self.writing_back.lock();
-        let invalidate = self.invalidate.write();
-        self.drop_pages(store, 0, u64::MAX);
-        self.size.store(0, Ordering::Release);
-        drop(invalidate);
-        drop(writing);
-    }
-
-    /// Drops the pages `from` to `to`. The caller holds `i_writeback` and `invalidate_lock`.
-    pub(super) fn drop_pages(&self, store: &impl Store, from: u64, to: u64) {
-        let mut pages = self.pages.write();
-        let gone = pages.remove(from, to);
-        drop(pages);
-        self.cache.give_unstable(gone.unstable);
-        self.cache.give_pages(gone.pages);
-        self.unreserve(store, gone.reserved);
-    }
-
-    pub(super) fn unreserve(&self, store: &impl Store, blocks: u64) {
-        if blocks > 0 {
-            self.delayed.fetch_sub(blocks, Ordering::Relaxed);
-            store.unreserve(blocks);
         }
     }
 }

@@ -3,9 +3,9 @@
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page};
 
-use super::file_pages::FilePages;
 use super::mapping::Mapping;
 use super::pages::Flight;
+use super::regular_file::RegularFile;
 use super::store::{Change, Store};
 use super::units::{PIECE_PAGES, WRITE_PAGES, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
@@ -116,7 +116,7 @@ impl Pass {
     }
 }
 
-impl FilePages {
+impl<S: Store> RegularFile<S> {
     /// Writes the pages back that are dirty by now, and the size. Does all it can also if a part of
     /// it fails; what failed is given up ([module](super)). Returns how many pages it has written.
     /// Blocks for I/O.
@@ -124,14 +124,14 @@ impl FilePages {
     /// # Errors
     /// The first error. The store is told of each ([`Store::write_failed`]), but of
     /// [`Fault::ReadOnly`]: nothing can be written now, and what is dirty stays so.
-    pub fn write_back(&self, store: &impl Store) -> Result<u64, Fault> {
-        self.write_back_as(store, Inline::Allowed)
+    pub fn write_back(&self) -> Result<u64, Fault> {
+        self.write_back_as(Inline::Allowed)
     }
 
-    pub(super) fn write_back_as(&self, store: &impl Store, inline: Inline) -> Result<u64, Fault> {
+    pub(super) fn write_back_as(&self, inline: Inline) -> Result<u64, Fault> {
         let Some(last) = self.pages.read().last_unstable() else {
-            let _writing = self.writing_back.lock();
-            return self.write_size_back(store).map(|()| 0);
+            let _writing = self.pages.writing_back.lock();
+            return self.write_size_back().map(|()| 0);
         };
         let mut pass = Pass {
             cursor: 0,
@@ -146,14 +146,14 @@ impl FilePages {
         loop {
             // For one piece at a time, so that whoever wants to cut the file need not wait for
             // long.
-            let _writing = self.writing_back.lock();
-            store.writable()?;
-            if !self.write_piece_back(store, &mut pass) {
+            let _writing = self.pages.writing_back.lock();
+            self.store.writable()?;
+            if !self.write_piece_back(&mut pass) {
                 break;
             }
         }
-        let _writing = self.writing_back.lock();
-        if let Err(fault) = self.write_size_back(store) {
+        let _writing = self.pages.writing_back.lock();
+        if let Err(fault) = self.write_size_back() {
             pass.first_fault.get_or_insert(fault);
         }
         match pass.first_fault {
@@ -163,37 +163,37 @@ impl FilePages {
     }
 
     /// Writes the next piece of a pass. False if there is none. The caller holds `i_writeback`.
-    fn write_piece_back(&self, store: &impl Store, pass: &mut Pass) -> bool {
+    fn write_piece_back(&self, pass: &mut Pass) -> bool {
         let size = self.size();
-        let Some((first, run)) = self.next_piece(store, pass, size) else { return false };
-        let (place, pages) = match self.place(store, pass, first, run, size) {
+        let Some((first, run)) = self.next_piece(pass, size) else { return false };
+        let (place, pages) = match self.place(pass, first, run, size) {
             Ok(place) => place,
             Err(fault) => {
                 // Without a place for the first page there is none for those behind it, probably.
-                pass.fail(self.give_up(store, first, run, None, fault), first + run);
+                pass.fail(self.give_up(first, run, None, fault), first + run);
                 return true;
             }
         };
         let piece = Segment { first, pages, size, place };
         let flight = self.begin(piece);
-        match self.write_and_change(store, piece, &flight) {
+        match self.write_and_change(piece, &flight) {
             Ok(()) => {
-                self.finish(store, piece, flight);
+                self.finish(piece, flight);
                 pass.succeed(piece);
             }
-            Err(Failed::Write(_)) if pass.tries_again(store, piece) => {
+            Err(Failed::Write(_)) if pass.tries_again(&self.store, piece) => {
                 self.take_back(first, pages, Some(flight));
             }
             Err(Failed::Write(fault) | Failed::Change(fault)) => {
-                pass.fail(self.give_up(store, first, pages, Some(flight), fault), first + pages);
+                pass.fail(self.give_up(first, pages, Some(flight), fault), first + pages);
             }
         }
         true
     }
 
     /// Returns the next pages: from `cursor` on, but in order behind the size on the device.
-    fn next_piece(&self, store: &impl Store, pass: &Pass, size: u64) -> Option<(u64, u64)> {
-        let on_disk = page_of(store.disk_size());
+    fn next_piece(&self, pass: &Pass, size: u64) -> Option<(u64, u64)> {
+        let on_disk = page_of(self.store.disk_size());
         let pages = self.pages.read();
         let next = pages.next_dirty(pass.cursor)?;
         let behind = pages.next_dirty(on_disk).unwrap_or(next);
@@ -207,28 +207,27 @@ impl FilePages {
     /// Finds the blocks for up to `run` pages from `first` on, and the number of pages.
     fn place(
         &self,
-        store: &impl Store,
         pass: &Pass,
         first: u64,
         run: u64,
         size: u64,
     ) -> Result<(SegmentTarget, u64), Fault> {
-        let room = store.inline_room().filter(|_| pass.inline == Inline::Allowed);
+        let room = self.store.inline_room().filter(|_| pass.inline == Inline::Allowed);
         if first == 0 && room.is_some_and(|room| size <= room) {
             return Ok((SegmentTarget::Inline, 1));
         }
-        if first > 0 && store.inline().is_some() {
+        if first > 0 && self.store.inline().is_some() {
             // The first page has just failed to leave the inode.
             return Err(pass.first_fault.clone().unwrap_or(Fault::NoSpace));
         }
-        match store.lookup(first)? {
+        match self.store.lookup(first)? {
             Mapping::Mapped { start, blocks, is_unwritten } => {
                 Ok((SegmentTarget::Blocks { start, is_unwritten }, run.min(blocks)))
             }
             Mapping::Hole { blocks } => {
                 let wanted = run.min(blocks);
-                self.pay(store, first, wanted)?;
-                let run = store.claim(first, wanted as u32)?;
+                self.pay(first, wanted)?;
+                let run = self.store.claim(first, wanted as u32)?;
                 Ok((SegmentTarget::Claimed(run), u64::from(run.blocks)))
             }
         }
@@ -236,13 +235,13 @@ impl FilePages {
 
     /// Sees to it that space is set aside for these pages, all of them dirty. It was when they
     /// became so, unless they had a block then.
-    fn pay(&self, store: &impl Store, first: u64, pages: u64) -> Result<(), Fault> {
+    fn pay(&self, first: u64, pages: u64) -> Result<(), Fault> {
         let range = (first, first + pages);
         let paid = self.pages.read().count(range.0, range.1, |marks| marks.reserved);
         let unpaid = pages - paid;
         if unpaid > 0 {
-            store.reserve(unpaid)?;
-            self.delayed.fetch_add(unpaid, Ordering::Relaxed);
+            self.store.reserve(unpaid)?;
+            self.pages.delayed.fetch_add(unpaid, Ordering::Relaxed);
             // No other thread sets a mark of a dirty page.
             let mut pages = self.pages.write();
             pages.each(range.0, range.1, |marks, bits| marks.reserved |= bits);
@@ -259,13 +258,8 @@ impl FilePages {
         }
     }
 
-    fn write_and_change(
-        &self,
-        store: &impl Store,
-        piece: Segment,
-        flight: &Flight,
-    ) -> Result<(), Failed> {
-        let before = store.disk_size();
+    fn write_and_change(&self, piece: Segment, flight: &Flight) -> Result<(), Failed> {
+        let before = self.store.disk_size();
         let (first, end) = piece.range();
         let change = match piece.place {
             SegmentTarget::Inline => {
@@ -273,17 +267,17 @@ impl FilePages {
                 let len = usize::try_from(piece.size).map_or(0, |size| size.min(PAGE_SIZE));
                 self.pages.read().read(first, 0, &mut bytes[..len]);
                 let change = Change::Inline(&bytes[..len]);
-                return store.change(change, piece.size).map_err(Failed::Change);
+                return self.store.change(change, piece.size).map_err(Failed::Change);
             }
             SegmentTarget::Blocks { start, is_unwritten } => {
-                store.write_pages(start, flight).map_err(Failed::Write)?;
+                self.store.write_pages(start, flight).map_err(Failed::Write)?;
                 match is_unwritten {
                     true => {
-                        let (from, to) =
-                            self.widened(store, piece, start).map_err(Failed::Change)?;
+                        let (from, to) = self.widened(piece, start).map_err(Failed::Change)?;
                         let place = |page: u64| start - (first - from) + (page - from);
-                        write_zeros(store, place(from), first - from).map_err(Failed::Change)?;
-                        write_zeros(store, place(end), to - end).map_err(Failed::Change)?;
+                        write_zeros(&self.store, place(from), first - from)
+                            .map_err(Failed::Change)?;
+                        write_zeros(&self.store, place(end), to - end).map_err(Failed::Change)?;
                         Change::Written { from, to }
                     }
                     false if self.size_with(piece, before) == before => return Ok(()),
@@ -291,28 +285,28 @@ impl FilePages {
                 }
             }
             SegmentTarget::Claimed(run) => {
-                store.write_pages(run.start, flight).map_err(Failed::Write)?;
+                self.store.write_pages(run.start, flight).map_err(Failed::Write)?;
                 Change::Insert { file_block: first, run, is_unwritten: false }
             }
         };
-        store.change(change, self.size_with(piece, before)).map_err(Failed::Change)
+        self.store.change(change, self.size_with(piece, before)).map_err(Failed::Change)
     }
 
     /// Finds the blocks that become written with a piece in an unwritten extent, whose blocks lie
     /// from `start` on: its own, and while tree blocks are short all up to multiples of the grain,
     /// as far as they belong to the extent. Pages of these that are dirty are written over the
     /// zeros later.
-    fn widened(&self, store: &impl Store, piece: Segment, start: u64) -> Result<(u64, u64), Fault> {
+    fn widened(&self, piece: Segment, start: u64) -> Result<(u64, u64), Fault> {
         let (first, end) = piece.range();
-        let grain = store.grain();
+        let grain = self.store.grain();
         if grain == 1 {
             return Ok((first, end));
         }
         // Blocks with bytes never lie behind the size on the device.
-        let on_disk = pages_of(self.size_with(piece, store.disk_size()));
+        let on_disk = pages_of(self.size_with(piece, self.store.disk_size()));
         let mut to = end.checked_next_multiple_of(grain).unwrap_or(end).min(on_disk).max(end);
         if to > end {
-            to = match store.lookup(end)? {
+            to = match self.store.lookup(end)? {
                 Mapping::Mapped { start: behind, blocks, is_unwritten: true }
                     if behind == start + (end - first) =>
                 {
@@ -323,7 +317,7 @@ impl FilePages {
         }
         let mut from = first - first % grain;
         while from < first {
-            from += match store.lookup(from)? {
+            from += match self.store.lookup(from)? {
                 Mapping::Mapped { start: before, blocks, is_unwritten: true }
                     if blocks >= first - from && before + (first - from) == start =>
                 {
@@ -347,7 +341,7 @@ impl FilePages {
     }
 
     /// Ends the write-back of a piece, all of which is on its way to be durable.
-    fn finish(&self, store: &impl Store, piece: Segment, flight: Flight) {
+    fn finish(&self, piece: Segment, flight: Flight) {
         let is_inline = matches!(piece.place, SegmentTarget::Inline);
         let (from, to) = piece.range();
         let mut reserved = 0;
@@ -362,36 +356,29 @@ impl FilePages {
             reserved += u64::from(paid.count_ones());
         });
         drop(pages);
-        self.cache.give_unstable(landed.stable);
-        self.cache.give_pages(landed.older.len() as u64);
+        self.pages.cache.give_unstable(landed.stable);
+        self.pages.cache.give_pages(landed.older.len() as u64);
         match piece.place {
             // The reserved space has become the claim.
             SegmentTarget::Claimed(_) => {
-                self.delayed.fetch_sub(reserved, Ordering::Relaxed);
+                self.pages.delayed.fetch_sub(reserved, Ordering::Relaxed);
             }
-            SegmentTarget::Blocks { .. } | SegmentTarget::Inline => self.unreserve(store, reserved),
+            SegmentTarget::Blocks { .. } | SegmentTarget::Inline => self.unreserve(reserved),
         }
     }
 
     /// Drops pages that can't be written, unless they were written to since; tells of the error,
     /// and returns it. If that is only so for a time, they stay dirty instead.
-    fn give_up(
-        &self,
-        store: &impl Store,
-        first: u64,
-        count: u64,
-        flight: Option<Flight>,
-        fault: Fault,
-    ) -> Fault {
+    fn give_up(&self, first: u64, count: u64, flight: Option<Flight>, fault: Fault) -> Fault {
         if matches!(fault, Fault::ReadOnly) {
             self.take_back(first, count, flight);
             return fault;
         }
-        store.write_failed(&fault);
+        self.store.write_failed(&fault);
         let gone = self.pages.write().give_up(first, first + count, flight);
-        self.cache.give_unstable(gone.unstable);
-        self.cache.give_pages(gone.pages);
-        self.unreserve(store, gone.reserved);
+        self.pages.cache.give_unstable(gone.unstable);
+        self.pages.cache.give_pages(gone.pages);
+        self.unreserve(gone.reserved);
         tracing::error!(first, pages = gone.pages, %fault, "written data are lost");
         fault
     }
@@ -400,14 +387,14 @@ impl FilePages {
     fn take_back(&self, first: u64, count: u64, flight: Option<Flight>) {
         let Some(flight) = flight else { return };
         let older = self.pages.write().take_back(first, first + count, flight);
-        self.cache.give_pages(older.len() as u64);
+        self.pages.cache.give_pages(older.len() as u64);
     }
 
     /// Lets the size on the device follow over what is a hole or has been written. The caller holds
     /// `i_writeback`.
-    fn write_size_back(&self, store: &impl Store) -> Result<(), Fault> {
+    fn write_size_back(&self) -> Result<(), Fault> {
         let size = self.size();
-        let before = store.disk_size();
+        let before = self.store.disk_size();
         if size <= before {
             return Ok(());
         }
@@ -416,10 +403,10 @@ impl FilePages {
         if size <= before {
             return Ok(());
         }
-        let changed = store.change(Change::Size, size);
+        let changed = self.store.change(Change::Size, size);
         changed.inspect_err(|fault| {
             if !matches!(fault, Fault::ReadOnly) {
-                store.write_failed(fault);
+                self.store.write_failed(fault);
             }
         })
     }

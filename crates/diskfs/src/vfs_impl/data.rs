@@ -18,14 +18,14 @@ impl DiskFs {
         buf: &[u8],
     ) -> Result<usize, Errno> {
         let node = node_of(inode)?;
-        let written = self.files.write(node, offset, buf);
+        let written = self.files.file(node).write(offset, buf);
         self.show_data(inode, node);
         written.map_err(|fault| self.failed(fault))
     }
 
     pub(super) fn change_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
         let node = node_of(inode)?;
-        let changed = self.files.set_size(node, size);
+        let changed = self.files.file(node).set_size(size);
         self.show_data(inode, node);
         changed.map_err(|fault| self.failed(fault))
     }
@@ -39,11 +39,12 @@ impl DiskFs {
     ) -> Result<(), Errno> {
         const KEEP_SIZE: FallocateFlags = FallocateFlags::KEEP_SIZE;
         let node = node_of(inode)?;
+        let file = self.files.file(node);
         let keeps_size = mode.contains(KEEP_SIZE);
         let done = match mode - KEEP_SIZE {
-            FallocateFlags::PUNCH_HOLE if keeps_size => self.files.punch(node, offset, len),
-            FallocateFlags::ZERO_RANGE => self.files.zero_range(node, offset, len, keeps_size),
-            rest if rest.is_empty() => self.files.allocate(node, offset, len, keeps_size),
+            FallocateFlags::PUNCH_HOLE if keeps_size => file.punch(offset, len),
+            FallocateFlags::ZERO_RANGE => file.zero_range(offset, len, keeps_size),
+            rest if rest.is_empty() => file.allocate(offset, len, keeps_size),
             _ => return Err(Errno::OPNOTSUPP),
         };
         self.show_data(inode, node);

@@ -57,7 +57,7 @@ fn synced_beside(
 }
 
 fn write(mounted: &Mounted, node: &Arc<Node>, byte: u8) {
-    mounted.files.write(node, 0, &[byte; 3 * PAGE_SIZE]).unwrap();
+    mounted.files.file(node).write(0, &[byte; 3 * PAGE_SIZE]).unwrap();
 }
 
 fn assert_full(mounted: &Mounted, node: &Arc<Node>, byte: u8) {
