@@ -5,6 +5,7 @@ use std::thread;
 
 use vfscale_block::{Fault as DeviceFault, FaultyDevice, Gate, Operation, OsError};
 
+use super::file_blocks::Throttle;
 use super::volume::{BLOCKS, Mounted, made};
 use super::*;
 use crate::inode::incore::Node;
@@ -101,7 +102,7 @@ fn a_sync_does_all_it_can_and_tells_errors_of_other_threads() {
     mounted.files.sync_all().unwrap();
     write(mounted, &nodes[0], 3);
     write(mounted, &nodes[1], 2);
-    let store = NodeStore { files: &mounted.files, node: &nodes[0] };
+    let store = mounted.files.blocks(&nodes[0]);
     let Mapping::Mapped { start, .. } = store.lookup(0).unwrap() else { panic!("it was written") };
     let blocks = start * PAGE..(start + 3) * PAGE;
     slow.arm(DeviceFault::on(Operation::Write).within(blocks).fail(OsError::IO));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vfscale_block::{CrashPlan, FaultyDevice, Operation, OsError, RecordingDevice};
 
-use super::super::node_store::RangeStep as CutStep;
+use super::super::file_blocks::RangeStep as CutStep;
 use super::*;
 use crate::Need;
 use crate::data::Files;
@@ -404,7 +404,7 @@ fn a_cut_that_was_begun_is_finished_by_the_next_mount() {
     mounted.files.sync(&node, false).unwrap();
     let (ino, free) = (node.ino(), mounted.volume().space().figures().free);
     // The first of its transactions, and then nothing more.
-    let store = NodeStore { files: &mounted.files, node: &node };
+    let store = mounted.files.blocks(&node);
     let cut = CutStep::Cut { size: 3 * PAGE };
     assert!(store.step(cut, 3, u64::MAX).unwrap() < 118);
     mounted.volume().sync().unwrap();
