@@ -97,7 +97,7 @@ pub use file_pages::{FilePages, InvalidateLock, PagesLock, WriteBackLock};
 pub use mapping::Mapping;
 pub use regular_file::RegularFile;
 pub use store::{Change, Cut, Store};
-pub(crate) use units::{PAGE, PIECE_PAGES, pages_of};
+pub(crate) use units::{PAGE, READ_PAGES_MAX, pages_of};
 
 #[cfg(test)]
 pub(crate) mod tests;

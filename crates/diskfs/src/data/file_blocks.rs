@@ -24,7 +24,7 @@ const EXTENTS_PER_SMALL_TX: usize = 2;
 pub(super) trait Throttle {
     /// Writes one dirty file back. Returns false if none waits: other threads are writing, and this
     /// one has waited a moment for them.
-    fn relieve(&self) -> bool;
+    fn write_back_one(&self) -> bool;
 }
 
 /// The blocks of one file: its inode, and the volume.
@@ -412,8 +412,8 @@ impl Store for FileBlocks<'_> {
         }
     }
 
-    fn relieve(&self) -> bool {
-        self.throttle.relieve()
+    fn write_back_one(&self) -> bool {
+        self.throttle.write_back_one()
     }
 
     fn read_ahead(&self, from: u64, to: u64) {

@@ -130,7 +130,7 @@ impl Files {
         ReadAhead::new(move |node, from, to| {
             let Some(files) = this.upgrade() else { return false };
             if let Some(file) = files.cached_file(node) {
-                file.bring(from, to);
+                file.populate(from, to);
             }
             true
         })
@@ -365,7 +365,7 @@ impl Files {
 }
 
 impl Throttle for Files {
-    fn relieve(&self) -> bool {
+    fn write_back_one(&self) -> bool {
         let Some(node) = self.state.dirty.take() else {
             thread::sleep(OTHERS_WRITE);
             return false;

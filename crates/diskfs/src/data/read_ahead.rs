@@ -9,7 +9,7 @@
 //! will get the error), and when the volume's files end. A request owns a reference to its node, as
 //! the list of dirty files does. A request that is served after the file was truncated is harmless,
 //! because it looks its blocks up as every reader does
-//! ([`RegularFile::bring`](crate::page_cache::RegularFile::bring)).
+//! ([`RegularFile::populate`](crate::page_cache::RegularFile::bring)).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use vfscale_sync::{Condvar, Mutex, lock_class};
 
 use crate::inode::incore::Node;
-use crate::page_cache::PIECE_PAGES;
+use crate::page_cache::READ_PAGES_MAX;
 
 lock_class! {
     /// The queue of read-ahead requests, and the threads that serve it.
@@ -69,7 +69,7 @@ impl ReadAhead {
         let mut queue = self.queue.lock();
         let mut at = from;
         while at < to && queue.waiting.len() < WAITING_MAX && !queue.is_over {
-            let end = (at - at % PIECE_PAGES).saturating_add(PIECE_PAGES).min(to);
+            let end = (at - at % READ_PAGES_MAX).saturating_add(READ_PAGES_MAX).min(to);
             queue.waiting.push_back(Request { node: Arc::clone(node), from: at, to: end });
             at = end;
         }

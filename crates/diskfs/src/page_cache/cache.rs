@@ -9,7 +9,7 @@ use vfscale_sync::atomic::{AtomicI64, Ordering};
 use vfscale_sync::percpu::{Budget, CachePadded, PerCpu};
 use vfscale_sync::{Mutex, lock_class};
 
-use super::units::{PAGE, PIECE_PAGES};
+use super::units::{PAGE, READ_PAGES_MAX};
 
 lock_class! {
     /// That one thread at a time reads a megabyte of a file.
@@ -142,11 +142,11 @@ impl PageCache {
             return true;
         }
         // Some more than that: the next calls then need not reclaim as well.
-        self.reclaim(pages + PIECE_PAGES.min(self.pages_max / 8));
+        self.reclaim(pages + READ_PAGES_MAX.min(self.pages_max / 8));
         self.pages.take(pages)
     }
 
-    pub(super) fn give_pages(&self, pages: u64) {
+    pub(super) fn return_pages(&self, pages: u64) {
         if pages > 0 {
             self.pages.give(pages);
         }
@@ -156,7 +156,7 @@ impl PageCache {
         self.change_unstable(pages as i64);
     }
 
-    pub(super) fn give_unstable(&self, pages: u64) {
+    pub(super) fn remove_unstable(&self, pages: u64) {
         self.change_unstable(-(pages as i64));
     }
 
@@ -176,7 +176,7 @@ impl PageCache {
     /// Returns the lock under which a megabyte of a file is read. Files may share one.
     pub(super) fn fill_lock(&self, file: &impl CachedFile, index: u64) -> &Mutex<(), FillLock> {
         let file = std::ptr::from_ref(file).addr() as u64 >> 6;
-        let mixed = vfscale_sync::hash::fibonacci(file ^ (index / PIECE_PAGES));
+        let mixed = vfscale_sync::hash::fibonacci(file ^ (index / READ_PAGES_MAX));
         &self.fill[(mixed >> 32) as usize % self.fill.len()]
     }
 

@@ -14,7 +14,8 @@ use crate::base::fault::Fault;
 
 impl<S: Store> RegularFile<S> {
     /// Sets the size: truncates the file, or extends it with a hole. With the present size, frees
-    /// blocks that were allocated behind the end. Blocks for I/O. The caller holds the inode's lock.
+    /// blocks that were allocated behind the end. Blocks for I/O. The caller holds the inode's
+    /// lock.
     ///
     /// # Errors
     /// The errors of [`Store::changeable`], the device and the log; damage. After an error of the
@@ -64,7 +65,7 @@ impl<S: Store> RegularFile<S> {
     /// then.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
         self.store.changeable()?;
-        self.grow_out()?;
+        self.move_out_of_inode()?;
         let end = offset.saturating_add(len);
         let blocks = page_of(offset)..pages_of(end);
         {
@@ -125,9 +126,9 @@ impl<S: Store> RegularFile<S> {
     }
 
     /// Gives the file blocks if it lies in its inode.
-    pub(super) fn grow_out(&self) -> Result<(), Fault> {
+    pub(super) fn move_out_of_inode(&self) -> Result<(), Fault> {
         if self.store.inline().is_some() {
-            self.leave_inode()?;
+            self.dirty_inline()?;
             self.write_back_as(Inline::Forbidden)?;
         }
         Ok(())

@@ -144,7 +144,7 @@ impl FilePages {
 impl CachedFile for FilePages {
     fn evict(&self, want: u64) -> u64 {
         let mut pages = self.pages.write();
-        let gone = pages.evict(want, SCAN);
+        let removed = pages.evict(want, SCAN);
         if pages.is_empty() {
             // With the pages' lock held: a thread that puts one in later finds this done.
             self.has_pages.store(false, Ordering::Release);
@@ -152,15 +152,15 @@ impl CachedFile for FilePages {
             self.cache.add_to_clock(self.this.clone());
         }
         drop(pages);
-        self.cache.give_pages(gone.pages);
-        gone.pages
+        self.cache.return_pages(removed.pages);
+        removed.pages
     }
 }
 
 impl Drop for FilePages {
     fn drop(&mut self) {
         let pages = self.pages.get_mut();
-        self.cache.give_unstable(pages.unstable_pages());
-        self.cache.give_pages(pages.len());
+        self.cache.remove_unstable(pages.unstable_pages());
+        self.cache.return_pages(pages.len());
     }
 }

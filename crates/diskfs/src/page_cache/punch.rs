@@ -9,8 +9,8 @@ use crate::base::fault::Fault;
 
 impl<S: Store> RegularFile<S> {
     /// Makes a hole of `len` bytes from `offset` on. Pages that are covered in part keep their
-    /// blocks, and that part is zeroed. The size stays. Blocks for I/O. The caller holds the inode's
-    /// lock.
+    /// blocks, and that part is zeroed. The size stays. Blocks for I/O. The caller holds the
+    /// inode's lock.
     ///
     /// # Errors
     /// The errors of [`Store::changeable`], the device and the log; damage; [`Fault::NoSpace`] for
@@ -46,7 +46,7 @@ impl<S: Store> RegularFile<S> {
         blocks: impl FnOnce(Range<u64>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let range = offset..offset.saturating_add(len);
-        let whole = self.zero_edges(&range)?;
+        let whole = self.zero_partial_pages(&range)?;
         if whole.is_empty() {
             return Ok(());
         }
@@ -63,7 +63,7 @@ impl<S: Store> RegularFile<S> {
 
     /// Zeros what `range` covers of the pages that it covers in part, and of a page that lies in
     /// the inode. Returns the pages that are left, covered as a whole.
-    fn zero_edges(&self, range: &Range<u64>) -> Result<Range<u64>, Fault> {
+    fn zero_partial_pages(&self, range: &Range<u64>) -> Result<Range<u64>, Fault> {
         let mut whole = range.start.div_ceil(PAGE)..range.end / PAGE;
         if whole.start > whole.end {
             // Within one page.
@@ -73,7 +73,7 @@ impl<S: Store> RegularFile<S> {
         self.zero_within(range.start, offset_of(whole.start))?;
         self.zero_within(offset_of(whole.end), range.end)?;
         if whole.start == 0 && !whole.is_empty() && self.store.inline().is_some() {
-            self.leave_inode()?;
+            self.dirty_inline()?;
             self.zero_within(0, PAGE)?;
             whole.start = 1;
         }

@@ -7,13 +7,13 @@ use super::cache::PageCache;
 use super::mapping::Mapping;
 use super::regular_file::RegularFile;
 use super::store::Store;
-use super::units::{PAGE, PIECE_PAGES, offset_of, page_of, pages_of};
+use super::units::{PAGE, READ_PAGES_MAX, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
 /// Number of pages that are read ahead when a reader first goes on where it stopped.
 const AHEAD_MIN: u32 = 16;
 /// Largest number of pages that are read ahead of a sequential reader: four megabytes.
-const AHEAD_MAX: u32 = 4 * PIECE_PAGES as u32;
+const AHEAD_MAX: u32 = 4 * READ_PAGES_MAX as u32;
 
 /// The source of a page that is not in memory.
 enum PageSource {
@@ -41,7 +41,7 @@ struct Room<'c> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.cache.give_pages(self.pages);
+        self.cache.return_pages(self.pages);
     }
 }
 
@@ -159,7 +159,7 @@ impl<S: Store> RegularFile<S> {
     fn plan(&self, index: u64, wanted: u64) -> u64 {
         let is_in_order = index > 0 && self.pages.read_end.load(Ordering::Relaxed) == index;
         let ahead = if is_in_order { self.widen() } else { 0 };
-        let lock_end = index - index % PIECE_PAGES + PIECE_PAGES;
+        let lock_end = index - index % READ_PAGES_MAX + READ_PAGES_MAX;
         let end = wanted.max(index.saturating_add(ahead));
         let end = end.min(lock_end).min(pages_of(self.size())).max(index + 1);
         // The next pages are requested when these were read.
@@ -192,7 +192,7 @@ impl<S: Store> RegularFile<S> {
         let ahead = self.widen();
         let to = from.saturating_add(ahead);
         // Large windows in whole megabytes, each of which is one request.
-        let to = if ahead >= PIECE_PAGES { to.next_multiple_of(PIECE_PAGES) } else { to };
+        let to = if ahead >= READ_PAGES_MAX { to.next_multiple_of(READ_PAGES_MAX) } else { to };
         let to = to.min(end);
         self.pages.ahead_to.store(to, Ordering::Relaxed);
         self.pages.ahead_mark.store(from, Ordering::Relaxed);
@@ -201,15 +201,15 @@ impl<S: Store> RegularFile<S> {
 
     /// Brings the pages `from` to `to` into memory, as far as they are not there and there is room.
     /// What can't be read is left to who wants it. Blocks for I/O.
-    pub(crate) fn bring(&self, from: u64, to: u64) {
+    pub(crate) fn populate(&self, from: u64, to: u64) {
         let mut at = from;
         loop {
-            at += self.pages.read().run(at, to.saturating_sub(at), |marks| marks.there);
+            at += self.pages.read().run(at, to.saturating_sub(at), |marks| marks.present);
             let end = to.min(pages_of(self.size()));
             if at >= end {
                 return;
             }
-            let lock_end = at - at % PIECE_PAGES + PIECE_PAGES;
+            let lock_end = at - at % READ_PAGES_MAX + READ_PAGES_MAX;
             at += match self.fill(at, end.min(lock_end), offset_of(at), &mut []) {
                 Ok(Filled::Bytes(_)) if self.pages.read().contains(at) => 1,
                 Ok(Filled::Zeros(pages)) => pages.max(1),

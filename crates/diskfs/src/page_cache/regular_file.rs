@@ -53,11 +53,11 @@ impl<S: Store> RegularFile<S> {
     /// Drops the pages `from` to `to`. The caller holds `i_writeback` and `invalidate_lock`.
     pub(super) fn drop_pages(&self, from: u64, to: u64) {
         let mut pages = self.pages.write();
-        let gone = pages.remove(from, to);
+        let removed = pages.remove(from, to);
         drop(pages);
-        self.pages.cache.give_unstable(gone.unstable);
-        self.pages.cache.give_pages(gone.pages);
-        self.unreserve(gone.reserved);
+        self.pages.cache.remove_unstable(removed.unstable);
+        self.pages.cache.return_pages(removed.pages);
+        self.unreserve(removed.reserved);
     }
 
     pub(super) fn unreserve(&self, blocks: u64) {

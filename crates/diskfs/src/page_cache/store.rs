@@ -161,7 +161,7 @@ pub trait Store {
 
     /// Writes files back because memory is short: this one or others. Returns false if there was
     /// nothing to write.
-    fn relieve(&self) -> bool;
+    fn write_back_one(&self) -> bool;
 
     /// Asks another thread to read the pages `from` to `to` into memory. A hint. Does not block.
     fn read_ahead(&self, from: u64, to: u64);

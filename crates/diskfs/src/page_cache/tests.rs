@@ -382,14 +382,14 @@ impl Store for &File {
 
     fn note_renewed(&self, _: &FilePages) {}
 
-    fn relieve(&self) -> bool {
+    fn write_back_one(&self) -> bool {
         let was_dirty = self.data().pages.read().unstable_pages() > 0;
         let _ = self.data().write_back();
         was_dirty
     }
 
     fn read_ahead(&self, from: u64, to: u64) {
-        self.data().bring(from, to);
+        self.data().populate(from, to);
     }
 }
 
@@ -408,13 +408,13 @@ fn check_counts(file: &File, cache: &PageCache) {
     let all = |mark: fn(&Marks) -> u64| pages.count(0, 1 << 20, mark);
     let reserved = all(|marks| marks.reserved);
     assert_eq!(cache.pages(), pages.len());
-    assert_eq!(cache.pages(), all(|marks| marks.there));
+    assert_eq!(cache.pages(), all(|marks| marks.present));
     assert_eq!(cache.unstable(), pages.unstable_pages());
     assert_eq!(cache.unstable(), all(Marks::unstable));
     assert_eq!(file.pages.delayed_blocks(), reserved);
     assert_eq!(file.disk.state.lock().unwrap().reserved, reserved);
     assert_eq!(all(|marks| marks.reserved & marks.mapped), 0);
-    assert_eq!(all(|marks| (marks.reserved | marks.mapped | marks.dirty) & !marks.there), 0);
+    assert_eq!(all(|marks| (marks.reserved | marks.mapped | marks.dirty) & !marks.present), 0);
     let size = file.data().size();
     let mut at = 0;
     while let Some(index) = pages.next(at) {

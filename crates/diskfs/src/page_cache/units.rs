@@ -6,11 +6,11 @@ use vfscale_sync::page::PAGE_SIZE;
 pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
 
 /// The most pages that are read in one go: a megabyte.
-pub(crate) const PIECE_PAGES: u64 = 256;
+pub(crate) const READ_PAGES_MAX: u64 = 256;
 
 /// The most pages that are written back with one transaction: four megabytes. A device gets them in
 /// requests of one, several at once.
-pub(crate) const WRITE_PAGES: u64 = 4 * PIECE_PAGES;
+pub(crate) const WRITE_PAGES_MAX: u64 = 4 * READ_PAGES_MAX;
 
 /// Returns the page that has the byte at `offset`.
 pub(crate) fn page_of(offset: u64) -> u64 {

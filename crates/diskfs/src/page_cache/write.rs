@@ -12,7 +12,7 @@ use crate::base::fault::Fault;
 
 /// The cached mapping of a range: pages `from` to `to` have the same one.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct CachedMapping {
     from: u64,
     to: u64,
     is_mapped: bool,
@@ -21,12 +21,12 @@ pub(super) struct Known {
 
 impl<S: Store> RegularFile<S> {
     /// Writes at `offset`; the file grows if it ends before. Returns the number of bytes written:
-    /// fewer than `buf` has if space ran out. Blocks for I/O, of pages that are written in part, and
-    /// while too much is dirty. The caller holds the inode's lock.
+    /// fewer than `buf` has if space ran out. Blocks for I/O, of pages that are written in part,
+    /// and while too much is dirty. The caller holds the inode's lock.
     ///
     /// # Errors
-    /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and those of reading a page; nothing
-    /// was written then.
+    /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and those of reading a page;
+    /// nothing was written then.
     pub fn write(&self, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
         self.store.changeable()?;
         let written = self.write_parts(offset, buf);
@@ -41,7 +41,7 @@ impl<S: Store> RegularFile<S> {
         if buf.is_empty() {
             return Ok(0);
         }
-        self.leave_inode()?;
+        self.dirty_inline()?;
         if offset > self.size() {
             self.dirty_end()?;
         }
@@ -77,12 +77,12 @@ impl<S: Store> RegularFile<S> {
 
     /// Waits for write-back while too much is dirty, by doing it.
     fn balance(&self) {
-        while self.pages.cache.is_too_dirty() && self.store.relieve() {}
+        while self.pages.cache.is_too_dirty() && self.store.write_back_one() {}
     }
 
     /// Makes the page of a file that is stored in its inode dirty, so write-back finds a place for
     /// it when the file has grown.
-    pub(super) fn leave_inode(&self) -> Result<(), Fault> {
+    pub(super) fn dirty_inline(&self) -> Result<(), Fault> {
         if self.store.inline().is_none() {
             return Ok(());
         }
@@ -117,28 +117,34 @@ impl<S: Store> RegularFile<S> {
     fn has_bytes(&self, index: u64) -> Result<bool, Fault> {
         Ok(self.pages.read().contains(index)
             || (index == 0 && self.store.inline().is_some())
-            || self.know(&mut Known::default(), index)?.is_written)
+            || self.mapping_of(&mut CachedMapping::default(), index)?.is_written)
     }
 
     /// Returns the mapping of page `index`, which is not in memory, or was not a moment ago.
     /// Existing blocks stay, because the caller holds the inode's lock.
-    fn know<'k>(&self, known: &'k mut Known, index: u64) -> Result<&'k Known, Fault> {
-        if !(known.from..known.to).contains(&index) {
+    fn mapping_of<'k>(
+        &self,
+        cached: &'k mut CachedMapping,
+        index: u64,
+    ) -> Result<&'k CachedMapping, Fault> {
+        if !(cached.from..cached.to).contains(&index) {
             let mapping = self.store.lookup(index)?;
             let on_disk = pages_of(self.store.disk_size());
-            *known = match mapping {
-                Mapping::Hole { blocks } => {
-                    Known { from: index, to: index.saturating_add(blocks), ..Known::default() }
-                }
+            *cached = match mapping {
+                Mapping::Hole { blocks } => CachedMapping {
+                    from: index,
+                    to: index.saturating_add(blocks),
+                    ..CachedMapping::default()
+                },
                 Mapping::Mapped { blocks, is_unwritten, .. } => {
                     let to = index.saturating_add(blocks);
                     let is_written = !is_unwritten && index < on_disk;
                     let to = if is_written { to.min(on_disk) } else { to };
-                    Known { from: index, to, is_mapped: true, is_written }
+                    CachedMapping { from: index, to, is_mapped: true, is_written }
                 }
             };
         }
-        Ok(known)
+        Ok(cached)
     }
 
     /// Writes to one page, and makes it dirty. Nothing has changed if this fails.
@@ -158,56 +164,56 @@ impl<S: Store> RegularFile<S> {
     fn write_some(&self, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
         let (index, within) = (page_of(at), (at % PAGE) as usize);
         let wanted = pages_of((within + bytes.len()) as u64).max(1);
-        let (count, paid) = {
+        let (count, backed) = {
             let mut pages = self.pages.write();
             if let Some((written, stable)) = pages.write(index, within, bytes) {
                 drop(pages);
                 self.pages.cache.add_unstable(stable);
                 return Ok(written);
             }
-            let paid = pages.marks(index).map_or(0, |marks| marks.mapped | marks.reserved);
-            (pages.without_memory(index, wanted).max(1), paid >> (index % CHUNK_PAGES))
+            let backed = pages.marks(index).map_or(0, |marks| marks.mapped | marks.reserved);
+            (pages.without_memory(index, wanted).max(1), backed >> (index % CHUNK_PAGES))
         };
         let bytes = &bytes[..bytes.len().min(count as usize * PAGE_SIZE - within)];
         // Looked up anew for each of these calls: a page that was dirty a while ago may have been
         // written back and dropped since.
-        let (mut known, mut mapped, mut granted) = (Known::default(), 0, 0);
-        for page in (0..count).filter(|page| paid >> page & 1 == 0) {
-            let is_mapped = self.know(&mut known, index + page)?.is_mapped;
+        let (mut cached, mut mapped, mut granted) = (CachedMapping::default(), 0, 0);
+        for page in (0..count).filter(|page| backed >> page & 1 == 0) {
+            let is_mapped = self.mapping_of(&mut cached, index + page)?.is_mapped;
             *(if is_mapped { &mut mapped } else { &mut granted }) |= 1_u64 << page;
         }
-        let edges = self.read_edges(at, bytes.len())?;
+        let partial = self.read_partial_pages(at, bytes.len())?;
         let reserved = u64::from(granted.count_ones());
         if reserved > 0 {
             self.store.reserve(reserved)?;
             self.pages.delayed.fetch_add(reserved, Ordering::Relaxed);
         }
         self.wait_for_room(count);
-        let memory = fresh(count as usize, within, bytes, &edges);
+        let memory = fresh(count as usize, within, bytes, &partial);
         let put = self.pages.write().put_dirty(index, memory, mapped, granted);
         self.pages.cache.add_unstable(put.stable);
         self.pages.join_clock();
         self.unreserve(reserved - put.reserved);
-        self.pages.cache.give_pages(count - put.pages);
+        self.pages.cache.return_pages(count - put.pages);
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
     }
 
     /// Reads the first and the last page of `len` bytes at `at`, if they are written in part and
     /// have bytes already.
-    fn read_edges(&self, at: u64, len: usize) -> Result<Edges, Fault> {
+    fn read_partial_pages(&self, at: u64, len: usize) -> Result<PartialPages, Fault> {
         let end = at + len as u64;
         let (first, last) = (page_of(at), page_of(end));
-        let mut edges = Edges::default();
+        let mut partial = PartialPages::default();
         if !at.is_multiple_of(PAGE) || end < offset_of(first + 1) {
-            edges.first = self.read_edge(first)?;
+            partial.first = self.read_partial_page(first)?;
         }
         if last > first && !end.is_multiple_of(PAGE) {
-            edges.last = self.read_edge(last)?;
+            partial.last = self.read_partial_page(last)?;
         }
-        Ok(edges)
+        Ok(partial)
     }
 
-    fn read_edge(&self, index: u64) -> Result<Edge, Fault> {
+    fn read_partial_page(&self, index: u64) -> Result<PartialPage, Fault> {
         let has_bytes = self.has_bytes(index)?;
         if has_bytes { Ok(Some(self.read_page(index)?)) } else { Ok(None) }
     }
@@ -215,7 +221,7 @@ impl<S: Store> RegularFile<S> {
     /// Waits for room for `pages` pages. If memory is full of dirty pages, writes them back.
     fn wait_for_room(&self, pages: u64) {
         while !self.pages.cache.take_pages(pages) {
-            if !self.store.relieve() {
+            if !self.store.write_back_one() {
                 // Other threads write the dirty pages back, or hold room that they are about to
                 // fill.
                 thread::yield_now();
@@ -244,25 +250,25 @@ impl<S: Store> RegularFile<S> {
 }
 
 /// The bytes of a page that is written to in part; none if they are zeros.
-type Edge = Option<Box<[u8; PAGE_SIZE]>>;
+type PartialPage = Option<Box<[u8; PAGE_SIZE]>>;
 
 /// The old contents of the first and the last page.
 #[derive(Debug, Default)]
-struct Edges {
-    first: Edge,
-    last: Edge,
+struct PartialPages {
+    first: PartialPage,
+    last: PartialPage,
 }
 
-/// Makes `count` pages with `bytes` from `within` on; `edges` has the bytes before and behind.
-fn fresh(count: usize, within: usize, bytes: &[u8], edges: &Edges) -> Vec<PageBox> {
+/// Makes `count` pages with `bytes` from `within` on; `partial` has the bytes before and behind.
+fn fresh(count: usize, within: usize, bytes: &[u8], partial: &PartialPages) -> Vec<PageBox> {
     let pages = Page::many_with(count, within, bytes);
     let end = within + bytes.len();
-    if let (Some(page), Some(older)) = (pages.first(), &edges.first) {
+    if let (Some(page), Some(older)) = (pages.first(), &partial.first) {
         page.write(0, &older[..within]);
         let behind = end.min(PAGE_SIZE);
         page.write(behind, &older[behind..]);
     }
-    if let (Some(page), Some(older)) = (pages.last(), &edges.last) {
+    if let (Some(page), Some(older)) = (pages.last(), &partial.last) {
         let behind = end % PAGE_SIZE;
         page.write(behind, &older[behind..]);
     }

@@ -82,7 +82,7 @@ fn a_sync_waits_for_writers_that_are_short_of_memory() {
     let world = slow();
     let nodes = [world.1.create(), world.1.create()];
     nodes.iter().for_each(|node| write(&world.1, node, 1));
-    let left = synced_beside(&world, |files| assert!(files.relieve()), || ());
+    let left = synced_beside(&world, |files| assert!(files.write_back_one()), || ());
     nodes.iter().for_each(|node| assert_full(&left, node, 1));
 }
 
@@ -122,7 +122,7 @@ fn a_sealed_volume_is_not_written_and_nothing_is_lost() {
     for _ in 0..2 {
         assert!(matches!(mounted.files.write_back_all(), Err(Fault::ReadOnly)));
         assert!(matches!(mounted.files.sync(&node, false), Err(Fault::ReadOnly)));
-        mounted.files.relieve();
+        mounted.files.write_back_one();
     }
     assert_eq!(slow.calls(Operation::Write), before);
     mounted.volume().unseal();

@@ -250,8 +250,8 @@ fn files_give_room_to_each_other() {
         assert_eq!(contents(file), [number as u8 + 1; 20 * PAGE_SIZE]);
     }
     assert!(cache.pages() <= 64);
-    let there: u64 = files.iter().map(|file| file.data().pages.read().len()).sum();
-    assert_eq!(cache.pages(), there);
+    let present: u64 = files.iter().map(|file| file.data().pages.read().len()).sum();
+    assert_eq!(cache.pages(), present);
 }
 
 #[test]
