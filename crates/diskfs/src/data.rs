@@ -1,17 +1,22 @@
 //! The data of a volume's files: between their pages in memory and their blocks on the device.
 //!
-//! [`Files`] writes dirty files back and reads ahead; [`NodeStore`] is the [`Store`] of one inode.
+//! [`Files`] makes the [`RegularFile`] of an inode for each call, and writes dirty files back.
+//! Everything that the files share stands below it (`state.rs`): queues, counts, and the threads of
+//! read-ahead and write-back. [`FileBlocks`] is the [`Store`] of one file. It reaches other files
+//! only through a trait, when a writer has to wait for memory.
 
-mod ahead;
 mod bad_blocks;
+mod file_blocks;
 mod files;
-mod node_store;
+mod flusher;
+mod read_ahead;
 mod renewed;
+mod state;
 #[cfg(test)]
 mod tests;
 
+pub use file_blocks::FileBlocks;
 pub use files::{FileOptions, Files};
-pub use node_store::NodeStore;
 
 #[cfg(doc)]
-use crate::page_cache::Store;
+use crate::page_cache::{RegularFile, Store};

@@ -2,7 +2,7 @@
 //!
 //! # Purpose
 //!
-//! A [`FileData`] belongs to each file that was read or written. It keeps pages of 4 KiB, which all
+//! A [`FilePages`] belongs to each file that was read or written. It keeps pages of 4 KiB, which all
 //! files of a volume share one budget for ([`PageCache`]). Writing changes pages and sets space
 //! aside; where the data will lie is decided when it is written back, so that much of it lies in
 //! one piece, and what is gone before never costs a block. What a file needs of its volume is a
@@ -12,11 +12,11 @@
 //!
 //! | call | holds |
 //! | --- | --- |
-//! | [`read`](FileData::read), and reading ahead | of what it does not find in memory: `invalidate_lock` as a reader, the lock of its megabyte |
-//! | [`write`](FileData::write) | the VFS's lock of the inode |
-//! | [`write_back`](FileData::write_back) | `i_writeback`, for one piece of at most four megabytes at a time |
-//! | [`set_size`](FileData::set_size) to less, punching, zeroing | the VFS's lock, `i_writeback`, `invalidate_lock` as the writer |
-//! | [`allocate`](FileData::allocate) | the VFS's lock, `i_writeback` |
+//! | [`read`](RegularFile::read), and reading ahead | of what it does not find in memory: `invalidate_lock` as a reader, the lock of its megabyte |
+//! | [`write`](RegularFile::write) | the VFS's lock of the inode |
+//! | [`write_back`](RegularFile::write_back) | `i_writeback`, for one piece of at most four megabytes at a time |
+//! | [`set_size`](RegularFile::set_size) to less, punching, zeroing | the VFS's lock, `i_writeback`, `invalidate_lock` as the writer |
+//! | [`allocate`](RegularFile::allocate) | the VFS's lock, `i_writeback` |
 //! | dropping clean pages | nothing |
 //!
 //! In this order; then the volume's transactions, the lock of the extents, and those below it.
@@ -79,221 +79,25 @@
 mod cache;
 mod dirty;
 mod extend;
+mod file_pages;
 mod mapping;
 mod pages;
 mod punch;
 mod read;
+mod regular_file;
 mod seek;
 mod store;
+mod units;
 mod write;
 mod write_back;
 
-use std::sync::{Arc, Weak};
-
-use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use vfscale_sync::page::PAGE_SIZE;
-use vfscale_sync::{Mutex, RwLock, lock_class};
-
-pub use cache::PageCache;
-pub use dirty::DirtyFiles;
+pub use cache::{ClockLock, FillLock, PageCache};
+pub use dirty::{DirtyFiles, DirtyFilesLock};
+pub use file_pages::{FilePages, InvalidateLock, PagesLock, WriteBackLock};
 pub use mapping::Mapping;
+pub use regular_file::RegularFile;
 pub use store::{Change, Cut, Store};
-
-use pages::Pages;
-
-lock_class! {
-    /// That one thread at a time writes a file back, or cuts it.
-    pub WriteBackLock = ("i_writeback", 28700) sleeping;
-}
-lock_class! {
-    /// Reading of blocks against their removal.
-    pub InvalidateLock = ("invalidate_lock", 28800) sleeping;
-}
-lock_class! {
-    /// That one thread at a time reads a megabyte of a file.
-    pub FillLock = ("i_fill", 28850) sleeping;
-}
-lock_class! {
-    /// The pages of a file.
-    pub PagesLock = ("i_pages", 31110);
-}
-lock_class! {
-    /// Which files have pages, in the order in which they are asked for some.
-    pub ClockLock = ("page_clock", 31130);
-}
-lock_class! {
-    /// Which files have something to be written back.
-    pub DirtyFilesLock = ("b_dirty", 31140);
-}
-
-/// The size of a page, for offsets.
-pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
-
-/// The most pages that are read in one go: a megabyte.
-pub(crate) const PIECE_PAGES: u64 = 256;
-
-/// The most pages that are written back with one transaction: four megabytes. A device gets them in
-/// requests of one, several at once.
-pub(crate) const WRITE_PAGES: u64 = 4 * PIECE_PAGES;
-
-/// The data of a file. See the [module](self). `Send` and `Sync`.
-#[derive(Debug)]
-pub struct FileData {
-    /// Itself, for the clock.
-    this: Weak<FileData>,
-    cache: Arc<PageCache>,
-    /// How long the file is. The size on the device follows.
-    size: AtomicU64,
-    /// Pages that have space set aside for their blocks.
-    delayed: AtomicU64,
-    pages: RwLock<Pages, PagesLock>,
-    writing_back: Mutex<(), WriteBackLock>,
-    invalidate: RwLock<(), InvalidateLock>,
-    /// Whether it is among the files that are to be written back.
-    is_queued: AtomicBool,
-    /// Whether it was cut to nothing lately, and whether it is among the files with new data since.
-    is_renewed: AtomicBool,
-    is_renewed_queued: AtomicBool,
-    /// Whether it is in the clock.
-    has_pages: AtomicBool,
-    /// Behind what was read last, in pages, and how many pages are read ahead.
-    read_end: AtomicU64,
-    read_ahead: AtomicU32,
-    /// Behind what was asked for ahead, and where the reader has to come before more is.
-    ahead_to: AtomicU64,
-    ahead_mark: AtomicU64,
-}
-
-impl FileData {
-    /// Creates the data of a file that has `size` bytes on the device.
-    #[must_use]
-    pub fn new(cache: &Arc<PageCache>, size: u64) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
-            this: this.clone(),
-            cache: Arc::clone(cache),
-            size: AtomicU64::new(size),
-            delayed: AtomicU64::new(0),
-            pages: RwLock::new(Pages::default()),
-            writing_back: Mutex::new(()),
-            invalidate: RwLock::new(()),
-            is_queued: AtomicBool::new(false),
-            is_renewed: AtomicBool::new(false),
-            is_renewed_queued: AtomicBool::new(false),
-            has_pages: AtomicBool::new(false),
-            read_end: AtomicU64::new(0),
-            read_ahead: AtomicU32::new(0),
-            ahead_to: AtomicU64::new(0),
-            ahead_mark: AtomicU64::new(u64::MAX),
-        })
-    }
-
-    /// Returns the size of the file in bytes.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.size.load(Ordering::Acquire)
-    }
-
-    /// Returns the number of pages that wait for a block. `stat` counts them as blocks.
-    #[must_use]
-    pub fn delayed_blocks(&self) -> u64 {
-        self.delayed.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether there is something to write back: pages, or the size.
-    #[must_use]
-    pub fn is_dirty(&self, store: &impl Store) -> bool {
-        store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0
-    }
-
-    /// Returns whether nothing would be lost with it: it has no page, and nothing to write back.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.pages.read().is_empty() && !self.is_queued.load(Ordering::Acquire)
-    }
-
-    /// Marks the file as queued for write-back. Returns true if it was not marked.
-    pub(crate) fn set_queued(&self) -> bool {
-        !self.is_queued.swap(true, Ordering::AcqRel)
-    }
-
-    /// Notes that it was taken off the list and will be written back, so a thread that makes it
-    /// dirty from now on queues it again.
-    pub(crate) fn clear_queued(&self) {
-        self.is_queued.store(false, Ordering::Release);
-    }
-
-    /// Sets whether the file was truncated to zero lately: the next bytes replace its old ones.
-    pub(crate) fn set_renewed(&self, is_renewed: bool) {
-        if self.is_renewed() != is_renewed {
-            self.is_renewed.store(is_renewed, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn is_renewed(&self) -> bool {
-        self.is_renewed.load(Ordering::Relaxed)
-    }
-
-    /// Marks the file as queued among the files with new data. Returns true if it was not.
-    pub(crate) fn queue_renewed(&self) -> bool {
-        !self.is_renewed_queued.swap(true, Ordering::AcqRel)
-    }
-
-    /// Notes that it was taken off the list of renewed files, and will be written back.
-    pub(crate) fn unqueue_renewed(&self) {
-        self.is_renewed_queued.store(false, Ordering::Release);
-    }
-
-    /// Drops all pages, dirty or not, and returns the space reserved for them: the file is freed,
-    /// and has no user any more. Waits for a write-back under way.
-    pub fn discard(&self, store: &impl Store) {
-        let writing = self.writing_back.lock();
-        let invalidate = self.invalidate.write();
-        self.drop_pages(store, 0, u64::MAX);
-        self.size.store(0, Ordering::Release);
-        drop(invalidate);
-        drop(writing);
-    }
-
-    /// Drops the pages `from` to `to`. The caller holds `i_writeback` and `invalidate_lock`.
-    fn drop_pages(&self, store: &impl Store, from: u64, to: u64) {
-        let mut pages = self.pages.write();
-        let gone = pages.remove(from, to);
-        drop(pages);
-        self.cache.give_unstable(gone.unstable);
-        self.cache.give_pages(gone.pages);
-        self.unreserve(store, gone.reserved);
-    }
-
-    fn unreserve(&self, store: &impl Store, blocks: u64) {
-        if blocks > 0 {
-            self.delayed.fetch_sub(blocks, Ordering::Relaxed);
-            store.unreserve(blocks);
-        }
-    }
-}
-
-impl Drop for FileData {
-    fn drop(&mut self) {
-        let pages = self.pages.get_mut();
-        self.cache.give_unstable(pages.unstable_pages());
-        self.cache.give_pages(pages.len());
-    }
-}
-
-/// Returns the page that has the byte at `offset`.
-pub(crate) fn page_of(offset: u64) -> u64 {
-    offset / PAGE
-}
-
-/// Returns the offset at which a page begins.
-pub(crate) fn offset_of(page: u64) -> u64 {
-    page.saturating_mul(PAGE)
-}
-
-/// Returns the number of pages of `size` bytes.
-pub(crate) fn pages_of(size: u64) -> u64 {
-    size.div_ceil(PAGE)
-}
+pub(crate) use units::{PAGE, READ_PAGES_MAX, pages_of};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -115,7 +115,7 @@ fn a_volume_full_of_allocated_space_takes_a_million_splits() {
     let mut size = 0;
     loop {
         let wanted = (volume.space().figures().available * PAGE).min(1 << 36);
-        match files.allocate(&node, size, wanted, false) {
+        match files.file(&node).allocate(size, wanted, false) {
             Ok(_) if wanted >= 1 << 20 => size += wanted,
             Ok(_) | Err(Fault::NoSpace) => break,
             Err(fault) => panic!("{fault}"),
@@ -131,7 +131,7 @@ fn a_volume_full_of_allocated_space_takes_a_million_splits() {
     let (mut random, begun) = (Random::new(1), Instant::now());
     let data = [DATA; PAGE as usize];
     for n in 0..writes {
-        files.write(&node, random.below(size / PAGE) * PAGE, &data).unwrap();
+        files.file(&node).write(random.below(size / PAGE) * PAGE, &data).unwrap();
         if n % 10_000 == 9_999 {
             let written = files.write_back_all();
             assert!(written.is_ok(), "{written:?} after {n} writes");

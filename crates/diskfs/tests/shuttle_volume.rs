@@ -80,9 +80,9 @@ fn write_back_against_truncate_against_read() {
         let nodes = NodeTable::new(10);
         let (node, _) = create(&volume, &nodes).unwrap();
         // One page has a block, the other one is to get one.
-        files.write(&node, 0, &[b'a'; PAGE]).unwrap();
+        files.file(&node).write(0, &[b'a'; PAGE]).unwrap();
         files.sync(&node, false).unwrap();
-        files.write(&node, 0, &[b'b'; SIZE]).unwrap();
+        files.file(&node).write(0, &[b'b'; SIZE]).unwrap();
         let with = |work: fn(&Files, &Arc<Node>)| {
             let (files, node) = (files.clone(), node.clone());
             thread::spawn(move || work(&files, &node))
@@ -93,19 +93,19 @@ fn write_back_against_truncate_against_read() {
             with(|files, node| {
                 for _ in 0..2 {
                     let mut bytes = vec![1; SIZE];
-                    let len = files.read(node, 0, &mut bytes).unwrap();
+                    let len = files.file(node).read(0, &mut bytes).unwrap();
                     assert_seen(&bytes[..len], b'b');
                 }
             }),
         ];
-        files.set_size(&node, REST as u64).unwrap();
-        files.set_size(&node, SIZE as u64).unwrap();
+        files.file(&node).set_size(REST as u64).unwrap();
+        files.file(&node).set_size(SIZE as u64).unwrap();
         for thread in threads {
             thread.join().unwrap();
         }
         let expected = [&[b'b'; REST][..], &[0; SIZE - REST]].concat();
         let mut bytes = vec![1; SIZE];
-        assert_eq!(files.read(&node, 0, &mut bytes).unwrap(), SIZE);
+        assert_eq!(files.file(&node).read(0, &mut bytes).unwrap(), SIZE);
         assert!(bytes == expected);
         files.sync(&node, false).unwrap();
         let ino = node.ino();
@@ -117,7 +117,7 @@ fn write_back_against_truncate_against_read() {
         let files = Files::new(volume.clone(), 1 << 20, None);
         let node = NodeTable::new(10).get(&volume, ino).unwrap().unwrap();
         bytes.fill(1);
-        assert_eq!(files.read(&node, 0, &mut bytes).unwrap(), SIZE);
+        assert_eq!(files.file(&node).read(0, &mut bytes).unwrap(), SIZE);
         assert!(bytes == expected);
         files.stop();
     });
@@ -161,7 +161,8 @@ fn sync_against_write_back_against_write() {
         let files = Files::new(volume.clone(), 1 << 20, None);
         let nodes = NodeTable::new(10);
         let made = [(); 3].map(|()| create(&volume, &nodes).unwrap().0);
-        made.iter().for_each(|node| assert_eq!(files.write(node, 0, &[b'a'; SIZE]).unwrap(), SIZE));
+        made.iter()
+            .for_each(|node| assert_eq!(files.file(node).write(0, &[b'a'; SIZE]).unwrap(), SIZE));
         let with = |work: fn(&Files, &[Arc<Node>; 3])| {
             let (files, made) = (files.clone(), made.clone());
             thread::spawn(move || work(&files, &made))
@@ -170,11 +171,11 @@ fn sync_against_write_back_against_write() {
             with(|files, _| files.write_back_all().unwrap()),
             with(|files, made| {
                 for node in &made[1..] {
-                    assert_eq!(files.write(node, 0, &[b'b'; SIZE]).unwrap(), SIZE);
+                    assert_eq!(files.file(node).write(0, &[b'b'; SIZE]).unwrap(), SIZE);
                 }
             }),
         ];
-        assert_eq!(files.write(&made[0], 0, &[b'c'; PAGE]).unwrap(), PAGE);
+        assert_eq!(files.file(&made[0]).write(0, &[b'c'; PAGE]).unwrap(), PAGE);
         files.sync_all().unwrap();
         let left = copy_of(&device);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -184,7 +185,7 @@ fn sync_against_write_back_against_write() {
         for (number, node) in made.iter().enumerate() {
             let node = nodes.get(&volume, node.ino()).unwrap().unwrap();
             let mut bytes = vec![1; SIZE];
-            assert_eq!(left.read(&node, 0, &mut bytes).unwrap(), SIZE);
+            assert_eq!(left.file(&node).read(0, &mut bytes).unwrap(), SIZE);
             let first: &[u8] = if number == 0 { b"c" } else { b"ab" };
             assert!(bytes[..PAGE].iter().all(|byte| first.contains(byte)), "{number}");
             assert!(bytes[PAGE..].iter().all(|byte| b"ab".contains(byte)), "{number}");

@@ -1,105 +1,87 @@
-//! The files of a volume: their data, and the thread that writes them back.
+//! The regular files of a volume, and their write-back.
 //!
 //! # Dirty files
 //!
-//! Seed 004 has the kernel's lists of dirty inodes under `inode_lock`, together with everything
-//! else that it is to take apart. Here they are this driver's, a list and a lock for each CPU
-//! ([`DirtyFiles`]), and not those of the VFS, for three reasons. A file in memory is never dirty,
-//! and would pay for two links and a look. What is dirty outlives what the VFS knows of it: an
-//! inode may be evicted, and its data are still to be written; so the lists hold [`Node`]s, which
-//! stay until then. And who writes back asks the driver alone: for how much there is, and in which
-//! order it is to reach the device.
+//! In the kernel of 2009 the lists of dirty inodes are under `inode_lock`, with everything else
+//! that Piggin 2009 takes from under it. Here they belong to the driver: a list with a lock of its
+//! own for each CPU ([`DirtyFiles`]). They are not in the VFS, for three reasons. A file in memory
+//! is never dirty, and would pay for two links and a look at them. Dirty data outlives the VFS
+//! inode: an inode may be evicted before its data is written; so the lists hold [`Node`]s, which
+//! stay in memory until then. And only the driver knows how much is dirty, and in which order it is
+//! to reach the device.
 //!
-//! A file becomes dirty on the list of the CPU that makes it dirty, once for its data and once for
-//! its times, and takes that list's lock for that alone: as long as it is there, writing to it
-//! touches no list (`FileData::set_queued`); whoever makes the file durable leaves it there, so
-//! that a file which is appended to and synced ten thousand times in a second is on a list once.
-//! Each thread that writes back takes one file at a time, from its own CPU's list first, and
-//! whoever makes everything durable waits for the files that other threads have taken
+//! A file enters the list of the CPU that makes it dirty, once for its data and once for its times.
+//! Only that takes the lock of the list: while the file is queued, writing to it touches no list
+//! (`FilePages::set_queued`). A thread that makes the file durable leaves it queued, so a file that
+//! is appended to and synced ten thousand times in a second enters a list once. Each thread that
+//! writes back takes one file at a time, from its own CPU's list first. A thread that makes
+//! everything durable waits for the files that other threads have taken
 //! ([`dirty`](crate::page_cache::DirtyFiles)).
 //!
-//! # In time
+//! # The interval
 //!
-//! What nobody syncs is durable after the interval, data with their names: every half of it the
-//! background writer writes back what is dirty, and then forces the log. The log pushes nothing by
-//! itself meanwhile, or the names of files would be durable before their data.
+//! Changes that no call makes durable are durable after the interval, data together with names: in
+//! every half of it the write-back thread writes back what is dirty, and then forces the log. The
+//! log has no interval of its own, or names of files would be durable before their data.
 //!
 //! # Files that replace others
 //!
-//! A program that writes a file anew, and renames it over the old one or has cut that to nothing
-//! before, relies on finding one of the two after a crash, though it has synced neither. So data
-//! are written back before a rename over another file is committed
-//! ([`Files::write_before_rename`]), and those of a file that was cut to nothing before the log is
-//! forced for the sake of another file ([`Files::sync`]); ext4 has this as `auto_da_alloc`.
+//! A program that rewrites a file, and renames it over the old one or has truncated the old one
+//! first, relies on finding either content after a crash, although it syncs neither. So data is
+//! written back before a rename over another file is committed ([`Files::write_before_rename`]),
+//! and the data of a file that was truncated to nothing before the log is forced for another file
+//! ([`Files::sync`]); ext4 has this as `auto_da_alloc`.
 //!
-//! # A volume that is sealed
+//! # A sealed volume
 //!
-//! Nothing is written to it. A file that is dirty all the same stays so, on its list, until the
-//! volume can be written again: no page is dropped because it came at a bad moment.
+//! Nothing is written to it. A file that is still dirty stays so, on its list, until the volume is
+//! writable again: sealing never drops a page.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use vfscale_sync::atomic::thread::{self, JoinHandle};
+use vfscale_sync::atomic::thread;
+use vfscale_sync::cpu;
 use vfscale_sync::errseq::ErrorSeq;
-use vfscale_sync::{Condvar, Mutex, cpu, lock_class};
 
-use super::ahead::ReadAhead;
 use super::bad_blocks::BadBlocks;
-use super::node_store::NodeStore;
+use super::file_blocks::{FileBlocks, Throttle};
+use super::flusher::Woken;
+use super::read_ahead::ReadAhead;
 use super::renewed::Renewed;
+use super::state::FilesState;
 use crate::base::fault::Fault;
 use crate::inode::incore::Node;
-use crate::page_cache::{Cut, DirtyFiles, FileData, PageCache, Store};
+use crate::page_cache::{Cut, DirtyFiles, FilePages, PageCache, RegularFile, Store};
 use crate::volume::Volume;
 
-lock_class! {
-    /// The work of the write-back thread.
-    pub WriterLock = ("bdi_work", 31150);
-}
-lock_class! {
-    /// The thread itself, for who ends it.
-    pub WriterThreadLock = ("bdi_thread", 31160);
-}
-
-/// How long a writer sleeps if all that is dirty is being written back by others.
+/// How long a writer sleeps if other threads are writing back all that is dirty.
 const OTHERS_WRITE: Duration = Duration::from_millis(1);
 /// The smallest share of the log that a transaction may need.
 const LOG_SHARE: u64 = 4;
-/// How many bytes `stat` counts in.
+/// The number of blocks of 512 bytes, which `stat` counts in, per block of the volume.
 const SECTORS_PER_BLOCK: u64 = 8;
 
-/// The data of the files of an open volume. `Send` and `Sync`.
+/// The regular files of an open volume. `Send` and `Sync`.
 ///
-/// A thread writes back what is dirty, every so often and when there is much of it. Dropped without
-/// [`stop`](Self::stop), it waits for that thread.
+/// A thread writes dirty files back, in every half of the interval and when much is dirty. Dropping
+/// this without [`stop`](Self::stop) waits for that thread.
 pub struct Files {
-    volume: Arc<Volume>,
-    pages: Arc<PageCache>,
-    dirty: DirtyFiles<Arc<Node>>,
-    /// Errors of write-back of any file (`s_wb_err`).
-    write_errors: ErrorSeq,
-    /// Files that were cut to nothing and are written anew.
-    renewed: Option<Renewed>,
-    bad_blocks: BadBlocks,
-    log_blocks_max: u32,
-    writer: Arc<Writer>,
-    thread: Mutex<Option<JoinHandle<()>>, WriterThreadLock>,
-    this: Weak<Files>,
-    ahead: Arc<ReadAhead>,
+    state: FilesState,
 }
 
-/// How the files of a volume are kept.
+/// The options of the files of a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct FileOptions {
-    /// How many bytes of data are in memory.
+    /// The most bytes of data in memory.
     pub cache_bytes: u64,
-    /// After how long what nobody has synced is durable; `None`: only when room is needed.
+    /// The time after which changes are durable that no call makes durable; `None`: data is
+    /// written back only when memory is needed.
     pub interval: Option<Duration>,
-    /// On how many lists files are that have something to be written back.
+    /// The number of lists of dirty files.
     pub dirty_lists: usize,
-    /// The data of a file that replaces another are written before that is durable.
+    /// Whether the data of a file that replaces another is written before that is durable.
     pub auto_da_alloc: bool,
 }
 
@@ -110,23 +92,9 @@ impl Default for FileOptions {
     }
 }
 
-/// The state that the write-back thread waits for.
-#[derive(Default)]
-struct Writer {
-    work: Mutex<Work, WriterLock>,
-    wake: Condvar,
-}
-
-#[derive(Default)]
-struct Work {
-    is_asked: bool,
-    is_over: bool,
-}
-
 impl Files {
-    /// Serves the files of `volume`, with up to `cache_bytes` bytes of data in memory; what is
-    /// dirty is durable after `interval`, if there is one, and written back when there is much of
-    /// it.
+    /// Serves the files of `volume`, with up to `cache_bytes` bytes of data in memory, durable
+    /// after `interval`, and with defaults for the other options.
     #[must_use]
     pub fn new(volume: Arc<Volume>, cache_bytes: u64, interval: Option<Duration>) -> Arc<Self> {
         Self::with_options(volume, FileOptions { cache_bytes, interval, ..FileOptions::default() })
@@ -138,309 +106,267 @@ impl Files {
         let FileOptions { cache_bytes, interval, dirty_lists, auto_da_alloc } = options;
         let log_blocks = volume.superblock().log().blocks();
         let files = Arc::new_cyclic(|this| Self {
-            this: Weak::clone(this),
-            ahead: Arc::default(),
-            pages: PageCache::new(cache_bytes, cpu::possible() as usize),
-            dirty: DirtyFiles::new(dirty_lists),
-            write_errors: ErrorSeq::new(),
-            renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),
-            bad_blocks: BadBlocks::default(),
-            log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
-            writer: Arc::default(),
-            thread: Mutex::new(None),
-            volume,
+            state: FilesState {
+                pages: PageCache::new(cache_bytes, cpu::possible() as usize),
+                dirty: DirtyFiles::new(dirty_lists),
+                write_errors: ErrorSeq::new(),
+                renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),
+                bad_blocks: BadBlocks::default(),
+                log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
+                flusher: Arc::default(),
+                read_ahead: Self::read_ahead(Weak::clone(this)),
+                volume,
+            },
         });
-        if !files.volume.is_read_only() {
-            let (this, writer) = (Arc::downgrade(&files), Arc::clone(&files.writer));
-            let thread = thread::spawn(move || writer.run(&this, interval));
-            *files.thread.lock() = Some(thread);
+        if !files.state.volume.is_read_only() {
+            files.state.flusher.start(interval, Self::flush(Arc::downgrade(&files)));
         }
         files
+    }
+
+    /// Creates the queue of read-ahead for `this`, whose memory the threads do not prevent from
+    /// being freed.
+    fn read_ahead(this: Weak<Self>) -> Arc<ReadAhead> {
+        ReadAhead::new(move |node, from, to| {
+            let Some(files) = this.upgrade() else { return false };
+            if let Some(file) = files.cached_file(node) {
+                file.populate(from, to);
+            }
+            true
+        })
+    }
+
+    /// Returns the work of the write-back thread for `this`.
+    fn flush(this: Weak<Self>) -> impl Fn(Woken) -> bool {
+        move |woken| {
+            let Some(files) = this.upgrade() else { return false };
+            let volume = &files.state.volume;
+            // When nothing can be written any more, dirty pages are dropped when their memory is
+            // needed.
+            if !volume.is_read_only() && volume.failure().is_none() {
+                files.work(woken);
+            }
+            true
+        }
     }
 
     /// Returns the volume.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
-        &self.volume
+        &self.state.volume
     }
 
     /// Returns the page cache.
     #[must_use]
     pub fn pages(&self) -> &Arc<PageCache> {
-        &self.pages
+        &self.state.pages
     }
 
     /// Returns the errors of write-back of all files.
     #[must_use]
     pub fn write_errors(&self) -> &ErrorSeq {
-        &self.write_errors
+        &self.state.write_errors
     }
 
-    pub(super) fn bad_blocks(&self) -> &BadBlocks {
-        &self.bad_blocks
+    /// Returns the regular file of an inode, for a call.
+    #[must_use]
+    pub fn file<'a>(&'a self, node: &'a Arc<Node>) -> RegularFile<FileBlocks<'a>> {
+        let pages = node.data_or_init(|core| FilePages::new(&self.state.pages, core.size));
+        RegularFile::new(pages, self.blocks(node))
     }
 
-    pub(super) fn log_blocks_max(&self) -> u32 {
-        self.log_blocks_max
+    /// Returns the regular file of an inode, if a call has read or written it since the inode is in
+    /// memory. Inodes of other types never have one.
+    fn cached_file<'a>(&'a self, node: &'a Arc<Node>) -> Option<RegularFile<FileBlocks<'a>>> {
+        node.data().map(|pages| RegularFile::new(pages, self.blocks(node)))
     }
 
-    fn store<'a>(&'a self, node: &'a Arc<Node>) -> NodeStore<'a> {
-        NodeStore { files: self, node }
+    /// Returns the blocks of an inode.
+    pub(super) fn blocks<'a>(&'a self, node: &'a Arc<Node>) -> FileBlocks<'a> {
+        FileBlocks::new(&self.state, node, self)
     }
 
-    fn data(&self, node: &Arc<Node>) -> Arc<FileData> {
-        node.data_or_init(|core| FileData::new(&self.pages, core.size))
-    }
-
-    /// Returns the size of the file in bytes.
+    /// Returns the size of a file in bytes.
     #[must_use]
     pub fn size(&self, node: &Arc<Node>) -> u64 {
-        node.data().map_or_else(|| node.core().size, |data| data.size())
+        node.data().map_or_else(|| node.core().size, |pages| pages.size())
     }
 
-    /// Returns the blocks of 512 bytes that it has or will have: pages that wait for a block count.
+    /// Returns the number of blocks of 512 bytes that an inode has or will have: pages without a
+    /// block count as well.
     #[must_use]
     pub fn blocks_512(&self, node: &Arc<Node>) -> u64 {
-        let delayed = node.data().map_or(0, |data| data.delayed_blocks());
+        let delayed = node.data().map_or(0, |pages| pages.delayed_blocks());
         node.core().blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK)
     }
 
-    /// Reads; see [`FileData::read`].
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn read(&self, node: &Arc<Node>, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
-        self.data(node).read(&self.store(node), offset, buf)
-    }
-
-    /// Writes; see [`FileData::write`].
-    ///
-    /// # Errors
-    /// The errors of [`FileData::write`] and of [`Volume::changeable`].
-    pub fn write(&self, node: &Arc<Node>, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
-        self.volume.changeable()?;
-        let data = self.data(node);
-        let written = data.write(&self.store(node), offset, buf);
-        if let Some(renewed) = self.renewed.as_ref().filter(|_| data.is_renewed()) {
-            renewed.note(node, &data);
-        }
-        written
-    }
-
-    /// Sets the size; see [`FileData::set_size`].
-    ///
-    /// # Errors
-    /// As there; those of [`Volume::changeable`].
-    pub fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
-        self.volume.changeable()?;
-        let data = self.data(node);
-        let is_renewed = size == 0 && data.size() > 0;
-        data.set_size(&self.store(node), size)?;
-        if is_renewed && self.renewed.is_some() {
-            data.set_renewed(true);
-        }
-        Ok(())
-    }
-
-    /// Writes the data of a file back that is about to take the name of another, so that whatever
-    /// crash leaves the new name leaves the data. Does nothing if the files are used without
+    /// Writes back a file that is about to be renamed over another one: after any crash that leaves
+    /// the new name, the data is there too. Does nothing without
     /// [`auto_da_alloc`](FileOptions::auto_da_alloc). Blocks for I/O. The caller has begun no
     /// transaction.
     ///
     /// # Errors
-    /// Those of write-back: the data are lost, and the other file had better keep its name.
+    /// The errors of write-back: the data is lost, and the other file should retain its name.
     pub fn write_before_rename(&self, node: &Arc<Node>) -> Result<(), Fault> {
-        match node.data().filter(|_| self.renewed.is_some()) {
-            Some(data) => data.write_back(&self.store(node)).map(|_| ()),
+        match self.cached_file(node).filter(|_| self.state.renewed.is_some()) {
+            Some(file) => file.write_back().map(|_| ()),
             None => Ok(()),
         }
     }
 
-    /// Writes files back that were cut to nothing and written anew, before the log is forced for
-    /// another reason. An error is kept for whoever syncs such a file. Blocks for I/O.
+    /// Writes back the files that were truncated to nothing and rewritten, before the log is forced
+    /// for another reason. A sync of such a file reports its errors. Blocks for I/O.
     pub fn write_renewed(&self) {
-        if let Some(renewed) = &self.renewed {
+        if let Some(renewed) = &self.state.renewed {
             renewed.write(|node| {
-                if let Some(data) = node.data() {
-                    let _ = data.write_back(&self.store(node));
+                if let Some(file) = self.cached_file(node) {
+                    let _ = file.write_back();
                 }
             });
         }
     }
 
-    /// Allocates; see [`FileData::allocate`].
+    /// Makes a file durable: its data, and all of the inode that leads to it; without `data_only`
+    /// its times as well. Blocks for I/O.
     ///
     /// # Errors
-    /// As there; those of [`Volume::changeable`].
-    pub fn allocate(
-        &self,
-        node: &Arc<Node>,
-        offset: u64,
-        len: u64,
-        keep_size: bool,
-    ) -> Result<(), Fault> {
-        self.volume.changeable()?;
-        self.data(node).allocate(&self.store(node), offset, len, keep_size)
-    }
-
-    /// Punches a hole; see [`FileData::punch`].
-    ///
-    /// # Errors
-    /// As there; those of [`Volume::changeable`].
-    pub fn punch(&self, node: &Arc<Node>, offset: u64, len: u64) -> Result<(), Fault> {
-        self.volume.changeable()?;
-        self.data(node).punch(&self.store(node), offset, len)
-    }
-
-    /// Zeroes a range; see [`FileData::zero_range`].
-    ///
-    /// # Errors
-    /// As there; those of [`Volume::changeable`].
-    pub fn zero_range(
-        &self,
-        node: &Arc<Node>,
-        offset: u64,
-        len: u64,
-        keep_size: bool,
-    ) -> Result<(), Fault> {
-        self.volume.changeable()?;
-        self.data(node).zero_range(&self.store(node), offset, len, keep_size)
-    }
-
-    /// Seeks data; see [`FileData::seek_data`].
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn seek_data(&self, node: &Arc<Node>, offset: u64) -> Result<Option<u64>, Fault> {
-        self.data(node).seek_data(&self.store(node), offset)
-    }
-
-    /// Seeks a hole; see [`FileData::seek_hole`].
-    ///
-    /// # Errors
-    /// The errors of that method.
-    pub fn seek_hole(&self, node: &Arc<Node>, offset: u64) -> Result<Option<u64>, Fault> {
-        self.data(node).seek_hole(&self.store(node), offset)
-    }
-
-    /// Makes the file durable: its data, and all of the inode that leads to them; without
-    /// `data_only` its times as well. Blocks for I/O.
-    ///
-    /// # Errors
-    /// Those of the device and the log that this call has met. Those of earlier write-back are told
-    /// by [`Node::write_errors`].
+    /// The errors of the device and the log that this call has met. [`Node::write_errors`] reports
+    /// those of earlier write-back.
     pub fn sync(&self, node: &Arc<Node>, data_only: bool) -> Result<(), Fault> {
-        let written = match node.data() {
-            Some(data) => data.write_back(&self.store(node)).map(|_| ()),
+        let written = match self.cached_file(node) {
+            Some(file) => file.write_back().map(|_| ()),
             None => Ok(()),
         };
         if let Err(Fault::ReadOnly) = written {
             return written;
         }
         if !data_only && node.has_new_times() {
-            match self.store(node).store_times() {
+            match self.blocks(node).store_times() {
                 // The thread that sealed the volume has stored them.
                 Err(Fault::ReadOnly) if !node.has_new_times() => {}
                 stored => stored?,
             }
         }
         self.write_renewed();
-        let to_flush = self.volume.data_written();
-        self.volume.force(node.sequence())?;
+        let volume = &self.state.volume;
+        let to_flush = volume.data_written();
+        volume.force(node.sequence())?;
         // Data that was written in place belongs to no transaction. The checkpoint, if there was
         // one, has covered the rest.
-        self.volume.flush_data(to_flush)?;
+        volume.flush_data(to_flush)?;
         written
     }
 
-    /// Says that the times of an inode have changed in passing, and were stored before
-    /// ([`Node::set_times`] has said so). Never blocks.
+    /// Queues an inode whose times have changed and were stored before; [`Node::set_times`] has
+    /// reported that. Never blocks.
     pub fn set_times_dirty(&self, node: &Arc<Node>) {
-        self.dirty.push(Arc::clone(node));
+        self.state.dirty.push(Arc::clone(node));
     }
 
-    pub(super) fn set_dirty(&self, node: &Arc<Node>) {
-        self.dirty.add(&self.data(node), || Arc::clone(node));
-        if self.pages.is_dirty() {
-            self.writer.ask();
-        }
-    }
-
-    /// Writes back what one file has that was taken off the lists: data, and times. Blocks for I/O.
+    /// Writes back the data and the times of an inode that was taken from the lists. Blocks for
+    /// I/O.
     ///
-    /// An error is kept for whoever makes the volume durable; a file that can't be written now is
-    /// put back.
+    /// An error is recorded for the next sync of the volume; a file that can't be written now is
+    /// queued again.
     fn write_node_back(&self, node: &Arc<Node>) -> Result<(), Fault> {
         // Directories and the like have no data of this kind, only times.
-        let data = node.data();
-        let store = self.store(node);
-        let written = data.as_ref().map_or(Ok(()), |data| {
-            data.clear_queued();
-            data.write_back(&store).map(|_| ())
+        let file = self.cached_file(node);
+        let written = file.as_ref().map_or(Ok(()), |file| {
+            file.pages().clear_queued();
+            file.write_back().map(|_| ())
         });
-        if let (Err(Fault::ReadOnly), Some(data)) = (&written, &data) {
-            self.dirty.add(data, || Arc::clone(node));
+        if let (Err(Fault::ReadOnly), Some(file)) = (&written, &file) {
+            self.state.dirty.add(file.pages(), || Arc::clone(node));
         }
         if !node.has_new_times() {
             return written;
         }
-        let stored = store.store_times();
+        let blocks = self.blocks(node);
+        let stored = blocks.store_times();
         match &stored {
-            Err(Fault::ReadOnly) => self.dirty.push(Arc::clone(node)),
-            Err(fault) => store.write_failed(fault),
+            Err(Fault::ReadOnly) => self.state.dirty.push(Arc::clone(node)),
+            Err(fault) => blocks.write_failed(fault),
             Ok(()) => {}
         }
         written.and(stored)
     }
 
-    /// Writes all back that is dirty at the moment, so that it is in the log, and waits for what
-    /// other threads are writing back. Goes on after an error. Blocks for I/O.
+    /// Writes back everything that is dirty at the call, so it is in the log, and waits for the
+    /// files that other threads are writing back. Continues after an error. Blocks for I/O.
     ///
     /// # Errors
-    /// The first one that this thread has met. All of them, also those of other threads, are told
-    /// by [`write_errors`](Self::write_errors).
+    /// The first error that this thread has met. [`write_errors`](Self::write_errors) reports all
+    /// of them, those of other threads included.
     pub fn write_back_all(&self) -> Result<(), Fault> {
-        let mark = self.dirty.mark();
+        let dirty = &self.state.dirty;
+        let mark = dirty.mark();
         let mut outcome = Ok(());
-        while let Some(node) = self.dirty.take_before(&mark) {
-            if let Some(data) = node.data() {
-                data.set_renewed(false);
+        while let Some(node) = dirty.take_before(&mark) {
+            if let Some(pages) = node.data() {
+                pages.set_renewed(false);
             }
             outcome = outcome.and(self.write_node_back(&node));
         }
-        self.dirty.wait(&mark);
+        dirty.wait(&mark);
         outcome
     }
 
-    /// Makes everything durable that was changed before the call. Goes on after an error. Blocks
+    /// Makes everything durable that was changed before the call. Continues after an error. Blocks
     /// for I/O.
     ///
     /// # Errors
-    /// Those of the log and the device, and the first one of write-back that this thread has met.
-    /// Those of other threads are told by [`write_errors`](Self::write_errors).
+    /// The errors of the log and the device, and the first one of write-back that this thread has
+    /// met. [`write_errors`](Self::write_errors) reports those of other threads.
     pub fn sync_all(&self) -> Result<(), Fault> {
         let written = self.write_back_all();
-        self.volume.sync().and(written)
+        self.state.volume.sync().and(written)
     }
 
-    /// Does a turn of the background writer. What it meets is kept for whoever makes the volume
-    /// durable.
+    /// Writes back for the write-back thread. Errors are recorded for the next sync of the volume.
     fn work(&self, woken: Woken) {
         if let Err(fault) = self.write_back_all() {
             tracing::error!(%fault, "files can't be written back");
         }
         if woken == Woken::InTime {
             self.write_renewed();
-            if let Err(fault) = self.volume.sync() {
+            if let Err(fault) = self.state.volume.sync() {
                 tracing::error!(%fault, "changes can't be made durable");
             }
         }
     }
 
-    /// Writes one file back, for who wants memory. False if there is none: others write, and this
-    /// has waited a moment for them.
-    pub(super) fn relieve(&self) -> bool {
-        let Some(node) = self.dirty.take() else {
+    /// Returns whether everything that was dirty at the call is written back.
+    pub(crate) fn is_written(&self) -> bool {
+        self.state.dirty.is_written()
+    }
+
+    /// Frees all blocks of an inode behind `size`, and drops its data in memory. The inode has no
+    /// user: it is freed (`size` 0), or a crash or an error has interrupted its truncation. Blocks
+    /// for I/O.
+    ///
+    /// # Errors
+    /// The errors of the device and the log, damage. Some blocks may be freed then.
+    pub fn truncate_extents(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
+        if let Some(file) = self.cached_file(node) {
+            file.discard();
+        }
+        match self.blocks(node).cut(size) {
+            Cut::Whole => Ok(()),
+            Cut::Part(fault) | Cut::Failed(fault) => Err(fault),
+        }
+    }
+
+    /// Ends the threads, and waits for their I/O. From then on data is written back only by
+    /// explicit calls. May be called again.
+    pub fn stop(&self) {
+        self.state.read_ahead.stop();
+        self.state.flusher.stop();
+    }
+}
+
+impl Throttle for Files {
+    fn write_back_one(&self) -> bool {
+        let Some(node) = self.state.dirty.take() else {
             thread::sleep(OTHERS_WRITE);
             return false;
         };
@@ -448,53 +374,6 @@ impl Files {
             tracing::error!(ino = node.ino(), %fault, "a file can't be written back");
         }
         true
-    }
-
-    /// Returns whether everything that was dirty at the call is written back.
-    pub(crate) fn is_written(&self) -> bool {
-        self.dirty.is_written()
-    }
-
-    /// Frees all blocks of an inode behind `size`, and forgets what is in memory of it: it is gone
-    /// (`size` 0), or it was being cut when the volume was last used. Nobody uses it. Blocks for
-    /// I/O.
-    ///
-    /// # Errors
-    /// Those of the device and the log, damage. Some blocks may be freed by then.
-    pub fn truncate_extents(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
-        let store = self.store(node);
-        if let Some(data) = node.data() {
-            data.discard(&store);
-        }
-        match store.cut(size) {
-            Cut::Whole => Ok(()),
-            Cut::Part(fault) | Cut::Failed(fault) => Err(fault),
-        }
-    }
-
-    /// Asks for pages of a file that are to be brought into memory.
-    pub(super) fn read_ahead(&self, node: &Arc<Node>, from: u64, to: u64) {
-        self.ahead.ask(&self.this, node, from, to);
-    }
-
-    /// Brings pages of a file into memory. Blocks for I/O.
-    pub(super) fn bring(&self, node: &Arc<Node>, from: u64, to: u64) {
-        if let Some(data) = node.data() {
-            data.bring(&self.store(node), from, to);
-        }
-    }
-
-    /// Ends the threads; waits for what they are doing. Nothing is written back any more unless it
-    /// is asked for. May be called again.
-    pub fn stop(&self) {
-        self.ahead.stop();
-        self.writer.end();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
-        {
-            // The result says nothing: a panic was reported already.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -506,68 +385,6 @@ impl Drop for Files {
 
 impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Files").field("pages", &self.pages).finish_non_exhaustive()
+        f.debug_struct("Files").field("pages", &self.state.pages).finish_non_exhaustive()
     }
-}
-
-impl Writer {
-    fn ask(&self) {
-        let mut work = self.work.lock();
-        if !work.is_asked {
-            work.is_asked = true;
-            self.wake.notify_all();
-        }
-    }
-
-    fn end(&self) {
-        self.work.lock().is_over = true;
-        self.wake.notify_all();
-    }
-
-    /// Waits for something to do: for `rest` at most, if that is given.
-    fn wait(&self, rest: Option<Duration>) -> Woken {
-        let mut work = self.work.lock();
-        let mut is_time = false;
-        if !work.is_asked && !work.is_over {
-            (work, is_time) = match rest {
-                Some(rest) => self.wake.wait_for(work, rest),
-                None => (self.wake.wait(work), false),
-            };
-        }
-        work.is_asked = false;
-        match work.is_over {
-            true => Woken::IsOver,
-            false if is_time => Woken::InTime,
-            false => Woken::IsAsked,
-        }
-    }
-
-    /// Writes back when there is much that is dirty, and makes everything durable in every half of
-    /// `interval`: what came right after one turn is durable when the next one ends.
-    fn run(&self, files: &Weak<Files>, interval: Option<Duration>) {
-        let half = interval.map(|interval| interval / 2);
-        let mut next = half.map(|half| Instant::now() + half);
-        loop {
-            let rest = next.map(|next| next.saturating_duration_since(Instant::now()));
-            let woken = self.wait(rest);
-            let Some(files) = files.upgrade().filter(|_| woken != Woken::IsOver) else { return };
-            if woken == Woken::InTime {
-                next = half.map(|half| Instant::now() + half);
-            }
-            // When nothing can be written any more, dirty pages are dropped when their memory is
-            // needed.
-            if !files.volume.is_read_only() && files.volume.failure().is_none() {
-                files.work(woken);
-            }
-        }
-    }
-}
-
-/// Why the background writer has woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Woken {
-    /// Much is dirty.
-    IsAsked,
-    InTime,
-    IsOver,
 }

@@ -12,7 +12,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu::CachePadded;
 
 use crate::inode::incore::Node;
-use crate::page_cache::{DirtyFiles, FileData};
+use crate::page_cache::{DirtyFiles, FilePages};
 
 /// Files with data that replace what was cut off. `Send` and `Sync`.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Renewed {
     }
 
     /// Adds a file that has just been written to, if it is being renewed and not there already.
-    pub(super) fn note(&self, node: &Arc<Node>, data: &FileData) {
+    pub(super) fn note(&self, node: &Arc<Node>, data: &FilePages) {
         if data.queue_renewed() {
             self.left.fetch_add(1, Ordering::AcqRel);
             self.files.push(Arc::clone(node));

@@ -45,7 +45,7 @@ use crate::buffer::BufferCache;
 use crate::format::Expected;
 use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records_mut, slot_of};
 use crate::inode::core::InodeCore;
-use crate::page_cache::FileData;
+use crate::page_cache::FilePages;
 
 /// The kind of log item of an inode.
 pub const KIND_INODE: u32 = 2;
@@ -90,7 +90,7 @@ struct Published {
     /// Whether the block of its record is no longer one of inodes.
     is_given_up: bool,
     /// The file data in memory.
-    data: Option<Arc<FileData>>,
+    data: Option<Arc<FilePages>>,
 }
 
 /// The guard of a node that is locked for changing.
@@ -253,13 +253,13 @@ impl Node {
 
     /// Returns the file data in memory, if there are any.
     #[must_use]
-    pub fn data(&self) -> Option<Arc<FileData>> {
+    pub fn data(&self) -> Option<Arc<FilePages>> {
         self.published.lock().data.clone()
     }
 
     /// Returns the file data in memory, and calls `make` to create them if there are none. The
     /// result of `make` is dropped if another thread was faster.
-    pub fn data_or_init(&self, make: impl FnOnce(&InodeCore) -> Arc<FileData>) -> Arc<FileData> {
+    pub fn data_or_init(&self, make: impl FnOnce(&InodeCore) -> Arc<FilePages>) -> Arc<FilePages> {
         if let Some(data) = self.data() {
             return data;
         }

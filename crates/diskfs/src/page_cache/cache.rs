@@ -2,21 +2,38 @@
 //! reclaimed from.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Weak};
 
-use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicI64, Ordering};
 use vfscale_sync::percpu::{Budget, CachePadded, PerCpu};
+use vfscale_sync::{Mutex, lock_class};
 
-use super::{ClockLock, FileData, FillLock, PAGE, PIECE_PAGES};
+use super::units::{PAGE, READ_PAGES_MAX};
+
+lock_class! {
+    /// That one thread at a time reads a megabyte of a file.
+    pub FillLock = ("i_fill", 28850) sleeping;
+}
+lock_class! {
+    /// Which files have pages, in the order in which they are asked for some.
+    pub ClockLock = ("page_clock", 31130);
+}
 
 /// How many pages of a file the clock looks at before it goes to the next file.
-const SCAN: u64 = 512;
+pub(super) const SCAN: u64 = 512;
 /// The fewest pages of a cache.
 const PAGES_MIN: u64 = 16;
 const FILL_LOCKS: usize = 64;
 /// The most unstable pages that a CPU keeps to itself: 256 KiB.
 const UNSTABLE_BATCH_MAX: u64 = 64;
+
+/// A file with pages in the cache, as the clock sees it.
+pub(super) trait CachedFile: fmt::Debug + Send + Sync {
+    /// Drops up to `want` clean pages, of the next [`SCAN`] ones, and puts the file back into the
+    /// clock if it has pages left. Returns how many were dropped.
+    fn evict(&self, want: u64) -> u64;
+}
 
 /// The pages of all files of a volume. `Send` and `Sync`.
 ///
@@ -45,7 +62,7 @@ pub struct PageCache {
 struct WrittenCounts {
     /// The sum of unstable pages, without the parts.
     unstable: AtomicI64,
-    clock: Mutex<VecDeque<Weak<FileData>>, ClockLock>,
+    clock: Mutex<VecDeque<Weak<dyn CachedFile>>, ClockLock>,
 }
 
 #[cfg(not(any(loom, shuttle)))]
@@ -125,11 +142,11 @@ impl PageCache {
             return true;
         }
         // Some more than that: the next calls then need not reclaim as well.
-        self.reclaim(pages + PIECE_PAGES.min(self.pages_max / 8));
+        self.reclaim(pages + READ_PAGES_MAX.min(self.pages_max / 8));
         self.pages.take(pages)
     }
 
-    pub(super) fn give_pages(&self, pages: u64) {
+    pub(super) fn return_pages(&self, pages: u64) {
         if pages > 0 {
             self.pages.give(pages);
         }
@@ -139,7 +156,7 @@ impl PageCache {
         self.change_unstable(pages as i64);
     }
 
-    pub(super) fn give_unstable(&self, pages: u64) {
+    pub(super) fn remove_unstable(&self, pages: u64) {
         self.change_unstable(-(pages as i64));
     }
 
@@ -157,17 +174,15 @@ impl PageCache {
     }
 
     /// Returns the lock under which a megabyte of a file is read. Files may share one.
-    pub(super) fn fill_lock(&self, file: &FileData, index: u64) -> &Mutex<(), FillLock> {
+    pub(super) fn fill_lock(&self, file: &impl CachedFile, index: u64) -> &Mutex<(), FillLock> {
         let file = std::ptr::from_ref(file).addr() as u64 >> 6;
-        let mixed = vfscale_sync::hash::fibonacci(file ^ (index / PIECE_PAGES));
+        let mixed = vfscale_sync::hash::fibonacci(file ^ (index / READ_PAGES_MAX));
         &self.fill[(mixed >> 32) as usize % self.fill.len()]
     }
 
-    /// Adds a file that has pages to the clock.
-    pub(super) fn join(&self, file: &FileData) {
-        if !file.has_pages.swap(true, Ordering::AcqRel) {
-            self.written.clock.lock().push_back(file.this.clone());
-        }
+    /// Adds a file that has pages to the clock, which it is not in.
+    pub(super) fn add_to_clock(&self, file: Weak<dyn CachedFile>) {
+        self.written.clock.lock().push_back(file);
     }
 
     /// Drops up to `want` clean pages. Returns how many.
@@ -180,23 +195,8 @@ impl PageCache {
             left -= 1;
             let Some(entry) = self.written.clock.lock().pop_front() else { break };
             let Some(file) = entry.upgrade() else { continue };
-            let gone = self.evict(&file, want - dropped);
-            dropped += gone;
+            dropped += file.evict(want - dropped);
         }
         dropped
-    }
-
-    fn evict(&self, file: &FileData, want: u64) -> u64 {
-        let mut pages = file.pages.write();
-        let gone = pages.evict(want, SCAN);
-        if pages.is_empty() {
-            // With the pages' lock held: a thread that puts one in later finds this done.
-            file.has_pages.store(false, Ordering::Release);
-        } else {
-            self.written.clock.lock().push_back(file.this.clone());
-        }
-        drop(pages);
-        self.give_pages(gone.pages);
-        gone.pages
     }
 }

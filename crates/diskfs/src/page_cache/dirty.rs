@@ -17,12 +17,17 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 
 use vfscale_sync::percpu::PerCpu;
-use vfscale_sync::{Condvar, Mutex};
+use vfscale_sync::{Condvar, Mutex, lock_class};
 
-use super::{DirtyFilesLock, FileData};
+use super::file_pages::FilePages;
+
+lock_class! {
+    /// Which files have something to be written back.
+    pub DirtyFilesLock = ("b_dirty", 31140);
+}
 
 /// Files that have something to be written back, on a list for each CPU slot, in the order in which
-/// they became dirty there. Each is there once for its data (`FileData::set_queued`). `Send` and
+/// they became dirty there. Each is there once for its data (`FilePages::set_queued`). `Send` and
 /// `Sync` if `F` is.
 #[derive(Debug)]
 pub struct DirtyFiles<F> {
@@ -97,7 +102,7 @@ impl<F> DirtyFiles<F> {
     }
 
     /// Adds a file for its data, if it is not there for them already.
-    pub fn add(&self, data: &FileData, file: impl FnOnce() -> F) {
+    pub fn add(&self, data: &FilePages, file: impl FnOnce() -> F) {
         if data.set_queued() {
             self.push(file());
         }

@@ -5,31 +5,46 @@ use std::ops::Range;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
-use super::Mapping;
+use super::mapping::Mapping;
+use super::regular_file::RegularFile;
+use super::store::{Change, Cut, Store};
+use super::units::{PAGE, page_of, pages_of};
 use super::write_back::Inline;
-use super::{Change, Cut, FileData, PAGE, Store, page_of, pages_of};
 use crate::base::fault::Fault;
 
-impl FileData {
-    /// Cuts the file, or extends it with a hole; with the same size, gives back what was allocated
-    /// behind the end. Blocks for I/O. The caller has the inode's lock.
+impl<S: Store> RegularFile<S> {
+    /// Sets the size: truncates the file, or extends it with a hole. With the present size, frees
+    /// blocks that were allocated behind the end. Blocks for I/O. The caller holds the inode's
+    /// lock.
     ///
     /// # Errors
-    /// Of the device, the log, damage. The file may have been cut then, and have blocks behind its
-    /// end until the volume is mounted the next time.
-    pub fn set_size(&self, store: &impl Store, size: u64) -> Result<(), Fault> {
+    /// The errors of [`Store::changeable`], the device and the log; damage. After an error of the
+    /// latter kinds the file may be truncated, with blocks behind its end until the next mount.
+    pub fn set_size(&self, size: u64) -> Result<(), Fault> {
+        self.store.changeable()?;
+        let is_renewed = size == 0 && self.size() > 0;
         if size > self.size() {
-            return self.grow_to(store, size);
+            self.grow_to(size)?;
+        } else {
+            self.truncate(size)?;
         }
-        let writing = self.writing_back.lock();
-        let invalidate = self.invalidate.write();
-        let outcome = match store.truncate(size) {
+        if is_renewed {
+            self.pages.set_renewed(true);
+        }
+        Ok(())
+    }
+
+    /// Truncates the file to `size`, which is not more than its present size.
+    fn truncate(&self, size: u64) -> Result<(), Fault> {
+        let writing = self.pages.writing_back.lock();
+        let invalidate = self.pages.invalidate.write();
+        let outcome = match self.store.truncate(size) {
             Cut::Whole => Ok(()),
             Cut::Part(fault) => Err(fault),
             Cut::Failed(fault) => return Err(fault),
         };
-        self.size.store(size, Ordering::Release);
-        self.drop_pages(store, pages_of(size), u64::MAX);
+        self.pages.size.store(size, Ordering::Release);
+        self.drop_pages(pages_of(size), u64::MAX);
         // Nothing is in flight, and nobody else writes.
         if let Some(page) = self.pages.write().page(page_of(size)) {
             page.zero((size % PAGE) as usize..PAGE_SIZE);
@@ -37,43 +52,39 @@ impl FileData {
         drop(invalidate);
         drop(writing);
         // The size on the device may still have to follow.
-        store.set_dirty();
+        self.store.set_dirty(&self.pages);
         outcome
     }
 
-    /// Sets blocks aside for `len` bytes from `offset` on, where there are none: they read as zeros
-    /// until they are written. The file grows if it ends before, unless `keep_size`. Blocks for
-    /// I/O. The caller has the inode's lock.
+    /// Allocates blocks for `len` bytes from `offset` on, where the file has none: they read as
+    /// zeros until they are written. The file grows if it ends before, unless `keep_size`. Blocks
+    /// for I/O. The caller holds the inode's lock.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`] and others, with nothing allocated.
-    pub fn allocate(
-        &self,
-        store: &impl Store,
-        offset: u64,
-        len: u64,
-        keep_size: bool,
-    ) -> Result<(), Fault> {
-        self.grow_out(store)?;
+    /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and others; nothing was allocated
+    /// then.
+    pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
+        self.store.changeable()?;
+        self.move_out_of_inode()?;
         let end = offset.saturating_add(len);
         let blocks = page_of(offset)..pages_of(end);
         {
-            let _writing = self.writing_back.lock();
-            let wanted = holes(store, blocks.clone())?;
+            let _writing = self.pages.writing_back.lock();
+            let wanted = holes(&self.store, blocks.clone())?;
             let missing: u64 = wanted.iter().map(|hole| hole.end - hole.start).sum();
-            store.reserve(missing)?;
-            self.fill_holes(store, &wanted, missing)?;
-            self.settle(store, &wanted);
+            self.store.reserve(missing)?;
+            self.fill_holes(&wanted, missing)?;
+            self.settle(&wanted);
         }
         if !keep_size && end > self.size() {
-            self.grow_to(store, end)?;
+            self.grow_to(end)?;
         }
         Ok(())
     }
 
     /// Gives back what was set aside for pages that have blocks by now. The caller holds
     /// `i_writeback`.
-    fn settle(&self, store: &impl Store, blocks: &[Range<u64>]) {
+    fn settle(&self, blocks: &[Range<u64>]) {
         let mut settled = 0;
         let mut pages = self.pages.write();
         for range in blocks {
@@ -85,31 +96,26 @@ impl FileData {
             });
         }
         drop(pages);
-        self.unreserve(store, settled);
+        self.unreserve(settled);
     }
 
     /// Makes unwritten extents of holes, for which `left` blocks are set aside. All or none.
-    fn fill_holes(
-        &self,
-        store: &impl Store,
-        wanted: &[Range<u64>],
-        mut left: u64,
-    ) -> Result<(), Fault> {
+    fn fill_holes(&self, wanted: &[Range<u64>], mut left: u64) -> Result<(), Fault> {
         let mut done = Vec::new();
         for hole in wanted {
             let mut at = hole.start;
             while at < hole.end {
-                match insert_unwritten(store, at, hole.end - at) {
+                match insert_unwritten(&self.store, at, hole.end - at) {
                     Ok(blocks) => {
                         done.push(at..at + blocks);
                         (at, left) = (at + blocks, left - blocks);
                     }
                     Err(fault) => {
-                        store.unreserve(left);
+                        self.store.unreserve(left);
                         for range in done {
                             // If this fails, too, the file keeps blocks that read as zeros.
-                            let freed = store.free(range.start, range.end);
-                            freed.unwrap_or_else(|fault| store.write_failed(&fault));
+                            let freed = self.store.free(range.start, range.end);
+                            freed.unwrap_or_else(|fault| self.store.write_failed(&fault));
                         }
                         return Err(fault);
                     }
@@ -120,10 +126,10 @@ impl FileData {
     }
 
     /// Gives the file blocks if it lies in its inode.
-    pub(super) fn grow_out(&self, store: &impl Store) -> Result<(), Fault> {
-        if store.inline().is_some() {
-            self.leave_inode(store)?;
-            self.write_back_as(store, Inline::Forbidden)?;
+    pub(super) fn move_out_of_inode(&self) -> Result<(), Fault> {
+        if self.store.inline().is_some() {
+            self.dirty_inline()?;
+            self.write_back_as(Inline::Forbidden)?;
         }
         Ok(())
     }

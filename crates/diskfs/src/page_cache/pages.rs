@@ -8,9 +8,9 @@
 //! # Pages in flight
 //!
 //! The memory of pages that are being written back leaves its chunk, and is shared with the thread
-//! that writes until it is done ([`Flight`]). Nobody changes it meanwhile: the device gets what was
-//! there at one moment, whatever way it takes the bytes, and without a copy. Readers find it
-//! through the flight; who writes to such a page gets other memory for it, which is in the chunk
+//! that writes until it is done ([`WritebackBatch`]). Nobody changes it meanwhile: the device gets
+//! what was there at one moment, whatever way it takes the bytes, and without a copy. Readers find
+//! it through the flight; who writes to such a page gets other memory for it, which is in the chunk
 //! from then on.
 //!
 //! # Invariants
@@ -36,7 +36,7 @@ pub(super) const CHUNK_PAGES: u64 = 64;
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     /// Pages in memory.
-    pub(super) there: u64,
+    pub(super) present: u64,
     /// Pages with bytes whose write-back has not begun.
     pub(super) dirty: u64,
     /// Pages that are being written back.
@@ -65,8 +65,8 @@ impl Marks {
 
     /// Takes all marks of some pages.
     fn clear(&mut self, pages: u64) {
-        let Self { there, dirty, writing, mapped, reserved, was_dirty, used } = self;
-        for mark in [there, dirty, writing, mapped, reserved, was_dirty] {
+        let Self { present, dirty, writing, mapped, reserved, was_dirty, used } = self;
+        for mark in [present, dirty, writing, mapped, reserved, was_dirty] {
             *mark &= !pages;
         }
         used.fetch_and(!pages, Ordering::Relaxed);
@@ -87,11 +87,11 @@ impl Default for PageChunk {
 }
 
 /// The memory of pages that are being written back.
-pub(super) type Flight = Arc<Vec<PageBox>>;
+pub(super) type WritebackBatch = Arc<Vec<PageBox>>;
 
 /// Pages that were removed. Dropping this frees their memory.
 #[derive(Debug, Default)]
-pub(super) struct Gone {
+pub(super) struct RemovedPages {
     pub(super) pages: u64,
     pub(super) unstable: u64,
     pub(super) reserved: u64,
@@ -119,7 +119,7 @@ pub(super) struct Pages {
     unstable: BTreeSet<u64>,
     unstable_pages: u64,
     /// The first page in flight, and the memory of it and those behind.
-    flight: Option<(u64, Flight)>,
+    batch: Option<(u64, WritebackBatch)>,
     /// How many pages were dropped that had been dirty.
     pub(super) dropped_written: u64,
     /// Where the clock goes on.
@@ -147,11 +147,11 @@ fn part_of(chunk: u64, from: u64, to: u64) -> ChunkPart {
 }
 
 /// Iterates over the indices of set bits.
-fn places(mut bits: u64) -> impl Iterator<Item = usize> {
+fn indices(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let place = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        let slot = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
         bits &= bits - 1;
-        Some(place)
+        Some(slot)
     })
 }
 
@@ -162,17 +162,17 @@ impl Pages {
 
     /// Returns the number of pages.
     pub(super) fn len(&self) -> u64 {
-        let there = |chunk: &PageChunk| u64::from(chunk.marks.there.count_ones());
-        let in_flight = self.flight.as_ref().map_or(0, |(_, pages)| pages.len() as u64);
+        let present = |chunk: &PageChunk| u64::from(chunk.marks.present.count_ones());
+        let in_batch = self.batch.as_ref().map_or(0, |(_, pages)| pages.len() as u64);
         // Memory, not pages: one in flight that is written to again has it twice.
         let doubled = |chunk: &PageChunk| {
-            let has_memory = |place: &usize| chunk.memory[*place].is_some();
-            places(chunk.marks.writing).filter(has_memory).count() as u64
+            let has_memory = |slot: &usize| chunk.memory[*slot].is_some();
+            indices(chunk.marks.writing).filter(has_memory).count() as u64
         };
         debug_assert!(
-            in_flight > 0 || self.chunks.values().map(|chunk| doubled(chunk)).sum::<u64>() == 0
+            in_batch > 0 || self.chunks.values().map(|chunk| doubled(chunk)).sum::<u64>() == 0
         );
-        self.chunks.values().map(|chunk| there(chunk) + doubled(chunk)).sum()
+        self.chunks.values().map(|chunk| present(chunk) + doubled(chunk)).sum()
     }
 
     /// Returns the number of pages that are dirty or being written back.
@@ -191,42 +191,42 @@ impl Pages {
     }
 
     pub(super) fn contains(&self, index: u64) -> bool {
-        self.has(index, |marks| marks.there)
+        self.has(index, |marks| marks.present)
     }
 
     pub(super) fn is_unstable(&self, index: u64) -> bool {
         self.has(index, Marks::unstable)
     }
 
-    fn memory<'p>(&'p self, chunk: &'p PageChunk, base: u64, place: usize) -> Option<&'p Page> {
-        let in_flight = || {
-            let (first, pages) = self.flight.as_ref()?;
-            pages.get(usize::try_from((base + place as u64).checked_sub(*first)?).ok()?)
+    fn memory<'p>(&'p self, chunk: &'p PageChunk, base: u64, slot: usize) -> Option<&'p Page> {
+        let in_batch = || {
+            let (first, pages) = self.batch.as_ref()?;
+            pages.get(usize::try_from((base + slot as u64).checked_sub(*first)?).ok()?)
         };
-        chunk.memory[place].as_ref().or_else(in_flight).map(|page| &**page)
+        chunk.memory[slot].as_ref().or_else(in_batch).map(|page| &**page)
     }
 
     /// Returns a page that is in memory.
     pub(super) fn page(&self, index: u64) -> Option<&Page> {
         let chunk = self.chunks.get(&(index / CHUNK_PAGES))?;
-        let place = (index % CHUNK_PAGES) as usize;
-        self.memory(chunk, index - place as u64, place)
+        let slot = (index % CHUNK_PAGES) as usize;
+        self.memory(chunk, index - slot as u64, slot)
     }
 
     /// Copies bytes of pages in memory from `within` of page `index` on, up to the first that
     /// is not, and to the end of the chunk at most. Returns how many.
     pub(super) fn read(&self, index: u64, within: usize, into: &mut [u8]) -> usize {
         let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
-        let place = (index % CHUNK_PAGES) as usize;
-        let run = (chunk.marks.there >> place).trailing_ones() as usize;
+        let slot = (index % CHUNK_PAGES) as usize;
+        let run = (chunk.marks.present >> slot).trailing_ones() as usize;
         let wanted = (within + into.len()).div_ceil(PAGE_SIZE);
-        let base = index - place as u64;
-        let run = place..place + run.min(wanted);
+        let base = index - slot as u64;
+        let run = slot..slot + run.min(wanted);
         if run.is_empty() {
             return 0;
         }
-        chunk.marks.touch((u64::MAX >> (64 - run.len())) << place);
-        read_pages(run.filter_map(|place| self.memory(chunk, base, place)), within, into)
+        chunk.marks.touch((u64::MAX >> (64 - run.len())) << slot);
+        read_pages(run.filter_map(|slot| self.memory(chunk, base, slot)), within, into)
     }
 
     /// Returns the first page at or after `index`.
@@ -234,8 +234,9 @@ impl Pages {
         let mut chunks = self.chunks.range(index / CHUNK_PAGES..);
         chunks.find_map(|(number, chunk)| {
             let base = number * CHUNK_PAGES;
-            let there = chunk.marks.there & if base < index { bits_from(index) } else { u64::MAX };
-            places(there).next().map(|place| base + place as u64)
+            let present =
+                chunk.marks.present & if base < index { bits_from(index) } else { u64::MAX };
+            indices(present).next().map(|slot| base + slot as u64)
         })
     }
 
@@ -245,7 +246,7 @@ impl Pages {
             let base = number * CHUNK_PAGES;
             let of_chunk = self.chunks.get(number).map_or(0, |chunk| mark(&chunk.marks));
             let bits = of_chunk & if base < index { bits_from(index) } else { u64::MAX };
-            places(bits).next().map(|place| base + place as u64)
+            indices(bits).next().map(|slot| base + slot as u64)
         })
     }
 
@@ -270,11 +271,11 @@ impl Pages {
     pub(super) fn run(&self, index: u64, most: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
         let mut run = 0;
         while run < most {
-            let place = (index + run) % CHUNK_PAGES;
+            let slot = (index + run) % CHUNK_PAGES;
             let marked = self.marks(index + run).map_or(0, &mark);
-            let here = u64::from((marked >> place).trailing_ones());
+            let here = u64::from((marked >> slot).trailing_ones());
             run += here;
-            if here + place < CHUNK_PAGES {
+            if here + slot < CHUNK_PAGES {
                 break;
             }
         }
@@ -322,20 +323,20 @@ impl Pages {
     /// have memory of their own and need no space, so they can be written to immediately.
     fn ready(&self, index: u64, most: u64) -> u64 {
         let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
-        let place = (index % CHUNK_PAGES) as usize;
-        let paid = (chunk.marks.mapped | chunk.marks.reserved) >> place;
-        let paid = (paid.trailing_ones() as usize).min(most as usize);
-        let memory = &chunk.memory[place..place + paid];
+        let slot = (index % CHUNK_PAGES) as usize;
+        let backed = (chunk.marks.mapped | chunk.marks.reserved) >> slot;
+        let backed = (backed.trailing_ones() as usize).min(most as usize);
+        let memory = &chunk.memory[slot..slot + backed];
         memory.iter().take_while(|memory| memory.is_some()).count() as u64
     }
 
     /// Returns the number of pages from `index` on, up to `most` and the end of the chunk, without
     /// memory that can be written to.
     pub(super) fn without_memory(&self, index: u64, most: u64) -> u64 {
-        let place = (index % CHUNK_PAGES) as usize;
-        let most = (most as usize).min(CHUNK_PAGES as usize - place);
+        let slot = (index % CHUNK_PAGES) as usize;
+        let most = (most as usize).min(CHUNK_PAGES as usize - slot);
         self.chunks.get(&(index / CHUNK_PAGES)).map_or(most as u64, |chunk| {
-            let memory = &chunk.memory[place..place + most];
+            let memory = &chunk.memory[slot..slot + most];
             memory.iter().take_while(|memory| memory.is_none()).count() as u64
         })
     }
@@ -350,8 +351,8 @@ impl Pages {
             return None;
         }
         let chunk = self.chunks.get(&(index / CHUNK_PAGES))?;
-        let place = (index % CHUNK_PAGES) as usize;
-        let memory = chunk.memory[place..place + ready as usize].iter().flatten();
+        let slot = (index % CHUNK_PAGES) as usize;
+        let memory = chunk.memory[slot..slot + ready as usize].iter().flatten();
         let written = write_pages(memory.map(|page| &**page), within, from);
         Some((written, self.mark_dirty(index, index + ready)))
     }
@@ -360,7 +361,7 @@ impl Pages {
     fn mark_dirty(&mut self, from: u64, to: u64) -> u64 {
         let before = self.count(from, to, Marks::unstable);
         self.each(from, to, |marks, bits| {
-            let bits = bits & marks.there;
+            let bits = bits & marks.present;
             marks.dirty |= bits;
             marks.was_dirty |= bits;
             marks.touch(bits);
@@ -371,12 +372,12 @@ impl Pages {
     /// Puts a page in that is as on the device. False if it is there.
     pub(super) fn insert_clean(&mut self, index: u64, page: PageBox, is_mapped: bool) -> bool {
         let chunk = self.chunks.entry(index / CHUNK_PAGES).or_default();
-        let (place, bit) = ((index % CHUNK_PAGES) as usize, 1 << (index % CHUNK_PAGES));
-        if chunk.marks.there & bit != 0 {
+        let (slot, bit) = ((index % CHUNK_PAGES) as usize, 1 << (index % CHUNK_PAGES));
+        if chunk.marks.present & bit != 0 {
             return false;
         }
-        chunk.memory[place] = Some(page);
-        chunk.marks.there |= bit;
+        chunk.memory[slot] = Some(page);
+        chunk.marks.present |= bit;
         chunk.marks.mapped |= if is_mapped { bit } else { 0 };
         true
     }
@@ -392,172 +393,179 @@ impl Pages {
         mapped: u64,
         granted: u64,
     ) -> Put {
-        let place = (index % CHUNK_PAGES) as usize;
+        let slot = (index % CHUNK_PAGES) as usize;
         let chunk = self.chunks.entry(index / CHUNK_PAGES).or_default();
         let marks = &mut chunk.marks;
-        let paid = (marks.mapped | marks.reserved) >> place;
-        let count = memory.len().min((paid | mapped | granted).trailing_ones() as usize);
+        let backed = (marks.mapped | marks.reserved) >> slot;
+        let count = memory.len().min((backed | mapped | granted).trailing_ones() as usize);
         let mut put = Put { count: count as u64, ..Put::default() };
         if count > 0 {
             let bits = u64::MAX >> (CHUNK_PAGES as usize - count);
-            let unpaid = bits & !paid;
-            marks.mapped |= (unpaid & mapped) << place;
-            marks.reserved |= (unpaid & !mapped) << place;
-            marks.there |= bits << place;
-            put.reserved = u64::from((unpaid & !mapped).count_ones());
+            let unbacked = bits & !backed;
+            marks.mapped |= (unbacked & mapped) << slot;
+            marks.reserved |= (unbacked & !mapped) << slot;
+            marks.present |= bits << slot;
+            put.reserved = u64::from((unbacked & !mapped).count_ones());
         }
-        for (slot, page) in chunk.memory[place..].iter_mut().zip(memory).take(count) {
-            match slot {
+        for (held, page) in chunk.memory[slot..].iter_mut().zip(memory).take(count) {
+            match held {
                 Some(older) => {
                     let mut bytes = [0; PAGE_SIZE];
                     page.read(0, &mut bytes);
                     older.write(0, &bytes);
                 }
                 None => {
-                    *slot = Some(page);
+                    *held = Some(page);
                     put.pages += 1;
                 }
             }
         }
         put.stable = self.mark_dirty(index, index + count as u64);
-        if self.marks(index).is_some_and(|marks| marks.there == 0) {
+        if self.marks(index).is_some_and(|marks| marks.present == 0) {
             self.chunks.remove(&(index / CHUNK_PAGES));
         }
         put
     }
 
     /// Takes the memory of dirty pages into flight: they are being written back. None is in flight.
-    pub(super) fn begin(&mut self, from: u64, to: u64) -> Flight {
+    pub(super) fn begin(&mut self, from: u64, to: u64) -> WritebackBatch {
         let mut memory = Vec::with_capacity((to - from) as usize);
         for part in parts(from, to) {
             let Some(chunk) = self.chunks.get_mut(&part.chunk) else { continue };
             chunk.marks.writing |= part.bits;
             chunk.marks.dirty &= !part.bits;
-            memory.extend(places(part.bits).filter_map(|place| chunk.memory[place].take()));
+            memory.extend(indices(part.bits).filter_map(|slot| chunk.memory[slot].take()));
         }
-        debug_assert!(memory.len() as u64 == to - from && self.flight.is_none());
-        let flight = Arc::new(memory);
-        self.flight = Some((from, Arc::clone(&flight)));
-        flight
+        debug_assert!(memory.len() as u64 == to - from && self.batch.is_none());
+        let batch = Arc::new(memory);
+        self.batch = Some((from, Arc::clone(&batch)));
+        batch
     }
 
     /// Begins write-back as [`begin`](Self::begin), of pages whose bytes the caller copies: their
     /// memory stays.
-    pub(super) fn begin_in_place(&mut self, from: u64, to: u64) -> Flight {
+    pub(super) fn begin_in_place(&mut self, from: u64, to: u64) -> WritebackBatch {
         self.each(from, to, |marks, bits| {
             marks.writing |= bits;
             marks.dirty &= !bits;
         });
-        Flight::default()
+        WritebackBatch::default()
     }
 
     /// Ends the flight of the pages `from` to `to`, whose memory the caller gives back. Those that
     /// were not written to since are stable now; what others had in flight is returned.
-    pub(super) fn land(&mut self, from: u64, to: u64, flight: Flight) -> Landed {
+    pub(super) fn complete(&mut self, from: u64, to: u64, batch: WritebackBatch) -> Completed {
         let before = self.count(from, to, Marks::unstable);
-        self.flight = None;
+        self.batch = None;
         // A thread that reads from it holds the lock of the pages.
-        let mut memory = Arc::into_inner(flight).unwrap_or_default().into_iter();
-        let mut landed = Landed::default();
+        let mut memory = Arc::into_inner(batch).unwrap_or_default().into_iter();
+        let mut completed = Completed::default();
         for part in parts(from, to) {
             let Some(chunk) = self.chunks.get_mut(&part.chunk) else { continue };
-            for place in places(part.bits) {
-                match &mut chunk.memory[place] {
-                    Some(_) => landed.older.extend(memory.next()),
+            for slot in indices(part.bits) {
+                match &mut chunk.memory[slot] {
+                    Some(_) => completed.older.extend(memory.next()),
                     none => *none = memory.next(),
                 }
             }
             chunk.marks.writing &= !part.bits;
         }
-        landed.stable = self.recount(from, to, before).unsigned_abs();
-        landed
+        completed.stable = self.recount(from, to, before).unsigned_abs();
+        completed
     }
 
     /// Ends the flight of the pages `from` to `to` as if it had not begun: all of them are dirty.
     /// Returns the memory that was in flight of those that were written to since.
-    pub(super) fn take_back(&mut self, from: u64, to: u64, flight: Flight) -> Vec<PageBox> {
-        let landed = self.land(from, to, flight);
+    pub(super) fn redirty(&mut self, from: u64, to: u64, batch: WritebackBatch) -> Vec<PageBox> {
+        let completed = self.complete(from, to, batch);
         let dirty = self.mark_dirty(from, to);
-        debug_assert_eq!(dirty, landed.stable, "nothing is dirty that was not");
-        landed.older
+        debug_assert_eq!(dirty, completed.stable, "nothing is dirty that was not");
+        completed.older
     }
 
     /// Takes the pages `from` to `to` out. None of them is in flight.
-    pub(super) fn remove(&mut self, from: u64, to: u64) -> Gone {
-        let mut gone = Gone::default();
+    pub(super) fn remove(&mut self, from: u64, to: u64) -> RemovedPages {
+        let mut removed = RemovedPages::default();
         let numbers = from / CHUNK_PAGES..to.div_ceil(CHUNK_PAGES);
         let numbers: Vec<u64> = self.chunks.range(numbers).map(|(number, _)| *number).collect();
         for number in numbers {
             let Some(chunk) = self.chunks.get_mut(&number) else { continue };
-            let bits = part_of(number, from, to).bits & chunk.marks.there;
+            let bits = part_of(number, from, to).bits & chunk.marks.present;
             let count = |mark: u64| u64::from((mark & bits).count_ones());
-            gone.pages += count(bits);
-            gone.unstable += count(chunk.marks.unstable());
-            gone.reserved += count(chunk.marks.reserved);
-            gone.memory.extend(places(bits).map(|place| chunk.memory[place].take()));
+            removed.pages += count(bits);
+            removed.unstable += count(chunk.marks.unstable());
+            removed.reserved += count(chunk.marks.reserved);
+            removed.memory.extend(indices(bits).map(|slot| chunk.memory[slot].take()));
             chunk.marks.clear(bits);
             if chunk.marks.unstable() == 0 {
                 self.unstable.remove(&number);
             }
-            if chunk.marks.there == 0 {
-                gone.chunks.extend(self.chunks.remove(&number));
+            if chunk.marks.present == 0 {
+                removed.chunks.extend(self.chunks.remove(&number));
             }
         }
-        self.unstable_pages -= gone.unstable;
-        gone
+        self.unstable_pages -= removed.unstable;
+        removed
     }
 
     /// Drops pages `from` to `to` that can't be written back: all if none is in flight, otherwise
     /// those that were not written to since.
-    pub(super) fn give_up(&mut self, from: u64, to: u64, flight: Option<Flight>) -> Gone {
-        let mut kept = Vec::new();
-        let mut landed = Landed::default();
-        if let Some(flight) = flight {
-            landed = self.land(from, to, flight);
-            kept.extend(parts(from, to).filter_map(|part| {
+    pub(super) fn give_up(
+        &mut self,
+        from: u64,
+        to: u64,
+        batch: Option<WritebackBatch>,
+    ) -> RemovedPages {
+        let mut rewritten = Vec::new();
+        let mut completed = Completed::default();
+        if let Some(batch) = batch {
+            completed = self.complete(from, to, batch);
+            rewritten.extend(parts(from, to).filter_map(|part| {
                 let dirty = self.chunks.get(&part.chunk)?.marks.dirty & part.bits;
                 (dirty != 0).then_some(ChunkPart { bits: dirty, ..part })
             }));
         }
-        let pages = landed.older.len() as u64;
-        let mut gone = Gone { pages, unstable: landed.stable, ..Gone::default() };
-        gone.memory.extend(landed.older.into_iter().map(Some));
+        let pages = completed.older.len() as u64;
+        let mut removed =
+            RemovedPages { pages, unstable: completed.stable, ..RemovedPages::default() };
+        removed.memory.extend(completed.older.into_iter().map(Some));
         let mut at = from;
-        let kept = kept.iter().flat_map(|part| places(part.bits).map(|p| part.base + p as u64));
-        for end in kept.chain([to]) {
+        let rewritten =
+            rewritten.iter().flat_map(|part| indices(part.bits).map(|p| part.base + p as u64));
+        for end in rewritten.chain([to]) {
             let part = self.remove(at, end.max(at));
-            gone.pages += part.pages;
-            gone.unstable += part.unstable;
-            gone.reserved += part.reserved;
-            gone.memory.extend(part.memory);
+            removed.pages += part.pages;
+            removed.unstable += part.unstable;
+            removed.reserved += part.reserved;
+            removed.memory.extend(part.memory);
             at = end + 1;
         }
         self.dropped_written += 1;
-        gone
+        removed
     }
 
     /// Drops up to `want` clean pages that were not used lately, of the next `scan` ones.
-    pub(super) fn evict(&mut self, want: u64, scan: u64) -> Gone {
-        let (mut gone, mut looked, mut empty) = (Gone::default(), 0, Vec::new());
+    pub(super) fn evict(&mut self, want: u64, scan: u64) -> RemovedPages {
+        let (mut removed, mut looked, mut empty) = (RemovedPages::default(), 0, Vec::new());
         let hand = std::mem::take(&mut self.hand);
         for (number, chunk) in self.chunks.range_mut(hand / CHUNK_PAGES..) {
             let base = number * CHUNK_PAGES;
             let bits = if base < hand { bits_from(hand) } else { u64::MAX };
             let marks = &mut chunk.marks;
-            let clean = marks.there & bits & !marks.unstable();
-            looked += u64::from((marks.there & bits).count_ones());
-            let left = (want - gone.pages) as usize;
+            let clean = marks.present & bits & !marks.unstable();
+            looked += u64::from((marks.present & bits).count_ones());
+            let left = (want - removed.pages) as usize;
             let used = marks.used.load(Ordering::Relaxed);
-            let victims: Vec<usize> = places(clean & !used).take(left).collect();
+            let victims: Vec<usize> = indices(clean & !used).take(left).collect();
             let is_enough = victims.len() == left;
             let end = victims.last().filter(|_| is_enough).map_or(CHUNK_PAGES, |p| *p as u64 + 1);
             marks.used.fetch_and(!(clean & part_of(0, 0, end).bits), Ordering::Relaxed);
-            gone.pages += victims.len() as u64;
-            let victims_bits = victims.iter().fold(0, |bits, place| bits | 1_u64 << place);
+            removed.pages += victims.len() as u64;
+            let victims_bits = victims.iter().fold(0, |bits, slot| bits | 1_u64 << slot);
             self.dropped_written += u64::from((marks.was_dirty & victims_bits).count_ones());
-            gone.memory.extend(victims.iter().map(|place| chunk.memory[*place].take()));
+            removed.memory.extend(victims.iter().map(|slot| chunk.memory[*slot].take()));
             marks.clear(victims_bits);
-            if marks.there == 0 {
+            if marks.present == 0 {
                 empty.push(*number);
             }
             // At the end it begins again from the start.
@@ -566,8 +574,8 @@ impl Pages {
                 break;
             }
         }
-        gone.chunks.extend(empty.iter().filter_map(|number| self.chunks.remove(number)));
-        gone
+        removed.chunks.extend(empty.iter().filter_map(|number| self.chunks.remove(number)));
+        removed
     }
 }
 
@@ -586,7 +594,7 @@ pub(super) struct Put {
 
 /// The result of ending a write-back batch.
 #[derive(Debug, Default)]
-pub(super) struct Landed {
+pub(super) struct Completed {
     /// How many are stable now.
     pub(super) stable: u64,
     /// The memory of those that have other memory now.

@@ -3,14 +3,17 @@
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
-use super::Mapping;
-use super::{FileData, PAGE, PIECE_PAGES, PageCache, Store, offset_of, page_of, pages_of};
+use super::cache::PageCache;
+use super::mapping::Mapping;
+use super::regular_file::RegularFile;
+use super::store::Store;
+use super::units::{PAGE, READ_PAGES_MAX, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
 /// Number of pages that are read ahead when a reader first goes on where it stopped.
 const AHEAD_MIN: u32 = 16;
 /// Largest number of pages that are read ahead of a sequential reader: four megabytes.
-const AHEAD_MAX: u32 = 4 * PIECE_PAGES as u32;
+const AHEAD_MAX: u32 = 4 * READ_PAGES_MAX as u32;
 
 /// The source of a page that is not in memory.
 enum PageSource {
@@ -38,7 +41,7 @@ struct Room<'c> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.cache.give_pages(self.pages);
+        self.cache.return_pages(self.pages);
     }
 }
 
@@ -51,13 +54,13 @@ fn zero_from(pages: &[PageBox], from: u64) {
     }
 }
 
-impl FileData {
+impl<S: Store> RegularFile<S> {
     /// Reads from `offset` on, to the end of the file at most. Returns how many bytes. Blocks for
     /// I/O.
     ///
     /// # Errors
     /// Of the device, damage; not if there was something to read before it.
-    pub fn read(&self, store: &impl Store, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let left = self.size().saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
         let buf = &mut buf[..len];
@@ -68,7 +71,7 @@ impl FileData {
             if done == len {
                 break;
             }
-            match self.read_missing(store, offset + done as u64, &mut buf[done..]) {
+            match self.read_missing(offset + done as u64, &mut buf[done..]) {
                 Ok(more) => done += more,
                 Err(_) if done > 0 => break,
                 Err(fault) => return Err(fault),
@@ -76,9 +79,9 @@ impl FileData {
         }
         if done > 0 {
             let end = pages_of(offset + done as u64);
-            self.read_end.store(end, Ordering::Relaxed);
-            if self.ahead_mark.load(Ordering::Relaxed) < end {
-                self.look_ahead(store, page_of(offset));
+            self.pages.read_end.store(end, Ordering::Relaxed);
+            if self.pages.ahead_mark.load(Ordering::Relaxed) < end {
+                self.look_ahead(page_of(offset));
             }
         }
         Ok(done)
@@ -102,15 +105,10 @@ impl FileData {
 
     /// Reads from `offset` on what is not in memory. Returns how many bytes there are now in `buf`:
     /// none if somebody else has brought the page.
-    fn read_missing(
-        &self,
-        store: &impl Store,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize, Fault> {
+    fn read_missing(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let index = page_of(offset);
         let end = self.plan(index, pages_of(offset + buf.len() as u64));
-        match self.fill(store, index, end, offset, buf)? {
+        match self.fill(index, end, offset, buf)? {
             Filled::Bytes(bytes) => Ok(bytes),
             Filled::Zeros(pages) => {
                 let zeros = offset_of(index.saturating_add(pages)) - offset;
@@ -124,19 +122,12 @@ impl FileData {
     /// Brings pages from `index` on into memory, up to `end` at most, which is in the same
     /// megabyte; copies those of their bytes that `buf` asks for, from `offset` on, which is in the
     /// first of them.
-    fn fill(
-        &self,
-        store: &impl Store,
-        index: u64,
-        end: u64,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<Filled, Fault> {
-        let _invalidate = self.invalidate.read();
-        let _fill = self.cache.fill_lock(self, index).lock();
+    fn fill(&self, index: u64, end: u64, offset: u64, buf: &mut [u8]) -> Result<Filled, Fault> {
+        let _invalidate = self.pages.invalidate.read();
+        let _fill = self.pages.cache.fill_lock(&*self.pages, index).lock();
         // Room first: to make some may drop pages of this file, and count that.
-        let mut room = Room { cache: &self.cache, pages: 0 };
-        if self.cache.take_pages(end - index) {
+        let mut room = Room { cache: &self.pages.cache, pages: 0 };
+        if self.pages.cache.take_pages(end - index) {
             room.pages = end - index;
         }
         let (gap, seen) = {
@@ -146,13 +137,13 @@ impl FileData {
                 next => (next.unwrap_or(u64::MAX), pages.dropped_written),
             }
         };
-        let (pages, is_mapped) = match self.source(store, index, end.min(gap))? {
+        let (pages, is_mapped) = match self.source(index, end.min(gap))? {
             PageSource::Nothing { pages } => return Ok(Filled::Zeros(pages.min(gap - index))),
             PageSource::Inline(inline) => (Page::many_with(1, 0, &inline), false),
             PageSource::Blocks { start, pages } => {
                 let pages = Page::many_unfilled(pages as usize);
-                store.read_pages(start, &pages)?;
-                let valid = store.disk_size().saturating_sub(offset_of(index));
+                self.store.read_pages(start, &pages)?;
+                let valid = self.store.disk_size().saturating_sub(offset_of(index));
                 zero_from(&pages, valid);
                 (pages, true)
             }
@@ -166,33 +157,33 @@ impl FileData {
     /// Returns the end of the read if page `index` is missing and pages up to `wanted` are
     /// requested.
     fn plan(&self, index: u64, wanted: u64) -> u64 {
-        let is_in_order = index > 0 && self.read_end.load(Ordering::Relaxed) == index;
+        let is_in_order = index > 0 && self.pages.read_end.load(Ordering::Relaxed) == index;
         let ahead = if is_in_order { self.widen() } else { 0 };
-        let lock_end = index - index % PIECE_PAGES + PIECE_PAGES;
+        let lock_end = index - index % READ_PAGES_MAX + READ_PAGES_MAX;
         let end = wanted.max(index.saturating_add(ahead));
         let end = end.min(lock_end).min(pages_of(self.size())).max(index + 1);
         // The next pages are requested when these were read.
-        self.ahead_to.store(end, Ordering::Relaxed);
+        self.pages.ahead_to.store(end, Ordering::Relaxed);
         let mark = if is_in_order { index } else { u64::MAX };
-        self.ahead_mark.store(mark, Ordering::Relaxed);
+        self.pages.ahead_mark.store(mark, Ordering::Relaxed);
         if !is_in_order {
-            self.read_ahead.store(0, Ordering::Relaxed);
+            self.pages.read_ahead.store(0, Ordering::Relaxed);
         }
         end
     }
 
     /// Makes the window of what is read ahead larger, and returns it, in pages.
     fn widen(&self) -> u64 {
-        let before = self.read_ahead.load(Ordering::Relaxed);
+        let before = self.pages.read_ahead.load(Ordering::Relaxed);
         let ahead = (before * 2).clamp(AHEAD_MIN, AHEAD_MAX);
-        self.read_ahead.store(ahead, Ordering::Relaxed);
-        u64::from(ahead).min(self.cache.batch())
+        self.pages.read_ahead.store(ahead, Ordering::Relaxed);
+        u64::from(ahead).min(self.pages.cache.batch())
     }
 
     /// Asks for the next window, if the reader, who was at page `at`, has come to the one before.
-    fn look_ahead(&self, store: &impl Store, at: u64) {
-        self.ahead_mark.store(u64::MAX, Ordering::Relaxed);
-        let from = self.ahead_to.load(Ordering::Relaxed);
+    fn look_ahead(&self, at: u64) {
+        self.pages.ahead_mark.store(u64::MAX, Ordering::Relaxed);
+        let from = self.pages.ahead_to.load(Ordering::Relaxed);
         let end = pages_of(self.size());
         if at > from || from >= end {
             // He reads somewhere else by now, or there is no more.
@@ -201,25 +192,25 @@ impl FileData {
         let ahead = self.widen();
         let to = from.saturating_add(ahead);
         // Large windows in whole megabytes, each of which is one request.
-        let to = if ahead >= PIECE_PAGES { to.next_multiple_of(PIECE_PAGES) } else { to };
+        let to = if ahead >= READ_PAGES_MAX { to.next_multiple_of(READ_PAGES_MAX) } else { to };
         let to = to.min(end);
-        self.ahead_to.store(to, Ordering::Relaxed);
-        self.ahead_mark.store(from, Ordering::Relaxed);
-        store.read_ahead(from, to);
+        self.pages.ahead_to.store(to, Ordering::Relaxed);
+        self.pages.ahead_mark.store(from, Ordering::Relaxed);
+        self.store.read_ahead(from, to);
     }
 
     /// Brings the pages `from` to `to` into memory, as far as they are not there and there is room.
     /// What can't be read is left to who wants it. Blocks for I/O.
-    pub(crate) fn bring(&self, store: &impl Store, from: u64, to: u64) {
+    pub(crate) fn populate(&self, from: u64, to: u64) {
         let mut at = from;
         loop {
-            at += self.pages.read().run(at, to.saturating_sub(at), |marks| marks.there);
+            at += self.pages.read().run(at, to.saturating_sub(at), |marks| marks.present);
             let end = to.min(pages_of(self.size()));
             if at >= end {
                 return;
             }
-            let lock_end = at - at % PIECE_PAGES + PIECE_PAGES;
-            at += match self.fill(store, at, end.min(lock_end), offset_of(at), &mut []) {
+            let lock_end = at - at % READ_PAGES_MAX + READ_PAGES_MAX;
+            at += match self.fill(at, end.min(lock_end), offset_of(at), &mut []) {
                 Ok(Filled::Bytes(_)) if self.pages.read().contains(at) => 1,
                 Ok(Filled::Zeros(pages)) => pages.max(1),
                 // There was no room for it, or it can't be read.
@@ -229,14 +220,14 @@ impl FileData {
     }
 
     /// Finds the source of page `index`, if pages up to `end` are requested.
-    fn source(&self, store: &impl Store, index: u64, end: u64) -> Result<PageSource, Fault> {
-        if let Some(inline) = store.inline() {
+    fn source(&self, index: u64, end: u64) -> Result<PageSource, Fault> {
+        if let Some(inline) = self.store.inline() {
             let behind = PageSource::Nothing { pages: u64::MAX };
             return Ok(if index == 0 { PageSource::Inline(inline) } else { behind });
         }
-        let mapping = store.lookup(index)?;
+        let mapping = self.store.lookup(index)?;
         // After the mapping: it grows together with the blocks.
-        let on_disk = pages_of(store.disk_size());
+        let on_disk = pages_of(self.store.disk_size());
         Ok(match mapping {
             Mapping::Hole { blocks } | Mapping::Mapped { blocks, is_unwritten: true, .. } => {
                 PageSource::Nothing { pages: blocks }
@@ -281,25 +272,21 @@ impl FileData {
             }
         }
         if !pages.is_empty() {
-            self.cache.join(self);
+            self.pages.join_clock();
         }
         drop(pages);
         drop(left);
     }
 
     /// Returns the contents of a page; the caller prevents concurrent writes to it.
-    pub(super) fn read_page(
-        &self,
-        store: &impl Store,
-        index: u64,
-    ) -> Result<Box<[u8; PAGE_SIZE]>, Fault> {
+    pub(super) fn read_page(&self, index: u64) -> Result<Box<[u8; PAGE_SIZE]>, Fault> {
         let mut bytes = Box::new([0; PAGE_SIZE]);
         let mut done = 0;
         while done < PAGE_SIZE {
             let at = offset_of(index) + done as u64;
             done += self.copy_cached(at, &mut bytes[done..]);
             if done < PAGE_SIZE {
-                done += self.read_missing(store, at, &mut bytes[done..])?;
+                done += self.read_missing(at, &mut bytes[done..])?;
             }
         }
         Ok(bytes)

@@ -1,16 +1,18 @@
 //! Where there is data, and where there are holes.
 
-use super::Mapping;
-use super::{FileData, Store, offset_of, page_of, pages_of};
+use super::mapping::Mapping;
+use super::regular_file::RegularFile;
+use super::store::Store;
+use super::units::{offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
-impl FileData {
+impl<S: Store> RegularFile<S> {
     /// Returns the first offset at or after `offset` that has data; `None` if there is none before
     /// the end of the file. Dirty pages are data, unwritten blocks are not. May block for I/O.
     ///
     /// # Errors
     /// Of the device, damage.
-    pub fn seek_data(&self, store: &impl Store, offset: u64) -> Result<Option<u64>, Fault> {
+    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>, Fault> {
         let size = self.size();
         let end = pages_of(size);
         let mut at = page_of(offset);
@@ -21,7 +23,7 @@ impl FileData {
             if cached == at {
                 break;
             }
-            match self.run_at(store, at)? {
+            match self.run_at(at)? {
                 (true, _) => break,
                 (false, pages) => at = at.saturating_add(pages).min(cached),
             }
@@ -35,7 +37,7 @@ impl FileData {
     ///
     /// # Errors
     /// Of the device, damage.
-    pub fn seek_hole(&self, store: &impl Store, offset: u64) -> Result<Option<u64>, Fault> {
+    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>, Fault> {
         let size = self.size();
         if offset >= size {
             return Ok(None);
@@ -47,7 +49,7 @@ impl FileData {
                 at += 1;
                 continue;
             }
-            match self.run_at(store, at)? {
+            match self.run_at(at)? {
                 (true, pages) => at = at.saturating_add(pages),
                 (false, _) => break,
             }
@@ -57,11 +59,11 @@ impl FileData {
 
     /// Returns whether page `at` has bytes on the device, and the number of pages for which that
     /// holds.
-    fn run_at(&self, store: &impl Store, at: u64) -> Result<(bool, u64), Fault> {
-        if store.inline().is_some() {
+    fn run_at(&self, at: u64) -> Result<(bool, u64), Fault> {
+        if self.store.inline().is_some() {
             return Ok(if at == 0 { (true, 1) } else { (false, u64::MAX) });
         }
-        let (is_data, pages) = match store.lookup(at)? {
+        let (is_data, pages) = match self.store.lookup(at)? {
             Mapping::Hole { blocks } => (false, blocks),
             Mapping::Mapped { blocks, is_unwritten, .. } => (!is_unwritten, blocks),
         };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use vfscale_sync::page::PageBox;
 
-use super::Mapping;
+use super::file_pages::FilePages;
+use super::mapping::Mapping;
 use crate::base::fault::Fault;
 use crate::format::Run;
 
@@ -50,6 +51,12 @@ pub enum Cut {
 /// Space is reserved ([`reserve`](Self::reserve)) before it is needed: write-back must not run out
 /// of it.
 pub trait Store {
+    /// Checks that changes are possible, for a call that would otherwise fail only at write-back.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`]; the error of the log, if that is shut down.
+    fn changeable(&self) -> Result<(), Fault>;
+
     /// Checks that the volume can be written at the moment.
     ///
     /// # Errors
@@ -144,12 +151,17 @@ pub trait Store {
     /// Records a failed write-back of the file, which its open files report. Does not block.
     fn write_failed(&self, fault: &Fault);
 
-    /// Marks the file as having data to be written back.
-    fn set_dirty(&self);
+    /// Queues the file, whose pages these are, for write-back, unless it is queued already.
+    fn set_dirty(&self, pages: &FilePages);
+
+    /// Queues the file, whose pages these are, for write-back before the log is forced for another
+    /// reason: its new data replace those that were cut off. Does nothing if files are not ordered
+    /// in this way.
+    fn note_renewed(&self, pages: &FilePages);
 
     /// Writes files back because memory is short: this one or others. Returns false if there was
     /// nothing to write.
-    fn relieve(&self) -> bool;
+    fn write_back_one(&self) -> bool;
 
     /// Asks another thread to read the pages `from` to `to` into memory. A hint. Does not block.
     fn read_ahead(&self, from: u64, to: u64);

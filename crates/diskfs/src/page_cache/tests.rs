@@ -1,11 +1,13 @@
-use std::sync::{Mutex as StdMutex, OnceLock};
+use std::sync::{Arc, Mutex as StdMutex};
 
 use vfscale_block::{Device, MemoryDevice};
+use vfscale_sync::atomic::Ordering;
 use vfscale_sync::errseq::ErrorSeq;
-use vfscale_sync::page::PageBox;
+use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
 use super::dirty::Taken;
 use super::pages::Marks;
+use super::units::offset_of;
 use super::*;
 use crate::base::fault::Fault;
 use crate::btree::memory::Memory;
@@ -84,7 +86,7 @@ struct State {
 /// A file in memory, of a disk.
 pub(super) struct File {
     disk: Arc<Disk>,
-    data: OnceLock<Arc<FileData>>,
+    pages: Arc<FilePages>,
     write_errors: ErrorSeq,
 }
 
@@ -124,10 +126,8 @@ impl Disk {
             let mut state = self.state.lock().unwrap();
             state.reserved = 0;
         }
-        let disk = Arc::clone(self);
-        let file = File { disk, data: OnceLock::new(), write_errors: ErrorSeq::new() };
-        file.data.set(FileData::new(cache, file.disk_size())).unwrap();
-        file
+        let pages = FilePages::new(cache, self.state.lock().unwrap().size);
+        File { disk: Arc::clone(self), pages, write_errors: ErrorSeq::new() }
     }
 
     fn come_to(&self, point: Point) {
@@ -180,8 +180,21 @@ impl State {
 }
 
 impl File {
-    pub(super) fn data(&self) -> &Arc<FileData> {
-        self.data.get().unwrap()
+    pub(super) fn data(&self) -> RegularFile<&Self> {
+        RegularFile::new(Arc::clone(&self.pages), self)
+    }
+
+    fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
+        let state = self.disk.state.lock().unwrap();
+        Ok(state.map.lookup(&state.nodes, INO, block).unwrap())
+    }
+
+    fn inline(&self) -> Option<Arc<[u8]>> {
+        self.disk.state.lock().unwrap().inline.clone()
+    }
+
+    fn disk_size(&self) -> u64 {
+        self.disk.state.lock().unwrap().size
     }
 
     fn change_as(state: &mut State, change: Change<'_>, size: u64) -> Result<(), Fault> {
@@ -214,7 +227,11 @@ impl File {
     }
 }
 
-impl Store for File {
+impl Store for &File {
+    fn changeable(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     fn writable(&self) -> Result<(), Fault> {
         if self.disk.state.lock().unwrap().is_sealed { Err(Fault::ReadOnly) } else { Ok(()) }
     }
@@ -240,12 +257,11 @@ impl Store for File {
     }
 
     fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
-        let state = self.disk.state.lock().unwrap();
-        Ok(state.map.lookup(&state.nodes, INO, block).unwrap())
+        File::lookup(self, block)
     }
 
     fn inline(&self) -> Option<Arc<[u8]>> {
-        self.disk.state.lock().unwrap().inline.clone()
+        File::inline(self)
     }
 
     fn inline_room(&self) -> Option<u64> {
@@ -253,7 +269,7 @@ impl Store for File {
     }
 
     fn disk_size(&self) -> u64 {
-        self.disk.state.lock().unwrap().size
+        File::disk_size(self)
     }
 
     fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault> {
@@ -312,7 +328,7 @@ impl Store for File {
     fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
         self.disk.come_to(Point::Change);
         let changed = self.writable().and_then(|()| {
-            Self::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size)
+            File::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size)
         });
         changed.inspect_err(|_| {
             if let Change::Insert { run, .. } = change {
@@ -362,23 +378,25 @@ impl Store for File {
         self.write_errors.record(fault.errno().raw_os_error());
     }
 
-    fn set_dirty(&self) {}
+    fn set_dirty(&self, _: &FilePages) {}
 
-    fn relieve(&self) -> bool {
+    fn note_renewed(&self, _: &FilePages) {}
+
+    fn write_back_one(&self) -> bool {
         let was_dirty = self.data().pages.read().unstable_pages() > 0;
-        let _ = self.data().write_back(self);
+        let _ = self.data().write_back();
         was_dirty
     }
 
     fn read_ahead(&self, from: u64, to: u64) {
-        self.data().bring(self, from, to);
+        self.data().populate(from, to);
     }
 }
 
 /// All bytes of the file.
 fn contents(file: &File) -> Vec<u8> {
     let mut bytes = vec![1; file.data().size() as usize + 100];
-    let read = file.data().read(file, 0, &mut bytes).unwrap();
+    let read = file.data().read(0, &mut bytes).unwrap();
     assert_eq!(read as u64, file.data().size());
     bytes.truncate(read);
     bytes
@@ -386,17 +404,17 @@ fn contents(file: &File) -> Vec<u8> {
 
 /// Checks that the counts are exact, if it is the only file of the cache.
 fn check_counts(file: &File, cache: &PageCache) {
-    let pages = file.data().pages.read();
+    let pages = file.pages.read();
     let all = |mark: fn(&Marks) -> u64| pages.count(0, 1 << 20, mark);
     let reserved = all(|marks| marks.reserved);
     assert_eq!(cache.pages(), pages.len());
-    assert_eq!(cache.pages(), all(|marks| marks.there));
+    assert_eq!(cache.pages(), all(|marks| marks.present));
     assert_eq!(cache.unstable(), pages.unstable_pages());
     assert_eq!(cache.unstable(), all(Marks::unstable));
-    assert_eq!(file.data().delayed_blocks(), reserved);
+    assert_eq!(file.pages.delayed_blocks(), reserved);
     assert_eq!(file.disk.state.lock().unwrap().reserved, reserved);
     assert_eq!(all(|marks| marks.reserved & marks.mapped), 0);
-    assert_eq!(all(|marks| (marks.reserved | marks.mapped | marks.dirty) & !marks.there), 0);
+    assert_eq!(all(|marks| (marks.reserved | marks.mapped | marks.dirty) & !marks.present), 0);
     let size = file.data().size();
     let mut at = 0;
     while let Some(index) = pages.next(at) {

@@ -3,47 +3,60 @@
 use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
-use super::Mapping;
+use super::mapping::Mapping;
 use super::pages::CHUNK_PAGES;
-use super::{FileData, PAGE, Store, offset_of, page_of, pages_of};
+use super::regular_file::RegularFile;
+use super::store::Store;
+use super::units::{PAGE, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
 /// The cached mapping of a range: pages `from` to `to` have the same one.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct CachedMapping {
     from: u64,
     to: u64,
     is_mapped: bool,
     is_written: bool,
 }
 
-impl FileData {
-    /// Writes at `offset`; the file grows if it ends before. Returns how many bytes: fewer if space
-    /// ran out. Blocks for I/O, of parts of pages, and if much is dirty. The caller has the inode's
-    /// lock.
+impl<S: Store> RegularFile<S> {
+    /// Writes at `offset`; the file grows if it ends before. Returns the number of bytes written:
+    /// fewer than `buf` has if space ran out. Blocks for I/O, of pages that are written in part,
+    /// and while too much is dirty. The caller holds the inode's lock.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`], and what can stop a page from being read; nothing was written then.
-    pub fn write(&self, store: &impl Store, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
+    /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and those of reading a page;
+    /// nothing was written then.
+    pub fn write(&self, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
+        self.store.changeable()?;
+        let written = self.write_parts(offset, buf);
+        if self.pages.is_renewed() {
+            self.store.note_renewed(&self.pages);
+        }
+        written
+    }
+
+    /// Writes in parts of up to one chunk of pages.
+    fn write_parts(&self, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
         if buf.is_empty() {
             return Ok(0);
         }
-        self.leave_inode(store)?;
+        self.dirty_inline()?;
         if offset > self.size() {
-            self.dirty_end(store)?;
+            self.dirty_end()?;
         }
         // Many pages at once, for which space is set aside at once; one by one where it runs out.
-        let (mut done, mut most) = (0, self.cache.batch().min(CHUNK_PAGES));
+        let (mut done, mut most) = (0, self.pages.cache.batch().min(CHUNK_PAGES));
         while done < buf.len() {
             if done > 0 {
                 // A write of more than memory holds waits for its own first pages.
-                store.set_dirty();
+                self.store.set_dirty(&self.pages);
             }
-            self.balance(store);
+            self.balance();
             let at = offset + done as u64;
             let pages = most.min(CHUNK_PAGES - page_of(at) % CHUNK_PAGES);
             let len = (offset_of(page_of(at) + pages) - at).min((buf.len() - done) as u64);
-            match self.write_some(store, at, &buf[done..done + len as usize]) {
+            match self.write_some(at, &buf[done..done + len as usize]) {
                 Ok(written) => done += written,
                 Err(Fault::NoSpace) if most > 1 => {
                     most = 1;
@@ -55,90 +68,90 @@ impl FileData {
             // After the pages: who sees the size finds the bytes, and write-back finds them dirty.
             let end = offset + done as u64;
             if end > self.size() {
-                self.size.store(end, Ordering::Release);
+                self.pages.size.store(end, Ordering::Release);
             }
         }
-        store.set_dirty();
+        self.store.set_dirty(&self.pages);
         Ok(done)
     }
 
     /// Waits for write-back while too much is dirty, by doing it.
-    fn balance(&self, store: &impl Store) {
-        while self.cache.is_too_dirty() && store.relieve() {}
+    fn balance(&self) {
+        while self.pages.cache.is_too_dirty() && self.store.write_back_one() {}
     }
 
     /// Makes the page of a file that is stored in its inode dirty, so write-back finds a place for
     /// it when the file has grown.
-    pub(super) fn leave_inode(&self, store: &impl Store) -> Result<(), Fault> {
-        if store.inline().is_none() {
+    pub(super) fn dirty_inline(&self) -> Result<(), Fault> {
+        if self.store.inline().is_none() {
             return Ok(());
         }
-        self.write_all(store, 0, &[])
+        self.write_all(0, &[])
     }
 
     /// Prepares growth: if the file ends within a block that has bytes, makes that page dirty, with
     /// zeros behind the end.
-    pub(super) fn dirty_end(&self, store: &impl Store) -> Result<(), Fault> {
+    pub(super) fn dirty_end(&self) -> Result<(), Fault> {
         let size = self.size();
-        if size.is_multiple_of(PAGE) || store.inline().is_some() {
+        if size.is_multiple_of(PAGE) || self.store.inline().is_some() {
             return Ok(());
         }
-        self.write_where_bytes_are(store, page_of(size), 0, &[])
+        self.write_where_bytes_are(page_of(size), 0, &[])
     }
 
     /// Writes to a page if it is in memory or has bytes on the device; others are zeros already.
     pub(super) fn write_where_bytes_are(
         &self,
-        store: &impl Store,
         index: u64,
         within: usize,
         chunk: &[u8],
     ) -> Result<(), Fault> {
-        if self.has_bytes(store, index)? {
-            self.write_all(store, offset_of(index) + within as u64, chunk)?;
-            store.set_dirty();
+        if self.has_bytes(index)? {
+            self.write_all(offset_of(index) + within as u64, chunk)?;
+            self.store.set_dirty(&self.pages);
         }
         Ok(())
     }
 
     /// Returns whether a page is in memory, or has bytes on the device, in a block or in the inode.
-    fn has_bytes(&self, store: &impl Store, index: u64) -> Result<bool, Fault> {
+    fn has_bytes(&self, index: u64) -> Result<bool, Fault> {
         Ok(self.pages.read().contains(index)
-            || (index == 0 && store.inline().is_some())
-            || self.know(store, &mut Known::default(), index)?.is_written)
+            || (index == 0 && self.store.inline().is_some())
+            || self.mapping_of(&mut CachedMapping::default(), index)?.is_written)
     }
 
     /// Returns the mapping of page `index`, which is not in memory, or was not a moment ago.
     /// Existing blocks stay, because the caller holds the inode's lock.
-    fn know<'k>(
+    fn mapping_of<'k>(
         &self,
-        store: &impl Store,
-        known: &'k mut Known,
+        cached: &'k mut CachedMapping,
         index: u64,
-    ) -> Result<&'k Known, Fault> {
-        if !(known.from..known.to).contains(&index) {
-            let mapping = store.lookup(index)?;
-            let on_disk = pages_of(store.disk_size());
-            *known = match mapping {
-                Mapping::Hole { blocks } => {
-                    Known { from: index, to: index.saturating_add(blocks), ..Known::default() }
-                }
+    ) -> Result<&'k CachedMapping, Fault> {
+        if !(cached.from..cached.to).contains(&index) {
+            let mapping = self.store.lookup(index)?;
+            let on_disk = pages_of(self.store.disk_size());
+            *cached = match mapping {
+                Mapping::Hole { blocks } => CachedMapping {
+                    from: index,
+                    to: index.saturating_add(blocks),
+                    ..CachedMapping::default()
+                },
                 Mapping::Mapped { blocks, is_unwritten, .. } => {
                     let to = index.saturating_add(blocks);
                     let is_written = !is_unwritten && index < on_disk;
                     let to = if is_written { to.min(on_disk) } else { to };
-                    Known { from: index, to, is_mapped: true, is_written }
+                    CachedMapping { from: index, to, is_mapped: true, is_written }
                 }
             };
         }
-        Ok(known)
+        Ok(cached)
     }
 
     /// Writes to one page, and makes it dirty. Nothing has changed if this fails.
-    fn write_all(&self, store: &impl Store, at: u64, bytes: &[u8]) -> Result<(), Fault> {
+    fn write_all(&self, at: u64, bytes: &[u8]) -> Result<(), Fault> {
         let index = page_of(at);
         loop {
-            let written = self.write_some(store, at, bytes)?;
+            let written = self.write_some(at, bytes)?;
             if written == bytes.len() && self.pages.read().is_unstable(index) {
                 return Ok(());
             }
@@ -148,67 +161,67 @@ impl FileData {
     /// Writes to pages of one chunk, and makes them dirty; to one page at least, if it is only for
     /// making it dirty. Returns how many bytes it has come to: sometimes none, if others did
     /// something to these pages meanwhile. Nothing has changed if this fails.
-    fn write_some(&self, store: &impl Store, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
+    fn write_some(&self, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
         let (index, within) = (page_of(at), (at % PAGE) as usize);
         let wanted = pages_of((within + bytes.len()) as u64).max(1);
-        let (count, paid) = {
+        let (count, backed) = {
             let mut pages = self.pages.write();
             if let Some((written, stable)) = pages.write(index, within, bytes) {
                 drop(pages);
-                self.cache.add_unstable(stable);
+                self.pages.cache.add_unstable(stable);
                 return Ok(written);
             }
-            let paid = pages.marks(index).map_or(0, |marks| marks.mapped | marks.reserved);
-            (pages.without_memory(index, wanted).max(1), paid >> (index % CHUNK_PAGES))
+            let backed = pages.marks(index).map_or(0, |marks| marks.mapped | marks.reserved);
+            (pages.without_memory(index, wanted).max(1), backed >> (index % CHUNK_PAGES))
         };
         let bytes = &bytes[..bytes.len().min(count as usize * PAGE_SIZE - within)];
         // Looked up anew for each of these calls: a page that was dirty a while ago may have been
         // written back and dropped since.
-        let (mut known, mut mapped, mut granted) = (Known::default(), 0, 0);
-        for page in (0..count).filter(|page| paid >> page & 1 == 0) {
-            let is_mapped = self.know(store, &mut known, index + page)?.is_mapped;
+        let (mut cached, mut mapped, mut granted) = (CachedMapping::default(), 0, 0);
+        for page in (0..count).filter(|page| backed >> page & 1 == 0) {
+            let is_mapped = self.mapping_of(&mut cached, index + page)?.is_mapped;
             *(if is_mapped { &mut mapped } else { &mut granted }) |= 1_u64 << page;
         }
-        let edges = self.read_edges(store, at, bytes.len())?;
+        let partial = self.read_partial_pages(at, bytes.len())?;
         let reserved = u64::from(granted.count_ones());
         if reserved > 0 {
-            store.reserve(reserved)?;
-            self.delayed.fetch_add(reserved, Ordering::Relaxed);
+            self.store.reserve(reserved)?;
+            self.pages.delayed.fetch_add(reserved, Ordering::Relaxed);
         }
-        self.wait_for_room(store, count);
-        let memory = fresh(count as usize, within, bytes, &edges);
+        self.wait_for_room(count);
+        let memory = fresh(count as usize, within, bytes, &partial);
         let put = self.pages.write().put_dirty(index, memory, mapped, granted);
-        self.cache.add_unstable(put.stable);
-        self.cache.join(self);
-        self.unreserve(store, reserved - put.reserved);
-        self.cache.give_pages(count - put.pages);
+        self.pages.cache.add_unstable(put.stable);
+        self.pages.join_clock();
+        self.unreserve(reserved - put.reserved);
+        self.pages.cache.return_pages(count - put.pages);
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
     }
 
     /// Reads the first and the last page of `len` bytes at `at`, if they are written in part and
     /// have bytes already.
-    fn read_edges(&self, store: &impl Store, at: u64, len: usize) -> Result<Edges, Fault> {
+    fn read_partial_pages(&self, at: u64, len: usize) -> Result<PartialPages, Fault> {
         let end = at + len as u64;
         let (first, last) = (page_of(at), page_of(end));
-        let mut edges = Edges::default();
+        let mut partial = PartialPages::default();
         if !at.is_multiple_of(PAGE) || end < offset_of(first + 1) {
-            edges.first = self.read_edge(store, first)?;
+            partial.first = self.read_partial_page(first)?;
         }
         if last > first && !end.is_multiple_of(PAGE) {
-            edges.last = self.read_edge(store, last)?;
+            partial.last = self.read_partial_page(last)?;
         }
-        Ok(edges)
+        Ok(partial)
     }
 
-    fn read_edge(&self, store: &impl Store, index: u64) -> Result<Edge, Fault> {
-        let has_bytes = self.has_bytes(store, index)?;
-        if has_bytes { Ok(Some(self.read_page(store, index)?)) } else { Ok(None) }
+    fn read_partial_page(&self, index: u64) -> Result<PartialPage, Fault> {
+        let has_bytes = self.has_bytes(index)?;
+        if has_bytes { Ok(Some(self.read_page(index)?)) } else { Ok(None) }
     }
 
     /// Waits for room for `pages` pages. If memory is full of dirty pages, writes them back.
-    fn wait_for_room(&self, store: &impl Store, pages: u64) {
-        while !self.cache.take_pages(pages) {
-            if !store.relieve() {
+    fn wait_for_room(&self, pages: u64) {
+        while !self.pages.cache.take_pages(pages) {
+            if !self.store.write_back_one() {
                 // Other threads write the dirty pages back, or hold room that they are about to
                 // fill.
                 thread::yield_now();
@@ -217,50 +230,45 @@ impl FileData {
     }
 
     /// Grows the file to `size`, with a hole. The caller holds the inode's lock.
-    pub(super) fn grow_to(&self, store: &impl Store, size: u64) -> Result<(), Fault> {
-        self.dirty_end(store)?;
-        self.size.store(size, Ordering::Release);
-        store.set_dirty();
+    pub(super) fn grow_to(&self, size: u64) -> Result<(), Fault> {
+        self.dirty_end()?;
+        self.pages.size.store(size, Ordering::Release);
+        self.store.set_dirty(&self.pages);
         Ok(())
     }
 
     /// Sets the bytes from `start` to `end`, which are within one page, to zero.
-    pub(super) fn zero_within(
-        &self,
-        store: &impl Store,
-        start: u64,
-        end: u64,
-    ) -> Result<(), Fault> {
+    pub(super) fn zero_within(&self, start: u64, end: u64) -> Result<(), Fault> {
         if start >= end {
             return Ok(());
         }
         let index = page_of(start);
         let zeros = [0; PAGE_SIZE];
         let within = (start - offset_of(index)) as usize;
-        self.write_where_bytes_are(store, index, within, &zeros[..(end - start) as usize])
+        self.write_where_bytes_are(index, within, &zeros[..(end - start) as usize])
     }
 }
 
 /// The bytes of a page that is written to in part; none if they are zeros.
-type Edge = Option<Box<[u8; PAGE_SIZE]>>;
+type PartialPage = Option<Box<[u8; PAGE_SIZE]>>;
 
 /// The old contents of the first and the last page.
 #[derive(Debug, Default)]
-struct Edges {
-    first: Edge,
-    last: Edge,
+struct PartialPages {
+    first: PartialPage,
+    last: PartialPage,
 }
 
-/// Makes `count` pages with `bytes` from `within` on; `edges` has the bytes before and behind.
-fn fresh(count: usize, within: usize, bytes: &[u8], edges: &Edges) -> Vec<PageBox> {
+/// Makes `count` pages with `bytes` from `within` on; `partial` has the bytes before and behind.
+fn fresh(count: usize, within: usize, bytes: &[u8], partial: &PartialPages) -> Vec<PageBox> {
     let pages = Page::many_with(count, within, bytes);
     let end = within + bytes.len();
-    if let (Some(page), Some(older)) = (pages.first(), &edges.first) {
+    if let (Some(page), Some(older)) = (pages.first(), &partial.first) {
         page.write(0, &older[..within]);
         let behind = end.min(PAGE_SIZE);
         page.write(behind, &older[behind..]);
     }
-    if let (Some(page), Some(older)) = (pages.last(), &edges.last) {
+    if let (Some(page), Some(older)) = (pages.last(), &partial.last) {
         let behind = end % PAGE_SIZE;
         page.write(behind, &older[behind..]);
     }

@@ -3,9 +3,11 @@
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page};
 
-use super::Mapping;
-use super::pages::Flight;
-use super::{Change, FileData, PIECE_PAGES, Store, WRITE_PAGES, offset_of, page_of, pages_of};
+use super::mapping::Mapping;
+use super::pages::WritebackBatch;
+use super::regular_file::RegularFile;
+use super::store::{Change, Store};
+use super::units::{READ_PAGES_MAX, WRITE_PAGES_MAX, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 use crate::format::Run;
 
@@ -13,7 +15,7 @@ use crate::format::Run;
 /// bad blocks is worth it, to try each block of a dead device is not.
 const FAILURES_MAX: u32 = 64;
 /// In how many places a new page is tried.
-const PLACES_MAX: u32 = 3;
+const BLOCKS_TRIED_MAX: u32 = 3;
 
 /// Dirty pages without a gap, and where they go.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +24,7 @@ struct Segment {
     pages: u64,
     /// How long the file was before the pages were copied.
     size: u64,
-    place: SegmentTarget,
+    target: SegmentTarget,
 }
 
 impl Segment {
@@ -57,7 +59,7 @@ struct Pass {
     /// How many writes may fail before whole pieces are given up.
     failures_left: u32,
     /// Number of places in which the page at `cursor` could not be written.
-    places: u32,
+    blocks_tried: u32,
 }
 
 /// The part of a piece that has failed.
@@ -77,44 +79,44 @@ pub(super) enum Inline {
 
 impl Pass {
     /// Notes that a piece was written.
-    fn succeed(&mut self, piece: Segment) {
-        self.cursor = piece.range().1;
-        self.written += piece.pages;
-        self.pages_max = (self.pages_max * 2).min(WRITE_PAGES);
-        self.places = 0;
+    fn succeed(&mut self, segment: Segment) {
+        self.cursor = segment.range().1;
+        self.written += segment.pages;
+        self.pages_max = (self.pages_max * 2).min(WRITE_PAGES_MAX);
+        self.blocks_tried = 0;
     }
 
     /// Notes that the pages up to `next` were given up, or cannot be written now.
     fn fail(&mut self, fault: Fault, next: u64) {
         self.cursor = next;
         self.first_fault.get_or_insert(fault);
-        self.places = 0;
+        self.blocks_tried = 0;
     }
 
     /// Handles a piece that the device did not accept. Returns whether to try its pages again: half
     /// of them, or, for a single page with a new block, another block. Returns a claim, or sets it
     /// aside.
-    fn tries_again(&mut self, store: &impl Store, piece: Segment) -> bool {
-        let Segment { first, pages, place, .. } = piece;
+    fn tries_again(&mut self, store: &impl Store, segment: Segment) -> bool {
+        let Segment { first, pages, target, .. } = segment;
         self.cursor = first;
         let is_hopeless = self.failures_left == 0;
         self.failures_left = self.failures_left.saturating_sub(1);
         if self.failures_left == 0 {
-            self.pages_max = WRITE_PAGES;
+            self.pages_max = WRITE_PAGES_MAX;
         } else if pages > 1 {
             self.pages_max = pages.div_ceil(2);
         }
-        let SegmentTarget::Claimed(run) = place else { return !is_hopeless && pages > 1 };
+        let SegmentTarget::Claimed(run) = target else { return !is_hopeless && pages > 1 };
         if is_hopeless || pages > 1 {
             store.unclaim(run);
             return !is_hopeless;
         }
-        self.places += 1;
-        store.set_aside(run) && self.places < PLACES_MAX
+        self.blocks_tried += 1;
+        store.set_aside(run) && self.blocks_tried < BLOCKS_TRIED_MAX
     }
 }
 
-impl FileData {
+impl<S: Store> RegularFile<S> {
     /// Writes the pages back that are dirty by now, and the size. Does all it can also if a part of
     /// it fails; what failed is given up ([module](super)). Returns how many pages it has written.
     /// Blocks for I/O.
@@ -122,14 +124,14 @@ impl FileData {
     /// # Errors
     /// The first error. The store is told of each ([`Store::write_failed`]), but of
     /// [`Fault::ReadOnly`]: nothing can be written now, and what is dirty stays so.
-    pub fn write_back(&self, store: &impl Store) -> Result<u64, Fault> {
-        self.write_back_as(store, Inline::Allowed)
+    pub fn write_back(&self) -> Result<u64, Fault> {
+        self.write_back_as(Inline::Allowed)
     }
 
-    pub(super) fn write_back_as(&self, store: &impl Store, inline: Inline) -> Result<u64, Fault> {
+    pub(super) fn write_back_as(&self, inline: Inline) -> Result<u64, Fault> {
         let Some(last) = self.pages.read().last_unstable() else {
-            let _writing = self.writing_back.lock();
-            return self.write_size_back(store).map(|()| 0);
+            let _writing = self.pages.writing_back.lock();
+            return self.write_size_back().map(|()| 0);
         };
         let mut pass = Pass {
             cursor: 0,
@@ -137,21 +139,21 @@ impl FileData {
             inline,
             written: 0,
             first_fault: None,
-            pages_max: WRITE_PAGES,
+            pages_max: WRITE_PAGES_MAX,
             failures_left: FAILURES_MAX,
-            places: 0,
+            blocks_tried: 0,
         };
         loop {
             // For one piece at a time, so that whoever wants to cut the file need not wait for
             // long.
-            let _writing = self.writing_back.lock();
-            store.writable()?;
-            if !self.write_piece_back(store, &mut pass) {
+            let _writing = self.pages.writing_back.lock();
+            self.store.writable()?;
+            if !self.write_segment_back(&mut pass) {
                 break;
             }
         }
-        let _writing = self.writing_back.lock();
-        if let Err(fault) = self.write_size_back(store) {
+        let _writing = self.pages.writing_back.lock();
+        if let Err(fault) = self.write_size_back() {
             pass.first_fault.get_or_insert(fault);
         }
         match pass.first_fault {
@@ -161,37 +163,37 @@ impl FileData {
     }
 
     /// Writes the next piece of a pass. False if there is none. The caller holds `i_writeback`.
-    fn write_piece_back(&self, store: &impl Store, pass: &mut Pass) -> bool {
+    fn write_segment_back(&self, pass: &mut Pass) -> bool {
         let size = self.size();
-        let Some((first, run)) = self.next_piece(store, pass, size) else { return false };
-        let (place, pages) = match self.place(store, pass, first, run, size) {
-            Ok(place) => place,
+        let Some((first, run)) = self.next_segment(pass, size) else { return false };
+        let (target, pages) = match self.find_target(pass, first, run, size) {
+            Ok(target) => target,
             Err(fault) => {
                 // Without a place for the first page there is none for those behind it, probably.
-                pass.fail(self.give_up(store, first, run, None, fault), first + run);
+                pass.fail(self.give_up(first, run, None, fault), first + run);
                 return true;
             }
         };
-        let piece = Segment { first, pages, size, place };
-        let flight = self.begin(piece);
-        match self.write_and_change(store, piece, &flight) {
+        let segment = Segment { first, pages, size, target };
+        let batch = self.begin(segment);
+        match self.write_and_change(segment, &batch) {
             Ok(()) => {
-                self.finish(store, piece, flight);
-                pass.succeed(piece);
+                self.finish(segment, batch);
+                pass.succeed(segment);
             }
-            Err(Failed::Write(_)) if pass.tries_again(store, piece) => {
-                self.take_back(first, pages, Some(flight));
+            Err(Failed::Write(_)) if pass.tries_again(&self.store, segment) => {
+                self.redirty(first, pages, Some(batch));
             }
             Err(Failed::Write(fault) | Failed::Change(fault)) => {
-                pass.fail(self.give_up(store, first, pages, Some(flight), fault), first + pages);
+                pass.fail(self.give_up(first, pages, Some(batch), fault), first + pages);
             }
         }
         true
     }
 
     /// Returns the next pages: from `cursor` on, but in order behind the size on the device.
-    fn next_piece(&self, store: &impl Store, pass: &Pass, size: u64) -> Option<(u64, u64)> {
-        let on_disk = page_of(store.disk_size());
+    fn next_segment(&self, pass: &Pass, size: u64) -> Option<(u64, u64)> {
+        let on_disk = page_of(self.store.disk_size());
         let pages = self.pages.read();
         let next = pages.next_dirty(pass.cursor)?;
         let behind = pages.next_dirty(on_disk).unwrap_or(next);
@@ -203,30 +205,29 @@ impl FileData {
     }
 
     /// Finds the blocks for up to `run` pages from `first` on, and the number of pages.
-    fn place(
+    fn find_target(
         &self,
-        store: &impl Store,
         pass: &Pass,
         first: u64,
         run: u64,
         size: u64,
     ) -> Result<(SegmentTarget, u64), Fault> {
-        let room = store.inline_room().filter(|_| pass.inline == Inline::Allowed);
+        let room = self.store.inline_room().filter(|_| pass.inline == Inline::Allowed);
         if first == 0 && room.is_some_and(|room| size <= room) {
             return Ok((SegmentTarget::Inline, 1));
         }
-        if first > 0 && store.inline().is_some() {
+        if first > 0 && self.store.inline().is_some() {
             // The first page has just failed to leave the inode.
             return Err(pass.first_fault.clone().unwrap_or(Fault::NoSpace));
         }
-        match store.lookup(first)? {
+        match self.store.lookup(first)? {
             Mapping::Mapped { start, blocks, is_unwritten } => {
                 Ok((SegmentTarget::Blocks { start, is_unwritten }, run.min(blocks)))
             }
             Mapping::Hole { blocks } => {
                 let wanted = run.min(blocks);
-                self.pay(store, first, wanted)?;
-                let run = store.claim(first, wanted as u32)?;
+                self.reserve_missing(first, wanted)?;
+                let run = self.store.claim(first, wanted as u32)?;
                 Ok((SegmentTarget::Claimed(run), u64::from(run.blocks)))
             }
         }
@@ -234,13 +235,13 @@ impl FileData {
 
     /// Sees to it that space is set aside for these pages, all of them dirty. It was when they
     /// became so, unless they had a block then.
-    fn pay(&self, store: &impl Store, first: u64, pages: u64) -> Result<(), Fault> {
+    fn reserve_missing(&self, first: u64, pages: u64) -> Result<(), Fault> {
         let range = (first, first + pages);
-        let paid = self.pages.read().count(range.0, range.1, |marks| marks.reserved);
-        let unpaid = pages - paid;
-        if unpaid > 0 {
-            store.reserve(unpaid)?;
-            self.delayed.fetch_add(unpaid, Ordering::Relaxed);
+        let reserved_before = self.pages.read().count(range.0, range.1, |marks| marks.reserved);
+        let missing = pages - reserved_before;
+        if missing > 0 {
+            self.store.reserve(missing)?;
+            self.pages.delayed.fetch_add(missing, Ordering::Relaxed);
             // No other thread sets a mark of a dirty page.
             let mut pages = self.pages.write();
             pages.each(range.0, range.1, |marks, bits| marks.reserved |= bits);
@@ -248,69 +249,65 @@ impl FileData {
         Ok(())
     }
 
-    fn begin(&self, piece: Segment) -> Flight {
-        let (from, to) = piece.range();
+    fn begin(&self, segment: Segment) -> WritebackBatch {
+        let (from, to) = segment.range();
         let mut pages = self.pages.write();
-        match piece.place {
+        match segment.target {
             SegmentTarget::Inline => pages.begin_in_place(from, to),
             SegmentTarget::Blocks { .. } | SegmentTarget::Claimed(_) => pages.begin(from, to),
         }
     }
 
-    fn write_and_change(
-        &self,
-        store: &impl Store,
-        piece: Segment,
-        flight: &Flight,
-    ) -> Result<(), Failed> {
-        let before = store.disk_size();
-        let (first, end) = piece.range();
-        let change = match piece.place {
+    fn write_and_change(&self, segment: Segment, batch: &WritebackBatch) -> Result<(), Failed> {
+        let before = self.store.disk_size();
+        let (first, end) = segment.range();
+        let change = match segment.target {
             SegmentTarget::Inline => {
                 let mut bytes = [0; PAGE_SIZE];
-                let len = usize::try_from(piece.size).map_or(0, |size| size.min(PAGE_SIZE));
+                let len = usize::try_from(segment.size).map_or(0, |size| size.min(PAGE_SIZE));
                 self.pages.read().read(first, 0, &mut bytes[..len]);
                 let change = Change::Inline(&bytes[..len]);
-                return store.change(change, piece.size).map_err(Failed::Change);
+                return self.store.change(change, segment.size).map_err(Failed::Change);
             }
             SegmentTarget::Blocks { start, is_unwritten } => {
-                store.write_pages(start, flight).map_err(Failed::Write)?;
+                self.store.write_pages(start, batch).map_err(Failed::Write)?;
                 match is_unwritten {
                     true => {
-                        let (from, to) =
-                            self.widened(store, piece, start).map_err(Failed::Change)?;
-                        let place = |page: u64| start - (first - from) + (page - from);
-                        write_zeros(store, place(from), first - from).map_err(Failed::Change)?;
-                        write_zeros(store, place(end), to - end).map_err(Failed::Change)?;
+                        let (from, to) = self.widened(segment, start).map_err(Failed::Change)?;
+                        let block_of = |page: u64| start - (first - from) + (page - from);
+                        write_zeros(&self.store, block_of(from), first - from)
+                            .map_err(Failed::Change)?;
+                        write_zeros(&self.store, block_of(end), to - end)
+                            .map_err(Failed::Change)?;
                         Change::Written { from, to }
                     }
-                    false if self.size_with(piece, before) == before => return Ok(()),
+                    false if self.size_with(segment, before) == before => return Ok(()),
                     false => Change::Size,
                 }
             }
             SegmentTarget::Claimed(run) => {
-                store.write_pages(run.start, flight).map_err(Failed::Write)?;
+                self.store.write_pages(run.start, batch).map_err(Failed::Write)?;
                 Change::Insert { file_block: first, run, is_unwritten: false }
             }
         };
-        store.change(change, self.size_with(piece, before)).map_err(Failed::Change)
+        self.store.change(change, self.size_with(segment, before)).map_err(Failed::Change)
     }
 
     /// Finds the blocks that become written with a piece in an unwritten extent, whose blocks lie
     /// from `start` on: its own, and while tree blocks are short all up to multiples of the grain,
     /// as far as they belong to the extent. Pages of these that are dirty are written over the
     /// zeros later.
-    fn widened(&self, store: &impl Store, piece: Segment, start: u64) -> Result<(u64, u64), Fault> {
-        let (first, end) = piece.range();
-        let grain = store.grain();
+    fn widened(&self, segment: Segment, start: u64) -> Result<(u64, u64), Fault> {
+        let (first, end) = segment.range();
+        let grain = self.store.grain();
         if grain == 1 {
             return Ok((first, end));
         }
         // Blocks with bytes never lie behind the size on the device.
-        let on_disk = pages_of(self.size_with(piece, store.disk_size()));
+        let on_disk = pages_of(self.size_with(segment, self.store.disk_size()));
         let mut to = end.checked_next_multiple_of(grain).unwrap_or(end).min(on_disk).max(end);
         if to > end {
-            to = match store.lookup(end)? {
+            to = match self.store.lookup(end)? {
                 Mapping::Mapped { start: behind, blocks, is_unwritten: true }
                     if behind == start + (end - first) =>
                 {
@@ -321,7 +318,7 @@ impl FileData {
         }
         let mut from = first - first % grain;
         while from < first {
-            from += match store.lookup(from)? {
+            from += match self.store.lookup(from)? {
                 Mapping::Mapped { start: before, blocks, is_unwritten: true }
                     if blocks >= first - from && before + (first - from) == start =>
                 {
@@ -334,40 +331,40 @@ impl FileData {
     }
 
     /// Returns the size on the device after a piece was written: up to the next dirty page.
-    fn size_with(&self, piece: Segment, before: u64) -> u64 {
-        let (_, end) = piece.range();
+    fn size_with(&self, segment: Segment, before: u64) -> u64 {
+        let (_, end) = segment.range();
         if end <= page_of(before) {
             return before;
         }
         let dirty = self.pages.read().next_dirty(end);
         let limit = dirty.map_or(u64::MAX, offset_of);
-        before.max(piece.size.min(limit))
+        before.max(segment.size.min(limit))
     }
 
     /// Ends the write-back of a piece, all of which is on its way to be durable.
-    fn finish(&self, store: &impl Store, piece: Segment, flight: Flight) {
-        let is_inline = matches!(piece.place, SegmentTarget::Inline);
-        let (from, to) = piece.range();
+    fn finish(&self, segment: Segment, batch: WritebackBatch) {
+        let is_inline = matches!(segment.target, SegmentTarget::Inline);
+        let (from, to) = segment.range();
         let mut reserved = 0;
         let mut pages = self.pages.write();
-        let landed = pages.land(from, to, flight);
+        let completed = pages.complete(from, to, batch);
         pages.each(from, to, |marks, bits| {
             // Another write to a page in the inode needs space for it again.
-            let kept = if is_inline { marks.dirty } else { 0 };
-            let paid = marks.reserved & bits & !kept;
-            marks.reserved &= !paid;
+            let retained = if is_inline { marks.dirty } else { 0 };
+            let settled = marks.reserved & bits & !retained;
+            marks.reserved &= !settled;
             marks.mapped = if is_inline { marks.mapped & !bits } else { marks.mapped | bits };
-            reserved += u64::from(paid.count_ones());
+            reserved += u64::from(settled.count_ones());
         });
         drop(pages);
-        self.cache.give_unstable(landed.stable);
-        self.cache.give_pages(landed.older.len() as u64);
-        match piece.place {
+        self.pages.cache.remove_unstable(completed.stable);
+        self.pages.cache.return_pages(completed.older.len() as u64);
+        match segment.target {
             // The reserved space has become the claim.
             SegmentTarget::Claimed(_) => {
-                self.delayed.fetch_sub(reserved, Ordering::Relaxed);
+                self.pages.delayed.fetch_sub(reserved, Ordering::Relaxed);
             }
-            SegmentTarget::Blocks { .. } | SegmentTarget::Inline => self.unreserve(store, reserved),
+            SegmentTarget::Blocks { .. } | SegmentTarget::Inline => self.unreserve(reserved),
         }
     }
 
@@ -375,37 +372,36 @@ impl FileData {
     /// and returns it. If that is only so for a time, they stay dirty instead.
     fn give_up(
         &self,
-        store: &impl Store,
         first: u64,
         count: u64,
-        flight: Option<Flight>,
+        batch: Option<WritebackBatch>,
         fault: Fault,
     ) -> Fault {
         if matches!(fault, Fault::ReadOnly) {
-            self.take_back(first, count, flight);
+            self.redirty(first, count, batch);
             return fault;
         }
-        store.write_failed(&fault);
-        let gone = self.pages.write().give_up(first, first + count, flight);
-        self.cache.give_unstable(gone.unstable);
-        self.cache.give_pages(gone.pages);
-        self.unreserve(store, gone.reserved);
-        tracing::error!(first, pages = gone.pages, %fault, "written data are lost");
+        self.store.write_failed(&fault);
+        let removed = self.pages.write().give_up(first, first + count, batch);
+        self.pages.cache.remove_unstable(removed.unstable);
+        self.pages.cache.return_pages(removed.pages);
+        self.unreserve(removed.reserved);
+        tracing::error!(first, pages = removed.pages, %fault, "written data are lost");
         fault
     }
 
     /// Makes pages dirty again that were not written.
-    fn take_back(&self, first: u64, count: u64, flight: Option<Flight>) {
-        let Some(flight) = flight else { return };
-        let older = self.pages.write().take_back(first, first + count, flight);
-        self.cache.give_pages(older.len() as u64);
+    fn redirty(&self, first: u64, count: u64, batch: Option<WritebackBatch>) {
+        let Some(batch) = batch else { return };
+        let older = self.pages.write().redirty(first, first + count, batch);
+        self.pages.cache.return_pages(older.len() as u64);
     }
 
     /// Lets the size on the device follow over what is a hole or has been written. The caller holds
     /// `i_writeback`.
-    fn write_size_back(&self, store: &impl Store) -> Result<(), Fault> {
+    fn write_size_back(&self) -> Result<(), Fault> {
         let size = self.size();
-        let before = store.disk_size();
+        let before = self.store.disk_size();
         if size <= before {
             return Ok(());
         }
@@ -414,10 +410,10 @@ impl FileData {
         if size <= before {
             return Ok(());
         }
-        let changed = store.change(Change::Size, size);
+        let changed = self.store.change(Change::Size, size);
         changed.inspect_err(|fault| {
             if !matches!(fault, Fault::ReadOnly) {
-                store.write_failed(fault);
+                self.store.write_failed(fault);
             }
         })
     }
@@ -425,10 +421,10 @@ impl FileData {
 
 /// Writes zeros to so many blocks of the device. Blocks for the I/O.
 fn write_zeros(store: &impl Store, start: u64, blocks: u64) -> Result<(), Fault> {
-    let zeros = Page::many_with(blocks.min(PIECE_PAGES) as usize, 0, &[]);
+    let zeros = Page::many_with(blocks.min(READ_PAGES_MAX) as usize, 0, &[]);
     let mut done = 0;
     while done < blocks {
-        let count = (blocks - done).min(PIECE_PAGES);
+        let count = (blocks - done).min(READ_PAGES_MAX);
         store.write_pages(start + done, &zeros[..count as usize])?;
         done += count;
     }

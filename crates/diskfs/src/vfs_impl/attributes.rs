@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use vfscale_vfs::driver::AttrChange;
 use vfscale_vfs::inode::Inode;
 
-use super::DiskFs;
+use super::disk_fs::DiskFs;
 use super::inodes::node_of;
 use crate::base::fault::Fault;
 use crate::inode::attr::{self, Refusal};

@@ -7,7 +7,7 @@ use vfscale_vfs::inode::{Inode, InodeInit, InodeRef, InodeTimes};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::Timestamp;
 
-use super::DiskFs;
+use super::disk_fs::DiskFs;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
 use crate::inode::attr::{self, Attribute};

@@ -11,8 +11,8 @@ use vfscale_vfs::driver::{NewInode, Rename};
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::types::Timestamp;
 
-use super::DiskFs;
 use super::attributes::{edit, refused};
+use super::disk_fs::DiskFs;
 use super::inodes::node_of;
 use crate::base::fault::Fault;
 use crate::btree::counted::Counted;

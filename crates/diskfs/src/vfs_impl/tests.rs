@@ -12,7 +12,9 @@ use vfscale_journal::Scaling;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, AtFlags, Errno, Mode, MountFlags, RenameFlags, Stat, Task, Vfs, XattrFlags};
 
-use super::{DiskFs, DiskOptions, Fault, OnError, Orphans};
+use super::{DiskFs, DiskOptions, OnError};
+use crate::base::fault::Fault;
+use crate::icache::inactivate::Orphans;
 use crate::tools::mkfs::{self, MkfsOptions};
 
 mod errors;

@@ -11,7 +11,7 @@ use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::FileType;
 
-use super::DiskFs;
+use super::disk_fs::DiskFs;
 use super::inodes::node_of;
 use crate::base::fault::Fault;
 use crate::format::inode::ROOT_INO;

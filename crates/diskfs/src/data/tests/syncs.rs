@@ -5,6 +5,7 @@ use std::thread;
 
 use vfscale_block::{Fault as DeviceFault, FaultyDevice, Gate, Operation, OsError};
 
+use super::file_blocks::Throttle;
 use super::volume::{BLOCKS, Mounted, made};
 use super::*;
 use crate::inode::incore::Node;
@@ -57,7 +58,7 @@ fn synced_beside(
 }
 
 fn write(mounted: &Mounted, node: &Arc<Node>, byte: u8) {
-    mounted.files.write(node, 0, &[byte; 3 * PAGE_SIZE]).unwrap();
+    mounted.files.file(node).write(0, &[byte; 3 * PAGE_SIZE]).unwrap();
 }
 
 fn assert_full(mounted: &Mounted, node: &Arc<Node>, byte: u8) {
@@ -81,7 +82,7 @@ fn a_sync_waits_for_writers_that_are_short_of_memory() {
     let world = slow();
     let nodes = [world.1.create(), world.1.create()];
     nodes.iter().for_each(|node| write(&world.1, node, 1));
-    let left = synced_beside(&world, |files| assert!(files.relieve()), || ());
+    let left = synced_beside(&world, |files| assert!(files.write_back_one()), || ());
     nodes.iter().for_each(|node| assert_full(&left, node, 1));
 }
 
@@ -101,7 +102,7 @@ fn a_sync_does_all_it_can_and_tells_errors_of_other_threads() {
     mounted.files.sync_all().unwrap();
     write(mounted, &nodes[0], 3);
     write(mounted, &nodes[1], 2);
-    let store = NodeStore { files: &mounted.files, node: &nodes[0] };
+    let store = mounted.files.blocks(&nodes[0]);
     let Mapping::Mapped { start, .. } = store.lookup(0).unwrap() else { panic!("it was written") };
     let blocks = start * PAGE..(start + 3) * PAGE;
     slow.arm(DeviceFault::on(Operation::Write).within(blocks).fail(OsError::IO));
@@ -121,7 +122,7 @@ fn a_sealed_volume_is_not_written_and_nothing_is_lost() {
     for _ in 0..2 {
         assert!(matches!(mounted.files.write_back_all(), Err(Fault::ReadOnly)));
         assert!(matches!(mounted.files.sync(&node, false), Err(Fault::ReadOnly)));
-        mounted.files.relieve();
+        mounted.files.write_back_one();
     }
     assert_eq!(slow.calls(Operation::Write), before);
     mounted.volume().unseal();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vfscale_block::{CrashPlan, FaultyDevice, Operation, OsError, RecordingDevice};
 
-use super::super::node_store::RangeStep as CutStep;
+use super::super::file_blocks::RangeStep as CutStep;
 use super::*;
 use crate::Need;
 use crate::data::Files;
@@ -71,7 +71,7 @@ impl Mounted {
 
     pub(super) fn contents(&self, node: &Arc<Node>) -> Vec<u8> {
         let mut bytes = vec![1; self.files.size(node) as usize];
-        assert_eq!(self.files.read(node, 0, &mut bytes).unwrap(), bytes.len());
+        assert_eq!(self.files.file(node).read(0, &mut bytes).unwrap(), bytes.len());
         bytes
     }
 
@@ -115,35 +115,35 @@ impl Subject for OnVolume {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
-        self.files().write(&self.node, at, bytes)
+        self.files().file(&self.node).write(at, bytes)
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Fault> {
-        self.files().read(&self.node, at, into)
+        self.files().file(&self.node).read(at, into)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Fault> {
-        self.files().set_size(&self.node, size)
+        self.files().file(&self.node).set_size(size)
     }
 
     fn allocate(&self, at: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
-        self.files().allocate(&self.node, at, len, keep_size)
+        self.files().file(&self.node).allocate(at, len, keep_size)
     }
 
     fn punch(&self, at: u64, len: u64) -> Result<(), Fault> {
-        self.files().punch(&self.node, at, len)
+        self.files().file(&self.node).punch(at, len)
     }
 
     fn zero_range(&self, at: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
-        self.files().zero_range(&self.node, at, len, keep_size)
+        self.files().file(&self.node).zero_range(at, len, keep_size)
     }
 
     fn seek_data(&self, at: u64) -> Option<u64> {
-        self.files().seek_data(&self.node, at).unwrap()
+        self.files().file(&self.node).seek_data(at).unwrap()
     }
 
     fn seek_hole(&self, at: u64) -> Option<u64> {
-        self.files().seek_hole(&self.node, at).unwrap()
+        self.files().file(&self.node).seek_hole(at).unwrap()
     }
 
     fn write_back(&self) {
@@ -199,13 +199,13 @@ fn a_small_file_costs_no_block_and_a_large_one_is_found_again() {
     let mounted = Mounted::open(&device, 1 << 20);
     let (small, large) = (mounted.create(), mounted.create());
     let free = mounted.volume().space().figures().free;
-    mounted.files.write(&small, 0, b"a few words").unwrap();
+    mounted.files.file(&small).write(0, b"a few words").unwrap();
     mounted.files.sync(&small, true).unwrap();
     assert_eq!(mounted.volume().space().figures().free, free);
     assert!(matches!(small.core().data, DataFork::Inline(_)));
     // Every second page, so that the extents need a tree.
     for page in 0..200 {
-        mounted.files.write(&large, page * 2 * PAGE, &[page as u8 + 1; PAGE_SIZE]).unwrap();
+        mounted.files.file(&large).write(page * 2 * PAGE, &[page as u8 + 1; PAGE_SIZE]).unwrap();
     }
     mounted.files.sync(&large, true).unwrap();
     assert!(matches!(large.core().data, DataFork::Tree { .. }));
@@ -234,7 +234,7 @@ fn a_full_volume_says_so_at_the_call() {
     let bytes = vec![1; 100 * PAGE_SIZE];
     let mut size = 0;
     loop {
-        match mounted.files.write(&node, size, &bytes) {
+        match mounted.files.file(&node).write(size, &bytes) {
             Ok(written) => size += written as u64,
             Err(Fault::NoSpace) => break,
             Err(fault) => panic!("{fault}"),
@@ -244,10 +244,10 @@ fn a_full_volume_says_so_at_the_call() {
     // All of it finds its place.
     mounted.files.sync(&node, false).unwrap();
     assert_eq!(mounted.contents(&node).len() as u64, size);
-    mounted.files.set_size(&node, 0).unwrap();
+    mounted.files.file(&node).set_size(0).unwrap();
     mounted.volume().sync().unwrap();
     assert_eq!(mounted.volume().space().figures().free, free);
-    assert_eq!(mounted.files.write(&node, 0, &bytes).unwrap(), bytes.len());
+    assert_eq!(mounted.files.file(&node).write(0, &bytes).unwrap(), bytes.len());
     mounted.close();
 }
 
@@ -259,7 +259,7 @@ fn a_write_that_fails_is_told_by_the_next_sync() {
     let mounted = Mounted::open(&device, 1 << 20);
     let node = mounted.create();
     let free = mounted.volume().space().figures().free;
-    mounted.files.write(&node, 0, &[1; 10 * PAGE_SIZE]).unwrap();
+    mounted.files.file(&node).write(0, &[1; 10 * PAGE_SIZE]).unwrap();
     faulty.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
     mounted.files.write_back_all().unwrap_err();
     faulty.disarm();
@@ -283,7 +283,7 @@ fn a_request_that_fails_once_loses_nothing() {
     let mounted = Mounted::open(&device, 1 << 20);
     let node = mounted.create();
     let bytes = vec![1; 100 * PAGE_SIZE];
-    mounted.files.write(&node, 0, &bytes).unwrap();
+    mounted.files.file(&node).write(0, &bytes).unwrap();
     faulty.arm(vfscale_block::Fault::on(Operation::Write).nth(1).fail(OsError::new(5)));
     mounted.files.sync(&node, true).unwrap();
     assert_eq!(faulty.fired(), 1);
@@ -298,25 +298,25 @@ fn script(mounted: &Mounted, recording: &RecordingDevice<Arc<dyn Device>>) -> [u
     let nodes = [mounted.create(), mounted.create(), mounted.create()];
     let files = &mounted.files;
     recording.mark("made");
-    files.write(&nodes[0], 0, &[1; 5 * PAGE_SIZE + 77]).unwrap();
+    files.file(&nodes[0]).write(0, &[1; 5 * PAGE_SIZE + 77]).unwrap();
     files.sync(&nodes[0], true).unwrap();
     recording.mark("first");
-    files.write(&nodes[1], 100, &[2; 3 * PAGE_SIZE]).unwrap();
-    files.set_size(&nodes[0], 2 * PAGE + 9).unwrap();
-    files.write(&nodes[2], 0, &[3; 50]).unwrap();
+    files.file(&nodes[1]).write(100, &[2; 3 * PAGE_SIZE]).unwrap();
+    files.file(&nodes[0]).set_size(2 * PAGE + 9).unwrap();
+    files.file(&nodes[2]).write(0, &[3; 50]).unwrap();
     files.write_back_all().unwrap();
     mounted.volume().sync().unwrap();
     recording.mark("second");
     // Freed blocks are used again.
-    files.set_size(&nodes[0], 0).unwrap();
+    files.file(&nodes[0]).set_size(0).unwrap();
     files.sync(&nodes[0], false).unwrap();
-    files.write(&nodes[2], 20, &[3; 20 * PAGE_SIZE]).unwrap();
-    files.allocate(&nodes[1], 10 * PAGE, 4 * PAGE, false).unwrap();
+    files.file(&nodes[2]).write(20, &[3; 20 * PAGE_SIZE]).unwrap();
+    files.file(&nodes[1]).allocate(10 * PAGE, 4 * PAGE, false).unwrap();
     files.write_back_all().unwrap();
     mounted.volume().sync().unwrap();
     recording.mark("third");
-    files.write(&nodes[0], PAGE / 2, &[1; 4 * PAGE_SIZE]).unwrap();
-    files.punch(&nodes[2], 5 * PAGE, 5 * PAGE).unwrap();
+    files.file(&nodes[0]).write(PAGE / 2, &[1; 4 * PAGE_SIZE]).unwrap();
+    files.file(&nodes[2]).punch(5 * PAGE, 5 * PAGE).unwrap();
     files.write_back_all().unwrap();
     mounted.close();
     nodes.map(|node| node.ino())
@@ -361,7 +361,7 @@ fn a_crash_leaves_a_file_as_it_was_or_cut() {
     let node = mounted.create();
     // Many extents, so that it takes many transactions.
     for page in 0..60 {
-        mounted.files.write(&node, page * 2 * PAGE, &[1; PAGE_SIZE]).unwrap();
+        mounted.files.file(&node).write(page * 2 * PAGE, &[1; PAGE_SIZE]).unwrap();
     }
     let ino = node.ino();
     mounted.close();
@@ -370,7 +370,7 @@ fn a_crash_leaves_a_file_as_it_was_or_cut() {
     let mounted = Mounted::open(&device, 4 << 20);
     let node = mounted.node(ino);
     for size in [100 * PAGE, 3 * PAGE] {
-        mounted.files.set_size(&node, size).unwrap();
+        mounted.files.file(&node).set_size(size).unwrap();
         mounted.volume().sync().unwrap();
     }
     mounted.close();
@@ -399,12 +399,12 @@ fn a_cut_that_was_begun_is_finished_by_the_next_mount() {
     let mounted = Mounted::open(&device, 4 << 20);
     let node = mounted.create();
     for page in 0..60 {
-        mounted.files.write(&node, page * 2 * PAGE, &[1; PAGE_SIZE]).unwrap();
+        mounted.files.file(&node).write(page * 2 * PAGE, &[1; PAGE_SIZE]).unwrap();
     }
     mounted.files.sync(&node, false).unwrap();
     let (ino, free) = (node.ino(), mounted.volume().space().figures().free);
     // The first of its transactions, and then nothing more.
-    let store = NodeStore { files: &mounted.files, node: &node };
+    let store = mounted.files.blocks(&node);
     let cut = CutStep::Cut { size: 3 * PAGE };
     assert!(store.step(cut, 3, u64::MAX).unwrap() < 118);
     mounted.volume().sync().unwrap();
@@ -436,7 +436,7 @@ fn what_is_allocated_can_be_written_on_a_full_volume() {
     let node = mounted.create();
     let space = mounted.volume().space();
     let blocks = space.figures().available - 100;
-    mounted.files.allocate(&node, 0, blocks * PAGE, false).unwrap();
+    mounted.files.file(&node).allocate(0, blocks * PAGE, false).unwrap();
     // The remaining space is allocated elsewhere, and all but a few blocks of the pool.
     let left = space.figures();
     assert!(space.take(left.available, false) && space.take(left.free - left.available, true));
@@ -446,7 +446,7 @@ fn what_is_allocated_can_be_written_on_a_full_volume() {
     // Every block once, far from the one before.
     let blocks_in_order = (0..blocks).map(|n| n * 1009 % blocks);
     for (n, block) in blocks_in_order.enumerate() {
-        mounted.files.write(&node, block * PAGE, &page(block)).unwrap();
+        mounted.files.file(&node).write(block * PAGE, &page(block)).unwrap();
         if n % 3 == 0 {
             let written = mounted.files.write_back_all();
             assert!(written.is_ok(), "{written:?} after {n} blocks");
@@ -461,7 +461,7 @@ fn what_is_allocated_can_be_written_on_a_full_volume() {
         }
     }
     mounted.files.sync(&node, false).unwrap();
-    let refused = mounted.files.zero_range(&node, PAGE, PAGE, true);
+    let refused = mounted.files.file(&node).zero_range(PAGE, PAGE, true);
     assert!(matches!(refused, Err(Fault::NoSpace)));
     space.give(left.free - 12);
     let ino = node.ino();

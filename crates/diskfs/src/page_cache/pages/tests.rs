@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The state of a page in the model.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct CachedMapping {
     stamp: u8,
     is_dirty: bool,
     is_writing: bool,
@@ -50,8 +50,8 @@ struct Known {
 #[derive(Default)]
 struct Both {
     pages: Pages,
-    model: BTreeMap<u64, Known>,
-    flight: Option<(u64, u64, Flight)>,
+    model: BTreeMap<u64, CachedMapping>,
+    batch: Option<(u64, u64, WritebackBatch)>,
     stamp: u8,
 }
 
@@ -112,33 +112,33 @@ impl Both {
         let run = self.pages.dirty_run(at, 100);
         let expected = (at..at + 100).take_while(|n| self.model.get(n).is_some_and(|p| p.is_dirty));
         assert_eq!(run, expected.count() as u64);
-        if run == 0 || self.flight.is_some() {
+        if run == 0 || self.batch.is_some() {
             return;
         }
-        let flight = self.pages.begin(at, at + run);
-        assert_eq!(flight.len() as u64, run);
+        let batch = self.pages.begin(at, at + run);
+        assert_eq!(batch.len() as u64, run);
         self.model.range_mut(at..at + run).for_each(|(_, page)| {
             (page.is_dirty, page.is_writing) = (false, true);
         });
-        self.flight = Some((at, at + run, flight));
+        self.batch = Some((at, at + run, batch));
     }
 
     /// Ends what is in flight, well or not.
     fn end(&mut self, is_well: bool) {
-        let Some((from, to, flight)) = self.flight.take() else { return };
+        let Some((from, to, batch)) = self.batch.take() else { return };
         let unstable = self.unstable();
         let doubled = self.model.values().filter(|page| page.is_doubled).count() as u64;
-        let flown: Vec<Known> = self.model.range(from..to).map(|(_, page)| *page).collect();
+        let flown: Vec<CachedMapping> = self.model.range(from..to).map(|(_, page)| *page).collect();
         self.model.range_mut(from..to).for_each(|(_, page)| {
             (page.is_writing, page.is_doubled) = (false, false);
         });
         if is_well {
-            let landed = self.pages.land(from, to, flight);
-            let now = (landed.stable, landed.older.len() as u64);
+            let completed = self.pages.complete(from, to, batch);
+            let now = (completed.stable, completed.older.len() as u64);
             assert_eq!(now, (unstable - self.unstable(), doubled));
         } else {
             self.model.retain(|index, page| !(from..to).contains(index) || page.is_dirty);
-            let gone = self.pages.give_up(from, to, Some(flight));
+            let gone = self.pages.give_up(from, to, Some(batch));
             let reserved = flown.iter().filter(|page| !page.is_dirty && page.is_reserved).count();
             let now = (gone.pages, gone.unstable, gone.reserved);
             assert_eq!(now, (to - from, unstable - self.unstable(), reserved as u64));
@@ -149,7 +149,7 @@ impl Both {
         self.end(true);
         let unstable = self.unstable();
         let gone = self.pages.remove(from, to);
-        let removed: Vec<Known> =
+        let removed: Vec<CachedMapping> =
             self.model.extract_if(from..to, |_, _| true).map(|p| p.1).collect();
         let reserved = removed.iter().filter(|page| page.is_reserved).count() as u64;
         let now = (gone.pages, gone.unstable, gone.reserved);
@@ -175,8 +175,12 @@ impl Both {
             Step::Insert { at } => {
                 let is_new = !self.model.contains_key(&at);
                 assert_eq!(self.pages.insert_clean(at, page_of(self.stamp), true), is_new);
-                let known = Known { stamp: self.stamp, is_mapped: true, ..Known::default() };
-                self.model.entry(at).or_insert(known);
+                let cached = CachedMapping {
+                    stamp: self.stamp,
+                    is_mapped: true,
+                    ..CachedMapping::default()
+                };
+                self.model.entry(at).or_insert(cached);
             }
             Step::Write { at } => self.write(at),
             Step::Begin { at } => self.begin(at),
@@ -195,26 +199,26 @@ impl Both {
             (pages.is_empty(), pages.unstable_pages()),
             (self.model.is_empty(), self.unstable())
         );
-        let unstable = |page: &Known| page.is_dirty || page.is_writing;
+        let unstable = |page: &CachedMapping| page.is_dirty || page.is_writing;
         let last = self.model.iter().rfind(|(_, page)| unstable(page)).map(|(index, _)| *index);
         assert_eq!(pages.last_unstable(), last);
         for index in 0..300 {
-            let first = |is: &dyn Fn(&Known) -> bool| {
+            let first = |is: &dyn Fn(&CachedMapping) -> bool| {
                 self.model.range(index..).find(|(_, page)| is(page)).map(|(index, _)| *index)
             };
             assert_eq!(pages.next(index), first(&|_| true));
             assert_eq!(pages.next_dirty(index), first(&|page| page.is_dirty));
             assert_eq!(pages.next_unstable(index), first(&unstable));
-            let known = self.model.get(&index).copied();
+            let cached = self.model.get(&index).copied();
             let mark = |mark: fn(&Marks) -> u64| pages.has(index, mark);
             let marks = (mark(|m| m.mapped), mark(|m| m.reserved), mark(|m| m.dirty));
-            let known_marks = known.map(|page| (page.is_mapped, page.is_reserved, page.is_dirty));
+            let known_marks = cached.map(|page| (page.is_mapped, page.is_reserved, page.is_dirty));
             assert_eq!(marks, known_marks.unwrap_or_default(), "page {index}");
             let mut byte = [0];
             pages.page(index).into_iter().for_each(|page| page.read(4095, &mut byte));
             assert_eq!(
                 (pages.contains(index), byte[0]),
-                (known.is_some(), known.map_or(0, |p| p.stamp))
+                (cached.is_some(), cached.map_or(0, |p| p.stamp))
             );
         }
     }
@@ -241,7 +245,7 @@ fn what_is_in_flight_stays_as_it_was() {
     let mut pages = Pages::default();
     pages.put_dirty(60, (0..4).map(|_| page_of(1)).collect(), 0, u64::MAX);
     pages.put_dirty(64, (0..4).map(|_| page_of(2)).collect(), 0, u64::MAX);
-    let flight = pages.begin(61, 66);
+    let batch = pages.begin(61, 66);
     assert!(pages.write(62, 0, &[3]).is_none(), "there is no memory to be written to");
     pages.put_dirty(62, vec![page_of(3)], 0, 0);
     let bytes = |page: &Page| {
@@ -249,7 +253,7 @@ fn what_is_in_flight_stays_as_it_was() {
         page.read(7, &mut byte);
         byte[0]
     };
-    let flown: Vec<u8> = flight.iter().map(|page| bytes(page)).collect();
+    let flown: Vec<u8> = batch.iter().map(|page| bytes(page)).collect();
     assert_eq!(flown, [1, 1, 1, 2, 2]);
     let seen: Vec<u8> = (60..68).map(|index| bytes(pages.page(index).unwrap())).collect();
     assert_eq!(seen, [1, 1, 3, 1, 2, 2, 2, 2]);
@@ -257,8 +261,8 @@ fn what_is_in_flight_stays_as_it_was() {
     let mut copy = vec![0; 8 * PAGE_SIZE];
     assert_eq!(pages.read(60, 10, &mut copy), 4 * PAGE_SIZE - 10);
     assert_eq!((copy[0], copy[2 * PAGE_SIZE], copy[3 * PAGE_SIZE]), (1, 3, 1));
-    let landed = pages.land(61, 66, flight);
-    assert_eq!((landed.stable, landed.older.len()), (4, 1));
+    let completed = pages.complete(61, 66, batch);
+    assert_eq!((completed.stable, completed.older.len()), (4, 1));
     assert_eq!(pages.next_dirty(61), Some(62));
 }
 

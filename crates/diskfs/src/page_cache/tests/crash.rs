@@ -28,8 +28,8 @@ fn at_every_change(work: impl Fn(&File), check: impl Fn(&[u8])) {
 fn a_file_grows_by_what_was_written_only() {
     let work = |file: &File| {
         let bytes: Vec<u8> = (0..11 * PAGE_SIZE).map(|at| (at / PAGE_SIZE + 1) as u8).collect();
-        file.data().write(file, 0, &bytes[..10 * PAGE_SIZE + 50]).unwrap();
-        let _ = file.data().write_back(file);
+        file.data().write(0, &bytes[..10 * PAGE_SIZE + 50]).unwrap();
+        let _ = file.data().write_back();
     };
     at_every_change(work, |bytes| {
         for (at, byte) in bytes.iter().enumerate() {
@@ -42,13 +42,13 @@ fn a_file_grows_by_what_was_written_only() {
 fn growing_from_within_a_block_shows_zeros() {
     let work = |file: &File| {
         let data = file.data();
-        data.write(file, 0, &[7; 2 * PAGE_SIZE]).unwrap();
-        let _ = data.write_back(file);
-        let _ = data.set_size(file, PAGE + 100);
-        let _ = data.set_size(file, 6 * PAGE);
-        let _ = data.write_back(file);
-        let _ = data.write(file, 8 * PAGE + 5, &[8; 10]);
-        let _ = data.write_back(file);
+        data.write(0, &[7; 2 * PAGE_SIZE]).unwrap();
+        let _ = data.write_back();
+        let _ = data.set_size(PAGE + 100);
+        let _ = data.set_size(6 * PAGE);
+        let _ = data.write_back();
+        let _ = data.write(8 * PAGE + 5, &[8; 10]);
+        let _ = data.write_back();
     };
     at_every_change(work, |bytes| {
         let Some(tail) = bytes.get(PAGE_SIZE + 100..) else { return };
@@ -62,12 +62,12 @@ fn growing_from_within_a_block_shows_zeros() {
 fn later_pages_do_not_come_before_earlier_ones() {
     let work = |file: &File| {
         let data = file.data();
-        data.write(file, 20 * PAGE, &[3; 100]).unwrap();
-        data.write(file, 0, &[1; PAGE_SIZE]).unwrap();
-        data.write(file, 10 * PAGE, &[2; PAGE_SIZE]).unwrap();
-        let _ = data.write_back(file);
-        data.write(file, 30 * PAGE, &[3; 100]).unwrap();
-        let _ = data.write_back(file);
+        data.write(20 * PAGE, &[3; 100]).unwrap();
+        data.write(0, &[1; PAGE_SIZE]).unwrap();
+        data.write(10 * PAGE, &[2; PAGE_SIZE]).unwrap();
+        let _ = data.write_back();
+        data.write(30 * PAGE, &[3; 100]).unwrap();
+        let _ = data.write_back();
     };
     at_every_change(work, |bytes| {
         for (page, stamp) in [(0, 1), (10, 2), (20, 3), (30, 3)] {

@@ -7,12 +7,12 @@ fn what_can_t_be_written_is_dropped_and_told() {
     let cache = PageCache::new(1 << 20, 1);
     let file = Disk::new(100).open(&cache);
     let data = file.data();
-    data.write(&file, 0, &[1; 10 * PAGE_SIZE]).unwrap();
-    data.write_back(&file).unwrap();
-    data.write(&file, 2 * PAGE, &[2; PAGE_SIZE]).unwrap();
-    data.write(&file, 12 * PAGE, &[2; PAGE_SIZE]).unwrap();
+    data.write(0, &[1; 10 * PAGE_SIZE]).unwrap();
+    data.write_back().unwrap();
+    data.write(2 * PAGE, &[2; PAGE_SIZE]).unwrap();
+    data.write(12 * PAGE, &[2; PAGE_SIZE]).unwrap();
     file.disk.state.lock().unwrap().writes_left = 0;
-    data.write_back(&file).unwrap_err();
+    data.write_back().unwrap_err();
     file.disk.state.lock().unwrap().writes_left = u64::MAX;
     assert!(!file.write_errors.is_told());
     check_counts(&file, &cache);
@@ -22,7 +22,7 @@ fn what_can_t_be_written_is_dropped_and_told() {
     assert_eq!(contents(&file), expected);
     // Three places for the page that has no block were tried.
     assert_eq!(file.disk.free_blocks(), 90 - 3);
-    data.write_back(&file).unwrap();
+    data.write_back().unwrap();
     assert_eq!(file.disk_size(), 13 * PAGE);
     assert_eq!(contents(&file.disk.open(&cache)), expected);
 }
@@ -38,21 +38,21 @@ fn every_failing_change_is_an_error_and_leaks_nothing() {
             (state.changes_left, state.claim_max) = (changes, 2);
         }
         let data = file.data();
-        data.write(&file, 0, b"in the inode").unwrap();
-        let mut failed = data.write_back(&file).is_err();
-        data.write(&file, PAGE, &[1; 6 * PAGE_SIZE]).unwrap();
-        failed |= data.write_back(&file).is_err();
-        failed |= data.allocate(&file, 9 * PAGE, PAGE, false).is_err();
-        failed |= data.punch(&file, 2 * PAGE, PAGE).is_err();
-        failed |= data.set_size(&file, 3 * PAGE).is_err();
+        data.write(0, b"in the inode").unwrap();
+        let mut failed = data.write_back().is_err();
+        data.write(PAGE, &[1; 6 * PAGE_SIZE]).unwrap();
+        failed |= data.write_back().is_err();
+        failed |= data.allocate(9 * PAGE, PAGE, false).is_err();
+        failed |= data.punch(2 * PAGE, PAGE).is_err();
+        failed |= data.set_size(3 * PAGE).is_err();
         let left = std::mem::replace(&mut disk.state.lock().unwrap().changes_left, u64::MAX);
         assert!(failed || left > 0 || changes == 8, "{changes}");
         check_counts(&file, &cache);
         let bytes = contents(&file);
         assert!(!bytes.contains(&POISON));
-        data.write_back(&file).unwrap();
+        data.write_back().unwrap();
         assert_eq!(contents(&disk.open(&cache)), bytes);
-        data.set_size(&file, 0).unwrap();
+        data.set_size(0).unwrap();
         assert_eq!(disk.free_blocks(), 60);
     }
 }
@@ -61,21 +61,21 @@ fn every_failing_change_is_an_error_and_leaks_nothing() {
 fn what_can_t_be_read_fails_the_call() {
     let cache = PageCache::new(1 << 20, 1);
     let file = Disk::new(100).open(&cache);
-    file.data().write(&file, 0, &[1; 10 * PAGE_SIZE]).unwrap();
-    file.data().write_back(&file).unwrap();
+    file.data().write(0, &[1; 10 * PAGE_SIZE]).unwrap();
+    file.data().write_back().unwrap();
     let file = file.disk.open(&cache);
     let mut bytes = [0; 100];
     file.disk.state.lock().unwrap().reads_left = 0;
-    file.data().read(&file, 0, &mut bytes).unwrap_err();
+    file.data().read(0, &mut bytes).unwrap_err();
     // Nor can a part of a page be written then; a whole page can.
-    file.data().write(&file, 5, b"x").unwrap_err();
-    assert_eq!(file.data().write(&file, PAGE, &[2; PAGE_SIZE]).unwrap(), PAGE_SIZE);
+    file.data().write(5, b"x").unwrap_err();
+    assert_eq!(file.data().write(PAGE, &[2; PAGE_SIZE]).unwrap(), PAGE_SIZE);
     file.disk.state.lock().unwrap().reads_left = 1;
-    assert_eq!(file.data().read(&file, 0, &mut bytes).unwrap(), 100);
+    assert_eq!(file.data().read(0, &mut bytes).unwrap(), 100);
     assert_eq!(bytes, [1; 100]);
     // Up to what can't be read.
     let mut bytes = vec![0; 10 * PAGE_SIZE];
-    assert_eq!(file.data().read(&file, 0, &mut bytes).unwrap(), 2 * PAGE_SIZE);
+    assert_eq!(file.data().read(0, &mut bytes).unwrap(), 2 * PAGE_SIZE);
 }
 
 /// Which block of the device a page has.
@@ -91,12 +91,12 @@ fn a_bad_block_costs_its_own_page_and_no_other() {
     let cache = PageCache::new(16 << 20, 1);
     let file = Disk::new(1000).open(&cache);
     let data = file.data();
-    data.write(&file, 0, &[1; 600 * PAGE_SIZE]).unwrap();
-    data.write_back(&file).unwrap();
+    data.write(0, &[1; 600 * PAGE_SIZE]).unwrap();
+    data.write_back().unwrap();
     let bad = [block_of(&file, 0), block_of(&file, 300), block_of(&file, 599)];
     file.disk.state.lock().unwrap().bad = bad.into();
-    data.write(&file, 0, &[2; 600 * PAGE_SIZE]).unwrap();
-    data.write_back(&file).unwrap_err();
+    data.write(0, &[2; 600 * PAGE_SIZE]).unwrap();
+    data.write_back().unwrap_err();
     assert!(!file.write_errors.is_told());
     check_counts(&file, &cache);
     let mut expected = vec![2; 600 * PAGE_SIZE];
@@ -121,8 +121,8 @@ fn new_pages_go_elsewhere_than_into_bad_blocks() {
         }
         let data = file.data();
         let bytes: Vec<u8> = (0..600 * PAGE_SIZE).map(|at| (at / PAGE_SIZE) as u8 | 1).collect();
-        data.write(&file, 0, &bytes).unwrap();
-        data.write_back(&file).unwrap();
+        data.write(0, &bytes).unwrap();
+        data.write_back().unwrap();
         assert!(file.write_errors.is_told());
         check_counts(&file, &cache);
         assert!((0..600).all(|page| !blocks.contains(&block_of(&file, page))));
@@ -141,14 +141,14 @@ fn a_page_for_which_several_places_fail_is_given_up() {
     let disk = Disk::new(100);
     let file = disk.open(&cache);
     disk.state.lock().unwrap().bad = (FIRST..FIRST + 100).collect();
-    file.data().write(&file, 0, &[1; PAGE_SIZE]).unwrap();
-    file.data().write_back(&file).unwrap_err();
+    file.data().write(0, &[1; PAGE_SIZE]).unwrap();
+    file.data().write_back().unwrap_err();
     check_counts(&file, &cache);
     assert_eq!(disk.state.lock().unwrap().aside, 3);
     assert_eq!(contents(&file), [0; PAGE_SIZE]);
     disk.state.lock().unwrap().bad.clear();
-    file.data().write(&file, 0, &[2; PAGE_SIZE]).unwrap();
-    file.data().write_back(&file).unwrap();
+    file.data().write(0, &[2; PAGE_SIZE]).unwrap();
+    file.data().write_back().unwrap();
     assert_eq!(contents(&disk.open(&cache)), [2; PAGE_SIZE]);
 }
 
@@ -158,8 +158,8 @@ fn a_full_disk_has_no_other_place_for_a_bad_block() {
     let disk = Disk::new(10);
     let file = disk.open(&cache);
     disk.state.lock().unwrap().bad = vec![FIRST + 4];
-    file.data().write(&file, 0, &[1; 10 * PAGE_SIZE]).unwrap();
-    file.data().write_back(&file).unwrap_err();
+    file.data().write(0, &[1; 10 * PAGE_SIZE]).unwrap();
+    file.data().write_back().unwrap_err();
     check_counts(&file, &cache);
     // One page is lost, and with its space there is another place for the next one.
     assert_eq!(disk.free_blocks() + disk.state.lock().unwrap().aside, 1);
@@ -173,8 +173,8 @@ fn a_dead_device_is_not_asked_for_each_page() {
     let disk = Disk::new(5000);
     let file = disk.open(&cache);
     disk.state.lock().unwrap().bad = (FIRST..FIRST + 5000).collect();
-    file.data().write(&file, 0, &vec![1; 4000 * PAGE_SIZE]).unwrap();
-    file.data().write_back(&file).unwrap_err();
+    file.data().write(0, &vec![1; 4000 * PAGE_SIZE]).unwrap();
+    file.data().write_back().unwrap_err();
     check_counts(&file, &cache);
     let refused = disk.state.lock().unwrap().refused;
     assert!(refused < 300, "{refused} writes");

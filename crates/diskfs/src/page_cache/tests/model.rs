@@ -85,40 +85,40 @@ impl Subject for Simple {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
-        self.file.data().write(&self.file, at, bytes)
+        self.file.data().write(at, bytes)
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Fault> {
-        self.file.data().read(&self.file, at, into)
+        self.file.data().read(at, into)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Fault> {
-        self.file.data().set_size(&self.file, size)
+        self.file.data().set_size(size)
     }
 
     fn allocate(&self, at: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
-        self.file.data().allocate(&self.file, at, len, keep_size)
+        self.file.data().allocate(at, len, keep_size)
     }
 
     fn punch(&self, at: u64, len: u64) -> Result<(), Fault> {
-        self.file.data().punch(&self.file, at, len)
+        self.file.data().punch(at, len)
     }
 
     fn zero_range(&self, at: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
-        self.file.data().zero_range(&self.file, at, len, keep_size)
+        self.file.data().zero_range(at, len, keep_size)
     }
 
     fn seek_data(&self, at: u64) -> Option<u64> {
-        self.file.data().seek_data(&self.file, at).unwrap()
+        self.file.data().seek_data(at).unwrap()
     }
 
     fn seek_hole(&self, at: u64) -> Option<u64> {
-        self.file.data().seek_hole(&self.file, at).unwrap()
+        self.file.data().seek_hole(at).unwrap()
     }
 
     fn write_back(&self) {
-        self.file.data().write_back(&self.file).unwrap();
-        assert!(!self.file.data().is_dirty(&self.file));
+        self.file.data().write_back().unwrap();
+        assert!(!self.file.data().is_dirty());
         assert_eq!(self.file.disk_size(), self.size());
     }
 

@@ -24,13 +24,13 @@ impl World {
     fn with_pages(pages: usize) -> Self {
         let world = Self::new();
         world.write(0, &vec![1; pages * PAGE_SIZE]);
-        world.file.data().write_back(&*world.file).unwrap();
+        world.file.data().write_back().unwrap();
         world.cache.reclaim(1000);
         world
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
-        assert_eq!(self.file.data().write(&*self.file, at, bytes).unwrap(), bytes.len());
+        assert_eq!(self.file.data().write(at, bytes).unwrap(), bytes.len());
     }
 
     /// The next time that the file comes to `point`, somebody else does `work` before it goes on.
@@ -42,12 +42,12 @@ impl World {
 
     fn byte_at(&self, at: u64) -> u8 {
         let mut byte = [0];
-        assert_eq!(self.file.data().read(&*self.file, at, &mut byte).unwrap(), 1);
+        assert_eq!(self.file.data().read(at, &mut byte).unwrap(), 1);
         byte[0]
     }
 
     fn write_back(&self) {
-        self.file.data().write_back(&*self.file).unwrap();
+        self.file.data().write_back().unwrap();
         assert!(self.file.disk.hook.lock().unwrap().is_none(), "it did not come to that point");
     }
 }
@@ -57,7 +57,7 @@ fn a_page_that_was_read_too_early_is_not_kept() {
     let world = World::with_pages(1);
     world.at(Point::HasRead, |other| {
         other.write(0, &[2; PAGE_SIZE]);
-        other.file.data().write_back(&*other.file).unwrap();
+        other.file.data().write_back().unwrap();
         other.cache.reclaim(1000);
         assert!(other.file.data().pages.read().is_empty());
     });
@@ -93,7 +93,7 @@ fn what_is_written_to_a_page_on_its_way_is_written_again() {
     world.write(0, &[2; PAGE_SIZE]);
     world.at(Point::Write, |other| other.write(5, &[3; 10]));
     world.write_back();
-    world.file.data().write_back(&*world.file).unwrap();
+    world.file.data().write_back().unwrap();
     world.cache.reclaim(1000);
     assert_eq!((world.byte_at(4), world.byte_at(5)), (2, 3));
     check_counts(&world.file, &world.cache);
@@ -119,7 +119,7 @@ fn the_size_waits_for_pages_that_come_meanwhile() {
     world.at(Point::Change, |other| other.write(5 * PAGE, &[2; PAGE_SIZE]));
     world.write_back();
     assert_eq!(world.file.disk_size(), 5 * PAGE);
-    assert!(world.file.data().is_dirty(&*world.file));
+    assert!(world.file.data().is_dirty());
     world.write_back();
     assert_eq!(world.file.disk_size(), 6 * PAGE);
 }
@@ -130,10 +130,10 @@ fn a_page_in_the_inode_that_changes_on_its_way_keeps_its_space() {
     world.write(0, &[1; 100]);
     world.at(Point::Change, |other| other.write(50, &[2; 10]));
     world.write_back();
-    assert_eq!((world.file.disk_size(), world.file.data().delayed_blocks()), (100, 1));
+    assert_eq!((world.file.disk_size(), world.file.pages.delayed_blocks()), (100, 1));
     check_counts(&world.file, &world.cache);
     world.write_back();
-    assert_eq!(world.file.data().delayed_blocks(), 0);
+    assert_eq!(world.file.pages.delayed_blocks(), 0);
     assert_eq!(world.file.inline().unwrap()[50..60], [2; 10]);
 }
 
@@ -145,8 +145,8 @@ fn blocks_that_are_being_read_are_not_taken_away() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let begin = move || {
             let other = thread::spawn(move || match cut {
-                true => file.data().set_size(&*file, 0).unwrap(),
-                false => file.data().punch(&*file, 0, 3 * PAGE).unwrap(),
+                true => file.data().set_size(0).unwrap(),
+                false => file.data().punch(0, 3 * PAGE).unwrap(),
             });
             // If it is not kept off, it is done by then.
             thread::sleep(LONG);
@@ -154,7 +154,7 @@ fn blocks_that_are_being_read_are_not_taken_away() {
         };
         *world.file.disk.hook.lock().unwrap() = Some((Point::Read, Box::new(begin)));
         let mut bytes = [0; 3 * PAGE_SIZE];
-        world.file.data().read(&*world.file, 0, &mut bytes).unwrap();
+        world.file.data().read(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 1 || *byte == 0));
         receiver.recv().unwrap().join().unwrap();
         assert!(contents(&world.file).iter().all(|byte| *byte == 0));
@@ -169,7 +169,7 @@ fn what_is_being_written_back_is_not_cut_meanwhile() {
     let file = Arc::clone(&world.file);
     let (sender, receiver) = std::sync::mpsc::channel();
     let begin = move || {
-        let other = thread::spawn(move || file.data().set_size(&*file, 0).unwrap());
+        let other = thread::spawn(move || file.data().set_size(0).unwrap());
         thread::sleep(LONG);
         sender.send(other).unwrap();
     };
@@ -197,8 +197,8 @@ fn what_cannot_be_written_now_stays_dirty() {
         world.file.disk.state.lock().unwrap().is_sealed = true;
     });
     let data = world.file.data();
-    assert!(matches!(data.write_back(&*world.file), Err(Fault::ReadOnly)));
-    assert!(matches!(data.write_back(&*world.file), Err(Fault::ReadOnly)));
+    assert!(matches!(data.write_back(), Err(Fault::ReadOnly)));
+    assert!(matches!(data.write_back(), Err(Fault::ReadOnly)));
     assert!(world.file.write_errors.is_told());
     assert_eq!(data.pages.read().unstable_pages(), 10);
     check_counts(&world.file, &world.cache);
@@ -206,6 +206,6 @@ fn what_cannot_be_written_now_stays_dirty() {
     expected[3 * PAGE_SIZE..4 * PAGE_SIZE].fill(2);
     assert_eq!(contents(&world.file), expected);
     world.file.disk.state.lock().unwrap().is_sealed = false;
-    data.write_back(&*world.file).unwrap();
+    data.write_back().unwrap();
     assert_eq!(contents(&world.file.disk.open(&world.cache)), expected);
 }

@@ -22,18 +22,21 @@ fn extents(file: &File) -> Vec<Extent> {
 fn a_small_file_lies_in_its_inode_until_it_grows() {
     let (cache, file) = file_of(50);
     let data = file.data();
-    assert_eq!(data.write(&file, 0, b"hello").unwrap(), 5);
-    assert_eq!((data.delayed_blocks(), file.disk.state.lock().unwrap().reserved), (1, 1));
-    data.write_back(&file).unwrap();
+    assert_eq!(data.write(0, b"hello").unwrap(), 5);
+    assert_eq!((data.pages.delayed_blocks(), file.disk.state.lock().unwrap().reserved), (1, 1));
+    data.write_back().unwrap();
     assert_eq!(file.inline().as_deref(), Some(&b"hello"[..]));
-    assert_eq!((file.disk_size(), data.delayed_blocks(), file.disk.free_blocks()), (5, 0, 50));
-    assert!(!data.is_dirty(&file));
-    data.write(&file, 3, b"p, and more of it").unwrap();
-    data.write_back(&file).unwrap();
+    assert_eq!(
+        (file.disk_size(), data.pages.delayed_blocks(), file.disk.free_blocks()),
+        (5, 0, 50)
+    );
+    assert!(!data.is_dirty());
+    data.write(3, b"p, and more of it").unwrap();
+    data.write_back().unwrap();
     assert_eq!(file.inline().as_deref(), Some(&b"help, and more of it"[..]));
     // Behind a hole: it has to leave.
-    data.write(&file, 5 * PAGE, b"far away").unwrap();
-    data.write_back(&file).unwrap();
+    data.write(5 * PAGE, b"far away").unwrap();
+    data.write_back().unwrap();
     assert_eq!((file.inline(), extents(&file).len()), (None, 2));
     let mut expected = vec![0; 5 * PAGE_SIZE + 8];
     expected[..20].copy_from_slice(b"help, and more of it");
@@ -49,29 +52,29 @@ fn a_small_file_lies_in_its_inode_until_it_grows() {
 fn what_is_written_in_order_lies_in_one_piece() {
     let (_cache, file) = file_of(200);
     for page in 0..100 {
-        file.data().write(&file, page * PAGE, &[1; PAGE_SIZE]).unwrap();
+        file.data().write(page * PAGE, &[1; PAGE_SIZE]).unwrap();
     }
-    assert_eq!(file.data().delayed_blocks(), 100);
-    assert_eq!(file.data().write_back(&file).unwrap(), 100);
+    assert_eq!(file.pages.delayed_blocks(), 100);
+    assert_eq!(file.data().write_back().unwrap(), 100);
     let only = Extent { file_block: 0, start: FIRST, blocks: 100, is_unwritten: false };
     assert_eq!(extents(&file), [only]);
     // Again, in place.
-    file.data().write(&file, 5 * PAGE + 7, &[2; 10]).unwrap();
-    assert_eq!(file.data().delayed_blocks(), 0);
-    assert_eq!(file.data().write_back(&file).unwrap(), 1);
+    file.data().write(5 * PAGE + 7, &[2; 10]).unwrap();
+    assert_eq!(file.pages.delayed_blocks(), 0);
+    assert_eq!(file.data().write_back().unwrap(), 1);
     assert_eq!(extents(&file), [only]);
 }
 
 #[test]
 fn what_is_gone_before_it_is_written_never_has_a_block() {
     let (cache, file) = file_of(10);
-    file.data().write(&file, 0, &[1; 8 * PAGE_SIZE]).unwrap();
-    file.data().set_size(&file, PAGE + 1).unwrap();
-    assert_eq!(file.data().delayed_blocks(), 2);
+    file.data().write(0, &[1; 8 * PAGE_SIZE]).unwrap();
+    file.data().set_size(PAGE + 1).unwrap();
+    assert_eq!(file.pages.delayed_blocks(), 2);
     check_counts(&file, &cache);
-    file.data().set_size(&file, 0).unwrap();
-    assert_eq!(file.data().delayed_blocks(), 0);
-    file.data().write_back(&file).unwrap();
+    file.data().set_size(0).unwrap();
+    assert_eq!(file.pages.delayed_blocks(), 0);
+    file.data().write_back().unwrap();
     assert_eq!((extents(&file).len(), file.disk.free_blocks()), (0, 10));
 }
 
@@ -79,59 +82,59 @@ fn what_is_gone_before_it_is_written_never_has_a_block() {
 fn space_runs_out_at_the_call_and_to_the_block() {
     let (cache, file) = file_of(10);
     let bytes = [3; 20 * PAGE_SIZE];
-    assert_eq!(file.data().write(&file, 100, &bytes).unwrap(), 10 * PAGE_SIZE - 100);
-    assert!(matches!(file.data().write(&file, 10 * PAGE, b"x"), Err(Fault::NoSpace)));
+    assert_eq!(file.data().write(100, &bytes).unwrap(), 10 * PAGE_SIZE - 100);
+    assert!(matches!(file.data().write(10 * PAGE, b"x"), Err(Fault::NoSpace)));
     // Within what is there it goes on.
-    assert_eq!(file.data().write(&file, 5, &bytes[..100]).unwrap(), 100);
-    file.data().write_back(&file).unwrap();
+    assert_eq!(file.data().write(5, &bytes[..100]).unwrap(), 100);
+    file.data().write_back().unwrap();
     assert!(file.write_errors.is_told());
     check_counts(&file, &cache);
     assert_eq!(file.disk.free_blocks(), 0);
-    assert!(matches!(file.data().write(&file, 10 * PAGE, b"x"), Err(Fault::NoSpace)));
-    file.data().punch(&file, 2 * PAGE, 3 * PAGE).unwrap();
-    assert_eq!(file.data().write(&file, 10 * PAGE, &bytes).unwrap(), 3 * PAGE_SIZE);
+    assert!(matches!(file.data().write(10 * PAGE, b"x"), Err(Fault::NoSpace)));
+    file.data().punch(2 * PAGE, 3 * PAGE).unwrap();
+    assert_eq!(file.data().write(10 * PAGE, &bytes).unwrap(), 3 * PAGE_SIZE);
 }
 
 #[test]
 fn allocating_takes_all_or_nothing() {
     let (cache, file) = file_of(20);
     let data = file.data();
-    data.write(&file, 4 * PAGE, &[1; 2 * PAGE_SIZE]).unwrap();
-    data.write_back(&file).unwrap();
+    data.write(4 * PAGE, &[1; 2 * PAGE_SIZE]).unwrap();
+    data.write_back().unwrap();
     let before = extents(&file);
-    assert!(matches!(data.allocate(&file, 0, 30 * PAGE, true), Err(Fault::NoSpace)));
+    assert!(matches!(data.allocate(0, 30 * PAGE, true), Err(Fault::NoSpace)));
     assert_eq!(file.disk.free_blocks(), 18);
     // The last piece can't be had: those before it are taken back.
     file.disk.state.lock().unwrap().claim_max = 3;
     file.disk.state.lock().unwrap().claims_left = 4;
-    data.allocate(&file, 0, 20 * PAGE, true).unwrap_err();
+    data.allocate(0, 20 * PAGE, true).unwrap_err();
     file.disk.state.lock().unwrap().claims_left = u64::MAX;
     check_counts(&file, &cache);
     assert_eq!((extents(&file), file.disk.free_blocks()), (before, 18));
-    data.allocate(&file, 0, 20 * PAGE, true).unwrap();
+    data.allocate(0, 20 * PAGE, true).unwrap();
     assert_eq!((file.disk.free_blocks(), data.size()), (0, 6 * PAGE));
     check_counts(&file, &cache);
     let mut expected = vec![0; 6 * PAGE_SIZE];
     expected[4 * PAGE_SIZE..].fill(1);
     assert_eq!(contents(&file), expected);
     // Writing there needs no space.
-    assert_eq!(data.write(&file, PAGE + 5, &[2; 100]).unwrap(), 100);
-    data.write_back(&file).unwrap();
+    assert_eq!(data.write(PAGE + 5, &[2; 100]).unwrap(), 100);
+    data.write_back().unwrap();
     expected[PAGE_SIZE + 5..PAGE_SIZE + 105].fill(2);
     assert_eq!(contents(&file.disk.open(&cache)), expected);
     // Setting the current size frees blocks behind the end.
-    data.set_size(&file, 6 * PAGE).unwrap();
+    data.set_size(6 * PAGE).unwrap();
     assert_eq!(file.disk.free_blocks(), 14);
 }
 
 #[test]
 fn a_file_in_its_inode_is_allocated_blocks() {
     let (cache, file) = file_of(20);
-    file.data().write(&file, 0, b"small").unwrap();
-    file.data().write_back(&file).unwrap();
-    file.data().allocate(&file, PAGE, PAGE, false).unwrap();
+    file.data().write(0, b"small").unwrap();
+    file.data().write_back().unwrap();
+    file.data().allocate(PAGE, PAGE, false).unwrap();
     assert_eq!((file.inline(), file.data().size()), (None, 2 * PAGE));
-    file.data().write_back(&file).unwrap();
+    file.data().write_back().unwrap();
     let mut expected = vec![0; 2 * PAGE_SIZE];
     expected[..5].copy_from_slice(b"small");
     assert_eq!(contents(&file.disk.open(&cache)), expected);
@@ -141,18 +144,18 @@ fn a_file_in_its_inode_is_allocated_blocks() {
 fn a_part_of_a_file_in_its_inode_is_zeroed_that_is_not_in_memory() {
     for does_punch in [true, false] {
         let (cache, file) = file_of(20);
-        file.data().write(&file, 0, &[1; 200]).unwrap();
-        file.data().write_back(&file).unwrap();
+        file.data().write(0, &[1; 200]).unwrap();
+        file.data().write_back().unwrap();
         cache.reclaim(10);
         assert!(file.inline().is_some() && file.data().pages.read().is_empty());
         match does_punch {
-            true => file.data().punch(&file, 1, 32).unwrap(),
-            false => file.data().zero_range(&file, 1, 32, true).unwrap(),
+            true => file.data().punch(1, 32).unwrap(),
+            false => file.data().zero_range(1, 32, true).unwrap(),
         }
         let mut expected = [1; 200];
         expected[1..33].fill(0);
         assert_eq!(contents(&file), expected);
-        file.data().write_back(&file).unwrap();
+        file.data().write_back().unwrap();
         assert_eq!(contents(&file.disk.open(&cache)), expected);
     }
 }
@@ -161,22 +164,22 @@ fn a_part_of_a_file_in_its_inode_is_zeroed_that_is_not_in_memory() {
 fn data_and_holes_are_told_apart() {
     let (cache, file) = file_of(40);
     let data = file.data();
-    data.write(&file, 2 * PAGE, &[1; PAGE_SIZE]).unwrap();
-    data.write_back(&file).unwrap();
-    data.allocate(&file, 3 * PAGE, 2 * PAGE, false).unwrap();
-    data.write(&file, 7 * PAGE, &[1; 10]).unwrap();
+    data.write(2 * PAGE, &[1; PAGE_SIZE]).unwrap();
+    data.write_back().unwrap();
+    data.allocate(3 * PAGE, 2 * PAGE, false).unwrap();
+    data.write(7 * PAGE, &[1; 10]).unwrap();
     for _ in 0..2 {
         // Dirty pages are data, and so are they when they have been written; what is allocated is a
         // hole.
-        assert_eq!(data.seek_data(&file, 0).unwrap(), Some(2 * PAGE));
-        assert_eq!(data.seek_hole(&file, 0).unwrap(), Some(0));
-        assert_eq!(data.seek_hole(&file, 2 * PAGE + 5).unwrap(), Some(3 * PAGE));
-        assert_eq!(data.seek_data(&file, 3 * PAGE).unwrap(), Some(7 * PAGE));
-        assert_eq!(data.seek_data(&file, 7 * PAGE + 3).unwrap(), Some(7 * PAGE + 3));
-        assert_eq!(data.seek_hole(&file, 7 * PAGE).unwrap(), Some(7 * PAGE + 10));
-        assert_eq!(data.seek_data(&file, 7 * PAGE + 10).unwrap(), None);
-        assert_eq!(data.seek_hole(&file, 7 * PAGE + 10).unwrap(), None);
-        data.write_back(&file).unwrap();
+        assert_eq!(data.seek_data(0).unwrap(), Some(2 * PAGE));
+        assert_eq!(data.seek_hole(0).unwrap(), Some(0));
+        assert_eq!(data.seek_hole(2 * PAGE + 5).unwrap(), Some(3 * PAGE));
+        assert_eq!(data.seek_data(3 * PAGE).unwrap(), Some(7 * PAGE));
+        assert_eq!(data.seek_data(7 * PAGE + 3).unwrap(), Some(7 * PAGE + 3));
+        assert_eq!(data.seek_hole(7 * PAGE).unwrap(), Some(7 * PAGE + 10));
+        assert_eq!(data.seek_data(7 * PAGE + 10).unwrap(), None);
+        assert_eq!(data.seek_hole(7 * PAGE + 10).unwrap(), None);
+        data.write_back().unwrap();
         cache.reclaim(100);
     }
 }
@@ -184,14 +187,14 @@ fn data_and_holes_are_told_apart() {
 #[test]
 fn reading_in_order_reads_ahead() {
     let (_, file) = file_of(600);
-    file.data().write(&file, 0, &vec![5; 512 * PAGE_SIZE]).unwrap();
-    file.data().write_back(&file).unwrap();
+    file.data().write(0, &vec![5; 512 * PAGE_SIZE]).unwrap();
+    file.data().write_back().unwrap();
     let cache = PageCache::new(8 << 20, 1);
     let file = file.disk.open(&cache);
     let reads = |file: &File| u64::MAX - file.disk.state.lock().unwrap().reads_left;
     let mut page = [0; PAGE_SIZE];
     for at in 0..512 {
-        assert_eq!(file.data().read(&file, at * PAGE, &mut page).unwrap(), PAGE_SIZE);
+        assert_eq!(file.data().read(at * PAGE, &mut page).unwrap(), PAGE_SIZE);
         assert_eq!(page, [5; PAGE_SIZE]);
     }
     assert!(reads(&file) < 20, "{} reads", reads(&file));
@@ -200,7 +203,7 @@ fn reading_in_order_reads_ahead() {
     let before = reads(&file);
     let file = file.disk.open(&PageCache::new(8 << 20, 1));
     for at in [400, 3, 77, 300, 9] {
-        file.data().read(&file, at * PAGE, &mut page).unwrap();
+        file.data().read(at * PAGE, &mut page).unwrap();
     }
     assert_eq!(reads(&file) - before, 5);
     assert_eq!(file.data().pages.read().len(), 5);
@@ -209,14 +212,14 @@ fn reading_in_order_reads_ahead() {
 #[test]
 fn a_file_that_is_gone_gives_everything_back() {
     let (cache, file) = file_of(100);
-    file.data().write(&file, 0, &[1; 40 * PAGE_SIZE]).unwrap();
-    file.data().discard(&file);
-    assert_eq!((cache.pages(), cache.unstable(), file.data().delayed_blocks()), (0, 0, 0));
+    file.data().write(0, &[1; 40 * PAGE_SIZE]).unwrap();
+    file.data().discard();
+    assert_eq!((cache.pages(), cache.unstable(), file.pages.delayed_blocks()), (0, 0, 0));
     assert_eq!(file.disk.state.lock().unwrap().reserved, 0);
     // And what was only read goes with its last user.
     let other = Disk::new(10).open(&cache);
-    other.data().write(&other, 0, &[1; 5 * PAGE_SIZE]).unwrap();
-    other.data().write_back(&other).unwrap();
+    other.data().write(0, &[1; 5 * PAGE_SIZE]).unwrap();
+    other.data().write_back().unwrap();
     assert_eq!(cache.pages(), 5);
     drop(other);
     assert_eq!(cache.pages(), 0);
@@ -228,7 +231,7 @@ fn more_than_memory_can_be_written_and_read() {
     let cache = PageCache::new(64 << 10, 1);
     let file = Disk::new(300).open(&cache);
     let bytes: Vec<u8> = (0..200 * PAGE_SIZE).map(|at| (at / 7 % 200 + 1) as u8).collect();
-    assert_eq!(file.data().write(&file, 1000, &bytes).unwrap(), bytes.len());
+    assert_eq!(file.data().write(1000, &bytes).unwrap(), bytes.len());
     assert!(cache.pages() <= 16);
     assert_eq!(contents(&file)[1000..], bytes);
     assert!(cache.pages() <= 16);
@@ -240,28 +243,28 @@ fn files_give_room_to_each_other() {
     let cache = PageCache::new(256 << 10, 1);
     let files: Vec<File> = (0..10).map(|_| Disk::new(40).open(&cache)).collect();
     for (number, file) in files.iter().enumerate() {
-        file.data().write(file, 0, &[number as u8 + 1; 20 * PAGE_SIZE]).unwrap();
-        file.data().write_back(file).unwrap();
+        file.data().write(0, &[number as u8 + 1; 20 * PAGE_SIZE]).unwrap();
+        file.data().write_back().unwrap();
     }
     for (number, file) in files.iter().enumerate() {
         assert_eq!(contents(file), [number as u8 + 1; 20 * PAGE_SIZE]);
     }
     assert!(cache.pages() <= 64);
-    let there: u64 = files.iter().map(|file| file.data().pages.read().len()).sum();
-    assert_eq!(cache.pages(), there);
+    let present: u64 = files.iter().map(|file| file.data().pages.read().len()).sum();
+    assert_eq!(cache.pages(), present);
 }
 
 #[test]
 fn each_dirty_file_is_there_once() {
     let (_cache, file) = file_of(5);
     let files = DirtyFiles::new(2);
-    files.add(file.data(), || 1);
-    files.add(file.data(), || 2);
+    files.add(&file.pages, || 1);
+    files.add(&file.pages, || 2);
     let taken = |taken: Option<Taken<'_, u32>>| taken.map(|file| *file);
     assert_eq!((taken(files.take()), taken(files.take()), files.is_empty()), (Some(1), None, true));
-    file.data().clear_queued();
+    file.pages.clear_queued();
     let mark = files.mark();
-    files.add(file.data(), || 3);
+    files.add(&file.pages, || 3);
     assert_eq!((taken(files.take_before(&mark)), files.is_empty()), (None, false));
     assert_eq!(taken(files.take_before(&files.mark())), Some(3));
 }
@@ -272,17 +275,17 @@ fn large_writes_set_space_aside_and_go_to_the_device_in_large_pieces() {
     let file = Disk::new(3000).open(&cache);
     // From the middle of a page on: 32 chunks are concerned, the last one in part.
     let bytes: Vec<u8> = (0..2000 * PAGE_SIZE).map(|at| (at / 9 % 251) as u8).collect();
-    assert_eq!(file.data().write(&file, 100, &bytes).unwrap(), bytes.len());
+    assert_eq!(file.data().write(100, &bytes).unwrap(), bytes.len());
     {
         let state = file.disk.state.lock().unwrap();
         assert_eq!((state.reserves, state.reserved), (32, 2001));
     }
     check_counts(&file, &cache);
-    file.data().write_back(&file).unwrap();
+    file.data().write_back().unwrap();
     assert_eq!(file.disk.state.lock().unwrap().written, [1024, 977]);
     assert_eq!(contents(&file)[100..], bytes);
     // Again: what has blocks needs no space.
-    assert_eq!(file.data().write(&file, 100, &bytes).unwrap(), bytes.len());
+    assert_eq!(file.data().write(100, &bytes).unwrap(), bytes.len());
     assert_eq!(file.disk.state.lock().unwrap().reserves, 32);
     check_counts(&file, &cache);
 }
@@ -291,13 +294,13 @@ fn large_writes_set_space_aside_and_go_to_the_device_in_large_pieces() {
 fn space_that_is_allocated_under_pages_is_counted_once() {
     let (cache, file) = file_of(10);
     let data = file.data();
-    data.write(&file, 0, &[1; 4 * PAGE_SIZE]).unwrap();
-    assert_eq!(data.delayed_blocks(), 4);
-    data.allocate(&file, 2 * PAGE, 4 * PAGE, true).unwrap();
-    assert_eq!((data.delayed_blocks(), file.disk.free_blocks()), (2, 6));
+    data.write(0, &[1; 4 * PAGE_SIZE]).unwrap();
+    assert_eq!(data.pages.delayed_blocks(), 4);
+    data.allocate(2 * PAGE, 4 * PAGE, true).unwrap();
+    assert_eq!((data.pages.delayed_blocks(), file.disk.free_blocks()), (2, 6));
     check_counts(&file, &cache);
-    data.write_back(&file).unwrap();
-    assert_eq!((data.delayed_blocks(), file.disk.free_blocks()), (0, 4));
+    data.write_back().unwrap();
+    assert_eq!((data.pages.delayed_blocks(), file.disk.free_blocks()), (0, 4));
     assert_eq!(contents(&file), [1; 4 * PAGE_SIZE]);
     assert_eq!(contents(&file.disk.open(&cache)), [1; 4 * PAGE_SIZE]);
 }
@@ -305,14 +308,14 @@ fn space_that_is_allocated_under_pages_is_counted_once() {
 #[test]
 fn who_reads_in_order_is_read_ahead_for_in_larger_and_larger_windows() {
     let file = Disk::new(3000).open(&PageCache::new(64 << 20, 1));
-    file.data().write(&file, 0, &vec![5; 2500 * PAGE_SIZE]).unwrap();
-    file.data().write_back(&file).unwrap();
+    file.data().write(0, &vec![5; 2500 * PAGE_SIZE]).unwrap();
+    file.data().write_back().unwrap();
     let cache = PageCache::new(64 << 20, 1);
     let file = file.disk.open(&cache);
     let mut page = [0; PAGE_SIZE];
     let mut ahead = Vec::new();
     for at in 0..2500 {
-        assert_eq!(file.data().read(&file, at * PAGE, &mut page).unwrap(), PAGE_SIZE);
+        assert_eq!(file.data().read(at * PAGE, &mut page).unwrap(), PAGE_SIZE);
         let pages = cache.pages() - at - 1;
         if ahead.last().is_none_or(|last| *last < pages) {
             ahead.push(pages);
@@ -326,6 +329,6 @@ fn who_reads_in_order_is_read_ahead_for_in_larger_and_larger_windows() {
     // The device is never read for pages in memory.
     let reads = u64::MAX - file.disk.state.lock().unwrap().reads_left;
     assert!(reads < 18, "{reads} reads");
-    file.data().read(&file, 0, &mut page).unwrap();
+    file.data().read(0, &mut page).unwrap();
     assert_eq!(cache.pages(), 2500);
 }

@@ -33,16 +33,16 @@ fn change(file: &File, pages: &StdMutex<Vec<u64>>) {
         let mut model = pages.lock().unwrap();
         match random.below(20) {
             0 => {
-                file.data().set_size(file, at * PAGE).unwrap();
+                file.data().set_size(at * PAGE).unwrap();
                 model.iter_mut().skip(at as usize).for_each(|stamp| *stamp = 0);
             }
             1 => {
-                file.data().punch(file, at * PAGE, 3 * PAGE).unwrap();
+                file.data().punch(at * PAGE, 3 * PAGE).unwrap();
                 model.iter_mut().skip(at as usize).take(3).for_each(|stamp| *stamp = 0);
             }
-            2 => file.data().allocate(file, at * PAGE, PAGE, true).unwrap(),
+            2 => file.data().allocate(at * PAGE, PAGE, true).unwrap(),
             _ => {
-                file.data().write(file, at * PAGE, &page_with(stamp)).unwrap();
+                file.data().write(at * PAGE, &page_with(stamp)).unwrap();
                 model[at as usize] = stamp;
             }
         }
@@ -63,7 +63,7 @@ fn readers_writers_and_write_back_do_not_disturb_each_other() {
         let mut bytes = [0; 4 * PAGE_SIZE];
         while goes_on() {
             let at = random.below(PAGES);
-            let read = file.data().read(&file, at * PAGE, &mut bytes).unwrap();
+            let read = file.data().read(at * PAGE, &mut bytes).unwrap();
             bytes[..read].chunks_exact(PAGE_SIZE).for_each(|page| {
                 assert!(stamp_of(page) < ROUNDS);
             });
@@ -76,7 +76,7 @@ fn readers_writers_and_write_back_do_not_disturb_each_other() {
         while goes_on() {
             let at = random.below(PAGES);
             let model = pages.lock().unwrap();
-            let read = file.data().read(&file, at * PAGE, &mut page).unwrap();
+            let read = file.data().read(at * PAGE, &mut page).unwrap();
             assert_eq!(if read == 0 { 0 } else { stamp_of(&page) }, model[at as usize]);
             drop(model);
             thread::yield_now();
@@ -84,7 +84,7 @@ fn readers_writers_and_write_back_do_not_disturb_each_other() {
     };
     let write_back = || {
         while goes_on() {
-            file.data().write_back(&file).unwrap();
+            file.data().write_back().unwrap();
             cache.reclaim(5);
             thread::yield_now();
         }
@@ -98,7 +98,7 @@ fn readers_writers_and_write_back_do_not_disturb_each_other() {
         is_over.store(true, Ordering::Relaxed);
     });
     check_counts(&file, &cache);
-    file.data().write_back(&file).unwrap();
+    file.data().write_back().unwrap();
     let bytes = contents(&disk.open(&cache));
     let model = pages.lock().unwrap();
     for (page, stamp) in bytes.chunks_exact(PAGE_SIZE).zip(&*model) {
@@ -124,7 +124,7 @@ fn appending_beside_write_back_loses_nothing() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                file.data().write_back(&file).unwrap();
+                file.data().write_back().unwrap();
                 // A crash would leave a prefix of the writes.
                 let state = disk.state.lock().unwrap().clone();
                 let (device, hook) = (copied(&disk.device), StdMutex::new(None));
@@ -136,11 +136,11 @@ fn appending_beside_write_back_loses_nothing() {
             }
         });
         for number in 0..6000 {
-            file.data().write(&file, number * 100, &record(number)).unwrap();
+            file.data().write(number * 100, &record(number)).unwrap();
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    file.data().write_back(&file).unwrap();
+    file.data().write_back().unwrap();
     let bytes = contents(&disk.open(&cache));
     assert_eq!(bytes.len(), 600_000);
     for (number, found) in bytes.chunks_exact(100).enumerate() {

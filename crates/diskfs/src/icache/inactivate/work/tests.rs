@@ -14,7 +14,7 @@ use crate::inode::attr;
 use crate::inode::blob::{self, LinkTree};
 use crate::inode::core::{FileKind, TYPE_DIRECTORY, TYPE_LINK, TYPE_REGULAR};
 use crate::inode::incore::Times;
-use crate::page_cache::{FileData, PageCache};
+use crate::page_cache::{FilePages, PageCache};
 use crate::tools::check::{Options, Unfinished, check};
 use crate::tools::mkfs::{MkfsOptions, format};
 use crate::volume::VolumeOptions;
@@ -99,7 +99,7 @@ impl Fixture {
 
 /// Creates the file data in memory.
 fn with_data(node: &Node) {
-    node.data_or_init(|_| FileData::new(&PageCache::new(1 << 20, 1), 0));
+    node.data_or_init(|_| FilePages::new(&PageCache::new(1 << 20, 1), 0));
 }
 
 fn no_cut(_: &Arc<Node>, _: u64) -> Result<(), Fault> {

@@ -1,10 +1,10 @@
-//! The store of a file that is an inode of a volume.
+//! The blocks of one file: the store of a regular file that is an inode of a volume.
 
 use std::sync::Arc;
 
 use vfscale_sync::page::PageBox;
 
-use super::files::Files;
+use super::state::FilesState;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
 use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
@@ -12,7 +12,7 @@ use crate::format::{Run, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
-use crate::page_cache::{Change, Cut, Mapping, PAGE, Store, pages_of};
+use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, pages_of};
 use crate::volume::tx::{Need, Tx};
 
 /// How many extents a transaction changes at most.
@@ -20,11 +20,19 @@ const EXTENTS_PER_TX: usize = 8;
 /// The number of extents in a transaction if the log is small.
 const EXTENTS_PER_SMALL_TX: usize = 2;
 
-/// An inode of a volume, as the store of its data.
+/// Write-back of other files, for a writer that has to wait (`balance_dirty_pages`).
+pub(super) trait Throttle {
+    /// Writes one dirty file back. Returns false if none waits: other threads are writing, and this
+    /// one has waited a moment for them.
+    fn write_back_one(&self) -> bool;
+}
+
+/// The blocks of one file: its inode, and the volume.
 #[derive(Clone, Copy)]
-pub struct NodeStore<'a> {
-    pub(super) files: &'a Files,
-    pub(super) node: &'a Arc<Node>,
+pub struct FileBlocks<'a> {
+    state: &'a FilesState,
+    node: &'a Arc<Node>,
+    throttle: &'a dyn Throttle,
 }
 
 /// The change of a transaction that frees the blocks of a range, or makes them unwritten.
@@ -38,7 +46,15 @@ pub(super) enum RangeStep {
     },
 }
 
-impl NodeStore<'_> {
+impl<'a> FileBlocks<'a> {
+    pub(super) fn new(
+        state: &'a FilesState,
+        node: &'a Arc<Node>,
+        throttle: &'a dyn Throttle,
+    ) -> Self {
+        Self { state, node, throttle }
+    }
+
     /// Returns the owner of the blocks, according to `core`.
     fn owner(&self, core: &InodeCore) -> MapOwner {
         MapOwner { ino: self.node.ino(), list_max: core.extents_room() }
@@ -61,7 +77,7 @@ impl NodeStore<'_> {
     /// Returns the reservation of a transaction that changes `records` records of the map and
     /// claims or frees `runs` runs of data.
     fn need(&self, records: u32, runs: u32) -> Result<Need, Fault> {
-        let volume = self.files.volume();
+        let volume = &self.state.volume;
         let levels = self.with_map(|map| match map {
             ExtentMap::Empty | ExtentMap::List(_) => Ok(1),
             ExtentMap::Tree(root) => {
@@ -72,7 +88,7 @@ impl NodeStore<'_> {
         let levels = u32::from(levels) + 1;
         let of_tree = records * (3 * levels + 2);
         let of_groups = volume.groups().log_blocks(runs + levels + records / 2, 0);
-        let log_blocks = (1 + of_tree + of_groups).min(self.files.log_blocks_max());
+        let log_blocks = (1 + of_tree + of_groups).min(self.state.log_blocks_max);
         Ok(Need { log_blocks, space: u64::from(levels) + 2, from_pool: true })
     }
 
@@ -80,7 +96,7 @@ impl NodeStore<'_> {
     /// its way back is waited for: it fills the pool first. The caller may hold `i_writeback`,
     /// which no commit needs.
     fn begin(&self, need: Need) -> Result<Tx<'_>, Fault> {
-        let volume = self.files.volume();
+        let volume = &self.state.volume;
         match volume.begin(need) {
             Err(Fault::NoSpace) if volume.space().is_coming() => {
                 volume.sync()?;
@@ -147,7 +163,7 @@ impl NodeStore<'_> {
     /// Runs one transaction on the blocks `from` to `to`. Returns the first block that it has not
     /// processed.
     pub(super) fn step(&self, step: RangeStep, from: u64, to: u64) -> Result<u64, Fault> {
-        let extents = match self.files.log_blocks_max() {
+        let extents = match self.state.log_blocks_max {
             0..500 => EXTENTS_PER_SMALL_TX,
             _ => EXTENTS_PER_TX,
         };
@@ -185,7 +201,7 @@ impl NodeStore<'_> {
         while at < to {
             // A hole needs no transaction.
             let next =
-                self.with_map(|map| map.next(&self.files.volume().reader(), self.node.ino(), at))?;
+                self.with_map(|map| map.next(&self.state.volume.reader(), self.node.ino(), at))?;
             let Some(extent) = next.filter(|extent| extent.file_block < to) else { break };
             at = self.step(step, at.max(extent.file_block), to)?;
         }
@@ -195,7 +211,7 @@ impl NodeStore<'_> {
     /// Returns whether truncation to `size` changes anything.
     fn is_cut(&self, size: u64) -> Result<bool, Fault> {
         let from = pages_of(size);
-        let reader = self.files.volume().reader();
+        let reader = self.state.volume.reader();
         let behind = self.with_map(|map| map.next(&reader, self.node.ino(), from))?;
         Ok(behind.is_none() && self.node.stored().size <= size)
     }
@@ -203,7 +219,7 @@ impl NodeStore<'_> {
     /// Cuts the file, and takes the mark off if it has that of one that is being cut.
     pub(super) fn cut(&self, size: u64) -> Cut {
         let is_marked =
-            || self.files.volume().orphans().has(self.node) && self.node.stored().nlink > 0;
+            || self.state.volume.orphans().has(self.node) && self.node.stored().nlink > 0;
         match self.is_cut(size) {
             Ok(true) if !is_marked() => return Cut::Whole,
             Ok(_) => {}
@@ -223,7 +239,7 @@ impl NodeStore<'_> {
     /// Stores times that have changed in passing.
     pub(super) fn store_times(&self) -> Result<(), Fault> {
         let need = Need { log_blocks: 1, space: 0, from_pool: true };
-        let mut tx = self.files.volume().begin(need)?;
+        let mut tx = self.state.volume.begin(need)?;
         let _guard = self.node.lock();
         let core = tx.core(self.node);
         if core.is_free() {
@@ -238,32 +254,36 @@ impl NodeStore<'_> {
 
     /// Returns the block near which the data of `file_block` should be allocated.
     fn near(&self, file_block: u64) -> Result<u64, Fault> {
-        let reader = self.files.volume().reader();
+        let reader = self.state.volume.reader();
         let before = self.with_map(|map| map.before(&reader, self.node.ino(), file_block))?;
         Ok(before.map_or(self.node.block(), |before| before.place_end()))
     }
 }
 
-impl Store for NodeStore<'_> {
+impl Store for FileBlocks<'_> {
+    fn changeable(&self) -> Result<(), Fault> {
+        self.state.volume.changeable()
+    }
+
     fn writable(&self) -> Result<(), Fault> {
-        self.files.volume().writable().map(|_| ())
+        self.state.volume.writable().map(|_| ())
     }
 
     fn reserve(&self, blocks: u64) -> Result<(), Fault> {
-        let has_space = blocks == 0 || self.files.volume().space().take(blocks, false);
+        let has_space = blocks == 0 || self.state.volume.space().take(blocks, false);
         if has_space { Ok(()) } else { Err(Fault::NoSpace) }
     }
 
     fn unreserve(&self, blocks: u64) {
-        self.files.volume().space().give(blocks);
+        self.state.volume.space().give(blocks);
     }
 
     fn grain(&self) -> u64 {
-        self.files.volume().space().grain()
+        self.state.volume.space().grain()
     }
 
     fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
-        let volume = self.files.volume();
+        let volume = &self.state.volume;
         let ino = self.node.ino();
         let mapping = self.with_map(|map| map.lookup(&volume.reader(), ino, block))?;
         if let Mapping::Mapped { start, blocks, .. } = mapping {
@@ -296,18 +316,18 @@ impl Store for NodeStore<'_> {
     }
 
     fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault> {
-        Ok(self.files.volume().device().read_pages(byte_of_block(start), into)?)
+        Ok(self.state.volume.device().read_pages(byte_of_block(start), into)?)
     }
 
     fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
-        let volume = self.files.volume();
+        let volume = &self.state.volume;
         volume.device().write_pages(byte_of_block(start), from)?;
         volume.mark_data_written();
         Ok(())
     }
 
     fn claim(&self, file_block: u64, blocks: u32) -> Result<Run, Fault> {
-        let volume = self.files.volume();
+        let volume = &self.state.volume;
         let near = self.near(file_block)?;
         let claim = || volume.groups().claim(&volume.reader(), near, 1, blocks);
         if let Some(run) = claim()? {
@@ -319,16 +339,16 @@ impl Store for NodeStore<'_> {
     }
 
     fn unclaim(&self, run: Run) {
-        self.files.volume().groups().unclaim(run);
+        self.state.volume.groups().unclaim(run);
     }
 
     fn set_aside(&self, run: Run) -> bool {
-        let volume = self.files.volume();
+        let volume = &self.state.volume;
         let has_space = volume.space().take(u64::from(run.blocks), true);
         if has_space {
             tracing::warn!(start = run.start, blocks = run.blocks, "can't be written, left out");
             // Back in a group before they count as free.
-            if let Some(old) = self.files.bad_blocks().add(run) {
+            if let Some(old) = self.state.bad_blocks.add(run) {
                 volume.groups().unclaim(old);
                 volume.space().give(u64::from(old.blocks));
             }
@@ -373,25 +393,31 @@ impl Store for NodeStore<'_> {
     }
 
     fn write_failed(&self, fault: &Fault) {
-        let volume = self.files.volume();
+        let volume = &self.state.volume;
         if matches!(fault, Fault::Damage(_)) && !volume.is_shut_down() {
             volume.shut_down(fault.clone());
         }
         let code = fault.errno().raw_os_error();
         self.node.write_errors().record(code);
-        self.files.write_errors().record(code);
+        self.state.write_errors.record(code);
     }
 
-    fn set_dirty(&self) {
-        self.files.set_dirty(self.node);
+    fn set_dirty(&self, pages: &FilePages) {
+        self.state.set_dirty(self.node, pages);
     }
 
-    fn relieve(&self) -> bool {
-        self.files.relieve()
+    fn note_renewed(&self, pages: &FilePages) {
+        if let Some(renewed) = &self.state.renewed {
+            renewed.note(self.node, pages);
+        }
+    }
+
+    fn write_back_one(&self) -> bool {
+        self.throttle.write_back_one()
     }
 
     fn read_ahead(&self, from: u64, to: u64) {
-        self.files.read_ahead(self.node, from, to);
+        self.state.read_ahead.request(self.node, from, to);
     }
 }
 

@@ -1,0 +1,42 @@
+//! The state that the regular files of a volume share.
+
+use std::sync::Arc;
+
+use vfscale_sync::errseq::ErrorSeq;
+
+use super::bad_blocks::BadBlocks;
+use super::flusher::Flusher;
+use super::read_ahead::ReadAhead;
+use super::renewed::Renewed;
+use crate::inode::incore::Node;
+use crate::page_cache::{DirtyFiles, FilePages, PageCache};
+use crate::volume::Volume;
+
+/// The state that the regular files of a volume share. `Send` and `Sync`.
+pub(super) struct FilesState {
+    pub(super) volume: Arc<Volume>,
+    pub(super) pages: Arc<PageCache>,
+    /// Files with data or times to be written back.
+    pub(super) dirty: DirtyFiles<Arc<Node>>,
+    /// Errors of write-back of any file (`s_wb_err`).
+    pub(super) write_errors: ErrorSeq,
+    /// Files that were truncated to nothing and are being rewritten, if their data are to reach the
+    /// device before the log does.
+    pub(super) renewed: Option<Renewed>,
+    pub(super) bad_blocks: BadBlocks,
+    /// The most log blocks that a transaction reserves.
+    pub(super) log_blocks_max: u32,
+    pub(super) flusher: Arc<Flusher>,
+    pub(super) read_ahead: Arc<ReadAhead>,
+}
+
+impl FilesState {
+    /// Queues a file with these pages for write-back, unless it is queued already, and wakes the
+    /// write-back thread if much is dirty.
+    pub(super) fn set_dirty(&self, node: &Arc<Node>, pages: &FilePages) {
+        self.dirty.add(pages, || Arc::clone(node));
+        if self.pages.is_dirty() {
+            self.flusher.ask();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The pages of one file, its size, and the locks of both.
+
+use std::sync::{Arc, Weak};
+
+use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lock::{RwLockReadGuard, RwLockWriteGuard};
+use vfscale_sync::{Mutex, RwLock, lock_class};
+
+use super::cache::{CachedFile, PageCache, SCAN};
+use super::pages::Pages;
+
+lock_class! {
+    /// That one thread at a time writes a file back, or cuts it.
+    pub WriteBackLock = ("i_writeback", 28700) sleeping;
+}
+lock_class! {
+    /// Reading of blocks against their removal.
+    pub InvalidateLock = ("invalidate_lock", 28800) sleeping;
+}
+lock_class! {
+    /// The pages of a file.
+    pub PagesLock = ("i_pages", 31110);
+}
+
+/// The data of a file. See the [module](super). `Send` and `Sync`.
+#[derive(Debug)]
+pub struct FilePages {
+    /// Itself, for the clock.
+    this: Weak<FilePages>,
+    pub(super) cache: Arc<PageCache>,
+    /// How long the file is. The size on the device follows.
+    pub(super) size: AtomicU64,
+    /// Pages that have space set aside for their blocks.
+    pub(super) delayed: AtomicU64,
+    pages: RwLock<Pages, PagesLock>,
+    pub(super) writing_back: Mutex<(), WriteBackLock>,
+    pub(super) invalidate: RwLock<(), InvalidateLock>,
+    /// Whether it is among the files that are to be written back.
+    is_queued: AtomicBool,
+    /// Whether it was cut to nothing lately, and whether it is among the files with new data since.
+    is_renewed: AtomicBool,
+    is_renewed_queued: AtomicBool,
+    /// Whether it is in the clock.
+    has_pages: AtomicBool,
+    /// Behind what was read last, in pages, and how many pages are read ahead.
+    pub(super) read_end: AtomicU64,
+    pub(super) read_ahead: AtomicU32,
+    /// Behind what was asked for ahead, and where the reader has to come before more is.
+    pub(super) ahead_to: AtomicU64,
+    pub(super) ahead_mark: AtomicU64,
+}
+
+impl FilePages {
+    /// Creates the data of a file that has `size` bytes on the device.
+    #[must_use]
+    pub fn new(cache: &Arc<PageCache>, size: u64) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            cache: Arc::clone(cache),
+            size: AtomicU64::new(size),
+            delayed: AtomicU64::new(0),
+            pages: RwLock::new(Pages::default()),
+            writing_back: Mutex::new(()),
+            invalidate: RwLock::new(()),
+            is_queued: AtomicBool::new(false),
+            is_renewed: AtomicBool::new(false),
+            is_renewed_queued: AtomicBool::new(false),
+            has_pages: AtomicBool::new(false),
+            read_end: AtomicU64::new(0),
+            read_ahead: AtomicU32::new(0),
+            ahead_to: AtomicU64::new(0),
+            ahead_mark: AtomicU64::new(u64::MAX),
+        })
+    }
+
+    /// Returns the size of the file in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Locks the pages for reading.
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Pages, PagesLock> {
+        self.pages.read()
+    }
+
+    /// Locks the pages for changing them.
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Pages, PagesLock> {
+        self.pages.write()
+    }
+
+    /// Returns the number of pages that wait for a block. `stat` counts them as blocks.
+    #[must_use]
+    pub fn delayed_blocks(&self) -> u64 {
+        self.delayed.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether nothing would be lost with it: it has no page, and nothing to write back.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.pages.read().is_empty() && !self.is_queued.load(Ordering::Acquire)
+    }
+
+    /// Marks the file as queued for write-back. Returns true if it was not marked.
+    pub(crate) fn set_queued(&self) -> bool {
+        !self.is_queued.swap(true, Ordering::AcqRel)
+    }
+
+    /// Notes that it was taken off the list and will be written back, so a thread that makes it
+    /// dirty from now on queues it again.
+    pub(crate) fn clear_queued(&self) {
+        self.is_queued.store(false, Ordering::Release);
+    }
+
+    /// Sets whether the file was truncated to zero lately: the next bytes replace its old ones.
+    pub(crate) fn set_renewed(&self, is_renewed: bool) {
+        if self.is_renewed() != is_renewed {
+            self.is_renewed.store(is_renewed, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_renewed(&self) -> bool {
+        self.is_renewed.load(Ordering::Relaxed)
+    }
+
+    /// Marks the file as queued among the files with new data. Returns true if it was not.
+    pub(crate) fn queue_renewed(&self) -> bool {
+        !self.is_renewed_queued.swap(true, Ordering::AcqRel)
+    }
+
+    /// Notes that it was taken off the list of renewed files, and will be written back.
+    pub(crate) fn unqueue_renewed(&self) {
+        self.is_renewed_queued.store(false, Ordering::Release);
+    }
+
+    /// Adds the file to the clock, unless it is there. It has a page.
+    pub(super) fn join_clock(&self) {
+        if !self.has_pages.swap(true, Ordering::AcqRel) {
+            self.cache.add_to_clock(self.this.clone());
+        }
+    }
+}
+
+impl CachedFile for FilePages {
+    fn evict(&self, want: u64) -> u64 {
+        let mut pages = self.pages.write();
+        let removed = pages.evict(want, SCAN);
+        if pages.is_empty() {
+            // With the pages' lock held: a thread that puts one in later finds this done.
+            self.has_pages.store(false, Ordering::Release);
+        } else {
+            self.cache.add_to_clock(self.this.clone());
+        }
+        drop(pages);
+        self.cache.return_pages(removed.pages);
+        removed.pages
+    }
+}
+
+impl Drop for FilePages {
+    fn drop(&mut self) {
+        let pages = self.pages.get_mut();
+        self.cache.remove_unstable(pages.unstable_pages());
+        self.cache.return_pages(pages.len());
+    }
+}

@@ -1,0 +1,69 @@
+//! One regular file: its pages, and the store that they are read from and written back to.
+
+use std::sync::Arc;
+
+use vfscale_sync::atomic::Ordering;
+
+use super::file_pages::FilePages;
+use super::store::Store;
+
+/// A regular file, made for a call. See the [module](super).
+#[derive(Debug)]
+pub struct RegularFile<S> {
+    pub(super) pages: Arc<FilePages>,
+    pub(super) store: S,
+}
+
+impl<S: Store> RegularFile<S> {
+    /// Returns the file that has `pages` in memory, and all of it in `store`.
+    #[must_use]
+    pub fn new(pages: Arc<FilePages>, store: S) -> Self {
+        Self { pages, store }
+    }
+
+    /// Returns its pages.
+    #[must_use]
+    pub fn pages(&self) -> &Arc<FilePages> {
+        &self.pages
+    }
+
+    /// Returns the size of the file in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.pages.size()
+    }
+
+    /// Returns whether there is something to write back: pages, or the size.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0
+    }
+
+    /// Drops all pages, dirty or not, and returns the space reserved for them: the file is freed,
+    /// and has no user any more. Waits for a write-back under way.
+    pub fn discard(&self) {
+        let writing = self.pages.writing_back.lock();
+        let invalidate = self.pages.invalidate.write();
+        self.drop_pages(0, u64::MAX);
+        self.pages.size.store(0, Ordering::Release);
+        drop(invalidate);
+        drop(writing);
+    }
+
+    /// Drops the pages `from` to `to`. The caller holds `i_writeback` and `invalidate_lock`.
+    pub(super) fn drop_pages(&self, from: u64, to: u64) {
+        let mut pages = self.pages.write();
+        let removed = pages.remove(from, to);
+        drop(pages);
+        self.pages.cache.remove_unstable(removed.unstable);
+        self.pages.cache.return_pages(removed.pages);
+        self.unreserve(removed.reserved);
+    }
+
+    pub(super) fn unreserve(&self, blocks: u64) {
+        if blocks > 0 {
+            self.pages.delayed.fetch_sub(blocks, Ordering::Relaxed);
+            self.store.unreserve(blocks);
+        }
+    }
+}

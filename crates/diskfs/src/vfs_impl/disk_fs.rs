@@ -1,0 +1,283 @@
+//! The open file system: its parts, its opening and its end.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use vfscale_block::Device;
+use vfscale_journal::{Options, Recovered, Scaling};
+use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use vfscale_sync::cpu;
+use vfscale_sync::errseq::ErrorCursor;
+
+use super::needs::Needs;
+use super::stop::{OnError, Stop};
+use crate::base::fault::Fault;
+use crate::data::{FileOptions, Files};
+use crate::dir::NameHash;
+use crate::format::superblock::Stopped;
+use crate::icache::inactivate::{CutFn, Inactivator, Orphans};
+use crate::icache::table::NodeTable;
+use crate::volume::{Volume, VolumeOptions};
+
+/// How a [`DiskFs`] is opened.
+#[derive(Clone, Debug)]
+pub struct DiskOptions {
+    /// How far the journal's structures are spread.
+    pub scaling: Scaling,
+    /// After how long what was changed becomes durable although nobody asked; `None`: only when
+    /// somebody asks, or room is needed. 5 seconds by default.
+    pub sync_interval: Option<Duration>,
+    /// How many bytes of file data are kept in memory. 256 MiB by default.
+    pub data_cache_bytes: u64,
+    /// How many bytes of metadata are kept in memory that could be read again. 64 MiB by default.
+    pub metadata_cache_bytes: u64,
+    /// How many bytes of metadata that were changed and are not home may take beside that. 160 MiB
+    /// by default.
+    pub changed_metadata_bytes: u64,
+    /// Nothing is written, not even the log: what that has is replayed in memory.
+    pub read_only: bool,
+    /// The log is not looked at, and nothing is written ([`VolumeOptions::no_recovery`]).
+    pub no_recovery: bool,
+    /// The behaviour when the volume meets damage, or its log fails: [`OnError::Shutdown`] by
+    /// default.
+    pub on_error: OnError,
+    /// The device with the log, if it is on one of its own.
+    pub log_device: Option<Arc<dyn Device>>,
+    /// In how many lists orphans are kept in memory, and in how many queues those that are to be
+    /// freed; 0 for one, as without the patch `orphan` (Kara 2014).
+    pub orphan_lists: usize,
+    /// Number of lists of files that have something to be written back; at least one.
+    pub dirty_lists: usize,
+    /// The data of a file that replaces another, by a rename or after having been cut to nothing,
+    /// are written before that is durable, as by ext4's option of this name. On by default.
+    pub auto_da_alloc: bool,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self {
+            scaling: Scaling::default(),
+            sync_interval: Some(Duration::from_secs(5)),
+            data_cache_bytes: 256 << 20,
+            metadata_cache_bytes: 64 << 20,
+            changed_metadata_bytes: 160 << 20,
+            read_only: false,
+            no_recovery: false,
+            on_error: OnError::default(),
+            log_device: None,
+            orphan_lists: cpu::possible() as usize,
+            dirty_lists: cpu::possible() as usize,
+            auto_da_alloc: true,
+        }
+    }
+}
+
+/// The findings of the opening of a volume.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    /// The contents of the log.
+    pub log: Recovered,
+    /// The orphans: files without names and users, or with an unfinished truncation.
+    pub orphans: Orphans,
+}
+
+/// A volume as a file system. See the [module](super). `Send` and `Sync`.
+///
+/// It can be mounted once. Dropping it without [`close`](Self::close) writes nothing more: as after
+/// a crash, the next opening replays what is durable. But a superblock drops it behind grace
+/// periods; so who lets go of it without closing it [leaves](Self::leave) or
+/// [abandons](Self::abandon) it.
+pub struct DiskFs {
+    pub(super) volume: Arc<Volume>,
+    pub(super) table: Arc<NodeTable>,
+    pub(super) files: Arc<Files>,
+    pub(super) inactivator: Inactivator,
+    pub(super) hash: NameHash,
+    pub(super) needs: Needs,
+    pub(super) stop: Stop,
+    pub(super) opened: Opened,
+    pub(super) is_mounted: AtomicBool,
+    /// [`UNMOUNTED`] and [`LEFT`]; who sets the second of them ends it.
+    pub(super) ended: AtomicU32,
+    pub(super) released: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// No mount is left.
+pub(super) const UNMOUNTED: u32 = 1;
+/// Its owner has [left](DiskFs::leave) it.
+const LEFT: u32 = 2;
+
+/// How many inodes are kept in memory of which nobody has need, for each byte of the cache of
+/// metadata.
+const NODE_BYTES: u64 = 1024;
+
+impl DiskFs {
+    /// Opens the volume on `device`: replays its log, and finishes what was begun with files that
+    /// nobody has any more. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Those of [`Volume::open`], and of the finishing.
+    pub fn open(device: Arc<dyn Device>, options: DiskOptions) -> Result<Arc<Self>, Fault> {
+        let DiskOptions { scaling, sync_interval, data_cache_bytes, metadata_cache_bytes, .. } =
+            options;
+        let journal = Options {
+            scaling,
+            // In time the thread of `Files` forces the log, after the data.
+            sync_interval: None,
+            memory_bytes: Some(options.changed_metadata_bytes),
+            ..Options::default()
+        };
+        let volume = Arc::new(Volume::open(
+            device,
+            VolumeOptions {
+                read_only: options.read_only,
+                no_recovery: options.no_recovery,
+                journal,
+                cache_bytes: metadata_cache_bytes,
+                log_device: options.log_device,
+                orphan_lists: options.orphan_lists,
+            },
+        )?);
+        let nodes = usize::try_from(metadata_cache_bytes / NODE_BYTES).unwrap_or(usize::MAX);
+        let table = Arc::new(NodeTable::new(nodes));
+        let of_files = FileOptions {
+            cache_bytes: data_cache_bytes,
+            interval: sync_interval,
+            dirty_lists: options.dirty_lists,
+            auto_da_alloc: options.auto_da_alloc,
+        };
+        let files = Files::with_options(Arc::clone(&volume), of_files);
+        let cut: Arc<CutFn> = {
+            let files = Arc::clone(&files);
+            Arc::new(move |node, size| files.truncate_extents(node, size))
+        };
+        let mut opened = Opened { log: *volume.recovered(), orphans: Orphans::default() };
+        let inactivator = Inactivator::new(Arc::clone(&volume), Arc::clone(&table), cut);
+        if !volume.is_read_only() {
+            let orphans = inactivator.recover().inspect_err(|_| {
+                // Its threads have it, too.
+                end_threads(&volume, &files, &inactivator);
+            })?;
+            if orphans != Orphans::default() {
+                let Orphans { removed, cut, failed } = orphans;
+                tracing::info!(removed, cut, failed, "orphans of an earlier mount");
+            }
+            opened.orphans = orphans;
+        }
+        let hash = NameHash::of(volume.uuid());
+        let superblock = volume.superblock();
+        let needs = Needs::new(volume.groups(), superblock.log().blocks());
+        let before = superblock.stopped.as_ref().map(Stopped::by);
+        Ok(Arc::new(Self {
+            volume,
+            table,
+            files,
+            inactivator,
+            hash,
+            needs,
+            stop: Stop::new(options.on_error, before),
+            opened,
+            is_mounted: AtomicBool::new(false),
+            ended: AtomicU32::new(0),
+            released: OnceLock::new(),
+        }))
+    }
+
+    /// Returns the findings of the opening.
+    #[must_use]
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// Returns the volume.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Makes everything durable, writes it home and closes the log. The file system is mounted
+    /// nowhere any more: what is changed afterwards fails. Blocks for the I/O. Closing it again
+    /// does nothing.
+    ///
+    /// # Errors
+    /// The errors of the device and the log; what is durable is replayed by the next opening.
+    pub fn close(&self) -> Result<(), Fault> {
+        if self.volume.journal().is_none() {
+            return self.volume.close();
+        }
+        self.unseal();
+        self.inactivator.flush();
+        self.files.stop();
+        let written = self.files.write_back_all();
+        self.inactivator.stop();
+        let left = self.volume.orphans().len();
+        if left > 0 {
+            tracing::warn!(left, "orphans are left for the next mount");
+        }
+        let closed = self.volume.close();
+        // Errors that no open file has reported.
+        let errors = self.files.write_errors();
+        let untold = ErrorCursor::new(errors).advance(errors);
+        let earlier = untold.map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code).into()));
+        closed.and(written).and(earlier)
+    }
+
+    /// Ends the file system without closing it, now or when it is mounted nowhere any more, as
+    /// [`abandon`](Self::abandon) does. Then calls `released`, once, for the owner of the device:
+    /// no thread of the file system writes it any more. Waits only for I/O that is under way. The
+    /// owner of the file system calls it, once.
+    pub fn leave(&self, released: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.released.set(Box::new(released)).is_ok();
+        debug_assert!(is_first, "it has one owner");
+        let was_mounted = self.is_mounted.load(Ordering::Acquire);
+        self.end(if was_mounted { LEFT } else { LEFT | UNMOUNTED });
+    }
+
+    /// Notes one of the two conditions that end the file system together.
+    pub(super) fn end(&self, which: u32) {
+        let before = self.ended.fetch_or(which, Ordering::AcqRel);
+        let both = LEFT | UNMOUNTED;
+        if before != both && before | which == both {
+            self.abandon();
+            if let Some(released) = self.released.get() {
+                released();
+            }
+        }
+    }
+
+    /// Ends its threads, and writes nothing more than what is being written: as after a crash, the
+    /// next opening replays what is durable. What is changed afterwards fails. Does nothing after
+    /// [`close`](Self::close). Blocks until that is written.
+    pub fn abandon(&self) {
+        end_threads(&self.volume, &self.files, &self.inactivator);
+    }
+
+    /// Makes the volume writable again, and frees orphans that could not be freed in between.
+    pub(super) fn unseal(&self) {
+        self.volume.unseal();
+        self.inactivator.resume();
+    }
+
+    /// Waits until files without names and users are freed, and their space can be used.
+    pub(super) fn settle(&self) -> Result<(), Fault> {
+        self.inactivator.flush();
+        self.files.write_renewed();
+        self.volume.sync()
+    }
+}
+
+impl fmt::Debug for DiskFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskFs").field("volume", &self.volume).finish_non_exhaustive()
+    }
+}
+
+/// Ends all threads that write a volume, whatever work is left for them.
+fn end_threads(volume: &Volume, files: &Files, inactivator: &Inactivator) {
+    // First: then no thread waits for room in the log, or begins another transaction.
+    volume.abandon();
+    files.stop();
+    inactivator.stop();
+}

@@ -1,0 +1,97 @@
+//! The errors of calls, and what they do to the volume.
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::Ordering;
+
+use super::disk_fs::DiskFs;
+use super::stop::OnError;
+use crate::base::fault::Fault;
+use crate::volume::stopped;
+
+/// Returns the error number of a call, and logs the fault if it is more than a refusal.
+pub(super) fn errno(fault: Fault) -> Errno {
+    let errno = fault.errno();
+    if !matches!(fault, Fault::NoSpace | Fault::ReadOnly | Fault::TooLarge | Fault::Refused(_)) {
+        tracing::error!(%fault, "the volume has failed a call");
+    }
+    errno
+}
+
+impl DiskFs {
+    /// Returns why the volume refuses changes, if it does: its log has failed, or it has met
+    /// damage.
+    #[must_use]
+    pub fn stopped(&self) -> Option<Fault> {
+        if !self.has_stopped() {
+            return None;
+        }
+        let why = self.volume.failure()?;
+        if !self.stop.is_told.swap(true, Ordering::AcqRel) {
+            let errors = self.stop.on_error;
+            tracing::error!(%why, %errors, "the volume has stopped: nothing is changed any more");
+            self.volume.note_stop();
+            // Each open file is told once by `syncfs`, which finds nothing to do if it is
+            // read-only.
+            self.files.write_errors().record(Errno::IO.raw_os_error());
+        }
+        Some(why)
+    }
+
+    /// Returns whether the volume refuses changes, and informs the VFS if so. Never blocks.
+    fn has_stopped(&self) -> bool {
+        let has_stopped = self.volume.is_shut_down();
+        if has_stopped
+            && self.stop.on_error == OnError::RemountRo
+            && let Some(switch) = self.stop.switch.get()
+        {
+            switch.set();
+        }
+        has_stopped
+    }
+
+    /// Returns the error number of a call whose fault may stop the volume.
+    pub(super) fn failed(&self, fault: Fault) -> Errno {
+        let is_of_log = matches!(fault, Fault::Journal(_));
+        if !is_of_log && !matches!(fault, Fault::Damage(_)) {
+            return errno(fault);
+        }
+        let was_told = self.stop.is_told.load(Ordering::Acquire);
+        if !is_of_log && !self.volume.is_shut_down() {
+            self.volume.shut_down(fault.clone());
+        }
+        let stopped = self.stopped();
+        if is_of_log && stopped.is_some() && self.stop.on_error == OnError::RemountRo {
+            return Errno::ROFS;
+        }
+        // The fault that has stopped it was logged already.
+        if was_told { fault.errno() } else { errno(fault) }
+    }
+
+    /// Returns the error number as [`failed`](Self::failed), for a call that makes something
+    /// durable: on a volume that has become read-only, that call has failed anyway.
+    pub(super) fn sync_failed(&self, fault: Fault) -> Errno {
+        let is_of_log = matches!(fault, Fault::Journal(_));
+        let errno = self.failed(fault);
+        if is_of_log { Errno::IO } else { errno }
+    }
+
+    /// Returns its options, whether it has stopped, and by what; and what has stopped an earlier
+    /// mount, if it was not checked since: as in the table of mounts.
+    pub(super) fn show_options(&self) -> String {
+        let on_error = self.stop.on_error;
+        let mut text = format!("errors={on_error}");
+        if self.has_stopped() {
+            text += match on_error {
+                OnError::RemountRo => ",emergency_ro",
+                OnError::Shutdown => ",shutdown",
+            };
+            if let Some(fault) = self.volume.failure() {
+                text += &format!(",stopped_by=V{:03}", stopped::number(&fault));
+            }
+        }
+        if let Some(by) = self.stop.before {
+            text += &format!(",stopped_before_by=V{by:03}");
+        }
+        text
+    }
+}

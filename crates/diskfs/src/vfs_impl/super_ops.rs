@@ -1,0 +1,147 @@
+//! The calls of the VFS on the file system as a whole.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use vfscale_sync::atomic::Ordering;
+use vfscale_sync::errseq::ErrorSeq;
+use vfscale_vfs::driver::{DirOps, FileSystem, NameAccounting};
+use vfscale_vfs::inode::{Inode, InodeRef};
+use vfscale_vfs::super_block::SuperBlock;
+use vfscale_vfs::types::StatFs;
+
+use super::disk_fs::{DiskFs, UNMOUNTED};
+use super::errors::errno;
+use super::inodes::held;
+use crate::format::BLOCK_BYTES;
+use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, ROOT_INO};
+use crate::inode::core::SIZE_MAX;
+
+/// The magic number of a volume in `statfs`: "vfsS", as its superblock begins.
+const MAGIC: u64 = 0x5373_6676;
+
+const NAME_MAX: u32 = 255;
+
+impl FileSystem for DiskFs {
+    fn name(&self) -> &'static str {
+        "vfscale"
+    }
+
+    fn source(&self) -> String {
+        self.volume.device().name().to_owned()
+    }
+
+    fn options(&self) -> String {
+        self.show_options()
+    }
+
+    fn dir_ops(&self) -> Option<&dyn DirOps> {
+        Some(self)
+    }
+
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
+        if self.is_mounted.swap(true, Ordering::AcqRel) {
+            return Err(Errno::BUSY);
+        }
+        self.stop.serve(sb);
+        self.iget(sb, ROOT_INO).map_err(errno)?.ok_or(Errno::UCLEAN)
+    }
+
+    fn unmounted(&self) {
+        self.end(UNMOUNTED);
+    }
+
+    fn statfs(&self, _: &SuperBlock) -> StatFs {
+        // Space that is about to be freed counts as free: a call that lacks space waits for it.
+        let (inodes_going, blocks_going) = self.inactivator.going();
+        let figures = self.volume.space().figures().settled(blocks_going);
+        let mut totals = self.volume.groups().totals();
+        totals.free_inodes = (totals.free_inodes + inodes_going).min(totals.inodes);
+        // There is no limit to inodes but space: eight for each block that is left.
+        let inodes_free = totals.free_inodes + figures.available / CHUNK_BLOCKS * CHUNK_INODES;
+        StatFs {
+            magic: MAGIC,
+            block_size: BLOCK_BYTES as u32,
+            blocks: figures.blocks,
+            blocks_free: figures.free,
+            blocks_available: figures.available,
+            files: totals.inodes - totals.free_inodes + inodes_free,
+            files_free: inodes_free,
+            name_max: NAME_MAX,
+            ..StatFs::default()
+        }
+    }
+
+    fn size_max(&self) -> u64 {
+        SIZE_MAX
+    }
+
+    fn evict(&self, inode: &Inode) {
+        let Some(held) = held(inode) else { return };
+        self.keep_times(inode, &held.node);
+        if inode.nlink() == 0 {
+            self.inactivator.queue(Arc::clone(&held.node));
+        }
+    }
+
+    fn dirtied(&self, inode: &Inode) {
+        if let Some(held) = held(inode) {
+            self.keep_times(inode, &held.node);
+        }
+    }
+
+    fn reclaim(&self) -> bool {
+        // In the order in which space comes back, so that none is overlooked on its way.
+        let is_coming = !self.files.is_written()
+            || !self.inactivator.is_idle()
+            || self.volume.space().is_coming();
+        if !is_coming || self.volume.is_read_only() {
+            return false;
+        }
+        // A file that fits into its inode returns the block reserved for it. An error belongs to a
+        // file.
+        if let Err(fault) = self.files.write_back_all() {
+            tracing::error!(%fault, "not everything was written for want of space");
+        }
+        self.settle().is_ok()
+    }
+
+    fn all_write_errors(&self) -> Option<&ErrorSeq> {
+        Some(self.files.write_errors())
+    }
+
+    fn sync_fs(&self) -> Result<(), Errno> {
+        if self.volume.is_read_only() {
+            return Ok(());
+        }
+        self.files.sync_all().map_err(|fault| self.sync_failed(fault))
+    }
+
+    fn set_read_only(&self, read_only: bool) -> Result<(), Errno> {
+        if !read_only {
+            if self.stopped().is_some() {
+                return Err(Errno::ROFS);
+            }
+            self.unseal();
+            return Ok(());
+        }
+        self.inactivator.flush();
+        // An error of a file does not keep the volume writable; the next sync tells it.
+        if let Err(fault) = self.files.write_back_all() {
+            tracing::error!(%fault, "not everything was written before the remount");
+        }
+        self.volume.seal().map_err(|fault| self.sync_failed(fault))
+    }
+
+    fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
+        match self.volume.grow(Some(bytes)) {
+            Ok(geometry) => Ok(geometry.bytes()),
+            Err(error) => {
+                tracing::warn!(%error, bytes, "the volume has not grown");
+                Err(error.errno())
+            }
+        }
+    }
+}
+
+impl NameAccounting for DiskFs {}
