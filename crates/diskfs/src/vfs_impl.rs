@@ -1,26 +1,26 @@
-//! The driver: a volume as the VFS uses it.
+//! The driver: a volume as a file system of the VFS.
 //!
 //! # Purpose
 //!
-//! A [`DiskFs`] is a [`FileSystem`] that keeps its directories itself. Each call that changes
-//! something is one transaction of the [volume](crate::volume); data of files go through [`Files`]
-//! instead. What the VFS knows of an inode and what the volume knows of it are two things: its
-//! inode holds a [`Node`](crate::inode::incore::Node), and every change is stored in the node first
-//! and shown by the inode then.
+//! A [`DiskFs`] is a [`FileSystem`] with directories of its own. Each call that changes something
+//! is one transaction of the [volume](crate::volume); data of files is read and written through
+//! [`Files`] instead. An inode has two objects, one of the VFS and one of the volume: the VFS inode
+//! holds a [`Node`](crate::inode::incore::Node), and every change is stored in the node before the
+//! VFS inode shows it.
 //!
 //! # Order of locks
 //!
-//! The VFS has its inode's lock, or a name, or nothing. Then: the transaction is begun, nodes are
-//! locked in ascending order of their numbers, the transaction commits, nodes are unlocked. Nothing
-//! of the VFS is called with a node locked, but what never blocks.
+//! The VFS holds its inode's lock, or a name, or nothing. Then the transaction is begun, nodes are
+//! locked in ascending order of their numbers, the transaction commits, and nodes are unlocked.
+//! While a node is locked, only functions of the VFS that never block are called.
 //!
-//! # What goes on without being asked
+//! # Background threads
 //!
-//! | who | what |
+//! | threads | work |
 //! | --- | --- |
-//! | the journal's threads | write the log when there is much for it, and items home |
-//! | the thread of [`Files`] | writes data back and forces the log in time, and stores times that changed in passing |
-//! | the threads of the [`Inactivator`] | free files that have neither names nor users |
+//! | the journal's | write the log when it has grown long, and write items back in place |
+//! | the one of [`Files`] | writes data back and forces the log in every interval, and stores times |
+//! | those of the [`Inactivator`] | free files that have neither names nor users |
 
 mod attributes;
 mod disk_fs;

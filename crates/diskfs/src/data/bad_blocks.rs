@@ -1,8 +1,8 @@
-//! Blocks that the device did not take.
+//! Blocks that the device did not accept.
 //!
-//! A new page whose block can't be written goes elsewhere, and nobody is to be given that block at
-//! once. It stays claimed, in memory only, until the volume is closed or so many others have come
-//! that it is tried again.
+//! A new page whose block can't be written gets another block, and the bad one must not be
+//! allocated again immediately. It stays claimed, in memory only, until the volume is closed, or
+//! until enough others have been added: then it is tried again.
 
 use std::collections::VecDeque;
 
@@ -11,22 +11,22 @@ use vfscale_sync::{Mutex, lock_class};
 use crate::format::Run;
 
 lock_class! {
-    /// The blocks that are left out because they could not be written.
+    /// The blocks that are set aside because they could not be written.
     pub BadBlocksLock = ("bad_blocks", 31120);
 }
 
-/// How many runs are kept, each of one block: a megabyte.
+/// The most runs that are set aside, each of one block: a megabyte.
 const RUNS_MAX: usize = 256;
 
-/// Claims that nobody is to get. `Send` and `Sync`.
+/// Claims that are withheld from allocation. `Send` and `Sync`.
 #[derive(Debug, Default)]
 pub(super) struct BadBlocks {
     runs: Mutex<VecDeque<Run>, BadBlocksLock>,
 }
 
 impl BadBlocks {
-    /// Keeps a claim whose blocks can't be written. Returns one that was kept for longest if there
-    /// are too many: the caller gives it back.
+    /// Withholds a claim whose blocks can't be written. Returns the oldest claim if there are too
+    /// many: the caller unclaims it.
     pub(super) fn add(&self, run: Run) -> Option<Run> {
         let mut runs = self.runs.lock();
         runs.push_back(run);

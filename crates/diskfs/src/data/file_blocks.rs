@@ -15,7 +15,7 @@ use crate::inode::incore::Node;
 use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, pages_of};
 use crate::volume::tx::{Need, Tx};
 
-/// How many extents a transaction changes at most.
+/// The most extents that a transaction changes.
 const EXTENTS_PER_TX: usize = 8;
 /// The number of extents in a transaction if the log is small.
 const EXTENTS_PER_SMALL_TX: usize = 2;
@@ -60,13 +60,13 @@ impl<'a> FileBlocks<'a> {
         MapOwner { ino: self.node.ino(), list_max: core.extents_room() }
     }
 
-    /// Looks at the map while nobody changes it.
+    /// Calls `look` on the map, which no thread changes during the call.
     fn with_map<T>(
         &self,
         look: impl FnOnce(&ExtentMap) -> Result<T, crate::btree::Error<Fault>>,
     ) -> Result<T, Fault> {
         let mut map = ExtentMap::of(&self.node.stored().data);
-        // A list is a copy of its own; the blocks of a tree appear one after the other.
+        // A list was copied with the core; the blocks of a tree are published one after the other.
         let guard = matches!(map, ExtentMap::Tree(_)).then(|| self.node.read());
         if guard.is_some() {
             map = ExtentMap::of(&self.node.stored().data);
@@ -84,7 +84,7 @@ impl<'a> FileBlocks<'a> {
                 Tree::<ExtentTree>::at(*root, self.node.ino()).height(&volume.reader())
             }
         })?;
-        // A level more than there are: the tree may grow.
+        // One level more than the tree has: it may grow.
         let levels = u32::from(levels) + 1;
         let of_tree = records * (3 * levels + 2);
         let of_groups = volume.groups().log_blocks(runs + levels + records / 2, 0);
@@ -92,9 +92,9 @@ impl<'a> FileBlocks<'a> {
         Ok(Need { log_blocks, space: u64::from(levels) + 2, from_pool: true })
     }
 
-    /// Begins a transaction that takes blocks of trees from the pool. If that is empty, what is on
-    /// its way back is waited for: it fills the pool first. The caller may hold `i_writeback`,
-    /// which no commit needs.
+    /// Begins a transaction that takes blocks of trees from the pool. If the pool is empty, waits
+    /// for blocks that are being freed: they fill the pool first. The caller may hold
+    /// `i_writeback`, which no commit needs.
     fn begin(&self, need: Need) -> Result<Tx<'_>, Fault> {
         let volume = &self.state.volume;
         match volume.begin(need) {
@@ -120,7 +120,7 @@ impl<'a> FileBlocks<'a> {
         Ok(result)
     }
 
-    /// Gives a claim to the file.
+    /// Inserts a claim into the file.
     fn insert(&self, tx: &mut Tx<'_>, core: &mut InodeCore, extent: Extent) -> Result<(), Fault> {
         let mut map = ExtentMap::of(&core.data);
         let grown = map.insert(tx, self.owner(core), extent)?;
@@ -216,7 +216,7 @@ impl<'a> FileBlocks<'a> {
         Ok(behind.is_none() && self.node.stored().size <= size)
     }
 
-    /// Cuts the file, and takes the mark off if it has that of one that is being cut.
+    /// Truncates the file, and removes the mark of an unfinished truncation if it has one.
     pub(super) fn cut(&self, size: u64) -> Cut {
         let is_marked =
             || self.state.volume.orphans().has(self.node) && self.node.stored().nlink > 0;
@@ -236,14 +236,14 @@ impl<'a> FileBlocks<'a> {
         }
     }
 
-    /// Stores times that have changed in passing.
+    /// Stores times that no transaction has stored yet.
     pub(super) fn store_times(&self) -> Result<(), Fault> {
         let need = Need { log_blocks: 1, space: 0, from_pool: true };
         let mut tx = self.state.volume.begin(need)?;
         let _guard = self.node.lock();
         let core = tx.core(self.node);
         if core.is_free() {
-            // Nothing may be logged of it: its block may be something else by now.
+            // Nothing may be logged of it: its block may have been reused by now.
             self.node.forget_times_of_free();
         } else if self.node.has_new_times() {
             tx.set_core(self.node, (*core).clone());
@@ -287,8 +287,9 @@ impl Store for FileBlocks<'_> {
         let ino = self.node.ino();
         let mapping = self.with_map(|map| map.lookup(&volume.reader(), ino, block))?;
         if let Mapping::Mapped { start, blocks, .. } = mapping {
-            // Never read or write where something else can be, whatever the inode says: each block
-            // of what was found is in one group, behind what that keeps, and outside of the log.
+            // Never read or write blocks that may hold other things, whatever the inode says: each
+            // block found is in one group, behind the blocks that describe it, and outside of the
+            // log.
             if !volume.is_run_for_files(start, blocks) {
                 return Err(outside(ino, block, start, blocks));
             }
@@ -347,7 +348,7 @@ impl Store for FileBlocks<'_> {
         let has_space = volume.space().take(u64::from(run.blocks), true);
         if has_space {
             tracing::warn!(start = run.start, blocks = run.blocks, "can't be written, left out");
-            // Back in a group before they count as free.
+            // Returned to a group before they count as free.
             if let Some(old) = self.state.bad_blocks.add(run) {
                 volume.groups().unclaim(old);
                 volume.space().give(u64::from(old.blocks));

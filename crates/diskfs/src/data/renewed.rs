@@ -1,10 +1,10 @@
-//! Files that were cut to nothing and are being written anew.
+//! Files that were truncated to nothing and are being rewritten.
 //!
-//! A crash is to leave the old bytes of such a file or the new ones, and not the cut alone, though
-//! nobody has synced it. The cut is in the log already; so whoever forces the log for the sake of
-//! another file writes the new data back before ([`Renewed::write`]). A file stays one of these
-//! until the background writer has written back all that is dirty: by then the program that renews
-//! it is done.
+//! A crash should leave the old bytes of such a file or the new ones, and not the truncation alone,
+//! although no call has synced it. The truncation is in the log already; so a thread that forces
+//! the log for another file writes the new data back before ([`Renewed::write`]). A file is renewed
+//! until the write-back thread has written back all dirty files: by then the program that rewrites
+//! it has finished.
 
 use std::sync::Arc;
 
@@ -14,22 +14,23 @@ use vfscale_sync::percpu::CachePadded;
 use crate::inode::incore::Node;
 use crate::page_cache::{DirtyFiles, FilePages};
 
-/// Files with data that replace what was cut off. `Send` and `Sync`.
+/// Files with data that replaces what was cut off. `Send` and `Sync`.
 #[derive(Debug)]
 pub(super) struct Renewed {
     files: DirtyFiles<Arc<Node>>,
-    /// How many wait, or are being written: mostly none, which is all that whoever forces the log
-    /// reads.
+    /// The number of files that wait or are being written: usually none, and then a thread that
+    /// forces the log reads only this.
     left: CachePadded<AtomicU64>,
 }
 
 impl Renewed {
-    /// Makes `lists` empty lists.
+    /// Creates `lists` empty lists.
     pub(super) fn new(lists: usize) -> Self {
         Self { files: DirtyFiles::new(lists), left: CachePadded::new(AtomicU64::new(0)) }
     }
 
-    /// Adds a file that has just been written to, if it is being renewed and not there already.
+    /// Queues a file that is being renewed and has just been written to, unless it is queued
+    /// already.
     pub(super) fn note(&self, node: &Arc<Node>, data: &FilePages) {
         if data.queue_renewed() {
             self.left.fetch_add(1, Ordering::AcqRel);
@@ -37,7 +38,7 @@ impl Renewed {
         }
     }
 
-    /// Writes those back with `write` that are there now, and waits for those that others are
+    /// Calls `write` for the files that are queued now, and waits for those that other threads are
     /// writing.
     pub(super) fn write(&self, write: impl Fn(&Arc<Node>)) {
         if self.left.load(Ordering::Acquire) == 0 {

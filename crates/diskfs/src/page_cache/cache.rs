@@ -1,5 +1,5 @@
-//! The part that the files of a volume share: the number of pages, and the files that pages are
-//! reclaimed from.
+//! The part of the page cache that the files of a volume share: the number of pages, and the files
+//! from which pages are reclaimed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,20 +12,20 @@ use vfscale_sync::{Mutex, lock_class};
 use super::units::{PAGE, READ_PAGES_MAX};
 
 lock_class! {
-    /// That one thread at a time reads a megabyte of a file.
+    /// One thread at a time reads a megabyte of a file.
     pub FillLock = ("i_fill", 28850) sleeping;
 }
 lock_class! {
-    /// Which files have pages, in the order in which they are asked for some.
+    /// The files that have pages, in the order in which they will be scanned.
     pub ClockLock = ("page_clock", 31130);
 }
 
-/// How many pages of a file the clock looks at before it goes to the next file.
+/// The number of pages of a file that the clock scans before it advances to the next file.
 pub(super) const SCAN: u64 = 512;
 /// The fewest pages of a cache.
 const PAGES_MIN: u64 = 16;
 const FILL_LOCKS: usize = 64;
-/// The most unstable pages that a CPU keeps to itself: 256 KiB.
+/// The most unstable pages that a CPU counts in its own shard: 256 KiB.
 const UNSTABLE_BATCH_MAX: u64 = 64;
 
 /// A file with pages in the cache, as the clock sees it.
@@ -37,22 +37,22 @@ pub(super) trait CachedFile: fmt::Debug + Send + Sync {
 
 /// The pages of all files of a volume. `Send` and `Sync`.
 ///
-/// A clock drops pages: it goes from file to file, and in each from page to page, and drops what is
-/// clean and was not used since it last came by.
+/// A clock drops pages: it scans file after file, and page after page in each, and drops clean
+/// pages that were not used since its last scan.
 ///
 /// The fields that every write reads are not on cache lines that some writes store to (Chinner
 /// 2020, patch 1).
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct PageCache {
-    /// How many pages there may be.
+    /// The most pages.
     pages_max: u64,
-    /// How many unstable pages more a CPU keeps to itself, or fewer.
+    /// The largest difference of unstable pages that a CPU counts in its own shard.
     unstable_batch: i64,
     fill: Box<[Mutex<(), FillLock>]>,
     pages: Budget,
-    /// Pages that are dirty or being written back: what each CPU has not added yet to the sum of
-    /// all.
+    /// Pages that are dirty or being written back: for each CPU the difference that it has not
+    /// added to the sum yet.
     unstable_parts: PerCpu<AtomicI64>,
     written: CachePadded<WrittenCounts>,
 }
@@ -135,13 +135,13 @@ impl PageCache {
         (self.pages_max / 8).max(1)
     }
 
-    /// Takes room for `pages` more pages, and drops others if needed. Returns false if there is
-    /// none.
+    /// Takes room for `pages` more pages, and drops others if needed. Returns false if no room is
+    /// left.
     pub(super) fn take_pages(&self, pages: u64) -> bool {
         if self.pages.take(pages) {
             return true;
         }
-        // Some more than that: the next calls then need not reclaim as well.
+        // Some more than that, so the next calls need not reclaim as well.
         self.reclaim(pages + READ_PAGES_MAX.min(self.pages_max / 8));
         self.pages.take(pages)
     }
@@ -185,7 +185,7 @@ impl PageCache {
         self.written.clock.lock().push_back(file);
     }
 
-    /// Drops up to `want` clean pages. Returns how many.
+    /// Drops up to `want` clean pages. Returns the number.
     pub fn reclaim(&self, want: u64) -> u64 {
         let mut dropped = 0;
         // Twice around: pages that were used survive the first round only.

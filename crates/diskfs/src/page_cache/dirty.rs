@@ -1,17 +1,17 @@
-//! Files that have something to be written back.
+//! Queues of files to be written back.
 //!
-//! # Nobody's batch is his own
+//! # Why no thread takes a batch
 //!
-//! Several threads write back at once: the background writer, writers that are short of memory, and
-//! whoever makes the volume durable. Each takes one file at a time, and the file stays known until
-//! it is written ([`Taken`]). So a thread that makes everything durable sees all there is: it
-//! writes what still waits, and then waits for what others have taken ([`DirtyFiles::wait`]). Were
-//! a thread to take a whole list for itself, the files in it would be neither dirty nor written for
-//! as long as that takes, and a `sync` beside it would return too early.
+//! Several threads write back concurrently: the write-back thread, writers that are short of
+//! memory, and threads that make the volume durable. Each takes one file at a time, and the file
+//! remains visible until it is written ([`Taken`]). So a thread that makes everything durable sees
+//! all files: it writes those that still wait, and then waits for those that other threads have
+//! taken ([`DirtyFiles::wait`]). If a thread took a whole list, its files would be neither dirty
+//! nor written for that time, and a concurrent `sync` would return too early.
 //!
-//! Each file on a list has a number, in the order in which the files came. What was dirty at some
-//! moment has numbers below the list's next one of that moment ([`Mark`]); so a thread that waits
-//! for these never waits for what came later.
+//! Each file on a list has a number, in the order of arrival. Files that were dirty at some moment
+//! have numbers below the list's next one of that moment ([`Mark`]); so a thread that waits for
+//! them never waits for files that arrived later.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -22,19 +22,18 @@ use vfscale_sync::{Condvar, Mutex, lock_class};
 use super::file_pages::FilePages;
 
 lock_class! {
-    /// Which files have something to be written back.
+    /// The files to be written back.
     pub DirtyFilesLock = ("b_dirty", 31140);
 }
 
-/// Files that have something to be written back, on a list for each CPU slot, in the order in which
-/// they became dirty there. Each is there once for its data (`FilePages::set_queued`). `Send` and
-/// `Sync` if `F` is.
+/// Files to be written back, on a list for each CPU slot, in the order in which they became dirty
+/// there. Each is queued once for its data (`FilePages::set_queued`). `Send` and `Sync` if `F` is.
 #[derive(Debug)]
 pub struct DirtyFiles<F> {
     lists: PerCpu<List<F>>,
 }
 
-/// All that was dirty at one moment: for each list the number of the next file.
+/// The files that were dirty at one moment: for each list the number of the next file.
 #[derive(Clone, Debug)]
 pub struct Mark(Vec<u64>);
 
@@ -71,7 +70,7 @@ impl<F> DirtyState<F> {
     }
 }
 
-/// A file that a thread has taken to write it back. Whoever waits for it waits until this is
+/// A file that a thread has taken to write it back. Threads that wait for it wait until this is
 /// dropped.
 #[derive(Debug)]
 pub struct Taken<'a, F> {
@@ -96,26 +95,26 @@ impl<F> Drop for Taken<'_, F> {
 }
 
 impl<F> DirtyFiles<F> {
-    /// Makes `lists` empty lists, at least one.
+    /// Creates `lists` empty lists, at least one.
     pub fn new(lists: usize) -> Self {
         Self { lists: PerCpu::new(lists.max(1), |_| List::default()) }
     }
 
-    /// Adds a file for its data, if it is not there for them already.
+    /// Queues a file for its data, unless it is queued for that already.
     pub fn add(&self, data: &FilePages, file: impl FnOnce() -> F) {
         if data.set_queued() {
             self.push(file());
         }
     }
 
-    /// Adds a file for another reason than its data.
+    /// Queues a file for another reason than its data.
     pub fn push(&self, file: F) {
         let mut state = self.lists.this().state.lock();
         state.next += 1;
         state.waiting.push_back(file);
     }
 
-    /// Takes the file that has been there for longest on this CPU, or on another if there is none.
+    /// Takes the file that has waited longest on this CPU's list, or on another if that is empty.
     pub fn take(&self) -> Option<Taken<'_, F>> {
         self.take_from(|_| u64::MAX)
     }
@@ -135,7 +134,7 @@ impl<F> DirtyFiles<F> {
         })
     }
 
-    /// Marks all that is dirty now.
+    /// Marks the files that are dirty now.
     pub fn mark(&self) -> Mark {
         Mark(self.lists.iter().map(|list| list.state.lock().next).collect())
     }
@@ -150,7 +149,7 @@ impl<F> DirtyFiles<F> {
         }
     }
 
-    /// Returns whether all files are written: none waits, and none is being written.
+    /// Returns whether all files are written: none waits, and no thread has taken one.
     pub fn is_written(&self) -> bool {
         self.lists.iter().all(|list| {
             let state = list.state.lock();

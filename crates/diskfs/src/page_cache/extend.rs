@@ -1,4 +1,4 @@
-//! Sizes, and space ahead of time.
+//! Sizes, and allocation of blocks in advance.
 
 use std::ops::Range;
 
@@ -45,13 +45,13 @@ impl<S: Store> RegularFile<S> {
         };
         self.pages.size.store(size, Ordering::Release);
         self.drop_pages(pages_of(size), u64::MAX);
-        // Nothing is in flight, and nobody else writes.
+        // No page is being written back, and no other thread writes.
         if let Some(page) = self.pages.write().page(page_of(size)) {
             page.zero((size % PAGE) as usize..PAGE_SIZE);
         }
         drop(invalidate);
         drop(writing);
-        // The size on the device may still have to follow.
+        // Write-back may still have to change the size on the device.
         self.store.set_dirty(&self.pages);
         outcome
     }
@@ -82,7 +82,7 @@ impl<S: Store> RegularFile<S> {
         Ok(())
     }
 
-    /// Gives back what was set aside for pages that have blocks by now. The caller holds
+    /// Returns the space that was reserved for pages that have blocks now. The caller holds
     /// `i_writeback`.
     fn settle(&self, blocks: &[Range<u64>]) {
         let mut settled = 0;
@@ -99,7 +99,7 @@ impl<S: Store> RegularFile<S> {
         self.unreserve(settled);
     }
 
-    /// Makes unwritten extents of holes, for which `left` blocks are set aside. All or none.
+    /// Makes unwritten extents of holes, for which `left` blocks are reserved: of all, or of none.
     fn fill_holes(&self, wanted: &[Range<u64>], mut left: u64) -> Result<(), Fault> {
         let mut done = Vec::new();
         for hole in wanted {
@@ -113,7 +113,7 @@ impl<S: Store> RegularFile<S> {
                     Err(fault) => {
                         self.store.unreserve(left);
                         for range in done {
-                            // If this fails, too, the file keeps blocks that read as zeros.
+                            // If this fails, too, the file retains blocks that read as zeros.
                             let freed = self.store.free(range.start, range.end);
                             freed.unwrap_or_else(|fault| self.store.write_failed(&fault));
                         }
@@ -125,7 +125,7 @@ impl<S: Store> RegularFile<S> {
         Ok(())
     }
 
-    /// Gives the file blocks if it lies in its inode.
+    /// Moves the bytes of a file that is stored in its inode to a block.
     pub(super) fn move_out_of_inode(&self) -> Result<(), Fault> {
         if self.store.inline().is_some() {
             self.dirty_inline()?;
@@ -152,7 +152,7 @@ fn holes(store: &impl Store, blocks: Range<u64>) -> Result<Vec<Range<u64>>, Faul
     Ok(found)
 }
 
-/// Allocates one to `blocks` blocks in a hole. Returns how many.
+/// Allocates one to `blocks` blocks in a hole. Returns the number.
 fn insert_unwritten(store: &impl Store, file_block: u64, blocks: u64) -> Result<u64, Fault> {
     let run = store.claim(file_block, u32::try_from(blocks).unwrap_or(u32::MAX))?;
     let change = Change::Insert { file_block, run, is_unwritten: true };

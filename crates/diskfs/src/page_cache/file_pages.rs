@@ -10,7 +10,7 @@ use super::cache::{CachedFile, PageCache, SCAN};
 use super::pages::Pages;
 
 lock_class! {
-    /// That one thread at a time writes a file back, or cuts it.
+    /// One thread at a time writes a file back, or truncates it.
     pub WriteBackLock = ("i_writeback", 28700) sleeping;
 }
 lock_class! {
@@ -22,30 +22,32 @@ lock_class! {
     pub PagesLock = ("i_pages", 31110);
 }
 
-/// The data of a file. See the [module](super). `Send` and `Sync`.
+/// The pages of a file. See the [module](super). `Send` and `Sync`.
 #[derive(Debug)]
 pub struct FilePages {
     /// Itself, for the clock.
     this: Weak<FilePages>,
     pub(super) cache: Arc<PageCache>,
-    /// How long the file is. The size on the device follows.
+    /// The size of the file. Write-back stores it on the device later.
     pub(super) size: AtomicU64,
-    /// Pages that have space set aside for their blocks.
+    /// The number of pages with reserved space for their blocks.
     pub(super) delayed: AtomicU64,
     pages: RwLock<Pages, PagesLock>,
     pub(super) writing_back: Mutex<(), WriteBackLock>,
     pub(super) invalidate: RwLock<(), InvalidateLock>,
-    /// Whether it is among the files that are to be written back.
+    /// Whether it is queued for write-back.
     is_queued: AtomicBool,
-    /// Whether it was cut to nothing lately, and whether it is among the files with new data since.
+    /// Whether it was truncated to nothing lately, and whether it is queued among the renewed
+    /// files.
     is_renewed: AtomicBool,
     is_renewed_queued: AtomicBool,
     /// Whether it is in the clock.
     has_pages: AtomicBool,
-    /// Behind what was read last, in pages, and how many pages are read ahead.
+    /// The page behind the last read, and the number of pages to read ahead.
     pub(super) read_end: AtomicU64,
     pub(super) read_ahead: AtomicU32,
-    /// Behind what was asked for ahead, and where the reader has to come before more is.
+    /// The page behind the last read-ahead request, and the page that the reader has to reach
+    /// before the next request.
     pub(super) ahead_to: AtomicU64,
     pub(super) ahead_mark: AtomicU64,
 }
@@ -95,7 +97,7 @@ impl FilePages {
         self.delayed.load(Ordering::Relaxed)
     }
 
-    /// Returns whether nothing would be lost with it: it has no page, and nothing to write back.
+    /// Returns whether this can be dropped without loss: it has no page, and is not queued.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.pages.read().is_empty() && !self.is_queued.load(Ordering::Acquire)
@@ -133,7 +135,7 @@ impl FilePages {
         self.is_renewed_queued.store(false, Ordering::Release);
     }
 
-    /// Adds the file to the clock, unless it is there. It has a page.
+    /// Adds the file to the clock, unless it is in the clock already. The file has a page.
     pub(super) fn join_clock(&self) {
         if !self.has_pages.swap(true, Ordering::AcqRel) {
             self.cache.add_to_clock(self.this.clone());

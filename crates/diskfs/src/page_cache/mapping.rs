@@ -1,11 +1,11 @@
-//! The blocks behind a part of a file.
+//! The mapping of a block of a file to the device.
 
 /// The mapping of a block of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// These many blocks from there on lie one behind the other.
+    /// Consecutive blocks of the device, from this block of the file on.
     Mapped {
-        /// Where the first one lies, in blocks of the device.
+        /// The first of them.
         start: u64,
         /// Number of blocks.
         blocks: u64,
@@ -14,7 +14,7 @@ pub enum Mapping {
     },
     /// No blocks.
     Hole {
-        /// Number of blocks of the hole from there on.
+        /// Number of blocks of the hole, from this block of the file on.
         blocks: u64,
     },
 }

@@ -2,22 +2,22 @@
 //!
 //! # Shape
 //!
-//! Pages lie in chunks of 64, each with its marks as bits of words, so that a call which is about
-//! many pages asks for a chunk once and answers for all of them with a few operations on words.
+//! Pages are in chunks of 64, with each mark as bits of a word. A call on many pages looks a chunk
+//! up once, and handles all of its pages with a few operations on words.
 //!
-//! # Pages in flight
+//! # Pages in write-back
 //!
-//! The memory of pages that are being written back leaves its chunk, and is shared with the thread
-//! that writes until it is done ([`WritebackBatch`]). Nobody changes it meanwhile: the device gets
-//! what was there at one moment, whatever way it takes the bytes, and without a copy. Readers find
-//! it through the flight; who writes to such a page gets other memory for it, which is in the chunk
-//! from then on.
+//! The memory of pages that are being written back moves out of its chunk, and is shared with the
+//! writing thread until the write completes ([`WritebackBatch`]). No thread changes it during that
+//! time: the device gets the bytes of one moment, however it transfers them, and without a copy.
+//! Readers find the memory through the batch; a thread that writes to such a page allocates other
+//! memory for it, which is in the chunk from then on.
 //!
 //! # Invariants
 //!
-//! * A page that is there has memory in its chunk, or is being written back and has it in the
-//!   flight.
-//! * `unstable` has the chunks with pages that are dirty or being written back.
+//! * A page that is present has memory in its chunk, or is being written back and has it in the
+//!   batch.
+//! * `unstable` contains the chunks with pages that are dirty or being written back.
 //! * A chunk has a page.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages, write_pages};
 
-/// How many pages a chunk has.
+/// The number of pages of a chunk.
 pub(super) const CHUNK_PAGES: u64 = 64;
 
 /// The marks of the pages of a chunk, a bit for each.
@@ -47,7 +47,7 @@ pub(super) struct Marks {
     pub(super) reserved: u64,
     /// Pages that were dirty at some time.
     was_dirty: u64,
-    /// Pages that were used since the clock hand passed.
+    /// Pages that were used since the clock scanned them.
     used: AtomicU64,
 }
 
@@ -57,13 +57,13 @@ impl Marks {
     }
 
     fn touch(&self, pages: u64) {
-        // Most pages that are read are read again: then nothing is written.
+        // Most pages that are read were read before: then nothing is written.
         if self.used.load(Ordering::Relaxed) & pages != pages {
             self.used.fetch_or(pages, Ordering::Relaxed);
         }
     }
 
-    /// Takes all marks of some pages.
+    /// Clears all marks of some pages.
     fn clear(&mut self, pages: u64) {
         let Self { present, dirty, writing, mapped, reserved, was_dirty, used } = self;
         for mark in [present, dirty, writing, mapped, reserved, was_dirty] {
@@ -118,11 +118,11 @@ pub(super) struct Pages {
     /// are.
     unstable: BTreeSet<u64>,
     unstable_pages: u64,
-    /// The first page in flight, and the memory of it and those behind.
+    /// The first page of the batch in write-back, and the batch.
     batch: Option<(u64, WritebackBatch)>,
-    /// How many pages were dropped that had been dirty.
+    /// The number of pages that were dropped and had been dirty.
     pub(super) dropped_written: u64,
-    /// Where the clock goes on.
+    /// The page at which the clock continues.
     hand: u64,
 }
 
@@ -164,7 +164,7 @@ impl Pages {
     pub(super) fn len(&self) -> u64 {
         let present = |chunk: &PageChunk| u64::from(chunk.marks.present.count_ones());
         let in_batch = self.batch.as_ref().map_or(0, |(_, pages)| pages.len() as u64);
-        // Memory, not pages: one in flight that is written to again has it twice.
+        // Memory, not pages: a page in write-back that is written to again has it twice.
         let doubled = |chunk: &PageChunk| {
             let has_memory = |slot: &usize| chunk.memory[*slot].is_some();
             indices(chunk.marks.writing).filter(has_memory).count() as u64
@@ -369,7 +369,7 @@ impl Pages {
         self.recount(from, to, before).unsigned_abs()
     }
 
-    /// Puts a page in that is as on the device. False if it is there.
+    /// Inserts a clean page. Returns false if the page is present already.
     pub(super) fn insert_clean(&mut self, index: u64, page: PageBox, is_mapped: bool) -> bool {
         let chunk = self.chunks.entry(index / CHUNK_PAGES).or_default();
         let (slot, bit) = ((index % CHUNK_PAGES) as usize, 1 << (index % CHUNK_PAGES));
@@ -427,7 +427,8 @@ impl Pages {
         put
     }
 
-    /// Takes the memory of dirty pages into flight: they are being written back. None is in flight.
+    /// Moves the memory of dirty pages to a batch: they are being written back. No other batch
+    /// exists.
     pub(super) fn begin(&mut self, from: u64, to: u64) -> WritebackBatch {
         let mut memory = Vec::with_capacity((to - from) as usize);
         for part in parts(from, to) {
@@ -452,8 +453,9 @@ impl Pages {
         WritebackBatch::default()
     }
 
-    /// Ends the flight of the pages `from` to `to`, whose memory the caller gives back. Those that
-    /// were not written to since are stable now; what others had in flight is returned.
+    /// Ends the write-back of the pages `from` to `to`, whose memory the caller returns. Pages that
+    /// were not written to in the meantime are stable now; the batch memory of the others is
+    /// returned.
     pub(super) fn complete(&mut self, from: u64, to: u64, batch: WritebackBatch) -> Completed {
         let before = self.count(from, to, Marks::unstable);
         self.batch = None;
@@ -474,8 +476,8 @@ impl Pages {
         completed
     }
 
-    /// Ends the flight of the pages `from` to `to` as if it had not begun: all of them are dirty.
-    /// Returns the memory that was in flight of those that were written to since.
+    /// Ends the write-back of the pages `from` to `to` as if it had not begun: all of them are
+    /// dirty. Returns the batch memory of those that were written to in the meantime.
     pub(super) fn redirty(&mut self, from: u64, to: u64, batch: WritebackBatch) -> Vec<PageBox> {
         let completed = self.complete(from, to, batch);
         let dirty = self.mark_dirty(from, to);
@@ -483,7 +485,7 @@ impl Pages {
         completed.older
     }
 
-    /// Takes the pages `from` to `to` out. None of them is in flight.
+    /// Removes the pages `from` to `to`. None of them is in write-back.
     pub(super) fn remove(&mut self, from: u64, to: u64) -> RemovedPages {
         let mut removed = RemovedPages::default();
         let numbers = from / CHUNK_PAGES..to.div_ceil(CHUNK_PAGES);
@@ -508,8 +510,8 @@ impl Pages {
         removed
     }
 
-    /// Drops pages `from` to `to` that can't be written back: all if none is in flight, otherwise
-    /// those that were not written to since.
+    /// Drops pages `from` to `to` that can't be written back: without a batch all of them,
+    /// otherwise those that were not written to in the meantime.
     pub(super) fn give_up(
         &mut self,
         from: u64,
@@ -568,7 +570,7 @@ impl Pages {
             if marks.present == 0 {
                 empty.push(*number);
             }
-            // At the end it begins again from the start.
+            // At the end it restarts from the first page.
             if is_enough || looked >= scan {
                 self.hand = base + end;
                 break;
@@ -582,22 +584,22 @@ impl Pages {
 /// The result of inserting pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Put {
-    /// How many there were of them.
+    /// The number of pages that were inserted or written to.
     pub(super) count: u64,
-    /// How many of them are new memory of the file.
+    /// The number of pages that are new memory of the file.
     pub(super) pages: u64,
-    /// How many need the space that was set aside for them.
+    /// The number of pages that need the space that was reserved for them.
     pub(super) reserved: u64,
-    /// How many were stable.
+    /// The number of pages that were stable.
     pub(super) stable: u64,
 }
 
 /// The result of ending a write-back batch.
 #[derive(Debug, Default)]
 pub(super) struct Completed {
-    /// How many are stable now.
+    /// The number of pages that are stable now.
     pub(super) stable: u64,
-    /// The memory of those that have other memory now.
+    /// The batch memory of pages that have other memory now.
     pub(super) older: Vec<PageBox>,
 }
 

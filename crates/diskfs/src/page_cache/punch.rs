@@ -30,7 +30,7 @@ impl<S: Store> RegularFile<S> {
     pub fn zero_range(&self, offset: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
         self.store.changeable()?;
         if self.store.grain() > 1 {
-            // Splitting extents that are written is not what tree blocks are kept for.
+            // The reserve of tree blocks is not for splitting written extents.
             return Err(Fault::NoSpace);
         }
         self.allocate(offset, len, keep_size)?;
@@ -52,7 +52,7 @@ impl<S: Store> RegularFile<S> {
         }
         let writing = self.pages.writing_back.lock();
         let invalidate = self.pages.invalidate.write();
-        // The pages first: none may stay behind that believes that it has a block.
+        // The pages first: none may remain that is marked as having a block.
         self.drop_pages(whole.start, whole.end);
         let done = blocks(whole);
         drop(invalidate);
@@ -61,8 +61,8 @@ impl<S: Store> RegularFile<S> {
         done
     }
 
-    /// Zeros what `range` covers of the pages that it covers in part, and of a page that lies in
-    /// the inode. Returns the pages that are left, covered as a whole.
+    /// Zeroes the part of `range` in pages that it covers in part, and in a page that is stored in
+    /// the inode. Returns the remaining pages, which it covers as a whole.
     fn zero_partial_pages(&self, range: &Range<u64>) -> Result<Range<u64>, Fault> {
         let mut whole = range.start.div_ceil(PAGE)..range.end / PAGE;
         if whole.start > whole.end {

@@ -10,14 +10,14 @@ use super::store::Store;
 use super::units::{PAGE, READ_PAGES_MAX, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
-/// Number of pages that are read ahead when a reader first goes on where it stopped.
+/// The number of pages that are read ahead when a reader first continues where it stopped.
 const AHEAD_MIN: u32 = 16;
-/// Largest number of pages that are read ahead of a sequential reader: four megabytes.
+/// The most pages that are read ahead of a sequential reader: four megabytes.
 const AHEAD_MAX: u32 = 4 * READ_PAGES_MAX as u32;
 
 /// The source of a page that is not in memory.
 enum PageSource {
-    /// In these blocks, and how many pages of them have bytes.
+    /// These blocks, and the number of pages that have bytes.
     Blocks { start: u64, pages: u64 },
     /// In the inode.
     Inline(std::sync::Arc<[u8]>),
@@ -33,7 +33,7 @@ enum Filled {
     Zeros(u64),
 }
 
-/// Room for pages, given back when it is not needed any more.
+/// Room for pages; dropping this returns the part that was not used.
 struct Room<'c> {
     cache: &'c PageCache,
     pages: u64,
@@ -55,11 +55,11 @@ fn zero_from(pages: &[PageBox], from: u64) {
 }
 
 impl<S: Store> RegularFile<S> {
-    /// Reads from `offset` on, to the end of the file at most. Returns how many bytes. Blocks for
+    /// Reads from `offset` on, up to the end of the file. Returns the number of bytes. Blocks for
     /// I/O.
     ///
     /// # Errors
-    /// Of the device, damage; not if there was something to read before it.
+    /// The errors of the device, and damage; not if bytes before the error were read.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let left = self.size().saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
@@ -87,14 +87,14 @@ impl<S: Store> RegularFile<S> {
         Ok(done)
     }
 
-    /// Copies what is in memory from `offset` on, up to the first page that is not. Returns how
-    /// many bytes.
+    /// Copies from `offset` on, up to the first page that is not in memory. Returns the number of
+    /// bytes.
     fn copy_cached(&self, offset: u64, buf: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
             let within = (at % PAGE) as usize;
-            // A chunk at a time: who writes need not wait for more.
+            // A chunk at a time: a writer waits for no more than that.
             match self.pages.read().read(page_of(at), within, &mut buf[done..]) {
                 0 => break,
                 more => done += more,
@@ -103,8 +103,8 @@ impl<S: Store> RegularFile<S> {
         done
     }
 
-    /// Reads from `offset` on what is not in memory. Returns how many bytes there are now in `buf`:
-    /// none if somebody else has brought the page.
+    /// Reads missing pages from `offset` on. Returns the number of bytes in `buf`: none if another
+    /// thread has filled the page.
     fn read_missing(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
         let index = page_of(offset);
         let end = self.plan(index, pages_of(offset + buf.len() as u64));
@@ -119,13 +119,12 @@ impl<S: Store> RegularFile<S> {
         }
     }
 
-    /// Brings pages from `index` on into memory, up to `end` at most, which is in the same
-    /// megabyte; copies those of their bytes that `buf` asks for, from `offset` on, which is in the
-    /// first of them.
+    /// Reads pages from `index` on into memory, up to `end` at most, which is in the same megabyte,
+    /// and copies their bytes from `offset` on, which is in the first page, to `buf`.
     fn fill(&self, index: u64, end: u64, offset: u64, buf: &mut [u8]) -> Result<Filled, Fault> {
         let _invalidate = self.pages.invalidate.read();
         let _fill = self.pages.cache.fill_lock(&*self.pages, index).lock();
-        // Room first: to make some may drop pages of this file, and count that.
+        // Room first: taking it may drop pages of this file, which is counted.
         let mut room = Room { cache: &self.pages.cache, pages: 0 };
         if self.pages.cache.take_pages(end - index) {
             room.pages = end - index;
@@ -172,7 +171,7 @@ impl<S: Store> RegularFile<S> {
         end
     }
 
-    /// Makes the window of what is read ahead larger, and returns it, in pages.
+    /// Enlarges the read-ahead window. Returns it in pages.
     fn widen(&self) -> u64 {
         let before = self.pages.read_ahead.load(Ordering::Relaxed);
         let ahead = (before * 2).clamp(AHEAD_MIN, AHEAD_MAX);
@@ -180,13 +179,13 @@ impl<S: Store> RegularFile<S> {
         u64::from(ahead).min(self.pages.cache.batch())
     }
 
-    /// Asks for the next window, if the reader, who was at page `at`, has come to the one before.
+    /// Requests the next window, if the reader, which was at page `at`, has reached the one before.
     fn look_ahead(&self, at: u64) {
         self.pages.ahead_mark.store(u64::MAX, Ordering::Relaxed);
         let from = self.pages.ahead_to.load(Ordering::Relaxed);
         let end = pages_of(self.size());
         if at > from || from >= end {
-            // He reads somewhere else by now, or there is no more.
+            // The reader has moved elsewhere, or this is the end of the file.
             return;
         }
         let ahead = self.widen();
@@ -199,8 +198,8 @@ impl<S: Store> RegularFile<S> {
         self.store.read_ahead(from, to);
     }
 
-    /// Brings the pages `from` to `to` into memory, as far as they are not there and there is room.
-    /// What can't be read is left to who wants it. Blocks for I/O.
+    /// Reads the pages `from` to `to` into memory, as far as they are missing and room is left. A
+    /// page that can't be read is left to its reader. Blocks for I/O.
     pub(crate) fn populate(&self, from: u64, to: u64) {
         let mut at = from;
         loop {
@@ -213,7 +212,7 @@ impl<S: Store> RegularFile<S> {
             at += match self.fill(at, end.min(lock_end), offset_of(at), &mut []) {
                 Ok(Filled::Bytes(_)) if self.pages.read().contains(at) => 1,
                 Ok(Filled::Zeros(pages)) => pages.max(1),
-                // There was no room for it, or it can't be read.
+                // No room was left for it, or it can't be read.
                 Ok(Filled::Bytes(_)) | Err(_) => return,
             };
         }
@@ -226,7 +225,7 @@ impl<S: Store> RegularFile<S> {
             return Ok(if index == 0 { PageSource::Inline(inline) } else { behind });
         }
         let mapping = self.store.lookup(index)?;
-        // After the mapping: it grows together with the blocks.
+        // After the mapping: the size grows together with the blocks.
         let on_disk = pages_of(self.store.disk_size());
         Ok(match mapping {
             Mapping::Hole { blocks } | Mapping::Mapped { blocks, is_unwritten: true, .. } => {
@@ -242,8 +241,8 @@ impl<S: Store> RegularFile<S> {
         })
     }
 
-    /// Puts pages that were read into memory where there are none, as far as there is `room`. Where
-    /// there is one by now, its bytes are newer: they replace what was copied to `buf`.
+    /// Inserts pages that were read where none is in memory, as far as `room` lasts. Where another
+    /// thread has inserted one, its bytes are newer: they replace those in `buf`.
     #[expect(clippy::too_many_arguments, reason = "one place calls it")]
     fn put(
         &self,

@@ -15,7 +15,7 @@ pub struct RegularFile<S> {
 }
 
 impl<S: Store> RegularFile<S> {
-    /// Returns the file that has `pages` in memory, and all of it in `store`.
+    /// Creates the file of `pages` and `store`.
     #[must_use]
     pub fn new(pages: Arc<FilePages>, store: S) -> Self {
         Self { pages, store }
@@ -33,7 +33,7 @@ impl<S: Store> RegularFile<S> {
         self.pages.size()
     }
 
-    /// Returns whether there is something to write back: pages, or the size.
+    /// Returns whether pages or the size are to be written back.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0

@@ -1,4 +1,4 @@
-//! Where there is data, and where there are holes.
+//! The search for data and for holes.
 
 use super::mapping::Mapping;
 use super::regular_file::RegularFile;
@@ -7,7 +7,7 @@ use super::units::{offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
 impl<S: Store> RegularFile<S> {
-    /// Returns the first offset at or after `offset` that has data; `None` if there is none before
+    /// Returns the first offset at or after `offset` that has data; `None` if none exists before
     /// the end of the file. Dirty pages are data, unwritten blocks are not. May block for I/O.
     ///
     /// # Errors
@@ -17,7 +17,7 @@ impl<S: Store> RegularFile<S> {
         let end = pages_of(size);
         let mut at = page_of(offset);
         while at < end {
-            // Memory first: what leaves it is on the device by then.
+            // Memory first: a page that is dropped from it is on the device by then.
             let cached = self.pages.read().next_unstable(at);
             let cached = cached.unwrap_or(u64::MAX);
             if cached == at {

@@ -19,7 +19,7 @@ pub enum Change<'a> {
         file_block: u64,
         /// The claim.
         run: Run,
-        /// Nothing was written there yet.
+        /// Whether nothing was written to them yet.
         is_unwritten: bool,
     },
     /// The unwritten blocks among `from` to `to` of the file have been written.
@@ -38,9 +38,9 @@ pub enum Change<'a> {
 /// The result of a truncation.
 #[derive(Debug)]
 pub enum Cut {
-    /// The size has been cut, and all blocks behind it are freed.
+    /// The file has its new size, and all blocks behind it are freed.
     Whole,
-    /// The size has been cut; some blocks are left.
+    /// The file has its new size; some blocks behind it remain.
     Part(Fault),
     /// Nothing has changed.
     Failed(Fault),
@@ -159,8 +159,8 @@ pub trait Store {
     /// in this way.
     fn note_renewed(&self, pages: &FilePages);
 
-    /// Writes files back because memory is short: this one or others. Returns false if there was
-    /// nothing to write.
+    /// Writes one dirty file back because memory is short, this one or another. Returns false if
+    /// none waits.
     fn write_back_one(&self) -> bool;
 
     /// Asks another thread to read the pages `from` to `to` into memory. A hint. Does not block.

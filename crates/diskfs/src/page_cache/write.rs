@@ -45,7 +45,7 @@ impl<S: Store> RegularFile<S> {
         if offset > self.size() {
             self.dirty_end()?;
         }
-        // Many pages at once, for which space is set aside at once; one by one where it runs out.
+        // Many pages together, with one reservation; page by page when space runs out.
         let (mut done, mut most) = (0, self.pages.cache.batch().min(CHUNK_PAGES));
         while done < buf.len() {
             if done > 0 {
@@ -65,7 +65,8 @@ impl<S: Store> RegularFile<S> {
                 Err(fault) if done == 0 => return Err(fault),
                 Err(_) => break,
             }
-            // After the pages: who sees the size finds the bytes, and write-back finds them dirty.
+            // After the pages: a reader that sees the size finds the bytes, and write-back finds
+            // them dirty.
             let end = offset + done as u64;
             if end > self.size() {
                 self.pages.size.store(end, Ordering::Release);
@@ -75,12 +76,12 @@ impl<S: Store> RegularFile<S> {
         Ok(done)
     }
 
-    /// Waits for write-back while too much is dirty, by doing it.
+    /// Writes dirty files back while too much is dirty.
     fn balance(&self) {
         while self.pages.cache.is_too_dirty() && self.store.write_back_one() {}
     }
 
-    /// Makes the page of a file that is stored in its inode dirty, so write-back finds a place for
+    /// Makes the page of a file that is stored in its inode dirty, so write-back finds a block for
     /// it when the file has grown.
     pub(super) fn dirty_inline(&self) -> Result<(), Fault> {
         if self.store.inline().is_none() {
@@ -99,7 +100,8 @@ impl<S: Store> RegularFile<S> {
         self.write_where_bytes_are(page_of(size), 0, &[])
     }
 
-    /// Writes to a page if it is in memory or has bytes on the device; others are zeros already.
+    /// Writes to a page if it is in memory or has bytes on the device; other pages are zeros
+    /// already.
     pub(super) fn write_where_bytes_are(
         &self,
         index: u64,
@@ -121,7 +123,7 @@ impl<S: Store> RegularFile<S> {
     }
 
     /// Returns the mapping of page `index`, which is not in memory, or was not a moment ago.
-    /// Existing blocks stay, because the caller holds the inode's lock.
+    /// Existing blocks are not freed, because the caller holds the inode's lock.
     fn mapping_of<'k>(
         &self,
         cached: &'k mut CachedMapping,
@@ -158,9 +160,9 @@ impl<S: Store> RegularFile<S> {
         }
     }
 
-    /// Writes to pages of one chunk, and makes them dirty; to one page at least, if it is only for
-    /// making it dirty. Returns how many bytes it has come to: sometimes none, if others did
-    /// something to these pages meanwhile. Nothing has changed if this fails.
+    /// Writes to pages of one chunk, and makes them dirty; with no bytes it makes one page dirty.
+    /// Returns the number of bytes written: possibly none, if another thread has changed these
+    /// pages in the meantime. Nothing has changed if this fails.
     fn write_some(&self, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
         let (index, within) = (page_of(at), (at % PAGE) as usize);
         let wanted = pages_of((within + bytes.len()) as u64).max(1);
@@ -175,7 +177,7 @@ impl<S: Store> RegularFile<S> {
             (pages.without_memory(index, wanted).max(1), backed >> (index % CHUNK_PAGES))
         };
         let bytes = &bytes[..bytes.len().min(count as usize * PAGE_SIZE - within)];
-        // Looked up anew for each of these calls: a page that was dirty a while ago may have been
+        // Looked up again in each of these calls: a page that was dirty before may have been
         // written back and dropped since.
         let (mut cached, mut mapped, mut granted) = (CachedMapping::default(), 0, 0);
         for page in (0..count).filter(|page| backed >> page & 1 == 0) {
@@ -198,8 +200,8 @@ impl<S: Store> RegularFile<S> {
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
     }
 
-    /// Reads the first and the last page of `len` bytes at `at`, if they are written in part and
-    /// have bytes already.
+    /// Reads the first and the last page of a write of `len` bytes at `at`, if it covers them in
+    /// part and they have bytes already.
     fn read_partial_pages(&self, at: u64, len: usize) -> Result<PartialPages, Fault> {
         let end = at + len as u64;
         let (first, last) = (page_of(at), page_of(end));
@@ -222,8 +224,8 @@ impl<S: Store> RegularFile<S> {
     fn wait_for_room(&self, pages: u64) {
         while !self.pages.cache.take_pages(pages) {
             if !self.store.write_back_one() {
-                // Other threads write the dirty pages back, or hold room that they are about to
-                // fill.
+                // Other threads are writing the dirty pages back, or are about to fill the room
+                // that they have taken.
                 thread::yield_now();
             }
         }
@@ -249,7 +251,7 @@ impl<S: Store> RegularFile<S> {
     }
 }
 
-/// The bytes of a page that is written to in part; none if they are zeros.
+/// The old bytes of a page that is written to in part; none if they are zeros.
 type PartialPage = Option<Box<[u8; PAGE_SIZE]>>;
 
 /// The old contents of the first and the last page.
@@ -259,7 +261,7 @@ struct PartialPages {
     last: PartialPage,
 }
 
-/// Makes `count` pages with `bytes` from `within` on; `partial` has the bytes before and behind.
+/// Creates `count` pages with `bytes` from `within` on; `partial` has the bytes before and behind.
 fn fresh(count: usize, within: usize, bytes: &[u8], partial: &PartialPages) -> Vec<PageBox> {
     let pages = Page::many_with(count, within, bytes);
     let end = within + bytes.len();

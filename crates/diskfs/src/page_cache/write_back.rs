@@ -11,24 +11,24 @@ use super::units::{READ_PAGES_MAX, WRITE_PAGES_MAX, offset_of, page_of, pages_of
 use crate::base::fault::Fault;
 use crate::format::Run;
 
-/// How many writes may fail in a pass over a file before whole pieces are given up: to find a few
-/// bad blocks is worth it, to try each block of a dead device is not.
+/// The number of writes that may fail in a pass over a file before whole segments are given up:
+/// finding a few bad blocks is worth the time, trying each block of a dead device is not.
 const FAILURES_MAX: u32 = 64;
-/// In how many places a new page is tried.
+/// The number of blocks that are tried for a new page.
 const BLOCKS_TRIED_MAX: u32 = 3;
 
-/// Dirty pages without a gap, and where they go.
+/// Consecutive dirty pages, and their target.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     first: u64,
     pages: u64,
-    /// How long the file was before the pages were copied.
+    /// The size of the file before the pages were copied.
     size: u64,
     target: SegmentTarget,
 }
 
 impl Segment {
-    /// Returns its first page, and the one behind its last.
+    /// Returns its first page, and the page behind its last.
     fn range(self) -> (u64, u64) {
         (self.first, self.first + self.pages)
     }
@@ -36,7 +36,7 @@ impl Segment {
 
 #[derive(Clone, Copy, Debug)]
 enum SegmentTarget {
-    /// Blocks that they have.
+    /// The blocks of the pages.
     Blocks { start: u64, is_unwritten: bool },
     /// Blocks that were claimed for them.
     Claimed(Run),
@@ -46,31 +46,31 @@ enum SegmentTarget {
 
 /// One pass over the dirty pages of a file.
 struct Pass {
-    /// Where it goes on, and the last page of it.
+    /// The next page, and the last page of the pass.
     cursor: u64,
     last: u64,
     inline: Inline,
     /// Number of pages that have been written.
     written: u64,
     first_fault: Option<Fault>,
-    /// How many pages the next piece has at most: fewer behind a write that has failed, so that the
-    /// pages that can be written are.
+    /// The most pages of the next segment: fewer behind a write that has failed, so the pages that
+    /// can be written are written.
     pages_max: u64,
-    /// How many writes may fail before whole pieces are given up.
+    /// The number of writes that may still fail before whole segments are given up.
     failures_left: u32,
-    /// Number of places in which the page at `cursor` could not be written.
+    /// The number of blocks to which the page at `cursor` could not be written.
     blocks_tried: u32,
 }
 
-/// The part of a piece that has failed.
+/// The step of a segment's write-back that has failed.
 enum Failed {
-    /// The device did not take its pages; a claim still exists.
+    /// The device did not accept its pages; a claim still exists.
     Write(Fault),
     /// The file could not be changed; a claim has been returned.
     Change(Fault),
 }
 
-/// Whether a small file may lie in its inode.
+/// Whether a small file may be stored in its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inline {
     Allowed,
@@ -78,7 +78,7 @@ pub(super) enum Inline {
 }
 
 impl Pass {
-    /// Notes that a piece was written.
+    /// Notes that a segment was written.
     fn succeed(&mut self, segment: Segment) {
         self.cursor = segment.range().1;
         self.written += segment.pages;
@@ -93,9 +93,9 @@ impl Pass {
         self.blocks_tried = 0;
     }
 
-    /// Handles a piece that the device did not accept. Returns whether to try its pages again: half
-    /// of them, or, for a single page with a new block, another block. Returns a claim, or sets it
-    /// aside.
+    /// Handles a segment that the device did not accept. Returns whether to try its pages again:
+    /// half of them, or, for a single page with a new block, another block. Unclaims a claim, or
+    /// sets it aside.
     fn tries_again(&mut self, store: &impl Store, segment: Segment) -> bool {
         let Segment { first, pages, target, .. } = segment;
         self.cursor = first;
@@ -117,13 +117,13 @@ impl Pass {
 }
 
 impl<S: Store> RegularFile<S> {
-    /// Writes the pages back that are dirty by now, and the size. Does all it can also if a part of
-    /// it fails; what failed is given up ([module](super)). Returns how many pages it has written.
-    /// Blocks for I/O.
+    /// Writes back the pages that are dirty at the call, and the size. Continues after an error;
+    /// pages that cannot be written are given up ([module](super)). Returns the number of pages
+    /// written. Blocks for I/O.
     ///
     /// # Errors
-    /// The first error. The store is told of each ([`Store::write_failed`]), but of
-    /// [`Fault::ReadOnly`]: nothing can be written now, and what is dirty stays so.
+    /// The first error. The store records each ([`Store::write_failed`]) except
+    /// [`Fault::ReadOnly`]: nothing can be written now, and dirty pages stay dirty.
     pub fn write_back(&self) -> Result<u64, Fault> {
         self.write_back_as(Inline::Allowed)
     }
@@ -144,7 +144,7 @@ impl<S: Store> RegularFile<S> {
             blocks_tried: 0,
         };
         loop {
-            // For one piece at a time, so that whoever wants to cut the file need not wait for
+            // For one segment at a time, so a thread that truncates the file does not wait for
             // long.
             let _writing = self.pages.writing_back.lock();
             self.store.writable()?;
@@ -162,14 +162,15 @@ impl<S: Store> RegularFile<S> {
         }
     }
 
-    /// Writes the next piece of a pass. False if there is none. The caller holds `i_writeback`.
+    /// Writes the next segment of a pass. Returns false if no page is left. The caller holds
+    /// `i_writeback`.
     fn write_segment_back(&self, pass: &mut Pass) -> bool {
         let size = self.size();
         let Some((first, run)) = self.next_segment(pass, size) else { return false };
         let (target, pages) = match self.find_target(pass, first, run, size) {
             Ok(target) => target,
             Err(fault) => {
-                // Without a place for the first page there is none for those behind it, probably.
+                // Without a target for the first page the later ones probably have none either.
                 pass.fail(self.give_up(first, run, None, fault), first + run);
                 return true;
             }
@@ -191,7 +192,8 @@ impl<S: Store> RegularFile<S> {
         true
     }
 
-    /// Returns the next pages: from `cursor` on, but in order behind the size on the device.
+    /// Returns the next pages: from `cursor` on, but in ascending order behind the size on the
+    /// device.
     fn next_segment(&self, pass: &Pass, size: u64) -> Option<(u64, u64)> {
         let on_disk = page_of(self.store.disk_size());
         let pages = self.pages.read();
@@ -204,7 +206,7 @@ impl<S: Store> RegularFile<S> {
         Some((first, pages.dirty_run(first, most)))
     }
 
-    /// Finds the blocks for up to `run` pages from `first` on, and the number of pages.
+    /// Finds the target of up to `run` pages from `first` on. Returns it and the number of pages.
     fn find_target(
         &self,
         pass: &Pass,
@@ -217,7 +219,7 @@ impl<S: Store> RegularFile<S> {
             return Ok((SegmentTarget::Inline, 1));
         }
         if first > 0 && self.store.inline().is_some() {
-            // The first page has just failed to leave the inode.
+            // The first page has just failed to move out of the inode.
             return Err(pass.first_fault.clone().unwrap_or(Fault::NoSpace));
         }
         match self.store.lookup(first)? {
@@ -233,8 +235,8 @@ impl<S: Store> RegularFile<S> {
         }
     }
 
-    /// Sees to it that space is set aside for these pages, all of them dirty. It was when they
-    /// became so, unless they had a block then.
+    /// Reserves the space that these dirty pages still need. Space was reserved when they became
+    /// dirty, unless they had a block then.
     fn reserve_missing(&self, first: u64, pages: u64) -> Result<(), Fault> {
         let range = (first, first + pages);
         let reserved_before = self.pages.read().count(range.0, range.1, |marks| marks.reserved);
@@ -293,10 +295,10 @@ impl<S: Store> RegularFile<S> {
         self.store.change(change, self.size_with(segment, before)).map_err(Failed::Change)
     }
 
-    /// Finds the blocks that become written with a piece in an unwritten extent, whose blocks lie
+    /// Finds the blocks that become written with a segment in an unwritten extent, whose blocks lie
     /// from `start` on: its own, and while tree blocks are short all up to multiples of the grain,
-    /// as far as they belong to the extent. Pages of these that are dirty are written over the
-    /// zeros later.
+    /// as far as they belong to the extent. Dirty pages of these blocks are written over the zeros
+    /// later.
     fn widened(&self, segment: Segment, start: u64) -> Result<(u64, u64), Fault> {
         let (first, end) = segment.range();
         let grain = self.store.grain();
@@ -330,7 +332,7 @@ impl<S: Store> RegularFile<S> {
         Ok((from.min(first), to))
     }
 
-    /// Returns the size on the device after a piece was written: up to the next dirty page.
+    /// Returns the size on the device after a segment was written: up to the next dirty page.
     fn size_with(&self, segment: Segment, before: u64) -> u64 {
         let (_, end) = segment.range();
         if end <= page_of(before) {
@@ -341,7 +343,7 @@ impl<S: Store> RegularFile<S> {
         before.max(segment.size.min(limit))
     }
 
-    /// Ends the write-back of a piece, all of which is on its way to be durable.
+    /// Ends the write-back of a segment that was written and whose change is committed.
     fn finish(&self, segment: Segment, batch: WritebackBatch) {
         let is_inline = matches!(segment.target, SegmentTarget::Inline);
         let (from, to) = segment.range();
@@ -368,8 +370,8 @@ impl<S: Store> RegularFile<S> {
         }
     }
 
-    /// Drops pages that can't be written, unless they were written to since; tells of the error,
-    /// and returns it. If that is only so for a time, they stay dirty instead.
+    /// Drops pages that can't be written, unless they were written to in the meantime; records the
+    /// error, and returns it. If the volume is only sealed, they stay dirty instead.
     fn give_up(
         &self,
         first: u64,
@@ -390,14 +392,14 @@ impl<S: Store> RegularFile<S> {
         fault
     }
 
-    /// Makes pages dirty again that were not written.
+    /// Marks pages dirty again that were not written.
     fn redirty(&self, first: u64, count: u64, batch: Option<WritebackBatch>) {
         let Some(batch) = batch else { return };
         let older = self.pages.write().redirty(first, first + count, batch);
         self.pages.cache.return_pages(older.len() as u64);
     }
 
-    /// Lets the size on the device follow over what is a hole or has been written. The caller holds
+    /// Raises the size on the device over holes and pages that have been written. The caller holds
     /// `i_writeback`.
     fn write_size_back(&self) -> Result<(), Fault> {
         let size = self.size();
@@ -419,7 +421,7 @@ impl<S: Store> RegularFile<S> {
     }
 }
 
-/// Writes zeros to so many blocks of the device. Blocks for the I/O.
+/// Writes zeros to `blocks` blocks of the device. Blocks for I/O.
 fn write_zeros(store: &impl Store, start: u64, blocks: u64) -> Result<(), Fault> {
     let zeros = Page::many_with(blocks.min(READ_PAGES_MAX) as usize, 0, &[]);
     let mut done = 0;

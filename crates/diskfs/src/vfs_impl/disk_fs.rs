@@ -21,37 +21,37 @@ use crate::icache::inactivate::{CutFn, Inactivator, Orphans};
 use crate::icache::table::NodeTable;
 use crate::volume::{Volume, VolumeOptions};
 
-/// How a [`DiskFs`] is opened.
+/// The options for opening a [`DiskFs`].
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// How far the journal's structures are spread.
+    /// How far the journal's structures are sharded.
     pub scaling: Scaling,
-    /// After how long what was changed becomes durable although nobody asked; `None`: only when
-    /// somebody asks, or room is needed. 5 seconds by default.
+    /// The time after which changes become durable without a sync; `None`: only by a sync, or when
+    /// room is needed. 5 seconds by default.
     pub sync_interval: Option<Duration>,
-    /// How many bytes of file data are kept in memory. 256 MiB by default.
+    /// The most bytes of file data in memory. 256 MiB by default.
     pub data_cache_bytes: u64,
-    /// How many bytes of metadata are kept in memory that could be read again. 64 MiB by default.
+    /// The most bytes of clean metadata in memory, which could be read again. 64 MiB by default.
     pub metadata_cache_bytes: u64,
-    /// How many bytes of metadata that were changed and are not home may take beside that. 160 MiB
-    /// by default.
+    /// The most bytes of changed metadata in memory that is not written back yet, in addition. 160
+    /// MiB by default.
     pub changed_metadata_bytes: u64,
-    /// Nothing is written, not even the log: what that has is replayed in memory.
+    /// Nothing is written, not even the log: it is replayed in memory.
     pub read_only: bool,
-    /// The log is not looked at, and nothing is written ([`VolumeOptions::no_recovery`]).
+    /// The log is not read, and nothing is written ([`VolumeOptions::no_recovery`]).
     pub no_recovery: bool,
     /// The behaviour when the volume meets damage, or its log fails: [`OnError::Shutdown`] by
     /// default.
     pub on_error: OnError,
     /// The device with the log, if it is on one of its own.
     pub log_device: Option<Arc<dyn Device>>,
-    /// In how many lists orphans are kept in memory, and in how many queues those that are to be
-    /// freed; 0 for one, as without the patch `orphan` (Kara 2014).
+    /// The number of lists of orphans in memory, and of queues of orphans to be freed; 0 for one,
+    /// as without the patch `orphan` (Kara 2014).
     pub orphan_lists: usize,
-    /// Number of lists of files that have something to be written back; at least one.
+    /// The number of lists of dirty files; at least one.
     pub dirty_lists: usize,
-    /// The data of a file that replaces another, by a rename or after having been cut to nothing,
-    /// are written before that is durable, as by ext4's option of this name. On by default.
+    /// The data of a file that replaces another, by a rename or after truncation to nothing, is
+    /// written before that is durable, as by ext4's option of this name. On by default.
     pub auto_da_alloc: bool,
 }
 
@@ -86,9 +86,9 @@ pub struct Opened {
 /// A volume as a file system. See the [module](super). `Send` and `Sync`.
 ///
 /// It can be mounted once. Dropping it without [`close`](Self::close) writes nothing more: as after
-/// a crash, the next opening replays what is durable. But a superblock drops it behind grace
-/// periods; so who lets go of it without closing it [leaves](Self::leave) or
-/// [abandons](Self::abandon) it.
+/// a crash, the next opening replays what is durable. But a superblock drops it only after grace
+/// periods; so an owner that does not close it [leaves](Self::leave) or [abandons](Self::abandon)
+/// it.
 pub struct DiskFs {
     pub(super) volume: Arc<Volume>,
     pub(super) table: Arc<NodeTable>,
@@ -97,11 +97,11 @@ pub struct DiskFs {
     pub(super) hash: NameHash,
     pub(super) needs: Needs,
     pub(super) stop: Stop,
-    pub(super) opened: Opened,
+    opened: Opened,
     pub(super) is_mounted: AtomicBool,
-    /// [`UNMOUNTED`] and [`LEFT`]; who sets the second of them ends it.
-    pub(super) ended: AtomicU32,
-    pub(super) released: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// [`UNMOUNTED`] and [`LEFT`]; the thread that sets the second of them ends the file system.
+    ended: AtomicU32,
+    released: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// No mount is left.
@@ -109,22 +109,21 @@ pub(super) const UNMOUNTED: u32 = 1;
 /// Its owner has [left](DiskFs::leave) it.
 const LEFT: u32 = 2;
 
-/// How many inodes are kept in memory of which nobody has need, for each byte of the cache of
-/// metadata.
+/// The bytes of the metadata cache for which one unused inode stays in memory.
 const NODE_BYTES: u64 = 1024;
 
 impl DiskFs {
-    /// Opens the volume on `device`: replays its log, and finishes what was begun with files that
-    /// nobody has any more. Blocks for the I/O.
+    /// Opens the volume on `device`: replays its log, and finishes the freeing of orphans. Blocks
+    /// for I/O.
     ///
     /// # Errors
-    /// Those of [`Volume::open`], and of the finishing.
+    /// The errors of [`Volume::open`], and of freeing orphans.
     pub fn open(device: Arc<dyn Device>, options: DiskOptions) -> Result<Arc<Self>, Fault> {
         let DiskOptions { scaling, sync_interval, data_cache_bytes, metadata_cache_bytes, .. } =
             options;
         let journal = Options {
             scaling,
-            // In time the thread of `Files` forces the log, after the data.
+            // The thread of `Files` forces the log in every interval, after the data.
             sync_interval: None,
             memory_bytes: Some(options.changed_metadata_bytes),
             ..Options::default()
@@ -157,7 +156,7 @@ impl DiskFs {
         let inactivator = Inactivator::new(Arc::clone(&volume), Arc::clone(&table), cut);
         if !volume.is_read_only() {
             let orphans = inactivator.recover().inspect_err(|_| {
-                // Its threads have it, too.
+                // Its threads own references to the volume, too.
                 end_threads(&volume, &files, &inactivator);
             })?;
             if orphans != Orphans::default() {
@@ -197,12 +196,11 @@ impl DiskFs {
         &self.volume
     }
 
-    /// Makes everything durable, writes it home and closes the log. The file system is mounted
-    /// nowhere any more: what is changed afterwards fails. Blocks for the I/O. Closing it again
-    /// does nothing.
+    /// Makes everything durable, writes it back in place and closes the log. The file system is no
+    /// longer mounted: later changes fail. Blocks for I/O. Closing it again does nothing.
     ///
     /// # Errors
-    /// The errors of the device and the log; what is durable is replayed by the next opening.
+    /// The errors of the device and the log; the next opening replays what is durable.
     pub fn close(&self) -> Result<(), Fault> {
         if self.volume.journal().is_none() {
             return self.volume.close();
@@ -224,10 +222,10 @@ impl DiskFs {
         closed.and(written).and(earlier)
     }
 
-    /// Ends the file system without closing it, now or when it is mounted nowhere any more, as
+    /// Ends the file system without closing it, now or when its last mount ends, as
     /// [`abandon`](Self::abandon) does. Then calls `released`, once, for the owner of the device:
-    /// no thread of the file system writes it any more. Waits only for I/O that is under way. The
-    /// owner of the file system calls it, once.
+    /// no thread of the file system writes to it from then on. Waits only for I/O that is under
+    /// way. The owner of the file system calls this once.
     pub fn leave(&self, released: impl Fn() + Send + Sync + 'static) {
         let is_first = self.released.set(Box::new(released)).is_ok();
         debug_assert!(is_first, "it has one owner");
@@ -247,14 +245,15 @@ impl DiskFs {
         }
     }
 
-    /// Ends its threads, and writes nothing more than what is being written: as after a crash, the
-    /// next opening replays what is durable. What is changed afterwards fails. Does nothing after
-    /// [`close`](Self::close). Blocks until that is written.
+    /// Ends its threads, and writes nothing but the writes under way: as after a crash, the next
+    /// opening replays what is durable. Later changes fail. Does nothing after
+    /// [`close`](Self::close). Blocks until the writes under way are done.
     pub fn abandon(&self) {
         end_threads(&self.volume, &self.files, &self.inactivator);
     }
 
-    /// Makes the volume writable again, and frees orphans that could not be freed in between.
+    /// Makes the volume writable again, and frees orphans that could not be freed while it was
+    /// sealed.
     pub(super) fn unseal(&self) {
         self.volume.unseal();
         self.inactivator.resume();
@@ -274,7 +273,7 @@ impl fmt::Debug for DiskFs {
     }
 }
 
-/// Ends all threads that write a volume, whatever work is left for them.
+/// Ends all threads that write to a volume, whatever work is left for them.
 fn end_threads(volume: &Volume, files: &Files, inactivator: &Inactivator) {
     // First: then no thread waits for room in the log, or begins another transaction.
     volume.abandon();

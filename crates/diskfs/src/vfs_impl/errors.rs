@@ -30,8 +30,8 @@ impl DiskFs {
             let errors = self.stop.on_error;
             tracing::error!(%why, %errors, "the volume has stopped: nothing is changed any more");
             self.volume.note_stop();
-            // Each open file is told once by `syncfs`, which finds nothing to do if it is
-            // read-only.
+            // `syncfs` reports it once to each open file; on a read-only volume it finds nothing to
+            // do.
             self.files.write_errors().record(Errno::IO.raw_os_error());
         }
         Some(why)
@@ -75,8 +75,9 @@ impl DiskFs {
         if is_of_log { Errno::IO } else { errno }
     }
 
-    /// Returns its options, whether it has stopped, and by what; and what has stopped an earlier
-    /// mount, if it was not checked since: as in the table of mounts.
+    /// Returns the options for the table of mounts: the policy, whether the volume has stopped and
+    /// by which fault, and the fault that stopped an earlier mount if the volume was not checked
+    /// since.
     pub(super) fn show_options(&self) -> String {
         let on_error = self.stop.on_error;
         let mut text = format!("errors={on_error}");

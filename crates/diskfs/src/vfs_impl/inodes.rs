@@ -58,7 +58,7 @@ impl DiskFs {
         }
     }
 
-    /// Returns the VFS inode of a node, which the caller keeps from being freed. Blocks for I/O.
+    /// Returns the VFS inode of a node, which the caller prevents from being freed. Blocks for I/O.
     pub(super) fn hold(&self, sb: &SuperBlock, node: Arc<Node>) -> Result<InodeRef, Fault> {
         self.hold_if(sb, node, |_| true)?.ok_or_else(|| Errno::UCLEAN.into())
     }

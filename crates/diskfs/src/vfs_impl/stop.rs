@@ -1,9 +1,9 @@
-//! The end of a volume that can't be relied on any more.
+//! The policy for a volume that can no longer be relied on.
 //!
 //! When its log fails, or it meets damage of metadata, a volume stops: nothing more becomes
-//! durable, and nothing is changed any more. What was durable is replayed by the next opening. What
-//! can be read still is. What callers see of it is up to [`OnError`]. The call that meets damage is
-//! told of that (`EUCLEAN`), a call that needs the log of its error (`EIO`), and every later one
+//! durable, and no change is accepted. The next opening replays what was durable. Reading still
+//! works where it can. [`OnError`] decides what callers see. The call that meets damage reports
+//! that (`EUCLEAN`), a call that needs the log reports the log's error (`EIO`), and every later one
 //! what the policy says.
 
 use std::fmt;
@@ -53,7 +53,7 @@ impl fmt::Display for OnError {
 #[derive(Debug)]
 pub(super) struct Stop {
     pub(super) on_error: OnError,
-    /// The number of what has stopped an earlier mount, if the volume was not checked since.
+    /// The number of the fault that stopped an earlier mount, if the volume was not checked since.
     pub(super) before: Option<u32>,
     pub(super) is_told: AtomicBool,
     pub(super) switch: OnceLock<ReadOnlySwitch>,

@@ -57,7 +57,7 @@ impl FileSystem for DiskFs {
         let figures = self.volume.space().figures().settled(blocks_going);
         let mut totals = self.volume.groups().totals();
         totals.free_inodes = (totals.free_inodes + inodes_going).min(totals.inodes);
-        // There is no limit to inodes but space: eight for each block that is left.
+        // Only space limits the number of inodes: eight for each block that is left.
         let inodes_free = totals.free_inodes + figures.available / CHUNK_BLOCKS * CHUNK_INODES;
         StatFs {
             magic: MAGIC,
@@ -91,7 +91,7 @@ impl FileSystem for DiskFs {
     }
 
     fn reclaim(&self) -> bool {
-        // In the order in which space comes back, so that none is overlooked on its way.
+        // In the order in which space is returned, so none is overlooked on its way.
         let is_coming = !self.files.is_written()
             || !self.inactivator.is_idle()
             || self.volume.space().is_coming();
@@ -126,7 +126,7 @@ impl FileSystem for DiskFs {
             return Ok(());
         }
         self.inactivator.flush();
-        // An error of a file does not keep the volume writable; the next sync tells it.
+        // An error of a file does not prevent the remount; the next sync reports it.
         if let Err(fault) = self.files.write_back_all() {
             tracing::error!(%fault, "not everything was written before the remount");
         }
