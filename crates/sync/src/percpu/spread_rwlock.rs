@@ -103,6 +103,21 @@ impl<C: LockClass> SpreadRwLock<C> {
         SpreadWriteGuard { lock: self, parts, waited, not_send: PhantomData }
     }
 
+    /// Enters as the writer if no thread is inside and the parts are closed. Never blocks.
+    #[inline]
+    pub fn try_write<'a>(&'a self, parts: &'a ReaderParts) -> Option<SpreadWriteGuard<'a, C>> {
+        if !self.word.try_write(C::stat) {
+            return None;
+        }
+        if parts.get().is_some_and(are_open) {
+            // Closing them means waiting for the readers inside.
+            self.word.unlock_write();
+            return None;
+        }
+        held::note::<C>();
+        Some(SpreadWriteGuard { lock: self, parts, waited: false, not_send: PhantomData })
+    }
+
     /// Enters as a reader, by the part of this CPU if that is open. Otherwise blocks while a writer
     /// is inside or waits.
     ///
