@@ -93,6 +93,19 @@ impl<C: LockClass> SpreadRwLock<C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn write<'a>(&'a self, parts: &'a ReaderParts) -> SpreadWriteGuard<'a, C> {
+        held::assert_no_section::<C>();
+        self.write_in_section(parts)
+    }
+
+    /// Enters like [`write`](Self::write), but may be called in an RCU section even if holders of
+    /// this lock sleep: for a caller that knows that all threads which can hold this one are in RCU
+    /// sections, too.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if the thread holds a lock of the same or a higher rank.
+    #[inline]
+    pub fn write_in_section<'a>(&'a self, parts: &'a ReaderParts) -> SpreadWriteGuard<'a, C> {
         held::acquire::<C>(false);
         let waited = self.word.write(C::stat);
         if let Some(parts) = parts.get()
@@ -129,6 +142,7 @@ impl<C: LockClass> SpreadRwLock<C> {
         if let Some(inside) = self.read_in_part(parts) {
             return inside;
         }
+        held::assert_no_section::<C>();
         held::acquire::<C>(false);
         self.word.read(C::stat);
         SpreadReadGuard { inside: Inside::Word(self), not_send: PhantomData }
