@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use vfscale_memfs::MemFs;
-use vfscale_sync::{cpu, page, reclaim};
+use vfscale_sync::{cpu, page, rcu, reclaim};
 use vfscale_vfs::{At, AtFlags, FallocateFlags, Mode, OFlags, Vfs};
 
 use memory_common::resident_bytes;
@@ -211,4 +211,34 @@ fn open_until(is_over: &AtomicBool) -> (u64, Duration) {
         opens += 1;
     }
     (opens, longest)
+}
+
+/// Files without data used to wait in the queue of deferred work until the next call: their inodes
+/// and names are small, and did not wake the reclaim thread.
+#[test]
+fn empty_files_that_were_removed_give_their_memory_back_though_nobody_calls() {
+    const FILES: u32 = 300_000;
+    let _alone = alone();
+    let vfs = Vfs::new(MemFs::builder().size(16 << 30).build()).unwrap();
+    let task = vfs.task();
+    let name = |n: u32| format!("/{}/file{n}", n / 1000);
+    for dir in 0..FILES / 1000 {
+        task.mkdir(At::Cwd, format!("/{dir}"), Mode::RWXU).unwrap();
+    }
+    let before = bytes_at_rest();
+    for n in 0..FILES {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        drop(task.open(name(n), flags, Mode::RWXU).unwrap());
+    }
+    assert!(resident_bytes() - before > 100 * MIB);
+    // While this thread is in a section no grace period ends, and all that is removed waits.
+    let section = rcu::pin();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..FILES).for_each(|n| task.unlink(At::Cwd, name(n), AtFlags::empty()).unwrap())
+        });
+    });
+    assert!(resident_bytes() - before > 100 * MIB);
+    drop(section);
+    wait_for_memory(before, reserve());
 }

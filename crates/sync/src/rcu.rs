@@ -32,8 +32,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use crossbeam_epoch as epoch;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::fork;
@@ -52,7 +52,12 @@ const SHRINK_REGIONS: usize = 512;
 thread_local! {
     /// Number of deferred calls that this thread has run.
     static RAN: Cell<usize> = const { Cell::new(0) };
+    /// Number of calls that this thread has deferred.
+    static DEFERRED: Cell<usize> = const { Cell::new(0) };
 }
+
+/// Called by each thread once for as many deferred calls as its bag has room for.
+static ON_BAG: OnceLock<fn()> = OnceLock::new();
 
 /// A pinned thread: a read-side critical section. Not `Send`.
 #[must_use = "the thread is unpinned when the guard is dropped"]
@@ -108,6 +113,11 @@ impl Guard {
         };
         // SAFETY: the caller makes the promise that is required.
         unsafe { self.epoch.defer_unchecked(work) }
+        let deferred = DEFERRED.get().wrapping_add(1);
+        DEFERRED.set(deferred);
+        if deferred.is_multiple_of(BAG_LEN) {
+            note_bag();
+        }
     }
 
     /// Hands this thread's bag over for collection and runs work that is due, without waiting.
@@ -178,6 +188,20 @@ pub fn synchronize() {
     }
     #[cfg(not(any(loom, shuttle, miri)))]
     shrink::run(Effort::All, SHRINK_REGIONS);
+}
+
+/// Has each thread call `f` once for as many deferred calls as its bag has room for, so that less
+/// than two bags of a thread wait without a call of `f`. The first `f` of the process counts. It is
+/// called in a section, and with the locks held that the thread has.
+pub(crate) fn on_bag(f: fn()) {
+    ON_BAG.get_or_init(|| f);
+}
+
+#[cold]
+fn note_bag() {
+    if let Some(f) = ON_BAG.get() {
+        f();
+    }
 }
 
 /// Returns whether this thread is in a read-side critical section.

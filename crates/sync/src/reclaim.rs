@@ -14,8 +14,8 @@
 //!
 //! # Its life
 //!
-//! It starts when there is something for it to do and ends a second after the last deferred work
-//! has run. In a model, under Miri, and where the system has no thread to give, it never starts:
+//! It starts when there is something for it to do, or when a thread of a program that uses slabs has
+//! deferred a bag of work, and ends a second after the last deferred work has run. In a model, under Miri, and where the system has no thread to give, it never starts:
 //! [`submit`] then gives the work back to the caller, who does it himself. A model of shuttle can
 //! have one (`with_thread`).
 //!
@@ -46,6 +46,7 @@ crate::lock_class! {
     pub ReclaimQueue = ("reclaim_queue", 65050);
 }
 
+pub(crate) use imp::attend_to_bags;
 #[cfg(all(shuttle, not(loom)))]
 pub use imp::with_thread;
 pub use imp::{attend, settle, submit, wait_for};
@@ -62,8 +63,8 @@ mod imp {
 
     use super::{ReclaimQueue, Work};
     use crate::lock::{Condvar, Mutex};
-    use crate::rcu;
     use crate::shrink::{self, Effort};
+    use crate::{fork, rcu};
 
     /// How often it looks whether a grace period has ended.
     const TICK: Duration = Duration::from_millis(10);
@@ -178,10 +179,23 @@ mod imp {
 
     #[cold]
     fn begin_to_attend() -> bool {
+        // A fork child has no such thread, and the lock may be that of a thread it has not either.
+        if fork::is_child() {
+            return false;
+        }
         let mut state = STATE.lock();
         let starts = state.start();
         ATTENDS.store(starts, Ordering::Relaxed);
         starts
+    }
+
+    /// Has the thread attend whenever a thread has deferred as much as its bag has room for. So of
+    /// the deferred work of a thread that goes idle, fewer than 128 calls wait for the next call in
+    /// this process, and all others are done within milliseconds of their grace period.
+    pub(crate) fn attend_to_bags() {
+        rcu::on_bag(|| {
+            attend();
+        });
     }
 
     fn run() {
@@ -200,7 +214,8 @@ mod imp {
                 // A thread has asked it to attend since.
                 quiet = 0;
             }
-            if quiet == 0 {
+            // Written only to change it: threads that defer work read it.
+            if quiet == 0 && !ATTENDS.load(Ordering::Relaxed) {
                 ATTENDS.store(true, Ordering::Relaxed);
             }
             let has_more = shrink::run(Effort::All, SHRINK_REGIONS);
@@ -366,6 +381,9 @@ mod imp {
     pub fn attend() -> bool {
         false
     }
+
+    /// Does nothing: no thread looks after deferred work.
+    pub(crate) fn attend_to_bags() {}
 }
 
 #[cfg(any(loom, all(miri, not(shuttle))))]
@@ -393,4 +411,7 @@ mod imp {
     pub fn attend() -> bool {
         false
     }
+
+    /// Does nothing: there is no thread.
+    pub(crate) fn attend_to_bags() {}
 }

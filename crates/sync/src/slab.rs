@@ -43,6 +43,7 @@ use crate::lock::Mutex;
 use crate::lock::slot_lock::{SlotGuard, SlotLock};
 use crate::percpu::{CachePadded, PerCpu};
 use crate::rcu::Guard;
+use crate::reclaim;
 use chunk::{Chunks, Shape};
 use std::fmt;
 use std::ptr::NonNull;
@@ -145,6 +146,8 @@ impl<T: Send + 'static> Slab<T> {
     /// first allocation.
     #[must_use]
     pub fn new(slots: usize) -> Self {
+        // The objects that a program frees last must not wait until it makes another call.
+        reclaim::attend_to_bags();
         let shape = const { Shape::of::<T>() };
         let caches = PerCpu::new(slots, |_| SlotLock::new(Cache::new()));
         let slots = caches.len();

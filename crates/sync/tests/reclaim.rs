@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use vfscale_sync::rcu;
 use vfscale_sync::reclaim::{self, Work};
+use vfscale_sync::slab::Slab;
 
 /// Serialises the tests: sections of one would delay the work of another.
 fn alone() -> MutexGuard<'static, ()> {
@@ -159,4 +160,25 @@ fn what_was_handed_over_is_done_while_nobody_calls_and_then_the_thread_ends() {
     assert!(reclaim::submit(6, work).is_ok());
     reclaim::wait_for(6);
     assert_eq!(on.lock().unwrap().len(), 1);
+}
+
+/// A thread that defers much and then goes idle leaves less than two bags of 64 calls.
+#[test]
+fn full_bags_are_done_while_nobody_calls_and_then_the_thread_ends() {
+    const CALLS: usize = 100_000;
+    let _one = alone();
+    wait_until("no thread", || threads() == 0);
+    drop(Slab::<u64>::new(1));
+    let ran = Arc::new(AtomicUsize::new(0));
+    let guard = rcu::pin();
+    for _ in 0..CALLS {
+        let ran = Arc::clone(&ran);
+        guard.defer(move || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    drop(guard);
+    wait_until("all bags have run", || ran.load(Ordering::Relaxed) > CALLS - 128);
+    wait_until("the thread has ended", || threads() == 0);
+    assert!(ran.load(Ordering::Relaxed) <= CALLS);
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use vfscale_sync::rcu;
 
-use crate::base::types::{FallocateFlags, Mode, OFlags};
+use crate::base::types::{AtFlags, FallocateFlags, Mode, OFlags, SetTime, XattrFlags};
 use crate::file::open_file::File;
 use crate::mount::namespace::Vfs;
 use crate::names_only_tests::NamesOnly;
-use crate::task::task_struct::Task;
+use crate::task::task_struct::{At, Task};
 
 /// A call on a file, by a task.
 type Call = dyn Fn(&Task, &File) + Sync;
@@ -22,9 +22,9 @@ type Call = dyn Fn(&Task, &File) + Sync;
 /// The longest duration of a grace period on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs one call in two threads: the driver blocks the first, and the second waits for the first if
-/// the call takes a lock. Returns whether a grace period ends during that time.
-fn grace_period_ends_beside(call: impl Fn(&Task, &File) + Sync) -> bool {
+/// Makes a call that the driver holds up, and then another call, which waits for the first one if
+/// both take the same lock. Returns whether a grace period ends during that.
+fn grace_period_ends_beside(first: &Call, second: &Call) -> bool {
     let gate = Arc::new(RwLock::new(()));
     let (is_armed, inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let stops = {
@@ -44,13 +44,12 @@ fn grace_period_ends_beside(call: impl Fn(&Task, &File) + Sync) -> bool {
     is_armed.store(true, Ordering::Relaxed);
     let closed = gate.write().unwrap();
     thread::scope(|scope| {
-        for _ in 0..2 {
-            let (call, file, vfs) = (&call, &file, &vfs);
-            scope.spawn(move || call(&vfs.task(), file));
-        }
+        let (file, vfs) = (&file, &vfs);
+        scope.spawn(move || first(&vfs.task(), file));
         while inside.load(Ordering::Relaxed) == 0 {
             thread::sleep(Duration::from_millis(1));
         }
+        scope.spawn(move || second(&vfs.task(), file));
         thread::sleep(Duration::from_millis(30));
         let (tell, is_over) = channel();
         scope.spawn(move || {
@@ -80,7 +79,38 @@ fn no_call_on_data_holds_grace_periods_up() {
     ];
     let held_up: Vec<&str> = calls
         .iter()
-        .filter(|(_, call)| !grace_period_ends_beside(call))
+        .filter(|(_, call)| !grace_period_ends_beside(call, call))
+        .map(|(name, _)| *name)
+        .collect();
+    assert!(held_up.is_empty(), "{held_up:?}");
+}
+
+#[test]
+fn no_change_by_path_holds_grace_periods_up_while_it_waits_for_a_writer() {
+    const HERE: At<'_> = At::Cwd;
+    const NONE: AtFlags = AtFlags::empty();
+    /// The value of `security.capability`, revision 2, without any capability.
+    const CAPABILITY: [u8; 20] = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    /// The value of `system.posix_acl_access`, without an entry.
+    const NO_LIST: [u8; 4] = [2, 0, 0, 0];
+    fn set(task: &Task, name: &str, value: &[u8]) {
+        task.setxattr(HERE, "/f", name, value, XattrFlags::empty(), NONE).unwrap();
+    }
+    let calls: [(&str, &Call); 7] = [
+        ("chmod", &|task, _| task.chmod(HERE, "/f", Mode::from(0o640), NONE).unwrap()),
+        ("chown", &|task, _| task.chown(HERE, "/f", Some(3), Some(4), NONE).unwrap()),
+        ("utimens", &|task, _| task.utimens(HERE, "/f", [SetTime::Now; 2], NONE).unwrap()),
+        ("truncate", &|task, _| task.truncate("/f", 50).unwrap()),
+        ("setxattr", &|task, _| set(task, "security.capability", &CAPABILITY)),
+        ("setxattr of a list", &|task, _| set(task, "system.posix_acl_access", &NO_LIST)),
+        ("removexattr", &|task, _| {
+            task.removexattr(HERE, "/f", "system.posix_acl_access", NONE).unwrap();
+        }),
+    ];
+    let write: &Call = &|_, file| assert_eq!(file.write(b"some").unwrap(), 4);
+    let held_up: Vec<&str> = calls
+        .iter()
+        .filter(|(_, call)| !grace_period_ends_beside(write, call))
         .map(|(name, _)| *name)
         .collect();
     assert!(held_up.is_empty(), "{held_up:?}");

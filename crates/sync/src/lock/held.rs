@@ -55,6 +55,16 @@ mod imp {
         note::<C>();
     }
 
+    /// Panics if this thread is in an RCU section and holders of such a lock may sleep: the section
+    /// would last as long, and delay every grace period.
+    pub(crate) fn assert_no_section<C: LockClass>() {
+        assert!(
+            !C::SLEEPS || !crossbeam_epoch::is_pinned() || std::thread::panicking(),
+            "waiting for {} in an RCU section: its holders may sleep",
+            C::NAME
+        );
+    }
+
     /// Notes a lock as held without checking.
     pub(crate) fn note<C: LockClass>() {
         HELD.with(|held| {
@@ -129,6 +139,8 @@ mod imp {
     #[inline(always)]
     pub(crate) fn acquire<C>(_: bool) {}
     #[inline(always)]
+    pub(crate) fn assert_no_section<C>() {}
+    #[inline(always)]
     pub(crate) fn note<C>() {}
     #[inline(always)]
     pub(crate) fn release<C>() {}
@@ -147,5 +159,6 @@ mod imp {
 }
 
 pub(crate) use imp::{
-    acquire, acquire_unranked, assert_none, hide, note, release, release_unranked, show,
+    acquire, acquire_unranked, assert_no_section, assert_none, hide, note, release,
+    release_unranked, show,
 };

@@ -48,6 +48,7 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T, C> {
+        held::assert_no_section::<C>();
         held::acquire::<C>(false);
         self.raw.lock(C::stat);
         MutexGuard { mutex: self, not_send: PhantomData }
@@ -58,6 +59,7 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
     /// child).
     #[inline]
     pub fn lock_nested(&self) -> MutexGuard<'_, T, C> {
+        held::assert_no_section::<C>();
         held::acquire::<C>(true);
         self.raw.lock(C::stat);
         MutexGuard { mutex: self, not_send: PhantomData }

@@ -50,6 +50,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T, C> {
+        held::assert_no_section::<C>();
         held::acquire::<C>(false);
         self.raw.read(C::stat);
         RwLockReadGuard { lock: self, not_send: PhantomData }
@@ -59,6 +60,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// rank. The caller takes locks of this class in an order of its own.
     #[inline]
     pub fn read_nested(&self) -> RwLockReadGuard<'_, T, C> {
+        held::assert_no_section::<C>();
         held::acquire::<C>(true);
         self.raw.read(C::stat);
         RwLockReadGuard { lock: self, not_send: PhantomData }
@@ -82,6 +84,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T, C> {
+        held::assert_no_section::<C>();
         held::acquire::<C>(false);
         self.raw.write(C::stat);
         RwLockWriteGuard { lock: self, not_send: PhantomData }
@@ -91,6 +94,7 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
     /// rank. The caller takes locks of this class in an order of its own.
     #[inline]
     pub fn write_nested(&self) -> RwLockWriteGuard<'_, T, C> {
+        held::assert_no_section::<C>();
         held::acquire::<C>(true);
         self.raw.write(C::stat);
         RwLockWriteGuard { lock: self, not_send: PhantomData }

@@ -59,6 +59,7 @@ impl<C: LockClass> BrLock<C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn read(&self) -> BrReadGuard<'_, C> {
+        held::assert_no_section::<C>();
         held::acquire::<C>(false);
         let slot = self.slot();
         slot.read(C::stat);
@@ -90,6 +91,7 @@ impl<C: LockClass> BrLock<C> {
     ///
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     pub fn write(&self) -> BrWriteGuard<'_, C> {
+        held::assert_no_section::<C>();
         held::acquire::<C>(false);
         for slot in &self.slots {
             slot.write(C::stat);

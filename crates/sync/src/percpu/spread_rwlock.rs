@@ -93,6 +93,19 @@ impl<C: LockClass> SpreadRwLock<C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn write<'a>(&'a self, parts: &'a ReaderParts) -> SpreadWriteGuard<'a, C> {
+        held::assert_no_section::<C>();
+        self.write_in_section(parts)
+    }
+
+    /// Enters like [`write`](Self::write), but may be called in an RCU section even if holders of
+    /// this lock sleep: for a caller that knows that all threads which can hold this one are in RCU
+    /// sections, too.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if the thread holds a lock of the same or a higher rank.
+    #[inline]
+    pub fn write_in_section<'a>(&'a self, parts: &'a ReaderParts) -> SpreadWriteGuard<'a, C> {
         held::acquire::<C>(false);
         let waited = self.word.write(C::stat);
         if let Some(parts) = parts.get()
@@ -101,6 +114,21 @@ impl<C: LockClass> SpreadRwLock<C> {
             close::<C>(parts);
         }
         SpreadWriteGuard { lock: self, parts, waited, not_send: PhantomData }
+    }
+
+    /// Enters as the writer if no thread is inside and the parts are closed. Never blocks.
+    #[inline]
+    pub fn try_write<'a>(&'a self, parts: &'a ReaderParts) -> Option<SpreadWriteGuard<'a, C>> {
+        if !self.word.try_write(C::stat) {
+            return None;
+        }
+        if parts.get().is_some_and(are_open) {
+            // Closing them means waiting for the readers inside.
+            self.word.unlock_write();
+            return None;
+        }
+        held::note::<C>();
+        Some(SpreadWriteGuard { lock: self, parts, waited: false, not_send: PhantomData })
     }
 
     /// Enters as a reader, by the part of this CPU if that is open. Otherwise blocks while a writer
@@ -114,6 +142,7 @@ impl<C: LockClass> SpreadRwLock<C> {
         if let Some(inside) = self.read_in_part(parts) {
             return inside;
         }
+        held::assert_no_section::<C>();
         held::acquire::<C>(false);
         self.word.read(C::stat);
         SpreadReadGuard { inside: Inside::Word(self), not_send: PhantomData }

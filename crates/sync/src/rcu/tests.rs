@@ -124,6 +124,17 @@ fn an_outermost_pin_under_a_lock_is_refused() {
 }
 
 #[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "waiting for sleeps in an RCU section")]
+fn a_wait_in_a_section_for_a_lock_whose_holders_sleep_is_refused() {
+    crate::lock_class! { Sleeps = ("sleeps", 1) sleeping; }
+    let lock = crate::Mutex::<(), Sleeps>::new(());
+    let _guard = pin();
+    drop(lock.try_lock().expect("a try does not wait"));
+    drop(lock.lock());
+}
+
+#[test]
 fn deferred_work_under_a_lock_whose_holders_sleep_takes_any_other() {
     crate::lock_class! {
         Below = ("below", 1);

@@ -21,33 +21,78 @@ pub(crate) fn truncate_inode(
     keep_ids: FileMode,
     always: bool,
 ) -> std::result::Result<(), Errno> {
-    let fs = inode.sb().fs();
-    if size > fs.size_max() {
-        return Err(Errno::FBIG);
-    }
-    if has_that_size(inode, size, keep_ids) {
-        if always || inode.blocks() > 0 {
-            inode.touch();
-        }
+    if truncate_unlocked(inode, size, keep_ids, always)? {
         return Ok(());
     }
     let locked = inode.lock();
+    let freed = truncate_locked(inode, size, keep_ids, always)?;
+    drop(locked);
+    hand_over(inode, freed);
+    Ok(())
+}
+
+/// Truncates or extends a regular file of a driver without directories, for a caller that is in the RCU
+/// section of its walk and holds no reference. Returns false, and changes nothing, if it would have
+/// to wait for the lock, whose holder may take long.
+pub(crate) fn truncate_in_section(
+    inode: &Inode,
+    size: u64,
+    keep_ids: FileMode,
+) -> std::result::Result<bool, Errno> {
+    if truncate_unlocked(inode, size, keep_ids, false)? {
+        return Ok(true);
+    }
+    let Some(locked) = inode.try_lock() else { return Ok(false) };
+    let freed = truncate_locked(inode, size, keep_ids, false)?;
+    drop(locked);
+    hand_over(inode, freed);
+    Ok(true)
+}
+
+/// Truncates a file without its lock, if that changes only the times. Returns whether it does.
+#[inline]
+fn truncate_unlocked(
+    inode: &Inode,
+    size: u64,
+    keep_ids: FileMode,
+    always: bool,
+) -> std::result::Result<bool, Errno> {
+    if size > inode.sb().fs().size_max() {
+        return Err(Errno::FBIG);
+    }
+    let is_done = has_that_size(inode, size, keep_ids);
+    if is_done && (always || inode.blocks() > 0) {
+        inode.touch();
+    }
+    Ok(is_done)
+}
+
+/// Truncates a file whose lock the caller holds. Returns the number of bytes that were cut off.
+fn truncate_locked(
+    inode: &Inode,
+    size: u64,
+    keep_ids: FileMode,
+    always: bool,
+) -> std::result::Result<u64, Errno> {
     memfd_seals::check_size(inode, size)?;
     let before = inode.size();
     // Setting the current size also frees preallocated space beyond it, and counts as a change of
     // the data if there could be any.
     let has_space = inode.blocks() > 0;
-    fs.set_size(inode, size)?;
+    inode.sb().fs().set_size(inode, size)?;
     drop_privileges(inode, keep_ids)?;
     if size != before || has_space || always {
         inode.touch_in_passing();
     }
-    drop(locked);
-    if before.saturating_sub(size) >= FLUSH_BYTES && !inode.is_backed() {
-        // Otherwise much memory would wait until this thread frees memory again.
+    Ok(before.saturating_sub(size))
+}
+
+/// Passes deferred work on to other threads if a truncation freed much memory: otherwise that memory
+/// would wait until this thread frees memory again. The caller holds no lock.
+fn hand_over(inode: &Inode, freed: u64) {
+    if freed >= FLUSH_BYTES && !inode.is_backed() {
         rcu::pin().flush();
     }
-    Ok(())
 }
 
 /// Returns whether truncating a file to `size` changes only its times. Needs no lock: the file has

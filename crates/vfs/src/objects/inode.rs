@@ -622,12 +622,6 @@ impl Inode {
         !self.access.extra.is_none()
     }
 
-    /// Returns whether an access control list supplements its mode.
-    #[inline]
-    pub(crate) fn has_access_list(&self, guard: &Guard) -> bool {
-        self.extra(guard).is_some_and(|extra| !extra.acl_access.is_none())
-    }
-
     /// Returns the extra part, created if there is none yet.
     pub(crate) fn extra_or_init<'g>(&'g self, guard: &'g Guard) -> &'g InodeExtra {
         match self.access.extra.read(guard) {

@@ -228,22 +228,26 @@ impl Task {
                 path,
                 lookup,
                 |walk, pos| walk.want_write(pos),
-                |walk, pos| change_dcached(walk, pos, change).map(|()| Done::Yes),
-                |inode| inode.sb().with_space(|| self.change_kept(inode, change)),
+                |walk, pos| change_in_section(walk, pos, change),
+                |inode| inode.sb().with_space(|| self.change_by_reference(inode, change)),
             )
         };
         apply().on(call, path)
     }
 
-    /// Applies a change of attributes to an inode of a backed driver, which stores it first.
+    /// Applies a change of attributes to an inode that the caller holds a reference to. A backed
+    /// driver stores it first.
     #[cold]
-    fn change_kept(&self, inode: &Inode, change: Change) -> std::result::Result<(), Errno> {
+    fn change_by_reference(&self, inode: &Inode, change: Change) -> std::result::Result<(), Errno> {
         let _locked = inode.lock();
-        let mut plan = {
-            let guard = rcu::pin();
-            plan(inode, self.cred(&guard), change, &guard)?
-        };
-        plan.store(inode)
+        let guard = rcu::pin();
+        let mut plan = plan(inode, self.cred(&guard), change, &guard)?;
+        if inode.is_backed() {
+            drop(guard);
+            return plan.store(inode);
+        }
+        plan.apply(inode, &guard);
+        Ok(())
     }
 
     /// Truncates or extends the file `path` to `size` bytes.
@@ -267,8 +271,8 @@ impl Task {
                 },
                 |walk, pos| {
                     let keep_ids = truncate::kept_ids(walk.cred(), pos.inode());
-                    truncate::truncate_inode(pos.inode(), size, keep_ids, false)?;
-                    Ok(Done::Yes)
+                    let is_done = truncate::truncate_in_section(pos.inode(), size, keep_ids)?;
+                    Ok(if is_done { Done::Yes } else { Done::No })
                 },
                 |inode| {
                     let keep_ids = {
@@ -302,31 +306,32 @@ fn may_truncate(
     permission(inode, cred, Access::WRITE, guard)
 }
 
-/// Applies a change of attributes to an inode of a driver without directories.
+/// Applies a change of attributes to an inode of a driver without directories, in the RCU section
+/// of the walk, unless the change needs a reference to the inode.
 ///
-/// Setting the current mode again takes no lock. A change of the inode itself takes no reference:
-/// the memory of the inode stays for the RCU section, and a change of an inode that has lost its
-/// last name is harmless. Access control lists have separate memory, which must not be attached to
-/// an evicted inode, so changes of them take a reference.
-fn change_dcached(
+/// Setting the mode that it already has takes no lock. A change of the inode itself takes no
+/// reference: the memory of the inode stays for the RCU section, and a change of an inode that has
+/// lost its last name is harmless. Two changes need a reference: one that has to wait for the lock,
+/// because the holder may take long, and one of an access control list, which has memory of its own
+/// that must not be attached to an evicted inode.
+fn change_in_section(
     walk: &Walk<'_>,
     pos: WalkPos<'_>,
     change: Change,
-) -> std::result::Result<(), Fail> {
+) -> std::result::Result<Done, Fail> {
     let (inode, guard) = (pos.inode(), walk.guard());
-    let kept = if inode.has_access_list(guard) { Some(walk.keep(pos)?) } else { None };
     walk.validate(pos)?;
     if has_that_mode(inode, walk.cred(), change, guard)? {
         inode.touch_ctime();
-        return Ok(());
+        return Ok(Done::Yes);
     }
-    let _locked = inode.lock();
+    let Some(_locked) = inode.try_lock() else { return Ok(Done::No) };
     let mut plan = plan(inode, walk.cred(), change, guard)?;
-    if plan.more.is_some() && kept.is_none() {
-        return Err(Fail::Retry);
+    if plan.more.is_some() {
+        return Ok(Done::No);
     }
     plan.apply(inode, guard);
-    Ok(())
+    Ok(Done::Yes)
 }
 
 /// Returns whether a change of the mode, which `cred` may make, has no effect. Takes no lock: it

@@ -253,8 +253,8 @@ impl Task {
                     };
                     return plan.map_or(Ok(()), |mut plan| plan.store(inode));
                 }
-                let guard = rcu::pin();
                 let _locked = locks.then(|| inode.lock());
+                let guard = rcu::pin();
                 body(inode, self.cred(&guard), &guard, RefHeld::Yes).map(drop)
             })
         };

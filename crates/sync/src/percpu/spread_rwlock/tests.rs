@@ -103,6 +103,19 @@ fn a_guard_leaves_the_part_that_it_came_to() {
 }
 
 #[test]
+fn a_writer_that_tries_neither_waits_nor_closes_the_parts() {
+    let (lock, parts) = spread(2);
+    assert!(lock.try_write(&parts).is_none(), "the parts are open");
+    drop(lock.read_in_part(&parts).unwrap());
+    drop(lock.write(&parts));
+    let alone = lock.try_write(&parts).unwrap();
+    assert!(lock.try_write(&parts).is_none());
+    drop(alone);
+    let _reader = lock.read(&parts);
+    assert!(lock.try_write(&parts).is_none());
+}
+
+#[test]
 fn what_one_cpu_uses_never_gets_hot() {
     assert_eq!(changes_until_hot(2, 0, 100), Some(12));
     assert_eq!(changes_until_hot(32, 0, 100), Some(32));

@@ -53,9 +53,12 @@ impl Inode {
         self.extra(guard)
     }
 
-    /// Locks the inode for eviction, if it has ever had data. Blocks.
+    /// Locks the inode for eviction, if it has ever had data. Blocks, even in the RCU section that
+    /// deferred work runs in: nothing holds a reference, so a thread that holds the lock took it in
+    /// an RCU section ([`Inode::try_lock`]), and waits for nothing under it.
     #[inline]
     pub(crate) fn lock_last_data(&self) -> Option<ExclusiveGuard<'_>> {
-        (self.is_file() && self.data.private.get().is_some()).then(|| self.lock())
+        let lock = || self.usage.lock.write_in_section(&self.sharers);
+        (self.is_file() && self.data.private.get().is_some()).then(lock)
     }
 }

@@ -41,9 +41,16 @@ pub(crate) type ExclusiveGuard<'a> = SpreadWriteGuard<'a, InodeData>;
 pub(crate) type SharedGuard<'a> = SpreadReadGuard<'a, InodeData>;
 
 impl Inode {
-    /// Locks data and attributes exclusively (`i_rwsem`). Blocks.
+    /// Locks data and attributes exclusively (`i_rwsem`). Blocks as long as the holder, which may
+    /// wait for a disk or copy much: so the caller holds a reference and is in no RCU section.
     pub(crate) fn lock(&self) -> ExclusiveGuard<'_> {
         self.usage.lock.write(&self.sharers)
+    }
+
+    /// Locks data and attributes exclusively, if no thread holds the lock, and it is not open to
+    /// several CPUs. Never blocks.
+    pub(crate) fn try_lock(&self) -> Option<ExclusiveGuard<'_>> {
+        self.usage.lock.try_write(&self.sharers)
     }
 
     /// Locks data and attributes shared. Blocks.
