@@ -11,4 +11,5 @@ pub(crate) mod propagation;
 pub(crate) mod pseudo_fs;
 pub(crate) mod topology;
 pub(crate) mod umount;
+pub(crate) mod vfs_shared;
 pub(crate) mod vfsmount;

@@ -280,7 +280,7 @@ pub(crate) fn keeps_privileges(inode: &Inode, keep: FileMode) -> bool {
 
 impl File {
     /// Opens a place. The caller has asked whether there is room
-    /// ([`room_for_file`](crate::mount::namespace::VfsShared::room_for_file)).
+    /// ([`room_for_file`](crate::mount::vfs_shared::VfsShared::room_for_file)).
     ///
     /// # Errors
     /// `ENFILE`, if there was no room or another thread has taken it since.

@@ -23,7 +23,7 @@
 use smallvec::SmallVec;
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::namespace::VfsShared;
+use crate::mount::vfs_shared::VfsShared;
 use crate::mount::vfsmount::{Mount, PathRef};
 use crate::objects::dcache::dentry::Dentry;
 

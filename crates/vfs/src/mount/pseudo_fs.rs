@@ -29,7 +29,8 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
 use crate::base::types::{FallocateFlags, FileType, MountFlags, StatFs};
-use crate::mount::namespace::{Vfs, VfsShared};
+use crate::mount::namespace::Vfs;
+use crate::mount::vfs_shared::VfsShared;
 use crate::mount::vfsmount::{Mount, OwnedMount};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::driver::{FileOps, FileSystem, NameAccounting, NewInode};

@@ -21,8 +21,8 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::namespace::VfsShared;
 use crate::mount::propagation::{MountId, PeerGroups};
+use crate::mount::vfs_shared::VfsShared;
 use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 

@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::namespace::VfsShared;
 use crate::mount::propagation::MountId;
 use crate::mount::topology::{MountTopology, Step};
+use crate::mount::vfs_shared::VfsShared;
 use crate::mount::vfsmount::{Mount, OwnedMount, Path};
 use crate::objects::dcache::dentry::Dentry;
 

@@ -21,7 +21,7 @@ use vfscale_sync::rcu::Guard;
 use crate::base::error::Stop;
 use crate::base::types::{Access, MountFlags, ResolveFlags};
 use crate::mount::d_path::Climb;
-use crate::mount::namespace::VfsShared;
+use crate::mount::vfs_shared::VfsShared;
 use crate::mount::vfsmount::{Mount, MountRef, Path, PathRef, WriteAccess};
 use crate::namei::dir_ops::BackedName;
 use crate::namei::lookup::{Deferred, DriverChange, DriverLookup, WalkStop};
