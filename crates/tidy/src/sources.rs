@@ -32,7 +32,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ),
     ("crates/vfs/src/objects/take_down.rs", "dentries and inodes that go with their superblock"),
     ("crates/vfs/src/mount/vfsmount.rs", "mount memory"),
-    ("crates/vfs/src/mount/topology.rs", "mounts in the mount hash"),
+    ("crates/vfs/src/mount/change.rs", "mounts in the mount hash"),
     ("crates/vfs/src/mount/vfs_shared.rs", "mounts in the mount hash"),
     ("crates/vfs/src/syscalls/create.rs", "dentries in children tables"),
     ("crates/vfs/src/objects/dcache/children.rs", "dentries in children tables"),

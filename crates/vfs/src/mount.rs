@@ -3,6 +3,7 @@
 
 pub(crate) mod atime;
 pub(crate) mod attach;
+pub(crate) mod change;
 pub(crate) mod d_path;
 pub(crate) mod fs_struct;
 pub(crate) mod mountinfo;

@@ -4,12 +4,12 @@
 //! `VfsShared`: they have superblocks in common, so they have `rename_lock` in common, and mounts
 //! of one may share with mounts of another.
 //!
-//! The trees change under `namespace_sem`, inside a write section of `mount_seq` (`mount_tree`).
-//! Walks cross mounts by looking up (mount, dentry) in a hash without a lock, under RCU, and check
-//! `mount_seq` before they keep what they found. Counting a use of a mount is: raise the count,
-//! then check `mount_seq`; an unmount is: enter the write section, then sum the counts, then
-//! detach, all in one section. So a walk that overlaps an unmount either is counted or starts
-//! again.
+//! The trees change under `namespace_sem`, inside a write section of `mount_seq`
+//! (`mount/change.rs`). Walks cross mounts by looking up (mount, dentry) in a hash without a lock,
+//! under RCU, and check `mount_seq` before they keep what they found. Counting a use of a mount is:
+//! raise the count, then check `mount_seq`; an unmount is: enter the write section, then sum the
+//! counts, then detach, all in one section. So a walk that overlaps an unmount either is counted or
+//! starts again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};

@@ -1,13 +1,13 @@
-//! All mount trees of a program, and changes of them.
+//! The positions of all mounts in the trees of a program.
 //!
 //! What walks need of a mount (where it is attached, what is attached where) they read from the
 //! mount and from a hash, without a lock. What only changes of the trees need is in
 //! [`MountTopology`], plain data under `namespace_sem`: which mounts there are and in which tree,
 //! what is mounted on each, and who shares with whom.
 //!
-//! A change is planned first, which may fail, and then made by [`VfsShared::change`] in one write
-//! section of `mount_seq`, which can't: walks see all of it or nothing, however many mounts it
-//! concerns.
+//! A change is planned first, which may fail, and then made in one write section of `mount_seq`
+//! ([`VfsShared::change`](crate::mount::vfs_shared::VfsShared::change)), which can't: walks see all
+//! of it or nothing, however many mounts it concerns.
 //!
 //! # Who holds what
 //!
@@ -18,12 +18,10 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::rcu::Guard;
 
 use crate::mount::propagation::{MountId, PeerGroups};
-use crate::mount::vfs_shared::VfsShared;
-use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
+use crate::mount::vfsmount::{Mount, OwnedMount};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 
 /// The most mounts that one tree may have (Linux: `fs.mount-max`).
@@ -116,13 +114,13 @@ impl MountTopology {
         }
     }
 
-    fn note_attached(&mut self, child: MountId, parent: MountId) {
+    pub(super) fn note_attached(&mut self, child: MountId, parent: MountId) {
         if let Some(node) = self.nodes.get_mut(&parent) {
             node.children.push(child);
         }
     }
 
-    fn note_detached(&mut self, child: MountId, parent: MountId, mountpoint: &Dentry) {
+    pub(super) fn note_detached(&mut self, child: MountId, parent: MountId, mountpoint: &Dentry) {
         if let Some(node) = self.nodes.get_mut(&parent) {
             node.children.retain(|other| *other != child);
         }
@@ -130,7 +128,7 @@ impl MountTopology {
     }
 
     /// Counts what the steps attach, on their mountpoints, or no longer counts it.
-    fn note_mountpoints(&mut self, steps: &[Step], change: i32) {
+    pub(super) fn note_mountpoints(&mut self, steps: &[Step], change: i32) {
         for step in steps {
             if let Step::Attach { mountpoint, .. } = step {
                 self.note_mountpoint(mountpoint, change);
@@ -158,73 +156,6 @@ pub(crate) enum Step {
     Attach { mount: NonNull<Mount>, parent: NonNull<Mount>, mountpoint: DentryRef },
     /// Detaches a mount.
     Detach(NonNull<Mount>),
-}
-
-impl VfsShared {
-    /// Makes a change of the trees, in one write section of `mount_seq`, unless `is_busy` says
-    /// there that it must not be: then `EBUSY`. Returns what the detached mounts were mounted on,
-    /// to be given up when the trees are unlocked.
-    pub(crate) fn change(
-        &self,
-        trees: &mut MountTopology,
-        steps: Vec<Step>,
-        is_busy: impl FnOnce() -> bool,
-        guard: &Guard,
-    ) -> Result<Vec<Path>, Errno> {
-        let mut left = Vec::with_capacity(steps.len());
-        // First, so that what is both left and come to stays claimed.
-        trees.note_mountpoints(&steps, 1);
-        let crossings = self.lock_crossings();
-        let section = self.seq().write();
-        // A thread that counts a use after this sees that the section was entered.
-        fence(Ordering::SeqCst);
-        if is_busy() {
-            trees.note_mountpoints(&steps, -1);
-            return Err(Errno::BUSY);
-        }
-        for step in steps {
-            match step {
-                Step::Attach { mount, parent, mountpoint } => {
-                    self.attach(trees, mount, parent, mountpoint, guard);
-                }
-                Step::Detach(mount) => {
-                    // SAFETY: the trees hold it, and give it up after the change.
-                    let mount = unsafe { mount.as_ref() };
-                    left.extend(self.detach(trees, mount, guard));
-                }
-            }
-        }
-        drop(section);
-        drop(crossings);
-        Ok(left)
-    }
-
-    fn attach(
-        &self,
-        trees: &mut MountTopology,
-        raw: NonNull<Mount>,
-        parent: NonNull<Mount>,
-        mountpoint: DentryRef,
-        guard: &Guard,
-    ) {
-        // SAFETY: the trees hold both.
-        let (mount, parent) = unsafe { (raw.as_ref(), parent.as_ref()) };
-        trees.note_attached(mount.id(), parent.id());
-        let mut bucket = self.crossing_table().lock(Mount::place_hash(parent, &*mountpoint), guard);
-        mount.attach(parent, mountpoint);
-        // SAFETY: it leaves the table when it is detached, and is freed a grace period later.
-        unsafe { bucket.insert(raw) };
-    }
-
-    fn detach(&self, trees: &mut MountTopology, mount: &Mount, guard: &Guard) -> Option<Path> {
-        let (parent, mountpoint) = mount.attached_at(guard)?;
-        // The place keeps the mount that keeps the mountpoint's memory.
-        let parent = MountRef::new(parent);
-        self.crossing_table().lock(Mount::place_hash(&*parent, mountpoint), guard).remove(mount);
-        let dentry = mount.unattach()?;
-        trees.note_detached(mount.id(), parent.id(), &dentry);
-        Some(Path::new(parent, dentry))
-    }
 }
 
 /// Marks a dentry as a mountpoint, unless its name has been removed: then `ENOENT`. `EBUSY` while a
