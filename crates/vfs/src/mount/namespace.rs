@@ -162,6 +162,15 @@ impl Vfs {
         self.ns().scaling()
     }
 
+    /// Gives the tree a driver for files of memory
+    /// ([`Task::memfd_create`](crate::Task::memfd_create)), which serves nothing else.
+    ///
+    /// # Errors
+    /// `EBUSY` if it has one.
+    pub fn set_memory_driver(&self, driver: Arc<dyn FileSystem>) -> Result<(), Errno> {
+        self.ns().pseudo().set_memory_driver(driver)
+    }
+
     /// Returns a weak reference to the tree.
     pub fn downgrade(&self) -> WeakVfs {
         WeakVfs(Arc::downgrade(&self.0))

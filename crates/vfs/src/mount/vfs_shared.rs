@@ -145,8 +145,26 @@ impl VfsShared {
         &self.pseudo
     }
 
+    /// Returns the mount for pipes, which the first call makes.
+    pub(crate) fn pipe_mount(&self) -> Result<&Mount, Errno> {
+        self.pseudo.pipes(|driver| self.internal_mount(driver))
+    }
+
+    /// Returns the mount for sockets, which the first call makes.
+    pub(crate) fn socket_mount(&self) -> Result<&Mount, Errno> {
+        self.pseudo.sockets(|driver| self.internal_mount(driver))
+    }
+
+    /// Returns the mount for files of memory, which the first call makes.
+    ///
+    /// # Errors
+    /// `ENOSYS` if the tree has no driver for them.
+    pub(crate) fn memory_mount(&self) -> Result<&Mount, Errno> {
+        self.pseudo.memory(|driver| self.internal_mount(driver))
+    }
+
     /// Creates a mount of a new superblock, in no tree.
-    pub(crate) fn internal_mount(&self, fs: Arc<dyn FileSystem>) -> Result<OwnedMount, Errno> {
+    fn internal_mount(&self, fs: Arc<dyn FileSystem>) -> Result<OwnedMount, Errno> {
         let sb = self.new_super(fs, self.scaling.of_internal())?;
         let root = sb.root_ref();
         Ok(self.clone_mount(sb, root, INTERNAL_FLAGS))

@@ -12,7 +12,7 @@ use crate::file::fd_table::Fd;
 use crate::file::open_file::{File, FileMode};
 use crate::file::truncate;
 use crate::ipc::pipe::Pipe;
-use crate::mount::pseudo_fs::{MemfdFlags, Pseudo, new_dentry};
+use crate::mount::pseudo_fs::{MemfdFlags, new_dentry};
 use crate::mount::vfsmount::{MountRef, Path};
 use crate::objects::driver::NewInode;
 use crate::objects::inode::InodeInit;
@@ -69,7 +69,7 @@ impl Task {
         self.ns().room_for_file()?;
         let guard = rcu::pin();
         let cred = self.cred(&guard);
-        let mount = Pseudo::pipes(self.ns())?;
+        let mount = self.ns().pipe_mount()?;
         let pipe = Pipe::opened(mount.sb().quotas().keep())?;
         let inode = mount.sb().new_inode(InodeInit {
             mode: FileType::Fifo.as_raw_mode() | 0o600,
@@ -129,7 +129,7 @@ impl Task {
             return Err(Errno::INVAL);
         }
         self.ns().room_for_file()?;
-        let mount = Pseudo::memory(self.ns())?;
+        let mount = self.ns().memory_mount()?;
         let sb = mount.sb();
         let make = || {
             let guard = rcu::pin();
