@@ -38,8 +38,8 @@ use vfscale_sync::rcu::{self, Guard};
 
 use crate::mount::namespace::Namespace;
 use crate::mount::vfsmount::Path;
-use crate::namei::lookup;
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
+use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::DirOps;
 use crate::objects::in_lookup::KeyGuard;
@@ -216,7 +216,7 @@ pub(crate) fn unhash_removed(victim: &Dentry, tree: &Namespace) {
     if victim.inode().is_dir() {
         victim.inode().mark_dead();
     }
-    while !lookup::detach(victim, &guard) {
+    while !detach(victim, &guard) {
         // This tree has no mount there, so detaching does not fail.
         if tree.detach_elsewhere(victim, &guard).is_err() {
             break;

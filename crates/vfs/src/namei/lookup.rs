@@ -20,8 +20,6 @@
 //! and the old dentry, with everything below it, leaves the dcache when the new answer is entered.
 //! Open files of it remain, as those of a removed file.
 
-use std::ops::ControlFlow;
-
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::table::{LockReq, RcuTable};
@@ -31,14 +29,12 @@ use crate::file::open_file::File;
 use crate::mount::d_path::{is_below, name_and_parent};
 use crate::mount::vfsmount::{Path, Writing};
 use crate::namei::dir_ops::BackedName;
-use crate::objects::dcache::children::{InsertMoved, LockedName};
-use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
+use crate::objects::dcache::children::InsertMoved;
+use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::Found;
 use crate::objects::super_block::SuperBlock;
-
-/// Children of a directory that is taken out of the dcache which are looked at together.
-const BATCH: usize = 64;
 
 /// A name that a driver is to be asked for.
 pub(crate) struct DriverLookup {
@@ -296,62 +292,4 @@ fn adopt(
     locks.insert_moved(1, alias);
     locks.settle();
     Ok(Entered::Listed(0))
-}
-
-/// Unhashes a dentry and everything below it, even if it is in use (counterpart of `d_invalidate`
-/// in Linux), except dentries that are being moved away. Returns false, and leaves them, if
-/// something is mounted there or below.
-pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
-    // From the top: children are unhashed before their parents, which are then tried again.
-    let mut stack = vec![root.borrowed(guard)];
-    while let Some(&dentry) = stack.last() {
-        if dentry.is_mounted() {
-            return false;
-        }
-        if detach_one(dentry, guard) {
-            stack.pop();
-            continue;
-        }
-        let depth = stack.len();
-        dentry.children().scan(0, guard, |child| {
-            if !child.is_moving() {
-                stack.push(child.borrowed(guard));
-            }
-            if stack.len() < depth + BATCH {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        });
-    }
-    true
-}
-
-/// Returns whether all remaining children of a directory are about to leave it: the threads that
-/// move them hold the directory until they have.
-fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
-    let mut all = true;
-    dentry.children().scan(0, guard, |child| {
-        all = child.is_moving();
-        if all { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    all
-}
-
-/// Unhashes a dentry without children that stay; returns false if it has some.
-fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
-    let parent = dentry.parent(guard);
-    let _dcache = dentry.sb().lock_dcache();
-    let Some(mut locks) = LockedName::lock(dentry, parent, guard) else {
-        // The dentry is unhashed, unless it was just moved to another directory.
-        return dentry.is_unhashed();
-    };
-    if !locks.is_leaf() && !all_move(dentry, guard) {
-        return false;
-    }
-    locks.remove(dentry);
-    let removed = dentry.set_removed(parent, || {}, guard);
-    drop(locks);
-    dentry::finish_removal(removed, guard);
-    true
 }

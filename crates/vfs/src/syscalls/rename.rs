@@ -67,10 +67,11 @@ use crate::mount::namespace::Namespace;
 use crate::mount::vfs_shared::VfsShared;
 use crate::mount::vfsmount::WriteAccess;
 use crate::namei::dir_ops::{self, BackedName, CantMountGuard};
-use crate::namei::lookup::{self, DriverChange, WalkStop, run_changes};
+use crate::namei::lookup::{DriverChange, WalkStop, run_changes};
 use crate::namei::walk::{Fail, Last, Lookup, Walk, WalkPos, check_length};
 use crate::objects::dcache::children::InsertMoved;
 use crate::objects::dcache::dentry::{self, Dentry, Removed};
+use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver;
 use crate::objects::inode::Inode;
@@ -218,7 +219,7 @@ impl Task {
             drop(moving);
             if old_dir.is_unhashed() {
                 // The source has lost its directory, which should not have been removed.
-                lookup::detach(source, &rcu::pin());
+                detach(source, &rcu::pin());
             }
             return Err(errno);
         }
@@ -407,7 +408,7 @@ impl<'g> RenameCall<'g> {
             // The dcache has lost one of the directories meanwhile. It can ask again.
             drop((locks, dcache));
             for dentry in [source, found] {
-                lookup::detach(dentry, self.guard);
+                detach(dentry, self.guard);
             }
             return;
         }
