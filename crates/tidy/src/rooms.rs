@@ -73,8 +73,6 @@ pub const ROOMS: &[Layers] = &[
 
 /// Imports that run up: crate, importing file, imported file, reason.
 pub const UPWARD: &[(&str, &str, &str, &str)] = &[
-    ("vfs", "objects/super_block", "file/open_file", "a super block lists its open files"),
-    ("vfs", "objects/super_block", "mount/vfsmount", "a super block lists its mounts"),
     ("sync", "rcu/table/grow", "model", "models count the resizes of tables"),
 ];
 

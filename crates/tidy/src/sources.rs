@@ -31,7 +31,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
         "the memory of a superblock, which dentries and inodes belong to",
     ),
     ("crates/vfs/src/objects/take_down.rs", "dentries and inodes that go with their superblock"),
-    ("crates/vfs/src/mount/vfsmount.rs", "mount memory"),
+    ("crates/vfs/src/objects/vfsmount.rs", "mount memory"),
     ("crates/vfs/src/mount/change.rs", "mounts in the mount hash"),
     ("crates/vfs/src/mount/vfs_shared.rs", "mounts in the mount hash"),
     ("crates/vfs/src/syscalls/create.rs", "dentries in children tables"),

@@ -1,5 +1,5 @@
-//! Mounts: one mount, the topology of all mounts of a namespace, attaching and detaching trees of
-//! mounts, propagation between peers, and paths as seen through mounts.
+//! Mount trees: the topology of all mounts of a namespace, attaching and detaching trees of mounts,
+//! propagation between peers, and paths as seen through mounts.
 
 pub(crate) mod atime;
 pub(crate) mod attach;
@@ -13,4 +13,3 @@ pub(crate) mod pseudo_fs;
 pub(crate) mod topology;
 pub(crate) mod umount;
 pub(crate) mod vfs_shared;
-pub(crate) mod vfsmount;

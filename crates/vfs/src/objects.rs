@@ -1,9 +1,11 @@
-//! The objects of a file system: super blocks, dentries, inodes, and the traits of their driver.
-//! Counterparts of `struct super_block`, `struct dentry`, `struct inode` and the operation tables
-//! of Linux.
+//! The objects of a file system: super blocks, dentries, inodes, mounts, open file descriptions,
+//! and the traits of their driver. Counterparts of `struct super_block`, `struct dentry`, `struct
+//! inode`, `struct vfsmount`, `struct file` and the operation tables of Linux.
 
 pub(crate) mod dcache;
 pub mod driver;
+pub(crate) mod f_pos;
+pub(crate) mod file_description;
 pub(crate) mod icache;
 pub(crate) mod in_lookup;
 pub mod inode;
@@ -17,3 +19,4 @@ pub(crate) mod setattr;
 pub mod super_block;
 pub(crate) mod super_ref;
 pub(crate) mod take_down;
+pub(crate) mod vfsmount;

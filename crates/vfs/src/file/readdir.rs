@@ -17,9 +17,10 @@ use vfscale_sync::rcu::{self, Guard};
 
 use crate::base::error::{Error, Named, Result, check_fork};
 use crate::base::types::{FileType, Whence};
-use crate::file::open_file::{File, FileMode};
+use crate::file::open_file::File;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::driver::{DirEntry, DirOps};
+use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
 
 /// The number of entries collected before the caller gets them, outside of the RCU section.

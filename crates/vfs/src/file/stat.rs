@@ -1,9 +1,9 @@
 //! The attributes that `stat(2)` and `statx(2)` show, gathered from a mount, a dentry and an inode.
 
 use crate::base::types::{FileType, Stat, StatMask};
-use crate::mount::vfsmount::Mount;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode::Inode;
+use crate::objects::vfsmount::Mount;
 
 /// The size of a directory, whatever is in it. Nobody counts entries: one count would be written by
 /// every thread that makes or removes a name, and adding up counts would make `stat`, which a mount

@@ -5,7 +5,8 @@ use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::Capabilities;
-use crate::file::open_file::{File, FileMode, check_offset, drop_privileges, keeps_privileges};
+use crate::file::open_file::{File, check_offset, drop_privileges, keeps_privileges};
+use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
 use crate::security::cred::Credentials;

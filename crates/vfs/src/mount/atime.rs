@@ -1,8 +1,8 @@
 //! The time of the last access, as the options of the mount and of the super block say.
 
 use crate::base::types::MountFlags;
-use crate::mount::vfsmount::{Mount, WriteAccess};
 use crate::objects::inode::Inode;
+use crate::objects::vfsmount::{Mount, WriteAccess};
 
 /// Keeps the time of an access, as the mount's options say.
 #[inline]

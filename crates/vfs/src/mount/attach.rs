@@ -23,8 +23,8 @@ use crate::mount::d_path::is_below;
 use crate::mount::propagation::{GroupId, MountId, Receivers};
 use crate::mount::topology::{MOUNTS_MAX, MountTopology, Step, claim_mountpoint};
 use crate::mount::vfs_shared::VfsShared;
-use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::vfsmount::{Mount, MountRef, OwnedMount, Path};
 
 /// A tree of mounts to be attached: parents first, the root before all.
 pub(crate) struct NewTree {

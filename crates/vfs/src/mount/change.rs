@@ -8,8 +8,8 @@ use vfscale_sync::rcu::Guard;
 
 use crate::mount::topology::{MountTopology, Step};
 use crate::mount::vfs_shared::VfsShared;
-use crate::mount::vfsmount::{Mount, MountRef, Path};
 use crate::objects::dcache::dentry::DentryRef;
+use crate::objects::vfsmount::{Mount, MountRef, Path};
 
 impl VfsShared {
     /// Makes a change of the trees, in one write section of `mount_seq`, unless `is_busy` says

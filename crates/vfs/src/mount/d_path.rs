@@ -24,8 +24,8 @@ use smallvec::SmallVec;
 use vfscale_sync::rcu::Guard;
 
 use crate::mount::vfs_shared::VfsShared;
-use crate::mount::vfsmount::{Mount, PathRef};
 use crate::objects::dcache::dentry::Dentry;
+use crate::objects::vfsmount::{Mount, PathRef};
 
 /// Retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;

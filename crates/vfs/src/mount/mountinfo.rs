@@ -14,7 +14,7 @@ use vfscale_sync::rcu::Guard;
 
 use crate::base::types::MountFlags;
 use crate::mount::propagation::{GroupId, MountId, MountSharing, PeerGroups};
-use crate::mount::vfsmount::Mount;
+use crate::objects::vfsmount::Mount;
 
 /// Bytes of a path that are written as `\ooo`, so that a line can be split at spaces.
 const ESCAPED_IN_PATHS: &[u8] = b" \t\n\\";

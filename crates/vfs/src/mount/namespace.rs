@@ -30,9 +30,9 @@ use crate::mount::propagation::MountId;
 use crate::mount::topology::MountTopology;
 use crate::mount::umount::Detached;
 use crate::mount::vfs_shared::VfsShared;
-use crate::mount::vfsmount::{Mount, MountRef, Path, PathRef};
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::driver::FileSystem;
+use crate::objects::vfsmount::{Mount, MountRef, Path, PathRef};
 
 /// An upper bound of the grace periods that the end of a tree takes.
 const GRACE_PERIODS: u32 = 32;

@@ -29,12 +29,12 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
 use crate::base::types::{FallocateFlags, FileType, MountFlags, StatFs};
-use crate::mount::vfsmount::{Mount, OwnedMount};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::driver::{FileOps, FileSystem, NameAccounting, NewInode};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::SuperRef;
+use crate::objects::vfsmount::{Mount, OwnedMount};
 
 /// The options of mounts that are attached nowhere: access times are kept exactly, as in Linux.
 pub(crate) const INTERNAL_FLAGS: MountFlags = MountFlags::STRICTATIME;

@@ -21,8 +21,8 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
 use crate::mount::propagation::{MountId, PeerGroups};
-use crate::mount::vfsmount::{Mount, OwnedMount};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::vfsmount::{Mount, OwnedMount};
 
 /// The most mounts that one tree may have (Linux: `fs.mount-max`).
 pub(crate) const MOUNTS_MAX: usize = 100_000;

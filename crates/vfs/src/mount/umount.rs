@@ -16,8 +16,8 @@ use vfscale_sync::rcu::Guard;
 use crate::mount::propagation::MountId;
 use crate::mount::topology::{MountTopology, Step};
 use crate::mount::vfs_shared::VfsShared;
-use crate::mount::vfsmount::{Mount, OwnedMount, Path};
 use crate::objects::dcache::dentry::Dentry;
+use crate::objects::vfsmount::{Mount, OwnedMount, Path};
 
 /// Mounts that were taken out of the trees, and the places they were at, which go first.
 pub(crate) struct Detached {

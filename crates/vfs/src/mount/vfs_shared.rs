@@ -24,11 +24,11 @@ use crate::base::types::{MountFlags, Propagation};
 use crate::locks::LockGraph;
 use crate::mount::pseudo_fs::{INTERNAL_FLAGS, Pseudo};
 use crate::mount::topology::MountTopology;
-use crate::mount::vfsmount::{Mount, OwnedMount, Path, SUPER_FLAGS, normal_flags};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::driver::FileSystem;
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::SuperRef;
+use crate::objects::vfsmount::{Mount, OwnedMount, Path, SUPER_FLAGS, normal_flags};
 
 /// The state that mount trees share which were copied from each other. Fields that are written
 /// sometimes are on other cache lines than those that walks read.

@@ -37,7 +37,6 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::mount::namespace::Namespace;
-use crate::mount::vfsmount::Path;
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
 use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
@@ -45,6 +44,7 @@ use crate::objects::driver::DirOps;
 use crate::objects::in_lookup::KeyGuard;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
+use crate::objects::vfsmount::Path;
 
 /// A name in a directory of a backed driver, and the dentry that a walk has found there, which may
 /// be negative. Holds references to both.

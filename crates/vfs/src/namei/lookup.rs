@@ -27,7 +27,6 @@ use vfscale_sync::table::{LockReq, RcuTable};
 use crate::base::error::Stop;
 use crate::file::open_file::File;
 use crate::mount::d_path::{is_below, name_and_parent};
-use crate::mount::vfsmount::{Path, Writing};
 use crate::namei::dir_ops::BackedName;
 use crate::objects::dcache::children::InsertMoved;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
@@ -35,6 +34,7 @@ use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::Found;
 use crate::objects::super_block::SuperBlock;
+use crate::objects::vfsmount::{Path, Writing};
 
 /// A name that a driver is to be asked for.
 pub(crate) struct DriverLookup {

@@ -4,8 +4,9 @@ use rustix::io::Errno;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::MountFlags;
-use crate::file::open_file::{File, FileMode};
+use crate::file::open_file::File;
 use crate::file::seals::WritableMap;
+use crate::objects::file_description::FileMode;
 use crate::task::mmap_table::{Area, Backing, Mapping, PAGE_BYTES, Protection, Sharing, Source};
 use crate::task::task_struct::Task;
 

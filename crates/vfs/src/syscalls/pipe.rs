@@ -9,15 +9,16 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{FileType, OFlags};
 use crate::file::fd_table::Fd;
-use crate::file::open_file::{File, FileMode};
+use crate::file::open_file::File;
 use crate::file::truncate;
 use crate::ipc::pipe::Pipe;
 use crate::mount::pseudo_fs::{MemfdFlags, new_dentry};
-use crate::mount::vfsmount::{MountRef, Path};
 use crate::objects::driver::NewInode;
+use crate::objects::file_description::FileMode;
 use crate::objects::inode::InodeInit;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::memfd_seals::{SealFlags, Seals};
+use crate::objects::vfsmount::{MountRef, Path};
 use crate::task::task_struct::Task;
 
 impl Task {

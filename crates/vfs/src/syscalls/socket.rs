@@ -8,13 +8,14 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{FileType, OFlags};
 use crate::file::fd_table::Fd;
-use crate::file::open_file::{File, FileMode};
+use crate::file::open_file::File;
 use crate::file::truncate;
 use crate::ipc::socket::{Socket, SocketType};
 use crate::mount::pseudo_fs;
-use crate::mount::vfsmount::{MountRef, Path};
+use crate::objects::file_description::FileMode;
 use crate::objects::inode::InodeInit;
 use crate::objects::inode_ext::InodeExt;
+use crate::objects::vfsmount::{MountRef, Path};
 use crate::task::task_struct::Task;
 
 impl Task {
