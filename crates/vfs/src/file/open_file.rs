@@ -7,14 +7,13 @@
 //! permissions have changed.
 
 use std::fmt;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{FallocateFlags, FileType, OFlags, Stat, StatFs};
-use crate::file::write::Part;
 use crate::mount::atime::touch_atime;
 use crate::objects::file_description::{FileMode, OpenFile, SharedFile};
 use crate::objects::inode::Inode;
@@ -329,95 +328,6 @@ impl File {
         }
     }
 
-    /// Writes `bufs` one after the other at `offset`, or at the end when the file appends. Returns
-    /// where it began and how many bytes were written: none of a [`Part::Rest`] that another writer
-    /// has come before.
-    pub(crate) fn write_inner(
-        &self,
-        offset: u64,
-        bufs: &[IoSlice<'_>],
-        part: Part,
-    ) -> std::result::Result<(u64, usize), Errno> {
-        check_offset(offset)?;
-        let inode = self.check_write()?;
-        // Twice, so that the one does not pay for what the other needs.
-        if inode.is_plain() {
-            return self.write_to::<true>(inode, offset, bufs, part);
-        }
-        if inode.is_shared()
-            && let Some(n) = self.overwrite(inode, offset, bufs)
-        {
-            self.sync_written(inode, self.flags())?;
-            return Ok((offset, n));
-        }
-        self.write_to::<false>(inode, offset, bufs, part)
-    }
-
-    #[inline(always)]
-    fn write_to<const PLAIN: bool>(
-        &self,
-        inode: &Inode,
-        offset: u64,
-        bufs: &[IoSlice<'_>],
-        part: Part,
-    ) -> std::result::Result<(u64, usize), Errno> {
-        // One, as nearly always, needs no loop.
-        let len = match bufs {
-            [buf] => buf.len(),
-            _ => bufs.iter().map(|buf| buf.len()).sum(),
-        };
-        if len == 0 {
-            return Ok((offset, 0));
-        }
-        check_range(offset, len)?;
-        let flags = self.flags();
-        let fs = inode.sb().fs();
-        let locked = inode.lock();
-        let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
-        if part == Part::Rest && start != offset {
-            return Ok((offset, 0));
-        }
-        if start >= fs.size_max() {
-            return Err(Errno::FBIG);
-        }
-        let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
-        if !PLAIN {
-            room = memfd_seals::check_write(inode, start, room.min(len))?;
-        }
-        drop_privileges(inode, self.0.mode())?;
-        if PLAIN {
-            inode.touch();
-        } else {
-            inode.touch_in_passing();
-        }
-        let mut done = 0;
-        for buf in bufs {
-            let part = &buf[..buf.len().min(room)];
-            if part.is_empty() {
-                continue;
-            }
-            match fs.write_at(inode, start + done as u64, part) {
-                Ok(n) => {
-                    done += n;
-                    room -= n;
-                    if n < buf.len() {
-                        break;
-                    }
-                }
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
-        if locked.waited() && start + (done as u64) < inode.size() && self.sharable(bufs).is_some()
-        {
-            inode.unlock_sharable(locked);
-        } else {
-            drop(locked);
-        }
-        self.sync_written(inode, flags)?;
-        Ok((start, done))
-    }
-
     /// Allocates, punches or zeroes a range (`fallocate`).
     ///
     /// # Errors
@@ -493,7 +403,7 @@ pub(crate) fn check_offset(offset: u64) -> std::result::Result<(), Errno> {
 
 /// Checks that a range does not exceed the largest offset.
 #[inline]
-fn check_range(offset: u64, len: usize) -> std::result::Result<(), Errno> {
+pub(crate) fn check_range(offset: u64, len: usize) -> std::result::Result<(), Errno> {
     if len as u64 > i64::MAX as u64 - offset { Err(Errno::INVAL) } else { Ok(()) }
 }
 

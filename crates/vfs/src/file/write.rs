@@ -16,13 +16,16 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use crate::base::error::{Named, Result};
-use crate::file::open_file::File;
+use crate::base::types::OFlags;
+use crate::file::open_file::{File, check_offset, check_range, drop_privileges};
+use crate::objects::inode::Inode;
+use crate::objects::memfd_seals;
 
 type Outcome<T> = std::result::Result<T, Errno>;
 
 /// Which part of what a call is to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+enum Part {
     /// All of it.
     Whole,
     /// The rest of a write that ran out of space: it continues at the end of the first part, or is
@@ -79,6 +82,90 @@ impl File {
             return self.writev_stream(bufs).named("writev");
         }
         self.write_whole_at_pos(bufs).named("writev")
+    }
+
+    /// Writes `bufs` one after the other at `offset`, or at the end when the file appends. Returns
+    /// where it began and how many bytes were written: none of a [`Part::Rest`] that another writer
+    /// has come before.
+    fn write_inner(&self, offset: u64, bufs: &[IoSlice<'_>], part: Part) -> Outcome<(u64, usize)> {
+        check_offset(offset)?;
+        let inode = self.check_write()?;
+        // Twice, so that the one does not pay for what the other needs.
+        if inode.is_plain() {
+            return self.write_to::<true>(inode, offset, bufs, part);
+        }
+        if inode.is_shared()
+            && let Some(n) = self.overwrite(inode, offset, bufs)
+        {
+            self.sync_written(inode, self.flags())?;
+            return Ok((offset, n));
+        }
+        self.write_to::<false>(inode, offset, bufs, part)
+    }
+
+    #[inline(always)]
+    fn write_to<const PLAIN: bool>(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+        part: Part,
+    ) -> Outcome<(u64, usize)> {
+        // One, as nearly always, needs no loop.
+        let len = match bufs {
+            [buf] => buf.len(),
+            _ => bufs.iter().map(|buf| buf.len()).sum(),
+        };
+        if len == 0 {
+            return Ok((offset, 0));
+        }
+        check_range(offset, len)?;
+        let flags = self.flags();
+        let fs = inode.sb().fs();
+        let locked = inode.lock();
+        let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
+        if part == Part::Rest && start != offset {
+            return Ok((offset, 0));
+        }
+        if start >= fs.size_max() {
+            return Err(Errno::FBIG);
+        }
+        let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
+        if !PLAIN {
+            room = memfd_seals::check_write(inode, start, room.min(len))?;
+        }
+        drop_privileges(inode, self.0.mode())?;
+        if PLAIN {
+            inode.touch();
+        } else {
+            inode.touch_in_passing();
+        }
+        let mut done = 0;
+        for buf in bufs {
+            let part = &buf[..buf.len().min(room)];
+            if part.is_empty() {
+                continue;
+            }
+            match fs.write_at(inode, start + done as u64, part) {
+                Ok(n) => {
+                    done += n;
+                    room -= n;
+                    if n < buf.len() {
+                        break;
+                    }
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        if locked.waited() && start + (done as u64) < inode.size() && self.sharable(bufs).is_some()
+        {
+            inode.unlock_sharable(locked);
+        } else {
+            drop(locked);
+        }
+        self.sync_written(inode, flags)?;
+        Ok((start, done))
     }
 
     /// Writes `bufs` at `offset`, or at the end when the file appends: all there comes to be space
