@@ -80,7 +80,7 @@ pub use objects::driver::{
     AttrChange, DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Rename,
     XattrChange, XattrPair,
 };
-pub use objects::memfd_seals::SealFlags;
+pub use objects::seals::SealFlags;
 pub use security::cred::Credentials;
 pub use syscalls::handle::FileHandle;
 pub use syscalls::std_like::{OpenOptions, WalkDir, WalkEntry};

@@ -8,7 +8,7 @@ use vfscale_sync::atomic::Ordering;
 use crate::base::error::{Named, Result, check_fork};
 use crate::file::open_file::File;
 use crate::objects::file_description::FileMode;
-use crate::objects::memfd_seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
+use crate::objects::seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
 
 /// A shared mapping of a file that can be sealed, through which it could be written. Parts of a
 /// mapping share one.

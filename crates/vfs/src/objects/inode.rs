@@ -49,7 +49,7 @@ use crate::locks::FileLocks;
 use crate::objects::dcache::aliases::AliasHead;
 use crate::objects::driver::XattrPair;
 use crate::objects::inode_ext::InodeExt;
-use crate::objects::memfd_seals::Seals;
+use crate::objects::seals::Seals;
 use crate::objects::seq_file::Text;
 use crate::objects::super_block::SuperBlock;
 use crate::security::acl::Acl;
@@ -63,7 +63,6 @@ mod times;
 
 pub use inode_ref::InodeRef;
 pub use nlink::LINK_MAX;
-pub(crate) use nlink::ShardedNlink;
 
 /// The type in a mode.
 const TYPE: u32 = 0o170000;

@@ -17,7 +17,7 @@ use crate::objects::driver::NewInode;
 use crate::objects::file_description::FileMode;
 use crate::objects::inode::InodeInit;
 use crate::objects::inode_ext::InodeExt;
-use crate::objects::memfd_seals::{SealFlags, Seals};
+use crate::objects::seals::{SealFlags, Seals};
 use crate::objects::vfsmount::{MountRef, Path};
 use crate::task::task_struct::Task;
 
