@@ -73,8 +73,8 @@ pub use mount::mountinfo::MountInfo;
 pub use mount::namespace::{Counts, Users, Vfs, WeakVfs};
 pub use mount::pseudo_fs::MemfdFlags;
 pub use namei::walk::{PATH_MAX, SYMLINKS_MAX};
-pub use objects::dcache::dentry::NAME_MAX;
 pub use objects::dcache::lru::CACHE_LIMIT_DEFAULT;
+pub use objects::dcache::name::NAME_MAX;
 
 pub use objects::driver::{
     AttrChange, DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Rename,
