@@ -18,6 +18,7 @@ pub(crate) mod seals;
 pub(crate) mod seq_file;
 pub(crate) mod setattr;
 pub(crate) mod sharded_nlink;
+pub(crate) mod shrinker;
 pub mod super_block;
 pub(crate) mod super_ref;
 pub(crate) mod take_down;

@@ -7,3 +7,4 @@ pub(crate) mod invalidate;
 pub(crate) mod lru;
 pub(crate) mod name;
 pub(crate) mod sharded_counts;
+pub(crate) mod shrink;
