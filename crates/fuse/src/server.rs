@@ -10,9 +10,9 @@ use vfscale::{AtFlags, Errno, File, Mode, OFlags, Stat, Task, Vfs};
 
 use self::caller::{Caller, Callers, Rights};
 use self::files::{Files, Target};
-use self::locks::Waiting;
 use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
+use self::waiting::Waiting;
 use crate::session::{DeferredReply, Served, Service};
 use crate::sharing::Sharing;
 use crate::wire::reply::{Entry, Reply, Validity};
@@ -29,6 +29,7 @@ mod locks;
 mod names;
 pub(crate) mod nodes;
 mod reclaim;
+mod waiting;
 mod xattrs;
 
 /// Validity of cached data that only the mount's users can change.
@@ -76,7 +77,16 @@ pub(crate) struct Worker {
     /// Lookups and a file handle that the reply under construction passes to the kernel.
     granted: Vec<u64>,
     opened: Option<u64>,
-    listing: dirs::Listing,
+    listing: Listing,
+}
+
+/// Entries of a directory in a reply whose attributes are not yet filled in.
+#[derive(Debug, Default)]
+struct Listing {
+    /// The names, concatenated.
+    names: Vec<u8>,
+    /// For each entry: its offset in the reply, and the end of its name in `names`.
+    entries: Vec<(usize, usize)>,
 }
 
 /// Context of the request being served.

@@ -14,10 +14,11 @@
 //!
 //! # Its life
 //!
-//! It starts when there is something for it to do, or when a thread of a program that uses slabs has
-//! deferred a bag of work, and ends a second after the last deferred work has run. In a model, under Miri, and where the system has no thread to give, it never starts:
-//! [`submit`] then gives the work back to the caller, who does it himself. A model of shuttle can
-//! have one (`with_thread`).
+//! It starts when there is something for it to do, or when a thread of a program that uses slabs
+//! has deferred a bag of work, and ends a second after the last deferred work has run. In a model,
+//! under Miri, and where the system has no thread to give, it never starts: [`submit`] then gives
+//! the work back to the caller, who does it himself. A model of shuttle can have one
+//! (`with_thread`).
 //!
 //! # Invariants
 //!

@@ -2,10 +2,12 @@
 //!
 //! The folders of a crate are layers, as the crates are ([`crate::arrows`]): each imports from
 //! those below it only. [`ROOMS`] lists the folders of each crate from the top down, [`UPWARD`] the
-//! few imports that run up, and [`CIRCLES`] the files that import each other, each with its reason.
+//! few imports that run up. Files do not import each other in a circle, in any crate, except for
+//! the few circles that [`CIRCLES`] lists: one thing in several files. Each exception has a reason.
 //!
 //! Imports are resolved: a name that a module re-exports counts as an import of the file that
-//! defines it. Tests and links of the documentation may look anywhere.
+//! defines it. Tests and links of the documentation may look anywhere. Calls of methods are no
+//! imports: a type's methods may stand in files above the type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,14 +74,38 @@ pub const ROOMS: &[Layers] = &[
 ];
 
 /// Imports that run up: crate, importing file, imported file, reason.
-pub const UPWARD: &[(&str, &str, &str, &str)] = &[
-    ("vfs", "objects/super_block", "file/open_file", "a super block lists its open files"),
-    ("vfs", "objects/super_block", "mount/vfsmount", "a super block lists its mounts"),
-    ("sync", "rcu/table/grow", "model", "models count the resizes of tables"),
-];
+pub const UPWARD: &[(&str, &str, &str, &str)] =
+    &[("sync", "rcu/table/grow", "model", "models count the resizes of tables")];
 
-/// Files that import each other in a circle: crate, files, reason.
-pub const CIRCLES: &[(&str, &[&str], &str)] = &[];
+/// Files of a crate that import each other: crate, files in alphabetical order, reason.
+pub type Circle = (&'static str, &'static [&'static str], &'static str);
+
+/// The circles that are one thing in several files.
+pub const CIRCLES: &[Circle] = &[(
+    "vfs",
+    &[
+        "objects/dcache/aliases",
+        "objects/dcache/dentry",
+        "objects/dcache/lru",
+        "objects/dcache/sharded_counts",
+        "objects/driver/accounting",
+        "objects/driver/dir_ops",
+        "objects/driver/file_ops",
+        "objects/driver/file_system",
+        "objects/file_description",
+        "objects/icache",
+        "objects/inode",
+        "objects/inode/inode_ref",
+        "objects/super_block",
+        "objects/super_ref",
+        "objects/take_down",
+        "objects/vfsmount",
+    ],
+    "a super block lists its inodes, dentries, mounts and open files, which lead back to it",
+)];
+
+/// The most entries of [`CIRCLES`].
+pub const CIRCLES_MAX: usize = 5;
 
 /// A module of a crate: its path from the root, empty for the root.
 type Module = Vec<String>;
@@ -95,9 +121,13 @@ pub struct Crate {
 #[derive(Clone, Debug)]
 struct Import {
     path: Module,
+    /// The module within the file that imports it; empty for the file's own.
+    inner: Module,
     /// The name that the importing module gives it.
     name: String,
     is_public: bool,
+    /// Whether the importing module uses the name itself.
+    is_used: bool,
 }
 
 /// An import of one file from another.
@@ -122,15 +152,21 @@ impl Crate {
             let module = module_of(path);
             let mut finder = Finder::default();
             finder.visit_file(&file);
+            for import in &mut finder.found {
+                import.is_used |= finder.used.contains(&import.name);
+            }
             this.imports.insert(module.clone(), finder.found);
             this.modules.insert(module);
         }
         this
     }
 
-    /// Returns the absolute path of an import, or `None` if it leads out of the crate.
-    fn absolute(&self, module: &Module, path: &[String]) -> Option<Module> {
+    /// Returns the absolute path of an import of the file of `module`, or `None` if it leads out of
+    /// the crate.
+    fn absolute(&self, module: &Module, import: &Import) -> Option<Module> {
+        let path = import.path.as_slice();
         let (first, rest) = path.split_first()?;
+        let module = &[module.as_slice(), &import.inner].concat();
         let joined = |base: &[String], rest: &[String]| [base, rest].concat();
         match first.as_str() {
             "crate" => Some(rest.to_vec()),
@@ -157,7 +193,7 @@ impl Crate {
         if let (Some(name), true) = (path.get(len), depth < 8) {
             let imports = self.imports.get(&module).into_iter().flatten();
             let mut exports = imports.filter(|import| import.is_public && import.name == *name);
-            if let Some(at) = exports.find_map(|import| self.absolute(&module, &import.path))
+            if let Some(at) = exports.find_map(|import| self.absolute(&module, import))
                 && at != path
             {
                 return self.definer(&[&at, &path[len + 1..]].concat(), depth + 1);
@@ -166,15 +202,15 @@ impl Crate {
         module
     }
 
-    /// Returns the imports of files from other files. Re-exports of a module's own children and
-    /// those of the root do not count.
+    /// Returns the imports of files from other files. Re-exports that a module makes of its own
+    /// children and does not use, and the imports of the root, do not count.
     pub fn arrows(&self) -> BTreeSet<Arrow> {
         let mut found = BTreeSet::new();
         for (module, imports) in &self.imports {
             for import in imports {
-                let Some(path) = self.absolute(module, &import.path) else { continue };
+                let Some(path) = self.absolute(module, import) else { continue };
                 let to = self.definer(&path, 0);
-                let is_own = import.is_public && to.starts_with(module);
+                let is_own = !import.is_used && to.starts_with(module);
                 if to != *module && !to.is_empty() && !module.is_empty() && !is_own {
                     found.insert(Arrow { from: module.join("/"), to: to.join("/") });
                 }
@@ -192,17 +228,28 @@ fn module_of(path: &str) -> Module {
     if is_root { Vec::new() } else { path.split('/').map(String::from).collect() }
 }
 
-/// Collects the imports of a file, and the paths in its code that begin with `crate` or `super`.
+/// Collects the imports of a file, and the paths in its code.
 #[derive(Default)]
 struct Finder {
     found: Vec<Import>,
+    /// The module within the file that is being visited.
+    inner: Module,
+    /// The first names of the paths in its code.
+    used: BTreeSet<String>,
 }
 
 impl Finder {
     fn tree(&mut self, tree: &syn::UseTree, before: &[String], is_public: bool) {
         let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
+        let inner = self.inner.clone();
         let mut add = |path: Module, name: String| {
-            self.found.push(Import { path, name, is_public });
+            self.found.push(Import {
+                path,
+                inner: inner.clone(),
+                name,
+                is_public,
+                is_used: !is_public,
+            });
         };
         match tree {
             syn::UseTree::Path(path) => self.tree(&path.tree, &with(&path.ident), is_public),
@@ -237,6 +284,12 @@ impl<'ast> Visit<'ast> for Finder {
         }
     }
 
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        self.inner.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.inner.pop();
+    }
+
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let is_public = !matches!(item.vis, syn::Visibility::Inherited);
         self.tree(&item.tree, &[], is_public);
@@ -244,9 +297,11 @@ impl<'ast> Visit<'ast> for Finder {
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let parts: Module = path.segments.iter().map(|part| part.ident.to_string()).collect();
-        if parts.len() > 1 && matches!(parts[0].as_str(), "crate" | "super") {
+        self.used.insert(parts[0].clone());
+        if parts.len() > 1 {
             let name = parts.last().cloned().unwrap_or_default();
-            self.found.push(Import { path: parts, name, is_public: false });
+            let inner = self.inner.clone();
+            self.found.push(Import { path: parts, inner, name, is_public: false, is_used: true });
         }
         visit::visit_path(self, path);
     }
@@ -296,6 +351,26 @@ pub fn circles(arrows: &BTreeSet<Arrow>) -> BTreeSet<Vec<&str>> {
         next.keys().filter(with).copied().collect()
     };
     next.keys().map(|file| circle(&file)).filter(|circle| !circle.is_empty()).collect()
+}
+
+/// Returns the circles of a crate that `known` does not list, with their imports, and the listed
+/// ones that do not exist any more.
+pub fn circle_complaints(name: &str, known: &[Circle], arrows: &BTreeSet<Arrow>) -> Vec<String> {
+    let found = circles(arrows);
+    let of_crate: BTreeSet<Vec<&str>> = known
+        .iter()
+        .filter(|(krate, ..)| *krate == name)
+        .map(|(_, files, _)| files.to_vec())
+        .collect();
+    let new = found.difference(&of_crate).map(|files| {
+        let is_in = |path: &String| files.contains(&path.as_str());
+        let inner = arrows.iter().filter(|arrow| is_in(&arrow.from) && is_in(&arrow.to));
+        let inner: Vec<_> =
+            inner.map(|Arrow { from, to }| format!("\n    {from} -> {to}")).collect();
+        format!("{name}: not among CIRCLES: {files:?}{}", inner.concat())
+    });
+    let stale = of_crate.difference(&found);
+    new.chain(stale.map(|files| format!("{name}: no longer a circle: {files:?}"))).collect()
 }
 
 /// Returns the entries of [`UPWARD`] that the crate does not need any more.

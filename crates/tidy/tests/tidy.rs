@@ -131,19 +131,45 @@ fn every_race_has_a_test() {
     report(untested.into_iter().map(|race| format!("docs/RACES.md: {race}: no test")).collect());
 }
 
+/// Returns the imports between the files of a crate.
+fn arrows_in(name: &str) -> BTreeSet<rooms::Arrow> {
+    let folder = format!("crates/{name}/src");
+    let files = files(&folder).into_iter().filter(|(path, _)| path.ends_with(".rs"));
+    let inside = |path: String| path[folder.len() + 1..].to_string();
+    let files: Vec<_> = files.map(|(path, text)| (inside(path), text)).collect();
+    rooms::Crate::new(&files).arrows()
+}
+
 #[test]
 fn folders_import_downward() {
     let mut found = Vec::new();
     for (name, order) in rooms::ROOMS {
-        let folder = format!("crates/{name}/src");
-        let files: Vec<_> =
-            files(&folder).into_iter().filter(|(p, _)| p.ends_with(".rs")).collect();
-        let inside = |path: String| path[folder.len() + 1..].to_string();
-        let files: Vec<_> = files.into_iter().map(|(path, text)| (inside(path), text)).collect();
-        let arrows = rooms::Crate::new(&files).arrows();
+        let arrows = arrows_in(name);
         assert!(arrows.len() > 10, "{name}: only {arrows:?}");
         found.extend(rooms::complaints(name, order, &arrows));
         found.extend(rooms::stale(name, &arrows));
+    }
+    report(found);
+}
+
+#[test]
+fn files_import_each_other_in_few_circles() {
+    let crates = fs::read_dir(root().join("crates")).unwrap();
+    let mut crates: Vec<_> = crates.map(|entry| entry.unwrap().file_name()).collect();
+    crates.sort();
+    let known = rooms::CIRCLES;
+    let mut found = Vec::new();
+    for name in crates.iter().filter_map(|name| name.to_str()) {
+        found.extend(rooms::circle_complaints(name, known, &arrows_in(name)));
+    }
+    let absent = known.iter().filter(|(name, ..)| !crates.iter().any(|krate| krate == name));
+    found.extend(absent.map(|(name, ..)| format!("{name}: no such crate (CIRCLES)")));
+    if rooms::CIRCLES.len() > rooms::CIRCLES_MAX {
+        found.push(format!(
+            "CIRCLES: {} entries, {} at most",
+            rooms::CIRCLES.len(),
+            rooms::CIRCLES_MAX
+        ));
     }
     report(found);
 }

@@ -1,8 +1,6 @@
-//! Open files: the open file description, descriptors, positions, reading, writing, and directory
-//! streams.
+//! Open files: handles on them, descriptors, reading, writing, and directory streams.
 
 pub(crate) mod copy;
-pub(crate) mod f_pos;
 pub(crate) mod fd_table;
 pub mod file_list;
 pub(crate) mod inode_locks;
@@ -11,6 +9,7 @@ pub(crate) mod open_file;
 pub(crate) mod overwrite;
 pub(crate) mod readdir;
 pub(crate) mod seals;
+pub(crate) mod seek;
 pub(crate) mod seq_read;
 pub(crate) mod stat;
 pub(crate) mod stream;

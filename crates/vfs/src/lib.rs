@@ -6,17 +6,18 @@
 //!
 //! # The rooms
 //!
-//! Folders import downward only, from the top of this table to its end. Two imports run up: a super
-//! block lists its mounts and its open files.
+//! Folders import downward only, from the top of this table to its end. Files do not import each
+//! other in a circle, except for the objects: an inode belongs to a super block, which lists its
+//! dentries, mounts and open files.
 //!
 //! | folder | contents |
 //! | --- | --- |
 //! | `syscalls` | the calls of a task, a file for each family |
 //! | `task` | tasks ([`Task`]), and their mappings ([`maps`]) |
 //! | `namei` | path walks, under RCU first and with references if that fails; lookups that a driver answers |
-//! | `file` | open files ([`File`]), positions, descriptors, [`file_list`], directory streams |
-//! | `mount` | mounts, their topology and propagation, [`namespace`], paths seen through mounts |
-//! | `objects` | the [`driver`] traits, [`super_block`], [`inode`], dentries and their caches, the take-down |
+//! | `file` | handles on open files ([`File`]) and their calls, descriptors, [`file_list`], directory streams |
+//! | `mount` | the topology of mounts, their propagation, [`namespace`], paths seen through mounts |
+//! | `objects` | the [`driver`] traits, [`super_block`], [`inode`], dentries and their caches, mounts, open file descriptions, the take-down |
 //! | `ipc` | pipes and sockets |
 //! | [`locks`] | advisory locks, and the wait queues of all calls that wait |
 //! | `security` | credentials ([`cred`]), [`acl`], names of extended attributes ([`xattr`]) |
@@ -72,14 +73,14 @@ pub use mount::mountinfo::MountInfo;
 pub use mount::namespace::{Counts, Users, Vfs, WeakVfs};
 pub use mount::pseudo_fs::MemfdFlags;
 pub use namei::walk::{PATH_MAX, SYMLINKS_MAX};
-pub use objects::dcache::dentry::NAME_MAX;
 pub use objects::dcache::lru::CACHE_LIMIT_DEFAULT;
+pub use objects::dcache::name::NAME_MAX;
 
 pub use objects::driver::{
     AttrChange, DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Rename,
     XattrChange, XattrPair,
 };
-pub use objects::memfd_seals::SealFlags;
+pub use objects::seals::SealFlags;
 pub use security::cred::Credentials;
 pub use syscalls::handle::FileHandle;
 pub use syscalls::std_like::{OpenOptions, WalkDir, WalkEntry};

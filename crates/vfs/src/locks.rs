@@ -47,8 +47,11 @@ use rustix::io::Errno;
 mod file_locks;
 mod graph;
 mod ranges;
+mod sleeper;
+mod state;
 mod wait;
 pub(crate) mod wait_queue;
+mod waiter;
 
 pub use file_locks::{Acquire, FileLocks};
 pub use graph::LockGraph;

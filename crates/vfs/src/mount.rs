@@ -1,8 +1,9 @@
-//! Mounts: one mount, the topology of all mounts of a namespace, attaching and detaching trees of
-//! mounts, propagation between peers, and paths as seen through mounts.
+//! Mount trees: the topology of all mounts of a namespace, attaching and detaching trees of mounts,
+//! propagation between peers, and paths as seen through mounts.
 
 pub(crate) mod atime;
 pub(crate) mod attach;
+pub(crate) mod change;
 pub(crate) mod d_path;
 pub(crate) mod fs_struct;
 pub(crate) mod mountinfo;
@@ -11,4 +12,4 @@ pub(crate) mod propagation;
 pub(crate) mod pseudo_fs;
 pub(crate) mod topology;
 pub(crate) mod umount;
-pub(crate) mod vfsmount;
+pub(crate) mod vfs_shared;

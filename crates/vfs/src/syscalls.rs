@@ -7,6 +7,7 @@ pub(crate) mod flock;
 pub(crate) mod getcwd;
 pub(crate) mod handle;
 pub(crate) mod link;
+pub(crate) mod mmap;
 pub(crate) mod mount;
 pub(crate) mod open;
 pub(crate) mod pipe;

@@ -9,7 +9,7 @@
 //! the same lock.
 //!
 //! Two patches removed no lock, but a counter that all CPUs wrote: `mount-count`
-//! (`mount_count_before_has_one_counter` in `crates/vfs/src/mount/vfsmount/tests.rs`) and
+//! (`mount_count_before_has_one_counter` in `crates/vfs/src/objects/vfsmount/tests.rs`) and
 //! `ino-alloc` (`ino_alloc_before_has_one_counter` in `scaling.rs`). Threads do not wait for a
 //! counter, so these tests check whether there is one counter for all CPUs, or one for each.
 

@@ -126,8 +126,8 @@ impl Assembly {
     }
 }
 
-/// Finds `name` in directory `ino`, and returns the taken ones of its sixteen positions, which begin
-/// with `base`, as bits.
+/// Finds `name` in directory `ino`, and returns the taken ones of its sixteen positions, which
+/// begin with `base`, as bits.
 pub(super) fn find<N: Nodes>(
     (ino, base): (u64, u64),
     nodes: &N,

@@ -20,15 +20,6 @@ use crate::wire::OpenReply;
 use crate::wire::reply::{Dirent, Reply};
 use crate::wire::request::Reading;
 
-/// Entries of a reply whose attributes are not yet filled in.
-#[derive(Debug, Default)]
-pub(crate) struct Listing {
-    /// The names, concatenated.
-    names: Vec<u8>,
-    /// For each entry: its offset in the reply, and the end of its name in `names`.
-    entries: Vec<(usize, usize)>,
-}
-
 impl Server {
     pub(super) fn opendir(&self, ctx: &mut RequestCtx<'_>, flags: u32) -> Result<(), Errno> {
         if self.config.is_exclusive() {

@@ -10,16 +10,8 @@
 //! both as a task. The locks of a process end when it closes a descriptor (`FLUSH` carries its
 //! number). Those of an open file end with its `RELEASE`, when it is the only remaining owner of
 //! those that locked through the handle.
-//!
-//! Another worker may read an `INTERRUPT` before the request that it refers to has been registered.
-//! The numbers of such requests are stored for a while. They are never reused.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use vfscale::{
-    Acquire, Errno, File, LockKind, LockRange, Owner, PendingLock, RecordLock, WaitToken,
-};
+use vfscale::{Acquire, Errno, File, LockKind, LockRange, Owner, RecordLock};
 
 use super::files::Open;
 use super::{RequestCtx, Server};
@@ -33,88 +25,6 @@ const F_UNLCK: u32 = 2;
 /// Distinguishes owners that the kernel names from tasks of the library, whose numbers count up
 /// from 1.
 const OF_KERNEL: u64 = 1 << 63;
-
-/// Maximum number of stored interrupts without a request.
-const EARLY_MAX: usize = 1024;
-
-#[derive(Default)]
-struct WaitState {
-    /// Wait tokens, by number of the request.
-    waiting: HashMap<u64, WaitToken>,
-    early: VecDeque<u64>,
-    ended: bool,
-}
-
-/// Requests that wait for a lock.
-#[derive(Clone, Default)]
-pub(crate) struct Waiting(Arc<Mutex<WaitState>>);
-
-impl Waiting {
-    fn state(&self) -> MutexGuard<'_, WaitState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the number of waiting requests.
-    pub(crate) fn count(&self) -> usize {
-        self.state().waiting.len()
-    }
-
-    /// Registers a request that may have to wait.
-    fn enter(&self, unique: u64) -> WaitToken {
-        let token = WaitToken::new();
-        let mut state = self.state();
-        let early = state.early.iter().position(|&n| n == unique);
-        if let Some(index) = early {
-            state.early.remove(index);
-        }
-        if early.is_some() || state.ended {
-            drop(state);
-            token.cancel();
-        } else {
-            state.waiting.insert(unique, token.clone());
-        }
-        token
-    }
-
-    fn leave(&self, unique: u64) {
-        self.state().waiting.remove(&unique);
-    }
-
-    /// Cancels the wait of a request, because its process got a signal.
-    pub(super) fn interrupt(&self, unique: u64) {
-        let mut state = self.state();
-        let token = state.waiting.get(&unique).cloned();
-        if token.is_none() {
-            if state.early.len() == EARLY_MAX {
-                state.early.pop_front();
-            }
-            state.early.push_back(unique);
-        }
-        drop(state);
-        // The cancellation calls back, which takes the lock of the state.
-        if let Some(token) = token {
-            token.cancel();
-        }
-    }
-
-    /// Cancels all waits.
-    pub(super) fn end(&self) {
-        let mut state = self.state();
-        state.ended = true;
-        let tokens: Vec<_> = state.waiting.values().cloned().collect();
-        drop(state);
-        tokens.iter().for_each(WaitToken::cancel);
-    }
-
-    /// Sends the reply when the lock is granted or its wait cancelled.
-    fn answer_later(&self, pending: PendingLock, token: &WaitToken, later: DeferredReply) {
-        let waiting = self.clone();
-        pending.notify(token, move |outcome| {
-            waiting.leave(later.unique());
-            later.answer(outcome);
-        });
-    }
-}
 
 fn owner_of(number: u64) -> Owner {
     Owner::Task(number | OF_KERNEL)

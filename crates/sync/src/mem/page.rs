@@ -44,16 +44,15 @@ mod bytes_asm;
 mod bytes_atomic;
 
 mod run;
+mod size;
 
 pub use run::{read_pages, write_pages};
+pub use size::PAGE_SIZE;
 
 #[cfg(any(loom, shuttle, miri))]
 mod plain;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod pool;
-
-/// The size of a [`Page`] in bytes.
-pub const PAGE_SIZE: usize = 4096;
 
 /// 4096 bytes, aligned to their size, to be shared between threads that read and write them.
 #[repr(C, align(4096))]
@@ -88,41 +87,6 @@ impl Page {
             page.bytes.zero(offset + bytes.len()..PAGE_SIZE);
         }
         page
-    }
-
-    /// Allocates `count` pages that hold `bytes` from `offset` of the first one on, and zeros
-    /// before and after. They are adjacent in memory if the pool has such pages, which makes copies
-    /// of several of them ([`read_pages`]) more than twice as fast: the processor prefetches only
-    /// as long as addresses ascend. Otherwise like [`with`](Self::with).
-    ///
-    /// # Panics
-    ///
-    /// If the range isn't within the pages.
-    #[must_use]
-    pub fn many_with(count: usize, offset: usize, bytes: &[u8]) -> Vec<PageBox> {
-        let end = offset + bytes.len();
-        assert!(end <= count * PAGE_SIZE, "bytes up to {end} are not within {count} pages");
-        let memory = pool::alloc_many(count);
-        let fresh = |&(page, _): &(NonNull<u8>, bool)| PageBox(page.cast());
-        let pages: Vec<PageBox> = memory.iter().map(fresh).collect();
-        let (first, within) = (offset / PAGE_SIZE, offset % PAGE_SIZE);
-        write_pages(pages.iter().skip(first).map(Deref::deref), within, bytes);
-        for (index, (page, (_, is_zero))) in pages.iter().zip(memory).enumerate() {
-            if !is_zero {
-                let begin = index * PAGE_SIZE;
-                let part = |at: usize| at.clamp(begin, begin + PAGE_SIZE) - begin;
-                page.bytes.zero(0..part(offset));
-                page.bytes.zero(part(end).max(part(offset))..PAGE_SIZE);
-            }
-        }
-        pages
-    }
-
-    /// Allocates `count` pages with arbitrary bytes, left by former users. The caller fills them
-    /// before any thread may read them. Otherwise like [`many_with`](Self::many_with).
-    #[must_use]
-    pub fn many_unfilled(count: usize) -> Vec<PageBox> {
-        pool::alloc_many(count).into_iter().map(|(page, _)| PageBox(page.cast())).collect()
     }
 
     /// Returns the address of the bytes, for system calls that read or write them. Such transfers

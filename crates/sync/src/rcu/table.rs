@@ -89,7 +89,9 @@ use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
 use crate::lock::wait::Backoff;
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
-use line::{BITS_MAX, FREE_BITS, HASH_MAX, Hint, Line, Link, Seek, Word};
+use line::{
+    BITS_MAX, CONTENDED_BITS_MIN, FREE_BITS, HASH_MAX, Hint, Line, Link, Seek, Word, contended_bits,
+};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -246,7 +248,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     #[must_use]
     pub fn is_spread(&self) -> bool {
         let word = self.word();
-        !word.is_null() && word.bits() >= grow::contended_bits()
+        !word.is_null() && word.bits() >= contended_bits()
     }
 
     /// Returns the number of entries. Walks all buckets. Exact if no entry is inserted or removed
@@ -356,7 +358,7 @@ impl<'a, T: Hashed, C: LockClass> BucketRef<'a, T, C> {
     fn remove(&mut self, entry: &T, guard: &Guard) -> bool {
         debug_assert!(self.covers(entry.table_hash()), "an entry is sought in another's bucket");
         let removed = self.line.remove(NonNull::from(entry), guard);
-        let may_shrink = self.word.bits() > grow::CONTENDED_BITS_MIN;
+        let may_shrink = self.word.bits() > CONTENDED_BITS_MIN;
         if removed && may_shrink && self.hint == Hint::None && self.line.is_vacant() {
             self.hint = Hint::Emptied;
         }

@@ -64,3 +64,55 @@ fn files_in_a_circle_are_found() {
     assert_eq!(circles(&arrows), BTreeSet::from([vec!["a", "b", "c"]]));
     assert!(circles(&[arrow("a", "b"), arrow("b", "c")].into()).is_empty());
 }
+
+#[test]
+fn a_page_that_uses_its_child_imports_it() {
+    let parsed = parse(&[
+        ("lib.rs", ""),
+        (
+            "a.rs",
+            "mod one; mod two; mod three; pub use one::One; pub use two::Two; fn f(_: One) { three::g() }",
+        ),
+        ("a/one.rs", "pub struct One;"),
+        ("a/two.rs", "use super::One; pub struct Two;"),
+        ("a/three.rs", "pub fn g() {}"),
+    ]);
+    let expected = [arrow("a", "a/one"), arrow("a", "a/three"), arrow("a/two", "a/one")];
+    assert_eq!(parsed.arrows().into_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_module_within_a_file_is_a_part_of_it() {
+    let parsed = parse(&[
+        ("lib.rs", ""),
+        ("a.rs", "mod one; use one::f;"),
+        ("a/one.rs", "const C: u8 = 0; mod inner { use super::C; use super::super::D; } fn f() {}"),
+        ("b.rs", ""),
+    ]);
+    let expected = [arrow("a", "a/one"), arrow("a/one", "a")];
+    assert_eq!(parsed.arrows().into_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_circle_that_is_not_listed_is_a_complaint() {
+    let parsed = parse(&[
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "use crate::b::B; pub struct A(B);"),
+        ("b.rs", "pub struct B; impl B { fn f(_: crate::a::A) {} }"),
+    ]);
+    let arrows = parsed.arrows();
+    let found = circle_complaints("x", &[], &arrows);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("a -> b") && found[0].contains("b -> a"), "{found:?}");
+    assert!(circle_complaints("x", &[("x", &["a", "b"], "one thing")], &arrows).is_empty());
+    // The circle of another crate, or a part of one, does not excuse it.
+    assert_eq!(circle_complaints("x", &[("y", &["a", "b"], "one thing")], &arrows).len(), 1);
+    assert_eq!(circle_complaints("x", &[("x", &["a"], "one thing")], &arrows).len(), 2);
+}
+
+#[test]
+fn a_listed_circle_that_is_undone_is_a_complaint() {
+    let known: &[Circle] = &[("x", &["a", "b"], "one thing")];
+    assert_eq!(circle_complaints("x", known, &[arrow("a", "b")].into()).len(), 1);
+    assert!(circle_complaints("y", known, &[arrow("a", "b")].into()).is_empty());
+}

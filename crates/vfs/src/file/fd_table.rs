@@ -23,7 +23,8 @@ use vfscale_sync::shared::{Listed, SharedSlot};
 
 use crate::base::error::check_fork;
 use crate::base::lock_classes::{DescriptorTable, FilesLock};
-use crate::file::open_file::{File, OpenFile};
+use crate::file::open_file::File;
+use crate::objects::file_description::OpenFile;
 
 /// A descriptor of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -17,7 +17,8 @@ use vfscale_sync::shared::SharedList;
 
 use crate::base::lock_classes::FilesLock;
 use crate::base::types::OFlags;
-use crate::file::open_file::{File, OpenFile};
+use crate::file::open_file::File;
+use crate::objects::file_description::OpenFile;
 
 /// A description of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::file::open_file::OpenFile;
 use crate::locks::FileLocks;
 use crate::objects::inode::Inode;
 
@@ -14,14 +13,6 @@ pub(crate) fn existing<'g>(inode: &'g Inode, guard: &'g Guard) -> Option<&'g Fil
 /// Returns the locks of an inode, which are charged to its tree.
 pub(crate) fn locks<'g>(inode: &'g Inode, guard: &'g Guard) -> &'g FileLocks {
     inode.extra_or_init(guard).locks.paid_by(inode.sb().quotas())
-}
-
-/// Releases the locks of an open file that is closed.
-pub(crate) fn release_file(file: &OpenFile) {
-    let guard = rcu::pin();
-    if let Some(locks) = existing(file.inode(), &guard) {
-        locks.release_file(std::ptr::from_ref(file) as usize as u64);
-    }
 }
 
 /// Releases the record locks of a task on a file.

@@ -7,69 +7,23 @@
 //! section may run deferred work, which takes locks itself.
 
 use std::fmt;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 
-use bitflags::bitflags;
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use vfscale_sync::errseq::ErrorCursor;
 use vfscale_sync::rcu;
-use vfscale_sync::shared::{Listable, Listed, Shared};
 
 use crate::base::error::{Named, Result, check_fork};
-use crate::base::lock_classes::FilesLock;
 use crate::base::types::{FallocateFlags, FileType, OFlags, Stat, StatFs};
-use crate::file::f_pos::Position;
-use crate::file::write::Part;
 use crate::mount::atime::touch_atime;
-use crate::mount::vfsmount::{FilePath, Mount, Path};
+use crate::objects::file_description::{FileMode, OpenFile, SharedFile};
 use crate::objects::inode::Inode;
 use crate::objects::inode_xattrs::{drop_capabilities, has_capabilities};
 use crate::objects::memfd_seals;
 use crate::objects::seq_file::ReadResult;
 use crate::objects::setattr::Plan;
 use crate::objects::super_block::SuperBlock;
+use crate::objects::vfsmount::Path;
 use crate::security::cred::Credentials;
-
-bitflags! {
-    /// The mode of an open file (`f_mode`): the operations that it allows.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) struct FileMode: u8 {
-        const READ = 1;
-        const WRITE = 2;
-        /// Only a path (`O_PATH`).
-        const PATH = 4;
-        /// The opener's writes may preserve set-id bits.
-        const FSETID = 8;
-        /// The opener is in the file's group, so its writes may preserve a set-group-id bit that
-        /// marks mandatory locks.
-        const GROUP = 16;
-        /// Readable as a stream; without [`READ`](Self::READ), which is for files with positions.
-        const STREAM_READ = 32;
-        /// Writable as a stream; without [`WRITE`](Self::WRITE), which prevents mounts from
-        /// becoming read-only.
-        const STREAM_WRITE = 64;
-        const STREAM = 32 | 64;
-        const CAN_READ = 1 | 32;
-        const CAN_WRITE = 2 | 64;
-    }
-}
-
-impl FileMode {
-    /// Converts the mode for a file without positions.
-    pub(crate) fn as_stream(self) -> FileMode {
-        let mut mode = self.difference(FileMode::READ | FileMode::WRITE);
-        mode.set(FileMode::STREAM_READ, self.contains(FileMode::READ));
-        mode.set(FileMode::STREAM_WRITE, self.contains(FileMode::WRITE));
-        mode
-    }
-
-    /// Returns the error of a call with a position that the file does not allow.
-    #[inline]
-    pub(crate) fn no_position(self) -> Errno {
-        if self.intersects(FileMode::STREAM) { Errno::SPIPE } else { Errno::BADF }
-    }
-}
 
 /// Flags that `set_flags` (`F_SETFL`) changes.
 const SETTABLE: OFlags =
@@ -78,152 +32,6 @@ const SETTABLE: OFlags =
 /// A handle on an open file. `Send` and `Sync`; one pointer in size.
 #[derive(Clone)]
 pub struct File(pub(crate) SharedFile);
-
-/// An open file on the lists of its superblock.
-pub(crate) type SharedFile = Shared<OpenFile, Listed<FilesLock>>;
-
-/// The file holds, or held, advisory locks that end with it.
-const HAS_LOCKS: u8 = 1;
-/// The file's mount counts it, because it is on a private list.
-const COUNTED: u8 = 2;
-/// The file is an end of a stream, which is notified when it is closed.
-const STREAMS: u8 = 4;
-/// The file is on a private list.
-const PRIVATE: u8 = 8;
-
-/// An open file description. Counterpart of `struct file` in Linux.
-///
-/// The fields that calls read are on one cache line; the position, which reads and writes without
-/// an offset change, is on another, and the number of handles on a third. So calls that do not use
-/// the position share no written line with each other, and calls that change the position share
-/// none with a `close` of another handle.
-#[repr(C, align(64))]
-pub(crate) struct OpenFile {
-    place: FilePath,
-    mode: FileMode,
-    state: AtomicU8,
-    flags: AtomicU32,
-    told: Told,
-    pub(crate) pos: Position,
-}
-
-/// The errors of write-back that an open file has reported; see [`errseq`](vfscale_sync::errseq).
-#[derive(Default)]
-pub(crate) struct Told {
-    /// The errors of its file (`f_wb_err`).
-    pub(crate) file: ErrorCursor,
-    /// The errors of all files of its file system (`f_sb_err`).
-    pub(crate) all: ErrorCursor,
-}
-
-#[cfg(not(any(loom, shuttle)))]
-const _: () = {
-    assert!(std::mem::offset_of!(OpenFile, pos) == 64, "what calls read fits one line");
-    assert!(size_of::<OpenFile>() == 128);
-};
-
-impl Listable for OpenFile {
-    #[inline]
-    fn has_duties(&self) -> bool {
-        self.state.load(Ordering::Acquire) != 0
-    }
-
-    #[cold]
-    fn ended(&self) {
-        self.end_state(self.state.load(Ordering::Acquire));
-    }
-}
-
-impl OpenFile {
-    /// Opens a path. With [`FileMode::WRITE`], the caller has announced a change to the mount
-    /// ([`WriteAccess`](crate::mount::vfsmount::WriteAccess)), which ends after the file is on its
-    /// list.
-    fn new(path: Path, mode: FileMode, flags: OFlags) -> OpenFile {
-        let place = FilePath::new(path);
-        let told = Told::now(place.inode());
-        OpenFile {
-            place,
-            told,
-            mode,
-            flags: AtomicU32::new(flags.bits()),
-            state: AtomicU8::new(0),
-            pos: Position::new(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn inode(&self) -> &Inode {
-        self.place.inode()
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.place.path()
-    }
-
-    /// Returns the number of [`File::id`].
-    pub(crate) fn id(&self) -> u64 {
-        std::ptr::from_ref(self) as usize as u64
-    }
-
-    pub(crate) fn mode(&self) -> FileMode {
-        self.mode
-    }
-
-    pub(crate) fn told(&self) -> &Told {
-        &self.told
-    }
-
-    /// Notes that the extension of its inode must be notified when it is closed.
-    pub(crate) fn note_stream(&self) {
-        self.state.fetch_or(STREAMS, Ordering::Release);
-    }
-
-    pub(crate) fn flags(&self) -> OFlags {
-        OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn is_for_writing(&self) -> bool {
-        self.mode.contains(FileMode::WRITE)
-    }
-
-    /// Returns whether it was opened for writing through `mount`.
-    pub(crate) fn writes_to(&self, mount: &Mount) -> bool {
-        self.is_for_writing() && std::ptr::eq(self.path().mount(), mount)
-    }
-
-    pub(crate) fn note_locks(&self) {
-        self.state.fetch_or(HAS_LOCKS, Ordering::Release);
-    }
-
-    /// Notes that its mount counts the file, which the close must undo.
-    pub(crate) fn note_counted(&self) {
-        self.state.fetch_or(COUNTED, Ordering::Release);
-    }
-
-    /// Notes that the file left the list of its superblock, which now counts it.
-    pub(crate) fn note_private(&self) {
-        self.path().mount().sb().count_private(1);
-        self.state.fetch_or(PRIVATE, Ordering::Release);
-    }
-
-    #[cold]
-    fn end_state(&self, state: u8) {
-        if state & PRIVATE != 0 {
-            let sb = self.path().mount().sb();
-            sb.count_private(-1);
-            sb.quotas().files.give(1);
-        }
-        if state & HAS_LOCKS != 0 {
-            crate::file::inode_locks::release_file(self);
-        }
-        if state & COUNTED != 0 {
-            self.path().mount().drop_unlisted();
-        }
-        if state & STREAMS != 0 {
-            crate::file::stream::release(self);
-        }
-    }
-}
 
 /// Removes the privileges that end with a change of the data: always file capabilities, and set-id
 /// bits if the user is unprivileged, except those that `keep` preserves (see [`kept_ids`]). The
@@ -281,11 +89,11 @@ pub(crate) fn keeps_privileges(inode: &Inode, keep: FileMode) -> bool {
 }
 
 impl File {
-    /// Opens a path. The caller has checked that another file may be opened
-    /// ([`room_for_file`](crate::mount::namespace::VfsShared::room_for_file)).
+    /// Opens a place. The caller has asked whether there is room
+    /// ([`room_for_file`](crate::mount::vfs_shared::VfsShared::room_for_file)).
     ///
     /// # Errors
-    /// `ENFILE`, if too many files are open or another thread took the last slot since the check.
+    /// `ENFILE`, if there was no room or another thread has taken it since.
     #[inline]
     pub(crate) fn new(
         path: Path,
@@ -314,7 +122,7 @@ impl File {
                 Ok(File(file))
             }
             Err(file) => {
-                crate::file::stream::release(&file);
+                file.release_stream();
                 Err(Errno::NFILE)
             }
         }
@@ -329,7 +137,7 @@ impl File {
     /// positions.
     #[inline]
     pub(crate) fn is_stream(&self) -> bool {
-        self.0.mode.intersects(FileMode::STREAM)
+        self.0.mode().intersects(FileMode::STREAM)
     }
 
     #[inline]
@@ -343,12 +151,12 @@ impl File {
     }
 
     pub(crate) fn mode(&self) -> FileMode {
-        self.0.mode
+        self.0.mode()
     }
 
     /// Returns whether it is only a path (`O_PATH`).
     pub fn is_path(&self) -> bool {
-        self.0.mode.contains(FileMode::PATH)
+        self.0.mode().contains(FileMode::PATH)
     }
 
     /// Returns the current flags (`F_GETFL`): access mode and status flags.
@@ -374,7 +182,7 @@ impl File {
                 return Err(Errno::PERM);
             }
             let kept = self.flags().difference(SETTABLE) | (flags & SETTABLE);
-            self.0.flags.store(kept.bits(), Ordering::Relaxed);
+            self.0.set_flags(kept);
             Ok(())
         };
         set().named("fcntl")
@@ -401,8 +209,8 @@ impl File {
 
     #[inline]
     pub(crate) fn check_read(&self, offset: u64, len: usize) -> std::result::Result<&Inode, Errno> {
-        if !self.0.mode.contains(FileMode::READ) {
-            return Err(self.0.mode.no_position());
+        if !self.0.mode().contains(FileMode::READ) {
+            return Err(self.0.mode().no_position());
         }
         check_range(offset, len)?;
         let inode = self.inode();
@@ -476,7 +284,7 @@ impl File {
     fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> ReadResult<usize> {
         check_offset(offset)?;
         let len = bufs.iter().map(|buf| buf.len()).sum();
-        if len == 0 && self.0.mode.contains(FileMode::READ) {
+        if len == 0 && self.0.mode().contains(FileMode::READ) {
             return Ok(0);
         }
         self.check_read(offset, len)?;
@@ -517,100 +325,11 @@ impl File {
 
     pub(crate) fn check_write(&self) -> std::result::Result<&Inode, Errno> {
         check_fork()?;
-        if self.0.mode.contains(FileMode::WRITE) {
+        if self.0.mode().contains(FileMode::WRITE) {
             Ok(self.inode())
         } else {
-            Err(self.0.mode.no_position())
+            Err(self.0.mode().no_position())
         }
-    }
-
-    /// Writes `bufs` one after the other at `offset`, or at the end if the file appends. Returns
-    /// the offset of the first byte and the number of bytes written: 0 for a [`Part::Rest`] before
-    /// which another writer has written.
-    pub(crate) fn write_inner(
-        &self,
-        offset: u64,
-        bufs: &[IoSlice<'_>],
-        part: Part,
-    ) -> std::result::Result<(u64, usize), Errno> {
-        check_offset(offset)?;
-        let inode = self.check_write()?;
-        // Compiled twice, so plain files do not pay for the checks of other files.
-        if inode.is_plain() {
-            return self.write_to::<true>(inode, offset, bufs, part);
-        }
-        if inode.is_shared()
-            && let Some(n) = self.overwrite(inode, offset, bufs)
-        {
-            self.sync_written(inode, self.flags())?;
-            return Ok((offset, n));
-        }
-        self.write_to::<false>(inode, offset, bufs, part)
-    }
-
-    #[inline(always)]
-    fn write_to<const PLAIN: bool>(
-        &self,
-        inode: &Inode,
-        offset: u64,
-        bufs: &[IoSlice<'_>],
-        part: Part,
-    ) -> std::result::Result<(u64, usize), Errno> {
-        // A single buffer, nearly always the case, needs no loop.
-        let len = match bufs {
-            [buf] => buf.len(),
-            _ => bufs.iter().map(|buf| buf.len()).sum(),
-        };
-        if len == 0 {
-            return Ok((offset, 0));
-        }
-        check_range(offset, len)?;
-        let flags = self.flags();
-        let fs = inode.sb().fs();
-        let locked = inode.lock();
-        let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
-        if part == Part::Rest && start != offset {
-            return Ok((offset, 0));
-        }
-        if start >= fs.size_max() {
-            return Err(Errno::FBIG);
-        }
-        let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
-        if !PLAIN {
-            room = memfd_seals::check_write(inode, start, room.min(len))?;
-        }
-        drop_privileges(inode, self.0.mode)?;
-        if PLAIN {
-            inode.touch();
-        } else {
-            inode.touch_in_passing();
-        }
-        let mut done = 0;
-        for buf in bufs {
-            let part = &buf[..buf.len().min(room)];
-            if part.is_empty() {
-                continue;
-            }
-            match fs.write_at(inode, start + done as u64, part) {
-                Ok(n) => {
-                    done += n;
-                    room -= n;
-                    if n < buf.len() {
-                        break;
-                    }
-                }
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-            }
-        }
-        if locked.waited() && start + (done as u64) < inode.size() && self.sharable(bufs).is_some()
-        {
-            inode.unlock_sharable(locked);
-        } else {
-            drop(locked);
-        }
-        self.sync_written(inode, flags)?;
-        Ok((start, done))
     }
 
     /// Allocates, punches or zeroes a range (`fallocate`).
@@ -637,7 +356,7 @@ impl File {
             return Err(Errno::INVAL);
         }
         check_fallocate_mode(mode)?;
-        if !self.0.mode.intersects(FileMode::CAN_WRITE) {
+        if !self.0.mode().intersects(FileMode::CAN_WRITE) {
             return Err(Errno::BADF);
         }
         if self.inode().file_type() == FileType::Socket {
@@ -657,7 +376,7 @@ impl File {
         let _locked = inode.lock();
         memfd_seals::check_fallocate(inode, mode, offset + len)?;
         fs.fallocate(inode, mode, offset, len)?;
-        drop_privileges(inode, self.0.mode)?;
+        drop_privileges(inode, self.0.mode())?;
         inode.touch_in_passing();
         Ok(())
     }
@@ -689,7 +408,7 @@ pub(crate) fn check_offset(offset: u64) -> std::result::Result<(), Errno> {
 
 /// Checks that a range does not exceed the largest offset.
 #[inline]
-fn check_range(offset: u64, len: usize) -> std::result::Result<(), Errno> {
+pub(crate) fn check_range(offset: u64, len: usize) -> std::result::Result<(), Errno> {
     if len as u64 > i64::MAX as u64 - offset { Err(Errno::INVAL) } else { Ok(()) }
 }
 

@@ -17,9 +17,10 @@ use vfscale_sync::rcu::{self, Guard};
 
 use crate::base::error::{Error, Named, Result, check_fork};
 use crate::base::types::{FileType, Whence};
-use crate::file::open_file::{File, FileMode};
+use crate::file::open_file::File;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::driver::{DirEntry, DirOps};
+use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
 
 /// The number of entries that a read collects before it passes them to the caller, outside of the

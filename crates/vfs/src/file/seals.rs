@@ -6,8 +6,9 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::Ordering;
 
 use crate::base::error::{Named, Result, check_fork};
-use crate::file::open_file::{File, FileMode};
-use crate::objects::memfd_seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
+use crate::file::open_file::File;
+use crate::objects::file_description::FileMode;
+use crate::objects::seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
 
 /// A shared mapping of a sealable file through which the file could be written. Parts of a mapping
 /// share one value.

@@ -1,9 +1,9 @@
 //! The attributes that `stat(2)` and `statx(2)` show, gathered from a mount, a dentry and an inode.
 
 use crate::base::types::{FileType, Stat, StatMask};
-use crate::mount::vfsmount::Mount;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode::Inode;
+use crate::objects::vfsmount::Mount;
 
 /// The size of a directory, independent of its contents. No thread counts entries: every thread
 /// that makes or removes a name would write one shared count, and adding up sharded counts would

@@ -16,34 +16,15 @@ use rustix::io::Errno;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{Capabilities, OFlags};
-use crate::file::open_file::{File, FileMode, OpenFile};
-use crate::ipc::pipe::{Ends, Pipe};
+use crate::file::open_file::File;
+use crate::ipc::pipe::Pipe;
 use crate::locks::WaitToken;
 use crate::locks::wait_queue::Waiting;
-use crate::mount::vfsmount::WriteAccess;
+use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
 use crate::objects::inode_ext::InodeExt;
+use crate::objects::vfsmount::WriteAccess;
 use crate::security::cred::Credentials;
-
-impl Ends {
-    /// Returns the ends of an open file.
-    pub(crate) fn of(mode: FileMode) -> Ends {
-        Ends {
-            read: mode.intersects(FileMode::CAN_READ),
-            write: mode.intersects(FileMode::CAN_WRITE),
-        }
-    }
-}
-
-/// Releases the ends of an open file of a stream that is closed.
-pub(crate) fn release(file: &OpenFile) {
-    match file.inode().stream() {
-        Some(InodeExt::Pipe(pipe)) => pipe.close(Ends::of(file.mode())),
-        Some(InodeExt::Socket(socket)) => socket.close(),
-        Some(InodeExt::Text(text)) => text.forget(file.id()),
-        Some(InodeExt::Memory(_) | InodeExt::Directories(_)) | None => {}
-    }
-}
 
 /// Returns the pipe of a fifo, which the first call makes.
 pub(crate) fn fifo(inode: &Inode) -> std::result::Result<&Pipe, Errno> {

@@ -10,24 +10,8 @@ use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::OFlags;
-use crate::file::open_file::{File, Told};
+use crate::file::open_file::File;
 use crate::objects::inode::Inode;
-
-impl Told {
-    /// Returns the cursors of a file that is being opened.
-    #[inline]
-    pub(crate) fn now(inode: &Inode) -> Told {
-        // A driver without directories writes nothing back.
-        if inode.is_backed() { Told::sample(inode) } else { Told::default() }
-    }
-
-    #[cold]
-    fn sample(inode: &Inode) -> Told {
-        let fs = inode.sb().fs();
-        let cursor = |errors: Option<&ErrorSeq>| errors.map(ErrorCursor::new).unwrap_or_default();
-        Told { file: cursor(fs.write_errors(inode)), all: cursor(fs.all_write_errors()) }
-    }
-}
 
 /// Reports an error of `errors` that `cursor` has not yet reported.
 fn tell(cursor: &ErrorCursor, errors: Option<&ErrorSeq>) -> std::result::Result<(), Errno> {

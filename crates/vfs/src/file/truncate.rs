@@ -5,7 +5,8 @@ use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::Capabilities;
-use crate::file::open_file::{File, FileMode, check_offset, drop_privileges, keeps_privileges};
+use crate::file::open_file::{File, check_offset, drop_privileges, keeps_privileges};
+use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
 use crate::security::cred::Credentials;
@@ -31,9 +32,9 @@ pub(crate) fn truncate_inode(
     Ok(())
 }
 
-/// Truncates or extends a regular file of a driver without directories, for a caller that is in the RCU
-/// section of its walk and holds no reference. Returns false, and changes nothing, if it would have
-/// to wait for the lock, whose holder may take long.
+/// Truncates or extends a regular file of a driver without directories, for a caller that is in the
+/// RCU section of its walk and holds no reference. Returns false, and changes nothing, if it would
+/// have to wait for the lock, whose holder may take long.
 pub(crate) fn truncate_in_section(
     inode: &Inode,
     size: u64,
@@ -87,8 +88,8 @@ fn truncate_locked(
     Ok(before.saturating_sub(size))
 }
 
-/// Passes deferred work on to other threads if a truncation freed much memory: otherwise that memory
-/// would wait until this thread frees memory again. The caller holds no lock.
+/// Passes deferred work on to other threads if a truncation freed much memory: otherwise that
+/// memory would wait until this thread frees memory again. The caller holds no lock.
 fn hand_over(inode: &Inode, freed: u64) {
     if freed >= FLUSH_BYTES && !inode.is_backed() {
         rcu::pin().flush();

@@ -17,13 +17,16 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use crate::base::error::{Named, Result};
-use crate::file::open_file::File;
+use crate::base::types::OFlags;
+use crate::file::open_file::{File, check_offset, check_range, drop_privileges};
+use crate::objects::inode::Inode;
+use crate::objects::memfd_seals;
 
 type Outcome<T> = std::result::Result<T, Errno>;
 
 /// The part of a call's data to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+enum Part {
     /// All of the data.
     Whole,
     /// The rest of a write that ran out of space: it continues at the end of the first part, or is
@@ -80,6 +83,90 @@ impl File {
             return self.writev_stream(bufs).named("writev");
         }
         self.write_whole_at_pos(bufs).named("writev")
+    }
+
+    /// Writes `bufs` one after the other at `offset`, or at the end if the file appends. Returns
+    /// the offset of the first byte and the number of bytes written: 0 for a [`Part::Rest`] before
+    /// which another writer has written.
+    fn write_inner(&self, offset: u64, bufs: &[IoSlice<'_>], part: Part) -> Outcome<(u64, usize)> {
+        check_offset(offset)?;
+        let inode = self.check_write()?;
+        // Compiled twice, so plain files do not pay for the checks of other files.
+        if inode.is_plain() {
+            return self.write_to::<true>(inode, offset, bufs, part);
+        }
+        if inode.is_shared()
+            && let Some(n) = self.overwrite(inode, offset, bufs)
+        {
+            self.sync_written(inode, self.flags())?;
+            return Ok((offset, n));
+        }
+        self.write_to::<false>(inode, offset, bufs, part)
+    }
+
+    #[inline(always)]
+    fn write_to<const PLAIN: bool>(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+        part: Part,
+    ) -> Outcome<(u64, usize)> {
+        // A single buffer, nearly always the case, needs no loop.
+        let len = match bufs {
+            [buf] => buf.len(),
+            _ => bufs.iter().map(|buf| buf.len()).sum(),
+        };
+        if len == 0 {
+            return Ok((offset, 0));
+        }
+        check_range(offset, len)?;
+        let flags = self.flags();
+        let fs = inode.sb().fs();
+        let locked = inode.lock();
+        let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
+        if part == Part::Rest && start != offset {
+            return Ok((offset, 0));
+        }
+        if start >= fs.size_max() {
+            return Err(Errno::FBIG);
+        }
+        let mut room = usize::try_from(fs.size_max() - start).unwrap_or(usize::MAX);
+        if !PLAIN {
+            room = memfd_seals::check_write(inode, start, room.min(len))?;
+        }
+        drop_privileges(inode, self.0.mode())?;
+        if PLAIN {
+            inode.touch();
+        } else {
+            inode.touch_in_passing();
+        }
+        let mut done = 0;
+        for buf in bufs {
+            let part = &buf[..buf.len().min(room)];
+            if part.is_empty() {
+                continue;
+            }
+            match fs.write_at(inode, start + done as u64, part) {
+                Ok(n) => {
+                    done += n;
+                    room -= n;
+                    if n < buf.len() {
+                        break;
+                    }
+                }
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        if locked.waited() && start + (done as u64) < inode.size() && self.sharable(bufs).is_some()
+        {
+            inode.unlock_sharable(locked);
+        } else {
+            drop(locked);
+        }
+        self.sync_written(inode, flags)?;
+        Ok((start, done))
     }
 
     /// Writes `bufs` at `offset`, or at the end if the file appends: as much as there is, or

@@ -19,34 +19,12 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfscale_sync::atomic::thread::{self, Thread};
-use vfscale_sync::atomic::{AtomicU8, Ordering};
 use vfscale_sync::lock::{LockClass, Mutex, MutexGuard};
 
-use crate::locks::WaitToken;
-
-/// Another thread has taken the sleeper off the list.
-const WOKEN: u8 = 1;
-/// The sleeper's token was cancelled.
-const INTERRUPTED: u8 = 2;
-
-/// A thread that sleeps, or is about to.
-pub(crate) struct Sleeper {
-    thread: Thread,
-    state: AtomicU8,
-}
+use super::sleeper::Sleeper;
+use super::wait::WaitToken;
 
 impl Sleeper {
-    fn set(&self, bit: u8) {
-        self.state.fetch_or(bit, Ordering::AcqRel);
-        self.thread.unpark();
-    }
-
-    /// Ends the sleep with `EINTR`.
-    pub(crate) fn interrupt(&self) {
-        self.set(INTERRUPTED);
-    }
-
     /// Parks the thread that made this sleeper until it is woken. The caller holds no lock and no
     /// RCU guard.
     ///
@@ -57,16 +35,11 @@ impl Sleeper {
         if let Some(token) = token {
             token.watch_sleeper(self);
         }
-        let state = loop {
-            match self.state.load(Ordering::Acquire) {
-                0 => thread::park(),
-                state => break state,
-            }
-        };
+        let woken = self.park();
         if let Some(token) = token {
             token.unwatch_sleeper(self);
         }
-        if state & INTERRUPTED != 0 { Err(Errno::INTR) } else { Ok(()) }
+        woken
     }
 }
 
@@ -78,7 +51,7 @@ pub(crate) struct SleepList(VecDeque<Arc<Sleeper>>);
 impl SleepList {
     /// Enters the calling thread.
     pub(crate) fn enter(&mut self) -> Arc<Sleeper> {
-        let sleeper = Arc::new(Sleeper { thread: thread::current(), state: AtomicU8::new(0) });
+        let sleeper = Arc::new(Sleeper::new());
         self.0.push_back(sleeper.clone());
         sleeper
     }
@@ -107,7 +80,7 @@ pub(crate) struct Wake(SmallVec<[Arc<Sleeper>; 2]>);
 impl Wake {
     /// Wakes the sleepers. The caller has released the lock of the lists.
     pub(crate) fn wake(self) {
-        self.0.iter().for_each(|sleeper| sleeper.set(WOKEN));
+        self.0.iter().for_each(|sleeper| sleeper.wake());
     }
 }
 

@@ -1,8 +1,8 @@
 //! The time of the last access, under the options of the mount and of the superblock.
 
 use crate::base::types::MountFlags;
-use crate::mount::vfsmount::{Mount, WriteAccess};
 use crate::objects::inode::Inode;
+use crate::objects::vfsmount::{Mount, WriteAccess};
 
 /// Stores the time of an access if the options of the mount require it.
 #[inline]

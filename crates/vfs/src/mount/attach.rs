@@ -20,11 +20,11 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
 use crate::mount::d_path::is_below;
-use crate::mount::namespace::VfsShared;
 use crate::mount::propagation::{GroupId, MountId, Receivers};
 use crate::mount::topology::{MOUNTS_MAX, MountTopology, Step, claim_mountpoint};
-use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
+use crate::mount::vfs_shared::VfsShared;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::vfsmount::{Mount, MountRef, OwnedMount, Path};
 
 /// A tree of mounts to attach: parents first, beginning with the root.
 pub(crate) struct NewTree {

@@ -23,9 +23,9 @@
 use smallvec::SmallVec;
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::namespace::VfsShared;
-use crate::mount::vfsmount::{Mount, PathRef};
+use crate::mount::vfs_shared::VfsShared;
 use crate::objects::dcache::dentry::Dentry;
+use crate::objects::vfsmount::{Mount, PathRef};
 
 /// The number of retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;

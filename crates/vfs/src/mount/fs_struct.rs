@@ -1,6 +1,6 @@
 //! Root and working directory of a task: the counterpart of `struct fs_struct` of Linux.
 
-use crate::mount::vfsmount::{Path, PathRef};
+use crate::objects::vfsmount::{Path, PathRef};
 
 /// Root and working directory.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use vfscale_sync::rcu::Guard;
 
 use crate::base::types::MountFlags;
 use crate::mount::propagation::{GroupId, MountId, MountSharing, PeerGroups};
-use crate::mount::vfsmount::Mount;
+use crate::objects::vfsmount::Mount;
 
 /// Bytes of a path that are written as `\ooo`, so a reader can split a line at spaces.
 const ESCAPED_IN_PATHS: &[u8] = b" \t\n\\";

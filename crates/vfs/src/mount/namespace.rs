@@ -1,52 +1,38 @@
-//! The mount trees of a program, the state that they share, and the calls that change them.
+//! The mount trees of a program, and the calls that change them.
 //!
-//! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another share a
-//! `VfsShared`: they share superblocks, so they share `rename_lock`, and mounts of one tree may
-//! propagate to mounts of another.
+//! A [`Vfs`] is one tree: a mount namespace. All trees that were copied from one another are a
+//! `VfsShared`: they have superblocks in common, so they have `rename_lock` in common, and mounts
+//! of one may share with mounts of another.
 //!
-//! The trees change under `namespace_sem`, inside a write section of `mount_seq` (`topology`).
-//! Walks cross mounts by looking up (mount, dentry) in a hash without a lock, under RCU, and check
-//! `mount_seq` before they take references. A walk that counts a use of a mount raises the count
-//! and then checks `mount_seq`. An unmount enters the write section, then sums the counts, then
-//! detaches, all in one section. So a walk that overlaps an unmount either is counted or starts
-//! again.
+//! The trees change under `namespace_sem`, inside a write section of `mount_seq`
+//! (`mount/change.rs`). Walks cross mounts by looking up (mount, dentry) in a hash without a lock,
+//! under RCU, and check `mount_seq` before they keep what they found. Counting a use of a mount is:
+//! raise the count, then check `mount_seq`; an unmount is: enter the write section, then sum the
+//! counts, then detach, all in one section. So a walk that overlaps an unmount either is counted or
+//! starts again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::brlock::{BrLock, BrReadGuard, BrWriteGuard};
 use vfscale_sync::fork::{self, Owned};
-use vfscale_sync::lock::Mutex;
-use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::reclaim;
-use vfscale_sync::seqcount::SeqCount;
-use vfscale_sync::seqrwlock::SeqRwLock;
-use vfscale_sync::shared::Bound;
-use vfscale_sync::table::RcuTable;
 
 use crate::base::error::check_fork;
-use crate::base::limits::{Limits, Quotas, SharedQuotas, Usage};
-use crate::base::lock_classes::{DirectoryMove, MountHash, NamespaceSem, RenameLock, VfsmountLock};
+use crate::base::limits::{Limits, Usage};
 use crate::base::scaling::Scaling;
-use crate::base::types::{MountFlags, Propagation, UmountFlags};
-use crate::locks::LockGraph;
+use crate::base::types::{MountFlags, UmountFlags};
 use crate::mount::attach::NewTree;
 use crate::mount::fs_struct::FsStruct;
 use crate::mount::mountinfo::MountInfo;
 use crate::mount::propagation::MountId;
-use crate::mount::pseudo_fs::{INTERNAL_FLAGS, Pseudo};
 use crate::mount::topology::MountTopology;
 use crate::mount::umount::Detached;
-use crate::mount::vfsmount::{
-    Mount, MountRef, OwnedMount, Path, PathRef, SUPER_FLAGS, normal_flags,
-};
-use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::mount::vfs_shared::VfsShared;
+use crate::objects::dcache::dentry::Dentry;
 use crate::objects::driver::FileSystem;
-use crate::objects::super_block::SuperBlock;
-use crate::objects::super_ref::SuperRef;
+use crate::objects::vfsmount::{Mount, MountRef, Path, PathRef};
 
 /// An upper bound of the number of grace periods that the end of a tree takes.
 const GRACE_PERIODS: u32 = 32;
@@ -133,34 +119,6 @@ impl Drop for PushGracePeriods {
     }
 }
 
-/// The state that mount trees which were copied from each other share. Fields that are written at
-/// times share no cache line with fields that walks read.
-pub(crate) struct VfsShared {
-    /// The mount hash, for walks.
-    crossings: RcuTable<Mount, MountHash>,
-    mount_seq: SeqCount,
-    trees: CachePadded<Mutex<MountTopology, NamespaceSem>>,
-    rename_lock: Arc<CachePadded<SeqRwLock<RenameLock>>>,
-    lock_graph: Arc<LockGraph>,
-    quotas: SharedQuotas,
-    /// The quotas' bound on open files, which every open checks.
-    files: Arc<Bound>,
-    directory_move: BrLock<DirectoryMove>,
-    /// The lock that crossings of mounts take, if any.
-    vfsmount_lock: Option<BrLock<VfsmountLock>>,
-    scaling: Scaling,
-    /// The internal mounts, which no path reaches.
-    pseudo: Pseudo,
-    next: CachePadded<NextNumbers>,
-}
-
-/// The next number of a mount, of a tree, and of a task.
-struct NextNumbers {
-    mount: AtomicU64,
-    tree: AtomicU64,
-    task: AtomicU64,
-}
-
 impl Vfs {
     /// Creates a tree with `root` as its root.
     ///
@@ -191,28 +149,7 @@ impl Vfs {
     ) -> Result<Vfs, Errno> {
         check_fork()?;
         fork::watch();
-        let vfsmount_slots = scaling.vfsmount_lock_slots();
-        let quotas = Quotas::new(limits, scaling.slots());
-        let forest = Arc::new(VfsShared {
-            crossings: RcuTable::new(),
-            mount_seq: SeqCount::new(),
-            trees: CachePadded::new(Mutex::new(MountTopology::default())),
-            rename_lock: Arc::new(CachePadded::new(SeqRwLock::with_exclusive_readers(
-                !scaling.seqrwlock(),
-            ))),
-            lock_graph: Arc::new(LockGraph::new()),
-            files: Arc::clone(&quotas.files),
-            quotas,
-            directory_move: BrLock::new(if scaling.seqrwlock() { scaling.slots() } else { 1 }),
-            vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
-            scaling,
-            pseudo: Pseudo::default(),
-            next: CachePadded::new(NextNumbers {
-                mount: AtomicU64::new(1),
-                tree: AtomicU64::new(1),
-                task: AtomicU64::new(1),
-            }),
-        });
+        let forest = Arc::new(VfsShared::new(scaling, limits));
         let mount = forest.new_mount(root, MountFlags::empty())?;
         let namespace = Namespace::new(&forest, MountRef::new(&mount));
         forest.trees.lock().insert(mount, namespace.id);
@@ -222,6 +159,15 @@ impl Vfs {
     /// Returns the scaling settings.
     pub fn scaling(&self) -> &Scaling {
         self.ns().scaling()
+    }
+
+    /// Sets the tree's driver for files of memory
+    /// ([`Task::memfd_create`](crate::Task::memfd_create)), which serves no other file system.
+    ///
+    /// # Errors
+    /// `EBUSY` if the tree has one.
+    pub fn set_memory_driver(&self, driver: Arc<dyn FileSystem>) -> Result<(), Errno> {
+        self.ns().pseudo().set_memory_driver(driver)
     }
 
     /// Returns a weak reference to the tree.
@@ -285,7 +231,7 @@ impl Vfs {
 
 impl Namespace {
     fn new(forest: &Arc<VfsShared>, root: MountRef) -> Namespace {
-        let id = forest.next.tree.fetch_add(1, Ordering::Relaxed);
+        let id = forest.next_tree();
         Namespace { id, root, forest: Arc::clone(forest), _push: PushGracePeriods }
     }
 
@@ -343,7 +289,7 @@ impl Namespace {
     /// creation.
     pub(crate) fn mount_infos(&self, root: PathRef<'_>, guard: &Guard) -> Vec<MountInfo> {
         let trees = self.forest.trees.lock();
-        let _names = self.forest.rename_lock.read();
+        let _names = self.forest.rename_lock().read();
         let shown = |mount: &&Mount| crate::mount::d_path::mount_point(mount, root, guard);
         let point_of = |mount| Some((mount, shown(&mount)?));
         let own = trees.mounts().filter(|mount| self.has(&trees, mount));
@@ -436,7 +382,7 @@ impl Namespace {
         }
         let branch = {
             // Prevents moves of directories, so the list of mounts below the source is consistent.
-            let _names = self.forest.rename_lock.read();
+            let _names = self.forest.rename_lock().read();
             let part = (mount, source.dentry_ref());
             NewTree::copy_of(&self.forest, &trees, part, recursive, false, &guard)
         };
@@ -538,168 +484,6 @@ impl Namespace {
     }
 }
 
-impl VfsShared {
-    #[inline]
-    pub(crate) fn seq(&self) -> &SeqCount {
-        &self.mount_seq
-    }
-
-    #[inline]
-    pub(crate) fn rename_lock(&self) -> &SeqRwLock<RenameLock> {
-        &self.rename_lock
-    }
-
-    pub(crate) fn scaling(&self) -> &Scaling {
-        &self.scaling
-    }
-
-    pub(crate) fn crossing_table(&self) -> &RcuTable<Mount, MountHash> {
-        &self.crossings
-    }
-
-    /// Prevents changes of the mount trees, if `vfsmount_lock` is used at all.
-    #[inline]
-    pub(crate) fn lock_mounts(&self) -> Option<BrReadGuard<'_, VfsmountLock>> {
-        self.vfsmount_lock.as_ref().map(BrLock::read)
-    }
-
-    /// Prevents walks from crossing mounts, if `vfsmount_lock` is used at all.
-    pub(crate) fn lock_crossings(&self) -> Option<BrWriteGuard<'_, VfsmountLock>> {
-        self.vfsmount_lock.as_ref().map(BrLock::write)
-    }
-
-    /// Returns the lock of moves of directories to other parents.
-    pub(crate) fn directory_move(&self) -> &BrLock<DirectoryMove> {
-        &self.directory_move
-    }
-
-    pub(crate) fn next_task(&self) -> u64 {
-        self.next.task.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Returns the accounting of the limits.
-    #[inline]
-    pub(crate) fn quotas(&self) -> &Quotas {
-        &self.quotas
-    }
-
-    /// Returns the bound of open files.
-    #[inline]
-    pub(crate) fn files(&self) -> &Bound {
-        &self.files
-    }
-
-    /// Returns the internal file systems, which no path reaches.
-    pub(crate) fn pseudo(&self) -> &Pseudo {
-        &self.pseudo
-    }
-
-    /// Creates a mount of a new superblock, in no tree.
-    pub(crate) fn internal_mount(&self, fs: Arc<dyn FileSystem>) -> Result<OwnedMount, Errno> {
-        let sb = self.new_super(fs, self.scaling.of_internal())?;
-        let root = sb.root_ref();
-        Ok(self.clone_mount(sb, root, INTERNAL_FLAGS))
-    }
-
-    fn new_super(&self, fs: Arc<dyn FileSystem>, scaling: Scaling) -> Result<SuperRef, Errno> {
-        let shared = (Arc::clone(&self.lock_graph), Arc::clone(&self.quotas));
-        SuperBlock::set_up(fs, shared, &self.rename_lock, scaling)
-    }
-
-    fn new_mount(&self, fs: Arc<dyn FileSystem>, flags: MountFlags) -> Result<OwnedMount, Errno> {
-        let sb = self.new_super(fs, self.scaling)?;
-        if flags.intersects(SUPER_FLAGS) {
-            sb.remount(flags & SUPER_FLAGS)?;
-        }
-        let root = sb.root_ref();
-        Ok(self.clone_mount(sb, root, normal_flags(flags, None)))
-    }
-
-    /// Creates a mount that is in no tree yet.
-    pub(crate) fn clone_mount(
-        &self,
-        sb: SuperRef,
-        root: DentryRef,
-        flags: MountFlags,
-    ) -> OwnedMount {
-        let id = self.next.mount.fetch_add(1, Ordering::Relaxed);
-        Mount::alloc(id, sb, root, flags)
-    }
-
-    /// Returns the mount on `dentry` as seen through `mount`.
-    #[inline]
-    pub(crate) fn mounted_on<'g>(
-        &self,
-        mount: &Mount,
-        dentry: &Dentry,
-        guard: &'g Guard,
-    ) -> Option<&'g Mount> {
-        let _tree = self.lock_mounts();
-        self.find_mount(mount, dentry, guard)
-    }
-
-    /// Finds a mount as [`mounted_on`](Self::mounted_on), for callers that prevent changes of the
-    /// trees, or check afterwards.
-    #[inline]
-    pub(crate) fn find_mount<'g>(
-        &self,
-        mount: &Mount,
-        dentry: &Dentry,
-        guard: &'g Guard,
-    ) -> Option<&'g Mount> {
-        let hash = Mount::place_hash(mount, dentry);
-        let found = self.crossings.find(hash, guard, |m| {
-            m.attached_at(guard)
-                .is_some_and(|(p, d)| std::ptr::eq(p, mount) && std::ptr::eq(d, dentry))
-        })?;
-        // SAFETY: a mount found in the table is freed a grace period after it leaves the table.
-        Some(unsafe { std::ptr::NonNull::from(found).as_ref() })
-    }
-
-    /// Sets the propagation of the mount whose root is `place`, and with `recursive` of those below
-    /// it.
-    pub(crate) fn set_propagation(
-        &self,
-        place: &Path,
-        propagation: Propagation,
-        recursive: bool,
-    ) -> Result<(), Errno> {
-        let mut trees = self.trees.lock();
-        let mount = place.mount();
-        let is_root = std::ptr::eq(mount.root(), place.dentry());
-        // A mount of another tree, reached through an open directory, is allowed.
-        if !is_root || trees.tree_of(mount).is_none() {
-            return Err(Errno::INVAL);
-        }
-        let mut all = trees.below(mount.id());
-        if !recursive {
-            all.truncate(1);
-        }
-        for id in all {
-            match propagation {
-                Propagation::Shared => drop(trees.groups.make_shared(id)),
-                Propagation::Slave => trees.groups.make_slave(id),
-                Propagation::Private => trees.groups.make_private(id, false),
-                Propagation::Unbindable => trees.groups.make_private(id, true),
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the mounted superblocks, each once.
-    pub(crate) fn super_blocks(&self) -> Vec<SuperRef> {
-        let _guard = rcu::pin();
-        let trees = self.trees.lock();
-        let mut all: Vec<SuperRef> = Vec::new();
-        for mount in trees.mounts() {
-            if !all.iter().any(|known| std::ptr::eq(&**known, &**mount.sb())) {
-                all.push(mount.sb().clone());
-            }
-        }
-        all
-    }
-}
-
 impl Drop for Namespace {
     fn drop(&mut self) {
         let all = {
@@ -712,37 +496,6 @@ impl Drop for Namespace {
         if let Ok(all) = all {
             all.release();
         }
-    }
-}
-
-impl VfsShared {
-    /// Checks that another file can be opened, before a call does any work for it. The caller holds
-    /// no lock.
-    ///
-    /// # Errors
-    /// `ENFILE`. Another thread may take the last slot afterwards; then opening fails with this
-    /// error.
-    #[inline]
-    pub(crate) fn room_for_file(&self) -> Result<(), Errno> {
-        if self.files().is_low() { self.make_room_for_file() } else { Ok(()) }
-    }
-
-    /// Reclaims the units that the lists of open files hold in reserve, if no others are left. The
-    /// caller holds no lock.
-    ///
-    /// # Errors
-    /// `ENFILE` if the lists hold none.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn make_room_for_file(&self) -> Result<(), Errno> {
-        let files = self.files();
-        if files.has_room() {
-            return Ok(());
-        }
-        for sb in self.super_blocks().into_iter().chain(self.pseudo().super_blocks()) {
-            sb.files().trim();
-        }
-        if files.has_room() { Ok(()) } else { Err(Errno::NFILE) }
     }
 }
 

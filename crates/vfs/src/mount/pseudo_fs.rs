@@ -30,16 +30,21 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
 use crate::base::types::{FallocateFlags, FileType, MountFlags, StatFs};
-use crate::mount::namespace::{Vfs, VfsShared};
-use crate::mount::vfsmount::{Mount, OwnedMount};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::driver::{FileOps, FileSystem, NameAccounting, NewInode};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::SuperRef;
+use crate::objects::vfsmount::{Mount, OwnedMount};
 
 /// The options of mounts that are attached nowhere: every access time is stored, as in Linux.
 pub(crate) const INTERNAL_FLAGS: MountFlags = MountFlags::STRICTATIME;
+
+/// A driver of an internal file system.
+type Driver = Arc<dyn FileSystem>;
+
+/// A new mount of an internal file system, or the error of its driver.
+type Mounted = Result<OwnedMount, Errno>;
 
 /// The file systems of a tree that no path reaches.
 #[derive(Default)]
@@ -47,41 +52,34 @@ pub(crate) struct Pseudo {
     pipes: OnceLock<OwnedMount>,
     sockets: OnceLock<OwnedMount>,
     memory: OnceLock<OwnedMount>,
-    memory_driver: OnceLock<Arc<dyn FileSystem>>,
+    memory_driver: OnceLock<Driver>,
 }
 
 impl Pseudo {
-    pub(crate) fn pipes(ns: &VfsShared) -> std::result::Result<&Mount, Errno> {
-        Pseudo::mount(ns, &ns.pseudo().pipes, || {
-            Ok(Arc::new(PseudoFs { name: "pipefs", magic: 0x5049_5045 }))
-        })
+    /// Sets the driver for files of memory.
+    ///
+    /// # Errors
+    /// `EBUSY` if there is one.
+    pub(super) fn set_memory_driver(&self, driver: Driver) -> Result<(), Errno> {
+        self.memory_driver.set(driver).map_err(|_| Errno::BUSY)
     }
 
-    pub(crate) fn sockets(ns: &VfsShared) -> std::result::Result<&Mount, Errno> {
-        Pseudo::mount(ns, &ns.pseudo().sockets, || {
-            Ok(Arc::new(PseudoFs { name: "sockfs", magic: 0x534f_434b }))
-        })
+    /// Returns the mount for pipes; `mount` makes it if this is the first call.
+    pub(super) fn pipes(&self, mount: impl FnOnce(Driver) -> Mounted) -> Result<&Mount, Errno> {
+        mount_in(&self.pipes, || mount(Arc::new(PseudoFs { name: "pipefs", magic: 0x5049_5045 })))
     }
 
-    pub(crate) fn memory(ns: &VfsShared) -> std::result::Result<&Mount, Errno> {
-        Pseudo::mount(ns, &ns.pseudo().memory, || {
-            ns.pseudo().memory_driver.get().cloned().ok_or(Errno::NOSYS)
-        })
+    /// Returns the mount for sockets; `mount` makes it if this is the first call.
+    pub(super) fn sockets(&self, mount: impl FnOnce(Driver) -> Mounted) -> Result<&Mount, Errno> {
+        mount_in(&self.sockets, || mount(Arc::new(PseudoFs { name: "sockfs", magic: 0x534f_434b })))
     }
 
-    /// Returns the mount in `slot`, which the first call makes.
-    #[inline]
-    fn mount<'a>(
-        ns: &'a VfsShared,
-        slot: &'a OnceLock<OwnedMount>,
-        driver: impl FnOnce() -> std::result::Result<Arc<dyn FileSystem>, Errno>,
-    ) -> std::result::Result<&'a Mount, Errno> {
-        if let Some(mount) = slot.get() {
-            return Ok(mount);
-        }
-        // If another thread set the slot first, this mount was never visible.
-        drop(slot.set(ns.internal_mount(driver()?)?));
-        slot.get().map(|mount| &**mount).ok_or(Errno::NOMEM)
+    /// Returns the mount for files of memory; `mount` makes it if this is the first call.
+    ///
+    /// # Errors
+    /// `ENOSYS` if the tree has no driver for them.
+    pub(super) fn memory(&self, mount: impl FnOnce(Driver) -> Mounted) -> Result<&Mount, Errno> {
+        mount_in(&self.memory, || mount(self.memory_driver.get().cloned().ok_or(Errno::NOSYS)?))
     }
 
     /// Returns the superblocks of the internal file systems made so far.
@@ -89,6 +87,17 @@ impl Pseudo {
         let slots = [&self.pipes, &self.sockets, &self.memory];
         slots.into_iter().filter_map(|slot| Some(slot.get()?.sb().clone())).collect()
     }
+}
+
+/// Returns the mount in `slot`, which the first call makes.
+#[inline]
+fn mount_in(slot: &OnceLock<OwnedMount>, mount: impl FnOnce() -> Mounted) -> Result<&Mount, Errno> {
+    if let Some(mount) = slot.get() {
+        return Ok(mount);
+    }
+    // If another thread set the slot first, this mount was never visible.
+    drop(slot.set(mount()?));
+    slot.get().map(|mount| &**mount).ok_or(Errno::NOMEM)
 }
 
 /// Creates a dentry for a file without a name, owned by the returned reference. Without the patch
@@ -116,17 +125,6 @@ pub(crate) fn path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     }
 }
 
-impl Vfs {
-    /// Sets the tree's driver for files of memory
-    /// ([`Task::memfd_create`](crate::Task::memfd_create)), which serves no other file system.
-    ///
-    /// # Errors
-    /// `EBUSY` if the tree has one.
-    pub fn set_memory_driver(&self, driver: Arc<dyn FileSystem>) -> std::result::Result<(), Errno> {
-        self.ns().pseudo().memory_driver.set(driver).map_err(|_| Errno::BUSY)
-    }
-}
-
 /// The driver of pipes and sockets: it stores inodes without data.
 struct PseudoFs {
     name: &'static str,
@@ -138,7 +136,7 @@ impl FileSystem for PseudoFs {
         self.name
     }
 
-    fn fill_super(&self, sb: &SuperBlock) -> std::result::Result<InodeRef, Errno> {
+    fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
         let mode = FileType::Directory.as_raw_mode() | 0o555;
         Ok(sb.new_inode(InodeInit { mode, nlink: 2, ..InodeInit::default() }))
     }
@@ -149,47 +147,41 @@ impl FileSystem for PseudoFs {
 }
 
 impl FileOps for PseudoFs {
-    fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> std::result::Result<usize, Errno> {
+    fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         Err(Errno::SPIPE)
     }
 
-    fn write_at(&self, _: &Inode, _: u64, _: &[u8]) -> std::result::Result<usize, Errno> {
+    fn write_at(&self, _: &Inode, _: u64, _: &[u8]) -> Result<usize, Errno> {
         Err(Errno::SPIPE)
     }
 
-    fn set_size(&self, _: &Inode, _: u64) -> std::result::Result<(), Errno> {
+    fn set_size(&self, _: &Inode, _: u64) -> Result<(), Errno> {
         Err(Errno::INVAL)
     }
 
-    fn fallocate(
-        &self,
-        _: &Inode,
-        _: FallocateFlags,
-        _: u64,
-        _: u64,
-    ) -> std::result::Result<(), Errno> {
+    fn fallocate(&self, _: &Inode, _: FallocateFlags, _: u64, _: u64) -> Result<(), Errno> {
         Err(Errno::SPIPE)
     }
 
-    fn seek_data(&self, _: &Inode, _: u64) -> std::result::Result<u64, Errno> {
+    fn seek_data(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
         Err(Errno::SPIPE)
     }
 
-    fn seek_hole(&self, _: &Inode, _: u64) -> std::result::Result<u64, Errno> {
+    fn seek_hole(&self, _: &Inode, _: u64) -> Result<u64, Errno> {
         Err(Errno::SPIPE)
     }
 
-    fn sync(&self, _: &Inode, _: bool) -> std::result::Result<(), Errno> {
+    fn sync(&self, _: &Inode, _: bool) -> Result<(), Errno> {
         Err(Errno::INVAL)
     }
 }
 
 impl NameAccounting for PseudoFs {
-    fn create(&self, _: &SuperBlock, _: &NewInode<'_>) -> std::result::Result<InodeRef, Errno> {
+    fn create(&self, _: &SuperBlock, _: &NewInode<'_>) -> Result<InodeRef, Errno> {
         Err(Errno::PERM)
     }
 
-    fn link(&self, _: &Inode, _: usize) -> std::result::Result<(), Errno> {
+    fn link(&self, _: &Inode, _: usize) -> Result<(), Errno> {
         Err(Errno::PERM)
     }
 }

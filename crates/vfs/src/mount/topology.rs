@@ -1,30 +1,28 @@
-//! All mount trees of a program, and changes of them.
+//! The positions of all mounts in the trees of a program.
 //!
-//! Walks read the attachment of a mount, and the mounts on it, from the mount and from a hash,
-//! without a lock. The state that only changes of the trees need is in [`MountTopology`], plain
-//! data under `namespace_sem`: all mounts and their trees, the mounts on each mount, and the peer
-//! groups.
+//! What walks need of a mount (where it is attached, what is attached where) they read from the
+//! mount and from a hash, without a lock. What only changes of the trees need is in
+//! [`MountTopology`], plain data under `namespace_sem`: which mounts there are and in which tree,
+//! what is mounted on each, and who shares with whom.
 //!
-//! A change is first planned, which may fail. Then [`VfsShared::change`] makes it in one write
-//! section of `mount_seq`, which cannot fail unless a mount is busy: walks see the whole change or
-//! none of it, for any number of mounts.
+//! A change is planned first, which may fail, and then made in one write section of `mount_seq`
+//! ([`VfsShared::change`](crate::mount::vfs_shared::VfsShared::change)), which can't: walks see all
+//! of it or nothing, however many mounts it concerns.
 //!
-//! # References
+//! # Who holds what
 //!
-//! The trees hold each listed mount by one use. A mount holds its mountpoint, but not its parent,
-//! which stays listed while any mount is attached to it.
+//! A listed mount is held by one use, that of the trees. It holds its mountpoint, but not its
+//! parent, which is listed as long as anything is mounted on it.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::namespace::VfsShared;
 use crate::mount::propagation::{MountId, PeerGroups};
-use crate::mount::vfsmount::{Mount, MountRef, OwnedMount, Path};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::vfsmount::{Mount, OwnedMount};
 
 /// The maximum number of mounts of one tree (Linux: `fs.mount-max`).
 pub(crate) const MOUNTS_MAX: usize = 100_000;
@@ -116,13 +114,13 @@ impl MountTopology {
         }
     }
 
-    fn note_attached(&mut self, child: MountId, parent: MountId) {
+    pub(super) fn note_attached(&mut self, child: MountId, parent: MountId) {
         if let Some(node) = self.nodes.get_mut(&parent) {
             node.children.push(child);
         }
     }
 
-    fn note_detached(&mut self, child: MountId, parent: MountId, mountpoint: &Dentry) {
+    pub(super) fn note_detached(&mut self, child: MountId, parent: MountId, mountpoint: &Dentry) {
         if let Some(node) = self.nodes.get_mut(&parent) {
             node.children.retain(|other| *other != child);
         }
@@ -130,7 +128,7 @@ impl MountTopology {
     }
 
     /// Adds `change` to the count of each mountpoint to which the steps attach a mount.
-    fn note_mountpoints(&mut self, steps: &[Step], change: i32) {
+    pub(super) fn note_mountpoints(&mut self, steps: &[Step], change: i32) {
         for step in steps {
             if let Step::Attach { mountpoint, .. } = step {
                 self.note_mountpoint(mountpoint, change);
@@ -158,74 +156,6 @@ pub(crate) enum Step {
     Attach { mount: NonNull<Mount>, parent: NonNull<Mount>, mountpoint: DentryRef },
     /// Detaches a mount.
     Detach(NonNull<Mount>),
-}
-
-impl VfsShared {
-    /// Makes a change of the trees, in one write section of `mount_seq`, unless `is_busy`, called
-    /// in that section, returns true: then `EBUSY`. Returns the former mountpoints of the detached
-    /// mounts, which the caller drops after it unlocks the trees.
-    pub(crate) fn change(
-        &self,
-        trees: &mut MountTopology,
-        steps: Vec<Step>,
-        is_busy: impl FnOnce() -> bool,
-        guard: &Guard,
-    ) -> Result<Vec<Path>, Errno> {
-        let mut left = Vec::with_capacity(steps.len());
-        // Counted first, so a mountpoint that one mount leaves and another one takes stays claimed.
-        trees.note_mountpoints(&steps, 1);
-        let crossings = self.lock_crossings();
-        let section = self.seq().write();
-        // A thread that counts a use after this fence sees that the section was entered.
-        fence(Ordering::SeqCst);
-        if is_busy() {
-            trees.note_mountpoints(&steps, -1);
-            return Err(Errno::BUSY);
-        }
-        for step in steps {
-            match step {
-                Step::Attach { mount, parent, mountpoint } => {
-                    self.attach(trees, mount, parent, mountpoint, guard);
-                }
-                Step::Detach(mount) => {
-                    // SAFETY: the trees hold the mount until after the change.
-                    let mount = unsafe { mount.as_ref() };
-                    left.extend(self.detach(trees, mount, guard));
-                }
-            }
-        }
-        drop(section);
-        drop(crossings);
-        Ok(left)
-    }
-
-    fn attach(
-        &self,
-        trees: &mut MountTopology,
-        raw: NonNull<Mount>,
-        parent: NonNull<Mount>,
-        mountpoint: DentryRef,
-        guard: &Guard,
-    ) {
-        // SAFETY: the trees hold both mounts.
-        let (mount, parent) = unsafe { (raw.as_ref(), parent.as_ref()) };
-        trees.note_attached(mount.id(), parent.id());
-        let mut bucket = self.crossing_table().lock(Mount::place_hash(parent, &*mountpoint), guard);
-        mount.attach(parent, mountpoint);
-        // SAFETY: the mount leaves the table when it is detached, and is freed a grace period
-        // later.
-        unsafe { bucket.insert(raw) };
-    }
-
-    fn detach(&self, trees: &mut MountTopology, mount: &Mount, guard: &Guard) -> Option<Path> {
-        let (parent, mountpoint) = mount.attached_at(guard)?;
-        // The returned path holds the parent, whose superblock owns the mountpoint's memory.
-        let parent = MountRef::new(parent);
-        self.crossing_table().lock(Mount::place_hash(&*parent, mountpoint), guard).remove(mount);
-        let dentry = mount.unattach()?;
-        trees.note_detached(mount.id(), parent.id(), &dentry);
-        Some(Path::new(parent, dentry))
-    }
 }
 
 /// Marks a dentry as a mountpoint. Fails with `ENOENT` if its name was removed, and with `EBUSY`

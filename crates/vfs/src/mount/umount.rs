@@ -12,11 +12,11 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::namespace::VfsShared;
 use crate::mount::propagation::MountId;
 use crate::mount::topology::{MountTopology, Step};
-use crate::mount::vfsmount::{Mount, OwnedMount, Path};
+use crate::mount::vfs_shared::VfsShared;
 use crate::objects::dcache::dentry::Dentry;
+use crate::objects::vfsmount::{Mount, OwnedMount, Path};
 
 /// Mounts that were removed from the trees, and their former mountpoints, which are dropped first.
 pub(crate) struct Detached {

@@ -39,14 +39,14 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::mount::namespace::Namespace;
-use crate::mount::vfsmount::Path;
-use crate::namei::lookup;
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
+use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::DirOps;
 use crate::objects::in_lookup::KeyGuard;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
+use crate::objects::vfsmount::Path;
 
 /// A name in a directory of a backed driver, and the dentry, possibly negative, that a walk found
 /// under it. Holds references to the directory and the dentry.
@@ -219,7 +219,7 @@ pub(crate) fn unhash_removed(victim: &Dentry, tree: &Namespace) {
     if victim.inode().is_dir() {
         victim.inode().mark_dead();
     }
-    while !lookup::detach(victim, &guard) {
+    while !detach(victim, &guard) {
         // This tree has no mount on the victim, so detaching does not fail.
         if tree.detach_elsewhere(victim, &guard).is_err() {
             break;

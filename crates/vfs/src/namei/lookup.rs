@@ -19,8 +19,6 @@
 //! too, and the old dentry, with everything below it, leaves the dcache when the new answer is
 //! entered. Open files of it remain usable, like open files that were unlinked.
 
-use std::ops::ControlFlow;
-
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::table::{LockReq, RcuTable};
@@ -28,16 +26,14 @@ use vfscale_sync::table::{LockReq, RcuTable};
 use crate::base::error::Stop;
 use crate::file::open_file::File;
 use crate::mount::d_path::{is_below, name_and_parent};
-use crate::mount::vfsmount::{Path, Writing};
 use crate::namei::dir_ops::BackedName;
-use crate::objects::dcache::children::{InsertMoved, LockedName};
-use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
+use crate::objects::dcache::children::InsertMoved;
+use crate::objects::dcache::dentry::{Dentry, DentryRef};
+use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::Found;
 use crate::objects::super_block::SuperBlock;
-
-/// The number of children that a scan collects at a time, of a directory that leaves the dcache.
-const BATCH: usize = 64;
+use crate::objects::vfsmount::{Path, Writing};
 
 /// A name that the driver must look up.
 pub(crate) struct DriverLookup {
@@ -294,62 +290,4 @@ fn adopt(
     locks.insert_moved(1, alias);
     locks.settle();
     Ok(Entered::Listed(0))
-}
-
-/// Unhashes a dentry and everything below it, even if it is in use (counterpart of `d_invalidate`
-/// in Linux), except dentries that are being moved away. Returns false, and leaves the subtree, if
-/// a mount is on it or below.
-pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
-    // From the top: children are unhashed before their parents, which are then tried again.
-    let mut stack = vec![root.borrowed(guard)];
-    while let Some(&dentry) = stack.last() {
-        if dentry.is_mounted() {
-            return false;
-        }
-        if detach_one(dentry, guard) {
-            stack.pop();
-            continue;
-        }
-        let depth = stack.len();
-        dentry.children().scan(0, guard, |child| {
-            if !child.is_moving() {
-                stack.push(child.borrowed(guard));
-            }
-            if stack.len() < depth + BATCH {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        });
-    }
-    true
-}
-
-/// Returns whether all remaining children of a directory are about to leave it: the threads that
-/// move them hold the directory until they have.
-fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
-    let mut all = true;
-    dentry.children().scan(0, guard, |child| {
-        all = child.is_moving();
-        if all { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    all
-}
-
-/// Unhashes a dentry; returns false if it has children that stay.
-fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
-    let parent = dentry.parent(guard);
-    let _dcache = dentry.sb().lock_dcache();
-    let Some(mut locks) = LockedName::lock(dentry, parent, guard) else {
-        // The dentry is unhashed, unless it was just moved to another directory.
-        return dentry.is_unhashed();
-    };
-    if !locks.is_leaf() && !all_move(dentry, guard) {
-        return false;
-    }
-    locks.remove(dentry);
-    let removed = dentry.set_removed(parent, || {}, guard);
-    drop(locks);
-    dentry::finish_removal(removed, guard);
-    true
 }

@@ -21,14 +21,15 @@ use vfscale_sync::rcu::Guard;
 use crate::base::error::Stop;
 use crate::base::types::{Access, MountFlags, ResolveFlags};
 use crate::mount::d_path::Climb;
-use crate::mount::namespace::VfsShared;
-use crate::mount::vfsmount::{Mount, MountRef, Path, PathRef, WriteAccess};
+use crate::mount::vfs_shared::VfsShared;
 use crate::namei::dir_ops::BackedName;
 use crate::namei::lookup::{Deferred, DriverChange, DriverLookup, WalkStop};
-use crate::objects::dcache::dentry::{Dentry, NAME_MAX};
+use crate::objects::dcache::dentry::Dentry;
+use crate::objects::dcache::name::NAME_MAX;
 use crate::objects::dcache::name::{self, Name};
 use crate::objects::inode::Inode;
 use crate::objects::permission::permission;
+use crate::objects::vfsmount::{Mount, MountRef, Path, PathRef, WriteAccess};
 use crate::security::cred::Credentials;
 
 /// The longest path in bytes, with the closing NUL that the library does not have.

@@ -3,6 +3,8 @@
 pub(crate) mod aliases;
 pub(crate) mod children;
 pub(crate) mod dentry;
+pub(crate) mod invalidate;
 pub(crate) mod lru;
 pub(crate) mod name;
 pub(crate) mod sharded_counts;
+pub(crate) mod shrink;

@@ -71,7 +71,6 @@ pub use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 pub use vfscale_sync::fork;
 
 use crate::base::types::Timestamp;
-pub use crate::objects::dcache::dentry::FIRST_TABLE_BYTES;
 
 mod accounting;
 mod dir_ops;
@@ -82,6 +81,13 @@ pub use accounting::NameAccounting;
 pub use dir_ops::{DirEntry, DirOps, Found, ParentName, Rename};
 pub use file_ops::{FileOps, OVERWRITE_MAX};
 pub use file_system::FileSystem;
+
+/// Binary logarithm of the number of buckets that a new directory has on several CPUs: two of its
+/// names share a cache line once in 16 times.
+pub(crate) const FIRST_TABLE_BITS: u32 = 4;
+
+/// Maximum memory of the children table of a new directory, in bytes.
+pub const FIRST_TABLE_BYTES: usize = 64 << FIRST_TABLE_BITS;
 
 /// The attributes of an inode that a driver is to make.
 #[derive(Clone, Copy, Debug)]

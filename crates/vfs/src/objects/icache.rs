@@ -43,8 +43,8 @@ use vfscale_sync::rcu::Guard;
 
 use crate::base::lock_classes::InodeSbList;
 use crate::base::scaling::Scaling;
-use crate::objects::dcache::lru::{self, Droppable};
 use crate::objects::inode::Inode;
+use crate::objects::shrinker::{Droppable, drop_from};
 use crate::objects::super_block::SuperBlock;
 
 /// Number of leaked inodes that are named when a superblock ends.
@@ -82,7 +82,7 @@ impl InodeList {
 
     /// Evicts up to `want` unused inodes, from this CPU's list first; returns their number.
     pub(crate) fn shrink(&self, want: usize) -> usize {
-        lru::drop_from(&self.0, want, want.saturating_mul(LOOKS_PER_EVICTION).max(LOOKS_MIN))
+        drop_from(&self.0, want, want.saturating_mul(LOOKS_PER_EVICTION).max(LOOKS_MIN))
     }
 
     /// Returns the number of unused inodes. Exact while none is added or removed.
@@ -135,7 +135,7 @@ impl SuperBlock {
     /// Evicts up to `want` cached inodes of a superblock that ends, when none is in use any more.
     /// Returns false if there are none.
     pub(crate) fn evict_inodes(&self, want: usize) -> bool {
-        let evict = |list: &InodeList| lru::drop_from(&list.0, want, usize::MAX);
+        let evict = |list: &InodeList| drop_from(&list.0, want, usize::MAX);
         self.inode_list().map_or(0, evict) > 0
     }
 

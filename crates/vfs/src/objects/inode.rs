@@ -49,7 +49,7 @@ use crate::locks::FileLocks;
 use crate::objects::dcache::aliases::AliasHead;
 use crate::objects::driver::XattrPair;
 use crate::objects::inode_ext::InodeExt;
-use crate::objects::memfd_seals::Seals;
+use crate::objects::seals::Seals;
 use crate::objects::seq_file::Text;
 use crate::objects::super_block::SuperBlock;
 use crate::security::acl::Acl;
@@ -63,7 +63,6 @@ mod times;
 
 pub use inode_ref::InodeRef;
 pub use nlink::LINK_MAX;
-pub(crate) use nlink::ShardedNlink;
 
 /// The type in a mode.
 const TYPE: u32 = 0o170000;
@@ -73,11 +72,11 @@ const SPECIAL: u32 = 0o7000;
 const BACKED: u32 = 1 << 16;
 /// Created by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
 const SEALABLE: u32 = 1 << 17;
-/// It may have a default access control list.
+/// May have a default access control list.
 const INHERITS: u32 = 1 << 18;
-/// It may have file capabilities.
+/// May have file capabilities.
 const CAPABLE: u32 = 1 << 19;
-/// Its lock is sharded over the CPUs.
+/// The lock is sharded over the CPUs.
 const SHARED: u32 = 1 << 20;
 
 pub(crate) const DEAD: u32 = 1;

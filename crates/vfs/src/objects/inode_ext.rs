@@ -5,9 +5,9 @@
 
 use crate::ipc::pipe::Pipe;
 use crate::ipc::socket::Socket;
-use crate::objects::inode::ShardedNlink;
-use crate::objects::memfd_seals::Seals;
+use crate::objects::seals::Seals;
 use crate::objects::seq_file::Text;
+use crate::objects::sharded_nlink::ShardedNlink;
 
 /// Extension of an inode whose files have no positions, or of three more kinds: see the
 /// [module](self).

@@ -13,35 +13,18 @@
 //! * Files that can't be sealed have no extra cost: a write checks for seals and for a backed
 //!   driver with one read of the inode's flags.
 
-pub use rustix::fs::SealFlags;
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicU32, Ordering};
+use vfscale_sync::atomic::Ordering;
 
 use crate::base::types::FallocateFlags;
 use crate::objects::inode::Inode;
 use crate::objects::inode_ext::InodeExt;
+use crate::objects::seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
 
 /// Unit of a partial write to a file whose size is sealed.
 const PAGE_BYTES: u64 = 4096;
 
-/// Seals that forbid writes.
-pub(crate) const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
-
-/// The seals that `F_SEAL_EXEC` adds to an executable file, which then cannot change any more.
-pub(crate) const AS_IT_IS: SealFlags = NO_WRITES.union(SealFlags::SHRINK).union(SealFlags::GROW);
-
-/// The seals of a memfd.
-pub(crate) struct Seals {
-    bits: AtomicU32,
-    /// Number of shared mappings that are written to, or could be.
-    pub(crate) writable_maps: AtomicU32,
-}
-
 impl Seals {
-    pub(crate) fn new(seals: SealFlags) -> Seals {
-        Seals { bits: AtomicU32::new(seals.bits()), writable_maps: AtomicU32::new(0) }
-    }
-
     /// Returns the seals of an inode, if it can have any.
     #[cold]
     pub(crate) fn of(inode: &Inode) -> Option<&Seals> {
@@ -49,10 +32,6 @@ impl Seals {
             Some(InodeExt::Memory(seals)) => Some(seals),
             _ => None,
         }
-    }
-
-    pub(crate) fn get(&self) -> SealFlags {
-        SealFlags::from_bits_retain(self.bits.load(Ordering::Acquire))
     }
 
     /// Adds seals. The caller holds the inode's lock.
@@ -76,7 +55,7 @@ impl Seals {
         if ends_writing && self.writable_maps.load(Ordering::Acquire) > 0 {
             return Err(Errno::BUSY);
         }
-        self.bits.store((now | seals).bits(), Ordering::Release);
+        self.set(now | seals);
         Ok(())
     }
 }

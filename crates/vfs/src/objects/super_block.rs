@@ -33,19 +33,19 @@ use crate::base::lock_classes::{
 };
 use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, StatFs};
-use crate::file::open_file::{OpenFile, SharedFile};
 use crate::locks::LockGraph;
-use crate::mount::vfsmount::Mount;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::lru::Lru;
 use crate::objects::dcache::name::Name;
 use crate::objects::dcache::sharded_counts::ShardedRing;
 use crate::objects::driver::{DirOps, FileSystem};
+use crate::objects::file_description::{OpenFile, SharedFile};
 use crate::objects::icache::InodeList;
 use crate::objects::in_lookup::{Key, KeyGuard, KeyLocks};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::remount_flags::RemountFlags;
 use crate::objects::super_ref::{Owners, SuperRef};
+use crate::objects::vfsmount::Mount;
 
 /// Key that stands for all moves of directories between directories, among the keys of names. No
 /// dentry has this address.
@@ -101,7 +101,7 @@ struct SuperWritten {
     mounts_used: AtomicUsize,
     /// Held while it, or a mount of it, is remounted.
     remounts: Mutex<(), SuperRemount>,
-    /// Held while a remount looks for writers; see the page of `mount`.
+    /// Held while a remount looks for writers; see the page of `vfsmount`.
     write_hold: Mutex<(), WriteHold>,
 }
 
@@ -464,7 +464,7 @@ impl SuperBlock {
             self.flags.hold();
             // SAFETY: a mount is removed from the list, under its lock, before it is freed.
             let any = |has: fn(&Mount) -> bool| mounts.iter().any(|m| has(unsafe { m.as_ref() }));
-            // The page of `mount` explains this order.
+            // The page of `vfsmount` explains this order.
             let busy =
                 any(Mount::has_changes) || self.has_open_writers() || any(Mount::has_unlisted);
             self.flags.set(if busy { before } else { flags });

@@ -14,7 +14,6 @@ use crate::base::types::{
 use crate::file::open_file::File;
 use crate::file::stat::{fill, fill_some};
 use crate::file::truncate;
-use crate::mount::vfsmount::Mount;
 use crate::namei::lookup::{run_lookup, run_lookups};
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::dcache::dentry::Dentry;
@@ -22,6 +21,7 @@ use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
 use crate::objects::permission::permission;
 use crate::objects::setattr::{More, Plan};
+use crate::objects::vfsmount::Mount;
 use crate::security::cred::Credentials;
 use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};

@@ -7,8 +7,9 @@ use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::file::inode_locks::{existing, locks, release_inode};
-use crate::file::open_file::{File, FileMode};
+use crate::file::open_file::File;
 use crate::locks::{Acquire, LockKind, LockRange, Owner, RecordLock, WaitToken};
+use crate::objects::file_description::FileMode;
 use crate::task::task_struct::Task;
 
 /// Waits for a lock that was not granted immediately.

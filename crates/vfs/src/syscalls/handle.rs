@@ -8,13 +8,13 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{AtFlags, Capabilities, OFlags};
 use crate::file::open_file::File;
-use crate::mount::vfsmount::Path;
 use crate::namei::lookup::DriverLookup;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::{DirOps, ParentName};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
+use crate::objects::vfsmount::Path;
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
 
 /// The greatest depth of a directory. A longer chain of parents is a loop, and a bug of the driver.

@@ -9,10 +9,10 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{Capabilities, MountFlags, Propagation, UmountFlags};
 use crate::mount::mountinfo::MountInfo;
-use crate::mount::vfsmount::{Path, WriteAccess, normal_flags};
 use crate::namei::lookup::run_lookups;
 use crate::namei::walk::{Lookup, PATH_MAX};
 use crate::objects::driver::FileSystem;
+use crate::objects::vfsmount::{Path, WriteAccess, normal_flags};
 use crate::task::task_struct::{At, Task, bytes};
 
 impl Task {

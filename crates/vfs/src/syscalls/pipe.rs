@@ -9,15 +9,16 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{FileType, OFlags};
 use crate::file::fd_table::Fd;
-use crate::file::open_file::{File, FileMode};
+use crate::file::open_file::File;
 use crate::file::truncate;
 use crate::ipc::pipe::Pipe;
-use crate::mount::pseudo_fs::{MemfdFlags, Pseudo, new_dentry};
-use crate::mount::vfsmount::{MountRef, Path};
+use crate::mount::pseudo_fs::{MemfdFlags, new_dentry};
 use crate::objects::driver::NewInode;
+use crate::objects::file_description::FileMode;
 use crate::objects::inode::InodeInit;
 use crate::objects::inode_ext::InodeExt;
-use crate::objects::memfd_seals::{SealFlags, Seals};
+use crate::objects::seals::{SealFlags, Seals};
+use crate::objects::vfsmount::{MountRef, Path};
 use crate::task::task_struct::Task;
 
 impl Task {
@@ -69,7 +70,7 @@ impl Task {
         self.ns().room_for_file()?;
         let guard = rcu::pin();
         let cred = self.cred(&guard);
-        let mount = Pseudo::pipes(self.ns())?;
+        let mount = self.ns().pipe_mount()?;
         let pipe = Pipe::opened(mount.sb().quotas().keep())?;
         let inode = mount.sb().new_inode(InodeInit {
             mode: FileType::Fifo.as_raw_mode() | 0o600,
@@ -128,7 +129,7 @@ impl Task {
             return Err(Errno::INVAL);
         }
         self.ns().room_for_file()?;
-        let mount = Pseudo::memory(self.ns())?;
+        let mount = self.ns().memory_mount()?;
         let sb = mount.sb();
         let make = || {
             let guard = rcu::pin();

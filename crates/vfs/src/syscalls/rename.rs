@@ -32,9 +32,8 @@
 //! move ends before other moves begin, or begins after they end, so it has a position in that order
 //! too.
 //!
-//! Names and parents may change during the climb; the proof does not need a consistent snapshot. A
-//! directory that is replaced is not marked: the rename checks that it is empty with all of its
-//! buckets locked.
+//! The proof does not need a consistent snapshot: names and parents may change during the climb. A
+//! replaced directory is not marked: the rename checks that it is empty under its bucket locks.
 //!
 //! # Checks before the locks
 //!
@@ -67,17 +66,19 @@ use crate::base::error::{Named, Result};
 use crate::base::lock_classes::{Children, DirectoryMove, RenameLock};
 use crate::base::types::{Access, RenameFlags};
 use crate::mount::d_path::{Climb, is_below};
-use crate::mount::namespace::{Namespace, VfsShared};
-use crate::mount::vfsmount::WriteAccess;
+use crate::mount::namespace::Namespace;
+use crate::mount::vfs_shared::VfsShared;
 use crate::namei::dir_ops::{self, BackedName, CantMountGuard};
-use crate::namei::lookup::{self, DriverChange, WalkStop, run_changes};
+use crate::namei::lookup::{DriverChange, WalkStop, run_changes};
 use crate::namei::walk::{Fail, Last, Lookup, Walk, WalkPos, check_length};
 use crate::objects::dcache::children::InsertMoved;
 use crate::objects::dcache::dentry::{self, Dentry, Removed};
+use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver;
 use crate::objects::inode::Inode;
 use crate::objects::permission::permission;
+use crate::objects::vfsmount::WriteAccess;
 use crate::security::cred::Credentials;
 use crate::syscalls::unlink::{bury, may_delete};
 use crate::task::task_struct::{At, DirFd, Task, bytes};
@@ -221,7 +222,7 @@ impl Task {
             if old_dir.is_unhashed() {
                 // Another thread removed the directory of the source, although the driver still had
                 // the source in it.
-                lookup::detach(source, &rcu::pin());
+                detach(source, &rcu::pin());
             }
             return Err(errno);
         }
@@ -413,7 +414,7 @@ impl<'g> RenameCall<'g> {
             // names up again.
             drop((locks, dcache));
             for dentry in [source, found] {
-                lookup::detach(dentry, self.guard);
+                detach(dentry, self.guard);
             }
             return;
         }

@@ -8,13 +8,14 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{FileType, OFlags};
 use crate::file::fd_table::Fd;
-use crate::file::open_file::{File, FileMode};
+use crate::file::open_file::File;
 use crate::file::truncate;
 use crate::ipc::socket::{Socket, SocketType};
-use crate::mount::pseudo_fs::{self, Pseudo};
-use crate::mount::vfsmount::{MountRef, Path};
+use crate::mount::pseudo_fs;
+use crate::objects::file_description::FileMode;
 use crate::objects::inode::InodeInit;
 use crate::objects::inode_ext::InodeExt;
+use crate::objects::vfsmount::{MountRef, Path};
 use crate::task::task_struct::Task;
 
 impl Task {
@@ -52,7 +53,7 @@ impl Task {
         self.ns().room_for_file()?;
         let guard = rcu::pin();
         let cred = self.cred(&guard);
-        let mount = Pseudo::sockets(self.ns())?;
+        let mount = self.ns().socket_mount()?;
         let open = |socket: Socket| {
             let inode = mount.sb().new_inode(InodeInit {
                 mode: FileType::Socket.as_raw_mode() | 0o777,

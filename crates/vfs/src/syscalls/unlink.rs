@@ -25,13 +25,13 @@ use crate::base::error::{Named, Result};
 use crate::base::time;
 use crate::base::types::{Access, AtFlags};
 use crate::mount::namespace::Namespace;
-use crate::mount::vfsmount::WriteAccess;
 use crate::namei::dir_ops;
 use crate::namei::lookup::{DriverChange, run_changes};
 use crate::namei::walk::{Fail, Last, Lookup, Walk, WalkPos, check_length};
 use crate::objects::dcache::dentry::{self, Dentry};
 use crate::objects::inode::Inode;
 use crate::objects::permission::{check_sticky, permission};
+use crate::objects::vfsmount::WriteAccess;
 use crate::security::cred::Credentials;
 use crate::task::task_struct::{At, Task, bytes};
 

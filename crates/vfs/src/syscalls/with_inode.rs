@@ -5,10 +5,10 @@ use std::path::Path as StdPath;
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::mount::vfsmount::WriteAccess;
 use crate::namei::lookup::{DriverChange, run_changes};
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::inode::Inode;
+use crate::objects::vfsmount::WriteAccess;
 use crate::task::task_struct::{At, Task, bytes};
 
 /// The result of an attempt at a change. A change that was not made needs a reference to the inode.

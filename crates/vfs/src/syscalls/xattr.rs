@@ -15,13 +15,13 @@ use vfscale_sync::rcu::{self, Guard};
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{AtFlags, Capabilities, XattrFlags};
-use crate::mount::vfsmount::{Path, WriteAccess};
 use crate::namei::lookup::run_lookups;
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::inode::{Inode, InodeExtra};
 use crate::objects::inode_xattrs::EXTRA_BYTES;
 use crate::objects::permission::permission;
 use crate::objects::setattr::{More, Plan};
+use crate::objects::vfsmount::{Path, WriteAccess};
 use crate::security::acl::{Acl, Inherited};
 use crate::security::cred::Credentials;
 use crate::security::xattr::{

@@ -29,11 +29,10 @@ use bitflags::bitflags;
 use rustix::io::Errno;
 use vfscale_sync::lock::Mutex;
 
-use crate::base::error::{Named, Result, check_fork};
 use crate::base::lock_classes::MmapLock;
-use crate::base::types::MountFlags;
-use crate::file::open_file::{File, FileMode};
+use crate::file::open_file::File;
 use crate::file::seals::WritableMap;
+#[cfg(doc)]
 use crate::task::task_struct::Task;
 
 /// The size of a page in bytes.
@@ -98,17 +97,18 @@ pub struct Mapping {
 
 /// A mapping in the table, whose key is its start.
 #[derive(Clone)]
-struct Area {
-    end: u64,
-    protection: Protection,
+pub(crate) struct Area {
+    pub(crate) end: u64,
+    pub(crate) protection: Protection,
     /// The protection that `protect` may set (`VM_MAYREAD` and so on).
-    allowed: Protection,
-    sharing: Sharing,
-    what: Backing,
+    pub(crate) allowed: Protection,
+    pub(crate) sharing: Sharing,
+    pub(crate) what: Backing,
 }
 
+/// The memory behind a mapping.
 #[derive(Clone)]
-enum Backing {
+pub(crate) enum Backing {
     File { file: File, offset: u64, writable: Option<Arc<WritableMap>> },
     Shared { name: Arc<str>, offset: u64 },
     Own { name: Arc<str> },
@@ -211,7 +211,7 @@ impl Table {
         end: u64,
         protection: Protection,
         gone: &mut Vec<Area>,
-    ) -> std::result::Result<(), Errno> {
+    ) -> Result<(), Errno> {
         self.split(start);
         self.split(end);
         let mut at = start;
@@ -246,166 +246,39 @@ impl Maps {
         Maps(Mutex::new(Table::default()))
     }
 
-    /// Copies the table for a child.
-    pub(crate) fn fork(&self) -> Maps {
-        let table = self.0.lock().clone();
-        Maps(Mutex::new(table))
+    /// Inserts an area, which replaces those that it overlaps.
+    pub(crate) fn put(&self, start: u64, area: Area) {
+        let gone = self.0.lock().put(start, area);
+        drop(gone);
     }
-}
 
-/// Returns the end of a range, rounded up to a page.
-fn end_of(start: u64, len: u64) -> std::result::Result<u64, Errno> {
-    let len = len.checked_next_multiple_of(PAGE_BYTES).ok_or(Errno::NOMEM)?;
-    start.checked_add(len).ok_or(Errno::NOMEM)
-}
+    /// Removes the areas between two addresses.
+    pub(crate) fn cut(&self, start: u64, end: u64) {
+        let gone = self.0.lock().cut(start, end);
+        drop(gone);
+    }
 
-/// Returns the protection that a mapping of `file` may ever have, or an error if such a mapping is
-/// forbidden.
-fn allowed(
-    file: &File,
-    protection: Protection,
-    sharing: Sharing,
-) -> std::result::Result<Protection, Errno> {
-    let mut allowed = Protection::all();
-    if sharing == Sharing::Shared && !file.mode().intersects(FileMode::CAN_WRITE) {
-        allowed.remove(Protection::WRITE);
-    }
-    if !allowed.contains(protection) || !file.mode().intersects(FileMode::CAN_READ) {
-        return Err(Errno::ACCESS);
-    }
-    let flags = file.path().mount().flags() | file.inode().sb().flags();
-    if flags.contains(MountFlags::NOEXEC) {
-        allowed.remove(Protection::EXEC);
-        if protection.contains(Protection::EXEC) {
-            return Err(Errno::PERM);
-        }
-    }
-    if !file.inode().is_file() || file.is_text() {
-        return Err(Errno::NODEV);
-    }
-    Ok(allowed)
-}
-
-impl Task {
-    /// Records a mapping of `len` bytes, rounded up to pages, from address `start` on, in place of
-    /// earlier mappings there (`mmap` with `MAP_FIXED`). A file stays open while it is mapped. The
-    /// call maps no memory: see the [module](crate::task::mmap_table).
-    ///
-    /// ```text
-    /// let source = Source::File { file: &file, offset: 0 };
-    /// task.map(0x7000_0000, 4096, Protection::READ, Sharing::Private, source)?;
-    /// ```
+    /// Protects the areas between two addresses, up to the first gap or the first area that does
+    /// not allow it.
     ///
     /// # Errors
-    /// As `mmap(2)`: `EINVAL` for an empty range, or an address or offset within a page; `ENOMEM`
-    /// for a range beyond the address space; `EOVERFLOW` beyond the largest file; `EACCES` if the
-    /// file was not opened for it (reading, always; writing, for a shared writable mapping);
-    /// `EPERM` for an executable mapping of a file on a mount with `NOEXEC`, or a shared writable
-    /// one of a sealed file; `ENODEV` if it is no regular file, `EBADF` for an `O_PATH` handle.
-    pub fn map(
+    /// `ENOMEM` for a gap, `EACCES` for an area that does not allow it.
+    pub(crate) fn protect(
         &self,
         start: u64,
-        len: u64,
+        end: u64,
         protection: Protection,
-        sharing: Sharing,
-        source: Source<'_>,
-    ) -> Result<()> {
-        let map = || {
-            check_fork()?;
-            let offset = match source {
-                Source::File { file, .. } if file.is_path() => return Err(Errno::BADF),
-                Source::File { offset, .. } => offset,
-                Source::Anonymous(_) => 0,
-            };
-            if len == 0 || !offset.is_multiple_of(PAGE_BYTES) {
-                return Err(Errno::INVAL);
-            }
-            let end = end_of(start, len)?;
-            if !start.is_multiple_of(PAGE_BYTES) {
-                return Err(Errno::INVAL);
-            }
-            let (what, allowed) = match source {
-                Source::Anonymous(name) => {
-                    let name = name.into();
-                    let what = match sharing {
-                        Sharing::Private => Backing::Own { name },
-                        Sharing::Shared => Backing::Shared { name, offset: 0 },
-                    };
-                    (what, Protection::all())
-                }
-                Source::File { file, offset } => {
-                    let inode = file.inode();
-                    let past = offset.saturating_add(end - start);
-                    if inode.is_file() && past > inode.sb().fs().size_max() {
-                        return Err(Errno::OVERFLOW);
-                    }
-                    let mut allowed = allowed(file, protection, sharing)?;
-                    let mut writable = None;
-                    if allowed.contains(Protection::WRITE)
-                        && sharing == Sharing::Shared
-                        && inode.is_sealable()
-                    {
-                        writable = WritableMap::new(file, protection.contains(Protection::WRITE))?;
-                        allowed.set(Protection::WRITE, writable.is_some());
-                    }
-                    (Backing::File { file: file.clone(), offset, writable }, allowed)
-                }
-            };
-            let area = Area { end, protection, allowed, sharing, what };
-            let gone = self.maps().0.lock().put(start, area);
-            drop(gone);
-            Ok(())
-        };
-        map().named("mmap")
+    ) -> Result<(), Errno> {
+        let mut gone = Vec::new();
+        let done = self.0.lock().protect(start, end, protection, &mut gone);
+        drop(gone);
+        done
     }
 
-    /// Removes the mappings of `len` bytes, rounded up to pages, from address `start` on. A gap is
-    /// no error.
-    ///
-    /// # Errors
-    /// `EINVAL` for an empty range, an address within a page, or a range beyond the address space.
-    pub fn unmap(&self, start: u64, len: u64) -> Result<()> {
-        let unmap = || {
-            check_fork()?;
-            if len == 0 || !start.is_multiple_of(PAGE_BYTES) {
-                return Err(Errno::INVAL);
-            }
-            let end = end_of(start, len).map_err(|_| Errno::INVAL)?;
-            let gone = self.maps().0.lock().cut(start, end);
-            drop(gone);
-            Ok(())
-        };
-        unmap().named("munmap")
-    }
-
-    /// Changes the protection of the mappings of a range. After a failure, the part before it stays
-    /// changed.
-    ///
-    /// # Errors
-    /// `EINVAL` for an address within a page; `ENOMEM` if the range has a gap; `EACCES` for a
-    /// protection with which it could not have been mapped.
-    pub fn protect(&self, start: u64, len: u64, protection: Protection) -> Result<()> {
-        let protect = || {
-            check_fork()?;
-            if !start.is_multiple_of(PAGE_BYTES) {
-                return Err(Errno::INVAL);
-            }
-            let end = end_of(start, len)?;
-            let mut gone = Vec::new();
-            let done = self.maps().0.lock().protect(start, end, protection, &mut gone);
-            drop(gone);
-            done
-        };
-        protect().named("mprotect")
-    }
-
-    /// Returns a consistent snapshot of the task's mappings, in the order of addresses.
-    pub fn mappings(&self) -> Vec<Mapping> {
-        if check_fork().is_err() {
-            return Vec::new();
-        }
+    /// Returns the mappings, in the order of addresses, as they were at one moment.
+    pub(crate) fn list(&self) -> Vec<Mapping> {
         let no_name: Arc<str> = "".into();
-        let table = self.maps().0.lock();
+        let table = self.0.lock();
         let areas = table.0.iter().map(|(start, area)| {
             let (file, offset, name) = match &area.what {
                 Backing::File { file, offset, .. } => (Some(file.clone()), *offset, &no_name),
@@ -423,5 +296,11 @@ impl Task {
             }
         });
         areas.collect()
+    }
+
+    /// Copies the table for a child.
+    pub(crate) fn fork(&self) -> Maps {
+        let table = self.0.lock().clone();
+        Maps(Mutex::new(table))
     }
 }

@@ -24,11 +24,12 @@ use crate::base::types::{AtFlags, Capabilities, Mode};
 use crate::file::fd_table::{Descriptors, Fd};
 use crate::file::open_file::File;
 use crate::mount::fs_struct::{FsRef, FsStruct};
-use crate::mount::namespace::{Vfs, VfsShared};
-use crate::mount::vfsmount::{Path, PathRef, RcuPath};
+use crate::mount::namespace::Vfs;
+use crate::mount::vfs_shared::VfsShared;
 use crate::namei::lookup::{WalkStop, run_lookups};
 use crate::namei::walk::{self, Fail, Lookup, Start, Walk};
 use crate::objects::inode::Inode;
+use crate::objects::vfsmount::{Path, PathRef, RcuPath};
 use crate::security::cred::Credentials;
 use crate::task::mmap_table::Maps;
 

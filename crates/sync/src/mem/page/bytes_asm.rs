@@ -1,6 +1,6 @@
 //! Bytes of a page on x86-64: copies in assembly.
 
-use super::PAGE_SIZE;
+use super::size::PAGE_SIZE;
 use std::arch::asm;
 use std::cell::UnsafeCell;
 use std::ops::Range;

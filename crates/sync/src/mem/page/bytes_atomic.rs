@@ -1,6 +1,6 @@
 //! Bytes of a page on any machine: an array of atomic words.
 
-use super::PAGE_SIZE;
+use super::size::PAGE_SIZE;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 

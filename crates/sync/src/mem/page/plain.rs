@@ -1,11 +1,9 @@
 //! Pages from the global allocator, for model checkers and Miri, which don't support `mmap`.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-use super::Page;
-
-const LAYOUT: Layout = Layout::new::<Page>();
+use super::size::LAYOUT;
 
 pub(super) fn alloc() -> (NonNull<u8>, bool) {
     // SAFETY: the layout is not empty.

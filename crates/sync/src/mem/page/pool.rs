@@ -16,11 +16,11 @@
 //!
 //! * A free page is in exactly one of: a magazine of a slot, a magazine of the depot, the bitmap
 //!   `free` of its region. A free page in a region that isn't *dirty* reads as zeros.
-//! * Free and resident are at most [`FULL_MAX`] magazines and [`DIRTY_MAX`] pages (16 MiB
-//!   together), two magazines for each slot (half a MiB), and the rest of huge pages that are being
-//!   handed out for the first time (2 MiB for each thread that has mapped one concurrently). A
-//!   thread that frees pages in an RCU section leaves more than that, for some milliseconds: the
-//!   reclaim thread returns it ([`shrink`]).
+//! * Free and resident are at most [`FULL_MAX`](magazine::FULL_MAX) magazines and [`DIRTY_MAX`]
+//!   pages (16 MiB together), two magazines for each slot (half a MiB), and the rest of huge pages
+//!   that are being handed out for the first time (2 MiB for each thread that has mapped one
+//!   concurrently). A thread that frees pages in an RCU section leaves more than that, for some
+//!   milliseconds: the reclaim thread returns it ([`shrink`]).
 //! * A region is unmapped when the last of its pages has been given back. The first page of a
 //!   region is its header.
 //!
@@ -42,20 +42,22 @@
 //! `PageStock` (a slot), then `PageDepot`; both are leaves for other code. No system call is made
 //! under them.
 
-use std::alloc::{Layout, handle_alloc_error};
+use std::alloc::handle_alloc_error;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::LazyLock;
 
 use crate::lock::Mutex;
-use crate::mem::page::PAGE_SIZE;
+use crate::mem::page::size::{LAYOUT, PAGE_SIZE};
 use crate::percpu::{CachePadded, PerCpu};
 use crate::shrink::{self, Effort};
 use crate::{rcu, reclaim};
 use depot::{RegionDepot, Taken};
+use magazine::{DIRTY_MAX, Free, MAGAZINE, PageMagazine, WHOLE_MAX};
 use region::Region;
 
 mod depot;
+mod magazine;
 mod region;
 mod system;
 
@@ -66,17 +68,6 @@ crate::lock_class! {
     pub PageDepot = ("page_depot", 65040);
 }
 
-/// Number of pages in a full magazine.
-const MAGAZINE: usize = 64;
-/// Number of pages that are taken from a region if there is no full magazine.
-const CARVE: usize = 32;
-/// Maximum number of full magazines in the depot: 4 MiB.
-const FULL_MAX: usize = (4 << 20) / (MAGAZINE * PAGE_SIZE);
-/// Maximum number of dirty free pages in the regions: 12 MiB.
-const DIRTY_MAX: usize = (12 << 20) / PAGE_SIZE;
-/// Number of dirty pages (6 MiB) from which regions that are wholly free are returned. They are the
-/// cheapest to return; more regions may become wholly free before others must be.
-const WHOLE_MAX: usize = DIRTY_MAX / 2;
 /// Number of regions (16 MiB) from which new ones ask for huge pages.
 const HUGE_FROM: usize = 8;
 
@@ -84,19 +75,6 @@ static POOL: LazyLock<PagePool> = LazyLock::new(|| PagePool {
     stocks: PerCpu::new(crate::cpu::possible() as usize, |_| Mutex::new(Stock::default())),
     depot: CachePadded::new(Mutex::new(RegionDepot::default())),
 });
-
-/// A free page.
-#[derive(Clone, Copy)]
-struct Free {
-    page: NonNull<u8>,
-    /// Whether it reads as zeros.
-    is_zero: bool,
-}
-
-// SAFETY: it owns the page.
-unsafe impl Send for Free {}
-
-type PageMagazine = Vec<Free>;
 
 /// The free pages of a CPU slot.
 #[derive(Default)]
@@ -222,9 +200,7 @@ impl PagePool {
                     None => self.depot.lock().regions() >= HUGE_FROM,
                 }
             };
-            let Some(region) = Region::map(huge) else {
-                handle_alloc_error(Layout::new::<super::Page>())
-            };
+            let Some(region) = Region::map(huge) else { handle_alloc_error(LAYOUT) };
             self.depot.lock().add(region);
         }
     }

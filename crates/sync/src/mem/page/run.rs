@@ -1,10 +1,51 @@
-//! Copies of several pages.
+//! Several pages: their allocation, and copies of them.
 //!
 //! Adjacent pages are copied as one, because long copies are cheaper: starting one costs as much as
 //! copying a hundred bytes, and the processor prefetches memory only within a copy whose addresses
 //! ascend.
 
-use super::{PAGE_SIZE, Page, bytes};
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use super::size::PAGE_SIZE;
+use super::{Page, PageBox, bytes, pool};
+
+impl Page {
+    /// Allocates `count` pages that hold `bytes` from `offset` of the first one on, and zeros
+    /// before and after. They are adjacent in memory if the pool has such pages, which makes copies
+    /// of several of them ([`read_pages`]) more than twice as fast: the processor prefetches only
+    /// as long as addresses ascend. Otherwise like [`with`](Self::with).
+    ///
+    /// # Panics
+    ///
+    /// If the range isn't within the pages.
+    #[must_use]
+    pub fn many_with(count: usize, offset: usize, bytes: &[u8]) -> Vec<PageBox> {
+        let end = offset + bytes.len();
+        assert!(end <= count * PAGE_SIZE, "bytes up to {end} are not within {count} pages");
+        let memory = pool::alloc_many(count);
+        let fresh = |&(page, _): &(NonNull<u8>, bool)| PageBox(page.cast());
+        let pages: Vec<PageBox> = memory.iter().map(fresh).collect();
+        let (first, within) = (offset / PAGE_SIZE, offset % PAGE_SIZE);
+        write_pages(pages.iter().skip(first).map(Deref::deref), within, bytes);
+        for (index, (page, (_, is_zero))) in pages.iter().zip(memory).enumerate() {
+            if !is_zero {
+                let begin = index * PAGE_SIZE;
+                let part = |at: usize| at.clamp(begin, begin + PAGE_SIZE) - begin;
+                page.bytes.zero(0..part(offset));
+                page.bytes.zero(part(end).max(part(offset))..PAGE_SIZE);
+            }
+        }
+        pages
+    }
+
+    /// Allocates `count` pages with arbitrary bytes, left by former users. The caller fills them
+    /// before any thread may read them. Otherwise like [`many_with`](Self::many_with).
+    #[must_use]
+    pub fn many_unfilled(count: usize) -> Vec<PageBox> {
+        pool::alloc_many(count).into_iter().map(|(page, _)| PageBox(page.cast())).collect()
+    }
+}
 
 /// Copies the bytes of `pages`, from `within` of the first one on, into `into`, until that is full
 /// or there are no more pages. Returns the number of bytes.

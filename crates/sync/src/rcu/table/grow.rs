@@ -1,6 +1,9 @@
 //! Resizing: moving the buckets of a table to another array while it is in use.
 
-use super::line::{BITS_MAX, FREE_BITS, Hint, Line, Link, Node, Word, free_nodes};
+use super::line::{
+    BITS_MAX, CONTENDED_BITS_MIN, FREE_BITS, Hint, Line, Link, Node, Word, contended_bits,
+    free_nodes,
+};
 use super::{Hashed, RcuTable};
 use crate::atomic::Ordering;
 use crate::lock::wait::Spin;
@@ -335,16 +338,4 @@ fn sample<T: Hashed, C: LockClass>(
         .map(|line| line.entries(line.link()).take(SAMPLE_CAP).count())
         .sum();
     (sum, lines)
-}
-
-/// Number of buckets that contention alone gives a table for each CPU.
-const LINES_PER_CPU: usize = 32;
-
-/// Minimum of [`contended_bits`].
-pub(super) const CONTENDED_BITS_MIN: u32 = LINES_PER_CPU.ilog2();
-
-/// Returns the size up to which contention alone lets a table grow, and below which it does not
-/// shrink: some buckets for each CPU, so two CPUs seldom meet in one.
-pub(super) fn contended_bits() -> u32 {
-    (crate::cpu::possible() as usize * LINES_PER_CPU).next_power_of_two().ilog2()
 }

@@ -39,6 +39,18 @@ const _: () = assert!((BITS_MAX as usize) < SIZE_BITS);
 /// Mask of the sixth bit: the array has a reservation.
 const RESERVED: usize = 32;
 
+/// Number of buckets that contention alone gives a table for each CPU.
+const LINES_PER_CPU: usize = 32;
+
+/// Minimum of [`contended_bits`].
+pub(super) const CONTENDED_BITS_MIN: u32 = LINES_PER_CPU.ilog2();
+
+/// Returns the size up to which contention alone lets a table grow, and below which it does not
+/// shrink: some buckets for each CPU, so two CPUs seldom meet in one.
+pub(super) fn contended_bits() -> u32 {
+    (crate::cpu::possible() as usize * LINES_PER_CPU).next_power_of_two().ilog2()
+}
+
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
 

@@ -26,7 +26,6 @@
 
 mod make;
 
-use make::heap_name;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -43,16 +42,6 @@ use crate::objects::dcache::name::{self, Name};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::Collecting;
-
-/// Maximum length of a name in bytes.
-pub const NAME_MAX: usize = 255;
-
-/// Binary logarithm of the number of buckets that a new directory has on several CPUs: two of its
-/// names share a cache line once in 16 times.
-const FIRST_BITS: u32 = 4;
-
-/// Maximum memory of the children table of a new directory, in bytes.
-pub const FIRST_TABLE_BYTES: usize = 64 << FIRST_BITS;
 
 /// Maximum length of a name that is stored in the dentry.
 const INLINE_MAX: usize = 63;
@@ -578,7 +567,7 @@ impl Dentry {
         guard: &Guard,
     ) {
         if let Some(name) = name {
-            let old = self.name.swap(heap_name(name), Ordering::AcqRel);
+            let old = self.name.swap(name::heap_name(name), Ordering::AcqRel);
             self.retire_name(old, guard);
         }
         self.hash.store(hash, Ordering::Relaxed);

@@ -6,6 +6,9 @@
 
 use vfscale_sync::random;
 
+/// Maximum length of a name in bytes.
+pub const NAME_MAX: usize = 255;
+
 /// Low bits of a hash that distinguish names with otherwise equal hashes. So every hash in a
 /// directory is unique and can serve as a position in it.
 pub(crate) const TIE_BITS: u64 = 0xf_ffff;
@@ -224,6 +227,16 @@ fn hash_rest(mut hash: u64, mut rest: &[u8], factor: u64) -> u64 {
         rest = &rest[8..];
     }
     fold(hash ^ word(rest), factor)
+}
+
+/// Allocates a stored name: a length byte and that many bytes, and zeros up to eight.
+pub(super) fn heap_name(name: &[u8]) -> *mut u8 {
+    debug_assert!(name.len() <= NAME_MAX);
+    let mut bytes = Vec::with_capacity(stored_len(name.len()));
+    bytes.push(name.len() as u8);
+    bytes.extend_from_slice(name);
+    bytes.resize(stored_len(name.len()), 0);
+    Box::into_raw(bytes.into_boxed_slice()).cast()
 }
 
 #[cfg(test)]

@@ -27,32 +27,15 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::percpu::SnapshotCounter;
 use vfscale_sync::rcu;
-use vfscale_sync::spread::Reservation;
 use vfscale_sync::table::{LockReq, RcuTable};
 
 use super::{Inode, LINKABLE};
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode_ext::InodeExt;
+use crate::objects::sharded_nlink::ShardedNlink;
 
 /// The highest number of names of one inode.
 pub const LINK_MAX: u32 = 0x7fff_ffff;
-
-/// Number of directories in a directory, counted on each CPU.
-pub(crate) struct ShardedNlink {
-    count: SnapshotCounter,
-    _reservation: Reservation,
-}
-
-impl ShardedNlink {
-    /// Creates a zero count in `slots` parts; `None` if these do not fit.
-    fn new(slots: usize) -> Option<Box<ShardedNlink>> {
-        let reservation = Reservation::take(SnapshotCounter::bytes(slots))?;
-        Some(Box::new(ShardedNlink {
-            count: SnapshotCounter::new(slots),
-            _reservation: reservation,
-        }))
-    }
-}
 
 /// Number of reads of a sharded count before the reader locks out all writers.
 const ATTEMPTS: u32 = 3;

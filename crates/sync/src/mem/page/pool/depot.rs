@@ -2,8 +2,8 @@
 
 use std::mem;
 
+use super::magazine::{CARVE, DIRTY_MAX, FULL_MAX, Free, MAGAZINE, PageMagazine, WHOLE_MAX};
 use super::region::{Bitmap, PAGES, Region};
-use super::{CARVE, DIRTY_MAX, FULL_MAX, Free, MAGAZINE, PageMagazine, WHOLE_MAX};
 
 /// Pages whose memory is being returned to the system, in no list.
 pub(super) struct Taken {

@@ -3,7 +3,7 @@
 use std::ptr::{self, NonNull};
 
 use super::system;
-use crate::mem::page::PAGE_SIZE;
+use crate::mem::page::size::PAGE_SIZE;
 
 /// Number of pages in a region, with the header.
 pub(super) const PAGES: usize = REGION / PAGE_SIZE;

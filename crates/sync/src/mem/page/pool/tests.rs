@@ -1,3 +1,4 @@
+use super::magazine::FULL_MAX;
 use super::region::{Bitmap, PAGES};
 use super::system::pretended::Pretended;
 use std::cell::Cell;

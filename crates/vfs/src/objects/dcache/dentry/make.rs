@@ -11,13 +11,13 @@ use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::table::{Bucket, RcuTable};
 
 use super::{
-    ATTACHED, CHECKED, COLD, Dentry, DentryCounts, DentryRef, FIRST_BITS, HOLDS_PARENT, INLINE_MAX,
-    InlineName, NAME_MAX, NEGATIVE, PARTIAL, PSEUDO, UNHASHED, UNLISTED,
+    ATTACHED, CHECKED, COLD, Dentry, DentryCounts, DentryRef, HOLDS_PARENT, INLINE_MAX, InlineName,
+    NEGATIVE, PARTIAL, PSEUDO, UNHASHED, UNLISTED,
 };
 use crate::base::lock_classes::Children;
 use crate::objects::dcache::aliases::AliasLinks;
 use crate::objects::dcache::name::{self, Name};
-use crate::objects::driver::Found;
+use crate::objects::driver::{FIRST_TABLE_BITS, Found};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
@@ -66,7 +66,8 @@ impl Dentry {
         }
         // SAFETY: just allocated, and no other thread has seen it.
         let dentry = unsafe { raw.as_ref() };
-        let stored = if is_inline { dentry.inline.bytes().cast_mut() } else { heap_name(name) };
+        let stored =
+            if is_inline { dentry.inline.bytes().cast_mut() } else { name::heap_name(name) };
         dentry.name.store(stored, Ordering::Relaxed);
         if dentry.inode().is_dir() {
             if sb.is_backed() {
@@ -76,7 +77,7 @@ impl Dentry {
                 // walks read; and names that several CPUs create in a new directory should not
                 // share a line.
                 let several = sb.scaling().dcache_hash() && sb.slots() > 1;
-                dentry.children.prepare(if several { FIRST_BITS } else { 0 });
+                dentry.children.prepare(if several { FIRST_TABLE_BITS } else { 0 });
             }
         }
         if init.flags & UNLISTED == 0 {
@@ -203,14 +204,4 @@ impl Dentry {
         unsafe { bucket.insert(dentry.as_raw()) };
         dentry
     }
-}
-
-/// Allocates a stored name: a length byte and that many bytes, and zeros up to eight.
-pub(super) fn heap_name(name: &[u8]) -> *mut u8 {
-    debug_assert!(name.len() <= NAME_MAX);
-    let mut bytes = Vec::with_capacity(name::stored_len(name.len()));
-    bytes.push(name.len() as u8);
-    bytes.extend_from_slice(name);
-    bytes.resize(name::stored_len(name.len()), 0);
-    Box::into_raw(bytes.into_boxed_slice()).cast()
 }

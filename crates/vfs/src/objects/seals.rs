@@ -1,0 +1,34 @@
+//! The seals of a memfd, as its inode stores them; see [`crate::objects::memfd_seals`].
+
+pub use rustix::fs::SealFlags;
+use vfscale_sync::atomic::{AtomicU32, Ordering};
+
+/// Seals that forbid writes.
+pub(crate) const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
+
+/// The seals that `F_SEAL_EXEC` adds to an executable file, which then cannot change any more.
+pub(crate) const AS_IT_IS: SealFlags = NO_WRITES.union(SealFlags::SHRINK).union(SealFlags::GROW);
+
+/// The seals of a memfd.
+pub(crate) struct Seals {
+    bits: AtomicU32,
+    /// Number of shared mappings that are written to, or could be.
+    pub(crate) writable_maps: AtomicU32,
+}
+
+impl Seals {
+    /// Creates the seals of a new file.
+    pub(crate) fn new(seals: SealFlags) -> Seals {
+        Seals { bits: AtomicU32::new(seals.bits()), writable_maps: AtomicU32::new(0) }
+    }
+
+    /// Returns the seals.
+    pub(crate) fn get(&self) -> SealFlags {
+        SealFlags::from_bits_retain(self.bits.load(Ordering::Acquire))
+    }
+
+    /// Replaces the seals. The caller holds the inode's lock.
+    pub(super) fn set(&self, seals: SealFlags) {
+        self.bits.store(seals.bits(), Ordering::Release);
+    }
+}

@@ -1,0 +1,161 @@
+//! The calls that record mappings of memory in a task: `mmap`, `munmap`, `mprotect`.
+
+use rustix::io::Errno;
+
+use crate::base::error::{Named, Result, check_fork};
+use crate::base::types::MountFlags;
+use crate::file::open_file::File;
+use crate::file::seals::WritableMap;
+use crate::objects::file_description::FileMode;
+use crate::task::mmap_table::{Area, Backing, Mapping, PAGE_BYTES, Protection, Sharing, Source};
+use crate::task::task_struct::Task;
+
+/// Returns the end of a range, rounded up to a page.
+fn end_of(start: u64, len: u64) -> std::result::Result<u64, Errno> {
+    let len = len.checked_next_multiple_of(PAGE_BYTES).ok_or(Errno::NOMEM)?;
+    start.checked_add(len).ok_or(Errno::NOMEM)
+}
+
+/// Returns the protection that a mapping of `file` may ever have, or an error if such a mapping is
+/// forbidden.
+fn allowed(
+    file: &File,
+    protection: Protection,
+    sharing: Sharing,
+) -> std::result::Result<Protection, Errno> {
+    let mut allowed = Protection::all();
+    if sharing == Sharing::Shared && !file.mode().intersects(FileMode::CAN_WRITE) {
+        allowed.remove(Protection::WRITE);
+    }
+    if !allowed.contains(protection) || !file.mode().intersects(FileMode::CAN_READ) {
+        return Err(Errno::ACCESS);
+    }
+    let flags = file.path().mount().flags() | file.inode().sb().flags();
+    if flags.contains(MountFlags::NOEXEC) {
+        allowed.remove(Protection::EXEC);
+        if protection.contains(Protection::EXEC) {
+            return Err(Errno::PERM);
+        }
+    }
+    if !file.inode().is_file() || file.is_text() {
+        return Err(Errno::NODEV);
+    }
+    Ok(allowed)
+}
+
+impl Task {
+    /// Records a mapping of `len` bytes, rounded up to pages, from address `start` on, in place of
+    /// earlier mappings there (`mmap` with `MAP_FIXED`). A file stays open while it is mapped. The
+    /// call maps no memory: see the [module](crate::task::mmap_table).
+    ///
+    /// ```text
+    /// let source = Source::File { file: &file, offset: 0 };
+    /// task.map(0x7000_0000, 4096, Protection::READ, Sharing::Private, source)?;
+    /// ```
+    ///
+    /// # Errors
+    /// As `mmap(2)`: `EINVAL` for an empty range, or an address or offset within a page; `ENOMEM`
+    /// for a range beyond the address space; `EOVERFLOW` beyond the largest file; `EACCES` if the
+    /// file was not opened for it (reading, always; writing, for a shared writable mapping);
+    /// `EPERM` for an executable mapping of a file on a mount with `NOEXEC`, or a shared writable
+    /// one of a sealed file; `ENODEV` if it is no regular file, `EBADF` for an `O_PATH` handle.
+    pub fn map(
+        &self,
+        start: u64,
+        len: u64,
+        protection: Protection,
+        sharing: Sharing,
+        source: Source<'_>,
+    ) -> Result<()> {
+        let map = || {
+            check_fork()?;
+            let offset = match source {
+                Source::File { file, .. } if file.is_path() => return Err(Errno::BADF),
+                Source::File { offset, .. } => offset,
+                Source::Anonymous(_) => 0,
+            };
+            if len == 0 || !offset.is_multiple_of(PAGE_BYTES) {
+                return Err(Errno::INVAL);
+            }
+            let end = end_of(start, len)?;
+            if !start.is_multiple_of(PAGE_BYTES) {
+                return Err(Errno::INVAL);
+            }
+            let (what, allowed) = match source {
+                Source::Anonymous(name) => {
+                    let name = name.into();
+                    let what = match sharing {
+                        Sharing::Private => Backing::Own { name },
+                        Sharing::Shared => Backing::Shared { name, offset: 0 },
+                    };
+                    (what, Protection::all())
+                }
+                Source::File { file, offset } => {
+                    let inode = file.inode();
+                    let past = offset.saturating_add(end - start);
+                    if inode.is_file() && past > inode.sb().fs().size_max() {
+                        return Err(Errno::OVERFLOW);
+                    }
+                    let mut allowed = allowed(file, protection, sharing)?;
+                    let mut writable = None;
+                    if allowed.contains(Protection::WRITE)
+                        && sharing == Sharing::Shared
+                        && inode.is_sealable()
+                    {
+                        writable = WritableMap::new(file, protection.contains(Protection::WRITE))?;
+                        allowed.set(Protection::WRITE, writable.is_some());
+                    }
+                    (Backing::File { file: file.clone(), offset, writable }, allowed)
+                }
+            };
+            let area = Area { end, protection, allowed, sharing, what };
+            self.maps().put(start, area);
+            Ok(())
+        };
+        map().named("mmap")
+    }
+
+    /// Removes the mappings of `len` bytes, rounded up to pages, from address `start` on. A gap is
+    /// no error.
+    ///
+    /// # Errors
+    /// `EINVAL` for an empty range, an address within a page, or a range beyond the address space.
+    pub fn unmap(&self, start: u64, len: u64) -> Result<()> {
+        let unmap = || {
+            check_fork()?;
+            if len == 0 || !start.is_multiple_of(PAGE_BYTES) {
+                return Err(Errno::INVAL);
+            }
+            let end = end_of(start, len).map_err(|_| Errno::INVAL)?;
+            self.maps().cut(start, end);
+            Ok(())
+        };
+        unmap().named("munmap")
+    }
+
+    /// Changes the protection of the mappings of a range. After a failure, the part before it stays
+    /// changed.
+    ///
+    /// # Errors
+    /// `EINVAL` for an address within a page; `ENOMEM` if the range has a gap; `EACCES` for a
+    /// protection with which it could not have been mapped.
+    pub fn protect(&self, start: u64, len: u64, protection: Protection) -> Result<()> {
+        let protect = || {
+            check_fork()?;
+            if !start.is_multiple_of(PAGE_BYTES) {
+                return Err(Errno::INVAL);
+            }
+            let end = end_of(start, len)?;
+            self.maps().protect(start, end, protection)
+        };
+        protect().named("mprotect")
+    }
+
+    /// Returns a consistent snapshot of the task's mappings, in the order of addresses.
+    pub fn mappings(&self) -> Vec<Mapping> {
+        if check_fork().is_err() {
+            return Vec::new();
+        }
+        self.maps().list()
+    }
+}
