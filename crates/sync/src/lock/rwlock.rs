@@ -56,16 +56,6 @@ impl<T: ?Sized, C: LockClass> RwLock<T, C> {
         RwLockReadGuard { lock: self, not_send: PhantomData }
     }
 
-    /// Enters like [`read`](Self::read), but may be called while holding *other* locks of the same
-    /// rank. The caller takes locks of this class in an order of its own.
-    #[inline]
-    pub fn read_nested(&self) -> RwLockReadGuard<'_, T, C> {
-        held::assert_no_section::<C>();
-        held::acquire::<C>(true);
-        self.raw.read(C::stat);
-        RwLockReadGuard { lock: self, not_send: PhantomData }
-    }
-
     /// Enters as a reader if that needs no waiting. Never blocks.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, C>> {
