@@ -50,8 +50,6 @@ pub struct OsError(i32);
 impl OsError {
     /// Input or output failed. Also used for a device that transferred less than requested.
     pub const IO: Self = Self(5);
-    /// The system does not accept an argument.
-    pub const INVALID: Self = Self(22);
     /// The file system that contains an image is full.
     pub const NO_SPACE: Self = Self(28);
 
@@ -151,8 +149,8 @@ pub enum Error {
         /// Block size of the device, in bytes.
         block_size: u32,
     },
-    /// The device was opened for reading only. Nothing was done.
-    #[error("{device}: {operation}: opened for reading only")]
+    /// The device was opened for reading only, or released. Nothing was done.
+    #[error("{device}: {operation}: opened for reading only, or released")]
     ReadOnly {
         /// Name of the device.
         device: Arc<str>,

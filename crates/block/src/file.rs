@@ -79,8 +79,10 @@ pub struct FileDevice {
     name: Arc<str>,
     file: File,
     kind: FileKind,
-    /// Whether it was opened read-only, or has been released.
-    read_only: AtomicBool,
+    /// Opened read-only.
+    read_only: bool,
+    /// Released: no call reaches the device any more.
+    released: AtomicBool,
     block_size: u32,
     size: AtomicU64,
     growing: Mutex<(), DeviceSize>,
@@ -101,10 +103,10 @@ impl FileDevice {
     }
 
     /// Releases the device for other processes although this value still exists: a program may drop
-    /// the last reference to it only after a grace period. Later writes return [`Error::ReadOnly`],
-    /// and later reads an error. The caller has ended all requests before. May be called again.
+    /// the last reference to it only after a grace period. Later writes and flushes return
+    /// [`Error::ReadOnly`], and later reads an error. The caller has ended all requests before. May be called again.
     pub fn release(&self) {
-        self.read_only.store(true, Ordering::Release);
+        self.released.store(true, Ordering::Release);
         lock::unlock(&self.file);
         // Releases the claim as well. If that fails, the claim ends when the value is dropped.
         let _ = sys::close_under(&self.file);
@@ -120,7 +122,7 @@ impl FileDevice {
     }
 
     fn is_read_only(&self) -> bool {
-        self.read_only.load(Ordering::Relaxed)
+        self.read_only || self.released.load(Ordering::Relaxed)
     }
 
     fn check_writable(&self, operation: Operation) -> Result<(), Error> {
@@ -273,9 +275,10 @@ impl Device for FileDevice {
     }
 
     fn flush(&self) -> Result<(), Error> {
-        if self.is_read_only() {
+        if self.read_only {
             return Ok(());
         }
+        self.check_writable(Operation::Flush)?;
         let call = Self::whole(Operation::Flush);
         if let Some(lost) = self.lost.get() {
             return Err(self.error(call, *lost));

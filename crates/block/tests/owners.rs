@@ -127,6 +127,8 @@ fn a_device_that_was_released_is_free_and_is_not_written() {
     ));
     assert!(matches!(first.discard(0, 4096), Err(Error::ReadOnly { .. })));
     assert!(matches!(first.set_size(2 << 20), Err(Error::ReadOnly { .. })));
+    // Writes before the release may be lost: a flush that reported success would be a lie.
+    assert!(matches!(first.flush(), Err(Error::ReadOnly { .. })));
     let mut read = [0; 4096];
     first.read_at(0, &mut read).unwrap_err();
     // Nor does it release the lock of the next owner.
