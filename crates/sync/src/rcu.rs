@@ -193,6 +193,7 @@ pub fn synchronize() {
 /// Has each thread call `f` once for as many deferred calls as its bag has room for, so that less
 /// than two bags of a thread wait without a call of `f`. The first `f` of the process counts. It is
 /// called in a section, and with the locks held that the thread has.
+#[cfg(not(any(loom, shuttle, miri)))]
 pub(crate) fn on_bag(f: fn()) {
     ON_BAG.get_or_init(|| f);
 }
