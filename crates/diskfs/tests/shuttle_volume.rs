@@ -1,7 +1,7 @@
-//! Schedules of whole volumes, chosen at random: data of a file that are written back, cut off and
-//! read at once; files that one thread makes durable while another writes them back; changes that
-//! are committed while the volume is frozen, or shut down: `RUSTFLAGS="--cfg shuttle" cargo test
-//! --release -p vfscale-diskfs --test shuttle_volume`.
+//! Random schedules of whole volumes: concurrent write-back, truncation and reads of the data of a
+//! file; files that one thread makes durable while another writes them back; commits while the
+//! volume is frozen or shut down; times that several threads change: `RUSTFLAGS="--cfg shuttle"
+//! cargo test --release -p vfscale-diskfs --test shuttle_volume`.
 //!
 //! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
 //! well.
@@ -22,8 +22,8 @@ use vfscale_diskfs::inode::incore::Node;
 use vfscale_diskfs::tools::check;
 use vfscale_diskfs::{Fault, Need, Volume, VolumeOptions};
 use vfscale_vfs::driver::FileSystem;
-use vfscale_vfs::types::{FallocateFlags, Mode};
-use vfscale_vfs::{At, AtFlags, FileHandle, OFlags, Task};
+use vfscale_vfs::types::{FallocateFlags, Mode, SetTime, Timestamp};
+use vfscale_vfs::{At, AtFlags, File, FileHandle, OFlags, Task};
 
 use volumes::{
     BYTES, PAGE, SIZE, assert_no_writes, copy_of, device, failure, memory, mounted, one_list,
@@ -346,6 +346,99 @@ fn writers_against_inactivation_against_sync() {
         for thread in writers.into_iter().chain([syncer]) {
             thread.join().unwrap();
         }
+        drop((task, vfs));
+        fs.close().unwrap();
+    });
+}
+
+/// Threads that read, write and change one file: the volume stores the times that the last of them
+/// has left in memory.
+fn times_are_stored(change: fn(&Task)) {
+    schedules(move || {
+        let device = device();
+        let (fs, vfs) = mounted(device.clone(), one_list());
+        let file = vfs.task().options().read(true).write(true).create(true).open("/f").unwrap();
+        file.pwrite(b"a", 0).unwrap();
+        let file = Arc::new(file);
+        let with = |work: fn(&File)| {
+            let file = file.clone();
+            thread::spawn(move || work(&file))
+        };
+        let reader = with(|file| assert_eq!(file.pread(&mut [0], 0).unwrap(), 1));
+        let writer = with(|file| assert_eq!(file.pwrite(b"b", 0).unwrap(), 1));
+        change(&vfs.task());
+        for thread in [reader, writer] {
+            thread.join().unwrap();
+        }
+        let times = |file: &File| {
+            let stat = file.stat().unwrap();
+            (stat.atime, stat.mtime, stat.ctime)
+        };
+        let shown = times(&file);
+        fs.sync_fs().unwrap();
+        let copy = copy_of(&device);
+        drop((file, vfs));
+        fs.close().unwrap();
+        let (fs, vfs) = mounted(copy, one_list());
+        let file = vfs.task().options().read(true).open("/f").unwrap();
+        assert_eq!(times(&file), shown);
+        drop((file, vfs));
+        fs.close().unwrap();
+    });
+}
+
+#[test]
+fn times_of_a_link_against_a_write_and_a_read() {
+    times_are_stored(|task| task.link(At::Cwd, "/f", At::Cwd, "/g", AtFlags::empty()).unwrap());
+}
+
+#[test]
+fn times_set_by_hand_against_a_write_and_a_read() {
+    times_are_stored(|task| {
+        let times = [SetTime::Omit, SetTime::At(Timestamp(5))];
+        task.utimens(At::Cwd, "/f", times, AtFlags::empty()).unwrap();
+    });
+}
+
+/// A walk follows a symbolic link, without a reference to it, while the link is removed and its
+/// number used again: the new link has its own times.
+#[test]
+fn times_of_a_link_that_is_followed_while_its_number_is_used_again() {
+    let links = |task: &Task| {
+        task.symlink("/", At::Cwd, "/l").unwrap();
+        // So that following it changes that.
+        let times = [SetTime::At(Timestamp(5)), SetTime::Omit];
+        task.utimens(At::Cwd, "/l", times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    };
+    schedules(move || {
+        let device = device();
+        let (fs, vfs) = mounted(device.clone(), one_list());
+        let task = vfs.task();
+        links(&task);
+        let walkers = [0, 1].map(|_| {
+            let task = vfs.task();
+            thread::spawn(move || (0..5).for_each(|_| drop(task.metadata("/l"))))
+        });
+        for _ in 0..5 {
+            task.unlink(At::Cwd, "/l", AtFlags::empty()).unwrap();
+            fs.reclaim();
+            links(&task);
+        }
+        for walker in walkers {
+            walker.join().unwrap();
+        }
+        let times = |task: &Task| {
+            let stat = task.symlink_metadata("/l").unwrap();
+            (stat.atime, stat.mtime, stat.ctime)
+        };
+        let shown = times(&task);
+        fs.sync_fs().unwrap();
+        let copy = copy_of(&device);
+        drop((task, vfs));
+        fs.close().unwrap();
+        let (fs, vfs) = mounted(copy, one_list());
+        let task = vfs.task();
+        assert_eq!(times(&task), shown);
         drop((task, vfs));
         fs.close().unwrap();
     });

@@ -241,11 +241,9 @@ impl<'a> FileBlocks<'a> {
         let need = Need { log_blocks: 1, space: 0, from_pool: true };
         let mut tx = self.state.volume.begin(need)?;
         let _guard = self.node.lock();
-        let core = tx.core(self.node);
-        if core.is_free() {
-            // Nothing may be logged of it: its block may have been reused by now.
-            self.node.forget_times_of_free();
-        } else if self.node.has_new_times() {
+        // Not if it is free: its block may have been reused by now.
+        if self.node.has_new_times() {
+            let core = tx.core(self.node);
             tx.set_core(self.node, (*core).clone());
             tx.commit()?;
         }

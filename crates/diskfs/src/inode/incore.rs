@@ -19,8 +19,16 @@
 //! # Lazy times
 //!
 //! Reading and writing a file change its times, much too often for transactions. The VFS reports
-//! them ([`Node::set_times`]) and the node stores them; the next transaction that changes the inode
-//! for another reason includes them, or one that is begun for them later.
+//! such a change and the node copies the times of the VFS inode ([`Node::follow_times`]); the next
+//! transaction that changes the inode for another reason includes them, or one that is begun for
+//! them later.
+//!
+//! A thread changes the times of the VFS inode first, and then has the node copy them, under the
+//! lock of the core. So a thread that copies times which another one is just changing copies old
+//! ones only if that one has still to copy. A transaction is such a change, too: its times are in
+//! the node when it commits, and in the VFS inode a moment later; then the node copies once more.
+//! A walk reports without a reference to the VFS inode: the number may belong to another inode by
+//! then, which the generation shows.
 //!
 //! # Locks
 //!
@@ -34,7 +42,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
-use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::lock::{RwLockReadGuard, RwLockWriteGuard};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
@@ -61,6 +69,22 @@ pub struct Times {
     pub ctime: i64,
 }
 
+impl Times {
+    fn of(core: &InodeCore) -> Self {
+        Self { atime: core.atime, mtime: core.mtime, ctime: core.ctime }
+    }
+
+    /// Returns these times where they differ from `before`, and `taken` elsewhere.
+    fn since(self, before: Self, taken: Self) -> Self {
+        let since = |new, before, taken| if new == before { taken } else { new };
+        Self {
+            atime: since(self.atime, before.atime, taken.atime),
+            mtime: since(self.mtime, before.mtime, taken.mtime),
+            ctime: since(self.ctime, before.ctime, taken.ctime),
+        }
+    }
+}
+
 /// Approximate memory of a node with its core, two headers of references and its table entry. Bytes
 /// in the inode, which are few and mostly none, are not counted.
 pub(crate) const MEMORY_BYTES: usize = size_of::<Node>() + size_of::<InodeCore>() + 2 * 16 + 48;
@@ -74,11 +98,6 @@ pub struct Node {
     log: ItemState,
     /// The checkpoint with the last transaction that changed it; 0 for none since it was read.
     sequence: AtomicU64,
-    atime: AtomicI64,
-    mtime: AtomicI64,
-    ctime: AtomicI64,
-    /// Whether the three times above are newer than the core.
-    has_times: AtomicBool,
     /// The list of orphans that it is on, counted from 1; 0 for none.
     orphan: AtomicU32,
     /// Errors of write-back of its data (`wb_err`).
@@ -87,6 +106,8 @@ pub struct Node {
 
 struct Published {
     core: Arc<InodeCore>,
+    /// Lazy times, which replace those of the core.
+    new_times: Option<Times>,
     /// Whether the block of its record is no longer one of inodes.
     is_given_up: bool,
     /// The file data in memory.
@@ -102,18 +123,14 @@ impl Node {
     /// Creates the node of inode `ino` with the state `core`.
     #[must_use]
     pub fn new(ino: u64, core: Arc<InodeCore>, cache: &PerCpuArc<BufferCache>) -> Arc<Self> {
-        let InodeCore { atime, mtime, ctime, .. } = *core;
+        let published = Published { core, new_times: None, is_given_up: false, data: None };
         Arc::new(Self {
             ino,
             cache: cache.keep(),
             lock: RwLock::new(()),
-            published: Mutex::new(Published { core, is_given_up: false, data: None }),
+            published: Mutex::new(published),
             log: ItemState::new(),
             sequence: AtomicU64::new(0),
-            atime: AtomicI64::new(atime),
-            mtime: AtomicI64::new(mtime),
-            ctime: AtomicI64::new(ctime),
-            has_times: AtomicBool::new(false),
             orphan: AtomicU32::new(0),
             write_errors: ErrorSeq::new(),
         })
@@ -152,76 +169,50 @@ impl Node {
     /// Returns the state as of the last commit, with the times that have changed since.
     #[must_use]
     pub fn core(&self) -> Arc<InodeCore> {
-        let core = self.stored();
-        if !self.has_new_times() {
-            return core;
-        }
-        let Times { atime, mtime, ctime } = self.times();
-        Arc::new(InodeCore { atime, mtime, ctime, ..(*core).clone() })
-    }
-
-    /// Stores lazy times. Returns true if there were no unstored times before: then the caller has
-    /// to ensure that they are stored. Never blocks.
-    pub fn set_times(&self, times: Times) -> bool {
-        self.atime.store(times.atime, Ordering::Relaxed);
-        self.mtime.store(times.mtime, Ordering::Relaxed);
-        self.ctime.store(times.ctime, Ordering::Relaxed);
-        // Loaded first: if all CPUs read a file, they should not all write this flag.
-        !self.has_times.load(Ordering::Acquire) && !self.has_times.swap(true, Ordering::AcqRel)
-    }
-
-    /// Discards lazy times of an inode that is being freed. The caller holds the node locked, and
-    /// no thread uses the inode.
-    pub fn forget_times(&self) {
-        self.has_times.store(false, Ordering::Release);
-    }
-
-    /// Discards lazy times of an inode that was free when the caller looked. Does nothing if its
-    /// number is in use again: then the times are those of the new inode.
-    pub fn forget_times_of_free(&self) {
-        // A transaction that reuses the number publishes under this lock before any thread changes
-        // times.
         let published = self.published.lock();
-        if published.core.is_free() {
-            self.forget_times();
+        match published.new_times {
+            None => Arc::clone(&published.core),
+            Some(Times { atime, mtime, ctime }) => {
+                Arc::new(InodeCore { atime, mtime, ctime, ..(*published.core).clone() })
+            }
         }
     }
 
-    fn times(&self) -> Times {
-        Times {
-            atime: self.atime.load(Ordering::Relaxed),
-            mtime: self.mtime.load(Ordering::Relaxed),
-            ctime: self.ctime.load(Ordering::Relaxed),
+    /// Copies the lazy times that `shown` returns, unless the inode has them already, is free, or is
+    /// no longer the one of `generation`. Returns true if there were no unstored times before: then
+    /// the caller has to ensure that they are stored. `shown` reads the times of the VFS inode; it
+    /// is called under the lock of the core, and must not block.
+    pub fn follow_times(&self, generation: u32, shown: impl FnOnce() -> Times) -> bool {
+        let mut published = self.published.lock();
+        let times = shown();
+        let present = published.new_times.unwrap_or_else(|| Times::of(&published.core));
+        let core = &published.core;
+        if times == present || core.is_free() || core.generation != generation {
+            return false;
         }
+        published.new_times.replace(times).is_none()
     }
 
     /// Returns whether there are times that no transaction has included yet.
     #[must_use]
     pub fn has_new_times(&self) -> bool {
-        self.has_times.load(Ordering::Acquire)
+        self.published.lock().new_times.is_some()
     }
 
     /// Replaces the state by `core`, which was made from `before`: the result of
     /// [`core`](Self::core) in the transaction. The caller holds the node locked, and has added it
-    /// to its transaction.
+    /// to its transaction. Lazy times of an inode that it frees are discarded.
     pub fn publish(&self, core: Arc<InodeCore>, before: &InodeCore) {
-        let taken = Times { atime: core.atime, mtime: core.mtime, ctime: core.ctime };
+        let (taken, before) = (Times::of(&core), Times::of(before));
         let mut published = self.published.lock();
+        // A time that another thread has changed since then stays; otherwise the transaction's is
+        // stored.
+        let since = published.new_times.map(|new| new.since(before, taken));
+        published.new_times = since.filter(|new| *new != taken && !core.is_free());
         let old = std::mem::replace(&mut published.core, core);
         published.is_given_up = false;
         drop(published);
         drop(old);
-        // A time that another thread has changed since then stays; otherwise the transaction's is
-        // stored.
-        let (order, failed) = (Ordering::AcqRel, Ordering::Relaxed);
-        let _ = self.atime.compare_exchange(before.atime, taken.atime, order, failed);
-        let _ = self.mtime.compare_exchange(before.mtime, taken.mtime, order, failed);
-        let _ = self.ctime.compare_exchange(before.ctime, taken.ctime, order, failed);
-        // Times that were changed before this exchange are seen below, and a later change sets the
-        // flag again.
-        if self.has_times.swap(false, Ordering::AcqRel) && self.times() != taken {
-            self.has_times.store(true, Ordering::Release);
-        }
     }
 
     /// Notes that the transaction that has just freed the inode also frees the chunk of its number:

@@ -117,10 +117,9 @@ impl DiskFs {
 
     /// Stores the times that the VFS shows in the node, if they differ.
     pub(super) fn keep_times(&self, inode: &Inode, node: &Arc<Node>) {
-        let (atime, mtime, ctime) = (inode.atime().0, inode.mtime().0, inode.ctime().0);
-        let core = node.core();
-        let is_stored = (core.atime, core.mtime, core.ctime) == (atime, mtime, ctime);
-        if !is_stored && !core.is_free() && node.set_times(Times { atime, mtime, ctime }) {
+        let shown =
+            || Times { atime: inode.atime().0, mtime: inode.mtime().0, ctime: inode.ctime().0 };
+        if node.follow_times(inode.generation(), shown) {
             self.files.set_times_dirty(node);
         }
     }

@@ -247,8 +247,7 @@ fn freed_at_once(volume: &Volume) -> usize {
 /// Frees the number of an inode that has nothing but its record. The node is locked. After the
 /// commit the node may be that of another inode, and is not touched any more.
 fn free(tx: &mut Tx<'_>, node: &Arc<Node>, generation: u32) {
-    // Otherwise the times and data would belong to the next inode with this number.
-    node.forget_times();
+    // Otherwise the data would belong to the next inode with this number.
     node.drop_data();
     tx.set_orphan(node, false);
     tx.free_inode(node.ino());

@@ -75,7 +75,9 @@ fn nodes_that_nobody_needs_are_given_up_and_others_stay() {
     let used = table.get(&volume, ino_at(FIRST, 0)).unwrap().unwrap();
     let dirty = ino_at(FIRST, 1);
     let times = Times { atime: 1, mtime: 2, ctime: 3 };
-    assert!(table.get(&volume, dirty).unwrap().unwrap().set_times(times));
+    let node = table.get(&volume, dirty).unwrap().unwrap();
+    assert!(node.follow_times(node.core().generation, || times));
+    drop(node);
     // The error has not been reported yet.
     let failed = ino_at(FIRST, 2);
     table.get(&volume, failed).unwrap().unwrap().write_errors().record(5);

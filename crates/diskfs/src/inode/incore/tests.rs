@@ -81,12 +81,12 @@ fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them(
     let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device(), VOLUME, 1 << 20)));
     let node = Node::new(INO, core(0o600).into(), &cache);
     assert!(!node.has_new_times());
-    assert!(node.set_times(Times { atime: 9, mtime: 5, ctime: 5 }));
-    assert!(!node.set_times(Times { atime: 10, mtime: 5, ctime: 5 }));
+    assert!(node.follow_times(node.core().generation, || Times { atime: 9, mtime: 5, ctime: 5 }));
+    assert!(!node.follow_times(node.core().generation, || Times { atime: 10, mtime: 5, ctime: 5 }));
     let copy = node.core();
     assert_eq!((copy.atime, copy.mtime), (10, 5));
     // The VFS reports other times while the transaction is under way.
-    node.set_times(Times { atime: 11, mtime: 5, ctime: 5 });
+    node.follow_times(node.core().generation, || Times { atime: 11, mtime: 5, ctime: 5 });
     node.publish(copy.clone(), &copy);
     assert!(node.has_new_times());
     assert_eq!(node.core().atime, 11);
@@ -95,11 +95,20 @@ fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them(
     assert!(!node.has_new_times());
     assert_eq!(node.core().atime, 11);
     // A time that the transaction itself changes does not count as changed by another thread.
-    node.set_times(Times { atime: 12, mtime: 5, ctime: 5 });
+    node.follow_times(node.core().generation, || Times { atime: 12, mtime: 5, ctime: 5 });
     let copy = node.core();
     node.publish(InodeCore { ctime: 7, ..(*copy).clone() }.into(), &copy);
     assert!(!node.has_new_times());
     assert_eq!((node.core().atime, node.core().ctime), (12, 7));
+    // Nor do the times of an earlier inode with this number.
+    assert!(!node.follow_times(0, || Times { atime: 20, mtime: 20, ctime: 20 }));
+    // A transaction that frees the inode discards them.
+    assert!(node.follow_times(1, || Times { atime: 13, mtime: 5, ctime: 7 }));
+    let copy = node.core();
+    node.follow_times(1, || Times { atime: 14, mtime: 5, ctime: 7 });
+    node.publish(InodeCore::free(1).into(), &copy);
+    assert!(!node.has_new_times());
+    assert!(!node.follow_times(1, || Times { atime: 15, mtime: 5, ctime: 7 }));
 }
 
 #[test]

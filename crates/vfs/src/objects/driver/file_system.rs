@@ -83,10 +83,12 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
         let _ = inode;
     }
 
-    /// Notes that the times of `inode` have changed because it was read or written. A backed driver
-    /// stores them with the next change of the inode, or at some later time. Called after each such
-    /// change (at most once in a tick of the clock, unless a reader sees the times in between), for
-    /// backed drivers only. Must not block.
+    /// Notes that the times of `inode` have changed: because it was read or written, or to show a
+    /// change that the driver has stored ([`Inode::changed_at`]). A backed driver stores the times
+    /// of the inode with its next change, or at some later time, if it has not stored them. It
+    /// reads them and stores them under a lock: a thread that read them before may store them
+    /// later. Called after each such change (for reads and writes at most once in a tick of the
+    /// clock, unless a reader sees the times in between), for backed drivers only. Must not block.
     fn dirtied(&self, inode: &Inode) {
         let _ = inode;
     }

@@ -89,32 +89,18 @@ impl Inode {
     }
 
     /// Notes a change of data and inode at `time`, which [`change_time`](Self::change_time)
-    /// returned and the driver has stored. Notifies the driver if a later time is needed because a
-    /// reader has read the times since.
+    /// returned and the driver has stored; a later time, if a reader has read the times since.
+    /// Notifies the driver: it may need that later time, or have stored an older one for a thread
+    /// that read the time before this call.
     pub fn changed_at(&self, time: Timestamp) {
-        let later = self.note(&self.data.mtime, MTIME_SEEN, time)
-            | self.note(&self.data.ctime, CTIME_SEEN, time);
-        self.tell_driver(later);
+        self.touch_at(time);
+        self.tell_driver(true);
     }
 
     /// Notes a change of the inode, and not of its data; see [`changed_at`](Self::changed_at).
     pub fn inode_changed_at(&self, time: Timestamp) {
-        let later = self.note(&self.data.ctime, CTIME_SEEN, time);
-        self.tell_driver(later);
-    }
-
-    /// Stores the time of a change, and returns false; or stores a later one, and returns true.
-    fn note(&self, which: &AtomicI64, seen: u32, time: Timestamp) -> bool {
-        let stored = which.load(Ordering::Acquire);
-        if stored < time.0 {
-            which.fetch_max(time.0, Ordering::AcqRel);
-            false
-        } else if self.is_seen(seen) {
-            self.stamp_exactly(which, seen);
-            true
-        } else {
-            stored > time.0 + time::SKEW_NANOS && stamp_back(which)
-        }
+        self.touch_ctime_at(time);
+        self.tell_driver(true);
     }
 
     /// Notifies a driver that stores times of a change for which it had no call.

@@ -209,7 +209,7 @@ fn nothing_is_left_of_an_inode_whose_number_is_free() {
     let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
     with_data(&node);
     node.write_errors().record(5);
-    node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
+    node.follow_times(node.core().generation, || Times { atime: 9, mtime: 9, ctime: 9 });
     assert!(step(&fix.volume, &node).unwrap());
     assert!(node.data().is_none() && node.write_errors().is_told() && !node.has_new_times());
 }
@@ -285,7 +285,7 @@ fn in_the_background() {
     for number in 0..100 {
         inactivator.throttle();
         let node = fix.orphan(TYPE_REGULAR, 0, 300, 0);
-        node.set_times(Times { atime: number, mtime: 2, ctime: 3 });
+        node.follow_times(node.core().generation, || Times { atime: number, mtime: 2, ctime: 3 });
         inactivator.queue(node);
     }
     inactivator.flush();
@@ -306,13 +306,14 @@ fn times_of_an_inode_that_is_gone_are_not_stored() {
     let fix = Fixture::new();
     let files = Files::new(Arc::clone(&fix.volume), 1 << 20, None);
     let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
-    node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
+    node.follow_times(node.core().generation, || Times { atime: 9, mtime: 9, ctime: 9 });
     files.set_times_dirty(&node);
     inactivate(&fix.volume, &node, &no_cut).unwrap();
     let sequence = node.sequence();
     assert!(!node.has_new_times());
     // Even if a thread changes times too late.
-    node.set_times(Times { atime: 9, mtime: 9, ctime: 9 });
+    let late = || Times { atime: 9, mtime: 9, ctime: 9 };
+    assert!(!node.follow_times(node.core().generation, late));
     files.write_back_all().unwrap();
     assert_eq!((node.has_new_times(), node.sequence()), (false, sequence));
 }
