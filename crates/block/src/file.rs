@@ -104,7 +104,8 @@ impl FileDevice {
 
     /// Releases the device for other processes although this value still exists: a program may drop
     /// the last reference to it only after a grace period. Later writes and flushes return
-    /// [`Error::ReadOnly`], and later reads an error. The caller has ended all requests before. May be called again.
+    /// [`Error::ReadOnly`], and later reads an error. The caller has ended all requests before. May
+    /// be called again.
     pub fn release(&self) {
         self.released.store(true, Ordering::Release);
         lock::unlock(&self.file);

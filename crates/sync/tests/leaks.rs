@@ -56,8 +56,8 @@ fn live_after_a_while() -> usize {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// Checks that `expected` bytes are left, once the reclaim thread has ended, whose own memory counts
-/// as well.
+/// Checks that `expected` bytes are left, once the reclaim thread has ended, whose own memory
+/// counts as well.
 fn assert_left(expected: usize, what: &str) {
     let end = Instant::now() + Duration::from_secs(60);
     while live_after_a_while() != expected && Instant::now() < end {

@@ -178,10 +178,10 @@ impl Node {
         }
     }
 
-    /// Copies the lazy times that `shown` returns, unless the inode has them already, is free, or is
-    /// no longer the one of `generation`. Returns true if there were no unstored times before: then
-    /// the caller has to ensure that they are stored. `shown` reads the times of the VFS inode; it
-    /// is called under the lock of the core, and must not block.
+    /// Copies the lazy times that `shown` returns, unless the inode has them already, is free, or
+    /// is no longer the one of `generation`. Returns true if there were no unstored times before:
+    /// then the caller has to ensure that they are stored. `shown` reads the times of the VFS
+    /// inode; it is called under the lock of the core, and must not block.
     pub fn follow_times(&self, generation: u32, shown: impl FnOnce() -> Times) -> bool {
         let mut published = self.published.lock();
         let times = shown();
