@@ -25,7 +25,7 @@
 //! | sections are short, or mostly change the data | [`Mutex`] | the lock's line |
 //! | readers are many and take long, or sleep | [`RwLock`] | the lock's line |
 //! | every call reads, hardly any writes, there are few such locks | [`brlock::BrLock`] | its CPU's line |
-//! | there are millions of them, and some become hot | [`spread_rwlock::SpreadRwLock`] | the lock's line; once hot, its CPU's |
+//! | there are millions of them, and some become hot | [`sharded_rwlock::ShardedRwLock`] | the lock's line; once hot, its CPU's |
 //! | a few words are read, and readers may retry | [`seqcount::SeqCount`], or with a lock for writers [`seqlock::SeqLock`] | nothing |
 //! | some readers may retry and others may not | [`seqrwlock::SeqRwLock`] | nothing; blocking readers the lock's line |
 //! | readers follow pointers, and may see old objects | [`rcu`] | its thread's line |
@@ -83,7 +83,7 @@ mod seq;
 mod shrink;
 
 pub use mem::{page, prefetch};
-pub use percpu::{brlock, list as percpu_list, spread, spread_rwlock};
+pub use percpu::{brlock, list as percpu_list, sharded_rwlock, spread};
 pub use rcu::{slot, table};
 pub use refcount::{lockref, percpu_arc, percpu_ref, shared};
 pub use seq::{errseq, seqcount, seqlock, seqrwlock};

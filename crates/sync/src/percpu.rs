@@ -24,8 +24,8 @@
 
 pub mod brlock;
 pub mod list;
+pub mod sharded_rwlock;
 pub mod spread;
-pub mod spread_rwlock;
 
 mod array;
 mod budget;

@@ -19,8 +19,8 @@ use vfscale_sync::lock_class;
 use vfscale_sync::lockref::{Lockref, Put, SpreadPtr};
 use vfscale_sync::percpu::SnapshotCounter;
 use vfscale_sync::percpu_ref::PerCpuRef;
+use vfscale_sync::sharded_rwlock::{ReaderParts, ShardedRwLock};
 use vfscale_sync::shared::{Shared, SharedSlot};
-use vfscale_sync::spread_rwlock::{ReaderParts, SpreadRwLock};
 use vfscale_sync::{Mutex, RwLock, cpu, rcu};
 
 lock_class! { Tested = ("tested", 1); }
@@ -137,14 +137,14 @@ fn brlock_orders_readers_of_all_slots_and_writers() {
 
 /// A lock with sharded readers, and its data.
 struct Spread {
-    lock: SpreadRwLock<Tested>,
+    lock: ShardedRwLock<Tested>,
     parts: ReaderParts,
     cell: Cell,
 }
 
 impl Spread {
     fn new() -> Self {
-        Self { lock: SpreadRwLock::new(), parts: ReaderParts::new(), cell: Cell::new() }
+        Self { lock: ShardedRwLock::new(), parts: ReaderParts::new(), cell: Cell::new() }
     }
 
     fn change(&self) {

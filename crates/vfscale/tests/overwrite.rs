@@ -12,7 +12,7 @@ use vfscale::{
     At, AtFlags, Credentials, Errno, FallocateFlags, File, MemFs, MemfdFlags, Mode, MountFlags,
     OFlags, Scaling, SealFlags, Task, Whence, XattrFlags,
 };
-use vfscale_sync::spread_rwlock::ReaderParts;
+use vfscale_sync::sharded_rwlock::ReaderParts;
 use vfscale_sync::{cpu, rcu};
 
 const CPUS: usize = 4;

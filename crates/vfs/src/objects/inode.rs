@@ -38,8 +38,8 @@ use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{Guard, RcuOption};
+use vfscale_sync::sharded_rwlock::{ReaderParts, ShardedRwLock};
 use vfscale_sync::slab::Slab;
-use vfscale_sync::spread_rwlock::{ReaderParts, SpreadRwLock};
 use vfscale_sync::table::Hashed;
 
 use crate::base::lock_classes::{InodeAliases, InodeData, Xattrs};
@@ -138,7 +138,7 @@ struct DataLine {
 /// Fields that are written by changes of the inode, of its names, and of its neighbours in a list.
 #[repr(C, align(64))]
 struct UseLine {
-    lock: SpreadRwLock<InodeData>,
+    lock: ShardedRwLock<InodeData>,
     nlink: AtomicU32,
     count: AtomicU32,
     alias_lock: Mutex<(), InodeAliases>,
@@ -352,7 +352,7 @@ impl Inode {
                 ctime: AtomicI64::new(times.ctime.0),
             },
             usage: UseLine {
-                lock: SpreadRwLock::new(),
+                lock: ShardedRwLock::new(),
                 nlink: AtomicU32::new(init.nlink),
                 count: AtomicU32::new(1),
                 alias_lock: Mutex::new(()),

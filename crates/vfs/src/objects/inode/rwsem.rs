@@ -7,7 +7,7 @@
 //!
 //! A short write over existing bytes changes nothing else. So overwrites of different pages of one
 //! file need not exclude each other. Where several CPUs overwrite one file, the lock is sharded
-//! over them ([`SpreadRwLock`](vfscale_sync::spread_rwlock::SpreadRwLock)), and they hold it
+//! over them ([`ShardedRwLock`](vfscale_sync::sharded_rwlock::ShardedRwLock)), and they hold it
 //! shared.
 //!
 //! * While the lock is shared, the size does not change, no page is added or removed, no seal is
@@ -29,16 +29,16 @@
 //! charged to the file system and is freed with the inode.
 
 use vfscale_sync::atomic::Ordering;
-use vfscale_sync::spread_rwlock::{ReaderParts, SpreadReadGuard, SpreadWriteGuard};
+use vfscale_sync::sharded_rwlock::{ReaderParts, ShardedReadGuard, ShardedWriteGuard};
 
 use super::{Inode, SHARED};
 use crate::base::lock_classes::InodeData;
 
 /// An inode's lock, held exclusively.
-pub(crate) type ExclusiveGuard<'a> = SpreadWriteGuard<'a, InodeData>;
+pub(crate) type ExclusiveGuard<'a> = ShardedWriteGuard<'a, InodeData>;
 
 /// An inode's lock, held shared.
-pub(crate) type SharedGuard<'a> = SpreadReadGuard<'a, InodeData>;
+pub(crate) type SharedGuard<'a> = ShardedReadGuard<'a, InodeData>;
 
 impl Inode {
     /// Locks data and attributes exclusively (`i_rwsem`). Blocks as long as the holder, which may

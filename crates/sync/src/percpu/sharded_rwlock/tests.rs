@@ -1,14 +1,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{ReaderParts, SpreadRwLock};
+use super::{ReaderParts, ShardedRwLock};
 use crate::cpu;
 
 crate::lock_class! {
     Inodes = ("i_rwsem", 10);
 }
 
-type Lock = SpreadRwLock<Inodes>;
+type Lock = ShardedRwLock<Inodes>;
 
 fn spread(slots: usize) -> (Lock, ReaderParts) {
     let (lock, parts) = (Lock::new(), ReaderParts::new());

@@ -66,7 +66,7 @@ const HEAT_MAX: u32 = (1 << HEAT_BITS) - 1;
 /// A reader-writer lock in eight bytes. `Send` and `Sync`.
 ///
 /// Methods take the lock's [`ReaderParts`]; all calls pass the same ones.
-pub struct SpreadRwLock<C: LockClass> {
+pub struct ShardedRwLock<C: LockClass> {
     class: PhantomData<fn() -> C>,
     word: RawRwLock,
     /// Heat, and above it the CPU that was noted last. A hint: written without synchronisation.
@@ -76,7 +76,7 @@ pub struct SpreadRwLock<C: LockClass> {
 #[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<ReaderParts>() == 8);
 
-impl<C: LockClass> SpreadRwLock<C> {
+impl<C: LockClass> ShardedRwLock<C> {
     const_unless_loom! {
         /// Creates an unlocked, cold lock.
         #[must_use]
@@ -92,7 +92,7 @@ impl<C: LockClass> SpreadRwLock<C> {
     ///
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
-    pub fn write<'a>(&'a self, parts: &'a ReaderParts) -> SpreadWriteGuard<'a, C> {
+    pub fn write<'a>(&'a self, parts: &'a ReaderParts) -> ShardedWriteGuard<'a, C> {
         held::assert_no_section::<C>();
         self.write_in_section(parts)
     }
@@ -105,7 +105,7 @@ impl<C: LockClass> SpreadRwLock<C> {
     ///
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
-    pub fn write_in_section<'a>(&'a self, parts: &'a ReaderParts) -> SpreadWriteGuard<'a, C> {
+    pub fn write_in_section<'a>(&'a self, parts: &'a ReaderParts) -> ShardedWriteGuard<'a, C> {
         held::acquire::<C>(false);
         let waited = self.word.write(C::stat);
         if let Some(parts) = parts.get()
@@ -113,12 +113,12 @@ impl<C: LockClass> SpreadRwLock<C> {
         {
             close::<C>(parts);
         }
-        SpreadWriteGuard { lock: self, parts, waited, not_send: PhantomData }
+        ShardedWriteGuard { lock: self, parts, waited, not_send: PhantomData }
     }
 
     /// Enters as the writer if no thread is inside and the parts are closed. Never blocks.
     #[inline]
-    pub fn try_write<'a>(&'a self, parts: &'a ReaderParts) -> Option<SpreadWriteGuard<'a, C>> {
+    pub fn try_write<'a>(&'a self, parts: &'a ReaderParts) -> Option<ShardedWriteGuard<'a, C>> {
         if !self.word.try_write(C::stat) {
             return None;
         }
@@ -128,7 +128,7 @@ impl<C: LockClass> SpreadRwLock<C> {
             return None;
         }
         held::note::<C>();
-        Some(SpreadWriteGuard { lock: self, parts, waited: false, not_send: PhantomData })
+        Some(ShardedWriteGuard { lock: self, parts, waited: false, not_send: PhantomData })
     }
 
     /// Enters as a reader, by the part of this CPU if that is open. Otherwise blocks while a writer
@@ -138,14 +138,14 @@ impl<C: LockClass> SpreadRwLock<C> {
     ///
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
-    pub fn read<'a>(&'a self, parts: &'a ReaderParts) -> SpreadReadGuard<'a, C> {
+    pub fn read<'a>(&'a self, parts: &'a ReaderParts) -> ShardedReadGuard<'a, C> {
         if let Some(inside) = self.read_in_part(parts) {
             return inside;
         }
         held::assert_no_section::<C>();
         held::acquire::<C>(false);
         self.word.read(C::stat);
-        SpreadReadGuard { inside: Inside::Word(self), not_send: PhantomData }
+        ShardedReadGuard { inside: Inside::Word(self), not_send: PhantomData }
     }
 
     /// Enters as a reader if the part of this CPU is open. Never blocks, and does not touch the
@@ -155,14 +155,14 @@ impl<C: LockClass> SpreadRwLock<C> {
     ///
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
-    pub fn read_in_part<'a>(&self, parts: &'a ReaderParts) -> Option<SpreadReadGuard<'a, C>> {
+    pub fn read_in_part<'a>(&self, parts: &'a ReaderParts) -> Option<ShardedReadGuard<'a, C>> {
         let part = parts.join()?;
         held::acquire::<C>(false);
-        Some(SpreadReadGuard { inside: Inside::Part(part), not_send: PhantomData })
+        Some(ShardedReadGuard { inside: Inside::Part(part), not_send: PhantomData })
     }
 
     /// Notes the CPU of a thread that shares the word. Returns whether the word got hot, so that
-    /// the caller should [shard](SpreadWriteGuard::spread) the lock for `slots` CPUs; the word is
+    /// the caller should [shard](ShardedWriteGuard::spread) the lock for `slots` CPUs; the word is
     /// then cold again.
     pub fn note_cpu(&self, slots: usize) -> bool {
         let (cpu, before) = (cpu::current() & HEAT_MAX, self.heat.load(Ordering::Relaxed));
@@ -186,13 +186,13 @@ impl<C: LockClass> SpreadRwLock<C> {
     }
 }
 
-impl<C: LockClass> Default for SpreadRwLock<C> {
+impl<C: LockClass> Default for ShardedRwLock<C> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// The parts of a [`SpreadRwLock`], once it has some.
+/// The parts of a [`ShardedRwLock`], once it has some.
 pub struct ReaderParts {
     /// From a box, or null. Set once.
     parts: AtomicPtr<Parts>,
@@ -286,18 +286,18 @@ fn wait_for_readers<C: LockClass>(part: &AtomicU32) {
 
 /// The counter that a reader is counted in.
 enum Inside<'a, C: LockClass> {
-    Word(&'a SpreadRwLock<C>),
+    Word(&'a ShardedRwLock<C>),
     Part(&'a AtomicU32),
 }
 
-/// A reader inside a [`SpreadRwLock`]. Not `Send`.
+/// A reader inside a [`ShardedRwLock`]. Not `Send`.
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct SpreadReadGuard<'a, C: LockClass> {
+pub struct ShardedReadGuard<'a, C: LockClass> {
     inside: Inside<'a, C>,
     not_send: PhantomData<*const ()>,
 }
 
-impl<C: LockClass> Drop for SpreadReadGuard<'_, C> {
+impl<C: LockClass> Drop for ShardedReadGuard<'_, C> {
     #[inline]
     fn drop(&mut self) {
         match self.inside {
@@ -310,16 +310,16 @@ impl<C: LockClass> Drop for SpreadReadGuard<'_, C> {
     }
 }
 
-/// The writer inside a [`SpreadRwLock`]. Not `Send`.
+/// The writer inside a [`ShardedRwLock`]. Not `Send`.
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct SpreadWriteGuard<'a, C: LockClass> {
-    lock: &'a SpreadRwLock<C>,
+pub struct ShardedWriteGuard<'a, C: LockClass> {
+    lock: &'a ShardedRwLock<C>,
     parts: &'a ReaderParts,
     waited: bool,
     not_send: PhantomData<*const ()>,
 }
 
-impl<C: LockClass> SpreadWriteGuard<'_, C> {
+impl<C: LockClass> ShardedWriteGuard<'_, C> {
     /// Returns whether this writer had to wait for the word.
     #[inline]
     #[must_use]
@@ -328,7 +328,7 @@ impl<C: LockClass> SpreadWriteGuard<'_, C> {
     }
 
     /// Notes that a thread waited that could have shared the lock. Returns whether the word got
-    /// hot, like [`note_cpu`](SpreadRwLock::note_cpu).
+    /// hot, like [`note_cpu`](ShardedRwLock::note_cpu).
     pub fn note_wait(&self, slots: usize) -> bool {
         self.lock.heat_up(cpu::current() & HEAT_MAX, slots)
     }
@@ -348,7 +348,7 @@ impl<C: LockClass> SpreadWriteGuard<'_, C> {
     }
 }
 
-impl<C: LockClass> Drop for SpreadWriteGuard<'_, C> {
+impl<C: LockClass> Drop for ShardedWriteGuard<'_, C> {
     #[inline]
     fn drop(&mut self) {
         self.lock.word.unlock_write();
