@@ -34,7 +34,7 @@ const SETTABLE: OFlags =
 pub struct File(pub(crate) SharedFile);
 
 /// Removes the privileges that end with a change of the data: always file capabilities, and set-id
-/// bits if the user is unprivileged, except those that `keep` preserves (see [`kept_ids`]). The
+/// bits if the user is unprivileged, except those that `keep` preserves (see [`preserved_ids`]). The
 /// caller holds the inode's lock.
 ///
 /// # Errors
@@ -42,13 +42,13 @@ pub struct File(pub(crate) SharedFile);
 #[inline]
 pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
     if inode.is_backed() {
-        return drop_privileges_kept(inode, keep);
+        return drop_privileges_backed(inode, keep);
     }
     if keeps_privileges(inode, keep) {
         return Ok(());
     }
     drop_capabilities(inode, &rcu::pin());
-    let (mode, gone) = set_ids_gone(inode, keep);
+    let (mode, gone) = set_ids_to_drop(inode, keep);
     if gone != 0 {
         inode.set_mode(mode & !gone);
         inode.touch_ctime();
@@ -58,9 +58,9 @@ pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Res
 
 /// Drops privileges of an inode of a backed driver, which stores the change first.
 #[cold]
-fn drop_privileges_kept(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
+fn drop_privileges_backed(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
     let no_capabilities = inode.has_extra() && has_capabilities(inode, &rcu::pin());
-    let (mode, gone) = set_ids_gone(inode, keep);
+    let (mode, gone) = set_ids_to_drop(inode, keep);
     if gone == 0 && !no_capabilities {
         return Ok(());
     }
@@ -70,7 +70,7 @@ fn drop_privileges_kept(inode: &Inode, keep: FileMode) -> std::result::Result<()
 
 /// Returns the mode, and the set-id bits that a change of the data removes from it.
 #[inline]
-fn set_ids_gone(inode: &Inode, keep: FileMode) -> (u32, u32) {
+fn set_ids_to_drop(inode: &Inode, keep: FileMode) -> (u32, u32) {
     let special = inode.special_bits();
     if special & 0o6000 == 0 || keep.contains(FileMode::FSETID) || !inode.is_file() {
         return (special, 0);
@@ -85,7 +85,7 @@ fn set_ids_gone(inode: &Inode, keep: FileMode) -> (u32, u32) {
 
 /// Returns whether a change of the data removes no privileges.
 pub(crate) fn keeps_privileges(inode: &Inode, keep: FileMode) -> bool {
-    !inode.may_be_capable() && set_ids_gone(inode, keep).1 == 0
+    !inode.may_be_capable() && set_ids_to_drop(inode, keep).1 == 0
 }
 
 impl File {

@@ -109,7 +109,7 @@ fn has_that_size(inode: &Inode, size: u64, keep_ids: FileMode) -> bool {
 }
 
 /// Returns the rights of `cred` to preserve the set-id bits of `inode` when it changes the data.
-pub(crate) fn kept_ids(cred: &Credentials, inode: &Inode) -> FileMode {
+pub(crate) fn preserved_ids(cred: &Credentials, inode: &Inode) -> FileMode {
     let mut kept = FileMode::empty();
     kept.set(FileMode::FSETID, cred.has(Capabilities::FSETID));
     // A caller that preserves all of them needs no further checks.

@@ -72,7 +72,7 @@ impl NewTree {
     /// Copies a mount, showing its directory `root`, and with `recursive` the mounts below `root`.
     /// Omits unbindable mounts unless `whole`.
     pub(crate) fn copy_of(
-        forest: &VfsShared,
+        vfs_shared: &VfsShared,
         trees: &MountTopology,
         (top, root): (&Mount, DentryRef),
         recursive: bool,
@@ -83,7 +83,7 @@ impl NewTree {
         let shape =
             if recursive { shape(trees, top, &below_root, whole, guard) } else { Vec::new() };
         let copy = |mount: &Mount, root: DentryRef, at| {
-            let own = forest.clone_mount(mount.sb().clone(), root, mount.flags());
+            let own = vfs_shared.clone_mount(mount.sb().clone(), root, mount.flags());
             NewMount::of_new(own, Some(mount.id()), at)
         };
         let mut twigs = vec![copy(top, root.clone(), None)];
@@ -140,9 +140,10 @@ impl NewTree {
     }
 
     /// Makes a copy of each mount, in the same order.
-    fn copies(&self, forest: &VfsShared) -> Vec<OwnedMount> {
-        let copy =
-            |mount: &Mount| forest.clone_mount(mount.sb().clone(), mount.root_ref(), mount.flags());
+    fn copies(&self, vfs_shared: &VfsShared) -> Vec<OwnedMount> {
+        let copy = |mount: &Mount| {
+            vfs_shared.clone_mount(mount.sb().clone(), mount.root_ref(), mount.flags())
+        };
         self.mounts().map(copy).collect()
     }
 
@@ -198,7 +199,7 @@ impl VfsShared {
     /// Attaches a branch at `place`, which is no mountpoint, and copies of it to the mounts that
     /// share with that one. Returns the former mountpoints of a moved branch and of the mounts that
     /// now cover its copies.
-    pub(crate) fn graft(
+    pub(crate) fn attach_tree(
         &self,
         trees: &mut MountTopology,
         branch: NewTree,

@@ -98,7 +98,7 @@ pub(crate) struct Namespace {
     /// Its number among the trees that share a [`VfsShared`].
     id: u64,
     root: MountRef,
-    forest: Arc<VfsShared>,
+    vfs_shared: Arc<VfsShared>,
     /// Dropped last.
     _push: PushGracePeriods,
 }
@@ -149,10 +149,10 @@ impl Vfs {
     ) -> Result<Vfs, Errno> {
         check_fork()?;
         fork::watch();
-        let forest = Arc::new(VfsShared::new(scaling, limits));
-        let mount = forest.new_mount(root, MountFlags::empty())?;
-        let namespace = Namespace::new(&forest, MountRef::new(&mount));
-        forest.trees.lock().insert(mount, namespace.id);
+        let vfs_shared = Arc::new(VfsShared::new(scaling, limits));
+        let mount = vfs_shared.new_mount(root, MountFlags::empty())?;
+        let namespace = Namespace::new(&vfs_shared, MountRef::new(&mount));
+        vfs_shared.trees.lock().insert(mount, namespace.id);
         Ok(Vfs(Owned::new(Arc::new(namespace))))
     }
 
@@ -221,7 +221,7 @@ impl Vfs {
     /// Returns the state that it shares with the trees that were copied from each other.
     #[inline]
     pub(crate) fn ns(&self) -> &VfsShared {
-        &self.0.forest
+        &self.0.vfs_shared
     }
 
     pub(crate) fn tree(&self) -> &Namespace {
@@ -230,14 +230,14 @@ impl Vfs {
 }
 
 impl Namespace {
-    fn new(forest: &Arc<VfsShared>, root: MountRef) -> Namespace {
-        let id = forest.next_tree();
-        Namespace { id, root, forest: Arc::clone(forest), _push: PushGracePeriods }
+    fn new(vfs_shared: &Arc<VfsShared>, root: MountRef) -> Namespace {
+        let id = vfs_shared.next_tree();
+        Namespace { id, root, vfs_shared: Arc::clone(vfs_shared), _push: PushGracePeriods }
     }
 
     fn users(&self, tasks: usize) -> Users {
         // Each tree owns one reference.
-        let others = Arc::strong_count(&self.forest) - 1;
+        let others = Arc::strong_count(&self.vfs_shared) - 1;
         let sb = self.root.sb();
         Users { tasks: tasks + others, open_files: sb.files().len() + sb.private_files() }
     }
@@ -253,7 +253,7 @@ impl Namespace {
 
     /// Returns whether a mount is currently in this tree.
     pub(crate) fn contains(&self, mount: &Mount) -> bool {
-        self.has(&self.forest.trees.lock(), mount)
+        self.has(&self.vfs_shared.trees.lock(), mount)
     }
 
     /// Returns whether a mount is the root of this tree, or below it. Takes no lock: if mounts move
@@ -270,12 +270,12 @@ impl Namespace {
     /// of `fs` in the copy, if they are in this tree.
     pub(crate) fn copy(&self, fs: &FsStruct) -> (Vfs, FsStruct) {
         let guard = rcu::pin();
-        let mut trees = self.forest.trees.lock();
+        let mut trees = self.vfs_shared.trees.lock();
         let whole = (&*self.root, self.root.root_ref());
-        let branch = NewTree::copy_of(&self.forest, &trees, whole, true, true, &guard);
-        let namespace = Namespace::new(&self.forest, MountRef::new(branch.root()));
+        let branch = NewTree::copy_of(&self.vfs_shared, &trees, whole, true, true, &guard);
+        let namespace = Namespace::new(&self.vfs_shared, MountRef::new(branch.root()));
         let copies: HashMap<MountId, MountRef> = branch.copies_of().collect();
-        self.forest.plant(&mut trees, branch, namespace.id, &guard);
+        self.vfs_shared.plant(&mut trees, branch, namespace.id, &guard);
         drop(trees);
         let there = |path: &Path| {
             let copy = copies.get(&path.mount().id());
@@ -288,8 +288,8 @@ impl Namespace {
     /// Returns the mounts of the tree that can be reached from `root`, in the order of their
     /// creation.
     pub(crate) fn mount_infos(&self, root: PathRef<'_>, guard: &Guard) -> Vec<MountInfo> {
-        let trees = self.forest.trees.lock();
-        let _names = self.forest.rename_lock().read();
+        let trees = self.vfs_shared.trees.lock();
+        let _names = self.vfs_shared.rename_lock().read();
         let shown = |mount: &&Mount| crate::mount::d_path::mount_point(mount, root, guard);
         let point_of = |mount| Some((mount, shown(&mount)?));
         let own = trees.mounts().filter(|mount| self.has(&trees, mount));
@@ -307,14 +307,14 @@ impl Namespace {
 
     /// Returns whether a dentry is a mountpoint in this tree.
     pub(crate) fn has_mountpoint(&self, dentry: &Dentry, guard: &Guard) -> bool {
-        let trees = self.forest.trees.lock();
+        let trees = self.vfs_shared.trees.lock();
         trees.mounts().any(|mount| self.has(&trees, mount) && mount.is_on(dentry, guard))
     }
 
     /// Detaches the mounts on a dentry in other trees, before a call removes its name; `EBUSY` if
     /// this tree has a mount on it.
     pub(crate) fn detach_elsewhere(&self, dentry: &Dentry, guard: &Guard) -> Result<(), Errno> {
-        let mut trees = self.forest.trees.lock();
+        let mut trees = self.vfs_shared.trees.lock();
         let on: Vec<&Mount> = trees.mounts().filter(|mount| mount.is_on(dentry, guard)).collect();
         if on.iter().any(|mount| self.has(&trees, mount)) {
             return Err(Errno::BUSY);
@@ -324,7 +324,13 @@ impl Namespace {
         for id in on {
             // The mount may have been below one that was detached before.
             let Some(mount) = trees.mount(id).map(MountRef::new) else { continue };
-            detached.push(self.forest.prune(&mut trees, &mount, false, || false, guard)?);
+            detached.push(self.vfs_shared.umount_tree(
+                &mut trees,
+                &mount,
+                false,
+                || false,
+                guard,
+            )?);
         }
         drop(trees);
         detached.into_iter().for_each(Detached::release);
@@ -338,15 +344,15 @@ impl Namespace {
         target: &Path,
         flags: MountFlags,
     ) -> Result<(), Errno> {
-        self.check_target(&self.forest.trees.lock(), target)?;
-        let mount = self.forest.new_mount(fs, flags)?;
+        self.check_target(&self.vfs_shared.trees.lock(), target)?;
+        let mount = self.vfs_shared.new_mount(fs, flags)?;
         let guard = rcu::pin();
-        let mut trees = self.forest.trees.lock();
+        let mut trees = self.vfs_shared.trees.lock();
         let place = self.place_at(&trees, target, &guard)?;
         if place.dentry().inode().is_dir() != mount.root().inode().is_dir() {
             return Err(Errno::NOTDIR);
         }
-        let done = self.forest.graft(&mut trees, NewTree::of_new(mount), &place, &guard);
+        let done = self.vfs_shared.attach_tree(&mut trees, NewTree::of_new(mount), &place, &guard);
         drop(trees);
         done.map(drop)
     }
@@ -364,13 +370,13 @@ impl Namespace {
     /// Returns the path for a new mount at `target`.
     fn place_at(&self, trees: &MountTopology, target: &Path, guard: &Guard) -> Result<Path, Errno> {
         self.check_target(trees, target)?;
-        Ok(self.forest.topmost(target, guard))
+        Ok(self.vfs_shared.topmost(target, guard))
     }
 
     /// Makes `source` visible at `target` too; with `recursive`, together with the mounts below it.
     pub(crate) fn bind(&self, source: &Path, target: &Path, recursive: bool) -> Result<(), Errno> {
         let guard = rcu::pin();
-        let mut trees = self.forest.trees.lock();
+        let mut trees = self.vfs_shared.trees.lock();
         let place = self.place_at(&trees, target, &guard)?;
         let mount = source.mount();
         // A bind cannot attach a detached mount again.
@@ -382,11 +388,11 @@ impl Namespace {
         }
         let branch = {
             // Prevents moves of directories, so the list of mounts below the source is consistent.
-            let _names = self.forest.rename_lock().read();
+            let _names = self.vfs_shared.rename_lock().read();
             let part = (mount, source.dentry_ref());
-            NewTree::copy_of(&self.forest, &trees, part, recursive, false, &guard)
+            NewTree::copy_of(&self.vfs_shared, &trees, part, recursive, false, &guard)
         };
-        let done = self.forest.graft(&mut trees, branch, &place, &guard);
+        let done = self.vfs_shared.attach_tree(&mut trees, branch, &place, &guard);
         drop(trees);
         done.map(drop)
     }
@@ -400,12 +406,12 @@ impl Namespace {
         if !is_root || !same_kind {
             return Err(Errno::INVAL);
         }
-        let mut trees = self.forest.trees.lock();
+        let mut trees = self.vfs_shared.trees.lock();
         let is_gone = trees.tree_of(target.mount()).is_none();
         if is_gone || target.dentry().is_unhashed() {
             return Err(Errno::NOENT);
         }
-        let place = self.forest.topmost(target, &guard);
+        let place = self.vfs_shared.topmost(target, &guard);
         let all = trees.below(mount.id());
         let into_itself = all.contains(&place.mount().id());
         let parent = mount.attached_at(&guard).map(|(parent, _)| parent.id());
@@ -424,7 +430,7 @@ impl Namespace {
             return Err(Errno::INVAL);
         }
         let branch = NewTree::of_attached(&trees, mount, &guard);
-        let done = self.forest.graft(&mut trees, branch, &place, &guard);
+        let done = self.vfs_shared.attach_tree(&mut trees, branch, &place, &guard);
         drop(trees);
         done.map(drop)
     }
@@ -454,7 +460,7 @@ impl Namespace {
     /// mounts below it, and the mounts that this unmounts by propagation.
     fn detach_for_umount(&self, target: &Path, flags: UmountFlags) -> Result<Detached, Errno> {
         let guard = rcu::pin();
-        let mut trees = self.forest.trees.lock();
+        let mut trees = self.vfs_shared.trees.lock();
         let mount = target.mount();
         if !std::ptr::eq(mount.root(), target.dentry()) || !self.has(&trees, mount) {
             return Err(Errno::INVAL);
@@ -463,7 +469,7 @@ impl Namespace {
             return Err(Errno::BUSY);
         }
         if flags.contains(UmountFlags::DETACH) {
-            return self.forest.prune(&mut trees, mount, true, || false, &guard);
+            return self.vfs_shared.umount_tree(&mut trees, mount, true, || false, &guard);
         }
         // The use of the trees, and the use of `target`.
         let is_used = || mount.users() > 2;
@@ -478,9 +484,9 @@ impl Namespace {
                 return Err(Errno::AGAIN);
             }
         }
-        let others = self.forest.victims(&trees, mount, &guard);
+        let others = self.vfs_shared.victims(&trees, mount, &guard);
         let is_busy = || is_used() || others.iter().any(|other| other.users() > 1);
-        self.forest.prune(&mut trees, mount, true, is_busy, &guard)
+        self.vfs_shared.umount_tree(&mut trees, mount, true, is_busy, &guard)
     }
 }
 
@@ -488,9 +494,9 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         let all = {
             let guard = rcu::pin();
-            let mut trees = self.forest.trees.lock();
+            let mut trees = self.vfs_shared.trees.lock();
             // Detaches the mounts of this tree only, without propagation.
-            self.forest.prune(&mut trees, &self.root, false, || false, &guard)
+            self.vfs_shared.umount_tree(&mut trees, &self.root, false, || false, &guard)
         };
         // Released outside of a section, because drivers are notified.
         if let Ok(all) = all {

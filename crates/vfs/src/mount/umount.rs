@@ -67,7 +67,7 @@ impl VfsShared {
     /// Detaches `top` and all mounts below it from the trees, and with `propagate` the mounts that
     /// this unmounts by propagation. Fails with `EBUSY` if `is_busy` returns true, which is called
     /// when walks can no longer cross to them.
-    pub(crate) fn prune(
+    pub(crate) fn umount_tree(
         &self,
         trees: &mut MountTopology,
         top: &Mount,

@@ -476,7 +476,7 @@ impl SuperBlock {
 
     /// Returns the flags in the form that writers check.
     #[inline]
-    pub(crate) fn kept_flags(&self) -> &RemountFlags {
+    pub(crate) fn remount_flags(&self) -> &RemountFlags {
         &self.flags
     }
 

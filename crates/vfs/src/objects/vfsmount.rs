@@ -254,7 +254,7 @@ impl Mount {
     fn want_write(&self) -> Result<(), Errno> {
         let is_writable = || {
             fence_after_rmw();
-            match self.flags.verdict(self.sb.kept_flags()) {
+            match self.flags.verdict(self.sb.remount_flags()) {
                 Verdict::Writable => true,
                 Verdict::ReadOnly => false,
                 Verdict::Held => self.is_writable_after_hold(),

@@ -270,14 +270,14 @@ impl Task {
                     walk.want_write(pos)
                 },
                 |walk, pos| {
-                    let keep_ids = truncate::kept_ids(walk.cred(), pos.inode());
+                    let keep_ids = truncate::preserved_ids(walk.cred(), pos.inode());
                     let is_done = truncate::truncate_in_section(pos.inode(), size, keep_ids)?;
                     Ok(if is_done { Done::Yes } else { Done::No })
                 },
                 |inode| {
                     let keep_ids = {
                         let guard = rcu::pin();
-                        truncate::kept_ids(self.cred(&guard), inode)
+                        truncate::preserved_ids(self.cred(&guard), inode)
                     };
                     let truncate = || truncate::truncate_inode(inode, size, keep_ids, false);
                     inode.sb().with_space(truncate)

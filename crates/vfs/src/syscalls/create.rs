@@ -206,14 +206,17 @@ pub(crate) fn make_unnamed(
 }
 
 /// The directory for a new name.
-struct Place<'g> {
+struct CreateTarget<'g> {
     dir: WalkPos<'g>,
     write: WriteAccess<'g>,
 }
 
 /// Walks to the directory for a new name, with errors in the order of Linux: an existing name
 /// before a read-only mount, and that before a missing permission.
-fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place<'g>, Fail> {
+fn target_for<'g>(
+    walk: &mut Walk<'g>,
+    is_dir: bool,
+) -> std::result::Result<CreateTarget<'g>, Fail> {
     let Last::Name(slash) = walk.walk_to_last()? else {
         return Err(Errno::EXIST.into());
     };
@@ -232,7 +235,7 @@ fn place_for<'g>(walk: &mut Walk<'g>, is_dir: bool) -> std::result::Result<Place
     if slash && !is_dir {
         return Err(Errno::NOENT.into());
     }
-    Ok(Place { dir, write: write? })
+    Ok(CreateTarget { dir, write: write? })
 }
 
 /// Defers the creation of a name to the backed driver.
@@ -317,7 +320,7 @@ impl Task {
         let call = || {
             let guard = rcu::pin();
             self.walk(&base, path, Lookup::empty(), &guard, |walk| {
-                let Place { dir, write } = place_for(walk, is_dir)?;
+                let CreateTarget { dir, write } = target_for(walk, is_dir)?;
                 may_create(walk, dir)?;
                 check_device(what, walk.cred())?;
                 if dir.dentry.is_partial() {
@@ -422,7 +425,7 @@ impl Task {
             let call = || {
                 let guard = rcu::pin();
                 self.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
-                    let Place { dir, write } = place_for(walk, false)?;
+                    let CreateTarget { dir, write } = target_for(walk, false)?;
                     if !std::ptr::eq(dir.mount, source.mount()) {
                         return Err(Errno::XDEV.into());
                     }

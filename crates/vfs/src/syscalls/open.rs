@@ -141,7 +141,7 @@ impl Opening {
             2 => FileMode::READ | FileMode::WRITE,
             _ => FileMode::empty(),
         };
-        mode | truncate::kept_ids(cred, inode)
+        mode | truncate::preserved_ids(cred, inode)
     }
 
     /// Returns the flags that the open file retains.

@@ -80,7 +80,7 @@ impl Task {
             ..InodeInit::default()
         });
         inode.ext_or_init(|| InodeExt::Pipe(pipe));
-        let kept = truncate::kept_ids(cred, &inode);
+        let kept = truncate::preserved_ids(cred, &inode);
         let dentry = new_dentry(mount.sb(), b"", inode, &guard);
         let end = |dentry, mode, flags| {
             File::new_stream(Path::new(MountRef::new(mount), dentry), mode | kept, flags)
@@ -148,7 +148,7 @@ impl Task {
             )?;
             inode.clear_nlink();
             inode.set_seals(Seals::new(seals));
-            let mode = FileMode::READ | FileMode::WRITE | truncate::kept_ids(cred, &inode);
+            let mode = FileMode::READ | FileMode::WRITE | truncate::preserved_ids(cred, &inode);
             let dentry = new_dentry(sb, &[b"memfd:", name].concat(), inode, &guard);
             File::new(Path::new(MountRef::new(mount), dentry), mode, OFlags::RDWR)
         };

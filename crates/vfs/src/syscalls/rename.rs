@@ -80,7 +80,7 @@ use crate::objects::inode::Inode;
 use crate::objects::permission::permission;
 use crate::objects::vfsmount::WriteAccess;
 use crate::security::cred::Credentials;
-use crate::syscalls::unlink::{bury, may_delete};
+use crate::syscalls::unlink::{mark_directory_dead, may_delete};
 use crate::task::task_struct::{At, DirFd, Task, bytes};
 
 /// One of the two names.
@@ -234,7 +234,7 @@ impl Task {
         let (old, new) = (side(old_dir, old.name()), side(new_dir, new.name()));
         let (ns, cred) = (self.ns(), self.cred(&guard));
         let rename = RenameCall { ns, tree, cred, guard: &guard, flags, old, new };
-        rename.move_kept(source, found);
+        rename.move_backed(source, found);
         drop(moving);
         Ok(Some(()))
     }
@@ -263,12 +263,12 @@ impl Drop for Moving<'_> {
 }
 
 /// The right to move directories to other parents. It prevents two such moves from forming a loop.
-enum Turn<'g> {
+enum MoveRight<'g> {
     /// Concurrent with other moves. The moved directories are marked, and no ancestor of their new
     /// parents was.
-    Beside { _marks: [Option<Moving<'g>>; 2], _lock: BrReadGuard<'g, DirectoryMove> },
+    Concurrent { _marks: [Option<Moving<'g>>; 2], _lock: BrReadGuard<'g, DirectoryMove> },
     /// Exclusive: no other thread moves a directory.
-    Alone { _lock: BrWriteGuard<'g, DirectoryMove> },
+    Exclusive { _lock: BrWriteGuard<'g, DirectoryMove> },
 }
 
 /// Returns whether neither `dir` nor an ancestor of it is about to move.
@@ -328,7 +328,7 @@ struct Names<'g> {
 impl<'g> Names<'g> {
     /// Returns whether one of the dentries lost its name since the lookup.
     fn have_moved(&self) -> bool {
-        let moved = |(dentry, seq): (&Dentry, u32)| !dentry.has_kept_name(seq);
+        let moved = |(dentry, seq): (&Dentry, u32)| !dentry.has_same_name(seq);
         moved(self.source) || self.target.is_some_and(moved)
     }
 
@@ -398,7 +398,7 @@ impl<'g> RenameCall<'g> {
     /// Moves dentries after the driver renamed: `source` moves to the new name. `found`, the dentry
     /// of that name, moves to the old one in an exchange; otherwise it is negative or its file was
     /// removed, and it leaves the table. The names are locked.
-    fn move_kept(&self, source: &'g Dentry, found: &'g Dentry) {
+    fn move_backed(&self, source: &'g Dentry, found: &'g Dentry) {
         let dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
         let mut locks = RcuTable::lock_set([one(&self.old), one(&self.new)], self.guard);
@@ -527,13 +527,13 @@ impl<'g> RenameCall<'g> {
         &self,
         source: &'g Dentry,
         target: Option<&'g Dentry>,
-    ) -> std::result::Result<Turn<'g>, Fail> {
+    ) -> std::result::Result<MoveRight<'g>, Fail> {
         let moves = self.ns.directory_move();
         // Before the patch, every move was exclusive.
         if self.ns.scaling().seqrwlock() {
             let lock = moves.read();
             if let Some(marks) = self.mark(source, target) {
-                return Ok(Turn::Beside { _marks: marks, _lock: lock });
+                return Ok(MoveRight::Concurrent { _marks: marks, _lock: lock });
             }
         }
         let lock = moves.write();
@@ -541,7 +541,7 @@ impl<'g> RenameCall<'g> {
             // Another thread just moved a directory; a repeated walk finds the error.
             return Err(Fail::Retry);
         }
-        Ok(Turn::Alone { _lock: lock })
+        Ok(MoveRight::Exclusive { _lock: lock })
     }
 
     /// Marks whichever of the two is a directory and moves. Returns `None` if another thread is
@@ -698,7 +698,7 @@ impl<'g> RenameCall<'g> {
         }
         let count_out = |inode: &Inode| {
             if inode.is_dir() {
-                bury(inode);
+                mark_directory_dead(inode);
             } else {
                 inode.unlink();
                 inode.touch_ctime();

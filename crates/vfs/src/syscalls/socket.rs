@@ -63,7 +63,7 @@ impl Task {
                 ..InodeInit::default()
             });
             inode.ext_or_init(|| InodeExt::Socket(socket));
-            let mode = FileMode::READ | FileMode::WRITE | truncate::kept_ids(cred, &inode);
+            let mode = FileMode::READ | FileMode::WRITE | truncate::preserved_ids(cred, &inode);
             let dentry = pseudo_fs::new_dentry(mount.sb(), b"", inode, &guard);
             let flags = OFlags::RDWR | flags & OFlags::NONBLOCK;
             File::new_stream(Path::new(MountRef::new(mount), dentry), mode, flags)

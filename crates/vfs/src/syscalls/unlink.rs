@@ -138,7 +138,7 @@ fn victim<'g>(
 /// since its sequence count was `seq`. Otherwise the call is retried, because there may have been
 /// no moment at which it had to fail with `errno`.
 pub(crate) fn if_still(dentry: &Dentry, seq: u32, errno: Errno) -> Fail {
-    if dentry.has_kept_name(seq) { errno.into() } else { Fail::Retry }
+    if dentry.has_same_name(seq) { errno.into() } else { Fail::Retry }
 }
 
 fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail> {
@@ -162,7 +162,7 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
     let (victim, seq) = victim(walk, tree, pos, false)?;
     let dcache = dir.sb().lock_dcache();
     let mut bucket = dir.children().lock(name.hash(), guard);
-    if !victim.has_kept_name(seq) {
+    if !victim.has_same_name(seq) {
         return Err(Fail::Retry);
     }
     if victim.is_mounted() {
@@ -210,7 +210,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     let reqs = [LockReq::One(dir.children(), name.hash()), LockReq::All(victim.children())];
     let dcache = dir.sb().lock_dcache();
     let mut locks = RcuTable::lock_set(reqs, guard);
-    if !victim.has_kept_name(seq) {
+    if !victim.has_same_name(seq) {
         return Err(Fail::Retry);
     }
     let is_empty = locks.is_empty(1);
@@ -228,7 +228,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     locks.remove(0, victim);
     let inode = victim.inode();
     let count_out = || {
-        bury(inode);
+        mark_directory_dead(inode);
         inode.sb().fs().unlinked(inode, name.len());
     };
     let removed = victim.set_removed(dir, count_out, guard);
@@ -242,7 +242,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
 }
 
 /// Marks an empty directory, locked as a whole, as dead: from then on, creating a file in it fails.
-pub(crate) fn bury(inode: &Inode) {
+pub(crate) fn mark_directory_dead(inode: &Inode) {
     inode.mark_dead();
     inode.clear_nlink();
     inode.touch_ctime();

@@ -255,7 +255,7 @@ impl State {
     }
 
     /// Removes an empty directory.
-    fn bury(&mut self, parent: &Inode, dir: &Inode) -> Result<(), Errno> {
+    fn mark_directory_dead(&mut self, parent: &Inode, dir: &Inode) -> Result<(), Errno> {
         if !self.node(dir).names.is_empty() {
             return Err(Errno::NOTEMPTY);
         }
@@ -389,7 +389,7 @@ impl DirOps for Tables {
     fn rmdir(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Errno> {
         self.begin()?;
         let mut state = self.state();
-        state.bury(dir, inode)?;
+        state.mark_directory_dead(dir, inode)?;
         state.take(dir, name, inode);
         state.changed(dir, &[inode]);
         drop(state);
@@ -405,7 +405,7 @@ impl DirOps for Tables {
         if let Some(target) = target.filter(|_| !exchange) {
             assert_eq!(target.is_dir(), source.is_dir());
             if target.is_dir() {
-                state.bury(new_dir, target)?;
+                state.mark_directory_dead(new_dir, target)?;
             } else {
                 state.links(target, -1);
             }

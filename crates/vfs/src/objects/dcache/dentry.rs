@@ -413,7 +413,7 @@ impl Dentry {
     /// of its `seq`. A search may find a dentry that was just removed from its table, with
     /// unchanged name and parent.
     #[inline]
-    pub(crate) fn has_kept_name(&self, seq: u32) -> bool {
+    pub(crate) fn has_same_name(&self, seq: u32) -> bool {
         !self.is_unhashed() && !self.seq.retry(seq)
     }
 

@@ -157,7 +157,7 @@ fn a_writer_waits_while_a_remount_looks() {
     let root = task.vfs().tree().root_path();
     drop(task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
     let mount = root.mount();
-    let kept = [&mount.flags, mount.sb().kept_flags()];
+    let kept = [&mount.flags, mount.sb().remount_flags()];
     for flags in kept {
         for after in [MountFlags::empty(), MountFlags::RDONLY] {
             let before = flags.get();
