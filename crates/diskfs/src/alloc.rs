@@ -90,7 +90,7 @@ use crate::btree::{Entry, Error, Nodes};
 use crate::format::damage::GroupFault;
 use crate::format::group::fault;
 use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
-use crate::format::{Damage, Run};
+use crate::format::{BlockRange, Damage};
 use crate::{Geometry, LogPlace};
 use ag_update::{AgChanges, AgUpdate, Outcome, impossible, in_order};
 use alloc_group::Group;
@@ -151,7 +151,7 @@ pub struct Busy {
 #[derive(Debug)]
 struct BusyPart {
     group: u32,
-    runs: Vec<Run>,
+    runs: Vec<BlockRange>,
     /// Number of these blocks that were tree blocks before.
     drained: u64,
     /// If the group was extended, the new upper bound on its tree blocks.
@@ -335,7 +335,7 @@ impl Groups {
         near: u64,
         min: u32,
         max: u32,
-    ) -> Result<Option<Run>, Error<N::Error>> {
+    ) -> Result<Option<BlockRange>, Error<N::Error>> {
         let max = max.max(min);
         let first = self.group_of(near).unwrap_or(0);
         // Fragments are used only when nothing else is left. Blocks that other threads had taken
@@ -355,7 +355,7 @@ impl Groups {
     }
 
     /// Gives an unused claim, or a part of one, back.
-    pub fn unclaim(&self, run: Run) {
+    pub fn unclaim(&self, run: BlockRange) {
         if let Some(group) = self.group_of(run.start).and_then(|group| self.at(group)) {
             group.change_index(|index| index.release(run));
         }
@@ -438,12 +438,12 @@ impl Groups {
     /// Sorts the changes by group.
     fn parts(&self, changes: &mut Changes) -> Result<ChangesByGroup, Damage> {
         let mut parts = ChangesByGroup::default();
-        let header = |run: Run| {
+        let header = |run: BlockRange| {
             let group = self.group_of(run.start).unwrap_or(0);
             self.at(group).map_or(0, |group| group.whole().header())
         };
-        let ordered = |runs: &[Run], is_free: bool| {
-            let group_of = |run: Run| {
+        let ordered = |runs: &[BlockRange], is_free: bool| {
+            let group_of = |run: BlockRange| {
                 let group = self.group_of(run.start)?;
                 self.at(group)?.layout().is_usable(run.start, run.len()).then_some(group)
             };
@@ -461,7 +461,7 @@ impl Groups {
         for &(ino, change) in &changes.inodes {
             let block = ino / INODES_PER_BLOCK;
             let Some(group) = self.group_of(block) else {
-                return Err(fault(header(Run::new(0, 0)), GroupFault::Inode { ino }));
+                return Err(fault(header(BlockRange::new(0, 0)), GroupFault::Inode { ino }));
             };
             parts.of(group).inodes.push((ino, change));
         }

@@ -10,6 +10,7 @@
 //!   only valid values, and encoded from it.
 
 pub mod attr;
+mod block_range;
 pub mod btree;
 pub mod damage;
 pub mod dir;
@@ -20,16 +21,15 @@ pub mod group;
 pub mod header;
 pub mod inode;
 mod magic;
-mod run;
 pub mod superblock;
 pub mod uuid;
 
+pub use block_range::BlockRange;
 pub use damage::Damage;
 pub use expected::Expected;
 pub(crate) use header::AlignedBlock;
 pub use header::{Block, Header, Identity};
 pub use magic::Magic;
-pub use run::Run;
 
 /// Size of a block, in bytes.
 pub const BLOCK_BYTES: usize = 4096;

@@ -15,7 +15,7 @@ use vfscale_diskfs::inode::core::InodeCore;
 use vfscale_diskfs::inode::incore::Node;
 use vfscale_diskfs::tools::check;
 use vfscale_diskfs::tools::mkfs::{MkfsOptions, format};
-use vfscale_diskfs::{Fault, Need, Run, Volume, VolumeOptions};
+use vfscale_diskfs::{BlockRange, Fault, TxReservation, Volume, VolumeOptions};
 use vfscale_sync::random::Random;
 
 const TIB: u64 = 1 << 40;
@@ -84,7 +84,8 @@ fn open(device: &Arc<Thin>) -> Arc<Volume> {
 
 /// A new file that no name leads to.
 fn create(volume: &Volume, nodes: &NodeTable) -> Arc<Node> {
-    let mut tx = volume.begin(Need { log_blocks: 200, space: 8, from_pool: false }).unwrap();
+    let mut tx =
+        volume.begin(TxReservation { log_blocks: 200, space: 8, from_pool: false }).unwrap();
     let (ino, generation) = tx.new_inode(8, false).unwrap();
     let node = nodes.claim(ino, volume.cache());
     let guard = node.lock();
@@ -163,7 +164,7 @@ fn a_first_claim_in_fragmented_space_reads_and_keeps_little() {
     let volume = open(&device);
     let group = volume.geometry().group_blocks();
     // Nothing else is free.
-    let need = |space| Need { log_blocks: 20_000, space, from_pool: false };
+    let need = |space| TxReservation { log_blocks: 20_000, space, from_pool: false };
     let mut claimed = Vec::new();
     while let Ok(run) = {
         let mut tx = volume.begin(need(1 << 20)).unwrap();
@@ -175,12 +176,12 @@ fn a_first_claim_in_fragmented_space_reads_and_keeps_little() {
             break;
         }
     }
-    let of_group = |run: &&Run| [3, 4].contains(&(run.start / group));
+    let of_group = |run: &&BlockRange| [3, 4].contains(&(run.start / group));
     let pieces: Vec<_> = claimed
         .iter()
         .filter(of_group)
         .flat_map(|run| (run.start + 4..run.end().saturating_sub(4)).step_by(8))
-        .map(|start| Run::new(start, 4))
+        .map(|start| BlockRange::new(start, 4))
         .collect();
     for pieces in pieces.chunks(2000) {
         let mut tx = volume.begin(need(0)).unwrap();

@@ -20,7 +20,7 @@ use vfscale_diskfs::icache::table::NodeTable;
 use vfscale_diskfs::inode::core::InodeCore;
 use vfscale_diskfs::inode::incore::Node;
 use vfscale_diskfs::tools::check;
-use vfscale_diskfs::{Fault, Need, Volume, VolumeOptions};
+use vfscale_diskfs::{Fault, TxReservation, Volume, VolumeOptions};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::types::{FallocateFlags, Mode, SetTime, Timestamp};
 use vfscale_vfs::{At, AtFlags, File, FileHandle, OFlags, Task};
@@ -49,7 +49,7 @@ fn assert_whole(device: Arc<dyn Device>) {
 
 /// A new inode, and where in the log that is.
 fn create(volume: &Volume, nodes: &NodeTable) -> Result<(Arc<Node>, u64), Fault> {
-    let mut tx = volume.begin(Need { log_blocks: 60, space: 8, from_pool: false })?;
+    let mut tx = volume.begin(TxReservation { log_blocks: 60, space: 8, from_pool: false })?;
     let (ino, generation) = tx.new_inode(8, false)?;
     let node = nodes.claim(ino, volume.cache());
     let guard = node.lock();
@@ -245,7 +245,7 @@ fn commit_against_shutdown() {
         thread::yield_now();
         volume.shut_down(failure());
         let durable = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
-        assert!(volume.begin(Need { log_blocks: 1, space: 0, from_pool: true }).is_err());
+        assert!(volume.begin(TxReservation { log_blocks: 1, space: 0, from_pool: true }).is_err());
         drop(volume);
         assert_durable(device, durable);
     });

@@ -31,7 +31,7 @@ use crate::btree::{Error, FoundRecord, Nodes};
 use crate::format::damage::GroupFault;
 use crate::format::group::{GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
-use crate::format::{Damage, Run};
+use crate::format::{BlockRange, Damage};
 
 /// Maximum number of blocks that stay set aside.
 const FREE_LIST_MAX: u64 = 48;
@@ -45,10 +45,10 @@ const INODES_KEPT: u64 = CHUNK_INODES;
 #[derive(Debug, Default)]
 pub(super) struct AgChanges {
     /// In order, without overlaps.
-    pub(super) claims: Vec<Run>,
+    pub(super) claims: Vec<BlockRange>,
     /// In order, without overlaps.
-    pub(super) frees: Vec<Run>,
-    pub(super) destroyed: Vec<Run>,
+    pub(super) frees: Vec<BlockRange>,
+    pub(super) destroyed: Vec<BlockRange>,
     /// In ascending order.
     pub(super) inodes: Inodes,
     pub(super) new_chunks: Vec<u64>,
@@ -73,11 +73,11 @@ impl AgChanges {
 pub(super) struct Outcome {
     pub(super) header: GroupHeader,
     /// Runs that are free on disk, and can be used by files once the transaction is durable.
-    pub(super) busy: Vec<Run>,
+    pub(super) busy: Vec<BlockRange>,
     /// Blocks that were claimed, and are no longer free in the tree.
-    pub(super) used: Vec<Run>,
+    pub(super) used: Vec<BlockRange>,
     /// Runs that are free now and were claimed in the same transaction.
-    pub(super) freed_claims: Vec<Run>,
+    pub(super) freed_claims: Vec<BlockRange>,
     /// Number of blocks in `busy` that were tree blocks before.
     pub(super) drained: u64,
     /// Number of freed blocks that were added to the trees' free list.
@@ -214,7 +214,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
         self.outcome.header.blocks = blocks.end - blocks.start;
         // The log does not lie there: its blocks were part of the volume before it grew.
         if end < blocks.end {
-            let run = Run::new(end, (blocks.end - end) as u32);
+            let run = BlockRange::new(end, (blocks.end - end) as u32);
             self.top_up()?;
             self.give(run)?;
             self.outcome.busy.push(run);
@@ -224,7 +224,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     }
 
     /// Takes blocks from the freed runs, if too few are set aside.
-    fn donate(&mut self, frees: &mut Vec<Run>) -> Done<N> {
+    fn donate(&mut self, frees: &mut Vec<BlockRange>) -> Done<N> {
         if frees.is_empty() {
             return Ok(());
         }
@@ -240,7 +240,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
             let blocks = (low + FREE_LIST_EXTRA - have).min(self.room()).min(run.len());
             self.free_list.list.extend(run.end() - blocks..run.end());
             self.outcome.donated += blocks;
-            let rest = Run::new(run.start, (run.len() - blocks) as u32);
+            let rest = BlockRange::new(run.start, (run.len() - blocks) as u32);
             if !rest.is_empty() {
                 frees.push(rest);
             }
@@ -270,7 +270,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     }
 
     /// Removes a run from the tree of free space.
-    fn take(&mut self, run: Run) -> Done<N> {
+    fn take(&mut self, run: BlockRange) -> Done<N> {
         let tree = self.layout.free_tree();
         let (start, end) = (run.start, run.end());
         let found = tree.at_or_before(&self.tree_nodes(), start.into())?;
@@ -293,7 +293,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
 
     /// Returns the free runs that touch a run which is in use: the start and length of the one
     /// before it, and the length of the one behind it.
-    fn neighbours(&mut self, run: Run) -> Result<Neighbours, Error<N::Error>> {
+    fn neighbours(&mut self, run: BlockRange) -> Result<Neighbours, Error<N::Error>> {
         let tree = self.layout.free_tree();
         let not_in_use = GroupFault::NotInUse { start: run.start, blocks: run.len() };
         if !self.layout.is_usable(run.start, run.len()) {
@@ -317,7 +317,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     }
 
     /// Adds a run to the tree of free space.
-    fn give(&mut self, run: Run) -> Done<N> {
+    fn give(&mut self, run: BlockRange) -> Done<N> {
         let tree = self.layout.free_tree();
         let Neighbours { before, behind } = self.neighbours(run)?;
         // Before the run is in the tree: no search may find it there.
@@ -356,7 +356,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
             let drained =
                 if is_enough { None } else { drained.or_else(|| self.free_list.list.pop()) };
             let Some(address) = drained else { return Ok(()) };
-            let run = Run::new(address, 1);
+            let run = BlockRange::new(address, 1);
             self.give(run)?;
             self.outcome.busy.push(run);
             self.outcome.drained += 1;
@@ -385,7 +385,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
         &mut self,
         new_chunks: &[u64],
         inodes: &[(u64, InodeChange)],
-    ) -> Result<Vec<Run>, Error<N::Error>> {
+    ) -> Result<Vec<BlockRange>, Error<N::Error>> {
         let tree = self.layout.chunk_tree();
         for &chunk in new_chunks {
             self.top_up()?;
@@ -415,7 +415,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
             // Replacing a value takes no block, nor does removing a record.
             self.write_chunk(&found, now)?;
             if self.give_up(chunk, now.0, freed)? {
-                empty.push(Run::new(chunk, CHUNK_BLOCKS as u32));
+                empty.push(BlockRange::new(chunk, CHUNK_BLOCKS as u32));
             } else if freed != 0 {
                 self.outcome.freed_inodes.push((chunk, freed));
             }
@@ -498,11 +498,11 @@ fn apply((free, orphan): &mut (u64, u64), bit: u64, change: InodeChange) -> bool
 /// Sorts and merges runs, and finds the group of each. Returns as an error a run that overlaps
 /// another, is empty, or does not lie in exactly one group.
 pub(super) fn in_order(
-    mut runs: Vec<Run>,
-    mut group_of: impl FnMut(Run) -> Option<u32>,
-) -> Result<Vec<(u32, Run)>, Run> {
+    mut runs: Vec<BlockRange>,
+    mut group_of: impl FnMut(BlockRange) -> Option<u32>,
+) -> Result<Vec<(u32, BlockRange)>, BlockRange> {
     runs.sort_unstable_by_key(|run| run.start);
-    let mut ordered: Vec<(u32, Run)> = Vec::with_capacity(runs.len());
+    let mut ordered: Vec<(u32, BlockRange)> = Vec::with_capacity(runs.len());
     for run in runs {
         let group = group_of(run).ok_or(run)?;
         match ordered.last_mut() {
@@ -517,7 +517,7 @@ pub(super) fn in_order(
 }
 
 /// Returns the corruption that describes a run which can't be used or freed.
-pub(super) fn impossible(address: u64, run: Run, is_free: bool) -> Damage {
+pub(super) fn impossible(address: u64, run: BlockRange, is_free: bool) -> Damage {
     let (start, blocks) = (run.start, run.len());
     let what = if is_free {
         GroupFault::NotFree { start, blocks }

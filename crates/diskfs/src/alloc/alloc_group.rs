@@ -16,7 +16,7 @@ use crate::format::damage::GroupFault;
 use crate::format::geometry::LAST_GROUP_BLOCKS_MIN;
 use crate::format::group::{GroupHeader, fault};
 use crate::format::inode::CHUNK_BLOCKS;
-use crate::format::{Block, Damage, Run};
+use crate::format::{Block, BlockRange, Damage};
 use crate::{Geometry, LogPlace};
 
 /// A group in memory, on cache lines of its own. Counterpart of `struct xfs_perag` of XFS.
@@ -279,7 +279,7 @@ impl Group {
         near: u64,
         (min, max): (u32, u32),
         effort: &mut Effort,
-    ) -> Result<Option<Run>, Error<N::Error>> {
+    ) -> Result<Option<BlockRange>, Error<N::Error>> {
         // Full groups need not be read, nor locked.
         if self.available.load(Ordering::Relaxed) < u64::from(min) {
             return Ok(None);
@@ -311,7 +311,7 @@ impl Group {
         nodes: &N,
         near: u64,
         effort: &mut Effort,
-    ) -> Result<Option<Run>, Error<N::Error>> {
+    ) -> Result<Option<BlockRange>, Error<N::Error>> {
         if self.available.load(Ordering::Relaxed) < CHUNK_BLOCKS {
             return Ok(None);
         }
@@ -324,7 +324,7 @@ impl Group {
         &self,
         source: &Source<'_, N>,
         blocks: u64,
-    ) -> Result<Option<Run>, Error<N::Error>> {
+    ) -> Result<Option<BlockRange>, Error<N::Error>> {
         let mut found = self.change_index(|index| index.claim_for_trees(blocks));
         while let Some(Search::Load(zone)) = found {
             let claim = |index: &mut Index, _| index.claim_for_trees(blocks);

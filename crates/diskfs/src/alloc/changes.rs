@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
-use crate::format::Run;
+use crate::format::BlockRange;
 
 /// The changes of a transaction to blocks and inodes of the groups, collected until it commits.
 ///
@@ -15,11 +15,11 @@ use crate::format::Run;
 #[must_use = "lost claims are not free before the next mount"]
 pub struct Changes {
     /// Newly allocated blocks.
-    pub(super) claims: Vec<Run>,
+    pub(super) claims: Vec<BlockRange>,
     /// Freed blocks of files.
-    pub(super) frees: Vec<Run>,
+    pub(super) frees: Vec<BlockRange>,
     /// Freed blocks of metadata, whose log items are cancelled in this transaction.
-    pub(super) destroyed: Vec<Run>,
+    pub(super) destroyed: Vec<BlockRange>,
     /// The changed inodes, in ascending order of their numbers.
     pub(super) inodes: Inodes,
     /// The first blocks of new chunks, and the mask of their unclaimed inodes.
@@ -38,9 +38,9 @@ pub(super) type Inodes = SmallVec<[(u64, InodeChange); 2]>;
 #[derive(Debug, Default)]
 pub(super) struct Undo {
     /// Blocks for the trees.
-    pub(super) fetched: Vec<Run>,
+    pub(super) fetched: Vec<BlockRange>,
     /// Blocks that were put into a tree of free space, and are pending since then.
-    pub(super) withheld: Vec<Run>,
+    pub(super) withheld: Vec<BlockRange>,
     /// Chunks that were found empty, and the mask of their inodes that were available.
     pub(super) chunks: Vec<(u64, u64)>,
 }
@@ -85,7 +85,7 @@ impl Changes {
     }
 
     /// Transfers a claim to the transaction, which allocates its blocks.
-    pub fn use_claim(&mut self, run: Run) {
+    pub fn use_claim(&mut self, run: BlockRange) {
         if !run.is_empty() {
             self.claims.push(run);
         }
@@ -94,14 +94,14 @@ impl Changes {
     /// Removes a claim of exactly this run, which the caller owns again and is to give back.
     /// Returns whether there was one.
     #[must_use]
-    pub fn drop_claim(&mut self, run: Run) -> bool {
+    pub fn drop_claim(&mut self, run: BlockRange) -> bool {
         // The last claim is dropped first.
         let at = self.claims.iter().rposition(|claim| *claim == run);
         at.map(|at| self.claims.swap_remove(at)).is_some()
     }
 
     /// Frees data blocks of a file, which nothing refers to once this is committed.
-    pub fn free(&mut self, run: Run) {
+    pub fn free(&mut self, run: BlockRange) {
         if !run.is_empty() {
             self.frees.push(run);
         }
@@ -110,7 +110,7 @@ impl Changes {
     /// Frees a block of metadata that was [destroyed](super::GroupNodes::destroy) in this
     /// transaction.
     pub fn free_destroyed(&mut self, address: u64) {
-        self.destroyed.push(Run::new(address, 1));
+        self.destroyed.push(BlockRange::new(address, 1));
     }
 
     /// Returns the entry of an inode.

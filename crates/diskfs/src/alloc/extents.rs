@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::format::Run;
+use crate::format::BlockRange;
 
 /// Number of runs on each side of `near` that are examined before the best fit is preferred to a
 /// short distance.
@@ -125,10 +125,10 @@ impl FreeExtents {
     /// Finds the best run for `max` blocks, or fewer but `min` at least: at `near`, which continues
     /// the extent that ends there; else one with all of `max` blocks, not far from there; else the
     /// best fit; else the longest run. `min` is not more than `max`, and not 0.
-    pub(super) fn find(&self, near: u64, min: u64, max: u64) -> Option<Run> {
+    pub(super) fn find(&self, near: u64, min: u64, max: u64) -> Option<BlockRange> {
         let at = |start: u64, blocks: u64| {
             // A group has 2 to the power of 26 blocks at most, so this is less.
-            Run::new(start, u32::try_from(blocks.min(max)).unwrap_or(u32::MAX))
+            BlockRange::new(start, u32::try_from(blocks.min(max)).unwrap_or(u32::MAX))
         };
         if let Some((start, blocks)) = self.at_or_before(near) {
             let left = (start + blocks).saturating_sub(near);
@@ -152,11 +152,11 @@ impl FreeExtents {
     }
 
     /// Finds `blocks` blocks at a multiple of that number, near `near` if possible.
-    pub(super) fn find_aligned(&self, near: u64, blocks: u32) -> Option<Run> {
+    pub(super) fn find_aligned(&self, near: u64, blocks: u32) -> Option<BlockRange> {
         let unit = u64::from(blocks);
         let fits = |(start, length): (u64, u64)| {
             let first = start.next_multiple_of(unit);
-            (first + unit <= start + length).then_some(Run::new(first, blocks))
+            (first + unit <= start + length).then_some(BlockRange::new(first, blocks))
         };
         let of = |(start, length): (&u64, &u64)| fits((*start, *length));
         let behind = || self.by_start.range(near..).take(NEAR_RUNS).find_map(of);

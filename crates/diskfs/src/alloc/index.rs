@@ -5,7 +5,7 @@ use super::extents::FreeExtents;
 use super::pending::Pending;
 use super::search::{Reach, Search};
 use super::zones::{UNKNOWN, ZONE_BLOCKS, Zones};
-use crate::format::Run;
+use crate::format::BlockRange;
 use crate::format::inode::CHUNK_BLOCKS;
 
 /// Bit in the summary of a zone: an aligned run for a chunk of inodes may exist. The bits below are
@@ -75,7 +75,13 @@ impl Index {
     }
 
     /// Takes `min` to `max` blocks, near block `near` if possible.
-    pub(super) fn claim(&mut self, near: u64, min: u64, max: u64, reach: Reach) -> Search<Run> {
+    pub(super) fn claim(
+        &mut self,
+        near: u64,
+        min: u64,
+        max: u64,
+        reach: Reach,
+    ) -> Search<BlockRange> {
         let max = max.min(self.available());
         if min == 0 || max < min {
             return Search::Nothing;
@@ -85,7 +91,7 @@ impl Index {
             return Search::Load(here);
         }
         let found = self.free.find(near, min, max);
-        let blocks = found.map_or(0, Run::len);
+        let blocks = found.map_or(0, BlockRange::len);
         let is_enough = match reach {
             Reach::Loaded => true,
             Reach::Better => blocks >= max,
@@ -114,7 +120,7 @@ impl Index {
     }
 
     /// Takes blocks for a chunk of inodes.
-    pub(super) fn claim_for_chunk(&mut self, near: u64, reach: Reach) -> Search<Run> {
+    pub(super) fn claim_for_chunk(&mut self, near: u64, reach: Reach) -> Search<BlockRange> {
         if self.available() < CHUNK_BLOCKS {
             return Search::Nothing;
         }
@@ -133,14 +139,14 @@ impl Index {
     /// Takes up to `max` blocks for the trees, from the end of the longest run that is loaded:
     /// removing these from the tree of free space needs no further record, unless another
     /// transaction has claimed the blocks behind them.
-    pub(super) fn claim_for_trees(&mut self, max: u64) -> Search<Run> {
+    pub(super) fn claim_for_trees(&mut self, max: u64) -> Search<BlockRange> {
         let Some((start, blocks)) = self.free.longest() else {
             let zone = self.zones.find(0, |summary| longest(summary) > 0);
             return zone.map_or(Search::Nothing, Search::Load);
         };
         let taken = blocks.min(max);
         let Ok(count @ 1..) = u32::try_from(taken) else { return Search::Nothing };
-        let found = self.take(Run::new(start + blocks - taken, count));
+        let found = self.take(BlockRange::new(start + blocks - taken, count));
         if let Search::Taken(run) = found {
             self.tree_total += run.len();
         }
@@ -148,7 +154,7 @@ impl Index {
     }
 
     /// Takes a run that is free in the index.
-    fn take(&mut self, run: Run) -> Search<Run> {
+    fn take(&mut self, run: BlockRange) -> Search<BlockRange> {
         if !self.free.remove(run.start, run.len()) {
             return Search::Nothing;
         }
@@ -160,7 +166,7 @@ impl Index {
 
     /// Makes a run available: a claim is given back, or the transaction that freed the run is
     /// durable.
-    pub(super) fn release(&mut self, run: Run) {
+    pub(super) fn release(&mut self, run: BlockRange) {
         self.pending.remove(run);
         self.blocks += run.len();
         let mut start = run.start;
@@ -187,7 +193,7 @@ impl Index {
 
     /// Marks a run that is about to enter the tree of free space as pending, until it is
     /// [released](Self::release). Returns false if some of it is claimed, by the same transaction.
-    pub(super) fn withhold(&mut self, run: Run) -> bool {
+    pub(super) fn withhold(&mut self, run: BlockRange) -> bool {
         let is_new = !self.pending.has_of(run);
         if !is_new {
             self.pending.remove(run);
@@ -197,7 +203,7 @@ impl Index {
     }
 
     /// Removes a run from the pending runs that is no longer free in the tree, or not yet.
-    pub(super) fn forget(&mut self, run: Run) {
+    pub(super) fn forget(&mut self, run: BlockRange) {
         self.pending.remove(run);
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::LogPlace;
 use crate::btree::{Kind, Tree};
-use crate::format::Run;
+use crate::format::BlockRange;
 use crate::format::geometry::{GROUP_BLOCKS_KEPT, Geometry};
 use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, HEADER_AT, InodeChunks};
 use crate::format::inode::CHUNK_BLOCKS;
@@ -72,27 +72,28 @@ impl Layout {
     }
 
     /// Lists the runs that can be used for anything: all blocks but the reserved ones and the log.
-    pub fn usable(&self) -> impl Iterator<Item = Run> + use<> {
+    pub fn usable(&self) -> impl Iterator<Item = BlockRange> + use<> {
         let start = self.blocks.start + GROUP_BLOCKS_KEPT;
         let before = start..self.log.start.max(start);
         let behind = self.log.end.max(start)..self.blocks.end;
         [before, behind].into_iter().filter(|run| !run.is_empty()).map(|run| {
             // A group has 2 to the power of 26 blocks at most.
-            Run::new(run.start, (run.end - run.start) as u32)
+            BlockRange::new(run.start, (run.end - run.start) as u32)
         })
     }
 
     /// Returns the number of blocks that can be used for anything.
     #[must_use]
     pub fn usable_blocks(&self) -> u64 {
-        self.usable().map(Run::len).sum()
+        self.usable().map(BlockRange::len).sum()
     }
 
     /// Returns whether the run is not empty and all of its blocks can be used for anything.
     #[must_use]
     pub fn is_usable(&self, start: u64, blocks: u64) -> bool {
-        let fits =
-            |run: Run| start >= run.start && start < run.end() && blocks <= run.end() - start;
+        let fits = |run: BlockRange| {
+            start >= run.start && start < run.end() && blocks <= run.end() - start
+        };
         blocks > 0 && self.usable().any(fits)
     }
 

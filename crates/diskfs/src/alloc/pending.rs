@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use crate::format::Run;
+use crate::format::BlockRange;
 
 /// Runs that are free in the tree of a group, or will be, but not available, because they are
 /// claimed or busy. An index is the content of the tree without these runs, so any zone of it can
@@ -16,19 +16,19 @@ pub(super) struct Pending {
 
 impl Pending {
     /// Adds a run, no block of which is pending.
-    pub(super) fn add(&mut self, run: Run) {
+    pub(super) fn add(&mut self, run: BlockRange) {
         let replaced = self.runs.insert(run.start, run.len());
         debug_assert!(replaced.is_none(), "block {} is pending twice", run.start);
     }
 
     /// Returns whether some of these blocks are pending.
-    pub(super) fn has_of(&self, run: Run) -> bool {
+    pub(super) fn has_of(&self, run: BlockRange) -> bool {
         let last = self.runs.range(..run.end()).next_back();
         last.is_some_and(|(at, blocks)| at + blocks > run.start)
     }
 
     /// Removes those of these blocks that are pending.
-    pub(super) fn remove(&mut self, run: Run) {
+    pub(super) fn remove(&mut self, run: BlockRange) {
         // Mostly the run is stored as it was added.
         if let Entry::Occupied(entry) = self.runs.entry(run.start)
             && *entry.get() == run.len()

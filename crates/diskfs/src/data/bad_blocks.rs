@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use vfscale_sync::{Mutex, lock_class};
 
-use crate::format::Run;
+use crate::format::BlockRange;
 
 lock_class! {
     /// The blocks that are set aside because they could not be written.
@@ -21,13 +21,13 @@ const RUNS_MAX: usize = 256;
 /// Claims that are withheld from allocation. `Send` and `Sync`.
 #[derive(Debug, Default)]
 pub(super) struct BadBlocks {
-    runs: Mutex<VecDeque<Run>, BadBlocksLock>,
+    runs: Mutex<VecDeque<BlockRange>, BadBlocksLock>,
 }
 
 impl BadBlocks {
     /// Withholds a claim whose blocks can't be written. Returns the oldest claim if there are too
     /// many: the caller unclaims it.
-    pub(super) fn add(&self, run: Run) -> Option<Run> {
+    pub(super) fn add(&self, run: BlockRange) -> Option<BlockRange> {
         let mut runs = self.runs.lock();
         runs.push_back(run);
         if runs.len() > RUNS_MAX { runs.pop_front() } else { None }

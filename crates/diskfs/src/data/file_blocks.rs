@@ -8,12 +8,12 @@ use super::state::FilesState;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
 use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
-use crate::format::{Run, byte_of_block};
+use crate::format::{BlockRange, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
 use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, pages_of};
-use crate::volume::tx::{Need, Tx};
+use crate::volume::tx::{Tx, TxReservation};
 
 /// The most extents that a transaction changes.
 const EXTENTS_PER_TX: usize = 8;
@@ -76,7 +76,7 @@ impl<'a> FileBlocks<'a> {
 
     /// Returns the reservation of a transaction that changes `records` records of the map and
     /// claims or frees `runs` runs of data.
-    fn need(&self, records: u32, runs: u32) -> Result<Need, Fault> {
+    fn need(&self, records: u32, runs: u32) -> Result<TxReservation, Fault> {
         let volume = &self.state.volume;
         let levels = self.with_map(|map| match map {
             ExtentMap::Empty | ExtentMap::List(_) => Ok(1),
@@ -89,13 +89,13 @@ impl<'a> FileBlocks<'a> {
         let of_tree = records * (3 * levels + 2);
         let of_groups = volume.groups().log_blocks(runs + levels + records / 2, 0);
         let log_blocks = (1 + of_tree + of_groups).min(self.state.log_blocks_max);
-        Ok(Need { log_blocks, space: u64::from(levels) + 2, from_pool: true })
+        Ok(TxReservation { log_blocks, space: u64::from(levels) + 2, from_pool: true })
     }
 
     /// Begins a transaction that takes blocks of trees from the pool. If the pool is empty, waits
     /// for blocks that are being freed: they fill the pool first. The caller may hold
     /// `i_writeback`, which no commit needs.
-    fn begin(&self, need: Need) -> Result<Tx<'_>, Fault> {
+    fn begin(&self, need: TxReservation) -> Result<Tx<'_>, Fault> {
         let volume = &self.state.volume;
         match volume.begin(need) {
             Err(Fault::NoSpace) if volume.space().is_coming() => {
@@ -137,7 +137,7 @@ impl<'a> FileBlocks<'a> {
     ) -> Result<(), Fault> {
         match change {
             Change::Insert { file_block, run, is_unwritten } => {
-                let Run { start, blocks } = run;
+                let BlockRange { start, blocks } = run;
                 self.insert(tx, core, Extent { file_block, start, blocks, is_unwritten })
             }
             Change::Written { from, to } => {
@@ -238,7 +238,7 @@ impl<'a> FileBlocks<'a> {
 
     /// Stores times that no transaction has stored yet.
     pub(super) fn store_times(&self) -> Result<(), Fault> {
-        let need = Need { log_blocks: 1, space: 0, from_pool: true };
+        let need = TxReservation { log_blocks: 1, space: 0, from_pool: true };
         let mut tx = self.state.volume.begin(need)?;
         let _guard = self.node.lock();
         // Not if it is free: its block may have been reused by now.
@@ -325,7 +325,7 @@ impl Store for FileBlocks<'_> {
         Ok(())
     }
 
-    fn claim(&self, file_block: u64, blocks: u32) -> Result<Run, Fault> {
+    fn claim(&self, file_block: u64, blocks: u32) -> Result<BlockRange, Fault> {
         let volume = &self.state.volume;
         let near = self.near(file_block)?;
         let claim = || volume.groups().claim(&volume.reader(), near, 1, blocks);
@@ -337,11 +337,11 @@ impl Store for FileBlocks<'_> {
         claim()?.ok_or(Fault::NoSpace)
     }
 
-    fn unclaim(&self, run: Run) {
+    fn unclaim(&self, run: BlockRange) {
         self.state.volume.groups().unclaim(run);
     }
 
-    fn set_aside(&self, run: Run) -> bool {
+    fn set_aside(&self, run: BlockRange) -> bool {
         let volume = &self.state.volume;
         let has_space = volume.space().take(u64::from(run.blocks), true);
         if has_space {

@@ -32,7 +32,7 @@ use crate::btree::counted::Counted;
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
 use crate::format::damage::{ExtentDamage, ExtentFault};
 use crate::format::extent::{EXTENT_MAGIC, Extent, FILE_BLOCKS_MAX, RawPlace, check_order};
-use crate::format::{Damage, Magic, Run};
+use crate::format::{BlockRange, Damage, Magic};
 use crate::inode::core::DataFork;
 use crate::page_cache::Mapping;
 
@@ -210,7 +210,7 @@ impl ExtentMap {
         owner: MapOwner,
         (from, to): (u64, u64),
         extents_max: usize,
-        freed: &mut Vec<Run>,
+        freed: &mut Vec<BlockRange>,
         grown: &mut i64,
     ) -> Outcome<u64, N> {
         let mut at = from;
@@ -222,7 +222,7 @@ impl ExtentMap {
             let right = extent.part(removed.end(), u64::MAX);
             let rest: Vec<_> = left.into_iter().chain(right).collect();
             *grown += self.replace(nodes, owner, None, &[extent], &rest, None)?;
-            freed.push(Run { start: removed.start, blocks: removed.blocks });
+            freed.push(BlockRange { start: removed.start, blocks: removed.blocks });
             at = removed.end();
         }
         Ok(at.min(to))

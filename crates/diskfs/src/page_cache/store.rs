@@ -7,7 +7,7 @@ use vfscale_sync::page::PageBox;
 use super::file_pages::FilePages;
 use super::mapping::Mapping;
 use crate::base::fault::Fault;
-use crate::format::Run;
+use crate::format::BlockRange;
 
 /// A change of a file on the device. Each is one transaction: it is done as a whole, or not at
 /// all.
@@ -18,7 +18,7 @@ pub enum Change<'a> {
         /// The first block of the file.
         file_block: u64,
         /// The claim.
-        run: Run,
+        run: BlockRange,
         /// Whether nothing was written to them yet.
         is_unwritten: bool,
     },
@@ -112,15 +112,15 @@ pub trait Store {
     ///
     /// # Errors
     /// [`Fault::NoSpace`].
-    fn claim(&self, file_block: u64, blocks: u32) -> Result<Run, Fault>;
+    fn claim(&self, file_block: u64, blocks: u32) -> Result<BlockRange, Fault>;
 
     /// Returns a claim; its blocks are reserved again.
-    fn unclaim(&self, run: Run);
+    fn unclaim(&self, run: BlockRange);
 
     /// Sets the blocks of a claim aside, because they cannot be written, and reserves as many again
     /// for the file. Returns false if so many are not free; the claim is then returned, as by
     /// [`unclaim`](Self::unclaim).
-    fn set_aside(&self, run: Run) -> bool;
+    fn set_aside(&self, run: BlockRange) -> bool;
 
     /// Applies `change` to the file on the device, and sets its size there to `disk_size`. If this
     /// fails, a claim that was to be inserted was returned, as by [`unclaim`](Self::unclaim). May

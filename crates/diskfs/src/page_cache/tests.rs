@@ -11,7 +11,7 @@ use super::units::offset_of;
 use super::*;
 use crate::base::fault::Fault;
 use crate::btree::memory::Memory;
-use crate::format::Run;
+use crate::format::BlockRange;
 use crate::format::extent::Extent;
 use crate::inode::extents::{ExtentMap, MapOwner};
 
@@ -157,7 +157,7 @@ impl State {
         Ok(())
     }
 
-    fn give(&mut self, device: &MemoryDevice, runs: &[Run]) {
+    fn give(&mut self, device: &MemoryDevice, runs: &[BlockRange]) {
         for run in runs {
             for block in run.start..run.end() {
                 let free = &mut self.free[(block - FIRST) as usize];
@@ -204,7 +204,7 @@ impl File {
             Change::Insert { file_block, run, is_unwritten } => {
                 assert!(inline.is_none() || file_block == 0, "the bytes in the inode are lost");
                 *inline = None;
-                let Run { start, blocks } = run;
+                let BlockRange { start, blocks } = run;
                 let extent = Extent { file_block, start, blocks, is_unwritten };
                 map.insert(nodes, OWNER, extent).unwrap();
             }
@@ -293,7 +293,7 @@ impl Store for &File {
         Ok(self.disk.device.write_pages(start * PAGE, from)?)
     }
 
-    fn claim(&self, _file_block: u64, blocks: u32) -> Result<Run, Fault> {
+    fn claim(&self, _file_block: u64, blocks: u32) -> Result<BlockRange, Fault> {
         let mut state = self.disk.state.lock().unwrap();
         assert!(state.reserved >= 1);
         State::fail(&mut state.claims_left)?;
@@ -304,16 +304,16 @@ impl Store for &File {
         let len = state.free[at..].iter().take(most).take_while(|free| **free).count();
         state.free[at..at + len].fill(false);
         state.reserved -= len as u64;
-        Ok(Run { start: FIRST + at as u64, blocks: len as u32 })
+        Ok(BlockRange { start: FIRST + at as u64, blocks: len as u32 })
     }
 
-    fn unclaim(&self, run: Run) {
+    fn unclaim(&self, run: BlockRange) {
         let mut state = self.disk.state.lock().unwrap();
         state.give(&self.disk.device, &[run]);
         state.reserved += u64::from(run.blocks);
     }
 
-    fn set_aside(&self, run: Run) -> bool {
+    fn set_aside(&self, run: BlockRange) -> bool {
         let mut state = self.disk.state.lock().unwrap();
         let has_space = state.available() >= u64::from(run.blocks);
         if has_space {

@@ -9,7 +9,7 @@ use super::regular_file::RegularFile;
 use super::store::{Change, Store};
 use super::units::{READ_PAGES_MAX, WRITE_PAGES_MAX, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
-use crate::format::Run;
+use crate::format::BlockRange;
 
 /// The number of writes that may fail in a pass over a file before whole segments are given up:
 /// finding a few bad blocks is worth the time, trying each block of a dead device is not.
@@ -39,7 +39,7 @@ enum SegmentTarget {
     /// The blocks of the pages.
     Blocks { start: u64, is_unwritten: bool },
     /// Blocks that were claimed for them.
-    Claimed(Run),
+    Claimed(BlockRange),
     /// The inode.
     Inline,
 }

@@ -11,7 +11,7 @@ use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::errseq::ErrorCursor;
 
-use super::needs::Needs;
+use super::needs::TxReservations;
 use super::stop::{OnError, Stop};
 use crate::base::fault::Fault;
 use crate::data::{FileOptions, Files};
@@ -95,7 +95,7 @@ pub struct DiskFs {
     pub(super) files: Arc<Files>,
     pub(super) inactivator: Inactivator,
     pub(super) hash: NameHash,
-    pub(super) needs: Needs,
+    pub(super) needs: TxReservations,
     pub(super) stop: Stop,
     opened: Opened,
     pub(super) is_mounted: AtomicBool,
@@ -167,7 +167,7 @@ impl DiskFs {
         }
         let hash = NameHash::of(volume.uuid());
         let superblock = volume.superblock();
-        let needs = Needs::new(volume.groups(), superblock.log().blocks());
+        let needs = TxReservations::new(volume.groups(), superblock.log().blocks());
         let before = superblock.stopped.as_ref().map(Stopped::by);
         Ok(Arc::new(Self {
             volume,

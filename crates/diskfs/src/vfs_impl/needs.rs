@@ -8,7 +8,7 @@
 use crate::alloc::Groups;
 use crate::format::attr::CHUNK_BYTES;
 use crate::format::inode::ATTR_BLOB_BYTES_MAX;
-use crate::volume::tx::Need;
+use crate::volume::tx::TxReservation;
 
 /// Blocks of a directory that a name changes which comes or goes: two on each level, and their
 /// neighbours.
@@ -27,30 +27,30 @@ const LOG_SHARE: u64 = 3;
 
 /// The reservations of the transactions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Needs {
+pub(super) struct TxReservations {
     /// Nothing but the record of an inode.
-    pub(super) record: Need,
+    pub(super) record: TxReservation,
     /// Attributes change.
-    pub(super) xattrs: Need,
+    pub(super) xattrs: TxReservation,
     /// An inode is created, with a name or without.
-    pub(super) create: Need,
+    pub(super) create: TxReservation,
     /// Creation with extended attributes.
-    pub(super) create_xattrs: Need,
+    pub(super) create_xattrs: TxReservation,
     /// A name is added.
-    pub(super) link: Need,
+    pub(super) link: TxReservation,
     /// A name is removed.
-    pub(super) unlink: Need,
+    pub(super) unlink: TxReservation,
     /// A name is removed and another one added.
-    pub(super) rename: Need,
+    pub(super) rename: TxReservation,
 }
 
-impl Needs {
+impl TxReservations {
     /// Computes the reservations for a volume with these groups and a log of `log_blocks` blocks.
     pub(super) fn new(groups: &Groups, log_blocks: u64) -> Self {
         // In the smallest logs the largest attributes find no room if all of their blocks lie in
         // groups of their own: such a transaction is refused when it commits.
         let most = u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX);
-        let need = |own: u32, runs: u32, inodes: u32, space: u32, from_pool: bool| Need {
+        let need = |own: u32, runs: u32, inodes: u32, space: u32, from_pool: bool| TxReservation {
             log_blocks: (own + groups.log_blocks(runs, inodes)).min(most),
             space: space.into(),
             from_pool,
@@ -61,7 +61,7 @@ impl Needs {
         // Eight blocks of inodes may come with one.
         let created_space = NAME_RUNS + TARGET_BLOCKS + 8;
         Self {
-            record: Need { log_blocks: 2, space: 0, from_pool: true },
+            record: TxReservation { log_blocks: 2, space: 0, from_pool: true },
             xattrs: need(2 * BLOB_BLOCKS, BLOB_RUNS, 0, BLOB_BLOCKS, false),
             create: need(created, NAME_RUNS + TARGET_BLOCKS, 1, created_space, false),
             create_xattrs: need(

@@ -25,7 +25,7 @@ use crate::alloc::initial::write_group;
 use crate::base::fault::Fault;
 use crate::format::BLOCK_BYTES;
 use crate::format::geometry::SizeError;
-use crate::volume::tx::Need;
+use crate::volume::tx::TxReservation;
 use crate::{Geometry, Volume};
 
 /// Why a volume did not grow.
@@ -121,7 +121,7 @@ pub(crate) fn finish(volume: &Volume) -> Result<(), Fault> {
     for group in unfinished {
         let log_blocks = volume.groups().log_blocks(1, 0);
         let before = volume.groups().totals().blocks;
-        let mut tx = volume.begin(Need { log_blocks, space: 0, from_pool: true })?;
+        let mut tx = volume.begin(TxReservation { log_blocks, space: 0, from_pool: true })?;
         tx.extend_group(group);
         let sequence = tx.commit()?;
         // The new space is available when it is durable.

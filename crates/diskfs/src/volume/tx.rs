@@ -52,7 +52,7 @@ use crate::buffer::{Cancel, InodeChunk, KIND_INODE_CHUNK};
 use crate::format::inode::{
     CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, RECORD_BYTES, chunk_of, ino_at,
 };
-use crate::format::{BLOCK_BYTES, Block, Expected, Identity, Run};
+use crate::format::{BLOCK_BYTES, Block, BlockRange, Expected, Identity};
 use crate::inode::core::InodeCore;
 use crate::inode::incore::{KIND_INODE, Node};
 use crate::volume::Volume;
@@ -61,7 +61,7 @@ pub use shadows::{BlockRef, Slot};
 
 /// The most that a transaction may need: its reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct TxReservation {
     /// Blocks and inodes that it may log.
     pub log_blocks: u32,
     /// Blocks that it may take from free space.
@@ -108,7 +108,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`Fault::ReadOnly`], [`Fault::NoSpace`], and those of the log.
-    pub fn begin(&self, need: Need) -> Result<Tx<'_>, Fault> {
+    pub fn begin(&self, need: TxReservation) -> Result<Tx<'_>, Fault> {
         let journal = self.writable()?;
         if !self.space().take(need.space, need.from_pool) {
             return Err(Fault::NoSpace);
@@ -164,13 +164,13 @@ impl<'v> Tx<'v> {
     /// # Errors
     /// [`Fault::NoSpace`] if no run of free blocks is that long; the errors of the device, and
     /// damage.
-    pub fn claim(&mut self, near: u64, min: u32, max: u32) -> Result<Run, Fault> {
+    pub fn claim(&mut self, near: u64, min: u32, max: u32) -> Result<BlockRange, Fault> {
         let min = min.max(1);
         let affordable = u32::try_from(self.space_left).unwrap_or(u32::MAX);
         let max = max.min(affordable).max(min);
         self.take_space(max.into())?;
         let claimed = self.volume.groups().claim(&self.volume.reader(), near, min, max);
-        let blocks = claimed.as_ref().map_or(0, |run| run.map_or(0, Run::len));
+        let blocks = claimed.as_ref().map_or(0, |run| run.map_or(0, BlockRange::len));
         self.give_space(u64::from(max) - blocks);
         let run = claimed?.ok_or(Fault::NoSpace)?;
         self.changes.use_claim(run);
@@ -179,7 +179,7 @@ impl<'v> Tx<'v> {
 
     /// Returns a block that the transaction has claimed and does not need.
     fn unclaim(&mut self, address: u64) {
-        let run = Run::one(address);
+        let run = BlockRange::one(address);
         let was_claimed = self.changes.drop_claim(run);
         debug_assert!(was_claimed, "block {address} was not claimed");
         if was_claimed {
@@ -191,12 +191,12 @@ impl<'v> Tx<'v> {
     /// Takes over an earlier claim ([`Groups::claim`](crate::alloc::Groups::claim)), whose space
     /// the caller has reserved. If the transaction is dropped, the blocks are free for others, and
     /// the reservation is the caller's again.
-    pub fn use_claim(&mut self, run: Run) {
+    pub fn use_claim(&mut self, run: BlockRange) {
         self.changes.use_claim(run);
     }
 
     /// Frees blocks of data. Other transactions can claim them when that is durable.
-    pub fn free(&mut self, run: Run) {
+    pub fn free(&mut self, run: BlockRange) {
         self.changes.free(run);
     }
 

@@ -32,13 +32,13 @@ fn runs_that_touch_are_one() {
 #[test]
 fn what_ends_at_a_block_goes_on_there() {
     let free = of(&[(10, 90), (200, 50), (300, 10), (400, 1000)]);
-    assert_eq!(free.find(20, 1, 30), Some(Run::new(20, 30)));
-    assert_eq!(free.find(95, 1, 30), Some(Run::new(95, 5)), "the rest of the run");
-    assert_eq!(free.find(95, 6, 30), Some(Run::new(10, 30)), "not far away");
-    assert_eq!(free.find(150, 1, 30), Some(Run::new(200, 30)), "not far away");
-    assert_eq!(free.find(150, 1, 60), Some(Run::new(10, 60)));
-    assert_eq!(free.find(2000, 1, 60), Some(Run::new(400, 60)));
-    assert_eq!(free.find(0, 1, 2000), Some(Run::new(400, 1000)), "the longest there is");
+    assert_eq!(free.find(20, 1, 30), Some(BlockRange::new(20, 30)));
+    assert_eq!(free.find(95, 1, 30), Some(BlockRange::new(95, 5)), "the rest of the run");
+    assert_eq!(free.find(95, 6, 30), Some(BlockRange::new(10, 30)), "not far away");
+    assert_eq!(free.find(150, 1, 30), Some(BlockRange::new(200, 30)), "not far away");
+    assert_eq!(free.find(150, 1, 60), Some(BlockRange::new(10, 60)));
+    assert_eq!(free.find(2000, 1, 60), Some(BlockRange::new(400, 60)));
+    assert_eq!(free.find(0, 1, 2000), Some(BlockRange::new(400, 1000)), "the longest there is");
     assert_eq!(free.find(0, 1001, 2000), None);
     assert_eq!(of(&[]).find(0, 1, 1), None);
 }
@@ -51,9 +51,9 @@ fn far_away_the_best_fit_counts() {
         assert!(free.insert(1000 + 3 * at, 1));
     }
     assert!(free.insert(10, 70) && free.insert(100, 64) && free.insert(5000, 500));
-    assert_eq!(free.find(1151, 1, 64), Some(Run::new(100, 64)));
-    assert_eq!(free.find(1151, 1, 65), Some(Run::new(10, 65)));
-    assert_eq!(free.find(1151, 1, 71), Some(Run::new(5000, 71)));
+    assert_eq!(free.find(1151, 1, 64), Some(BlockRange::new(100, 64)));
+    assert_eq!(free.find(1151, 1, 65), Some(BlockRange::new(10, 65)));
+    assert_eq!(free.find(1151, 1, 71), Some(BlockRange::new(5000, 71)));
 }
 
 #[test]
@@ -69,10 +69,14 @@ fn places_for_chunks_are_aligned() {
     (0..100).for_each(|at| assert!(free.insert(1001 + 16 * at, 14)));
     assert_eq!(free.find_aligned(1800, 8), None);
     assert!(free.insert(16, 8));
-    assert_eq!(free.find_aligned(1800, 8), Some(Run::new(16, 8)), "the only one");
+    assert_eq!(free.find_aligned(1800, 8), Some(BlockRange::new(16, 8)), "the only one");
     assert!(free.insert(9001, 15));
-    assert_eq!(free.find_aligned(1800, 8), Some(Run::new(9008, 8)), "one that is sure to fit");
-    assert_eq!(free.find_aligned(u64::MAX, 8), Some(Run::new(9008, 8)));
+    assert_eq!(
+        free.find_aligned(1800, 8),
+        Some(BlockRange::new(9008, 8)),
+        "one that is sure to fit"
+    );
+    assert_eq!(free.find_aligned(u64::MAX, 8), Some(BlockRange::new(9008, 8)));
 }
 
 #[derive(Clone, Debug)]

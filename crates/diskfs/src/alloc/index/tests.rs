@@ -25,7 +25,7 @@ fn index() -> Index {
     index
 }
 
-fn claim(index: &mut Index, near: u64, min: u64, max: u64) -> Search<Run> {
+fn claim(index: &mut Index, near: u64, min: u64, max: u64) -> Search<BlockRange> {
     index.claim(near, min, max, Reach::Anything)
 }
 
@@ -34,7 +34,7 @@ fn what_the_trees_may_need_is_not_for_files() {
     let mut index = index();
     assert_eq!(index.available(), 14);
     assert_eq!(claim(&mut index, START + 100, 15, 20), Search::Nothing);
-    let taken = |start, blocks| Search::Taken(Run::new(START + start, blocks));
+    let taken = |start, blocks| Search::Taken(BlockRange::new(START + start, blocks));
     assert_eq!(claim(&mut index, START + 100, 1, 20), taken(100, 14));
     assert_eq!((index.available(), claim(&mut index, 0, 1, 1)), (0, Search::Nothing));
     // The trees get the end of the run.
@@ -53,10 +53,10 @@ fn what_is_not_loaded_is_asked_for() {
     assert_eq!(index.claim(zone(2), 1, 9, Reach::Loaded), Search::Nothing);
     assert_eq!(index.claim(zone(2), 1, 9, Reach::Better), Search::Load(2));
     assert!(index.load(2, 3, &runs[1..2]));
-    let run = Search::Taken(Run::new(zone(2), 9));
+    let run = Search::Taken(BlockRange::new(zone(2), 9));
     assert_eq!(index.claim(zone(2), 1, 9, Reach::Better), run, "the part that is in the zone");
     assert_eq!(index.claim(zone(2) + 9, 1, 50, Reach::Better), Search::Load(3), "is there more?");
-    let run = Search::Taken(Run::new(zone(2) + 9, 21));
+    let run = Search::Taken(BlockRange::new(zone(2) + 9, 21));
     assert_eq!(index.claim(zone(2) + 9, 1, 50, Reach::Anything), run);
     assert_eq!(index.claim(zone(2), 1, 1, Reach::Anything), Search::Load(3));
     assert!(index.load(3, 9, &[]) && index.load(10, 16, &[]) && index.load(0, 1, &[]));
@@ -67,7 +67,7 @@ fn what_is_not_loaded_is_asked_for() {
     assert_eq!((index.zones.is_whole(), index.free.blocks()), (true, 213));
     assert_eq!(
         index.claim_for_chunk(zone(1), Reach::Better),
-        Search::Taken(Run::new(zone(2) - 8, 8))
+        Search::Taken(BlockRange::new(zone(2) - 8, 8))
     );
 }
 
@@ -76,13 +76,13 @@ fn a_zone_that_is_dropped_is_known() {
     let runs = [(zone(1) + 1, 3), (zone(2) - 7, 40), (zone(9) + 8, 200)];
     let mut index = loaded(&runs);
     let near = zone(1) + 2;
-    assert_eq!(claim(&mut index, near, 1, 1), Search::Taken(Run::new(near, 1)));
+    assert_eq!(claim(&mut index, near, 1, 1), Search::Taken(BlockRange::new(near, 1)));
     // The first round finds all zones in use.
     while index.drop_zone() {}
     assert!(index.zones.is_loaded(9));
     for at in 8..10 {
         let claimed = claim(&mut index, zone(9), 1, 1);
-        assert_eq!(claimed, Search::Taken(Run::new(zone(9) + at, 1)));
+        assert_eq!(claimed, Search::Taken(BlockRange::new(zone(9) + at, 1)));
         // The part in zone 2 is a run of its own only after zone 1 is dropped.
         while index.drop_zone() {}
     }
@@ -93,9 +93,12 @@ fn a_zone_that_is_dropped_is_known() {
     );
     assert_eq!((index.blocks, index.free.blocks()), (240, 198));
     // A run released in a dropped zone is not in memory, but in the zone's summary.
-    index.release(Run::new(near, 1));
+    index.release(BlockRange::new(near, 1));
     assert_eq!((index.blocks, known(&index, 1)), (241, Some(7 | HAS_PLACE)));
-    assert_eq!(claim(&mut index, zone(3), 1, 250), Search::Taken(Run::new(zone(9) + 10, 198)));
+    assert_eq!(
+        claim(&mut index, zone(3), 1, 250),
+        Search::Taken(BlockRange::new(zone(9) + 10, 198))
+    );
     assert_eq!(
         index.claim(zone(3), 1, 30, Reach::Better),
         Search::Load(2),
@@ -103,10 +106,13 @@ fn a_zone_that_is_dropped_is_known() {
     );
     assert_eq!(index.claim(zone(3), 1, 35, Reach::Better), Search::Load(2), "the most there is");
     assert!(index.load(2, 3, &runs[1..2]));
-    assert_eq!(index.claim(zone(3), 1, 35, Reach::Better), Search::Taken(Run::new(zone(2), 33)));
+    assert_eq!(
+        index.claim(zone(3), 1, 35, Reach::Better),
+        Search::Taken(BlockRange::new(zone(2), 33))
+    );
     assert_eq!(index.claim(zone(3), 1, 35, Reach::Better), Search::Load(1));
     // Pending blocks are not loaded.
-    assert!(index.withhold(Run::new(zone(1) + 100, 5)));
+    assert!(index.withhold(BlockRange::new(zone(1) + 100, 5)));
     index.blocks += 2;
     assert!(index.load(1, 2, &[runs[0], (zone(1) + 99, 7), runs[1]]));
     let has: Vec<_> = index.free.runs().collect();

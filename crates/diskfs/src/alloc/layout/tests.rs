@@ -23,7 +23,7 @@ fn the_log_lies_between_what_is_usable() {
     let log = LogPlace::Inside { start: 1024 + 100, blocks: 256 };
     let layout = Layout::new(geometry, log, 1).unwrap();
     let usable: Vec<_> = layout.usable().collect();
-    assert_eq!(usable, [Run::new(1032, 92), Run::new(1380, 668)]);
+    assert_eq!(usable, [BlockRange::new(1032, 92), BlockRange::new(1380, 668)]);
     assert!(layout.is_usable(1032, 92) && layout.is_usable(1380, 668));
     assert!(layout.is_usable(1123, 1) && layout.is_usable(2047, 1));
     for (start, blocks) in

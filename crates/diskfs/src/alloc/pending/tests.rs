@@ -8,11 +8,11 @@ use super::*;
 fn runs_that_touch_are_taken_out_as_one() {
     let mut pending = Pending::default();
     for (start, blocks) in [(10, 5), (15, 5), (30, 2)] {
-        pending.add(Run::new(start, blocks));
+        pending.add(BlockRange::new(start, blocks));
     }
-    pending.remove(Run::new(12, 6));
+    pending.remove(BlockRange::new(12, 6));
     assert_eq!(pending.runs().collect::<Vec<_>>(), [(10, 2), (18, 2), (30, 2)]);
-    pending.remove(Run::new(0, 100));
+    pending.remove(BlockRange::new(0, 100));
     assert_eq!(pending.runs().count(), 0);
 }
 
@@ -23,7 +23,7 @@ proptest! {
     ) {
         let (mut pending, mut model) = (Pending::default(), BTreeSet::new());
         for (adds, start, blocks) in calls {
-            let run = Run::new(start, blocks);
+            let run = BlockRange::new(start, blocks);
             let is_there = run.range().any(|block| model.contains(&block));
             prop_assert_eq!(pending.has_of(run), is_there);
             let mut rest = Vec::new();

@@ -7,7 +7,7 @@ use super::world::World;
 use crate::alloc::{Changes, Groups, Layout};
 use crate::btree::memory::{Failure, number};
 use crate::btree::{Error, Nodes};
-use crate::format::Run;
+use crate::format::BlockRange;
 use crate::format::group::{GroupHeader, RawChunk};
 
 fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {
@@ -34,7 +34,7 @@ fn what_is_free_is_not_freed_and_what_is_used_not_used() {
     for (start, blocks) in
         [(start - 1, 1), (start - 1, 2), (end, 1), (end - 1, 2), (700, 30), (start - 1, 22)]
     {
-        let run = Run::new(start, blocks);
+        let run = BlockRange::new(start, blocks);
         assert_eq!(refused(&mut world, |changes| changes.free(run)), Some(304), "{run:?}");
         let free = |changes: &mut Changes| {
             run.range().for_each(|block| changes.free_destroyed(block));
@@ -42,19 +42,19 @@ fn what_is_free_is_not_freed_and_what_is_used_not_used() {
         assert_eq!(refused(&mut world, free), Some(304), "{run:?}");
     }
     let twice = |changes: &mut Changes| {
-        changes.free(Run::new(start, 5));
-        changes.free(Run::new(start + 4, 2));
+        changes.free(BlockRange::new(start, 5));
+        changes.free(BlockRange::new(start + 4, 2));
     };
     assert_eq!(refused(&mut world, twice), Some(304));
     for (start, blocks) in [(start, 1), (start - 1, 2), (end - 1, 3), (start, 20)] {
-        let run = Run::new(start, blocks);
+        let run = BlockRange::new(start, blocks);
         assert_eq!(refused(&mut world, |changes| changes.use_claim(run)), Some(305), "{run:?}");
     }
     // Blocks that no transaction can have: reserved, of the log, of two groups, outside.
     for (start, blocks) in
         [(0, 1), (7, 3), (1023, 2), (1024, 8), (2056, 3), (4095, 2), (1 << 40, 1), (u64::MAX, 9)]
     {
-        let run = Run::new(start, blocks);
+        let run = BlockRange::new(start, blocks);
         assert_eq!(refused(&mut world, |changes| changes.free(run)), Some(304), "{run:?}");
         assert_eq!(refused(&mut world, |changes| changes.use_claim(run)), Some(305), "{run:?}");
     }
@@ -102,7 +102,7 @@ fn a_failure_at_any_call_leaves_nothing_behind() {
             }
         }
         let used: Vec<_> = world.used.iter().copied().step_by(97).collect();
-        used.iter().for_each(|block| changes.free(Run::new(*block, 1)));
+        used.iter().for_each(|block| changes.free(BlockRange::new(*block, 1)));
         let inodes: Vec<_> = world.inodes.keys().copied().filter(|ino| *ino >= 128).collect();
         inodes.iter().for_each(|ino| changes.free_inode(*ino));
         world.nodes.failing = Some(world.nodes.calls.get() + call);
@@ -131,7 +131,7 @@ fn a_failure_at_any_call_leaves_nothing_behind() {
 
 /// Changes a group on disk without the knowledge of `Groups`, and returns the result of a claim in
 /// it.
-fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<Run>, Option<u32>> {
+fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<BlockRange>, Option<u32>> {
     let mut world = World::new(4096, 10);
     let layout = world.layouts[1].clone();
     change(&mut world, &layout);
@@ -166,7 +166,7 @@ fn free_run(world: &mut World, layout: &Layout, start: u64, blocks: u64) {
 
 #[test]
 fn damage_is_told_by_number() {
-    assert_eq!(damaged(|_, _| {}), Ok(Some(Run::new(1500, 1))));
+    assert_eq!(damaged(|_, _| {}), Ok(Some(BlockRange::new(1500, 1))));
     let first = |world: &World, layout: &Layout| {
         layout.free_tree().first(&world.nodes).unwrap().unwrap().key.get()
     };
@@ -206,7 +206,11 @@ fn damage_is_told_by_number() {
             header(world, layout, |header| (header.inodes, header.free_inodes) = (64, free_inodes));
         })
     };
-    assert_eq!(of_chunk(1504, 0, 1, 0), Ok(Some(Run::new(1500, 1))), "only a check finds that");
+    assert_eq!(
+        of_chunk(1504, 0, 1, 0),
+        Ok(Some(BlockRange::new(1500, 1))),
+        "only a check finds that"
+    );
     for (start, free, orphan) in
         [(1504, 1, 1), (1500, 0, 0), (1024, 0, 0), (2048, 0, 0), (u64::MAX, 0, 0)]
     {

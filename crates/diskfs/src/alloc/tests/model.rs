@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::world::World;
 use crate::alloc::Changes;
-use crate::format::Run;
+use crate::format::BlockRange;
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -47,13 +47,13 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 /// Returns up to `blocks` consecutive used blocks, from the first one at or behind `near` on.
-fn piece(world: &World, near: u64, blocks: u64) -> Option<Run> {
+fn piece(world: &World, near: u64, blocks: u64) -> Option<BlockRange> {
     let first = *world.used.range(near..).next()?;
     let group = first >> 10;
     let end = (first..first + blocks)
         .find(|block| !world.used.contains(block) || block >> 10 != group)
         .unwrap_or(first + blocks);
-    Some(Run::new(first, (end - first) as u32))
+    Some(BlockRange::new(first, (end - first) as u32))
 }
 
 fn step(world: &mut World, call: Call) {
@@ -68,7 +68,7 @@ fn step(world: &mut World, call: Call) {
         Call::Unclaim(at) if !world.claims.is_empty() => world.unclaim(at % world.claims.len()),
         Call::Commit { claims, frees } => {
             let mut changes = Changes::new();
-            let mut freed: Vec<Run> = Vec::new();
+            let mut freed: Vec<BlockRange> = Vec::new();
             for (number, (near, blocks)) in frees.into_iter().enumerate() {
                 let Some(run) = piece(world, near, blocks) else { continue };
                 if !freed.iter().any(|other| other.start < run.end() && run.start < other.end()) {

@@ -7,7 +7,7 @@ use super::super::memory::ENTRY_BYTES;
 use super::super::zones::ZONE_BLOCKS;
 use super::world::World;
 use crate::alloc::Changes;
-use crate::format::Run;
+use crate::format::BlockRange;
 
 /// Creates a volume of four groups of 64 zones in which every second block is free, and reopens it.
 fn in_pieces() -> World {
@@ -20,7 +20,7 @@ fn in_pieces() -> World {
     world.commit(changes);
     let mut changes = Changes::new();
     let odd = world.used.iter().filter(|block| *block % 2 == 1);
-    odd.for_each(|block| changes.free(Run::new(*block, 1)));
+    odd.for_each(|block| changes.free(BlockRange::new(*block, 1)));
     world.commit(changes);
     world.reopen();
     world
@@ -50,7 +50,7 @@ fn a_first_claim_reads_a_part() {
     // A search for a better location reads at most four zones' records.
     world.reopen();
     let (read, run) = reads(&mut world, |world| world.claim(20_001, 1, 16));
-    assert_eq!(run, Some(Run::new(20_001, 1)));
+    assert_eq!(run, Some(BlockRange::new(20_001, 1)));
     assert!(read <= 4 * READS_OF_PART + 2, "{read} blocks");
     world.check();
 }
@@ -98,9 +98,10 @@ fn indexes_keep_to_their_memory() {
                 world.use_claim(last, &mut changes)
             }
             let used = world.used.range(random.below(1 << 16)..).next().copied();
-            if let Some(block) = used.filter(|block| !changes.frees.contains(&Run::new(*block, 1)))
+            if let Some(block) =
+                used.filter(|block| !changes.frees.contains(&BlockRange::new(*block, 1)))
             {
-                changes.free(Run::new(block, 1));
+                changes.free(BlockRange::new(block, 1));
             }
             let bytes = world.groups.index_bytes();
             assert!(bytes <= most, "{bytes} bytes");

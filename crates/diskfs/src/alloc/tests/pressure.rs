@@ -4,7 +4,7 @@ use vfscale_sync::random::Random;
 
 use super::world::World;
 use crate::alloc::Changes;
-use crate::format::Run;
+use crate::format::BlockRange;
 
 /// Claims all available blocks in runs of up to `max` blocks.
 fn claim_all(world: &mut World, max: u32) {
@@ -33,7 +33,7 @@ fn free_all(world: &mut World, mut blocks: Vec<u64>, random: &mut Random, togeth
         for _ in 0..=random.below(together) {
             if !blocks.is_empty() {
                 let at = random.below(blocks.len() as u64) as usize;
-                changes.free(Run::new(blocks.swap_remove(at), 1));
+                changes.free(BlockRange::new(blocks.swap_remove(at), 1));
             }
         }
         world.commit(changes);
@@ -78,7 +78,8 @@ fn regular_patterns() {
     claim_all(&mut world, 1);
     world.claims.sort_unstable_by_key(|run| run.start);
     let claims = std::mem::take(&mut world.claims);
-    let (even, odd): (Vec<Run>, Vec<Run>) = claims.iter().partition(|run| run.start % 2 == 0);
+    let (even, odd): (Vec<BlockRange>, Vec<BlockRange>) =
+        claims.iter().partition(|run| run.start % 2 == 0);
     for runs in [even, odd] {
         for run in runs {
             world.claims = vec![run];
@@ -92,7 +93,7 @@ fn regular_patterns() {
         let blocks: Vec<_> = world.used.iter().copied().filter(|block| block % step == 0).collect();
         for block in blocks.iter().rev() {
             let mut changes = Changes::new();
-            changes.free(Run::new(*block, 1));
+            changes.free(BlockRange::new(*block, 1));
             world.commit(changes);
         }
         world.durable();
@@ -110,7 +111,7 @@ fn a_full_group_takes_frees() {
     use_all(&mut world, &mut random, 3);
     world.check();
     assert!(world.claim(0, 1, 1).is_none());
-    let run = Run::new(*world.used.range(100..).next().unwrap(), 1);
+    let run = BlockRange::new(*world.used.range(100..).next().unwrap(), 1);
     let mut changes = Changes::new();
     changes.free(run);
     world.commit(changes);
@@ -149,9 +150,9 @@ fn transactions_overlap() {
                 let near = random.below(1 << 14);
                 let found = world.used.range(near..).next().copied();
                 if let Some(block) = found
-                    && !changes.frees.contains(&Run::new(block, 1))
+                    && !changes.frees.contains(&BlockRange::new(block, 1))
                 {
-                    changes.free(Run::new(block, 1));
+                    changes.free(BlockRange::new(block, 1));
                 }
             }
             world.commit(changes);

@@ -10,7 +10,7 @@ use crate::btree::memory::{Failure, Memory, VOLUME};
 use crate::btree::{Error, Nodes};
 use crate::format::group::GroupHeader;
 use crate::format::inode::{CHUNK_BLOCKS, INODES_PER_BLOCK};
-use crate::format::{Expected, Run};
+use crate::format::{BlockRange, Expected};
 use crate::{Geometry, LogPlace};
 
 impl GroupNodes for Memory {
@@ -44,7 +44,7 @@ pub(super) struct World {
     /// Inodes in use, and whether they are orphans.
     pub(super) inodes: BTreeMap<u64, bool>,
     /// Claims that are in no transaction.
-    pub(super) claims: Vec<Run>,
+    pub(super) claims: Vec<BlockRange>,
     pub(super) busy: Vec<Busy>,
 }
 
@@ -109,11 +109,11 @@ impl World {
         self.layouts = (0..geometry.groups()).map(layout).collect();
     }
 
-    pub(super) fn claim(&mut self, near: u64, min: u32, max: u32) -> Option<Run> {
+    pub(super) fn claim(&mut self, near: u64, min: u32, max: u32) -> Option<BlockRange> {
         let run = self.groups.claim(&self.nodes, near, min, max).unwrap()?;
         assert!((min..=max).contains(&run.blocks));
         assert!(!run.range().any(|block| self.used.contains(&block)));
-        let overlaps = |claim: &Run| claim.start < run.end() && run.start < claim.end();
+        let overlaps = |claim: &BlockRange| claim.start < run.end() && run.start < claim.end();
         assert!(!self.claims.iter().any(overlaps));
         self.claims.push(run);
         Some(run)
@@ -186,7 +186,8 @@ impl World {
     fn check_disk(&self, layout: &Layout) -> (GroupHeader, BTreeSet<u64>) {
         let group = self.groups.at(layout.group()).unwrap();
         let header = group.decode(&self.nodes.blocks[&layout.header()]).unwrap();
-        let mut whole: BTreeSet<u64> = group.layout().usable().flat_map(Run::range).collect();
+        let mut whole: BTreeSet<u64> =
+            group.layout().usable().flat_map(BlockRange::range).collect();
         let mut take = |block: u64| assert!(whole.remove(&block), "block {block} has two uses");
         let roots = [layout.free_tree().root(), layout.chunk_tree().root()];
         let mut tree_blocks = Vec::new();

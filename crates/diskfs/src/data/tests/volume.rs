@@ -5,7 +5,7 @@ use vfscale_block::{CrashPlan, FaultyDevice, Operation, OsError, RecordingDevice
 
 use super::super::file_blocks::RangeStep as CutStep;
 use super::*;
-use crate::Need;
+use crate::TxReservation;
 use crate::data::Files;
 use crate::icache::table::NodeTable;
 use crate::inode::core::{DataFork, InodeCore};
@@ -54,7 +54,7 @@ impl Mounted {
 
     /// A new file.
     pub(super) fn create(&self) -> Arc<Node> {
-        let need = Need { log_blocks: 100, space: 8, from_pool: false };
+        let need = TxReservation { log_blocks: 100, space: 8, from_pool: false };
         let mut tx = self.volume().begin(need).unwrap();
         let (ino, generation) = tx.new_inode(8, false).unwrap();
         let node = self.nodes.claim(ino, self.volume().cache());

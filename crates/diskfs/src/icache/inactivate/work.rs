@@ -15,7 +15,7 @@ use crate::icache::table::NodeTable;
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::incore::{Node, lock_all};
 use crate::volume::Volume;
-use crate::volume::tx::{Need, Tx};
+use crate::volume::tx::{Tx, TxReservation};
 
 /// Frees the blocks of a file behind a size in bytes, in transactions of its own, and discards its
 /// data in memory. The size of the file is at least that. If the file has no name and was an
@@ -231,9 +231,9 @@ fn is_bare_and_unread(node: &Node) -> bool {
 }
 
 /// Returns the reservation for freeing `inodes` inodes in one transaction.
-fn need_of_bare(volume: &Volume, inodes: u32) -> Need {
+fn need_of_bare(volume: &Volume, inodes: u32) -> TxReservation {
     let log_blocks = volume.groups().log_blocks(0, inodes) + inodes;
-    Need { log_blocks, space: 0, from_pool: true }
+    TxReservation { log_blocks, space: 0, from_pool: true }
 }
 
 /// Returns the maximum number of inodes that are freed in one transaction: fewer if more might take
@@ -300,7 +300,7 @@ fn has_blocks(core: &InodeCore) -> bool {
 }
 
 /// Returns how many records one step removes from trees, and the reservation it needs.
-fn step_of(volume: &Volume, core: &InodeCore) -> (usize, Need) {
+fn step_of(volume: &Volume, core: &InodeCore) -> (usize, TxReservation) {
     let has_trees = has_blocks(core) || matches!(core.attr, AttrFork::Tree { .. });
     let need = |records: usize| {
         // Half as many leaves as records, because a leaf has at least two; one more at the end of a
@@ -308,7 +308,7 @@ fn step_of(volume: &Volume, core: &InodeCore) -> (usize, Need) {
         let (runs, blocks) =
             if has_trees { (records as u32 / 2 + 3, TREE_BLOCKS_AT_ONCE) } else { (0, 0) };
         let log_blocks = volume.groups().log_blocks(runs, 1) + blocks + 1;
-        Need { log_blocks, space: 0, from_pool: true }
+        TxReservation { log_blocks, space: 0, from_pool: true }
     };
     let [many, few] = RECORDS_AT_ONCE;
     let wanted = need(many);
@@ -319,7 +319,7 @@ fn step_of(volume: &Volume, core: &InodeCore) -> (usize, Need) {
     // The smallest logs can't grant the worst case of a few records either, each with blocks in
     // groups of their own. The actual need is far less; if not, the commit refuses the transaction.
     let least = need(few);
-    (few, Need { log_blocks: least.log_blocks.min(log / 3), ..least })
+    (few, TxReservation { log_blocks: least.log_blocks.min(log / 3), ..least })
 }
 
 /// Processes all orphans; see [`Inactivator::recover`].

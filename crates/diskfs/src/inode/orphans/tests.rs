@@ -5,11 +5,11 @@ use vfscale_sync::cpu;
 
 use super::*;
 use crate::base::fault::Fault;
-use crate::format::{BLOCK_BYTES, Run};
+use crate::format::{BLOCK_BYTES, BlockRange};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
 use crate::tools::mkfs::{MkfsOptions, format};
-use crate::volume::tx::{Need, Tx};
+use crate::volume::tx::{Tx, TxReservation};
 use crate::volume::{Volume, VolumeOptions};
 
 fn volume(orphan_lists: usize) -> Volume {
@@ -21,7 +21,7 @@ fn volume(orphan_lists: usize) -> Volume {
 
 fn begin(volume: &Volume) -> Tx<'_> {
     let log_blocks = 10 + volume.groups().log_blocks(2, 1);
-    volume.begin(Need { log_blocks, space: 20, from_pool: false }).unwrap()
+    volume.begin(TxReservation { log_blocks, space: 20, from_pool: false }).unwrap()
 }
 
 /// Creates a file that has a name, according to its record.
@@ -82,7 +82,7 @@ fn a_transaction_that_fails_leaves_the_list_as_it_was() {
             let _locked = crate::inode::incore::lock_all(&[&node, &orphan]);
             tx.set_orphan(&node, true);
             tx.set_orphan(&orphan, false);
-            tx.free(Run { start: 4000, blocks: 1 });
+            tx.free(BlockRange { start: 4000, blocks: 1 });
             if !is_dropped {
                 assert!(matches!(tx.commit(), Err(Fault::Damage(_))));
             }

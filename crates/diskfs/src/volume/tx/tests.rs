@@ -8,11 +8,11 @@ use std::sync::Arc;
 use vfscale_block::{Device, MemoryDevice};
 use zerocopy::little_endian::U64;
 
-use super::{Need, Tx};
+use super::{Tx, TxReservation};
 use crate::base::fault::Fault;
 use crate::btree::{Kind, Nodes, Tree};
 use crate::format::inode::{INODE_MAGIC, chunk_of};
-use crate::format::{BLOCK_BYTES, Magic, Run, byte_of_block};
+use crate::format::{BLOCK_BYTES, BlockRange, Magic, byte_of_block};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
 use crate::volume::{Volume, VolumeOptions};
@@ -30,9 +30,9 @@ impl Kind for Numbers {
     const RECORDS_MAX: usize = 6;
 }
 
-fn need(volume: &Volume, space: u64) -> Need {
+fn need(volume: &Volume, space: u64) -> TxReservation {
     let log_blocks = 40 + volume.groups().log_blocks(2, 0);
-    Need { log_blocks: log_blocks.min(100), space, from_pool: false }
+    TxReservation { log_blocks: log_blocks.min(100), space, from_pool: false }
 }
 
 fn options() -> VolumeOptions {
@@ -204,7 +204,7 @@ fn what_is_freed_and_goes_to_the_trees_is_counted() {
     volume.force(tx.commit().unwrap()).unwrap();
     for start in runs.iter().flat_map(|run| (run.start..run.end()).step_by(2)) {
         let mut tx = volume.begin(need(&volume, 0)).unwrap();
-        tx.free(Run::one(start));
+        tx.free(BlockRange::one(start));
         tx.commit().unwrap();
     }
     volume.sync().unwrap();
@@ -233,7 +233,7 @@ fn more_space_than_there_is_is_refused_at_the_beginning() {
     let refused = volume.begin(need(&volume, free + 1));
     assert!(matches!(refused, Err(Fault::NoSpace)));
     assert_eq!(available(&volume), free);
-    let mut tx = volume.begin(Need { from_pool: true, ..need(&volume, 0) }).unwrap();
+    let mut tx = volume.begin(TxReservation { from_pool: true, ..need(&volume, 0) }).unwrap();
     assert!(matches!(tx.claim(0, u32::MAX, u32::MAX), Err(Fault::NoSpace)));
     drop(tx);
     assert_eq!(available(&volume), free);
@@ -245,7 +245,7 @@ fn what_would_log_too_much_is_not_committed() {
     let volume = open(&device);
     let tree = make_tree(&volume, 3);
     let free = available(&volume);
-    let small = Need { log_blocks: 3, space: 40, from_pool: false };
+    let small = TxReservation { log_blocks: 3, space: 40, from_pool: false };
     let mut tx = volume.begin(small).unwrap();
     insert(&mut tx, tree, 0..40);
     let committed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tx.commit()));
@@ -279,7 +279,8 @@ fn new_inodes_come_in_chunks_whose_blocks_are_there() {
     let volume = open(&device);
     let mut numbers = Vec::new();
     for _ in 0..3 {
-        let mut tx = volume.begin(Need { log_blocks: 100, space: 8, from_pool: false }).unwrap();
+        let mut tx =
+            volume.begin(TxReservation { log_blocks: 100, space: 8, from_pool: false }).unwrap();
         for _ in 0..30 {
             numbers.push(tx.new_inode(8, false).unwrap().0);
         }
@@ -310,7 +311,7 @@ fn chunks_that_are_given_up_can_become_anything() {
     let device = made();
     let volume = open(&device);
     let free = available(&volume);
-    let big = Need { log_blocks: 100, space: 32, from_pool: false };
+    let big = TxReservation { log_blocks: 100, space: 32, from_pool: false };
     let table = NodeTable::new(1000);
     let mut tx = volume.begin(big).unwrap();
     let mut nodes = Vec::new();
@@ -340,7 +341,7 @@ fn chunks_that_are_given_up_can_become_anything() {
     let back = available(&volume);
     assert!(back > free - 24, "no chunk was given up: {free} and {back}");
     // All of it becomes data, which neither a write home nor a recovery overwrites.
-    let mut tx = volume.begin(Need { space: 600, ..big }).unwrap();
+    let mut tx = volume.begin(TxReservation { space: 600, ..big }).unwrap();
     let mut runs = Vec::new();
     for _ in 0..600 {
         runs.push(tx.claim(8, 1, 1).unwrap());
@@ -359,14 +360,14 @@ fn data_of(address: u64) -> Vec<u8> {
     address.to_le_bytes().repeat(BLOCK_BYTES / 8)
 }
 
-fn write_data(volume: &Volume, runs: &[Run]) {
+fn write_data(volume: &Volume, runs: &[BlockRange]) {
     for address in runs.iter().flat_map(|run| run.range()) {
         volume.device().write_at(byte_of_block(address), &data_of(address)).unwrap();
     }
     volume.mark_data_written();
 }
 
-fn check_data(device: &Arc<dyn Device>, runs: &[Run]) {
+fn check_data(device: &Arc<dyn Device>, runs: &[BlockRange]) {
     for address in runs.iter().flat_map(|run| run.range()) {
         let mut found = vec![0; BLOCK_BYTES];
         device.read_at(byte_of_block(address), &mut found).unwrap();

@@ -50,9 +50,9 @@ impl Fixture {
         Self::open(device)
     }
 
-    fn need(&self) -> Need {
+    fn need(&self) -> TxReservation {
         let log_blocks = (20 + self.volume.groups().log_blocks(2, 1)).min(100);
-        Need { log_blocks, space: 200, from_pool: false }
+        TxReservation { log_blocks, space: 200, from_pool: false }
     }
 
     /// Creates an orphan with `bytes` bytes of attributes, and with `names` names if it is a

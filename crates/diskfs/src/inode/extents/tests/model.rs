@@ -43,7 +43,7 @@ fn extents(model: &Model) -> Vec<Extent> {
     list
 }
 
-struct Run {
+struct BlockRange {
     map: ExtentMap,
     nodes: Memory,
     model: Model,
@@ -52,7 +52,7 @@ struct Run {
     grown: i64,
 }
 
-impl Run {
+impl BlockRange {
     fn owner(&self) -> MapOwner {
         MapOwner { ino: INO, list_max: self.list_max }
     }
@@ -135,7 +135,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..150),
         list_max in 0..=LIST_MAX,
     ) {
-        let mut run = Run {
+        let mut run = BlockRange {
             map: ExtentMap::default(),
             nodes: Memory::new(),
             model: Model::new(),

@@ -9,9 +9,9 @@ use super::{
 };
 use crate::base::fault::Fault;
 use crate::btree::{Nodes, Tree};
-use crate::format::Run;
+use crate::format::BlockRange;
 use crate::volume::Volume;
-use crate::volume::tx::Need;
+use crate::volume::tx::TxReservation;
 
 fn plan() -> CrashPlan {
     CrashPlan::default().exhaustive_bits(2).listed_max(3).samples(2)
@@ -96,8 +96,8 @@ fn a_crash_leaves_all_of_a_transaction_or_nothing() {
 }
 
 /// Claims every block that can be had at once near the start of the volume.
-fn claim_all(volume: &Volume, tree: Tree<Numbers>) -> (u64, Vec<Run>) {
-    let mut tx = volume.begin(Need { space: 300, ..need(volume, 0) }).unwrap();
+fn claim_all(volume: &Volume, tree: Tree<Numbers>) -> (u64, Vec<BlockRange>) {
+    let mut tx = volume.begin(TxReservation { space: 300, ..need(volume, 0) }).unwrap();
     let mut runs = Vec::new();
     let mut blocks = 0;
     while blocks < 290 {

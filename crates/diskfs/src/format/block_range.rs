@@ -4,14 +4,14 @@ use std::ops::Range;
 
 /// Consecutive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Run {
+pub struct BlockRange {
     /// The address of the first block.
     pub start: u64,
     /// Number of blocks.
     pub blocks: u32,
 }
 
-impl Run {
+impl BlockRange {
     /// Returns the run of one block.
     #[must_use]
     pub const fn one(address: u64) -> Self {
