@@ -257,7 +257,7 @@ impl Files {
         written
     }
 
-    /// Queues an inode whose times have changed and were stored before; [`Node::set_times`] has
+    /// Queues an inode whose times have changed and were stored before; [`Node::follow_times`] has
     /// reported that. Never blocks.
     pub fn set_times_dirty(&self, node: &Arc<Node>) {
         self.state.dirty.push(Arc::clone(node));

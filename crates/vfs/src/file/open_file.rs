@@ -34,8 +34,8 @@ const SETTABLE: OFlags =
 pub struct File(pub(crate) SharedFile);
 
 /// Removes the privileges that end with a change of the data: always file capabilities, and set-id
-/// bits if the user is unprivileged, except those that `keep` preserves (see [`preserved_ids`]). The
-/// caller holds the inode's lock.
+/// bits if the user is unprivileged, except those that `keep` preserves (see [`preserved_ids`]).
+/// The caller holds the inode's lock.
 ///
 /// # Errors
 /// The errors of a backed driver.
