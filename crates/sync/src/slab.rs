@@ -22,7 +22,8 @@
 //! * Objects freed through RCU wait in the slot on which they were freed, in batches with one
 //!   deferred call for each, and return to the magazines of that slot. A batch whose grace period
 //!   ends on another CPU is returned to its slot undropped, and is dropped there when memory is
-//!   needed; only if several wait already does the other CPU drop one itself. So two CPUs that
+//!   needed; the other CPU drops it itself only if several wait already, or if the objects own
+//!   much memory, which would wait as long as the CPU of the slot is idle. So two CPUs that
 //!   create and remove never hand memory to each other, nor touch each other's objects. A batch
 //!   that doesn't fill up is sent off by a sweep, which is deferred together with its first object,
 //!   hence after at most two grace periods.
@@ -241,6 +242,23 @@ impl<T: Send + 'static> Slab<T> {
         }
     }
 
+    /// Does what [`free_rcu`](Self::free_rcu) does, with an object that owns much memory: it is
+    /// dropped where its grace period ends, and never waits for an allocation on this CPU.
+    ///
+    /// # Safety
+    ///
+    /// As for [`free_rcu`](Self::free_rcu).
+    #[cold]
+    pub unsafe fn free_rcu_large(&self, object: NonNull<T>, guard: &Guard) {
+        let slot = self.inner().caches.this_slot();
+        let Some(cache) = self.inner().caches.get(slot) else { return };
+        let mut cache = cache.lock();
+        cache.in_use -= 1;
+        cache.deferred += 1;
+        drop(cache);
+        defer_batch(self.inner, slot, vec![object], Away::Drop, guard);
+    }
+
     /// Defers the frees of the pending objects of a slot.
     #[cold]
     fn send_batch(
@@ -252,7 +270,7 @@ impl<T: Send + 'static> Slab<T> {
         let objects = cache.take_pending();
         cache.deferred += 1;
         drop(cache);
-        defer_batch(self.inner, slot, objects, guard);
+        defer_batch(self.inner, slot, objects, Away::Return, guard);
     }
 
     /// Defers a check of the pending frees: they must not wait for ever if this slot frees no more.
@@ -487,28 +505,43 @@ impl<T> Inner<T> {
     }
 }
 
+/// The treatment of a batch whose grace period ends on another CPU than that of its slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Away {
+    /// The batch returns to the slot, which drops it when it needs memory.
+    Return,
+    /// The objects are dropped right there, since they own much memory.
+    Drop,
+}
+
 /// Defers dropping and freeing these objects. The slot has counted the call.
 fn defer_batch<T: Send + 'static>(
     inner: NonNull<Inner<T>>,
     slot: usize,
     objects: Vec<NonNull<T>>,
+    away: Away,
     guard: &Guard,
 ) {
     // SAFETY: The count of deferred calls keeps the inner part alive until the batch has run; no
     // thread that pins from now on can reach the objects, and they are `Send`.
-    unsafe { guard.defer_unchecked(move || free_batch(inner, slot, objects)) };
+    unsafe { guard.defer_unchecked(move || free_batch(inner, slot, objects, away)) };
 }
 
 /// Finishes a batch after its grace period: on the CPU of its slot the objects are dropped, on
-/// another one they are returned to the slot.
-fn free_batch<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize, objects: Vec<NonNull<T>>) {
+/// another one they are treated as `away` says.
+fn free_batch<T: Send + 'static>(
+    inner: NonNull<Inner<T>>,
+    slot: usize,
+    objects: Vec<NonNull<T>>,
+    away: Away,
+) {
     let last = {
         // SAFETY: This call has been counted, so the inner part lives.
         let shared = unsafe { inner.as_ref() };
         let Some(home) = shared.caches.get(slot) else { return };
-        let away = shared.caches.this_slot() != slot;
+        let returns = away == Away::Return && shared.caches.this_slot() != slot;
         let mut cache = home.lock();
-        if away && !cache.closed && cache.returned.len() < RETURNED_MAX {
+        if returns && !cache.closed && cache.returned.len() < RETURNED_MAX {
             cache.returned.push(objects);
             cache.finish()
         } else {
@@ -539,7 +572,7 @@ fn sweep<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize) {
         }
     };
     if let Some(objects) = batch {
-        defer_batch(inner, slot, objects, &crate::rcu::pin());
+        defer_batch(inner, slot, objects, Away::Return, &crate::rcu::pin());
     } else if last {
         // SAFETY: We don't use the inner part after this.
         unsafe { release(inner) };

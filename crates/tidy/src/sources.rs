@@ -58,6 +58,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/cli/src/run.rs", "system calls: between fork and exec"),
     ("crates/cli/src/signals.rs", "system calls: signal masks"),
     ("crates/fuse/tests/common/mod.rs", "system calls: credentials of a child"),
+    ("crates/memfs/tests/idle_cpu.rs", "an allocator that counts"),
     ("crates/fuse/tests/data.rs", "system calls: shared mappings"),
     ("crates/fuse/tests/locks.rs", "system calls: fcntl, fork"),
     ("crates/fuse/tests/permissions.rs", "system calls: credentials of a child"),

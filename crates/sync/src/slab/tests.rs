@@ -136,6 +136,28 @@ fn a_single_free_is_swept() {
     assert_eq!((dropped.load(Ordering::Relaxed), slab.live()), (1, 0));
 }
 
+/// An idle CPU retains small objects, and none that own much memory.
+#[test]
+fn large_objects_do_not_wait_for_an_idle_cpu() {
+    let dropped = [0, 1].map(|_| Arc::new(AtomicU64::new(0)));
+    let counts = || dropped.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let slab = Slab::new(2);
+    {
+        let _there = cpu::pretend(1);
+        let [small, large] = dropped.each_ref().map(|dropped| slab.alloc(Probe::new(1, dropped)));
+        // SAFETY: Nobody else ever saw them.
+        unsafe {
+            slab.free_rcu(small, &rcu::pin());
+            slab.free_rcu_large(large, &rcu::pin());
+        }
+    }
+    let _here = cpu::pretend(0);
+    settle();
+    assert_eq!(counts(), [0, 1]);
+    slab.flush(&rcu::pin());
+    assert_eq!((counts(), slab.live()), ([1, 1], 0));
+}
+
 #[test]
 fn memory_returns_to_the_slot_it_was_freed_on() {
     let slab = Slab::<u64>::new(2);

@@ -53,6 +53,8 @@ const MOVES: Key = (0, 0);
 
 /// First inode number for a driver's files; the root has 1.
 const INO_FIRST: u64 = 2;
+/// The bytes that an object owns from which on its memory must not wait for an idle CPU.
+const LARGE_BYTES: u64 = 4096;
 
 /// The next device number. Device numbers mean nothing outside the library.
 static NEXT_DEV: StdAtomicU64 = StdAtomicU64::new(0x7600);
@@ -542,22 +544,30 @@ impl SuperBlock {
     /// still see it.
     pub(crate) unsafe fn free_dentry(&self, dentry: NonNull<Dentry>, guard: &Guard) {
         // SAFETY: the caller guarantees it.
-        unsafe { self.free_in(&self.dentries, dentry, guard) };
+        unsafe { self.free_in(&self.dentries, dentry, 0, guard) };
     }
 
-    /// Frees memory: after a grace period, or immediately if one has passed since the last use of
-    /// the superblock.
+    /// Frees an object that owns `owned` more bytes: after a grace period, or immediately if one
+    /// has passed since the last use of the superblock.
     ///
     /// # Safety
     /// The conditions of [`Slab::free_rcu`] hold, and no thread has found the object since the last
     /// use of the superblock ended.
     #[inline]
-    unsafe fn free_in<T: Send>(&self, slab: &Slab<T>, object: NonNull<T>, guard: &Guard) {
+    unsafe fn free_in<T: Send>(
+        &self,
+        slab: &Slab<T>,
+        object: NonNull<T>,
+        owned: u64,
+        guard: &Guard,
+    ) {
         // SAFETY: the caller guarantees it. If the flag is set, all sections that began before that
         // last use ended have ended too.
         unsafe {
             if self.is_alone() {
                 slab.free(object);
+            } else if owned >= LARGE_BYTES {
+                slab.free_rcu_large(object, guard);
             } else {
                 slab.free_rcu(object, guard);
             }
@@ -591,7 +601,7 @@ impl SuperBlock {
     pub(crate) fn end_inodes(&self, guard: &Guard) {
         if let Some(no_inode) = self.cache.as_deref().and_then(Cache::take_no_inode) {
             // SAFETY: no dentry is left that points to it.
-            unsafe { self.free_in(&self.inodes, no_inode, guard) };
+            unsafe { self.free_in(&self.inodes, no_inode, 0, guard) };
         }
         self.check_no_inodes();
     }

@@ -8,6 +8,7 @@ use vfscale_sync::rcu::{self, Guard};
 
 use super::{Cache, SuperBlock};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
+use crate::objects::inode_xattrs::extra_bytes;
 
 /// State of an inode number.
 enum Seen {
@@ -157,7 +158,7 @@ impl SuperBlock {
         }
         if let Some(extra) = inode.last_extra(guard) {
             extra.close();
-            self.fs.uncharge(crate::objects::inode_xattrs::extra_bytes(extra, guard));
+            self.fs.uncharge(extra_bytes(extra, guard));
         }
         if inode.is_shared() {
             self.fs.uncharge(inode.sharers_bytes());
@@ -174,9 +175,10 @@ impl SuperBlock {
         if let Some(list) = &self.inode_list {
             list.remove(inode);
         }
+        let owned = inode.extra(guard).map_or(0, |extra| extra_bytes(extra, guard));
         // SAFETY: the count is zero and never rises again (`get_not_zero`); only RCU readers that
         // began before still see it.
-        unsafe { self.free_in(&self.inodes, NonNull::from(inode), guard) };
+        unsafe { self.free_in(&self.inodes, NonNull::from(inode), owned, guard) };
     }
 
     /// Evicts an inode of a backed driver: the inode stays hashed until the driver has evicted it.
