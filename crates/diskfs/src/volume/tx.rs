@@ -23,8 +23,8 @@
 //! * Two transactions never change one block or inode concurrently: a thread that changes it holds
 //!   the lock of its owner, from the first change until the commit has returned. For everything
 //!   that an inode owns this is the lock of the inode, for the trees of a group the lock that the
-//!   commit takes. So two commits that change a common block have their own order in the log, too,
-//!   and a recovery ends with the later one.
+//!   commit takes. So two commits that change a common block are in the log in the order in which
+//!   they changed it, and a recovery ends with the later one.
 //! * Other transactions can claim a freed block only when the free is durable
 //!   ([`Transaction::on_durable`]): after a crash, no block is in the file that it was freed from
 //!   and has the contents of another one.
@@ -285,10 +285,10 @@ impl<'v> Tx<'v> {
     /// caller holds the locks of all affected inodes until it returns.
     ///
     /// # Errors
-    /// Those of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if more is
-    /// to be logged than was reserved, which is a mistake of the program. Otherwise
-    /// [`Fault::Journal`]: the log was shut down, nothing becomes durable any more, and what is in
-    /// memory means nothing.
+    /// The errors of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if
+    /// more would be logged than was reserved, which is a defect of the program. Otherwise
+    /// [`Fault::Journal`]: the log was shut down, nothing becomes durable any more, and the state
+    /// in memory means nothing.
     #[inline]
     pub fn commit(mut self) -> Result<u64, Fault> {
         // Inlined, so the transaction, which is large, is not moved.
