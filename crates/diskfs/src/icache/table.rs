@@ -15,8 +15,8 @@
 //! reference, and if its times are stored; the journal's lists own a reference until the node is
 //! written back.
 //!
-//! The same rule holds for a free number: its node stays until it is written back, and is used
-//! again for the next inode of that number.
+//! This also holds for a free number: its node stays until it is written back, and is used again
+//! for the next inode of that number.
 //!
 //! # Untrusted numbers
 //!

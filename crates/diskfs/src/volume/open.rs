@@ -27,9 +27,9 @@ impl Volume {
     /// closed.
     ///
     /// # Errors
-    /// There is no volume, or this program can't use it; the errors of the log and of the device,
-    /// and damage. [`Fault::NeedsRepair`] after an interrupted repair, unless the options ignore
-    /// the log.
+    /// No volume, or one that this program can't use; the errors of the log and of the device, and
+    /// damage. [`Fault::NeedsRepair`] after an interrupted repair, unless the options ignore the
+    /// log.
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Self, Fault> {
         let found = copies::read(&*device)?;
         let read_only = options.read_only || options.no_recovery;

@@ -16,7 +16,7 @@
 //!
 //! * Nothing is written to an address that an item of its kind can't have.
 //! * An item that no version of the program logs ends the recovery with a numbered [`Damage`].
-//! * When [`finish`](RecoverySink::finish) has returned, everything is written in place and
+//! * When [`finish`](RecoverySink::finish) has returned, all changes are written in place and
 //!   durable.
 
 use std::collections::{BTreeMap, BTreeSet};
