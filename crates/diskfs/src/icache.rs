@@ -1,5 +1,5 @@
-//! Inodes in use: the table that finds them, and the freeing of those that have lost their last
-//! user.
+//! Inodes in use: the table that finds them, and the freeing of inodes without names that have lost
+//! their last user.
 //!
 //! Counterpart of XFS's `xfs_icache.c`.
 

@@ -11,7 +11,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`mod@format`] | the types on disk, and how a volume of a given size is divided |
+//! | [`mod@format`] | the types on disk, and the division of a volume of a given size |
 //! | [`base`] | the error of the crate, the classes of its locks |
 //! | [`btree`] | the B+tree that every index uses |
 //! | [`buffer`] | blocks of metadata in memory |
@@ -32,16 +32,16 @@
 //! * Every block of metadata carries a magic, a checksum, its own address, its owner, the volume's
 //!   id and the log position of its last change. Code uses the contents of a block only after all
 //!   of them have been verified.
-//! * Reading any bytes whatever ends with a value or an error: never a panic, and never a number
-//!   that points outside of the volume.
+//! * Reading arbitrary bytes ends with a value or an error: never a panic, and never a number that
+//!   points outside of the volume.
 //! * Every kind of damage has a number ([`format::Damage`]), whose meaning never changes.
 //!
 //! # Locks, references
 //!
 //! [`base::ranks`] lists the classes of locks, and the module pages say which code takes them.
 //! Foundations such as [`mod@format`] take none: they are values, or calls on a device that their
-//! caller owns. Functions that take a [`Device`](vfscale_block::Device) block for its I/O; only one
-//! of those that write runs at a time.
+//! caller owns. Functions that take a [`Device`](vfscale_block::Device) block for its I/O; at most
+//! one function that writes runs at a time.
 
 pub mod alloc;
 pub mod base;

@@ -2,32 +2,32 @@
 //!
 //! # Purpose
 //!
-//! A [`Volume`] is what all parts of the file system share: the device, the log, the blocks of
-//! metadata in memory, how the volume is divided. It is opened by its superblock, after the log was
-//! replayed; from then on whatever changes it is a transaction.
+//! A [`Volume`] holds the state that all parts of the file system share: the device, the log, the
+//! blocks of metadata in memory, the division into groups. It is opened by its superblock, after
+//! the log was replayed; from then on every change of it is a transaction.
 //!
 //! # Invariants
 //!
 //! * Nothing of the volume is read before the log was replayed. A volume that is open for reading
-//!   only has no log, and its device is not written: what its log has is replayed into a copy of
-//!   the device in memory, which holds changes only ([`CowDevice`](vfscale_block::CowDevice)); or
-//!   the log is not looked at at all ([`VolumeOptions::no_recovery`]), for a volume whose log can't
-//!   be read.
-//! * Data is durable before metadata that refers to it: whoever has written data says so
-//!   ([`Volume::mark_data_written`]) before the transaction is committed, and the log asks for a
+//!   only has no log, and its device is not written: the contents of the log are replayed into a
+//!   copy of the device in memory, which stores only the changes
+//!   ([`CowDevice`](vfscale_block::CowDevice)). With [`VolumeOptions::no_recovery`] the log is
+//!   ignored, for a volume whose log can't be read.
+//! * Data is durable before metadata that refers to it: a thread that has written data records this
+//!   ([`Volume::mark_data_written`]) before its transaction is committed, and the log asks for a
 //!   flush of the device before a checkpoint's last record (`hooks`).
-//! * After an error of the log, or of a write home, nothing more becomes durable, and every later
+//! * After an error of the log, or of a write-back, nothing more becomes durable, and every later
 //!   transaction fails.
 //!
 //! # Locks
 //!
-//! `superblock` is held while the superblock is written, `data_flush` for moments. Neither is taken
-//! with the other.
+//! `superblock` is held while the superblock is written, `data_flush` only briefly. Neither is
+//! taken while the other is held.
 //!
-//! # Who holds which reference
+//! # References
 //!
-//! A volume holds its device, its log, its cache, its groups. Transactions and readers borrow the
-//! volume; what a transaction does when it is durable holds the groups.
+//! A volume owns its device, its log, its cache and its groups. Transactions and readers borrow the
+//! volume. The callback that runs when a transaction is durable holds a reference to the groups.
 
 mod block_map;
 pub mod copies;
@@ -68,7 +68,7 @@ use hooks::VolumeHooks;
 /// An open volume. `Send` and `Sync`.
 ///
 /// Dropping it without [`close`](Self::close) writes nothing more: as after a crash, the next
-/// opening replays what is durable.
+/// opening replays the durable transactions.
 #[derive(Debug)]
 pub struct Volume {
     device: Arc<dyn Device>,
@@ -77,11 +77,11 @@ pub struct Volume {
     superblock: Mutex<Superblock, SuperblockLock>,
     cache: PerCpuArc<BufferCache>,
     hooks: Arc<VolumeHooks>,
-    /// None: open for reading only.
+    /// `None` if the volume is open for reading only.
     journal: Option<Journal>,
-    /// No transaction begins, although there is a journal.
+    /// Whether no transaction may begin, although there is a journal.
     is_sealed: AtomicBool,
-    /// The superblock says what has stopped the volume.
+    /// Whether the superblock records why the volume stopped.
     is_noted: AtomicBool,
     recovered: Recovered,
     orphans: OrphanList,
@@ -146,7 +146,7 @@ impl Volume {
         self.journal.as_ref()
     }
 
-    /// Returns what the opening found in the log.
+    /// Returns the result of the recovery by the opening.
     #[must_use]
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
@@ -200,7 +200,7 @@ impl Volume {
         self.shared.overruns.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether nothing can be changed: it is open for reading only, or
+    /// Returns whether no change is possible: the volume is open for reading only, or
     /// [sealed](Self::seal).
     #[must_use]
     pub fn is_read_only(&self) -> bool {
@@ -208,11 +208,11 @@ impl Volume {
     }
 
     /// Makes the volume read-only: waits for transactions under way, refuses later ones, writes
-    /// everything home and covers the log, so that the next opening has nothing to replay. Lasts
-    /// until [`unseal`](Self::unseal). Does nothing if the volume is read-only.
+    /// everything back and covers the log, so the next opening has nothing to replay. Lasts until
+    /// [`unseal`](Self::unseal). Does nothing if the volume is read-only.
     ///
     /// # Errors
-    /// The errors of the log and the device. The volume is not read-only then.
+    /// The errors of the log and the device. Then the volume is not read-only.
     pub fn seal(&self) -> Result<(), Fault> {
         let Ok(journal) = self.writable() else { return Ok(()) };
         self.flush_data(self.data_written())?;
@@ -222,7 +222,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Ends what [`seal`](Self::seal) began.
+    /// Makes the volume writable again after [`seal`](Self::seal).
     pub fn unseal(&self) {
         self.is_sealed.store(false, Ordering::Release);
     }
@@ -240,7 +240,7 @@ impl Volume {
         self.places.is_run_for_files(start, blocks)
     }
 
-    /// Returns the log for a writer. In a transaction, the answer holds until its end.
+    /// Returns the log for a writer. In a transaction, the result stays valid until its end.
     pub(crate) fn writable(&self) -> Result<&Journal, Fault> {
         let is_sealed = || self.is_sealed.load(Ordering::Acquire);
         self.journal.as_ref().filter(|_| !is_sealed()).ok_or(Fault::ReadOnly)
@@ -267,8 +267,8 @@ impl Volume {
         Reader::new(&self.cache, &self.places)
     }
 
-    /// Notes that data was written to the device. It is flushed before any transaction that commits
-    /// from now on is durable. Called after the write has returned.
+    /// Records that data was written to the device. The data is flushed before any transaction that
+    /// commits from now on becomes durable. The caller's write has returned.
     pub fn mark_data_written(&self) {
         self.hooks.mark_data_written();
     }
@@ -280,8 +280,8 @@ impl Volume {
         self.hooks.data_written()
     }
 
-    /// Makes data durable whose writing was marked before [`data_written`](Self::data_written) gave
-    /// `written`. Blocks for the I/O; does nothing if a flush has covered it.
+    /// Makes the data durable that was marked before [`data_written`](Self::data_written) returned
+    /// `written`. Blocks for the I/O; does nothing if an earlier flush has covered that data.
     ///
     /// # Errors
     /// The errors of the device.
@@ -289,8 +289,8 @@ impl Volume {
         Ok(self.hooks.flush_data(written)?)
     }
 
-    /// Makes everything durable that was committed up to `sequence`, which a commit has returned.
-    /// Blocks for the I/O.
+    /// Makes everything durable that was committed up to `sequence`, the result of a commit. Blocks
+    /// for the I/O.
     ///
     /// # Errors
     /// The errors of the log: the transactions may or may not be durable.
@@ -298,8 +298,8 @@ impl Volume {
         self.journal.as_ref().map_or(Ok(()), |journal| Ok(journal.force(sequence)?))
     }
 
-    /// Makes everything durable that was committed, and data whose writing was marked, before the
-    /// call. Blocks for the I/O.
+    /// Makes everything durable that was committed before the call, and the data that was marked
+    /// before it. Blocks for the I/O.
     ///
     /// # Errors
     /// The errors of the log and the device: the changes may or may not be durable.
@@ -311,7 +311,7 @@ impl Volume {
         self.flush_data(written)
     }
 
-    /// Returns the reason why nothing becomes durable any more, if that is so.
+    /// Returns the reason why nothing becomes durable any more, if there is one.
     #[must_use]
     pub fn failure(&self) -> Option<Fault> {
         self.journal.as_ref().and_then(Journal::failure).map(Fault::Journal)
@@ -324,9 +324,9 @@ impl Volume {
         }
     }
 
-    /// Ends the threads of the log, and writes nothing more than what is being written: as after a
-    /// crash, the next opening replays what is durable. Transactions fail from now on. Does nothing
-    /// after [`close`](Self::close).
+    /// Ends the threads of the log. Completes the writes under way, and starts no others: as after
+    /// a crash, the next opening replays the durable transactions. Transactions fail from now on.
+    /// Does nothing after [`close`](Self::close).
     pub fn abandon(&self) {
         if let Some(journal) = &self.journal {
             self.note_stop();
@@ -334,11 +334,11 @@ impl Volume {
         }
     }
 
-    /// Writes everything home, closes the log and writes the superblock. Waits for transactions
+    /// Writes everything back, closes the log and writes the superblock. Waits for transactions
     /// under way, and refuses later ones. The second call does nothing.
     ///
     /// # Errors
-    /// The errors of the log and the device. What is durable is replayed by the next opening.
+    /// The errors of the log and the device. The next opening replays the durable transactions.
     pub fn close(&self) -> Result<(), Fault> {
         let Some(journal) = &self.journal else { return Ok(()) };
         self.unseal();

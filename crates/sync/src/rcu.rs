@@ -1,12 +1,12 @@
-//! Read-copy-update: readers that write nothing shared, and memory that is freed once they have
-//! left.
+//! Read-copy-update: readers write no shared memory, and objects are freed once the readers that
+//! may use them have left.
 //!
 //! # Purpose
 //!
 //! A reader pins the thread ([`pin`]), follows pointers, and unpins. A writer unlinks an object,
-//! then hands its disposal to [`Guard::defer`]; it runs when every thread that was pinned at that
-//! moment has unpinned since: after a grace period. (McKenney and Slingwine, "Read-copy update",
-//! 1998; the engine is crossbeam's epochs, after Fraser's thesis, 2004.)
+//! then passes its disposal to [`Guard::defer`]; the disposal runs when every thread that was
+//! pinned at that moment has unpinned since: after a grace period. (McKenney and Slingwine,
+//! "Read-copy update", 1998; the engine is crossbeam's epochs, after Fraser's thesis, 2004.)
 //!
 //! # Invariants
 //!
@@ -14,8 +14,8 @@
 //! * A thread pinned after a `defer` sees every change made before that `defer`, or else it delays
 //!   the deferred work: pinning and deferring both execute a sequentially consistent fence, and the
 //!   later of the two sees the other. Lockref's collection relies on this.
-//! * All that was done under a guard happens before the work that the guard delayed: unpinning is a
-//!   release, and the advance of the epoch acquires it.
+//! * Everything that was done under a guard happens before the work that the guard delayed:
+//!   unpinning is a release, and the advance of the epoch acquires it.
 //!
 //! # Blocking, and lock order
 //!
@@ -45,7 +45,7 @@ use crate::shrink::{self, Effort};
 /// Number of deferred calls that a thread's bag has room for.
 const BAG_LEN: usize = 64;
 
-/// Regions of memory that [`synchronize`] gives back at most: a GiB.
+/// Maximum number of regions of memory that [`synchronize`] returns to the system: a GiB.
 #[cfg(not(any(loom, shuttle, miri)))]
 const SHRINK_REGIONS: usize = 512;
 
@@ -56,7 +56,8 @@ thread_local! {
     static DEFERRED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Called by each thread once for as many deferred calls as its bag has room for.
+/// A function that each thread calls whenever it has deferred as many calls as its bag has room
+/// for.
 static ON_BAG: OnceLock<fn()> = OnceLock::new();
 
 /// A pinned thread: a read-side critical section. Not `Send`.
@@ -136,7 +137,7 @@ impl Guard {
     /// later pins of any thread do. So it may be called with locks held. For large amounts of
     /// memory, which should not wait until this thread frees more.
     pub fn hand_over(&self) {
-        // A bag that is full is handed over with the next piece of work.
+        // A full bag is handed over when the next call is deferred.
         for _ in 0..=BAG_LEN {
             self.defer(|| ());
         }
@@ -156,15 +157,15 @@ impl Guard {
 /// no [`Guard`] and no lock, and is not itself deferred work, else it waits for ever (debug builds
 /// panic).
 ///
-/// As long as this thread finds work that is due it runs that and does not sleep: millions of
-/// pieces in front of its own take no longer than it takes to run them.
+/// As long as this thread finds work that is due, it runs that work and does not sleep: millions of
+/// calls ahead of its own take no longer than it takes to run them.
 ///
-/// Gives the free pages that this work has left back to the system, beyond those that the pool
-/// keeps.
+/// Returns the pages that this work has freed to the system, except for those that the pool
+/// retains.
 ///
-/// Bags are taken in order but may run side by side on several threads, so that our own marker can
-/// run before a bag in front of it has finished. Whoever runs that bag is pinned. The second round
-/// waits for it.
+/// Bags are taken in order but may run concurrently on several threads, so the marker of this
+/// thread can run before a bag ahead of it has finished. The thread that runs that bag is pinned.
+/// The second round waits for it.
 pub fn synchronize() {
     debug_assert!(
         cfg!(any(loom, shuttle)) || !epoch::is_pinned(),
@@ -190,9 +191,9 @@ pub fn synchronize() {
     shrink::run(Effort::All, SHRINK_REGIONS);
 }
 
-/// Has each thread call `f` once for as many deferred calls as its bag has room for, so that less
-/// than two bags of a thread wait without a call of `f`. The first `f` of the process counts. It is
-/// called in a section, and with the locks held that the thread has.
+/// Makes each thread call `f` whenever it has deferred as many calls as its bag has room for, so
+/// less than two bags of a thread wait without a call of `f`. The first `f` of the process counts.
+/// The thread calls it inside a section, with the locks that it holds.
 #[cfg(not(any(loom, shuttle, miri)))]
 pub(crate) fn on_bag(f: fn()) {
     ON_BAG.get_or_init(|| f);
@@ -212,16 +213,17 @@ pub(crate) fn is_pinned() -> bool {
 }
 
 /// Hands this thread's bag over for collection, tries to end a grace period, and runs some hundred
-/// pieces of the work that is due then. Returns how many; with none, all that is left waits for a
-/// grace period. Doesn't wait.
+/// of the calls that are due then. Returns how many ran; if none did, all calls that are left wait
+/// for a grace period. Does not wait.
 ///
 /// # Panics
 ///
-/// In debug builds, as [`pin`].
+/// In debug builds, under the conditions of [`pin`].
 pub fn run_due() -> usize {
     let before = RAN.get();
     pin().flush();
-    // In a model all threads are one, and each has to have its turn.
+    // In a model all threads are one thread of the system: the result 0 makes the caller yield, so
+    // each of them runs.
     if cfg!(any(loom, shuttle)) { 0 } else { RAN.get().wrapping_sub(before) }
 }
 
@@ -253,7 +255,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     #[inline]
     pub fn read<'g>(&'g self, _guard: &'g Guard) -> &'g T {
         // SAFETY: the pointer came from a box, its contents were published by a release, and a
-        // replaced box is freed only after this guard. `&self` keeps the current one.
+        // replaced box is freed only after this guard. `&self` protects the current one.
         unsafe { &*self.value.load(Ordering::Acquire) }
     }
 
@@ -317,7 +319,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         }
     }
 
-    /// Installs `value` if there is none, and returns what is installed. If another thread was
+    /// Installs `value` if there is none, and returns the installed value. If another thread was
     /// faster, `value` is dropped. Never blocks.
     pub fn init<'g>(&'g self, value: T, _guard: &'g Guard) -> &'g T {
         let new = Box::into_raw(Box::new(value));

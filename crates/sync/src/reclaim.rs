@@ -1,34 +1,34 @@
-//! The reclaim thread: what is too long for the call that happens to come by, and deferred work
-//! when nobody calls.
+//! The reclaim thread: it does work that is too long for an arbitrary call, and the deferred work
+//! of a process that makes no calls.
 //!
 //! # Purpose
 //!
-//! Deferred work runs in whatever call enters an RCU section at the right moment. That is fine for
-//! some hundred small pieces, and as long as there are calls. But the end of a file system of
-//! millions of files would be one piece, inside somebody's `open`; and when a program goes idle,
-//! what it freed last would stay for ever. So there is one thread for the whole process that takes
-//! long work off a queue ([`submit`]) and does it a step at a time, and between steps, and every
-//! few milliseconds, ends grace periods and runs what waits for them. (The kernel has kworkers for
-//! the one and `rcu_gp` threads for the other.) It also gives free memory back to the system, which
-//! threads in RCU sections leave to it.
+//! Deferred work runs in any call that enters an RCU section at the right moment. That suffices for
+//! some hundred short items, and while the process makes calls. But the end of a file system of
+//! millions of files would be one item, inside an unrelated `open`; and when a program becomes
+//! idle, the memory that it freed last would never be released. So one thread for the whole process
+//! takes long work off a queue ([`submit`]) and does it in steps. Between steps, and every few
+//! milliseconds, it ends grace periods and runs the work that waits for them. (The kernel has
+//! kworkers for the former and `rcu_gp` threads for the latter.) It also returns free memory to the
+//! system, which threads in RCU sections leave to it.
 //!
-//! # Its life
+//! # Lifetime
 //!
-//! It starts when there is something for it to do, or when a thread of a program that uses slabs
-//! has deferred a bag of work, and ends a second after the last deferred work has run. In a model,
-//! under Miri, and where the system has no thread to give, it never starts: [`submit`] then gives
-//! the work back to the caller, who does it himself. A model of shuttle can have one
-//! (`with_thread`).
+//! The thread starts when it has work, or when a thread of a program that uses slabs has deferred a
+//! bag of work. It ends a second after the last deferred work has run. In a model, under Miri, and
+//! if the system can't create a thread, it never starts: [`submit`] then returns the work to the
+//! caller, which does it itself. A model of shuttle can have a reclaim thread (`with_thread`).
 //!
 //! # Invariants
 //!
-//! * Between two steps the thread is in no RCU section and holds no lock; no step holds a section
-//!   that began in another. So however long the work, it holds grace periods up for a step at most.
-//! * Work begins a grace period after it was submitted, or later: whoever was in an RCU section
-//!   when it was submitted has left that.
-//! * [`wait_for`] returns when the work and all that it deferred have been done.
-//! * Only the thread itself ends itself, under the queue's lock and with nothing queued: what is
-//!   submitted before that is seen, and what is submitted after that starts another thread.
+//! * Between two steps the thread is in no RCU section and holds no lock; no section that begins in
+//!   a step outlasts it. So work of any length delays grace periods by one step at most.
+//! * Work begins at least a grace period after it was submitted: every thread that was in an RCU
+//!   section at that moment has left it.
+//! * [`wait_for`] returns when the work, and everything that the work deferred, is done.
+//! * Only the thread itself decides to end, under the queue's lock and with an empty queue: it sees
+//!   work that was submitted before that, and work that is submitted after that starts another
+//!   thread.
 //!
 //! # Locks
 //!
@@ -36,9 +36,9 @@
 
 /// Work in steps. The thread runs it in no RCU section, with no lock held.
 pub trait Work: Send {
-    /// Does some hundred microseconds' worth of it. False when nothing is left. It may enter RCU
-    /// sections and take any lock, but may neither wait for other work that is queued nor panic;
-    /// what panics is not done any further, and leaked.
+    /// Does some hundred microseconds of the work. Returns false when nothing is left. May enter
+    /// RCU sections and take any lock, but may neither wait for other queued work nor panic; work
+    /// that panics is not continued, and is leaked.
     fn step(&mut self) -> bool;
 }
 
@@ -67,38 +67,39 @@ mod imp {
     use crate::shrink::{self, Effort};
     use crate::{fork, rcu};
 
-    /// How often it looks whether a grace period has ended.
+    /// The interval at which the thread checks whether a grace period has ended.
     const TICK: Duration = Duration::from_millis(10);
-    /// After how many looks that found nothing it wants to be told of deferred work again: a
-    /// second.
+    /// The number of checks that find no work, a second's, after which threads have to announce
+    /// deferred work again.
     const QUIET_MAX: u32 = 100;
-    /// How many more find nothing before it ends: somebody who saw that it attends may be about to
-    /// hand over what he has deferred.
+    /// The number of further checks that find no work before the thread ends: a thread that has
+    /// read `ATTENDS` may be about to hand over the work that it has deferred.
     const QUIET_AFTER: u32 = 20;
-    /// How many looks in a row find nothing before it waits for the next tick. The end of a grace
-    /// period takes two.
+    /// The number of consecutive calls of `run_due` that run nothing before the thread waits for
+    /// the next tick. The end of a grace period takes two.
     const EMPTY_MAX: u32 = 4;
-    /// How often it looks for more between two steps: then there is something else to do.
+    /// The maximum number of calls of `run_due` between two steps, because the thread has other
+    /// work to do.
     const LOOKS_MAX: u32 = 1024;
-    /// Regions of free memory that it gives back at most before it looks for other work: some
-    /// hundred microseconds for whole ones.
+    /// The maximum number of regions of free memory that the thread returns before it checks for
+    /// other work: some hundred microseconds for whole regions.
     const SHRINK_REGIONS: usize = 8;
 
     struct State {
         queue: VecDeque<(u64, Box<dyn Work>)>,
-        /// The key of what it does at the moment.
+        /// The key of the work that the thread is doing.
         current: Option<u64>,
         thread: Option<Thread>,
     }
 
     static STATE: Mutex<State, ReclaimQueue> =
         Mutex::new(State { queue: VecDeque::new(), current: None, thread: None });
-    /// Something was finished.
+    /// Notified when work is finished.
     static FINISHED: Condvar = Condvar::new();
-    /// Whether something is queued: changes under the queue's lock, which is not taken to find that
-    /// nothing is.
+    /// Whether work is queued. Written under the queue's lock, and read without it, so an empty
+    /// queue costs no lock.
     static QUEUED: AtomicBool = AtomicBool::new(false);
-    /// The thread is there, and will look again before it ends.
+    /// Whether the thread exists, and will check again before it ends.
     static ATTENDS: AtomicBool = AtomicBool::new(false);
 
     impl State {
@@ -106,7 +107,7 @@ mod imp {
             self.current == Some(key) || self.queue.iter().any(|(queued, _)| *queued == key)
         }
 
-        /// Starts the thread if there is none; whether there is one now.
+        /// Starts the thread if there is none. Returns whether there is one now.
         fn start(&mut self) -> bool {
             if self.thread.is_none() {
                 let thread = thread::Builder::new().name("vfscale-reclaim".to_owned());
@@ -116,11 +117,11 @@ mod imp {
         }
     }
 
-    /// Submits `work` to the thread, after a grace period and what was submitted before. The caller
-    /// may be in an RCU section and hold locks; doesn't wait.
+    /// Submits `work` to the thread, which does it after a grace period and after work that was
+    /// submitted before. The caller may be in an RCU section and hold locks. Does not wait.
     ///
     /// # Errors
-    /// The work, if there can be no thread.
+    /// The work, if no thread can be started.
     pub fn submit(key: u64, work: Box<dyn Work>) -> Result<(), Box<dyn Work>> {
         let mut state = STATE.lock();
         if !state.start() {
@@ -135,9 +136,9 @@ mod imp {
         Ok(())
     }
 
-    /// Waits until no work is left that was submitted under `key`, and all that it deferred is
-    /// done; it is the next to be done. Returns at once if there is none, and in the thread itself.
-    /// The caller is in no RCU section and holds no lock.
+    /// Waits until no work is left that was submitted under `key`, and everything that this work
+    /// deferred is done. The thread does this work next. Returns immediately if there is none, or
+    /// if the caller is the thread itself. The caller is in no RCU section and holds no lock.
     pub fn wait_for(key: u64) {
         let mut state = STATE.lock();
         let me = thread::current().id();
@@ -154,9 +155,10 @@ mod imp {
         }
     }
 
-    /// Waits until all work is done that was submitted, or that what is deferred by now submits:
-    /// then nothing of a file system is left whose last user has gone. For who counts or measures
-    /// what comes then. The caller is in no RCU section, holds no lock, and is no work itself.
+    /// Waits until all work is done that was submitted, or that calls deferred so far submit. After
+    /// that nothing is left of a file system that its last user has released. For callers that
+    /// count or measure the state after that. The caller is in no RCU section, holds no lock, and
+    /// is not itself work of the thread.
     pub fn settle() {
         // The last use of a superblock may end with the count of a dentry, a grace period after its
         // mount.
@@ -170,9 +172,9 @@ mod imp {
         }
     }
 
-    /// Says that there is deferred work, which the thread shall look after for a while. One load
-    /// when it does so already; else starts it. False if there can be no thread. The caller may be
-    /// in an RCU section and hold locks; doesn't wait.
+    /// Announces deferred work, for which the thread will check for a while. Costs one load if the
+    /// thread does so already; otherwise starts it. Returns false if no thread can be started. The
+    /// caller may be in an RCU section and hold locks. Does not wait.
     #[inline]
     pub fn attend() -> bool {
         ATTENDS.load(Ordering::Relaxed) || begin_to_attend()
@@ -180,7 +182,8 @@ mod imp {
 
     #[cold]
     fn begin_to_attend() -> bool {
-        // A fork child has no such thread, and the lock may be that of a thread it has not either.
+        // A fork child has no such thread, and the lock may be held by a thread that does not exist
+        // in the child.
         if fork::is_child() {
             return false;
         }
@@ -190,9 +193,9 @@ mod imp {
         starts
     }
 
-    /// Has the thread attend whenever a thread has deferred as much as its bag has room for. So of
-    /// the deferred work of a thread that goes idle, fewer than 128 calls wait for the next call in
-    /// this process, and all others are done within milliseconds of their grace period.
+    /// Makes each thread call [`attend`] whenever it has deferred as many calls as its bag has room
+    /// for. So when a thread becomes idle, fewer than 128 of its deferred calls wait for the next
+    /// call in this process, and all others run within milliseconds of their grace period.
     pub(crate) fn attend_to_bags() {
         rcu::on_bag(|| {
             attend();
@@ -212,10 +215,10 @@ mod imp {
                 if ends() {
                     return;
                 }
-                // A thread has asked it to attend since.
+                // Another thread has called `attend` since then.
                 quiet = 0;
             }
-            // Written only to change it: threads that defer work read it.
+            // Written only to change it, because threads that defer work read it.
             if quiet == 0 && !ATTENDS.load(Ordering::Relaxed) {
                 ATTENDS.store(true, Ordering::Relaxed);
             }
@@ -226,7 +229,8 @@ mod imp {
         }
     }
 
-    /// Does the work that is first in the queue, and what it has deferred. False if there is none.
+    /// Does the first work in the queue, and everything that this work has deferred. Returns false
+    /// if the queue is empty.
     fn do_next(looks: &mut Looks) -> bool {
         if !QUEUED.load(Ordering::Relaxed) {
             return false;
@@ -257,7 +261,7 @@ mod imp {
         true
     }
 
-    /// Ends the thread's part in everything, unless there is work again.
+    /// Deregisters the thread, which then ends, unless there is work again. Returns whether it did.
     fn ends() -> bool {
         let mut state = STATE.lock();
         let ends = state.queue.is_empty() && !ATTENDS.load(Ordering::Relaxed);
@@ -267,16 +271,17 @@ mod imp {
         ends
     }
 
-    /// How the thread looks after deferred work.
+    /// The thread's checks for deferred work.
     struct Looks {
-        /// A piece of deferred work of its own has run, and no other one was deferred yet. Bags are
-        /// taken in order: then all has been taken that was handed over before.
+        /// Whether the thread's last marker, a deferred call of its own, has run, and it has not
+        /// deferred another one yet. Bags are taken in order: then all bags have been taken that
+        /// were handed over before the marker.
         passed: Arc<AtomicBool>,
     }
 
     impl Looks {
-        /// Runs deferred work for as long as there is some whose grace period has ended. Whether
-        /// there was any, or some is left.
+        /// Runs deferred work for as long as there is some whose grace period has ended. Returns
+        /// whether there was any, or some is left.
         fn look(&mut self) -> bool {
             if self.passed.swap(false, Ordering::Acquire) {
                 let passed = Arc::clone(&self.passed);
@@ -291,7 +296,7 @@ mod imp {
                     break;
                 }
             }
-            // The one of its own does not count.
+            // The marker does not count.
             ran > 1 || !self.passed.load(Ordering::Acquire)
         }
     }
@@ -310,7 +315,7 @@ mod imp {
     /// is not done yet.
     ///
     /// The lock is the standard library's: all threads of a model run on one thread of the system,
-    /// and none is switched away from while it holds this lock.
+    /// and the model never switches from a thread that holds this lock.
     #[derive(Default)]
     struct State {
         threads: Vec<JoinHandle<()>>,
@@ -326,8 +331,8 @@ mod imp {
     }
 
     /// Runs a model with a reclaim thread, and then waits for all work that was submitted. Each
-    /// piece of work gets a thread of its own, which is harder on the code than one thread for all
-    /// of them.
+    /// item of work gets a thread of its own, a harder test of the code than one thread for all of
+    /// them.
     pub fn with_thread<T>(model: impl FnOnce() -> T) -> T {
         *STATE.lock().unwrap_or_else(PoisonError::into_inner) = Some(State::default());
         let result = model();
@@ -358,15 +363,15 @@ mod imp {
         Ok(())
     }
 
-    /// Waits until no work is left that was submitted under `key`, and all that it deferred is
-    /// done.
+    /// Waits until no work is left that was submitted under `key`, and everything that this work
+    /// deferred is done.
     pub fn wait_for(key: u64) {
         while with_state(|state| state.pending.contains(&key)) == Some(true) {
             thread::yield_now();
         }
     }
 
-    /// Waits until all work is done that was submitted, or that what is deferred by now submits.
+    /// Waits until all work is done that was submitted, or that calls deferred so far submit.
     pub fn settle() {
         for _ in 0..4 {
             rcu::synchronize();
@@ -391,7 +396,7 @@ mod imp {
 mod imp {
     use super::Work;
 
-    /// Gives the work back: there is no thread.
+    /// Returns the work, because there is no thread.
     ///
     /// # Errors
     /// The work.
@@ -399,10 +404,10 @@ mod imp {
         Err(work)
     }
 
-    /// Returns: nothing is ever queued.
+    /// Returns immediately, because no work is ever queued.
     pub fn wait_for(_key: u64) {}
 
-    /// Waits until what is deferred by now is done, and what that defers.
+    /// Waits until the calls deferred so far are done, and the calls that these defer.
     pub fn settle() {
         (0..4).for_each(|_| crate::rcu::synchronize());
     }

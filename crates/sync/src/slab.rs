@@ -23,8 +23,8 @@
 //!   deferred call for each, and return to the magazines of that slot. A batch whose grace period
 //!   ends on another CPU is returned to its slot undropped, and is dropped there when memory is
 //!   needed; the other CPU drops it itself only if several wait already, or if the objects own
-//!   much memory, which would wait as long as the CPU of the slot is idle. So two CPUs that
-//!   create and remove never hand memory to each other, nor touch each other's objects. A batch
+//!   much memory, which would wait as long as the CPU of the slot is idle. So two CPUs that create
+//!   and remove objects never pass memory to each other, nor touch each other's objects. A batch
 //!   that doesn't fill up is sent off by a sweep, which is deferred together with its first object,
 //!   hence after at most two grace periods.
 //! * A chunk that is wholly free is returned to the system (its pages, not its addresses), except
@@ -93,7 +93,7 @@ unsafe impl<T: Send + 'static> Sync for Slab<T> {}
 
 struct Inner<T> {
     caches: PerCpu<SlotLock<Cache<T>, SlabCache>>,
-    /// On lines of its own, because every allocation reads the above.
+    /// On lines of its own, because every allocation reads the slots.
     depot: CachePadded<Mutex<Depot, SlabDepot>>,
     shape: Shape,
     /// Number of handles; the last one closes the slots.
@@ -111,7 +111,7 @@ unsafe impl Send for Depot {}
 
 /// The free objects of a CPU slot, and its pending frees.
 struct Cache<T> {
-    /// The magazine that objects are taken from and put back into.
+    /// The magazine from which allocations take objects, and to which frees return them.
     loaded: Magazine,
     /// Either full or empty, except for the objects carved last: see `put` and `refill`.
     spare: Magazine,
@@ -585,8 +585,8 @@ fn sweep<T: Send + 'static>(inner: NonNull<Inner<T>>, slot: usize) {
 ///
 /// The caller owns one unit of `open`, and doesn't use the inner part afterwards.
 unsafe fn release<T>(inner: NonNull<Inner<T>>) {
-    // SAFETY: The caller's unit keeps the inner part alive until here. Release and acquire: all
-    // that others did happens before it is freed.
+    // SAFETY: The caller's unit keeps the inner part alive until here. Release and acquire:
+    // everything that other threads did happens before it is freed.
     if unsafe { inner.as_ref() }.open.fetch_sub(1, Ordering::AcqRel) == 1 {
         // SAFETY: It came from a box, and we are the last.
         drop(unsafe { Box::from_raw(inner.as_ptr()) });
@@ -595,7 +595,7 @@ unsafe fn release<T>(inner: NonNull<Inner<T>>) {
 
 impl<T: Send + 'static> Clone for Slab<T> {
     fn clone(&self) -> Self {
-        // Relaxed: our handle keeps it alive.
+        // Relaxed suffices, because this handle keeps the inner part alive.
         self.inner().handles.fetch_add(1, Ordering::Relaxed);
         Self { inner: self.inner }
     }

@@ -1,9 +1,9 @@
 //! Advisory locks of one file, as in Linux: record locks (`fcntl(2)`), of a task or of an
 //! open file, and whole-file locks (`flock(2)`).
 //!
-//! [`FileLocks`] are all locks of one inode. Record locks cover ranges of bytes; those of one owner
-//! never conflict, replace one another where they overlap, and merge where they touch. Locks of
-//! different owners, of either kind, conflict where they overlap and at least one is exclusive.
+//! [`FileLocks`] are all locks of one inode. Record locks cover ranges of bytes; the locks of one
+//! owner never conflict, replace one another where they overlap, and merge where they touch. Locks
+//! of different owners, of either kind, conflict where they overlap and at least one is exclusive.
 //! `flock` locks do not interact with record locks; an open file either holds one or does not.
 //!
 //! A request that cannot be granted fails (`EAGAIN`), or becomes a [`PendingLock`]. The thread that
@@ -29,8 +29,8 @@
 //! * Every request that was queued gets exactly one result, set under the lock of the state, and
 //!   its waiter is notified after that lock is released.
 //! * Memory is bounded: `RECORDS_MAX` records and `WAITERS_MAX` requests for each file, and the
-//!   limits of the tree for all files ([`crate::base::limits`]); further requests get `ENOLCK`.
-//!   Releasing everything never fails.
+//!   limits of the tree for all files ([`crate::base::limits`]); further requests get `ENOLCK`. The
+//!   release of everything never fails.
 //!
 //! # Lock order and references
 //!
@@ -39,8 +39,8 @@
 //! under any of them. A pending request keeps the state of its file's locks alive, and a token
 //! refers to pending requests weakly.
 //!
-//! The order of the checks and the corner cases are those of the Linux manual and of the behaviour
-//! of its kernel, with which `tests/linux_locks.rs` compares them.
+//! The order of the checks and the corner cases follow the Linux manual and the behaviour of its
+//! kernel, with which `tests/linux_locks.rs` compares them.
 
 use rustix::io::Errno;
 

@@ -20,7 +20,7 @@ pub enum Fault {
     /// The log failed, or was shut down by an earlier error.
     #[error(transparent)]
     Journal(#[from] vfscale_journal::Error),
-    /// There is no volume to open.
+    /// The device has no volume that can be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Too few free blocks, or no free inode.

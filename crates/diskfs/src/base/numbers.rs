@@ -1,6 +1,6 @@
 //! Maps by numbers: addresses of blocks, numbers of inodes.
 //!
-//! Nobody can choose these numbers to make them collide, and they are small: multiplication
+//! No user can choose these numbers to make them collide, and they are small: multiplication
 //! distributes them well enough, at a fraction of the cost of a keyed hash.
 
 use std::collections::HashMap;

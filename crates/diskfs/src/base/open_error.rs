@@ -10,13 +10,13 @@ pub enum OpenError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] vfscale_block::Error),
-    /// There is neither a superblock nor a copy.
+    /// The device has neither a superblock nor a copy of one.
     #[error("{device}: no volume")]
     NoVolume {
         /// The device's name.
         device: String,
     },
-    /// There was a superblock, but neither it nor a copy can be read.
+    /// A superblock was found, but neither it nor a copy can be read.
     #[error("{device}: {error}")]
     Superblock {
         /// The device's name.
@@ -42,7 +42,7 @@ pub enum OpenError {
         /// The size of the device, in bytes.
         device_bytes: u64,
     },
-    /// The superblock is damaged, and there are copies of several volumes.
+    /// The superblock is damaged, and the device has copies of several volumes.
     #[error("{device}: no superblock, and copies of several volumes: {}", shown(.volumes))]
     Several {
         /// The device's name.

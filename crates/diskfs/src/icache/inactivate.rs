@@ -19,7 +19,7 @@
 //!   together in one transaction, locked in ascending order of their numbers. If that fails nothing
 //!   has changed, and each is tried alone: a corrupted inode does not prevent the freeing of the
 //!   others.
-//! * A failure leaves an orphan. Nothing waits for it: the next mount tries again.
+//! * A failure leaves an orphan. No thread waits for it: the next mount tries again.
 //! * From the commit on that frees the number, the number can be used again, and with it the node,
 //!   because a number has only one. Hence the inode's state in memory (times, data, errors) is
 //!   discarded before that commit, and this module does not touch the node after it: a new inode

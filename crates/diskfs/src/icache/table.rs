@@ -2,20 +2,21 @@
 //!
 //! # Purpose
 //!
-//! One [`Node`] for each number, created from the record on disk at the first access. It stays
-//! while a thread uses it or the journal has it, and then as long as there is room.
+//! One [`Node`] for each number, created from the record on disk at the first access. It stays in
+//! memory while a thread uses it or the journal refers to it, and after that as long as the limit
+//! permits.
 //!
 //! # Why a number never has two nodes
 //!
 //! A record is as old as its read. If a node was created, changed, written back and evicted while
-//! another thread was still reading the record, that thread would bring the old inode back.
-//! Therefore a thread that finds no node inserts a mark, under the lock of the shard, before it
-//! reads; all other threads wait for it. A node is evicted only if the table has the only
+//! another thread was still reading the record, that thread would restore the old inode. Therefore
+//! a thread that finds no node inserts a mark, under the lock of the shard, before it reads; all
+//! other threads wait until the read has ended. A node is evicted only if the table has the only
 //! reference, and if its times are stored; the journal's lists own a reference until the node is
 //! written back.
 //!
-//! The same rule holds for a free number: its node stays until it is written back, and is used
-//! again for the next inode of that number.
+//! This also holds for a free number: its node stays until it is written back, and is used again
+//! for the next inode of that number.
 //!
 //! # Untrusted numbers
 //!
@@ -28,8 +29,8 @@
 //!
 //! # Locks
 //!
-//! `inode_table`, one for each shard, is held only for a lookup, insertion or eviction. Below it
-//! there is only `i_core`.
+//! `inode_table`, one for each shard, is held only for a lookup, insertion or eviction. Only
+//! `i_core` is taken under it.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry::Occupied;

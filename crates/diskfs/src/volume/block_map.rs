@@ -1,4 +1,4 @@
-//! The map of a volume: which blocks hold metadata, and which files may have.
+//! The map of a volume: the blocks for metadata, and the blocks available to files.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use crate::format::geometry::GROUP_BLOCKS_KEPT;
 use crate::format::superblock::{LogPlace, Superblock};
 
-/// Where in a volume there are blocks of metadata.
+/// The locations of metadata in a volume.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// How many blocks the volume has. Only becomes more.
+    /// The number of blocks of the volume. Only grows.
     blocks: AtomicU64,
     group_blocks: u64,
-    /// The blocks of the log; none if it is on another device.
+    /// The blocks of the log; empty if the log is on another device.
     log: Range<u64>,
 }
 
 /// The blocks at the start of a group that are roots of trees.
 const GROUP_ROOTS: Range<u64> = 2..4;
-/// The block of a group that has its header.
+/// The block of a group with its header.
 const GROUP_HEADER: u64 = 1;
 
 impl Places {
@@ -33,7 +33,7 @@ impl Places {
         Self { blocks, group_blocks, log }
     }
 
-    /// Notes that the volume has grown to `blocks` blocks.
+    /// Records that the volume has grown to `blocks` blocks.
     pub(super) fn grow(&self, blocks: u64) {
         self.blocks.fetch_max(blocks, Ordering::AcqRel);
     }
@@ -58,13 +58,13 @@ impl Places {
     }
 
     /// Returns whether a run is not empty and all its blocks are available to files: it lies in one
-    /// group, behind the group's own blocks, and not over the log. Group sizes are powers of two,
-    /// so checking both ends suffices.
+    /// group, behind the group's own blocks, and does not overlap the log. Group sizes are powers
+    /// of two, so checking both ends suffices.
     pub(crate) fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
         let Some(last) = start.checked_add(blocks).and_then(|end| end.checked_sub(1)) else {
             return false;
         };
-        // The log lies in one group: a run with neither end in it may have all of it inside.
+        // The log lies in one group: a run that has neither end in the log may contain all of it.
         blocks > 0
             && (start ^ last) < self.group_blocks
             && self.is_for_files(start)

@@ -1,27 +1,27 @@
-//! The superblock and its copies: written so that one is always whole, and found whatever has
-//! become of the others.
+//! The superblock and its copies: at any time one of them is valid on disk, and the search finds it
+//! whatever the state of the others.
 //!
 //! # Writing
 //!
 //! The superblock in block 0 is written and flushed before the copies are touched, and the copies
-//! are flushed before the call returns. A crash can tear what is being written; the others are
-//! whole then, and all of them old, or the first one new.
+//! are flushed before the call returns. A crash can tear the blocks that are being written. The
+//! others are valid then: either all of them are old, or the one in block 0 is new.
 //!
 //! # Finding
 //!
-//! Of those that are whole the one with the greatest generation counts. If that in block 0 is
-//! damaged, nothing says how large groups are, and so where the copies lie; but it is a power of
-//! two, and a copy says what it belongs to. So all powers of two are tried, which are few.
+//! Of the valid ones, the one with the greatest generation counts. If block 0 is damaged, the size
+//! of groups is unknown, and with it the addresses of the copies. But that size is a power of two,
+//! and a copy names the volume that it belongs to. So the search tries all powers of two, which are
+//! few.
 //!
-//! An older volume's copies may lie at such places, too. Making a volume clears them
+//! Copies of an older volume may lie at such addresses, too. Making a volume clears them
 //! ([`create`]), and a search that finds more than one volume names them and chooses none.
 //!
 //! # Invariants
 //!
-//! * A volume is never opened by a superblock that is not whole, nor by one whose size is not
-//!   there.
-//! * Reading writes nothing. Copies that are old or damaged are reported; the next [`write()`]
-//!   makes them new.
+//! * A volume is never opened by an invalid superblock, nor by one whose size exceeds the device.
+//! * Reading writes nothing. Old and damaged copies are reported; the next [`write()`] replaces
+//!   them.
 
 use vfscale_block::Device;
 
@@ -35,12 +35,12 @@ use crate::format::{BLOCK_BYTES, Block, Damage, byte_of_block};
 pub enum CopyState {
     /// Identical to the valid superblock.
     Current,
-    /// Whole, and older.
+    /// Valid, and older.
     Old {
         /// Its generation.
         generation: u64,
     },
-    /// Not whole, or not of this volume.
+    /// Invalid, or of another volume.
     Damaged(DecodeError),
     /// The device could not read it.
     Unreadable(vfscale_block::Error),
@@ -49,7 +49,7 @@ pub enum CopyState {
 /// The superblock, as number 0, or one of its copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuperblockCopy {
-    /// Where it lies, in blocks.
+    /// The address, in blocks.
     pub address: u64,
     /// Its state.
     pub state: CopyState,
@@ -58,9 +58,9 @@ pub struct SuperblockCopy {
 /// A volume that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundSuperblock {
-    /// The superblock that counts.
+    /// The newest valid superblock.
     pub superblock: Superblock,
-    /// All there should be, that in block 0 first.
+    /// All copies that the volume should have, the one in block 0 first.
     pub copies: Vec<SuperblockCopy>,
 }
 
@@ -102,7 +102,7 @@ fn blocks_of(device: &dyn Device) -> u64 {
 /// Finds the volume on a device. Reads three blocks, or a few more if the first one is damaged.
 ///
 /// # Errors
-/// [`OpenError`]. A device that fails one of the reads is none, as long as another copy is whole.
+/// [`OpenError`]. A read that fails is no error as long as another copy is valid.
 pub fn read(device: &dyn Device) -> Result<FoundSuperblock, OpenError> {
     if blocks_of(device) == 0 {
         return Err(OpenError::NoVolume { device: device.name().into() });
@@ -117,7 +117,7 @@ pub fn read(device: &dyn Device) -> Result<FoundSuperblock, OpenError> {
     Ok(found)
 }
 
-/// Looks at all copies of the volume that `known` is of, and takes the best of them.
+/// Reads all copies of the volume that `known` belongs to, and chooses the newest valid one.
 fn compare(
     device: &dyn Device,
     known: &Superblock,
@@ -147,7 +147,7 @@ fn compare(
     FoundSuperblock { superblock: best.clone(), copies: copies.collect() }
 }
 
-/// Looks for a copy wherever one may lie. `first` is what has become of the superblock.
+/// Searches for copies at all addresses at which one may lie. `first` is the state of block 0.
 fn search(device: &dyn Device, first: &CopyState) -> Result<Superblock, OpenError> {
     let found: Vec<_> = places(blocks_of(device)).filter_map(|at| look(device, at).ok()).collect();
     let mut volumes: Vec<_> = found.iter().map(Superblock::volume).collect();
@@ -162,7 +162,7 @@ fn search(device: &dyn Device, first: &CopyState) -> Result<Superblock, OpenErro
     }
     Err(match first.clone() {
         CopyState::Unreadable(error) => OpenError::Device(error),
-        // Something else begins the device: the bytes of others are no damage of ours.
+        // The device begins with something else: the contents of another format are no damage.
         CopyState::Damaged(DecodeError::Damage(Damage::Magic { .. })) => {
             OpenError::NoVolume { device: name }
         }
@@ -174,8 +174,8 @@ fn search(device: &dyn Device, first: &CopyState) -> Result<Superblock, OpenErro
 /// Iterates over the blocks at which copies can be on a device of `blocks` blocks, for any group
 /// size.
 fn places(blocks: u64) -> impl Iterator<Item = u64> {
-    // The copies begin the groups after the first: with groups of each size, one and two times
-    // that.
+    // The copies are at the starts of the groups after the first: at one and two times each
+    // possible size of groups.
     const LAST: u8 = GROUP_LOG2_MAX + COPIES.ilog2() as u8;
     (GROUP_LOG2_MIN..=LAST).map(|log2| 1 << log2).filter(move |place| *place < blocks)
 }
@@ -195,12 +195,12 @@ fn check(device: &dyn Device, superblock: &Superblock) -> Result<(), OpenError> 
     Ok(())
 }
 
-/// Writes the superblock and all its copies, with the next generation and the time. Durable when it
-/// returns.
+/// Writes the superblock and all its copies, with the next generation and the current time. Durable
+/// when it returns.
 ///
 /// # Errors
-/// Those of the device. The volume is found then as it was before or as it was to become, and
-/// `superblock` is as it was to become.
+/// The errors of the device. The next search then finds the former state or the new one;
+/// `superblock` has the new one.
 pub fn write(device: &dyn Device, superblock: &mut Superblock) -> Result<(), vfscale_block::Error> {
     superblock.generation += 1;
     superblock.written = Timestamp::now();
@@ -216,16 +216,16 @@ pub fn write(device: &dyn Device, superblock: &mut Superblock) -> Result<(), vfs
     device.flush()
 }
 
-/// Clears what former volumes have left where superblocks lie. Durable when it returns; a flush is
-/// made in any case. Whether a former volume may be lost is for the caller to ask.
+/// Clears the remains of former volumes at all addresses of superblocks. Durable when it returns;
+/// flushes in any case. The caller ensures that a former volume may be lost.
 ///
 /// # Errors
-/// Those of the device. The former volume is there then, or none.
+/// The errors of the device. Then the device has the former volume, or none.
 pub fn clear(device: &dyn Device) -> Result<(), vfscale_block::Error> {
     let zeros = Block::zeroed();
     for place in std::iter::once(0).chain(places(blocks_of(device))) {
-        // An unreadable block counts as no leftover; if it cannot be written either, the write
-        // reports it.
+        // An unreadable block may be a leftover; if it cannot be written either, the write reports
+        // it.
         let is_left = read_block(device, place).map_or(true, |block| block.header().magic == MAGIC);
         if is_left {
             device.write_at(byte_of_block(place), zeros.bytes())?;
@@ -234,11 +234,11 @@ pub fn clear(device: &dyn Device) -> Result<(), vfscale_block::Error> {
     device.flush()
 }
 
-/// Clears what former volumes have left where superblocks lie, and writes the superblock of a new
-/// one. Durable when it returns. Whether a former volume may be lost is for the caller to ask.
+/// Clears the remains of former volumes at all addresses of superblocks, and writes the superblock
+/// of a new volume. Durable when it returns. The caller ensures that a former volume may be lost.
 ///
 /// # Errors
-/// Those of the device. The former volume is there then, or none, or the new one.
+/// The errors of the device. Then the device has the former volume, or none, or the new one.
 pub fn create(
     device: &dyn Device,
     superblock: &mut Superblock,

@@ -1,21 +1,21 @@
-//! Growing a volume that is open.
+//! The growth of an open volume.
 //!
-//! # The order
+//! # Order of the steps
 //!
 //! 1. The device becomes larger, if it is an image.
-//! 2. New groups are written behind the end of the volume, where nothing is. Flush.
-//! 3. The superblock and its copies get the new size: the volume is larger, also after a crash.
-//! 4. The volume in memory gets it: from here on the new groups are used.
-//! 5. A transaction makes the rest of the former last group free. That group's header says how many
-//!    blocks it accounts for, so who opens the volume after a crash between 3 and 5 knows that this
-//!    is still to be done, and does it.
+//! 2. The new groups are written behind the end of the volume, into unused space. Flush.
+//! 3. The superblock and its copies get the new size: the volume is larger, even after a crash.
+//! 4. The volume in memory gets the new size: from here on the new groups are used.
+//! 5. A transaction frees the rest of the former last group. The header of that group records how
+//!    many blocks it accounts for. So the opening after a crash between 3 and 5 finds that this
+//!    step is missing, and executes it.
 //!
-//! A crash at any time leaves a volume of the former size or of the new one, whole in both cases.
+//! A crash at any time leaves a volume of the former size or of the new one, intact in both cases.
 //!
 //! # Locks
 //!
-//! `growth` is held all the time, so that one thread at a time makes a volume larger. The caller
-//! holds none.
+//! `growth` is held during the whole call, so one thread at a time grows a volume. The caller holds
+//! no lock.
 
 use rustix::io::Errno;
 use vfscale_block::{Error, OsError};
@@ -28,7 +28,7 @@ use crate::format::geometry::SizeError;
 use crate::volume::tx::TxReservation;
 use crate::{Geometry, Volume};
 
-/// Why a volume did not grow.
+/// The reason why a volume did not grow.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrowError {
@@ -51,7 +51,7 @@ impl GrowError {
             Self::Size(SizeError::TooLarge { .. }) => Errno::FBIG,
             Self::Size(_) => Errno::INVAL,
             Self::TooOften => Errno::BUSY,
-            // A block device that is smaller, an image whose file system is full.
+            // A block device that is too small, or an image whose file system is full.
             Self::Fault(Fault::Device(Error::Unsupported { .. })) => Errno::NOSPC,
             Self::Fault(Fault::Device(Error::Io { source: OsError::NO_SPACE, .. })) => Errno::NOSPC,
             Self::Fault(fault) => fault.errno(),
@@ -66,13 +66,14 @@ impl From<vfscale_block::Error> for GrowError {
 }
 
 impl Volume {
-    /// Makes the volume larger: `bytes` long, or as long as its device; rounded down to what a
-    /// volume can have. Durable when it returns. A volume that has the size already stays as it is.
+    /// Grows the volume to `bytes` bytes, or to the size of its device, rounded down to a size that
+    /// a volume can have. Durable when it returns. Changes nothing if the volume has that size
+    /// already.
     ///
-    /// Blocks for the I/O; everybody else goes on meanwhile.
+    /// Blocks for the I/O; other calls on the volume continue during that time.
     ///
     /// # Errors
-    /// [`GrowError`]. The volume has its former size then, or the new one.
+    /// [`GrowError`]. Then the volume has its former size or the new one.
     pub fn grow(&self, bytes: Option<u64>) -> Result<Geometry, GrowError> {
         if self.is_read_only() {
             return Err(Fault::ReadOnly.into());
@@ -103,7 +104,7 @@ impl Volume {
     }
 }
 
-/// Writes the groups that a volume grows by. Durable when it returns.
+/// Writes the groups by which a volume grows. Durable when it returns.
 fn write_groups(volume: &Volume, former: Geometry, geometry: Geometry) -> Result<(), GrowError> {
     let log = volume.superblock().log();
     for group in former.groups()..geometry.groups() {
@@ -114,8 +115,8 @@ fn write_groups(volume: &Volume, former: Geometry, geometry: Geometry) -> Result
     Ok(volume.device().flush()?)
 }
 
-/// Makes free what the volume has grown by and does not account for yet, if there is such a thing.
-/// Opening a volume comes here, for what a crash has interrupted.
+/// Frees the blocks by which the volume has grown and for which it does not account yet, if any.
+/// The opening of a volume calls this, too, to complete a growth that a crash interrupted.
 pub(crate) fn finish(volume: &Volume) -> Result<(), Fault> {
     let unfinished: Vec<_> = volume.groups().unfinished().collect();
     for group in unfinished {

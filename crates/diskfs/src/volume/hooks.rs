@@ -1,12 +1,13 @@
-//! The volume's part in the order of what becomes durable.
+//! The volume's part in the order in which changes become durable.
 //!
 //! # Why no data is missed
 //!
-//! Whoever has written data counts it; a flush covers what was counted before it began. So whoever
-//! wants data to be durable looks how much has been counted, and waits for a flush that began after
-//! that: the one that another thread's checkpoint is making right now does not count, but neither
-//! does anybody wait who has been covered already. A flush that fails covers nothing: those who
-//! wait for it flush themselves, and get the error themselves.
+//! A thread that has written data counts the write; a flush covers the data that was counted before
+//! the flush began. A thread that needs data durable reads the count, and waits for a flush that
+//! began after this read. A flush that the checkpoint of another thread has begun earlier does not
+//! suffice; but a thread whose data an earlier flush has covered does not wait. A flush that fails
+//! covers nothing: the threads that wait for it flush themselves, and each gets the error of its
+//! own flush.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,9 +24,9 @@ use crate::buffer::WriteQueue;
 #[derive(Debug)]
 pub(super) struct VolumeHooks {
     device: Arc<dyn Device>,
-    /// Where blocks of inodes wait to be written; there once there are inodes.
+    /// The blocks of inodes that wait for write-back. Set once the cache exists.
     write_queue: OnceLock<Kept<WriteQueue>>,
-    /// How many times data has been written, and how many of these are durable.
+    /// The number of writes of data, and the number of these that are durable.
     written: AtomicU64,
     flushed: AtomicU64,
     is_flushing: Mutex<bool, DataFlush>,
@@ -46,7 +47,7 @@ impl VolumeHooks {
 
     /// Sets the list of inode blocks that wait for write-back.
     pub(super) fn set_write_queue(&self, write_queue: Kept<WriteQueue>) {
-        // There is one cache of a volume.
+        // A volume has one cache, so this is the only call.
         let _ = self.write_queue.set(write_queue);
     }
 
@@ -59,7 +60,7 @@ impl VolumeHooks {
         self.written.load(Ordering::SeqCst)
     }
 
-    /// Makes what was written durable, up to `wanted`.
+    /// Makes the data durable that was written up to the count `wanted`.
     pub(super) fn flush_data(&self, wanted: u64) -> Result<(), vfscale_block::Error> {
         let is_flushed = || self.flushed.load(Ordering::SeqCst) >= wanted;
         if is_flushed() {
@@ -82,7 +83,7 @@ impl VolumeHooks {
     }
 }
 
-/// A flush that ends, well or not.
+/// A flush under way. Its drop, after success or failure, ends it.
 struct EndFlush<'h> {
     hooks: &'h VolumeHooks,
     /// The count of data that the flush has made durable.

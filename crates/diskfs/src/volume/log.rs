@@ -1,4 +1,4 @@
-//! The log of a volume: where it is, and its opening or replay.
+//! The log of a volume: its location, and its opening or replay.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::format::superblock::{LogPlace, LogSeen, Superblock};
 use crate::format::uuid::Uuid;
 use crate::format::{BLOCK_BYTES, byte_of_block};
 
-/// A volume whose log was looked at.
+/// A volume whose log was opened, replayed or ignored.
 pub(super) struct Logged {
     /// The device to read from, and to write to if there is a journal.
     pub(super) device: Arc<dyn Device>,
@@ -30,7 +30,7 @@ impl Logged {
     }
 }
 
-/// Replays the log in memory, unless it is not to be looked at.
+/// Replays the log in memory, unless the options ignore it.
 pub(super) fn read_log(
     device: Arc<dyn Device>,
     superblock: &Superblock,
@@ -44,10 +44,11 @@ pub(super) fn read_log(
     Ok(Logged::read_only(device, recovered))
 }
 
-/// Returns the device as it is after a replay of the log: a copy, if there is something to replay.
+/// Replays the log in memory. Returns a copy of the device with the changes, or the device itself
+/// if there is nothing to replay.
 ///
 /// # Errors
-/// Those of the device and the log, and damage in what that has.
+/// The errors of the device and the log, and damage in the contents of the log.
 pub(crate) fn replay_in_memory(
     device: Arc<dyn Device>,
     superblock: &Superblock,
@@ -66,7 +67,7 @@ pub(crate) fn replay_in_memory(
     Ok((copy, recovered))
 }
 
-/// Opens the log, which replays it.
+/// Opens the log and replays it.
 pub(super) fn open_log(
     device: Arc<dyn Device>,
     superblock: &Superblock,
@@ -84,7 +85,7 @@ pub(super) fn open_log(
     Ok(Logged { device, hooks, journal: Some(journal), recovered })
 }
 
-/// Reads what a superblock knows of the volume's log.
+/// Returns the knowledge of a superblock about the volume's log.
 pub(crate) fn known(superblock: &Superblock) -> Known {
     let LogSeen { epoch, last, checkpoint, is_closed } = superblock.log_seen;
     let device = match superblock.log() {
@@ -95,7 +96,7 @@ pub(crate) fn known(superblock: &Superblock) -> Known {
     Known { epoch, last, checkpoint, is_closed, device }
 }
 
-/// Returns what a superblock says of a log of which so much is known.
+/// Returns the form in which a superblock records this knowledge about the log.
 pub(crate) fn seen(known: Known) -> LogSeen {
     let Known { epoch, last, checkpoint, is_closed, .. } = known;
     LogSeen { epoch, last: last.to_bits(), checkpoint, is_closed }

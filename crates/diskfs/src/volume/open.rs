@@ -17,18 +17,19 @@ use crate::buffer::BufferCache;
 use crate::format::superblock::{LogSeen, Timestamp};
 use crate::inode::orphans::OrphanList;
 
-/// The memory of the indexes of groups, as a share of that of the cache.
+/// The ratio of the cache's memory limit to that of the groups' indexes.
 const INDEX_SHARE: u64 = 8;
 
 impl Volume {
     /// Opens the volume on `device`: finds the superblock, replays the log.
     ///
-    /// Blocks for the I/O; how long depends on the size of the log, unless the volume was closed.
+    /// Blocks for the I/O, for a time that depends on the size of the log unless the volume was
+    /// closed.
     ///
     /// # Errors
-    /// There is no volume, or it can't be used by this program; those of the log, of the device,
-    /// and damage. [`Fault::NeedsRepair`] after a repair that was interrupted, unless the log is
-    /// not to be looked at.
+    /// No volume, or one that this program can't use; the errors of the log and of the device, and
+    /// damage. [`Fault::NeedsRepair`] after an interrupted repair, unless the options ignore the
+    /// log.
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Self, Fault> {
         let found = copies::read(&*device)?;
         let read_only = options.read_only || options.no_recovery;

@@ -1,4 +1,4 @@
-//! How a volume is opened.
+//! The choices of an opening.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::inode::orphans::OrphanList;
 /// The options for opening a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeOptions {
-    /// Nothing is written, not even the log: what that has is replayed in memory, which holds it
-    /// until the volume ends.
+    /// Whether nothing is written, not even the log: its contents are replayed in memory, and stay
+    /// there until the volume is dropped.
     pub read_only: bool,
-    /// The log is not looked at, and nothing is written. What it has and is not home is missed, and
-    /// what is half home may be damaged.
+    /// Whether the log is ignored, and nothing is written. Changes that only the log has are
+    /// missing then, and changes that were written back in part may appear as damage.
     pub no_recovery: bool,
-    /// How the log is set up.
+    /// The options of the log.
     pub journal: vfscale_journal::Options,
-    /// How many bytes of metadata are kept in memory that could be read again; an eighth more for
-    /// the indexes of free space.
+    /// The limit of metadata in memory that could be read again, in bytes. The indexes of free
+    /// space may use an eighth more.
     pub cache_bytes: u64,
-    /// The device with the log, if it is on one of its own.
+    /// The device with the log, if the log has a device of its own.
     pub log_device: Option<Arc<dyn Device>>,
-    /// In how many lists it has its orphans in memory; 0 for one, as without the patch `orphan`
+    /// The number of lists of orphans in memory; 0 for one list, as without the patch `orphan`
     /// (Kara 2014) ([`OrphanList`]).
     pub orphan_lists: usize,
 }

@@ -1,4 +1,4 @@
-//! Reading what is published.
+//! The reading of published blocks.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::buffer::BufferCache;
 use crate::format::{Block, Expected};
 
 /// The blocks of a volume as the last commits have left them. `Copy`, `Send` and `Sync`; costs
-/// nothing to make.
+/// nothing to create.
 ///
-/// Whoever reads a tree holds what owns it, at least shared: then no commit changes it meanwhile.
-/// Calls that change fail with [`Fault::ReadOnly`].
+/// A thread that reads a tree holds the lock of the tree's owner, at least shared, so no commit
+/// changes the tree during the read. Calls that change blocks fail with [`Fault::ReadOnly`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'v> {
     cache: &'v BufferCache,

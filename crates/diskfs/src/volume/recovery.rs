@@ -2,20 +2,22 @@
 //!
 //! # Why the order of the log is enough
 //!
-//! Everything from the tail on is replayed in order, whatever is home already. A block is logged as
-//! a whole, so the last image of it is the state to have. An inode is logged as its record, without
-//! the zeros at its end, and so is the last record of it; the block that it goes into is there:
-//! either the log has the chunk that made it, earlier, or the chunk is home.
+//! Everything from the tail on is replayed in order, even changes that were written back before. A
+//! block is logged as a whole, so its last image is its final state. An inode is logged as its
+//! record, without the zeros at its end, so its last record is its final state. The block of that
+//! record exists: either the log contains the chunk that created it, earlier, or that chunk was
+//! written back.
 //!
-//! A block that was torn while it was written home, or can't be read any more, is written again if
-//! it is logged as a whole; what becomes of a block of inodes is argued in
+//! A block that was torn during its write-back, or can't be read any more, is written again if it
+//! is logged as a whole. The argument for blocks of inodes is in
 //! [`format::inode`](crate::format::inode).
 //!
 //! # Invariants
 //!
-//! * Nothing is written outside of the places where such a thing can be.
-//! * What no version of the program logs ends the recovery with a numbered [`Damage`].
-//! * When [`finish`](RecoverySink::finish) has returned, everything is home and durable.
+//! * Nothing is written to an address that an item of its kind can't have.
+//! * An item that no version of the program logs ends the recovery with a numbered [`Damage`].
+//! * When [`finish`](RecoverySink::finish) has returned, all changes are written in place and
+//!   durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,10 +37,10 @@ use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
 use crate::inode::incore::KIND_INODE;
 use crate::volume::copies::read_block;
 
-/// How many blocks are kept before they are written.
+/// The maximum number of blocks that are gathered before they are written.
 const BLOCKS_MAX: usize = 8192;
 
-/// Puts what the log has into its places.
+/// A recovery that writes the contents of the log to their blocks.
 pub(crate) struct Replay<'d> {
     device: &'d dyn Device,
     volume: Uuid,
@@ -131,7 +133,7 @@ impl<'d> Replay<'d> {
         Ok(block)
     }
 
-    /// Reads what the device can read of a block of inodes.
+    /// Reads a block of inodes by sectors, and clears the inodes in sectors that can't be read.
     fn read_sectors(&mut self, address: u64, block: &mut Block, lsn: Lsn) -> Result<(), Fault> {
         let length = self.device.block_size() as usize;
         let mut lost = Vec::new();
@@ -147,7 +149,7 @@ impl<'d> Replay<'d> {
         if lost.first().is_some_and(|first| first.start == 0) {
             block.seal(&self.identity(INODE_MAGIC, address, chunk_of(address)), lsn.to_bits());
         }
-        // Earlier inodes of this number very unlikely had this generation.
+        // An earlier inode of this number is very unlikely to have had this generation.
         let generation = (lsn.to_bits() ^ lsn.to_bits() >> 32) as u32;
         for lost in lost {
             let slots = clear_lost(block, &lost, generation);
@@ -160,7 +162,7 @@ impl<'d> Replay<'d> {
         Identity { magic, address, owner, volume: self.volume }
     }
 
-    /// Writes what was gathered.
+    /// Writes the gathered blocks.
     fn write(&mut self) -> Result<(), Fault> {
         let mut blocks = std::mem::take(&mut self.blocks);
         for (address, (block, lsn)) in &mut blocks {

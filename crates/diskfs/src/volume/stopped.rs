@@ -1,8 +1,8 @@
-//! Remembering on disk what has stopped a volume, for whoever looks at it later.
+//! The record on disk of the reason why a volume stopped, for later mounts and checks.
 //!
-//! The superblock is written home at once, not through the log, which has ended. It changes nothing
-//! else that a mount goes by, and one that does not know of it keeps it. A volume that is read-only
-//! is not written.
+//! The superblock is written directly, not through the log, which has ended. The record changes
+//! nothing else on which a mount relies, and a mount that does not know the record preserves it. A
+//! read-only volume is not written.
 
 use vfscale_journal::Error;
 use vfscale_sync::atomic::Ordering;
@@ -11,10 +11,10 @@ use super::Volume;
 use crate::base::fault::Fault;
 use crate::format::superblock::{Stopped, Timestamp};
 
-/// The number for a log that can't be written, or what is to go home.
+/// The number for a failure to write the log, or to write a block back.
 const LOG: u32 = 1001;
 
-/// Returns the fault itself that a log was ended with.
+/// Returns the fault with which a log was ended, without the error of the log around it.
 pub(crate) fn cause(fault: &Fault) -> &Fault {
     match fault {
         Fault::Journal(Error::Client(error)) => error.downcast_ref::<Fault>().map_or(fault, cause),
@@ -22,7 +22,7 @@ pub(crate) fn cause(fault: &Fault) -> &Fault {
     }
 }
 
-/// Returns the number of a finding that it is.
+/// Returns the number of the finding that the fault is.
 pub(crate) fn number(fault: &Fault) -> u32 {
     match cause(fault) {
         Fault::Damage(damage) => damage.number(),
@@ -31,9 +31,9 @@ pub(crate) fn number(fault: &Fault) -> u32 {
 }
 
 impl Volume {
-    /// Writes into the superblock what has stopped the volume, if that is so and was not written
-    /// yet. Blocks for the I/O. The device may be what has failed: then nothing is written, and the
-    /// next call tries again.
+    /// Writes the reason why the volume stopped into the superblock, if it has stopped and the
+    /// reason was not written yet. Blocks for the I/O. If the device itself has failed, nothing is
+    /// written, and the next call tries again.
     pub(crate) fn note_stop(&self) {
         let Some(fault) = self.failure() else { return };
         let has_ended = matches!(fault, Fault::Journal(Error::Closed));

@@ -180,7 +180,7 @@ fn runs_that_files_can_have_lie_in_one_group_and_not_over_the_log() {
     let superblock = superblock.with_log(LogPlace::Inside { start: log, blocks }).unwrap();
     let places = Places::new(&superblock);
     let is_run = |start, blocks| places.is_run_for_files(start, blocks);
-    // Block by block is what it stands for, within a group.
+    // The answer for a run equals the answers for its blocks, within one group.
     for start in group - 20..group + 120 {
         for blocks in [1, 2, 10, 11, 12, 13, 28, 29, 90, 93, 399, 400, 401, 500] {
             let mut all = start..start + blocks;

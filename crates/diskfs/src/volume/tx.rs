@@ -1,42 +1,45 @@
-//! Transactions: a change of several blocks and inodes that happens wholly or not at all.
+//! Transactions: changes of several blocks and inodes that take effect together or not at all.
 //!
 //! # Purpose
 //!
-//! A [`Tx`] is how anything on a volume changes. It works on copies: of blocks ([`Nodes`]) and of
-//! inodes. Nobody else sees any of it before [`Tx::commit`], so whatever fails before is undone by
-//! dropping it: an error of the device, no space, damage that was found half way.
+//! Every change of a volume is made by a [`Tx`]. It works on copies: of blocks ([`Nodes`]) and of
+//! inodes. No other thread sees these before [`Tx::commit`]. So after a failure before that,
+//! dropping the transaction undoes everything: after an error of the device, a lack of space, or
+//! damage that was found half way.
 //!
-//! # How a commit goes
+//! # Steps of a commit
 //!
-//! 1. What was claimed and freed is written into the trees of the groups, in copies as well. The
-//!    groups are locked for that, in ascending order, and stay locked until the end.
-//! 2. Every item is added to the log's transaction, which pins it, so that it does not go home.
+//! 1. The claims and frees are written into the trees of the groups, in copies as well. For that
+//!    the groups are locked, in ascending order, and stay locked until the end.
+//! 2. Every item is added to the log's transaction, which pins it: the item is not written back.
 //! 3. The copies are published: readers see them.
 //! 4. The log's transaction is committed, and the groups are unlocked.
 //!
-//! Until 1 is done everything can fail and nothing has happened; from 2 on nothing fails but the
-//! log itself, after which nothing becomes durable any more.
+//! Until step 1 is complete, everything may fail, and nothing has changed. From step 2 on only the
+//! log itself may fail, after which nothing becomes durable any more.
 //!
 //! # Invariants
 //!
-//! * Two transactions never change the same block or inode at once: whoever changes it holds what
-//!   owns it, from the first change until the commit has returned. For what an inode owns that is
-//!   its lock, for the trees of a group the lock that the commit takes. So the order of two commits
-//!   that have a block in common is the order in the log, and a recovery ends with the later one.
-//! * What is freed can be had by others only when that is durable ([`Transaction::on_durable`]): a
-//!   crash never finds a block both in the file that it was freed from and with another's contents.
-//! * A transaction logs no more than it has reserved. One that would is refused, as a
-//!   mistake of the program, before anything is published.
+//! * Two transactions never change one block or inode concurrently: a thread that changes it holds
+//!   the lock of its owner, from the first change until the commit has returned. For everything
+//!   that an inode owns this is the lock of the inode, for the trees of a group the lock that the
+//!   commit takes. So two commits that change a common block are in the log in the order in which
+//!   they changed it, and a recovery ends with the later one.
+//! * Other transactions can claim a freed block only when the free is durable
+//!   ([`Transaction::on_durable`]): after a crash, no block is in the file that it was freed from
+//!   and has the contents of another one.
+//! * A transaction logs no more than it has reserved. One that would log more is refused before
+//!   anything is published: the program has a defect.
 //!
 //! # Locks
 //!
 //! [`Volume::begin`] sleeps for log space, and is called without any lock of this crate. Commit is
 //! called with inodes locked, and takes the locks of groups.
 //!
-//! # Who holds which reference
+//! # References
 //!
-//! A transaction holds the buffers that it changes, so that none of them is evicted, and from the
-//! commit on the journal does, until they are home.
+//! A transaction holds references to the buffers that it changes, so none of them is evicted. From
+//! the commit on the journal holds them, until the buffers are written back.
 
 mod shadows;
 
@@ -59,7 +62,7 @@ use crate::volume::Volume;
 use shadows::Shadows;
 pub use shadows::{BlockRef, Slot};
 
-/// The most that a transaction may need: its reservation.
+/// The reservation of a transaction: the most that it may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxReservation {
     /// Blocks and inodes that it may log.
@@ -72,20 +75,20 @@ pub struct TxReservation {
 
 /// A transaction. `Send`.
 ///
-/// Dropped without a commit, it returns everything that it has claimed and reserved, and has
-/// changed nothing.
+/// A drop without a commit returns everything that was claimed and reserved, and changes nothing.
 #[must_use = "a transaction that is dropped does nothing"]
 pub struct Tx<'v> {
     volume: &'v Volume,
     shadows: Shadows<'v>,
     nodes: SmallVec<[ChangedNode; 3]>,
     changes: Changes,
-    /// Inodes that become orphans, or are none any more.
+    /// Inodes that become orphans (true), or cease to be orphans (false).
     orphans: SmallVec<[(Arc<Node>, bool); 1]>,
     log: Option<Transaction<'v>>,
     /// The log space that it may use, in bytes of reservation.
     log_bytes: u64,
-    /// Blocks of free space that are reserved and not claimed yet, and those that are claimed.
+    /// Number of blocks of free space that are reserved and not claimed yet, and of those that are
+    /// claimed.
     space_left: u64,
     space_used: u64,
     from_pool: bool,
@@ -102,12 +105,12 @@ struct ChangedNode {
 }
 
 impl Volume {
-    /// Begins a transaction: reserves what it may need at most. Sleeps for log space, and while the
-    /// volume is frozen; the caller holds no lock of an inode or a group, and has no other
+    /// Begins a transaction: reserves the most that it may need. Sleeps for log space, and while
+    /// the volume is frozen; the caller holds no lock of an inode or a group, and has no other
     /// transaction.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`], [`Fault::NoSpace`], and those of the log.
+    /// [`Fault::ReadOnly`], [`Fault::NoSpace`], and the errors of the log.
     pub fn begin(&self, need: TxReservation) -> Result<Tx<'_>, Fault> {
         let journal = self.writable()?;
         if !self.space().take(need.space, need.from_pool) {
@@ -159,7 +162,7 @@ impl<'v> Tx<'v> {
     }
 
     /// Takes `min` to `max` consecutive blocks for data, near the block `near` if possible. The
-    /// transaction owns them, and they are used once it is committed.
+    /// transaction owns them, and they are in use once it is committed.
     ///
     /// # Errors
     /// [`Fault::NoSpace`] if no run of free blocks is that long; the errors of the device, and
@@ -177,7 +180,7 @@ impl<'v> Tx<'v> {
         Ok(run)
     }
 
-    /// Returns a block that the transaction has claimed and does not need.
+    /// Gives back a block that the transaction has claimed and does not need.
     fn unclaim(&mut self, address: u64) {
         let run = BlockRange::one(address);
         let was_claimed = self.changes.drop_claim(run);
@@ -190,19 +193,19 @@ impl<'v> Tx<'v> {
 
     /// Takes over an earlier claim ([`Groups::claim`](crate::alloc::Groups::claim)), whose space
     /// the caller has reserved. If the transaction is dropped, the blocks are free for others, and
-    /// the reservation is the caller's again.
+    /// the caller owns the reservation again.
     pub fn use_claim(&mut self, run: BlockRange) {
         self.changes.use_claim(run);
     }
 
-    /// Frees blocks of data. Other transactions can claim them when that is durable.
+    /// Frees blocks of data. Other transactions can claim them when the free is durable.
     pub fn free(&mut self, run: BlockRange) {
         self.changes.free(run);
     }
 
-    /// Takes a free inode: for a file near the block `near`, which is that of its directory's
-    /// inode; for a directory in a group with much free space. Makes eight blocks of inodes if
-    /// there is none. Returns its number and its generation.
+    /// Claims a free inode: for a file near the block `near`, the block of its directory's inode;
+    /// for a directory in a group with much free space. Creates eight blocks of inodes if no inode
+    /// is free. Returns the number and the generation of the inode.
     ///
     /// # Errors
     /// [`Fault::NoSpace`]; the errors of the device, and damage.
@@ -213,15 +216,15 @@ impl<'v> Tx<'v> {
         let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes)?;
         let made = self.changes.new_chunks().count() as u64 - before;
         if let Err(fault) = self.take_space(made * CHUNK_BLOCKS) {
-            // The chunk is in what is changed, and must not be made.
+            // The changes contain the chunk, which must not be created.
             self.is_spoiled = true;
             return Err(fault);
         }
         Ok((ino.ok_or(Fault::NoSpace)?, groups.generation()))
     }
 
-    /// Returns an inode to change: a copy with the latest times, which the commit publishes. The
-    /// caller holds the node locked until the commit has returned.
+    /// Returns the transaction's copy of an inode, to change it: with the latest times, and
+    /// published by the commit. The caller holds the node locked until the commit has returned.
     pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
         Arc::make_mut(self.changed(node))
     }
@@ -269,25 +272,26 @@ impl<'v> Tx<'v> {
         }
     }
 
-    /// Extends a group to all of its blocks: those that the volume has grown by are free.
+    /// Extends a group to all of its blocks: the blocks by which the volume has grown become free.
     pub(crate) fn extend_group(&mut self, group: u32) {
         self.changes.extend(group);
     }
 
-    /// Makes everything happen. Returns what [`Volume::force`] wants in order to make it durable.
+    /// Commits all changes. Returns the sequence number with which [`Volume::force`] makes them
+    /// durable.
     ///
-    /// Locks the groups that are concerned, reads what it needs of their trees, and may sleep for a
-    /// write of the log to begin, or for a write home of a block that it frees to end. The caller
-    /// holds the locks of all inodes that are concerned until it returns.
+    /// Locks the affected groups, reads the blocks of their trees that it needs, and may sleep
+    /// until a write of the log begins, or until the write-back of a block that it frees ends. The
+    /// caller holds the locks of all affected inodes until it returns.
     ///
     /// # Errors
-    /// Those of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if more is
-    /// to be logged than was reserved, which is a mistake of the program. Otherwise
-    /// [`Fault::Journal`]: the log was shut down, nothing becomes durable any more, and what is in
-    /// memory means nothing.
+    /// The errors of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if
+    /// more would be logged than was reserved, which is a defect of the program. Otherwise
+    /// [`Fault::Journal`]: the log was shut down, nothing becomes durable any more, and the state
+    /// in memory means nothing.
     #[inline]
     pub fn commit(mut self) -> Result<u64, Fault> {
-        // Inlined, so that the transaction, which is large, stays where it is.
+        // Inlined, so the transaction, which is large, is not moved.
         self.commit_in_place()
     }
 
@@ -317,8 +321,8 @@ impl<'v> Tx<'v> {
         Ok(sequence)
     }
 
-    /// Writes what is claimed and freed into the trees of the groups, and looks whether all of it
-    /// may be logged.
+    /// Writes the claims and frees into the trees of the groups, and checks that the reservation
+    /// suffices to log everything.
     fn finish(&mut self, changes: &mut Changes) -> Result<Option<Finished<'v>>, Fault> {
         if self.is_spoiled {
             return Err(Fault::NoSpace);
@@ -345,7 +349,7 @@ impl<'v> Tx<'v> {
         busy: Option<Busy>,
     ) -> Result<u64, Fault> {
         let (volume, cache) = (self.volume, self.volume.cache());
-        // Before the inodes in them: a recovery goes by the order of the items.
+        // The chunks precede the inodes in them: a recovery follows the order of the items.
         for first in changes.new_chunks() {
             let chunk = new_chunk(volume, first);
             log.add(chunk.clone());
@@ -408,7 +412,7 @@ fn new_chunk(volume: &Volume, first: u64) -> Arc<InodeChunk> {
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
         let shared = self.volume.shared();
-        // They are large, and seldom anything.
+        // The changes are large, and mostly empty here.
         if !self.changes.is_untouched() {
             shared.groups.abandon(std::mem::take(&mut self.changes));
         }

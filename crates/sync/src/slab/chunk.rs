@@ -12,7 +12,7 @@ pub(super) const CHUNK: usize = 64 << 10;
 const OBJECT_ALIGN: usize = 64;
 /// Number of words of a bitmap, enough for the smallest objects.
 const WORDS: usize = CHUNK / OBJECT_ALIGN / 64;
-/// Number of chunks that are wholly free and keep their memory.
+/// Maximum number of chunks that are wholly free and retain their memory.
 const RESERVE: usize = 4;
 /// Number of chunks that are mapped together. Their memory becomes resident when it is touched.
 const REGION_CHUNKS: usize = if cfg!(miri) { 1 } else { 128 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
-/// A value that counts its drops, and detects when its memory is overwritten before.
+/// A value that counts its drops, and detects that its memory was overwritten before.
 struct Probe {
     id: u64,
     check: u64,
@@ -110,7 +110,7 @@ fn rcu_frees_wait_for_readers_and_happen_in_the_end() {
     let guard = rcu::pin();
     for id in 0..count {
         let object = slab.alloc(Probe::new(id, &dropped));
-        // SAFETY: Nobody else ever saw it.
+        // SAFETY: No other thread has seen it.
         unsafe { slab.free_rcu(object, &guard) };
         // SAFETY: The guard is held.
         unsafe { object.as_ref() }.assert_whole();
@@ -130,7 +130,7 @@ fn a_single_free_is_swept() {
     let dropped = Arc::new(AtomicU64::new(0));
     let slab = Slab::new(1);
     let object = slab.alloc(Probe::new(1, &dropped));
-    // SAFETY: Nobody else ever saw it.
+    // SAFETY: No other thread has seen it.
     unsafe { slab.free_rcu(object, &rcu::pin()) };
     settle();
     assert_eq!((dropped.load(Ordering::Relaxed), slab.live()), (1, 0));
@@ -168,7 +168,7 @@ fn memory_returns_to_the_slot_it_was_freed_on() {
     let objects = [batch(0), batch(1)];
     for (cpu, objects) in objects.iter().enumerate() {
         let _on = cpu::pretend(cpu as u32);
-        // SAFETY: Nobody else ever saw them.
+        // SAFETY: No other thread has seen them.
         objects.iter().for_each(|object| unsafe { slab.free_rcu(*object, &rcu::pin()) });
     }
     // The thread and CPU that end the grace period make no difference.
@@ -188,7 +188,7 @@ fn last_handle_may_go_before_its_frees() {
     for id in 0..50 {
         let _on = cpu::pretend(id % 3);
         let object = slab.alloc(Probe::new(u64::from(id), &dropped));
-        // SAFETY: Nobody else ever saw it.
+        // SAFETY: No other thread has seen it.
         unsafe { other.free_rcu(object, &rcu::pin()) };
     }
     drop(slab);
@@ -243,7 +243,7 @@ fn destructors_may_free_into_the_same_slab() {
         let node = Node { child, slab: NonNull::from(&slab), dropped: dropped.clone() };
         child = Some(slab.alloc(node));
     }
-    // SAFETY: Nobody else ever saw it.
+    // SAFETY: No other thread has seen it.
     unsafe { slab.free_rcu(child.unwrap(), &rcu::pin()) };
     for _ in 0..100 {
         if dropped.load(Ordering::Relaxed) == 6 {
@@ -288,7 +288,7 @@ fn stress_on_pretended_cpus() {
                         }
                     }
                     for object in held {
-                        // SAFETY: As above.
+                        // SAFETY: Held by this thread only, and freed once.
                         unsafe { slab.free_rcu(object, &rcu::pin()) };
                     }
                 })

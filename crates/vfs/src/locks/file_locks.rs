@@ -124,7 +124,7 @@ impl FileLocks {
     /// task holds any.
     ///
     /// A waiting request of the task is not withdrawn. A caller whose other threads may close the
-    /// handle at the same time must check afterwards that it is still open and, if not, release
+    /// handle concurrently must check afterwards that the handle is still open and, if not, release
     /// again.
     pub fn release_posix(&self, task: u64) {
         if let Some(shared) = self.shared.get()
@@ -157,8 +157,8 @@ impl FileLocks {
         }
     }
 
-    /// Locks the whole file for an open file (`LOCK_NB`). Releases its lock of the other kind
-    /// first, which stays lost on failure.
+    /// Locks the whole file for an open file (`LOCK_NB`). First releases its lock of the other
+    /// kind, which stays lost on failure.
     ///
     /// # Errors
     /// `EAGAIN` if locks of others conflict, `ENOLCK` if the tree has too many.

@@ -1,13 +1,13 @@
-//! `FileLocks` against a model that knows the lock of every byte and nothing else.
+//! A comparison of `FileLocks` with a model that knows the lock of every byte and nothing else.
 //!
 //! Offsets are cut into cells, some of one byte and some huge, and every range begins and ends at
-//! the edge of a cell; so the model is small and yet sees all offsets, to the last one.
+//! the edge of a cell; so the model is small and yet covers all offsets, up to the last one.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Where the cells begin.
+/// The first bytes of the cells.
 const EDGES: [u64; 12] = [
     0,
     1,
@@ -26,7 +26,7 @@ const CELLS: usize = EDGES.len();
 
 const OWNERS: [Owner; 4] = [Owner::Task(1), Owner::Task(2), Owner::File(1), Owner::File(2)];
 
-/// The last byte of a cell.
+/// Returns the last byte of a cell.
 fn end(cell: usize) -> u64 {
     EDGES.get(cell + 1).map_or(LockRange::EOF, |next| next - 1)
 }
@@ -38,7 +38,7 @@ fn range((from, to): (usize, usize)) -> LockRange {
 #[derive(Clone, Copy, Default)]
 struct Model {
     cells: [[Option<LockKind>; CELLS]; OWNERS.len()],
-    /// When the owner came to hold something; 0 for nothing.
+    /// The time since which an owner holds a lock; 0 if it holds none.
     since: [u64; OWNERS.len()],
     now: u64,
 }
@@ -54,7 +54,7 @@ impl Model {
         }
     }
 
-    /// All records, by owner in the order in which they came: runs of cells of one kind.
+    /// Returns all records, by owner in the order of their first locks: runs of cells of one kind.
     fn list(&self) -> Vec<RecordLock> {
         let mut owners = (0..OWNERS.len()).filter(|&i| self.since[i] != 0).collect::<Vec<_>>();
         owners.sort_by_key(|&i| self.since[i]);
@@ -156,8 +156,8 @@ proptest! {
         }
     }
 
-    /// Requests that wait: at any time each of them conflicts with a lock held, and the locks held
-    /// are those granted, applied in the order in which they were.
+    /// Checks requests that wait: at any time each of them conflicts with a held lock, and no two
+    /// held locks conflict.
     #[test]
     fn nobody_waits_for_nothing(steps in steps()) {
         let (locks, graph) = (FileLocks::new(), std::sync::Arc::new(LockGraph::new()));
@@ -204,7 +204,7 @@ proptest! {
             };
             prop_assert_eq!(graph.is_empty(), !waiting.iter().any(|waits| tasks(&waits)));
         }
-        // Each round grants something to whoever waits, and then takes it away.
+        // Each round grants waiting requests, and then releases their locks.
         for owner in [1, 2].repeat(OWNERS.len()) {
             locks.release_posix(owner);
             locks.unlock(Owner::File(owner), LockRange::WHOLE).unwrap();

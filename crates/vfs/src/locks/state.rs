@@ -253,7 +253,8 @@ impl State {
         }
     }
 
-    /// Grants a request if nothing conflicts any more, or ends it if it cannot wait on.
+    /// Grants a request if no lock conflicts any more, or ends it if waiting on would be a
+    /// deadlock.
     fn reconsider(&mut self, waiter: &Arc<Waiter>) -> Option<Result<(), Errno>> {
         if self.first_conflict(&waiter.lock).is_none() {
             Some(self.store(&waiter.lock, 1))
@@ -300,7 +301,8 @@ impl State {
                     at += 1;
                     continue;
                 }
-                // Another thread may have locked through the same open file in the meantime.
+                // Another thread may have locked through the same open file since the request was
+                // queued.
                 released |= self.flocks.remove(file);
                 self.flocks.insert(file, waiter.lock.kind);
                 self.flock_queue.remove(at);

@@ -1,4 +1,4 @@
-//! Threads that really wait.
+//! Tests with threads that really wait.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -35,7 +35,7 @@ impl Inside {
     }
 }
 
-/// Runs `work` in `threads` threads, each with its number and a generator.
+/// Runs `work` in `threads` threads, each with its number and a random number generator.
 fn run(threads: u64, work: impl Fn(u64, &mut Random) + Sync) {
     thread::scope(|scope| {
         for i in 0..threads {
@@ -83,7 +83,7 @@ fn flock_excludes_and_converts() {
     run(8, |file, random| {
         for _ in 0..400 {
             let kind = random_lock(Owner::File(file), random).kind;
-            // Each has at most one lock and loses it by converting, so nobody waits for ever.
+            // Each has at most one lock and loses it by converting, so no thread waits for ever.
             locks.flock(file, kind, &WaitToken::new()).unwrap();
             inside.enter(LockRange::new(0, 0).unwrap(), kind);
             thread::yield_now();
@@ -99,8 +99,8 @@ fn flock_excludes_and_converts() {
     assert!(locks.is_empty());
 }
 
-/// Tasks that take two locks in any order, in two files, and upgrade: all that can happen is a
-/// deadlock, and it is always found.
+/// Tasks take two locks in any order, in two files, and upgrade them: the only failure is a
+/// deadlock, and every deadlock is found.
 #[test]
 fn deadlocks_never_last() {
     let files = [FileLocks::new(), FileLocks::new()];
@@ -128,7 +128,8 @@ fn deadlocks_never_last() {
     assert!(done.load(Ordering::Relaxed) > 0 && found.load(Ordering::Relaxed) > 0);
 }
 
-/// Waits that are cancelled at any moment end with the lock or without it, and say which.
+/// Waits that are cancelled at any moment end with the lock or without it, and their results tell
+/// which.
 #[test]
 fn cancellations_race_with_grants() {
     let (locks, graph) = (FileLocks::new(), Arc::new(LockGraph::new()));
@@ -171,7 +172,8 @@ fn cancellations_race_with_grants() {
     assert!(granted.load(Ordering::Relaxed) > 0 && cancelled.load(Ordering::Relaxed) > 0);
 }
 
-/// Functions instead of threads: each is called once, whatever happens first.
+/// Functions are notified instead of threads: each is called once, in any order of grant,
+/// cancellation and release.
 #[test]
 fn every_function_is_called_once() {
     let (locks, graph) = (FileLocks::new(), Arc::new(LockGraph::new()));
@@ -203,7 +205,7 @@ fn every_function_is_called_once() {
     assert_eq!(asked.load(Ordering::Relaxed), told.load(Ordering::Relaxed));
 }
 
-/// Requests that return again and again do not overtake a waiting one for ever.
+/// Repeated requests do not overtake a waiting one for ever.
 #[test]
 fn every_waiter_gets_its_turn() {
     let (locks, graph) = (FileLocks::new(), Arc::new(LockGraph::new()));
@@ -221,13 +223,13 @@ fn every_waiter_gets_its_turn() {
         while Instant::now() < until {
             locks.lock(&request, &graph, &WaitToken::new()).unwrap();
             turns[task as usize].fetch_add(1, Ordering::Relaxed);
-            // Others come and queue while it is held.
+            // Other threads queue while the lock is held.
             thread::sleep(Duration::from_micros(100));
             locks.release_posix(task);
         }
     });
     let turns = turns.map(AtomicU64::into_inner);
     let most = turns.iter().max().copied().unwrap_or(0);
-    // Equal but for what the scheduler does to a thread that is not in the queue.
+    // Equal, except for the scheduling of threads that are not in the queue.
     assert!(turns.iter().all(|&own| own * 10 > most), "{turns:?}");
 }

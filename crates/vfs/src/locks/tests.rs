@@ -101,7 +101,7 @@ fn tasks_and_open_files_exclude_each_other() {
     assert_eq!(locks.try_lock(&lock(F, Exclusive, 10, 19)), Ok(()));
     assert_eq!(locks.try_lock(&lock(G, Shared, 10, 19)), Err(Errno::AGAIN));
     assert_eq!(locks.try_lock(&lock(A, Shared, 10, 19)), Err(Errno::AGAIN));
-    // Owners of another kind with an equal number.
+    // Both owners have one number, and differ in kind.
     assert_eq!((A, F), (Owner::Task(1), Owner::File(1)));
 }
 
@@ -203,7 +203,7 @@ fn who_converts_flock_comes_before_those_who_wait() {
     let two = pending(locks.request_flock(2, Exclusive));
     assert_eq!(locks.try_flock(1, Exclusive), Ok(()));
     assert_eq!(two.outcome(), None);
-    // A downgrade lets in who waits for a shared lock, and only those.
+    // A downgrade grants the waiting requests for a shared lock, and no others.
     let three = pending(locks.request_flock(3, Shared));
     assert_eq!(locks.try_flock(1, Shared), Ok(()));
     assert_eq!((two.outcome(), three.outcome()), (None, Some(Ok(()))));
@@ -219,7 +219,7 @@ fn a_lost_conversion_of_flock_lets_others_in() {
     locks.try_flock(2, Shared).unwrap();
     let one = pending(locks.request_flock(1, Exclusive));
     assert_eq!(locks.try_flock(2, Exclusive), Ok(()));
-    // Both have lost what they had, and the second finds the way free.
+    // Both have lost their shared locks, so no lock conflicts with the second request.
     assert_eq!(one.outcome(), None);
     let three = pending(locks.request_flock(3, Shared));
     locks.unflock(2);
@@ -249,7 +249,7 @@ fn a_grant_that_gives_something_up_lets_others_in() {
     let (locks, graph) = (FileLocks::new(), graph());
     locks.try_lock(&lock(A, Exclusive, 0, 9)).unwrap();
     locks.try_lock(&lock(B, Exclusive, 20, 29)).unwrap();
-    // C waits for A's exclusive lock; A itself waits to make it a shared one and more.
+    // C waits for A's exclusive lock; A itself waits for a shared lock on this range and more.
     let reader = pending(locks.request(&lock(C, Shared, 0, 9), &graph));
     let downgrade = pending(locks.request(&lock(A, Shared, 0, 29), &graph));
     locks.release_posix(2);
@@ -338,7 +338,7 @@ fn a_deadlock_can_arise_while_waiting() {
     two.try_lock(&lock(A, Exclusive, 0, 9)).unwrap();
     let b = pending(two.request(&lock(B, Shared, 0, 9), &graph));
     let a = pending(one.request(&lock(A, Shared, 0, 9), &graph));
-    // Another thread of B, which waits for A, takes what A waits for.
+    // Another thread of B, which waits for A, takes a lock that conflicts with a request of A.
     one.try_lock(&lock(B, Exclusive, 20, 29)).unwrap();
     let both = pending(one.request(&lock(C, Shared, 0, 29), &graph));
     assert_eq!(both.outcome(), None);

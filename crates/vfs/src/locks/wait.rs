@@ -14,7 +14,7 @@ use crate::base::error::check_fork;
 
 /// A request for a lock that waits for the release of conflicting locks.
 ///
-/// Dropping it withdraws the request, unless the lock was granted already; a granted lock stays.
+/// A drop withdraws the request, unless the lock was granted already; a granted lock stays.
 #[must_use = "dropping it withdraws the request"]
 pub struct PendingLock {
     shared: Arc<Shared>,
@@ -105,7 +105,7 @@ impl WaitToken {
     }
 
     /// Ends every wait under this token, now and from now on, with `EINTR`. A request that was
-    /// granted before keeps its lock. The caller holds no lock of the locks' module; functions
+    /// granted before retains its lock. The caller holds no lock of the locks' module; functions
     /// passed to [`PendingLock::notify`] are called before this returns.
     pub fn cancel(&self) {
         let (requests, sleepers) = {

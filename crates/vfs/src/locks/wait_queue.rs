@@ -9,8 +9,8 @@
 //!
 //! A [`Monitor`] is such a lock with the state that it protects. The thread that releases it wakes
 //! one sleeper of each kind that can proceed ([`Settle`]). A woken thread that leaves something for
-//! others does the same, and so does a thread that was interrupted instead. So no thread sleeps
-//! although it could proceed, and one byte does not wake a crowd.
+//! others does this, too, and so does an interrupted thread, which may have been woken as well. So
+//! no thread sleeps although it could proceed, and one byte wakes one thread, not all of them.
 //!
 //! No thread sleeps inside an RCU section or with a lock.
 
@@ -30,7 +30,7 @@ impl Sleeper {
     ///
     /// # Errors
     /// `EINTR` if `token` is cancelled. The sleeper may still be on its list, or may have been
-    /// woken at the same time; the caller handles both.
+    /// woken concurrently; the caller handles both.
     pub(crate) fn sleep(self: &Arc<Sleeper>, token: Option<&WaitToken>) -> Result<(), Errno> {
         if let Some(token) = token {
             token.watch_sleeper(self);

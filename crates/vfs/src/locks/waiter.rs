@@ -1,9 +1,9 @@
 //! A request that waits, and its result.
 //!
 //! A request gets its result under the lock of the file's state, and its waiter is notified after
-//! that lock is released. The slot's lock orders the two: whichever comes second, result or
-//! listener, sees the other. So a thread never sleeps although its result exists, and a function is
-//! called once.
+//! that lock is released. The slot's lock orders the two: the second of them, result or listener,
+//! sees the first. So a thread never sleeps although its result exists, and a function is called
+//! once.
 
 use std::sync::Arc;
 

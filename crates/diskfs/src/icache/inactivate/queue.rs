@@ -27,7 +27,7 @@ use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::base::ranks::InactiveQueue;
 
-/// How long a thread waits for more when there are only a few tasks.
+/// The time that a thread waits for more when there are only a few tasks.
 pub(super) const LINGER: Duration = Duration::from_millis(1);
 /// Number of tasks from which on a thread no longer waits for more.
 const MANY: usize = 64;
@@ -78,7 +78,7 @@ struct Batch<T> {
 
 struct Waiting<T> {
     ticket: u64,
-    /// Whether the thread that has added it can execute it itself.
+    /// Whether a thread that adds tasks can execute it itself.
     is_quick: bool,
     task: T,
 }
@@ -244,7 +244,7 @@ impl<T: Clone> QueueShared<T> {
             }
             while let Some((running, tasks)) = self.take(&mut state, usize::MAX) {
                 drop(state);
-                // The panic hook has reported a panic. The thread goes on, because callers that
+                // The panic hook has reported a panic. The thread continues, because callers that
                 // wait for the other tasks would wait for ever otherwise.
                 let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.action)(tasks)));
                 drop(running);
@@ -267,7 +267,7 @@ impl<T: Clone> QueueShared<T> {
                 return state;
             }
             if left.is_zero() {
-                // The queued tasks are newer: another thread has taken the ones that were here.
+                // The queued tasks are newer: another thread has taken the earlier ones.
                 (end, front) = (Instant::now() + LINGER, state.front());
                 continue;
             }

@@ -8,7 +8,7 @@ use vfscale_block::{
 use super::*;
 use crate::{Features, Geometry, Uuid};
 
-/// 16 MiB, with groups of 4 MiB.
+/// The size of a volume: 16 MiB, with groups of 4 MiB.
 const BLOCKS: u64 = 4096;
 const COPY_1: u64 = 1024;
 const COPY_2: u64 = 2048;
@@ -21,7 +21,7 @@ fn new_superblock(id: u8) -> Superblock {
     Superblock::new(Uuid::from_bytes([id; 16]), Geometry::for_blocks(BLOCKS).unwrap())
 }
 
-/// A device with a volume that was written twice.
+/// Creates a device with a volume that was written twice.
 fn volume(id: u8) -> (MemoryDevice, Superblock) {
     let (device, mut superblock) = (memory(), new_superblock(id));
     create(&device, &mut superblock).unwrap();
@@ -114,7 +114,7 @@ fn copies_are_found_with_groups_of_every_size() {
 #[test]
 fn a_new_volume_clears_what_another_one_has_left() {
     let device = MemoryDevice::new(byte_of_block(1 << 18)).unwrap();
-    // Once with small groups, and then with large ones: the former copies lie elsewhere.
+    // First with small groups, then with large ones: the former copies lie at other addresses.
     let former = Geometry::new(1 << 18, 10).unwrap();
     create(&device, &mut Superblock::new(Uuid::from_bytes([1; 16]), former)).unwrap();
     let geometry = Geometry::new(1 << 18, 16).unwrap();
@@ -180,7 +180,7 @@ fn unknown_features_are_respected() {
     assert!(matches!(read(&device), Err(OpenError::Features { bits: 0x30, .. })));
 }
 
-/// Pulls the plug everywhere, with blocks torn into sectors.
+/// Crashes at every moment, with blocks torn into sectors.
 #[test]
 fn a_crash_leaves_the_old_superblock_or_the_new_one() {
     let device = RecordingDevice::new(memory());

@@ -19,7 +19,7 @@ fn open(device: &Arc<dyn Device>) -> Volume {
     Volume::open(device.clone(), VolumeOptions::default()).unwrap()
 }
 
-/// Claims all there is and gives it back.
+/// Claims all available blocks and returns them.
 fn use_all(volume: &Volume) {
     assert_eq!(volume.groups().unfinished().count(), 0);
     let (totals, figures) = (volume.groups().totals(), volume.space().figures());
@@ -47,7 +47,7 @@ fn a_volume_grows_while_it_is_open() {
         use_all(&volume);
         assert!(copies::read(&*device).unwrap().is_whole());
     }
-    // As large as the device is.
+    // Grows to the size of the device.
     device.set_size(100 * MIB).unwrap();
     volume.grow(None).unwrap();
     use_all(&volume);

@@ -29,7 +29,7 @@ fn identity(magic: Magic, address: u64, owner: u64) -> Identity {
     Identity { magic, address, owner, volume: VOLUME }
 }
 
-/// A block as it is logged: with a header, but without a checksum that is right.
+/// Returns a block in the form in which it is logged: with a header, but without a valid checksum.
 fn image(address: u64, first: u8) -> Vec<u8> {
     let mut block = Block::zeroed();
     block.seal(&identity(MAGIC, address, 3), 0);
@@ -47,7 +47,7 @@ fn read(device: &MemoryDevice, address: u64) -> Box<Block> {
     block
 }
 
-/// Replays these items, each at a place of its own from 1 on.
+/// Replays these items, each at its own position of the log, from 1 on.
 fn replay(device: &dyn Device, items: &[(u32, u64, Vec<u8>)]) -> Result<(), Error> {
     let places = Places::new(&superblock());
     let mut sink = Replay::new(device, VOLUME, &places);
@@ -94,7 +94,7 @@ fn inodes_go_into_the_blocks_of_their_chunk() {
     }
     assert_eq!(records(&read(&device, 24))[1], InodeRecord::free(3));
     assert_eq!(records(&read(&device, 31))[7], InodeRecord::free(2));
-    // The next log has no chunk any more: the block that is home is taken.
+    // The next log no longer has the chunk: the replay uses the block on the device.
     replay(&device, &[(KIND_INODE, 24 * 8, record(4))]).unwrap();
     let block = read(&device, 24);
     block.verify(&identity(INODE_MAGIC, 24, 24)).unwrap();
@@ -123,8 +123,8 @@ fn a_torn_block_of_inodes_gets_its_records_from_the_log() {
     }
 }
 
-/// A block of inodes that was being written home when power failed can be such that the device
-/// can't read it, or some of its sectors. What the log has is there, and what can be read.
+/// If power fails during the write-back of a block of inodes, the device may be unable to read it,
+/// or some of its sectors. The inodes in the log are recovered, and those in readable sectors.
 #[test]
 fn a_block_of_inodes_that_cannot_be_read_is_made_anew() {
     let memory = Arc::new(device());

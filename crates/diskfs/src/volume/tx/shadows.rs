@@ -1,12 +1,12 @@
-//! The blocks that a transaction changes: copies of its own, until it commits.
+//! The blocks that a transaction changes: its own copies, until it commits.
 //!
 //! # Invariants
 //!
-//! * A block is copied when it is changed first, not before: one that was only prepared is neither
+//! * A block is copied at its first change, not earlier: one that was only prepared is neither
 //!   copied nor logged.
-//! * Nothing in here is seen by anybody else before [`Shadows::publish`], and that can't fail.
-//!   Dropped before, nothing has happened.
-//! * A block that is destroyed in the transaction that created it leaves no trace at all.
+//! * No other thread sees the copies before [`Shadows::publish`], which can't fail. A drop before
+//!   that changes nothing.
+//! * A block that is destroyed in the transaction that created it leaves no trace.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ const NOWHERE: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(usize);
 
-/// A block that a transaction reads: its own copy, or what is published.
+/// A block that a transaction reads: its own copy, or the published block.
 #[derive(Debug)]
 pub enum BlockRef<'t> {
-    /// The transaction's own.
+    /// The transaction's own copy.
     Own(&'t Block),
     /// The published one.
     Published(Arc<Block>),
@@ -49,7 +49,7 @@ impl Deref for BlockRef<'_> {
 /// The use of a block by a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockUse {
-    /// Nothing yet.
+    /// Prepared for a change, and not changed yet.
     Prepared,
     /// The transaction changes a copy of its own.
     Changed,
@@ -63,7 +63,7 @@ enum BlockUse {
 
 struct Shadow {
     address: u64,
-    /// None: it is new.
+    /// `None` for a new block.
     buffer: Option<Arc<Buffer>>,
     block: Arc<Block>,
     state: BlockUse,
@@ -74,8 +74,8 @@ pub(super) struct Shadows<'v> {
     cache: &'v BufferCache,
     volume: Uuid,
     list: SmallVec<[Shadow; 4]>,
-    /// Their addresses, of those that are there; looked through, for they are mostly few, and close
-    /// together.
+    /// The addresses of these blocks; `NOWHERE` for those that were destroyed. Searched in
+    /// sequence, because they are mostly few, and close together.
     addresses: SmallVec<[u64; 8]>,
 }
 
@@ -98,7 +98,7 @@ impl<'v> Shadows<'v> {
         Ok(BlockRef::Own(block))
     }
 
-    /// Prepares a block for any of the other calls.
+    /// Prepares a block for any of the calls that take a slot.
     pub(super) fn prepare(&mut self, address: u64, expected: &Expected) -> Result<Slot, Fault> {
         if let Some(at) = self.find(address) {
             compare(address, &self.list[at].block, expected)?;
@@ -134,7 +134,7 @@ impl<'v> Shadows<'v> {
         if shadow.state == BlockUse::Prepared {
             shadow.state = BlockUse::Changed;
         }
-        // Copies it the first time, when the cache has it as well.
+        // Copies the block at the first change, when the cache shares it.
         pool::make_mut(&mut shadow.block)
     }
 
@@ -158,8 +158,8 @@ impl<'v> Shadows<'v> {
         self.list.iter().map(of_shadow).sum()
     }
 
-    /// Adds everything to the transaction of the log, and lets readers see it. May sleep until a
-    /// write home of a block that was freed is done.
+    /// Adds all changed blocks to the transaction of the log, and publishes them to readers. May
+    /// sleep until the write-back of a block that was freed ends.
     pub(super) fn publish(&mut self, log: &mut Transaction<'_>) {
         if self.list.is_empty() {
             return;
@@ -175,7 +175,7 @@ impl<'v> Shadows<'v> {
             log.add(buffer.clone());
             changed.push((buffer, block, is_new, state));
         }
-        // Not before all of them are pinned: none goes home with half of the transaction.
+        // Only after all of them are pinned: none is written back with half of the transaction.
         for (buffer, block, is_new, state) in changed {
             if state == BlockUse::Destroyed {
                 self.cache.forget(&buffer);

@@ -1,4 +1,4 @@
-//! Transactions on whole volumes, with trees that the tests make.
+//! Transactions on whole volumes, with trees that the tests create.
 
 mod crashes;
 mod faults;
@@ -19,7 +19,7 @@ use crate::volume::{Volume, VolumeOptions};
 
 const BLOCKS: u64 = 4096;
 
-/// A tree of numbers. Few records in a block, so that it has many blocks.
+/// A tree of numbers, with few records in a block, so it has many blocks.
 struct Numbers;
 
 impl Kind for Numbers {
@@ -37,7 +37,7 @@ fn need(volume: &Volume, space: u64) -> TxReservation {
 
 fn options() -> VolumeOptions {
     let mut options = VolumeOptions::default();
-    // Nothing happens but what the test does.
+    // The log starts no write by itself.
     options.journal.sync_interval = None;
     options
 }
@@ -50,7 +50,7 @@ fn memory() -> MemoryDevice {
     MemoryDevice::with_block_size(BLOCKS * BLOCK_BYTES as u64, 4096).unwrap()
 }
 
-/// A volume in memory that was just made.
+/// Creates a volume in memory.
 fn made() -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(memory());
     make(&device);
@@ -61,7 +61,7 @@ fn make(device: &Arc<dyn Device>) {
     crate::tools::mkfs::format(&**device, &crate::tools::mkfs::MkfsOptions::default()).unwrap();
 }
 
-/// Makes an empty tree that belongs to `owner`, durably.
+/// Creates an empty tree that belongs to `owner`, durably.
 fn make_tree(volume: &Volume, owner: u64) -> Tree<Numbers> {
     let mut tx = volume.begin(need(volume, 4)).unwrap();
     let tree = Tree::create(&mut tx, owner, 0).unwrap();
@@ -82,7 +82,7 @@ fn remove(tx: &mut Tx<'_>, tree: Tree<Numbers>, keys: impl IntoIterator<Item = u
     }
 }
 
-/// The keys of a tree, which is checked.
+/// Checks a tree and returns its keys.
 fn keys<N: Nodes<Error = Fault>>(nodes: &N, tree: Tree<Numbers>) -> Vec<u64> {
     tree.check(nodes, |damage| panic!("{damage}"), |_| {}).unwrap();
     let records = tree.range(nodes, ..).unwrap().map(Result::unwrap);
@@ -107,7 +107,7 @@ fn available(volume: &Volume) -> u64 {
     available
 }
 
-/// A volume and what is shared of it may be used by any thread, a transaction by one after the
+/// Any threads may use a volume and its shared state concurrently, and a transaction one after the
 /// other.
 const _: () = {
     const fn is_send<T: Send>() {}
@@ -187,8 +187,8 @@ fn freed_blocks_come_back_when_that_is_durable_and_not_before() {
     assert_eq!(keys(&volume.reader(), tree), [0; 0]);
 }
 
-/// Each block that is freed is a run of its own, so that the tree of free space grows and takes
-/// some for itself: the transactions that free those have nothing else to give back.
+/// Each freed block is a run of its own, so the tree of free space grows and uses some of them
+/// itself: the transactions that free these blocks have nothing else to return.
 #[test]
 fn what_is_freed_and_goes_to_the_trees_is_counted() {
     let bytes = 16 * BLOCKS * BLOCK_BYTES as u64;
@@ -249,7 +249,7 @@ fn what_would_log_too_much_is_not_committed() {
     let mut tx = volume.begin(small).unwrap();
     insert(&mut tx, tree, 0..40);
     let committed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tx.commit()));
-    // With assertions it panics; without, it is an error.
+    // With assertions the commit panics; without them it fails.
     assert!(!matches!(committed, Ok(Ok(_))));
     assert_eq!(available(&volume), free);
     assert_eq!(keys(&volume.reader(), tree), [0; 0]);
@@ -292,7 +292,7 @@ fn new_inodes_come_in_chunks_whose_blocks_are_there() {
     numbers.dedup();
     assert_eq!(numbers.len(), count, "a number was given out twice");
     drop(volume);
-    // After a crash, and after a proper end.
+    // After a crash, and after a close.
     for _ in 0..2 {
         let volume = open(&device);
         for address in numbers.iter().map(|ino| ino / 8) {
@@ -323,8 +323,8 @@ fn chunks_that_are_given_up_can_become_anything() {
     }
     volume.force(tx.commit().unwrap()).unwrap();
     assert!(nodes.iter().all(|node| node.sequence() > 0 && node.core().is_regular()));
-    // Some are freed before, and some with what gives their chunk up; some are logged elsewhere
-    // before.
+    // Half of them are freed in an earlier transaction, and half in the one that frees their
+    // chunks; the latter half was logged in a change before.
     let (even, odd): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.ino() % 2 == 0);
     let mut tx = volume.begin(big).unwrap();
     odd.iter().for_each(|node| tx.inode(node).nlink = 7);
@@ -340,7 +340,7 @@ fn chunks_that_are_given_up_can_become_anything() {
     }
     let back = available(&volume);
     assert!(back > free - 24, "no chunk was given up: {free} and {back}");
-    // All of it becomes data, which neither a write home nor a recovery overwrites.
+    // All of these blocks become data, which neither a write-back nor a recovery overwrites.
     let mut tx = volume.begin(TxReservation { space: 600, ..big }).unwrap();
     let mut runs = Vec::new();
     for _ in 0..600 {

@@ -54,7 +54,7 @@ fn who_asks_does_a_batch_of_what_is_quick() {
             let _ = gates.lock().recv();
         }
     });
-    // From now on its only thread is busy.
+    // From now on the queue's only thread is busy.
     queue.add(0, false);
     let worker = batches.recv().unwrap().0;
     let own = thread::current().id();
@@ -89,7 +89,7 @@ fn flush_does_not_wait_for_what_comes_later() {
         if numbers == [0] {
             first.store(true, Ordering::SeqCst);
         } else {
-            // Until the test ends.
+            // Blocks until the test ends.
             let _ = gates.lock().recv();
         }
     });
@@ -97,7 +97,8 @@ fn flush_does_not_wait_for_what_comes_later() {
     std::thread::scope(|scope| {
         let flushing = scope.spawn(|| queue.flush());
         queue.add(1, false);
-        // If the second task was added before the flush looked, the flush waits for it, too.
+        // If the second task was added before the flush read the tickets, the flush waits for it,
+        // too.
         if !is_first_done.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -124,7 +125,8 @@ fn a_queue_that_is_full_makes_wait() {
             }
         });
         std::thread::sleep(Duration::from_millis(30));
-        // One task is being executed, and two more than the limit of one don't cause a wait.
+        // One task is being executed. One queued task is within the limit of one, and two exceed
+        // it: the fourth call waits.
         assert!(passed.load(Ordering::SeqCst) <= 3);
         for _ in 0..4 {
             barrier.wait();

@@ -141,8 +141,8 @@ fn trees_are_freed_with_the_smallest_log() {
     assert_eq!(fix.volume.overruns(), 0);
 }
 
-/// A check knows the state after a crash between the transactions of a removal as unfinished work,
-/// and a repair finishes it.
+/// A check reports the state after a crash between the transactions of a removal as unfinished
+/// work, and a repair finishes it.
 #[test]
 fn a_removal_that_is_cut_off_is_no_damage() {
     let fix = Fixture::with_log(Some(LOG_BLOCKS_MIN));
@@ -311,7 +311,7 @@ fn times_of_an_inode_that_is_gone_are_not_stored() {
     inactivate(&fix.volume, &node, &no_cut).unwrap();
     let sequence = node.sequence();
     assert!(!node.has_new_times());
-    // Even if a thread changes times too late.
+    // Times that a thread changes too late are not stored either.
     let late = || Times { atime: 9, mtime: 9, ctime: 9 };
     assert!(!node.follow_times(node.core().generation, late));
     files.write_back_all().unwrap();

@@ -17,7 +17,7 @@ fn plan() -> CrashPlan {
     CrashPlan::default().exhaustive_bits(2).listed_max(3).samples(2)
 }
 
-/// The keys of a pair of trees after so many transactions of the script.
+/// Returns the keys of each tree after `rounds` transactions of the script.
 fn after(rounds: u64) -> Vec<u64> {
     let mut keys = Vec::new();
     for round in 0..rounds {
@@ -27,7 +27,7 @@ fn after(rounds: u64) -> Vec<u64> {
     keys
 }
 
-/// One transaction of the script: the same in both trees.
+/// Executes one transaction of the script, which changes both trees alike.
 fn round(volume: &Volume, trees: [Tree<Numbers>; 2], round: u64) -> Result<u64, Fault> {
     let mut tx = volume.begin(need(volume, 40))?;
     for tree in trees {
@@ -40,7 +40,7 @@ fn round(volume: &Volume, trees: [Tree<Numbers>; 2], round: u64) -> Result<u64, 
     tx.commit()
 }
 
-/// How many blocks a tree has.
+/// Returns the number of blocks of a tree.
 fn blocks<N: Nodes<Error = Fault>>(nodes: &N, tree: Tree<Numbers>) -> u64 {
     let mut blocks = 0;
     tree.check(nodes, |damage| panic!("{damage}"), |_| blocks += 1).unwrap();
@@ -95,7 +95,7 @@ fn a_crash_leaves_all_of_a_transaction_or_nothing() {
     assert!(seen.len() >= 4, "{seen:?}");
 }
 
-/// Claims every block that can be had at once near the start of the volume.
+/// Claims all blocks that are available near the start of the volume.
 fn claim_all(volume: &Volume, tree: Tree<Numbers>) -> (u64, Vec<BlockRange>) {
     let mut tx = volume.begin(TxReservation { space: 300, ..need(volume, 0) }).unwrap();
     let mut runs = Vec::new();
@@ -129,7 +129,7 @@ fn what_was_metadata_and_is_data_is_not_written_over() {
     let (sequence, runs) = claim_all(&volume, marker);
     volume.force(sequence).unwrap();
     recording.mark("data");
-    // Freed blocks become data; otherwise the test would show nothing.
+    // Freed blocks become data; otherwise the test would prove nothing.
     assert!(runs.iter().any(|run| run.start < 60), "{runs:?}");
     assert!(super::left(&volume) < free);
     volume.close().unwrap();
@@ -161,7 +161,7 @@ fn what_was_metadata_and_is_other_metadata_is_the_latter() {
     let recording = Arc::new(RecordingDevice::new(base));
     let device: Arc<dyn Device> = recording.clone();
     let volume = open(&device);
-    // The blocks of one tree become those of the other, forth and back.
+    // The blocks of one tree become blocks of the other, back and forth.
     let mut expected = vec![[0, 0]];
     for round in 0..6_u64 {
         let (full, empty) = if round % 2 == 0 { (0, 1) } else { (1, 0) };

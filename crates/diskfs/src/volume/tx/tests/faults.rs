@@ -11,8 +11,8 @@ use crate::volume::Volume;
 
 const ROUNDS: u64 = 4;
 
-/// Opens, changes, frees, writes home, closes. Gives how many rounds were promised, and whether all
-/// went well.
+/// Opens, changes, frees, writes back, closes. Returns the number of rounds that were promised, and
+/// the result of the whole script.
 fn script(device: &Arc<dyn Device>, tree: Tree<Numbers>) -> (u64, Result<(), Fault>) {
     let mut promised = 0;
     let result = run(device, tree, &mut promised);
