@@ -35,8 +35,8 @@ pub(super) fn inspect(
     Ok(report)
 }
 
-/// Returns the device in its state after a replay of the log: a copy, if there are changes to
-/// replay.
+/// Returns the device in its state after a replay of the log: a copy in memory, if there are
+/// changes to replay.
 fn look_at_log(
     logged: &CheckedLog,
     found: &FoundSuperblock,
