@@ -14,8 +14,8 @@
 //!
 //! The blocks on disk are then older than the log. A check that only reads puts a copy-on-write
 //! layer in memory over the volume ([`CowDevice`](vfscale_block::CowDevice)), replays the log into
-//! that layer, and checks the result. Such a check can run at any time, and finds what the next
-//! mount would find.
+//! that layer, and checks the result. Such a check can run at any time, and sees the volume as the
+//! next mount would.
 //!
 //! # Invariants
 //!

@@ -14,7 +14,7 @@ use crate::inode::extents::ExtentTree;
 /// The result of a walk through a tree.
 #[derive(Default)]
 pub(crate) struct Walked {
-    /// The damages found.
+    /// The damage found.
     pub(crate) damages: Vec<Damage>,
     /// The blocks of the tree, in no order.
     pub(crate) blocks: Vec<u64>,
@@ -111,7 +111,7 @@ impl Check<'_, '_> {
             AttrFork::Tree { root, .. } => self.inode_tree::<AttrTree>(*root, part, |_| {}),
             AttrFork::None | AttrFork::Inline(_) => true,
         };
-        // The damages of a broken tree were reported already.
+        // The damage of a broken tree was reported already.
         if is_whole && !self.is_being_removed(ino, core) {
             self.read(part, attr::load(&self.media, ino, &core.attr));
         }

@@ -15,14 +15,14 @@
 //! Each step is durable before the next one begins. A repair must follow, because the blocks on
 //! disk may contain half of a change.
 //!
-//! # Why it can be cut off
+//! # Why it can be interrupted
 //!
 //! Before the third step the volume is unchanged, or as a mount would have left it. After that it
 //! can be mounted only to read the blocks on disk without the log, until a repair has completed.
 //! The new log is not valid before all of it is written. So a repair that may not discard it
 //! refuses it, and a repair that may does all these steps again.
 //!
-//! # Why it begins behind every place
+//! # Why it begins after every LSN
 //!
 //! All blocks in use are read. A block that nothing references may have a later LSN, if the block
 //! that references it was never written back. So the new log begins after all known LSNs, at a

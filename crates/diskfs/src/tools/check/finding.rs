@@ -75,7 +75,7 @@ pub enum Remedy {
     FreeSpace,
     /// Follows the records of the inodes, or the names in directories.
     Record,
-    /// Removes the impossible extent from the file: a hole replaces it.
+    /// Removes the wrong extent from the file: a hole replaces it.
     Cut,
     /// Gives the second owner, if it is a file, blocks of its own with a copy of the contents.
     Copy,

@@ -103,7 +103,7 @@ impl Check<'_, '_> {
         for (done, start) in (0..).zip(&starts) {
             self.tell.progress(Phase::Contents, done, starts.len() as u64);
             for block in *start..*start + CHUNK_BLOCKS {
-                // The damages of the block were reported before.
+                // The damage of the block was reported before.
                 let Ok(read) = self.media.block(INODE_MAGIC, block, *start) else { continue };
                 for (slot, record) in records(&read).iter().enumerate() {
                     let ino = ino_at(block, slot);

@@ -97,7 +97,7 @@ impl CheckedLog {
     /// Returns the contents of the log, read once.
     ///
     /// # Errors
-    /// Returns an error if no log is found.
+    /// Returns an error if no log is found, or if it can't be read.
     pub(crate) fn inspection(&self) -> vfscale_journal::Result<Inspection<'_>> {
         Inspection::new(&*self.log, self.region, self.volume)
     }

@@ -58,7 +58,7 @@ impl<'d> Media<'d> {
     }
 
     /// Returns whether blocks may belong to an inode, a tree or free space: they are in one group
-    /// of the volume, behind the group's own blocks, and not in the log.
+    /// of the volume, after the group's fixed blocks, and not in the log.
     pub(crate) fn is_common(&self, run: &Range<u64>) -> bool {
         let blocks = run.end.checked_sub(run.start);
         blocks.is_some_and(|blocks| self.places.is_run_for_files(run.start, blocks))

@@ -44,8 +44,8 @@ pub struct Report {
     pub left: u64,
     /// State of the log.
     pub log: LogState,
-    /// The error that stopped a mount since the last check that found the volume whole. A repair
-    /// that leaves no finding clears it.
+    /// The error that stopped a mount since the last check that found the volume undamaged. A
+    /// repair that leaves no finding clears it.
     pub stopped: Option<Stopped>,
     /// The log that was discarded, or would be, if [`Options::discard_log`] is set.
     pub discarded: Option<Discarded>,
