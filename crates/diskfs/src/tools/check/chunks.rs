@@ -166,7 +166,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Returns the chunk that begins at a block, if there is one.
+    /// Returns the chunk that begins at a block; `None` if no chunk begins there.
     ///
     /// # Errors
     /// Returns the damage if the device can't read a block.

@@ -65,29 +65,29 @@ impl Severity {
 /// The remedy for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Writes the superblock and its copies again.
+    /// Writing the superblock and its copies again.
     Copies,
-    /// Completes the interrupted repair.
+    /// Completing the interrupted repair.
     Finish,
-    /// Writes the right figure.
+    /// Writing the right figure.
     Figure,
-    /// Rebuilds the free space from the used blocks, if all of them are known.
+    /// Rebuilding the free space from the used blocks, if all of them are known.
     FreeSpace,
-    /// Follows the records of the inodes, or the names in directories.
+    /// Following the records of the inodes, or the names in directories.
     Record,
-    /// Removes the wrong extent from the file: a hole replaces it.
+    /// Removing the wrong extent from the file: a hole replaces it.
     Cut,
-    /// Gives the second owner, if it is a file, blocks of its own with a copy of the contents.
+    /// Giving the second owner, if it is a file, blocks of its own with a copy of the contents.
     Copy,
-    /// Removes the name.
+    /// Removing the name.
     Unlink,
-    /// Links the inode into `/lost+found`.
+    /// Linking the inode into `/lost+found`.
     LostFound,
-    /// Rebuilds the tree from its readable part.
+    /// Rebuilding the tree from its readable part.
     Rebuild,
-    /// Frees the inode, and removes its names.
+    /// Freeing the inode, and removing its names.
     Clear,
-    /// Nothing: the former contents would be a guess.
+    /// None: the former contents would be a guess.
     Nothing,
 }
 

@@ -25,9 +25,9 @@
 //!   repair is under way; mounts are refused until a repair has completed and cleared that record
 //!   ([`Features::NEEDS_REPAIR`](crate::Features::NEEDS_REPAIR)).
 //!
-//! The exception is a repair that may discard the log. The volume then gets a new log first
-//! ([`discard`]), and blocks of inodes that were never written back are repaired as far as possible
-//! without the former one ([`records`]).
+//! The exception to the first rule is a repair that may discard the log. The volume then gets a new
+//! log first ([`discard`]), and blocks of inodes that were never written back are repaired as far
+//! as possible without the former one ([`records`]).
 //!
 //! Afterwards the volume is checked again, and the findings of that check are the problems that
 //! remain. If there are none, the repair completes the work that a mount has begun: it removes
@@ -279,7 +279,7 @@ pub(crate) struct State {
     given_up: GivenUp,
 }
 
-/// Result of a write: whether it wrote anything.
+/// Result of a write: whether anything was written.
 pub(crate) type Written = vfscale_journal::Result<bool>;
 
 impl<'d> Repair<'_, 'd, '_> {

@@ -7,8 +7,8 @@
 //! the device could read all requested blocks: a block that the device can't read today may be
 //! readable tomorrow, or from a copy.
 //!
-//! A part that could not be rebuilt because there was no room for it is left as it is, and then the
-//! rest of its tree is unknown again.
+//! A part that could not be rebuilt for lack of room remains unchanged, and then the rest of its
+//! tree is unknown again.
 
 use crate::btree::{Around, Kept, Kind, Record, Tree};
 use crate::dir::{self, DirTree, Directory, NameHash};

@@ -135,7 +135,7 @@ impl Repair<'_, '_, '_> {
     }
 
     /// Moves a part of an extent: `run`, in blocks of the device. Cuts blocks that can't be read,
-    /// or for which there is no room.
+    /// or for which the volume has no room.
     fn replace(
         &self,
         overlay: &mut Overlay<'_, '_>,

@@ -1,10 +1,10 @@
 //! A volume of format version 1, unchanged since that version was introduced: every later version
 //! can read it.
 //!
-//! It has a structure of every kind, and a change in its log that is not written back. The file has
-//! a line for each block that is not all zero: its address, then each run of other bytes, as its
-//! offset in the block and hexadecimal digits. `VFSCALE_WRITE_GOLDEN` names a file to write such an
-//! image to; it is only for a new version.
+//! The volume has a structure of every kind, and a change in its log that is not written back. The
+//! file has a line for each block that is not all zero: its address, then each run of other bytes,
+//! as its offset in the block and hexadecimal digits. `VFSCALE_WRITE_GOLDEN` names a file to write
+//! such an image to; it is only for a new version.
 
 use std::sync::Arc;
 

@@ -63,7 +63,7 @@ pub(crate) const FREE: u64 = 76;
 /// Number of names for [`MANY`] in the directory with a tree.
 const NAMES: u32 = 150;
 
-/// A volume on a device that tests can change.
+/// A volume on a device, for tests to change.
 pub(crate) struct Sample {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
