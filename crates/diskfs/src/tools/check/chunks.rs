@@ -2,10 +2,10 @@
 //!
 //! A block of inodes contains its type, its address and the id of its volume, so it can be found
 //! without a tree. But not every block with such a header is a block of inodes. A freed chunk stays
-//! on the device unchanged until its blocks are written again; by then they may be free, or belong
-//! to a file that has not written them yet. And a file may contain any bytes, including those of a
-//! forged chunk: the id of the volume is no secret. So a chunk that is found is only a candidate,
-//! and the rest of the volume decides whether it is one:
+//! on the device unchanged until its blocks are written again; before that they may be free, or
+//! belong to a file that has not written them yet. And a file may contain any bytes, including
+//! those of a forged chunk: the id of the volume is no secret. So a chunk that is found is only a
+//! candidate, and the rest of the volume decides whether it is one:
 //!
 //! * None of its blocks is free or holds metadata of a group. Hence a group is searched only if its
 //!   free space could be read.

@@ -75,7 +75,8 @@ impl CheckedLog {
     /// Opens the log of the volume, which is on `device` or on a device of its own.
     ///
     /// # Errors
-    /// Returns [`CheckError::LogDevice`].
+    /// Returns [`CheckError::LogDevice`] if the volume has its log on another device and `log` is
+    /// `None`, or the reverse.
     pub(crate) fn new(
         device: Arc<dyn Device>,
         log: Option<&Arc<dyn Device>>,

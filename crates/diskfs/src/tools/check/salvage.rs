@@ -3,9 +3,9 @@
 //! A tree with a damaged block hides everything below that block, and hence which blocks are free:
 //! no repair that depends on them would be possible. So the check of a repair continues with the
 //! contents that the repair is going to write instead: all that can be read of the tree
-//! ([`Tree::salvage`]). The blocks that it gives up are unowned from then on. It does so only if
-//! the device could read all requested blocks: a block that the device can't read today may be
-//! readable tomorrow, or from a copy.
+//! ([`Tree::salvage`]). Its other blocks are given up, and are unowned from then on; but only if
+//! the device could read all requested blocks, because a block that the device can't read today may
+//! be readable tomorrow, or from a copy.
 //!
 //! A part that could not be rebuilt for lack of room remains unchanged, and then the rest of its
 //! tree is unknown again.

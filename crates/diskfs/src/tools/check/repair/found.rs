@@ -25,7 +25,7 @@ fn names(name: &str) -> impl Iterator<Item = String> {
 }
 
 impl Repair<'_, '_, '_> {
-    /// Gives inodes without a name one.
+    /// Links inodes without a name into the directory for them.
     pub(super) fn lost(&self) -> Written {
         let pool = RefCell::new(Pool::new(self.plan));
         let mut has_written = false;
