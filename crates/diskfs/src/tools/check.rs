@@ -1,8 +1,8 @@
-//! Checks a volume: reads all of it, and reports each inconsistency.
+//! A check of a volume: it reads all of the volume, and reports each inconsistency.
 //!
 //! # Purpose
 //!
-//! A file system that trusts its disk loses data twice: once when a block goes wrong, and again
+//! A file system that trusts its disk loses data twice: once when a block is damaged, and again
 //! when it acts on the contents of that block. [`check()`] trusts nothing. It reads the superblock
 //! and its copies, the log, every group, every inode with its data, names and attributes, and
 //! compares them with each other: each block has exactly one owner or is free, each name refers to
@@ -12,25 +12,25 @@
 //!
 //! # A volume that was not closed
 //!
-//! The blocks at home are then older than the log. A check that only reads puts a copy-on-write
+//! The blocks on disk are then older than the log. A check that only reads puts a copy-on-write
 //! layer in memory over the volume ([`CowDevice`](vfscale_block::CowDevice)), replays the log into
-//! that layer, and checks the result. Such a check can run at any time, and finds what the next
-//! mount would find.
+//! that layer, and checks the result. Such a check can run at any time, and sees the volume as the
+//! next mount would.
 //!
 //! # Invariants
 //!
 //! * Without [`Options::repair`] nothing is written.
 //! * For all contents of the device, a check ends, and neither panics nor reads outside of the
 //!   volume. Each block of metadata is read a fixed number of times at most.
-//! * A check needs a bit for each block of the volume in areas that are partly used, and some bytes
-//!   for each inode in use and each directory. Only two things grow with the damage: the list of
+//! * A check needs one bit for each block of the volume in areas that are partly used, and some
+//!   bytes for each inode in use and each directory. Only two lists grow with the damage: the
 //!   findings, up to the limit of the caller, and the changes that a repair plans.
 //! * A repair makes only changes that can't add damage, in transactions of the volume's own log:
 //!   `tools/check/repair.rs` describes them, and why.
 //!
 //! # Files
 //!
-//! Each file imports from those above it only.
+//! Each file imports only from those above it.
 //!
 //! | files | contents |
 //! | --- | --- |

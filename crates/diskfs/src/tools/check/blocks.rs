@@ -13,8 +13,8 @@ enum Page {
     Some(Box<[u64; WORDS]>),
 }
 
-/// Blocks of a volume. Takes 512 bytes for each 4096 blocks where some are in it and others are
-/// not.
+/// A set of blocks of a volume. Takes 512 bytes for each 4096 blocks in areas that are partly in
+/// the set.
 pub(crate) struct BlockSet {
     pages: Vec<Page>,
     blocks: u64,
@@ -27,8 +27,8 @@ impl BlockSet {
         Self { pages, blocks }
     }
 
-    /// Adds a run of blocks, as far as they are in the volume. Calls `twice` with each run of
-    /// blocks that were already in the set.
+    /// Adds the blocks of a run that are in the volume. Calls `twice` with each run of blocks that
+    /// were already in the set.
     pub(crate) fn insert(&mut self, run: Range<u64>, twice: impl FnMut(Range<u64>)) {
         let mut runs = Runs::new(twice);
         for (number, part) in pages(run.start..run.end.min(self.blocks)) {
@@ -43,7 +43,7 @@ impl BlockSet {
         runs.end();
     }
 
-    /// Passes every run of blocks of `run` that are not in the set to `each`.
+    /// Calls `each` with every run of blocks in `run` that are not in the set.
     pub(crate) fn absent(&self, run: Range<u64>, each: impl FnMut(Range<u64>)) {
         let mut runs = Runs::new(each);
         for (number, part) in pages(run.start..run.end.min(self.blocks)) {
@@ -117,7 +117,7 @@ impl<F: FnMut(Range<u64>)> Runs<F> {
         }
     }
 
-    /// Adds the blocks of the bits that are set, the lowest being `start`.
+    /// Adds the blocks of the bits that are set; the lowest bit is block `start`.
     fn bits(&mut self, start: u64, mut bits: u64) {
         while bits != 0 {
             let first = u64::from(bits.trailing_zeros());

@@ -1,22 +1,22 @@
-//! Finding inodes where the tree that leads to them is damaged.
+//! Search for chunks of inodes where the tree that lists them is damaged.
 //!
-//! A block of inodes says what it is, where it lies and of which volume it is, so that it can be
-//! found without being led to. But blocks may say so that are none. A chunk that was given up stays
-//! on the device as it was until somebody writes there; by then its blocks may be free, or belong
-//! to a file that has not written them yet. And a file may hold any bytes, also those of a chunk
-//! that somebody has made up: the number of the volume is no secret. So what is found is a
-//! candidate, and believed after the rest of the volume was asked:
+//! A block of inodes contains its type, its address and the id of its volume, so it can be found
+//! without a tree. But not every block with such a header is a block of inodes. A freed chunk stays
+//! on the device unchanged until its blocks are written again; before that they may be free, or
+//! belong to a file that has not written them yet. And a file may contain any bytes, including
+//! those of a forged chunk: the id of the volume is no secret. So a chunk that is found is only a
+//! candidate, and the rest of the volume decides whether it is one:
 //!
-//! * None of its blocks is free, or has a part of a group; so a group is searched only if its free
-//!   space could be read.
-//! * If a part of the tree that can be read has it, it is one.
-//! * If a name leads to an inode in it, it is one. Only directories are asked that are in chunks
-//!   which are believed: those that trees lead to, the root's, and those that names lead to from
-//!   there. Nobody can make a name that leads to an inode which was none then, and of a chunk that
-//!   is given up no inode has a name.
-//! * If nothing leads to it, and a file in a chunk that is believed has one of its blocks, it is
-//!   that file's data.
-//! * Otherwise it is one: its inodes may have lost their names with a directory.
+//! * None of its blocks is free or holds metadata of a group. Hence a group is searched only if its
+//!   free space could be read.
+//! * If the readable part of the tree lists it, it is a chunk.
+//! * If a name refers to an inode in it, it is a chunk. Only names in confirmed chunks count:
+//!   chunks that trees list, the chunk of the root, and chunks that names in confirmed chunks refer
+//!   to. A user can't create a name for an inode that does not exist at that time, and no inode of
+//!   a freed chunk has a name.
+//! * If nothing refers to it, and a file in a confirmed chunk has one of its blocks, it is data of
+//!   that file.
+//! * Otherwise it is a chunk: its inodes may have lost their names with a directory.
 
 use std::ops::Range;
 
@@ -34,15 +34,16 @@ use crate::format::inode::{
 use crate::inode::core::{DataFork, FileKind, InodeCore};
 use crate::inode::extents::ExtentTree;
 
-/// Candidates of all groups in the order of their blocks, and the chunks that are still to be
-/// asked.
+/// Candidates of all groups in the order of their blocks, and the confirmed chunks that are still
+/// to be examined.
 struct Inquiry {
     candidates: Vec<Candidate>,
     to_ask: Vec<u64>,
 }
 
 impl Inquiry {
-    /// Notes that a name leads to an inode of this kind, which confirms a candidate that has it.
+    /// Records that a name refers to an inode of this kind. Confirms the candidate that contains
+    /// the inode.
     fn name(&mut self, check: &Check<'_, '_>, ino: u64, kind: FileKind) {
         let start = chunk_of(block_of(ino));
         let at = self.candidates.binary_search_by_key(&start, |found| found.record.key.get());
@@ -54,7 +55,7 @@ impl Inquiry {
         }
     }
 
-    /// Notes the blocks of a file.
+    /// Records the blocks of a file: marks the candidates that overlap them.
     fn data(&mut self, extent: &Extent) {
         let run = extent.start..extent.place_end();
         let first = self.candidates.partition_point(|found| found.blocks().end <= run.start);
@@ -66,8 +67,8 @@ impl Inquiry {
 }
 
 impl Check<'_, '_> {
-    /// Searches the blocks of a group for chunks; its tree has the `listed` ones. `None` if not all
-    /// of them could be found.
+    /// Searches the blocks of a group for chunks; its tree lists the `listed` ones. Returns `None`
+    /// if some may have been missed, because the tree of free space or a block could not be read.
     pub(crate) fn search_chunks(
         &self,
         group: u32,
@@ -89,7 +90,7 @@ impl Check<'_, '_> {
         let mut chunks = Vec::new();
         for start in (first..blocks.end).step_by(CHUNK_BLOCKS as usize) {
             let end = start + CHUNK_BLOCKS;
-            // The last run that does not begin behind it, if they are in order.
+            // The last run that begins before the end of the chunk, if the runs are in order.
             let before = free.partition_point(|run: &Range<u64>| run.start < end);
             let is_free = before > 0 && free[before - 1].end > start;
             if is_free || !self.media.is_common(&(start..end)) || !self.is_unowned(&(start..end)) {
@@ -103,8 +104,9 @@ impl Check<'_, '_> {
         Some(chunks)
     }
 
-    /// Decides which candidates are chunks: those of all groups, in the order of their blocks. All
-    /// chunks are known that trees lead to. Reads all names and extents that can be believed.
+    /// Returns the candidates that are chunks. `candidates` are those of all groups, in the order
+    /// of their blocks; all chunks that trees list are known. Reads all names and extents in
+    /// confirmed chunks.
     pub(crate) fn believable(
         &self,
         candidates: Vec<Candidate>,
@@ -144,12 +146,12 @@ impl Check<'_, '_> {
         InodeCore::decode_possible(ino, record, has_ends).ok().map(|(core, _)| core)
     }
 
-    /// Takes note of where an inode leads that is believed: as far as it can be read.
+    /// Records the names or extents of an inode in a confirmed chunk, as far as they can be read.
     fn ask(&self, inquiry: &mut Inquiry, ino: u64, core: &InodeCore) {
         if core.is_directory() {
             let directory = Directory::new(ino, NameHash::of(self.media.volume()));
             let mut name = |entry: DirEntry<'_>| inquiry.name(self, entry.ino, entry.kind);
-            // Its damages are reported later.
+            // The damage of the directory is reported later.
             let _ = directory.check(&self.media, core, &mut |_| {}, &mut |_| {}, &mut name);
         } else if core.is_regular() {
             match &core.data {
@@ -164,17 +166,17 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Returns the chunk that begins at a block, if there is one.
+    /// Returns the chunk that begins at a block; `None` if no chunk begins there.
     ///
     /// # Errors
-    /// The device can't read a block.
+    /// Returns the damage if the device can't read a block.
     fn chunk_at(&self, start: u64) -> Result<Option<Record<InodeChunks>>, Damage> {
         let (mut free, mut orphan, mut is_there) = (0, 0, false);
         for address in start..start + CHUNK_BLOCKS {
             let block = match self.media.block(INODE_MAGIC, address, start) {
                 Ok(block) => block,
                 Err(damage @ Damage::Unreadable { .. }) => return Err(damage),
-                // Another one may be whole. What was in this one counts as used.
+                // Another block may be undamaged. The inodes of this one count as used.
                 Err(_) => continue,
             };
             is_there = true;
@@ -183,7 +185,7 @@ impl Check<'_, '_> {
                 if record.is_free() {
                     free |= bit;
                 } else if record.raw().nlink.get() == 0 {
-                    // Without a name it was on its way out.
+                    // An inode without a name was being removed.
                     orphan |= bit;
                 }
             }

@@ -1,4 +1,4 @@
-//! The contents of inodes: the data of files, the targets of links, attributes.
+//! The contents of inodes: data of files, targets of links, attributes.
 
 use super::finding::{Part, Problem};
 use super::media::{Media, NoChange};
@@ -14,16 +14,16 @@ use crate::inode::extents::ExtentTree;
 /// The result of a walk through a tree.
 #[derive(Default)]
 pub(crate) struct Walked {
-    /// Its damages.
+    /// The damage found.
     pub(crate) damages: Vec<Damage>,
-    /// Its blocks, in no order.
+    /// The blocks of the tree, in no order.
     pub(crate) blocks: Vec<u64>,
 }
 
 /// A walk through the extents of a file, in order.
 pub(crate) struct Extents {
     ino: u64,
-    /// The last one that could be.
+    /// The last possible extent.
     before: Option<Extent>,
     /// The file's size in blocks, rounded up.
     end: u64,
@@ -31,18 +31,18 @@ pub(crate) struct Extents {
 
 /// The verdict on an extent.
 pub(crate) enum Verdict {
-    /// Nothing is wrong with it.
+    /// A correct extent.
     Good,
-    /// Data behind the end of the file.
+    /// Data after the end of the file.
     Behind,
     /// An impossible extent.
     Wrong(Damage),
-    /// Blocks that no file can have, between possible ones.
+    /// Blocks that no file can have, between possible ends.
     Across,
 }
 
 impl Extents {
-    /// Starts with the extents of a file of the checked volume.
+    /// Creates a walk through the extents of a file of the checked volume.
     pub(crate) fn new(check: &Check<'_, '_>, ino: u64, size: u64) -> Self {
         let end = match check.is_orphan(ino) {
             true => u64::MAX,
@@ -51,7 +51,7 @@ impl Extents {
         Self { ino, before: None, end }
     }
 
-    /// Looks at the next one.
+    /// Checks the next extent.
     pub(crate) fn judge(&mut self, media: &Media<'_>, extent: &Extent) -> Verdict {
         let ino = self.ino;
         let ordered = self.before.map_or(Ok(()), |before| check_order(ino, &before, extent));
@@ -72,8 +72,8 @@ impl Extents {
 }
 
 impl Check<'_, '_> {
-    /// Checks the structure of a tree, and gives its records to `records`. A block may be in it
-    /// that another has, too.
+    /// Checks the structure of a tree, and passes its records to `records`. Its blocks may have
+    /// other owners too.
     pub(crate) fn tree<K: Kind>(
         &self,
         tree: &Tree<K>,
@@ -82,13 +82,13 @@ impl Check<'_, '_> {
         let mut walked = Walked::default();
         let found = |damage| walked.damages.push(damage);
         let used = |block| walked.blocks.push(block);
-        // Nothing but damage ends a walk through what is only read.
+        // Only damage ends a walk that does not write.
         tree.check_records(&self.media, found, used, records).unwrap_or_default();
         walked
     }
 
-    /// Walks a tree of an inode, and notes its blocks as the inode's. Returns whether it is
-    /// undamaged.
+    /// Walks a tree of an inode, and records the inode as the owner of its blocks. Returns whether
+    /// the tree is undamaged.
     fn inode_tree<K: Kind>(
         &mut self,
         root: u64,
@@ -104,39 +104,39 @@ impl Check<'_, '_> {
         is_whole
     }
 
-    /// Looks at the attributes of an inode.
+    /// Checks the attributes of an inode.
     pub(crate) fn attributes(&mut self, ino: u64, core: &InodeCore) {
         let part = (ino, Part::Attributes);
         let is_whole = match &core.attr {
             AttrFork::Tree { root, .. } => self.inode_tree::<AttrTree>(*root, part, |_| {}),
             AttrFork::None | AttrFork::Inline(_) => true,
         };
-        // The damages of the tree were reported, and would be reported again.
+        // The damage of a broken tree was reported already.
         if is_whole && !self.is_being_removed(ino, core) {
             self.read(part, attr::load(&self.media, ino, &core.attr));
         }
     }
 
-    /// Looks at the target of a symbolic link.
+    /// Checks the target of a symbolic link.
     fn link(&mut self, ino: u64, core: &InodeCore) {
         let DataFork::Tree { root } = core.data else { return };
         let part = (ino, Part::Target);
         let is_whole = self.inode_tree::<LinkTree>(root, part, |_| {});
         if is_whole && !self.is_being_removed(ino, core) {
-            // Its size was checked when its record was read.
+            // The size was checked when the record was read.
             let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
             self.read(part, blob::load(&self.media, Tree::<LinkTree>::at(root, ino), bytes));
         }
     }
 
-    /// Says what has kept something from being read.
+    /// Reports the damage that prevented a read.
     fn read<T>(&mut self, (ino, part): (u64, Part), read: Result<T, Error<NoChange>>) {
         if let Err(Error::Damage(damage)) = read {
             self.broken(ino, part, vec![damage]);
         }
     }
 
-    /// Looks at the data of an inode.
+    /// Checks the data of an inode.
     pub(crate) fn data(&mut self, ino: u64, core: &InodeCore) {
         if core.is_directory() {
             return self.directory(ino, core);
@@ -157,7 +157,8 @@ impl Check<'_, '_> {
                 let records = |records: &[_]| list.extend(records.iter().map(extent_of));
                 let part = (ino, Part::Extents);
                 self.inode_tree::<ExtentTree>(*root, part, records);
-                // Of a file that is made anew they are looked at when it is known which are kept.
+                // If the tree is to be rebuilt, its extents are checked once the salvaged ones are
+                // known.
                 if self.broken.last() != Some(&part) {
                     for extent in list {
                         self.extent(&mut extents, extent, core.size);
@@ -177,7 +178,7 @@ impl Check<'_, '_> {
             Verdict::Good => {}
             Verdict::Behind => self.tell.add(Problem::BehindEnd { ino, file_block, size }),
             Verdict::Wrong(damage) => return self.lost(damage),
-            // Told when its blocks get their owner.
+            // Reported when its blocks get their owner.
             Verdict::Across => {}
         }
         self.own_data(extent.start..extent.place_end(), ino);

@@ -1,32 +1,32 @@
-//! Gives a volume a new, empty log, and throws away what the former one has, if that can't be
-//! replayed.
+//! Replacement of the log of a volume by a new, empty one. The contents of the former log are
+//! discarded if they can't be replayed.
 //!
 //! # Order
 //!
-//! 1. What the log has is replayed, if it can be as a whole: nothing is lost then.
-//! 2. All metadata that is home are read, for the new log has to begin behind every place in them.
-//! 3. The superblock says that a repair is under way, and which log the volume has from now on.
-//!    Whatever there is of the former one, here or on a device that comes back, is older, and
-//!    refused by everybody.
-//! 4. Places that are so late that no log can begin behind them are taken out of the blocks that
-//!    have them.
+//! 1. The former log is replayed, if it can be replayed completely: nothing is lost then.
+//! 2. All metadata on disk are read, because the new log must begin after every LSN in them.
+//! 3. The superblock records that a repair is under way, and which log the volume has from now on.
+//!    Any remainder of the former log, here or on a device that reappears, is older, and every
+//!    program refuses it.
+//! 4. LSNs that are so late that no log can begin after them are cleared in the blocks that have
+//!    them.
 //! 5. The new log is written.
 //!
-//! Each step is durable before the next one begins. A repair follows, for what is home may be half
-//! of a change.
+//! Each step is durable before the next one begins. A repair must follow, because the blocks on
+//! disk may contain half of a change.
 //!
-//! # Why it can be cut off
+//! # Why it can be interrupted
 //!
-//! Before the third step all is as it was, or as a mount would have left it. After that nobody
-//! mounts the volume but for reading what is home, until a repair has come to its end. The log is
-//! none before all of it is written, so that a repair which is not to throw it away refuses it, and
-//! one that is does all of this once more.
+//! Before the third step the volume is unchanged, or as a mount would have left it. After that it
+//! can be mounted only to read the blocks on disk without the log, until a repair has completed.
+//! The new log is not valid before all of it is written. So a repair that may not discard it
+//! refuses it, and a repair that may does all these steps again.
 //!
-//! # Why it begins behind every place
+//! # Why it begins after every LSN
 //!
-//! What is in use is read. A block that nothing leads to may have a later place, if what leads to
-//! it never came home; so the new log keeps from all that is known by more than any log goes on
-//! between two of those.
+//! All blocks in use are read. A block that nothing references may have a later LSN, if the block
+//! that references it was never written back. So the new log begins after all known LSNs, at a
+//! distance greater than any log advances between two such LSNs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,17 +48,17 @@ use crate::{LogPlace, Superblock, Uuid, volume};
 /// A volume with its new log.
 pub(super) struct NewLog {
     pub(super) discarded: Discarded,
-    /// The treatment of the former log.
+    /// State of the former log.
     pub(super) log: LogState,
-    /// As it was written.
+    /// The superblock as it was written.
     pub(super) superblock: Superblock,
 }
 
-/// Gives the volume a new log; see the [module](self). A repair has to follow.
+/// Gives the volume a new log; see the [module](self). A repair must follow.
 ///
 /// # Errors
-/// The errors of the devices. [`CheckError::LogDevice`] if there is none for the log, if something
-/// else is on it, or it is too small: nothing was written then.
+/// Returns the errors of the devices. Returns [`CheckError::LogDevice`] if the device of the log is
+/// missing, contains other data, or is too small: nothing was written then.
 pub(super) fn renew(
     device: &Arc<dyn Device>,
     found: &FoundSuperblock,
@@ -114,8 +114,8 @@ fn no_room(logged: &CheckedLog) -> CheckError {
     }
 }
 
-/// Returns the location of the new log. On a device of its own it has the size of the former one,
-/// if there is room, and another id, by which the former log is refused if it returns.
+/// Returns the location of the new log. On a device of its own it has the size of the former log,
+/// if there is room, and another id; with this id the former log is refused if it reappears.
 fn place(
     logged: &CheckedLog,
     superblock: &Superblock,
@@ -147,8 +147,8 @@ fn place(
     Ok(LogPlace::Outside { device, blocks })
 }
 
-/// Takes the places out of blocks. Only their headers change, which lie in one sector each, so that
-/// none is torn. Durable when it returns.
+/// Clears the LSNs of blocks. Changes only their headers, each of which lies in one sector, so no
+/// block is torn. Durable when it returns.
 fn forget_places(device: &dyn Device, blocks: &BTreeSet<u64>) -> Result<(), vfscale_block::Error> {
     for address in blocks {
         let mut block = read_block(device, *address)?;

@@ -9,7 +9,7 @@ use crate::volume::copies::OpenError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// There is no volume, or none that this program knows.
+    /// No volume was found, or none that this program knows.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The log is on another device than the one that was named.
@@ -23,13 +23,13 @@ pub enum CheckError {
         "the volume has features that this program does not know: it can be checked, not repaired"
     )]
     ReadOnly,
-    /// A repair could not be written. What was done so far is whole.
+    /// A repair could not be written. The changes made so far are complete.
     #[error("the repair could not be written: {0}")]
     Repair(#[from] vfscale_journal::Error),
     /// The superblock could not be written.
     #[error(transparent)]
     Device(#[from] vfscale_block::Error),
-    /// The volume is repaired, but what a mount had begun could not be finished.
+    /// The volume is repaired, but the work that a mount had begun could not be completed.
     #[error("the volume is repaired, but inodes without a name could not be removed: {0}")]
     Finish(Arc<Fault>),
 }

@@ -7,19 +7,19 @@ use crate::format::Damage;
 use crate::format::damage::{ExtentDamage, ExtentFault};
 use crate::format::damage::{GroupDamage, GroupFault};
 
-/// Something that is wrong with a volume.
+/// An inconsistency of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The problem.
     pub problem: Problem,
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
     /// The remedy of a repair.
     pub remedy: Remedy,
 }
 
 impl Finding {
-    /// Returns its number, which never gets another meaning.
+    /// Returns the number of the problem. A number never gets another meaning.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.problem.number()
@@ -39,19 +39,19 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Nothing is lost and nothing can get lost by it: figures, copies.
+    /// Nothing is lost, and nothing can be lost because of it: figures, copies.
     Minor,
-    /// Data may get lost when the volume is changed.
+    /// Data may be lost when the volume is changed.
     Major,
-    /// Something can't be read.
+    /// A part of the volume can't be read.
     Loss,
 }
 
 impl Severity {
-    /// Returns a word for it.
+    /// Returns the severity as a word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,29 +65,29 @@ impl Severity {
 /// The remedy for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Writes the superblock and its copies again.
+    /// Writing the superblock and its copies again.
     Copies,
-    /// Repairs what is left to be repaired.
+    /// Completing the interrupted repair.
     Finish,
-    /// Writes the right figure.
+    /// Writing the right figure.
     Figure,
-    /// Makes the free space anew from what is used, if all that is used is known.
+    /// Rebuilding the free space from the used blocks, if all of them are known.
     FreeSpace,
-    /// Goes by the records of the inodes, or by the names in directories.
+    /// Following the records of the inodes, or the names in directories.
     Record,
-    /// Takes what can't be out of the file: there is a hole then.
+    /// Removing the wrong extent from the file: a hole replaces it.
     Cut,
-    /// Gives the second owner, if it is a file, blocks of its own with a copy of what is there.
+    /// Giving the second owner, if it is a file, blocks of its own with a copy of the contents.
     Copy,
-    /// Removes the name.
+    /// Removing the name.
     Unlink,
-    /// Links the inode into `/lost+found`.
+    /// Linking the inode into `/lost+found`.
     LostFound,
-    /// Makes the tree anew from what can be read of it.
+    /// Rebuilding the tree from its readable part.
     Rebuild,
-    /// Frees the inode, and removes its names.
+    /// Freeing the inode, and removing its names.
     Clear,
-    /// Nothing: it would be a guess what was there.
+    /// None: the former contents would be a guess.
     Nothing,
 }
 
@@ -119,7 +119,7 @@ pub enum Owner {
     Group(u32),
     /// A chunk of inodes, by its first block.
     Chunk(u64),
-    /// An inode: its data, its trees.
+    /// An inode: its data and its trees.
     Inode(u64),
     /// Free space of a group.
     Free(u32),
@@ -141,11 +141,11 @@ impl fmt::Display for Owner {
 pub enum Part {
     /// The entries of a directory.
     Names,
-    /// Where the data of a file lie.
+    /// The locations of the data of a file.
     Extents,
-    /// Where a symbolic link leads.
+    /// The target of a symbolic link.
     Target,
-    /// Extended attributes, access control lists among them.
+    /// Extended attributes, including access control lists.
     Attributes,
 }
 
@@ -160,7 +160,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// A figure that is kept, and can be found out.
+/// A stored figure that can also be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     /// Free blocks of a group.
@@ -169,7 +169,7 @@ pub enum Figure {
     FreeInodes,
     /// Inodes of a group.
     Inodes,
-    /// Inodes of a group that are to be removed, or cut off, when nobody uses them any more.
+    /// Inodes of a group that are to be removed or truncated when no program uses them any more.
     Orphans,
     /// Blocks of a group's trees, without the roots.
     TreeBlocks,
@@ -203,31 +203,31 @@ impl fmt::Display for Figure {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// Below 1000: a block that is not as it should be, whatever is around it.
+    /// Below 1000: a block that is wrong in itself, whatever other blocks contain.
     #[error(transparent)]
     Damage(#[from] Damage),
-    /// 1000: A copy of the superblock that is not the same as the one that counts, and not what is
-    /// left where the one in block 0 was written and the copies were not.
+    /// 1000: A copy of the superblock that differs from the valid one, and is not merely older
+    /// because the superblock in block 0 was written and its copies were not.
     #[error("V1000: superblock: the copy in block {address}: {state}")]
     Copy {
-        /// Where it lies, in blocks.
+        /// Its address, in blocks.
         address: u64,
         /// Its state.
         state: String,
     },
-    /// 1001: The log can't be read. What it has is lost.
+    /// 1001: The log can't be read. Its contents are lost.
     #[error("V1001: log: {why}")]
     Log {
-        /// The reason, from its journal.
+        /// The reason, from the journal.
         why: String,
     },
     /// 1002: A repair was interrupted.
     #[error("V1002: a repair of the volume has begun and not ended")]
     Interrupted,
-    /// 1010: Blocks that belong to two.
+    /// 1010: Blocks with two owners.
     #[error("V1010: {}: of {owner}, and of another", Blocks(.blocks))]
     Shared {
-        /// Which.
+        /// The blocks.
         blocks: Range<u64>,
         /// The second owner.
         owner: Owner,
@@ -235,7 +235,7 @@ pub enum Problem {
     /// 1011: Blocks that are in use and in free space.
     #[error("V1011: {}: in the free space of group {group}, and in use", Blocks(.blocks))]
     FreeInUse {
-        /// Which.
+        /// The blocks.
         blocks: Range<u64>,
         /// The group.
         group: u32,
@@ -243,30 +243,30 @@ pub enum Problem {
     /// 1012: Blocks that are neither in use nor in free space.
     #[error("V1012: {}: neither free nor in use", Blocks(.blocks))]
     Leaked {
-        /// Which.
+        /// The blocks.
         blocks: Range<u64>,
     },
-    /// 1013 to 1016, 1030: A figure of a group.
+    /// 1013 to 1016, 1030: A wrong figure of a group.
     #[error("V{}: group {group}: {found} {figure}, where there are {counted}", figure.number())]
     Figure {
         /// The group.
         group: u32,
-        /// Which.
+        /// The figure.
         figure: Figure,
-        /// The value that the group has.
+        /// The value in the header of the group.
         found: u64,
         /// The counted value.
         counted: u64,
     },
-    /// 1017: Blocks that are not where their owner can have them.
+    /// 1017: Blocks at an address that their owner can't have.
     #[error("V1017: {}: can't be of {owner}", Blocks(.blocks))]
     Outside {
-        /// Which.
+        /// The blocks.
         blocks: Range<u64>,
         /// The owner that they would have.
         owner: Owner,
     },
-    /// 1018: An inode that is in use and counts as free, or the other way round.
+    /// 1018: An inode that is in use and counts as free, or the reverse.
     #[error("V1018: inode {ino}: {}", in_use(*.is_free))]
     InUse {
         /// The inode.
@@ -286,7 +286,7 @@ pub enum Problem {
         /// The inode.
         ino: u64,
     },
-    /// 1021: The number of an inode's links.
+    /// 1021: An inode with a wrong number of links.
     #[error("V1021: inode {ino}: {found} links, where there are {counted}")]
     Links {
         /// The inode.
@@ -296,7 +296,7 @@ pub enum Problem {
         /// The counted value.
         counted: u32,
     },
-    /// 1022: The number of an inode's blocks.
+    /// 1022: An inode with a wrong number of blocks.
     #[error("V1022: inode {ino}: {found} blocks, where there are {counted}")]
     BlockCount {
         /// The inode.
@@ -306,14 +306,14 @@ pub enum Problem {
         /// The counted value.
         counted: u64,
     },
-    /// 1023: A name that leads to no inode.
+    /// 1023: A name that refers to no inode.
     #[error("V1023: directory {directory}: {name:?} leads to inode {ino}, which does not exist")]
     Dangling {
         /// The directory.
         directory: u64,
         /// The name.
         name: String,
-        /// Where it leads.
+        /// The inode number in the entry.
         ino: u64,
     },
     /// 1024: A name that has another type than its inode.
@@ -325,9 +325,9 @@ pub enum Problem {
         directory: u64,
         /// The name.
         name: String,
-        /// Where it leads.
+        /// The inode number in the entry.
         ino: u64,
-        /// The type beside the name.
+        /// The type in the entry.
         found: u8,
         /// The kind of the inode.
         expected: u8,
@@ -337,21 +337,21 @@ pub enum Problem {
     TwoNames {
         /// The directory.
         ino: u64,
-        /// Where its first name is.
+        /// The directory of its first name.
         first: u64,
-        /// Where the second one is.
+        /// The directory of its second name.
         second: u64,
-        /// The second.
+        /// The second name.
         name: String,
     },
-    /// 1026: A directory whose parent is another than the one it is in.
+    /// 1026: A directory whose stored parent is not the directory that contains it.
     #[error("V1026: directory {ino}: says that it is in directory {found}, and is in {expected}")]
     Parent {
         /// The directory.
         ino: u64,
         /// The value found.
         found: u64,
-        /// Where it is.
+        /// The directory that contains it.
         expected: u64,
     },
     /// 1027: A directory that can't be reached from the root.
@@ -360,10 +360,10 @@ pub enum Problem {
         /// The directory.
         ino: u64,
     },
-    /// 1028: The root is missing, or no directory.
+    /// 1028: The root is missing, or not a directory.
     #[error("V1028: the root directory is not there")]
     NoRoot,
-    /// 1029: Data of a file behind its end.
+    /// 1029: Data of a file after its end.
     #[error("V1029: inode {ino}: data at block {file_block}, behind its size of {size} bytes")]
     BehindEnd {
         /// The file.
@@ -373,8 +373,8 @@ pub enum Problem {
         /// The size of the file, in bytes.
         size: u64,
     },
-    /// 1031: What an inode has that can't be read as a whole. What is wrong with it was told
-    /// before.
+    /// 1031: A part of an inode that can't be read completely. Earlier findings say what is wrong
+    /// with it.
     #[error("V1031: inode {ino}: its {part} can't be read as a whole")]
     Broken {
         /// The inode.
@@ -389,7 +389,7 @@ const fn in_use(is_free: bool) -> &'static str {
     if is_free { "is free and counts as used" } else { "is in use and counts as free" }
 }
 
-/// Blocks in words.
+/// A range of blocks, displayed in words.
 struct Blocks<'a>(&'a Range<u64>);
 
 impl fmt::Display for Blocks<'_> {
@@ -402,7 +402,7 @@ impl fmt::Display for Blocks<'_> {
 }
 
 impl Problem {
-    /// Returns its number.
+    /// Returns the number of the problem.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {
@@ -449,7 +449,7 @@ impl Problem {
         match self {
             Self::Copy { .. } => Remedy::Copies,
             Self::Interrupted => Remedy::Finish,
-            // A repair that writes it would remove the inode.
+            // To write zero links would remove the inode.
             Self::Links { counted: 0, .. } | Self::Nameless { .. } => Remedy::LostFound,
             Self::InUse { .. } | Self::NotAnOrphan { .. } => Remedy::Record,
             Self::Parent { .. } | Self::NameType { .. } => Remedy::Record,

@@ -1,4 +1,4 @@
-//! Groups: their headers, the structure of their trees, and which inodes they have.
+//! Groups: their headers, the structure of their trees, and their chunks of inodes.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::format::group::{
 use crate::format::inode::CHUNK_BLOCKS;
 
 impl Check<'_, '_> {
-    /// Reads what describes the groups.
+    /// Reads the headers and the trees of all groups.
     pub(crate) fn groups(&mut self) {
         let groups = self.media.geometry().groups();
         for group in 0..groups {
@@ -30,7 +30,7 @@ impl Check<'_, '_> {
         self.searched_chunks();
     }
 
-    /// Takes note of the chunks that were found without trees.
+    /// Records the chunks that were found without trees.
     fn searched_chunks(&mut self) {
         let candidates = std::mem::take(&mut self.candidates);
         if candidates.is_empty() {
@@ -54,7 +54,7 @@ impl Check<'_, '_> {
         let root = blocks.start + FREE_ROOT_AT;
         let walked = self.tree(&Tree::<FreeSpace>::at(root, group.into()), |_| {});
         found.is_space_known = found.header.is_some() && walked.damages.is_empty();
-        // A damaged tree of free space hides nothing that is in use, but its own blocks.
+        // A damaged tree of free space hides no blocks in use except its own.
         walked.damages.into_iter().for_each(|damage| self.tell.add(damage));
         found.free_tree = self.own_below(root, walked.blocks, group);
         self.chunks(group, blocks, &mut found);
@@ -84,21 +84,21 @@ impl Check<'_, '_> {
         Some(header)
     }
 
-    /// Takes note of the blocks of a group's tree. Returns all but the root, which is among the
-    /// blocks that the group keeps.
+    /// Records a group as the owner of the blocks of one of its trees. Returns all of them except
+    /// the root, which is one of the fixed blocks of the group.
     fn own_below(&mut self, root: u64, mut blocks: Vec<u64>, group: u32) -> Vec<u64> {
         blocks.retain(|block| *block != root);
         self.own_blocks(blocks.clone(), Owner::Group(group));
         blocks
     }
 
-    /// Notes a lost chunk: its inodes are unknown, and so are the names in its directories.
+    /// Reports a lost chunk: its inodes are unknown, and so are the names in its directories.
     fn lost_chunk(&mut self, damage: Damage) {
         self.lost(damage);
         (self.has_all_chunks, self.is_named) = (false, false);
     }
 
-    /// Takes note of the chunks of a group.
+    /// Records the chunks of a group.
     fn chunks(&mut self, group: u32, blocks: &Range<u64>, found: &mut GroupState) {
         let root = blocks.start + CHUNK_ROOT_AT;
         let mut chunks: Vec<Record<InodeChunks>> = Vec::new();
@@ -114,12 +114,12 @@ impl Check<'_, '_> {
             is_possible
         });
         if !walked.damages.is_empty() && self.plan.is_some() {
-            // A repair goes on with what it will write.
+            // The check of a repair continues with the tree that the repair will write.
             if let Some(searched) = self.search_chunks(group, blocks, &chunks) {
                 walked.damages.drain(..).for_each(|damage| self.tell.add(damage));
                 walked.blocks.clear();
                 chunks.clear();
-                // Which of them are chunks shows when all groups are known.
+                // The check can decide which of them are chunks only when all groups are known.
                 self.candidates.extend(searched);
                 self.plan(|plan| plan.chunk_trees.push((group, Vec::new())));
             }
@@ -138,7 +138,7 @@ impl Check<'_, '_> {
             && self.media.is_common(&(start..start.saturating_add(CHUNK_BLOCKS)))
     }
 
-    /// Takes note of a chunk of inodes.
+    /// Records a chunk of inodes.
     fn chunk(&mut self, record: &Record<InodeChunks>, counted: &mut GroupHeader) {
         let start = record.key.get();
         self.own(start..start + CHUNK_BLOCKS, Owner::Chunk(start));

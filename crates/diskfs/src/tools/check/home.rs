@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_journal::Hooks;
 
-/// Flushes what was written home.
+/// Callbacks that flush the device of the volume after write-back.
 pub(crate) struct RepairHooks(pub(crate) Arc<dyn Device>);
 
 impl Hooks for RepairHooks {

@@ -1,4 +1,4 @@
-//! Inodes: their records, and what belongs to each.
+//! Inodes: their records, and the contents of each.
 
 use super::finding::Problem;
 use super::links::{DIRECTORY, Seen, UNREADABLE};
@@ -22,7 +22,7 @@ impl Check<'_, '_> {
             }
         }
         let root = self.links.seen(ROOT_INO).map_or(0, |root| root.kind);
-        // Why it can't be read was told.
+        // If it can't be read, the reason was reported before.
         if root != DIRECTORY && root != UNREADABLE {
             self.tell.add(Problem::NoRoot);
             self.is_named = false;
@@ -97,13 +97,13 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Looks at what all inodes have.
+    /// Checks the contents of all inodes.
     pub(crate) fn contents(&mut self) {
         let starts: Vec<_> = self.links.chunks.keys().copied().collect();
         for (done, start) in (0..).zip(&starts) {
             self.tell.progress(Phase::Contents, done, starts.len() as u64);
             for block in *start..*start + CHUNK_BLOCKS {
-                // Its damages were reported before.
+                // The damage of the block was reported before.
                 let Ok(read) = self.media.block(INODE_MAGIC, block, *start) else { continue };
                 for (slot, record) in records(&read).iter().enumerate() {
                     let ino = ino_at(block, slot);

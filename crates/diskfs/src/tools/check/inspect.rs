@@ -35,8 +35,8 @@ pub(super) fn inspect(
     Ok(report)
 }
 
-/// Returns the device in its state after a replay of the log: a copy, if there are changes to
-/// replay.
+/// Returns the device in its state after a replay of the log: a copy in memory, if there are
+/// changes to replay.
 fn look_at_log(
     logged: &CheckedLog,
     found: &FoundSuperblock,
@@ -44,7 +44,7 @@ fn look_at_log(
 ) -> (Arc<dyn Device>, LogState) {
     tell.progress(Phase::Log, 0, 1);
     let home = logged.device.clone();
-    // Even after a clean close, the blocks at home may be older than the log.
+    // Even after a clean close, the blocks on disk may be older than the log.
     let looked = logged.is_clean().and_then(|is_clean| match is_clean {
         true => logged.copied().replay_only(&found.superblock).map(|_| true),
         false => Ok(false),

@@ -1,4 +1,4 @@
-//! All inodes of a volume, and the names that lead to them, as a check has seen them.
+//! All inodes of a volume, and the names that refer to them, as far as a check has read them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,13 +15,13 @@ use crate::tools::value::Value;
 pub(crate) struct Seen {
     /// The type of its mode, as four bits; 0 for a free one.
     pub(crate) kind: u8,
-    /// The links that it says it has.
+    /// The stored link count.
     pub(crate) nlink: u32,
-    /// The names that were found.
+    /// Number of names found.
     pub(crate) names: u32,
 }
 
-/// The kind of an inode that is there and can't be read.
+/// The kind of an inode that is in use and can't be read.
 pub(crate) const UNREADABLE: u8 = 0xFF;
 /// The kind of a directory.
 pub(crate) const DIRECTORY: u8 = 0o04;
@@ -29,9 +29,9 @@ pub(crate) const DIRECTORY: u8 = 0o04;
 /// A chunk of inodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
-    /// The inodes that count as free.
+    /// Mask of the inodes that count as free.
     pub(crate) free: u64,
-    /// The inodes that are orphans.
+    /// Mask of the inodes that are orphans.
     pub(crate) orphan: u64,
     inodes: Box<[Seen; CHUNK_INODES as usize]>,
 }
@@ -61,13 +61,13 @@ impl Chunk {
 /// The state of a directory in a check.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DirState {
-    /// Where it says that it is.
+    /// The stored parent.
     pub(super) parent: u64,
-    /// Where the first name was found that leads to it; 0 for none.
+    /// The directory of the first name found that refers to it; 0 for none.
     pub(super) named_in: u64,
-    /// There is another name: which of them is right is not known.
+    /// Whether another name was found: which of them is right is not known.
     pub(super) has_names: bool,
-    /// Names in it that lead to directories.
+    /// Number of names in it that refer to directories.
     pub(super) directories: u32,
 }
 
@@ -85,31 +85,31 @@ impl DirState {
     }
 }
 
-/// All inodes, and the names that lead to them.
+/// All inodes, and the names that refer to them.
 #[derive(Default)]
 pub(crate) struct Links {
-    /// By their first blocks.
+    /// The chunks, by their first blocks.
     pub(crate) chunks: BTreeMap<u64, Chunk>,
     pub(super) directories: HashMap<u64, DirState>,
 }
 
 impl Links {
-    /// Returns the state of an inode; `None` if there is no such number.
+    /// Returns the state of an inode; `None` if no chunk contains its number.
     pub(crate) fn seen(&mut self, ino: u64) -> Option<&mut Seen> {
         self.chunks.get_mut(&chunk_of(block_of(ino)))?.inode(ino)
     }
 
-    /// Returns the parent in the first name that leads to a directory; 0 if there is none.
+    /// Returns the directory of the first name that refers to a directory; 0 if there is none.
     pub(crate) fn place(&self, ino: u64) -> u64 {
         self.directories.get(&ino).map_or(0, |directory| directory.place(ino))
     }
 
-    /// Returns the links of an inode to which one name leads.
+    /// Returns the link count of an inode with one name.
     pub(crate) fn named_once(&self, ino: u64) -> u32 {
         self.directories.get(&ino).map_or(1, |known| known.directories.saturating_add(2))
     }
 
-    /// Takes note of a name in a directory.
+    /// Records a name in a directory.
     pub(super) fn name(
         &mut self,
         tell: &mut Findings<'_>,

@@ -18,34 +18,33 @@ use crate::volume::{self, Places, VolumeOptions};
 /// The state of the log in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogState {
-    /// Nothing was to be done: everything is home.
+    /// Nothing to replay: all changes are written back.
     Clean,
-    /// There was, and what the log has was replayed: into the volume for a repair, otherwise in
-    /// memory.
+    /// The contents of the log were replayed: into the volume for a repair, otherwise in memory.
     Replayed {
-        /// Checkpoints that were replayed.
+        /// Number of checkpoints that were replayed.
         checkpoints: u64,
-        /// Items in them that were.
+        /// Number of items in them.
         items: u64,
     },
-    /// Unreadable. The check used the blocks on disk as they are.
+    /// The log is unreadable. The check used the blocks on disk as they are.
     Unusable,
 }
 
-/// A log that is thrown away, or would be.
+/// A log that is discarded, or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discarded {
-    /// Why it can't be replayed. If it can be, it is, and nothing is lost.
+    /// Reason why it can't be replayed. If it can be replayed, it is, and nothing is lost.
     pub why: Option<String>,
-    /// How many checkpoints are lost, as far as can be told: those that have a record between the
-    /// tail and the head of the log that can be read.
+    /// Number of lost checkpoints, as far as known: those that have a readable record between the
+    /// tail and the head of the log.
     pub checkpoints: u64,
-    /// How many such records there are.
+    /// Number of these records.
     pub records: u64,
 }
 
 impl Discarded {
-    /// Counts what is between tail and head of a log that can't be replayed.
+    /// Counts the records between tail and head of a log that can't be replayed.
     pub(super) fn of(logged: &CheckedLog, why: Option<String>) -> Self {
         let inspection = logged.inspection().ok().filter(|_| why.is_some());
         let records = inspection.as_ref().map_or(&[][..], |found| found.records());
@@ -68,15 +67,16 @@ pub(crate) struct CheckedLog {
     log: Arc<dyn Device>,
     region: Region,
     volume: VolumeId,
-    /// The superblock's knowledge of it.
+    /// The state of the log that the superblock records.
     pub(crate) known: Known,
 }
 
 impl CheckedLog {
-    /// Opens the log of the volume, which is on `device` or on one of its own.
+    /// Opens the log of the volume, which is on `device` or on a device of its own.
     ///
     /// # Errors
-    /// [`CheckError::LogDevice`].
+    /// Returns [`CheckError::LogDevice`] if the volume has its log on another device and `log` is
+    /// `None`, or the reverse.
     pub(crate) fn new(
         device: Arc<dyn Device>,
         log: Option<&Arc<dyn Device>>,
@@ -98,7 +98,7 @@ impl CheckedLog {
     /// Returns the contents of the log, read once.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if no log is found, or if it can't be read.
     pub(crate) fn inspection(&self) -> vfscale_journal::Result<Inspection<'_>> {
         Inspection::new(&*self.log, self.region, self.volume)
     }
@@ -106,12 +106,12 @@ impl CheckedLog {
     /// Returns whether the log has nothing to replay.
     ///
     /// # Errors
-    /// It can't be read.
+    /// Returns an error if the log can't be read.
     pub(crate) fn is_clean(&self) -> vfscale_journal::Result<bool> {
         Journal::is_clean(&*self.log, self.region, self.volume, &self.known)
     }
 
-    /// Copies both devices in memory.
+    /// Returns a copy, with a copy-on-write layer in memory over each device.
     pub(crate) fn copied(&self) -> Self {
         let copy = |device: &Arc<dyn Device>| -> Arc<dyn Device> {
             Arc::new(CowDevice::new(device.clone()))
@@ -122,10 +122,10 @@ impl CheckedLog {
         Self { device, log, ..*self }
     }
 
-    /// Replays the log. It stays open.
+    /// Replays the log, and returns it open.
     ///
     /// # Errors
-    /// Those of the devices, and of a log that can't be replayed.
+    /// Returns the errors of the devices, and of a log that can't be replayed.
     pub(crate) fn replay(
         &self,
         superblock: &Superblock,
@@ -140,12 +140,11 @@ impl CheckedLog {
         Ok((journal, if found.checkpoints == 0 { LogState::Clean } else { state }))
     }
 
-    /// Replays the log home, and does not go on with it. A log that can't be replayed as a whole is
-    /// not at all.
+    /// Replays the log into the volume, without opening it. Replays all of the log or nothing.
     ///
     /// # Errors
-    /// Those of the devices, and of a log that can't be replayed: nothing was written then, unless
-    /// it is the volume's device that failed.
+    /// Returns the errors of the devices, and of a log that can't be replayed: nothing was written
+    /// then, unless the volume's device failed.
     pub(crate) fn replay_home(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
         // Changes have to be durable in the log before they are written back.
         self.log.flush()?;
@@ -153,10 +152,10 @@ impl CheckedLog {
         if tried == LogState::Clean { Ok(tried) } else { self.replay_only(superblock) }
     }
 
-    /// Replays the log, and does not go on with it.
+    /// Replays the log, without opening it.
     ///
     /// # Errors
-    /// Those of the devices, and of a log that can't be replayed.
+    /// Returns the errors of the devices, and of a log that can't be replayed.
     pub(crate) fn replay_only(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
         let places = Places::new(superblock);
         let mut sink = Replay::new(&*self.device, superblock.volume(), &places);

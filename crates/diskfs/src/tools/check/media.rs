@@ -1,4 +1,4 @@
-//! The blocks of a volume as a check reads them: from the device, each verified every time.
+//! Blocks of a volume for a check: each is read from the device and verified every time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -16,11 +16,11 @@ use crate::volume::Places;
 use crate::volume::copies::read_block;
 use crate::{Superblock, Uuid};
 
-/// How many blocks are read at once where many are looked at.
+/// Number of blocks that a search reads in one I/O.
 const SEARCHED_BLOCKS: usize = 256;
 
-/// A volume's device, and what bounds it. Reads only; keeps no block, but which places of the log
-/// it has seen.
+/// The device of a volume, and the bounds of its blocks. Only reads. Retains no block, only the
+/// latest LSN and the blocks with late LSNs.
 pub(crate) struct Media<'d> {
     device: &'d dyn Device,
     geometry: Geometry,
@@ -58,7 +58,7 @@ impl<'d> Media<'d> {
     }
 
     /// Returns whether blocks may belong to an inode, a tree or free space: they are in one group
-    /// of the volume, behind the group's own blocks, and not in the log.
+    /// of the volume, after the group's fixed blocks, and not in the log.
     pub(crate) fn is_common(&self, run: &Range<u64>) -> bool {
         let blocks = run.end.checked_sub(run.start);
         blocks.is_some_and(|blocks| self.places.is_run_for_files(run.start, blocks))
@@ -69,8 +69,8 @@ impl<'d> Media<'d> {
         self.places.is_for_files(block)
     }
 
-    /// Returns whether both ends of a run may. Blocks between them are reported separately, as
-    /// blocks with an impossible owner.
+    /// Returns whether both ends of a run may belong to an inode, a tree or free space. Blocks
+    /// between them are reported separately, as blocks with an impossible owner.
     pub(crate) fn has_ends(&self, start: u64, blocks: u64) -> bool {
         let last = start.checked_add(blocks).and_then(|end| end.checked_sub(1));
         self.is_one(start) && last.is_some_and(|last| self.is_one(last))
@@ -118,7 +118,7 @@ impl<'d> Media<'d> {
     }
 }
 
-/// Nothing is ever changed through it: those calls say that the block can't be had.
+/// Only for reading: the calls for changes fail.
 impl Nodes for Media<'_> {
     type Error = NoChange;
     type Ref<'a>
@@ -166,7 +166,7 @@ impl Nodes for Media<'_> {
     }
 }
 
-/// A change where only reading is possible.
+/// Error of a change where only reading is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a check changes nothing")]
 pub(crate) struct NoChange;

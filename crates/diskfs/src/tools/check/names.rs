@@ -1,4 +1,5 @@
-//! Names: where they lead, how many each inode has, and whether the root leads to all directories.
+//! Names: the inodes that they refer to, the number of names of each inode, and the paths from the
+//! root to all directories.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use crate::format::inode::ROOT_INO;
 use crate::inode::core::InodeCore;
 
 impl Check<'_, '_> {
-    /// Looks at a directory: its entries, and where they lead.
+    /// Checks a directory: its entries, and the inodes that they refer to.
     pub(crate) fn directory(&mut self, ino: u64, core: &InodeCore) {
         self.links.directories.entry(ino).or_default().parent = core.parent;
         let directory = dir::Directory::new(ino, NameHash::of(self.media.volume()));
@@ -24,7 +25,7 @@ impl Check<'_, '_> {
             &mut |block| blocks.push(block),
             &mut |entry| links.name(tell, plan, (ino, &entry)),
         );
-        // Nothing but damage ends a walk through what is only read.
+        // Only damage ends a walk that does not write.
         checked.unwrap_or_default();
         if !damages.is_empty() {
             self.broken(ino, Part::Names, damages);
@@ -32,7 +33,7 @@ impl Check<'_, '_> {
         self.own_unless_broken(ino, Part::Names, blocks);
     }
 
-    /// Compares the names with what the inodes say, when all are known.
+    /// Compares the names with the inodes, when all are known.
     pub(crate) fn names(&mut self) {
         let total = self.links.chunks.len() as u64;
         let Self { tell, links, plan, is_named, .. } = self;
@@ -44,7 +45,7 @@ impl Check<'_, '_> {
                 }
                 let directory = links.directories.get(&ino).filter(|_| seen.kind == DIRECTORY);
                 let (found, counted) = (seen.nlink, counted(ino, seen, directory));
-                // A name that could not be read may lead here.
+                // A name that could not be read may refer to this inode.
                 let is_wrong = found != counted && (*is_named || counted > found);
                 let is_nameless = found == 0 && counted == 0 && !chunk.is_orphan(ino) && *is_named;
                 if is_wrong {
@@ -70,10 +71,10 @@ impl Check<'_, '_> {
         self.connections();
     }
 
-    /// Looks for directories that are in themselves, so that the root does not lead to them.
+    /// Finds directories that are their own ancestors: no path leads to them from the root.
     fn connections(&mut self) {
-        // Whether a way leads up to the root, or at least to a directory without a name, which was
-        // told.
+        // Whether the ancestors of a directory end at the root, or at least at a directory without
+        // a name, which was reported.
         let mut ends: HashMap<u64, bool> = HashMap::with_capacity(self.links.directories.len());
         let mut numbers: Vec<_> = self.links.directories.keys().copied().collect();
         numbers.sort_unstable();
@@ -83,7 +84,7 @@ impl Check<'_, '_> {
                 if let Some(known) = ends.get(&at) {
                     break *known;
                 }
-                // As long as the way has not come to its end, it has none.
+                // Until the climb reaches an end, it has none.
                 ends.insert(at, false);
                 way.push(at);
                 let up = self.links.directories.get(&at).map_or(0, |directory| directory.place(at));
@@ -102,7 +103,8 @@ impl Check<'_, '_> {
     }
 }
 
-/// Returns the links of an inode. A directory has its name, itself, and the directories in it.
+/// Returns the link count of an inode. A directory has a link for its name, one for itself, and one
+/// for each directory in it.
 fn counted(ino: u64, seen: Seen, directory: Option<&DirState>) -> u32 {
     match directory {
         Some(_) if seen.names == 0 && ino != ROOT_INO => 0,

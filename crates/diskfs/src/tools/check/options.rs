@@ -10,13 +10,14 @@ use super::watch::Watch;
 /// Options of a check.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whether to repair what can be repaired.
+    /// Whether to repair the volume as far as possible.
     pub repair: bool,
     /// Whether a repair gives the volume a new, empty log, and discards the contents of the former
-    /// one, if that can't be replayed. Without a repair: whether to report what would be lost.
+    /// one if they can't be replayed. Without a repair: whether to report the contents that would
+    /// be lost.
     pub discard_log: bool,
-    /// The device of the log, if it is not in the volume. A new log may be on another one than
-    /// before.
+    /// The device of the log, if it is not in the volume. A new log may be on another device than
+    /// the former one.
     pub log: Option<Arc<dyn Device>>,
     /// Maximum number of findings in the report; all are counted, and passed to the [`Watch`].
     pub findings: usize,

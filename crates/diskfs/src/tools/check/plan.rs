@@ -1,4 +1,4 @@
-//! The plan of a repair, which a check makes.
+//! The plan of a repair, made by a check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::format::group::InodeChunks;
 use crate::inode::attr::Attribute;
 use crate::inode::core::FileKind;
 
-/// As many changes of one kind are gathered in one round; those left over are found in the next.
+/// Maximum number of changes of one kind that one round collects; the next round finds the rest.
 const MOST: usize = 1 << 16;
 
 /// The changes of a repair, from the findings of a check.
@@ -19,25 +19,25 @@ const MOST: usize = 1 << 16;
 pub(crate) struct Plan {
     /// Inodes whose figures are wrong, by number.
     pub(crate) inodes: BTreeMap<u64, InodeFix>,
-    /// Groups whose trees of chunks are damaged, and what was found without them.
+    /// Groups whose trees of chunks are damaged, and the chunks that were found without them.
     pub(crate) chunk_trees: Vec<(u32, Vec<Record<InodeChunks>>)>,
-    /// Parts of inodes that are made anew.
+    /// Parts of inodes to rebuild.
     pub(crate) rebuilt: Vec<Rebuilt>,
-    /// Chunks whose masks are not what the records of their inodes say, by their first blocks.
+    /// Chunks whose masks contradict the records of their inodes, by their first blocks.
     pub(crate) masks: BTreeSet<u64>,
-    /// Files with extents that can't be.
+    /// Files with impossible extents.
     pub(crate) cuts: BTreeSet<u64>,
-    /// Blocks that files have and another has too, by the inode that was found later.
+    /// Blocks of files that have another owner too, by the inode that was found later.
     pub(crate) moves: BTreeMap<u64, Vec<Range<u64>>>,
-    /// Blocks of trees that somebody else had before.
+    /// Blocks of trees that already had another owner.
     pub(crate) tree_blocks: Vec<Range<u64>>,
-    /// Names to be changed.
+    /// Names to change.
     pub(crate) names: Vec<NameFix>,
-    /// Directories that are in themselves.
+    /// Directories that are their own ancestors.
     pub(crate) loops: Vec<u64>,
     /// Inodes that are in use and have no name.
     pub(crate) lost: Vec<u64>,
-    /// Blocks that nobody has; only if they are needed.
+    /// Unowned blocks; recorded only if the repair needs any.
     pub(crate) pool: Vec<Range<u64>>,
 }
 
@@ -49,35 +49,35 @@ pub(crate) struct InodeFix {
     pub(crate) parent: Option<u64>,
 }
 
-/// A name that is not as it should be.
+/// A name to correct or remove.
 #[derive(Clone, Debug)]
 pub(crate) struct NameFix {
     pub(crate) directory: u64,
     pub(crate) position: u64,
     pub(crate) name: Box<[u8]>,
-    /// The inode and its type, if the name is only of the wrong one; otherwise it goes.
+    /// The inode and its type, if only the type of the name is wrong; `None` to remove the name.
     pub(crate) to: Option<(u64, FileKind)>,
 }
 
-/// A part of an inode as it is to be.
+/// A part of an inode with its new contents.
 #[derive(Clone, Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) ino: u64,
     pub(crate) content: Content,
-    /// The blocks of its tree that can be read: they can be used again.
+    /// The readable blocks of its tree, which can be used again.
     pub(crate) blocks: Vec<u64>,
 }
 
 /// The contents that a repair writes.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// Names, in the order in which they are to be entered.
+    /// Names, in the order of insertion.
     Names(Vec<SalvagedName>),
     /// Extents, in order.
     Extents(Vec<Extent>),
     /// Attributes, in order.
     Attributes(Vec<Attribute>),
-    /// Where a link leads is not known.
+    /// The target of a link, which is lost.
     Target,
 }
 
@@ -92,7 +92,7 @@ impl Content {
     }
 }
 
-/// A name that is kept.
+/// A name that a repair preserves.
 #[derive(Clone, Debug)]
 pub(crate) struct SalvagedName {
     pub(crate) name: Box<[u8]>,
@@ -110,7 +110,7 @@ impl Plan {
         }
     }
 
-    /// Plans to set the masks of a chunk, which are wrong.
+    /// Plans to correct the masks of a chunk.
     pub(crate) fn mask(&mut self, chunk: u64) {
         self.masks.insert(chunk);
     }
@@ -132,7 +132,7 @@ impl Plan {
         }
     }
 
-    /// Returns whether the plan needs blocks.
+    /// Returns whether the plan needs unowned blocks.
     pub(crate) fn needs_blocks(&self) -> bool {
         let is_nothing = self.moves.is_empty() && self.tree_blocks.is_empty();
         let is_whole = self.chunk_trees.is_empty() && self.rebuilt.is_empty();
@@ -145,7 +145,7 @@ impl Plan {
         of_files.chain(&self.tree_blocks).any(|run| run.contains(&block))
     }
 
-    /// Takes note of blocks that nobody has.
+    /// Records unowned blocks.
     pub(crate) fn unowned(&mut self, blocks: Range<u64>) {
         if self.pool.len() < MOST {
             self.pool.push(blocks);

@@ -1,37 +1,37 @@
-//! Repairing what follows from what could be read.
+//! Repair of everything that follows from the readable parts of a volume.
 //!
 //! # Rounds
 //!
-//! What is wrong hides what else is: whether a file has lost its name shows when all directories
-//! could be read, and which blocks are free when all files are whole. So a repair goes on in
-//! rounds. Each checks the volume, and writes the first of these that it can do something about:
-//! trees of chunks, directories, extents and attributes that can't be read as a whole ([`trees`]),
-//! masks of inodes in use, extents that can't be, blocks with two owners ([`files`]), names
-//! ([`names`]), inodes without a name ([`found`]). The last round writes figures and free space.
+//! One problem hides others: a lost name shows only when all directories can be read, and the free
+//! blocks are known only when all files are undamaged. So a repair proceeds in rounds. Each round
+//! checks the volume, and makes the first kind of repair that is due, in this order: trees of
+//! chunks, directories, extents and attributes that can't be read completely ([`trees`]), masks of
+//! inodes in use, impossible extents, blocks with two owners ([`files`]), names ([`names`]), inodes
+//! without a name ([`found`]). The last round writes figures and free space.
 //!
 //! # Why it never makes things worse
 //!
-//! * The log is replayed first, into the volume, as a mount does it; if that can't be done, which
-//!   is tried in a copy in memory, nothing at all is written.
-//! * A group's free space is made anew only if everything in the volume that can be in use could be
-//!   read: then what nobody has is free.
-//! * The number of an inode's links is written only if all names could be read; never zero, which
-//!   would remove the inode. An inode that has no name gets one in `/lost+found`.
-//! * A name is removed only if it is known which inodes there are.
-//! * Blocks for what is new are taken from those that nobody has, so they are taken only if that is
-//!   known.
-//! * What belongs together is written in one transaction of the volume's log: after a crash the
-//!   next repair finds all of it or nothing, and goes on. Until then free space may have blocks
-//!   that are in use: so the superblock says before the first change that a repair is under way,
-//!   which refuses a mount, and says so until one has come to its end
+//! * The log is replayed first, into the volume, as a mount does it. The repair tries the replay on
+//!   a copy in memory before; if it fails there, the repair writes nothing at all.
+//! * The free space of a group is rebuilt only if everything in the volume that can be in use could
+//!   be read: then every unowned block is free.
+//! * The link count of an inode is written only if all names could be read, and is never set to
+//!   zero, which would remove the inode. An inode that has no name gets one in `/lost+found`.
+//! * A name is removed only if all inodes are known.
+//! * New structures get unowned blocks, and only if the unowned blocks are known.
+//! * Changes that belong together are written in one transaction of the volume's log: after a crash
+//!   the next repair finds all of them or none, and continues. Until then the free space may
+//!   contain blocks that are in use. So before the first change the superblock records that a
+//!   repair is under way; mounts are refused until a repair has completed and cleared that record
 //!   ([`Features::NEEDS_REPAIR`](crate::Features::NEEDS_REPAIR)).
 //!
-//! Unless the log is to be thrown away: then the volume gets a new one first ([`discard`]), and
-//! blocks of inodes that never came home are made what they can be without one ([`records`]).
+//! The exception to the first rule is a repair that may discard the log. The volume then gets a new
+//! log first ([`discard`]), and blocks of inodes that were never written back are repaired as far
+//! as possible without the former one ([`records`]).
 //!
-//! Afterwards the volume is checked once more, and what that finds is what is left. If that is
-//! nothing, what a mount has begun is finished: inodes without a name are removed, as the next
-//! mount would do it.
+//! Afterwards the volume is checked again, and the findings of that check are the problems that
+//! remain. If there are none, the repair completes the work that a mount has begun: it removes
+//! inodes without a name, as the next mount would.
 
 mod files;
 mod found;
@@ -72,15 +72,16 @@ use crate::vfs_impl::{DiskFs, DiskOptions};
 use crate::volume;
 use crate::volume::copies::{self, FoundSuperblock};
 
-/// How full the leaves of a new tree are, in percent.
+/// Fill level of the leaves of a new tree, in percent.
 const FILL: u8 = 80;
-/// How many blocks a group gets set aside for its trees.
+/// Number of blocks that are set aside in a group for its trees.
 const SET_ASIDE: usize = 8;
-/// How many blocks of inodes one transaction repairs.
+/// Number of blocks of inodes that one transaction repairs.
 const INODE_BLOCKS: usize = 16;
-/// How many blocks a transaction of a repair may need for trees of directories or files.
+/// Maximum number of blocks that a transaction of a repair may need for trees of directories or
+/// files.
 const TREE_BLOCKS: usize = 64;
-/// In how many rounds something is repaired of one kind, at most.
+/// Maximum number of rounds that make one kind of repair.
 const TRIES_MAX: u32 = 8;
 
 /// Replays the log, checks the volume, repairs it, and checks it again.
@@ -97,8 +98,8 @@ pub(crate) fn repair(
     let renewed = renewed.transpose()?;
     let why = renewed.as_ref().and_then(|renewed| renewed.discarded.why.clone());
     let superblock = renewed.as_ref().map_or(&found.superblock, |renewed| &renewed.superblock);
-    // A repair that begins here is none that was cut off; one that was cut off may have lost a log
-    // before.
+    // The mark in the superblock may be from `renew` above, and then no repair was interrupted. One
+    // that was interrupted may have discarded a log.
     let was_cut_off = found.superblock.features.needs_repair();
     let mut found = found.clone();
     found.superblock.clone_from(superblock);
@@ -130,7 +131,7 @@ pub(crate) fn repair(
         if end != End::Repaired || !(1..before).contains(&report.left) {
             break;
         }
-        // An inode that has a name again is none that is being removed, and has to be whole.
+        // An inode that has a name again is no longer being removed, so it must be undamaged.
         end = End::NotYet;
         rounds.state = State { without_log, ..State::default() };
     }
@@ -150,25 +151,25 @@ pub(crate) fn repair(
 struct Rounds<'r> {
     logged: CheckedLog,
     found: &'r FoundSuperblock,
-    /// As it was written last.
+    /// The superblock as it was written last.
     superblock: Superblock,
     state: State,
 }
 
-/// How a round has ended.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// There may be more to repair.
     NotYet,
-    /// Everything is repaired that can be.
+    /// Everything that can be repaired is repaired.
     Repaired,
     /// The log can't be replayed: nothing was written.
     NotReplayed,
 }
 
 impl Rounds<'_> {
-    /// Replays the log, checks the volume, and repairs what comes first. Everything is home when it
-    /// returns.
+    /// Replays the log, checks the volume, and makes the first repair that is due. All changes are
+    /// written back when it returns.
     fn round(&mut self, mut tell: Findings<'_>) -> Result<(Report, End), CheckError> {
         tell.progress(Phase::Log, 0, 1);
         let (journal, log) = match self.replay() {
@@ -196,12 +197,11 @@ impl Rounds<'_> {
         Ok((check.into_report(log), end))
     }
 
-    /// Replays the log into the volume, if it can be replayed as a whole.
+    /// Replays the log into the volume, if it can be replayed completely.
     fn replay(&self) -> vfscale_journal::Result<(Journal, LogState)> {
         let superblock = &self.found.superblock;
         if !self.logged.is_clean()? {
-            // A log that turns out to be damaged in the middle must not have been written home by
-            // half.
+            // A log that is damaged in the middle must not be written back by half.
             drop(self.logged.copied().replay(superblock)?);
         }
         self.logged.replay(superblock)
@@ -233,13 +233,13 @@ impl Rounds<'_> {
     }
 }
 
-/// Checks again.
+/// Checks the volume again. Writes nothing.
 fn again(device: &Arc<dyn Device>, options: &Options) -> Result<Report, CheckError> {
     let again = Options { repair: false, discard_log: false, findings: 0, ..options.clone() };
     inspect(device.clone(), &copies::read(&**device)?, &again, &mut ())
 }
 
-/// Removes inodes without a name, and cuts files off, as a mount does it: the volume is whole.
+/// Removes inodes without a name and truncates files, as a mount does. The volume is undamaged.
 fn finish(device: &Arc<dyn Device>, options: &Options) -> Result<Orphans, CheckError> {
     let options = DiskOptions {
         sync_interval: None,
@@ -253,7 +253,7 @@ fn finish(device: &Arc<dyn Device>, options: &Options) -> Result<Orphans, CheckE
     finished.map_err(|fault| CheckError::Finish(Arc::new(fault)))
 }
 
-/// A round of a repair: what was found, and the log that changes go to.
+/// A round of a repair: the result of its check, the plan, and the log that receives the changes.
 struct Repair<'r, 'd, 'w> {
     check: &'r Check<'d, 'w>,
     plan: &'r Plan,
@@ -261,7 +261,7 @@ struct Repair<'r, 'd, 'w> {
     device: &'r Arc<dyn Device>,
 }
 
-/// How many kinds of repairs there are that show more, and are tried again.
+/// Number of kinds of repairs that may reveal further problems, and are repeated.
 const STEPS: usize = 6;
 
 /// The state that a repair carries from round to round.
@@ -269,28 +269,28 @@ const STEPS: usize = 6;
 pub(crate) struct State {
     /// Whether the contents of the log are lost, or may be.
     without_log: bool,
-    /// How often blocks of inodes were made what they can be without it.
+    /// Number of rounds that repaired blocks of inodes without the log.
     records: u32,
-    /// How often each kind of repair was made.
+    /// Number of rounds that made each kind of repair.
     tries: [u32; STEPS],
-    /// Parts of inodes that were made anew, or were to be.
+    /// Parts of inodes that were rebuilt, or that a round tried to rebuild.
     rebuilt: GivenUp,
-    /// The problems that could not be repaired.
+    /// Parts of inodes that could not be rebuilt.
     given_up: GivenUp,
 }
 
-/// Whether something was written.
+/// Result of a write: whether anything was written.
 pub(crate) type Written = vfscale_journal::Result<bool>;
 
 impl<'d> Repair<'_, 'd, '_> {
-    /// Repairs what comes first. Says whether that was the last.
+    /// Makes the first repair that is due. Returns whether it was the last one.
     fn write(&self, state: &mut State) -> Written {
         if state.without_log && state.records < TRIES_MAX && self.records()? {
             state.records += 1;
             return Ok(false);
         }
-        // Until these are done or given up, what the check says of the rest is only what is going
-        // to be.
+        // Until these parts are rebuilt or given up, the check describes the rest as it will be
+        // after that.
         if self.trees(state)? {
             return Ok(false);
         }
@@ -305,7 +305,7 @@ impl<'d> Repair<'_, 'd, '_> {
         }
         self.inodes()?;
         for (number, group) in (0..).zip(&self.check.groups) {
-            // The second check finds problems that cannot be repaired.
+            // The second check reports problems that cannot be repaired.
             if let Some(overlay) = fix_group(self.check, self.plan, number, group) {
                 commit(self.journal, self.device, overlay)?;
             }
@@ -318,8 +318,8 @@ impl<'d> Repair<'_, 'd, '_> {
         Overlay::new(&self.check.media)
     }
 
-    /// Makes a change, and waits until it is home, where the next one finds it, for they may have
-    /// blocks in common.
+    /// Commits a change, and waits until it is written back: the next change may have blocks in
+    /// common with it, and reads them from the device.
     fn commit(&self, overlay: Overlay<'_, '_>) -> Written {
         let has_written = commit(self.journal, self.device, overlay)?;
         if has_written {
@@ -328,7 +328,7 @@ impl<'d> Repair<'_, 'd, '_> {
         Ok(has_written)
     }
 
-    /// Makes a change for all of `parts` together; if that can't be, for each on its own.
+    /// Commits one change for all of `parts`; if that is impossible, one change for each part.
     fn commit_each<T>(
         &self,
         parts: &[T],
@@ -346,7 +346,7 @@ impl<'d> Repair<'_, 'd, '_> {
         Ok(has_written)
     }
 
-    /// Rebuilds trees of chunks, at the same roots.
+    /// Rebuilds trees of chunks at the same roots.
     fn chunks(&self) -> Written {
         let mut pool = Pool::new(self.plan);
         let mut has_written = false;
@@ -354,7 +354,7 @@ impl<'d> Repair<'_, 'd, '_> {
             let Some(blocks) = self.check.media.geometry().blocks_of(*group) else { continue };
             let below_root = Tree::<InodeChunks>::blocks_to_build(records.len(), FILL) - 1;
             let mut overlay = self.overlay();
-            // The root is made last.
+            // The root is allocated last.
             overlay.pool = vec![blocks.start + CHUNK_ROOT_AT];
             overlay.pool.extend((0..below_root).map_while(|_| pool.next()));
             let owner = (*group).into();
@@ -367,7 +367,7 @@ impl<'d> Repair<'_, 'd, '_> {
         Ok(has_written)
     }
 
-    /// Sets the masks of chunks by the records of the inodes in use.
+    /// Sets the masks of chunks according to the records of their inodes.
     fn masks(&self) -> Written {
         let mut has_written = false;
         for start in &self.plan.masks {
@@ -412,7 +412,7 @@ impl<'d> Repair<'_, 'd, '_> {
             .map(drop)
     }
 
-    /// Figures of inodes, and where directories are.
+    /// Writes figures of inodes, and parents of directories.
     fn inodes(&self) -> vfscale_journal::Result<()> {
         let fixes: Vec<_> = self.plan.inodes.iter().collect();
         let by_block = fixes.chunk_by(|(a, _), (b, _)| block_of(**a) == block_of(**b));
@@ -432,11 +432,11 @@ impl<'d> Repair<'_, 'd, '_> {
     }
 }
 
-/// Blocks that nobody has, to be taken.
+/// Unowned blocks that new structures can get.
 struct Pool<'p> {
     runs: std::slice::Iter<'p, Range<u64>>,
     run: Range<u64>,
-    /// Taken and not used.
+    /// Blocks that were taken and not used.
     back: Vec<u64>,
 }
 
@@ -460,13 +460,13 @@ impl<'p> Pool<'p> {
         overlay.pool.extend((0..TREE_BLOCKS).map_while(|_| self.next()));
     }
 
-    /// Takes back what an overlay has not used.
+    /// Takes back the blocks that an overlay has not used.
     fn settle(&mut self, overlay: &mut Overlay<'_, '_>) {
         self.back.append(&mut overlay.pool);
     }
 }
 
-/// Repairs a group, if something is wrong with it that can be.
+/// Returns the repaired blocks of a group; `None` if it needs no repair, or can't be repaired.
 fn fix_group<'m, 'd>(
     check: &'m Check<'d, '_>,
     plan: &Plan,
@@ -513,7 +513,7 @@ fn free_runs(unowned: &[Range<u64>], group: &GroupState, plan: &Plan) -> Vec<Ran
     runs
 }
 
-/// Makes the tree of free space anew, at the same root, with blocks out of the free space itself.
+/// Rebuilds the tree of free space at the same root, with blocks from the free space itself.
 fn rebuild(
     overlay: &mut Overlay<'_, '_>,
     group: u32,
@@ -522,13 +522,13 @@ fn rebuild(
     header: &mut GroupHeader,
 ) -> Result<(), Error<NoChange>> {
     let below_root = |runs: usize| Tree::<FreeSpace>::blocks_to_build(runs, FILL) - 1;
-    // Fewer runs are left when these blocks are taken, and not more blocks needed.
+    // Taking these blocks leaves no more runs than before, so the tree needs no more blocks.
     let most = below_root(free.len()) + SET_ASIDE;
     let mut taken = take(&mut free, most);
     let needed = below_root(free.len());
     header.set_aside = taken.split_off(needed.min(taken.len()));
     header.set_aside.truncate(crate::format::group::SET_ASIDE_MAX);
-    // The root is made last.
+    // The root is allocated last.
     overlay.pool = vec![start + FREE_ROOT_AT];
     overlay.pool.extend(taken);
     let record = |run: &Range<u64>| -> Record<FreeSpace> {
@@ -541,7 +541,7 @@ fn rebuild(
     Ok(())
 }
 
-/// Takes blocks from the runs at the beginning.
+/// Takes the first `count` blocks of the runs.
 fn take(runs: &mut Vec<Range<u64>>, count: usize) -> Vec<u64> {
     let taken: Vec<_> = runs.iter().flat_map(Clone::clone).take(count).collect();
     let behind = taken.last().map_or(0, |last| last + 1);
@@ -550,8 +550,8 @@ fn take(runs: &mut Vec<Range<u64>>, count: usize) -> Vec<u64> {
     taken
 }
 
-/// Puts all blocks of an overlay into one transaction. If it has more than the log takes at once,
-/// or nothing, nothing is done.
+/// Puts all blocks of an overlay into one transaction. Does nothing if there are none, or more than
+/// one transaction of the log can hold.
 pub(crate) fn commit(
     journal: &Journal,
     device: &Arc<dyn Device>,
@@ -573,7 +573,7 @@ pub(crate) fn commit(
     transaction.commit().map(|_| true)
 }
 
-/// A block as it is to be: logged as a whole, never changed again.
+/// The new contents of a block: logged as a whole, never changed again.
 struct Image {
     state: ItemState,
     address: u64,

@@ -14,11 +14,11 @@ use crate::tools::value::Value;
 pub struct Figures {
     /// Size of the volume, in blocks.
     pub blocks: u64,
-    /// Blocks that are not free space.
+    /// Number of blocks that are not free.
     pub used_blocks: u64,
-    /// Inodes in use.
+    /// Number of inodes in use.
     pub inodes: u64,
-    /// Directories among them.
+    /// Number of directories among them.
     pub directories: u64,
 }
 
@@ -36,7 +36,7 @@ pub struct Unfinished {
 /// Result of a check.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The findings, at most [`Options::findings`] of them.
+    /// The findings, at most [`Options::findings`].
     pub findings: Vec<Finding>,
     /// Number of all findings.
     pub count: u64,
@@ -44,14 +44,14 @@ pub struct Report {
     pub left: u64,
     /// State of the log.
     pub log: LogState,
-    /// The error that stopped a mount since the last check that found the volume whole. A repair
-    /// that leaves no finding clears it.
+    /// The error that stopped a mount since the last check that found the volume undamaged. A
+    /// repair that leaves no finding clears it.
     pub stopped: Option<Stopped>,
     /// The log that was discarded, or would be, if [`Options::discard_log`] is set.
     pub discarded: Option<Discarded>,
-    /// Work that the next mount would finish, as it was found.
+    /// Work for the next mount, as the check found it.
     pub unfinished: Unfinished,
-    /// Work of that kind that a repair has finished.
+    /// Work for the next mount that a repair has done.
     pub finished: Orphans,
     /// Numbers of blocks and inodes of the volume.
     pub figures: Figures,

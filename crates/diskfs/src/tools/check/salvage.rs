@@ -1,13 +1,14 @@
-//! Salvage of the parts of an inode that cannot be read as a whole.
+//! Salvage of the parts of an inode that cannot be read completely.
 //!
-//! A tree with a damaged block hides what is below that, and so hides what is free: nothing of the
-//! volume could be repaired that needs to know. So a repair that has come upon such a tree goes on
-//! with what it is going to write instead: all that can be read of the tree ([`Tree::salvage`]).
-//! What it gives up is nobody's from then on. It does so only if the device has given all that it
-//! was asked for: a block that the device can't read today may be read tomorrow, or from a copy.
+//! A tree with a damaged block hides everything below that block, and hence which blocks are free:
+//! no repair that depends on them would be possible. So the check of a repair continues with the
+//! contents that the repair is going to write instead: all that can be read of the tree
+//! ([`Tree::salvage`]). Its other blocks are given up, and are unowned from then on; but only if
+//! the device could read all requested blocks, because a block that the device can't read today may
+//! be readable tomorrow, or from a copy.
 //!
-//! What could not be made anew, since there was no room for it, is left, and then the rest of the
-//! tree is not known again.
+//! A part that could not be rebuilt for lack of room remains unchanged, and then the rest of its
+//! tree is unknown again.
 
 use crate::btree::{Around, Kept, Kind, Record, Tree};
 use crate::dir::{self, DirTree, Directory, NameHash};
@@ -24,7 +25,7 @@ use super::overlay::Overlay;
 use super::plan::{Content, Rebuilt, SalvagedName};
 use super::state::{Check, Strays};
 
-/// The surroundings of a tree of an inode.
+/// The knowledge of a check about the blocks around a tree of an inode.
 struct SalvageContext<'c, 'd, 'w, A> {
     check: &'c Check<'d, 'w>,
     ino: u64,
@@ -63,7 +64,7 @@ impl Check<'_, '_> {
         strays
     }
 
-    /// Decides what is kept of all parts that are broken.
+    /// Determines the salvaged contents of all broken parts, and plans to write them.
     pub(crate) fn salvage(&mut self) {
         for (ino, part) in std::mem::take(&mut self.broken) {
             let Some(core) = Overlay::new(&self.media).core(ino) else { continue };
@@ -85,7 +86,7 @@ impl Check<'_, '_> {
         agrees: impl Fn(&[Record<K>], u64) -> bool,
     ) -> Kept<K> {
         let around = SalvageContext { check: self, ino, agrees };
-        // Nothing but damage ends a walk through what is only read.
+        // Only damage ends a walk that does not write.
         let kept = Tree::<K>::at(root, ino).salvage(&self.media, &around);
         kept.unwrap_or_else(|_| Kept { records: Vec::new(), blocks: Vec::new() })
     }
@@ -118,7 +119,8 @@ impl Check<'_, '_> {
             let extents = records.iter().map(extent_of);
             let data: u64 = extents.clone().map(|extent| u64::from(extent.blocks)).sum();
             let mut places = extents.map(|extent| extent.start..extent.place_end());
-            // Data, leaves, blocks above them, and those of attributes.
+            // The blocks of the inode besides data and leaves: the blocks above the leaves, and
+            // those of attributes.
             let rest = core.blocks.saturating_sub(data.saturating_add(leaves));
             (1..=leaves + Self::ATTRIBUTE_BLOCKS).contains(&rest)
                 && places.all(|run| self.is_unowned(&run))
@@ -133,7 +135,7 @@ impl Check<'_, '_> {
         (Content::Extents(good), kept.blocks)
     }
 
-    /// The most blocks that the attributes of an inode take, more or less.
+    /// Approximate maximum number of blocks for the attributes of an inode.
     const ATTRIBUTE_BLOCKS: u64 = 64;
 
     fn attributes_of(&self, ino: u64, core: &InodeCore) -> (Content, Vec<u64>) {
@@ -144,7 +146,7 @@ impl Check<'_, '_> {
             AttrFork::Tree { root, bytes } => {
                 let chunks = (*bytes as usize).div_ceil(CHUNK_BYTES);
                 let kept = self.kept::<AttrTree>(*root, ino, |records, _| records.len() == chunks);
-                // Data behind a missing piece is meaningless.
+                // Data after a missing piece is meaningless.
                 let known = (0..).zip(&kept.records).take_while(|(at, piece)| piece.key == *at);
                 known.for_each(|(_, piece)| blob.extend_from_slice(&piece.value.0));
                 blob.truncate(*bytes as usize);

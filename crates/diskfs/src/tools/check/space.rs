@@ -1,4 +1,4 @@
-//! Free space, when it is known what is in use; and the figures of groups.
+//! Free space, once the used blocks are known, and the figures of groups.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use crate::format::damage::GroupFault;
 use crate::format::group::{FREE_ROOT_AT, FreeSpace, fault};
 
 impl Check<'_, '_> {
-    /// Compares the free space of every group with what is not in use, and the figures of groups
-    /// with what they count.
+    /// Compares the free space of every group with the blocks that are not in use, and the stored
+    /// figures of groups with the counted ones.
     pub(crate) fn free_space(&mut self) {
         let groups = self.media.geometry().groups();
         for group in 0..groups {
@@ -31,7 +31,7 @@ impl Check<'_, '_> {
             let free = self.free_of(group, &blocks);
             self.figures.used_blocks += (blocks.end - blocks.start).saturating_sub(free);
             let Some(state) = self.groups.get_mut(group as usize) else { continue };
-            // Unreadable structures own blocks that look the same.
+            // Blocks of unreadable structures look like leaked ones.
             if is_settled && state.is_space_known {
                 let tell = &mut self.tell;
                 self.used.absent(blocks, |blocks| tell.add(Problem::Leaked { blocks }));
@@ -43,8 +43,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Walks through the free space of a group and takes note of it. Returns how many blocks there
-    /// are.
+    /// Walks through the free space of a group and records its blocks. Returns their number.
     fn free_of(&mut self, group: u32, blocks: &Range<u64>) -> u64 {
         let root = blocks.start + FREE_ROOT_AT;
         let (mut behind, mut free) = (0, 0);
@@ -65,7 +64,7 @@ impl Check<'_, '_> {
             used.insert(new, |blocks| tell.add(Problem::FreeInUse { blocks, group }));
         };
         let tree = Tree::<FreeSpace>::at(root, group.into());
-        // Its structure was checked before.
+        // The structure of the tree was checked before.
         let walked = tree.check_records(
             &*media,
             |_| {},

@@ -1,4 +1,4 @@
-//! The knowledge of a check about its volume: what each phase has found for the later ones.
+//! The knowledge of a check about its volume, which each phase extends for the later ones.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
@@ -26,19 +26,20 @@ use crate::volume::copies::FoundSuperblock;
 /// The state of a group in a check.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupState {
-    /// None if it can't be read.
+    /// The stored header; `None` if it can't be read.
     pub(crate) header: Option<GroupHeader>,
-    /// The counted values so far.
+    /// The values counted so far.
     pub(crate) counted: GroupHeader,
     /// The blocks of the tree of free space, without its root.
     pub(crate) free_tree: Vec<u64>,
-    /// How many blocks the tree of chunks has, without its root.
+    /// Number of blocks of the tree of chunks, without its root.
     pub(crate) chunk_tree_blocks: u64,
-    /// Both trees could be read, and all that is in them is possible.
+    /// Whether the header and both trees could be read, and everything in them is possible.
     pub(crate) is_readable: bool,
-    /// The header and the tree of free space could be read: what is in neither is in use.
+    /// Whether the header and the tree of free space could be read: a block that is in neither is
+    /// in use.
     pub(crate) is_space_known: bool,
-    /// For a repair of the free space: what nobody has.
+    /// The unowned blocks, for a repair of the free space.
     pub(crate) unowned: Option<Vec<Range<u64>>>,
 }
 
@@ -47,9 +48,9 @@ pub(crate) struct GroupState {
 pub(crate) struct Candidate {
     pub(super) group: u32,
     pub(super) record: Record<InodeChunks>,
-    /// Something that is believed leads to it.
+    /// Whether a trusted tree or name refers to it.
     pub(super) is_led_to: bool,
-    /// A file has one of its blocks.
+    /// Whether a file has one of its blocks.
     pub(super) is_data: bool,
 }
 
@@ -60,7 +61,7 @@ impl Candidate {
     }
 }
 
-/// Blocks of trees that nothing leads to, by what they say that they are, and whose.
+/// Blocks of trees that nothing references, by the type and the owner in their headers.
 pub(crate) type Strays = HashMap<([u8; 4], u64), Vec<u64>>;
 
 /// Parts of inodes that can't be rebuilt.
@@ -81,7 +82,7 @@ pub(crate) struct Check<'d, 'w> {
     pub(super) stopped: Option<Stopped>,
     /// Changes that a repair is to make; `None` in a check without repair.
     pub(crate) plan: Option<Plan>,
-    /// For a repair: the parts of inodes that it can't rebuild.
+    /// Parts of inodes that the repair can't rebuild.
     pub(super) given_up: Option<&'d GivenUp>,
     /// Possible chunks of inodes, where trees of chunks are damaged.
     pub(super) candidates: Vec<Candidate>,
@@ -210,16 +211,16 @@ impl<'d, 'w> Check<'d, 'w> {
         }
     }
 
-    /// Gives an inode the blocks that a tree of it leads to, unless it is to be made anew: then it
-    /// has only those that can be read.
+    /// Records an inode as the owner of the blocks of one of its trees, unless the tree is to be
+    /// rebuilt: then the inode has only the readable ones.
     pub(crate) fn own_unless_broken(&mut self, ino: u64, part: Part, blocks: Vec<u64>) {
-        // The last broken part found is checked first.
+        // If the part was found broken just now, it is the last one.
         if self.broken.last() != Some(&(ino, part)) {
             self.own_blocks(blocks, Owner::Inode(ino));
         }
     }
 
-    /// Notes a part of an inode that cannot be read as a whole. If it can be repaired, it is
+    /// Reports a part of an inode that cannot be read completely. If it can be rebuilt, it is
     /// examined again when the rest of the volume is known.
     pub(crate) fn broken(&mut self, ino: u64, part: Part, damages: Vec<Damage>) {
         let is_given = !damages.iter().any(|damage| matches!(damage, Damage::Unreadable { .. }));

@@ -1,4 +1,5 @@
-//! A volume that is whole has no finding; one that is damaged has the finding that the damage is.
+//! Tests of checks: an undamaged volume has no finding, and a damaged one has the finding for its
+//! damage.
 
 mod chunks;
 mod damage;
@@ -23,7 +24,7 @@ fn a_whole_volume_has_no_finding() {
     assert_eq!((report.figures.inodes, report.figures.directories), (12, 3));
 }
 
-/// `docs/FORMAT.md` has every number, and says of each whether a repair does something.
+/// `docs/FORMAT.md` lists every number, and says for each whether a repair does anything.
 #[test]
 fn every_number_is_documented() {
     let page = include_str!("../../../../../docs/FORMAT.md");
@@ -73,7 +74,7 @@ fn every_number_is_documented() {
     assert_eq!(row(1032), None);
 }
 
-/// Volumes of several sizes, as they are made.
+/// New volumes of several sizes.
 #[test]
 fn a_new_volume_has_no_finding() {
     for bytes in [16 << 20, 100 << 20, 1 << 30, 1 << 40] {

@@ -5,7 +5,7 @@ use super::finding::{Finding, Problem};
 /// Phase of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The log; counted in nothing.
+    /// The log, without a count of parts.
     Log,
     /// Groups, and the inodes in each.
     Groups,

@@ -1,4 +1,4 @@
-//! A set of blocks against one that is a list.
+//! Comparison of a set of blocks with a simple list.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ proptest! {
     }
 }
 
-/// A whole volume takes little memory: its pages are full or empty.
+/// A full volume takes little memory: its pages are full or empty.
 #[test]
 fn whole_pages_take_no_memory() {
     let mut set = BlockSet::new(1 << 32);

@@ -1,4 +1,4 @@
-//! Files whose extents can't be, or have blocks that another has too.
+//! Files that have impossible extents, or blocks with another owner.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use crate::format::{BLOCK_BYTES, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 
-/// How many blocks are copied at once.
+/// Maximum number of blocks that are copied in one I/O.
 const COPY_BLOCKS: u64 = 256;
 
 impl Repair<'_, '_, '_> {
-    /// Takes extents out of files that can't be theirs. What they had is a hole then.
+    /// Removes extents that can't belong to their files. A hole replaces each of them.
     pub(super) fn cuts(&self) -> Written {
         let mut has_written = false;
         for ino in &self.plan.cuts {
@@ -64,11 +64,12 @@ impl Repair<'_, '_, '_> {
         }
     }
 
-    /// Gives files that have blocks of others blocks of their own, with a copy of what is there.
+    /// Gives files that share blocks with another owner blocks of their own, with a copy of the
+    /// contents.
     pub(super) fn moves(&self) -> Written {
         let mut moves = self.plan.moves.clone();
         self.under_trees(&mut moves);
-        // Which blocks nobody has is not known.
+        // The unowned blocks are known only if all metadata could be read.
         if !self.check.is_complete {
             return Ok(false);
         }
@@ -79,7 +80,7 @@ impl Repair<'_, '_, '_> {
             pool.lend(&mut overlay);
             if self.relocate(&mut overlay, &mut pool, *ino, runs).is_some() {
                 pool.settle(&mut overlay);
-                // Copies are there before what leads to them.
+                // The copies must be durable before the extents that refer to them.
                 self.device.flush()?;
                 has_written |= self.commit(overlay)?;
             }
@@ -87,7 +88,7 @@ impl Repair<'_, '_, '_> {
         Ok(has_written)
     }
 
-    /// Adds the data of files that lie where trees turned out to be.
+    /// Adds data of files in blocks that turned out to belong to trees.
     fn under_trees(&self, moves: &mut BTreeMap<u64, Vec<Range<u64>>>) {
         if self.plan.tree_blocks.is_empty() {
             return;
@@ -133,8 +134,8 @@ impl Repair<'_, '_, '_> {
         Some(())
     }
 
-    /// Moves a part of an extent: `run`, in blocks of the device. What can't be read or has no room
-    /// is cut.
+    /// Moves a part of an extent: `run`, in blocks of the device. Cuts blocks that can't be read,
+    /// or for which the volume has no room.
     fn replace(
         &self,
         overlay: &mut Overlay<'_, '_>,
@@ -147,7 +148,7 @@ impl Repair<'_, '_, '_> {
         let file_block = |place: u64| extent.file_block + (place - extent.start);
         let range = (file_block(run.start), file_block(run.end));
         map.remove(overlay, owner, range, usize::MAX, &mut Vec::new(), &mut 0).ok()?;
-        // Nothing was written there.
+        // An unwritten extent has no data to copy.
         if extent.is_unwritten {
             return Some(());
         }

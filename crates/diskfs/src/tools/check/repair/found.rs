@@ -1,4 +1,4 @@
-//! Inodes that are in use and have no name get one in `/lost+found`.
+//! Names in `/lost+found` for inodes that are in use and have none.
 
 use std::cell::RefCell;
 
@@ -11,11 +11,11 @@ use crate::format::inode::{
 use crate::format::superblock::Timestamp;
 use crate::inode::core::{FileKind, InodeCore, TYPE_DIRECTORY};
 
-/// How many inodes are linked in one transaction.
+/// Maximum number of inodes that one transaction links.
 const INODES: usize = 32;
-/// How many names are tried, if something else has them.
+/// Number of names that are tried, in case other inodes have them.
 const NAMES: u32 = 16;
-/// The directory that they are linked into.
+/// Name of the directory that inodes without a name are linked into.
 const LOST_FOUND: &str = "lost+found";
 
 /// Iterates over a name, and alternatives in case it is taken.
@@ -25,7 +25,7 @@ fn names(name: &str) -> impl Iterator<Item = String> {
 }
 
 impl Repair<'_, '_, '_> {
-    /// Adds names for inodes without one.
+    /// Links inodes without a name into the directory for them.
     pub(super) fn lost(&self) -> Written {
         let pool = RefCell::new(Pool::new(self.plan));
         let mut has_written = false;
@@ -75,7 +75,7 @@ impl Repair<'_, '_, '_> {
         None
     }
 
-    /// Returns the directory for nameless inodes, which is made if there is none.
+    /// Returns the directory for inodes without a name. Creates it if it does not exist.
     fn place(&self, overlay: &mut Overlay<'_, '_>) -> Option<u64> {
         let mut root = overlay.core(ROOT_INO)?;
         for name in names(LOST_FOUND) {
@@ -95,7 +95,7 @@ impl Repair<'_, '_, '_> {
         None
     }
 
-    /// Makes an empty directory in the root, of an inode that is free.
+    /// Creates an empty directory whose parent is the root, in a free inode.
     fn make(&self, overlay: &mut Overlay<'_, '_>) -> Option<u64> {
         let links = &self.check.links;
         let is_free = |free: u64, ino: u64| free >> (ino % CHUNK_INODES) & 1 == 1;

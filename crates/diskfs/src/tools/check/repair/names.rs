@@ -1,17 +1,17 @@
-//! Names that lead nowhere, have the wrong type, or are one too many of a directory.
+//! Names that refer to no inode, have the wrong type, or are surplus names of a directory.
 
 use super::super::overlay::Overlay;
 use super::super::plan::NameFix;
 use super::{Repair, Written};
 use crate::dir::{DirEntry, Directory, NameHash};
 
-/// How many names are changed in one transaction.
+/// Maximum number of names that one transaction changes.
 const NAMES: usize = 32;
 
 impl Repair<'_, '_, '_> {
     /// Repairs names.
     pub(super) fn names(&self) -> Written {
-        // A name that leads nowhere may lead to an inode that is only not known.
+        // A name that seems to refer to no inode may refer to one in an unknown chunk.
         if !self.check.has_all_chunks {
             return Ok(false);
         }
@@ -51,7 +51,7 @@ impl Repair<'_, '_, '_> {
         Some(())
     }
 
-    /// Returns the name that leads to a directory which is its own ancestor.
+    /// Returns the name of a directory that is its own ancestor.
     fn way_to(&self, ino: u64) -> Option<NameFix> {
         let place = self.check.links.place(ino);
         let core = self.overlay().core(place)?;

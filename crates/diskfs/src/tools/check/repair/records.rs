@@ -1,4 +1,4 @@
-//! Blocks of inodes that did not come home whole before their log was thrown away.
+//! Blocks of inodes that were not completely written back before their log was discarded.
 
 use super::super::overlay::Overlay;
 use super::{INODE_BLOCKS, Repair, Written};
@@ -13,14 +13,14 @@ enum RecordState {
     Kept,
     /// The block is the expected one, torn.
     Torn(Box<Block>),
-    /// Another one is there: what was to be in this one never came home.
+    /// Another block is at this address: the expected one was never written back.
     Absent,
 }
 
 impl Repair<'_, '_, '_> {
-    /// Makes blocks of inodes what they can be without a log: of one that is torn, records that are
-    /// torn become those of free inodes; one that never came home has free inodes only; and a chunk
-    /// of which no block did is none.
+    /// Repairs blocks of inodes as far as possible without a log. In a torn block, torn records
+    /// become those of free inodes. A block that was never written back gets free inodes only. A
+    /// chunk of which no block was written back is removed.
     pub(super) fn records(&self) -> Written {
         let (mut overlay, mut has_written) = (self.overlay(), false);
         for start in self.check.links.chunks.keys() {
@@ -32,7 +32,8 @@ impl Repair<'_, '_, '_> {
                 continue;
             }
             for (address, state) in states {
-                // Data of a file in the same block is copied first.
+                // A block that has data of a file as well is left until a later round, after the
+                // data are copied.
                 if !self.plan.is_shared(address) {
                     self.set_records(&mut overlay, *start, address, state);
                 }
@@ -76,7 +77,7 @@ impl Repair<'_, '_, '_> {
             RecordState::Torn(block) => block,
             RecordState::Absent => Block::zeroed(),
         };
-        // Earlier inodes of this number very unlikely had this generation.
+        // It is very unlikely that an earlier inode of the same number had this generation.
         let place = self.check.media.newest().to_bits();
         let generation = (place ^ place >> 32) as u32;
         for record in records_mut(&mut block).iter_mut().filter(|record| is_lost(record)) {
@@ -86,8 +87,8 @@ impl Repair<'_, '_, '_> {
         overlay.blocks.insert(address, block);
     }
 
-    /// Takes a chunk out of the tree of its group. Its blocks are free then, if nobody else has
-    /// them.
+    /// Removes a chunk from the tree of its group. Its blocks are free then, unless they have
+    /// another owner.
     fn remove_chunk(&self, start: u64) -> Written {
         let geometry = self.check.media.geometry();
         let group = geometry.group_of(start);

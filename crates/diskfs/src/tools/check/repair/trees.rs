@@ -1,9 +1,9 @@
-//! Directories, extents, attributes and targets that can't be read as a whole are made anew.
+//! Rebuilding of directories, extents, attributes and targets that can't be read completely.
 //!
-//! Each goes into one transaction: blocks that could be read are used again, so that a full volume
-//! can be repaired, and a crash leaves what was there or what there is to be. What a directory has
-//! lost gets names in `/lost+found` in the next rounds, where a file has lost extents there is a
-//! hole then, and names that lead to a link which is gone are removed.
+//! Each part is rebuilt in one transaction. Its readable blocks are used again, so a full volume
+//! can be repaired too, and a crash leaves either the old part or the new one. Inodes that lost
+//! their names with a part of a directory get names in `/lost+found` in the next rounds, lost
+//! extents of a file become a hole, and names of a link whose target is lost are removed.
 
 use super::super::overlay::Overlay;
 use super::super::plan::{Content, Rebuilt, SalvagedName};
@@ -16,19 +16,19 @@ use crate::inode::attr;
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 
-/// The most records that an entry has.
+/// Maximum number of records of an entry.
 const RECORDS: usize = crate::dir::RECORDS_OF_ENTRY;
 
 impl Repair<'_, '_, '_> {
-    /// Makes all parts anew that are broken. What can't be, for want of room in the volume or in
-    /// its log, is given up, and what was made anew once is not a second time.
+    /// Rebuilds all broken parts. A part that can't be rebuilt, because the volume or its log lacks
+    /// room, is given up. No part is rebuilt twice: if it is broken again, it is given up too.
     pub(super) fn trees(&self, state: &mut State) -> Written {
         let mut pool = Pool::new(self.plan);
         for rebuilt in &self.plan.rebuilt {
             let part = (rebuilt.ino, rebuilt.content.part());
             let mut overlay = self.overlay();
             overlay.pool.extend((0..room(rebuilt)).map_while(|_| pool.next()));
-            // The last one is taken first.
+            // The readable blocks are used first, because the pool is used from its end.
             overlay.pool.extend(&rebuilt.blocks);
             let is_made = state.rebuilt.insert(part)
                 && self.rebuild(&mut overlay, rebuilt).is_some()
@@ -57,7 +57,7 @@ impl Repair<'_, '_, '_> {
         Some(())
     }
 
-    /// Gives a directory these names, and no others. Of two that are the same the first one stays.
+    /// Replaces the entries of a directory by these names. Of equal names the first one wins.
     fn enter(
         &self,
         overlay: &mut Overlay<'_, '_>,
@@ -74,7 +74,7 @@ impl Repair<'_, '_, '_> {
     }
 }
 
-/// Gives a file these extents, and no others.
+/// Replaces the extents of a file by these.
 fn map(
     overlay: &mut Overlay<'_, '_>,
     ino: u64,
@@ -91,13 +91,13 @@ fn map(
     Some(())
 }
 
-/// Returns the most blocks that a part may take, in leaves that are half full, with some for the
-/// blocks above them.
+/// Returns the maximum number of blocks that a part needs besides its readable ones: for leaves
+/// that are half full, and some for the blocks above them.
 fn room(rebuilt: &Rebuilt) -> usize {
     let blocks = match &rebuilt.content {
         Content::Names(names) => Tree::<DirTree>::blocks_to_build(names.len() * RECORDS, 50),
         Content::Extents(list) => Tree::<ExtentTree>::blocks_to_build(list.len(), 50),
-        // All attributes of an inode take that many at most.
+        // The attributes of an inode need at most that many blocks.
         Content::Attributes(_) => 64,
         Content::Target => 0,
     };

@@ -1,5 +1,5 @@
-//! Blocks that look like chunks of inodes and are none: given up, or made up by whoever writes a
-//! file.
+//! Blocks that look like chunks of inodes but are none: freed ones, and data that a user forged in
+//! a file.
 
 use super::damage::name;
 use super::mending::{extents, filled, list, look_up};
@@ -14,14 +14,14 @@ use crate::inode::core::{DataFork, FileKind, InodeCore};
 use crate::tools::check::LogState;
 use crate::vfs_impl::{DiskFs, DiskOptions};
 
-/// Where they lie: in the free space of the first group.
+/// Address of these blocks: in the free space of the first group.
 const AT: u64 = 512;
 
 fn core(mode: u32) -> InodeCore {
     InodeCore { nlink: 1, ..InodeCore::new(mode, 1, 5) }
 }
 
-/// Eight blocks that look like a chunk of inodes.
+/// Writes eight blocks that look like a chunk of inodes.
 fn chunk_of_inodes(sample: &Sample, at: u64, inodes: &[InodeCore]) {
     for address in at..at + CHUNK_BLOCKS {
         let identity = Identity { magic: INODE_MAGIC, address, owner: at, volume: ID };
@@ -37,14 +37,14 @@ fn chunk_of_inodes(sample: &Sample, at: u64, inodes: &[InodeCore]) {
     }
 }
 
-/// A file that has `blocks` blocks, and another file's: those of the real chunk.
+/// Returns a file that claims eight blocks of another owner: those of the real chunk.
 fn thief() -> InodeCore {
     let extent = Extent { file_block: 0, start: CHUNK, blocks: 8, is_unwritten: false };
     let data = DataFork::Extents([extent].into());
     InodeCore { data, size: 8 * 4096, blocks: 8, ..core(0o100_644) }
 }
 
-/// A directory that leads to the inodes beside it.
+/// Returns a directory with a name for an inode of the same chunk.
 fn directory_of(sample: &Sample, ino: u64, to: u64) -> InodeCore {
     let mut dir = InodeCore { nlink: 2, parent: ROOT_INO, ..core(0o040_755) };
     let directory = Directory::new(ino, NameHash::of(ID));
@@ -55,7 +55,7 @@ fn directory_of(sample: &Sample, ino: u64, to: u64) -> InodeCore {
     dir
 }
 
-/// A sample where a file has `blocks` blocks from [`AT`] on.
+/// Returns a sample where a file has `blocks` blocks from [`AT`] on.
 fn with_blocks(blocks: u32, is_unwritten: bool) -> Sample {
     let copy = filled().copied();
     list(&copy, |list| {
@@ -68,7 +68,8 @@ fn with_blocks(blocks: u32, is_unwritten: bool) -> Sample {
     copy
 }
 
-/// The tree of chunks is lost, and found again without what is none.
+/// Destroys the tree of chunks, repairs the volume, and checks that the new tree has no false
+/// chunk.
 fn mended(sample: &Sample) {
     let before = sample.copied();
     sample.device.write_at(byte_of_block(CHUNK_ROOT_AT), &[0xA5; 4096]).unwrap();
@@ -85,7 +86,7 @@ fn is_found(sample: &Sample) -> bool {
     look_up(sample, ROOT_INO, "lost+found").is_some()
 }
 
-/// A freed chunk whose blocks belong to a file, which has not written them yet.
+/// A freed chunk whose blocks belong to a file that has not written them yet.
 #[test]
 fn a_chunk_that_was_given_up_stays_so_under_space_that_is_set_aside() {
     let copy = with_blocks(8, true);
@@ -120,11 +121,11 @@ fn the_data_of_a_file_are_no_inodes() {
     assert!(block == after);
 }
 
-/// A chunk of which nothing is known but what lies in it is one, and its inodes get names.
+/// A chunk to which nothing refers is still a chunk, and its inodes get names.
 #[test]
 fn a_chunk_without_names_is_found() {
     let copy = with_blocks(8, true);
-    // Its blocks are in use, and nobody has them.
+    // Its blocks are in use, and have no owner.
     list(&copy, |list| _ = list.pop());
     copy.inode(LIST, |core| core.blocks -= 8);
     chunk_of_inodes(&copy, AT, &[core(0o100_644)]);
@@ -135,7 +136,7 @@ fn a_chunk_without_names_is_found() {
     assert_eq!(look_up(&copy, found, &format!("#{ino}")), Some(ino));
 }
 
-/// A name leads to an inode in it, so that it is one, though a file has its blocks as well.
+/// A name refers to an inode in it, so it is a chunk, although a file has its blocks as well.
 #[test]
 fn a_chunk_with_a_name_is_one_whoever_has_its_blocks() {
     let copy = with_blocks(8, false);

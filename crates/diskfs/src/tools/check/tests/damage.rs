@@ -1,4 +1,4 @@
-//! Each kind of damage, done on purpose.
+//! Every kind of damage, made on purpose.
 
 use vfscale_block::Device;
 
@@ -16,7 +16,7 @@ use crate::inode::core::{AttrFork, DataFork, FileKind};
 
 type Damages = (&'static str, fn(&Sample), &'static [u32]);
 
-/// Damages a copy of the sample in each of these ways.
+/// Damages a copy of the sample in each of these ways, and compares the findings.
 fn each(damages: &[Damages]) {
     let sample = Sample::new();
     for (name, damage, expected) in damages {
@@ -35,7 +35,7 @@ fn free_space(group: u32) -> Tree<FreeSpace> {
     Tree::at(u64::from(group) * GROUP + FREE_ROOT_AT, group.into())
 }
 
-/// Changes the masks of the only chunk: free ones, orphans.
+/// Changes the masks of the only chunk: of free inodes and of orphans.
 pub(super) fn masks(sample: &Sample, change: impl Fn(u64, u64) -> (u64, u64)) {
     sample.trees(|overlay| {
         let tree = Tree::<InodeChunks>::at(CHUNK_ROOT_AT, 0);
@@ -50,7 +50,7 @@ pub(super) fn masks(sample: &Sample, change: impl Fn(u64, u64) -> (u64, u64)) {
     });
 }
 
-/// Gives a directory one name more.
+/// Adds a name to a directory.
 pub(super) fn name(sample: &Sample, directory: u64, name: &[u8], to: u64, kind: FileKind) {
     let mut core = sample.core(directory);
     let names = Directory::new(directory, NameHash::of(super::sample::ID));
@@ -69,7 +69,7 @@ pub(super) fn no_name(sample: &Sample, directory: u64, name: &[u8]) {
     sample.inode(directory, |inode| *inode = core);
 }
 
-/// Flips a bit; the checksum is wrong then.
+/// Flips a bit, so the checksum becomes wrong.
 fn flip(sample: &Sample, address: u64, at: u64) {
     let mut block = [0; 4096];
     sample.device.read_at(byte_of_block(address), &mut block).unwrap();
@@ -304,7 +304,7 @@ fn names() {
     ]);
 }
 
-/// A tree leads to a block that is kept for its group.
+/// A tree refers to a block that is reserved for its group.
 #[test]
 fn a_way_out_of_place() {
     let sample = Sample::new().copied();

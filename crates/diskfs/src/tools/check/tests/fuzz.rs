@@ -1,8 +1,8 @@
-//! Any bytes: a check, a repair and a dump end, and so does opening. What a repair says it has
-//! repaired is.
+//! Volumes with arbitrary bytes: a check, a repair, a dump and an opening all end. A volume is
+//! repaired if the repair says so.
 //!
-//! `VFSCALE_FUZZ_ROUNDS` is how many images are looked at, 300 unless it is set;
-//! `VFSCALE_FUZZ_SEED` makes them others.
+//! `VFSCALE_FUZZ_ROUNDS` is the number of images, 300 by default; `VFSCALE_FUZZ_SEED` selects other
+//! images.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// The blocks that have something in them.
+/// Returns the blocks that are not all zero.
 fn interesting(sample: &Sample) -> Vec<u64> {
     let blocks = sample.superblock.geometry().blocks();
     let mut bytes = [0; 4096];
@@ -31,8 +31,8 @@ fn interesting(sample: &Sample) -> Vec<u64> {
     (0..blocks).filter(is_used).collect()
 }
 
-/// Changes a few bytes of a few blocks, or puts one block in the place of another. Most times the
-/// checksum is made right, so that more than checksums is looked at.
+/// Changes a few bytes of a few blocks, or replaces a block by another. Mostly corrects the
+/// checksum, so the test covers more than checksums.
 fn damage(sample: &Sample, blocks: &[u64], random: &mut Random) {
     for _ in 0..=random.below(3) {
         let at = blocks[random.below(blocks.len() as u64) as usize];
@@ -52,7 +52,7 @@ fn damage(sample: &Sample, blocks: &[u64], random: &mut Random) {
         }
         if is_sealed {
             super::sample::write(&*sample.device, at, &block);
-            // A record has a checksum of its own, which seals nothing but itself.
+            // A record has a checksum of its own, which covers only the record.
             reseal_records(sample, at, random);
         } else {
             sample.device.write_at(byte_of_block(at), block.bytes()).unwrap();
@@ -90,8 +90,8 @@ fn look(device: &Arc<dyn Device>) {
     }
 }
 
-/// Repairs a volume. If all is repaired that was found, nothing is found, and it can be opened and
-/// used.
+/// Repairs a volume. If the repair leaves no finding, checks that a new check has none, and that
+/// the volume can be opened and used.
 fn mend(copy: &Sample) -> bool {
     let options = Options { repair: true, ..Options::default() };
     let Ok(report) = check::check(copy.device.clone(), &options, &mut ()) else { return false };
@@ -130,7 +130,7 @@ fn whatever_the_bytes_are_it_ends() {
             repaired += u64::from(mend(&copy));
         }
     }
-    // Most damage is of blocks that are lost then.
+    // In most rounds blocks are lost.
     assert!(rounds < 300 || repaired > rounds / 10, "{repaired} of {rounds}");
     assert!(rounds < 300 || found.len() > 15, "only {found:?}");
 }

@@ -1,9 +1,10 @@
-//! A volume of format version 1, as it was when that version came: each later version reads it.
+//! A volume of format version 1, unchanged since that version was introduced: every later version
+//! can read it.
 //!
-//! It has a structure of every kind, and in its log a change that is not home. The file has a line
-//! for each block that is not all zero: its address, then each run of other bytes, as its place in
-//! the block and hexadecimal digits. `VFSCALE_WRITE_GOLDEN` names a file to write such an image to,
-//! which is for a new version only.
+//! The volume has a structure of every kind, and a change in its log that is not written back. The
+//! file has a line for each block that is not all zero: its address, then each run of other bytes,
+//! as its offset in the block and hexadecimal digits. `VFSCALE_WRITE_GOLDEN` names a file to write
+//! such an image to; it is only for a new version.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::tools::dump::{Dump, Value, What};
 use crate::{Volume, VolumeOptions};
 
 const GOLDEN: &str = include_str!("golden/version_1.txt");
-/// Zeros in a run that are not worth a new one.
+/// Maximum number of zeros that do not end a run.
 const ZEROS: usize = 4;
 
 fn bytes_of(hex: &str) -> Vec<u8> {
@@ -67,7 +68,7 @@ fn written(device: &dyn Device) -> String {
 #[test]
 fn a_golden_image_is_written_if_it_is_wanted() {
     let sample = Sample::new();
-    // The block on disk is wrong, and the log has the right one.
+    // The block on disk is wrong, and the log has the correct one.
     sample.header(1, |header| header.free += 1);
     change_header(&sample, |header| header.free -= 1);
     let text = written(&*sample.device);

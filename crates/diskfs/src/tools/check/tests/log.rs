@@ -10,7 +10,7 @@ use crate::tools::check::overlay::Overlay;
 use crate::tools::check::{CheckedLog, LogState, repair};
 
 /// Opens the volume's log, commits a change of the header of group 1, and ends without writing it
-/// home.
+/// back.
 pub(super) fn change_header(sample: &Sample, change: impl FnOnce(&mut GroupHeader)) {
     let logged = CheckedLog::new(sample.device.clone(), None, &sample.superblock).unwrap();
     let (journal, _): (Journal, _) = logged.replay(&sample.superblock).unwrap();

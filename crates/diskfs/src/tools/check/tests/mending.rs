@@ -1,5 +1,4 @@
-//! Repairs of what leads elsewhere than it should: names, extents, masks; and what they leave
-//! alone.
+//! Repairs of wrong references: names, extents, masks; and proof that all else is unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use crate::tools::check::{LogState, Remedy};
 use crate::vfs_impl::{DiskFs, DiskOptions};
 use crate::volume::{Volume, VolumeOptions};
 
-/// A damage, its findings, and the inodes that differ after the repair.
+/// A case of damage, its findings, and the inodes that differ after the repair.
 struct Case {
     name: &'static str,
     damage: fn(&Sample),
@@ -31,7 +30,7 @@ struct Case {
     changed: &'static [u64],
 }
 
-/// The extents of a file, as they are.
+/// Returns the stored extents of a file.
 pub(super) fn extents(sample: &Sample, core: &InodeCore, ino: u64) -> Vec<Extent> {
     match &core.data {
         DataFork::Extents(list) => list.to_vec(),
@@ -58,7 +57,7 @@ fn data(sample: &Sample, ino: u64) -> BTreeMap<u64, Vec<u8>> {
     data
 }
 
-/// The sample, with bytes in its files that say where they lie.
+/// Returns the sample with files that contain the addresses of their blocks.
 pub(super) fn filled() -> Sample {
     let sample = Sample::new();
     for ino in [LIST, EXTENTS] {
@@ -72,7 +71,7 @@ pub(super) fn filled() -> Sample {
     sample
 }
 
-/// Changes the extents of a file with a list.
+/// Changes the extents of the file with a list.
 pub(super) fn list(sample: &Sample, change: impl FnOnce(&mut Vec<Extent>)) {
     sample.inode(LIST, |inode| {
         let DataFork::Extents(list) = &inode.data else { panic!("a list") };
@@ -144,7 +143,7 @@ const NAMES: &[Case] = &[
             s.inode(TREE_DIR, |i| i.nlink += 1);
         },
         found: &[1025],
-        // The first name stays, wherever that is.
+        // The first name stays, whichever it is.
         changed: &[BELOW, TREE_DIR, ROOT_INO],
     },
     Case {
@@ -274,11 +273,11 @@ const FILES: &[Case] = &[
     },
 ];
 
-/// That nothing is left, and that what was not damaged is as it was.
+/// Checks that nothing is left to repair, and that everything undamaged is unchanged.
 fn whole(repaired: &Sample, before: &Sample, case: &Case) {
     let after = repaired.check();
     assert_eq!((after.findings, after.log), (vec![], LogState::Clean), "{}", case.name);
-    // Unless it had lost its mark: then it has got a name.
+    // Unless it had lost its mark: then it has a name now.
     let is_removed = !case.changed.contains(&ORPHAN);
     assert_eq!(repaired.core_of(ORPHAN).is_none(), is_removed, "{}", case.name);
     for ino in (ROOT_INO..FREE).filter(|ino| *ino != ORPHAN && !case.changed.contains(ino)) {
@@ -335,7 +334,7 @@ pub(super) fn look_up(sample: &Sample, directory: u64, name: &str) -> Option<u64
 #[test]
 fn what_has_no_name_is_found_again() {
     let copy = filled().copied();
-    // Something else has the name of the directory, and of an inode in it.
+    // Other inodes have the names of the directory and of an inode in it.
     name(&copy, ROOT_INO, b"lost+found", MANY, FileKind::Regular);
     copy.inode(MANY, |i| i.nlink += 1);
     no_name(&copy, ROOT_INO, b"fifo");
@@ -346,7 +345,7 @@ fn what_has_no_name_is_found_again() {
     assert_eq!(look_up(&copy, found, &format!("#{BELOW}")), Some(BELOW));
     assert_eq!(copy.core(BELOW).parent, found);
     assert_eq!((copy.core(found).mode, copy.core(found).nlink), (0o040_700, 3));
-    // Another time it is there already.
+    // At the second repair it exists already.
     no_name(&copy, ROOT_INO, b"list");
     assert_eq!(repair(&copy).left, 0);
     assert_eq!(look_up(&copy, found, &format!("#{LIST}")), Some(LIST));
@@ -375,7 +374,7 @@ fn the_second_owner_has_a_copy() {
     assert_eq!(rest(&mine), rest(&data(&sample, EXTENTS)));
 }
 
-/// A repair that a crash interrupts is finished by the next one.
+/// The next repair completes one that a crash interrupted.
 #[test]
 fn an_interrupted_repair_is_finished_by_the_next() {
     let sample = filled();

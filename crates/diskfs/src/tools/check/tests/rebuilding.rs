@@ -1,5 +1,5 @@
-//! Directories, extents, attributes and links with a block that can't be read: what can be read is
-//! kept, what is lost is named, and nothing else changes.
+//! Directories, extents, attributes and links with an unreadable block: a repair preserves the
+//! readable part, names the lost one, and changes nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::inode::extents::ExtentTree;
 use crate::tools::check::{LogState, Remedy};
 use crate::vfs_impl::{DiskFs, DiskOptions};
 
-/// The blocks of a tree by level, each from left to right.
+/// Returns the blocks of a tree by level, each from left to right.
 fn levels<K: Kind>(sample: &Sample, root: u64, ino: u64) -> Vec<Vec<u64>> {
     let (media, mut levels) = (sample.media(), Vec::new());
     let visit = |address| {
@@ -45,7 +45,7 @@ fn spoil(sample: &Sample, address: u64) {
     sample.device.write_at(byte_of_block(address) + 512, &[0xA5; 512]).unwrap();
 }
 
-/// The names in a directory.
+/// Returns the names in a directory.
 fn names(sample: &Sample, ino: u64) -> BTreeMap<Vec<u8>, u64> {
     let mut names = BTreeMap::new();
     let directory = Directory::new(ino, NameHash::of(super::sample::ID));
@@ -127,7 +127,7 @@ fn a_directory_keeps_the_names_that_can_be_read() {
     }
 }
 
-/// Nothing is lost of a directory whose leaves are there, whatever leads to them.
+/// A directory whose leaves are readable loses nothing, whatever happened to the blocks above them.
 #[test]
 fn a_directory_without_its_root_has_its_names() {
     let sample = Sample::new();
@@ -137,7 +137,7 @@ fn a_directory_without_its_root_has_its_names() {
     assert_eq!(names(&copy, TREE_DIR), names(&sample, TREE_DIR));
     assert_eq!(copy.core(TREE_DIR).size, sample.core(TREE_DIR).size);
     assert!(found(&copy).is_empty());
-    // If one of them is lost as well, it is not known which of the others are it.
+    // If a leaf is lost too, it is unknown which of the other leaves belong to the directory.
     let copy = sample.copied();
     let levels = levels::<DirTree>(&sample, root_of(&sample.core(TREE_DIR)), TREE_DIR);
     spoil(&copy, levels[1][0]);
@@ -147,7 +147,7 @@ fn a_directory_without_its_root_has_its_names() {
     assert_eq!(found(&copy).len(), 4);
 }
 
-/// Names in an inode, of which one has an impossible type.
+/// A directory in its inode, with one name of an impossible type.
 #[test]
 fn a_directory_in_its_inode_keeps_the_names_that_can_be_read() {
     let copy = Sample::new().copied();
@@ -166,8 +166,8 @@ fn a_directory_in_its_inode_keeps_the_names_that_can_be_read() {
     assert!(found(&copy).contains(&super::sample::FIFO));
 }
 
-/// A file with extents in several leaves: unwritten ones, so that they need no data, in the last
-/// group.
+/// Returns a sample with a file that has extents in several leaves: unwritten ones, which need no
+/// data, in the last group.
 fn fragmented(sample: &Sample) -> Sample {
     let copy = sample.copied();
     let run = 3 * GROUP + 16;
@@ -207,7 +207,7 @@ fn a_file_keeps_the_extents_that_can_be_read() {
     assert_eq!(extents(&copy, EXTENTS), before);
 }
 
-/// Where nothing is left that leads to data, the file has a hole.
+/// A file becomes a hole when no extent of it is left.
 #[test]
 fn a_file_whose_only_leaf_is_lost_is_a_hole() {
     let copy = Sample::new().copied();
@@ -233,7 +233,7 @@ fn attributes_are_kept_up_to_what_is_lost() {
     }
 }
 
-/// A link whose target is lost leads nowhere.
+/// A link whose target is lost is removed.
 #[test]
 fn a_link_without_a_target_is_removed() {
     let copy = Sample::new().copied();
@@ -262,7 +262,7 @@ fn a_block_that_can_be_read_another_day_is_left() {
     assert_eq!(inner.check().findings, []);
 }
 
-/// A crash leaves what was there or what is to be there, and the next repair comes to the same end.
+/// A crash leaves the old part or the new one, and the next repair gets the same result.
 #[test]
 fn an_interrupted_rebuilding_is_finished_by_the_next() {
     let sample = Sample::new();

@@ -1,4 +1,4 @@
-//! Repairs, and that they leave no new problems.
+//! Repairs, and proof that they leave no new problems.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn spoil(sample: &Sample, address: u64) {
     sample.device.write_at(byte_of_block(address), &[0xA5; 4096]).unwrap();
 }
 
-/// Each of these is found, repaired, and gone.
+/// Each of these problems is found and repaired.
 #[test]
 fn what_follows_from_the_rest_is_repaired() {
     let sample = Sample::new();
@@ -75,7 +75,7 @@ fn what_follows_from_the_rest_is_repaired() {
         assert_eq!((report.count, report.left), (before.count, 0), "{name}: {report:#?}");
         let after = copy.check();
         assert_eq!((after.findings, after.log), (vec![], LogState::Clean), "{name}");
-        // Nothing is left to be done, and what files have is where it was.
+        // Nothing is left to repair, and the data of files are at the same addresses.
         assert_eq!(repair(&copy).count, 0, "{name}");
         for ino in [MANY, EXTENTS, TREE_DIR] {
             assert_eq!(copy.core(ino).data, sample.core(ino).data, "{name}");
@@ -83,12 +83,12 @@ fn what_follows_from_the_rest_is_repaired() {
     }
 }
 
-/// An ambiguous problem is left as it is, and reported.
+/// An ambiguous problem is reported and not repaired.
 #[test]
 fn what_would_be_a_guess_is_left() {
     let sample = Sample::new();
     let damages: &[Damaged] = &[
-        // The blocks of the inodes that are lost must not become free.
+        // The blocks of the lost inodes must not become free.
         ("inodes, and free space", |s| {
             spoil(s, 9);
             s.header(0, |h| h.free += 1);
@@ -100,13 +100,13 @@ fn what_would_be_a_guess_is_left() {
         damage(&copy);
         let report = repair(&copy);
         assert!(report.left > 0 && report.left <= report.count, "{name}: {report:#?}");
-        // The tree of free space was not made anew.
+        // The tree of free space was not rebuilt.
         assert!(copy.found().contains(&1));
     }
 }
 
-/// A repair that a crash interrupts has repaired some of it, and the next one repairs the rest. In
-/// between the volume is not mounted.
+/// A repair that a crash interrupts has repaired some problems, and the next one repairs the rest.
+/// Until then the volume can't be mounted.
 #[test]
 fn a_repair_may_be_interrupted() {
     let sample = Sample::new().copied();
@@ -134,13 +134,13 @@ fn a_repair_may_be_interrupted() {
         drop(Volume::open(crashed.device, VolumeOptions::default()).unwrap());
         found_at_all.insert(found);
     }
-    // All of it, none of it, and something between.
+    // States with all problems, with none, and with some.
     assert!(states > 20 && found_at_all.len() > 2, "{states}: {found_at_all:?}");
     assert!(found_at_all.contains(&before) && found_at_all.contains(&BTreeSet::new()));
     assert!(refused > 10, "{refused}");
 }
 
-/// The numbers of an interrupted repair, and of copies of the superblock.
+/// Number of the finding for an interrupted repair, and of the one for copies of the superblock.
 const INTERRUPTED: u32 = 1002;
 const COPIES: u32 = 1000;
 
@@ -148,8 +148,8 @@ fn with_mark(numbers: &BTreeSet<u32>) -> BTreeSet<u32> {
     numbers.iter().copied().chain([INTERRUPTED]).collect()
 }
 
-/// Whether a mount refuses what a repair has left that was cut off. If it does not, all that was
-/// found before is there, or nothing, whatever has become of copies of the superblock.
+/// Returns whether a mount refuses the volume that an interrupted repair left. If it does not, the
+/// volume has all findings from before or none, except for copies of the superblock.
 pub(super) fn is_refused(
     crashed: &Sample,
     before: &BTreeSet<u32>,
@@ -172,7 +172,7 @@ pub(super) fn is_refused(
     }
 }
 
-/// A mark that a repair has left is all that is wrong, or not; the next repair takes it away.
+/// The mark of an interrupted repair may be the only finding; the next repair clears it.
 #[test]
 fn a_repair_that_was_interrupted_is_found_and_finished() {
     let sample = Sample::new().copied();
@@ -190,8 +190,8 @@ fn a_repair_that_was_interrupted_is_found_and_finished() {
     drop(Volume::open(sample.device.clone(), VolumeOptions::default()).unwrap());
 }
 
-/// A repair of a volume whose log can't be replayed changes nothing, and does not say that it has
-/// checked it.
+/// A repair of a volume whose log can't be replayed changes nothing, and does not record that the
+/// volume was checked.
 #[test]
 fn a_volume_whose_log_is_gone_is_left_alone() {
     let sample = Sample::new().copied();

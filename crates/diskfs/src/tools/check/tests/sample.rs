@@ -1,5 +1,5 @@
-//! A small volume with a structure of every kind, made without the parts of the program that make
-//! volumes: block by block, as the format says.
+//! A small volume with a structure of every kind, built block by block from the format, without the
+//! parts of the program that make volumes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -30,9 +30,9 @@ use crate::{LogPlace, Superblock, Uuid};
 
 pub(crate) const ID: Uuid = Uuid::from_bytes(*b"sample of checks");
 const BLOCKS: u64 = 4096;
-/// The blocks of a group.
+/// Number of blocks of a group.
 pub(crate) const GROUP: u64 = 1024;
-/// The only chunk of inodes.
+/// First block of the only chunk of inodes.
 pub(crate) const CHUNK: u64 = 8;
 
 /// A directory with its entries in a tree.
@@ -55,21 +55,21 @@ pub(crate) const MANY_ATTRIBUTES: u64 = 72;
 pub(crate) const FIFO: u64 = 73;
 /// A directory in the other one.
 pub(crate) const BELOW: u64 = 74;
-/// An inode that is about to be removed.
+/// An inode that is being removed.
 pub(crate) const ORPHAN: u64 = 75;
-/// The first inode that is free.
+/// The first free inode.
 pub(crate) const FREE: u64 = 76;
 
-/// How many names the directory with a tree has that lead to [`MANY`].
+/// Number of names for [`MANY`] in the directory with a tree.
 const NAMES: u32 = 150;
 
-/// The blocks of a volume on a device, to be changed.
+/// A volume on a device, for tests to change.
 pub(crate) struct Sample {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
 }
 
-/// Writes blocks, sealed.
+/// Seals a block and writes it.
 pub(crate) fn write(device: &dyn Device, address: u64, block: &Block) {
     let (header, mut block) = (block.header().clone(), Box::new(block.clone()));
     let (magic, owner, volume) = (header.magic, header.owner.get(), header.volume);
@@ -195,7 +195,7 @@ impl Maker<'_, '_> {
         }
     }
 
-    /// Writes the metadata of a group whose blocks `free` are free.
+    /// Writes the metadata of a group whose free blocks are `free`.
     fn group(&mut self, group: u32, free: &Range<u64>, set_aside: Vec<u64>) {
         let start = u64::from(group) * GROUP;
         let header = |count: u64| if group == 0 { count } else { 0 };
@@ -220,7 +220,7 @@ impl Maker<'_, '_> {
 }
 
 impl Sample {
-    /// The volume, which is clean.
+    /// Creates the volume, closed cleanly.
     pub(crate) fn new() -> Self {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(byte_of_block(BLOCKS)).unwrap());
         let geometry = Geometry::new(BLOCKS, 10).unwrap();
@@ -249,7 +249,7 @@ impl Sample {
         Self { device, superblock }
     }
 
-    /// A copy that can be damaged.
+    /// Returns a copy that a test can damage.
     pub(crate) fn copied(&self) -> Self {
         let device = Arc::new(CowDevice::new(self.device.clone()));
         Self { device, superblock: self.superblock.clone() }
@@ -259,7 +259,7 @@ impl Sample {
         Media::new(&*self.device, &self.superblock)
     }
 
-    /// Changes a block, whose checksum is right then.
+    /// Changes a block, and makes its checksum right.
     pub(crate) fn block(&self, address: u64, change: impl FnOnce(&mut Block)) {
         let mut block = self.media().raw(address).unwrap();
         change(&mut block);
@@ -286,7 +286,7 @@ impl Sample {
         InodeCore::decode(ino, record, |start, blocks| media.has_ends(start, blocks)).unwrap()
     }
 
-    /// An inode, if it is in use.
+    /// Returns an inode, if it is in use.
     pub(crate) fn core_of(&self, ino: u64) -> Option<InodeCore> {
         let (block, media) = (block_of(ino), self.media());
         let block = media.block(INODE_MAGIC, block, chunk_of(block)).unwrap();
@@ -316,26 +316,26 @@ impl Sample {
         check::check(self.device.clone(), &Options::default(), &mut ()).unwrap()
     }
 
-    /// All that is on the device.
+    /// Returns all bytes of the device.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.device.size() as usize];
         self.device.read_at(0, &mut bytes).unwrap();
         bytes
     }
 
-    /// The numbers of what is found, without those that come again.
+    /// Returns the numbers of the findings, each once.
     pub(crate) fn found(&self) -> Vec<u32> {
         self.numbers().into_iter().collect()
     }
 
-    /// Returns the numbers of what is found as a set.
+    /// Returns the numbers of the findings as a set.
     pub(crate) fn numbers(&self) -> BTreeSet<u32> {
         self.check().findings.iter().map(Finding::number).collect()
     }
 }
 
 impl InodeCore {
-    /// The first block of a file with a list of extents.
+    /// Returns the first block of a file with a list of extents.
     pub(crate) fn first_block(&self) -> u64 {
         let DataFork::Extents(list) = &self.data else { panic!("a list of extents") };
         list[0].start

@@ -24,7 +24,7 @@ fn inodes_are_found_by_their_paths() {
     ] {
         match dump.find(path.as_bytes()) {
             Ok(found) => assert_eq!(found, ino, "{path}"),
-            // A file has no names in it.
+            // A file contains no names.
             Err(DumpError::NoSuch(why)) => {
                 assert!(ino == 0 && why.contains("no directory"), "{why}")
             }
