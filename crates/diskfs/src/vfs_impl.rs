@@ -18,9 +18,9 @@
 //! # Background threads
 //!
 //! | threads | work |
-//! | --- | --- |
-//! | that of [`Files`] | writes data back, forces the log in every interval, and stores times |
-//! | that of [`Files`] | writes data back and forces the log in every interval, and stores times |
+//! | threads of the journal | write the log when it has grown long, and write items back in place |
+//! | thread of [`Files`] | writes data back, forces the log in every interval, and stores times |
+//! | threads of the [`Inactivator`] | free files that have neither names nor users |
 //! | the threads of the [`Inactivator`] | free files with neither names nor users |
 
 mod attributes;
