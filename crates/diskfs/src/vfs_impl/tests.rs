@@ -202,7 +202,7 @@ fn a_file_that_is_removed_while_it_is_open_goes_with_its_last_user() {
     drop(file);
     mounted.fs.settle().unwrap();
     assert_eq!(mounted.free_blocks(), before);
-    // The same with a crash in between: the next opening removes the file.
+    // After a crash in between, the next opening removes the file.
     let file = mounted.task.options().write(true).create(true).open("/f").unwrap();
     file.write_all(&vec![1; MIB as usize]).unwrap();
     file.sync_all().unwrap();

@@ -147,7 +147,7 @@ fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     mounted.device.arm(DeviceFault::on(Operation::Write).within(data).hold(&gate));
     mounted.task.write_file("/new", NEW).unwrap();
     gate.wait_for(1);
-    // This is long enough for a periodic push of the log.
+    // The wait is long enough for a log that is forced periodically.
     thread::sleep(10 * interval);
     let names = mounted.left().names("/");
     gate.open();
