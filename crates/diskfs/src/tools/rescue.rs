@@ -8,7 +8,7 @@
 //! as they are, without these changes. A damaged tree contributes all its readable records, as for
 //! a repair ([`check`](crate::tools::check)), and each missing part is reported.
 //!
-//! [`Rescue::each_inode`] finds also the inodes that no name leads to: by the trees of their
+//! [`Rescue::each_inode`] also finds the inodes that no name leads to: by the trees of their
 //! groups, or, in a group whose tree is damaged, by its blocks.
 //!
 //! # Invariants

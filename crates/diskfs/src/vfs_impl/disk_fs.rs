@@ -29,12 +29,12 @@ pub struct DiskOptions {
     /// The time after which changes become durable without a sync; `None`: only by a sync, or when
     /// room is needed. 5 seconds by default.
     pub sync_interval: Option<Duration>,
-    /// The maximum of bytes of file data in memory. 256 MiB by default.
+    /// The maximum number of bytes of file data in memory. 256 MiB by default.
     pub data_cache_bytes: u64,
-    /// The maximum of bytes of clean metadata in memory, which could be read again. 64 MiB by
-    /// default.
+    /// The maximum number of bytes of clean metadata in memory, which could be read again. 64 MiB
+    /// by default.
     pub metadata_cache_bytes: u64,
-    /// The maximum of bytes of changed metadata in memory that is not written back yet, in
+    /// The maximum number of bytes of changed metadata in memory that is not written back yet, in
     /// addition. 160 MiB by default.
     pub changed_metadata_bytes: u64,
     /// Whether nothing is written, not even the log: it is replayed in memory.
@@ -107,9 +107,9 @@ pub struct DiskFs {
     released: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// The flag that no mount is left.
+/// The flag that is set when no mount is left.
 pub(super) const UNMOUNTED: u32 = 1;
-/// The flag that the owner has [left](DiskFs::leave) the file system.
+/// The flag that is set when the owner has [left](DiskFs::leave) the file system.
 const LEFT: u32 = 2;
 
 /// The bytes of the metadata cache per unused inode in memory.
@@ -250,7 +250,7 @@ impl DiskFs {
 
     /// Ends the threads of the file system, and writes nothing but the writes that have begun: as
     /// after a crash, the next opening replays the durable changes. Later changes fail. Does
-    /// nothing after [`close`](Self::close). Blocks until the begun writes are done.
+    /// nothing after [`close`](Self::close). Blocks until these writes are done.
     pub fn abandon(&self) {
         end_threads(&self.volume, &self.files, &self.inactivator);
     }

@@ -239,7 +239,7 @@ impl DiskFs {
         self.inactivator.throttle();
         let mut tx = self.volume.begin(self.needs.rename)?;
         let locked = lock_all(&[from, to, node, moved.target.unwrap_or(node)]);
-        // One time for all of them, later than any time that they show.
+        // All of them get one time, which is later than any time that they show.
         let times = inodes.iter().flatten().map(|inode| inode.change_time());
         let time = times.max().unwrap_or_default();
         if tx.core(to).nlink == 0 {
@@ -348,7 +348,8 @@ impl DiskFs {
         self.change_parent(tx, source, old_dir, new_dir)
     }
 
-    /// Sets the new parent of a directory that moves; its `..` is a link of its parent.
+    /// Sets the new parent of a directory that moves, and adjusts the links of both parents, which
+    /// count its `..`.
     fn change_parent(
         &self,
         tx: &mut Tx<'_>,

@@ -129,8 +129,8 @@ pub fn assert_no_writes<D: Device>(device: &FaultyDevice<D>, meanwhile: impl FnO
     assert_eq!(device.calls(Operation::Write), before);
 }
 
-/// Returns options of a file system that starts no work by itself, with one list of each kind:
-/// threads contend for it.
+/// Returns options of a file system that starts no work by itself, with one list of each kind, for
+/// which threads contend.
 pub fn one_list() -> DiskOptions {
     DiskOptions {
         sync_interval: None,
