@@ -1,4 +1,4 @@
-//! Programs over a whole volume: making, checking, repairing, showing and rescuing one.
+//! Programs that work on a whole volume: create, check, repair, show and rescue one.
 
 pub mod check;
 pub mod dump;

@@ -2,25 +2,26 @@
 //!
 //! # Purpose
 //!
-//! A [`DiskFs`] is a [`FileSystem`] with directories of its own. Each call that changes something
-//! is one transaction of the [volume](crate::volume); data of files is read and written through
-//! [`Files`] instead. An inode has two objects, one of the VFS and one of the volume: the VFS inode
-//! holds a [`Node`](crate::inode::incore::Node), and every change is stored in the node before the
-//! VFS inode shows it.
+//! A [`DiskFs`] is a [`FileSystem`] with its own directories. Each call that changes metadata is
+//! one transaction of the [volume](crate::volume); [`Files`] reads and writes the data of files. An
+//! inode has two objects, one of the VFS and one of the volume: the VFS inode holds a
+//! [`Node`](crate::inode::incore::Node), and every change is stored in the node before the VFS
+//! inode shows it.
 //!
 //! # Order of locks
 //!
-//! The VFS holds its inode's lock, or a name, or nothing. Then the transaction is begun, nodes are
-//! locked in ascending order of their numbers, the transaction commits, and nodes are unlocked.
-//! While a node is locked, only functions of the VFS that never block are called.
+//! The VFS holds the lock of its inode, or the lock of a name, or no lock. Then the transaction
+//! begins, nodes are locked in ascending order of their numbers, the transaction commits, and the
+//! nodes are unlocked. While a node is locked, the driver calls only functions of the VFS that
+//! never block.
 //!
 //! # Background threads
 //!
 //! | threads | work |
-//! | --- | --- |
-//! | the journal's | write the log when it has grown long, and write items back in place |
-//! | the one of [`Files`] | writes data back and forces the log in every interval, and stores times |
-//! | those of the [`Inactivator`] | free files that have neither names nor users |
+//! | threads of the journal | write the log when it has grown long, and write items back in place |
+//! | thread of [`Files`] | writes data back, forces the log in every interval, and stores times |
+//! | threads of the [`Inactivator`] | free files that have neither names nor users |
+//! | the threads of the [`Inactivator`] | free files with neither names nor users |
 
 mod attributes;
 mod disk_fs;

@@ -1,4 +1,4 @@
-//! Volumes of 1 TiB, by hand: each takes minutes, and prints its figures.
+//! Volumes of 1 TiB, run by hand: each test takes minutes, and prints its figures.
 //! `cargo test --release -p vfscale-diskfs --test large -- --ignored --nocapture --test-threads 1`
 
 #![cfg(not(any(loom, shuttle)))]
@@ -24,8 +24,8 @@ const REGULAR: u32 = 0o100_644;
 /// The byte that fills every page of data.
 const DATA: u8 = 0xA7;
 
-/// A sparse device that counts what is read, and keeps no data of files: a page full of [`DATA`] is
-/// not stored.
+/// A sparse device that counts the bytes read, and stores no data of files: it drops pages full of
+/// [`DATA`].
 #[derive(Debug)]
 struct Thin {
     inner: MemoryDevice,
@@ -38,7 +38,7 @@ impl Thin {
         Arc::new(Self { inner, read: AtomicU64::new(0) })
     }
 
-    /// The blocks that were read since this was asked last.
+    /// Returns the number of blocks read since the last call.
     fn blocks_read(&self) -> u64 {
         self.read.swap(0, Ordering::Relaxed) / PAGE
     }
@@ -82,7 +82,7 @@ fn open(device: &Arc<Thin>) -> Arc<Volume> {
     Arc::new(Volume::open(device.clone(), options).unwrap())
 }
 
-/// A new file that no name leads to.
+/// Creates a file without a name.
 fn create(volume: &Volume, nodes: &NodeTable) -> Arc<Node> {
     let mut tx =
         volume.begin(TxReservation { log_blocks: 200, space: 8, from_pool: false }).unwrap();
@@ -95,15 +95,16 @@ fn create(volume: &Volume, nodes: &NodeTable) -> Arc<Node> {
     node
 }
 
-/// Nothing is wrong with the volume, but for names: what is made here has none.
+/// Asserts that nothing is wrong with the volume except for names: the files of these tests have
+/// none.
 fn assert_whole(device: &Arc<Thin>) {
     let report = check::check(device.clone(), &check::Options::default(), &mut ()).unwrap();
     let found = report.findings.iter().find(|found| ![1020, 1021].contains(&found.number()));
     assert!(found.is_none(), "{found:?}");
 }
 
-/// A file takes all of the volume by `fallocate`; then single blocks are written at random, each of
-/// which splits an unwritten extent, many more than 8,192 blocks of trees have room for.
+/// A file takes the whole volume by `fallocate`; then single blocks are written at random. Each
+/// write splits an unwritten extent: many more splits than 8,192 blocks of trees have room for.
 #[test]
 #[ignore = "takes minutes, and 2 GiB of memory"]
 fn a_volume_full_of_allocated_space_takes_a_million_splits() {
@@ -155,7 +156,7 @@ fn a_volume_full_of_allocated_space_takes_a_million_splits() {
     eprintln!("checked: nothing is wrong");
 }
 
-/// Free space of two groups is in pieces of 16 KiB, more than two million of them.
+/// The free space of two groups is fragmented into more than two million runs of 16 KiB.
 #[test]
 #[ignore = "takes minutes, and 2 GiB of memory"]
 fn a_first_claim_in_fragmented_space_reads_and_keeps_little() {
@@ -163,7 +164,7 @@ fn a_first_claim_in_fragmented_space_reads_and_keeps_little() {
     format(&*device, &MkfsOptions::default()).unwrap();
     let volume = open(&device);
     let group = volume.geometry().group_blocks();
-    // Nothing else is free.
+    // All other space is claimed.
     let need = |space| TxReservation { log_blocks: 20_000, space, from_pool: false };
     let mut claimed = Vec::new();
     while let Ok(run) = {

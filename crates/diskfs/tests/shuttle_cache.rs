@@ -1,4 +1,4 @@
-//! Schedules of readers, commits and writes home of blocks of metadata, chosen at random:
+//! Random schedules of readers, commits and write-back of blocks of metadata:
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-diskfs --test shuttle_cache`.
 //!
 //! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
@@ -38,7 +38,7 @@ fn sealed(address: u64, first: u8) -> Box<Block> {
     block
 }
 
-/// A device whose blocks all begin with 1.
+/// Creates a device whose blocks all begin with 1.
 fn device() -> Arc<dyn Device> {
     let device =
         MemoryDevice::with_block_size(BLOCKS * BLOCK_BYTES as u64, BLOCK_BYTES as u32).unwrap();
@@ -48,7 +48,7 @@ fn device() -> Arc<dyn Device> {
     Arc::new(device)
 }
 
-/// A cache that keeps one block in each of its parts.
+/// Creates a cache that holds one block in each of its shards.
 fn cache(device: &Arc<dyn Device>) -> Arc<BufferCache> {
     Arc::new(BufferCache::new(device.clone(), VOLUME, 0))
 }
@@ -68,8 +68,8 @@ fn push(buffer: &Buffer, lsn: u32) {
     assert!(matches!(buffer.push(Lsn::new(1, lsn)), Ok(Pushed::Written)));
 }
 
-/// A reader sees versions in their order, whoever evicts and writes home meanwhile, and the last
-/// one in the end, wherever that is.
+/// A reader sees versions in their order while other threads evict and write back, and at last the
+/// newest one, whether it is in memory or on the device.
 #[test]
 fn reader_against_commit_and_eviction() {
     check(|| {
@@ -87,7 +87,7 @@ fn reader_against_commit_and_eviction() {
         };
         let evictor = {
             let cache = cache.clone();
-            // One of them, at least, is in the same part of the cache.
+            // At least one of them is in the same shard of the cache.
             thread::spawn(move || (10..40).for_each(|address| assert_eq!(read(&cache, address), 1)))
         };
         let mut last = 0;
@@ -102,8 +102,8 @@ fn reader_against_commit_and_eviction() {
     });
 }
 
-/// The place of a freed block belongs to its next owner as soon as freeing has returned, whoever is
-/// about to write the old block home.
+/// The address of a freed block belongs to its next owner as soon as freeing has returned, even if
+/// another thread is about to write the old block back.
 #[test]
 fn write_home_against_free_and_reuse() {
     check(|| {
@@ -123,7 +123,8 @@ fn write_home_against_free_and_reuse() {
     });
 }
 
-/// A block that is made at a place which others are reading is what everybody finds from then on.
+/// A block that is published at an address that other threads are reading is the one that all later
+/// reads return.
 #[test]
 fn reading_against_publishing() {
     check(|| {
@@ -148,7 +149,8 @@ fn reading_against_publishing() {
     });
 }
 
-/// Readers who miss the same block read it once between them, and none of them sleeps for ever.
+/// Readers that miss the same block concurrently read it once in total, and none of them sleeps for
+/// ever.
 #[test]
 fn readers_of_a_missing_block() {
     check(|| {

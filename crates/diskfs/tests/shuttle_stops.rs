@@ -1,8 +1,9 @@
-//! Schedules of mounted volumes, chosen at random: files that lose their last user, and volumes
-//! that are remounted, closed and stopped, while other threads write to them: `RUSTFLAGS="--cfg
-//! shuttle" cargo test --release -p vfscale-diskfs --test shuttle_stops`.
+//! Random schedules of mounted volumes: files that lose their last user, and volumes that are
+//! remounted, closed and stopped, while other threads write to them:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-diskfs --test shuttle_stops`.
 //!
-//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed too.
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -23,20 +24,20 @@ use volumes::{
     Disk, PAGE, SIZE, assert_no_writes, copy_of, device, failure, mounted, one_list, schedules,
 };
 
-/// How many pages there is memory for where a writer is to wait for memory.
+/// The number of pages that fit into memory if a writer should wait for memory.
 const PAGES_FEW: u64 = 16;
-/// How many pages are written in one call then, and how many calls there are.
+/// The bytes of each write then, and the number of writes.
 const PIECE: usize = 3 * PAGE;
 const PIECES: usize = 3;
 
-/// Compares a file with pages of one byte each.
+/// Asserts that every byte of a file is `byte`.
 fn assert_holds(task: &Task, path: &str, byte: u8, len: usize) {
     let bytes = task.read_file(path).unwrap();
     assert_eq!(bytes.len(), len, "{path}");
     assert!(bytes.iter().all(|found| *found == byte), "{path}");
 }
 
-/// Mounts what a crash would leave, looks at it, and closes it.
+/// Mounts a copy that a crash left, calls `look`, and closes the volume.
 fn assert_left(device: Arc<dyn Device>, look: impl FnOnce(&Task)) {
     let (fs, vfs) = mounted(device.clone(), one_list());
     look(&vfs.task());
@@ -45,13 +46,13 @@ fn assert_left(device: Arc<dyn Device>, look: impl FnOnce(&Task)) {
     assert_clean(device);
 }
 
-/// Nothing at all is wrong with the volume.
+/// Asserts that a check of the volume finds nothing.
 fn assert_clean(device: Arc<dyn Device>) {
     let report = check::check(device, &check::Options::default(), &mut ()).unwrap();
     assert_eq!(report.count, 0, "{:?}", report.findings.first());
 }
 
-/// Remounts to read-only, and says whether it could be done.
+/// Remounts to read-only, and returns whether that succeeded.
 fn remount_read_only(task: &Task) -> bool {
     match task.remount("/", MountFlags::RDONLY) {
         Ok(()) => true,
@@ -62,15 +63,15 @@ fn remount_read_only(task: &Task) -> bool {
     }
 }
 
-/// A sync and a remount to read-only make all data durable that were written before, though the
-/// background writer and a writer that wants memory are writing some of them back; and a read-only
-/// volume is not written.
+/// A sync and a remount to read-only make all earlier writes durable, while the background writer
+/// and a writer that waits for memory write some of them back; and a read-only volume is not
+/// written.
 #[test]
 fn sync_against_writers_against_remount() {
     schedules(|| {
         let disk = device();
         let device = Arc::new(FaultyDevice::new(disk.clone()));
-        // Two dirty pages wake the background writer, and eight make who writes wait.
+        // Two dirty pages wake the background writer, and eight make writers wait.
         let few = DiskOptions { data_cache_bytes: PAGES_FEW * PAGE as u64, ..one_list() };
         let (fs, vfs) = mounted(device.clone(), few);
         let task = vfs.task();
@@ -132,7 +133,7 @@ fn sync_against_writers_against_remount() {
     });
 }
 
-/// Returns what a volume has in use when nothing is on its way: inodes and blocks.
+/// Returns the numbers of inodes and blocks in use once no freeing is pending.
 fn in_use(fs: &DiskFs, task: &Task) -> (u64, u64) {
     while fs.reclaim() {}
     let figures = task.statfs(At::Cwd, "/").unwrap();
@@ -141,33 +142,32 @@ fn in_use(fs: &DiskFs, task: &Task) -> (u64, u64) {
 
 /// The file that loses its name and its last user.
 const GOES: &str = "/goes";
-/// Number of times that a model does what its name says, so that one of them meets the right
-/// moment.
+/// The number of repetitions in a model: enough for one of them to hit the critical moment.
 const TIMES: usize = 4;
 
-/// A volume whose file [`GOES`] loses its last user, and the threads that take part in that.
+/// A volume whose file [`GOES`] loses its last user, and the threads that take part in it.
 struct LastUsers {
     fs: Arc<DiskFs>,
     vfs: Vfs,
-    /// Inodes and blocks that were in use before the file existed.
+    /// The inodes and blocks in use before the file existed.
     before: (u64, u64),
     threads: [thread::JoinHandle<()>; 2],
-    /// Removes the file, and returns whether it could.
+    /// The thread that removes the file, and returns whether that succeeded.
     remover: thread::JoinHandle<bool>,
 }
 
 impl LastUsers {
     /// Starts one thread that closes the file, one that removes its name, and one that waits for
-    /// its space as a call does that lacks some: that one writes back, waits for the inactivation
-    /// and forces the log.
+    /// its space as a call without space does: it writes back, waits for the inactivation and
+    /// forces the log.
     fn start(device: Arc<dyn Device>) -> Self {
         let (fs, vfs) = mounted(device, one_list());
         let task = vfs.task();
         task.write_file("/stays", [b's'; SIZE]).unwrap();
         let before = in_use(&fs, &task);
         let file = task.options().read(true).write(true).create(true).open(GOES).unwrap();
-        // One page has a block, and others wait for theirs, with holes between, so that write-back
-        // takes each in a transaction of its own.
+        // One page has a block. The others wait for theirs, with holes between them, so write-back
+        // takes each in a separate transaction.
         file.pwrite(&[b'a'; PAGE], 0).unwrap();
         file.sync_all().unwrap();
         for page in [1, 3, 5, 7] {
@@ -192,7 +192,7 @@ impl LastUsers {
         Self { fs, vfs, before, threads: [closer, reclaimer], remover }
     }
 
-    /// Waits for the threads. The file has neither a name nor a user then, unless the volume has
+    /// Waits for the threads. Then the file has neither a name nor a user, unless the volume has
     /// stopped.
     fn join(self) -> (Arc<DiskFs>, Vfs, (u64, u64)) {
         let Self { fs, vfs, before, threads, remover } = self;
@@ -204,8 +204,8 @@ impl LastUsers {
     }
 }
 
-/// Makes sure that nothing of the file is left: neither space, nor an orphan, nor data that a file
-/// would show that gets the same number.
+/// Asserts that nothing of the file is left: neither space, nor an orphan, nor data that a later
+/// file with the same number would show.
 fn assert_nothing_left(fs: &DiskFs, task: &Task, before: (u64, u64)) {
     assert_eq!(in_use(fs, task), before);
     assert_eq!(fs.volume().orphans().len(), 0);
@@ -218,8 +218,8 @@ fn assert_nothing_left(fs: &DiskFs, task: &Task, before: (u64, u64)) {
     assert!(bytes[..SIZE - 1].iter().all(|byte| *byte == 0));
 }
 
-/// An inode that has lost its last user is freed, once, while other threads do `beside`; nothing of
-/// it is left.
+/// Asserts that an inode that loses its last user is freed, once, while other threads run `beside`,
+/// and that nothing of it is left.
 fn assert_freed(beside: impl Fn(&Disk, &DiskFs, &Task) + Send + Sync + 'static) {
     schedules(move || {
         let device = device();
@@ -239,7 +239,7 @@ fn last_users_against_sync() {
     assert_freed(|_, fs, _| (0..TIMES).for_each(|_| fs.sync_fs().unwrap()));
 }
 
-/// A frozen volume has an empty log, whatever the threads are in the middle of.
+/// A frozen volume has an empty log, whatever work of the threads is unfinished.
 #[test]
 fn last_users_against_freeze() {
     assert_freed(|disk, fs, _| {
@@ -268,7 +268,7 @@ fn last_users_against_remount() {
     });
 }
 
-/// The volume stops: every thread ends, and the next mount finishes what was begun.
+/// The volume stops: every thread ends, and the next mount completes the unfinished work.
 #[test]
 fn last_users_against_stop() {
     schedules(|| {
@@ -298,7 +298,8 @@ fn last_users_against_stop() {
     });
 }
 
-/// A thread that writes files and syncs each, until it is refused; gives those that are durable.
+/// Starts a thread that writes files and syncs each, until it is refused, and returns the durable
+/// ones.
 fn synced(vfs: &Vfs, refusals: &'static [Errno]) -> thread::JoinHandle<Vec<&'static str>> {
     let task = vfs.task();
     thread::spawn(move || {
@@ -318,9 +319,8 @@ fn synced(vfs: &Vfs, refusals: &'static [Errno]) -> thread::JoinHandle<Vec<&'sta
     })
 }
 
-/// A volume stops while a thread writes and another remounts it to read-only and back: no synced
-/// data are lost, nothing can be changed afterwards, and no remount makes the volume writable
-/// again.
+/// A volume stops while one thread writes and another remounts it to read-only and back: no synced
+/// data are lost, no later change succeeds, and no remount makes the volume writable again.
 #[test]
 fn stop_against_writers_against_remount() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
@@ -361,7 +361,7 @@ fn stop_against_writers_against_remount() {
     }
 }
 
-/// A volume stops while a thread writes and another closes it: every thread ends, and no synced
+/// A volume stops while one thread writes and another closes it: every thread ends, and no synced
 /// data are lost.
 #[test]
 fn stop_against_writers_against_close() {

@@ -40,14 +40,15 @@ fn open(device: Arc<dyn Device>) -> Arc<Volume> {
     Arc::new(Volume::open(device, options).unwrap())
 }
 
-/// Nothing is wrong with the volume, but for names: what is made here has none.
+/// Asserts that nothing is wrong with the volume except for names: the files of these tests have
+/// none.
 fn assert_whole(device: Arc<dyn Device>) {
     let report = check::check(device, &check::Options::default(), &mut ()).unwrap();
     let found = report.findings.iter().find(|found| ![1020, 1021].contains(&found.number()));
     assert!(found.is_none(), "{found:?}");
 }
 
-/// A new inode, and where in the log that is.
+/// Creates an inode, and returns the sequence number of its commit.
 fn create(volume: &Volume, nodes: &NodeTable) -> Result<(Arc<Node>, u64), Fault> {
     let mut tx = volume.begin(TxReservation { log_blocks: 60, space: 8, from_pool: false })?;
     let (ino, generation) = tx.new_inode(8, false)?;
@@ -59,8 +60,8 @@ fn create(volume: &Volume, nodes: &NodeTable) -> Result<(Arc<Node>, u64), Fault>
     Ok((node, sequence))
 }
 
-/// Checks the bytes that a reader may see of a file of `new` bytes over `old` ones that is
-/// truncated to [`REST`] and extended again: each byte behind that is zero, or its old value.
+/// Asserts that a reader may see these bytes of a file of `new` bytes that is truncated to [`REST`]
+/// and extended again: each byte behind `REST` is zero or `new`, and each byte before it is `new`.
 fn assert_seen(bytes: &[u8], new: u8) {
     assert!(bytes.len() <= SIZE);
     for (at, byte) in bytes.iter().enumerate() {
@@ -70,7 +71,7 @@ fn assert_seen(bytes: &[u8], new: u8) {
 }
 
 /// A file is as its last change left it, in memory and on the disk, whenever its data are written
-/// back; readers see what it was or what it is, and never what was on the disk before.
+/// back; readers see its old or its new contents, and never older bytes of the disk.
 #[test]
 fn write_back_against_truncate_against_read() {
     schedules(|| {
@@ -79,7 +80,7 @@ fn write_back_against_truncate_against_read() {
         let files = Files::new(volume.clone(), 1 << 20, None);
         let nodes = NodeTable::new(10);
         let (node, _) = create(&volume, &nodes).unwrap();
-        // One page has a block, the other one is to get one.
+        // One page has a block, the other one will get one.
         files.file(&node).write(0, &[b'a'; PAGE]).unwrap();
         files.sync(&node, false).unwrap();
         files.file(&node).write(0, &[b'b'; SIZE]).unwrap();
@@ -109,7 +110,7 @@ fn write_back_against_truncate_against_read() {
         assert!(bytes == expected);
         files.sync(&node, false).unwrap();
         let ino = node.ino();
-        // As after a crash.
+        // A crash at this point leaves the same state.
         files.stop();
         drop((node, nodes, files, volume));
         assert_whole(device.clone());
@@ -123,7 +124,8 @@ fn write_back_against_truncate_against_read() {
     });
 }
 
-/// Two threads that make inodes and force the log, and what they saw become durable.
+/// Starts two threads that create inodes and force the log, and return the inodes that became
+/// durable.
 fn commits(volume: &Arc<Volume>) -> [thread::JoinHandle<Vec<u64>>; 2] {
     let nodes = Arc::new(NodeTable::new(10));
     [0, 1].map(|_| {
@@ -141,7 +143,8 @@ fn commits(volume: &Arc<Volume>) -> [thread::JoinHandle<Vec<u64>>; 2] {
     })
 }
 
-/// As after a crash: what was seen to be durable is there, and nothing is wrong.
+/// Asserts, as after a crash, that all inodes that were durable exist, and that nothing is wrong
+/// with the volume.
 fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
     assert_whole(device.clone());
     let volume = open(device);
@@ -151,8 +154,8 @@ fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
     }
 }
 
-/// A sync makes all earlier writes durable, whichever thread is writing them back: the background
-/// writer, beside a thread that makes files dirty again before their write-back.
+/// A sync makes all earlier writes durable, whichever thread writes them back: here a background
+/// writer does so concurrently, and another thread makes files dirty again before their write-back.
 #[test]
 fn sync_against_write_back_against_write() {
     schedules(|| {
@@ -194,7 +197,7 @@ fn sync_against_write_back_against_write() {
     });
 }
 
-/// While a volume is frozen nothing is written; whoever commits meanwhile goes on after the thaw.
+/// Nothing is written while a volume is frozen; commits during that time continue after the thaw.
 #[test]
 fn commit_against_freeze() {
     schedules(|| {
@@ -212,8 +215,8 @@ fn commit_against_freeze() {
     });
 }
 
-/// When a volume is sealed, everything that was committed is home: nothing is left to replay.
-/// Whoever comes later is refused until that ends.
+/// When a volume is sealed, all commits are written back: no changes are left to replay. Later
+/// commits are refused until the seal ends.
 #[test]
 fn commit_against_seal() {
     schedules(|| {
@@ -251,7 +254,8 @@ fn commit_against_shutdown() {
     });
 }
 
-/// A volume with a file "/f" that lies in memory nowhere, and its number and generation.
+/// Returns a volume with a file "/f" of which no memory holds a part, and the file's number and
+/// generation.
 fn with_file() -> (Arc<dyn Device>, u64, u32) {
     static MADE: OnceLock<(Vec<u8>, u64, u32)> = OnceLock::new();
     let make = || {
@@ -271,7 +275,7 @@ fn with_file() -> (Arc<dyn Device>, u64, u32) {
     (Arc::new(memory(bytes)), *ino, *generation)
 }
 
-/// Makes files, one of them without a name, writes to them and looks at them.
+/// Creates files, one of them without a name, writes to them and reads them.
 fn make_files(task: &Task) {
     for name in ["/", "/1", "/2"] {
         let mut options = task.options().read(true).write(true);
@@ -289,8 +293,8 @@ fn make_files(task: &Task) {
     }
 }
 
-/// A file is opened by its handle while it is removed and its number used again: the handle finds
-/// that file or none, and the new one is what it was made as.
+/// A file is opened by its handle while it is removed and its number is reused: the handle opens
+/// that file or none, and the new file is as it was created.
 #[test]
 fn handle_against_inactivation_against_creation() {
     shuttle::check_random(|| drop(with_file()), 1);
@@ -319,9 +323,8 @@ fn handle_against_inactivation_against_creation() {
     });
 }
 
-/// Two writers get the space of a file that was removed before they began, whoever frees it and
-/// whoever makes that durable: one of them, the thread that frees what nobody uses, or somebody who
-/// syncs.
+/// Two writers get the space of a file that was removed before they began, whichever thread frees
+/// it and whichever thread makes that durable: a writer, the inactivator, or a thread that syncs.
 #[test]
 fn writers_against_inactivation_against_sync() {
     schedules(|| {
@@ -351,8 +354,8 @@ fn writers_against_inactivation_against_sync() {
     });
 }
 
-/// Threads that read, write and change one file: the volume stores the times that the last of them
-/// has left in memory.
+/// Runs threads that read, write and change one file: the volume stores the times that the last of
+/// them left in memory.
 fn times_are_stored(change: fn(&Task)) {
     schedules(move || {
         let device = device();
@@ -401,12 +404,12 @@ fn times_set_by_hand_against_a_write_and_a_read() {
 }
 
 /// A walk follows a symbolic link, without a reference to it, while the link is removed and its
-/// number used again: the new link has its own times.
+/// number is reused: the new link has its own times.
 #[test]
 fn times_of_a_link_that_is_followed_while_its_number_is_used_again() {
     let links = |task: &Task| {
         task.symlink("/", At::Cwd, "/l").unwrap();
-        // So that following it changes that.
+        // Then following the link updates its access time.
         let times = [SetTime::At(Timestamp(5)), SetTime::Omit];
         task.utimens(At::Cwd, "/l", times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     };

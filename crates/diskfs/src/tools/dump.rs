@@ -1,21 +1,21 @@
-//! Showing what is on disk, in words and as JSON.
+//! The structures on disk, shown in words and as JSON.
 //!
 //! # Purpose
 //!
-//! For whoever wants to know what is in a volume, or what is wrong with one: any structure by
-//! itself ([`What`]), as it lies on disk, or as it is after a replay of the log, which is made in a
-//! copy in memory then. A structure that is damaged is shown with what is wrong, as far as it can
-//! be read.
+//! This shows the contents of a volume, and its damage, to a reader: any single structure
+//! ([`What`]), either as it is on disk, or as it is after a replay of the log. The replay then
+//! works on a copy in memory. A damaged structure is shown with its damage, as far as it is
+//! readable.
 //!
 //! # Invariants
 //!
 //! * Nothing is written.
-//! * Whatever the bytes are, it ends with a [`Value`] or an error. A value is as large as what is
-//!   shown: a directory of a million names has as many.
+//! * For any bytes, a call ends with a [`Value`] or an error. The size of a value is proportional
+//!   to the structure that it shows: a directory of a million names has a million entries.
 //!
 //! # Locks, references
 //!
-//! None. The caller has the device for itself, or knows that nobody writes it.
+//! None. No other program or thread writes to the device; the caller ensures that.
 
 mod blocks;
 mod inodes;
@@ -39,25 +39,25 @@ use crate::{LogPlace, Superblock};
 pub enum What {
     /// The superblock and its copies.
     Superblock,
-    /// A group: its header, its free space, its inodes.
+    /// The group with this number: its header, its free space, its inodes.
     Group(u32),
-    /// An inode, by its number.
+    /// The inode with this number.
     Inode(u64),
-    /// The entries of a directory, by its inode.
+    /// The entries of the directory with this inode number.
     Directory(u64),
-    /// The extents of a file, by its inode.
+    /// The extents of the file with this inode number.
     Extents(u64),
-    /// The attributes of an inode.
+    /// The attributes of the inode with this number.
     Attributes(u64),
-    /// The contents of a block.
+    /// The contents of the block at this address.
     Block(u64),
-    /// A tree, by its root: the block has to be one of a tree.
+    /// The tree whose root is at this address; the block must be a block of a tree.
     Tree(u64),
-    /// The log, record by record, and what a recovery would replay.
+    /// The log, record by record, and the checkpoints that a recovery would replay.
     Log,
 }
 
-/// Why there is nothing to show.
+/// The reason why an object is not shown.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DumpError {
@@ -70,12 +70,12 @@ pub enum DumpError {
     /// The requested object is unreadable.
     #[error(transparent)]
     Damage(#[from] Damage),
-    /// There is no such thing.
+    /// The requested object does not exist.
     #[error("{0}")]
     NoSuch(String),
 }
 
-/// A volume that is looked at.
+/// An open volume whose structures are shown.
 #[derive(Debug)]
 pub struct Dump {
     logged: CheckedLog,
@@ -85,7 +85,8 @@ pub struct Dump {
 
 impl Dump {
     /// Opens the volume on `device`, with its log on `log` if it is not in the volume. With
-    /// `replay`, shows it as it is after a replay of its log. Blocks for the I/O: it reads the log.
+    /// `replay`, later calls show the volume after a replay of its log. Blocks for I/O: reads the
+    /// log.
     ///
     /// # Errors
     /// [`DumpError::Volume`], [`DumpError::Log`].
@@ -104,7 +105,7 @@ impl Dump {
         Ok(Self { logged, found, is_clean })
     }
 
-    /// Returns the requested object.
+    /// Shows the requested object.
     ///
     /// # Errors
     /// [`DumpError`].
@@ -139,8 +140,8 @@ impl Dump {
         superblock(&self.found.superblock).with("copies", copies.collect::<Value>())
     }
 
-    /// Returns the figures of the volume: those of `statfs` and more. Reads the headers of all
-    /// groups, and counts unreadable ones.
+    /// Shows the figures of the volume: the figures of `statfs` and more. Reads the headers of all
+    /// groups, and counts the unreadable ones.
     #[must_use]
     pub fn figures(&self) -> Value {
         let media = self.media();

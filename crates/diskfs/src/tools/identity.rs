@@ -1,20 +1,20 @@
-//! Giving a volume another id.
+//! A new id for a volume.
 //!
 //! # Purpose
 //!
-//! An image that was copied has the id of the first one. A user of both wants to tell them
-//! apart. Every block of metadata has the id, as has every record of the log, and the order of
-//! names depends on it; so these keep the one that the volume was made with
-//! ([`Superblock::volume`]), and the superblock has another besides, which is shown
-//! ([`Superblock::id`]; as `sb_meta_uuid` in XFS). A program that knows nothing of that shows the
-//! former id, and does everything right: the feature is one of *compat*.
+//! A copied image has the id of the original, and a user of both wants to distinguish them. Every
+//! block of metadata and every record of the log has the id, and the order of names depends on it;
+//! so these retain the id with which the volume was created ([`Superblock::volume`]). The
+//! superblock has a second id, which programs show ([`Superblock::id`]; as `sb_meta_uuid` in XFS).
+//! A program that does not know this feature shows the first id, and works correctly otherwise: the
+//! feature is one of *compat*.
 //!
-//! # A log on a device of its own
+//! # A log on a separate device
 //!
-//! has an id, too, which superblock and log have to agree on, so that a volume does not take the
-//! log of its copy. It changes with the volume's. In between the log has none, which both agree
-//! with: it is closed without one, the superblock is written with the new one, and the log is
-//! closed once more with that. A crash leaves a volume that opens, at each step.
+//! Such a log has an id, too. Superblock and log must agree on it, so a volume does not accept the
+//! log of its copy. This id changes with the volume's, in three steps: the log is closed without an
+//! id, which agrees with the old and the new one; the superblock is written with the new id; and
+//! the log is closed once more, with that id. After a crash at any step, the volume opens.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::tools::check::{CheckError, CheckedLog};
 use crate::volume;
 use crate::volume::copies::{self, OpenError};
 
-/// Error of [`set_id`].
+/// The error of [`set_id`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
@@ -39,10 +39,10 @@ pub enum IdError {
     /// The id is nil.
     #[error("the id of zeros is that of no volume: name another, random or restore")]
     Nil,
-    /// Another log was named than the volume has.
+    /// The named log is not the one of the volume.
     #[error("{0}")]
     LogDevice(#[from] CheckError),
-    /// The log is on another device, and has changes.
+    /// The log is on a separate device, and has changes that are not written back.
     #[error("the log has changes that are not home: mount the volume and unmount it first")]
     NotClean,
     /// The log can't be read or written.
@@ -53,12 +53,13 @@ pub enum IdError {
     Random(#[from] std::io::Error),
 }
 
-/// Gives the volume on `device`, which no other program uses, the id `id`; without one, the id it
-/// was made with. `log` is the device of its log, if that has one of its own. Returns the
-/// superblock. Durable when it returns; blocks for the I/O.
+/// Gives the id `id` to the volume on `device`, which no other program uses; without `id`, gives it
+/// the id with which the volume was created. `log` is the device of the log, if that is on a
+/// separate one. Returns the superblock. The change is durable when the call returns. Blocks for
+/// I/O.
 ///
 /// # Errors
-/// [`IdError`]. After an error of a device the volume has the one id or the other.
+/// [`IdError`]. After an error of a device, the volume has either the old id or the new one.
 pub fn set_id(
     device: &Arc<dyn Device>,
     log: Option<&Arc<dyn Device>>,
@@ -75,7 +76,7 @@ pub fn set_id(
     let mut logged = CheckedLog::new(device.clone(), log, &superblock)?;
     let id = id.unwrap_or(superblock.volume());
     let LogPlace::Outside { blocks, .. } = superblock.log() else {
-        // Nothing in the log depends on it.
+        // The contents of a log inside the volume do not depend on this id.
         return write(device, superblock.with_id(id));
     };
     if !logged.is_clean()? {
@@ -85,7 +86,7 @@ pub fn set_id(
     let log_seen = closed(&logged, &superblock)?;
     let place = LogPlace::Outside { device: Uuid::random()?, blocks };
     let Some(mut superblock) = superblock.with_id(id).with_log(place) else {
-        // Not reached: the old superblock had a log of that size.
+        // This is not reached: the old superblock had a log of that size.
         return Err(IdError::ReadOnly);
     };
     superblock.log_seen = log_seen;
@@ -99,7 +100,7 @@ fn write(device: &Arc<dyn Device>, mut superblock: Superblock) -> Result<Superbl
     Ok(superblock)
 }
 
-/// Opens a log that is clean, and closes it, so that its last record has the id of the device.
+/// Opens a clean log and closes it; its last record then has the id of the device.
 fn closed(logged: &CheckedLog, superblock: &Superblock) -> Result<LogSeen, IdError> {
     let (journal, _) = logged.replay(superblock)?;
     journal.close()?;

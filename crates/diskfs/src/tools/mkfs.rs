@@ -1,10 +1,10 @@
-//! Making a volume.
+//! The creation of a volume.
 //!
 //! # The order
 //!
-//! 1. The device is probed for known contents; if there are any, it fails unless forced.
-//! 2. The signatures are cleared: superblocks of former volumes, and the first block in any case.
-//!    Flush: now the device has no recognisable contents.
+//! 1. The device is probed for known contents; if it has any, the call fails unless forced.
+//! 2. The signatures are cleared: the superblocks of former volumes, and the first block in any
+//!    case. Flush: now the device has no recognisable contents.
 //! 3. The log, the groups and the root directory are written. Flush.
 //! 4. The superblock and its copies are written.
 //!
@@ -30,37 +30,38 @@ use crate::inode::core::{InodeCore, TYPE_DIRECTORY};
 use crate::volume::{copies, seen};
 use crate::{Geometry, Label, LogPlace, Superblock, Timestamp, Uuid};
 
-/// How a volume is made. `Default`: as large as its device, without a name, with a log inside.
+/// The parameters of a new volume. `Default`: the size of its device, no name, a log inside.
 #[derive(Clone, Debug, Default)]
 pub struct MkfsOptions {
-    /// Its size in bytes, which is rounded down to whole blocks; the device becomes larger if it
-    /// must and can. `None`: the whole device.
+    /// The size in bytes, which is rounded down to whole blocks; the device is extended if it must
+    /// and can be. `None`: the whole device.
     pub size: Option<u64>,
-    /// Its name.
+    /// The name of the volume.
     pub label: Label,
-    /// Its id; `None`: a new one.
+    /// The id of the volume; `None`: a new one.
     pub uuid: Option<Uuid>,
     /// Whether the contents of the device may be lost.
     pub force: bool,
-    /// The size of its log, in blocks; `None`: a 64th of the volume, 4 MiB at least and 1 GiB at
-    /// most. A log inside lies in one group and is as large as that permits. This machine's memory
-    /// does not matter: the volume may be mounted on another, and there what waits to go home has a
-    /// bound of its own ([`DiskOptions`](crate::vfs_impl::DiskOptions)).
+    /// The size of the log, in blocks; `None`: a 64th of the volume, from 4 MiB to 1 GiB.
+    /// A log inside the volume lies in one group, and is at most as large as that permits. The
+    /// memory of this machine does not matter: another machine may mount the volume, and there the
+    /// changes that are not written back have a limit of their own
+    /// ([`DiskOptions`](crate::vfs_impl::DiskOptions)).
     pub log_blocks: Option<u64>,
-    /// A device for the log alone; `None`: the log is inside.
+    /// A separate device for the log; `None`: the log is inside the volume.
     pub log_device: Option<Arc<dyn Device>>,
-    /// Its root directory.
+    /// The root directory.
     pub root: RootDirectory,
 }
 
-/// Owner and permissions of the root directory of a volume that is made. `Default`: user 0's, 0755.
+/// Owner and permissions of the root directory of a new volume. `Default`: user 0, group 0, 0755.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootDirectory {
     /// The owner.
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The permission bits, set-id bits and sticky bit among them; others are left out.
+    /// The permission bits, including the set-id bits and the sticky bit; other bits are ignored.
     pub mode: u32,
 }
 
@@ -70,11 +71,11 @@ impl Default for RootDirectory {
     }
 }
 
-/// Why no volume was made.
+/// The reason why no volume was created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MkfsError {
-    /// The device has contents, and they may not be lost.
+    /// The device has contents, and the options do not permit their loss.
     #[error("{device} has {what} on it; it would be lost")]
     Recognised {
         /// The device's name.
@@ -90,15 +91,15 @@ pub enum MkfsError {
         "a log of {blocks} blocks of 4 KiB: it has {LOG_BLOCKS_MIN} at least and {most} at most"
     )]
     LogSize {
-        /// The size.
+        /// The requested size, in blocks.
         blocks: u64,
-        /// The most that can be here.
+        /// The largest possible size, in blocks.
         most: u64,
     },
     /// A device failed, or can't have this size.
     #[error(transparent)]
     Device(#[from] vfscale_block::Error),
-    /// The log could not be made.
+    /// The log could not be created.
     #[error(transparent)]
     Log(#[from] vfscale_journal::Error),
     /// The system has no random numbers for an id.
@@ -106,13 +107,13 @@ pub enum MkfsError {
     Random(#[from] std::io::Error),
 }
 
-/// Makes a volume. Durable when it returns. Blocks for the I/O: the log is written, and a few
-/// blocks for each group.
+/// Creates a volume. It is durable when the call returns. Blocks for I/O: writes the log, and a few
+/// blocks of each group.
 ///
 /// # Errors
-/// [`MkfsError`]. After [`Recognised`](MkfsError::Recognised), [`Size`](MkfsError::Size) and
-/// [`LogSize`](MkfsError::LogSize) nothing has changed; after others there may be no volume on
-/// the device, neither the former one nor a new one.
+/// [`MkfsError`]. [`Recognised`](MkfsError::Recognised), [`Size`](MkfsError::Size) and
+/// [`LogSize`](MkfsError::LogSize) have changed nothing; after other errors the device may have no
+/// volume, neither the former one nor a new one.
 pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, MkfsError> {
     let blocks = options.size.unwrap_or(device.size()) / BLOCK_BYTES as u64;
     let geometry = Geometry::for_blocks(blocks)?;

@@ -1,11 +1,11 @@
-//! Moments as people write them, in universal time.
+//! Times as text for people, in universal time.
 
 use vfscale_block::calendar::date;
 
 use super::value::Value;
 use crate::Timestamp;
 
-/// Returns the moment as text, or [`Value::Nothing`] for [`Timestamp::NEVER`].
+/// Returns the time as text, or [`Value::Nothing`] for [`Timestamp::NEVER`].
 pub(crate) fn moment(at: Timestamp) -> Value {
     match at {
         Timestamp::NEVER => Value::Nothing,
@@ -13,7 +13,7 @@ pub(crate) fn moment(at: Timestamp) -> Value {
     }
 }
 
-/// Returns the moment `at` nanoseconds after 1970-01-01 as text.
+/// Returns the time `at` nanoseconds after 1970-01-01 as text.
 pub(crate) fn nanoseconds(at: i64) -> Value {
     let second = 1_000_000_000;
     let fraction = u32::try_from(at.rem_euclid(second)).unwrap_or_default();

@@ -1,28 +1,28 @@
-//! Reading what is left of a volume that will not mount.
+//! Reading a volume that can't be mounted.
 //!
 //! # Purpose
 //!
-//! A mount needs a log that can be read, and every group. [`Rescue`] needs a superblock, or a copy
-//! of it, and no more: it finds each inode by its number, and each part of it by what the inode
-//! says. What the log has is replayed in memory if that can be done; if not, what is home is read
-//! as it is. A tree that is damaged gives all that can be read of it, as for a repair
-//! ([`check`](crate::tools::check)), and each thing that is missing is told.
+//! A mount needs a readable log, and every group. [`Rescue`] needs only a superblock, or a copy of
+//! it: it finds each inode by its number, and each part of the inode by the inode's record. The
+//! changes in the log are replayed in memory if the log is readable; otherwise the blocks are read
+//! as they are, without these changes. A damaged tree contributes all its readable records, as for
+//! a repair ([`check`](crate::tools::check)), and each missing part is reported.
 //!
-//! Inodes that no name leads to are found as well ([`Rescue::each_inode`]): by the trees of their
-//! groups, or by what lies in the blocks of a group whose tree is damaged.
+//! [`Rescue::each_inode`] also finds the inodes that no name leads to: by the trees of their
+//! groups, or, in a group whose tree is damaged, by its blocks.
 //!
 //! # Invariants
 //!
 //! * Nothing is written.
-//! * Whatever the bytes are, each call ends. Names are such as a file can have ([`is_name`]);
-//!   whether directories are a tree, and whether a number is met twice, is the caller's to look at.
-//! * What is read of a file was of that file, as far as its blocks say: data have no checksums.
-//!   Where the free space of a group can't be read, inodes may be found there that were removed;
-//!   their data may be those of others by now.
+//! * For any bytes, each call ends. Names are valid names of files ([`is_name`]). The caller checks
+//!   whether the directories form a tree, and whether the same number is found twice.
+//! * The data read for a file belonged to that file, as far as its blocks tell: data have no
+//!   checksums. Where the free space of a group is unreadable, inodes may be found that were
+//!   removed; their data may belong to other files now.
 //!
 //! # Locks, references
 //!
-//! None. The caller has the device for itself, or knows that nobody writes it.
+//! None. No other program or thread writes to the device; the caller ensures that.
 
 mod data;
 mod longer;
@@ -53,69 +53,69 @@ use crate::volume::{Places, VolumeOptions, copies, replay_in_memory};
 use crate::{OpenError, Superblock};
 use longer::Longer;
 
-/// The state of the log of a volume that is rescued.
+/// The result of reading the log of a volume that is rescued.
 #[derive(Clone, Debug)]
 pub enum LogRead {
-    /// The log was replayed: the number of items.
+    /// The log was replayed.
     Replayed {
-        /// Items that were not home.
+        /// The number of items that were not written back.
         items: u64,
     },
     /// The log was unreadable. The last changes are missing.
     Unusable(Fault),
 }
 
-/// Something that is missing of a file.
+/// A part of a file that is missing.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Something that describes it is damaged.
+    /// A structure that describes the file is damaged.
     #[error(transparent)]
     Damage(#[from] Damage),
-    /// The device can't read a part of its data.
+    /// The device can't read a part of the file's data.
     #[error("bytes {} to {} can't be read: {error}", .bytes.start, .bytes.end)]
     Data {
-        /// Which of the file.
+        /// The range of the file.
         bytes: Range<u64>,
-        /// The device's first error.
+        /// The first error of the device.
         error: vfscale_block::Error,
     },
-    /// A part of its data lies where no file can have any.
+    /// A part of the file's data lies in blocks that can't belong to a file.
     #[error("bytes {} to {} lie where no file can have any", .bytes.start, .bytes.end)]
     Place {
-        /// Which of the file.
+        /// The range of the file.
         bytes: Range<u64>,
     },
 }
 
-/// A name in a directory, and where it leads.
+/// A name in a directory, and the number of its inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// 1 to 255 bytes, without `/` and NUL, neither `.` nor `..`.
     pub name: Box<[u8]>,
-    /// The number of an inode, which need not be there.
+    /// The number of an inode, which need not exist.
     pub ino: u64,
 }
 
-/// A volume that is read whatever is wrong with it. See the [module](self).
+/// A volume that is read despite its damage. See the [module](self).
 pub struct Rescue {
     device: Arc<dyn Device>,
     superblock: Superblock,
     log: LogRead,
-    /// The size of the device, if it is less than that of the volume.
+    /// The size of the device in bytes, if the volume is larger.
     cut_off: Option<u64>,
     strays: OnceCell<Vec<Stray>>,
 }
 
-/// A block of a tree, as it says itself: what it is, whose, and where.
+/// A block of a tree by its own header: magic number, owner and address.
 type Stray = ([u8; 4], u64, u64);
 
 impl Rescue {
-    /// Opens the volume on `device`, with its log on `log` if it is not in the volume. Reads the
-    /// log.
+    /// Opens the volume on `device`, with its log on `log` if it is not in the volume. Blocks for
+    /// I/O: reads the log.
     ///
     /// # Errors
-    /// [`OpenError`]: neither the superblock nor a copy can be read, or the volume has features
+    /// [`OpenError`]: neither the superblock nor a copy is readable, or the volume has features
     /// that this program does not know.
     pub fn open(device: Arc<dyn Device>, log: Option<Arc<dyn Device>>) -> Result<Self, OpenError> {
         let (device, cut_off, found) = match copies::read(&*device) {
@@ -137,7 +137,7 @@ impl Rescue {
         Ok(Self { device, superblock, log, cut_off, strays: OnceCell::new() })
     }
 
-    /// Returns the state of its log.
+    /// Returns the result of reading the log.
     #[must_use]
     pub fn log(&self) -> &LogRead {
         &self.log
@@ -153,11 +153,11 @@ impl Rescue {
         Media::new(&*self.device, &self.superblock)
     }
 
-    /// Returns the inode with this number, if there is one, and the damage of its extents. Blocks
-    /// for the I/O.
+    /// Returns the inode with this number, if it exists, and the damage of its extents. Blocks for
+    /// I/O.
     ///
     /// # Errors
-    /// Its record can't be read.
+    /// The record of the inode is unreadable.
     pub fn inode(&self, ino: u64) -> Result<Option<(InodeCore, Option<Loss>)>, Loss> {
         let media = self.media();
         if !media.is_one(block_of(ino)) {
@@ -176,7 +176,7 @@ impl Rescue {
         Ok(block)
     }
 
-    /// Returns the names in a directory, and its damages. Blocks for the I/O.
+    /// Returns the names in a directory, and its damage. Blocks for I/O.
     #[must_use]
     pub fn names(&self, ino: u64, core: &InodeCore) -> (Vec<Name>, Vec<Loss>) {
         let (media, mut names, mut losses) = (self.media(), Vec::new(), Vec::new());
@@ -188,7 +188,7 @@ impl Rescue {
         };
         let mut found = |damage| losses.push(Loss::Damage(damage));
         let mut each = |found: crate::dir::DirEntry<'_>| entry(&mut names, found.name, found.ino);
-        // Nothing but damage ends a walk through what is only read.
+        // This walk changes no tree, so its only errors are damage.
         directory.check(&media, core, &mut found, &mut |_| {}, &mut each).unwrap_or_default();
         if let (DataFork::Tree { root }, false) = (&core.data, losses.is_empty()) {
             let agrees = |records: &[_], _| directory.size_of(records) == core.size;
@@ -202,10 +202,10 @@ impl Rescue {
         (names, losses)
     }
 
-    /// Returns the target of a symbolic link. Blocks for the I/O.
+    /// Returns the target of a symbolic link. Blocks for I/O.
     ///
     /// # Errors
-    /// It can't be read.
+    /// The target is unreadable.
     pub fn target(&self, ino: u64, core: &InodeCore) -> Result<Vec<u8>, Loss> {
         match &core.data {
             DataFork::Inline(bytes) => Ok(bytes.to_vec()),
@@ -218,8 +218,8 @@ impl Rescue {
         }
     }
 
-    /// Returns the attributes of an inode, with access control lists, and their damage. Blocks for
-    /// the I/O.
+    /// Returns the attributes of an inode, including access control lists, and their damage. Blocks
+    /// for I/O.
     #[must_use]
     pub fn attributes(&self, ino: u64, core: &InodeCore) -> (Vec<Attribute>, Option<Loss>) {
         let media = self.media();
@@ -235,7 +235,7 @@ impl Rescue {
                 let chunks = (*bytes as usize).div_ceil(CHUNK_BYTES);
                 let agrees = |records: &[Record<AttrTree>], _| records.len() == chunks;
                 let kept = self.kept::<AttrTree>(&media, *root, ino, agrees);
-                // Data behind a missing piece is meaningless.
+                // Bytes behind a missing chunk are meaningless.
                 let known = (0..).zip(&kept).take_while(|(at, piece)| piece.key == *at);
                 known.for_each(|(_, piece)| blob.extend_from_slice(&piece.value.0));
                 blob.truncate(*bytes as usize);
@@ -247,9 +247,9 @@ impl Rescue {
         (list, damage_of(error))
     }
 
-    /// Calls `each` with every inode that has a name, or should have one, and returns the damages
-    /// of the structures that lead to them. A damaged chunk contributes its readable inodes. Blocks
-    /// for the I/O: reads all inodes.
+    /// Calls `each` with every inode that has a name, or should have one, and returns the damage of
+    /// the structures that lead to inodes. A damaged chunk contributes its readable inodes. Blocks
+    /// for I/O: reads all inodes.
     pub fn each_inode(&self, each: &mut dyn FnMut(u64, &InodeCore)) -> Vec<Loss> {
         let (media, mut losses) = (self.media(), Vec::new());
         for group in 0..media.geometry().groups() {
@@ -276,8 +276,8 @@ impl Rescue {
         losses
     }
 
-    /// Returns the starts of the chunks of inodes of a group, and the damages of its tree of
-    /// chunks. If there are any, examines all its blocks.
+    /// Returns the starts of the chunks of inodes of a group, and the damage of its tree of chunks.
+    /// If there is damage, examines all blocks of the group.
     fn chunks(&self, media: &Media<'_>, group: u32) -> (BTreeSet<u64>, Vec<Damage>) {
         let blocks = media.geometry().blocks_of(group).unwrap_or_default();
         let (mut chunks, mut damages) = (BTreeSet::new(), Vec::new());
@@ -290,7 +290,7 @@ impl Rescue {
             };
             chunks.extend(starts.filter(is_possible));
         };
-        // Nothing but damage ends a walk through what is only read.
+        // This walk changes no tree, so its only errors are damage.
         tree.check_records(media, |damage| damages.push(damage), |_| {}, records)
             .unwrap_or_default();
         if !damages.is_empty() {
@@ -317,7 +317,7 @@ impl Rescue {
         agrees: impl Fn(&[Record<K>], u64) -> bool,
     ) -> Vec<Record<K>> {
         let around = RescueContext { rescue: self, ino, agrees };
-        // Nothing but damage ends a walk through what is only read.
+        // This walk changes no tree, so its only errors are damage.
         let kept = Tree::<K>::at(root, ino).salvage(media, &around);
         kept.map(|kept| kept.records).unwrap_or_default()
     }
@@ -337,7 +337,7 @@ impl Rescue {
     }
 }
 
-/// The surroundings of a tree of an inode; the owners of blocks are unknown.
+/// The context for salvaging a tree of an inode; the owners of blocks are unknown.
 struct RescueContext<'r, A> {
     rescue: &'r Rescue,
     ino: u64,
@@ -376,7 +376,7 @@ fn decoded(
     Ok(Some((core, wrong.map(Loss::Damage))))
 }
 
-/// Returns the free runs of a group, in order; `None` if not all of them can be read.
+/// Returns the free runs of a group, in order; `None` if some of them are unreadable.
 fn free_runs(media: &Media<'_>, blocks: &Range<u64>, group: u32) -> Option<Vec<Range<u64>>> {
     let (mut free, mut is_whole) = (Vec::new(), true);
     let tree = Tree::<FreeSpace>::at(blocks.start + FREE_ROOT_AT, group.into());
@@ -392,7 +392,7 @@ fn free_runs(media: &Media<'_>, blocks: &Range<u64>, group: u32) -> Option<Vec<R
 fn damage_of(error: Error<NoChange>) -> Option<Loss> {
     match error {
         Error::Damage(damage) => Some(Loss::Damage(damage)),
-        // Only who changes something is told so.
+        // Only changes fail with this error, and a rescue makes none.
         Error::Nodes(NoChange) => None,
     }
 }

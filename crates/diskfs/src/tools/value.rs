@@ -7,19 +7,19 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 /// A value that can be shown in words ([`Display`](fmt::Display)) and as JSON ([`Serialize`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// There is none.
+    /// No value.
     Nothing,
     /// Yes or no.
     Flag(bool),
     /// A number.
     Number(u64),
-    /// A number that may be less than zero.
+    /// A number that may be negative.
     Signed(i64),
     /// Text.
     Text(String),
-    /// Several, in order.
+    /// Values in order.
     List(Vec<Value>),
-    /// Several, by name, in order.
+    /// Named values, in order.
     Fields(Vec<(&'static str, Value)>),
 }
 
@@ -30,7 +30,7 @@ impl Value {
         Self::Fields(Vec::new())
     }
 
-    /// Adds a field; other values become fields.
+    /// Adds a field; replaces any other value by this one field.
     #[must_use]
     pub fn with(self, name: &'static str, value: impl Into<Value>) -> Self {
         let mut fields = match self {
@@ -41,7 +41,7 @@ impl Value {
         Self::Fields(fields)
     }
 
-    /// Creates text from bytes that need not be UTF-8: other bytes are shown as escapes.
+    /// Creates text from bytes that need not be UTF-8: shows other bytes as escapes.
     #[must_use]
     pub fn bytes(bytes: &[u8]) -> Self {
         Self::Text(match str::from_utf8(bytes) {
@@ -96,7 +96,8 @@ impl Value {
         }
     }
 
-    /// Shows the fields of one of many in one line, if they are no lists.
+    /// Shows the fields of an element of a list in one line; puts lists and fields among them in
+    /// brackets.
     fn show_in_line(
         &self,
         f: &mut fmt::Formatter<'_>,

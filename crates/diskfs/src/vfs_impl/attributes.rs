@@ -45,7 +45,8 @@ impl DiskFs {
         let mut tx = self.volume.begin(need)?;
         let locked = node.lock();
         edit(&mut tx, node, |tx, core| {
-            // The inode has the times of later reads and writes, which are newer than the core.
+            // The times of the inode include later reads and writes, so they are newer than the
+            // core's.
             (core.atime, core.mtime, core.ctime) =
                 (inode.atime().0, inode.mtime().0, inode.ctime().0);
             change_core(core, change);
@@ -68,7 +69,7 @@ impl DiskFs {
     }
 }
 
-/// Applies a change except its extended attributes.
+/// Applies a change, except its extended attributes.
 fn change_core(core: &mut InodeCore, change: &AttrChange<'_>) {
     if let Some(mode) = change.mode {
         core.mode = core.mode & TYPE_MASK | mode & !TYPE_MASK & 0xFFFF;

@@ -24,34 +24,36 @@ use crate::volume::{Volume, VolumeOptions};
 /// The options for opening a [`DiskFs`].
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// How far the journal's structures are sharded.
+    /// The extent to which the journal's structures are sharded.
     pub scaling: Scaling,
     /// The time after which changes become durable without a sync; `None`: only by a sync, or when
     /// room is needed. 5 seconds by default.
     pub sync_interval: Option<Duration>,
-    /// The most bytes of file data in memory. 256 MiB by default.
+    /// The maximum number of bytes of file data in memory. 256 MiB by default.
     pub data_cache_bytes: u64,
-    /// The most bytes of clean metadata in memory, which could be read again. 64 MiB by default.
+    /// The maximum number of bytes of clean metadata in memory, which could be read again. 64 MiB
+    /// by default.
     pub metadata_cache_bytes: u64,
-    /// The most bytes of changed metadata in memory that is not written back yet, in addition. 160
-    /// MiB by default.
+    /// The maximum number of bytes of changed metadata in memory that is not written back yet, in
+    /// addition. 160 MiB by default.
     pub changed_metadata_bytes: u64,
-    /// Nothing is written, not even the log: it is replayed in memory.
+    /// Whether nothing is written, not even the log: it is replayed in memory.
     pub read_only: bool,
-    /// The log is not read, and nothing is written ([`VolumeOptions::no_recovery`]).
+    /// Whether the log is not read and nothing is written ([`VolumeOptions::no_recovery`]).
     pub no_recovery: bool,
-    /// The behaviour when the volume meets damage, or its log fails: [`OnError::Shutdown`] by
+    /// The behaviour when the volume finds damage, or its log fails: [`OnError::Shutdown`] by
     /// default.
     pub on_error: OnError,
-    /// The device with the log, if it is on one of its own.
+    /// The device of the log, if that is on a separate one.
     pub log_device: Option<Arc<dyn Device>>,
     /// The number of lists of orphans in memory, and of queues of orphans to be freed; 0 for one,
-    /// as without the patch `orphan` (Kara 2014).
+    /// as before the patch `orphan` (Kara 2014).
     pub orphan_lists: usize,
     /// The number of lists of dirty files; at least one.
     pub dirty_lists: usize,
-    /// The data of a file that replaces another, by a rename or after truncation to nothing, is
-    /// written before that is durable, as by ext4's option of this name. On by default.
+    /// Whether the data of a file that replaces another, by a rename or after truncation to
+    /// nothing, is written before the replacement is durable, as ext4's option of this name does.
+    /// On by default.
     pub auto_da_alloc: bool,
 }
 
@@ -86,9 +88,9 @@ pub struct Opened {
 /// A volume as a file system. See the [module](super). `Send` and `Sync`.
 ///
 /// It can be mounted once. Dropping it without [`close`](Self::close) writes nothing more: as after
-/// a crash, the next opening replays what is durable. But a superblock drops it only after grace
-/// periods; so an owner that does not close it [leaves](Self::leave) or [abandons](Self::abandon)
-/// it.
+/// a crash, the next opening replays the durable changes. But a superblock drops its reference only
+/// after grace periods; so an owner that does not close the file system [leaves](Self::leave) or
+/// [abandons](Self::abandon) it.
 pub struct DiskFs {
     pub(super) volume: Arc<Volume>,
     pub(super) table: Arc<NodeTable>,
@@ -99,17 +101,18 @@ pub struct DiskFs {
     pub(super) stop: Stop,
     opened: Opened,
     pub(super) is_mounted: AtomicBool,
-    /// [`UNMOUNTED`] and [`LEFT`]; the thread that sets the second of them ends the file system.
+    /// The flags [`UNMOUNTED`] and [`LEFT`]; the thread that sets the second of them ends the file
+    /// system.
     ended: AtomicU32,
     released: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// No mount is left.
+/// The flag that is set when no mount is left.
 pub(super) const UNMOUNTED: u32 = 1;
-/// Its owner has [left](DiskFs::leave) it.
+/// The flag that is set when the owner has [left](DiskFs::leave) the file system.
 const LEFT: u32 = 2;
 
-/// The bytes of the metadata cache for which one unused inode stays in memory.
+/// The bytes of the metadata cache per unused inode in memory.
 const NODE_BYTES: u64 = 1024;
 
 impl DiskFs {
@@ -197,10 +200,10 @@ impl DiskFs {
     }
 
     /// Makes everything durable, writes it back in place and closes the log. The file system is no
-    /// longer mounted: later changes fail. Blocks for I/O. Closing it again does nothing.
+    /// longer mounted: later changes fail. Blocks for I/O. A second call does nothing.
     ///
     /// # Errors
-    /// The errors of the device and the log; the next opening replays what is durable.
+    /// The errors of the device and the log; the next opening replays the durable changes.
     pub fn close(&self) -> Result<(), Fault> {
         if self.volume.journal().is_none() {
             return self.volume.close();
@@ -222,10 +225,10 @@ impl DiskFs {
         closed.and(written).and(earlier)
     }
 
-    /// Ends the file system without closing it, now or when its last mount ends, as
+    /// Ends the file system without closing it, immediately or when its last mount ends, as
     /// [`abandon`](Self::abandon) does. Then calls `released`, once, for the owner of the device:
-    /// no thread of the file system writes to it from then on. Waits only for I/O that is under
-    /// way. The owner of the file system calls this once.
+    /// from then on, no thread of the file system writes to the device. Waits only for I/O that has
+    /// begun. The owner of the file system calls this once.
     pub fn leave(&self, released: impl Fn() + Send + Sync + 'static) {
         let is_first = self.released.set(Box::new(released)).is_ok();
         debug_assert!(is_first, "it has one owner");
@@ -233,7 +236,7 @@ impl DiskFs {
         self.end(if was_mounted { LEFT } else { LEFT | UNMOUNTED });
     }
 
-    /// Notes one of the two conditions that end the file system together.
+    /// Sets one of the two flags; if both are set then, ends the file system.
     pub(super) fn end(&self, which: u32) {
         let before = self.ended.fetch_or(which, Ordering::AcqRel);
         let both = LEFT | UNMOUNTED;
@@ -245,21 +248,21 @@ impl DiskFs {
         }
     }
 
-    /// Ends its threads, and writes nothing but the writes under way: as after a crash, the next
-    /// opening replays what is durable. Later changes fail. Does nothing after
-    /// [`close`](Self::close). Blocks until the writes under way are done.
+    /// Ends the threads of the file system, and writes nothing but the writes that have begun: as
+    /// after a crash, the next opening replays the durable changes. Later changes fail. Does
+    /// nothing after [`close`](Self::close). Blocks until these writes are done.
     pub fn abandon(&self) {
         end_threads(&self.volume, &self.files, &self.inactivator);
     }
 
-    /// Makes the volume writable again, and frees orphans that could not be freed while it was
+    /// Makes the volume writable again, and frees the orphans that could not be freed while it was
     /// sealed.
     pub(super) fn unseal(&self) {
         self.volume.unseal();
         self.inactivator.resume();
     }
 
-    /// Waits until files without names and users are freed, and their space can be used.
+    /// Waits until files without names and users are freed, and their space is available.
     pub(super) fn settle(&self) -> Result<(), Fault> {
         self.inactivator.flush();
         self.files.write_renewed();
@@ -273,9 +276,9 @@ impl fmt::Debug for DiskFs {
     }
 }
 
-/// Ends all threads that write to a volume, whatever work is left for them.
+/// Ends all threads that write to a volume, regardless of the work that is left for them.
 fn end_threads(volume: &Volume, files: &Files, inactivator: &Inactivator) {
-    // First: then no thread waits for room in the log, or begins another transaction.
+    // This is first, so no thread waits for room in the log or begins another transaction then.
     volume.abandon();
     files.stop();
     inactivator.stop();

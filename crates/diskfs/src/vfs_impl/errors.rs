@@ -1,4 +1,4 @@
-//! The errors of calls, and what they do to the volume.
+//! The errors of calls, and their effects on the volume.
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use super::stop::OnError;
 use crate::base::fault::Fault;
 use crate::volume::stopped;
 
-/// Returns the error number of a call, and logs the fault if it is more than a refusal.
+/// Returns the error number of a call, and logs the fault unless it is a mere refusal.
 pub(super) fn errno(fault: Fault) -> Errno {
     let errno = fault.errno();
     if !matches!(fault, Fault::NoSpace | Fault::ReadOnly | Fault::TooLarge | Fault::Refused(_)) {
@@ -18,8 +18,8 @@ pub(super) fn errno(fault: Fault) -> Errno {
 }
 
 impl DiskFs {
-    /// Returns why the volume refuses changes, if it does: its log has failed, or it has met
-    /// damage.
+    /// Returns the fault because of which the volume refuses changes, if it does: its log has
+    /// failed, or it has found damage.
     #[must_use]
     pub fn stopped(&self) -> Option<Fault> {
         if !self.has_stopped() {
@@ -30,8 +30,8 @@ impl DiskFs {
             let errors = self.stop.on_error;
             tracing::error!(%why, %errors, "the volume has stopped: nothing is changed any more");
             self.volume.note_stop();
-            // `syncfs` reports it once to each open file; on a read-only volume it finds nothing to
-            // do.
+            // `syncfs` reports it once to each open file; on a read-only volume it has nothing else
+            // to do.
             self.files.write_errors().record(Errno::IO.raw_os_error());
         }
         Some(why)
@@ -63,12 +63,13 @@ impl DiskFs {
         if is_of_log && stopped.is_some() && self.stop.on_error == OnError::RemountRo {
             return Errno::ROFS;
         }
-        // The fault that has stopped it was logged already.
+        // The fault that stopped the volume was already logged.
         if was_told { fault.errno() } else { errno(fault) }
     }
 
-    /// Returns the error number as [`failed`](Self::failed), for a call that makes something
-    /// durable: on a volume that has become read-only, that call has failed anyway.
+    /// Returns the error number as [`failed`](Self::failed) does, for a call that makes changes
+    /// durable: such a call has failed even on a volume that has become read-only, so a fault of
+    /// the log is `EIO`, not `EROFS`.
     pub(super) fn sync_failed(&self, fault: Fault) -> Errno {
         let is_of_log = matches!(fault, Fault::Journal(_));
         let errno = self.failed(fault);

@@ -85,14 +85,14 @@ impl FileOps for DiskFs {
 }
 
 impl DiskFs {
-    /// Shows the VFS the size of a file and the space that it takes, whether or not the call has
-    /// succeeded. The VFS inode is locked.
+    /// Sets in the VFS inode the size of a file and its space, whether or not the call has
+    /// succeeded. The caller holds the lock of the VFS inode.
     fn show_data(&self, inode: &Inode, node: &Arc<Node>, size: u64) {
         inode.set_size(size);
         self.show_blocks(inode, node);
     }
 
-    /// Shows the VFS the space that an inode takes, including pages that have no block yet.
+    /// Sets in the VFS inode the space of an inode, including pages that have no block yet.
     pub(super) fn show_blocks(&self, inode: &Inode, node: &Arc<Node>) {
         inode.set_blocks(self.files.blocks_512(node));
     }

@@ -1,4 +1,4 @@
-//! Inodes of the VFS, made of nodes.
+//! VFS inodes, created from nodes.
 
 use std::sync::Arc;
 
@@ -35,13 +35,14 @@ pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
 /// The parts of an inode that are not in its record.
 #[derive(Default)]
 struct Apart {
-    /// The inode when it was read. While this reference exists, no other has its address in memory.
+    /// The core of the inode when it was read. While this reference exists, no other core has its
+    /// address in memory.
     core: Option<Arc<InodeCore>>,
     xattrs: Vec<Attribute>,
     target: Option<Box<[u8]>>,
 }
 
-/// Why no inode was made.
+/// The reason why no VFS inode was created.
 enum Refused {
     /// The inode is not the requested one.
     IsOther,
@@ -50,7 +51,7 @@ enum Refused {
 }
 
 impl DiskFs {
-    /// Returns the inode `ino`; `None` if it does not exist. Blocks for I/O.
+    /// Returns the inode `ino`, or `None` if it does not exist. Blocks for I/O.
     pub(super) fn iget(&self, sb: &SuperBlock, ino: u64) -> Result<Option<InodeRef>, Fault> {
         match self.table.get(&self.volume, ino)? {
             Some(node) => self.hold(sb, node).map(Some),
@@ -63,9 +64,9 @@ impl DiskFs {
         self.hold_if(sb, node, |_| true)?.ok_or_else(|| Errno::UCLEAN.into())
     }
 
-    /// Returns the VFS inode of a node that may be freed at any time and become another inode:
-    /// `None` unless `is_it` holds when the VFS inode is made. An inode in use is returned without
-    /// a check. Blocks for I/O.
+    /// Returns the VFS inode of a node that may be freed at any time and become another inode;
+    /// `None` unless `is_it` holds when the VFS inode is created. Returns an inode in use without a
+    /// check. Blocks for I/O.
     pub(super) fn hold_if(
         &self,
         sb: &SuperBlock,
@@ -75,9 +76,9 @@ impl DiskFs {
         loop {
             let mut apart = Some(self.read_apart(&node)?);
             let inode = sb.try_iget(node.ino(), || {
-                // While there is no inode, only two threads change the node: the one that frees it,
-                // when it has no name, and the one that reuses its number then. If `is_it` holds,
-                // none does from now on.
+                // While there is no VFS inode, only two threads change the node: the one that frees
+                // it, when it has no name, and the one that then reuses its number. If `is_it`
+                // holds, neither does so from now on.
                 let stored = node.stored();
                 if !is_it(&stored) {
                     return Err(Refused::IsOther);

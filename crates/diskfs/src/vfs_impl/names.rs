@@ -1,8 +1,8 @@
 //! Changes of directories: each is one transaction.
 //!
-//! The VFS has locked the names and looked them up. What only the volume knows is checked here,
-//! with the nodes locked: that a directory is still there, that one which goes is empty, how many
-//! links there may be.
+//! The VFS has locked the names and looked them up. The functions here check, with the nodes
+//! locked, the conditions that only the volume knows: that a directory still has a name, that a
+//! directory to be removed is empty, and that an inode has not too many links.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::inode::core::{DataFork, FileKind, InodeCore, TYPE_MASK};
 use crate::inode::incore::{Node, lock_all};
 use crate::volume::tx::Tx;
 
-/// One more or one less.
+/// A change of a count of links by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LinkStep {
     Up,
@@ -38,7 +38,7 @@ impl DiskFs {
         Directory::new(node.ino(), self.hash)
     }
 
-    /// Makes an inode, with a name in a directory, or without one.
+    /// Creates an inode, with a name in a directory or without a name.
     pub(super) fn make(
         &self,
         dir: &Inode,
@@ -66,7 +66,8 @@ impl DiskFs {
         }
         let links = tx.core(parent).nlink;
         tx.commit()?;
-        // Shown before anybody else can change the directory, as everywhere below.
+        // The VFS inode shows the change before the directory is unlocked, so before another thread
+        // can change it. All changes below do this, too.
         if name.is_some() {
             dir.set_nlink(links);
             dir.changed_at(time);
@@ -75,7 +76,7 @@ impl DiskFs {
         self.hold(dir.sb(), node)
     }
 
-    /// Creates the node of a new inode: its record, its attributes, its target.
+    /// Creates the node of a new inode, with its record, its attributes and its target.
     fn new_node(
         &self,
         tx: &mut Tx<'_>,
@@ -115,7 +116,7 @@ impl DiskFs {
         Ok(node)
     }
 
-    /// Puts a name into a directory that is still there.
+    /// Inserts a name into a directory that still has a name itself.
     fn insert(
         &self,
         tx: &mut Tx<'_>,
@@ -135,8 +136,8 @@ impl DiskFs {
         }
     }
 
-    /// Takes a name out of a directory, or makes it lead elsewhere. It leads to `ino`, or the two
-    /// do not belong together.
+    /// Checks that the entry that was removed or replaced led to `ino`: otherwise the name does not
+    /// belong to the inode of the call, and the error is `ESTALE`.
     fn expect(found: Option<crate::dir::Found>, ino: u64) -> Result<(), Fault> {
         match found {
             Some(found) if found.ino == ino => Ok(()),
@@ -173,7 +174,7 @@ impl DiskFs {
         Ok(())
     }
 
-    /// Takes a name away, of a file or an empty directory.
+    /// Removes a name of a file or of an empty directory.
     pub(super) fn take_name(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Fault> {
         let (node, parent) = (node_of(inode)?, node_of(dir)?);
         self.inactivator.throttle();
@@ -238,7 +239,7 @@ impl DiskFs {
         self.inactivator.throttle();
         let mut tx = self.volume.begin(self.needs.rename)?;
         let locked = lock_all(&[from, to, node, moved.target.unwrap_or(node)]);
-        // One moment for all, later than what any of them shows.
+        // All of them get one time, which is later than any time that they show.
         let times = inodes.iter().flatten().map(|inode| inode.change_time());
         let time = times.max().unwrap_or_default();
         if tx.core(to).nlink == 0 {
@@ -269,8 +270,8 @@ impl DiskFs {
             inode.set_nlink(links);
         }
         [Some(source), target].into_iter().flatten().for_each(|inode| inode.inode_changed_at(time));
-        // Once each: what has the time already, and was seen before, would get a later one than is
-        // stored.
+        // Once for each directory: if an inode has this time already, and a reader has read it,
+        // another call would set a later time than the stored one.
         old_dir.changed_at(time);
         if !std::ptr::eq(old_dir, new_dir) {
             new_dir.changed_at(time);
@@ -279,7 +280,7 @@ impl DiskFs {
         Ok(())
     }
 
-    /// Writes the data of a file back that takes the name of another, and in an exchange those of
+    /// Writes back the data of a file that takes the name of another; in an exchange, the data of
     /// both.
     fn write_what_replaces(&self, moved: &Move<'_>, exchange: bool) -> Result<(), Fault> {
         let Some(target) = moved.target else { return Ok(()) };
@@ -319,7 +320,7 @@ impl DiskFs {
         self.change_parent(tx, target, new_dir, old_dir)
     }
 
-    /// Gives the source the new name, which the target loses.
+    /// Gives the new name to the source; the target loses it.
     fn replace(
         &self,
         tx: &mut Tx<'_>,
@@ -347,7 +348,8 @@ impl DiskFs {
         self.change_parent(tx, source, old_dir, new_dir)
     }
 
-    /// Sets the new parent of a directory that moves, which counts its `..`.
+    /// Sets the new parent of a directory that moves, and adjusts the links of both parents, which
+    /// count its `..`.
     fn change_parent(
         &self,
         tx: &mut Tx<'_>,
@@ -393,7 +395,7 @@ fn step(core: &mut InodeCore, step: LinkStep) -> Result<(), Fault> {
     match step {
         LinkStep::Up if core.nlink >= LINKS_MAX => return Err(Errno::MLINK.into()),
         LinkStep::Up => core.nlink += 1,
-        // A directory that lost more than it had is for the checker to mend; here it stays at two.
+        // Repairing a count that would fall below two is the checker's task; here it stays at two.
         LinkStep::Down => core.nlink = core.nlink.saturating_sub(1).max(2),
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! The reservation of each kind of transaction of the driver.
 //!
-//! A directory's tree has up to five levels: a name of 255 bytes is nine records next to each
-//! other, which lie in two leaves at most, so that each level is split twice or merged once.
-//! Everything that a transaction takes or gives back may be in another group
+//! A directory's tree has up to five levels. A name of 255 bytes is nine adjacent records, which
+//! lie in at most two leaves, so each level is split at most twice or merged at most once.
+//! Everything that a transaction allocates or frees may lie in another group
 //! ([`Groups::log_blocks`]).
 
 use crate::alloc::Groups;
@@ -10,45 +10,47 @@ use crate::format::attr::CHUNK_BYTES;
 use crate::format::inode::ATTR_BLOB_BYTES_MAX;
 use crate::volume::tx::TxReservation;
 
-/// Blocks of a directory that a name changes which comes or goes: two on each level, and their
-/// neighbours.
+/// The blocks of a directory's tree that change when a name is added or removed: two on each level,
+/// and their neighbours.
 const NAME_BLOCKS: u32 = 16;
-/// Blocks that a directory grows or shrinks by: two splits of each level.
+/// The blocks by which a directory grows or shrinks: two splits of each level.
 const NAME_RUNS: u32 = 8;
-/// Blocks of the largest blob: eight chunks in each, and a level above.
+/// The blocks of the largest blob: each holds eight chunks, and there is a level above.
 const BLOB_BLOCKS: u32 = (ATTR_BLOB_BYTES_MAX as usize).div_ceil(8 * CHUNK_BYTES) as u32 + 4;
-/// Runs that they come in, or go in: they are taken one by one, and lie together if there is room.
+/// The runs in which the blocks of a blob are allocated or freed: they are allocated one by one,
+/// and are adjacent if there is room.
 const BLOB_RUNS: u32 = 16;
-/// Blocks of the target of the longest link.
+/// The blocks of the target of the longest link.
 const TARGET_BLOCKS: u32 = 4;
 
-/// The part of the log that one transaction may ask for at most.
+/// The divisor of the log's size that limits the reservation of one transaction: a third of the
+/// log.
 const LOG_SHARE: u64 = 3;
 
 /// The reservations of the transactions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TxReservations {
-    /// Nothing but the record of an inode.
+    /// A change of the record of an inode only.
     pub(super) record: TxReservation,
-    /// Attributes change.
+    /// A change of extended attributes.
     pub(super) xattrs: TxReservation,
-    /// An inode is created, with a name or without.
+    /// The creation of an inode, with or without a name.
     pub(super) create: TxReservation,
-    /// Creation with extended attributes.
+    /// A creation with extended attributes.
     pub(super) create_xattrs: TxReservation,
-    /// A name is added.
+    /// The addition of a name.
     pub(super) link: TxReservation,
-    /// A name is removed.
+    /// The removal of a name.
     pub(super) unlink: TxReservation,
-    /// A name is removed and another one added.
+    /// The removal of a name and the addition of another one.
     pub(super) rename: TxReservation,
 }
 
 impl TxReservations {
     /// Computes the reservations for a volume with these groups and a log of `log_blocks` blocks.
     pub(super) fn new(groups: &Groups, log_blocks: u64) -> Self {
-        // In the smallest logs the largest attributes find no room if all of their blocks lie in
-        // groups of their own: such a transaction is refused when it commits.
+        // In the smallest logs the largest attributes do not fit if each of their blocks lies in
+        // another group: such a transaction is refused when it commits.
         let most = u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX);
         let need = |own: u32, runs: u32, inodes: u32, space: u32, from_pool: bool| TxReservation {
             log_blocks: (own + groups.log_blocks(runs, inodes)).min(most),
@@ -58,7 +60,7 @@ impl TxReservations {
         let name =
             |inodes, space, from_pool| need(NAME_BLOCKS, NAME_RUNS, inodes, space, from_pool);
         let created = NAME_BLOCKS + TARGET_BLOCKS;
-        // Eight blocks of inodes may come with one.
+        // Creating an inode may allocate a chunk of inodes, which has eight blocks.
         let created_space = NAME_RUNS + TARGET_BLOCKS + 8;
         Self {
             record: TxReservation { log_blocks: 2, space: 0, from_pool: true },

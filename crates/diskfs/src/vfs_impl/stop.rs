@@ -1,10 +1,10 @@
-//! The policy for a volume that can no longer be relied on.
+//! The policy for a volume that is no longer reliable.
 //!
-//! When its log fails, or it meets damage of metadata, a volume stops: nothing more becomes
-//! durable, and no change is accepted. The next opening replays what was durable. Reading still
-//! works where it can. [`OnError`] decides what callers see. The call that meets damage reports
-//! that (`EUCLEAN`), a call that needs the log reports the log's error (`EIO`), and every later one
-//! what the policy says.
+//! When its log fails, or it finds damage of metadata, a volume stops: nothing more becomes
+//! durable, and it accepts no change. The next opening replays the changes that were durable.
+//! Reading still works where it can. [`OnError`] decides which errors callers get. The call that
+//! finds damage reports it (`EUCLEAN`), a call that needs the log reports the log's error (`EIO`),
+//! and every later call reports the error of the policy.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use vfscale_sync::atomic::AtomicBool;
 use vfscale_vfs::super_block::{ReadOnlySwitch, SuperBlock};
 
-/// The behaviour of a volume that meets damage, or whose log fails (`errors=` of ext4).
+/// The behaviour of a volume that finds damage, or whose log fails (`errors=` of ext4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
     /// The volume becomes read-only: changes fail with `EROFS`.
@@ -49,7 +49,7 @@ impl fmt::Display for OnError {
     }
 }
 
-/// Whether the volume has stopped.
+/// The policy, and whether the volume has stopped.
 #[derive(Debug)]
 pub(super) struct Stop {
     pub(super) on_error: OnError,
@@ -64,7 +64,7 @@ impl Stop {
         Self { on_error, before, is_told: AtomicBool::new(false), switch: OnceLock::new() }
     }
 
-    /// Sets the superblock that it serves. Called once.
+    /// Sets the superblock that the volume serves. Called once.
     pub(super) fn serve(&self, sb: &SuperBlock) {
         let _ = self.switch.set(sb.read_only_switch());
     }

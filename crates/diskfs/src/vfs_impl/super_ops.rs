@@ -17,7 +17,7 @@ use crate::format::BLOCK_BYTES;
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, ROOT_INO};
 use crate::inode::core::SIZE_MAX;
 
-/// The magic number of a volume in `statfs`: "vfsS", as its superblock begins.
+/// The magic number of a volume in `statfs`: "vfsS", with which its superblock begins.
 const MAGIC: u64 = 0x5373_6676;
 
 const NAME_MAX: u32 = 255;
@@ -57,7 +57,7 @@ impl FileSystem for DiskFs {
         let figures = self.volume.space().figures().settled(blocks_going);
         let mut totals = self.volume.groups().totals();
         totals.free_inodes = (totals.free_inodes + inodes_going).min(totals.inodes);
-        // Only space limits the number of inodes: eight for each block that is left.
+        // Only space limits the number of inodes: eight for each available block.
         let inodes_free = totals.free_inodes + figures.available / CHUNK_BLOCKS * CHUNK_INODES;
         StatFs {
             magic: MAGIC,
@@ -91,15 +91,15 @@ impl FileSystem for DiskFs {
     }
 
     fn reclaim(&self) -> bool {
-        // In the order in which space is returned, so none is overlooked on its way.
+        // In the order in which space is returned, so this overlooks none on its way.
         let is_coming = !self.files.is_written()
             || !self.inactivator.is_idle()
             || self.volume.space().is_coming();
         if !is_coming || self.volume.is_read_only() {
             return false;
         }
-        // A file that fits into its inode returns the block reserved for it. An error belongs to a
-        // file.
+        // A file that fits into its inode returns the block reserved for it. An error concerns one
+        // file, not this call.
         if let Err(fault) = self.files.write_back_all() {
             tracing::error!(%fault, "not everything was written for want of space");
         }

@@ -22,7 +22,7 @@ mod replaced;
 
 const MIB: u64 = 1 << 20;
 
-/// A volume on a device in memory, and the file system on it while it is mounted.
+/// A volume on a device in memory, with its mounted file system.
 struct Mounted {
     device: Arc<MemoryDevice>,
     fs: Arc<DiskFs>,
@@ -47,7 +47,7 @@ fn made(bytes: u64) -> Mounted {
     opened(Arc::new(device))
 }
 
-/// Checks the volume, as it is after a replay of its log.
+/// Asserts that the volume is clean after a replay of its log.
 fn check_clean(device: Arc<MemoryDevice>) {
     let report =
         crate::tools::check::check(device, &crate::tools::check::Options::default(), &mut ())
@@ -66,12 +66,12 @@ impl Mounted {
         opened(device)
     }
 
-    /// Opens what a crash would leave of it now.
+    /// Opens the state that a crash would leave now.
     fn crashed(self) -> Self {
         self.crashed_with(Vec::new())
     }
 
-    /// Crashes while these files are open.
+    /// Opens the state that a crash would leave now, while these files are open.
     fn crashed_with(self, open: Vec<vfscale_vfs::File>) -> Self {
         let copy = self.copy();
         let Self { device: _, fs, vfs, task } = self;
@@ -127,7 +127,7 @@ impl Mounted {
         self.task.unlink(At::Cwd, path, flags).map_err(|error| error.errno())
     }
 
-    /// How many inodes are in use, and how many of them are orphans.
+    /// Returns the number of inodes in use, and of orphans among them.
     fn inodes(&self) -> (u64, u64) {
         let totals = self.fs.volume().groups().totals();
         (totals.inodes - totals.free_inodes, totals.orphans)
@@ -202,21 +202,21 @@ fn a_file_that_is_removed_while_it_is_open_goes_with_its_last_user() {
     drop(file);
     mounted.fs.settle().unwrap();
     assert_eq!(mounted.free_blocks(), before);
-    // And after a crash in between, the next opening removes it.
+    // After a crash in between, the next opening removes the file.
     let file = mounted.task.options().write(true).create(true).open("/f").unwrap();
     file.write_all(&vec![1; MIB as usize]).unwrap();
     file.sync_all().unwrap();
     mounted.unlink("/f", AtFlags::empty()).unwrap();
     mounted.fs.volume().sync().unwrap();
     drop(file);
-    // The copy is made before the file is freed for good, or after: both are well.
+    // The copy is made before the file is freed, or after: both are correct.
     let mounted = mounted.crashed();
     assert!(mounted.names("/").is_empty());
     assert_eq!(mounted.free_blocks(), before);
 }
 
-/// Files without anything are freed many in a transaction, others each in transactions of their
-/// own; here they come mixed.
+/// Empty files are freed in batches, one transaction each; other files are freed in transactions of
+/// their own. Here both kinds are mixed.
 #[test]
 fn files_of_all_kinds_that_go_at_once_leave_nothing() {
     for crashes in [false, true] {
@@ -300,7 +300,7 @@ fn a_directory_with_many_names_lists_each_once() {
     }
     assert!(mounted.names("/d").is_empty());
     mounted.unlink("/d", AtFlags::REMOVEDIR).unwrap();
-    // A group keeps an empty chunk of inodes, for those that come next.
+    // A group retains an empty chunk of inodes for later files.
     let free = mounted.free_blocks();
     assert!(free <= before && free + 16 >= before, "{free} {before}");
 }
@@ -347,7 +347,7 @@ fn a_full_volume_says_so_and_can_be_emptied() {
     assert_eq!(mounted.free_blocks(), before);
 }
 
-/// Opens a volume for reading only.
+/// Opens a volume read-only.
 fn opened_to_read(device: Arc<MemoryDevice>) -> Result<Arc<DiskFs>, Fault> {
     DiskFs::open(device, DiskOptions { read_only: true, ..DiskOptions::default() })
 }
@@ -380,7 +380,7 @@ fn a_volume_that_was_remounted_read_only_is_as_one_that_was_closed() {
     let copy = Vfs::new(copy).unwrap().task();
     assert_eq!(copy.read_file("/d/f").unwrap(), b"bytes");
     assert_eq!(copy.read_file("/d/g").unwrap(), b"not synced");
-    // The volume can be read, and nothing is written: neither times, nor on request.
+    // The volume is readable, and nothing is written: neither times, nor by a sync.
     let before = mounted.fs.volume().journal().unwrap().stats();
     assert_eq!(mounted.read("/d/f"), b"bytes");
     mounted.task.options().read(true).open("/d/f").unwrap().sync_all().unwrap();
@@ -406,8 +406,8 @@ fn a_volume_does_not_grow_through_a_mount_that_is_read_only() {
     assert_eq!(grow(), Ok(16 * MIB));
 }
 
-/// A directory that was removed goes with the last task that is in it, which may be while nothing
-/// can be written. Then it is freed later: when something can be, or the volume is closed.
+/// A removed directory is freed with the last task in it. If the volume is read-only at that time,
+/// the directory is freed later: when the volume is writable again, or when it is closed.
 #[test]
 fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
     for closes in [false, true] {
@@ -434,8 +434,8 @@ fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
     }
 }
 
-/// Transactions are counted for each CPU, or in one place; a remount misses none. While it asks,
-/// threads change the tree.
+/// Transactions are counted per CPU or in a single counter; a remount misses none. Threads change
+/// the tree concurrently with the remounts.
 #[test]
 fn a_remount_to_read_only_waits_for_every_transaction() {
     for scaling in [Scaling::with_slots(8), Scaling { active_trans_slots: 1, ..Scaling::default() }]
@@ -491,7 +491,8 @@ fn a_remount_that_fails_changes_nothing() {
     device.arm(vfscale_block::Fault::on(Operation::Flush).from(0).fail(OsError::IO));
     let remounted = task.remount("/", MountFlags::RDONLY);
     assert_eq!(remounted.unwrap_err().errno(), Errno::IO);
-    // Nothing can be made durable any more, which is told, and not that nothing may be.
+    // Nothing can become durable any more: the error says that, and not that the volume is
+    // read-only.
     let made = task.mkdir(At::Cwd, "/d", Mode::from_bits_truncate(0o755));
     assert_eq!(made.unwrap_err().errno(), Errno::IO);
 }

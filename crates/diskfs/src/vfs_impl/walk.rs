@@ -1,4 +1,4 @@
-//! Looking things up.
+//! Lookups, lists of entries, and the directory calls of the VFS.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::format::inode::ROOT_INO;
 use crate::inode::core::{FileKind, InodeCore};
 use crate::inode::incore::Node;
 
-/// Entries that are read together, with the directory locked.
+/// The number of entries that are read while the directory is locked once.
 const BATCH: usize = 256;
 
 /// An entry of a directory that is no longer locked.
@@ -54,7 +54,7 @@ impl DiskFs {
         drop((reading, core));
         match found {
             None => Ok(None),
-            // The name is locked, so that what it leads to stays.
+            // The VFS holds the lock of the name, so the inode that it leads to is not freed.
             Some(found) => match self.iget(dir.sb(), found.ino)? {
                 Some(inode) => Ok(Some(inode)),
                 None => Err(Errno::UCLEAN.into()),
@@ -68,7 +68,8 @@ impl DiskFs {
         if core.nlink == 0 || dir.ino() == ROOT_INO {
             return Ok(None);
         }
-        // No name is locked: it may have moved since, and its former place be gone.
+        // No name is locked: the directory may have moved since, and its former parent may be
+        // removed.
         let found = self.table.get_untrusted(&self.volume, core.parent)?;
         let is_there = |core: &InodeCore| core.is_directory() && core.nlink > 0;
         let Some(node) = found else { return Ok(None) };
@@ -138,7 +139,7 @@ impl DirOps for DiskFs {
         if !is_it(&node.core()) {
             return Ok(None);
         }
-        // Nothing keeps it from being freed before that.
+        // Until the VFS inode is created, the inode may be freed, so it is checked once more then.
         self.hold_if(sb, node, is_it).map_err(|fault| self.failed(fault))
     }
 

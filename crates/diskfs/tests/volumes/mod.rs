@@ -1,4 +1,4 @@
-//! New volumes in memory for models of volumes, and the schedules that they run in.
+//! New volumes in memory for models of volumes, and the schedules of these models.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +16,7 @@ pub const BYTES: usize = 16 << 20;
 pub const PAGE: usize = 4096;
 /// The length of a file.
 pub const SIZE: usize = 2 * PAGE;
-/// Lies on the device where nothing is. Nobody may ever read it.
+/// The byte that fills unused parts of the device. No read may ever return it.
 const POISON: u8 = 0xEE;
 
 /// Runs a model in random schedules.
@@ -24,7 +24,7 @@ pub fn schedules(model: impl Fn() + Send + Sync + 'static) {
     model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
 }
 
-/// A new volume. Its bytes are made once for all schedules.
+/// Returns a new volume. Its bytes are created once for all schedules.
 pub fn device() -> Arc<Disk> {
     static MADE: OnceLock<Vec<u8>> = OnceLock::new();
     let bytes = MADE.get_or_init(|| {
@@ -44,11 +44,11 @@ pub fn memory(bytes: &[u8]) -> MemoryDevice {
     device
 }
 
-/// A disk whose power can be cut between two writes: [`copy_of`] it is of one moment.
+/// A disk whose power can be cut between two writes: a [copy](copy_of) of it shows one moment.
 #[derive(Debug)]
 pub struct Disk {
     memory: MemoryDevice,
-    /// Writers share it.
+    /// The lock that writers share and a copy takes exclusively.
     copying: RwLock<()>,
 }
 
@@ -98,7 +98,7 @@ impl Device for Disk {
     }
 }
 
-/// Returns what a power cut at this moment would leave.
+/// Returns a device as a power cut at this moment would leave it.
 pub fn copy_of(device: &Disk) -> Arc<dyn Device> {
     let mut bytes = vec![0; BYTES];
     let at_once = device.copying.write().unwrap();
@@ -118,8 +118,8 @@ pub fn failure() -> Fault {
     })
 }
 
-/// Nothing is written to the device while `meanwhile` runs, nor for long enough after it that a
-/// commit which was not waited for would reach it.
+/// Asserts that nothing is written to the device while `meanwhile` runs, nor for so long after it
+/// that a commit that was not waited for would reach the device.
 pub fn assert_no_writes<D: Device>(device: &FaultyDevice<D>, meanwhile: impl FnOnce()) {
     let before = device.calls(Operation::Write);
     meanwhile();
@@ -129,8 +129,8 @@ pub fn assert_no_writes<D: Device>(device: &FaultyDevice<D>, meanwhile: impl FnO
     assert_eq!(device.calls(Operation::Write), before);
 }
 
-/// Returns options of a file system that begins nothing by itself, with one list of each kind, so
-/// that threads meet on them.
+/// Returns options of a file system that starts no work by itself, with one list of each kind, for
+/// which threads contend.
 pub fn one_list() -> DiskOptions {
     DiskOptions {
         sync_interval: None,

@@ -48,7 +48,7 @@ impl Dump {
             .with("chunks of inodes", chunks))
     }
 
-    /// Shows a whole tree: its shape, its damages, its records.
+    /// Shows a whole tree: its shape, its damage, its records.
     pub(super) fn walk<K: Kind>(
         &self,
         root: u64,

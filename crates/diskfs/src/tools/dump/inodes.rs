@@ -1,4 +1,4 @@
-//! Inodes, and what they have.
+//! Inodes, and their directories, extents and attributes.
 
 use super::{Dump, DumpError, Value};
 use crate::btree::{Error, Record, Tree};
@@ -34,11 +34,11 @@ impl Dump {
         Ok(InodeCore::decode(ino, &record, |start, blocks| media.has_ends(start, blocks))?)
     }
 
-    /// Finds the number of the inode at a path from the root of the volume. Symbolic links are not
-    /// followed.
+    /// Finds the number of the inode at a path from the root of the volume. Follows no symbolic
+    /// links.
     ///
     /// # Errors
-    /// [`DumpError::NoSuch`] if there is none; [`DumpError::Damage`].
+    /// [`DumpError::NoSuch`] if there is no such inode; [`DumpError::Damage`].
     pub fn find(&self, path: &[u8]) -> Result<u64, DumpError> {
         let media = self.media();
         let mut ino = ROOT_INO;

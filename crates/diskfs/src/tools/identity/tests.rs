@@ -29,7 +29,8 @@ fn open(device: &Arc<dyn Device>, log: Option<&Arc<dyn Device>>) -> Result<Arc<D
     DiskFs::open(device.clone(), options)
 }
 
-/// A volume that is in use while `work` runs, and is closed then unless that says otherwise.
+/// Opens a volume, calls `work`, and then closes the volume if `work` returns true, or else
+/// abandons it.
 fn with(device: &Arc<dyn Device>, log: Option<&Arc<dyn Device>>, work: impl FnOnce(&Task) -> bool) {
     let fs = open(device, log).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();
@@ -38,7 +39,7 @@ fn with(device: &Arc<dyn Device>, log: Option<&Arc<dyn Device>>, work: impl FnOn
     if is_closed { fs.close().unwrap() } else { fs.abandon() }
 }
 
-/// A volume with a file, closed or not, and its log if that is on another device.
+/// Creates a volume with files, closed or not, and its log if that is on a separate device.
 fn made(has_log: bool, is_closed: bool) -> (Arc<dyn Device>, Option<Arc<dyn Device>>) {
     let (device, log) = (memory(32 << 20), has_log.then(|| memory(4 << 20)));
     let options = MkfsOptions { uuid: Some(ID), log_device: log.clone(), ..MkfsOptions::default() };
@@ -55,7 +56,7 @@ fn superblock(device: &Arc<dyn Device>) -> Superblock {
     copies::read(&**device).unwrap().superblock
 }
 
-/// The volume is whole, has its files and can be used.
+/// Asserts that the volume is whole, has its files and is usable.
 fn assert_whole(device: &Arc<dyn Device>, log: Option<&Arc<dyn Device>>) {
     with(device, log, |task| {
         (0..40).for_each(|at| assert_eq!(task.read_file(format!("/{at}")).unwrap(), [1; 5000]));
@@ -83,7 +84,7 @@ fn the_id_that_is_shown_is_another_and_back_again() {
     }
 }
 
-/// A power cut while the superblock and its copies are written.
+/// The power fails while the superblock and its copies are written.
 #[test]
 fn a_crash_leaves_the_one_id_or_the_other() {
     let (device, _) = made(false, false);
@@ -102,7 +103,7 @@ fn a_crash_leaves_the_one_id_or_the_other() {
     assert!(seen.iter().all(|states| *states > 0), "{seen:?}");
 }
 
-/// Two copies of a volume and its log: each takes its own log only.
+/// A volume and its log are copied: each volume accepts only its own log.
 #[test]
 fn a_copy_does_not_take_the_log_of_the_first() {
     let (device, log) = made(true, true);
@@ -126,7 +127,7 @@ fn a_copy_does_not_take_the_log_of_the_first() {
     assert_whole(&device, log.as_ref());
 }
 
-/// A log of its own that the device stops taking writes of, or the volume's device, at each write.
+/// From any write on, the device of the log, or the one of the volume, fails all writes.
 #[test]
 fn an_end_at_any_write_leaves_a_volume_with_its_log() {
     let (device, log) = made(true, true);

@@ -6,7 +6,7 @@ use vfscale_block::Device;
 use crate::format::{BLOCK_BYTES, Block, byte_of_block};
 use crate::volume::copies::{self, OpenError};
 
-/// Bytes at a place that say what something is.
+/// Bytes at an offset by which a kind of contents is recognised.
 struct Signature {
     what: &'static str,
     offset: u64,
@@ -17,7 +17,8 @@ const fn at(offset: u64, bytes: &'static [u8], what: &'static str) -> Signature 
     Signature { what, offset, bytes }
 }
 
-/// Where the signature of swap space lies, by the size of the pages of the machine that made it.
+/// The offsets at which the signature of swap space ends, one for each page size of a machine that
+/// may have made it.
 const SWAP: [u64; 5] = [4096, 8192, 16384, 32768, 65536];
 
 /// The signatures, more specific ones first.
@@ -60,16 +61,17 @@ const SIGNATURES: &[Signature] = &[
     at(0, b"%PDF-", "a document (PDF)"),
 ];
 
-/// The last sector of a disk, which has the second copy of a partition table, has this.
+/// The signature in the last sector of a disk, where the second copy of a partition table is.
 const GPT_AT_END: &[u8] = b"EFI PART";
-/// Where a master boot record has its partitions, and how many bytes one has.
+/// The bytes of a master boot record that describe partitions, and the size of one description.
 const PARTITIONS: std::ops::Range<usize> = 446..510;
 const PARTITION_BYTES: usize = 16;
 
-/// Says what is on a device, if that is known: in words that fit behind "has". Reads a few blocks.
+/// Describes the contents of a device, if they are known, in words that fit behind "has". Reads a
+/// few blocks.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub fn recognise(device: &dyn Device) -> Result<Option<String>, vfscale_block::Error> {
     match copies::read(device) {
         Ok(found) => {
@@ -77,7 +79,7 @@ pub fn recognise(device: &dyn Device) -> Result<Option<String>, vfscale_block::E
             let name = if label.is_empty() { String::new() } else { format!(" ({label})") };
             return Ok(Some(format!("a vfscale volume{name}, {id},")));
         }
-        // Unreadable blocks hold nothing that could be lost; a failing write is reported later.
+        // Unreadable blocks hold nothing that could be lost; a write that fails is reported later.
         Err(OpenError::NoVolume { .. } | OpenError::Device(_)) => {}
         Err(_) => return Ok(Some("a vfscale volume that can't be opened".into())),
     }
@@ -85,7 +87,7 @@ pub fn recognise(device: &dyn Device) -> Result<Option<String>, vfscale_block::E
     Ok(found.first().map(|(_, what)| (*what).to_string()))
 }
 
-/// Returns the contents found, and their blocks.
+/// Returns the descriptions of the contents found, and the block of each signature.
 fn found(device: &dyn Device) -> Result<Vec<(u64, &'static str)>, vfscale_block::Error> {
     let mut found = Vec::new();
     for signature in SIGNATURES {
@@ -103,8 +105,7 @@ fn found(device: &dyn Device) -> Result<Vec<(u64, &'static str)>, vfscale_block:
     }
     for sector in [512, 4096] {
         let Some(offset) = device.size().checked_sub(sector) else { continue };
-        // In a block that is partly beyond the end nothing is cleared, and nothing of ours lies
-        // there.
+        // If the block is partly beyond the end, it is not cleared, and no volume uses it.
         if has(device, offset, GPT_AT_END)? {
             found.push((offset / BLOCK_BYTES as u64, "a partition table (GPT)"));
         }
@@ -139,8 +140,8 @@ fn has_partitions(device: &dyn Device) -> Result<bool, vfscale_block::Error> {
     Ok(is_record && partitions.clone().all(is_active) && partitions.any(|entry| entry[4] != 0))
 }
 
-/// Clears what is recognised, and the first block, so that nobody takes the device for what it was.
-/// Durable with the next flush.
+/// Clears all recognised signatures, and the first block, so no program takes the device for its
+/// former contents. Durable with the next flush.
 pub(super) fn clear(device: &dyn Device) -> Result<(), vfscale_block::Error> {
     let zeros = Block::zeroed();
     let mut blocks: Vec<_> = found(device)?.into_iter().map(|(block, _)| block).collect();

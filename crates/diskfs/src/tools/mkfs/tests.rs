@@ -21,7 +21,7 @@ fn options() -> MkfsOptions {
     MkfsOptions { uuid: Some(Uuid::from_bytes([7; 16])), ..MkfsOptions::default() }
 }
 
-/// Opens the volume for reading, and asks everything of its groups that can be asked.
+/// Opens the volume read-only, and checks all that is known of its groups.
 fn inspect(device: Arc<dyn Device>, superblock: &Superblock) {
     let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
     let volume = Volume::open(device, options).unwrap();
@@ -43,7 +43,7 @@ fn inspect(device: Arc<dyn Device>, superblock: &Superblock) {
         for record in layout.free_tree().range(&reader, ..).unwrap() {
             free += record.unwrap().value.get();
         }
-        // This makes the index, with all that it checks.
+        // This creates the index, which has checks of its own.
         if layout.usable_blocks() > 0 {
             let near = layout.blocks().start;
             let run = groups.claim(&reader, near, 1, 5).unwrap().unwrap();
@@ -98,7 +98,7 @@ fn options_are_followed() {
     let superblock = format(&device, &MkfsOptions { root, force: true, ..options }).unwrap();
     let root = self::root(&device, &superblock);
     assert_eq!((root.uid, root.gid, root.mode), (1000, u32::MAX - 1, 0o041_770));
-    // A device that is too small becomes larger.
+    // A device that is too small is extended.
     let device = Arc::new(memory(MIB));
     let options = MkfsOptions { size: Some(16 * MIB), ..MkfsOptions::default() };
     let superblock = format(&*device, &options).unwrap();
@@ -114,7 +114,7 @@ fn a_log_has_a_device_of_its_own() {
     assert!(matches!(superblock.log(), LogPlace::Outside { blocks: 512, .. }));
     let opening = VolumeOptions { log_device: Some(log.clone()), ..VolumeOptions::default() };
     Volume::open(device.clone(), opening).unwrap().close().unwrap();
-    // The log is not to be lost either, and too small a device is none.
+    // The log's contents are protected, too, and a device that is too small is refused.
     let others = MkfsOptions { log_device: Some(log), ..MkfsOptions::default() };
     let error = format(&memory(16 * MIB), &others).unwrap_err();
     assert!(error.to_string().contains("a log of a vfscale volume"), "{error}");
@@ -203,7 +203,7 @@ fn a_volume_is_recognised() {
     format(&device, &MkfsOptions { label, ..options() }).unwrap();
     let error = format(&device, &MkfsOptions::default()).unwrap_err().to_string();
     assert!(error.contains("a vfscale volume (photos), 07070707-0707-"), "{error}");
-    // So it is by a copy of its superblock.
+    // A copy of its superblock is recognised as well.
     device.write_at(0, &[0; 4096]).unwrap();
     assert!(matches!(format(&device, &options()), Err(MkfsError::Recognised { .. })));
     let force = MkfsOptions { force: true, ..MkfsOptions::default() };
@@ -212,11 +212,11 @@ fn a_volume_is_recognised() {
     assert!(found.is_whole() && found.superblock == superblock);
 }
 
-/// Either there is no volume, or a whole one.
+/// Returns whether the device has a whole volume; if not, it has none.
 fn none_or_whole(device: Arc<dyn Device>) -> bool {
     match copies::read(&*device) {
         Err(OpenError::NoVolume { .. }) => false,
-        // The former one before anything was written, or the new one.
+        // This is the former volume, before any write, or the new one.
         Ok(found) => {
             inspect(device, &found.superblock);
             true

@@ -1,4 +1,4 @@
-//! The data of a file, as far as they can be read.
+//! The readable data of a file.
 
 use super::{Loss, Rescue};
 use crate::btree::{Nodes, Record, Tree};
@@ -8,18 +8,18 @@ use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
 use crate::tools::check::Media;
 
-/// How much is read at once.
+/// The maximum number of bytes that one read requests.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// The receiver of data: an offset in the file, and bytes.
 type Write<'w, E> = dyn FnMut(u64, &[u8]) -> Result<(), E> + 'w;
 
 impl Rescue {
-    /// Gives the data of a file to `write`, in order, from offset 0 to its size at most: what is
-    /// left out is a hole, or missing. Gives what is missing. Blocks for the I/O.
+    /// Passes the data of a file to `write`, in order, from offset 0 to its size at most: an
+    /// omitted range is a hole, or missing. Returns the missing parts. Blocks for I/O.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// The errors of `write`.
     pub fn data<E>(
         &self,
         ino: u64,
@@ -53,7 +53,7 @@ impl Rescue {
         Ok(losses)
     }
 
-    /// Returns the extents of a file that are in a tree.
+    /// Returns the extents of a file that has them in a tree.
     fn extents(
         &self,
         media: &Media<'_>,
@@ -69,7 +69,7 @@ impl Rescue {
         };
         let records =
             |records: &[Record<ExtentTree>]| extents.extend(records.iter().map(extent_of));
-        // Nothing but damage ends a walk through what is only read.
+        // This walk changes no tree, so its only errors are damage.
         let tree = Tree::<ExtentTree>::at(root, ino);
         tree.check_records(media, found, |_| {}, records).unwrap_or_default();
         if is_whole {
@@ -83,7 +83,7 @@ impl Rescue {
         kept.iter().map(extent_of).collect()
     }
 
-    /// Gives the part of an extent that is in front of the file's end.
+    /// Passes the data of an extent to `write`, up to the end of the file.
     fn extent<E>(
         &self,
         media: &Media<'_>,
@@ -111,7 +111,8 @@ impl Rescue {
         Ok(())
     }
 
-    /// Reads a piece as a whole, or block by block.
+    /// Reads a range of an extent with one request or, if that fails, block by block, and passes
+    /// its readable data to `write`.
     fn piece<E>(
         &self,
         place: u64,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use vfscale_block::{Device, Error, Operation};
 
-/// A device that says it is as long as it was. What is not there can't be read. Nothing is written.
+/// A device that claims the size of its volume. Bytes behind its real end can't be read. Nothing is
+/// written.
 pub(super) struct Longer {
     device: Arc<dyn Device>,
     size: u64,

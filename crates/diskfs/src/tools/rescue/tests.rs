@@ -9,7 +9,7 @@ use crate::vfs_impl::{DiskFs, DiskOptions};
 
 const BLOCK: usize = crate::format::BLOCK_BYTES;
 
-/// A volume with one file of 20 blocks, each of its own bytes.
+/// Creates a volume with one file of 20 blocks, each with different bytes.
 fn made() -> FaultyDevice<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(16 << 20).unwrap());
     mkfs::format(&*device, &MkfsOptions::default()).unwrap();
@@ -75,7 +75,7 @@ fn blocks_that_can_not_be_read_are_left_out_and_told() {
     assert!(read == expected);
 }
 
-/// An error of the receiver ends the copy.
+/// An error of the receiver ends the reading of a file.
 #[test]
 fn an_error_of_who_writes_is_given_back() {
     let rescue = Rescue::open(Arc::new(made()), None).unwrap();
@@ -83,7 +83,7 @@ fn an_error_of_who_writes_is_given_back() {
     assert!(matches!(rescue.data(ino, &core, &mut |_, _| Err("full")), Err("full")));
 }
 
-/// Numbers that no inode has, or can have.
+/// These numbers are not the numbers of existing inodes, or can't be any.
 #[test]
 fn there_is_not_every_inode() {
     let rescue = Rescue::open(Arc::new(made()), None).unwrap();

@@ -1,4 +1,4 @@
-//! Words and JSON of a value.
+//! Tests of a value in words and as JSON.
 
 use super::*;
 

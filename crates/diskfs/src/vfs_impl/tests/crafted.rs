@@ -1,4 +1,4 @@
-//! Files whose extents begin and end where data can be, and go over something else in between.
+//! Files whose extents begin and end in possible data blocks, and contain other blocks in between.
 
 use super::*;
 use crate::btree::{Entry, Tree};
@@ -7,8 +7,8 @@ use crate::inode::core::DataFork;
 use crate::inode::extents::ExtentTree;
 use crate::tools::check::tests::sample::{EXTENTS, GROUP, LIST, Sample};
 
-/// Extents over the header and the roots of a group, over a copy of the superblock and a whole
-/// group, over the log with what is before it: where each begins, and how many blocks it has.
+/// The start and the number of blocks of extents that contain: the header and the roots of a group;
+/// a copy of the superblock and a whole group; the log and the blocks before it.
 const ACROSS: [(u64, u32); 3] =
     [(GROUP - 4, 16), (GROUP - 4, GROUP as u32 + 300), (2 * GROUP - 4, 300)];
 
@@ -16,14 +16,14 @@ fn extent((start, blocks): (u64, u32)) -> Extent {
     Extent { file_block: 0, start, blocks, is_unwritten: false }
 }
 
-/// All that is on a device, read over its end.
+/// Returns all bytes of a device.
 fn bytes(device: &dyn Device) -> Vec<u8> {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
     bytes
 }
 
-/// Neither reads nor writes a file that leads there; says what that is.
+/// Asserts that a file that leads there is neither read nor written.
 fn refused(sample: &Sample, path: &str) {
     let fs = DiskFs::open(sample.device.clone(), DiskOptions::default()).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Volumes that get a new log, and lose what the former one had.
+//! Volumes that get a new log, and lose the changes in the former one.
 
 use vfscale_block::{CowDevice, CrashPlan, CrashState, RecordingDevice};
 use vfscale_journal::{
@@ -11,16 +11,16 @@ use crate::tools::check::{self, CheckError, Discarded, LogState, Options, Report
 use crate::volume::{Volume, VolumeOptions, copies};
 use crate::{LogPlace, Superblock};
 
-/// How many blocks the log has: few, so that it is filled more than once.
+/// The number of blocks of the log: few, so it is filled more than once.
 const LOG_BLOCKS: u64 = 256;
-/// How many files are home.
+/// The number of files that are written back.
 const HOME: usize = 40;
-/// The smallest log.
+/// The size of the log in bytes, the smallest that is possible.
 const LOG_BYTES: u64 = LOG_BLOCKS * BLOCK_BYTES as u64;
 
 type Shared = Arc<dyn Device>;
 
-/// A volume that was cut off, and its log if that is elsewhere.
+/// A volume after a crash, and its log if that is on a separate device.
 #[derive(Clone)]
 struct Cut {
     volume: Shared,
@@ -35,7 +35,7 @@ fn contents(at: usize) -> Vec<u8> {
     vec![at as u8; 100 + 3000 * (at % 5)]
 }
 
-/// Makes files that are home, and does more which is in the log.
+/// Creates files that are written back, and makes more changes that stay in the log.
 fn use_it(fs: &Arc<DiskFs>) {
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
@@ -64,8 +64,8 @@ fn use_it(fs: &Arc<DiskFs>) {
 }
 
 impl Cut {
-    /// A volume whose log has something to replay: the log's threads may take all of it home before
-    /// they are stopped.
+    /// Returns a volume whose log has changes to replay: the log's threads may write all of them
+    /// back before they are stopped, so this tries until some are left.
     fn new(has_log_outside: bool) -> Self {
         loop {
             let cut = Self::used(has_log_outside);
@@ -99,7 +99,7 @@ impl Cut {
         Self { volume: copy(&self.volume), log: self.log.as_ref().map(copy) }
     }
 
-    /// Makes the log rot in one place.
+    /// Damages one block of the log.
     fn rot(&self, at: u64) {
         let mut block = vec![0; BLOCK_BYTES];
         self.volume.read_at(at, &mut block).unwrap();
@@ -111,7 +111,7 @@ impl Cut {
         copies::read(&*self.volume).unwrap().superblock
     }
 
-    /// The device of the log, and where on it that is.
+    /// Returns the device of the log, and its region there.
     fn log(&self) -> (&Shared, Region) {
         match self.superblock().log() {
             LogPlace::Inside { start, blocks } => {
@@ -125,7 +125,8 @@ impl Cut {
         }
     }
 
-    /// Where the records between tail and head are that were promised, in bytes of the device.
+    /// Returns the offsets of the durable data records between tail and head, in bytes of the
+    /// device.
     fn live(&self) -> Vec<u64> {
         let (device, region) = self.log();
         let id = VolumeId(self.superblock().volume().to_bytes());
@@ -156,7 +157,8 @@ impl Cut {
         devices.map(bytes).collect()
     }
 
-    /// Neither mounts nor repairs it without being told to, and says what can be done.
+    /// Asserts that the volume is neither mounted nor repaired without an explicit request, and
+    /// that the reports say what can be done.
     fn is_refused(&self, what: &str) {
         let before = self.bytes();
         let refused = self.open().map(drop).unwrap_err();
@@ -170,7 +172,7 @@ impl Cut {
         assert!(self.bytes() == before, "{what}: written");
     }
 
-    /// Gives it a new log. It is clean then, and can be used.
+    /// Gives the volume a new log, and asserts that it is clean and usable then.
     fn discard(&self, what: &str) -> Discarded {
         let report = self.check(true, true).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(report.left, 0, "{what}: {:#?}", self.check(false, false).unwrap().findings);
@@ -178,7 +180,7 @@ impl Cut {
         report.discarded.unwrap()
     }
 
-    /// Checks that it has what was written back, and works as a volume.
+    /// Asserts that the volume has the files that were written back, and that it is usable.
     fn is_whole(&self, what: &str) {
         assert_eq!(self.check(false, false).unwrap().findings, [], "{what}");
         self.copied().is_used(what);
@@ -198,7 +200,7 @@ impl Cut {
         fs.sync_fs().unwrap();
         fs.abandon();
         drop((task, vfs, fs));
-        // Another crash: what was synced is in the new log.
+        // After another crash, the synced changes are in the new log.
         let fs = self.open().unwrap_or_else(|fault| panic!("{what}: {fault}"));
         assert!(fs.volume().recovered().items > 0, "{what}");
         let task = Vfs::new(fs.clone()).unwrap().task();
@@ -212,7 +214,7 @@ impl Cut {
     }
 }
 
-/// Copies what is on a device now to another one.
+/// Copies the current contents of a device to a new one.
 fn copied(device: &dyn Device) -> Arc<MemoryDevice> {
     let (copy, mut bytes) = (empty(device.size()), vec![0; device.size() as usize]);
     device.read_at(0, &mut bytes).unwrap();
@@ -224,7 +226,7 @@ fn empty(bytes: u64) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::new(bytes).unwrap())
 }
 
-/// A copy of a device that can't read these bytes until they are written.
+/// Returns a copy of a device that can't read these bytes until they are written.
 fn unreadable(device: &Shared, offset: u64, length: usize) -> Shared {
     let recording = RecordingDevice::new(CowDevice::new(device.clone()));
     recording.write_at(offset, &vec![0; length]).unwrap();
@@ -255,12 +257,12 @@ fn a_log_that_is_damaged_can_be_thrown_away() {
     }
 }
 
-/// The log outside is gone, or is the wrong one.
+/// The log on a separate device is missing, or another one is in its place.
 #[test]
 fn a_log_that_is_lost_gets_another_device() {
     let cut = Cut::new(true);
     let former = copied(&**cut.log.as_ref().unwrap());
-    // A later log than the volume is left with by somebody who has a copy of the log of before.
+    // This makes the log later than `former`, the copy that an owner of both may still have.
     let fs = cut.open().unwrap();
     let task = Vfs::new(fs.clone()).unwrap().task();
     task.write_file("/later", [3; 100]).unwrap();
@@ -274,7 +276,7 @@ fn a_log_that_is_lost_gets_another_device() {
         lost.is_refused(what);
         lost.discard(what);
         assert_eq!(lost.superblock().log().blocks(), LOG_BLOCKS);
-        // A block that returns is not the log any more.
+        // A device that returns is not the log any more.
         let last = copied(&**cut.log.as_ref().unwrap());
         for log in [last, copied(&*former)] {
             let back = Cut { volume: lost.copied().volume, log: Some(log) };
@@ -315,7 +317,7 @@ fn a_device_with_something_else_is_no_place_for_a_new_log() {
     assert!(error.to_string().contains("name that too"), "{error}");
 }
 
-/// A log that can be replayed is, whatever is asked for.
+/// A log that can be replayed is replayed, whichever options are given.
 #[test]
 fn a_log_that_is_whole_loses_nothing() {
     for has_log_outside in [false, true] {
@@ -335,7 +337,7 @@ fn a_log_that_is_whole_loses_nothing() {
     }
 }
 
-/// The latest place in the headers of groups.
+/// Returns the latest LSN in the headers of groups.
 fn newest(cut: &Cut) -> Lsn {
     let places = crate::volume::Places::new(&cut.superblock());
     let headers = (0..).zip(places.headers());
@@ -348,7 +350,7 @@ fn newest(cut: &Cut) -> Lsn {
     headers.map(place).max().unwrap()
 }
 
-/// Writes a block of metadata with another place of the log.
+/// Writes a block of metadata with another LSN.
 fn set_place(cut: &Cut, address: u64, place: Lsn) {
     let mut block = copies::read_block(&*cut.volume, address).unwrap();
     let header = block.header();
@@ -362,14 +364,14 @@ fn a_new_log_begins_behind_all_that_is_home() {
     let cut = Cut::new(false);
     let (_, region) = cut.log();
     cut.volume.write_at(region.offset, &vec![0; region.length as usize]).unwrap();
-    // The root directory was written home last, by a log of which nothing is known any more.
+    // The root directory was written back last, by a log of which nothing is known any more.
     let far = Lsn::new(700_000, 3);
     set_place(&cut, 8, far);
     cut.discard("far");
     let seen = cut.superblock().log_seen;
     assert!(Lsn::from_bits(seen.last) > far, "{seen:?}");
     assert!(seen.epoch > 1000);
-    // So late that no log can begin behind it.
+    // This LSN is so late that no log can begin behind it.
     let late = Lsn::new(u32::MAX - 1, 7);
     set_place(&cut, 8, late);
     set_place(&cut, 1, late);
@@ -378,7 +380,7 @@ fn a_new_log_begins_behind_all_that_is_home() {
     assert!(newest(&cut).cycle() < Known::CYCLE_LATE, "{}", newest(&cut));
 }
 
-/// A log whose cycles are at their end: nothing is damaged, and nothing is lost.
+/// A log reaches the end of its cycles: nothing is damaged, and nothing is lost.
 #[test]
 fn a_log_that_is_worn_out_is_replaced() {
     let cut = Cut::new(false);
@@ -403,7 +405,7 @@ fn a_log_that_is_worn_out_is_replaced() {
     drop(task);
     fs.abandon();
     drop(fs);
-    // There may be room for some openings.
+    // The log may have room for some openings.
     let refused = (0..LOG_BLOCKS).find_map(|_| cut.open().map(|fs| fs.abandon()).err());
     assert!(refused.unwrap().to_string().contains("worn out"));
     let report = cut.check(true, true).unwrap();
@@ -416,8 +418,8 @@ fn a_log_that_is_worn_out_is_replaced() {
     assert!(newest(&cut).cycle() < Known::CYCLE_LATE);
 }
 
-/// A discard may be interrupted anywhere: all is as it was, or mounts refuse; and the next one
-/// succeeds.
+/// A discard may be interrupted at any point: the volume is unchanged, or mounts refuse it; and the
+/// next discard succeeds.
 #[test]
 fn throwing_a_log_away_may_be_interrupted() {
     let cut = Cut::new(false);

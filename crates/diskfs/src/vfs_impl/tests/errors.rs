@@ -6,7 +6,7 @@ use super::*;
 use crate::format::BLOCK_BYTES;
 use crate::format::superblock::LogPlace;
 
-/// A mounted volume whose device can be made to fail, and whose writer does nothing unasked.
+/// A mounted volume whose device can be made to fail, and whose writer runs only on request.
 struct Faulty {
     device: Arc<FaultyDevice<MemoryDevice>>,
     fs: Arc<DiskFs>,
@@ -35,7 +35,7 @@ impl Faulty {
         self.task.open("/file", OFlags::CREATE | flags, Mode::from_bits_truncate(0o600)).unwrap()
     }
 
-    /// All of the device fails but the log.
+    /// Makes all writes fail except those to the log.
     fn fail_data(&self) {
         let LogPlace::Inside { start, blocks } = self.fs.volume().superblock().log() else {
             panic!("the log is inside")
@@ -47,7 +47,7 @@ impl Faulty {
         }
     }
 
-    /// Writes back what was written, as the writer does when nobody asks, but fails.
+    /// Runs write-back as the background writer does, and makes it fail.
     fn fail_to_write_back(&self) {
         self.device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
         self.fs.files.write_back_all().unwrap_err();
@@ -99,7 +99,7 @@ fn each_open_file_is_told_once_of_what_was_lost() {
     assert_eq!(errno(reader.sync_all()), Some(Errno::IO));
     // A file opened after a report has lost nothing.
     assert_eq!(errno(volume.open(OFlags::RDWR).sync_all()), None);
-    // The next one is another error, also where the last one was not asked for.
+    // The next error is another one, also for a file that has not reported the last one.
     two.pwrite(&[3; 8192], 0).unwrap();
     volume.fail_to_write_back();
     for file in [&one, &two, &reader] {
@@ -155,7 +155,7 @@ fn syncfs_tells_each_open_file_once_of_any_file() {
     file.pwrite(&[1; 8192], 0).unwrap();
     volume.fail_to_write_back();
     assert_eq!(errno(file.sync_all()), Some(Errno::IO));
-    // `fsync` has told of the file, and of nothing else.
+    // `fsync` has reported the error of the file, and no other.
     for place in [&one, &two, &file] {
         assert_eq!(errno(place.sync_fs()), Some(Errno::IO));
         assert_eq!(errno(place.sync_fs()), None);
@@ -176,7 +176,7 @@ fn changes_fail_at_once_when_the_log_has_failed() {
         assert_eq!(errno(file.sync_fs()), Some(Errno::IO));
         volume.device.disarm();
         assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
-        // Neither waits for write-back, nor for who asks what has become of it.
+        // The refused changes have left nothing to write back, and no reader sees them.
         assert_eq!(file.stat().unwrap().size, 8192);
         let mut bytes = [0; 8192];
         file.pread(&mut bytes, 0).unwrap();
@@ -186,7 +186,7 @@ fn changes_fail_at_once_when_the_log_has_failed() {
         assert_eq!(volume.fs.options(), format!("errors={on_error},{state},stopped_by=V1001"));
         let flags = volume.task.statfs(At::Cwd, "/").unwrap().flags;
         assert_eq!(flags.contains(MountFlags::RDONLY), on_error == OnError::RemountRo);
-        // Nor does a remount help.
+        // A remount does not help, either.
         let remounted = volume.task.remount("/", MountFlags::empty());
         assert_eq!(remounted.is_err(), on_error == OnError::RemountRo);
         assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
@@ -198,7 +198,7 @@ fn a_volume_that_meets_damage_is_changed_no_more() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
         let volume = Faulty::with(on_error);
         drop(volume.open(OFlags::RDWR));
-        // In a chunk of inodes of its own.
+        // The files of the directory are in a separate chunk of inodes.
         volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
         let mut ino = 0;
         for n in 0..100 {
@@ -225,15 +225,15 @@ fn a_volume_that_meets_damage_is_changed_no_more() {
     }
 }
 
-/// Reads what the superblock says has stopped a mount.
+/// Returns the fault that stopped a mount, as the superblock records it.
 fn stopped(device: &FaultyDevice<MemoryDevice>) -> Option<(u32, String)> {
     let found = crate::volume::copies::read(device).unwrap();
     assert!(found.is_whole());
     found.superblock.stopped.map(|stopped| (stopped.by(), stopped.why().to_owned()))
 }
 
-/// Checks a volume, and repairs it if that is asked for: how many findings are left, and what had
-/// stopped it.
+/// Checks a volume, and repairs it if requested. Returns the number of remaining findings, and the
+/// fault that had stopped the volume.
 fn check(device: &Arc<FaultyDevice<MemoryDevice>>, repair: bool) -> (u64, Option<u32>) {
     let options =
         crate::tools::check::Options { repair, ..crate::tools::check::Options::default() };
@@ -241,7 +241,7 @@ fn check(device: &Arc<FaultyDevice<MemoryDevice>>, repair: bool) -> (u64, Option
     (report.left, report.stopped.map(|stopped| stopped.by()))
 }
 
-/// The superblock says it at once, and until the volume was repaired.
+/// The superblock records it immediately, and until the volume is repaired.
 #[test]
 fn what_has_stopped_a_volume_is_remembered() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
@@ -254,7 +254,7 @@ fn what_has_stopped_a_volume_is_remembered() {
         drop(task);
         fs.close().unwrap();
         drop(fs);
-        // A leaf of the directory.
+        // This finds a leaf of the directory.
         let is_leaf = |address: &u64| {
             let block = crate::volume::copies::read_block(&*device, *address).unwrap();
             let header = block.header();
@@ -280,7 +280,7 @@ fn what_has_stopped_a_volume_is_remembered() {
         drop(task);
         fs.close().unwrap_err();
         drop(fs);
-        // The next mount shows it, and another damage does not take its place.
+        // The next mount shows the fault, and another one does not replace it.
         let volume = Faulty::open_with(device, on_error);
         let options = format!("errors={on_error},stopped_before_by=V002");
         assert_eq!(volume.fs.options(), options);
@@ -301,7 +301,7 @@ fn what_has_stopped_a_volume_is_remembered() {
     }
 }
 
-/// A log that fails, whoever notices: a call, or only who closes the volume or lets go of it.
+/// A log fails, and a call notices that, or only closing or abandoning the volume does.
 #[test]
 fn a_log_that_has_failed_is_remembered() {
     type End = fn(&DiskFs);
@@ -322,7 +322,7 @@ fn a_log_that_has_failed_is_remembered() {
         let (by, why) = stopped(&volume.device).unwrap();
         assert!(by == 1001 && why.starts_with("log: "), "{by}: {why}");
         volume.device.disarm();
-        // Nothing is damaged: whoever checks it settles it.
+        // Nothing is damaged: a check without findings, with repair, clears the record.
         let Faulty { device, fs, task } = volume;
         drop(task);
         fs.abandon();
@@ -333,8 +333,8 @@ fn a_log_that_has_failed_is_remembered() {
     }
 }
 
-/// Neither a volume that was closed, nor one that its owner has left, has stopped; and a device
-/// that takes nothing at all changes no answer.
+/// Neither a closed volume nor an abandoned one has stopped; and a device that fails all writes
+/// changes no error.
 #[test]
 fn only_what_has_stopped_is_remembered() {
     for close in [true, false] {

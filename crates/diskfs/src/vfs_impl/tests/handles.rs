@@ -1,4 +1,4 @@
-//! Handles of files that are gone: their numbers lead to blocks that are still whole on the device.
+//! Handles of removed files, whose numbers lead to blocks that are still intact on the device.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,15 @@ use vfscale_vfs::{FileHandle, OFlags};
 use super::*;
 use crate::format::inode::block_of;
 
-/// Files in one directory, which is more than a group keeps inodes for.
+/// The number of files in one directory: more than the inodes that a group retains.
 const FILES: usize = 512;
-/// Files whose nodes, when they come, push those of others out of memory.
+/// The number of other files, whose nodes displace the nodes of the first ones from memory.
 const OTHERS: usize = 4096;
-/// How often files come and go.
+/// The number of rounds of creation and removal.
 const ROUNDS: u64 = 12;
 
-/// A volume that keeps as few inodes in memory as it can, with [`OTHERS`] that are not there yet.
+/// Returns a volume that holds as few inodes in memory as possible, with [`OTHERS`] files whose
+/// nodes are not in memory.
 fn small_table() -> Mounted {
     let mounted = made(64 * MIB);
     mounted.mkdir("/others");
@@ -27,7 +28,7 @@ fn small_table() -> Mounted {
 }
 
 impl Mounted {
-    /// Everything is home and durable: the device has the inodes as they are now.
+    /// Writes everything back and makes it durable: the device then has the current inodes.
     fn go_home(&self) {
         self.remount(MountFlags::RDONLY).unwrap();
         self.remount(MountFlags::empty()).unwrap();
@@ -43,15 +44,16 @@ impl Mounted {
         opened.map_err(|error| error.errno())
     }
 
-    /// Forgets the nodes of files that are gone, in favour of others.
+    /// Drops the nodes of removed files from memory, in favour of others.
     fn forget_nodes(&self) {
         self.go_home();
         (0..OTHERS).for_each(|at| _ = self.stat(&format!("/others/{at}")));
     }
 }
 
-/// Made, written home, removed, and the blocks of their inodes given up and not written since: what
-/// is on the device looks alive, generation and all, and leads to blocks that others have by now.
+/// Files are created, written back and removed, and the blocks of their inodes are freed and not
+/// written since: the inodes on the device look valid, including their generation, and lead to
+/// blocks that other files own by now.
 #[test]
 fn a_handle_of_a_chunk_that_was_given_up_is_stale() {
     let mounted = small_table();
@@ -80,8 +82,8 @@ fn a_handle_of_a_chunk_that_was_given_up_is_stale() {
     drop(mounted.again());
 }
 
-/// While one thread makes files, writes them home and removes them, others open the handles of what
-/// was there at any time. What they open is what the handle was made of.
+/// While one thread creates files, writes them back and removes them, other threads open the
+/// handles of files of any time. A handle that opens leads to the file it was made of.
 #[test]
 fn handles_beside_files_that_come_and_go() {
     let mounted = &small_table();
@@ -121,7 +123,7 @@ fn handles_beside_files_that_come_and_go() {
             let journal = mounted.fs.volume().journal().unwrap();
             journal.quiesce().unwrap();
             if round == ROUNDS - 1 {
-                // Something can be opened in the end.
+                // After the last round, some files can be opened.
                 break;
             }
             numbers.for_each(|number| mounted.unlink(&path(number), AtFlags::empty()).unwrap());

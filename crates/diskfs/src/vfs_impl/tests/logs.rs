@@ -1,4 +1,4 @@
-//! Logs that are not the one which was used last, and logs that need not be read.
+//! Logs that are not the one used last, and logs that need not be read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ fn bytes(device: &dyn Device) -> Vec<u8> {
     bytes
 }
 
-/// A volume with its log on a device of its own.
+/// A volume with its log on a separate device.
 struct Apart {
     volume: Arc<MemoryDevice>,
     log: Arc<MemoryDevice>,
@@ -44,7 +44,7 @@ impl Apart {
         DiskFs::open(self.volume.clone(), options)
     }
 
-    /// Makes files, which are durable when it returns.
+    /// Creates files, and makes them durable.
     fn use_it(&self, name: &str) -> (Arc<DiskFs>, Vfs) {
         let fs = self.open(&self.log, false).unwrap();
         let vfs = Vfs::new(fs.clone()).unwrap();
@@ -57,7 +57,7 @@ impl Apart {
         (fs, vfs)
     }
 
-    /// Neither opens with an older log, nor writes anything.
+    /// Asserts that the volume does not open with an older log, and that nothing is written.
     fn refuses(&self, old: &Arc<MemoryDevice>, is_it: impl Fn(&Fault) -> bool) {
         let before = (bytes(&*self.volume), bytes(&**old));
         for read_only in [false, true] {
@@ -90,13 +90,14 @@ fn a_log_that_is_older_than_its_volume_is_refused() {
     fs.close().unwrap();
     drop(fs);
     apart.refuses(&old, is_stale);
-    // Half of a mirror that was away while the volume was used, and then crashed.
+    // The old log is a half of a mirror that was detached while the volume was used and then
+    // crashed.
     let old = copied(&*apart.log);
     drop(apart.use_it("second"));
     apart.refuses(&old, is_stale);
 }
 
-/// The superblock knows of the opening only; what went home says more.
+/// The superblock knows only of the opening; the blocks written back tell more.
 #[test]
 fn a_log_that_is_older_than_what_is_home_is_refused() {
     let apart = Apart::new();
@@ -117,7 +118,7 @@ fn a_log_that_is_older_than_what_is_home_is_refused() {
     });
 }
 
-/// Volumes with the same id, as one is that was copied whole, and then got a log of its own.
+/// Two volumes have the same id, as after copying a whole volume, and each has its own log.
 #[test]
 fn the_log_of_another_volume_with_the_same_id_is_refused() {
     let (one, other) = (Apart::new(), Apart::new());
@@ -141,7 +142,7 @@ fn the_log_of_another_volume_with_the_same_id_is_refused() {
     assert!(refused(&one, &other.log) || refused(&other, &one.log));
 }
 
-/// Counts the bytes that are read.
+/// A device that counts the bytes read.
 #[derive(Debug)]
 struct Counting {
     inner: MemoryDevice,

@@ -1,9 +1,9 @@
-//! How much of what was changed is in memory.
+//! The limit of changed metadata in memory.
 
 use super::*;
 use crate::format::BLOCK_BYTES;
 
-/// The log has room for all of it ten times, and nobody syncs.
+/// The log has room for ten times the changes, and no thread syncs.
 #[test]
 fn changed_metadata_take_no_more_memory_than_their_bound() {
     const FILES: usize = 8_000;
@@ -26,7 +26,7 @@ fn changed_metadata_take_no_more_memory_than_their_bound() {
         buffers = buffers.max(mounted.fs.volume().cache().len());
         changed = changed.max(mounted.fs.volume().journal().unwrap().stats().ail_bytes);
     }
-    // A part of the cache keeps one block at least, and may have one more that is being read.
+    // A shard of the cache holds at least one block, and may hold one more that is being read.
     let buffers = buffers as u64 * BLOCK_BYTES as u64;
     assert!(buffers <= CLEAN + CHANGED + MIB, "{} KiB of blocks", buffers >> 10);
     assert!(changed <= CHANGED, "{} KiB in the AIL", changed >> 10);

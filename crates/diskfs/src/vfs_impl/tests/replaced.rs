@@ -1,4 +1,4 @@
-//! The state after a crash of unsynced files: new ones, and those that replace others.
+//! The state of unsynced files after a crash: new files, and files that replace others.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::*;
 const OLD: &[u8] = &[b'o'; 9000];
 const NEW: &[u8] = &[b'n'; 8192];
 
-/// A volume that nothing makes durable but the test, with a file `/f` that is.
+/// Returns a volume on which only the test makes anything durable, with a durable file `/f`.
 fn with_old(options: DiskOptions) -> Mounted {
     let Mounted { device, .. } = made(16 * MIB).again();
     let mounted = opened_with(device, DiskOptions { sync_interval: None, ..options });
@@ -45,14 +45,14 @@ fn a_file_that_is_renamed_over_another_has_its_data_after_a_crash() {
     assert_eq!((left.read("/f"), left.read("/tmp")), (NEW.to_vec(), OLD.to_vec()));
 }
 
-/// Turning it off has no cost.
+/// A mount that disables the option writes nothing for it.
 #[test]
 fn without_auto_da_alloc_a_rename_writes_no_data() {
     let options = || DiskOptions { auto_da_alloc: false, ..DiskOptions::default() };
     assert_eq!(renamed_over(options(), RenameFlags::empty()).read("/f"), b"");
 }
 
-/// The new data can't be written: the old file is kept.
+/// Writing the new data fails, so the rename fails and the old file remains.
 #[test]
 fn a_rename_of_data_that_are_lost_keeps_the_old_file() {
     let device = with_old(DiskOptions::default()).again().device;
@@ -69,7 +69,7 @@ fn a_rename_of_data_that_are_lost_keeps_the_old_file() {
     assert_eq!(task.read_file("/f").unwrap(), OLD);
 }
 
-/// By any way in which a file is cut to nothing, and with data that fit into the inode as well.
+/// This tests each way of cutting a file to nothing, and also data that fit into the inode.
 #[test]
 fn a_file_that_is_written_anew_has_its_new_data_after_a_crash() {
     for new in [NEW, b"short"] {
@@ -80,7 +80,7 @@ fn a_file_that_is_written_anew_has_its_new_data_after_a_crash() {
         let mounted = with_old(DiskOptions::default());
         mounted.task.truncate("/f", 0).unwrap();
         let file = mounted.task.options().write(true).open("/f").unwrap();
-        // Another sync in the middle of it, too.
+        // Another file is synced in the middle.
         file.pwrite(&new[..1], 0).unwrap();
         mounted.task.options().write(true).open("/other").unwrap().sync_all().unwrap();
         file.pwrite(&new[1..], 1).unwrap();
@@ -97,7 +97,7 @@ fn without_auto_da_alloc_a_sync_writes_no_other_file() {
     assert_eq!(crashed_after_another_sync(mounted).read("/f"), b"");
 }
 
-/// Waits until `is_so` holds of what a crash would leave.
+/// Waits until `is_so` holds for the state that a crash would leave.
 fn wait_until(mounted: &FaultyVolume, is_so: impl Fn(&Mounted) -> bool) {
     let begun = Instant::now();
     while !is_so(&mounted.left()) {
@@ -133,21 +133,21 @@ impl FaultyVolume {
     }
 }
 
-/// While the data of a new file are held up on their way to the device, its name is not durable
-/// either.
+/// While the data of a new file wait on their way to the device, the name of the file is not
+/// durable either.
 #[test]
 fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     let interval = Duration::from_millis(20);
     let mounted = FaultyVolume::new(interval);
     let gate = Gate::new();
-    // Data are written to where the log is not.
+    // Data are written outside the log.
     let log = mounted.left().fs.volume().superblock().log();
     let crate::format::superblock::LogPlace::Inside { start, .. } = log else { panic!("{log:?}") };
     let data = (2 + 4) * 4096..start * 4096;
     mounted.device.arm(DeviceFault::on(Operation::Write).within(data).hold(&gate));
     mounted.task.write_file("/new", NEW).unwrap();
     gate.wait_for(1);
-    // Long enough for a log that is pushed by itself.
+    // The wait is long enough for a log that is forced periodically.
     thread::sleep(10 * interval);
     let names = mounted.left().names("/");
     gate.open();

@@ -1,5 +1,4 @@
-//! Space comes back when it is freed: whoever lacks some waits for what is on the way, within the
-//! call.
+//! Freed space is available again: a call that lacks space waits for the space that is being freed.
 
 use vfscale_vfs::File;
 use vfscale_vfs::types::FallocateFlags;
@@ -9,7 +8,7 @@ use super::*;
 const PIECE: usize = 128 * 1024;
 const ROUNDS: u32 = 8;
 
-/// Nothing becomes durable but what somebody waits for.
+/// Returns a volume on which nothing becomes durable unless a call waits for it.
 fn slow(bytes: u64) -> Mounted {
     slow_with(bytes, 4 * MIB)
 }
@@ -25,7 +24,7 @@ fn create(task: &Task, path: &str) -> File {
     task.options().write(true).create(true).open(path).unwrap()
 }
 
-/// Writes until there is no space left; returns how many bytes.
+/// Writes until no space is left; returns the number of bytes.
 fn fill(file: &File) -> u64 {
     let piece = vec![7; PIECE];
     let mut bytes = 0;
@@ -55,7 +54,7 @@ fn a_volume_that_is_filled_and_emptied_takes_as_much_again() {
     drop(mounted.again());
 }
 
-/// A write is short only where the volume is full: not because what was removed is not durable yet.
+/// A write is short only if the volume is full, never because a removal is not durable yet.
 #[test]
 fn a_write_after_a_removal_is_whole() {
     let mounted = slow(64 * MIB);
@@ -114,7 +113,7 @@ fn statfs_counts_what_is_about_to_be_free() {
         assert_eq!(figures().1, 0);
         mounted.unlink("/f", AtFlags::empty()).unwrap();
         let after = figures();
-        // A tree of extents is gone, too; nothing may be lost or be counted twice when all is done.
+        // A tree of extents is freed, too; no space may be lost or counted twice at the end.
         assert!(after.0 >= before.0 && after.1 >= before.1, "{after:?} after {before:?}");
         mounted.fs.inactivator.flush();
         assert_eq!(figures(), before);
@@ -123,10 +122,10 @@ fn statfs_counts_what_is_about_to_be_free() {
     assert_eq!(figures(), before);
 }
 
-/// Small files have a block set aside until it is known that they fit into their inodes.
+/// A small file has a reserved block until write-back finds that it fits into its inode.
 #[test]
 fn what_small_files_have_set_aside_comes_back() {
-    // Enough memory that nothing is written back for lack of it.
+    // There is enough memory, so nothing is written back for lack of it.
     let mounted = slow_with(16 * MIB, 1024 * MIB);
     let blocks = mounted.task.statfs(At::Cwd, "/").unwrap().blocks_available;
     mounted.mkdir("/d");
@@ -136,14 +135,15 @@ fn what_small_files_have_set_aside_comes_back() {
     drop(mounted.again());
 }
 
-/// Files, ranges, attributes, links and directories that eight threads make and remove, each as
-/// much as an eighth of the volume less a little: what one lacks another has just removed.
+/// Eight threads create and remove files, ranges, attributes, links and directories, each of them
+/// slightly less than an eighth of the volume: the space that one thread lacks was just freed by
+/// another.
 #[test]
 fn eight_threads_get_what_they_remove() {
     const THREADS: u64 = 8;
     let mounted = slow(64 * MIB);
     let available = mounted.task.statfs(At::Cwd, "/").unwrap().blocks_available;
-    // In blocks. Transactions reserve the most that they may need.
+    // The share is in blocks. Transactions reserve the maximum that they may need.
     let share = (available - THREADS * 200) / THREADS;
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -158,14 +158,15 @@ fn eight_threads_get_what_they_remove() {
     drop(mounted.again());
 }
 
-/// Makes a directory with things that take `share` blocks, and removes it.
+/// Creates a directory with files that take `share` blocks, and removes it.
 fn take_and_give_back(task: &Task, dir: &str, share: u64) {
     const SMALL: u64 = 16;
     let mode = Mode::from_bits_truncate(0o755);
     let none = AtFlags::empty();
     let path = |name: &str, n: u64| format!("{dir}/{name}{n}");
     task.mkdir(At::Cwd, dir, mode).unwrap();
-    // Inodes in chunks, two blocks for a target and for attributes.
+    // The rest of the share is for chunks of inodes, and two blocks for each target and for the
+    // attributes of each directory.
     let half = (share - 8 * SMALL) / 2;
     let data = vec![9; (half * 4096) as usize];
     let file = create(task, &path("file", 0));
