@@ -77,7 +77,7 @@ impl Repair<'_, '_, '_> {
             RecordState::Torn(block) => block,
             RecordState::Absent => Block::zeroed(),
         };
-        // It is very unlikely that an earlier inode of the same number had this generation.
+        // An earlier inode of this number is very unlikely to have had this generation.
         let place = self.check.media.newest().to_bits();
         let generation = (place ^ place >> 32) as u32;
         for record in records_mut(&mut block).iter_mut().filter(|record| is_lost(record)) {
