@@ -97,15 +97,15 @@ impl Remedy {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Copies => "the superblock and its copies are written again",
-            Self::Finish => "it is brought to its end",
-            Self::Figure => "the right figure is written",
-            Self::FreeSpace => "free space is made anew from what is used",
-            Self::Record => "it is set right by what there is",
-            Self::Cut => "it is taken out of the file, which has a hole there",
+            Self::Finish => "the interrupted repair is finished",
+            Self::Figure => "the counted figure is written",
+            Self::FreeSpace => "free space is computed from the used blocks",
+            Self::Record => "the record is corrected to match the volume",
+            Self::Cut => "the extent is removed from the file, which gets a hole",
             Self::Copy => "the second owner gets a copy, if it is a file",
             Self::Unlink => "the name is removed",
-            Self::LostFound => "it is linked into /lost+found",
-            Self::Rebuild => "it is made anew from what can be read of it",
+            Self::LostFound => "the inode is linked into /lost+found",
+            Self::Rebuild => "the tree is rebuilt from its readable parts",
             Self::Clear => "it is removed",
             Self::Nothing => "nothing",
         }
@@ -222,10 +222,10 @@ pub enum Problem {
         why: String,
     },
     /// 1002: A repair was interrupted.
-    #[error("V1002: a repair of the volume has begun and not ended")]
+    #[error("V1002: a repair of the volume was interrupted")]
     Interrupted,
     /// 1010: Blocks with two owners.
-    #[error("V1010: {}: of {owner}, and of another", Blocks(.blocks))]
+    #[error("V1010: {}: used by {owner} and by another owner", Blocks(.blocks))]
     Shared {
         /// The blocks.
         blocks: Range<u64>,
@@ -259,7 +259,7 @@ pub enum Problem {
         counted: u64,
     },
     /// 1017: Blocks at an address that their owner can't have.
-    #[error("V1017: {}: can't be of {owner}", Blocks(.blocks))]
+    #[error("V1017: {}: can't belong to {owner}", Blocks(.blocks))]
     Outside {
         /// The blocks.
         blocks: Range<u64>,
@@ -275,13 +275,13 @@ pub enum Problem {
         is_free: bool,
     },
     /// 1019: An orphan that is free.
-    #[error("V1019: inode {ino}: is in the list of orphans, and free")]
+    #[error("V1019: inode {ino}: on the list of orphans, but free")]
     NotAnOrphan {
         /// The inode.
         ino: u64,
     },
     /// 1020: An inode without a name that is not in the list of orphans.
-    #[error("V1020: inode {ino}: has no name, and is not in the list of orphans")]
+    #[error("V1020: inode {ino}: has no name, and is not on the list of orphans")]
     Nameless {
         /// The inode.
         ino: u64,
@@ -345,7 +345,7 @@ pub enum Problem {
         name: String,
     },
     /// 1026: A directory whose stored parent is not the directory that contains it.
-    #[error("V1026: directory {ino}: says that it is in directory {found}, and is in {expected}")]
+    #[error("V1026: directory {ino}: its parent is recorded as {found}, but is {expected}")]
     Parent {
         /// The directory.
         ino: u64,
@@ -355,13 +355,13 @@ pub enum Problem {
         expected: u64,
     },
     /// 1027: A directory that can't be reached from the root.
-    #[error("V1027: directory {ino}: no way leads from the root to it")]
+    #[error("V1027: directory {ino}: not reachable from the root")]
     Unconnected {
         /// The directory.
         ino: u64,
     },
     /// 1028: The root is missing, or not a directory.
-    #[error("V1028: the root directory is not there")]
+    #[error("V1028: the root directory is missing")]
     NoRoot,
     /// 1029: Data of a file after its end.
     #[error("V1029: inode {ino}: data at block {file_block}, behind its size of {size} bytes")]
@@ -375,7 +375,7 @@ pub enum Problem {
     },
     /// 1031: A part of an inode that can't be read completely. Earlier findings say what is wrong
     /// with it.
-    #[error("V1031: inode {ino}: its {part} can't be read as a whole")]
+    #[error("V1031: inode {ino}: its {part} can't be read completely")]
     Broken {
         /// The inode.
         ino: u64,

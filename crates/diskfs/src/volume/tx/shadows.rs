@@ -128,7 +128,7 @@ impl<'v> Shadows<'v> {
         let shadow = &mut self.list[slot.0];
         debug_assert!(
             !matches!(shadow.state, BlockUse::Destroyed | BlockUse::Gone),
-            "block {} is not there any more",
+            "block {} was freed",
             shadow.address
         );
         if shadow.state == BlockUse::Prepared {
