@@ -1,4 +1,6 @@
-//! Exclusive access across processes. The second process is another run of this test program.
+//! Exclusive access across processes. The second process is another run of this test program. A
+//! test process of its own, because children that other tests start would hold copies of the
+//! owners' files until they execute.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Mounting and unmounting; lookups and forgets.
+//! Mounting and unmounting; lookups and forgets. A test process of its own, because children that
+//! other tests start would hold copies of open files until they execute, and so keep mounts busy.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,6 +1,7 @@
 //! Compares `xattr` with the running kernel: equal calls by equal callers on equal kinds of files
 //! return equal errors and leave equal attributes. Requires privileges, to act as other users and
-//! for `trusted.*`; without them the test prints that it is skipped, and ends.
+//! for `trusted.*`; without them the test prints that it is skipped, and ends. A test
+//! process of its own, because it changes the working directory.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -146,10 +146,11 @@ const ROLE: &str = "VFSCALE_TEST_ROLE";
 
 /// Returns a command that runs this test binary as a helper in another process.
 ///
-/// The binary must have a test `helper` that calls [`role`].
-pub fn helper(role: &str, argument: impl AsRef<OsStr>) -> Command {
+/// The module must have a test `helper` that calls [`role`].
+pub fn helper(module: &str, role: &str, argument: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "helper", "--nocapture", "--test-threads=1"]);
+    let test = format!("{module}::helper");
+    command.args(["--exact", &test, "--nocapture", "--test-threads=1"]);
     command.env(ROLE, role).env("VFSCALE_TEST_ARGUMENT", argument);
     command.stdout(std::process::Stdio::null());
     command

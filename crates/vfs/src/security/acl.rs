@@ -17,7 +17,7 @@
 //! reads the list only if the group bits are not all clear ([`permission`]).
 //!
 //! The semantics follow the Linux manual and the behaviour of its kernel, with which
-//! `tests/linux_acl.rs` compares them call by call.
+//! `tests/all/linux_acl.rs` compares them call by call.
 
 use rustix::io::Errno;
 

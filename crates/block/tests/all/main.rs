@@ -1,0 +1,6 @@
+//! Tests of devices.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod devices;
+mod files;

@@ -1,0 +1,12 @@
+//! Tests of the command as people use it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod bench;
+mod command;
+#[path = "../common/mod.rs"]
+mod common;
+mod copy_out;
+mod for_all;
+mod on_volume;
+mod volume;

@@ -1,0 +1,11 @@
+//! Crashes and failing devices.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod below;
+mod churn;
+mod file_device;
+mod harness;
+mod replaced;
+mod syncs;
+mod volume;

@@ -1,0 +1,7 @@
+//! Comparisons with the kernel's tmpfs.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+mod faults;
+mod tmpfs;

@@ -1,0 +1,9 @@
+//! Random schedules of volumes.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod cache;
+mod stops;
+mod volume;
+mod volumes;

@@ -1,0 +1,443 @@
+//! Random schedules of whole volumes: concurrent write-back, truncation and reads of the data of a
+//! file; files that one thread makes durable while another writes them back; commits while the
+//! volume is frozen or shut down; times that several threads change: `RUSTFLAGS="--cfg shuttle"
+//! cargo test --release -p vfscale-diskfs --test shuttle volume::`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well.
+
+use std::sync::{Arc, OnceLock};
+
+use shuttle::thread;
+use vfscale_block::{Device, FaultyDevice};
+use vfscale_diskfs::data::Files;
+use vfscale_diskfs::icache::table::NodeTable;
+use vfscale_diskfs::inode::core::InodeCore;
+use vfscale_diskfs::inode::incore::Node;
+use vfscale_diskfs::tools::check;
+use vfscale_diskfs::{Fault, TxReservation, Volume, VolumeOptions};
+use vfscale_vfs::driver::FileSystem;
+use vfscale_vfs::types::{FallocateFlags, Mode, SetTime, Timestamp};
+use vfscale_vfs::{At, AtFlags, File, FileHandle, OFlags, Task};
+
+use crate::volumes::{
+    BYTES, PAGE, SIZE, assert_no_writes, copy_of, device, failure, memory, mounted, one_list,
+    schedules,
+};
+
+const REGULAR: u32 = 0o100_644;
+/// The size of the file after truncation.
+const REST: usize = 100;
+
+fn open(device: Arc<dyn Device>) -> Arc<Volume> {
+    let mut options = VolumeOptions::default();
+    options.journal.sync_interval = None;
+    Arc::new(Volume::open(device, options).unwrap())
+}
+
+/// Asserts that nothing is wrong with the volume except for names: the files of these tests have
+/// none.
+fn assert_whole(device: Arc<dyn Device>) {
+    let report = check::check(device, &check::Options::default(), &mut ()).unwrap();
+    let found = report.findings.iter().find(|found| ![1020, 1021].contains(&found.number()));
+    assert!(found.is_none(), "{found:?}");
+}
+
+/// Creates an inode, and returns the sequence number of its commit.
+fn create(volume: &Volume, nodes: &NodeTable) -> Result<(Arc<Node>, u64), Fault> {
+    let mut tx = volume.begin(TxReservation { log_blocks: 60, space: 8, from_pool: false })?;
+    let (ino, generation) = tx.new_inode(8, false)?;
+    let node = nodes.claim(ino, volume.cache());
+    let guard = node.lock();
+    tx.set_core(&node, InodeCore { nlink: 1, ..InodeCore::new(REGULAR, generation, 5) });
+    let sequence = tx.commit()?;
+    drop(guard);
+    Ok((node, sequence))
+}
+
+/// Asserts that a reader may see these bytes of a file of `new` bytes that is truncated to [`REST`]
+/// and extended again: each byte behind `REST` is zero or `new`, and each byte before it is `new`.
+fn assert_seen(bytes: &[u8], new: u8) {
+    assert!(bytes.len() <= SIZE);
+    for (at, byte) in bytes.iter().enumerate() {
+        let zero_too = at >= REST;
+        assert!(*byte == new || zero_too && *byte == 0, "byte {at} is {byte}");
+    }
+}
+
+/// A file is as its last change left it, in memory and on the disk, whenever its data are written
+/// back; readers see its old or its new contents, and never older bytes of the disk.
+#[test]
+fn write_back_against_truncate_against_read() {
+    schedules(|| {
+        let device = device();
+        let volume = open(device.clone());
+        let files = Files::new(volume.clone(), 1 << 20, None);
+        let nodes = NodeTable::new(10);
+        let (node, _) = create(&volume, &nodes).unwrap();
+        // One page has a block, the other one will get one.
+        files.file(&node).write(0, &[b'a'; PAGE]).unwrap();
+        files.sync(&node, false).unwrap();
+        files.file(&node).write(0, &[b'b'; SIZE]).unwrap();
+        let with = |work: fn(&Files, &Arc<Node>)| {
+            let (files, node) = (files.clone(), node.clone());
+            thread::spawn(move || work(&files, &node))
+        };
+        let threads = [
+            with(|files, node| files.sync(node, true).unwrap()),
+            with(|files, _| files.write_back_all().unwrap()),
+            with(|files, node| {
+                for _ in 0..2 {
+                    let mut bytes = vec![1; SIZE];
+                    let len = files.file(node).read(0, &mut bytes).unwrap();
+                    assert_seen(&bytes[..len], b'b');
+                }
+            }),
+        ];
+        files.file(&node).set_size(REST as u64).unwrap();
+        files.file(&node).set_size(SIZE as u64).unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let expected = [&[b'b'; REST][..], &[0; SIZE - REST]].concat();
+        let mut bytes = vec![1; SIZE];
+        assert_eq!(files.file(&node).read(0, &mut bytes).unwrap(), SIZE);
+        assert!(bytes == expected);
+        files.sync(&node, false).unwrap();
+        let ino = node.ino();
+        // A crash at this point leaves the same state.
+        files.stop();
+        drop((node, nodes, files, volume));
+        assert_whole(device.clone());
+        let volume = open(device);
+        let files = Files::new(volume.clone(), 1 << 20, None);
+        let node = NodeTable::new(10).get(&volume, ino).unwrap().unwrap();
+        bytes.fill(1);
+        assert_eq!(files.file(&node).read(0, &mut bytes).unwrap(), SIZE);
+        assert!(bytes == expected);
+        files.stop();
+    });
+}
+
+/// Starts two threads that create inodes and force the log, and return the inodes that became
+/// durable.
+fn commits(volume: &Arc<Volume>) -> [thread::JoinHandle<Vec<u64>>; 2] {
+    let nodes = Arc::new(NodeTable::new(10));
+    [0, 1].map(|_| {
+        let (volume, nodes) = (volume.clone(), nodes.clone());
+        thread::spawn(move || {
+            let mut durable = Vec::new();
+            for _ in 0..2 {
+                let Ok((node, sequence)) = create(&volume, &nodes) else { break };
+                if volume.force(sequence).is_ok() {
+                    durable.push(node.ino());
+                }
+            }
+            durable
+        })
+    })
+}
+
+/// Asserts, as after a crash, that all inodes that were durable exist, and that nothing is wrong
+/// with the volume.
+fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
+    assert_whole(device.clone());
+    let volume = open(device);
+    let nodes = NodeTable::new(10);
+    for ino in durable {
+        assert!(nodes.get(&volume, ino).unwrap().is_some_and(|node| node.core().nlink == 1));
+    }
+}
+
+/// A sync makes all earlier writes durable, whichever thread writes them back: here a background
+/// writer does so concurrently, and another thread makes files dirty again before their write-back.
+#[test]
+fn sync_against_write_back_against_write() {
+    schedules(|| {
+        let device = device();
+        let volume = open(device.clone());
+        let files = Files::new(volume.clone(), 1 << 20, None);
+        let nodes = NodeTable::new(10);
+        let made = [(); 3].map(|()| create(&volume, &nodes).unwrap().0);
+        made.iter()
+            .for_each(|node| assert_eq!(files.file(node).write(0, &[b'a'; SIZE]).unwrap(), SIZE));
+        let with = |work: fn(&Files, &[Arc<Node>; 3])| {
+            let (files, made) = (files.clone(), made.clone());
+            thread::spawn(move || work(&files, &made))
+        };
+        let threads = [
+            with(|files, _| files.write_back_all().unwrap()),
+            with(|files, made| {
+                for node in &made[1..] {
+                    assert_eq!(files.file(node).write(0, &[b'b'; SIZE]).unwrap(), SIZE);
+                }
+            }),
+        ];
+        assert_eq!(files.file(&made[0]).write(0, &[b'c'; PAGE]).unwrap(), PAGE);
+        files.sync_all().unwrap();
+        let left = copy_of(&device);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        files.stop();
+        let volume = open(left);
+        let (left, nodes) = (Files::new(volume.clone(), 1 << 20, None), NodeTable::new(10));
+        for (number, node) in made.iter().enumerate() {
+            let node = nodes.get(&volume, node.ino()).unwrap().unwrap();
+            let mut bytes = vec![1; SIZE];
+            assert_eq!(left.file(&node).read(0, &mut bytes).unwrap(), SIZE);
+            let first: &[u8] = if number == 0 { b"c" } else { b"ab" };
+            assert!(bytes[..PAGE].iter().all(|byte| first.contains(byte)), "{number}");
+            assert!(bytes[PAGE..].iter().all(|byte| b"ab".contains(byte)), "{number}");
+        }
+        left.stop();
+    });
+}
+
+/// Nothing is written while a volume is frozen; commits during that time continue after the thaw.
+#[test]
+fn commit_against_freeze() {
+    schedules(|| {
+        let device = Arc::new(FaultyDevice::new(device()));
+        let volume = open(device.clone());
+        let commits = commits(&volume);
+        let journal = volume.journal().unwrap();
+        journal.freeze().unwrap();
+        assert_no_writes(&device, || ());
+        journal.thaw();
+        let durable: Vec<u64> = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
+        assert_eq!(durable.len(), 4);
+        drop(volume);
+        assert_durable(device, durable);
+    });
+}
+
+/// When a volume is sealed, all commits are written back: no changes are left to replay. Later
+/// commits are refused until the seal ends.
+#[test]
+fn commit_against_seal() {
+    schedules(|| {
+        let disk = device();
+        let device = Arc::new(FaultyDevice::new(disk.clone()));
+        let volume = open(device.clone());
+        let commits = commits(&volume);
+        volume.seal().unwrap();
+        assert_no_writes(&device, || {
+            let sealed = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+            drop(Volume::open(copy_of(&disk), sealed).unwrap());
+        });
+        volume.unseal();
+        let durable: Vec<u64> = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
+        let nodes = NodeTable::new(10);
+        create(&volume, &nodes).unwrap();
+        drop((volume, nodes));
+        assert_durable(device, durable);
+    });
+}
+
+/// A commit during a shutdown fails, or its changes are durable.
+#[test]
+fn commit_against_shutdown() {
+    schedules(|| {
+        let device = device();
+        let volume = open(device.clone());
+        let commits = commits(&volume);
+        thread::yield_now();
+        volume.shut_down(failure());
+        let durable = commits.into_iter().flat_map(|made| made.join().unwrap()).collect();
+        assert!(volume.begin(TxReservation { log_blocks: 1, space: 0, from_pool: true }).is_err());
+        drop(volume);
+        assert_durable(device, durable);
+    });
+}
+
+/// Returns a volume with a file "/f" of which no memory holds a part, and the file's number and
+/// generation.
+fn with_file() -> (Arc<dyn Device>, u64, u32) {
+    static MADE: OnceLock<(Vec<u8>, u64, u32)> = OnceLock::new();
+    let make = || {
+        let device = device();
+        let (fs, vfs) = mounted(device.clone(), one_list());
+        let task = vfs.task();
+        let file = task.options().write(true).create(true).open("/f").unwrap();
+        file.pwrite(&[b'a'; PAGE], 0).unwrap();
+        let handle = task.name_to_handle(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        drop((file, task, vfs));
+        fs.close().unwrap();
+        let mut bytes = vec![0; BYTES];
+        device.read_at(0, &mut bytes).unwrap();
+        (bytes, handle.ino, handle.generation)
+    };
+    let (bytes, ino, generation) = MADE.get_or_init(make);
+    (Arc::new(memory(bytes)), *ino, *generation)
+}
+
+/// Creates files, one of them without a name, writes to them and reads them.
+fn make_files(task: &Task) {
+    for name in ["/", "/1", "/2"] {
+        let mut options = task.options().read(true).write(true);
+        options =
+            if name == "/" { options.custom_flags(OFlags::TMPFILE) } else { options.create(true) };
+        let file = options.mode(Mode::from_bits_retain(0o640)).open(name).unwrap();
+        file.pwrite(&[b'b'; SIZE], 0).unwrap();
+        thread::yield_now();
+        let stat = file.stat().unwrap();
+        let links = u32::from(name != "/");
+        assert_eq!((stat.mode & 0o777, stat.nlink, stat.size), (0o640, links, SIZE as u64));
+        let mut bytes = [0; SIZE];
+        assert_eq!(file.pread(&mut bytes, 0).unwrap(), SIZE);
+        assert!(bytes.iter().all(|byte| *byte == b'b'));
+    }
+}
+
+/// A file is opened by its handle while it is removed and its number is reused: the handle opens
+/// that file or none, and the new file is as it was created.
+#[test]
+fn handle_against_inactivation_against_creation() {
+    shuttle::check_random(|| drop(with_file()), 1);
+    schedules(|| {
+        let (device, ino, generation) = with_file();
+        let (fs, vfs) = mounted(device, one_list());
+        let task = vfs.task();
+        let opener = {
+            let task = vfs.task();
+            thread::spawn(move || {
+                let root = task.options().read(true).open("/").unwrap();
+                let dev = task.name_to_handle(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+                let handle = FileHandle { dev, ino, generation };
+                let Ok(file) = task.open_by_handle(&root, &handle, OFlags::RDONLY) else { return };
+                let mut bytes = [0; SIZE];
+                assert_eq!(file.pread(&mut bytes, 0).unwrap(), PAGE);
+                assert!(bytes[..PAGE].iter().all(|byte| *byte == b'a'));
+            })
+        };
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        fs.reclaim();
+        make_files(&task);
+        opener.join().unwrap();
+        drop((task, vfs));
+        fs.close().unwrap();
+    });
+}
+
+/// Two writers get the space of a file that was removed before they began, whichever thread frees
+/// it and whichever thread makes that durable: a writer, the inactivator, or a thread that syncs.
+#[test]
+fn writers_against_inactivation_against_sync() {
+    schedules(|| {
+        let (fs, vfs) = mounted(device(), one_list());
+        let task = vfs.task();
+        let available = task.statfs(At::Cwd, "/").unwrap().blocks_available;
+        let most = (available - 100) * PAGE as u64;
+        let allocate = |task: &Task, path: &str, bytes: u64| {
+            let file = task.options().write(true).create(true).open(path).unwrap();
+            file.fallocate(FallocateFlags::empty(), 0, bytes)
+        };
+        allocate(&task, "/f", most).unwrap();
+        let syncer = {
+            let fs = fs.clone();
+            thread::spawn(move || fs.sync_fs().unwrap())
+        };
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        let writers = [0, 1].map(|n| {
+            let task = vfs.task();
+            thread::spawn(move || allocate(&task, &format!("/{n}"), most / 2).unwrap())
+        });
+        for thread in writers.into_iter().chain([syncer]) {
+            thread.join().unwrap();
+        }
+        drop((task, vfs));
+        fs.close().unwrap();
+    });
+}
+
+/// Runs threads that read, write and change one file: the volume stores the times that the last of
+/// them left in memory.
+fn times_are_stored(change: fn(&Task)) {
+    schedules(move || {
+        let device = device();
+        let (fs, vfs) = mounted(device.clone(), one_list());
+        let file = vfs.task().options().read(true).write(true).create(true).open("/f").unwrap();
+        file.pwrite(b"a", 0).unwrap();
+        let file = Arc::new(file);
+        let with = |work: fn(&File)| {
+            let file = file.clone();
+            thread::spawn(move || work(&file))
+        };
+        let reader = with(|file| assert_eq!(file.pread(&mut [0], 0).unwrap(), 1));
+        let writer = with(|file| assert_eq!(file.pwrite(b"b", 0).unwrap(), 1));
+        change(&vfs.task());
+        for thread in [reader, writer] {
+            thread.join().unwrap();
+        }
+        let times = |file: &File| {
+            let stat = file.stat().unwrap();
+            (stat.atime, stat.mtime, stat.ctime)
+        };
+        let shown = times(&file);
+        fs.sync_fs().unwrap();
+        let copy = copy_of(&device);
+        drop((file, vfs));
+        fs.close().unwrap();
+        let (fs, vfs) = mounted(copy, one_list());
+        let file = vfs.task().options().read(true).open("/f").unwrap();
+        assert_eq!(times(&file), shown);
+        drop((file, vfs));
+        fs.close().unwrap();
+    });
+}
+
+#[test]
+fn times_of_a_link_against_a_write_and_a_read() {
+    times_are_stored(|task| task.link(At::Cwd, "/f", At::Cwd, "/g", AtFlags::empty()).unwrap());
+}
+
+#[test]
+fn times_set_by_hand_against_a_write_and_a_read() {
+    times_are_stored(|task| {
+        let times = [SetTime::Omit, SetTime::At(Timestamp(5))];
+        task.utimens(At::Cwd, "/f", times, AtFlags::empty()).unwrap();
+    });
+}
+
+/// A walk follows a symbolic link, without a reference to it, while the link is removed and its
+/// number is reused: the new link has its own times.
+#[test]
+fn times_of_a_link_that_is_followed_while_its_number_is_used_again() {
+    let links = |task: &Task| {
+        task.symlink("/", At::Cwd, "/l").unwrap();
+        // Then following the link updates its access time.
+        let times = [SetTime::At(Timestamp(5)), SetTime::Omit];
+        task.utimens(At::Cwd, "/l", times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    };
+    schedules(move || {
+        let device = device();
+        let (fs, vfs) = mounted(device.clone(), one_list());
+        let task = vfs.task();
+        links(&task);
+        let walkers = [0, 1].map(|_| {
+            let task = vfs.task();
+            thread::spawn(move || (0..5).for_each(|_| drop(task.metadata("/l"))))
+        });
+        for _ in 0..5 {
+            task.unlink(At::Cwd, "/l", AtFlags::empty()).unwrap();
+            fs.reclaim();
+            links(&task);
+        }
+        for walker in walkers {
+            walker.join().unwrap();
+        }
+        let times = |task: &Task| {
+            let stat = task.symlink_metadata("/l").unwrap();
+            (stat.atime, stat.mtime, stat.ctime)
+        };
+        let shown = times(&task);
+        fs.sync_fs().unwrap();
+        let copy = copy_of(&device);
+        drop((task, vfs));
+        fs.close().unwrap();
+        let (fs, vfs) = mounted(copy, one_list());
+        let task = vfs.task();
+        assert_eq!(times(&task), shown);
+        drop((task, vfs));
+        fs.close().unwrap();
+    });
+}

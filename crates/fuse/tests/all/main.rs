@@ -1,0 +1,10 @@
+//! Tests of mounts.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod data;
+mod locks;
+mod names;
+mod permissions;

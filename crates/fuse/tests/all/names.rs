@@ -1,0 +1,258 @@
+//! Names and attributes through a mount, by ordinary system calls.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use crate::common::{self, BOTH, TestMount};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, XattrFlags};
+use rustix::io::Errno;
+
+#[test]
+fn files_directories_and_links() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        fs::write(m.path("file"), "text").unwrap();
+        fs::create_dir_all(m.path("a/b/c")).unwrap();
+        symlink("../file", m.path("a/link")).unwrap();
+        assert_eq!(fs::read_to_string(m.path("a/link")).unwrap(), "text");
+        assert_eq!(fs::read_link(m.path("a/link")).unwrap(), Path::new("../file"));
+        fs::hard_link(m.path("file"), m.path("a/hard")).unwrap();
+        let (one, other) =
+            (fs::metadata(m.path("file")).unwrap(), fs::metadata(m.path("a/hard")).unwrap());
+        assert_eq!((one.ino(), one.nlink()), (other.ino(), 2));
+        fs::remove_file(m.path("file")).unwrap();
+        assert_eq!(fs::metadata(m.path("a/hard")).unwrap().nlink(), 1);
+        assert_eq!(fs::read_to_string(m.path("a/hard")).unwrap(), "text");
+        assert_eq!(fs::metadata(m.path("a/link")).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(fs::remove_dir(m.path("a/b")).unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
+        fs::remove_dir_all(m.path("a")).unwrap();
+        assert_eq!(fs::read_dir(m.dir()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn errors_are_those_of_linux() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        let errno =
+            |result: std::io::Result<()>| Errno::from_io_error(&result.unwrap_err()).unwrap();
+        fs::write(m.path("f"), "").unwrap();
+        fs::create_dir(m.path("d")).unwrap();
+        assert_eq!(errno(fs::write(m.path("no/f"), "")), Errno::NOENT);
+        assert_eq!(errno(fs::write(m.path("f/f"), "")), Errno::NOTDIR);
+        assert_eq!(errno(fs::write(m.path("d"), "")), Errno::ISDIR);
+        assert_eq!(errno(fs::create_dir(m.path("f"))), Errno::EXIST);
+        assert_eq!(errno(fs::remove_dir(m.path("f"))), Errno::NOTDIR);
+        assert_eq!(errno(fs::remove_file(m.path("d"))), Errno::ISDIR);
+        assert_eq!(errno(fs::rename(m.path("d"), m.path("d/x"))), Errno::INVAL);
+        assert_eq!(errno(fs::hard_link(m.path("d"), m.path("e"))), Errno::PERM);
+        let long = "n".repeat(256);
+        assert_eq!(errno(fs::create_dir(m.path(&long))), Errno::NAMETOOLONG);
+        assert!(fs::create_dir(m.path(&long[1..])).is_ok());
+        symlink("loop", m.path("loop")).unwrap();
+        assert_eq!(errno(fs::write(m.path("loop"), "")), Errno::LOOP);
+    }
+}
+
+#[test]
+fn renames_with_flags() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        fs::write(m.path("a"), "A").unwrap();
+        fs::write(m.path("b"), "B").unwrap();
+        fs::create_dir(m.path("d")).unwrap();
+        let rename = |from: &str, to: &str, flags| {
+            rustix::fs::renameat_with(CWD, m.path(from), CWD, m.path(to), flags)
+        };
+        rename("a", "b", RenameFlags::EXCHANGE).unwrap();
+        assert_eq!(fs::read_to_string(m.path("a")).unwrap(), "B");
+        assert_eq!(fs::read_to_string(m.path("b")).unwrap(), "A");
+        assert_eq!(rename("a", "b", RenameFlags::NOREPLACE), Err(Errno::EXIST));
+        rename("a", "d/a", RenameFlags::NOREPLACE).unwrap();
+        rename("d", "b", RenameFlags::EXCHANGE).unwrap();
+        assert_eq!(fs::read_to_string(m.path("b/a")).unwrap(), "B");
+        assert_eq!(fs::read_to_string(m.path("d")).unwrap(), "A");
+        assert_eq!(rename("b", "no", RenameFlags::EXCHANGE), Err(Errno::NOENT));
+        rename("d", "b/a", RenameFlags::empty()).unwrap();
+        assert_eq!(fs::read_to_string(m.path("b/a")).unwrap(), "A");
+    }
+}
+
+#[test]
+fn nodes_of_every_type() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        let mode = Mode::from_raw_mode(0o640);
+        rustix::fs::mknodat(CWD, m.path("fifo"), FileType::Fifo, mode, 0).unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(m.path("socket")).unwrap();
+        assert!(fs::metadata(m.path("fifo")).unwrap().file_type().is_fifo());
+        assert!(fs::metadata(m.path("socket")).unwrap().file_type().is_socket());
+        let connected = std::os::unix::net::UnixStream::connect(m.path("socket"));
+        assert!(connected.is_ok(), "{connected:?}");
+        drop(socket);
+        if rustix::process::geteuid().is_root() {
+            let dev = rustix::fs::makedev(259, 300);
+            rustix::fs::mknodat(CWD, m.path("block"), FileType::BlockDevice, mode, dev).unwrap();
+            let meta = fs::metadata(m.path("block")).unwrap();
+            assert!(meta.file_type().is_block_device());
+            assert_eq!((meta.rdev(), meta.mode() & 0o7777), (dev, 0o640));
+        }
+    }
+}
+
+#[test]
+fn attributes_change() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        let path = m.path("f");
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(b"12345").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4711)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode(), 0o104_711);
+        file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode(), 0o100_600);
+        file.set_len(3).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"123");
+        common::truncate(&path, 6).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"123\0\0\0");
+        let before_epoch = std::time::UNIX_EPOCH - std::time::Duration::new(5, 100);
+        let times = fs::FileTimes::new().set_modified(before_epoch);
+        file.set_times(times).unwrap();
+        let meta = fs::metadata(&path).unwrap();
+        assert_eq!((meta.mtime(), meta.mtime_nsec()), (-6, 999_999_900));
+        assert!(meta.modified().unwrap() == before_epoch);
+        assert!(meta.atime() > 1_600_000_000, "left as it was");
+        let born = meta.created().unwrap();
+        assert!(born.elapsed().unwrap().as_secs() < 100);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(12), None).unwrap();
+            std::os::unix::fs::fchown(&file, None, Some(34)).unwrap();
+            let meta = fs::metadata(&path).unwrap();
+            assert_eq!((meta.uid(), meta.gid()), (12, 34));
+        }
+    }
+}
+
+#[test]
+fn extended_attributes() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        let path = m.path("f");
+        fs::write(&path, "").unwrap();
+        rustix::fs::setxattr(&path, "user.one", b"1", XattrFlags::CREATE).unwrap();
+        let again = rustix::fs::setxattr(&path, "user.one", b"2", XattrFlags::CREATE);
+        assert_eq!(again, Err(Errno::EXIST));
+        let absent = rustix::fs::setxattr(&path, "user.two", b"2", XattrFlags::REPLACE);
+        assert_eq!(absent, Err(Errno::NODATA));
+        let big = vec![7; 60_000];
+        rustix::fs::setxattr(&path, "user.big", &big, XattrFlags::empty()).unwrap();
+        let mut buf = vec![0; 65_536];
+        let n = rustix::fs::getxattr(&path, "user.big", &mut buf[..]).unwrap();
+        assert_eq!(buf[..n], big);
+        assert_eq!(rustix::fs::getxattr(&path, "user.big", &mut [0; 10][..]), Err(Errno::RANGE));
+        assert_eq!(rustix::fs::getxattr_query(&path, "user.one"), Ok(1));
+        let n = rustix::fs::listxattr(&path, &mut buf[..]).unwrap();
+        let mut names: Vec<_> =
+            buf[..n].split(|&b| b == 0).filter(|name| !name.is_empty()).collect();
+        names.sort_unstable();
+        assert_eq!(names, [&b"user.big"[..], b"user.one"]);
+        rustix::fs::removexattr(&path, "user.one").unwrap();
+        assert_eq!(rustix::fs::removexattr(&path, "user.one"), Err(Errno::NODATA));
+    }
+}
+
+#[test]
+fn large_directories_are_read_whole() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        let names: std::collections::BTreeSet<String> =
+            (0..3000).map(|i| format!("a name of some length, number {i}")).collect();
+        names.iter().for_each(|name| drop(fs::File::create(m.path(name)).unwrap()));
+        for pass in 0..3 {
+            let mut seen = std::collections::BTreeSet::new();
+            for entry in fs::read_dir(m.dir()).unwrap() {
+                let entry = entry.unwrap();
+                assert!(entry.file_type().unwrap().is_file());
+                let meta = entry.metadata().unwrap();
+                assert_eq!(std::os::unix::fs::DirEntryExt::ino(&entry), meta.ino());
+                assert!(seen.insert(entry.file_name().into_string().unwrap()), "twice");
+            }
+            assert_eq!(seen, names, "pass {pass}");
+            common::drop_caches();
+        }
+        // Removing the entries just read, while reading on, must neither skip nor repeat entries.
+        let mut removed = 0;
+        for entry in fs::read_dir(m.dir()).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+            removed += 1;
+        }
+        assert_eq!(removed, names.len());
+    }
+}
+
+#[test]
+fn negative_names_can_be_created() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        for i in 0..100 {
+            let path = m.path(&format!("f{}", i % 3));
+            assert_eq!(fs::metadata(&path).unwrap_err().kind(), ErrorKind::NotFound);
+            fs::write(&path, "x").unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().len(), 1);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_state_of_the_file_system_is_told() {
+    for sharing in BOTH {
+        let vfs = common::memory(64 << 20);
+        let Some(m) = TestMount::of(vfs, sharing, |b| b) else { return };
+        let before = rustix::fs::statvfs(m.dir()).unwrap();
+        assert_eq!(before.f_blocks * before.f_frsize, 64 << 20);
+        assert_eq!(before.f_namemax, 255);
+        fs::write(m.path("f"), vec![1; 16 << 20]).unwrap();
+        let after = rustix::fs::statvfs(m.dir()).unwrap();
+        let used = (before.f_bfree - after.f_bfree) * after.f_frsize;
+        assert!((16 << 20..17 << 20).contains(&used), "{used}");
+        let full = fs::write(m.path("g"), vec![1; 64 << 20]).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+        fs::remove_file(m.path("f")).unwrap();
+        fs::remove_file(m.path("g")).unwrap();
+        let again = fs::write(m.path("h"), vec![1; 48 << 20]);
+        assert!(
+            again.is_ok(),
+            "{sharing:?} {again:?} {}",
+            rustix::fs::statvfs(m.dir()).unwrap().f_bfree
+        );
+    }
+}
+
+#[test]
+fn files_without_a_name_get_one() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        let open = |flags| {
+            rustix::fs::open(
+                m.dir(),
+                OFlags::TMPFILE | OFlags::RDWR | flags,
+                Mode::from_raw_mode(0o600),
+            )
+        };
+        let file = open(OFlags::empty()).unwrap();
+        rustix::io::write(&file, b"nameless").unwrap();
+        assert_eq!(rustix::fs::fstat(&file).unwrap().st_nlink, 0);
+        assert_eq!(fs::read_dir(m.dir()).unwrap().count(), 0);
+        let fd = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        rustix::fs::linkat(CWD, &fd, CWD, m.path("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
+        assert_eq!(fs::read_to_string(m.path("named")).unwrap(), "nameless");
+        assert_eq!(fs::metadata(m.path("named")).unwrap().nlink(), 1);
+        let never = open(OFlags::EXCL).unwrap();
+        let fd = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&never));
+        let refused = rustix::fs::linkat(CWD, &fd, CWD, m.path("never"), AtFlags::SYMLINK_FOLLOW);
+        assert_eq!(refused, Err(Errno::NOENT));
+    }
+}

@@ -1,0 +1,457 @@
+//! Schedules of transactions, pushes and waits, chosen at random:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale-journal --test shuttle journal::`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A schedule that fails is printed as
+//! well.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::common::{BLOCKS, Block, DEVICE_BYTES, LOG, Store, VOLUME, open, options};
+use shuttle::rand::Rng;
+use shuttle::thread;
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_journal::{Error, Journal, Options, Reservation, Scaling};
+use vfscale_sync::cpu;
+use vfscale_sync::model::{self, Schedules};
+
+const SCHEDULES: usize = 500;
+
+/// Runs a model under many schedules, with all patches and without any.
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    model::check_patches(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
+}
+
+fn device() -> Arc<dyn Device> {
+    let device = MemoryDevice::with_block_size(DEVICE_BYTES, 4096).unwrap();
+    Journal::format(&device, LOG, VOLUME).unwrap();
+    Arc::new(device)
+}
+
+fn store(device: &Arc<dyn Device>) -> Arc<Store> {
+    store_within(device, None)
+}
+
+/// Creates a store with a bound on the memory of blocks that are not written back.
+fn store_within(device: &Arc<dyn Device>, memory_bytes: Option<u64>) -> Arc<Store> {
+    let scaling =
+        if model::is_without_patches() { Scaling::kernel_5_7() } else { Scaling::with_slots(2) };
+    let options = Options { scaling, memory_bytes, ..options(2) };
+    Arc::new(Store::open(device.clone(), options).unwrap())
+}
+
+/// Runs `f` in a thread of its own, on CPU `cpu`.
+fn on(cpu: u32, f: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let _here = cpu::pretend(cpu);
+        f();
+    })
+}
+
+/// Ends the journal like a crash, recovers, and compares.
+fn crash_and_check(device: &Arc<dyn Device>, store: Arc<Store>, promised: &[u64]) {
+    let history = store.history();
+    drop(store);
+    drop(open(device, options(1)).unwrap());
+    history.check(&**device, |done| promised.contains(&done.number));
+}
+
+/// A transaction is in one checkpoint as a whole, whenever the push happens; items that are logged
+/// again during the push are in the next one.
+#[test]
+fn commit_against_push() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let commits = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                store.set(&[1, 2 + u64::from(cpu)], 100).unwrap();
+                store.set(&[1, 3 - u64::from(cpu)], 200).unwrap();
+            })
+        });
+        store.journal.force_all().unwrap();
+        for commit in commits {
+            commit.join().unwrap();
+        }
+        crash_and_check(&device, store, &[]);
+    });
+}
+
+/// An item is logged again and again while a checkpoint with it is being written, which may have to
+/// wait for long before it takes the item's contents: the checkpoint has the contents of its own
+/// context, and no later ones.
+#[test]
+fn relogging_against_a_push_that_waits() {
+    model::check_patches(&[Schedules::Delays(SCHEDULES)], || {
+        let device = device();
+        let store = store(&device);
+        let relogs = {
+            let store = store.clone();
+            on(1, move || {
+                for _ in 0..3 {
+                    store.set(&[1, 2], 60).unwrap();
+                }
+            })
+        };
+        let done = store.set(&[1, 3], 60).unwrap();
+        store.journal.force(done.committed.sequence).unwrap();
+        relogs.join().unwrap();
+        crash_and_check(&device, store, &[done.number]);
+    });
+}
+
+/// A thread that forces finds its commits durable, whichever thread wrote them, and no thread
+/// misses a wakeup.
+#[test]
+fn force_against_force() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let forces = [0, 1, 2].map(|cpu| {
+            let store = store.clone();
+            let promised = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let told = promised.clone();
+            let force = on(cpu, move || {
+                let done = store.set(&[u64::from(cpu), 9], 50).unwrap();
+                store.journal.force(done.committed.sequence).unwrap();
+                assert!(store.journal.durable_sequence() >= done.committed.sequence);
+                told.lock().unwrap().push(done.number);
+            });
+            (force, promised)
+        });
+        let mut all = Vec::new();
+        for (force, promised) in forces {
+            force.join().unwrap();
+            all.extend(promised.lock().unwrap().iter());
+        }
+        assert!(store.journal.stats().checkpoints <= 3);
+        crash_and_check(&device, store, &all);
+    });
+}
+
+/// The callback of a transaction is called once, with the checkpoint that contains the transaction,
+/// when that is durable, and before any thread that forces it returns.
+#[test]
+fn busy_extents_against_push() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let free = |store: &Store, id: u64| {
+            let back = Arc::new(AtomicU64::new(0));
+            let block = store.blocks[id as usize].clone();
+            let mut transaction = store.journal.begin(Reservation::new(8_000)).unwrap();
+            let locked = block.lock.lock();
+            transaction.add(block.clone());
+            let told = back.clone();
+            transaction.on_durable(move |durable| {
+                let former = told.swap(durable.unwrap().sequence, Ordering::SeqCst);
+                assert_eq!(former, 0, "the callback was called twice");
+            });
+            let sequence = transaction.commit().unwrap().sequence;
+            drop(locked);
+            (back, sequence)
+        };
+        let threads = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                let first = free(&store, u64::from(cpu));
+                let second = free(&store, 5);
+                assert!([0, first.1].contains(&first.0.load(Ordering::SeqCst)));
+                store.journal.force(second.1).unwrap();
+                for (back, sequence) in [first, second] {
+                    assert_eq!(back.load(Ordering::SeqCst), sequence);
+                }
+            })
+        });
+        store.journal.force_all().unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// A journal that is closed while other threads commit: each transaction is refused, or is in the
+/// log.
+#[test]
+fn commit_against_close() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let threads = [0, 1].map(|cpu| {
+            let (store, promised) = (store.clone(), Arc::new(std::sync::Mutex::new(Vec::new())));
+            let told = promised.clone();
+            let commits = on(cpu, move || {
+                for round in 0..3 {
+                    match store.set(&[u64::from(cpu), 4 + round], 100) {
+                        Ok(done) => told.lock().unwrap().push(done.number),
+                        Err(error) => return assert!(matches!(error, Error::Closed), "{error}"),
+                    }
+                }
+            });
+            (commits, promised)
+        });
+        store.journal.close().unwrap();
+        let mut all = Vec::new();
+        for (commits, promised) in threads {
+            commits.join().unwrap();
+            all.extend(promised.lock().unwrap().iter());
+        }
+        let stats = store.journal.stats();
+        assert_eq!((stats.active, stats.ail_items), (0, 0));
+        crash_and_check(&device, store, &all);
+    });
+}
+
+/// Each reservation is nearly half of the log: some thread always waits, and only moving the tail
+/// helps.
+#[test]
+fn waiters_against_tail_moves() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let threads = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                for round in 0..2 {
+                    let id = u64::from(cpu) * 2 + round;
+                    store.set(&[id], 400_000).unwrap();
+                }
+            })
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        store.journal.freeze().unwrap();
+        let stats = store.journal.stats();
+        assert_eq!((stats.grant_used, stats.ail_items, stats.active), (0, 0, 0));
+        store.journal.thaw();
+    });
+}
+
+/// Rolling transactions need more than they reserved while they hold their blocks locked, and
+/// these blocks hold the tail back.
+#[test]
+fn rolling_transactions_against_tail_moves() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let threads = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                store.set_in_parts(&[u64::from(cpu)], 200_000, 4).unwrap();
+            })
+        });
+        let forces = {
+            let store = store.clone();
+            on(0, move || {
+                for _ in 0..3 {
+                    store.journal.force_all().unwrap();
+                }
+            })
+        };
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        forces.join().unwrap();
+        store.journal.freeze().unwrap();
+        assert_eq!(store.journal.stats().grant_used, 0);
+        store.journal.thaw();
+        crash_and_check(&device, store, &[]);
+    });
+}
+
+/// A freeze returns when no transaction is active and all items are written back, and none begins
+/// before the thaw.
+#[test]
+fn freeze_against_new_transactions() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let frozen = Arc::new(AtomicBool::new(false));
+        let threads = [0, 1].map(|cpu| {
+            let (store, frozen) = (store.clone(), frozen.clone());
+            on(cpu, move || {
+                for _ in 0..2 {
+                    let transaction = store.journal.begin(Reservation::new(100)).unwrap();
+                    assert!(!frozen.load(Ordering::SeqCst));
+                    // The transaction ends on another CPU than it began on.
+                    let _there = cpu::pretend(1 - cpu);
+                    let _ = transaction.commit().unwrap();
+                    store.set(&[u64::from(cpu)], 10).unwrap();
+                }
+            })
+        });
+        for _ in 0..2 {
+            store.journal.freeze().unwrap();
+            frozen.store(true, Ordering::SeqCst);
+            // The count of active transactions means nothing here: for a moment it includes those
+            // that are refused.
+            assert_eq!(store.journal.stats().ail_items, 0);
+            assert!(store.journal.is_cil_empty());
+            frozen.store(false, Ordering::SeqCst);
+            store.journal.thaw();
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let store = Arc::into_inner(store).unwrap();
+        store.journal.close().unwrap();
+    });
+}
+
+/// A shutdown at any moment: threads that commit, force, wait for space, freeze or wait for a thaw
+/// all return.
+#[test]
+fn shutdown_against_everything() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let mut threads = Vec::new();
+        {
+            // From the third on it waits for space, which only the workers can free.
+            let store = store.clone();
+            threads.push(on(0, move || {
+                for round in 0..4 {
+                    if store.set(&[round], 440_000).is_err() {
+                        return;
+                    }
+                }
+            }));
+        }
+        {
+            let store = store.clone();
+            threads.push(on(1, move || {
+                for round in 0..2 {
+                    let Ok(done) = store.set(&[8, round], 100) else { return };
+                    let _ = store.journal.force(done.committed.sequence);
+                }
+            }));
+        }
+        {
+            let store = store.clone();
+            threads.push(on(0, move || {
+                if store.journal.freeze().is_ok() {
+                    store.journal.thaw();
+                }
+            }));
+        }
+        // At any time: the other threads take about as many steps.
+        for _ in 0..shuttle::rand::thread_rng().gen_range(0..1_500) {
+            thread::yield_now();
+        }
+        store.journal.shut_down(Error::client(std::io::Error::other("pulled")));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(store.journal.begin(Reservation::new(1)).is_err());
+        assert_eq!(store.journal.stats().active, 0);
+        crash_and_check(&device, store, &[]);
+    });
+}
+
+/// The end of a journal against its own threads: forced transactions are present.
+#[test]
+fn drop_against_the_workers() {
+    check(|| {
+        let device = device();
+        let store = store(&device);
+        let done = store.set(&[0, BLOCKS - 1], 30_000).unwrap();
+        let promised = {
+            let store = store.clone();
+            on(1, move || {
+                store.journal.force(done.committed.sequence).unwrap();
+            })
+        };
+        store.set(&[1], 30_000).unwrap();
+        promised.join().unwrap();
+        crash_and_check(&device, store, &[done.number]);
+    });
+}
+
+/// Memory of a block, as it reports it.
+const BLOCK_MEMORY: u64 = size_of::<Block>() as u64;
+
+/// A transaction that begins waits until the AIL's worker has written blocks back. Other threads
+/// force the log, freeze it, and hold more blocks locked than may be in memory, in a transaction
+/// that rolls. All of them finish, and the AIL takes no more than the bound and the blocks of the
+/// active transactions.
+#[test]
+fn waiting_for_memory_against_force_against_freeze() {
+    // With four blocks in the AIL no transaction begins.
+    const BOUND: u64 = 8 * BLOCK_MEMORY;
+    const INSIDE: u64 = (2 + 6) * BLOCK_MEMORY;
+    static WAITS: AtomicU64 = AtomicU64::new(0);
+    check(|| {
+        let device = device();
+        let store = store_within(&device, Some(BOUND));
+        let commits = {
+            let store = store.clone();
+            on(0, move || {
+                for round in 0..3 {
+                    store.set(&[2 * round, 2 * round + 1], 50).unwrap();
+                    let bytes = store.journal.stats().ail_bytes;
+                    assert!(bytes <= BOUND + INSIDE, "{} blocks", bytes / BLOCK_MEMORY);
+                }
+            })
+        };
+        let rolls = {
+            let store = store.clone();
+            on(1, move || {
+                store.set_in_parts(&[10, 11, 12, 13, 14, 15], 50, 2).unwrap();
+            })
+        };
+        let forces = {
+            let store = store.clone();
+            on(0, move || {
+                for _ in 0..2 {
+                    store.journal.force_all().unwrap();
+                }
+            })
+        };
+        store.journal.freeze().unwrap();
+        let stats = store.journal.stats();
+        assert_eq!((stats.ail_items, stats.ail_bytes), (0, 0));
+        store.journal.thaw();
+        for thread in [commits, rolls, forces] {
+            thread.join().unwrap();
+        }
+        WAITS.fetch_add(store.journal.stats().memory_waits, Ordering::Relaxed);
+        crash_and_check(&device, store, &[]);
+    });
+    assert_ne!(WAITS.load(Ordering::Relaxed), 0, "no thread ever waited");
+}
+
+/// A shutdown or a close while a thread waits for memory: the thread returns.
+#[test]
+fn the_end_against_waiting_for_memory() {
+    check(|| {
+        let device = device();
+        // No transaction begins before all blocks are written back.
+        let store = store_within(&device, Some(0));
+        let threads = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                for round in 0..4 {
+                    if store.set(&[8 * u64::from(cpu) + 2 * round], 50).is_err() {
+                        return;
+                    }
+                }
+            })
+        });
+        for _ in 0..shuttle::rand::thread_rng().gen_range(0..500) {
+            thread::yield_now();
+        }
+        if shuttle::rand::thread_rng().gen_bool(0.5) {
+            store.journal.shut_down(Error::client(std::io::Error::other("pulled")));
+        } else {
+            store.journal.close().unwrap();
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(store.journal.begin(Reservation::new(1)).is_err());
+        assert_eq!(store.journal.stats().active, 0);
+        crash_and_check(&device, store, &[]);
+    });
+}

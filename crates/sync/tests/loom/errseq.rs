@@ -1,0 +1,64 @@
+//! Every interleaving of small programs on an error sequence. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p vfscale-sync --test loom errseq::`.
+
+use loom::model::Builder;
+use loom::sync::Arc;
+use loom::thread;
+use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// Explores all executions with at most three switches away from a thread that could continue.
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// An error is recorded while two calls on one open file, and one on another, check for errors.
+/// Each file reports it once, at the latest by its next call.
+#[test]
+fn an_error_is_told_once_to_each_open_file() {
+    check(|| {
+        let errors = Arc::new(ErrorSeq::new());
+        let shared = Arc::new(ErrorCursor::new(&errors));
+        let tell = |cursor: &Arc<ErrorCursor>| {
+            let (errors, cursor) = (errors.clone(), cursor.clone());
+            thread::spawn(move || u32::from(cursor.advance(&errors) == Some(EIO)))
+        };
+        let (one, two) = (tell(&shared), tell(&shared));
+        let other = ErrorCursor::new(&errors);
+        errors.record(EIO);
+        let told = one.join().unwrap() + two.join().unwrap();
+        let later = u32::from(shared.advance(&errors) == Some(EIO));
+        assert_eq!(told + later, 1);
+        assert_eq!((other.advance(&errors), other.advance(&errors)), (Some(EIO), None));
+        assert_eq!(shared.advance(&errors), None);
+    });
+}
+
+/// Two threads record errors while one is being reported: every file reports the last one.
+#[test]
+fn no_error_is_lost_beside_another() {
+    check(|| {
+        let errors = Arc::new(ErrorSeq::new());
+        let cursor = Arc::new(ErrorCursor::new(&errors));
+        let record = |code| {
+            let errors = errors.clone();
+            thread::spawn(move || errors.record(code))
+        };
+        let (one, two) = (record(EIO), record(ENOSPC));
+        let mut told = [cursor.advance(&errors)].to_vec();
+        one.join().unwrap();
+        two.join().unwrap();
+        assert!(errors.is_told() <= told[0].is_some());
+        // A new cursor sees an error that no cursor has seen.
+        let late = ErrorCursor::new(&errors);
+        let late_is_told = !errors.is_told();
+        told.extend([cursor.advance(&errors), cursor.advance(&errors)]);
+        assert_eq!(told[2], None);
+        assert!(told.iter().any(Option::is_some));
+        assert_eq!(late.advance(&errors).is_some(), late_is_told);
+    });
+}

@@ -1,0 +1,214 @@
+//! Error numbers of a driver that Linux does not define: the caller gets them unchanged.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use vfscale_sync::rcu::Guard;
+use vfscale_vfs::driver::NewInode;
+use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
+use vfscale_vfs::super_block::SuperBlock;
+use vfscale_vfs::{
+    At, AtFlags, DirEntry, DirOps, Errno, FileOps, FileSystem, FileType, Found, Mode,
+    NameAccounting, OFlags, RenameFlags, Result, StatFs, Task, Vfs,
+};
+
+const DIR: u32 = 0o040755;
+const TEXT: u32 = 0o100644;
+/// The largest numbers that Linux can return for errors; it assigns them no meaning.
+const NUMBERS: [i32; 3] = [4095, 4094, 4093];
+/// Far longer than any call that ends.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A driver without directories, or a backed one, all of whose calls fail once a number is set.
+#[derive(Default)]
+struct Failing {
+    number: AtomicI32,
+    keeps_directories: bool,
+}
+
+impl Failing {
+    fn answer<T>(&self, value: T) -> std::result::Result<T, Errno> {
+        match self.number.load(Ordering::SeqCst) {
+            0 => Ok(value),
+            number => Err(Errno::from_raw_os_error(number)),
+        }
+    }
+}
+
+impl FileSystem for Failing {
+    fn name(&self) -> &'static str {
+        "failing"
+    }
+
+    fn dir_ops(&self) -> Option<&dyn DirOps> {
+        self.keeps_directories.then_some(self)
+    }
+
+    fn fill_super(&self, sb: &SuperBlock) -> std::result::Result<InodeRef, Errno> {
+        Ok(sb.iget(1, || InodeInit { mode: DIR, nlink: 2, ..InodeInit::default() }))
+    }
+
+    fn statfs(&self, _: &SuperBlock) -> StatFs {
+        StatFs::default()
+    }
+}
+
+impl FileOps for Failing {
+    fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> std::result::Result<usize, Errno> {
+        self.answer(0)
+    }
+
+    fn write_at(&self, _: &Inode, _: u64, _: &[u8]) -> std::result::Result<usize, Errno> {
+        self.answer(0)
+    }
+
+    fn set_size(&self, _: &Inode, _: u64) -> std::result::Result<(), Errno> {
+        self.answer(())
+    }
+
+    fn text(&self, _: &Inode) -> std::result::Result<Vec<u8>, Errno> {
+        Ok(b"text".into())
+    }
+
+    fn get_link<'g>(&self, _: &'g Inode, _: &'g Guard) -> std::result::Result<&'g [u8], Errno> {
+        self.answer(b"/dir")
+    }
+}
+
+impl NameAccounting for Failing {
+    fn create(&self, sb: &SuperBlock, new: &NewInode<'_>) -> std::result::Result<InodeRef, Errno> {
+        // A generated text with a size, which drivers should not make.
+        let (text, size) = (new.mode == TEXT, 1);
+        let init = InodeInit { mode: new.mode, nlink: 1, text, size, ..InodeInit::default() };
+        self.answer(sb.new_inode(init))
+    }
+
+    fn link(&self, _: &Inode, _: usize) -> std::result::Result<(), Errno> {
+        self.answer(())
+    }
+
+    fn renamed(&self, _: &Inode, _: usize, _: usize) -> std::result::Result<(), Errno> {
+        self.answer(())
+    }
+
+    fn charge(&self, _: u64) -> std::result::Result<(), Errno> {
+        self.answer(())
+    }
+}
+
+impl DirOps for Failing {
+    fn lookup(&self, _: &Inode, name: &[u8]) -> std::result::Result<Found, Errno> {
+        let found = Found { inode: None, check: false };
+        if name == b"missing" { Ok(found) } else { self.answer(found) }
+    }
+
+    fn read_dir(
+        &self,
+        _: &Inode,
+        _: u64,
+        _: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> std::result::Result<(), Errno> {
+        self.answer(())
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn create(
+        &self,
+        dir: &Inode,
+        _: &[u8],
+        new: &NewInode<'_>,
+    ) -> std::result::Result<InodeRef, Errno> {
+        let init = InodeInit { mode: new.mode, nlink: 1, ..InodeInit::default() };
+        self.answer(dir.sb().iget(2, || init))
+    }
+}
+
+/// Returns the error of a call. Leaves the thread of a call that does not end.
+fn error_of<T: Send + 'static>(
+    task: &Arc<Task>,
+    name: &str,
+    call: impl FnOnce(&Task) -> Result<T> + Send + 'static,
+) -> Option<i32> {
+    let (task, (sender, receiver)) = (task.clone(), channel());
+    thread::spawn(move || {
+        let error = call(&task).err().map(|error| error.errno().raw_os_error());
+        sender.send(error).unwrap();
+    });
+    match receiver.recv_timeout(LONG) {
+        Ok(error) => error,
+        Err(RecvTimeoutError::Timeout) => panic!("{name} does not end"),
+        Err(RecvTimeoutError::Disconnected) => panic!("{name} panics"),
+    }
+}
+
+fn task(fs: Failing) -> (Arc<Failing>, Arc<Task>) {
+    let fs = Arc::new(fs);
+    (fs.clone(), Arc::new(Vfs::new(fs).unwrap().task()))
+}
+
+const MODE: Mode = Mode::from_bits_retain(0o644);
+
+#[test]
+fn numbers_that_linux_does_not_have_are_told_to_callers_of_a_file_system_in_memory() {
+    for number in NUMBERS {
+        let (fs, task) = task(Failing::default());
+        task.mknod(At::Cwd, "/text", FileType::RegularFile, MODE, 0).unwrap();
+        task.mkdir(At::Cwd, "/dir", MODE).unwrap();
+        task.symlink("/dir", At::Cwd, "/link").unwrap();
+        let file = Arc::new(task.open("/text", OFlags::RDWR, MODE).unwrap());
+        fs.number.store(number, Ordering::SeqCst);
+        let check = |name: &str, error| assert_eq!(error, Some(number), "{name}");
+        macro_rules! fails {
+            ($name:literal, $call:expr) => {
+                check($name, error_of(&task, $name, $call))
+            };
+        }
+        fails!("mkdir", |task| task.mkdir(At::Cwd, "/new", MODE));
+        fails!("open", |task| task.open("/new", OFlags::CREATE | OFlags::RDWR, MODE));
+        fails!("truncating open", |task| task.open("/text", OFlags::TRUNC | OFlags::RDWR, MODE));
+        fails!("open by a link", |task| task.open("/link/x", OFlags::RDONLY, MODE));
+        fails!("stat by a link", |task| task.stat(At::Cwd, "/link/x", AtFlags::empty()));
+        fails!("chmod by a link", |task| task.chmod(At::Cwd, "/link/x", MODE, AtFlags::empty()));
+        fails!("unlink by a link", |task| task.unlink(At::Cwd, "/link/x", AtFlags::empty()));
+        fails!("chdir", |task| task.chdir("/link"));
+        fails!("readlink", |task| task.readlink(At::Cwd, "/link"));
+        fails!("link", |task| task.link(At::Cwd, "/text", At::Cwd, "/new", AtFlags::empty()));
+        let to =
+            |task: &Task, old, new| task.rename(At::Cwd, old, At::Cwd, new, RenameFlags::empty());
+        fails!("rename", move |task| to(task, "/text", "/longer"));
+        fails!("rename by a link", move |task| to(task, "/link/x", "/longer"));
+        fails!("truncate", |task| task.truncate("/text", 0));
+        let read = file.clone();
+        fails!("pread of a text with a size", move |_| read.pread(&mut [0], 0));
+        let read = file.clone();
+        fails!("read of a text with a size", move |_| read.read(&mut [0]));
+    }
+}
+
+#[test]
+fn numbers_that_linux_does_not_have_are_told_to_callers_of_one_with_directories() {
+    for number in NUMBERS {
+        let (fs, task) = task(Failing { keeps_directories: true, ..Failing::default() });
+        fs.number.store(number, Ordering::SeqCst);
+        let check = |name: &str, error| assert_eq!(error, Some(number), "{name}");
+        macro_rules! fails {
+            ($name:literal, $call:expr) => {
+                check($name, error_of(&task, $name, $call))
+            };
+        }
+        fails!("stat", |task| task.stat(At::Cwd, "/x", AtFlags::empty()));
+        fails!("open", |task| task.open("/x", OFlags::RDONLY, MODE));
+        fails!("mkdir", |task| task.mkdir(At::Cwd, "/missing", MODE));
+        fails!("make by open", |task| task.open("/missing", OFlags::CREATE | OFlags::RDWR, MODE));
+        fails!("rename", |task| {
+            task.rename(At::Cwd, "/x", At::Cwd, "/y", RenameFlags::empty())
+        });
+    }
+}

@@ -1,0 +1,427 @@
+//! Unobvious rules of Linux: which of several errors is reported, and how flags are changed. The
+//! comparison with tmpfs showed them.
+
+use vfscale::{
+    At, AtFlags, Capabilities, Credentials, Errno, FallocateFlags, File, LockKind, LockRange,
+    MemFs, Mode, MountFlags, OFlags, OpenHow, RenameFlags, ResolveFlags, Task, UmountFlags,
+    XattrFlags,
+};
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+const LARGEFILE: OFlags = OFlags::from_bits_retain(0o100_000);
+/// The bit of `SYNC` that is not in `DSYNC`.
+const HALF_SYNC: OFlags = OFlags::SYNC.difference(OFlags::DSYNC);
+
+fn task() -> Task {
+    vfscale::memory().size(1 << 30).build().unwrap().task()
+}
+
+fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
+    result.unwrap_err().errno()
+}
+
+fn make(task: &Task, path: &str) -> File {
+    task.open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
+}
+
+/// No lookup is made in a removed directory: every name is missing, whatever else is wrong.
+#[test]
+fn a_removed_directory_is_reported_before_other_errors() {
+    let task = task();
+    let dir = |path: &str| task.mkdir(At::Cwd, path, MODE).unwrap();
+    ["/a", "/b", "/b/gone", "/b/gone/sub"].into_iter().for_each(dir);
+    make(&task, "/f");
+    task.bind("/b/gone", "/a", false).unwrap();
+    task.rmdir(At::Cwd, "/b/gone/sub").unwrap();
+    task.rmdir(At::Cwd, "/b/gone").unwrap();
+    // The source is on another mount.
+    assert_eq!(errno(task.link(At::Cwd, "/f", At::Cwd, "/a/f", AtFlags::empty())), Errno::NOENT);
+    // The name is too long.
+    let long = format!("/a/{}", "n".repeat(256));
+    assert_eq!(errno(task.metadata(&long)), Errno::NOENT);
+    assert_eq!(errno(task.chdir(format!("{long}/f"))), Errno::NOENT);
+    assert_eq!(errno(task.mkdir(At::Cwd, &long, MODE)), Errno::NOENT);
+    assert_eq!(errno(task.unlink(At::Cwd, &long, AtFlags::empty())), Errno::NOENT);
+    assert_eq!(errno(task.rmdir(At::Cwd, &long)), Errno::NOENT);
+    let rename = task.rename(At::Cwd, &long, At::Cwd, "/a/x", RenameFlags::empty());
+    assert_eq!(errno(rename), Errno::NOENT);
+    // The mount is read-only.
+    task.remount_bind("/a", MountFlags::RDONLY).unwrap();
+    assert_eq!(errno(task.mkdir(At::Cwd, "/a/d", MODE)), Errno::NOENT);
+    // In an existing directory the error differs.
+    assert_eq!(errno(task.metadata(format!("/b/{}", "n".repeat(256)))), Errno::NAMETOOLONG);
+}
+
+/// A missing permission is reported before a read-only mount, and after a read-only file system.
+#[test]
+fn truncation_of_a_file_on_a_read_only_mount() {
+    let task = task();
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.bind("/d", "/d", false).unwrap();
+    make(&task, "/d/f");
+    let user = task.with_credentials(Credentials::user(1000, 1000));
+    task.remount_bind("/d", MountFlags::RDONLY).unwrap();
+    assert_eq!(errno(user.truncate("/d/f", 5)), Errno::ACCESS);
+    assert_eq!(errno(task.truncate("/d/f", 5)), Errno::ROFS);
+    task.remount_bind("/d", MountFlags::empty()).unwrap();
+    task.truncate("/d/f", 5).unwrap();
+    task.remount("/d", MountFlags::RDONLY).unwrap();
+    assert_eq!(errno(user.truncate("/d/f", 5)), Errno::ROFS);
+}
+
+/// `SYNC` has two bits, and the one that is not in `DSYNC` implies the other. `LARGEFILE` has no
+/// meaning.
+#[test]
+fn flags_that_stay_with_a_file() {
+    let task = task();
+    make(&task, "/f");
+    let flags = |flags| task.openat2(At::Cwd, "/f", &OpenHow::new(flags)).unwrap().flags();
+    assert_eq!(flags(OFlags::RDWR | HALF_SYNC), OFlags::RDWR | OFlags::SYNC);
+    assert_eq!(flags(OFlags::RDWR | OFlags::DSYNC), OFlags::RDWR | OFlags::DSYNC);
+    assert_eq!(flags(OFlags::NONBLOCK | LARGEFILE), OFlags::NONBLOCK);
+}
+
+/// File capabilities depend on a file's contents and owner; any change of either removes them.
+#[test]
+fn file_capabilities_end_with_a_change() {
+    const NAME: &str = "security.capability";
+    let value = [&[1, 0, 0, 2, 0, 0x20][..], &[0; 14]].concat();
+    let task = task();
+    let before = task.statfs(At::Cwd, "/").unwrap();
+    let left = |change: &dyn Fn() -> vfscale::Result<()>| {
+        task.write_file("/f", "content").unwrap();
+        let (how, flags) = (XattrFlags::empty(), AtFlags::empty());
+        task.setxattr(At::Cwd, "/f", NAME, &value, how, flags).unwrap();
+        change().unwrap();
+        !task.listxattr(At::Cwd, "/f", flags).unwrap().is_empty()
+    };
+    let open = |flags| task.open("/f", flags, Mode::empty());
+    assert!(!left(&|| open(OFlags::WRONLY)?.write_all(b"x")));
+    assert!(!left(&|| open(OFlags::WRONLY)?.fallocate(FallocateFlags::empty(), 0, 100)));
+    assert!(!left(&|| open(OFlags::WRONLY | OFlags::TRUNC).map(drop)));
+    assert!(!left(&|| task.truncate("/f", 3)));
+    assert!(!left(&|| task.chown(At::Cwd, "/f", Some(5), None, AtFlags::empty())));
+    assert!(!left(&|| task.chown(At::Cwd, "/f", None, None, AtFlags::empty())));
+    assert!(left(&|| open(OFlags::WRONLY).map(drop)));
+    assert!(left(&|| task.chmod(At::Cwd, "/f", Mode::RWXU, AtFlags::empty())));
+    assert!(left(&|| task.link(At::Cwd, "/f", At::Cwd, "/g", AtFlags::empty())));
+    for name in ["/f", "/g"] {
+        task.unlink(At::Cwd, name, AtFlags::empty()).unwrap();
+    }
+    // The end of a mount waits until removed files are freed.
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.mount(vfscale::MemFs::builder().build(), "/d", MountFlags::empty()).unwrap();
+    task.umount("/d", UmountFlags::empty()).unwrap();
+    task.unlink(At::Cwd, "/d", AtFlags::REMOVEDIR).unwrap();
+    let after = task.statfs(At::Cwd, "/").unwrap();
+    assert_eq!(after.blocks_free, before.blocks_free);
+}
+
+/// A task that is still in a detached mount can't attach it again by a bind, nor mount anything on
+/// it.
+#[test]
+fn a_detached_mount_is_not_bound() {
+    let task = task();
+    for dir in ["/a", "/a/b", "/m", "/t"] {
+        task.mkdir(At::Cwd, dir, MODE).unwrap();
+    }
+    task.bind("/a", "/m", false).unwrap();
+    let inside = task.fork();
+    inside.chroot("/m").unwrap();
+    inside.bind("/b", "t", false).unwrap();
+    inside.umount("t", UmountFlags::empty()).unwrap();
+    task.umount("/m", UmountFlags::DETACH).unwrap();
+    assert_eq!(errno(inside.bind("/b", "t", false)), Errno::INVAL);
+    assert_eq!(errno(inside.bind("t", "/b", false)), Errno::NOENT);
+    let fs = MemFs::builder().size(1 << 20).build();
+    assert_eq!(errno(inside.mount(fs.clone(), "/b", MountFlags::empty())), Errno::NOENT);
+    // The failed calls have not used the driver up.
+    task.mount(fs, "/t", MountFlags::empty()).unwrap();
+    assert_eq!(errno(inside.move_mount("t", "/b")), Errno::NOENT);
+    assert_eq!(errno(inside.move_mount("/b", "t")), Errno::INVAL);
+}
+
+/// `umount` of a directory that is itself covered by a mount ends that mount, while other calls see
+/// the directory below it.
+#[test]
+fn umount_ends_the_mount_over_the_directory_itself() {
+    let task = task();
+    for dir in ["/d", "/d/sub", "/t"] {
+        task.mkdir(At::Cwd, dir, MODE).unwrap();
+    }
+    let mount = |path: &str| {
+        let fs = MemFs::builder().size(1 << 20).build();
+        task.mount(fs, path, MountFlags::empty()).unwrap();
+    };
+    let umount = |path: &str| task.umount(path, UmountFlags::empty());
+    let top = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().mnt_id;
+    let root = top("/");
+    task.chdir("/d").unwrap();
+    // Twice, since the second mount covers the first.
+    for _ in 0..2 {
+        mount("/d");
+        mount(".");
+        assert_eq!(top("."), root);
+        assert_ne!(top("/d"), root);
+        umount(".").unwrap();
+        umount("./").unwrap();
+    }
+    assert_eq!(errno(umount(".")), Errno::INVAL);
+    task.chdir("/d/sub").unwrap();
+    mount("/d");
+    umount("..").unwrap();
+    assert_eq!(errno(umount("..")), Errno::INVAL);
+    mount("/");
+    // A walk that starts in the root is below the mount.
+    assert_eq!((top("/"), top("/d")), (root, root));
+    assert_ne!(top("/.."), root);
+    umount("/").unwrap();
+    assert_eq!(errno(umount("/")), Errno::BUSY);
+    // Moves, remounts and binds act on the path's last directory, below the mount.
+    task.chdir("/d").unwrap();
+    mount("/d");
+    assert_eq!(errno(task.move_mount(".", "/t")), Errno::INVAL);
+    assert_eq!(errno(task.remount(".", MountFlags::RDONLY)), Errno::INVAL);
+    task.bind(".", "/t", false).unwrap();
+    task.stat(At::Cwd, "/t/sub", AtFlags::empty()).unwrap();
+}
+
+/// A file that was a mountpoint and is then removed is not a mountpoint any more.
+#[test]
+fn nothing_is_mounted_on_a_removed_file() {
+    let task = task();
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    for path in ["/f", "/g"] {
+        drop(make(&task, path));
+    }
+    task.bind("/g", "/f", false).unwrap();
+    task.unlink(At::Cwd, "/g", AtFlags::empty()).unwrap();
+    assert_eq!(errno(task.bind("/d", "/f", false)), Errno::NOENT);
+    assert_eq!(errno(task.bind("/f", "/f", false)), Errno::NOENT);
+}
+
+/// When a change of owner also changes the mode, the set-group-id bit depends on the new group.
+#[test]
+fn set_group_id_after_a_change_of_owner() {
+    let task = task();
+    task.chmod(At::Cwd, "/", Mode::from_bits_retain(0o777), AtFlags::empty()).unwrap();
+    let mut bob = Credentials::user(1000, 1000);
+    bob.caps = Capabilities::CHOWN;
+    let bob = task.with_credentials(bob);
+    let made = |mode: u32, gid: u32| {
+        let file = make(&bob, "/f");
+        bob.chmod(At::Cwd, "/f", Mode::from_bits_retain(mode), AtFlags::empty()).unwrap();
+        bob.chown(At::Cwd, "/f", Some(1000), Some(gid), AtFlags::empty()).unwrap();
+        bob.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        file.stat().unwrap().mode & 0o7777
+    };
+    assert_eq!(made(0o6602, 0), 0o0602);
+    assert_eq!(made(0o6602, 1000), 0o2602);
+    assert_eq!(made(0o2602, 0), 0o2602);
+}
+
+/// An open file without a name prevents its file system from becoming read-only.
+#[test]
+fn an_open_file_without_a_name_keeps_a_file_system_writable() {
+    let task = task();
+    drop(make(&task, "/f"));
+    let file = task.open("/f", OFlags::RDONLY, MODE).unwrap();
+    task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+    assert_eq!(errno(task.remount("/", MountFlags::RDONLY)), Errno::BUSY);
+    drop(file);
+    task.remount("/", MountFlags::RDONLY).unwrap();
+}
+
+/// A truncation to the same size is a change of the data if space has to be freed.
+#[test]
+fn truncation_to_the_same_size() {
+    let task = task();
+    let changes = |prepare: &dyn Fn(&File)| {
+        let file = make(&task, "/f");
+        prepare(&file);
+        let before = file.stat().unwrap().mtime;
+        task.truncate("/f", file.stat().unwrap().size).unwrap();
+        let changed = file.stat().unwrap().mtime != before;
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        changed
+    };
+    assert!(!changes(&|_| {}));
+    assert!(!changes(&|file| file.truncate(5000).unwrap()));
+    assert!(changes(&|file| assert_eq!(file.write(b"data").unwrap(), 4)));
+    assert!(changes(&|file| file.fallocate(FallocateFlags::KEEP_SIZE, 0, 1).unwrap()));
+}
+
+/// A file with a record lock is not in use after the task has closed it.
+#[test]
+fn a_closed_file_with_a_record_lock_is_not_in_use() {
+    let task = task();
+    task.mkdir(At::Cwd, "/m", MODE).unwrap();
+    task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+    let how = OpenHow::new(OFlags::CREATE | OFlags::RDWR);
+    let locked = || {
+        let fd = task.open_fd(At::Cwd, "/m/f", &how).unwrap();
+        let range = LockRange::new(0, 5).unwrap();
+        let file = task.file(fd).unwrap();
+        task.posix_lock(&file, Some(LockKind::Shared), range, None).unwrap();
+        fd
+    };
+    let fd = locked();
+    assert_eq!(errno(task.umount("/m", UmountFlags::empty())), Errno::BUSY);
+    task.close(fd).unwrap();
+    let (fd, other) =
+        (locked(), task.open_fd(At::Cwd, "/", &OpenHow::new(OFlags::RDONLY)).unwrap());
+    task.dup2(other, fd).unwrap();
+    task.umount("/m", UmountFlags::empty()).unwrap();
+}
+
+/// A directory that was moved out of the part of a tree that a mount shows has no path in that
+/// mount.
+#[test]
+fn the_path_of_a_directory_moved_out_of_a_bind() {
+    let task = task();
+    for dir in ["/a", "/a/sub", "/m"] {
+        task.mkdir(At::Cwd, dir, MODE).unwrap();
+    }
+    task.bind("/a", "/m", false).unwrap();
+    let (here, bound) = (make(&task, "/a/f"), make(&task, "/m/f"));
+    let rename = |from, to| task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+    rename("/a/f", "/t");
+    assert_eq!(task.path_of(&here).unwrap().to_str(), Some("/t"));
+    assert_eq!(task.path_of(&bound).unwrap().to_str(), Some("/"));
+    task.chdir("/m/sub").unwrap();
+    rename("/a/sub", "/sub");
+    assert_eq!(task.getcwd().unwrap().to_str(), Some("(unreachable)/"));
+    rename("/sub", "/a/sub");
+    assert_eq!(task.getcwd().unwrap().to_str(), Some("/m/sub"));
+}
+
+/// A descriptor opened with `O_PATH` has no effect on record locks.
+#[test]
+fn record_locks_outlive_a_closed_place() {
+    let task = task();
+    let how = OpenHow::new(OFlags::CREATE | OFlags::RDWR);
+    let fd = task.open_fd(At::Cwd, "/f", &how).unwrap();
+    let place = task.open_fd(At::Cwd, "/f", &OpenHow::new(OFlags::PATH)).unwrap();
+    let range = LockRange::new(0, 5).unwrap();
+    let file = task.file(fd).unwrap();
+    task.posix_lock(&file, Some(LockKind::Exclusive), range, None).unwrap();
+    let other = task.fork();
+    task.close(place).unwrap();
+    assert!(other.posix_lock_test(&file, LockKind::Shared, range).unwrap().is_some());
+    task.close(fd).unwrap();
+    assert!(other.posix_lock_test(&file, LockKind::Shared, range).unwrap().is_none());
+}
+
+/// The bits of a mode that are not permissions are effective from when they are set until they are
+/// cleared.
+#[test]
+fn bits_beyond_permissions_follow_the_mode() {
+    let task = task();
+    let mode = Mode::from_bits_retain;
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.chown(At::Cwd, "/d", None, Some(7), AtFlags::empty()).unwrap();
+    let [ann, bob] = [1000, 1001].map(|id| task.with_credentials(Credentials::user(id, id)));
+    for (bits, group, removed) in
+        [(0, 1000, None), (0o3000, 7, Some(Errno::PERM)), (0o1000, 1000, Some(Errno::PERM))]
+            .into_iter()
+            .chain([(0o2000, 7, None), (0, 1000, None)])
+    {
+        task.chmod(At::Cwd, "/d", mode(0o777 | bits), AtFlags::empty()).unwrap();
+        let file = make(&ann, "/d/f");
+        assert_eq!(file.stat().unwrap().gid, group, "{bits:o}");
+        let by_bob = bob.unlink(At::Cwd, "/d/f", AtFlags::empty()).map_err(|e| e.errno());
+        assert_eq!(by_bob.err(), removed, "{bits:o}");
+        let _ = task.unlink(At::Cwd, "/d/f", AtFlags::empty());
+    }
+    // A write by an unprivileged user clears set-id bits, and no others.
+    let file = make(&ann, "/d/f");
+    for (bits, left) in [(0o6755, 0o755), (0o1644, 0o1644), (0o4600, 0o600)] {
+        ann.chmod(At::Cwd, "/d/f", mode(bits), AtFlags::empty()).unwrap();
+        assert_eq!(file.stat().unwrap().mode & 0o7777, bits);
+        file.pwrite(b"x", 0).unwrap();
+        assert_eq!(file.stat().unwrap().mode & 0o7777, left);
+    }
+}
+
+/// A record lock on a handle without a descriptor holds the file until the lock is released or
+/// refused. Then nothing holds the file, and its mount can be ended.
+#[test]
+fn a_released_lock_holds_no_mount() {
+    let task = task();
+    task.mkdir(At::Cwd, "/m", MODE).unwrap();
+    let mounted = |call: &dyn Fn(&File)| {
+        task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+        call(&make(&task, "/m/f"));
+        task.umount("/m", UmountFlags::empty())
+    };
+    let lock = |file: &File, kind, range| task.posix_lock(file, kind, range, None);
+    let half = LockRange::new(0, 99).unwrap();
+    mounted(&|file| {
+        lock(file, Some(LockKind::Exclusive), LockRange::WHOLE).unwrap();
+        lock(file, None, half).unwrap();
+        lock(file, None, LockRange::WHOLE).unwrap();
+    })
+    .unwrap();
+    mounted(&|file| {
+        let other = task.fork();
+        other.posix_lock(file, Some(LockKind::Shared), half, None).unwrap();
+        let refused = lock(file, Some(LockKind::Exclusive), LockRange::WHOLE);
+        assert_eq!(errno(refused), Errno::AGAIN);
+    })
+    .unwrap();
+    // A lock that is held holds the file until the task ends.
+    let result = mounted(&|file| {
+        lock(file, Some(LockKind::Exclusive), LockRange::WHOLE).unwrap();
+        lock(file, None, half).unwrap();
+    });
+    assert_eq!(errno(result), Errno::BUSY);
+}
+
+/// `..` of a directory that was moved out of what a bind mount shows does not exist, whichever call
+/// looks it up (CVE-2015-2925). Neither does `..` of its subdirectories, as long as it is outside.
+#[test]
+fn parents_outside_of_what_a_mount_shows() {
+    let task = task();
+    let dirs =
+        ["/data", "/data/sub", "/data/sub/a", "/data/sub/a/b", "/data/out", "/jail", "/jail/m"];
+    dirs.iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    make(&task, "/data/secret");
+    task.bind("/data/sub", "/jail/m", false).unwrap();
+    let jailed = task.fork();
+    jailed.chroot("/jail").unwrap();
+    jailed.chdir("/m/a/b").unwrap();
+    let rename = |from, to| task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+    rename("/data/sub/a", "/data/out/a");
+    for path in ["..", "../..", "../../../secret", "../b", "./.."] {
+        assert_eq!(errno(jailed.metadata(path)), Errno::NOENT, "{path}");
+        assert_eq!(errno(jailed.open(path, OFlags::RDONLY, MODE)), Errno::NOENT, "{path}");
+    }
+    assert_eq!(errno(jailed.open("../../x", OFlags::CREATE | OFlags::RDWR, MODE)), Errno::NOENT);
+    let create_up = jailed.open("..", OFlags::CREATE | OFlags::RDWR, MODE);
+    assert_eq!(errno(create_up), Errno::NOENT);
+    for resolve in [ResolveFlags::IN_ROOT, ResolveFlags::BENEATH, ResolveFlags::NO_XDEV] {
+        let how = OpenHow { resolve, ..OpenHow::new(OFlags::PATH) };
+        let deep = jailed.open(".", OFlags::PATH, MODE).unwrap();
+        // The start is the root of a scoped walk, so its `..` is the start itself or is refused.
+        let expected = match resolve {
+            ResolveFlags::IN_ROOT => None,
+            ResolveFlags::BENEATH => Some(Errno::XDEV),
+            _ => Some(Errno::NOENT),
+        };
+        let result = jailed.openat2(At::File(&deep), "..", &how);
+        assert_eq!(result.err().map(|error| error.errno()), expected, "{resolve:?}");
+    }
+    assert_eq!(jailed.getcwd().unwrap().to_str(), Some("(unreachable)/"));
+    assert_eq!(errno(jailed.chdir("..")), Errno::NOENT);
+    assert!(jailed.metadata(".").unwrap().is_dir());
+    assert_eq!(
+        errno(jailed.rename(At::Cwd, "../b", At::Cwd, "c", RenameFlags::empty())),
+        Errno::NOENT
+    );
+    // A directory that is moved back can be walked again.
+    rename("/data/out/a", "/data/sub/a");
+    assert_eq!(jailed.getcwd().unwrap().to_str(), Some("/m/a/b"));
+    jailed.chdir("../..").unwrap();
+    assert_eq!(jailed.getcwd().unwrap().to_str(), Some("/m"));
+    assert_eq!(errno(jailed.metadata("../secret")), Errno::NOENT);
+}

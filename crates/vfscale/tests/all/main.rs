@@ -1,0 +1,22 @@
+//! Tests of the library that do not depend on other tests in their process.
+
+#![cfg(not(any(loom, shuttle)))]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod bad_input;
+mod cited_patches;
+mod limits;
+mod linux_pipes;
+mod linux_rules;
+mod maps;
+mod noatime;
+mod overwrite;
+mod parsers;
+mod pipes;
+mod procfs;
+mod seals;
+mod shared_subtrees;
+mod sockets;
+mod space;
+mod trees;
+mod volumes;

@@ -1,0 +1,140 @@
+//! The introspection file system, read by an independent parser of the kernel's files, that of the
+//! crate `procfs`. It relies on properties of these files beyond their manual pages.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use procfs_core::process::{
+    FDTarget, MMPermissions, MMapPath, MemoryMaps, MountInfos, MountOptFields,
+};
+use procfs_core::{FromRead, MountEntry};
+use vfscale::maps::{Protection, Sharing, Source};
+use vfscale::{
+    At, AtFlags, MemFs, MemfdFlags, Mode, MountFlags, OFlags, ProcFs, SocketType, Stat, Task,
+};
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+
+fn tree() -> (Arc<ProcFs>, Arc<Task>) {
+    let vfs = vfscale::memory().size(16 << 20).build().unwrap();
+    let (task, proc) = (Arc::new(vfs.task()), ProcFs::new(&vfs));
+    task.mkdir(At::Cwd, "/proc", MODE).unwrap();
+    task.mount(proc.clone(), "/proc", MountFlags::NOSUID).unwrap();
+    proc.show(&task);
+    (proc, task)
+}
+
+/// Maps a page of a new file at the page `at`; returns the file's attributes.
+fn map(task: &Task, name: &str, at: u64, protection: Protection, sharing: Sharing) -> Stat {
+    let file = task.open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    let source = Source::File { file: &file, offset: 0x3000 };
+    task.map(at << 12, 4096, protection, sharing, source).unwrap();
+    file.stat().unwrap()
+}
+
+#[test]
+fn maps_are_read() {
+    let (_proc, task) = tree();
+    let (read, write, exec) = (Protection::READ, Protection::WRITE, Protection::EXEC);
+    let plain = map(&task, "/plain", 0x10, read, Sharing::Private);
+    let spaces = map(&task, "/with  spaces\n", 0x7_ffff_ffff, read | write, Sharing::Shared);
+    let gone = map(&task, "/gone", 0x20, exec, Sharing::Private);
+    task.unlink(At::Cwd, "/gone", AtFlags::empty()).unwrap();
+    let memory = task.memfd_create("name", MemfdFlags::empty()).unwrap();
+    let source = Source::File { file: &memory, offset: 0 };
+    task.map(0x30_000, 4096, read, Sharing::Shared, source).unwrap();
+    for (at, name) in [(0x40_000, "[heap]"), (0x50_000, "[stack]"), (0x60_000, "")] {
+        task.map(at, 4096, read | write, Sharing::Private, Source::Anonymous(name)).unwrap();
+    }
+    let text = task.read_file(format!("/proc/tasks/{}/maps", task.id())).unwrap();
+    let maps = MemoryMaps::from_read(&text[..]).unwrap().0;
+    let path = |path: &str| MMapPath::Path(path.into());
+    let told: Vec<_> = maps.iter().map(|map| (map.address.0 >> 12, map.pathname.clone())).collect();
+    let expected = [
+        (0x10, path("/plain")),
+        (0x20, path("/gone (deleted)")),
+        (0x30, path("/memfd:name (deleted)")),
+        (0x40, MMapPath::Heap),
+        (0x50, MMapPath::Stack),
+        (0x60, MMapPath::Anonymous),
+        (0x7_ffff_ffff, path("/with  spaces\\012")),
+    ];
+    assert_eq!(told, expected);
+    assert!(maps.iter().all(|map| map.address.1 == map.address.0 + 4096));
+    let permissions: Vec<_> = maps.iter().map(|map| map.perms.as_str()).collect();
+    assert_eq!(permissions, ["r--p", "--xp", "r--s", "rw-p", "rw-p", "rw-p", "rw-s"]);
+    for (map, stat) in [(&maps[0], plain), (&maps[1], gone), (&maps[6], spaces)] {
+        let device = (rustix::fs::major(stat.dev) as i32, rustix::fs::minor(stat.dev) as i32);
+        assert_eq!((map.offset, map.inode, map.dev), (0x3000, stat.ino, device));
+    }
+    assert_eq!((maps[3].offset, maps[3].inode, maps[3].dev), (0, 0, (0, 0)));
+    assert_eq!(maps[3].perms & MMPermissions::EXECUTE, MMPermissions::NONE);
+}
+
+fn options(words: &[&str]) -> HashMap<String, Option<String>> {
+    words.iter().map(|word| ((*word).to_owned(), None)).collect()
+}
+
+#[test]
+fn mounts_are_read() {
+    let (_proc, task) = tree();
+    task.mkdir(At::Cwd, "/a\tdir", MODE).unwrap();
+    let fs = MemFs::builder().size(1 << 20).build();
+    task.mount(fs, "/a\tdir", MountFlags::NODEV | MountFlags::RDONLY).unwrap();
+    let text = task.read_file("/proc/mounts").unwrap();
+    let mounts: Vec<MountEntry> = FromRead::from_read(&text[..]).unwrap();
+    let told: Vec<_> = mounts.iter().map(|mount| (&*mount.fs_file, &*mount.fs_vfstype)).collect();
+    assert_eq!(told, [("/", "memfs"), ("/proc", "vfscale"), ("/a\tdir", "memfs")]);
+    let has = |mount: &MountEntry, word: &str| mount.fs_mntops.contains_key(word);
+    assert!(has(&mounts[1], "nosuid") && has(&mounts[2], "nodev") && has(&mounts[2], "ro"));
+    assert!(has(&mounts[0], "rw") && !has(&mounts[0], "nodev"));
+    assert!(mounts.iter().all(|mount| (mount.fs_freq, mount.fs_passno) == (0, 0)));
+}
+
+/// The library provides these lines for each mount; programs that embed it serve them as a file.
+#[test]
+fn mountinfo_is_read() {
+    let (_proc, task) = tree();
+    task.mkdir(At::Cwd, "/shared", MODE).unwrap();
+    let fs = MemFs::builder().size(1 << 20).build();
+    task.mount(fs, "/shared", MountFlags::NOEXEC).unwrap();
+    task.set_propagation("/shared", vfscale::Propagation::Shared, false).unwrap();
+    let infos = task.mounts();
+    let text: String = infos.iter().map(|mount| format!("{}\n", mount.mountinfo())).collect();
+    let told = MountInfos::from_read(text.as_bytes()).unwrap().0;
+    assert_eq!(told.len(), 3);
+    for (told, info) in told.iter().zip(&infos) {
+        assert_eq!((told.mnt_id as u64, told.pid as u64), (info.id, info.parent));
+        assert_eq!((Path::new(&told.root), &told.mount_point), (&*info.root, &info.mount_point));
+        assert_eq!(told.fs_type, info.fs_type);
+        let device = (rustix::fs::major(info.dev), rustix::fs::minor(info.dev));
+        assert_eq!(told.majmin, format!("{}:{}", device.0, device.1));
+    }
+    assert_eq!(told[2].mount_options, options(&["rw", "noexec", "relatime"]));
+    let [MountOptFields::Shared(group)] = told[2].opt_fields[..] else { panic!("{told:?}") };
+    assert_eq!(Some(u64::from(group)), infos[2].peer_group);
+    assert!(told[1].opt_fields.is_empty());
+}
+
+#[test]
+fn descriptors_are_read() {
+    let (_proc, task) = tree();
+    let file = task.open("/file: 1", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    let (pipe, _writer) = task.pipe2(OFlags::empty()).unwrap();
+    let (socket, _peer) = task.socketpair(SocketType::Stream, OFlags::empty()).unwrap();
+    let memory = task.memfd_create("name", MemfdFlags::empty()).unwrap();
+    let [pipe_ino, socket_ino] = [&pipe, &socket].map(|file| file.stat().unwrap().ino);
+    let expected = [
+        FDTarget::Path("/file: 1".into()),
+        FDTarget::Pipe(pipe_ino),
+        FDTarget::Socket(socket_ino),
+        FDTarget::MemFD("name (deleted)".into()),
+    ];
+    for (file, expected) in [file, pipe, socket, memory].into_iter().zip(expected) {
+        let fd = task.install(file).unwrap();
+        let link = format!("/proc/tasks/{}/fd/{}", task.id(), fd.0);
+        let target = task.readlink(At::Cwd, link).unwrap();
+        assert_eq!(target.to_str().unwrap().parse::<FDTarget>().unwrap(), expected);
+    }
+}

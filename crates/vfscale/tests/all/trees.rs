@@ -1,0 +1,280 @@
+//! Walks over trees and removals of trees, concurrent with changes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use vfscale::{At, AtFlags, Errno, Mode, RenameFlags, Task, Vfs};
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+
+fn vfs() -> Vfs {
+    vfscale::memory().size(64 << 20).build().unwrap()
+}
+
+/// Creates a tree of three levels at `top`, with `width` directories and files in each directory.
+fn plant(task: &Task, top: &str, width: usize) {
+    for n in 0..width {
+        for m in 0..width {
+            task.create_dir_all(format!("{top}/{n}/{m}"), MODE).unwrap();
+            task.write_file(format!("{top}/{n}/{m}/file"), "").unwrap();
+            task.symlink("/precious", At::Cwd, format!("{top}/{n}/{m}/link")).unwrap();
+        }
+        task.write_file(format!("{top}/{n}/file"), "").unwrap();
+    }
+}
+
+fn walk(task: &Task, top: &str) -> Vec<PathBuf> {
+    task.walk_dir(top).map(|entry| entry.unwrap().path).collect()
+}
+
+#[test]
+fn a_walk_skips_entries_removed_before_it_reaches_them() {
+    let task = vfs().task();
+    plant(&task, "/t", 3);
+    let mut walking = task.walk_dir("/t");
+    let top = walking.next().unwrap().unwrap();
+    assert_eq!((top.path.as_path(), top.depth), (Path::new("/t"), 0));
+    let first = walking.next().unwrap().unwrap();
+    assert_eq!(first.depth, 1);
+    for other in task.list_dir("/t").unwrap() {
+        let path = Path::new("/t").join(other.name);
+        if path != first.path {
+            task.remove_dir_all(path).unwrap();
+        }
+    }
+    // Removes also the directory that the walk is in, with its contents.
+    task.remove_dir_all(&first.path).unwrap();
+    assert_eq!(walking.map(Result::unwrap).count(), 0);
+    let missing = task.walk_dir("/missing").next().unwrap().unwrap_err();
+    assert_eq!((missing.errno(), missing.path()), (Errno::NOENT, Some(Path::new("/missing"))));
+}
+
+#[test]
+fn a_walk_stays_in_the_directories_it_has_come_to() {
+    let task = vfs().task();
+    task.create_dir_all("/precious/d", MODE).unwrap();
+    task.write_file("/precious/d/secret", "").unwrap();
+    task.create_dir_all("/t/d", MODE).unwrap();
+    task.write_file("/t/d/secret", "12345").unwrap();
+    let mut walking = task.walk_dir("/t");
+    let paths = [(); 2].map(|()| walking.next().unwrap().unwrap().path);
+    assert_eq!(paths, ["/t", "/t/d"].map(PathBuf::from));
+    // The directory that the walk is in is moved, and a link replaces it.
+    task.rename(At::Cwd, "/t/d", At::Cwd, "/elsewhere", RenameFlags::empty()).unwrap();
+    task.symlink("/precious/d", At::Cwd, "/t/d").unwrap();
+    let entry = walking.next().unwrap().unwrap();
+    assert_eq!((entry.path.as_path(), entry.stat.size), (Path::new("/t/d/secret"), 5));
+    assert!(walking.next().is_none());
+}
+
+#[test]
+fn a_walk_descends_deeper_than_the_longest_path() {
+    let task = vfs().task();
+    task.mkdir(At::Cwd, "/deep", MODE).unwrap();
+    let mut dir = task.open("/deep", vfscale::OFlags::DIRECTORY, MODE).unwrap();
+    let name = "n".repeat(200);
+    for _ in 0..40 {
+        task.mkdir(At::File(&dir), &name, MODE).unwrap();
+        dir = task.openat(At::File(&dir), &name, vfscale::OFlags::DIRECTORY, MODE).unwrap();
+    }
+    drop(dir);
+    assert_eq!(walk(&task, "/deep").len(), 41);
+    task.remove_dir_all("/deep").unwrap();
+    assert_eq!(walk(&task, "/"), [Path::new("/")]);
+}
+
+#[test]
+fn a_walk_does_not_follow_a_link_that_takes_the_place_of_a_directory() {
+    let vfs = vfs();
+    let task = vfs.task();
+    task.create_dir_all("/precious/deep", MODE).unwrap();
+    task.create_dir_all("/t/d", MODE).unwrap();
+    task.symlink("/precious", At::Cwd, "/l").unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let swapper = vfs.task();
+        let over = &over;
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                swapper.rename(At::Cwd, "/t/d", At::Cwd, "/l", RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let walked = (0..20_000).try_for_each(|_| {
+            task.walk_dir("/t").try_for_each(|entry| {
+                let entry = entry.map_err(|error| error.to_string())?;
+                if entry.path.ends_with("deep") {
+                    Err("it was followed".to_owned())
+                } else {
+                    Ok(())
+                }
+            })
+        });
+        over.store(true, Ordering::Relaxed);
+        walked.unwrap();
+    });
+}
+
+#[test]
+fn walks_concurrent_with_creations_and_removals_find_no_error() {
+    let vfs = vfs();
+    vfs.task().mkdir(At::Cwd, "/t", MODE).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (over, maker, remover) = (&over, vfs.task(), vfs.task());
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                for n in 0..4 {
+                    let _ = maker.create_dir_all(format!("/t/{n}/a/b"), MODE);
+                    let _ = maker.write_file(format!("/t/{n}/a/f"), "");
+                }
+            }
+        });
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                for n in 0..4 {
+                    ends_well(remover.remove_dir_all(format!("/t/{n}")), &["/t"]);
+                }
+            }
+        });
+        let task = vfs.task();
+        let walked = (0..2000).try_for_each(|_| task.walk_dir("/t").try_for_each(|e| e.map(drop)));
+        over.store(true, Ordering::Relaxed);
+        walked.unwrap();
+    });
+}
+
+/// Checks that a removal succeeded, found nothing to remove, or names a path that other threads
+/// repeatedly created.
+fn ends_well(removal: vfscale::Result<()>, below: &[&str]) {
+    let Err(error) = removal else { return };
+    let path = error.path().unwrap();
+    assert!(below.iter().any(|top| path.starts_with(top)), "{error}");
+    assert!(matches!(error.errno(), Errno::NOENT | Errno::NOTEMPTY), "{error}");
+}
+
+#[test]
+fn removals_of_one_tree_beside_each_other_end_well() {
+    let vfs = vfs();
+    let task = vfs.task();
+    task.write_file("/precious", "").unwrap();
+    for _ in 0..60 {
+        plant(&task, "/t", 4);
+        let barrier = Barrier::new(3);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let (task, barrier) = (vfs.task(), &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    match task.remove_dir_all("/t") {
+                        // The other threads were done before it began.
+                        Err(error) if error.errno() == Errno::NOENT => {
+                            assert_eq!(error.path(), Some(Path::new("/t")));
+                        }
+                        other => other.unwrap(),
+                    }
+                });
+            }
+        });
+        assert!(!task.exists("/t").unwrap());
+        assert!(task.exists("/precious").unwrap());
+    }
+}
+
+#[test]
+fn a_removal_beside_creations_ends_well() {
+    const WIDTH: usize = 6;
+    let vfs = vfs();
+    let task = vfs.task();
+    for _ in 0..200 {
+        plant(&task, "/t", WIDTH);
+        let barrier = Barrier::new(2);
+        thread::scope(|scope| {
+            let (maker, barrier) = (vfs.task(), &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                // Fewer in each directory than would prevent the removal from ending.
+                for n in 0..WIDTH * 60 {
+                    let _ = maker.mkdir(At::Cwd, format!("/t/{}/new{n}", n % WIDTH), MODE);
+                }
+            });
+            barrier.wait();
+            task.remove_dir_all("/t").unwrap();
+        });
+        assert!(!task.exists("/t").unwrap());
+    }
+}
+
+#[test]
+fn a_removal_concurrent_with_endless_creations_names_a_path() {
+    let vfs = vfs();
+    let task = vfs.task();
+    task.create_dir_all("/t/d", MODE).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (maker, over) = (vfs.task(), &over);
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let _ = maker.create_dir_all("/t/d/e", MODE);
+            }
+        });
+        let removed = (0..500).try_for_each(|_| match task.remove_dir_all("/t") {
+            Err(error) if error.errno() == Errno::NOENT => Ok(()),
+            Err(error)
+                if error.errno() == Errno::NOTEMPTY
+                    && error.path().is_some_and(|path| path.starts_with("/t")) =>
+            {
+                Ok(())
+            }
+            other => other,
+        });
+        over.store(true, Ordering::Relaxed);
+        removed.unwrap();
+    });
+}
+
+#[test]
+fn a_removal_names_the_whole_path_that_it_can_not_remove() {
+    let task = vfs().task();
+    plant(&task, "/t", 2);
+    let fs = vfscale::MemFs::builder().size(1 << 20).build();
+    task.mount(fs, "/t/1/0", vfscale::MountFlags::empty()).unwrap();
+    let error = task.remove_dir_all("/t").unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::BUSY, Some(Path::new("/t/1/0"))));
+    task.umount("/t/1/0", vfscale::UmountFlags::empty()).unwrap();
+    task.remove_dir_all("/t").unwrap();
+    let error = task.remove_dir_all("/t").unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::NOENT, Some(Path::new("/t"))));
+    // A non-directory, and a link to a directory.
+    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.symlink("/d", At::Cwd, "/link").unwrap();
+    task.remove_dir_all("/link").unwrap();
+    assert!(task.stat(At::Cwd, "/d", AtFlags::empty()).is_ok());
+}
+
+#[test]
+fn a_removal_meets_names_that_change_what_they_stand_for() {
+    let vfs = vfs();
+    let task = vfs.task();
+    task.create_dir_all("/precious/d", MODE).unwrap();
+    for _ in 0..1000 {
+        task.create_dir_all("/t/d/e", MODE).unwrap();
+        task.symlink("/precious", At::Cwd, "/t/l").unwrap();
+        let barrier = Barrier::new(2);
+        thread::scope(|scope| {
+            let (swapper, barrier) = (vfs.task(), &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                // Fewer than would prevent the removal from ending.
+                for _ in 0..60 {
+                    let how = RenameFlags::EXCHANGE;
+                    let _ = swapper.rename(At::Cwd, "/t/d", At::Cwd, "/t/l", how);
+                }
+            });
+            barrier.wait();
+            task.remove_dir_all("/t").unwrap();
+        });
+        assert!(task.exists("/precious/d").unwrap());
+    }
+}

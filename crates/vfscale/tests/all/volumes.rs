@@ -1,0 +1,339 @@
+//! Opening and closing of volumes.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use vfscale::{
+    At, Errno, Mode, MountFlags, OFlags, RenameFlags, Task, Volume, VolumeBuilder, VolumeError,
+};
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_diskfs::LogPlace;
+use vfscale_diskfs::format::BLOCK_BYTES;
+use vfscale_diskfs::mkfs::{self, MkfsOptions};
+
+/// This holds also while another thread is in the middle of a walk, when references to the image
+/// are dropped later.
+#[test]
+fn a_closed_volume_can_be_opened_immediately() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _walk = vfscale_sync::rcu::pin();
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let opened = (0..20).try_for_each(|_| {
+            let volume = vfscale::volume(&path).open()?;
+            volume.task().write_file("/file", "contents").unwrap();
+            Ok::<(), VolumeError>(volume.close()?)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        opened.unwrap();
+    });
+}
+
+/// The volume does not release a device of the caller's.
+#[test]
+fn the_devices_of_others_are_not_released() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    let device = std::sync::Arc::new(vfscale_block::FileDevice::open(&path).unwrap());
+    for contents in ["one", "two"] {
+        let volume = vfscale::volume_on(device.clone()).open().unwrap();
+        volume.task().write_file("/file", contents).unwrap();
+        volume.close().unwrap();
+    }
+    let locked = vfscale::volume(&path).open().unwrap_err();
+    assert!(matches!(locked, vfscale::VolumeError::Device(vfscale_block::Error::Locked { .. })));
+}
+
+/// Runs `work` while another thread is in the middle of a walk: no grace period ends during that
+/// time.
+fn during_a_walk<T>(work: impl FnOnce() -> T) -> T {
+    let (is_over, is_pinned) = (AtomicBool::new(false), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _walk = vfscale_sync::rcu::pin();
+            is_pinned.wait();
+            while !is_over.load(Ordering::Acquire) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        is_pinned.wait();
+        let done = panic::catch_unwind(AssertUnwindSafe(work));
+        is_over.store(true, Ordering::Release);
+        done.unwrap_or_else(|panic| panic::resume_unwind(panic))
+    })
+}
+
+fn write_and_rename(task: &Task, name: &str) {
+    for number in 0..50 {
+        task.write_file(format!("/{name}.new"), format!("{number}")).unwrap();
+        let (from, to) = (format!("/{name}.new"), format!("/{name}"));
+        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+    }
+}
+
+/// Dropping a volume writes nothing more and releases the image before it returns, even if a thread
+/// is in the middle of a walk. Synced data is found again.
+#[test]
+fn a_dropped_volume_can_be_opened_immediately() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    for round in 0..10 {
+        during_a_walk(|| {
+            let volume = vfscale::volume(&path).open().unwrap();
+            volume.task().write_file("/synced", format!("{round}")).unwrap();
+            volume.sync().unwrap();
+            thread::scope(|scope| {
+                for name in ["one", "two"] {
+                    let volume = &volume;
+                    scope.spawn(move || write_and_rename(&volume.task(), name));
+                }
+            });
+            drop(volume);
+            let volume = vfscale::volume(&path).open().unwrap();
+            assert_eq!(volume.task().read_to_string("/synced").unwrap(), format!("{round}"));
+        });
+    }
+}
+
+/// The last of volume, tasks and open files releases the image, whichever it is, and none before.
+#[test]
+fn the_last_user_of_a_dropped_volume_lets_go_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    let is_free = || match vfscale::volume(&path).open() {
+        Ok(volume) => volume.close().map(|()| true).unwrap(),
+        Err(VolumeError::Device(vfscale_block::Error::Locked { .. })) => false,
+        Err(error) => panic!("{error}"),
+    };
+    during_a_walk(|| {
+        let volume = vfscale::volume(&path).open().unwrap();
+        let task = volume.task();
+        let tree = task.unshare_mounts().unwrap();
+        let mode = Mode::from_bits_truncate(0o644);
+        let file = task.open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+        drop(volume);
+        assert!(!is_free());
+        drop(task);
+        assert!(!is_free());
+        drop(tree);
+        assert!(!is_free());
+        assert_eq!(file.write(b"still there").unwrap(), 11);
+        file.sync_all().unwrap();
+        drop(file);
+        assert!(is_free());
+        let volume = vfscale::volume(&path).open().unwrap();
+        assert_eq!(volume.task().read_to_string("/file").unwrap(), "still there");
+    });
+    assert!(is_free());
+}
+
+/// After a volume on a device of the caller's is dropped, nothing writes to the device.
+#[test]
+fn a_dropped_volume_leaves_the_device_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    let image = std::fs::read(&path).unwrap();
+    let device = Arc::new(MemoryDevice::new(image.len() as u64).unwrap());
+    device.write_at(0, &image).unwrap();
+    let interval = Some(Duration::from_millis(1));
+    let contents = |device: &MemoryDevice| {
+        let mut bytes = vec![0; image.len()];
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    during_a_walk(|| {
+        let volume = vfscale::volume_on(device.clone()).sync_interval(interval).open().unwrap();
+        write_and_rename(&volume.task(), "file");
+        drop(volume);
+        let left = contents(&device);
+        thread::sleep(Duration::from_millis(50));
+        assert!(left == contents(&device), "written after it was dropped");
+    });
+}
+
+/// The error names the number of users, and the volume can be used as before.
+#[test]
+fn a_volume_in_use_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    let volume = vfscale::volume(&path).create(64 << 20).open().unwrap();
+    let task = volume.task();
+    let fork = task.fork();
+    let mode = Mode::from_bits_truncate(0o644);
+    let file = task.open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+    let in_use = volume.close().unwrap_err();
+    let text = in_use.to_string();
+    assert!(text.contains("2 tasks") && text.contains("1 open file"), "{text}");
+    let users = |error: &VolumeError| match error {
+        VolumeError::InUse { tasks, open_files, .. } => (*tasks, *open_files),
+        error => panic!("{error}"),
+    };
+    assert_eq!(users(in_use.error()), (2, 1));
+    let volume = in_use.into_volume().unwrap();
+    volume.task().write_file("/more", "goes on").unwrap();
+    drop((task, fork));
+    let in_use = volume.close().unwrap_err();
+    assert_eq!(users(in_use.error()), (0, 1));
+    drop(file);
+    in_use.into_volume().unwrap().close().unwrap();
+    let volume = vfscale::volume(&path).open().unwrap();
+    assert_eq!(volume.task().read_to_string("/more").unwrap(), "goes on");
+    volume.close().unwrap();
+}
+
+/// An image that could not be opened or mounted is released.
+#[test]
+fn an_image_that_can_not_be_opened_is_released() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    let free = || drop(vfscale_block::FileDevice::open(&path).unwrap());
+    during_a_walk(|| {
+        let missing = vfscale::volume(&path).log_path(dir.path().join("none")).open();
+        assert!(matches!(missing, Err(VolumeError::Missing(_))));
+        free();
+        let other = dir.path().join("other.vfs");
+        vfscale::volume(&other).create(64 << 20).open().unwrap().close().unwrap();
+        let inside = vfscale::volume(&path).log_path(&other).open();
+        assert!(matches!(inside, Err(VolumeError::Open { .. })));
+        free();
+        drop(vfscale_block::FileDevice::open(&other).unwrap());
+    });
+}
+
+/// Three threads drop their references concurrently: one of them is the last.
+#[test]
+fn users_of_a_dropped_volume_that_end_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    vfscale::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    during_a_walk(|| {
+        for _ in 0..50 {
+            let volume = vfscale::volume(&path).open().unwrap();
+            let task = volume.task();
+            let mode = Mode::from_bits_truncate(0o644);
+            let file = task.open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+            let start = Barrier::new(3);
+            thread::scope(|scope| {
+                scope.spawn(|| (start.wait(), drop(volume)));
+                scope.spawn(|| (start.wait(), drop(task)));
+                scope.spawn(|| (start.wait(), drop(file)));
+            });
+        }
+    });
+}
+
+/// Leaves a volume as after a crash: the synced changes are in the log, but not written back.
+fn crashed(builder: VolumeBuilder) {
+    let volume = builder.sync_interval(None).open().unwrap();
+    let task = volume.task();
+    task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o755)).unwrap();
+    for number in 0..100 {
+        task.write_file(format!("/dir/{number}"), vec![number; 9000]).unwrap();
+    }
+    volume.sync().unwrap();
+    task.write_file("/lost", "not synced").unwrap();
+}
+
+fn assert_recovered(volume: &Volume) {
+    let task = volume.task();
+    for number in 0..100 {
+        let contents = task.read_file(format!("/dir/{number}")).unwrap();
+        assert!(contents == vec![number; 9000], "{number}");
+    }
+    assert!(task.read_file("/lost").is_err());
+    assert_eq!(task.write_file("/new", "").unwrap_err().errno(), Errno::ROFS);
+    assert_eq!(task.remount("/", MountFlags::empty()).unwrap_err().errno(), Errno::ROFS);
+}
+
+/// generic/388: a read-only open shows what a recovery would restore, and writes not a byte of the
+/// image.
+#[test]
+fn a_crashed_volume_can_be_opened_read_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    crashed(vfscale::volume(&path).create(64 << 20));
+    let image = std::fs::read(&path).unwrap();
+    for _ in 0..2 {
+        let volume = vfscale::volume(&path).read_only(true).open().unwrap();
+        assert!(volume.driver().opened().log.items > 100);
+        // Other openers may read it at the same time.
+        let other = vfscale::volume(&path).read_only(true).open().unwrap();
+        assert_recovered(&volume);
+        assert_recovered(&other);
+        volume.close().unwrap();
+        drop(other);
+        assert!(image == std::fs::read(&path).unwrap(), "written");
+    }
+    let volume = vfscale::volume(&path).open().unwrap();
+    assert!(volume.driver().opened().log.items > 100);
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_crashed_volume_with_an_external_log_can_be_opened_read_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, log) = (dir.path().join("disk.vfs"), dir.path().join("log.vfs"));
+    let (device, log_device) = (
+        Arc::new(vfscale_block::FileDevice::create(&path, 64 << 20).unwrap()),
+        Arc::new(vfscale_block::FileDevice::create(&log, 4 << 20).unwrap()),
+    );
+    let options = MkfsOptions { log_device: Some(log_device.clone()), ..MkfsOptions::default() };
+    mkfs::format(&device, &options).unwrap();
+    drop((device, options, log_device));
+    crashed(vfscale::volume(&path).log_path(&log));
+    let images = || (std::fs::read(&path).unwrap(), std::fs::read(&log).unwrap());
+    let before = images();
+    let volume = vfscale::volume(&path).log_path(&log).read_only(true).open().unwrap();
+    assert_recovered(&volume);
+    volume.close().unwrap();
+    assert!(before == images(), "written");
+    // The log is lost: only metadata that was written back can be read.
+    std::fs::remove_file(&log).unwrap();
+    assert!(vfscale::volume(&path).read_only(true).open().is_err());
+    for builder in [vfscale::volume(&path), vfscale::volume(&path).log_path(&log)] {
+        let volume = builder.no_recovery(true).open().unwrap();
+        assert!(volume.task().read_file("/dir/0").is_err());
+        volume.close().unwrap();
+    }
+}
+
+/// Metadata that was written back can be read even if no record of the log can.
+#[test]
+fn a_log_that_is_lost_need_not_be_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    let volume = vfscale::volume(&path).create(64 << 20).open().unwrap();
+    volume.task().write_file("/file", vec![7; 100_000]).unwrap();
+    let LogPlace::Inside { start, blocks } = volume.driver().volume().superblock().log() else {
+        panic!("the log is inside");
+    };
+    volume.close().unwrap();
+    let mut image = std::fs::read(&path).unwrap();
+    let log = start as usize * BLOCK_BYTES..(start + blocks) as usize * BLOCK_BYTES;
+    image[log].fill(0xA5);
+    std::fs::write(&path, &image).unwrap();
+    for read_only in [false, true] {
+        let error = vfscale::volume(&path).read_only(read_only).open().unwrap_err();
+        assert!(error.to_string().contains("norecovery"), "{error}");
+    }
+    let volume = vfscale::volume(&path).no_recovery(true).open().unwrap();
+    assert!(volume.task().read_file("/file").unwrap() == vec![7; 100_000]);
+    assert_eq!(volume.task().write_file("/new", "").unwrap_err().errno(), Errno::ROFS);
+    volume.close().unwrap();
+    assert!(image == std::fs::read(&path).unwrap(), "written");
+}

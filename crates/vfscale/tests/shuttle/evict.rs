@@ -1,0 +1,137 @@
+//! Changes by path, which take no reference, against the eviction of the inode they change:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle evict::`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
+
+use std::sync::Arc;
+
+use crate::common::{MODE, assert_empty, check, errno, free, make, memory, rename};
+use shuttle::thread;
+use vfscale::{At, AtFlags, Errno, OFlags, RenameFlags, Task, XattrFlags};
+
+/// More than a block, so its charge shows in `statfs`.
+const VALUE: [u8; 5000] = [7; 5000];
+
+fn set(task: &Task, name: &str) -> Option<Errno> {
+    let (how, flags) = (XattrFlags::empty(), AtFlags::empty());
+    errno(task.setxattr(At::Cwd, "/x", name, &VALUE, how, flags))
+}
+
+/// Removes `/x`, created by `prepare`, while `calls` change it by its path; its space must be
+/// returned exactly once.
+fn against_unlink(prepare: fn(&Task), calls: &'static [fn(&Task) -> Option<Errno>]) {
+    check(move || {
+        let task = Arc::new(memory().task());
+        let before = free(&task);
+        prepare(&task);
+        let changes = calls.iter().map(|call| {
+            let task = task.clone();
+            thread::spawn(move || call(&task))
+        });
+        let changes: Vec<_> = changes.collect();
+        task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap();
+        for change in changes {
+            let errno = change.join().unwrap();
+            assert!(matches!(errno, None | Some(Errno::NOENT | Errno::NODATA)), "{errno:?}");
+        }
+        assert_empty(&task, before);
+    });
+}
+
+/// The first attribute allocates memory of its own, which a concurrent eviction may have just found
+/// missing.
+#[test]
+fn the_first_attribute() {
+    against_unlink(
+        |task| {
+            make(task, "/x");
+        },
+        &[|task| set(task, "user.a")],
+    );
+}
+
+#[test]
+fn the_first_attributes_of_two_threads() {
+    let calls: &[fn(&Task) -> Option<Errno>] =
+        &[|task| set(task, "user.a"), |task| set(task, "user.b")];
+    against_unlink(
+        |task| {
+            make(task, "/x");
+        },
+        calls,
+    );
+}
+
+#[test]
+fn an_attribute_more_and_one_less() {
+    let prepare = |task: &Task| {
+        make(task, "/x");
+        assert_eq!(set(task, "user.a"), None);
+    };
+    let calls: &[fn(&Task) -> Option<Errno>] = &[
+        |task| set(task, "user.b"),
+        |task| errno(task.removexattr(At::Cwd, "/x", "user.a", AtFlags::empty())),
+    ];
+    against_unlink(prepare, calls);
+}
+
+/// Pages are freed once, whichever thread cuts them off.
+#[test]
+fn a_cut() {
+    let prepare = |task: &Task| {
+        let file = task.open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        file.write_all(&[1; 3 * 4096]).unwrap();
+    };
+    against_unlink(prepare, &[|task| errno(task.truncate("/x", 5000))]);
+}
+
+/// Three threads: one sets the first attribute by path, one removes the name, and one that has the
+/// file open closes it, and so evicts it. `remove` is called to remove the file `/x`.
+fn against_close(remove: fn(&Task)) {
+    check(move || {
+        let task = Arc::new(memory().task());
+        make(&task, "/y");
+        let before = free(&task);
+        let opened = task.open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        let (changer, closer) = (task.clone(), thread::spawn(move || drop(opened)));
+        let change = thread::spawn(move || set(&changer, "user.a"));
+        remove(&task);
+        closer.join().unwrap();
+        let errno = change.join().unwrap();
+        assert!(matches!(errno, None | Some(Errno::NOENT | Errno::NODATA)), "{errno:?}");
+        task.unlink(At::Cwd, "/x", AtFlags::empty()).ok();
+        task.unlink(At::Cwd, "/y", AtFlags::empty()).ok();
+        make(&task, "/y");
+        assert_empty(&task, before);
+    });
+}
+
+#[test]
+fn the_first_attribute_while_the_last_user_closes() {
+    against_close(|task| task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap());
+}
+
+#[test]
+fn the_first_attribute_while_another_file_takes_the_name() {
+    against_close(|task| {
+        assert_eq!(rename(task, "/y", "/x", RenameFlags::empty()), None);
+    });
+}
+
+/// The user of the directory is a task whose working directory it is; the directory is removed.
+#[test]
+fn the_first_attribute_of_a_directory_while_the_last_user_leaves() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        let before = free(&task);
+        task.mkdir(At::Cwd, "/x", MODE).unwrap();
+        let opened = task.open("/x", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
+        let (changer, closer) = (task.clone(), thread::spawn(move || drop(opened)));
+        let change = thread::spawn(move || set(&changer, "user.a"));
+        task.rmdir(At::Cwd, "/x").unwrap();
+        closer.join().unwrap();
+        let errno = change.join().unwrap();
+        assert!(matches!(errno, None | Some(Errno::NOENT | Errno::NODATA)), "{errno:?}");
+        assert_empty(&task, before);
+    });
+}

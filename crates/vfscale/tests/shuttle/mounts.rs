@@ -1,0 +1,545 @@
+//! Random schedules of calls that change mount trees, and of concurrent calls:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle mounts::`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
+
+use std::sync::{Arc, Weak};
+
+use crate::common::{
+    self, MODE, assert_empty, check_delays, errno, free, ino, make, memory, rename,
+};
+use shuttle::thread;
+use vfscale::{
+    At, AtFlags, Errno, MemFs, MountFlags, OFlags, Propagation, RenameFlags, Scaling, Task,
+    UmountFlags,
+};
+use vfscale_sync::{cpu, rcu};
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    common::check_times(1_500, model);
+}
+
+fn task(dirs: &[&str]) -> Arc<Task> {
+    let task = memory().task();
+    dirs.iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    Arc::new(task)
+}
+
+fn mount(task: &Task, path: &str) -> (Option<Errno>, Weak<MemFs>) {
+    let fs = MemFs::builder().size(1 << 20).build();
+    let weak = Arc::downgrade(&fs);
+    (errno(task.mount(fs, path, MountFlags::empty())), weak)
+}
+
+fn umount(task: &Task, path: &str) -> Option<Errno> {
+    errno(task.umount(path, UmountFlags::empty()))
+}
+
+fn spawn<T: Send + 'static>(
+    task: &Arc<Task>,
+    call: impl FnOnce(&Task) -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    let task = task.clone();
+    thread::spawn(move || call(&task))
+}
+
+/// Returns the number of mounts at a path.
+fn mounted(task: &Task, path: &str) -> usize {
+    task.mounts().iter().filter(|mount| mount.mount_point.to_str() == Some(path)).count()
+}
+
+fn assert_gone(fs: &Weak<MemFs>) {
+    for _ in 0..4 {
+        rcu::synchronize();
+    }
+    assert_eq!(fs.strong_count(), 0, "an ended mount is still referenced");
+}
+
+/// A mount on one of two peers is visible on both or on neither, at any moment.
+#[test]
+fn propagation_against_umount() {
+    check(|| {
+        let task = task(&["/a", "/a/x", "/b"]);
+        task.bind("/a", "/a", false).unwrap();
+        task.set_propagation("/a", Propagation::Shared, false).unwrap();
+        task.bind("/a", "/b", false).unwrap();
+        let mounts = spawn(&task, |task| mount(task, "/a/x"));
+        let umounts = spawn(&task, |task| umount(task, "/b/x"));
+        for _ in 0..2 {
+            let all = task.mounts();
+            let at = |path: &str| all.iter().any(|m| m.mount_point.to_str() == Some(path));
+            assert_eq!(at("/a/x"), at("/b/x"));
+        }
+        let (made, fs) = mounts.join().unwrap();
+        assert_eq!(made, None);
+        match umounts.join().unwrap() {
+            None => {}
+            Some(Errno::INVAL) => assert_eq!(umount(&task, "/a/x"), None),
+            Some(other) => panic!("{other:?}"),
+        }
+        assert_eq!((mounted(&task, "/a/x"), mounted(&task, "/b/x")), (0, 0));
+        assert_gone(&fs);
+    });
+}
+
+/// A mount is detached lazily while two threads open a file in it. The threads that succeeded, and
+/// no others, hold the mount.
+#[test]
+fn lazy_umount_against_open() {
+    check(|| {
+        let task = task(&["/m"]);
+        let outside = make(&task, "/m/x");
+        let (_, fs) = mount(&task, "/m");
+        make(&task, "/m/x");
+        let open = |task: &Task| task.open("/m/x", OFlags::RDWR, MODE).unwrap();
+        let opens = [(); 2].map(|()| spawn(&task, open));
+        assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+        assert_eq!(ino(&task, "/m/x"), Ok(outside));
+        let root = task.stat(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+        for file in opens.map(|thread| thread.join().unwrap()) {
+            if file.stat().unwrap().dev != root {
+                file.write_all(b"still there").unwrap();
+                assert_eq!(fs.strong_count(), 1);
+            }
+        }
+        assert_gone(&fs);
+    });
+}
+
+/// A forced unmount equals a plain one if there is no server to wait for: it is busy if and only if
+/// a thread has opened a file in the mount.
+#[test]
+fn forced_umount_against_open() {
+    check(|| {
+        let task = task(&["/m"]);
+        let outside = make(&task, "/m/x");
+        let (_, fs) = mount(&task, "/m");
+        make(&task, "/m/x");
+        let opens = spawn(&task, |task| task.open("/m/x", OFlags::RDONLY, MODE).unwrap());
+        let ended = errno(task.umount("/m", UmountFlags::FORCE));
+        let file = opens.join().unwrap();
+        let root = task.stat(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+        let is_inside = file.stat().unwrap().dev != root;
+        assert_eq!(ended, is_inside.then_some(Errno::BUSY));
+        drop(file);
+        if is_inside {
+            assert_eq!(errno(task.umount("/m", UmountFlags::FORCE)), None);
+        }
+        assert_eq!(ino(&task, "/m/x"), Ok(outside));
+        assert_gone(&fs);
+    });
+}
+
+/// For every walk, a mount that is moved is at exactly one of the two paths, and a thread that has
+/// found it at the new one never finds it at the old one again. A third thread concurrently changes
+/// another part of the tree.
+#[test]
+fn a_moved_mount_against_lookups() {
+    check(|| {
+        let task = task(&["/m", "/n", "/o"]);
+        let (_, fs) = mount(&task, "/m");
+        let inside = make(&task, "/m/x");
+        let mounts = spawn(&task, |task| {
+            let (made, fs) = mount(task, "/o");
+            assert_eq!((made, umount(task, "/o")), (None, None));
+            fs
+        });
+        let looks = spawn(&task, move |task| {
+            [0; 2].map(|_| (ino(task, "/n/x").is_ok(), ino(task, "/m/x").is_ok()))
+        });
+        task.move_mount("/m", "/n").unwrap();
+        let [first, second] = looks.join().unwrap();
+        assert!(!(first.0 && first.1) && !(second.0 && second.1), "{first:?} {second:?}");
+        assert!(!first.0 || second == (true, false), "{first:?} {second:?}: moved back");
+        assert_eq!((ino(&task, "/n/x"), ino(&task, "/m/x")), (Ok(inside), Err(Errno::NOENT)));
+        assert_eq!(umount(&task, "/n"), None);
+        let elsewhere = mounts.join().unwrap();
+        assert_gone(&fs);
+        assert_gone(&elsewhere);
+    });
+}
+
+/// The end of a whole tree: a file system that was detached from the tree ends with its last user,
+/// with a walk in it until then.
+#[test]
+fn the_end_of_a_tree_against_a_walk() {
+    check(|| {
+        let task = task(&["/m"]);
+        let (_, fs) = mount(&task, "/m");
+        task.mkdir(At::Cwd, "/m/d", MODE).unwrap();
+        let inode = make(&task, "/m/d/x");
+        task.link(At::Cwd, "/m/d/x", At::Cwd, "/m/y", AtFlags::empty()).unwrap();
+        let other = task.fork();
+        other.chdir("/m").unwrap();
+        let walks = thread::spawn(move || {
+            assert_eq!(ino(&other, "d/x"), Ok(inode));
+            assert_eq!(ino(&other, "d/../y"), Ok(inode));
+            other.chdir("/").unwrap();
+            assert!(matches!(ino(&other, "m/y"), Err(Errno::NOENT) | Ok(_)));
+        });
+        assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+        walks.join().unwrap();
+        assert_gone(&fs);
+    });
+}
+
+/// Either the unmount or the change of directory happens first: no task ends up in an ended mount,
+/// although a third thread uses it for a moment.
+#[test]
+fn umount_against_chdir() {
+    check_delays(|| {
+        let task = task(&["/m"]);
+        let (_, fs) = mount(&task, "/m");
+        let other = Arc::new(task.fork());
+        let changes = spawn(&other, |other| other.chdir("/m").unwrap());
+        let opens = spawn(&task, |task| drop(task.open("/m", OFlags::RDONLY, MODE).unwrap()));
+        let ended = umount(&task, "/m");
+        changes.join().unwrap();
+        opens.join().unwrap();
+        assert_eq!(other.getcwd().unwrap().to_str(), Some("/m"), "{ended:?}");
+        let dev = |path: &str| other.stat(At::Cwd, path, AtFlags::empty()).unwrap().dev;
+        assert_eq!(dev(".") == dev("/"), ended.is_none());
+        drop(other);
+        if ended.is_some() {
+            assert_eq!((ended, umount(&task, "/m")), (Some(Errno::BUSY), None));
+        }
+        assert_gone(&fs);
+    });
+}
+
+/// The working directory is the last user of a detached mount, and is left while a file is opened
+/// in it. Either the open file holds the mount, or it is in the new working directory.
+#[test]
+fn chdir_against_open() {
+    check(|| {
+        let task = task(&["/m"]);
+        let (_, fs) = mount(&task, "/m");
+        task.chdir("/m").unwrap();
+        assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+        let opens = spawn(&task, move |task| task.open("x", flags, MODE).unwrap());
+        task.chdir("/").unwrap();
+        let file = opens.join().unwrap();
+        if ino(&task, "/x").is_err() {
+            assert_eq!(fs.strong_count(), 1, "a file is open on it");
+        }
+        file.write_all(b"still there").unwrap();
+        drop(file);
+        assert_gone(&fs);
+    });
+}
+
+/// A removed directory is freed when the task leaves it, while a walk passes through it.
+#[test]
+fn chdir_against_walk() {
+    check(|| {
+        let task = task(&[]);
+        let before = free(&task);
+        ["/d", "/d/e"].iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+        task.chdir("/d/e").unwrap();
+        task.rmdir(At::Cwd, "/d/e").unwrap();
+        task.rmdir(At::Cwd, "/d").unwrap();
+        let walks = spawn(&task, |task| {
+            let up = ino(task, "..");
+            (up, task.getcwd().map_err(|e| e.errno()))
+        });
+        task.chdir("/").unwrap();
+        let (up, cwd) = walks.join().unwrap();
+        assert!(up.is_ok(), "{up:?}");
+        assert!(cwd.as_ref().map_or_else(|e| *e == Errno::NOENT, |cwd| cwd.as_os_str() == "/"));
+        assert_empty(&task, before);
+    });
+}
+
+/// A bind concurrent with a remount to read-only: after the remount has succeeded, writes fail
+/// through either.
+#[test]
+fn remount_against_bind() {
+    check(|| {
+        let task = task(&["/m", "/n"]);
+        assert_eq!(mount(&task, "/m").0, None);
+        make(&task, "/m/f");
+        let binds = spawn(&task, |task| {
+            task.bind("/m", "/n", false).unwrap();
+            task.open("/n/f", OFlags::WRONLY, MODE).map_err(|e| e.errno())
+        });
+        let remounted = errno(task.remount("/m", MountFlags::RDONLY));
+        match (remounted, binds.join().unwrap().map(drop)) {
+            (None, opened) => {
+                assert!(matches!(opened, Ok(()) | Err(Errno::ROFS)));
+                // A file that was open for writing was closed before.
+                let late = task.open("/n/f", OFlags::WRONLY, MODE);
+                assert_eq!(errno(late), Some(Errno::ROFS));
+            }
+            (Some(Errno::BUSY), Ok(())) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// A remount to read-only, the close of a file that is open for writing, and a writer, all
+/// concurrent. If the writer is refused, a remount has succeeded.
+fn remount_against_a_holder_and_a_writer(remount: fn(&Task) -> Option<Errno>) {
+    check(move || {
+        let task = task(&["/m"]);
+        assert_eq!(mount(&task, "/m").0, None);
+        ["/m/f", "/m/g"].iter().for_each(|path| _ = make(&task, path));
+        let held = task.open("/m/f", OFlags::WRONLY, MODE).unwrap();
+        let writes = spawn(&task, |task| {
+            let opened = task.open("/m/g", OFlags::WRONLY, MODE).map(drop);
+            [errno(opened), errno(task.mkdir(At::Cwd, "/m/d", MODE))]
+        });
+        let closes = spawn(&task, move |_| drop(held));
+        let remounted = remount(&task);
+        let written = writes.join().unwrap();
+        closes.join().unwrap();
+        match remounted {
+            None => assert_eq!(
+                errno(task.open("/m/g", OFlags::WRONLY, MODE)),
+                Some(Errno::ROFS),
+                "{written:?}"
+            ),
+            Some(Errno::BUSY) => assert_eq!(written, [None; 2]),
+            other => panic!("{other:?}"),
+        }
+        let is_known = |errno: &Option<Errno>| matches!(errno, None | Some(Errno::ROFS));
+        assert!(written.iter().all(is_known), "{written:?}");
+    });
+}
+
+#[test]
+fn remount_of_a_file_system_against_a_holder_and_a_writer() {
+    remount_against_a_holder_and_a_writer(|task| errno(task.remount("/m", MountFlags::RDONLY)));
+}
+
+#[test]
+fn remount_of_a_mount_against_a_holder_and_a_writer() {
+    remount_against_a_holder_and_a_writer(|task| {
+        errno(task.remount_bind("/m", MountFlags::RDONLY))
+    });
+}
+
+/// Two concurrent remounts of one mount: in the end both file system and mount have the flags of
+/// one of them.
+#[test]
+fn remount_against_remount() {
+    check(|| {
+        let task = task(&["/m"]);
+        assert_eq!(mount(&task, "/m").0, None);
+        let other = spawn(&task, |task| task.remount("/m", MountFlags::RDONLY).unwrap());
+        task.remount("/m", MountFlags::NOEXEC).unwrap();
+        other.join().unwrap();
+        let mounts = task.mounts();
+        let mount = mounts.last().unwrap();
+        let readonly = mount.flags.contains(MountFlags::RDONLY);
+        assert_eq!(readonly, mount.super_flags.contains(MountFlags::RDONLY));
+        assert_ne!(readonly, mount.flags.contains(MountFlags::NOEXEC));
+    });
+}
+
+/// Of two directories that are moved into each other, one is moved.
+#[test]
+fn directories_that_cross() {
+    check(|| {
+        let task = task(&["/a", "/b", "/a/c"]);
+        let other = spawn(&task, |task| rename(task, "/a", "/b/a", RenameFlags::empty()));
+        let this = rename(&task, "/b", "/a/c/b", RenameFlags::empty());
+        let both = (this, other.join().unwrap());
+        let there = |path: &str| ino(&task, path).is_ok();
+        match both {
+            (None, Some(Errno::INVAL | Errno::NOENT)) => assert!(there("/a/c/b")),
+            (Some(Errno::INVAL | Errno::NOENT), None) => assert!(there("/b/a/c")),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(task.walk_dir("/").count(), 4, "with the root");
+    });
+}
+
+/// The path of a file that is being renamed is one of the two.
+#[test]
+fn the_path_of_a_file_that_is_renamed() {
+    check(|| {
+        let task = task(&["/a", "/b"]);
+        make(&task, "/a/f");
+        let file = task.open("/a/f", OFlags::RDONLY, MODE).unwrap();
+        let moves = spawn(&task, |task| rename(task, "/a/f", "/b/g", RenameFlags::empty()));
+        let told = [(); 2].map(|()| task.path_of(&file).unwrap());
+        assert_eq!(moves.join().unwrap(), None);
+        let place = told.map(|path| ["/a/f", "/b/g"].map(|p| path.to_str() == Some(p)));
+        assert!(place.iter().all(|is| is[0] != is[1]), "neither");
+        assert!(place.is_sorted_by_key(|is| is[1]), "an older path after a newer one");
+    });
+}
+
+/// A file that is being removed has its path until then, and is reported as deleted from then on.
+#[test]
+fn the_path_of_a_file_that_is_removed() {
+    check(|| {
+        let task = task(&["/d"]);
+        make(&task, "/d/f");
+        let file = task.open("/d/f", OFlags::RDONLY, MODE).unwrap();
+        task.chdir("/d").unwrap();
+        let removes = spawn(&task, |task| {
+            task.unlink(At::Cwd, "/d/f", AtFlags::empty()).unwrap();
+            task.rmdir(At::Cwd, "/d").unwrap();
+        });
+        let told = [(); 2].map(|()| task.path_of(&file).unwrap());
+        let cwd = task.getcwd().map_err(|error| error.errno());
+        removes.join().unwrap();
+        let gone = told.map(|path| ["/d/f", "/d/f (deleted)"].map(|p| path.to_str() == Some(p)));
+        assert!(gone.iter().all(|is| is[0] != is[1]), "neither");
+        assert!(gone.is_sorted_by_key(|is| is[1]), "an older path after a newer one");
+        assert!(cwd.map_or_else(|e| e == Errno::NOENT, |cwd| cwd.to_str() == Some("/d")));
+        assert_eq!(errno(task.getcwd()), Some(Errno::NOENT));
+    });
+}
+
+/// A file loses one name and gets another while it is opened by its handle. It has a name
+/// throughout, and the path is one of its names or the one just removed.
+#[test]
+fn names_that_come_and_go_against_open_by_handle() {
+    check(|| {
+        let task = task(&[]);
+        let root = task.open("/", OFlags::RDONLY, MODE).unwrap();
+        let before = free(&task);
+        let inode = make(&task, "/a");
+        let handle = task.name_to_handle(At::Cwd, "/a", AtFlags::empty()).unwrap();
+        let opens = spawn(&task, move |task| {
+            let file = task.open_by_handle(&root, &handle, OFlags::RDONLY).unwrap();
+            assert_eq!(file.stat().unwrap().ino, inode);
+            task.path_of(&file).unwrap()
+        });
+        let links = spawn(&task, |task| {
+            task.link(At::Cwd, "/a", At::Cwd, "/c", AtFlags::empty()).unwrap();
+            task.unlink(At::Cwd, "/c", AtFlags::empty()).unwrap();
+        });
+        task.link(At::Cwd, "/a", At::Cwd, "/b", AtFlags::empty()).unwrap();
+        links.join().unwrap();
+        task.unlink(At::Cwd, "/a", AtFlags::empty()).unwrap();
+        let path = opens.join().unwrap();
+        let known = ["/a", "/b", "/c", "/a (deleted)", "/c (deleted)"];
+        assert!(known.iter().any(|known| path.to_str() == Some(known)), "{path:?}");
+        task.unlink(At::Cwd, "/b", AtFlags::empty()).unwrap();
+        assert_empty(&task, before);
+    });
+}
+
+/// A file whose reference count is sharded over CPUs loses its name while it is opened and closed.
+/// The last reference frees it, once.
+#[test]
+fn a_hot_file_against_its_removal() {
+    check(|| {
+        let vfs = vfscale::memory().size(4 << 20).scaling(Scaling::with_slots(2)).build().unwrap();
+        let task = Arc::new(vfs.task());
+        let before = free(&task);
+        make(&task, "/f");
+        for n in 0..40 {
+            let _there = cpu::pretend(n % 2);
+            drop(task.open("/f", OFlags::RDONLY, MODE).unwrap());
+        }
+        let opens = [0, 1].map(|n| {
+            spawn(&task, move |task| {
+                let _there = cpu::pretend(n);
+                let opened = task.open("/f", OFlags::RDONLY, MODE);
+                opened.map(|file| file.stat().unwrap().size).map_err(|error| error.errno())
+            })
+        });
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        for opened in opens {
+            let opened = opened.join().unwrap();
+            assert!(opened == Ok(0) || opened == Err(Errno::NOENT), "{opened:?}");
+        }
+        (0..4).for_each(|_| rcu::synchronize());
+        assert_empty(&task, before);
+    });
+}
+
+/// A handle is opened while the last name is removed: it opens the file or is stale, and everything
+/// is freed.
+#[test]
+fn open_by_handle_against_unlink() {
+    check(|| {
+        let task = task(&[]);
+        let root = task.open("/", OFlags::RDONLY, MODE).unwrap();
+        let before = free(&task);
+        let inode = make(&task, "/f");
+        let handle = task.name_to_handle(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        let opens = spawn(&task, move |task| {
+            let file = task.open_by_handle(&root, &handle, OFlags::RDONLY);
+            file.and_then(|file| file.stat()).map(|stat| stat.ino).map_err(|e| e.errno())
+        });
+        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        let opened = opens.join().unwrap();
+        assert!(opened == Ok(inode) || opened == Err(Errno::STALE), "{opened:?}");
+        assert_empty(&task, before);
+    });
+}
+
+/// Three threads request the handle of a file that never had one, one of them by a name that is
+/// then removed. Each opens the file by the handle it got.
+#[test]
+fn handles_of_one_file_against_one_another() {
+    check(|| {
+        let task = task(&[]);
+        let root = Arc::new(task.open("/", OFlags::RDONLY, MODE).unwrap());
+        let before = free(&task);
+        let inode = make(&task, "/a");
+        task.link(At::Cwd, "/a", At::Cwd, "/b", AtFlags::empty()).unwrap();
+        let asks = |name: &'static str| {
+            let root = root.clone();
+            move |task: &Task| {
+                let handle = task.name_to_handle(At::Cwd, name, AtFlags::empty()).unwrap();
+                let file = task.open_by_handle(&root, &handle, OFlags::RDONLY);
+                let found = file.and_then(|file| file.stat()).map(|stat| stat.ino);
+                assert_eq!(found.map_err(|error| error.errno()), Ok(inode));
+            }
+        };
+        let another = spawn(&task, asks("/a"));
+        let (of_b, unlinks) =
+            (asks("/b"), |task: &Task| task.unlink(At::Cwd, "/b", AtFlags::empty()));
+        let by_b = spawn(&task, move |task| {
+            of_b(task);
+            unlinks(task).unwrap();
+        });
+        asks("/a")(&task);
+        another.join().unwrap();
+        by_b.join().unwrap();
+        task.unlink(At::Cwd, "/a", AtFlags::empty()).unwrap();
+        assert_empty(&task, before);
+    });
+}
+
+/// A tree is copied while a file system is mounted in it: the copy contains the mount as well,
+/// whichever is first.
+#[test]
+fn a_copy_of_the_tree_against_a_mount() {
+    check(|| {
+        let task = task(&["/a"]);
+        task.set_propagation("/", Propagation::Shared, false).unwrap();
+        let copies = spawn(&task, |task| task.unshare_mounts().unwrap());
+        let (made, fs) = mount(&task, "/a");
+        assert_eq!(made, None);
+        let copy = copies.join().unwrap();
+        assert_eq!((mounted(&copy, "/a"), mounted(&task, "/a")), (1, 1));
+        // The copy ends while that mount is unmounted.
+        let ends = thread::spawn(move || drop(copy));
+        assert_eq!(umount(&task, "/a"), None);
+        ends.join().unwrap();
+        assert_gone(&fs);
+    });
+}
+
+/// A directory is removed in one tree and mounted on in another.
+#[test]
+fn rmdir_against_a_mount_in_another_tree() {
+    check(|| {
+        let task = task(&["/d"]);
+        let other = Arc::new(task.unshare_mounts().unwrap());
+        let mounts = spawn(&other, |other| mount(other, "/d"));
+        assert_eq!(errno(task.rmdir(At::Cwd, "/d")), None);
+        let (made, fs) = mounts.join().unwrap();
+        assert!(matches!(made, None | Some(Errno::NOENT)), "{made:?}");
+        assert_eq!(other.mounts().len(), 1);
+        assert_gone(&fs);
+    });
+}

@@ -1,0 +1,69 @@
+//! Random schedules of changes, concurrent with reads of their times:
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release -p vfscale --test shuttle times::`.
+//!
+//! Each test prints its seed; `VFSCALE_SEED` repeats a run. A failing schedule is printed, too.
+
+use std::sync::Arc;
+
+use crate::common::{MODE, check, make, memory};
+use shuttle::thread;
+use vfscale::{At, AtFlags, Stat, Task};
+use vfscale_sync::cpu;
+
+fn look(task: &Task) -> Stat {
+    task.stat(At::Cwd, "/d", AtFlags::empty()).unwrap()
+}
+
+/// If a directory changes between two calls of `stat`, the second returns a later time, whatever
+/// other threads change and read concurrently. The change may be the thread's own or one that it
+/// learns of.
+fn changes_show(others: [fn(&Task); 2]) {
+    check(move || {
+        let task = Arc::new(memory().task());
+        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        let others = others.into_iter().enumerate().map(|(number, other)| {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _there = cpu::pretend(1 + number as u32);
+                other(&task);
+            })
+        });
+        let others: Vec<_> = others.collect();
+        let mut before = look(&task);
+        for name in ["/d/a", "/d/b"] {
+            make(&task, name);
+            let after = look(&task);
+            assert!(after.mtime > before.mtime, "{before:?} {after:?}");
+            assert!(after.ctime > before.ctime, "{before:?} {after:?}");
+            before = after;
+        }
+        others.into_iter().for_each(|other| other.join().unwrap());
+        let last = look(&task);
+        assert!(last.mtime >= before.mtime && last.ctime >= before.ctime, "{before:?} {last:?}");
+    });
+}
+
+fn look_twice(task: &Task) {
+    let (first, second) = (look(task), look(task));
+    assert!(second.mtime >= first.mtime && second.ctime >= first.ctime, "{first:?} {second:?}");
+}
+
+#[test]
+fn a_change_beside_another_and_a_look() {
+    let change = |task: &Task| {
+        make(task, "/d/x");
+    };
+    changes_show([change, look_twice]);
+}
+
+#[test]
+fn a_change_beside_two_others() {
+    let change = |task: &Task| {
+        make(task, "/d/x");
+    };
+    let other = |task: &Task| {
+        make(task, "/d/y");
+        look_twice(task);
+    };
+    changes_show([change, other]);
+}

@@ -1,0 +1,340 @@
+//! Threads that change one small tree at random, and the invariants that must hold.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use vfscale::{
+    At, AtFlags, Errno, Fd, Mode, OFlags, OpenHow, RenameFlags, Scaling, Task, UmountFlags, Vfs,
+};
+use vfscale_sync::random::{Random, seed};
+
+const MODE: Mode = Mode::from_bits_retain(0o755);
+
+fn memory() -> Vfs {
+    vfscale::memory().size(256 << 20).build().unwrap()
+}
+
+fn path(random: &mut Random) -> String {
+    let depth = random.below(3) + 1;
+    (0..depth).map(|_| format!("/{}", ["a", "b", "c", "d"][random.below(4) as usize])).collect()
+}
+
+fn step(task: &Task, random: &mut Random) -> Result<(), Errno> {
+    let (a, b) = (path(random), path(random));
+    let done = match random.below(12) {
+        0 => task.mkdir(At::Cwd, &a, MODE),
+        1 => task.rmdir(At::Cwd, &a),
+        2 | 3 => task.open(&a, OFlags::CREATE | OFlags::RDWR, MODE).map(|file| {
+            file.write_all(a.as_bytes()).unwrap();
+            assert!(file.stat().unwrap().size >= a.len() as u64);
+        }),
+        4 => task.unlink(At::Cwd, &a, AtFlags::empty()),
+        5 | 6 => task.rename(At::Cwd, &a, At::Cwd, &b, RenameFlags::empty()),
+        7 => task.rename(At::Cwd, &a, At::Cwd, &b, RenameFlags::EXCHANGE),
+        8 => task.link(At::Cwd, &a, At::Cwd, &b, AtFlags::empty()),
+        9 => task.stat(At::Cwd, &a, AtFlags::empty()).map(drop),
+        10 => task.open(&a, OFlags::RDONLY, MODE).map(|file| {
+            let _ = task.path_of(&file).unwrap();
+            if file.stat().unwrap().is_dir() {
+                let _ = file.read_dir().count();
+            }
+        }),
+        _ => task.chdir(&a).and_then(|()| task.getcwd().map(drop)),
+    };
+    done.map_err(|error| error.errno())
+}
+
+#[test]
+fn random_changes_leave_a_sound_tree() {
+    random_changes(&memory(), 40_000);
+}
+
+/// The order of locks, which debug builds check, must hold also without the patches, and with a
+/// slot for each of many CPUs.
+#[test]
+fn random_changes_leave_a_sound_tree_however_it_is_sharded() {
+    let many = Scaling::with_slots(80).with_vfsmount_lock(80);
+    for scaling in [Scaling::kernel_2_6(), many] {
+        random_changes(
+            &vfscale::memory().size(256 << 20).scaling(scaling).build().unwrap(),
+            40_000,
+        );
+    }
+}
+
+/// Lets threads make `steps` random changes each; then checks the tree and removes it.
+fn random_changes(vfs: &Vfs, steps: u64) {
+    const THREADS: u64 = 6;
+    let seed = seed();
+    let task = vfs.task();
+    let before = task.statfs(At::Cwd, "/").unwrap();
+    let known = [
+        Errno::NOENT,
+        Errno::EXIST,
+        Errno::NOTDIR,
+        Errno::ISDIR,
+        Errno::NOTEMPTY,
+        Errno::INVAL,
+        Errno::PERM,
+    ];
+    thread::scope(|scope| {
+        for n in 0..THREADS {
+            let task = vfs.task();
+            scope.spawn(move || {
+                let _cpu = vfscale_sync::cpu::pretend(n as u32 * 13);
+                let mut random = Random::new(seed ^ n << 32);
+                for _ in 0..steps {
+                    if let Err(errno) = step(&task, &mut random) {
+                        assert!(known.contains(&errno), "unexpected {errno}");
+                    }
+                }
+            });
+        }
+    });
+    let mut links = std::collections::HashMap::new();
+    for entry in task.walk_dir("/") {
+        let entry = entry.unwrap();
+        if entry.stat.is_dir() {
+            let dirs = task.list_dir(&entry.path).unwrap();
+            let subdirs =
+                dirs.iter().filter(|e| e.file_type == vfscale::FileType::Directory).count();
+            assert_eq!(entry.stat.nlink as usize, 2 + subdirs, "links of {:?}", entry.path);
+        } else {
+            let (seen, said) = links.entry(entry.stat.ino).or_insert((0, entry.stat.nlink));
+            *seen += 1;
+            assert_eq!(*said, entry.stat.nlink);
+        }
+    }
+    for (ino, (seen, said)) in links {
+        assert_eq!(seen, said, "names of inode {ino}");
+    }
+    for entry in task.list_dir("/").unwrap() {
+        task.remove_dir_all(std::path::Path::new("/").join(entry.name)).unwrap();
+    }
+    vfscale_sync::rcu::synchronize();
+    let after = task.statfs(At::Cwd, "/").unwrap();
+    assert_eq!(before.blocks_free, after.blocks_free, "something was not freed");
+    assert_eq!(task.open_files("/").unwrap(), [], "a file was left open");
+}
+
+/// Directories that are moved into each other at random remain one tree of all of them.
+#[test]
+fn directories_that_move_remain_a_tree() {
+    const DIRS: u64 = 4;
+    const THREADS: u64 = 6;
+    const MOVES: u64 = 50_000;
+    let seed = seed();
+    let vfs = memory();
+    let task = vfs.task();
+    let open = |n| {
+        task.mkdir(At::Cwd, format!("/{n}"), MODE).unwrap();
+        task.open(format!("/{n}"), OFlags::RDONLY, MODE).unwrap()
+    };
+    let dirs = Vec::from_iter((0..DIRS).map(open));
+    let made = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for n in 0..THREADS {
+            let (task, dirs, made) = (vfs.task(), &dirs, &made);
+            scope.spawn(move || {
+                let _cpu = vfscale_sync::cpu::pretend(n as u32);
+                let mut random = Random::new(seed ^ n << 32);
+                let mut path = || task.path_of(&dirs[random.below(DIRS) as usize]).unwrap();
+                for call in 0..MOVES {
+                    let (from, to) = (path(), path());
+                    let renamed = if call % 4 == 0 {
+                        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::EXCHANGE)
+                    } else {
+                        let to = to.join(from.file_name().unwrap());
+                        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::NOREPLACE)
+                    };
+                    match renamed.map_err(|error| error.errno()) {
+                        Ok(()) => drop(made.fetch_add(1, Ordering::Relaxed)),
+                        Err(Errno::NOENT | Errno::INVAL | Errno::EXIST) => {}
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            });
+        }
+    });
+    assert!(made.load(Ordering::Relaxed) > MOVES, "{made:?} moves were made");
+    assert_eq!(task.walk_dir("/").count() as u64, DIRS + 1, "with the root");
+}
+
+/// A name that exists before and after every rename always exists, and never refers to an older
+/// file again.
+#[test]
+fn a_replaced_name_is_never_missing() {
+    let vfs = memory();
+    let task = vfs.task();
+    task.write_file("/target", "0").unwrap();
+    let stop = AtomicBool::new(false);
+    let looked = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let task = vfs.task();
+                let mut last = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let stat = task.stat(At::Cwd, "/target", AtFlags::empty()).unwrap();
+                    assert!(stat.size >= last, "went back from {last} to {}", stat.size);
+                    last = stat.size;
+                    looked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // On a busy machine all renames could be done before the readers begin.
+        while looked.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        for n in 1..20_000u64 {
+            let file = task.open("/new", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+            file.truncate(n).unwrap();
+            task.rename(At::Cwd, "/new", At::Cwd, "/target", RenameFlags::empty()).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Two names that are exchanged exist at all times.
+#[test]
+fn exchanged_names_are_never_missing() {
+    let vfs = memory();
+    let task = vfs.task();
+    task.create_dir_all("/x/one", MODE).unwrap();
+    task.create_dir_all("/y", MODE).unwrap();
+    task.write_file("/y/two", "2").unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for name in ["/x/one", "/y/two"] {
+            let (vfs, stop) = (&vfs, &stop);
+            scope.spawn(move || {
+                let task = vfs.task();
+                while !stop.load(Ordering::Relaxed) {
+                    task.stat(At::Cwd, name, AtFlags::empty()).unwrap();
+                }
+            });
+        }
+        for _ in 0..20_000 {
+            task.rename(At::Cwd, "/x/one", At::Cwd, "/y/two", RenameFlags::EXCHANGE).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A file that many threads open gets a sharded reference count. Removing the name collapses it,
+/// and the last handle frees the inode.
+#[test]
+fn a_hot_file_is_freed_in_the_end() {
+    let vfs = memory();
+    let task = vfs.task();
+    let before = task.statfs(At::Cwd, "/").unwrap();
+    for _ in 0..20 {
+        task.write_file("/hot", vec![1; 10_000]).unwrap();
+        let held = task.open("/hot", OFlags::RDONLY, MODE).unwrap();
+        thread::scope(|scope| {
+            for n in 0..4 {
+                let vfs = &vfs;
+                scope.spawn(move || {
+                    let _cpu = vfscale_sync::cpu::pretend(n);
+                    let task = vfs.task();
+                    for _ in 0..2_000 {
+                        task.open("/hot", OFlags::RDONLY, MODE).unwrap();
+                    }
+                });
+            }
+        });
+        task.unlink(At::Cwd, "/hot", AtFlags::empty()).unwrap();
+        let mut byte = [0];
+        assert_eq!(held.pread(&mut byte, 9_999).unwrap(), 1);
+        assert!(task.path_of(&held).unwrap().ends_with("hot (deleted)"));
+    }
+    vfscale_sync::rcu::synchronize();
+    vfscale_sync::rcu::synchronize();
+    let after = task.statfs(At::Cwd, "/").unwrap();
+    assert_eq!(before.blocks_free, after.blocks_free, "something was not freed");
+}
+
+/// Mounting and unmounting, concurrent with walks through the mount and opens in it.
+#[test]
+fn umount_against_lookups() {
+    unmount_under_lookups(&memory(), 300);
+}
+
+/// Variant in which crossing a mount takes a lock: the one of all CPUs, or that of the CPU.
+#[test]
+fn umount_against_lookups_that_take_a_lock() {
+    for scaling in [Scaling::kernel_2_6(), Scaling::with_slots(3).with_vfsmount_lock(3)] {
+        unmount_under_lookups(&vfscale::memory().scaling(scaling).build().unwrap(), 100);
+    }
+}
+
+fn unmount_under_lookups(vfs: &Vfs, rounds: u32) {
+    let task = vfs.task();
+    task.mkdir(At::Cwd, "/mnt", MODE).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for n in 0..3 {
+            let stop = &stop;
+            scope.spawn(move || {
+                let _cpu = vfscale_sync::cpu::pretend(n);
+                let task = vfs.task();
+                while !stop.load(Ordering::Relaxed) {
+                    let how = OpenHow::new(OFlags::RDONLY);
+                    match task.open_fd(At::Cwd, "/mnt/dir/../dir/file", &how) {
+                        Ok(fd) => {
+                            assert!(task.fstat(fd).unwrap().is_file());
+                            task.close(fd).unwrap();
+                        }
+                        Err(error) => assert_eq!(error.errno(), Errno::NOENT),
+                    }
+                }
+            });
+        }
+        let mut plain = 0;
+        for n in 0..rounds {
+            let fs = vfscale::MemFs::builder().size(1 << 20).build();
+            task.mount(fs, "/mnt", vfscale::MountFlags::empty()).unwrap();
+            task.mkdir(At::Cwd, "/mnt/dir", MODE).unwrap();
+            task.write_file("/mnt/dir/file", "x").unwrap();
+            let flags = if n % 2 == 0 { UmountFlags::DETACH } else { UmountFlags::empty() };
+            loop {
+                match task.umount("/mnt", flags) {
+                    Ok(()) => break,
+                    Err(error) => assert_eq!(error.errno(), Errno::BUSY),
+                }
+            }
+            plain += usize::from(flags.is_empty());
+        }
+        assert!(plain > 0);
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(task.descriptor_list(), Vec::<Fd>::new());
+}
+
+/// A directory can't be removed while a file is created in it, and no file can be created in a
+/// removed one.
+#[test]
+fn rmdir_against_create() {
+    let vfs = memory();
+    let task = vfs.task();
+    for _ in 0..3_000 {
+        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        let dir = task.open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
+        let (made, removed) = thread::scope(|scope| {
+            let maker = scope.spawn(|| {
+                let flags = OFlags::CREATE | OFlags::WRONLY;
+                vfs.task().openat(At::File(&dir), "f", flags, MODE).map(drop)
+            });
+            let removed = task.rmdir(At::Cwd, "/d");
+            (maker.join().unwrap(), removed)
+        });
+        match (made, removed) {
+            (Ok(()), Err(error)) => {
+                assert_eq!(error.errno(), Errno::NOTEMPTY);
+                task.remove_dir_all("/d").unwrap();
+            }
+            (Err(error), Ok(())) => assert_eq!(error.errno(), Errno::NOENT),
+            other => panic!("both or neither happened: {other:?}"),
+        }
+    }
+}
