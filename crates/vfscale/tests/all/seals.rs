@@ -14,8 +14,8 @@ use vfscale::{
     At, AtFlags, Errno, FallocateFlags, File, MemfdFlags, Mode, OFlags, SealFlags, Task,
 };
 
-/// Start of an address range that a process does not use by itself.
-const BASE: u64 = 0x2000_0000_0000;
+/// Start of an address range that this process does not use otherwise; `maps.rs` has another one.
+const BASE: u64 = 0x2100_0000_0000;
 /// Number of slots in which a page is mapped.
 const PLACES: u64 = 4;
 
