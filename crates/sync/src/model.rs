@@ -12,6 +12,7 @@
 //!   run begins. All models of a process share the collector of RCU, so one runs at a time.
 //! * The seed of the schedules is printed first; `VFSCALE_SEED` repeats it. A schedule that fails
 //!   is printed by shuttle. A thread that sleeps for ever is a failure.
+//! * `VFSCALE_SCHEDULES` is the share of the schedules of every model that run, in percent (100).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -103,14 +104,36 @@ pub fn resizes() -> u64 {
     RESIZES.load(Ordering::Relaxed)
 }
 
+impl Schedules {
+    /// Returns these schedules with their number reduced to `percent`, at least one.
+    fn share(self, percent: usize) -> Schedules {
+        let share = |count: usize| (count * percent / 100).max(1);
+        match self {
+            Schedules::Turns(count) => Schedules::Turns(share(count)),
+            Schedules::Delays(count) => Schedules::Delays(share(count)),
+        }
+    }
+}
+
+/// Returns the share of the schedules to run, in percent.
+///
+/// # Panics
+/// If the environment variable is not a number.
+fn percent() -> usize {
+    match std::env::var("VFSCALE_SCHEDULES") {
+        Ok(text) => text.parse().expect("VFSCALE_SCHEDULES is a number of percent"),
+        Err(_) => 100,
+    }
+}
+
 fn run(schedules: &[Schedules], without: &[bool], model: Arc<impl Fn() + Send + Sync + 'static>) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let seed = random::seed();
+    let (seed, percent) = (random::seed(), percent());
     for &without in without {
         println!("without patches: {without}");
         IS_WITHOUT.store(without, Ordering::Relaxed);
-        for &schedules in schedules {
+        for schedules in schedules.iter().map(|schedules| schedules.share(percent)) {
             println!("{schedules:?}");
             match schedules {
                 Schedules::Turns(count) => {

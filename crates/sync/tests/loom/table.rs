@@ -13,6 +13,8 @@ use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use vfscale_sync::atomic::{AtomicBool, Ordering, thread};
+#[cfg(shuttle)]
+use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::percpu::Budget;
 use vfscale_sync::rcu::Guard;
 use vfscale_sync::table::{Hashed, LockReq, RcuTable};
@@ -32,11 +34,8 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 /// Explores random executions, half of them with few preemptions.
 #[cfg(all(shuttle, not(loom)))]
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let model = Arc::new(model);
-    let same = Arc::clone(&model);
-    shuttle::check_random(move || model(), 5_000);
-    shuttle::check_pct(move || same(), 5_000, preemptions);
+fn check(_preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    model::check(&[Schedules::Turns(5_000), Schedules::Delays(5_000)], model);
 }
 
 /// The part of an entry that a lookup reads.
