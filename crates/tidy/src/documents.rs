@@ -1,7 +1,8 @@
 //! Whether the documents name what is really there.
 //!
 //! * Every lock class of the code stands in the table of `docs/LOCKING.md`, with its rank and name,
-//!   and the table has no other ([`lock_classes`], [`table_of_classes`]).
+//!   and the table has no other ([`lock_classes`], [`table_of_classes`]). Ranks rise along the tree
+//!   of locks in front of it ([`tree_complaints`]).
 //! * A code span that looks like a path of the repository is one, and a span `file.rs::name` names
 //!   something that stands in that file; links lead somewhere ([`broken_references`]).
 //! * Every race in `docs/RACES.md` names a test ([`untested_sections`]).
@@ -76,6 +77,30 @@ pub fn table_of_classes(markdown: &str) -> Vec<Class> {
         Some(Class { rank, class: cells.next()?.to_string(), name: cells.next()?.to_string() })
     };
     markdown.lines().filter_map(row).collect()
+}
+
+/// Returns what is wrong with the first fenced block of a document as a tree of locks: names that
+/// are not in `classes`, and locks whose rank is not above that of the lock which they stand under.
+///
+/// A line begins with the names of one or several locks; more indentation is further down the tree.
+pub fn tree_complaints(markdown: &str, classes: &[Class]) -> Vec<String> {
+    let block = markdown.split("```").nth(1).unwrap_or_default();
+    let mut found = Vec::new();
+    let mut held: Vec<(usize, u16)> = Vec::new();
+    for line in block.lines().skip(1).filter(|line| !line.starts_with('(')) {
+        let indent = line.len() - line.trim_start().len();
+        held.retain(|(outer, _)| *outer < indent);
+        let over = held.last().map_or(0, |(_, rank)| *rank);
+        let names = line.trim_start().split("  ").next().unwrap_or_default();
+        for name in names.trim_end_matches(" *").split(", ") {
+            match classes.iter().find(|class| class.name == name) {
+                None => found.push(format!("{name}: no such lock")),
+                Some(class) if class.rank <= over => found.push(format!("{name}: too low a rank")),
+                Some(class) => held.push((indent, class.rank)),
+            }
+        }
+    }
+    found
 }
 
 /// Where a reference may lead: the folders of the repository that the documents speak of.

@@ -99,8 +99,10 @@ fn locking_md_has_every_lock_class() {
     let code = sources.iter().filter(|(path, _)| is_code(path));
     let declared: BTreeSet<_> = code.flat_map(|(_, t)| documents::lock_classes(t)).collect();
     assert!(declared.len() > 10, "only {declared:?} found");
-    let told = documents::table_of_classes(&read("docs/LOCKING.md").unwrap());
+    let page = read("docs/LOCKING.md").unwrap();
+    let told = documents::table_of_classes(&page);
     assert!(told.is_sorted(), "the table goes by rank");
+    report(documents::tree_complaints(&page, &told));
     let told: BTreeSet<_> = told.into_iter().collect();
     let missing = declared.difference(&told).map(|class| format!("not in the table: {class:?}"));
     let stale = told.difference(&declared).map(|class| format!("not in the code: {class:?}"));
@@ -112,7 +114,7 @@ fn documents_name_what_is_there() {
     let is_document = |path: &Path| path.extension().is_some_and(|ending| ending == "md");
     let top = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
     let top = top.filter(|path| is_document(path));
-    let all = top.chain(fs::read_dir(root().join("docs")).unwrap().map(|e| e.unwrap().path()));
+    let all = top.chain(files("docs").into_iter().map(|(path, _)| root().join(path)));
     let mut found = Vec::new();
     for path in all.filter(|path| is_document(path)) {
         let name = path.strip_prefix(root()).unwrap();

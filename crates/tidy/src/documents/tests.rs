@@ -35,6 +35,15 @@ fn tables_are_read() {
 }
 
 #[test]
+fn trees_of_locks_rise() {
+    let classes = [class(1, "A", "a"), class(2, "B", "b"), class(3, "C", "c")];
+    let tree = |text: &str| tree_complaints(&format!("x\n```text\n{text}\n```\n"), &classes);
+    assert_eq!(tree("(first)\na *   one\n  b   ... two\n    c\n  c  three\na, b  four"), [""; 0]);
+    assert_eq!(tree("b\n  a  one"), ["a: too low a rank"]);
+    assert_eq!(tree("a\n  d  one"), ["d: no such lock"]);
+}
+
+#[test]
 fn references_are_followed() {
     let good = "`crates/vfs`, `crates/vfs/src/a.rs::one`, `crates/vfs/src/a.rs::Two`, `cargo test`, \
                 [folder](docs), [part](docs#part), [web](https://example.org), \
