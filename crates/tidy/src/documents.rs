@@ -5,6 +5,7 @@
 //!   of locks in front of it ([`tree_complaints`]).
 //! * A code span that looks like a path of the repository is one, and a span `file.rs::name` names
 //!   something that stands in that file; links lead somewhere ([`broken_references`]).
+//! * The folder tree in `docs/ARCHITECTURE.md` has paths that exist ([`tree_paths`]).
 //! * Every race in `docs/RACES.md` names a test ([`untested_sections`]).
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -99,6 +100,23 @@ pub fn tree_complaints(markdown: &str, classes: &[Class]) -> Vec<String> {
                 Some(class) => held.push((indent, class.rank)),
             }
         }
+    }
+    found
+}
+
+/// Returns the paths of a folder tree: of the fenced block that begins with `crates/`. A line
+/// begins with the name of a folder or file, below the last line with less indentation.
+pub fn tree_paths(markdown: &str) -> Vec<String> {
+    let block = markdown.split("```text\ncrates/\n").nth(1).unwrap_or_default();
+    let mut above: Vec<(usize, String)> = vec![(0, "crates/".to_owned())];
+    let mut found = Vec::new();
+    for line in block.lines().take_while(|line| !line.starts_with("```")) {
+        let Some(name) = line.split_whitespace().next() else { continue };
+        let indent = line.len() - line.trim_start().len();
+        above.retain(|(outer, _)| *outer < indent);
+        let path = above.last().map_or("", |(_, path)| path).to_owned() + name;
+        found.push(path.clone());
+        above.push((indent, path));
     }
     found
 }

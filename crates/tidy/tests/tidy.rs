@@ -128,6 +128,14 @@ fn documents_name_what_is_there() {
 }
 
 #[test]
+fn the_folder_tree_is_there() {
+    let paths = documents::tree_paths(&read("docs/ARCHITECTURE.md").unwrap());
+    assert!(paths.len() > 20, "only {paths:?}");
+    let absent = paths.iter().filter(|path| read(path).is_none());
+    report(absent.map(|path| format!("docs/ARCHITECTURE.md: {path}: no such path")).collect());
+}
+
+#[test]
 fn every_race_has_a_test() {
     let untested = documents::untested_sections(&read("docs/RACES.md").unwrap());
     report(untested.into_iter().map(|race| format!("docs/RACES.md: {race}: no test")).collect());

@@ -44,6 +44,12 @@ fn trees_of_locks_rise() {
 }
 
 #[test]
+fn folder_trees_are_read() {
+    let tree = "x\n```text\ncrates/\n  a/src/  one\n    b.rs    two\n  c/src/\n```\n  d/\n";
+    assert_eq!(tree_paths(tree), ["crates/a/src/", "crates/a/src/b.rs", "crates/c/src/"]);
+}
+
+#[test]
 fn references_are_followed() {
     let good = "`crates/vfs`, `crates/vfs/src/a.rs::one`, `crates/vfs/src/a.rs::Two`, `cargo test`, \
                 [folder](docs), [part](docs#part), [web](https://example.org), \
