@@ -6,7 +6,6 @@
 //! * A code span that looks like a path of the repository is one, and a span `file.rs::name` names
 //!   something that stands in that file; links lead somewhere ([`broken_references`]).
 //! * The folder tree in `docs/ARCHITECTURE.md` has paths that exist ([`tree_paths`]).
-//! * Every race in `docs/RACES.md` names a test ([`untested_sections`]).
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -148,13 +147,6 @@ pub fn broken_references(markdown: &str, read: impl Fn(&str) -> Option<String>) 
         }
     }
     found
-}
-
-/// Returns the second-level sections of a document without any reference `file.rs::test`.
-pub fn untested_sections(markdown: &str) -> Vec<String> {
-    let names_test = |section: &str| code_spans(section).iter().any(|span| span.contains(".rs::"));
-    let sections = markdown.split("\n## ").skip(1).filter(|section| !names_test(section));
-    sections.map(|section| section.lines().next().unwrap_or_default().to_string()).collect()
 }
 
 /// Returns the text between backquotes, outside of fenced blocks.

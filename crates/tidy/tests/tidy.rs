@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use vfscale_tidy::sources::Source;
-use vfscale_tidy::{arrows, documents, prose, rooms, root, sources};
+use vfscale_tidy::{arrows, documents, prose, races, rooms, root, sources};
 
 /// Every file below a folder of the repository, as a path from the root, and its text; what is not
 /// text is left out.
@@ -135,10 +135,35 @@ fn the_folder_tree_is_there() {
     report(absent.map(|path| format!("docs/ARCHITECTURE.md: {path}: no such path")).collect());
 }
 
+/// Returns the tests of the repository with the races that their comments name.
+fn tests_of_races() -> Vec<races::Test> {
+    let mut sources = rust_files();
+    sources.retain(|(path, _)| !path.starts_with("crates/tidy/"));
+    sources.sort();
+    sources.iter().flat_map(|(path, text)| races::tests(path, text)).collect()
+}
+
+/// Writes the document instead if `VFSCALE_WRITE_RACES` is set, for `scripts/races`.
 #[test]
-fn every_race_has_a_test() {
-    let untested = documents::untested_sections(&read("docs/RACES.md").unwrap());
-    report(untested.into_iter().map(|race| format!("docs/RACES.md: {race}: no test")).collect());
+fn races_md_is_what_the_tests_say() {
+    let former = read("docs/RACES.md").unwrap();
+    let page = races::page(&former, &tests_of_races());
+    if std::env::var_os("VFSCALE_WRITE_RACES").is_some() {
+        return fs::write(root().join("docs/RACES.md"), page).unwrap();
+    }
+    let other = page.lines().zip(former.lines()).find(|(line, is)| line != is);
+    assert!(page == former, "docs/RACES.md: scripts/races writes it anew; first: {other:?}");
+}
+
+#[test]
+fn every_model_names_its_race() {
+    let is_model = |test: &&races::Test| {
+        ["/tests/shuttle", "/tests/loom"].iter().any(|folder| test.path.contains(folder))
+    };
+    let all = tests_of_races();
+    let silent = all.iter().filter(is_model).filter(|test| test.races.is_empty());
+    let complain = |test: &races::Test| format!("{}::{}: no `/// Race:`", test.path, test.name);
+    report(silent.map(complain).collect());
 }
 
 /// Returns the imports between the files of a crate.

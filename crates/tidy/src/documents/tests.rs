@@ -59,9 +59,3 @@ fn references_are_followed() {
         assert_eq!(broken_references(bad, repository).len(), 1, "{bad}");
     }
 }
-
-#[test]
-fn races_name_their_tests() {
-    let markdown = "# Races\n\n## One\n`crates/vfs/src/a.rs::one`\n\n## Two\nnone\n";
-    assert_eq!(untested_sections(markdown), ["Two"]);
-}
