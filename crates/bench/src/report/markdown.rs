@@ -166,7 +166,11 @@ fn ratio_cell(found: Option<&Comparison>) -> String {
     let ratio = &found.ratio;
     let says = !matches!(ratio.verdict, Verdict::Unsteady | Verdict::Starved);
     let mark = if says { "" } else { "~" };
-    format!("{mark}{:.2} [{:.2}..{:.2}]", ratio.median, ratio.low, ratio.high)
+    // A small ratio has two significant figures as well.
+    let places = if ratio.median < 0.1 { 4 } else { 2 };
+    let [median, low, high] =
+        [ratio.median, ratio.low, ratio.high].map(|value| format!("{value:.places$}"));
+    format!("{mark}{median} [{low}..{high}]")
 }
 
 /// Appends the ratios of the other targets over the first, with a column for each.

@@ -122,3 +122,15 @@ fn two_directories_of_one_type_are_told_apart_by_their_names() {
     assert_eq!(report.target_name("path:/somewhere/else"), "else");
     assert_eq!(report.target_name(&first), first.rsplit('/').next().unwrap());
 }
+
+#[test]
+fn small_ratios_have_significant_figures() {
+    let mut comparison = report().ratios.remove(0);
+    let ratio = &mut comparison.ratio;
+    (ratio.median, ratio.low, ratio.high) = (0.0123, 0.0119, 0.1);
+    ratio.verdict = Verdict::Slower;
+    assert_eq!(ratio_cell(Some(&comparison)), "0.0123 [0.0119..0.1000]");
+    comparison.ratio.median = 0.123;
+    assert_eq!(ratio_cell(Some(&comparison)), "0.12 [0.01..0.10]");
+    assert_eq!(ratio_cell(None), "-");
+}
