@@ -91,6 +91,8 @@ fn readers_share_and_keep_writers_out() {
 
 /// Even if the file stays open for a moment longer: in a child that is just being started, or in
 /// the kernel, which frees the ring asynchronously.
+///
+/// Race: Opening a device while its owner starts or ends.
 #[test]
 fn an_owner_that_closes_is_gone_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,6 +154,13 @@ fn a_second_name_is_the_same_image() {
     FileDevice::open(&other).unwrap();
 }
 
+/// Race: Opening a device while its owner starts or ends.
+///
+/// The owner takes the lock and then writes its name, and removes the name before it releases the
+/// lock. A thread that finds the lock taken and the name unreadable tries both again, so it gets
+/// the device or a whole name. Closing a file releases its locks only when no other process has it
+/// open, and a child that another thread is starting has it open until it executes another program;
+/// the owner therefore releases the locks itself.
 #[test]
 fn of_many_at_once_one_gets_it() {
     let folder = tempfile::tempdir().unwrap();

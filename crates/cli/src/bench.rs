@@ -169,8 +169,8 @@ pub(crate) struct WorkloadArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write the results as a section of a Markdown document to FILE, or to standard output with
-    /// `-`
+    /// Write the results as a Markdown document, as those in docs/results, to FILE, or to standard
+    /// output with `-`
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
 

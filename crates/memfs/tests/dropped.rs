@@ -82,6 +82,8 @@ fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
 
 /// In the past, the memory of a file that was unlinked or truncated stayed until other calls were
 /// made.
+///
+/// Race: Returning free memory to the system against threads that free and take pages.
 #[test]
 fn a_large_file_gives_its_memory_back_though_nobody_calls() {
     let _alone = alone();
@@ -218,6 +220,8 @@ fn open_until(is_over: &AtomicBool) -> (u64, Duration, Duration) {
 
 /// Files without data used to wait in the queue of deferred work until the next call: their inodes
 /// and names are small, and did not wake the reclaim thread.
+///
+/// Race: Deferred work against a program that becomes idle.
 #[test]
 fn empty_files_that_were_removed_give_their_memory_back_though_nobody_calls() {
     const FILES: u32 = 300_000;

@@ -97,6 +97,9 @@ fn tables_grow_when_there_is_room_again() {
     assert_eq!(table.bytes(), spread_bytes());
 }
 
+/// Seam: growth of a table for several CPUs / its bound; parties: two CPUs, and all other tables.
+///
+/// One after the other, without threads.
 #[test]
 fn many_tables_stay_within_the_bound_and_work() {
     let _alone = alone();

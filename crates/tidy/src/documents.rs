@@ -1,10 +1,11 @@
 //! Whether the documents name what is really there.
 //!
 //! * Every lock class of the code stands in the table of `docs/LOCKING.md`, with its rank and name,
-//!   and the table has no other ([`lock_classes`], [`table_of_classes`]).
+//!   and the table has no other ([`lock_classes`], [`table_of_classes`]). Ranks rise along the tree
+//!   of locks in front of it ([`tree_complaints`]).
 //! * A code span that looks like a path of the repository is one, and a span `file.rs::name` names
 //!   something that stands in that file; links lead somewhere ([`broken_references`]).
-//! * Every race in `docs/RACES.md` names a test ([`untested_sections`]).
+//! * The folder tree in `docs/ARCHITECTURE.md` has paths that exist ([`tree_paths`]).
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -78,6 +79,47 @@ pub fn table_of_classes(markdown: &str) -> Vec<Class> {
     markdown.lines().filter_map(row).collect()
 }
 
+/// Returns what is wrong with the first fenced block of a document as a tree of locks: names that
+/// are not in `classes`, and locks whose rank is not above that of the lock which they stand under.
+///
+/// A line begins with the names of one or several locks; more indentation is further down the tree.
+pub fn tree_complaints(markdown: &str, classes: &[Class]) -> Vec<String> {
+    let block = markdown.split("```").nth(1).unwrap_or_default();
+    let mut found = Vec::new();
+    let mut held: Vec<(usize, u16)> = Vec::new();
+    for line in block.lines().skip(1).filter(|line| !line.starts_with('(')) {
+        let indent = line.len() - line.trim_start().len();
+        held.retain(|(outer, _)| *outer < indent);
+        let over = held.last().map_or(0, |(_, rank)| *rank);
+        let names = line.trim_start().split("  ").next().unwrap_or_default();
+        for name in names.trim_end_matches(" *").split(", ") {
+            match classes.iter().find(|class| class.name == name) {
+                None => found.push(format!("{name}: no such lock")),
+                Some(class) if class.rank <= over => found.push(format!("{name}: too low a rank")),
+                Some(class) => held.push((indent, class.rank)),
+            }
+        }
+    }
+    found
+}
+
+/// Returns the paths of a folder tree: of the fenced block that begins with `crates/`. A line
+/// begins with the name of a folder or file, below the last line with less indentation.
+pub fn tree_paths(markdown: &str) -> Vec<String> {
+    let block = markdown.split("```text\ncrates/\n").nth(1).unwrap_or_default();
+    let mut above: Vec<(usize, String)> = vec![(0, "crates/".to_owned())];
+    let mut found = Vec::new();
+    for line in block.lines().take_while(|line| !line.starts_with("```")) {
+        let Some(name) = line.split_whitespace().next() else { continue };
+        let indent = line.len() - line.trim_start().len();
+        above.retain(|(outer, _)| *outer < indent);
+        let path = above.last().map_or("", |(_, path)| path).to_owned() + name;
+        found.push(path.clone());
+        above.push((indent, path));
+    }
+    found
+}
+
 /// Where a reference may lead: the folders of the repository that the documents speak of.
 const FOLDERS: &[&str] = &["crates/", "docs/", "scripts/", ".ci/"];
 
@@ -105,13 +147,6 @@ pub fn broken_references(markdown: &str, read: impl Fn(&str) -> Option<String>) 
         }
     }
     found
-}
-
-/// Returns the second-level sections of a document without any reference `file.rs::test`.
-pub fn untested_sections(markdown: &str) -> Vec<String> {
-    let names_test = |section: &str| code_spans(section).iter().any(|span| span.contains(".rs::"));
-    let sections = markdown.split("\n## ").skip(1).filter(|section| !names_test(section));
-    sections.map(|section| section.lines().next().unwrap_or_default().to_string()).collect()
 }
 
 /// Returns the text between backquotes, outside of fenced blocks.

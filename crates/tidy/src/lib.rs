@@ -5,7 +5,7 @@
 //! What the design promises about the code, as opposed to what the code does, is checked here, so
 //! that it stays true without anybody watching: which crate may use which ([`arrows`]), how long
 //! files and functions are, where tests and `unsafe` live ([`sources`]), and that the documents
-//! name what is really there ([`documents`]).
+//! name what is really there ([`documents`], [`races`]).
 //!
 //! Each check is a function from text to a list of complaints, so that its own tests can hand it
 //! code that breaks the rule. `tests/house.rs` hands it this repository.
@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 pub mod arrows;
 pub mod documents;
 pub mod prose;
+pub mod races;
 pub mod rooms;
 pub mod sources;
 

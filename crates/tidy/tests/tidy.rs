@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use vfscale_tidy::sources::Source;
-use vfscale_tidy::{arrows, documents, prose, rooms, root, sources};
+use vfscale_tidy::{arrows, documents, prose, races, rooms, root, sources};
 
 /// Every file below a folder of the repository, as a path from the root, and its text; what is not
 /// text is left out.
@@ -99,8 +99,10 @@ fn locking_md_has_every_lock_class() {
     let code = sources.iter().filter(|(path, _)| is_code(path));
     let declared: BTreeSet<_> = code.flat_map(|(_, t)| documents::lock_classes(t)).collect();
     assert!(declared.len() > 10, "only {declared:?} found");
-    let told = documents::table_of_classes(&read("docs/LOCKING.md").unwrap());
+    let page = read("docs/LOCKING.md").unwrap();
+    let told = documents::table_of_classes(&page);
     assert!(told.is_sorted(), "the table goes by rank");
+    report(documents::tree_complaints(&page, &told));
     let told: BTreeSet<_> = told.into_iter().collect();
     let missing = declared.difference(&told).map(|class| format!("not in the table: {class:?}"));
     let stale = told.difference(&declared).map(|class| format!("not in the code: {class:?}"));
@@ -112,7 +114,7 @@ fn documents_name_what_is_there() {
     let is_document = |path: &Path| path.extension().is_some_and(|ending| ending == "md");
     let top = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
     let top = top.filter(|path| is_document(path));
-    let all = top.chain(fs::read_dir(root().join("docs")).unwrap().map(|e| e.unwrap().path()));
+    let all = top.chain(files("docs").into_iter().map(|(path, _)| root().join(path)));
     let mut found = Vec::new();
     for path in all.filter(|path| is_document(path)) {
         let name = path.strip_prefix(root()).unwrap();
@@ -126,9 +128,42 @@ fn documents_name_what_is_there() {
 }
 
 #[test]
-fn every_race_has_a_test() {
-    let untested = documents::untested_sections(&read("docs/RACES.md").unwrap());
-    report(untested.into_iter().map(|race| format!("docs/RACES.md: {race}: no test")).collect());
+fn the_folder_tree_is_there() {
+    let paths = documents::tree_paths(&read("docs/ARCHITECTURE.md").unwrap());
+    assert!(paths.len() > 20, "only {paths:?}");
+    let absent = paths.iter().filter(|path| read(path).is_none());
+    report(absent.map(|path| format!("docs/ARCHITECTURE.md: {path}: no such path")).collect());
+}
+
+/// Returns the tests of the repository with the races that their comments name.
+fn tests_of_races() -> Vec<races::Test> {
+    let mut sources = rust_files();
+    sources.retain(|(path, _)| !path.starts_with("crates/tidy/"));
+    sources.sort();
+    sources.iter().flat_map(|(path, text)| races::tests(path, text)).collect()
+}
+
+/// Writes the document instead if `VFSCALE_WRITE_RACES` is set, for `scripts/races`.
+#[test]
+fn races_md_is_what_the_tests_say() {
+    let former = read("docs/RACES.md").unwrap();
+    let page = races::page(&former, &tests_of_races());
+    if std::env::var_os("VFSCALE_WRITE_RACES").is_some() {
+        return fs::write(root().join("docs/RACES.md"), page).unwrap();
+    }
+    let other = page.lines().zip(former.lines()).find(|(line, is)| line != is);
+    assert!(page == former, "docs/RACES.md: scripts/races writes it anew; first: {other:?}");
+}
+
+#[test]
+fn every_model_names_its_race() {
+    let is_model = |test: &&races::Test| {
+        ["/tests/shuttle", "/tests/loom"].iter().any(|folder| test.path.contains(folder))
+    };
+    let all = tests_of_races();
+    let silent = all.iter().filter(is_model).filter(|test| test.races.is_empty());
+    let complain = |test: &races::Test| format!("{}::{}: no `/// Race:`", test.path, test.name);
+    report(silent.map(complain).collect());
 }
 
 /// Returns the imports between the files of a crate.

@@ -153,6 +153,20 @@ fn calls_on_a_file(task: &Task, file: &vfscale::File) {
 
 /// Calls and drops fail or do nothing in a child, although other threads were using the tree at the
 /// fork.
+///
+/// Race: A fork against everything.
+///
+/// A child of a fork has one thread, and the locks of all threads: locks that the others held stay
+/// taken, a thread in an RCU section never leaves it, and no thread writes the log. A handler of
+/// the C library marks the child before it continues (`crates/sync/src/fork.rs`). Each call of the
+/// library checks the mark before it takes a lock, and fails. Dropped objects are leaked. Deferred
+/// work does not run, so entering an RCU section takes no lock. A call that can't fail and would
+/// wait panics. The mark is one word that is never written in the parent. The child of the test was
+/// made beside threads that make every kind of call. Without the mark, children of both hung until
+/// they were ended.
+///
+/// Seam: all calls / a fork; parties: the child, four threads that held locks, the threads of a
+/// volume.
 #[test]
 fn calls_fail_in_a_child_and_nothing_hangs() {
     let _turn = turn();
@@ -192,6 +206,13 @@ fn open(path: &Path) -> std::result::Result<Volume, VolumeError> {
 }
 
 /// A volume belongs to the parent: the child neither closes, writes nor unlocks it.
+///
+/// Race: A fork against everything.
+///
+/// Seam: all calls / a fork; parties: the child, four threads that held locks, the threads of a
+/// volume.
+///
+/// Children hang without the mark.
 #[test]
 fn a_child_leaves_the_volume_alone() {
     let _turn = turn();

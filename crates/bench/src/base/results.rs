@@ -1,12 +1,12 @@
 //! The results of a run, as they are written to JSON.
 //!
 //! The schema consists of the fields of [`Report`] and of the types in it, by their names.
-//! `docs/BENCH.md` describes it for readers who don't know Rust. Fields may be added; none is
-//! removed, renamed or given another meaning without a new [`SCHEMA`].
+//! `docs/results/README.md` describes it for readers who don't know Rust. Fields may be added; none
+//! is removed, renamed or given another meaning without a new [`SCHEMA`].
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::machine::{Machine, Mount};
+use crate::base::machine::{self, Machine, Mount};
 use crate::base::stats::{Ratio, Spread};
 
 /// Name and version of the schema.
@@ -17,6 +17,9 @@ pub const SCHEMA: &str = "vfscale-bench/1";
 pub struct Report {
     /// The schema, [`SCHEMA`].
     pub schema: String,
+    /// The command line of the process that measured.
+    #[serde(default)]
+    pub command: String,
     /// Start of the run, in seconds since 1970.
     pub started: u64,
     /// Duration of the run, in seconds.
@@ -268,6 +271,7 @@ impl Report {
     pub(crate) fn empty(started: u64) -> Report {
         Report {
             schema: SCHEMA.to_owned(),
+            command: machine::command(),
             started,
             seconds: 0.0,
             interrupted: false,
@@ -295,9 +299,9 @@ impl Report {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// Returns a short name for a target: the type of its file system, if no other target has that
-    /// type. All volumes are called `volume`, since the names of temporary images mean nothing to a
-    /// reader.
+    /// Returns a short name for a target: the type of its file system, or the last name of its
+    /// path, if no other target has that. All volumes are called `volume`, since the names of
+    /// temporary images mean nothing to a reader.
     pub(crate) fn target_name(&self, target: &str) -> String {
         if target.starts_with("volume:") {
             return "volume".to_owned();
@@ -305,11 +309,19 @@ impl Report {
         fn mounted(result: &CaseResult) -> Option<(&str, &str)> {
             Some((&result.case.target, &result.mount.as_ref()?.fs_type))
         }
+        fn last_name<'a>((target, _): (&'a str, &'a str)) -> &'a str {
+            target.rsplit('/').next().unwrap_or(target)
+        }
         let all = || self.results.iter().filter_map(mounted);
         let own = all().find(|(name, _)| *name == target);
-        let is_alone =
-            |(_, fs): &(&str, &str)| all().all(|(name, other)| other != *fs || name == target);
-        own.filter(is_alone).map_or(target, |(_, fs)| fs).to_owned()
+        let is_alone = |of: &dyn for<'a> Fn((&'a str, &'a str)) -> &'a str, own| {
+            all().all(|other| of(other) != of(own) || other.0 == target)
+        };
+        match own {
+            Some(own) if is_alone(&|(_, fs_type)| fs_type, own) => own.1.to_owned(),
+            Some(own) if is_alone(&last_name, own) => last_name(own).to_owned(),
+            _ => target.to_owned(),
+        }
     }
 
     /// Returns whether every requested case has a result.

@@ -1,14 +1,15 @@
-//! Results as a section of a Markdown document, with a heading of the second level.
+//! Results as a Markdown document, as the files in `docs/results` are.
 //!
-//! A run of the published experiments shows each published table and our figures below it. Any
-//! other run shows a table for each number of workers, with a line for each workload and a column
-//! for each target, and tables of the ratios for more workers and for patches.
+//! It begins with the command, the time, the commit, the machine and the mounts. A run of the
+//! published experiments then shows each published table and our figures below it. Any other run
+//! shows a table for each number of workers, with a line for each workload and a column for each
+//! target, and tables of the ratios of targets, for more workers, and for patches.
 
 use std::fmt::Write;
 
 use super::beside::ours;
 use super::table::{self, number};
-use crate::base::results::{CaseName, CaseResult, Compared, Report};
+use crate::base::results::{CaseName, CaseResult, Compared, Comparison, Report};
 use crate::base::stats::Verdict;
 use crate::published::{PublishedTable, TABLES};
 use crate::run::plan::DISAGREEMENT_MAX;
@@ -38,12 +39,9 @@ fn put_table<'a>(
 }
 
 fn head(page: &mut String, report: &Report, published: bool) {
-    let title = if published {
-        "The last full run of `vfscale bench published`"
-    } else {
-        "`vfscale bench`"
-    };
-    let _ = writeln!(page, "## {title}\n");
+    let title = if published { "`vfscale bench published`" } else { "`vfscale bench`" };
+    let _ = writeln!(page, "# {title}\n");
+    let _ = writeln!(page, "```sh\n{}\n```\n", report.command);
     let _ = write!(page, "{}, {:.0} seconds", table::date(report.started), report.seconds);
     if let Some(result) = report.results.first() {
         let machine = &result.machine;
@@ -80,7 +78,7 @@ fn put_published(page: &mut String, report: &Report, table: &PublishedTable) {
     if ours.is_empty() {
         return;
     }
-    let _ = writeln!(page, "\n### {}: {}\n", table.source, table.title);
+    let _ = writeln!(page, "\n## {}: {}\n", table.source, table.title);
     let _ = writeln!(page, "There: {} {}", table.machine, table.note());
     let rows = table.rows.iter().map(|row| row.iter().map(|field| (*field).to_owned()).collect());
     put_table(page, table.columns.iter().copied(), table.columns, rows);
@@ -102,7 +100,7 @@ fn put_journals(page: &mut String, report: &Report) {
         for (row, result) in rows.iter_mut().zip(cases) {
             row[0] = case_name(report, &result.case);
         }
-        let _ = writeln!(page, "\n### The log of a volume: {}", workload.name);
+        let _ = writeln!(page, "\n## The log of a volume: {}", workload.name);
         put_table(page, table::journal_header().iter().map(String::as_str), &[], rows);
     }
 }
@@ -138,7 +136,7 @@ fn put_targets(page: &mut String, report: &Report) {
     for threads in distinct(all().map(|result| result.case.threads)) {
         let as_many = || all().filter(|result| result.case.threads == threads);
         let plural = if threads == 1 { "" } else { "s" };
-        let _ = writeln!(page, "\n### {threads} worker{plural}, in a second");
+        let _ = writeln!(page, "\n## {threads} worker{plural}, in a second");
         let row = |work: String| {
             let of_work = || as_many().filter(|result| work_of(&result.case) == work);
             let cell = |target: &&String| {
@@ -162,6 +160,41 @@ fn figure(result: &CaseResult) -> String {
     format!("{mark}{}", number(rate.median))
 }
 
+/// Formats a ratio with its interval, marked if there is no verdict.
+fn ratio_cell(found: Option<&Comparison>) -> String {
+    let Some(found) = found else { return "-".to_owned() };
+    let ratio = &found.ratio;
+    let says = !matches!(ratio.verdict, Verdict::Unsteady | Verdict::Starved);
+    let mark = if says { "" } else { "~" };
+    // A small ratio has two significant figures as well.
+    let places = if ratio.median < 0.1 { 4 } else { 2 };
+    let [median, low, high] =
+        [ratio.median, ratio.low, ratio.high].map(|value| format!("{value:.places$}"));
+    format!("{mark}{median} [{low}..{high}]")
+}
+
+/// Appends the ratios of the other targets over the first, with a column for each.
+fn put_over_first(page: &mut String, report: &Report) {
+    let all = || report.ratios.iter().filter(|ratio| ratio.compared == Compared::Targets);
+    let targets = distinct(all().map(|ratio| &ratio.of.target));
+    let names: Vec<String> = targets.iter().map(|target| report.target_name(target)).collect();
+    for (threads, over) in distinct(all().map(|ratio| (ratio.of.threads, &ratio.over.target))) {
+        let as_many = || all().filter(|ratio| ratio.of.threads == threads);
+        let plural = if threads == 1 { "" } else { "s" };
+        let over = report.target_name(over);
+        let _ = writeln!(page, "\n## {threads} worker{plural}, over {over}");
+        let row = |work: String| {
+            let of_work = || as_many().filter(|ratio| work_of(&ratio.of) == work);
+            let cell =
+                |target: &&String| ratio_cell(of_work().find(|ratio| ratio.of.target == **target));
+            std::iter::once(work.clone()).chain(targets.iter().map(cell)).collect()
+        };
+        let columns = std::iter::once("workload").chain(names.iter().map(String::as_str));
+        let rows = distinct(as_many().map(|ratio| work_of(&ratio.of))).into_iter().map(row);
+        put_table(page, columns, &[], rows);
+    }
+}
+
 /// Appends the ratios of more workers, with a column for each target.
 fn put_threads(page: &mut String, report: &Report) {
     let all = || report.ratios.iter().filter(|ratio| ratio.compared == Compared::Threads);
@@ -169,19 +202,11 @@ fn put_threads(page: &mut String, report: &Report) {
     let names: Vec<String> = targets.iter().map(|target| report.target_name(target)).collect();
     for (threads, over) in distinct(all().map(|ratio| (ratio.of.threads, ratio.over.threads))) {
         let as_many = || all().filter(|r| (r.of.threads, r.over.threads) == (threads, over));
-        let _ = writeln!(page, "\n### {threads} workers over {over}");
+        let _ = writeln!(page, "\n## {threads} workers over {over}");
         let row = |work: String| {
             let of_work = || as_many().filter(|ratio| work_of(&ratio.of) == work);
-            let cell = |target: &&String| {
-                let found = of_work().find(|ratio| ratio.of.target == **target);
-                let text = found.map(|found| {
-                    let ratio = &found.ratio;
-                    let says = !matches!(ratio.verdict, Verdict::Unsteady | Verdict::Starved);
-                    let mark = if says { "" } else { "~" };
-                    format!("{mark}{:.2} [{:.2}..{:.2}]", ratio.median, ratio.low, ratio.high)
-                });
-                text.unwrap_or_else(|| "-".to_owned())
-            };
+            let cell =
+                |target: &&String| ratio_cell(of_work().find(|ratio| ratio.of.target == **target));
             std::iter::once(work.clone()).chain(targets.iter().map(cell)).collect()
         };
         let columns = std::iter::once("workload").chain(names.iter().map(String::as_str));
@@ -203,13 +228,13 @@ fn put_patches(page: &mut String, report: &Report) {
         })
         .collect();
     if !rows.is_empty() {
-        page.push_str("\n### With patches over without\n");
+        page.push_str("\n## With patches over without\n");
         let columns = ["workload", "case", "without", "ratio", "95 %", "verdict"];
         put_table(page, columns, &["case", "without", "verdict"], rows);
     }
 }
 
-/// Renders the section. With `published` it consists of the published tables and our figures.
+/// Renders the document. With `published` it consists of the published tables and our figures.
 #[must_use]
 pub fn render(report: &Report, published: bool) -> String {
     let mut page = String::new();
@@ -221,6 +246,7 @@ pub fn render(report: &Report, published: bool) -> String {
         put_journals(&mut page, report);
     } else {
         put_targets(&mut page, report);
+        put_over_first(&mut page, report);
         put_threads(&mut page, report);
         put_patches(&mut page, report);
     }

@@ -43,7 +43,7 @@ fn the_fields_of_the_schema_and_their_kinds() {
     assert_shape(
         &json,
         &[
-            expected("string", &["schema"]),
+            expected("string", &["schema", "command"]),
             expected("number", &["started", "seconds"]),
             expected("bool", &["interrupted"]),
             expected("array", &["results", "ratios", "failures", "skipped"]),

@@ -100,6 +100,12 @@ fn an_image_can_be_recovered_without_touching_others() {
     assert_eq!(heads(&*again.device()), [1, 1, 1, 1]);
 }
 
+/// Race: A flush against the writes of other threads.
+///
+/// A flush covers the writes that had returned when it was called, and no caller may rely on more.
+/// A disk seldom loses the others, so a mistake there would hardly ever show. The recording device
+/// logs when a call begins and when it returns, with its lock free in between, and considers a
+/// write durable only if it had returned before the flush began.
 #[test]
 fn a_flush_promises_nothing_about_calls_that_have_not_returned() {
     let data = |byte| ExtentData::Bytes([byte; 512].as_slice().into(), 0);

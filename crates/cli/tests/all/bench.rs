@@ -72,7 +72,7 @@ fn json_on_standard_output_is_nothing_but_json() {
 fn markdown_on_standard_output_is_nothing_but_markdown() {
     let (output, section, table) = run(&quick(&["d-path", "--markdown", "-"]));
     assert!(output.status.success() && table.contains("d-path (Long 2013"), "{table}");
-    assert!(section.starts_with("## `vfscale bench`\n"), "{section}");
+    assert!(section.starts_with("# `vfscale bench`\n\n```sh\nvfscale bench "), "{section}");
     assert!(section.contains("\n| d-path | path/s | "), "{section}");
 }
 

@@ -18,7 +18,7 @@ use crate::runner;
 
 /// Header of the list.
 const HEAD: &str = "\
-# Cases in which calls that commute conflict on a cache line; docs/SCALING.md has the reasons.
+# Cases in which calls that commute conflict on a cache line; docs/COMMUTATIVITY.md has the reasons.
 # Written by: cargo run --release -- bench commute --sample 2000 --write-exceptions \\
 #     crates/commute/exceptions.txt
 ";

@@ -98,6 +98,7 @@ fn sweep(auto_da_alloc: bool) -> (usize, Vec<String>) {
     (looked, wrong)
 }
 
+/// Race: Forcing the log while a file is replaced by truncation.
 #[test]
 fn a_file_that_is_replaced_is_the_old_one_or_the_new_one() {
     let (looked, wrong) = sweep(true);

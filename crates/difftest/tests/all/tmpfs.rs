@@ -43,7 +43,7 @@ fn a_mount_does_what_tmpfs_does() {
     if !permitted() {
         return;
     }
-    // `docs/POSIX.md` lists the differences that other calls still find.
+    // `docs/SEMANTICS.md` lists the differences that other calls still find.
     let plan = Plan::new(7, 5_000);
     for summary in
         [play(&TmpfsAndMount::default(), &plan), play(&TmpfsAndMountedVolume::default(), &plan)]

@@ -408,6 +408,8 @@ fn a_volume_does_not_grow_through_a_mount_that_is_read_only() {
 
 /// A removed directory is freed with the last task in it. If the volume is read-only at that time,
 /// the directory is freed later: when the volume is writable again, or when it is closed.
+///
+/// Race: A remount to read-only against transactions.
 #[test]
 fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
     for closes in [false, true] {
@@ -436,6 +438,8 @@ fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
 
 /// Transactions are counted per CPU or in a single counter; a remount misses none. Threads change
 /// the tree concurrently with the remounts.
+///
+/// Race: A remount to read-only against transactions.
 #[test]
 fn a_remount_to_read_only_waits_for_every_transaction() {
     for scaling in [Scaling::with_slots(8), Scaling { active_trans_slots: 1, ..Scaling::default() }]

@@ -67,6 +67,8 @@ fn push(buffer: &Buffer, lsn: u32) {
 
 /// A reader sees versions in their order while other threads evict and write back, and at last the
 /// newest one, whether it is in memory or on the device.
+///
+/// Race: A reader of a block / commits / eviction.
 #[test]
 fn reader_against_commit_and_eviction() {
     check(|| {
@@ -101,6 +103,8 @@ fn reader_against_commit_and_eviction() {
 
 /// The address of a freed block belongs to its next owner as soon as freeing has returned, even if
 /// another thread is about to write the old block back.
+///
+/// Race: Write-back of a block / freeing it / its next owner.
 #[test]
 fn write_home_against_free_and_reuse() {
     check(|| {
@@ -122,6 +126,8 @@ fn write_home_against_free_and_reuse() {
 
 /// A block that is published at an address that other threads are reading is the one that all later
 /// reads return.
+///
+/// Race: Readers of an address / publishing a block there.
 #[test]
 fn reading_against_publishing() {
     check(|| {
@@ -148,6 +154,8 @@ fn reading_against_publishing() {
 
 /// Readers that miss the same block concurrently read it once in total, and none of them sleeps for
 /// ever.
+///
+/// Race: Readers that miss the same block.
 #[test]
 fn readers_of_a_missing_block() {
     check(|| {

@@ -61,6 +61,8 @@ fn remount_read_only(task: &Task) -> bool {
 /// A sync and a remount to read-only make all earlier writes durable, while the background writer
 /// and a writer that waits for memory write some of them back; and a read-only volume is not
 /// written.
+///
+/// Race: Sync / background writer / writer that waits for memory / remount of a volume.
 #[test]
 fn sync_against_writers_against_remount() {
     schedules(|| {
@@ -229,12 +231,26 @@ fn assert_freed(beside: impl Fn(&Disk, &DiskFs, &Task) + Send + Sync + 'static) 
     });
 }
 
+/// Race: Last close / unlink / sync, freeze, remount, stop of a volume.
+///
+/// Seam: last user of an inode / write-back; parties: a close, an unlink, a thread that waits for
+/// space, a sync.
+///
+/// Fails if the thread that frees the inode does not wait for write-back (`RegularFile::discard`),
+/// or leaves the orphan on its list.
 #[test]
 fn last_users_against_sync() {
     assert_freed(|_, fs, _| (0..TIMES).for_each(|_| fs.sync_fs().unwrap()));
 }
 
 /// A frozen volume has an empty log, whatever work of the threads is unfinished.
+///
+/// Race: Last close / unlink / sync, freeze, remount, stop of a volume.
+///
+/// Seam: last user of an inode / freeze; parties: a close, an unlink, a thread that waits for
+/// space, a freeze and thaw.
+///
+/// Fails if the freeze does not wait for transactions, or if one that ends does not wake it.
 #[test]
 fn last_users_against_freeze() {
     assert_freed(|disk, fs, _| {
@@ -250,6 +266,13 @@ fn last_users_against_freeze() {
     });
 }
 
+/// Race: Last close / unlink / sync, freeze, remount, stop of a volume.
+///
+/// Seam: last user of an inode / remount; parties: a close, an unlink, a thread that waits for
+/// space, a remount to read-only and back.
+///
+/// Fails if an inode that can't be freed on a sealed volume is not set aside (`set_aside`), or if
+/// the remount back does not resume (`unseal`).
 #[test]
 fn last_users_against_remount() {
     assert_freed(|_, _, task| {
@@ -264,6 +287,14 @@ fn last_users_against_remount() {
 }
 
 /// The volume stops: every thread ends, and the next mount completes the unfinished work.
+///
+/// Race: Last close / unlink / sync, freeze, remount, stop of a volume.
+///
+/// Seam: last user of an inode / stop; parties: a close, an unlink, a thread that waits for space,
+/// a sync, a stop of the volume.
+///
+/// Fails if the next mount does not free orphans (`recover_one`), or if the freeing thread retries
+/// for ever.
 #[test]
 fn last_users_against_stop() {
     schedules(|| {
@@ -316,6 +347,8 @@ fn synced(vfs: &Vfs, refusals: &'static [Errno]) -> thread::JoinHandle<Vec<&'sta
 
 /// A volume stops while one thread writes and another remounts it to read-only and back: no synced
 /// data are lost, no later change succeeds, and no remount makes the volume writable again.
+///
+/// Race: Stop of a volume / write, fsync / remount, close.
 #[test]
 fn stop_against_writers_against_remount() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
@@ -358,6 +391,8 @@ fn stop_against_writers_against_remount() {
 
 /// A volume stops while one thread writes and another closes it: every thread ends, and no synced
 /// data are lost.
+///
+/// Race: Stop of a volume / write, fsync / remount, close.
 #[test]
 fn stop_against_writers_against_close() {
     schedules(|| {

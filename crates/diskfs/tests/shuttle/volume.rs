@@ -67,6 +67,13 @@ fn assert_seen(bytes: &[u8], new: u8) {
 
 /// A file is as its last change left it, in memory and on the disk, whenever its data are written
 /// back; readers see its old or its new contents, and never older bytes of the disk.
+///
+/// Race: Writing a file's data back against truncating it.
+///
+/// A page that is on its way to the disk gets its blocks when it has arrived. If the file were
+/// truncated in between, blocks would be mapped behind its end, and their contents would be read
+/// when it grows again. Both threads hold the file's write-back lock, for one batch at a time;
+/// readers continue. Fails if a truncation does not take the lock.
 #[test]
 fn write_back_against_truncate_against_read() {
     schedules(|| {
@@ -151,6 +158,17 @@ fn assert_durable(device: Arc<dyn Device>, durable: Vec<u64>) {
 
 /// A sync makes all earlier writes durable, whichever thread writes them back: here a background
 /// writer does so concurrently, and another thread makes files dirty again before their write-back.
+///
+/// Race: A sync against other threads that write back.
+///
+/// The background writer, writers that are short of memory, and syncing threads take files off the
+/// lists of dirty files. If a thread took a whole list, or if its files were not recorded, a
+/// concurrent `sync` would find nothing and return before these files are written; a remount would
+/// seal the volume, and the files would be refused. So each thread takes one file at a time, the
+/// list records its number until it is written, and a sync waits for the numbers below those of its
+/// beginning. One thread writes, one writes back and one syncs; fails without the waiting.
+///
+/// A sealed volume is not written, and no page is dropped for that reason: it stays dirty.
 #[test]
 fn sync_against_write_back_against_write() {
     schedules(|| {
@@ -193,6 +211,8 @@ fn sync_against_write_back_against_write() {
 }
 
 /// Nothing is written while a volume is frozen; commits during that time continue after the thaw.
+///
+/// Race: A freeze against transactions that move between CPUs.
 #[test]
 fn commit_against_freeze() {
     schedules(|| {
@@ -212,6 +232,19 @@ fn commit_against_freeze() {
 
 /// When a volume is sealed, all commits are written back: no changes are left to replay. Later
 /// commits are refused until the seal ends.
+///
+/// Race: A remount to read-only against transactions.
+///
+/// Once the superblock is read-only no call changes anything any more, but threads of the volume
+/// itself may: they write times back, and free inodes that have lost their last user. So the volume
+/// is sealed as well. It frees what it can and writes all data back. Then it freezes the journal,
+/// which waits until no transaction is active and writes all items back; sets the mark of a sealed
+/// volume; and thaws the journal. A transaction checks the mark after it has passed the gate. If it
+/// passed before the freeze, the freeze has waited for it; if it passed after the thaw, it sees the
+/// mark, because it has read that the gate was open again. It is refused, and nothing ever sleeps
+/// until the volume can be written again. Inodes that could not be freed are set aside until then;
+/// a thread that sets one aside checks the mark under the lock under which such inodes are taken
+/// out again.
 #[test]
 fn commit_against_seal() {
     schedules(|| {
@@ -234,6 +267,8 @@ fn commit_against_seal() {
 }
 
 /// A commit during a shutdown fails, or its changes are durable.
+///
+/// Race: A shutdown against everything that waits.
 #[test]
 fn commit_against_shutdown() {
     schedules(|| {
@@ -290,6 +325,34 @@ fn make_files(task: &Task) {
 
 /// A file is opened by its handle while it is removed and its number is reused: the handle opens
 /// that file or none, and the new file is as it was created.
+///
+/// Race: Number of an inode: freed / used again / from a handle.
+///
+/// Race: An inode number that is freed against its next users.
+///
+/// A number is available from the commit that frees it, and each number has one node. So a thread
+/// that freed an inode must not look at its node afterwards. Three places did:
+///
+/// * The data in memory were dropped after the commit: a file that was created immediately with
+///   that number lost what was written to it. Now they are dropped before the commit, with times
+///   and errors.
+///
+/// * Each inode of a batch that was freed in one transaction was checked once more, whether it
+///   still had to be freed. A nameless file that was created and in use by then looked like it, and
+///   was truncated and freed. Now freed inodes leave the batch.
+///
+/// * The thread that stores times discarded those of an inode that had been free when it looked.
+///   Now it discards them under the lock of the core, if the inode is still free.
+///
+/// A handle is the third party. Its node was found alive; then its attributes were read, which may
+/// take as long as a disk; and then the VFS's inode was made from the node as it was by then, free
+/// or another file. Every later lookup found that inode, including the creator of the new file. The
+/// node is now compared with the handle once more when no other thread can create an inode of that
+/// number (`SuperBlock::try_iget`); from then on the inode exists, and no thread frees the number.
+/// This also holds for the parent of a directory that is found by number.
+///
+/// Seam: inode number / the next inode of that number; parties: a thread that frees, one that
+/// creates, one with a handle.
 #[test]
 fn handle_against_inactivation_against_creation() {
     shuttle::check_random(|| drop(with_file()), 1);
@@ -320,6 +383,23 @@ fn handle_against_inactivation_against_creation() {
 
 /// Two writers get the space of a file that was removed before they began, whichever thread frees
 /// it and whichever thread makes that durable: a writer, the inactivator, or a thread that syncs.
+///
+/// Race: A call that lacks space against space that becomes free.
+///
+/// Freed blocks can be used once the freeing transaction is durable, and a background thread frees
+/// a nameless file some time after its last user. A call that lacks space waits for both and
+/// continues. It waits with nothing held, since a commit and the freeing thread may need what a
+/// call has locked (`SuperBlock::with_space`). Write-back, which holds `i_writeback`, waits for the
+/// log alone, since the freeing thread waits for `i_writeback` of the files that it frees. Space is
+/// never out of sight on its way: a file leaves the queue after its last transaction has counted as
+/// pending, and blocks become available before they stop counting. So a call that finds nothing
+/// pending finds the free space; it tries once more before it reports `ENOSPC`, since other calls
+/// may have waited for that space. A call that finds something pending tries again afterwards, and
+/// again if others were quicker, sixteen times.
+///
+/// In memory, freed pages may be read until a grace period ends, and deferred work returns the
+/// space that is withheld until then. The freeing thread hands that work over immediately: it might
+/// sleep for ever while others wait.
 #[test]
 fn writers_against_inactivation_against_sync() {
     schedules(|| {
@@ -385,11 +465,24 @@ fn times_are_stored(change: fn(&Task)) {
     });
 }
 
+/// Race: Lazy times against a change of the same inode.
+///
+/// Reads and writes of a file on a volume change its times in memory, and the driver copies them
+/// for a later transaction. It used to read the times of the VFS inode, and store them in its own
+/// inode a moment later. In between another thread could change the inode: a rename or a link
+/// committed a newer `ctime`, `utimens` an `mtime`, and the copy put the old one back, on the disk
+/// too. A walk that followed a symbolic link even copied the times of a removed link to the next
+/// inode with its number. Now the driver reads and stores under one lock, each change is followed
+/// by a copy of its own, and the generation shows that a number belongs to another inode
+/// (`crates/diskfs/src/inode/incore.rs`). Tests, under chosen schedules with a reader, a writer and
+/// a thread that changes the inode: The models have a reader, a writer and a thread that changes
+/// the inode; all of them failed before.
 #[test]
 fn times_of_a_link_against_a_write_and_a_read() {
     times_are_stored(|task| task.link(At::Cwd, "/f", At::Cwd, "/g", AtFlags::empty()).unwrap());
 }
 
+/// Race: Lazy times against a change of the same inode.
 #[test]
 fn times_set_by_hand_against_a_write_and_a_read() {
     times_are_stored(|task| {
@@ -400,6 +493,8 @@ fn times_set_by_hand_against_a_write_and_a_read() {
 
 /// A walk follows a symbolic link, without a reference to it, while the link is removed and its
 /// number is reused: the new link has its own times.
+///
+/// Race: Lazy times against a change of the same inode.
 #[test]
 fn times_of_a_link_that_is_followed_while_its_number_is_used_again() {
     let links = |task: &Task| {

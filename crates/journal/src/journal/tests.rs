@@ -64,6 +64,8 @@ fn a_commit_does_no_io_and_a_force_writes_once() {
 
 /// Sixteen threads commit and force at the same time, round by round; the writer is delayed so that
 /// they meet.
+///
+/// Race: A force against another.
 #[test]
 fn sixteen_forces_share_log_writes() {
     const THREADS: u64 = 16;

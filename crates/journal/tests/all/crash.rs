@@ -119,12 +119,24 @@ fn one_thread_from_an_empty_log() {
 }
 
 /// Several threads, whose commits share checkpoints.
+///
+/// Race: A commit against the push.
 #[test]
 fn several_threads() {
     assert!(sweep(formatted(), (4, 15), plan()) > 100);
 }
 
 /// Around the end of the log: records wrap, new ones overwrite old ones, and the tail moves.
+///
+/// Race: Writing an item back against logging it again.
+///
+/// Race: The tail against a checkpoint that has just become durable.
+///
+/// The tail is the first item that is not written back, or the last durable record if there is
+/// none. A checkpoint's items and its LSN as the last durable record are entered in one critical
+/// section; between two, a tail could pass the items. The tail that limits overwriting old records
+/// is that of the latest *durable* record, not the one in memory; otherwise a crash could find the
+/// tail of the last whole record overwritten.
 #[test]
 fn over_the_end_of_the_log() {
     let base: Arc<dyn Device> = Arc::new(formatted());

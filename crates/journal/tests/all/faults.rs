@@ -120,6 +120,8 @@ fn every_read_of_the_log_fails_once() {
 }
 
 /// Several threads, on a device that fails for good from some call on: no thread waits forever.
+///
+/// Race: A shutdown against everything that waits.
 #[test]
 fn a_device_that_goes_away_leaves_nobody_waiting() {
     assert!(every_call(3, |n| Fault::on_any().from(n + 40)) > 5);

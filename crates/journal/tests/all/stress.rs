@@ -73,6 +73,7 @@ fn everything_at_once_after_the_patches() {
     run(Scaling::with_slots(8), u64::from(std::process::id()));
 }
 
+/// Race: Waiting for log space against waiting for an item.
 #[test]
 fn everything_at_once_before_them() {
     run(Scaling::kernel_5_7(), u64::from(std::process::id()));

@@ -58,6 +58,22 @@ fn crash_and_check(device: &Arc<dyn Device>, store: Arc<Store>, promised: &[u64]
 
 /// A transaction is in one checkpoint as a whole, whenever the push happens; items that are logged
 /// again during the push are in the next one.
+///
+/// Race: A commit against the push.
+///
+/// A transaction has to be in one checkpoint, whole. Its items enter the lists under the reader's
+/// side of the context lock, and the push takes all lists under the writer's side. An item that is
+/// logged again while its checkpoint is being written is in the next one, and stays pinned until
+/// that is durable.
+///
+/// A commit logs an item again before the checkpoint that is being written has taken it. The item
+/// itself stores what a context logs of it, in one slot, so logging it again takes no list's lock.
+/// The push takes the contents after the lists, with no commit excluded, while commits of the next
+/// context arrive. The slot records its context. A commit does not touch a slot of another context:
+/// it puts the newer vector on the list, whose own lock it takes for that. Once the push has
+/// visited the item, the slot is free, and contents that are stored there later are newer than
+/// those on the list. Two contexts can't both wait to be taken from, since only the holder of the
+/// right to write the log switches to the next one.
 #[test]
 fn commit_against_push() {
     check(|| {
@@ -81,6 +97,8 @@ fn commit_against_push() {
 /// An item is logged again and again while a checkpoint with it is being written, which may have to
 /// wait for long before it takes the item's contents: the checkpoint has the contents of its own
 /// context, and no later ones.
+///
+/// Race: A commit against the push.
 #[test]
 fn relogging_against_a_push_that_waits() {
     model::check_patches(&[Schedules::Delays(SCHEDULES)], || {
@@ -103,6 +121,13 @@ fn relogging_against_a_push_that_waits() {
 
 /// A thread that forces finds its commits durable, whichever thread wrote them, and no thread
 /// misses a wakeup.
+///
+/// Race: A force against another.
+///
+/// A thread that forces finds its checkpoint durable, or takes the writer and pushes, or sleeps
+/// until the writer is returned, and then looks again; returning it wakes all sleepers. It may
+/// first wait for others to arrive, for a limited time, while the writer is available to any thread
+/// (`crates/journal/src/log/push.rs`).
 #[test]
 fn force_against_force() {
     check(|| {
@@ -132,6 +157,8 @@ fn force_against_force() {
 
 /// The callback of a transaction is called once, with the checkpoint that contains the transaction,
 /// when that is durable, and before any thread that forces it returns.
+///
+/// Race: Commits that free / push / force.
 #[test]
 fn busy_extents_against_push() {
     check(|| {
@@ -173,6 +200,8 @@ fn busy_extents_against_push() {
 
 /// A journal that is closed while other threads commit: each transaction is refused, or is in the
 /// log.
+///
+/// Race: Commit / close of the journal.
 #[test]
 fn commit_against_close() {
     check(|| {
@@ -205,6 +234,13 @@ fn commit_against_close() {
 
 /// Each reservation is nearly half of the log: some thread always waits, and only moving the tail
 /// helps.
+///
+/// Race: Waiting for log space against space that is returned.
+///
+/// Space is returned to the CPU's own batch, where a waiter does not look by itself. The waiter
+/// counts itself and then gathers all batches; the thread that returns space does so and then looks
+/// for waiters; both have a full fence between. So either the waiter finds the space, or the other
+/// thread finds the waiter.
 #[test]
 fn waiters_against_tail_moves() {
     check(|| {
@@ -231,6 +267,13 @@ fn waiters_against_tail_moves() {
 
 /// Rolling transactions need more than they reserved while they hold their blocks locked, and
 /// these blocks hold the tail back.
+///
+/// Race: Waiting for log space against waiting for an item.
+///
+/// A rolling transaction may wait for log space with items locked. Others waited for these with
+/// items locked themselves, which had once been changed and now could not be written back, so no
+/// space became free. Now merely holding an item does not prevent its write-back, and a transaction
+/// that waits for a lock which may be held across a roll has changed nothing yet.
 #[test]
 fn rolling_transactions_against_tail_moves() {
     check(|| {
@@ -263,6 +306,12 @@ fn rolling_transactions_against_tail_moves() {
 
 /// A freeze returns when no transaction is active and all items are written back, and none begins
 /// before the thaw.
+///
+/// Race: A freeze against transactions that move between CPUs.
+///
+/// A transaction counts itself and then checks whether the gate is shut; the freezing thread shuts
+/// the gate and then sums. A transaction that is refused subtracts itself from the part to which it
+/// was added, and wakes the freezing thread, which may have counted it.
 #[test]
 fn freeze_against_new_transactions() {
     check(|| {
@@ -302,6 +351,17 @@ fn freeze_against_new_transactions() {
 
 /// A shutdown at any moment: threads that commit, force, wait for space, freeze or wait for a thaw
 /// all return.
+///
+/// Race: A shutdown against everything that waits.
+///
+/// The flag is set first, and then all sleepers are woken under the lock that they wait with. A
+/// thread that checks the flag under that lock before it sleeps can't miss it.
+///
+/// A thread that forces and finds nothing to push has to check the flag again. The push worker may
+/// have taken the committed items off the lists, and reports that they will never be durable. A
+/// force that arrived between the flag and that report once returned success, and the file was
+/// missing after the next mount. `commit_against_shutdown` showed that, under schedules with few
+/// and long delays.
 #[test]
 fn shutdown_against_everything() {
     check(|| {
@@ -351,6 +411,8 @@ fn shutdown_against_everything() {
 }
 
 /// The end of a journal against its own threads: forced transactions are present.
+///
+/// Race: Drop of the journal / its threads.
 #[test]
 fn drop_against_the_workers() {
     check(|| {
@@ -376,6 +438,15 @@ const BLOCK_MEMORY: u64 = size_of::<Block>() as u64;
 /// force the log, freeze it, and hold more blocks locked than may be in memory, in a transaction
 /// that rolls. All of them finish, and the AIL takes no more than the bound and the blocks of the
 /// active transactions.
+///
+/// Race: Waiting for memory against the threads that free it.
+///
+/// A transaction waits before it begins while items that are not written back take too much memory
+/// (`crates/journal/src/admission/memory.rs`). It waits outside of the gate and with nothing
+/// reserved, so neither a freeze nor a transaction that has begun waits for it; a rolling
+/// transaction continues. The level is checked under the lock of the AIL, where the waiters sleep.
+/// A thread whose insertion exceeds the level wakes the worker, whatever that is doing, and the
+/// worker pushes the CIL for the waiters.
 #[test]
 fn waiting_for_memory_against_force_against_freeze() {
     // With four blocks in the AIL no transaction begins.
@@ -423,6 +494,8 @@ fn waiting_for_memory_against_force_against_freeze() {
 }
 
 /// A shutdown or a close while a thread waits for memory: the thread returns.
+///
+/// Race: Waiting for memory against the threads that free it.
 #[test]
 fn the_end_against_waiting_for_memory() {
     check(|| {

@@ -81,6 +81,8 @@ fn reclaiming_waits_for_readers_but_not_for_ever() {
 }
 
 /// Space that a thread has withheld is returned even if that thread sleeps and frees nothing more.
+///
+/// Race: A call that lacks space against space that becomes free.
 #[test]
 fn reclaiming_gets_what_another_thread_has_withheld() {
     let space = Space::new(4 * LIMBO_MIN, 2);

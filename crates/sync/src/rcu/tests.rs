@@ -123,6 +123,7 @@ fn an_outermost_pin_under_a_lock_is_refused() {
     let _guard = pin();
 }
 
+/// Race: A long write against the end of grace periods.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "waiting for sleeps in an RCU section")]

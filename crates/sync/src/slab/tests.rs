@@ -137,6 +137,8 @@ fn a_single_free_is_swept() {
 }
 
 /// An idle CPU retains small objects, and none that own much memory.
+///
+/// Race: A removal against the idle CPU that it happened on.
 #[test]
 fn large_objects_do_not_wait_for_an_idle_cpu() {
     let dropped = [0, 1].map(|_| Arc::new(AtomicU64::new(0)));

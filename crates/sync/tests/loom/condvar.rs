@@ -10,6 +10,11 @@ lock_class! {
 }
 
 /// No wakeup is lost, though it costs nothing if no waiter was counted.
+///
+/// Race: Waiting for a condition.
+///
+/// A waiter counts itself before it releases the mutex, and sleeps only if it has not been woken
+/// since; waking costs nothing when no waiter was counted.
 #[test]
 fn a_waiter_sees_the_change() {
     loom::model(|| {

@@ -18,6 +18,16 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 
 /// An error is recorded while two calls on one open file, and one on another, check for errors.
 /// Each file reports it once, at the latest by its next call.
+///
+/// Race: An error of write-back against the calls that report it.
+///
+/// The thread that writes back meets an error; two tasks call `fsync` on one open file, a third on
+/// another; a fourth opens the file. The error is one word of the inode, with a count and a mark
+/// that it was reported; each open file has a copy of the word as of its last report
+/// (`crates/sync/src/seq/errseq.rs`). A call that finds them different marks the word and updates
+/// the copy, and reports only if it was the one that updated it. So each open file reports an error
+/// once, and an error that occurs in between differs from the updated copy. An unused inode stays
+/// in memory until its error was reported.
 #[test]
 fn an_error_is_told_once_to_each_open_file() {
     check(|| {
@@ -39,6 +49,8 @@ fn an_error_is_told_once_to_each_open_file() {
 }
 
 /// Two threads record errors while one is being reported: every file reports the last one.
+///
+/// Race: An error of write-back against the calls that report it.
 #[test]
 fn no_error_is_lost_beside_another() {
     check(|| {

@@ -103,6 +103,11 @@ fn walk(list: &List) -> usize {
 }
 
 /// A value of one CPU is freed on another, while the lists are walked.
+///
+/// Race: The last close against a walk of the open files.
+///
+/// A file leaves its list, under the lock of the slot it was opened on, before any part of it is
+/// taken down, and its memory is not reused before that.
 #[test]
 fn a_walk_beside_an_end_on_another_cpu() {
     check(3, || {
@@ -119,6 +124,8 @@ fn a_walk_beside_an_end_on_another_cpu() {
 }
 
 /// One of two neighbours is freed while the other's successor is made, in its memory or next to it.
+///
+/// Race: A list of open files: beginning / end of neighbours.
 #[test]
 fn a_beginning_beside_an_end() {
     check(3, || {
@@ -134,6 +141,8 @@ fn a_beginning_beside_an_end() {
 }
 
 /// Two neighbours are freed concurrently.
+///
+/// Race: A list of open files: ends of two neighbours.
 #[test]
 fn two_ends() {
     check(3, || {
@@ -150,6 +159,8 @@ fn two_ends() {
 }
 
 /// Two owners: the last one frees the value, once.
+///
+/// Race: A shared value: drops of two owners.
 #[test]
 fn the_last_of_two_owners_ends_it() {
     check(3, || {
@@ -167,6 +178,8 @@ fn the_last_of_two_owners_ends_it() {
 }
 
 /// A value that moves to a private list is on one of the two at the end, and walks see it alive.
+///
+/// Race: A list of open files: walk / move to a private list.
 #[test]
 fn a_walk_beside_a_move() {
     check(3, || {
@@ -186,6 +199,8 @@ fn a_walk_beside_a_move() {
 }
 
 /// A thread that sees the effect of `ended` does not find the value on a list.
+///
+/// Race: A remount to read-only against opening for writing.
 #[test]
 fn a_walk_after_an_end() {
     check(3, || {
@@ -202,6 +217,8 @@ fn a_walk_after_an_end() {
 }
 
 /// Only one of two moves succeeds.
+///
+/// Race: A list of open files: two moves of one value.
 #[test]
 fn two_moves_of_one_value() {
     check(3, || {
@@ -227,6 +244,19 @@ fn two_moves_of_one_value() {
 
 /// Two threads make values under a bound of two while a third trims the lists: no unit is lost or
 /// created, and a later caller gets the rest.
+///
+/// Race: The last open file of a tree.
+///
+/// Each CPU's list of open files has taken units of the tree's bound in advance. One thread finds
+/// none on its list and none left in the bound; a second closes a file on another CPU, whose list
+/// retains the unit for the next one; and a third calls in the units of all lists. A list takes and
+/// returns units under its slot's lock only, and never has fewer than values on it. So units are
+/// neither lost nor made, and a refusal is only early: a refused thread calls in the units of all
+/// lists, and tries again, before it reports `ENFILE`. The thread itself owns a unit while it
+/// allocates outside of the lock. A list reports that the bound is low one batch before the end, so
+/// an open with `O_CREAT` checks before it creates the file. Two opens that ask at one moment for
+/// the last unit may both continue: one then has created its file and gets `ENFILE`, which is the
+/// one difference from Linux.
 #[test]
 fn a_bound_beside_a_call_for_what_is_kept() {
     check(2, || {

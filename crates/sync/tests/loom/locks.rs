@@ -21,6 +21,7 @@ use vfscale_sync::{Mutex, RwLock, cpu, rcu};
 
 lock_class! { Tested = ("tested", 1); }
 
+/// Race: Mutex: holders.
 #[test]
 fn mutex_orders_its_holders() {
     check(3, || {
@@ -41,6 +42,7 @@ fn mutex_orders_its_holders() {
     });
 }
 
+/// Race: Reader-writer lock: readers / writers.
 #[test]
 fn rwlock_orders_readers_and_writers() {
     check(2, || {
@@ -73,6 +75,8 @@ fn rwlock_orders_readers_and_writers() {
 }
 
 /// Readers that were woken too late get the lock handed over, all of them together.
+///
+/// Race: Reader-writer lock: writers / readers that were woken too late.
 #[test]
 fn rwlock_is_handed_to_impatient_readers() {
     check(1, || {
@@ -96,6 +100,7 @@ fn rwlock_is_handed_to_impatient_readers() {
     });
 }
 
+/// Race: Brlock: readers of all slots / writers.
 #[test]
 fn brlock_orders_readers_of_all_slots_and_writers() {
     check(3, || {
@@ -168,6 +173,7 @@ impl Spread {
     }
 }
 
+/// Race: Sharded reader-writer lock: readers of parts / writers.
 #[test]
 fn spread_rwlock_orders_readers_of_parts_and_writers() {
     check(2, || {
@@ -194,6 +200,7 @@ fn spread_rwlock_orders_readers_of_parts_and_writers() {
     });
 }
 
+/// Race: Sharded reader-writer lock: opening the parts again / a reader.
 #[test]
 fn spread_rwlock_is_opened_again_beside_a_reader() {
     check(3, || {
@@ -272,6 +279,8 @@ impl Object {
 }
 
 /// First worst case of Long's lockref patch.
+///
+/// Race: Lockref: puts of the last two references.
 #[test]
 fn lockref_worst_case_one_two_puts_of_two_references_find_the_last() {
     check(4, || {
@@ -292,6 +301,8 @@ fn lockref_worst_case_one_two_puts_of_two_references_find_the_last() {
 }
 
 /// Second worst case of Long's lockref patch.
+///
+/// Race: Lockref: a get / the put of the last reference.
 #[test]
 fn lockref_worst_case_two_a_get_never_joins_the_dead() {
     check(4, || {
@@ -315,6 +326,7 @@ fn lockref_worst_case_two_a_get_never_joins_the_dead() {
     });
 }
 
+/// Race: Lockref: gets and puts of three threads.
 #[test]
 fn lockref_three_threads_get_and_put() {
     check(2, || {
@@ -340,6 +352,7 @@ fn lockref_three_threads_get_and_put() {
     });
 }
 
+/// Race: Lockref: holders of the lock / counts.
 #[test]
 fn lockref_lock_orders_its_holders_and_keeps_the_count() {
     check(3, || {
@@ -369,6 +382,8 @@ fn lockref_lock_orders_its_holders_and_keeps_the_count() {
 }
 
 /// One thread holds the lock, one sleeps, and a third barges in at the unlock.
+///
+/// Race: Lockref: a holder / a sleeper / a thread that barges in.
 #[test]
 fn lockref_lock_orders_three_holders() {
     check(2, || {
@@ -393,6 +408,8 @@ fn lockref_lock_orders_three_holders() {
 }
 
 /// A get and a put race with spreading; then the reference that the put leaves must be found.
+///
+/// Race: Lockref: spreading / gets / puts.
 #[test]
 fn lockref_spreading_under_gets_and_puts() {
     check(3, || {
@@ -420,6 +437,8 @@ fn lockref_spreading_under_gets_and_puts() {
 
 /// The crucial test: gets and puts on parts and on the word race with a collection. Exactly one of
 /// all puts, the collection's among them, is the last.
+///
+/// Race: Lockref: collection / gets / puts.
 #[test]
 fn lockref_collecting_under_gets_and_puts() {
     check(3, || {
@@ -452,6 +471,8 @@ fn lockref_collecting_under_gets_and_puts() {
 
 /// A lookup revives the object, or finds it dead, while a collection finds that no reference is
 /// left.
+///
+/// Race: Lockref: a lookup / the collection of an unused object.
 #[test]
 fn lockref_lookup_against_the_collection_of_an_unused_object() {
     check(3, || {
@@ -481,6 +502,8 @@ fn lockref_lookup_against_the_collection_of_an_unused_object() {
 
 /// A count is spread, collected, and spread again with other parts, during a read: a reader never
 /// uses parts of another spreading.
+///
+/// Race: Lockref: spreading, collecting and spreading again / a reader.
 #[test]
 fn lockref_spreading_twice_under_a_reader() {
     check(2, || {
@@ -506,6 +529,8 @@ fn lockref_spreading_twice_under_a_reader() {
 }
 
 /// An unlink that ends the only reference in one exchange, against a lookup and a plain put.
+///
+/// Race: Lockref: marking the last reference dead / gets / puts.
 #[test]
 fn lockref_marking_the_last_dead_under_gets_and_puts() {
     check(3, || {
@@ -537,6 +562,19 @@ fn lockref_marking_the_last_dead_under_gets_and_puts() {
 }
 
 /// The object of a closed count is freed once, after all uses, by any of the last users.
+///
+/// Race: Unmounting against walks.
+///
+/// A walk counts its use of a mount and then checks whether the mount tree has changed; an unmount
+/// enters the tree's write section and then sums the uses. Detaching closes the parts of the count,
+/// after which it is one number under a lock: a put either changed its part before that was closed,
+/// or decrements that number. The check whether a mount is busy also closes the parts, for a
+/// moment. A plain sum of them used to miss a use that was counted on one CPU after its part was
+/// read, while another was dropped on a CPU whose part was not yet read.
+///
+/// A plain unmount used to check whether the mount was in use in one write section and to detach it
+/// in the next; a walk that began and ended between the two was in a mount that had ended. Now one
+/// section does both (`VfsShared::change`).
 #[test]
 fn percpu_ref_closing_under_gets_and_puts() {
     check(3, || {
@@ -569,6 +607,8 @@ fn percpu_ref_closing_under_gets_and_puts() {
 
 /// A user that takes a unit on one CPU and gives one back on another is never missed, nor counted
 /// twice; and a count that was read is usable as before.
+///
+/// Race: Unmounting against walks.
 #[test]
 fn percpu_ref_read_under_a_user_who_moves() {
     check(3, || {
@@ -596,6 +636,8 @@ fn percpu_ref_read_under_a_user_who_moves() {
 
 /// A unit counted on one CPU and then uncounted on another is never seen to leave before it
 /// arrived, and neither is the data read at another moment.
+///
+/// Race: `stat` of a directory / `mkdir`, `rmdir` in it on several CPUs.
 #[test]
 fn snapshot_counter_is_read_as_it_was_at_one_moment() {
     check(3, || {
@@ -630,6 +672,7 @@ impl Drop for Counted {
     }
 }
 
+/// Race: A shared value: uses / the last drop.
 #[test]
 fn shared_drops_its_value_after_all_uses() {
     check(3, || {
@@ -651,6 +694,8 @@ fn shared_drops_its_value_after_all_uses() {
 }
 
 /// A descriptor is read, replaced and closed concurrently.
+///
+/// Race: A descriptor: read / replaced / closed.
 #[test]
 fn shared_slot_under_gets_replaces_and_takes() {
     check(2, || {

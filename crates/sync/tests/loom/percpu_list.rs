@@ -59,6 +59,7 @@ fn enter(list: &List, object: &Object, on: u32) {
     unsafe { list.insert(NonNull::from(object)) };
 }
 
+/// Race: A list for each CPU: walk / removal.
 #[test]
 fn a_walk_is_over_with_what_is_taken_off() {
     loom::model(|| {
@@ -83,6 +84,7 @@ fn a_walk_is_over_with_what_is_taken_off() {
     });
 }
 
+/// Race: A list for each CPU: ageing / removal.
 #[test]
 fn an_object_that_ages_is_taken_off_once() {
     loom::model(|| {
@@ -105,6 +107,8 @@ fn an_object_that_ages_is_taken_off_once() {
 }
 
 /// One thread moves an object to another CPU's list while the other removes it from either.
+///
+/// Race: A list for each CPU: move to another CPU / removal.
 #[test]
 fn an_object_that_moves_is_taken_off_where_it_is() {
     loom::model(|| {

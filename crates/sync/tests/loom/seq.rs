@@ -34,6 +34,7 @@ impl Pair {
     }
 }
 
+/// Race: Sequence count: readers / a writer.
 #[test]
 fn seqcount_readers_never_accept_torn_data() {
     check(4, || {
@@ -61,6 +62,7 @@ fn seqcount_readers_never_accept_torn_data() {
     });
 }
 
+/// Race: Sequence count: a reader that begins / a writer.
 #[test]
 fn seqcount_begin_waits() {
     check(3, || {
@@ -80,6 +82,7 @@ fn seqcount_begin_waits() {
     });
 }
 
+/// Race: Sequence lock: writers.
 #[test]
 fn seqlock_writers_exclude_one_another() {
     check(3, || {
@@ -130,11 +133,13 @@ fn seqrwlock_three_kinds(exclusive: bool) {
     });
 }
 
+/// Race: Seqrwlock: readers that retry / readers that share / writers.
 #[test]
 fn seqrwlock_with_shared_readers() {
     seqrwlock_three_kinds(false);
 }
 
+/// Race: Seqrwlock: readers that retry / readers that write / writers.
 #[test]
 fn seqrwlock_with_exclusive_readers() {
     seqrwlock_three_kinds(true);
@@ -168,11 +173,13 @@ fn seqrwlock_writers_of_parts(exclusive: bool) {
     });
 }
 
+/// Race: Seqrwlock: writers of parts / readers that share.
 #[test]
 fn seqrwlock_parts_with_shared_readers() {
     seqrwlock_writers_of_parts(false);
 }
 
+/// Race: Seqrwlock: writers of parts / readers that write.
 #[test]
 fn seqrwlock_parts_with_exclusive_readers() {
     seqrwlock_writers_of_parts(true);

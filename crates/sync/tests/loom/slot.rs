@@ -61,6 +61,7 @@ fn look(root: &Slot<Box<Leaf>, Node>) -> (Option<u32>, u32) {
     }
 }
 
+/// Race: A slot of a radix tree: publishing / reading.
 #[test]
 fn a_reader_sees_what_a_leaf_was_published_with() {
     loom::model(|| {
@@ -78,6 +79,7 @@ fn a_reader_sees_what_a_leaf_was_published_with() {
     });
 }
 
+/// Race: A slot of a radix tree: a reader / two threads that nest a leaf.
 #[test]
 fn a_reader_never_misses_a_leaf_that_two_threads_nest() {
     loom::model(|| {
@@ -97,6 +99,8 @@ fn a_reader_never_misses_a_leaf_that_two_threads_nest() {
 
 /// One thread stores the leaf and another one nests it: the nester has to publish a leaf that it
 /// did not store itself.
+///
+/// Race: A slot of a radix tree: storing a leaf / nesting it.
 #[test]
 fn nesting_passes_on_what_another_thread_published() {
     loom::model(|| {

@@ -154,6 +154,8 @@ impl Shared {
 }
 
 /// An entry is found whole or not at all: in a new table, in a slot, and in a new node.
+///
+/// Race: A table: lookup / insertion.
 #[test]
 fn find_against_insert() {
     for before in [0, 1, 2] {
@@ -171,6 +173,8 @@ fn find_against_insert() {
 }
 
 /// Of two entries of one name, at least one is present at any time: a lookup finds one.
+///
+/// Race: A table: lookup / replacement.
 #[test]
 fn find_against_replacement() {
     check(4, || {
@@ -197,6 +201,8 @@ fn find_against_replacement() {
 
 /// An entry moves to another name, and for a moment is in neither bucket: a lookup that doesn't
 /// find the old name finds the new one.
+///
+/// Race: A table: lookup / an announced move.
 #[test]
 fn find_against_announced_move() {
     check(3, || {
@@ -221,6 +227,9 @@ fn find_against_announced_move() {
 }
 
 /// While the table grows, no entry is missed, and no removed entry is found.
+///
+/// Race: A table: lookup / growth.
+/// Seam: growth of a table / lookups, insertions; parties: two insertions, a lookup.
 #[test]
 fn find_against_growth() {
     check(3, || {
@@ -244,6 +253,8 @@ fn find_against_growth() {
 
 /// A removal by one thread while another moves the buckets is seen by a third, which follows the
 /// old buckets.
+///
+/// Race: A table: removal / growth / lookup.
 #[test]
 fn removal_against_growth() {
     check(3, || {
@@ -260,6 +271,8 @@ fn removal_against_growth() {
 
 /// While the table shrinks, where several buckets become one, no entry is missed, and no removed
 /// entry is found.
+///
+/// Race: A table: changes / shrinking.
 #[test]
 fn changes_against_shrinking() {
     check(2, || {
@@ -278,6 +291,8 @@ fn changes_against_shrinking() {
 }
 
 /// Two insertions, each of which overflows the bucket and tries to grow the table.
+///
+/// Race: A table: insertions that both make it grow.
 #[test]
 fn insert_against_insert() {
     check(3, || {
@@ -293,6 +308,8 @@ fn insert_against_insert() {
 
 /// Alternate insertions by two CPUs make the bucket hot: the second one moves it during lookups. In
 /// models every insertion compares its CPU.
+///
+/// Race: A table: lookups / growth for several CPUs.
 #[test]
 fn find_against_heat() {
     check(2, || {
@@ -319,6 +336,9 @@ fn find_against_heat() {
 
 /// The move of a hot bucket against an insertion by the other CPU, which finds its bucket moved or
 /// moves it itself.
+///
+/// Race: A table: insertion / growth for several CPUs.
+/// Seam: growth of a table / lookups, insertions; parties: two insertions, a lookup.
 #[test]
 fn insert_against_heat() {
     check(2, || {
@@ -344,6 +364,8 @@ fn insert_against_heat() {
 }
 
 /// A scan sees entries that stay exactly once, while the table grows.
+///
+/// Race: A table: scan / growth.
 #[test]
 fn scan_against_growth() {
     check(3, || {
@@ -357,6 +379,8 @@ fn scan_against_growth() {
 }
 
 /// Removing a directory against creating a name in it: never both.
+///
+/// Race: A table: all buckets locked / insertion.
 #[test]
 fn whole_table_against_insert() {
     check(3, || {
@@ -386,6 +410,8 @@ fn whole_table_against_insert() {
 }
 
 /// Sets that request the same buckets in different orders don't deadlock, even if a table grows.
+///
+/// Race: A table: sets of locks in different orders.
 #[test]
 fn sets_against_each_other() {
     check(3, || {
@@ -407,6 +433,8 @@ fn sets_against_each_other() {
 }
 
 /// An entry inserted under a set is not lost if the table is resized before all locks are taken.
+///
+/// Race: A table: a set of locks / growth.
 #[test]
 fn sets_against_growth() {
     check(2, || {
@@ -448,6 +476,8 @@ fn spread_budget(left: u64) -> Arc<Budget> {
 }
 
 /// Both takers get their units, although one has to gather while the other uses its slot.
+///
+/// Race: A budget: taking / gathering.
 #[test]
 fn budget_gathers_exactly() {
     check(4, || {
@@ -466,6 +496,8 @@ fn budget_gathers_exactly() {
 
 /// A unit that is given to a slot that the gatherer has visited, and one taken from a slot that it
 /// has not, must not make it miss both.
+///
+/// Race: A budget: gathering / units that move between slots.
 #[test]
 fn budget_sees_units_that_move() {
     check(4, || {
@@ -487,6 +519,8 @@ fn budget_sees_units_that_move() {
 }
 
 /// One of two threads gets the last units, never both or neither.
+///
+/// Race: A budget: two threads that take the last units.
 #[test]
 fn budget_decides_between_two() {
     check(4, || {

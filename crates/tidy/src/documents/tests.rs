@@ -35,6 +35,21 @@ fn tables_are_read() {
 }
 
 #[test]
+fn trees_of_locks_rise() {
+    let classes = [class(1, "A", "a"), class(2, "B", "b"), class(3, "C", "c")];
+    let tree = |text: &str| tree_complaints(&format!("x\n```text\n{text}\n```\n"), &classes);
+    assert_eq!(tree("(first)\na *   one\n  b   ... two\n    c\n  c  three\na, b  four"), [""; 0]);
+    assert_eq!(tree("b\n  a  one"), ["a: too low a rank"]);
+    assert_eq!(tree("a\n  d  one"), ["d: no such lock"]);
+}
+
+#[test]
+fn folder_trees_are_read() {
+    let tree = "x\n```text\ncrates/\n  a/src/  one\n    b.rs    two\n  c/src/\n```\n  d/\n";
+    assert_eq!(tree_paths(tree), ["crates/a/src/", "crates/a/src/b.rs", "crates/c/src/"]);
+}
+
+#[test]
 fn references_are_followed() {
     let good = "`crates/vfs`, `crates/vfs/src/a.rs::one`, `crates/vfs/src/a.rs::Two`, `cargo test`, \
                 [folder](docs), [part](docs#part), [web](https://example.org), \
@@ -43,10 +58,4 @@ fn references_are_followed() {
     for bad in ["`crates/vfs/src/b.rs`", "`crates/vfs/src/a.rs::on`", "[x](docs/NOTHING.md)"] {
         assert_eq!(broken_references(bad, repository).len(), 1, "{bad}");
     }
-}
-
-#[test]
-fn races_name_their_tests() {
-    let markdown = "# Races\n\n## One\n`crates/vfs/src/a.rs::one`\n\n## Two\nnone\n";
-    assert_eq!(untested_sections(markdown), ["Two"]);
 }

@@ -15,7 +15,7 @@
 //!   never ignored.
 //! * Disabling a patch changes nothing else: calls return the same results.
 //!
-//! `docs/SCALING.md` has a paragraph on each, with the test that proves it.
+//! `docs/SCALING.md` has a section on each, with the test that proves it.
 
 use std::fmt;
 

@@ -155,6 +155,10 @@ fn task(fs: Failing) -> (Arc<Failing>, Arc<Task>) {
 
 const MODE: Mode = Mode::from_bits_retain(0o644);
 
+/// Seam: a driver's error numbers / the deferred work of a walk; parties: any call, any number; no
+/// threads are needed.
+///
+/// The call once did not end.
 #[test]
 fn numbers_that_linux_does_not_have_are_told_to_callers_of_a_file_system_in_memory() {
     for number in NUMBERS {

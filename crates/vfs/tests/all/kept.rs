@@ -396,6 +396,7 @@ fn disturb(fs: &Tables, task: &Task, random: &mut Random) -> bool {
     result.is_ok()
 }
 
+/// Race: A lookup that a driver answers against a change of that name.
 #[test]
 fn stress_of_everything_leaves_what_fits_together() {
     const THREADS: u64 = 4;

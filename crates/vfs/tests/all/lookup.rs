@@ -108,6 +108,7 @@ fn directories_are_read_from_the_driver() {
     assert_eq!((first.name.to_str(), first.ino), (Some("f0"), ino("/d2/f0")));
 }
 
+/// Race: A name that changes by itself against the users of its subtree.
 #[test]
 fn a_name_that_changes_by_itself_is_asked_about_each_time() {
     let (fs, task) = mounted(1, 2);
@@ -222,6 +223,7 @@ fn names_that_are_not_there_have_a_bound_of_their_own() {
     assert_eq!(lookups(&fs), asked, "they have evicted no other dentry");
 }
 
+/// Race: A driver's answer against another thread's lookup.
 #[test]
 fn threads_that_ask_for_one_name_ask_once() {
     let (fs, task) = mounted(1, 2000);
@@ -235,6 +237,8 @@ fn threads_that_ask_for_one_name_ask_once() {
 
 /// Unique materialise: if the driver finds a directory under another name, its one dentry moves
 /// there, with everything below it, the mounts on it, and its users.
+///
+/// Race: A directory that has moved by itself against lookups of it.
 #[test]
 fn a_directory_that_has_moved_by_itself_has_one_dentry() {
     let (fs, task) = mounted(1, 3);
@@ -407,6 +411,8 @@ fn handles_outlive_the_cache() {
 }
 
 /// Runs walks, the shrinker, and changes of names concurrently; in the end no dentry is left.
+///
+/// Race: The shrinker against walks, opens and new children.
 #[test]
 fn stress_lookups_beside_the_shrinker() {
     for scaling in [Scaling::with_slots(4), Scaling::before_lru()] {

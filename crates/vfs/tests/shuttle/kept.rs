@@ -77,6 +77,20 @@ fn rename(task: &Task, old: &str, new: &str) -> Option<Errno> {
 }
 
 /// A lookup concurrent with the creation of a name finds it or not; once found, the name remains.
+///
+/// Race: Lookup / lookup, create, of a name that a driver looks up.
+///
+/// Race: A lookup that a driver answers against a change of that name.
+///
+/// A change locks the name before it checks that the dentry is the one that its walk has found, has
+/// the driver make the change, and then changes the table. A lookup locks the name, looks at the
+/// table again, calls the driver, and enters the answer into the table. So an answer from before a
+/// change never enters the table after it. Of two changes of one name the second finds another
+/// dentry, and walks again. A name that is replaced may be missing from the table for a moment, but
+/// a walk that misses it calls the driver, and for that it waits for the name's lock.
+///
+/// Seam: a walk that defers work / the driver's change; parties: a change, a lookup, the shrinker:
+/// two at a time.
 #[test]
 fn lookup_against_create() {
     check(|_, task| {
@@ -94,6 +108,9 @@ fn lookup_against_create() {
 }
 
 /// Of two threads that create a name, one creates it, and both open the same file.
+///
+/// Race: A lookup that a driver answers against a change of that name.
+/// Race: Create / create; create / unlink / rename.
 #[test]
 fn create_against_create() {
     check(|_, task| {
@@ -106,6 +123,16 @@ fn create_against_create() {
 }
 
 /// A directory is removed while a file is created in it: one of the two calls fails.
+///
+/// Race: `rmdir` / create.
+///
+/// Race: Removing a directory of a backed driver against creating in it.
+///
+/// The two lock different names. The driver decides, in its transactions: it does not remove a
+/// directory that is not empty, and creates nothing in one that was removed. Negative dentries of
+/// the removed directory leave the table with it. A name that the driver has just moved out of the
+/// directory may still be in that table: it is marked before the driver is called, and stays there
+/// until it moves to its new bucket.
 #[test]
 fn rmdir_against_create() {
     check(|_, task| {
@@ -123,6 +150,9 @@ fn rmdir_against_create() {
 }
 
 /// A name that is replaced is never missing, and never has its old file again.
+///
+/// Race: A lookup that a driver answers against a change of that name.
+/// Race: Rename, exchange / lookup.
 #[test]
 fn lookup_against_a_rename_that_replaces() {
     check(|_, task| {
@@ -140,6 +170,14 @@ fn lookup_against_a_rename_that_replaces() {
 }
 
 /// Two directories that are moved into each other form no loop.
+///
+/// Race: Rename / rename into each other (`is_subdir()` in Linux).
+///
+/// Race: Two directories of a backed driver that move into each other.
+///
+/// A thread that moves a directory to another parent locks all such moves of the superblock, and
+/// with that lock checks again whether the move would make a loop: from then on no directory gets
+/// another parent.
 #[test]
 fn moves_of_directories_make_no_loop() {
     check(|fs, task| {
@@ -155,6 +193,9 @@ fn moves_of_directories_make_no_loop() {
 }
 
 /// A rename replaces a directory while a file is created in it.
+///
+/// Race: Removing a directory of a backed driver against creating in it.
+/// Race: Rename of a directory / create, `rmdir`.
 #[test]
 fn a_replaced_directory_against_create() {
     check(|_, task| {
@@ -173,6 +214,9 @@ fn a_replaced_directory_against_create() {
 
 /// A directory is removed as soon as the driver has moved the last entry out of it: the entry,
 /// which is open, retains its position in the tree.
+///
+/// Race: Removing a directory of a backed driver against creating in it.
+/// Race: Rename of a directory / create, `rmdir`.
 #[test]
 fn rmdir_against_the_last_that_moves_out() {
     check(|fs, task| {
@@ -202,6 +246,13 @@ fn rmdir_against_the_last_that_moves_out() {
 }
 
 /// A file loses a name and gets another: in the end it has that one, or the link failed.
+///
+/// Race: Link / unlink.
+///
+/// Race: A file of a backed driver that loses its last name against a link.
+///
+/// The two calls lock different names, so both run concurrently. The driver counts the links, and
+/// does not add a name to an inode that has none left.
 #[test]
 fn link_against_unlink() {
     check(|_, task| {
@@ -219,6 +270,16 @@ fn link_against_unlink() {
 
 /// Names are removed and made again concurrently with the shrinker, which drops dentries and
 /// inodes.
+///
+/// Race: Shrinker (LRU) / lookup, open, change.
+///
+/// Race: The shrinker against a change.
+///
+/// A change holds the dentry that its walk has found, also a negative one, so the dentry stays in
+/// the table until the change has been made.
+///
+/// Seam: a walk that defers work / the driver's change; parties: a change, a lookup, the shrinker:
+/// two at a time.
 #[test]
 fn changes_beside_the_shrinker() {
     check(|fs, task| {
@@ -245,6 +306,17 @@ fn changes_beside_the_shrinker() {
 
 /// An inode is evicted while it is looked up again: it is made again after the previous one has
 /// been evicted. (The driver asserts that.)
+///
+/// Race: Inode cache: lookup / eviction / last name.
+///
+/// Race: The eviction of an inode against another of that number.
+///
+/// An inode that has lost its last user stays in the hash until the driver has evicted it. A thread
+/// that wants an inode of its number finds it there, without users, and sleeps. It entered the list
+/// of waiters under the lock of the hash's bucket, which the evicting thread takes to remove the
+/// inode before it reads that list. One thread at a time creates an inode of a number, so it reads
+/// the stored inode when no other inode of that number can change it. It used to read before that,
+/// and an inode that was created, changed and evicted in between left it stale.
 #[test]
 fn evicting_against_asking() {
     check(|fs, task| {
@@ -269,6 +341,15 @@ fn evicting_against_asking() {
 }
 
 /// A directory is removed while a file system is mounted on it: one of the two calls fails.
+///
+/// Race: `rmdir` / mount, in the same tree and in another.
+///
+/// Race: A mount against the removal of its mountpoint by a driver.
+///
+/// The driver removes a name while no lock of the dcache is held. Before that, the dentry is marked
+/// under the lock of its bucket, where a mountpoint is claimed as well: either the removal finds
+/// the mount and fails, or the mount finds the mark and fails with `EBUSY`. Mounts in other trees
+/// end once the name is removed.
 #[test]
 fn rmdir_against_mount() {
     check(|_, task| {

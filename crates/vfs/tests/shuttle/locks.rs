@@ -21,6 +21,8 @@ fn whole(task: u64, kind: LockKind) -> RecordLock {
 }
 
 /// Three writers, each of which locks once.
+///
+/// Race: Advisory locks: three writers.
 #[test]
 fn writers_exclude_each_other() {
     let run = || {
@@ -44,6 +46,8 @@ fn writers_exclude_each_other() {
 }
 
 /// A release, a cancellation and the wait they both end.
+///
+/// Race: Advisory locks: release / cancellation / wait.
 #[test]
 fn a_cancellation_races_with_a_grant() {
     let run = || {
@@ -72,6 +76,8 @@ fn a_cancellation_races_with_a_grant() {
 
 /// A function is called once, whether the lock or the cancellation precedes its registration, or
 /// neither does.
+///
+/// Race: Advisory locks: grant / cancellation / registration of a function.
 #[test]
 fn a_function_is_called_once() {
     let run = || {
@@ -102,6 +108,8 @@ fn a_function_is_called_once() {
 }
 
 /// Two tasks lock two files in opposite orders: one of them gets the error, and neither hangs.
+///
+/// Race: Advisory locks: two tasks in opposite orders.
 #[test]
 fn a_deadlock_is_told_to_one() {
     let run = || {

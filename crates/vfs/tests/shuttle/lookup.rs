@@ -35,6 +35,24 @@ fn ino(task: &Task, path: &str) -> Result<u64, Errno> {
 
 /// Names exist or do not exist, whichever thread looks them up first, and whatever the shrinker
 /// drops concurrently.
+///
+/// Race: Shrinker (LRU) / lookup, open, change.
+///
+/// Race: The shrinker against walks, opens and new children.
+///
+/// The shrinker drops a dentry only by the exchange that marks it dead, which fails if the dentry
+/// has any reference but that of its name. It holds the lock of the name's bucket, and all buckets
+/// of a directory, which are empty. A reference that is taken first makes the exchange fail. A
+/// later attempt to take one fails, and the walk starts again. An RCU walk that is at the dentry
+/// sees its sequence count change and starts again too; it uses nothing that it found in the
+/// meantime.
+///
+/// Race: A walk in a directory that the shrinker drops.
+///
+/// The shrinker marks a dentry as dead before it removes it from its table. A walk that had just
+/// reached such a directory, and did not find the next name in it, used to report that the name
+/// does not exist, as it should in a directory that was removed. Now it begins again if the dentry
+/// has been dropped.
 #[test]
 fn lookups_beside_the_shrinker() {
     check(|fs, task| {
@@ -54,6 +72,15 @@ fn lookups_beside_the_shrinker() {
 }
 
 /// The driver has at most one lookup of a name at a time.
+///
+/// Race: Lookup / lookup, create, of a name that a driver looks up.
+///
+/// Race: A driver's answer against another thread's lookup.
+///
+/// Two threads that walk to one unknown name must not enter two dentries for it into the table. A
+/// thread that calls the driver has locked the name, and looks into the table again once it has the
+/// lock: the second thread finds the entry of the first. The answer is entered under the lock of
+/// the bucket, and not into a directory that has left the tree in the meantime.
 #[test]
 fn two_threads_ask_for_one_name() {
     check(|fs, task| {
@@ -73,6 +100,16 @@ fn two_threads_ask_for_one_name() {
 /// An inode without a name is evicted once, whichever thread uses it last, and whichever other
 /// threads look up its number or shrink the cache concurrently: these threads get this inode or
 /// another one.
+///
+/// Race: Inode cache: lookup / eviction / last name.
+///
+/// Race: An unused inode against a lookup of it.
+///
+/// The cache's reference is dropped by an exchange of a count of one for zero. A thread that looks
+/// the inode's number up at that moment either has counted, and the exchange fails; or it finds a
+/// count of zero, and creates another inode. The shrinker and the last user of a nameless file may
+/// both try: one of the exchanges succeeds. An inode is on its list before it can be found, so it
+/// can't leave first.
 #[test]
 fn an_inode_without_a_name_goes_once() {
     check(|fs, _| {
@@ -104,6 +141,9 @@ fn an_inode_without_a_name_goes_once() {
 }
 
 /// The shrinker drops no open file, and no thread opens a dropped one.
+///
+/// Race: The shrinker against walks, opens and new children.
+/// Race: Shrinker (LRU) / lookup, open, change.
 #[test]
 fn opens_beside_the_shrinker() {
     check(|fs, task| {
@@ -126,6 +166,17 @@ fn opens_beside_the_shrinker() {
 
 /// A handle is opened while its inode and its names are evicted: it leads to the same file, under
 /// its name if that is cached.
+///
+/// Race: A file handle against the last unlink.
+/// Race: Open by handle / unlink, link, eviction.
+///
+/// Race: A directory's handle against the shrinker.
+///
+/// A directory that is found by number is connected to the tree from its nearest ancestor that has
+/// a dentry, name by name. Each dentry on the path is held; one that left memory in between used to
+/// make the handle stale, although the directory existed. Now, if one is dropped before it is held,
+/// the path is walked again, after the thread that removes it from its directory's table has
+/// finished. Failed before, under schedules with few and long delays.
 #[test]
 fn open_by_handle_against_eviction() {
     check(|fs, task| {
@@ -154,6 +205,19 @@ fn open_by_handle_against_eviction() {
 
 /// Unique materialise: a directory moves by itself, while threads walk over both names. It is found
 /// under one of them, and in the end has one dentry, with the path that its users see.
+///
+/// Race: Directory found under another name (`d_materialise_unique()`) / walk by either name.
+///
+/// Race: A directory that has moved by itself against lookups of it.
+///
+/// A driver may find a directory under one name where the dcache has another. Its dentry moves to
+/// the new name under the locks of both buckets, as a part of `rename_lock`. All moves of
+/// directories of the superblock are locked, so that no two of them make a loop. The old name is
+/// locked as well as the new one; otherwise a thread that is about to report the old name as
+/// removed would remove the dentry that has just moved to the new name, which a first version did.
+/// The new name is locked already, and other threads wait for names while they hold the lock of
+/// moves, so both locks are only tried. If another thread holds them, the new name is unlocked, the
+/// thread waits for that lock, and calls the driver again.
 #[test]
 fn walks_beside_a_directory_that_moves_by_itself() {
     check(|fs, task| {
@@ -178,6 +242,14 @@ fn walks_beside_a_directory_that_moves_by_itself() {
 }
 
 /// Subtree shrink, concurrent with lookups, an open, and the shrinker of the whole cache.
+///
+/// Race: Subtree shrink / lookup, open, shrinker.
+///
+/// Race: The shrinking of a subtree against walks.
+///
+/// It holds the directories on its path and drops dentries below under the rules of the shrinker,
+/// each in an RCU section of its own. A dentry that a walk has passed since it was marked is
+/// retained.
 #[test]
 fn lookups_beside_the_shrinking_of_a_subtree() {
     check(|fs, task| {
@@ -207,6 +279,15 @@ fn lookups_beside_the_shrinking_of_a_subtree() {
 }
 
 /// A name gets another file while threads walk below it: they see one file or the other.
+///
+/// Race: Invalidation / walk.
+///
+/// Race: A name that changes by itself against the users of its subtree.
+///
+/// Where names of a driver are created and removed without a call of the VFS, the old dentry and
+/// its whole subtree leave the table when the driver reports another inode. The subtree leaves
+/// first, each dentry under the locks of its name and of its own children. So no child is ever left
+/// in the table of a directory that is freed; a file that is open holds its dentry and its parents.
 #[test]
 fn walks_beside_a_name_that_changes_by_itself() {
     check(|fs, task| {

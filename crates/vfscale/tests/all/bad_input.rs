@@ -173,6 +173,7 @@ fn offsets_at_the_end_of_64_bits() {
     assert_eq!(file.stat().unwrap().blocks, 0);
 }
 
+/// Race: Reading a directory while it changes.
 #[test]
 fn a_million_entries_in_one_directory() {
     const ENTRIES: u64 = 1_000_000;
@@ -211,6 +212,7 @@ fn a_million_entries_in_one_directory() {
     assert_eq!(errno(dir.read_dir().next().unwrap()), Errno::NOENT);
 }
 
+/// Race: Reading a directory while it changes.
 #[test]
 fn positions_survive_changes() {
     let task = task();
@@ -253,6 +255,8 @@ fn positions_survive_changes() {
 /// While a directory is read, names are renamed within it, to another directory, and exchanged. The
 /// names that stay are returned once, whatever they refer to, and no name is returned that the
 /// directory never contained.
+///
+/// Race: Reading a directory while it changes.
 #[test]
 fn positions_survive_renames() {
     let task = task();

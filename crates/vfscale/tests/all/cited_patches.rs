@@ -107,11 +107,13 @@ fn umount_against_thousands(flags: UmountFlags) {
     }
 }
 
+/// Race: Unmounting against walks.
 #[test]
 fn plain_umount_against_thousands_of_lookups() {
     umount_against_thousands(UmountFlags::empty());
 }
 
+/// Race: A lazy unmount against an open.
 #[test]
 fn lazy_umount_against_thousands_of_lookups() {
     umount_against_thousands(UmountFlags::DETACH);
@@ -119,6 +121,8 @@ fn lazy_umount_against_thousands_of_lookups() {
 
 /// There is no server to wait for, so a forced unmount equals a plain one, as with Linux's tmpfs:
 /// open files hold the mount.
+///
+/// Race: A lazy unmount against an open.
 #[test]
 fn forced_umount_against_thousands_of_lookups() {
     umount_against_thousands(UmountFlags::FORCE);
@@ -139,6 +143,8 @@ fn place(moves: u64) -> (u64, u64) {
 
 /// Thousands of paths are determined while directories above them are renamed. Each was valid at
 /// some moment between the beginning and the end of the call.
+///
+/// Race: A path that is built while names on it change.
 #[test]
 fn thousands_of_paths_beside_renames_of_their_ancestors() {
     const PATHS: u64 = 10_000;
@@ -187,6 +193,8 @@ fn thousands_of_paths_beside_renames_of_their_ancestors() {
 
 /// The end of a whole tree: a tree of thousands of names that can't be reached any more ends when
 /// its last user leaves, with walks in it until then. Everything is freed.
+///
+/// Race: The end of a tree against the last walk in it.
 #[test]
 fn genocide_of_a_subtree_beside_walks_in_it() {
     const DIRS: u32 = 64;

@@ -117,6 +117,7 @@ fn a_file_on_a_private_list_counts_until_it_is_closed() {
     }
 }
 
+/// Race: The last open file of a tree.
 #[test]
 fn threads_open_files_beside_each_other_up_to_the_limit() {
     const LIMIT: u64 = 400;
@@ -286,6 +287,15 @@ fn sockets_hold_as_much_as_there_is_for_all() {
     }
 }
 
+/// Race: Writers to sockets when there is no memory for their messages.
+///
+/// A writer finds that all sockets together hold as much as they may. If its own socket holds
+/// something, the socket's reader will return that, and the writer sleeps until then. It sets
+/// `starved` under the lock of the pair; a reader clears that under this lock and wakes it. Memory
+/// that other sockets return wakes no writer, and need not: the socket's own reader will. If the
+/// socket is empty, no reader would wake the writer, so it fails (`ENOBUFS`) instead of sleeping. A
+/// direction of a stream retains the buffer that its reader has emptied, so a woken writer has
+/// memory even if other sockets have taken the rest.
 #[test]
 fn a_writer_without_memory_waits_for_its_reader() {
     for kind in [SocketType::Stream, SocketType::SeqPacket, SocketType::Datagram] {
@@ -317,6 +327,7 @@ fn a_writer_without_memory_waits_for_its_reader() {
     }
 }
 
+/// Race: Writers to sockets when there is no memory for their messages.
 #[test]
 fn threads_send_beside_each_other_with_too_little_memory() {
     let vfs = vfs(limits().socket_bytes(20 << 12));

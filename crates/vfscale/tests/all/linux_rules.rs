@@ -379,6 +379,8 @@ fn a_released_lock_holds_no_mount() {
 
 /// `..` of a directory that was moved out of what a bind mount shows does not exist, whichever call
 /// looks it up (CVE-2015-2925). Neither does `..` of its subdirectories, as long as it is outside.
+///
+/// Race: A walk up against a move out of a bind mount.
 #[test]
 fn parents_outside_of_what_a_mount_shows() {
     let task = task();

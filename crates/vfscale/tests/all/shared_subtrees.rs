@@ -120,6 +120,7 @@ fn the_nearest_visible_master_is_shown() {
     assert_eq!(sharing(&task, "/z"), (None, middle, top));
 }
 
+/// Race: A mount that is propagated.
 #[test]
 fn what_is_there_already_stays_on_top() {
     let task = task(Propagation::Private);

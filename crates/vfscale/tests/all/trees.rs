@@ -51,6 +51,7 @@ fn a_walk_skips_entries_removed_before_it_reaches_them() {
     assert_eq!((missing.errno(), missing.path()), (Errno::NOENT, Some(Path::new("/missing"))));
 }
 
+/// Race: A directory that becomes a link during a walk of its tree.
 #[test]
 fn a_walk_stays_in_the_directories_it_has_come_to() {
     let task = vfs().task();
@@ -85,6 +86,13 @@ fn a_walk_descends_deeper_than_the_longest_path() {
     assert_eq!(walk(&task, "/"), [Path::new("/")]);
 }
 
+/// Race: A directory that becomes a link during a walk of its tree.
+///
+/// A walk of a tree looks at a name and finds a directory; another thread replaces it by a link;
+/// the walk opens the name. It used to follow the link, and so did a walk whose directory was
+/// replaced while it was in it, because it opened whole paths. Now it opens every directory
+/// relative to the one above, which it has open, and never through a link; if that fails it looks
+/// again. Both tests failed before.
 #[test]
 fn a_walk_does_not_follow_a_link_that_takes_the_place_of_a_directory() {
     let vfs = vfs();
@@ -154,6 +162,12 @@ fn ends_well(removal: vfscale::Result<()>, below: &[&str]) {
     assert!(matches!(error.errno(), Errno::NOENT | Errno::NOTEMPTY), "{error}");
 }
 
+/// Race: Removing a tree while other threads change it.
+///
+/// Between reading a directory and removing its entries, names are removed, created, and replaced
+/// by other types of files. A name that no longer exists counts as removed; one that has become a
+/// directory is descended into, and one that was a directory is unlinked. A directory that is not
+/// empty after all is read again, a limited number of times.
 #[test]
 fn removals_of_one_tree_beside_each_other_end_well() {
     let vfs = vfs();
@@ -182,6 +196,7 @@ fn removals_of_one_tree_beside_each_other_end_well() {
     }
 }
 
+/// Race: Removing a tree while other threads change it.
 #[test]
 fn a_removal_beside_creations_ends_well() {
     const WIDTH: usize = 6;
@@ -253,6 +268,7 @@ fn a_removal_names_the_whole_path_that_it_can_not_remove() {
     assert!(task.stat(At::Cwd, "/d", AtFlags::empty()).is_ok());
 }
 
+/// Race: Removing a tree while other threads change it.
 #[test]
 fn a_removal_meets_names_that_change_what_they_stand_for() {
     let vfs = vfs();

@@ -108,6 +108,8 @@ fn a_dropped_volume_can_be_opened_immediately() {
 }
 
 /// The last of volume, tasks and open files releases the image, whichever it is, and none before.
+///
+/// Race: The last users of a volume that was dropped.
 #[test]
 fn the_last_user_of_a_dropped_volume_lets_go_of_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,6 +143,8 @@ fn the_last_user_of_a_dropped_volume_lets_go_of_it() {
 }
 
 /// After a volume on a device of the caller's is dropped, nothing writes to the device.
+///
+/// Race: The last users of a volume that was dropped.
 #[test]
 fn a_dropped_volume_leaves_the_device_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -216,6 +220,18 @@ fn an_image_that_can_not_be_opened_is_released() {
 }
 
 /// Three threads drop their references concurrently: one of them is the last.
+///
+/// Race: The last users of a volume that was dropped.
+///
+/// A volume that was not closed is released by the last of three kinds of users: its owner
+/// (`DiskFs::leave`), its tasks, its open files. The tasks and files use mounts; a mount counts as
+/// used until its last use is dropped. The superblock's count of such mounts reaches zero once,
+/// since a new mount is made only from one that is in use (`SuperBlock::leave_mount`). Owner and
+/// superblock each set a bit in one word: the thread that sets the second bit ends the volume's
+/// threads, waits for their writes, and releases the device. Nothing of this waits for a grace
+/// period: walks only read, and whatever a walk's end frees finds threads that have ended. A task
+/// that is made from a `WeakVfs` while `Volume::close` looks is counted before, or finds the tree
+/// ended.
 #[test]
 fn users_of_a_dropped_volume_that_end_together() {
     let dir = tempfile::tempdir().unwrap();

@@ -108,7 +108,7 @@ fn made_and_unlinked(scaling: Scaling) -> Vec<LockStatRow> {
     rows
 }
 
-/// Prints the tables of `docs/SCALING.md` with `--nocapture`.
+/// Prints such tables as `docs/results/2026-11-historic.md` has with `--nocapture`.
 #[test]
 fn each_patch_does_away_with_a_lock_that_bounces() {
     let _alone = alone();

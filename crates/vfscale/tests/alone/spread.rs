@@ -38,6 +38,7 @@ fn contend(task: &Task, dirs: usize) {
     }
 }
 
+/// Seam: a directory's links counted on each CPU / in its inode; parties: two `mkdir`, one `stat`.
 #[test]
 fn link_counts_are_right_and_memory_is_bounded_where_there_is_no_room() {
     let _alone = alone();

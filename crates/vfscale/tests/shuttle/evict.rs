@@ -40,6 +40,9 @@ fn against_unlink(prepare: fn(&Task), calls: &'static [fn(&Task) -> Option<Errno
 
 /// The first attribute allocates memory of its own, which a concurrent eviction may have just found
 /// missing.
+///
+/// Race: A change by path against the eviction of its inode.
+/// Race: Setxattr, removexattr, truncate by path / unlink, eviction.
 #[test]
 fn the_first_attribute() {
     against_unlink(
@@ -50,6 +53,8 @@ fn the_first_attribute() {
     );
 }
 
+/// Race: A change by path against the eviction of its inode.
+/// Race: Setxattr, removexattr, truncate by path / unlink, eviction.
 #[test]
 fn the_first_attributes_of_two_threads() {
     let calls: &[fn(&Task) -> Option<Errno>] =
@@ -62,6 +67,8 @@ fn the_first_attributes_of_two_threads() {
     );
 }
 
+/// Race: A change by path against the eviction of its inode.
+/// Race: Setxattr, removexattr, truncate by path / unlink, eviction.
 #[test]
 fn an_attribute_more_and_one_less() {
     let prepare = |task: &Task| {
@@ -76,6 +83,9 @@ fn an_attribute_more_and_one_less() {
 }
 
 /// Pages are freed once, whichever thread cuts them off.
+///
+/// Race: A change by path against the eviction of its inode.
+/// Race: Setxattr, removexattr, truncate by path / unlink, eviction.
 #[test]
 fn a_cut() {
     let prepare = |task: &Task| {
@@ -106,11 +116,30 @@ fn against_close(remove: fn(&Task)) {
     });
 }
 
+/// Race: A change by path against the eviction of its inode.
+///
+/// `chmod`, `setxattr`, `removexattr` and `truncate` of a path change an inode in the RCU section
+/// of their walk, without a reference. The inode may lose its last name and be evicted during the
+/// call, and then the change has no effect. But the file system must not be charged for attributes
+/// of an inode that has already returned its charges, and pages must be freed once. (A call that
+/// would have to wait for the inode's lock takes a reference, which delays eviction.) Eviction
+/// closes the set of attributes under its lock, and takes the inode's lock while it frees data. The
+/// first attribute creates the set. Therefore a name announces that it may be the last one before
+/// it drops its reference, and a thread that sets the first attribute checks for that announcement
+/// after the set exists (`crates/vfs/src/objects/inode/evict.rs`). The announcement used to follow
+/// the drop, when another user could already have closed the file and evicted it: of three threads
+/// that met, one was charged for memory that no thread returned.
+///
+/// Seam: `set_removed` / `nameless` (`crates/vfs/src/objects/inode/evict.rs`); parties: a removal,
+/// the last close, a `setxattr`.
 #[test]
 fn the_first_attribute_while_the_last_user_closes() {
     against_close(|task| task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap());
 }
 
+/// Race: A change by path against the eviction of its inode.
+/// Seam: `set_removed` / `nameless` (`crates/vfs/src/objects/inode/evict.rs`); parties: a removal,
+/// the last close, a `setxattr`.
 #[test]
 fn the_first_attribute_while_another_file_takes_the_name() {
     against_close(|task| {
@@ -119,6 +148,8 @@ fn the_first_attribute_while_another_file_takes_the_name() {
 }
 
 /// The user of the directory is a task whose working directory it is; the directory is removed.
+///
+/// Race: A change by path against the eviction of its inode.
 #[test]
 fn the_first_attribute_of_a_directory_while_the_last_user_leaves() {
     check(|| {

@@ -70,6 +70,8 @@ fn look_at_all(task: &Task, made: &[(String, u64)], before: &Stat) -> Stat {
 /// The table of a directory grows under two threads that create names in it and one that calls
 /// `stat` on names that exist and on the directory: each name is found from the end of its creation
 /// on, and a change shows in the directory's times, which never decrease.
+///
+/// Race: Growth of a directory's table / two creators / stat.
 #[test]
 fn growth_against_two_creators_and_stat() {
     static RUNS: AtomicUsize = AtomicUsize::new(0);

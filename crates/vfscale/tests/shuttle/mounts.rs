@@ -56,6 +56,20 @@ fn assert_gone(fs: &Weak<MemFs>) {
 }
 
 /// A mount on one of two peers is visible on both or on neither, at any moment.
+///
+/// Race: Mount on a peer / unmount on another.
+///
+/// Race: A mount that is propagated.
+///
+/// A mount on a shared mount appears on all peers and slaves of that in one write section of
+/// `mount_seq`, under `namespace_sem`, after all steps that can fail; an unmount removes it from
+/// all of them in one section too. So no thread sees a part of the change, and a walk that meets it
+/// starts again. A mountpoint that one change both leaves and enters stays claimed throughout,
+/// because the mounts that enter are counted first; otherwise its name could be removed in between,
+/// and a walk would not look for the mount there.
+///
+/// Seam: peers of a mount / walks and tables of mounts; parties: a mount, an unmount on a peer, a
+/// reader of the table.
 #[test]
 fn propagation_against_umount() {
     check(|| {
@@ -84,6 +98,16 @@ fn propagation_against_umount() {
 
 /// A mount is detached lazily while two threads open a file in it. The threads that succeeded, and
 /// no others, hold the mount.
+///
+/// Race: Unmount, lazy / open.
+///
+/// Race: A lazy unmount against an open.
+///
+/// A thread that counted a use of the mount before the parts were closed retains it; all others
+/// walk on in the mount below. The last use frees the mount, and no later walk finds it. A forced
+/// unmount is like a plain one, since no file system here waits for a server.
+///
+/// Seam: deferred drop of a mount / `take_down`; parties: two opens, a detaching thread.
 #[test]
 fn lazy_umount_against_open() {
     check(|| {
@@ -108,6 +132,9 @@ fn lazy_umount_against_open() {
 
 /// A forced unmount equals a plain one if there is no server to wait for: it is busy if and only if
 /// a thread has opened a file in the mount.
+///
+/// Race: A lazy unmount against an open.
+/// Race: Unmount, forced / open.
 #[test]
 fn forced_umount_against_open() {
     check(|| {
@@ -133,6 +160,16 @@ fn forced_umount_against_open() {
 /// For every walk, a mount that is moved is at exactly one of the two paths, and a thread that has
 /// found it at the new one never finds it at the old one again. A third thread concurrently changes
 /// another part of the tree.
+///
+/// Race: Move of a mount / lookup.
+///
+/// Race: A mount that is moved against walks.
+///
+/// It leaves one mountpoint and enters the other in one write section of `mount_seq`; a walk that
+/// has seen either begins again.
+///
+/// Seam: move of a mount / walks through both mountpoints; parties: a move, a walk, a mount
+/// elsewhere.
 #[test]
 fn a_moved_mount_against_lookups() {
     check(|| {
@@ -161,6 +198,13 @@ fn a_moved_mount_against_lookups() {
 
 /// The end of a whole tree: a file system that was detached from the tree ends with its last user,
 /// with a walk in it until then.
+///
+/// Race: End of a tree (genocide) / walk.
+///
+/// Race: The end of a tree against the last walk in it.
+///
+/// A detached part of the tree lives as long as it has a user. The last one frees all of it after a
+/// grace period, so a walk that began before still reads dentries.
 #[test]
 fn the_end_of_a_tree_against_a_walk() {
     check(|| {
@@ -185,6 +229,10 @@ fn the_end_of_a_tree_against_a_walk() {
 
 /// Either the unmount or the change of directory happens first: no task ends up in an ended mount,
 /// although a third thread uses it for a moment.
+///
+/// Race: Unmounting against walks.
+/// Race: Unmount / `chdir`.
+/// Seam: use of a mount / plain unmount; parties: an unmount, a `chdir` into it, an open.
 #[test]
 fn umount_against_chdir() {
     check_delays(|| {
@@ -209,6 +257,8 @@ fn umount_against_chdir() {
 
 /// The working directory is the last user of a detached mount, and is left while a file is opened
 /// in it. Either the open file holds the mount, or it is in the new working directory.
+///
+/// Race: Leaving the working directory of a detached mount / open in it.
 #[test]
 fn chdir_against_open() {
     check(|| {
@@ -230,6 +280,8 @@ fn chdir_against_open() {
 }
 
 /// A removed directory is freed when the task leaves it, while a walk passes through it.
+///
+/// Race: Leaving a removed working directory / a walk through it.
 #[test]
 fn chdir_against_walk() {
     check(|| {
@@ -253,6 +305,15 @@ fn chdir_against_walk() {
 
 /// A bind concurrent with a remount to read-only: after the remount has succeeded, writes fail
 /// through either.
+///
+/// Race: A remount that is busy against a writer.
+/// Race: Bind / remount; remount / remount.
+///
+/// Race: A remount to read-only against a bind.
+///
+/// A bind makes another mount of the superblock, which is on the superblock's list before any
+/// thread can reach it. A remount checks all mounts on that list for changes under way, and walks
+/// the superblock's open files, through whatever mount they were opened.
 #[test]
 fn remount_against_bind() {
     check(|| {
@@ -307,11 +368,31 @@ fn remount_against_a_holder_and_a_writer(remount: fn(&Task) -> Option<Errno>) {
     });
 }
 
+/// Race: Remount to read-only / close of a file that was open for writing / change by another
+/// thread.
+///
+/// Race: A remount that is busy against a writer.
+///
+/// A remount used to forbid changes before it knew whether it would succeed, and to allow them
+/// again when it found a file open for writing. A concurrent writer got `EROFS` because of a
+/// remount that then failed with `EBUSY`. Now, as in Linux (`MNT_WRITE_HOLD`), a remount holds
+/// writers while it looks: a writer that arrives is counted, waits for the decision of the remount,
+/// and then continues or is refused accordingly (`crates/vfs/src/objects/vfsmount.rs`). The race
+/// needs three parties: a thread that makes the mount busy, one that remounts, and one that writes.
+/// A model of two showed it only where the remount saw the writer's own count just before that was
+/// subtracted, once in many thousand schedules. While the driver then writes everything, changes
+/// are refused, also if it fails, as in Linux.
+///
+/// Seam: remount / writers / open files that make it busy; parties: a remount, a close, a write.
 #[test]
 fn remount_of_a_file_system_against_a_holder_and_a_writer() {
     remount_against_a_holder_and_a_writer(|task| errno(task.remount("/m", MountFlags::RDONLY)));
 }
 
+/// Race: A remount that is busy against a writer.
+/// Race: Remount to read-only / close of a file that was open for writing / change by another
+/// thread.
+/// Seam: remount / writers / open files that make it busy; parties: a remount, a close, a write.
 #[test]
 fn remount_of_a_mount_against_a_holder_and_a_writer() {
     remount_against_a_holder_and_a_writer(|task| {
@@ -321,6 +402,21 @@ fn remount_of_a_mount_against_a_holder_and_a_writer() {
 
 /// Two concurrent remounts of one mount: in the end both file system and mount have the flags of
 /// one of them.
+///
+/// Race: Bind / remount; remount / remount.
+///
+/// Race: Two remounts of one mount.
+///
+/// Two remounts that look for writers concurrently would each undo the flags of the other: one that
+/// finds the mount busy restores the flags that it found. In the meantime the other used to find
+/// the mount read-only already, and reported success, although the mount did not stay read-only.
+/// Remounts of a superblock and of its mounts now exclude each other (`s_umount`).
+///
+/// A remount changes the flags of the superblock and then those of the mount. Two remounts used to
+/// take that lock twice, so the superblock could end with the flags of one and the mount with the
+/// flags of the other. Linux holds `s_umount` over both, and now it is one step here too. A reader
+/// of the flags can still see the state in between, as in Linux: the file system is read-only and
+/// the mount not yet, which makes the mount read-only.
 #[test]
 fn remount_against_remount() {
     check(|| {
@@ -338,6 +434,19 @@ fn remount_against_remount() {
 }
 
 /// Of two directories that are moved into each other, one is moved.
+///
+/// Race: Rename / rename into each other (`is_subdir()` in Linux).
+///
+/// Race: Two directories that move into each other.
+///
+/// Moves of directories between directories run concurrently. Each marks the directory that moves,
+/// and then climbs from the new parent to the root. If it meets a mark, its own or another's, it
+/// waits until no other move is under way and searches for the directory among the ancestors again.
+/// So of several moves that would make a loop together, one sees the mark of another, or its
+/// result: the mark is read before the parent, so a move that finds no mark any more finds the new
+/// parent. With the parent read first, three moves make a loop: one reads the old parent of a
+/// directory, the move of that ends, and the mark is removed when it is read. The argument is in
+/// `crates/vfs/src/syscalls/rename.rs`.
 #[test]
 fn directories_that_cross() {
     check(|| {
@@ -356,6 +465,19 @@ fn directories_that_cross() {
 }
 
 /// The path of a file that is being renamed is one of the two.
+///
+/// Race: `d_path` / rename, removal of the file.
+///
+/// Race: A path that is built while names on it change.
+///
+/// The names of a path are read one after the other, from the last to the first. A directory below
+/// may be renamed after it was read, and one above before: the result would be a path that never
+/// existed. So at the end all sequence counts of the dentries that were read are checked once more.
+/// If they have not changed, all names existed together between the two reads. After some attempts
+/// the reader takes `rename_lock`, which stops moves of directories. A directory that moves makes
+/// its own count odd and checks for such readers after that, and they read counts after they have
+/// entered: so one of the two waits. Renaming a file takes no `rename_lock`; its name and parent
+/// are read together under its own sequence count.
 #[test]
 fn the_path_of_a_file_that_is_renamed() {
     check(|| {
@@ -372,6 +494,9 @@ fn the_path_of_a_file_that_is_renamed() {
 }
 
 /// A file that is being removed has its path until then, and is reported as deleted from then on.
+///
+/// Race: A path that is built while names on it change.
+/// Race: `d_path` / rename, removal of the file.
 #[test]
 fn the_path_of_a_file_that_is_removed() {
     check(|| {
@@ -396,6 +521,9 @@ fn the_path_of_a_file_that_is_removed() {
 
 /// A file loses one name and gets another while it is opened by its handle. It has a name
 /// throughout, and the path is one of its names or the one just removed.
+///
+/// Race: A file handle against the last unlink.
+/// Race: Open by handle / unlink, link, eviction.
 #[test]
 fn names_that_come_and_go_against_open_by_handle() {
     check(|| {
@@ -426,6 +554,22 @@ fn names_that_come_and_go_against_open_by_handle() {
 
 /// A file whose reference count is sharded over CPUs loses its name while it is opened and closed.
 /// The last reference frees it, once.
+///
+/// Race: Open of a dentry whose count is sharded / unlink.
+///
+/// Race: A hot count against the removal of the name.
+///
+/// A count whose line bounces between CPUs is sharded, and collected again when the name is
+/// removed. Both happen under the dentry's lock, as do entering and leaving the ring of hot
+/// dentries. The parts are summed a grace period after the flag was cleared, when no thread can
+/// change them any more; a bias in the word holds the dentry until then, and a use that is counted
+/// on the CPU holds the superblock (`crates/vfs/src/objects/super_ref.rs`). A thread that takes the
+/// slot of a dentry demotes that dentry, and may find that it is being removed. The dentry is not
+/// freed until that thread's RCU section ends, because its own collection begins after it has
+/// looked for itself in the ring (`crates/vfs/src/objects/dcache/sharded_counts.rs`).
+///
+/// Seam: sharded count / its collection / the end of the superblock; parties: a holder of an open
+/// file, a removal of a file whose count is to be collected, a walk, an unmount.
 #[test]
 fn a_hot_file_against_its_removal() {
     check(|| {
@@ -456,6 +600,15 @@ fn a_hot_file_against_its_removal() {
 
 /// A handle is opened while the last name is removed: it opens the file or is stale, and everything
 /// is freed.
+///
+/// Race: Open by handle / unlink, link, eviction.
+///
+/// Race: A file handle against the last unlink.
+///
+/// Opening by handle counts a reference only while the inode has one; an inode that lost its last
+/// reference is stale, although a thread may still find it in the hash. If a dentry of the inode
+/// has a name, the open takes that first. The dentry is on the list of its inode until it is about
+/// to be freed, and a dead one is skipped.
 #[test]
 fn open_by_handle_against_unlink() {
     check(|| {
@@ -477,6 +630,22 @@ fn open_by_handle_against_unlink() {
 
 /// Three threads request the handle of a file that never had one, one of them by a name that is
 /// then removed. Each opens the file by the handle it got.
+///
+/// Race: Handle / handle, by another name that is removed / open by handle.
+///
+/// Race: A file's first handle against another thread's.
+///
+/// An inode enters the inode hash when the first handle of it is made. Of two threads that made one
+/// concurrently, one claimed the right to enter the inode; the other saw the claim and returned the
+/// handle, and an open by that handle failed with `ESTALE` until the first had entered the inode.
+/// Now the inode is entered under the lock of the hash's bucket and marked after that, so a thread
+/// that sees the mark finds the inode. The thread that drops the last reference sees the mark as
+/// well: the thread that set it held a reference, which was dropped before.
+///
+/// Seam: the inode hash / a handle that was returned; parties: two threads that make the handle,
+/// one by a name that is removed.
+///
+/// Fails if the inode is marked before it is entered.
 #[test]
 fn handles_of_one_file_against_one_another() {
     check(|| {
@@ -511,6 +680,14 @@ fn handles_of_one_file_against_one_another() {
 
 /// A tree is copied while a file system is mounted in it: the copy contains the mount as well,
 /// whichever is first.
+///
+/// Race: Copy of the mount tree / mount, unmount.
+///
+/// Race: A copy of the tree against mounts, and its end against unmounts.
+///
+/// A tree is copied under `namespace_sem`. So a concurrent mount on a shared mount is either made
+/// before the copy and copied, or is propagated to the copy as to any peer. When the last task of a
+/// tree ends, its mounts leave their peer groups under that lock too.
 #[test]
 fn a_copy_of_the_tree_against_a_mount() {
     check(|| {
@@ -530,6 +707,15 @@ fn a_copy_of_the_tree_against_a_mount() {
 }
 
 /// A directory is removed in one tree and mounted on in another.
+///
+/// Race: `rmdir` / mount, in the same tree and in another.
+///
+/// Race: Removing a name that is a mountpoint in another tree.
+///
+/// The removal finds the mark of a mountpoint under its bucket lock, where it may take no lock of
+/// the trees. It releases everything, ends the mounts on the name in other trees, and starts again.
+/// Claiming a mountpoint takes the bucket lock as well. So either the removal sees the mark, or the
+/// claim sees that the name is removed.
 #[test]
 fn rmdir_against_a_mount_in_another_tree() {
     check(|| {

@@ -44,6 +44,9 @@ fn reached(task: &Task) -> usize {
 }
 
 /// Three moves would together form a loop, any two of them would not: one or two succeed.
+///
+/// Race: Two directories that move into each other.
+/// Seam: moves of directories that make a loop together; parties: three moves.
 #[test]
 fn three_directories_that_would_make_a_loop() {
     check(|| {
@@ -59,6 +62,8 @@ fn three_directories_that_would_make_a_loop() {
 }
 
 /// A directory below another is exchanged with one into which that other is moved.
+///
+/// Race: Two directories that move into each other.
 #[test]
 fn an_exchange_against_a_move_that_would_make_a_loop() {
     check(|| {
@@ -72,6 +77,8 @@ fn an_exchange_against_a_move_that_would_make_a_loop() {
 }
 
 /// Two exchanges, each of which puts a directory below one of the other's.
+///
+/// Race: Two directories that move into each other.
 #[test]
 fn exchanges_that_would_make_a_loop() {
     check(|| {
@@ -85,6 +92,11 @@ fn exchanges_that_would_make_a_loop() {
 }
 
 /// A directory is moved into one that is removed: one of the two calls fails.
+///
+/// Race: A directory that moves to one that is removed.
+///
+/// With the locks of the names held, a move checks whether its new directory is dead; a directory
+/// that has a name in it is not.
 #[test]
 fn a_move_against_the_end_of_where_it_goes() {
     check(|| {
@@ -125,6 +137,7 @@ fn told_while_directories_move(
     });
 }
 
+/// Race: A path that is built while names on it change.
 #[test]
 fn a_path_beside_moves() {
     let prepare = |task: &Task| task.chdir("/a/b/c").unwrap();
@@ -132,6 +145,8 @@ fn a_path_beside_moves() {
 }
 
 /// The path of a mountpoint is determined while all directories are held in place.
+///
+/// Race: A path that is built while names on it change.
 #[test]
 fn a_mountpoint_beside_moves() {
     let prepare = |task: &Task| {
@@ -158,6 +173,14 @@ fn jailed(task: &Task, cwd: &str) -> Task {
 
 /// A walk of `..` from a directory that another thread moves out of what the mount shows, and back:
 /// it ends inside, or fails with `ENOENT`.
+///
+/// Race: A walk up against a move out of a bind mount.
+///
+/// A bind mount shows a part of a file system. A directory in it may be moved elsewhere while it is
+/// a working directory, and its `..` would lead out of the mount (CVE-2015-2925). So a walk of `..`
+/// in such a mount climbs to the mount's root, and checks the sequence counts of all names on the
+/// path once more: each step up was right at some moment, which is not enough when a directory
+/// loses its child and is then moved in.
 #[test]
 fn parents_beside_moves_out_of_a_mount() {
     check(|| {
@@ -181,6 +204,13 @@ fn parents_beside_moves_out_of_a_mount() {
 /// although each single step is valid at some moment. If the walk is at the changed directory, or
 /// is about to arrive at it, the directory's own sequence count shows the change; otherwise the
 /// counts of all names on the path do.
+///
+/// Race: A walk up against a move out of a bind mount.
+///
+/// Seam: `..` / the root of a bind mount / moves of directories; parties: a walk, moves of the
+/// child and the parent, a rename above.
+///
+/// Fails without the last check of all counts (`has_changed`).
 #[test]
 fn parents_that_come_back_without_the_child() {
     for cwd in ["/mnt/x/a", "/mnt/x/a/b", "/mnt/x/a/b/c"] {

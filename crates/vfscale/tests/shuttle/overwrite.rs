@@ -56,6 +56,8 @@ fn byte(file: &File, at: usize) -> u8 {
 }
 
 /// Data that was cut off is not visible again when the file is extended.
+///
+/// Race: Overwrite / truncation.
 #[test]
 fn overwrite_against_truncate() {
     check(|| {
@@ -74,6 +76,8 @@ fn overwrite_against_truncate() {
 }
 
 /// Set-id bits are cleared once another user has written to the file.
+///
+/// Race: Overwrite by another user / set-id bits.
 #[test]
 fn overwrite_against_chmod() {
     check(|| {
@@ -96,6 +100,8 @@ fn overwrite_against_chmod() {
 }
 
 /// After a file is sealed, no write succeeds.
+///
+/// Race: Overwrite / sealing.
 #[test]
 fn overwrite_against_a_seal() {
     check(|| {
@@ -116,6 +122,8 @@ fn overwrite_against_a_seal() {
 }
 
 /// A long write precedes or follows an overwrite on all of its pages.
+///
+/// Race: Overwrite / a long write over the same pages.
 #[test]
 fn overwrite_against_a_long_write() {
     check(|| {

@@ -44,6 +44,15 @@ fn drain(reader: &File) -> Vec<u8> {
 }
 
 /// Two readers get every byte of two writers exactly once, and both see the end.
+///
+/// Race: Sleeping in a pipe.
+///
+/// A thread that finds nothing to read, or no room, enters a list under the pipe's lock before it
+/// releases that, so no other thread can miss it. A bit of its own wakes it, so it takes no other
+/// reason to wake up for this one. A thread that releases the lock while there is something to read
+/// and readers sleep takes one reader off the list, and does likewise for room and writers. A
+/// reader that was taken off and is interrupted at that moment releases the lock too, and so passes
+/// the wakeup on.
 #[test]
 fn every_byte_is_read_once_and_everybody_sees_the_end() {
     check(|| {
@@ -63,6 +72,8 @@ fn every_byte_is_read_once_and_everybody_sees_the_end() {
 }
 
 /// Two writers wait for room in a pipe of one page; a reader makes room, and closes.
+///
+/// Race: Sleeping in a pipe.
 #[test]
 fn writers_get_room_or_the_end() {
     check(|| {
@@ -88,6 +99,8 @@ fn writers_get_room_or_the_end() {
 }
 
 /// A wake-up that reaches an interrupted reader is passed on to the other.
+///
+/// Race: Sleeping in a pipe.
 #[test]
 fn an_interrupted_reader_passes_the_wake_up_on() {
     check(|| {
@@ -116,6 +129,12 @@ fn an_interrupted_reader_passes_the_wake_up_on() {
 }
 
 /// The two ends of a fifo meet, however briefly one of them is open.
+///
+/// Race: The two ends of a fifo.
+///
+/// An opener waits until the other end has been opened since, by counting openings: a writer that
+/// opens, writes and closes before the reader has woken up counts. An opener that is interrupted
+/// subtracts itself under the lock.
 #[test]
 fn openers_of_a_fifo_never_miss_each_other() {
     check(|| {
@@ -135,6 +154,8 @@ fn openers_of_a_fifo_never_miss_each_other() {
 }
 
 /// An interrupted opener is no partner: the other end waits until a real one opens.
+///
+/// Race: The two ends of a fifo.
 #[test]
 fn an_interrupted_opener_leaves_nothing_behind() {
     check(|| {
@@ -170,6 +191,13 @@ fn an_interrupted_opener_leaves_nothing_behind() {
 
 /// The first two pipes of a tree belong to one file system, and are closed concurrently; with and
 /// without a root above them.
+///
+/// Race: Pseudo: first pipe / first pipe; ends of pipes and sockets / each other.
+///
+/// Race: The first pipes of a tree.
+///
+/// Two threads may both create the file system of pipes. One of the two is used, and the other
+/// thread takes its own down before any thread has seen it.
 #[test]
 fn the_first_pipes_of_a_tree() {
     for scaling in [Scaling::default(), Scaling::before_pseudo()] {
@@ -194,6 +222,8 @@ fn the_first_pipes_of_a_tree() {
 
 /// Two sockets that write to each other concurrently, and a third thread that shuts one direction
 /// down.
+///
+/// Race: Pseudo: first pipe / first pipe; ends of pipes and sockets / each other.
 #[test]
 fn sockets_end_one_direction_at_a_time() {
     check(|| {
@@ -219,6 +249,8 @@ fn sockets_end_one_direction_at_a_time() {
 }
 
 /// A socket is closed while its peer waits for room: the peer is woken, and gets an error.
+///
+/// Race: A writer that waits for room / close of its peer.
 #[test]
 fn a_writer_outlives_the_socket_that_it_writes_to() {
     check(|| {
@@ -249,6 +281,8 @@ fn a_writer_outlives_the_socket_that_it_writes_to() {
 
 /// Messages between two sockets, of which one is closed after some reads. Each message is whole,
 /// and a sender that waits for room is woken and gets an error.
+///
+/// Race: A sender of messages / close of its peer.
 #[test]
 fn a_sender_of_messages_outlives_its_peer() {
     check(|| {

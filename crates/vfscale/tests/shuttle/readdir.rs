@@ -78,11 +78,27 @@ fn read_during(
 
 const PLAIN: RenameFlags = RenameFlags::empty();
 
+/// Race: Reading a directory while it changes.
+///
+/// A position is the hash of a name, unique in its directory, and tables of every size order their
+/// buckets by hash. A name that exists throughout is returned exactly once, whatever is created,
+/// removed, renamed or resized.
+///
+/// The scan used to take entries with their hashes from a bucket, and the reader then read hash and
+/// name of each entry again. A rename in between gave the entry another hash, from which the reader
+/// continued (names between the two were skipped, or returned twice), and another name, which the
+/// directory may never have had. And a file that was just replaced was missing, as lookups would
+/// have missed it. Now a bucket is read as a whole, with name and inode of each entry, and read
+/// again if an entry was inserted or a change announced in it during the read; after three attempts
+/// it is read under its lock (`RcuTable::scan_settled`).
+///
+/// Seam: scan of a table / names read from it; parties: a reader of the directory, two renames.
 #[test]
 fn renames_within_and_out() {
     read_during([&[("/d/a", "/d/z", PLAIN)], &[("/d/b", "/e/q", PLAIN)]], &[], &["a", "z", "b"]);
 }
 
+/// Race: Reading a directory while it changes.
 #[test]
 fn renames_out_and_in_again() {
     read_during(
@@ -92,6 +108,8 @@ fn renames_out_and_in_again() {
     );
 }
 
+/// Race: Reading a directory while it changes.
+/// Seam: scan of a table / names read from it; parties: a reader of the directory, two renames.
 #[test]
 fn exchanges_with_another_directory() {
     read_during(
@@ -101,6 +119,7 @@ fn exchanges_with_another_directory() {
     );
 }
 
+/// Race: Reading a directory while it changes.
 #[test]
 fn exchanges_within() {
     read_during(
@@ -111,6 +130,8 @@ fn exchanges_within() {
 }
 
 /// The usual method of replacing a whole file.
+///
+/// Race: Reading a directory while it changes.
 #[test]
 fn files_that_take_a_name() {
     read_during(

@@ -111,6 +111,22 @@ fn take_down() {
 }
 
 /// The reclaim thread takes the superblock down.
+///
+/// Race: The end of a superblock against walks and other calls.
+///
+/// The last use of a superblock ends in deferred work of any thread. Walks that began before may
+/// still read its dentries, and its take-down frees them immediately. So it is passed to the
+/// reclaim thread, which first waits for a grace period, that is, for the end of all sections that
+/// existed when it was passed on. Later sections find no mount of it. A tree of any size that was
+/// taken down where its last use ended used to be one section inside another call.
+///
+/// Seam: take-down of a superblock / walks, open files, late references; parties: the reclaim
+/// thread, a holder of an open file, a removal of a file whose count is to be collected, a walk, an
+/// unmount.
+///
+/// Fails if a mount is freed without a grace period, if the last reference does not close the
+/// counts of each CPU, or if neither the thread waits for a grace period nor a collection holds the
+/// superblock: either of these two suffices.
 #[test]
 fn take_down_by_thread_against_holder_late_reference_and_walker() {
     check(|| reclaim::with_thread(take_down));
@@ -118,6 +134,13 @@ fn take_down_by_thread_against_holder_late_reference_and_walker() {
 
 /// The call that ends the last use takes the superblock down, as on a system that can't start a
 /// thread.
+///
+/// Race: The end of a superblock against walks and other calls.
+///
+/// Seam: sharded count / its collection / the end of the superblock; parties: a holder of an open
+/// file, a removal of a file whose count is to be collected, a walk, an unmount.
+///
+/// Fails if a collection does not hold the superblock (`Collecting`).
 #[test]
 fn take_down_by_last_user_against_holder_late_reference_and_walker() {
     check(take_down);

@@ -48,6 +48,18 @@ fn look_twice(task: &Task) {
     assert!(second.mtime >= first.mtime && second.ctime >= first.ctime, "{first:?} {second:?}");
 }
 
+/// Race: A change against a read of its time.
+///
+/// A change time is stamped with the tick of the clock, and with the exact time once it was read. A
+/// stamping thread may have read its clock long before another one stamped. And of two changes
+/// after a read, the first clears the sign that the time was read; the second, which found the sign
+/// cleared, wrote nothing and ended while the time was still the one that was read. So times are
+/// only ever replaced by later ones, the clock is read after the change is visible, and a thread
+/// that finds an exact stamp under way stamps exactly itself
+/// (`crates/vfs/src/objects/inode/times.rs` has the argument).
+///
+/// Seam: growth of a table / the stamp of the directory's time; parties: two changes, a read of the
+/// time.
 #[test]
 fn a_change_beside_another_and_a_look() {
     let change = |task: &Task| {
@@ -56,6 +68,12 @@ fn a_change_beside_another_and_a_look() {
     changes_show([change, look_twice]);
 }
 
+/// Race: A change against a read of its time.
+///
+/// Seam: growth of a table / the stamp of the directory's time; parties: two changes, a read of the
+/// time.
+///
+/// Nothing makes sure that the table grows in this model.
 #[test]
 fn a_change_beside_two_others() {
     let change = |task: &Task| {

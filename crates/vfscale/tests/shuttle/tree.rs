@@ -17,6 +17,17 @@ use vfscale_sync::cpu;
 
 /// While a file is renamed over another, the name refers to the old one, then to the new one, and
 /// always to one of them.
+///
+/// Race: Rename, exchange / lookup.
+///
+/// Race: A name that is replaced must never be missing.
+///
+/// `rename` over an existing name removes one entry from a bucket and inserts another. A concurrent
+/// lookup that scans the bucket could pass the slot of the new entry before that is inserted, and
+/// reach the slot of the old one after that is removed. The rename therefore announces the change
+/// in both buckets first: their version is odd during the change, and a lookup that found nothing
+/// looks again. The two dentries have an odd sequence count, so no lookup returns either of them
+/// during the change, and none sees the new file and later the old one.
 #[test]
 fn a_replaced_name_is_never_missing() {
     check(|| {
@@ -37,12 +48,32 @@ fn a_replaced_name_is_never_missing() {
 
 /// After a remount to read-only has succeeded, no file is open for writing, whichever CPU it was
 /// opened on and whichever task owns it.
+///
+/// Race: Open or close for writing, on any CPU and on private lists / remount to read-only.
+///
+/// Race: A remount to read-only against opening for writing.
+///
+/// An open is a change under way until the file is on the list of its CPU. The remount forbids
+/// changes, sums the changes under way, and then walks the lists, so it finds either the open in
+/// the sum or the file on a list. A file that moves to a private list is counted before it leaves
+/// the superblock's, in a number that the remount reads after the walk. A change that is refused is
+/// subtracted from the very counter that it was added to. A thread that moved to another CPU
+/// between the two used to make the sum one less than the truth for a moment, so a remount could
+/// overlook a writer. Files on private lists used to be in that sum as well, and made it wrong in
+/// the same manner: adopted on one CPU after its part was read, closed on another before.
+///
+/// A file on a private list used to be subtracted from that number before it left its list, so a
+/// remount could succeed while the file was still visible there. Now its end subtracts it after it
+/// has left the list.
 #[test]
 fn remount_against_opens_for_writing() {
     check(remount_against_opens);
 }
 
 /// Variant with long delays between the steps of a close.
+///
+/// Race: A remount to read-only against opening for writing.
+/// Race: Open or close for writing, on any CPU and on private lists / remount to read-only.
 #[test]
 fn remount_against_opens_for_writing_under_long_delays() {
     check_delays(remount_against_opens);
@@ -73,6 +104,8 @@ fn remount_against_opens() {
 }
 
 /// Two names that are exchanged exist at all times.
+///
+/// Race: Rename, exchange / lookup.
 #[test]
 fn exchanged_names_are_never_missing() {
     check(|| {
@@ -91,6 +124,8 @@ fn exchanged_names_are_never_missing() {
 
 /// Three threads create, remove and rename one name. The remaining file, if any, and the used space
 /// agree with their results.
+///
+/// Race: Create / create; create / unlink / rename.
 #[test]
 fn create_unlink_and_rename_of_one_name() {
     check(|| {
@@ -126,6 +161,8 @@ fn create_unlink_and_rename_of_one_name() {
 
 /// Two threads open one name with `O_CREAT`: both get the same file, and with `O_EXCL` only one
 /// succeeds.
+///
+/// Race: Create / create; create / unlink / rename.
 #[test]
 fn one_name_is_made_once() {
     check(|| {
@@ -148,6 +185,8 @@ fn one_name_is_made_once() {
 
 /// Two threads remove one name, or one of them renames it: only one succeeds. A search that found a
 /// name must not conclude from the lack of later changes that the name still exists.
+///
+/// Race: A removal that fails against changes of the name.
 #[test]
 fn one_name_is_removed_once() {
     for renames in [false, true] {
@@ -180,6 +219,18 @@ fn one_name_is_removed_once() {
 }
 
 /// A directory is removed while a file is created in it: one of the two fails.
+///
+/// Race: `rmdir` / create.
+///
+/// Race: Removing a directory against creating in it.
+///
+/// `rmdir` holds every bucket of the directory while it checks that the directory is empty and
+/// marks it dead; a create checks that mark under its bucket lock. One of the two is first, and the
+/// other fails.
+///
+/// A directory's link count loses the link of a subdirectory before the bucket is unlocked.
+/// Otherwise a thread that finds the directory empty after the unlock would set the count to zero,
+/// and the late decrement would take it below, which happened once.
 #[test]
 fn rmdir_against_create() {
     check(|| {
@@ -204,6 +255,8 @@ fn rmdir_against_create() {
 }
 
 /// The last directory in another one is removed, and then that one: its link count ends at zero.
+///
+/// Race: Removing a directory against creating in it.
 #[test]
 fn rmdir_against_rmdir_of_the_directory_above() {
     check(|| {
@@ -227,6 +280,22 @@ fn rmdir_against_rmdir_of_the_directory_above() {
 
 /// An empty directory is renamed, and a file is created in it after that. A removal by the old name
 /// finds it empty or not at all: at no moment does it have that name and an entry.
+///
+/// Race: A removal that fails against changes of the name.
+///
+/// `unlink`, `rmdir` and `rename` look names up and check all rules before they take a lock. A
+/// dentry that was found may be replaced before it is checked. The check may then fail because of
+/// two facts that never held at one moment: a file that may not be removed, in a directory that has
+/// another file of that name by then. So the call reads the dentry's sequence count with the match
+/// and checks it after the rules. If it has not changed, the name existed from the first read to
+/// the last, so the call had to fail at the moment of the check; otherwise it begins again. A
+/// search may also meet a dentry that was removed from its table just before the count was read,
+/// and that does not change any more: it is marked as removed, and the mark is checked with the
+/// count. A name that does not exist is looked up once more. For `ENOTEMPTY` it suffices that the
+/// directory contained a name at some moment at which it had its own name. A directory that moves
+/// into another is searched for among the ancestors of that, whose counts are checked again with
+/// the others. With the locks held, unchanged counts say that both names are still those that were
+/// checked. `crates/vfscale/tests/alone/no_locks.rs` counts the locks of such calls: none.
 #[test]
 fn rmdir_against_a_directory_that_fills_elsewhere() {
     check(|| {
@@ -252,6 +321,8 @@ fn rmdir_against_a_directory_that_fills_elsewhere() {
 
 /// A file and a non-empty directory are exchanged. Calls on either name that must fail do so for a
 /// reason that applies to one of the two, and never with `ENOENT`.
+///
+/// Race: A removal that fails against changes of the name.
 #[test]
 fn calls_that_fail_against_an_exchange() {
     check(|| {
@@ -276,6 +347,9 @@ fn calls_that_fail_against_an_exchange() {
 
 /// A mount is ended while a walk passes through it. The walk ends in the mount or below it, and the
 /// unmount is busy if and only if the walk ended in it.
+///
+/// Race: Unmounting against walks.
+/// Race: Unmount, plain / lookup, open.
 #[test]
 fn umount_against_lookup() {
     check(|| {
@@ -310,6 +384,17 @@ fn umount_against_lookup() {
 
 /// The last close, the removal of the name, and an open by it: the last of them frees the file,
 /// once.
+///
+/// Race: Last close / unlink.
+///
+/// Race: The last close against unlink.
+///
+/// The name owns one reference. A removal takes a reference to the parent if the dentry has other
+/// users, before it drops the name's own reference, under the dentry's lock (or by the one exchange
+/// that marks an unused dentry dead). So the last user, whichever thread it is, frees the dentry
+/// once, and its path can be built until then.
+///
+/// Seam: the name's reference / the last close; parties: a close, an unlink, an open.
 #[test]
 fn last_close_against_unlink() {
     check(|| {
@@ -335,6 +420,9 @@ fn last_close_against_unlink() {
 }
 
 /// A path is one of those at some moment, while two directories on it are moved.
+///
+/// Race: A path that is built while names on it change.
+/// Race: `d_path`, `getcwd` / rename of directories above.
 #[test]
 fn paths_against_moves_of_directories() {
     check(|| {
@@ -364,6 +452,9 @@ fn paths_against_moves_of_directories() {
 
 /// No path mixes names of two moments. The lower directory is renamed first, so its first name
 /// never occurs below the second name of the upper one.
+///
+/// Race: A path that is built while names on it change.
+/// Race: `d_path`, `getcwd` / rename of directories above.
 #[test]
 fn a_path_is_of_one_moment() {
     check(|| {

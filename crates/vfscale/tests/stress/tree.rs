@@ -44,6 +44,7 @@ fn step(task: &Task, random: &mut Random) -> Result<(), Errno> {
     done.map_err(|error| error.errno())
 }
 
+/// Race: The last close against unlink.
 #[test]
 fn random_changes_leave_a_sound_tree() {
     random_changes(&memory(), 40_000);
@@ -118,6 +119,8 @@ fn random_changes(vfs: &Vfs, steps: u64) {
 }
 
 /// Directories that are moved into each other at random remain one tree of all of them.
+///
+/// Race: Two directories that move into each other.
 #[test]
 fn directories_that_move_remain_a_tree() {
     const DIRS: u64 = 4;
@@ -162,6 +165,8 @@ fn directories_that_move_remain_a_tree() {
 
 /// A name that exists before and after every rename always exists, and never refers to an older
 /// file again.
+///
+/// Race: A name that is replaced must never be missing.
 #[test]
 fn a_replaced_name_is_never_missing() {
     let vfs = memory();
@@ -196,6 +201,8 @@ fn a_replaced_name_is_never_missing() {
 }
 
 /// Two names that are exchanged exist at all times.
+///
+/// Race: A name that is replaced must never be missing.
 #[test]
 fn exchanged_names_are_never_missing() {
     let vfs = memory();
@@ -223,6 +230,8 @@ fn exchanged_names_are_never_missing() {
 
 /// A file that many threads open gets a sharded reference count. Removing the name collapses it,
 /// and the last handle frees the inode.
+///
+/// Race: A hot count against the removal of the name.
 #[test]
 fn a_hot_file_is_freed_in_the_end() {
     let vfs = memory();
@@ -255,6 +264,8 @@ fn a_hot_file_is_freed_in_the_end() {
 }
 
 /// Mounting and unmounting, concurrent with walks through the mount and opens in it.
+///
+/// Race: Unmounting against walks.
 #[test]
 fn umount_against_lookups() {
     unmount_under_lookups(&memory(), 300);
@@ -313,6 +324,8 @@ fn unmount_under_lookups(vfs: &Vfs, rounds: u32) {
 
 /// A directory can't be removed while a file is created in it, and no file can be created in a
 /// removed one.
+///
+/// Race: Removing a directory against creating in it.
 #[test]
 fn rmdir_against_create() {
     let vfs = memory();

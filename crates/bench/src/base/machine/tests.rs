@@ -26,6 +26,14 @@ fn the_mount_of_a_directory() {
 }
 
 #[test]
+fn words_are_quoted_where_a_shell_would_split_them() {
+    assert_eq!(quoted("--target=path:/dev/shm"), "--target=path:/dev/shm");
+    assert_eq!(quoted("a b"), "'a b'");
+    assert_eq!(quoted(""), "''");
+    assert_eq!(quoted("it's"), r"'it'\''s'");
+}
+
+#[test]
 fn stolen_time_is_a_share_of_all_time() {
     let (stolen, all) = ticks("cpu  100 0 50 800 20 5 5 20 7 0");
     assert_eq!((stolen, all), (20, 1_000));

@@ -23,8 +23,8 @@ fn report() -> Report {
 
 /// Returns the cells of each line of the tables below a heading.
 fn tables(page: &str, heading: &str) -> Vec<Vec<String>> {
-    let below = page.split_once(&format!("\n### {heading}\n")).unwrap().1;
-    let below = below.split("\n### ").next().unwrap();
+    let below = page.split_once(&format!("\n## {heading}\n")).unwrap().1;
+    let below = below.split("\n## ").next().unwrap();
     let lines = below.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     lines.map(|line| line.split(" | ").map(str::to_owned).collect()).collect()
 }
@@ -60,10 +60,29 @@ fn targets_stand_beside_each_other() {
     let threads = tables(&page, "2 workers over 1");
     assert_eq!((threads.len(), threads[2][0].as_str()), (4, "stat-deep"));
     assert!(threads[2][2].contains(".."), "{threads:?}");
+    let over = tables(&page, "1 worker, over memory");
+    assert_eq!(over[0], ["workload", &directory.fs_type]);
+    assert_eq!((over.len(), over[2][0].as_str()), (4, "stat-deep"));
+    assert!(over[2][1].contains(".."), "{over:?}");
     let patches = tables(&page, "With patches over without");
     assert_eq!(patches[2][..3], ["stat-deep", "memory x1", "lockref"]);
     let mount = format!("\n* {}: {}\n", directory.fs_type, directory.options);
     assert!(page.contains(&mount), "{page}");
+}
+
+/// A reader of a file in `docs/results` can repeat the run.
+#[test]
+fn the_head_tells_command_commit_and_machine() {
+    let report = report();
+    let page = render(&report, false);
+    let first = &report.results[0];
+    assert!(report.command.starts_with("vfscale_bench-"), "{}", report.command);
+    let head = page.split("\n## ").next().unwrap();
+    let command = format!("# `vfscale bench`\n\n```sh\n{}\n```\n", report.command);
+    assert!(head.starts_with(&command), "{head}");
+    for part in [&first.commit, &first.kernel, &first.machine.cpu, &table::date(report.started)] {
+        assert!(head.contains(part.as_str()), "{part}: {head}");
+    }
 }
 
 #[test]
@@ -75,7 +94,7 @@ fn published_tables_stand_above_ours() {
     let ours = rows.iter().position(|row| row[0] == "workload").unwrap();
     assert_eq!(rows[2], ["8", "10-100", "1,546,813", "5,080,126", "+228.4%"]);
     assert_eq!(rows[ours + 2][..2], ["aim-short, jobs/min", "memory x1, 3 users"]);
-    assert!(page.starts_with("## The last full run of `vfscale bench published`\n"));
+    assert!(page.starts_with("# `vfscale bench published`\n"));
     assert!(!page.contains("Chinner 2020"), "its workloads were not measured");
 }
 
@@ -89,4 +108,29 @@ fn what_failed_is_told_and_bars_are_no_columns() {
     expect_rectangular(&page);
     assert!(page.contains("path:/a\\|b"), "{page}");
     assert!(page.ends_with("\n* Left out: stat-deep on path:/a|b x1: no reason\n"), "{page}");
+}
+
+#[test]
+fn two_directories_of_one_type_are_told_apart_by_their_names() {
+    let mut report = report();
+    let is_path = |result: &&CaseResult| result.mount.is_some();
+    let mut second = report.results.iter().find(is_path).unwrap().clone();
+    let (first, fs_type) = (second.case.target.clone(), second.mount.clone().unwrap().fs_type);
+    assert_eq!(report.target_name(&first), fs_type);
+    second.case.target = "path:/somewhere/else".to_owned();
+    report.results.push(second);
+    assert_eq!(report.target_name("path:/somewhere/else"), "else");
+    assert_eq!(report.target_name(&first), first.rsplit('/').next().unwrap());
+}
+
+#[test]
+fn small_ratios_have_significant_figures() {
+    let mut comparison = report().ratios.remove(0);
+    let ratio = &mut comparison.ratio;
+    (ratio.median, ratio.low, ratio.high) = (0.0123, 0.0119, 0.1);
+    ratio.verdict = Verdict::Slower;
+    assert_eq!(ratio_cell(Some(&comparison)), "0.0123 [0.0119..0.1000]");
+    comparison.ratio.median = 0.123;
+    assert_eq!(ratio_cell(Some(&comparison)), "0.12 [0.01..0.10]");
+    assert_eq!(ratio_cell(None), "-");
 }

@@ -26,6 +26,11 @@ fn segments(bufs: &mut [[u8; BYTES]]) -> impl Iterator<Item = Segment<'_>> {
 }
 
 /// A pipe is like a slow disk: a read of it is pending until the test writes.
+///
+/// Race: The kernel against the end of a batch.
+///
+/// Requests of an io_uring use their memory until they are complete, even if the thread that made
+/// them has ended. Their owner does not end before that, even by a panic or a failure of the ring.
 #[test]
 fn a_batch_that_panics_waits_for_what_is_under_way() {
     let Some(mut ring) = ring() else { return };

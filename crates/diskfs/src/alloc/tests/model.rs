@@ -125,6 +125,19 @@ fn step(world: &mut World, call: Call) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
+    /// Race: Loading a zone of a group's index against claims, frees and its being dropped.
+    ///
+    /// A zone is read from the group's trees with the group locked, so no commit changes them
+    /// during that time; but other threads claim blocks in other zones and return claims, and frees
+    /// become durable. The zone is entered under the index's lock, without the runs that are
+    /// pending at that moment. A claim is pending from before its transaction removes it from the
+    /// tree until that change is published; a freed run is pending from before it is inserted into
+    /// the tree until that is durable. So the tree without the pending runs is one set of blocks at
+    /// any moment, also as seen through the copies of a half-finished transaction, and when that is
+    /// abandoned. A thread that drops a zone holds the index's lock alone, and needs no more: an
+    /// index contains nothing that the trees and the pending runs do not record. A thread that has
+    /// loaded a zone allocates from it before it releases the lock, so no two threads drop each
+    /// other's zones for ever. The test drops zones between any two steps.
     #[test]
     fn every_block_is_one_thing(calls in prop::collection::vec(call(), 1..120)) {
         let mut world = World::new(4096, 10);

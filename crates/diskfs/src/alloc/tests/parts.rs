@@ -78,6 +78,8 @@ fn a_place_that_is_far_away_is_found() {
 }
 
 /// Claims and frees all over the volume, with memory for an eighth of its runs.
+///
+/// Race: Loading a zone of a group's index against claims, frees and its being dropped.
 #[test]
 fn indexes_keep_to_their_memory() {
     let mut world = in_pieces();

@@ -65,6 +65,7 @@ fn assert_full(mounted: &Mounted, node: &Arc<Node>, byte: u8) {
     assert_eq!(mounted.contents(&mounted.node(node.ino())), [byte; 3 * PAGE_SIZE]);
 }
 
+/// Race: A sync against other threads that write back.
 #[test]
 fn a_sync_waits_for_files_that_others_are_writing_back() {
     let world = slow();
@@ -77,6 +78,7 @@ fn a_sync_waits_for_files_that_others_are_writing_back() {
     assert_full(&left, &nodes[1], 2);
 }
 
+/// Race: A sync against other threads that write back.
 #[test]
 fn a_sync_waits_for_writers_that_are_short_of_memory() {
     let world = slow();
@@ -112,6 +114,8 @@ fn a_sync_does_all_it_can_and_tells_errors_of_other_threads() {
 }
 
 /// Dirty pages on a sealed volume are written when they can be.
+///
+/// Race: A sync against other threads that write back.
 #[test]
 fn a_sealed_volume_is_not_written_and_nothing_is_lost() {
     let (slow, mounted) = slow();

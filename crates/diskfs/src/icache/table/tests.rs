@@ -68,6 +68,7 @@ fn numbers_that_no_inode_has_are_no_nodes() {
     assert!(table.is_empty());
 }
 
+/// Race: An error of write-back against the calls that report it.
 #[test]
 fn nodes_that_nobody_needs_are_given_up_and_others_stay() {
     let volume = volume();

@@ -188,6 +188,8 @@ fn what_is_being_written_back_is_not_cut_meanwhile() {
 }
 
 /// The volume is sealed while a piece is on its way, and a page of it is written to once more.
+///
+/// Race: A sync against other threads that write back.
 #[test]
 fn what_cannot_be_written_now_stays_dirty() {
     let world = World::new();

@@ -82,6 +82,7 @@ fn errno<T>(result: vfscale_vfs::Result<T>) -> Option<Errno> {
     result.err().map(|error| error.errno())
 }
 
+/// Race: An error of write-back against the calls that report it.
 #[test]
 fn each_open_file_is_told_once_of_what_was_lost() {
     let volume = Faulty::new();
@@ -163,6 +164,13 @@ fn syncfs_tells_each_open_file_once_of_any_file() {
     assert_eq!(errno(root().sync_fs()), None);
 }
 
+/// Race: A volume that stops against a remount.
+///
+/// A call that meets corruption, or finds the log shut down, makes the superblock read-only,
+/// without the lock of remounts and regardless of writers. A remount that fails restores its flags,
+/// and with them this one. So every call that finds the volume stopped sets it again, and a call
+/// that arrives in between fails in the driver, which checks the log's flag itself. A remount to
+/// read-write calls the driver, which refuses.
 #[test]
 fn changes_fail_at_once_when_the_log_has_failed() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {

@@ -54,6 +54,15 @@ impl Mounted {
 /// Files are created, written back and removed, and the blocks of their inodes are freed and not
 /// written since: the inodes on the device look valid, including their generation, and lead to
 /// blocks that other files own by now.
+///
+/// Race: A number from a handle against a chunk of inodes that is given up.
+///
+/// Blocks of inodes that a group has given up stay on the device unchanged, with inodes that look
+/// alive and extents that belong to other files by now. So a number that no name vouches for is
+/// believed only after a lookup in its group's tree of chunks, with the group locked and the number
+/// marked as being read. A thread that frees the inode, or creates one of that number, waits for
+/// the mark, and no thread waits for it with a group locked. This also holds for the parent of a
+/// directory that is found by number, which may have moved since.
 #[test]
 fn a_handle_of_a_chunk_that_was_given_up_is_stale() {
     let mounted = small_table();
@@ -84,6 +93,9 @@ fn a_handle_of_a_chunk_that_was_given_up_is_stale() {
 
 /// While one thread creates files, writes them back and removes them, other threads open the
 /// handles of files of any time. A handle that opens leads to the file it was made of.
+///
+/// Race: A number from a handle against a chunk of inodes that is given up.
+/// Race: Number from a handle / chunk of inodes given up, created again.
 #[test]
 fn handles_beside_files_that_come_and_go() {
     let mounted = &small_table();

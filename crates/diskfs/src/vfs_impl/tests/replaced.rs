@@ -70,6 +70,15 @@ fn a_rename_of_data_that_are_lost_keeps_the_old_file() {
 }
 
 /// This tests each way of cutting a file to nothing, and also data that fit into the inode.
+///
+/// Race: Forcing the log while a file is replaced by truncation.
+///
+/// An `fsync` of one file makes durable that another one was truncated to zero. The new data of the
+/// latter are written back before. A thread that forces the log finds the file on a list; or it
+/// finds that another thread has taken it, and waits, as a sync does. A file joins the list with
+/// the write that gives it new data, after it has been counted, and is subtracted after it was
+/// written: a thread that finds the count zero has to wait for none.
+/// `a_file_that_is_replaced_is_the_old_one_or_the_new_one` fails with `auto_da_alloc` off.
 #[test]
 fn a_file_that_is_written_anew_has_its_new_data_after_a_crash() {
     for new in [NEW, b"short"] {

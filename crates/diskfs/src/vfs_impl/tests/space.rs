@@ -55,6 +55,8 @@ fn a_volume_that_is_filled_and_emptied_takes_as_much_again() {
 }
 
 /// A write is short only if the volume is full, never because a removal is not durable yet.
+///
+/// Race: A call that lacks space against space that becomes free.
 #[test]
 fn a_write_after_a_removal_is_whole() {
     let mounted = slow(64 * MIB);
@@ -138,6 +140,8 @@ fn what_small_files_have_set_aside_comes_back() {
 /// Eight threads create and remove files, ranges, attributes, links and directories, each of them
 /// slightly less than an eighth of the volume: the space that one thread lacks was just freed by
 /// another.
+///
+/// Race: A call that lacks space against space that becomes free.
 #[test]
 fn eight_threads_get_what_they_remove() {
     const THREADS: u64 = 8;

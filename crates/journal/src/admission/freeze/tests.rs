@@ -12,6 +12,7 @@ fn shared() -> SharedFields {
     SharedFields::new(true, 1, 1000, 10)
 }
 
+/// Race: A freeze against transactions that move between CPUs.
 #[test]
 fn a_freeze_waits_for_a_transaction_that_moved_between_cpus() {
     for slots in [1, 4] {
@@ -76,6 +77,7 @@ fn a_final_freeze_and_a_shutdown_refuse() {
     assert_eq!(gate.active(&shared), 0);
 }
 
+/// Race: A freeze against transactions that move between CPUs.
 #[test]
 fn stress_freezes_find_nobody_inside() {
     for slots in [1, 3] {

@@ -38,6 +38,7 @@ fn a_waiter_gets_what_lies_in_the_batches_of_other_cpus() {
     assert_eq!(grant.used(), 0);
 }
 
+/// Race: Waiting for log space against space that is returned.
 #[test]
 fn a_waiter_is_served_by_what_is_given_back_on_any_cpu() {
     let grant = Grant::new(1000, 4);
@@ -139,6 +140,7 @@ fn shutting_down_wakes_everybody() {
     assert!(grant.take(1, ReserveKind::New, || {}).is_err());
 }
 
+/// Race: Waiting for log space against space that is returned.
 #[test]
 fn the_sum_is_exact_under_stress() {
     let grant = Grant::new(3000, 4);

@@ -72,6 +72,8 @@ fn begin(journal: &Journal) -> Transaction<'_> {
 }
 
 /// The log has room for ten thousand of these things, and no thread forces it.
+///
+/// Race: Waiting for memory against the threads that free it.
 #[test]
 fn no_more_is_in_memory_than_the_bound_whatever_room_the_log_has() {
     let device = device();
@@ -93,6 +95,8 @@ fn no_more_is_in_memory_than_the_bound_whatever_room_the_log_has() {
 
 /// A transaction that has begun continues, however much memory it takes, and admits others when it
 /// has ended.
+///
+/// Race: Waiting for memory against the threads that free it.
 #[test]
 fn who_has_begun_never_waits_for_memory() {
     let device = device();

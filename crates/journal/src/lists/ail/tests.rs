@@ -35,6 +35,14 @@ fn the_tail_is_the_first_item_or_the_last_durable_record() {
 
 /// The item is logged again while it is written back, so the written version is not the one that
 /// the tail would pass.
+///
+/// Race: Writing an item back against logging it again.
+///
+/// An item that is pushed may be changed, committed and made durable at a later LSN before it
+/// leaves the AIL. It leaves only from the LSN at which it was pushed. It is not written back with
+/// changes that the log does not have: it is pinned before it is changed, and the pin is checked
+/// under the lock under which each change is made. And one thread at a time writes items back, so
+/// no older version overwrites a newer one.
 #[test]
 fn an_item_that_moved_meanwhile_stays() {
     let ail = Ail::new(lsn(1), Levels::of(None));

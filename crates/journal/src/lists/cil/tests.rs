@@ -57,6 +57,8 @@ fn a_relogged_item_keeps_its_place_and_gets_a_new_vector() {
 
 /// A context that is being written to the log has not yet taken the contents of an item when the
 /// item is logged in the next context, more than once: each context gets its own contents.
+///
+/// Race: A commit against the push.
 #[test]
 fn an_item_is_in_two_contexts_at_once() {
     let cil = parts(2);
@@ -248,6 +250,7 @@ fn more_than_was_reserved_is_an_overrun() {
     assert!(matches!(cil.1.insert(&cil.0, &mut small), Err(Error::Overrun { reserved: 50, .. })));
 }
 
+/// Race: A commit against the push.
 #[test]
 fn stress_nothing_is_lost_between_commits_and_switches() {
     for slots in [1, 4] {

@@ -549,6 +549,10 @@ fn until(stop: &AtomicBool, mut f: impl FnMut(u64)) {
 
 /// Names that stay are found by every lookup and by every scan exactly once, while others are
 /// inserted and removed, and the table grows and shrinks.
+///
+/// Seam: growth of a table / lookups, insertions; parties: two insertions, a lookup.
+///
+/// Only here all three parties meet; the models of tables have two of them each.
 #[test]
 fn stress_lookups_and_scans_never_miss() {
     let table = Table::new();

@@ -80,3 +80,20 @@ fn patches_of_volumes_are_told_apart() {
         ["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents", "orphan"]
     );
 }
+
+/// `docs/SCALING.md` has a row and a section for each patch, in this order, and each section names
+/// a test.
+#[test]
+fn the_document_has_every_patch() {
+    let page = include_str!("../../../../../docs/SCALING.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let rows: Vec<_> = rows.map(|(name, _)| name).collect();
+    let names: Vec<_> = PATCHES.iter().map(Patch::name).collect();
+    assert_eq!(rows, names);
+    let sections = page.split("\n## ").filter_map(|section| section.split_once('\n'));
+    let sections: Vec<_> = sections.filter(|(name, _)| names.contains(name)).collect();
+    assert_eq!(sections.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+    for (name, text) in sections {
+        assert!(text.contains("Price:") && text.contains(".rs::"), "{name}");
+    }
+}

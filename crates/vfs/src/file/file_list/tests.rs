@@ -145,6 +145,8 @@ fn a_private_list_has_its_files_for_itself() {
 }
 
 /// While the file system is read-only, no file is open for writing, on any CPU and on any list.
+///
+/// Race: A remount to read-only against opening for writing.
 #[test]
 fn no_writer_is_left_on_a_read_only_file_system() {
     const REMOUNTS: u32 = 2_000;

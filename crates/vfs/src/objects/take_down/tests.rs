@@ -91,6 +91,8 @@ fn wait_for_end(fs: &Arc<NamesOnly>) {
 }
 
 /// Each 128th section of a thread runs deferred work, which once contained the end of a whole tree.
+///
+/// Race: The end of a superblock against walks and other calls.
 #[test]
 fn a_tree_is_taken_down_by_no_call_of_others() {
     let (fs, evictions, vfs, inodes) = planted(20_000);
@@ -119,6 +121,8 @@ fn a_dropped_tree_ends_though_nobody_calls() {
 }
 
 /// Work that is deferred during a take-down need not wait for the end of the take-down.
+///
+/// Race: The end of a superblock against walks and other calls.
 #[test]
 fn grace_periods_end_while_a_tree_is_taken_down() {
     let (fs, evictions, vfs, inodes) = planted(100_000);
@@ -129,6 +133,7 @@ fn grace_periods_end_while_a_tree_is_taken_down() {
     assert!(before < inodes / 2, "{before} of {inodes}");
 }
 
+/// Race: The end of a superblock against walks and other calls.
 #[test]
 fn a_tree_stays_while_sections_last_that_began_before() {
     let (fs, evictions, vfs, inodes) = planted(500);

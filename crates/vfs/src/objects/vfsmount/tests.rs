@@ -60,6 +60,8 @@ fn mount_count_before_has_one_counter() {
 
 /// A refused change is subtracted from the part that it was added to, on whatever CPU the thread
 /// then runs. Otherwise a sum could see the subtraction without the addition, and miss a writer.
+///
+/// Race: A remount to read-only against opening for writing.
 #[test]
 fn a_refused_change_leaves_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -84,6 +86,13 @@ fn a_refused_change_leaves_every_part_as_it_was() {
 
 /// A walk that has announced a change is inside an RCU section and uses no mount; a concurrent
 /// unmount does not hide the change from a remount of the superblock.
+///
+/// Race: A remount to read-only against a change through a mount that ends.
+///
+/// A change under way does not use its mount: the RCU section that it is made in protects it. So an
+/// unmount may drop the last use of the mount during the change. A remount of the superblock,
+/// through another mount, has to find the change nevertheless. Therefore a mount stays on the list
+/// of its superblock until the grace period ends; it used to leave the list with its last use.
 #[test]
 fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -108,6 +117,8 @@ fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
 /// Files enter and leave private lists at any time, on any CPU. The parts that a remount sums do
 /// not count them: otherwise a sum could see a file leave that it did not see enter, and miss a
 /// writer.
+///
+/// Race: A remount to read-only against opening for writing.
 #[test]
 fn files_on_private_lists_leave_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -129,6 +140,8 @@ fn files_on_private_lists_leave_every_part_as_it_was() {
 
 /// A remount that fails reverts its change, and a concurrent remount does not mistake the temporary
 /// flags for its own success.
+///
+/// Race: Two remounts of one mount.
 #[test]
 fn remounts_of_one_mount_wait_for_each_other() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
@@ -188,6 +201,12 @@ fn a_writer_waits_while_a_remount_looks() {
 
 /// A remount has forbidden changes and makes them durable: a concurrent sync does not return before
 /// they are durable.
+///
+/// Race: A sync against a remount to read-only.
+///
+/// While the driver of a file system that had just become read-only was still writing everything,
+/// `sync` and `syncfs` found it read-only and returned immediately, as if everything were durable.
+/// Now they wait for the remount (`s_umount`), and sync if it has failed.
 #[test]
 fn a_sync_waits_for_a_remount_that_writes() {
     let driver = Arc::new(NamesOnly::default());

@@ -182,6 +182,9 @@ fn a_removal_that_is_cut_off_is_no_damage() {
 
 /// Inodes are freed together, and the number of one is used again, for a file without a name that
 /// is in use, before the others are processed.
+///
+/// Race: An inode number that is freed against its next users.
+/// Race: Number of an inode: freed / used again / from a handle.
 #[test]
 fn a_number_that_is_had_again_is_not_freed_again() {
     let fix = Fixture::new();
@@ -203,6 +206,8 @@ fn a_number_that_is_had_again_is_not_freed_again() {
 }
 
 /// Once its number is free, the state in memory under that number belongs to the next inode.
+///
+/// Race: An inode number that is freed against its next users.
 #[test]
 fn nothing_is_left_of_an_inode_whose_number_is_free() {
     let fix = Fixture::new();

@@ -130,6 +130,16 @@ fn wait_for_thread() {
 
 /// Without the reclaim thread each run of pages is a system call in the section, which may be in
 /// any call that runs deferred work.
+///
+/// Race: Returning free memory to the system against threads that free and take pages.
+///
+/// Deferred work runs in an RCU section inside any call, so it leaves free pages to the reclaim
+/// thread (`crates/sync/src/shrink.rs`). A request is cleared before the memory is returned: pages
+/// that are freed during that make another request. The thread may be about to end: it announces
+/// that first, and a thread that makes a request then starts another. While a superblock is taken
+/// down only regions that are wholly free are returned, since pages in use between free ones are
+/// about to be freed. Pages on their way are on no list; `rcu::synchronize` waits for a run that
+/// has begun.
 #[test]
 fn a_section_leaves_memory_to_the_reclaim_thread() {
     let _alone = alone();
@@ -156,6 +166,8 @@ impl Work for Until {
 
 /// While a superblock is taken down the pages between free ones are about to be freed: giving back
 /// the free ones before takes hundreds of system calls for each region, instead of one.
+///
+/// Race: Returning free memory to the system against threads that free and take pages.
 #[test]
 fn regions_in_part_free_wait_for_the_end_of_work() {
     let _alone = alone();
@@ -190,6 +202,8 @@ fn a_page_made_with_bytes_is_zero_around_them() {
 
 /// Pages are allocated on one CPU and freed on another, while all idle ones are returned again and
 /// again: no page ever has two owners.
+///
+/// Race: Returning free memory to the system against threads that free and take pages.
 #[test]
 fn no_page_has_two_owners() {
     let _alone = alone();
@@ -232,6 +246,11 @@ fn no_page_has_two_owners() {
 
 /// A kernel with pages of 64 KiB takes memory back in these. Free pages that share one with pages
 /// in use return to the pool as zeros, and their neighbours keep every byte.
+///
+/// Seam: pages that are returned to the system / its page size; parties: a thread that frees, users
+/// of neighbouring pages.
+///
+/// With pretended page sizes, one after the other.
 #[test]
 fn pages_keep_their_bytes_where_the_system_has_larger_ones() {
     let _alone = alone();

@@ -244,6 +244,7 @@ fn a_walk_stops_when_it_is_told_to() {
     assert_eq!((seen, list.len()), (3, 10));
 }
 
+/// Race: The last close against a walk of the open files.
 #[test]
 fn stress_walks_see_live_values_only() {
     const ROUNDS: usize = 20_000;

@@ -41,6 +41,7 @@ fn names(file: &File) -> (Vec<String>, usize) {
     (names, gone.len())
 }
 
+/// Race: The first two names of a file against each other.
 #[test]
 fn each_name_has_a_dentry_on_the_list_until_it_is_freed() {
     let task = tree();
@@ -98,6 +99,16 @@ fn using_a_file_counts_no_reference_to_its_inode() {
 
 /// Threads create and remove names of one file, and hold some of them open. In the end the file has
 /// one dentry for each name, and a concurrent reader always saw the permanent ones.
+///
+/// Race: A file handle against the last unlink.
+///
+/// Race: The first two names of a file against each other.
+///
+/// The list of an inode's dentries has no lock while it has one dentry at most. A thread that adds
+/// the second one takes the lock and exchanges the head for a marked one; if the only dentry has
+/// left in the meantime, by an exchange of its own, the first exchange fails and the thread begins
+/// again. A thread that removes a dentry and finds the mark takes the lock, and tries its own
+/// exchange once more, because the others may have left before it had the lock.
 #[test]
 fn stress_names_that_come_and_go() {
     const THREADS: u64 = 4;

@@ -91,6 +91,9 @@ fn directories_that_move_are_counted_where_they_are() {
 
 /// While directories are created on one CPU and removed on another, no reader sees fewer links than
 /// always exist, nor more than ever exist.
+///
+/// Race: `stat` of a directory / `mkdir`, `rmdir` in it on several CPUs.
+/// Seam: a directory's links counted on each CPU / in its inode; parties: two `mkdir`, one `stat`.
 #[test]
 fn links_are_those_of_one_moment() {
     let (task, dir) = spread();

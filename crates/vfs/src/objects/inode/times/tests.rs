@@ -13,6 +13,8 @@ fn with_inode(test: impl FnOnce(&Inode)) {
 }
 
 /// A thread reads the clock, and loses its CPU for longer than any tick before it stamps.
+///
+/// Race: A change against a read of its time.
 #[test]
 fn a_late_stamp_does_not_take_time_back() {
     with_inode(|inode| {
@@ -58,6 +60,8 @@ fn each_change_after_a_look_shows() {
 
 /// The driver has stored the time of its change, and a reader reads the times before the change is
 /// made.
+///
+/// Race: A change against a read of its time.
 #[test]
 fn a_change_shows_whose_time_was_taken_before_the_look() {
     with_inode(|inode| {
