@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use vfscale::{Scaling, ScalingError};
+use vfscale_command::Size;
 
-use crate::bench::BenchArgs;
 use crate::error::Failure;
-use crate::options::{self, MountOptions, Size};
+use crate::options::{self, MountOptions};
 use crate::volume::{copy_out, fsck, grow, make, show};
 
 /// A POSIX file system in user space whose every layer scales with cores.
@@ -65,13 +65,17 @@ pub(crate) enum Command {
 
     /// Measure how file systems scale: vfscale in memory, or any mounted directory
     ///
-    /// Runs experiments of the published work on making the kernel's file systems scale, in
-    /// rounds, alternately on all targets, and prints medians, ranges, and ratios with their
-    /// confidence intervals. Files made below a directory are removed at the end, also on Ctrl-C.
+    /// Runs the program vfscale-bench, which lies beside this one or in PATH, with all arguments
+    /// that follow; `vfscale bench --help` describes them.
     ///
     /// Example: vfscale bench open-close-same-dir stat-deep --target memory
     /// --target path:/mnt/disk --threads 1,2 --before lockref
-    Bench(Box<BenchArgs>),
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Bench {
+        /// The arguments of vfscale-bench
+        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 
     /// Make a volume in an image file or on a block device
     ///
@@ -146,10 +150,6 @@ pub(crate) enum Command {
         /// The directory; made if missing
         dir: PathBuf,
     },
-
-    /// A worker process of `vfscale bench --processes`; takes its orders from standard input
-    #[command(hide = true)]
-    BenchWorker,
 }
 
 #[derive(Debug, Args)]

@@ -6,37 +6,29 @@
 //!   makes a mount durable;
 //! * `vfscale mkfs`, `fsck`, `dump`, `stat`, `tune` and `copy-out` work on unmounted volumes,
 //!   `grow` on any;
-//! * `vfscale bench` measures how file systems scale.
+//! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
 //!
 //! Called by the name `mount.vfscale` it is the mount helper of `mount(8)`.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `run`, `mount`, `bench`, `volume` | the commands |
+//! | `run`, `mount`, `bench_program`, `volume` | the commands |
 //! | `man` | the manual pages |
 //! | `source` | opens or creates the file system that the command line names |
-//! | `output` | results of the measuring commands, and their interruption |
-//! | `options` | options after `-o`, sizes, modes |
-//! | `signals` | signals, waited for by a thread instead of in handlers |
+//! | `options` | options after `-o`, sizes of images, modes |
 //! | `error` | failures and exit statuses |
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
-
 mod args;
-mod bench;
+mod bench_program;
 mod error;
 mod man;
 mod mount;
 mod options;
-mod output;
 mod run;
-mod signals;
 mod source;
 mod volume;
 
@@ -44,7 +36,7 @@ use args::Command;
 use volume::{copy_out, fsck, grow, make, show};
 
 fn main() -> ExitCode {
-    start_logging();
+    vfscale_command::logging::start();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let arguments = args::as_mount_helper(&arguments).unwrap_or(arguments);
     let cli = match args::parse(&arguments) {
@@ -55,8 +47,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::mount(args),
         Command::Sync { dirs } => mount::sync(&dirs),
-        Command::Bench(args) => bench::bench(*args),
-        Command::BenchWorker => bench::worker(),
+        Command::Bench { arguments } => bench_program::start(&arguments),
         Command::Fsck(args) => fsck::fsck(&args),
         Command::Dump(args) => show::dump(&args),
         Command::Stat(args) => show::stat(&args),
@@ -81,22 +72,5 @@ fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         0 => ExitCode::SUCCESS,
         _ if is_fsck => ExitCode::from(fsck::USAGE),
         code => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-    }
-}
-
-/// Starts logging to standard error. `RUST_LOG` selects the levels (`debug`,
-/// `vfscale_fuse=trace`, ...); the default is warnings.
-fn start_logging() {
-    let selected = std::env::var("RUST_LOG").unwrap_or_default();
-    let (targets, complaint) = match selected.parse::<Targets>() {
-        Ok(targets) if !selected.is_empty() => (targets, None),
-        Ok(_) => (Targets::new().with_default(LevelFilter::WARN), None),
-        Err(e) => (Targets::new().with_default(LevelFilter::WARN), Some(e)),
-    };
-    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
-    tracing_subscriber::registry().with(layer).with(targets).init();
-    if let Some(e) = complaint {
-        tracing::warn!("RUST_LOG={selected} is not understood ({e}); showing warnings");
     }
 }

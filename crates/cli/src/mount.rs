@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vfscale::MountFlags;
+use vfscale_command::signals::Blocked;
 use vfscale_fuse::Mounted;
 
 use crate::args::MountArgs;
 use crate::error::Failure;
 use crate::options::MountOptions;
-use crate::signals::Blocked;
 use crate::source::{self, Source, Syncer};
 
 /// Time that users get to leave when a signal ends the mount.

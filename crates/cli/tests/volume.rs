@@ -104,7 +104,9 @@ fn who_makes_a_volume_owns_its_root() {
     if !uid.is_root() {
         return;
     }
-    let Some((dir, program)) = program_for_all() else { return };
+    let Some((dir, program)) = program_for_all(Path::new(env!("CARGO_BIN_EXE_vfscale"))) else {
+        return;
+    };
     let path = dir.path().join("disk.vfs");
     let mut command = Command::new(program);
     command.args(["mkfs", "--size=32M"]).arg(&path).uid(65_533).gid(65_534);

@@ -10,10 +10,11 @@ use vfscale::block::{Device, FileDevice};
 use vfscale::diskfs::copies::OpenError;
 use vfscale::diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 use vfscale::diskfs::{Label, LogPlace, Uuid, copies, identity};
+use vfscale_command::Size;
 
 use super::{open, open_log};
 use crate::error::Failure;
-use crate::options::{self, Size};
+use crate::options;
 
 #[derive(Debug, Args)]
 pub(crate) struct MkfsArgs {
