@@ -57,6 +57,13 @@ pub(crate) enum Set {
     /// A worker process of --processes; takes its orders from standard input
     #[command(hide = true)]
     Worker,
+
+    /// Write the manual pages and completions to a directory that is laid out as /usr/share
+    #[command(hide = true)]
+    Man {
+        /// The directory; made if missing
+        dir: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -11,9 +11,11 @@
 //! | `output` | results on standard output and in files, and the interruption of a run |
 //! | `error` | failures and exit statuses |
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use vfscale_command::manual::{self, Manual};
 
 mod args;
 mod bench;
@@ -23,6 +25,7 @@ mod fill;
 mod output;
 
 use args::{Cli, Set};
+use error::Failure;
 
 /// An allocator that adds no conflicts of its own to recorded calls; it forwards all other
 /// allocations to the system's.
@@ -38,9 +41,18 @@ fn main() -> ExitCode {
         Some(Set::Commute(args)) => commute::commute(&args),
         Some(Set::Fill(args)) => fill::fill(&args),
         Some(Set::Worker) => bench::worker(),
+        Some(Set::Man { dir }) => man(&dir),
     };
     outcome.unwrap_or_else(|e| {
         eprintln!("vfscale-bench: {e}");
         e.exit_code()
     })
+}
+
+/// Writes the manual pages and completions.
+fn man(dir: &Path) -> Result<ExitCode, Failure> {
+    let command = Cli::command();
+    let manuals = [Manual { command: &command, section: 1, without: &[] }];
+    manual::write(dir, &manuals).map_err(|e| Failure::Write(e.path, e.error))?;
+    Ok(ExitCode::SUCCESS)
 }

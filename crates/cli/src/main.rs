@@ -8,13 +8,14 @@
 //!   `grow` on any;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
 //!
-//! Called by the name `mount.vfscale` it is the mount helper of `mount(8)`.
+//! Called by the name `mount.vfscale`, `mkfs.vfscale` or `fsck.vfscale` it is the helper of
+//! `mount(8)`, `mkfs(8)` or `fsck(8)`.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `run`, `mount`, `bench_program`, `volume` | the commands |
-//! | `man` | the manual pages |
+//! | `helper` | the names by which other programs call the command; manual pages |
 //! | `source` | opens or creates the file system that the command line names |
 //! | `options` | options after `-o`, sizes of images, modes |
 //! | `error` | failures and exit statuses |
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 mod args;
 mod bench_program;
 mod error;
-mod man;
+mod helper;
 mod mount;
 mod options;
 mod run;
@@ -33,19 +34,25 @@ mod source;
 mod volume;
 
 use args::Command;
+use helper::Helper;
 use volume::{copy_out, fsck, grow, make, show};
 
 fn main() -> ExitCode {
     vfscale_command::logging::start();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let arguments = args::as_mount_helper(&arguments).unwrap_or(arguments);
+    if let Some(helper) = arguments.first().and_then(|program| Helper::called(program)) {
+        return helper.run(&arguments);
+    }
     let cli = match args::parse(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return refused(&error, &arguments),
+        Err(error) => {
+            let is_fsck = arguments.get(1).is_some_and(|command| command == "fsck");
+            return refused(&error, if is_fsck { fsck::USAGE } else { 2 });
+        }
     };
     let outcome = match cli.command {
         Command::Run(args) => run::run(args),
-        Command::Mount(args) => mount::mount(args),
+        Command::Mount(args) => mount::mount(args, &arguments),
         Command::Sync { dirs } => mount::sync(&dirs),
         Command::Bench { arguments } => bench_program::start(&arguments),
         Command::Fsck(args) => fsck::fsck(&args),
@@ -55,7 +62,7 @@ fn main() -> ExitCode {
         Command::Grow(args) => grow::grow(&args),
         Command::Tune(args) => make::tune(args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
-        Command::Man { dir } => man::write(&dir),
+        Command::Man { dir } => helper::manual(&dir),
     };
     outcome.unwrap_or_else(|e| {
         eprintln!("vfscale: {e}");
@@ -63,14 +70,10 @@ fn main() -> ExitCode {
     })
 }
 
-/// Prints an error of the command line, or the requested help, and returns the exit status.
-fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+/// Prints an error of the command line, or the requested help, and returns the exit status: `usage`
+/// for an error.
+fn refused(error: &clap::Error, usage: u8) -> ExitCode {
     // The reader of a pipe may have closed it; the exit status still reports the error.
     error.print().unwrap_or_default();
-    let is_fsck = arguments.get(1).is_some_and(|command| command == "fsck");
-    match error.exit_code() {
-        0 => ExitCode::SUCCESS,
-        _ if is_fsck => ExitCode::from(fsck::USAGE),
-        code => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-    }
+    if error.exit_code() == 0 { ExitCode::SUCCESS } else { ExitCode::from(usage) }
 }

@@ -266,9 +266,10 @@ fn an_id_is_changed() {
 #[test]
 fn manual_pages_are_written() {
     let dir = tempfile::tempdir().unwrap();
-    let pages = dir.path().join("man");
+    let pages = dir.path().join("share");
     said(&["man", pages.to_str().unwrap()]);
-    let page = |name: &str| fs::read_to_string(Path::new(&pages).join(name)).unwrap();
+    let page =
+        |name: &str| fs::read_to_string(Path::new(&pages).join("man/man1").join(name)).unwrap();
     assert!(page("vfscale.1").contains("fsck"));
     assert!(page("vfscale-mkfs.1").contains("\\-\\-size"));
 }
