@@ -97,6 +97,7 @@ impl Helper {
 /// /mnt/scratch
 #[derive(Debug, Parser)]
 #[command(name = "mount.vfscale", version)]
+#[command(override_usage = "mount.vfscale [OPTIONS] [SOURCE] DIR")]
 pub(crate) struct MountHelper {
     /// The image of a volume, a block device, or the name of a memory file system; then the
     /// directory to mount at. A directory alone gets a memory file system
@@ -111,7 +112,7 @@ pub(crate) struct MountHelper {
     #[arg(short)]
     fake: bool,
 
-    /// Have no effect here: tolerate unknown options, write no mtab, be verbose
+    /// Accepted without effect, as -n and -v, since mount(8) passes them on
     #[arg(short = 's', action = ArgAction::Count)]
     sloppy: u8,
     #[arg(short = 'n', action = ArgAction::Count, hide = true)]

@@ -55,11 +55,10 @@ pub fn write(share: &Path, manuals: &[Manual<'_>]) -> Result<(), WriteError> {
     for manual in manuals {
         let dir = share.join(format!("man/man{}", manual.section));
         for (name, command) in pages(manual.command, manual.without) {
-            let mut page = Vec::new();
             let section = manual.section.to_string();
-            let rendered = clap_mangen::Man::new(command).section(&section).render(&mut page);
             let path = dir.join(format!("{name}.{section}"));
-            rendered.map_err(|error| WriteError { path: path.clone(), error })?;
+            let page = page(command, &section);
+            let page = page.map_err(|error| WriteError { path: path.clone(), error })?;
             put(path, &page)?;
         }
     }
@@ -78,6 +77,36 @@ pub fn write(share: &Path, manuals: &[Manual<'_>]) -> Result<(), WriteError> {
 fn put(path: PathBuf, text: &[u8]) -> Result<(), WriteError> {
     let made = path.parent().map_or(Ok(()), fs::create_dir_all);
     made.and_then(|()| fs::write(&path, text)).map_err(|error| WriteError { path, error })
+}
+
+/// Returns the page of a command: as clap makes it, with the usage of the help for a synopsis.
+fn page(mut command: Command, section: &str) -> io::Result<Vec<u8>> {
+    let usage = command.render_usage().to_string();
+    let typed = command.get_bin_name().unwrap_or_default().to_owned();
+    let has_subcommands = command.has_subcommands();
+    let man = clap_mangen::Man::new(command).section(section);
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    page.extend(synopsis(&usage, &typed).into_bytes());
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if has_subcommands {
+        man.render_subcommands_section(&mut page)?;
+    }
+    man.render_version_section(&mut page)?;
+    Ok(page)
+}
+
+/// Returns the section with the usage of the command `typed`, which may have several lines.
+fn synopsis(usage: &str, typed: &str) -> String {
+    let usage = usage.strip_prefix("Usage:").unwrap_or(usage);
+    let mut text = ".SH SYNOPSIS\n.nf\n".to_owned();
+    for line in usage.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let arguments = line.strip_prefix(typed).unwrap_or(line).replace('-', "\\-");
+        text += &format!("\\fB{}\\fR{arguments}\n", typed.replace('-', "\\-"));
+    }
+    text + ".fi\n"
 }
 
 /// Returns a command and all its subcommands that are not hidden, each with the name of its page,

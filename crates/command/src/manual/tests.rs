@@ -27,7 +27,8 @@ fn every_command_has_a_page_in_its_section() {
     ];
     write(&share, &manuals).unwrap();
     assert!(read(&share, "man/man1/tool.1").contains(".SH SUBCOMMANDS"));
-    assert!(read(&share, "man/man1/tool-show.1").contains("\\fBtool show\\fR"));
+    let shown = read(&share, "man/man1/tool-show.1");
+    assert!(shown.contains(".nf\n\\fBtool show\\fR [COMMAND]\n.fi\n"), "{shown}");
     assert!(read(&share, "man/man1/tool-show-deep.1").contains("\\-\\-wide"));
     let made = read(&share, "man/man8/mkfs.tool.8");
     assert!(made.contains(".TH mkfs.tool 8"), "{made}");
