@@ -1,16 +1,16 @@
 //! The command line.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use vfscale::{Scaling, ScalingError};
+use vfscale_command::Size;
 
-use crate::bench::BenchArgs;
 use crate::error::Failure;
-use crate::options::{self, MountOptions, Size};
+use crate::options::{self, MountOptions};
 use crate::volume::{copy_out, fsck, grow, make, show};
 
 /// A POSIX file system in user space whose every layer scales with cores.
@@ -65,13 +65,17 @@ pub(crate) enum Command {
 
     /// Measure how file systems scale: vfscale in memory, or any mounted directory
     ///
-    /// Runs experiments of the published work on making the kernel's file systems scale, in
-    /// rounds, alternately on all targets, and prints medians, ranges, and ratios with their
-    /// confidence intervals. Files made below a directory are removed at the end, also on Ctrl-C.
+    /// Runs the program vfscale-bench, which lies beside this one or in PATH, with all arguments
+    /// that follow; `vfscale bench --help` describes them.
     ///
     /// Example: vfscale bench open-close-same-dir stat-deep --target memory
     /// --target path:/mnt/disk --threads 1,2 --before lockref
-    Bench(Box<BenchArgs>),
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Bench {
+        /// The arguments of vfscale-bench
+        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
 
     /// Make a volume in an image file or on a block device
     ///
@@ -140,16 +144,12 @@ pub(crate) enum Command {
     /// Example: vfscale copy-out disk.vfs /mnt/rescued
     CopyOut(copy_out::CopyOutArgs),
 
-    /// Write the manual pages of all commands to a directory
+    /// Write the manual pages and completions to a directory that is laid out as /usr/share
     #[command(hide = true)]
     Man {
         /// The directory; made if missing
         dir: PathBuf,
     },
-
-    /// A worker process of `vfscale bench --processes`; takes its orders from standard input
-    #[command(hide = true)]
-    BenchWorker,
 }
 
 #[derive(Debug, Args)]
@@ -357,68 +357,6 @@ impl ServeArgs {
     pub(crate) fn merged_options(&self) -> MountOptions {
         self.options.iter().fold(MountOptions::default(), |merged, o| merged.then(o))
     }
-}
-
-/// Translates the arguments of a mount helper, as `mount(8)` passes them to `mount.vfscale` or
-/// `mount.fuse.vfscale` (`SOURCE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`), to arguments
-/// of `vfscale mount`. Returns `None` if the program was called by another name.
-///
-/// A source with a `/` in it is the image of a volume, or a block device. Any other is the name of
-/// a memory file system, and shows in `/proc/mounts`.
-pub(crate) fn as_mount_helper(arguments: &[OsString]) -> Option<Vec<OsString>> {
-    let called = Path::new(arguments.first()?).file_name()?;
-    if called != "mount.vfscale" && called != "mount.fuse.vfscale" {
-        return None;
-    }
-    let mut names = Vec::new();
-    let mut given = Vec::new();
-    let mut rest = arguments[1..].iter();
-    while let Some(argument) = rest.next() {
-        match argument.as_bytes() {
-            b"-o" => given.extend(rest.next().cloned()),
-            b"-t" | b"-N" => drop(rest.next()),
-            [b'-', b'o', options @ ..] if !options.is_empty() => {
-                given.push(OsStr::from_bytes(options).to_owned());
-            }
-            [b'-', _, ..] => {}
-            _ => names.push(argument.clone()),
-        }
-    }
-    let mut names = names.into_iter();
-    let (source, dir) = (names.next(), names.next());
-    let is_volume = dir.is_some() && source.as_ref().is_some_and(|s| s.as_bytes().contains(&b'/'));
-    let kind = if is_volume { "--background" } else { "--memory" };
-    let mut command: Vec<OsString> = ["vfscale", "mount", kind].map(OsString::from).into();
-    if !is_volume {
-        command.push("--background".into());
-    }
-    if let (Some(source), Some(_), false) = (&source, &dir, is_volume) {
-        let mut named = OsString::from("fsname=");
-        named.push(escape_commas(source));
-        command.extend([OsString::from("-o"), named]);
-    }
-    for options in given {
-        command.extend([OsString::from("-o"), options]);
-    }
-    if is_volume {
-        command.extend(source);
-        command.extend(dir);
-    } else {
-        command.extend(dir.or(source));
-    }
-    Some(command)
-}
-
-/// Escapes the commas of a source, which would end the option that holds it.
-fn escape_commas(name: &OsStr) -> OsString {
-    let mut escaped = Vec::new();
-    for &b in name.as_bytes() {
-        if b == b',' || b == b'\\' {
-            escaped.push(b'\\');
-        }
-        escaped.push(b);
-    }
-    OsStr::from_bytes(&escaped).to_owned()
 }
 
 #[cfg(test)]

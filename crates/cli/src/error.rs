@@ -30,14 +30,10 @@ pub(crate) enum Failure {
     Remount(PathBuf, io::Error),
     /// A mount could not be made durable.
     Sync(PathBuf, io::Error),
-    /// A measurement could not be made.
-    Bench(vfscale_bench::Error),
+    /// The program that measures is not installed, or could not be started.
+    Bench(PathBuf, io::Error),
     /// A file could not be written.
     Write(PathBuf, io::Error),
-    /// A file could not be read.
-    Read(PathBuf, io::Error),
-    /// A report could not be drawn or written.
-    Report(vfscale_bench::plot::PlotError),
     /// An image file or a block device can't be opened.
     Device(vfscale::block::Error),
     /// The device holds no volume, or an unusable one.
@@ -65,12 +61,9 @@ impl Failure {
         ExitCode::from(match self {
             Failure::CommandNotFound(_) => 127,
             Failure::CommandNotRunnable(..) => 126,
-            Failure::Usage(_)
-            | Failure::Bench(
-                vfscale_bench::Error::Usage(_)
-                | vfscale_bench::Error::UnknownWorkload { .. }
-                | vfscale_bench::Error::UnknownTarget(_),
-            ) => 2,
+            Failure::Bench(_, e) if e.kind() == io::ErrorKind::NotFound => 127,
+            Failure::Bench(..) => 126,
+            Failure::Usage(_) => 2,
             _ => 1,
         })
     }
@@ -102,10 +95,14 @@ impl fmt::Display for Failure {
             Failure::Sync(dir, e) => {
                 write!(f, "{}: not everything could be written: {e}", dir.display())
             }
-            Failure::Bench(e) => e.fmt(f),
-            Failure::Report(e) => e.fmt(f),
+            Failure::Bench(beside, e) if e.kind() == io::ErrorKind::NotFound => write!(
+                f,
+                "bench: the program vfscale-bench is neither {} nor in PATH; install the package \
+                 vfscale-bench, or run `cargo install vfscale-bench-cli`",
+                beside.display()
+            ),
+            Failure::Bench(program, e) => write!(f, "cannot run {}: {e}", program.display()),
             Failure::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
-            Failure::Read(path, e) => write!(f, "cannot read {}: {e}", path.display()),
             Failure::Device(e) => e.fmt(f),
             Failure::Volume(e) => e.fmt(f),
             Failure::Mkfs(e @ vfscale::diskfs::mkfs::MkfsError::Recognised { .. }) => {
@@ -135,12 +132,6 @@ impl From<VolumeError> for Failure {
 impl From<MountError> for Failure {
     fn from(e: MountError) -> Failure {
         Failure::Mount(e)
-    }
-}
-
-impl From<vfscale_bench::Error> for Failure {
-    fn from(e: vfscale_bench::Error) -> Failure {
-        Failure::Bench(e)
     }
 }
 

@@ -6,57 +6,55 @@
 //!   makes a mount durable;
 //! * `vfscale mkfs`, `fsck`, `dump`, `stat`, `tune` and `copy-out` work on unmounted volumes,
 //!   `grow` on any;
-//! * `vfscale bench` measures how file systems scale.
+//! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
 //!
-//! Called by the name `mount.vfscale` it is the mount helper of `mount(8)`.
+//! Called by the name `mount.vfscale`, `mkfs.vfscale` or `fsck.vfscale` it is the helper of
+//! `mount(8)`, `mkfs(8)` or `fsck(8)`.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `run`, `mount`, `bench`, `volume` | the commands |
-//! | `man` | the manual pages |
+//! | `run`, `mount`, `bench_program`, `volume` | the commands |
+//! | `helper` | the names by which other programs call the command; manual pages |
 //! | `source` | opens or creates the file system that the command line names |
-//! | `output` | results of the measuring commands, and their interruption |
-//! | `options` | options after `-o`, sizes, modes |
-//! | `signals` | signals, waited for by a thread instead of in handlers |
+//! | `options` | options after `-o`, sizes of images, modes |
 //! | `error` | failures and exit statuses |
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
-
 mod args;
-mod bench;
+mod bench_program;
 mod error;
-mod man;
+mod helper;
 mod mount;
 mod options;
-mod output;
 mod run;
-mod signals;
 mod source;
 mod volume;
 
 use args::Command;
+use helper::Helper;
 use volume::{copy_out, fsck, grow, make, show};
 
 fn main() -> ExitCode {
-    start_logging();
+    vfscale_command::logging::start();
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let arguments = args::as_mount_helper(&arguments).unwrap_or(arguments);
+    if let Some(helper) = arguments.first().and_then(|program| Helper::called(program)) {
+        return helper.run(&arguments);
+    }
     let cli = match args::parse(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return refused(&error, &arguments),
+        Err(error) => {
+            let is_fsck = arguments.get(1).is_some_and(|command| command == "fsck");
+            return refused(&error, if is_fsck { fsck::USAGE } else { 2 });
+        }
     };
     let outcome = match cli.command {
         Command::Run(args) => run::run(args),
-        Command::Mount(args) => mount::mount(args),
+        Command::Mount(args) => mount::mount(args, &arguments),
         Command::Sync { dirs } => mount::sync(&dirs),
-        Command::Bench(args) => bench::bench(*args),
-        Command::BenchWorker => bench::worker(),
+        Command::Bench { arguments } => bench_program::start(&arguments),
         Command::Fsck(args) => fsck::fsck(&args),
         Command::Dump(args) => show::dump(&args),
         Command::Stat(args) => show::stat(&args),
@@ -64,7 +62,7 @@ fn main() -> ExitCode {
         Command::Grow(args) => grow::grow(&args),
         Command::Tune(args) => make::tune(args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
-        Command::Man { dir } => man::write(&dir),
+        Command::Man { dir } => helper::manual(&dir),
     };
     outcome.unwrap_or_else(|e| {
         eprintln!("vfscale: {e}");
@@ -72,31 +70,10 @@ fn main() -> ExitCode {
     })
 }
 
-/// Prints an error of the command line, or the requested help, and returns the exit status.
-fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+/// Prints an error of the command line, or the requested help, and returns the exit status: `usage`
+/// for an error.
+fn refused(error: &clap::Error, usage: u8) -> ExitCode {
     // The reader of a pipe may have closed it; the exit status still reports the error.
     error.print().unwrap_or_default();
-    let is_fsck = arguments.get(1).is_some_and(|command| command == "fsck");
-    match error.exit_code() {
-        0 => ExitCode::SUCCESS,
-        _ if is_fsck => ExitCode::from(fsck::USAGE),
-        code => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-    }
-}
-
-/// Starts logging to standard error. `RUST_LOG` selects the levels (`debug`,
-/// `vfscale_fuse=trace`, ...); the default is warnings.
-fn start_logging() {
-    let selected = std::env::var("RUST_LOG").unwrap_or_default();
-    let (targets, complaint) = match selected.parse::<Targets>() {
-        Ok(targets) if !selected.is_empty() => (targets, None),
-        Ok(_) => (Targets::new().with_default(LevelFilter::WARN), None),
-        Err(e) => (Targets::new().with_default(LevelFilter::WARN), Some(e)),
-    };
-    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
-    tracing_subscriber::registry().with(layer).with(targets).init();
-    if let Some(e) = complaint {
-        tracing::warn!("RUST_LOG={selected} is not understood ({e}); showing warnings");
-    }
+    if error.exit_code() == 0 { ExitCode::SUCCESS } else { ExitCode::from(usage) }
 }

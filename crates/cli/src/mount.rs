@@ -1,5 +1,6 @@
 //! `vfscale mount`: serves a file system until it is unmounted.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -8,12 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vfscale::MountFlags;
+use vfscale_command::signals::Blocked;
 use vfscale_fuse::Mounted;
 
 use crate::args::MountArgs;
 use crate::error::Failure;
 use crate::options::MountOptions;
-use crate::signals::Blocked;
 use crate::source::{self, Source, Syncer};
 
 /// Time that users get to leave when a signal ends the mount.
@@ -23,7 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// standard output that it is ready.
 const SERVER: &str = "VFSCALE_BACKGROUND_SERVER";
 
-pub(crate) fn mount(args: MountArgs) -> Result<ExitCode, Failure> {
+/// Mounts what `args` name; `arguments` are the command line that they were parsed from, with the
+/// name of the program.
+pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode, Failure> {
     let options = args.serve.merged_options();
     if options.remount {
         // `mount(8)` names the source as well.
@@ -32,7 +35,7 @@ pub(crate) fn mount(args: MountArgs) -> Result<ExitCode, Failure> {
     let (image, dir) = args.places()?;
     let is_server = std::env::var_os(SERVER).is_some();
     if args.background && !is_server {
-        return start_server();
+        return start_server(arguments);
     }
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let source = Source::open(&args.source, &options, image.map(|path| (path, args.source.size)))?;
@@ -81,11 +84,11 @@ fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
 }
 
 /// Starts this program again, as the server, and waits until the server reports that it is ready.
-fn start_server() -> Result<ExitCode, Failure> {
+fn start_server(arguments: &[OsString]) -> Result<ExitCode, Failure> {
     let failed = |e| Failure::System("cannot start the server in the background", e);
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
-    command.args(server_arguments()).env(SERVER, "1");
+    command.args(&arguments[1..]).env(SERVER, "1");
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
     let mut line = String::new();
@@ -98,14 +101,6 @@ fn start_server() -> Result<ExitCode, Failure> {
     // The server has printed the reason to standard error.
     let status = child.wait().map_err(failed)?;
     Ok(ExitCode::from(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)))
-}
-
-/// Returns the arguments of this process, translated from those of a mount helper if need be.
-fn server_arguments() -> Vec<std::ffi::OsString> {
-    let own: Vec<_> = std::env::args_os().collect();
-    let mut arguments = crate::args::as_mount_helper(&own).unwrap_or(own);
-    arguments.remove(0);
-    arguments
 }
 
 /// Reports that the mount is ready, and detaches from terminal, session and directory.

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use vfscale::{VolumeError, lockstat};
+use vfscale_command::signals::Blocked;
 use vfscale_fuse::Mounted;
 
 use crate::args::RunArgs;
 use crate::error::Failure;
-use crate::signals::Blocked;
 use crate::source::{self, Source};
 
 /// Time that processes left behind by the command get to leave the file system.

@@ -23,7 +23,7 @@ pub(crate) mod make;
 pub(crate) mod show;
 
 /// Opens an image file or a block device: exclusively, or shared with other readers if `read_only`.
-fn open(path: &Path, read_only: bool) -> Result<Arc<FileDevice>, Failure> {
+pub(crate) fn open(path: &Path, read_only: bool) -> Result<Arc<FileDevice>, Failure> {
     Ok(Arc::new(FileOptions::new().read_only(read_only).open(path)?))
 }
 

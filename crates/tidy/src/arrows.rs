@@ -33,7 +33,9 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         "vfscale-commute",
         &["vfscale", "vfscale-bench", "vfscale-memfs", "vfscale-sync", "vfscale-vfs"],
     ),
-    ("vfscale-cli", &["vfscale", "vfscale-fuse", "vfscale-bench", "vfscale-commute"]),
+    ("vfscale-command", &[]),
+    ("vfscale-cli", &["vfscale", "vfscale-command", "vfscale-fuse"]),
+    ("vfscale-bench-cli", &["vfscale", "vfscale-bench", "vfscale-command", "vfscale-commute"]),
     // These stand beside the house and look at it from outside.
     ("vfscale-difftest", &["vfscale", "vfscale-fuse", "vfscale-sync"]),
     ("vfscale-crashtest", &["vfscale", "vfscale-block", "vfscale-journal", "vfscale-sync"]),

@@ -56,7 +56,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/fuse/src/control.rs", "system calls: ioctl"),
     ("crates/fuse/src/device.rs", "system calls: the device"),
     ("crates/cli/src/run.rs", "system calls: between fork and exec"),
-    ("crates/cli/src/signals.rs", "system calls: signal masks"),
+    ("crates/command/src/signals.rs", "system calls: signal masks"),
     ("crates/fuse/tests/common/mod.rs", "system calls: credentials of a child"),
     ("crates/memfs/tests/idle_cpu.rs", "an allocator that counts"),
     ("crates/fuse/tests/all/data.rs", "system calls: shared mappings"),

@@ -2,12 +2,6 @@
 
 use super::*;
 
-fn helper(arguments: &[&str]) -> Option<Vec<String>> {
-    let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-    let command = as_mount_helper(&arguments)?;
-    Some(command.into_iter().map(|a| a.into_string().unwrap()).collect())
-}
-
 fn parsed(args: &[&str]) -> Result<Command, clap::Error> {
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();
     parse(&args).map(|cli| cli.command)
@@ -118,32 +112,4 @@ fn nonsense_is_refused() {
     ] {
         assert!(parsed(args).is_err(), "{args:?}");
     }
-}
-
-#[test]
-fn mount_calls_its_helper() {
-    assert_eq!(helper(&["/usr/bin/vfscale", "mount", "/mnt"]), None);
-    let command = helper(&["/sbin/mount.vfscale", "my,data", "/mnt", "-n", "-o", "rw,dev,suid"]);
-    let expected = [
-        "vfscale",
-        "mount",
-        "--memory",
-        "--background",
-        "-o",
-        "fsname=my\\,data",
-        "-o",
-        "rw,dev,suid",
-        "/mnt",
-    ];
-    assert_eq!(command.unwrap(), expected);
-    let command =
-        helper(&["mount.vfscale", "none", "/mnt", "-oremount,ro", "-t", "vfscale"]).unwrap();
-    assert_eq!(command[4..], ["-o", "fsname=none", "-o", "remount,ro", "/mnt"]);
-    let Command::Mount(args) = Cli::try_parse_from(&command).unwrap().command else {
-        panic!("not mount");
-    };
-    assert!(args.serve.merged_options().remount);
-    assert_eq!(args.places().unwrap(), (None, Path::new("/mnt")));
-    let command = helper(&["mount.vfscale", "/srv/disk.vfs", "/mnt", "-o", "rw"]).unwrap();
-    assert_eq!(command[1..], ["mount", "--background", "-o", "rw", "/srv/disk.vfs", "/mnt"]);
 }

@@ -20,6 +20,9 @@ pub(crate) const OPERATIONAL: u8 = 8;
 /// Exit status: the command line is invalid.
 pub(crate) const USAGE: u8 = 16;
 
+/// The number of findings that are printed by default.
+pub(crate) const FINDINGS: usize = 1000;
+
 #[derive(Debug, Args)]
 pub(crate) struct FsckArgs {
     /// Replay the log, then repair the damage: files without a name are linked into /lost+found,
@@ -49,7 +52,7 @@ pub(crate) struct FsckArgs {
     pub(crate) quiet: bool,
 
     /// Print this many findings at most; all are counted
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = FINDINGS)]
     pub(crate) findings: usize,
 
     /// The device of an external log; with --discard-log the device of the new log

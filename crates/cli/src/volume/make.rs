@@ -10,10 +10,11 @@ use vfscale::block::{Device, FileDevice};
 use vfscale::diskfs::copies::OpenError;
 use vfscale::diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 use vfscale::diskfs::{Label, LogPlace, Uuid, copies, identity};
+use vfscale_command::Size;
 
 use super::{open, open_log};
 use crate::error::Failure;
-use crate::options::{self, Size};
+use crate::options;
 
 #[derive(Debug, Args)]
 pub(crate) struct MkfsArgs {
@@ -23,11 +24,11 @@ pub(crate) struct MkfsArgs {
     pub(crate) size: Option<Size>,
 
     /// The name of the volume: up to 64 bytes of text
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, short = 'L', value_name = "TEXT")]
     pub(crate) label: Option<Label>,
 
     /// The id of the volume, as 12345678-1234-4234-8234-123456789abc (default: a new one)
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, short = 'U', value_name = "UUID")]
     pub(crate) uuid: Option<Uuid>,
 
     /// The size of the log, 1M to 2G (default: a 64th of the volume, 4M to 1G)
@@ -43,7 +44,7 @@ pub(crate) struct MkfsArgs {
     pub(crate) root_owner: Option<(u32, u32)>,
 
     /// Overwrite a known file system, partition table, or other known format
-    #[arg(long, short)]
+    #[arg(long, short, short_alias = 'F')]
     pub(crate) force: bool,
 
     /// Print nothing

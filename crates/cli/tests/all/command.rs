@@ -393,7 +393,9 @@ fn other_users_mount_through_the_helper() {
         );
         return;
     }
-    let Some((dir, program)) = program_for_all() else { return };
+    let Some((dir, program)) = program_for_all(Path::new(env!("CARGO_BIN_EXE_vfscale"))) else {
+        return;
+    };
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
     command.current_dir(dir.path()).env("TMPDIR", dir.path());

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod bench;
 mod command;
 #[path = "../common/mod.rs"]
 mod common;

@@ -100,7 +100,9 @@ fn who_makes_a_volume_owns_its_root() {
     if !uid.is_root() {
         return;
     }
-    let Some((dir, program)) = program_for_all() else { return };
+    let Some((dir, program)) = program_for_all(Path::new(env!("CARGO_BIN_EXE_vfscale"))) else {
+        return;
+    };
     let path = dir.path().join("disk.vfs");
     let mut command = Command::new(program);
     command.args(["mkfs", "--size=32M"]).arg(&path).uid(65_533).gid(65_534);
@@ -260,9 +262,10 @@ fn an_id_is_changed() {
 #[test]
 fn manual_pages_are_written() {
     let dir = tempfile::tempdir().unwrap();
-    let pages = dir.path().join("man");
+    let pages = dir.path().join("share");
     said(&["man", pages.to_str().unwrap()]);
-    let page = |name: &str| fs::read_to_string(Path::new(&pages).join(name)).unwrap();
+    let page =
+        |name: &str| fs::read_to_string(Path::new(&pages).join("man/man1").join(name)).unwrap();
     assert!(page("vfscale.1").contains("fsck"));
     assert!(page("vfscale-mkfs.1").contains("\\-\\-size"));
 }

@@ -1,4 +1,4 @@
-//! `vfscale bench fill`: creates many files and removes them, once.
+//! `vfscale-bench fill`: creates many files and removes them, once.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use vfscale_bench::fill::{Fill, FillSample};
+use vfscale_command::Size;
 
 use crate::error::Failure;
-use crate::options::Size;
 use crate::output::{INTERRUPTED, interrupted_by_signals, output, print};
 
 #[derive(Debug, Args)]
@@ -59,7 +59,7 @@ pub(crate) struct FillArgs {
     pub(crate) image: PathBuf,
 }
 
-/// Runs `vfscale bench fill`.
+/// Runs `vfscale-bench fill`.
 pub(crate) fn fill(args: &FillArgs) -> Result<ExitCode, Failure> {
     let plan = Fill {
         image: args.image.clone(),

@@ -7,29 +7,32 @@
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Signals that end `vfscale`, or are passed on to the command it runs.
+/// Signals that end a command, or are passed on to the command it runs.
 const CAUGHT: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
 /// The blocked signals of this thread and of all threads that it starts, with the former mask.
 #[derive(Clone, Copy)]
-pub(crate) struct Blocked {
+pub struct Blocked {
     set: libc::sigset_t,
     before: libc::sigset_t,
 }
 
 /// A received signal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caught {
+pub struct Caught {
     /// Its number.
-    pub(crate) signal: i32,
+    pub signal: i32,
     /// Whether a terminal sent it, to all processes in the foreground.
-    pub(crate) from_terminal: bool,
+    pub from_terminal: bool,
 }
 
 impl Blocked {
     /// Blocks the signals. Must be called while the process has only one thread.
-    pub(crate) fn new() -> io::Result<Blocked> {
+    ///
+    /// # Errors
+    /// Returns the error of `pthread_sigmask`.
+    pub fn new() -> io::Result<Blocked> {
         let mut set = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` fills in the whole set, before anything else reads it.
@@ -52,8 +55,9 @@ impl Blocked {
         Ok(Blocked { set, before })
     }
 
-    /// Waits for the next signal.
-    pub(crate) fn wait(&self) -> Caught {
+    /// Waits for the next signal. Blocks until there is one.
+    #[must_use]
+    pub fn wait(&self) -> Caught {
         loop {
             let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
             // SAFETY: reads an initialised set and fills in `info`.
@@ -70,7 +74,10 @@ impl Blocked {
 
     /// Restores the former mask of this thread. A child calls this between `fork` and `exec`, so it
     /// does nothing but one system call.
-    pub(crate) fn restore(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Returns the error of `pthread_sigmask`.
+    pub fn restore(&self) -> io::Result<()> {
         // SAFETY: reads an initialised set; nothing else is written.
         let error = unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::Path;
 
 use vfscale_bench::Interrupt;
+use vfscale_command::signals::Blocked;
 
 use crate::error::Failure;
-use crate::signals::Blocked;
 
 /// Exit status of a command that Ctrl-C ended, as shells report it.
 pub(crate) const INTERRUPTED: u8 = 128 + 2;

@@ -1,4 +1,4 @@
-//! `vfscale bench commute`: calls that commute, and the cache lines on which they conflict.
+//! `vfscale-bench commute`: calls that commute, and the cache lines on which they conflict.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,11 +6,6 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::error::Failure;
-
-/// An allocator that adds no conflicts of its own to recorded calls; it forwards all other
-/// allocations to the system's.
-#[global_allocator]
-static ALLOCATOR: vfscale_commute::arena::Arenas = vfscale_commute::arena::Arenas;
 
 #[derive(Debug, Args)]
 pub(crate) struct CommuteArgs {
@@ -22,7 +17,7 @@ pub(crate) struct CommuteArgs {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Disable this patch; `vfscale bench --list-patches` describes them, `all` is all of them.
+    /// Disable this patch; `vfscale-bench --list-patches` describes them, `all` is all of them.
     /// Several are disabled together
     #[arg(long, value_name = "PATCH", num_args = 1..)]
     pub(crate) before: Vec<String>,
@@ -57,7 +52,7 @@ pub(crate) struct CommuteArgs {
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 pub(crate) fn commute(_: &CommuteArgs) -> Result<ExitCode, Failure> {
-    Err(Failure::Usage("bench commute: calls can be recorded on x86-64 Linux only".into()))
+    Err(Failure::Usage("commute: calls can be recorded on x86-64 Linux only".into()))
 }
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

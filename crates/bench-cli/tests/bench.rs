@@ -1,17 +1,27 @@
-//! Tests of `vfscale bench` as people use it.
+//! Tests of `vfscale-bench` as people use it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../../cli/tests/all/for_all.rs"]
+mod for_all;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::for_all::program_for_all;
 use rustix::process::{Pid, Signal, kill_process};
+use vfscale::block::FileOptions;
+use vfscale::diskfs::check;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_vfscale-bench");
 
 fn bench(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
-    command.arg("bench").args(args).stdin(Stdio::null());
+    let mut command = Command::new(PROGRAM);
+    command.args(args).stdin(Stdio::null());
     command
 }
 
@@ -72,7 +82,7 @@ fn json_on_standard_output_is_nothing_but_json() {
 fn markdown_on_standard_output_is_nothing_but_markdown() {
     let (output, section, table) = run(&quick(&["d-path", "--markdown", "-"]));
     assert!(output.status.success() && table.contains("d-path (Long 2013"), "{table}");
-    assert!(section.starts_with("# `vfscale bench`\n\n```sh\nvfscale bench "), "{section}");
+    assert!(section.starts_with("# `vfscale bench`\n\n```sh\nvfscale-bench "), "{section}");
     assert!(section.contains("\n| d-path | path/s | "), "{section}");
 }
 
@@ -254,7 +264,7 @@ fn ctrl_c_leaves_nothing_behind_and_prints_the_rounds_until_then() {
 #[test]
 fn a_full_directory_is_told_and_left_empty() {
     const SCRIPT: &str = "mount -t tmpfs -o size=2m small \"$DIR\" || exit 0
-        \"$PROGRAM\" bench stat-deep write-seq create-many-sync --target \"path:$DIR\" \
+        \"$PROGRAM\" stat-deep write-seq create-many-sync --target \"path:$DIR\" \
             --database 4 --files 100 --slice 2 --warm-up 1 --rounds 5
         echo \"status $?\"; ls -A \"$DIR\"; echo end";
     let dir = tempfile::tempdir().unwrap();
@@ -264,7 +274,7 @@ fn a_full_directory_is_told_and_left_empty() {
         command.args(["--user", "--map-root-user"]);
     }
     command.args(["sh", "-c", SCRIPT]).env("DIR", dir.path()).stdin(Stdio::null());
-    let output = command.env("PROGRAM", env!("CARGO_BIN_EXE_vfscale")).output();
+    let output = command.env("PROGRAM", PROGRAM).output();
     let Some(output) = output.ok().filter(|output| !output.stdout.is_empty()) else {
         println!("######## SKIPPED: a full directory: nothing can be mounted");
         return;
@@ -293,10 +303,11 @@ fn a_full_volume_is_told_and_left_as_it_was() {
     assert!(reason.is_some_and(|reason| reason.contains("No space left")), "{table}");
     assert!(table.contains("stat-deep (Piggin"), "{table}");
     let volume = vfscale::volume(&image).open().unwrap();
-    assert!(volume.task().list_dir("/").unwrap().is_empty());
+    assert!(volume.task().read_dir("/").unwrap().next().is_none());
     volume.close().unwrap();
-    let fsck = Command::new(env!("CARGO_BIN_EXE_vfscale")).arg("fsck").arg(&image).output();
-    assert!(fsck.unwrap().status.success());
+    let device = FileOptions::new().read_only(true).open(&image).unwrap();
+    let checked = check::check(Arc::new(device), &check::Options::default(), &mut ()).unwrap();
+    assert_eq!(checked.count, 0, "{checked:?}");
 
     let (output, table, stderr) = run(&quick(&["stat-deep", "--json", "/dev/full"]));
     assert!(!output.status.success() && table.contains("stat-deep (Piggin"), "{stderr}");
@@ -312,9 +323,9 @@ fn a_missing_right_is_told_before_anything_is_measured() {
     std::fs::set_permissions(&closed, Permissions::from_mode(0o555)).unwrap();
     let closed = closed.display().to_string();
     let open = format!("path:{}", open.display());
-    let Some((_dir, program)) = program_for_all() else { return };
+    let Some((_dir, program)) = program_for_all(Path::new(PROGRAM)) else { return };
     // Without capabilities the permissions of a directory apply to root, too.
-    let mut without = vec![program.to_str().unwrap(), "bench"];
+    let mut without = vec![program.to_str().unwrap()];
     if rustix::process::geteuid().is_root() {
         without.splice(..0, ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
     }

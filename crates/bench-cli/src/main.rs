@@ -1,0 +1,58 @@
+//! The `vfscale-bench` command: measures how file systems scale.
+//!
+//! It is a program of its own beside `vfscale`, which starts it for `vfscale bench`: a mount needs
+//! neither plots nor a recorder of machine code.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `args` | the command line |
+//! | `bench` | workloads, and the set of published experiments |
+//! | `commute`, `fill` | the other measurements |
+//! | `output` | results on standard output and in files, and the interruption of a run |
+//! | `error` | failures and exit statuses |
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use vfscale_command::manual::{self, Manual};
+
+mod args;
+mod bench;
+mod commute;
+mod error;
+mod fill;
+mod output;
+
+use args::{Cli, Set};
+use error::Failure;
+
+/// An allocator that adds no conflicts of its own to recorded calls; it forwards all other
+/// allocations to the system's.
+#[global_allocator]
+static ALLOCATOR: vfscale_commute::arena::Arenas = vfscale_commute::arena::Arenas;
+
+fn main() -> ExitCode {
+    vfscale_command::logging::start();
+    let cli = Cli::parse();
+    let outcome = match cli.set {
+        None => bench::workloads(&cli.run),
+        Some(Set::Published(args)) => bench::published(&args),
+        Some(Set::Commute(args)) => commute::commute(&args),
+        Some(Set::Fill(args)) => fill::fill(&args),
+        Some(Set::Worker) => bench::worker(),
+        Some(Set::Man { dir }) => man(&dir),
+    };
+    outcome.unwrap_or_else(|e| {
+        eprintln!("vfscale-bench: {e}");
+        e.exit_code()
+    })
+}
+
+/// Writes the manual pages and completions.
+fn man(dir: &Path) -> Result<ExitCode, Failure> {
+    let command = Cli::command();
+    let manuals = [Manual { command: &command, section: 1, without: &[] }];
+    manual::write(dir, &manuals).map_err(|e| Failure::Write(e.path, e.error))?;
+    Ok(ExitCode::SUCCESS)
+}

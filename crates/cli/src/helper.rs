@@ -1,0 +1,319 @@
+//! The names by which `mount(8)`, `mkfs(8)` and `fsck(8)` call the command, with the options that
+//! they pass: `mount.vfscale`, `mkfs.vfscale`, `fsck.vfscale`.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{ArgAction, Command, CommandFactory, Parser};
+use vfscale::diskfs::copies;
+
+use crate::args::{self, Cli};
+use crate::error::Failure;
+use crate::mount;
+use crate::volume::{fsck, make, open};
+
+/// Exit status of `mount(8)`: the command line is invalid.
+const MOUNT_USAGE: u8 = 1;
+/// Exit status of `mount(8)`: the mount failed.
+const MOUNT_FAILED: u8 = 32;
+
+/// A helper program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Helper {
+    Mount,
+    Mkfs,
+    Fsck,
+}
+
+impl Helper {
+    /// Returns the helper by whose name the program was called, if it was.
+    pub(crate) fn called(program: &OsStr) -> Option<Helper> {
+        match Path::new(program).file_name()?.to_str()? {
+            "mount.vfscale" | "mount.fuse.vfscale" => Some(Helper::Mount),
+            "mkfs.vfscale" => Some(Helper::Mkfs),
+            "fsck.vfscale" => Some(Helper::Fsck),
+            _ => None,
+        }
+    }
+
+    /// Returns the definitions of the helpers' command lines, for their manual pages.
+    pub(crate) fn commands() -> [Command; 3] {
+        [MountHelper::command(), MkfsHelper::command(), FsckHelper::command()]
+    }
+
+    /// Runs the helper, prints what fails, and returns the exit status that its caller defines.
+    pub(crate) fn run(self, arguments: &[OsString]) -> ExitCode {
+        let outcome = match self {
+            Helper::Mount => MountHelper::try_parse_from(arguments).map(|it| it.run()),
+            Helper::Mkfs => MkfsHelper::try_parse_from(arguments).map(|it| make::mkfs(&it.args)),
+            Helper::Fsck => {
+                FsckHelper::try_parse_from(without_descriptors(arguments)).map(|it| it.run())
+            }
+        };
+        let usage = match self {
+            Helper::Mount => MOUNT_USAGE,
+            Helper::Mkfs => 1,
+            Helper::Fsck => fsck::USAGE,
+        };
+        match outcome {
+            Err(error) => crate::refused(&error, usage),
+            Ok(Ok(code)) => code,
+            Ok(Err(error)) => {
+                eprintln!("{}: {error}", self.name());
+                match (self, error) {
+                    (_, Failure::Usage(_)) => ExitCode::from(usage),
+                    (Helper::Mount, _) => ExitCode::from(MOUNT_FAILED),
+                    (Helper::Mkfs, _) => ExitCode::FAILURE,
+                    (Helper::Fsck, _) => ExitCode::from(fsck::OPERATIONAL),
+                }
+            }
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Helper::Mount => "mount.vfscale",
+            Helper::Mkfs => "mkfs.vfscale",
+            Helper::Fsck => "fsck.vfscale",
+        }
+    }
+}
+
+/// Mount a volume, or a file system in memory, for mount(8)
+///
+/// mount(8) calls this program for `mount -t vfscale SOURCE DIR` and for lines of fstab(5) with the
+/// type vfscale. It returns as soon as the file system is mounted, and serves it in the background
+/// until it is unmounted. vfscale-mount(1) describes the options.
+///
+/// A SOURCE with a `/` in it is the image of a volume, or a block device. Any other is the name of
+/// a new memory file system, and shows in /proc/mounts.
+///
+/// The exit status is that of mount(8): 0, mounted; 1, the command line is invalid; 32, the mount
+/// failed.
+///
+/// Examples: mount -t vfscale /srv/disk.vfs /mnt/data; mount -t vfscale -o size=1G none
+/// /mnt/scratch
+#[derive(Debug, Parser)]
+#[command(name = "mount.vfscale", version)]
+#[command(override_usage = "mount.vfscale [OPTIONS] [SOURCE] DIR")]
+pub(crate) struct MountHelper {
+    /// The image of a volume, a block device, or the name of a memory file system; then the
+    /// directory to mount at. A directory alone gets a memory file system
+    #[arg(value_names = ["SOURCE", "DIR"], required = true, num_args = 1..=2)]
+    places: Vec<OsString>,
+
+    /// Options of mount(8) and vfscale-mount(1), separated by commas
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<OsString>,
+
+    /// Check the command line, and mount nothing
+    #[arg(short)]
+    fake: bool,
+
+    /// Accepted without effect, as -n and -v, since mount(8) passes them on
+    #[arg(short = 's', action = ArgAction::Count)]
+    sloppy: u8,
+    #[arg(short = 'n', action = ArgAction::Count, hide = true)]
+    no_mtab: u8,
+    #[arg(short = 'v', action = ArgAction::Count, hide = true)]
+    verbose: u8,
+
+    /// The namespace to mount in, which mount(8) has entered
+    #[arg(short = 'N', value_name = "NAMESPACE")]
+    namespace: Option<OsString>,
+
+    /// The type, vfscale
+    #[arg(short = 't', value_name = "TYPE")]
+    kind: Option<OsString>,
+}
+
+impl MountHelper {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let arguments = self.as_command();
+        let fails = |e: clap::Error| Failure::Usage(e.render().to_string());
+        let args::Command::Mount(args) = args::parse(&arguments).map_err(fails)?.command else {
+            return Err(Failure::Usage("no arguments of a mount".into()));
+        };
+        if self.fake {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let code = mount::mount(args, &arguments)?;
+        // The background process has printed why it failed.
+        Ok(if code == ExitCode::SUCCESS { code } else { ExitCode::from(MOUNT_FAILED) })
+    }
+
+    /// Returns the command line of `vfscale mount` that does the same.
+    fn as_command(&self) -> Vec<OsString> {
+        let (source, dir) = match &self.places[..] {
+            [source, dir] => (Some(source), dir),
+            rest => (None, &rest[0]),
+        };
+        let source_is_volume = source.filter(|source| source.as_bytes().contains(&b'/'));
+        let mut command: Vec<OsString> =
+            ["vfscale", "mount", "--background"].map(Into::into).into();
+        if source_is_volume.is_none() {
+            command.push("--memory".into());
+        }
+        if let (Some(source), None) = (source, source_is_volume) {
+            let mut named = OsString::from("fsname=");
+            named.push(escape_commas(source));
+            command.extend([OsString::from("-o"), named]);
+        }
+        for options in &self.options {
+            command.extend([OsString::from("-o"), options.clone()]);
+        }
+        command.extend(source_is_volume.cloned());
+        command.push(dir.clone());
+        command
+    }
+}
+
+/// Escapes the commas of a source, which would end the option that holds it.
+fn escape_commas(name: &OsStr) -> OsString {
+    let mut escaped = Vec::new();
+    for &b in name.as_bytes() {
+        if b == b',' || b == b'\\' {
+            escaped.push(b'\\');
+        }
+        escaped.push(b);
+    }
+    OsStr::from_bytes(&escaped).to_owned()
+}
+
+/// Make a volume in an image file or on a block device
+///
+/// mkfs(8) calls this program for `mkfs -t vfscale DEVICE`. A device that holds a known file system
+/// or partition table is not overwritten without --force.
+///
+/// Examples: mkfs -t vfscale -L music /dev/sdb1; mkfs.vfscale --size 10G disk.vfs
+#[derive(Debug, Parser)]
+#[command(name = "mkfs.vfscale", version)]
+pub(crate) struct MkfsHelper {
+    #[command(flatten)]
+    args: make::MkfsArgs,
+
+    /// Has no effect: mkfs(8) passes it on
+    #[arg(short = 'v', hide = true)]
+    verbose: bool,
+}
+
+/// Check a volume for damage, and repair it
+///
+/// fsck(8) calls this program for a device or a line of fstab(5) with the type vfscale. Without
+/// options it checks everything and writes nothing, as with -n.
+///
+/// A volume that was not unmounted is not damaged: its log is replayed by the next mount, or in
+/// memory by a check. So -a and -p, which are for the start of a machine, take no time with most
+/// volumes: they check and repair only those on which a mount has met damage and stopped, or whose
+/// repair was interrupted.
+///
+/// vfscale-fsck(1) describes findings and repairs, and has further options.
+///
+/// The exit status is a sum, as fsck(8) defines it: 0, no finding; 1, all findings repaired; 4,
+/// findings left; 8, the check could not be made; 16, the command line is invalid.
+#[derive(Debug, Parser)]
+#[command(name = "fsck.vfscale", version)]
+pub(crate) struct FsckHelper {
+    /// Check and repair without questions if a mount has reported damage; otherwise do nothing
+    #[arg(short = 'a', visible_short_alias = 'p')]
+    automatic: bool,
+
+    /// Check everything, and repair all findings without questions
+    #[arg(short = 'y', conflicts_with = "automatic")]
+    yes: bool,
+
+    /// Check everything, and write nothing
+    #[arg(short = 'n', conflicts_with_all = ["automatic", "yes"])]
+    no: bool,
+
+    /// With -a or -p: check and repair in any case
+    #[arg(short = 'f')]
+    force: bool,
+
+    /// Show progress, if standard error is a terminal. A number behind it, the descriptor that
+    /// fsck(8) names, is ignored
+    #[arg(short = 'C')]
+    progress: bool,
+
+    /// Has no effect: the outcome is always printed
+    #[arg(short = 'v')]
+    verbose: bool,
+
+    /// Is refused: no questions are asked. Look with -n, and repair with -y
+    #[arg(short = 'r')]
+    interactive: bool,
+
+    /// The device of an external log
+    #[arg(long, value_name = "PATH")]
+    log_device: Option<PathBuf>,
+
+    /// The image file or block device
+    #[arg(value_name = "DEVICE")]
+    device: PathBuf,
+}
+
+impl FsckHelper {
+    fn run(&self) -> Result<ExitCode, Failure> {
+        if self.interactive {
+            let why = "-r: no questions are asked; -n shows the findings, -y repairs them";
+            return Err(Failure::Usage(why.into()));
+        }
+        if self.automatic && !self.force && !self.is_suspect()? {
+            let device = self.device.display();
+            println!("{device}: no mount has met damage; not checked (-f checks nevertheless)");
+            return Ok(ExitCode::SUCCESS);
+        }
+        fsck::fsck(&fsck::FsckArgs {
+            repair: self.automatic || self.yes,
+            discard_log: false,
+            dry_run: self.no,
+            json: false,
+            quiet: !self.progress,
+            findings: fsck::FINDINGS,
+            log_device: self.log_device.clone(),
+            image: self.device.clone(),
+        })
+    }
+
+    /// Returns whether the volume needs a check: a mount has stopped, a repair was interrupted, or
+    /// no superblock can be read.
+    fn is_suspect(&self) -> Result<bool, Failure> {
+        let device = open(&self.device, true)?;
+        Ok(copies::read(&*device).map_or(true, |found| {
+            let superblock = &found.superblock;
+            superblock.stopped.is_some() || superblock.features.needs_repair()
+        }))
+    }
+}
+
+/// Returns the arguments without the descriptors of `-C0` and `-C 0`.
+fn without_descriptors(arguments: &[OsString]) -> Vec<OsString> {
+    let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let mut kept: Vec<OsString> = Vec::new();
+    for argument in arguments {
+        let follows = kept.last().is_some_and(|last| last == "-C");
+        match argument.as_bytes().strip_prefix(b"-C") {
+            Some(descriptor) if is_number(descriptor) => kept.push("-C".into()),
+            None if follows && is_number(argument.as_bytes()) => {}
+            _ => kept.push(argument.clone()),
+        }
+    }
+    kept
+}
+
+/// Writes the manual pages and completions of the command, and the pages of its helpers.
+pub(crate) fn manual(dir: &Path) -> Result<ExitCode, Failure> {
+    use vfscale_command::manual::{self, Manual};
+    let main = Cli::command();
+    let helpers = Helper::commands();
+    // The program that measures has its own page of this name.
+    let mut manuals = vec![Manual { command: &main, section: 1, without: &["vfscale-bench"] }];
+    manuals.extend(helpers.iter().map(|command| Manual { command, section: 8, without: &[] }));
+    manual::write(dir, &manuals).map_err(|e| Failure::Write(e.path, e.error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Tests of the names by which `mount(8)`, `mkfs(8)` and `fsck(8)` call the command.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::can_mount;
+use vfscale::block::FileOptions;
+use vfscale::diskfs::copies;
+
+/// A directory with the helpers, an image, and a directory to mount at.
+struct Place {
+    dir: tempfile::TempDir,
+    image: PathBuf,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["mount.vfscale", "mkfs.vfscale", "fsck.vfscale"] {
+            let program = env!("CARGO_BIN_EXE_vfscale");
+            std::os::unix::fs::symlink(program, dir.path().join(name)).unwrap();
+        }
+        std::fs::create_dir(dir.path().join("mnt")).unwrap();
+        let image = dir.path().join("disk.vfs");
+        Place { dir, image }
+    }
+
+    /// Runs a helper; returns its exit status and all that it printed.
+    fn run(&self, name: &str, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(self.dir.path().join(name));
+        let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    }
+
+    fn image(&self) -> &str {
+        self.image.to_str().unwrap()
+    }
+
+    fn fsck(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        self.run("fsck.vfscale", &[arguments, &[self.image()]].concat())
+    }
+
+    fn formatted() -> Place {
+        let place = Place::new();
+        let arguments = ["-q", "-L", "music", "--size", "32M", place.image()];
+        assert_eq!(place.run("mkfs.vfscale", &arguments), (Some(0), String::new()));
+        place
+    }
+}
+
+#[test]
+fn mkfs_makes_a_volume_and_names_what_is_wrong() {
+    let place = Place::formatted();
+    let (status, text) = place.run("mkfs.vfscale", &[place.image()]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.starts_with("mkfs.vfscale: ") && text.contains("--force"), "{text}");
+    let (status, text) = place.run("mkfs.vfscale", &["-F", place.image()]);
+    assert_eq!(status, Some(0), "{text}");
+    let missing = place.dir.path().join("missing");
+    let (status, text) = place.run("mkfs.vfscale", &[missing.to_str().unwrap()]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("--size"), "{text}");
+}
+
+#[test]
+fn fsck_at_the_start_of_a_machine_checks_only_what_is_suspect() {
+    let place = Place::formatted();
+    for automatic in [&["-a"][..], &["-p", "-C0"]] {
+        let (status, text) = place.fsck(automatic);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.contains("not checked (-f"), "{text}");
+    }
+    for checks in [&["-a", "-f"][..], &["-n"], &["-y"], &[]] {
+        let (status, text) = place.fsck(checks);
+        assert_eq!(status, Some(0), "{checks:?}: {text}");
+        assert!(text.contains(": clean"), "{checks:?}: {text}");
+    }
+    // A repair that was begun and not completed.
+    let device = FileOptions::new().open(&place.image).unwrap();
+    let mut superblock = copies::read(&device).unwrap().superblock;
+    superblock.features = superblock.features.with_repair(true);
+    copies::write(&device, &mut superblock).unwrap();
+    drop(device);
+    let (status, text) = place.fsck(&["-n"]);
+    assert_eq!(status, Some(4), "{text}");
+    let (status, text) = place.fsck(&["-a"]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(place.fsck(&["-a"]).1.contains("not checked"));
+}
+
+#[test]
+fn fsck_tells_its_caller_what_went_wrong() {
+    let place = Place::new();
+    let (status, text) = place.fsck(&["-n"]);
+    assert_eq!(status, Some(8), "{text}");
+    assert!(text.contains(place.image()), "{text}");
+    let (status, text) = place.fsck(&["-a"]);
+    assert_eq!(status, Some(8), "{text}");
+    let (status, text) = place.fsck(&["-r"]);
+    assert_eq!(status, Some(16), "{text}");
+    assert!(text.contains("-y repairs"), "{text}");
+    let (status, text) = place.fsck(&["-z"]);
+    assert_eq!(status, Some(16), "{text}");
+    assert_eq!(place.run("fsck.vfscale", &["-V"]).0, Some(0));
+}
+
+#[test]
+fn mount_gets_the_exit_statuses_that_it_defines() {
+    let place = Place::formatted();
+    let dir = place.dir.path().join("mnt");
+    let at = dir.to_str().unwrap();
+    let (status, text) = place.run("mount.vfscale", &[place.image(), at, "-o", "fast"]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("`fast`"), "{text}");
+    assert_eq!(place.run("mount.vfscale", &[]).0, Some(1));
+    // A check of the command line mounts nothing.
+    let (status, text) = place.run("mount.vfscale", &[place.image(), at, "-f", "-o", "rw"]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(!std::fs::read_to_string("/proc/mounts").unwrap().contains(at));
+    if !can_mount() {
+        return;
+    }
+    let (status, text) = place.run("mount.vfscale", &["/no/such/image", at]);
+    assert_eq!(status, Some(32), "{text}");
+    assert!(text.contains("/no/such/image"), "{text}");
+    let (status, text) = place.run("mount.vfscale", &[place.image(), at, "-n", "-o", "rw,noatime"]);
+    assert_eq!(status, Some(0), "{text}");
+    std::fs::write(dir.join("file"), "text").unwrap();
+    assert!(Command::new("umount").arg(at).status().unwrap().success());
+    assert!(!Path::new(at).join("file").exists());
+}

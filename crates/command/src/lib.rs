@@ -1,0 +1,18 @@
+//! Parts that the commands of vfscale share.
+//!
+//! `vfscale` and `vfscale-bench` are two programs, so that a mount does not carry what only
+//! measurements need. This crate has what both have at their command lines.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`size`] | amounts of memory as people write them |
+//! | [`signals`] | signals, waited for by a thread instead of in handlers |
+//! | [`logging`] | messages of the library on standard error |
+//! | [`manual`] | manual pages and completions, from the definition of a command line |
+
+pub mod logging;
+pub mod manual;
+pub mod signals;
+pub mod size;
+
+pub use size::Size;

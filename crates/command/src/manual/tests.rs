@@ -1,0 +1,65 @@
+//! Tests of manual pages and completions.
+
+use clap::Arg;
+
+use super::*;
+
+fn tool() -> Command {
+    let other = Command::new("other").about("Another program");
+    let hidden = Command::new("secret").hide(true);
+    let deep = Command::new("deep").arg(Arg::new("wide").long("wide").help("Go wide"));
+    let show = Command::new("show").about("Show it").subcommand(deep);
+    Command::new("tool").about("A tool").subcommands([show, other, hidden])
+}
+
+fn read(share: &Path, file: &str) -> String {
+    fs::read_to_string(share.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+#[test]
+fn every_command_has_a_page_in_its_section() {
+    let dir = tempfile::tempdir().unwrap();
+    let share = dir.path().join("share");
+    let (command, helper) = (tool(), Command::new("mkfs.tool").about("Make it"));
+    let manuals = [
+        Manual { command: &command, section: 1, without: &["tool-other"] },
+        Manual { command: &helper, section: 8, without: &[] },
+    ];
+    write(&share, &manuals).unwrap();
+    assert!(read(&share, "man/man1/tool.1").contains(".SH SUBCOMMANDS"));
+    let shown = read(&share, "man/man1/tool-show.1");
+    assert!(shown.contains(".nf\n\\fBtool show\\fR [COMMAND]\n.fi\n"), "{shown}");
+    assert!(read(&share, "man/man1/tool-show-deep.1").contains("\\-\\-wide"));
+    let made = read(&share, "man/man8/mkfs.tool.8");
+    assert!(made.contains(".TH mkfs.tool 8"), "{made}");
+    for absent in ["tool-other.1", "tool-secret.1", "tool-help.1"] {
+        assert!(!share.join("man/man1").join(absent).exists(), "{absent}");
+    }
+}
+
+#[test]
+fn three_shells_complete_what_is_not_hidden() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = tool();
+    write(dir.path(), &[Manual { command: &command, section: 1, without: &[] }]).unwrap();
+    for file in [
+        "bash-completion/completions/tool",
+        "zsh/site-functions/_tool",
+        "fish/vendor_completions.d/tool.fish",
+    ] {
+        let script = read(dir.path(), file);
+        assert!(script.contains("show") && script.contains("wide"), "{script}");
+        assert!(!script.contains("secret"), "{script}");
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_named() {
+    let command = tool();
+    let refused = write(
+        Path::new("/proc/nowhere"),
+        &[Manual { command: &command, section: 1, without: &[] }],
+    );
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("cannot write /proc/nowhere/man/man1/tool.1"), "{why}");
+}
