@@ -62,7 +62,8 @@
 //!   that is dirty by then, and to no more than the size was before the pages were copied. So
 //!   blocks with bytes never lie behind the size on the device; unwritten ones may.
 //! * A file that grows from within a block that has bytes makes that page dirty, including zeros
-//!   behind the old end; so the size on the device passes it only after they were written.
+//!   behind the old end; so the size on the device passes it only after they were written. If they
+//!   can't be, the block is freed first: the page gets another one, or is a hole.
 //! * Data reaches the device before the transaction that leads to it is durable: the store marks
 //!   it, and the log flushes the device first.
 //! * Allocated blocks are unwritten until data was written to them.

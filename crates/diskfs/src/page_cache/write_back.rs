@@ -7,7 +7,7 @@ use super::mapping::Mapping;
 use super::pages::WritebackBatch;
 use super::regular_file::RegularFile;
 use super::store::{Change, Store};
-use super::units::{READ_PAGES_MAX, WRITE_PAGES_MAX, offset_of, page_of, pages_of};
+use super::units::{PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 use crate::format::BlockRange;
 
@@ -184,6 +184,13 @@ impl<S: Store> RegularFile<S> {
             }
             Err(Failed::Write(_)) if pass.tries_again(&self.store, segment) => {
                 self.redirty(first, pages, Some(batch));
+            }
+            Err(Failed::Write(_)) if self.hides_old_bytes(segment) => {
+                self.redirty(first, pages, Some(batch));
+                if let Err(fault) = self.unmap_end() {
+                    self.store.write_failed(&fault);
+                    pass.fail(fault, u64::MAX);
+                }
             }
             Err(Failed::Write(fault) | Failed::Change(fault)) => {
                 pass.fail(self.give_up(first, pages, Some(batch), fault), first + pages);
@@ -390,6 +397,32 @@ impl<S: Store> RegularFile<S> {
         self.unreserve(removed.reserved);
         tracing::error!(first, pages = removed.pages, %fault, "written data are lost");
         fault
+    }
+
+    /// Returns whether the pages of a segment hide old bytes: the file ends within one of them on
+    /// the device, and has grown since. Behind that end the block has bytes that must not become
+    /// bytes of the file.
+    fn hides_old_bytes(&self, segment: Segment) -> bool {
+        let end = self.store.disk_size();
+        let (from, to) = segment.range();
+        matches!(segment.target, SegmentTarget::Blocks { is_unwritten: false, .. })
+            && !end.is_multiple_of(PAGE)
+            && self.size() > end
+            && (from..to).contains(&page_of(end))
+    }
+
+    /// Frees the block of the page in which the file ends on the device, which the device does not
+    /// accept. As a hole the page gets another block, or reads as zeros if it is given up. The
+    /// caller holds `i_writeback`.
+    ///
+    /// # Errors
+    /// The errors of [`Store::free`]. The page must stay dirty then: the size on the device does
+    /// not pass it.
+    fn unmap_end(&self) -> Result<(), Fault> {
+        let page = page_of(self.store.disk_size());
+        let _invalidate = self.pages.invalidate.write();
+        self.pages.write().each(page, page + 1, |marks, bits| marks.mapped &= !bits);
+        self.store.free(page, page + 1)
     }
 
     /// Marks pages dirty again that were not written.

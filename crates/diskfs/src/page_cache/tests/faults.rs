@@ -180,3 +180,43 @@ fn a_dead_device_is_not_asked_for_each_page() {
     assert!(refused < 300, "{refused} writes");
     assert_eq!(file.data().pages.read().unstable_pages(), 0);
 }
+
+/// A file is cut within a block and grows again, so the block has old bytes behind the end on the
+/// device until its page is written. If that can't be, the file must not grow over them.
+#[test]
+fn a_bad_block_at_the_end_shows_no_old_bytes_when_the_file_grows() {
+    for (bad, is_log_dead) in [(1, false), (100, false), (100, true)] {
+        let cache = PageCache::new(16 << 20, 1);
+        let disk = Disk::new(100);
+        let file = disk.open(&cache);
+        let data = file.data();
+        data.write(0, &[1; 3 * PAGE_SIZE]).unwrap();
+        data.write_back().unwrap();
+        data.set_size(PAGE + 50).unwrap();
+        data.write_back().unwrap();
+        let at = block_of(&file, 1);
+        {
+            let mut state = disk.state.lock().unwrap();
+            state.bad = if bad == 1 { vec![at] } else { (FIRST..FIRST + bad).collect() };
+            state.changes_left = if is_log_dead { 0 } else { u64::MAX };
+        }
+        data.set_size(9 * PAGE).unwrap();
+        data.write(0, &[2; 100]).unwrap();
+        data.write(12 * PAGE, &[3; PAGE_SIZE]).unwrap();
+        let written = data.write_back();
+        assert_eq!(written.is_ok(), bad == 1, "another block takes the page");
+        check_counts(&file, &cache);
+        {
+            let mut state = disk.state.lock().unwrap();
+            (state.bad, state.changes_left) = (Vec::new(), u64::MAX);
+        }
+        let told = contents(&file);
+        // A page without another place is given up; it stays in memory if it can't be.
+        let kept = if bad == 1 || is_log_dead { PAGE_SIZE + 50 } else { PAGE_SIZE };
+        assert!(told[..kept].iter().all(|byte| [1, 2].contains(byte)), "{bad} {is_log_dead}");
+        assert!(!told[PAGE_SIZE + 50..].contains(&1), "{bad} {is_log_dead}");
+        data.write_back().unwrap();
+        let stored = contents(&disk.open(&cache));
+        assert!(stored == told, "{bad} {is_log_dead}");
+    }
+}
