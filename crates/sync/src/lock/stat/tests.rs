@@ -85,9 +85,9 @@ fn acquisitions_bounces_and_hold_times_are_recorded() {
         std::thread::sleep(Duration::from_millis(2));
         *held += 1;
     }
+    let row = row("taken").unwrap();
     drop(recording);
     assert_eq!(*lock.lock(), 4);
-    let row = row("taken").unwrap();
     assert_eq!((row.acquisitions, row.acq_bounces, row.contentions), (4, 2, 0));
     assert_eq!(row.hold.count, 4);
     assert!(row.hold.min >= Duration::from_millis(2) && row.hold.avg() >= row.hold.min);
@@ -153,11 +153,12 @@ fn readers_and_writers_are_recorded() {
     drop(second);
     *lock.write() += 1;
     *lock.try_write().unwrap() += 1;
+    // Read before the end of the recording: another test may record on.
+    let row = row("shared").unwrap();
     drop(recording);
     // The lock works as before.
     *lock.try_write().unwrap() += 1;
     assert_eq!(*lock.read(), 3);
-    let row = row("shared").unwrap();
     // The second guard of one thread takes the first one's entry: its hold time is that of both.
     assert_eq!((row.acquisitions, row.hold.count), (5, 4));
 }
