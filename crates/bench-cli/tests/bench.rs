@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::for_all::program_for_all;
 use rustix::process::{Pid, Signal, kill_process};
 use vfscale::block::FileOptions;
-use vfscale::diskfs::check;
+use vfscale_diskfs::check;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfscale-bench");
 
@@ -173,7 +173,7 @@ fn published_experiments_run_until_they_are_stopped_and_a_report_is_written() {
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     let section = std::fs::read_to_string(out.join("report.md")).unwrap();
-    assert!(section.starts_with("## The last full run") && section.contains("Interrupted."));
+    assert!(section.starts_with("# `vfscale bench") && section.contains("Interrupted."));
     assert!(page.contains("Interrupted") && page.ends_with("</html>\n"));
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();

@@ -24,7 +24,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use vfscale::{At, AtFlags, Mode, OFlags, Task, Volume};
+use vfscale::posix::{At, OFlags};
+use vfscale::{Mode, Task, Volume};
 
 use crate::base::error::{Error, Fault, Outcome, Result};
 use crate::base::interrupt::Interrupt;
@@ -266,13 +267,13 @@ impl FillRun<'_> {
     fn both(&self, report: &mut FillReport, watch: &mut dyn FnMut(&FillSample)) -> Outcome<()> {
         let before = self.inodes()?;
         for worker in 0..self.plan.workers {
-            self.volume.task().mkdir(At::Cwd, worker_dir(worker), mode())?;
+            self.volume.task().posix().mkdirat(At::Cwd, worker_dir(worker), mode())?;
         }
         self.phase(Phase::Create, report, watch)?;
         self.expect_inodes(before + self.plan.files + self.plan.directories())?;
         self.phase(Phase::Remove, report, watch)?;
         for worker in 0..self.plan.workers {
-            self.volume.task().rmdir(At::Cwd, worker_dir(worker))?;
+            self.volume.task().remove_dir(worker_dir(worker))?;
         }
         self.expect_inodes(before)
     }
@@ -351,9 +352,9 @@ impl FillRun<'_> {
         for number in 0..files.div_ceil(per_directory) {
             let dir = format!("{}/d{number}", worker_dir(worker));
             if phase == Phase::Create {
-                task.mkdir(At::Cwd, &dir, mode())?;
+                task.posix().mkdirat(At::Cwd, &dir, mode())?;
             }
-            task.chdir(&dir)?;
+            task.posix().chdir(&dir)?;
             for file in number * per_directory..files.min((number + 1) * per_directory) {
                 if self.is_over() {
                     return Ok(());
@@ -362,16 +363,16 @@ impl FillRun<'_> {
                 match phase {
                     Phase::Create => {
                         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-                        drop(task.open(name, flags, Mode::from_bits_retain(0o644))?);
+                        drop(task.posix().open(name, flags, Mode::from(0o644))?);
                     }
-                    Phase::Remove => task.unlink(At::Cwd, name, AtFlags::empty())?,
+                    Phase::Remove => task.remove_file(name)?,
                 }
                 count.0.fetch_add(1, Ordering::Relaxed);
             }
-            task.chdir("/")?;
+            task.posix().chdir("/")?;
             if phase == Phase::Remove {
                 // Fails if a name is left.
-                task.rmdir(At::Cwd, &dir)?;
+                task.remove_dir(&dir)?;
             }
         }
         Ok(())
@@ -397,7 +398,7 @@ impl FillRun<'_> {
 
     /// Returns the number of inodes in use.
     fn inodes(&self) -> Outcome<u64> {
-        let figures = self.volume.task().statfs(At::Cwd, "/")?;
+        let figures = self.volume.task().posix().statfs(At::Cwd, "/")?;
         Ok(figures.files - figures.files_free)
     }
 
@@ -416,7 +417,7 @@ fn worker_dir(worker: u64) -> String {
 }
 
 fn mode() -> Mode {
-    Mode::from_bits_retain(0o755)
+    Mode::from(0o755)
 }
 
 /// Returns the rates of the first and of the last tenth of `files`, from a phase's samples.

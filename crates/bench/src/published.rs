@@ -4,7 +4,7 @@
 //! one measured here. So the direction in which a patch moves a figure can be compared, but not the
 //! distance. `docs/REFERENCES.md` lists the documents.
 
-use vfscale::lockstat;
+use vfscale_vfs::lockstat;
 
 /// Piggin, "Scaling the Linux VFS", 2009 (the vfs-scale patches).
 pub const PIGGIN: &str = "Piggin 2009";

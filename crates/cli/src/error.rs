@@ -37,15 +37,15 @@ pub(crate) enum Failure {
     /// An image file or a block device can't be opened.
     Device(vfscale::block::Error),
     /// The device holds no volume, or an unusable one.
-    Volume(vfscale::diskfs::OpenError),
+    Volume(vfscale_diskfs::OpenError),
     /// No volume could be made.
-    Mkfs(vfscale::diskfs::mkfs::MkfsError),
+    Mkfs(vfscale_diskfs::mkfs::MkfsError),
     /// A check could not be made.
-    Check(vfscale::diskfs::check::CheckError),
+    Check(vfscale_diskfs::check::CheckError),
     /// A structure can't be shown.
-    Dump(vfscale::diskfs::dump::DumpError),
+    Dump(vfscale_diskfs::dump::DumpError),
     /// The id of a volume could not be changed.
-    Id(Box<vfscale::diskfs::identity::IdError>),
+    Id(Box<vfscale_diskfs::identity::IdError>),
     /// A volume could not be grown.
     Grow(PathBuf, String),
     /// The volume is locked by another process, and no mount of it was found to send a request to.
@@ -105,7 +105,7 @@ impl fmt::Display for Failure {
             Failure::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
             Failure::Device(e) => e.fmt(f),
             Failure::Volume(e) => e.fmt(f),
-            Failure::Mkfs(e @ vfscale::diskfs::mkfs::MkfsError::Recognised { .. }) => {
+            Failure::Mkfs(e @ vfscale_diskfs::mkfs::MkfsError::Recognised { .. }) => {
                 write!(f, "{e}; --force makes a volume nevertheless")
             }
             Failure::Mkfs(e) => e.fmt(f),
@@ -147,32 +147,32 @@ impl From<vfscale::block::Error> for Failure {
     }
 }
 
-impl From<vfscale::diskfs::OpenError> for Failure {
-    fn from(e: vfscale::diskfs::OpenError) -> Failure {
+impl From<vfscale_diskfs::OpenError> for Failure {
+    fn from(e: vfscale_diskfs::OpenError) -> Failure {
         Failure::Volume(e)
     }
 }
 
-impl From<vfscale::diskfs::check::CheckError> for Failure {
-    fn from(e: vfscale::diskfs::check::CheckError) -> Failure {
+impl From<vfscale_diskfs::check::CheckError> for Failure {
+    fn from(e: vfscale_diskfs::check::CheckError) -> Failure {
         Failure::Check(e)
     }
 }
 
-impl From<vfscale::diskfs::dump::DumpError> for Failure {
-    fn from(e: vfscale::diskfs::dump::DumpError) -> Failure {
+impl From<vfscale_diskfs::dump::DumpError> for Failure {
+    fn from(e: vfscale_diskfs::dump::DumpError) -> Failure {
         Failure::Dump(e)
     }
 }
 
-impl From<vfscale::diskfs::identity::IdError> for Failure {
-    fn from(e: vfscale::diskfs::identity::IdError) -> Failure {
+impl From<vfscale_diskfs::identity::IdError> for Failure {
+    fn from(e: vfscale_diskfs::identity::IdError) -> Failure {
         Failure::Id(Box::new(e))
     }
 }
 
-impl From<vfscale::diskfs::mkfs::MkfsError> for Failure {
-    fn from(e: vfscale::diskfs::mkfs::MkfsError) -> Failure {
+impl From<vfscale_diskfs::mkfs::MkfsError> for Failure {
+    fn from(e: vfscale_diskfs::mkfs::MkfsError) -> Failure {
         Failure::Mkfs(e)
     }
 }

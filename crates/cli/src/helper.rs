@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgAction, Command, CommandFactory, Parser};
-use vfscale::diskfs::copies;
+use vfscale_diskfs::copies;
 
 use crate::args::{self, Cli};
 use crate::error::Failure;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use vfscale::MountFlags;
+use vfscale::posix::MountFlags;
 use vfscale_command::signals::Blocked;
 use vfscale_fuse::Mounted;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use vfscale::MountFlags;
-use vfscale::diskfs::vfs_impl::{OnError, OnErrorError};
+use vfscale::posix::MountFlags;
 use vfscale_command::Size;
+use vfscale_diskfs::vfs_impl::{OnError, OnErrorError};
 
 /// Parses the size of an image, which can't be a share of the memory.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {

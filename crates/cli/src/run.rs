@@ -8,9 +8,10 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use vfscale::{VolumeError, lockstat};
+use vfscale::VolumeError;
 use vfscale_command::signals::Blocked;
 use vfscale_fuse::Mounted;
+use vfscale_vfs::lockstat;
 
 use crate::args::RunArgs;
 use crate::error::Failure;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use vfscale::{At, Mode, MountFlags, OFlags, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
+use vfscale::posix::{At, MountFlags, OFlags};
+use vfscale::{Mode, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_fuse::{Builder, Sharing};
 
 use crate::args::{ServeArgs, SourceArgs};
@@ -71,7 +72,7 @@ impl Syncer {
     /// Makes all changes durable and returns whether that succeeded; prints the error otherwise.
     pub(crate) fn sync(&self) -> bool {
         let Some(vfs) = self.0.upgrade() else { return true };
-        let root = vfs.task().open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        let root = vfs.task().posix().open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
         let synced = root.and_then(|root| root.sync_fs());
         if let Err(e) = &synced {
             eprintln!("vfscale: not everything could be written: {e}");
@@ -92,7 +93,7 @@ pub(crate) fn builder(
     if flags.intersects(MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME) {
         // The kernel leaves access times to the server.
         let access_times = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME;
-        vfs.task().remount_bind("/", flags & access_times)?;
+        vfs.task().posix().remount_bind("/", flags & access_times)?;
     }
     if serve.proc {
         mount_state(vfs)?;
@@ -123,9 +124,9 @@ pub(crate) fn builder(
 /// Mounts a file system in the tree that shows the state of the tree.
 fn mount_state(vfs: &Vfs) -> Result<(), Failure> {
     let task = vfs.task();
-    task.mkdir(At::Cwd, STATE_DIR, Mode::from_bits_retain(0o555))?;
+    task.posix().mkdirat(At::Cwd, STATE_DIR, Mode::from(0o555))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    Ok(task.mount(ProcFs::new(vfs), STATE_DIR, flags)?)
+    Ok(task.posix().mount(ProcFs::new(vfs), STATE_DIR, flags)?)
 }
 
 /// Returns the owner, group and permissions for the root directory of a new file system.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use common::can_mount;
 use vfscale::block::FileOptions;
-use vfscale::diskfs::copies;
+use vfscale_diskfs::copies;
 
 /// A directory with the helpers, an image, and a directory to mount at.
 struct Place {

@@ -7,7 +7,8 @@
 
 use std::fmt;
 
-use vfscale::{FileType, Mode, OFlags, RenameFlags, StatMask, Whence, XattrFlags};
+use vfscale::posix::{OFlags, RenameFlags, StatMask, Whence, XattrFlags};
+use vfscale::{FileType, Mode};
 
 /// Number of slots of a process.
 pub const SLOTS: usize = 16;

@@ -8,11 +8,9 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
-use vfscale::maps::{PAGE_BYTES, Protection, Sharing, Source};
-use vfscale::{
-    At, AtFlags, DirEntryBuf, Errno, Error, File, FileType, MountFlags, OFlags, SetTime, Stat,
-    StatMask, Task, Timestamp, Vfs,
-};
+use vfscale::posix::{At, AtFlags, DirEntryBuf, MountFlags, OFlags, SetTime, Stat, StatMask};
+use vfscale::posix::{PAGE_BYTES, Protection, Sharing, Source};
+use vfscale::{Errno, Error, File, FileType, Task, Timestamp, Vfs};
 
 use vfscale_sync::random;
 
@@ -222,35 +220,45 @@ fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<RawResult> {
     let cwd = At::Cwd;
     let follow = AtFlags::empty();
     match op {
-        Op::Open { path, flags, mode, .. } => task.open(path, *flags, *mode).map(RawResult::Opened),
+        Op::Open { path, flags, mode, .. } => {
+            task.posix().open(path, *flags, *mode).map(RawResult::Opened)
+        }
         Op::Stat { path, follow } => {
             let flags = if *follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-            task.stat(cwd, path, flags).map(RawResult::Stat)
+            task.posix().fstatat(cwd, path, flags).map(RawResult::Stat)
         }
-        Op::Statx { path, mask } => task.statx(cwd, path, follow, *mask).map(RawResult::Stat),
+        Op::Statx { path, mask } => {
+            task.posix().statx(cwd, path, follow, *mask).map(RawResult::Stat)
+        }
         Op::Lookup { path } => {
-            task.statx(cwd, path, follow, StatMask::empty()).map(RawResult::Mount)
+            task.posix().statx(cwd, path, follow, StatMask::empty()).map(RawResult::Mount)
         }
-        Op::Link { old, new } => task.link(cwd, old, cwd, new, follow).map(done),
-        Op::Unlink { path } => task.unlink(cwd, path, follow).map(done),
-        Op::Rename { old, new, flags } => task.rename(cwd, old, cwd, new, *flags).map(done),
-        Op::Mkdir { path, mode } => task.mkdir(cwd, path, *mode).map(done),
-        Op::Rmdir { path } => task.rmdir(cwd, path).map(done),
-        Op::Symlink { target, path } => task.symlink(target, cwd, path).map(done),
-        Op::Readlink { path } => task.readlink(cwd, path).map(RawResult::Text),
-        Op::Truncate { path, size } => task.truncate(path, *size).map(done),
-        Op::Pipe { .. } => task.pipe2(OFlags::NONBLOCK).map(|(r, w)| RawResult::Piped(r, w)),
+        Op::Link { old, new } => task.posix().linkat(cwd, old, cwd, new, follow).map(done),
+        Op::Unlink { path } => task.posix().unlinkat(cwd, path, follow).map(done),
+        Op::Rename { old, new, flags } => {
+            task.posix().renameat2(cwd, old, cwd, new, *flags).map(done)
+        }
+        Op::Mkdir { path, mode } => task.posix().mkdirat(cwd, path, *mode).map(done),
+        Op::Rmdir { path } => task.posix().unlinkat(cwd, path, AtFlags::REMOVEDIR).map(done),
+        Op::Symlink { target, path } => task.posix().symlinkat(cwd, path, target).map(done),
+        Op::Readlink { path } => task.posix().readlinkat(cwd, path).map(RawResult::Text),
+        Op::Truncate { path, size } => task.posix().truncate(path, *size).map(done),
+        Op::Pipe { .. } => {
+            task.posix().pipe2(OFlags::NONBLOCK).map(|(r, w)| RawResult::Piped(r, w))
+        }
         Op::Setxattr { path, name, how, .. } => {
-            task.setxattr(cwd, path, name, buffer, *how, follow).map(done)
+            task.posix().setxattrat(cwd, path, name, buffer, *how, follow).map(done)
         }
-        Op::Getxattr { path, name } => task.getxattr(cwd, path, name, follow).map(RawResult::Bytes),
-        Op::Chmod { path, mode } => task.chmod(cwd, path, *mode, follow).map(done),
-        Op::Getcwd => task.getcwd().map(RawResult::Text),
-        Op::Chdir { path } => task.chdir(path).map(done),
+        Op::Getxattr { path, name } => {
+            task.posix().getxattrat(cwd, path, name, follow).map(RawResult::Bytes)
+        }
+        Op::Chmod { path, mode } => task.posix().fchmodat(cwd, path, *mode, follow).map(done),
+        Op::Getcwd => task.posix().getcwd().map(RawResult::Text),
+        Op::Chdir { path } => task.posix().chdir(path).map(done),
         Op::Maps => mapped_paths(task).map(RawResult::Bytes),
         Op::Mount { path } => {
-            let fs: Arc<dyn vfscale::FileSystem> = vfscale::MemFs::builder().build();
-            task.mount(fs, path, MountFlags::empty()).map(done)
+            let fs: Arc<dyn vfscale::driver::FileSystem> = vfscale::MemFs::builder().build();
+            task.posix().mount(fs, path, MountFlags::empty()).map(done)
         }
         _ => Err(Error::new("fd", Errno::BADF)),
     }
@@ -270,24 +278,26 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
         Op::Lseek { to, .. } => file.seek(to).map(RawResult::Number),
         Op::Readdir { .. } => {
             let mut entries = Vec::new();
-            let collect = |entry: vfscale::DirEntry<'_>| {
+            let collect = |entry: vfscale::driver::DirEntry<'_>| {
                 entries.push(entry.into());
                 ControlFlow::Continue(())
             };
             file.read_dir_at(0, collect)?;
             Ok(RawResult::Entries(entries))
         }
-        Op::DPath { .. } => task.path_of(file).map(RawResult::Text),
+        Op::DPath { .. } => task.posix().path_of(file).map(RawResult::Text),
         Op::Fsync { .. } => file.sync_all().map(|()| RawResult::Nothing),
         Op::Futimens { mtime, .. } => {
             let times = [SetTime::Omit, SetTime::At(Timestamp::new(mtime, 0))];
-            task.utimens(At::File(file), "", times, AtFlags::EMPTY_PATH)
+            task.posix()
+                .utimensat(At::File(file), "", times, AtFlags::EMPTY_PATH)
                 .map(|()| RawResult::Nothing)
         }
         Op::Mmap { page, .. } => {
             let source = Source::File { file, offset: 0 };
             let (start, len) = (page * PAGE_BYTES, PAGE_BYTES);
-            task.map(start, len, Protection::READ, Sharing::Shared, source)
+            task.posix()
+                .mmap(start, len, Protection::READ, Sharing::Shared, source)
                 .map(|()| RawResult::Nothing)
         }
         _ => Err(Error::new("fd", Errno::BADF)),
@@ -297,8 +307,8 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
 /// Returns the paths of all mapped files, one per line.
 fn mapped_paths(task: &Task) -> vfscale::Result<Vec<u8>> {
     let mut lines = Vec::new();
-    for file in task.mappings().into_iter().filter_map(|mapping| mapping.file) {
-        lines.extend(task.path_of(&file)?.into_os_string().into_vec());
+    for file in task.posix().mappings().into_iter().filter_map(|mapping| mapping.file) {
+        lines.extend(task.posix().path_of(&file)?.into_os_string().into_vec());
         lines.push(b'\n');
     }
     Ok(lines)

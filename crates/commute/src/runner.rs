@@ -48,10 +48,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use vfscale::block::{Device, MemoryDevice};
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::{
-    At, AtFlags, File, FileType, Mode, OFlags, OpenHow, Scaling, Task, Vfs, Whence, XattrFlags,
-};
+use vfscale::posix::{At, AtFlags, OFlags, OpenHow, Whence, XattrFlags};
+use vfscale::{File, FileType, Mode, Scaling, Task, Vfs};
+use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 use vfscale_sync::{cpu, random, rcu, reclaim};
 
 use crate::case::{Call, Case, Op, Outcome};
@@ -442,40 +441,40 @@ fn warm_up(vfs: &Vfs, name: &str) -> io::Result<()> {
     let task = vfs.task();
     let path = |file: &str| format!("/{name}/{file}");
     let (cwd, none) = (At::Cwd, AtFlags::empty());
-    task.mkdir(cwd, path(""), Mode::RWXU)?;
-    task.chdir(path(""))?;
+    task.posix().mkdirat(cwd, path(""), Mode::RWXU)?;
+    task.posix().chdir(path(""))?;
     let mut buffer = [1; 64];
     for file in ["a", "b"] {
         let flags = OFlags::CREATE | OFlags::RDWR;
-        let file = task.open(file, flags, Mode::RWXU)?;
+        let file = task.posix().open(file, flags, Mode::RWXU)?;
         file.pwrite(&buffer, 0)?;
         file.pwrite(&buffer, 4096)?;
         share_in_turn(&file);
         file.pwrite(&buffer, 0)?;
         file.pread(&mut buffer, 0)?;
         file.stat()?;
-        task.path_of(&file)?;
+        task.posix().path_of(&file)?;
         file.truncate(10)?;
         file.read_dir().for_each(drop);
     }
-    task.setxattr(cwd, "a", "user.a", &buffer, XattrFlags::empty(), none)?;
-    task.getxattr(cwd, "a", "user.a", none)?;
-    task.chmod(cwd, "a", Mode::RUSR, none)?;
-    task.link(cwd, "a", cwd, "c", none)?;
-    task.rename(cwd, "c", cwd, "b", vfscale::RenameFlags::empty())?;
-    task.symlink("a", cwd, "s")?;
-    task.readlink(cwd, "s")?;
-    task.stat(cwd, "s", none)?;
-    task.getcwd()?;
-    task.open(".", OFlags::TMPFILE | OFlags::RDWR, Mode::RWXU)?.pwrite(&buffer, 0)?;
-    let (reader, writer) = task.pipe2(OFlags::NONBLOCK)?;
+    task.posix().setxattrat(cwd, "a", "user.a", &buffer, XattrFlags::empty(), none)?;
+    task.posix().getxattrat(cwd, "a", "user.a", none)?;
+    task.posix().fchmodat(cwd, "a", Mode::RUSR, none)?;
+    task.posix().linkat(cwd, "a", cwd, "c", none)?;
+    task.posix().renameat2(cwd, "c", cwd, "b", vfscale::posix::RenameFlags::empty())?;
+    task.posix().symlinkat(cwd, "s", "a")?;
+    task.posix().readlinkat(cwd, "s")?;
+    task.posix().fstatat(cwd, "s", none)?;
+    task.posix().getcwd()?;
+    task.posix().open(".", OFlags::TMPFILE | OFlags::RDWR, Mode::RWXU)?.pwrite(&buffer, 0)?;
+    let (reader, writer) = task.posix().pipe2(OFlags::NONBLOCK)?;
     writer.write(&buffer)?;
     reader.read(&mut buffer)?;
     for file in ["a", "b", "s"] {
-        task.unlink(cwd, file, none)?;
+        task.posix().unlinkat(cwd, file, none)?;
     }
-    task.chdir("/")?;
-    task.rmdir(cwd, path(""))?;
+    task.posix().chdir("/")?;
+    task.posix().unlinkat(cwd, path(""), AtFlags::REMOVEDIR)?;
     Ok(())
 }
 
@@ -486,7 +485,7 @@ fn promote(vfs: &Vfs) -> io::Result<()> {
     let mut dirs = vec![PathBuf::from("/")];
     while let Some(dir) = dirs.pop() {
         use_in_turn(&task, &dir)?;
-        for entry in task.open(&dir, OFlags::DIRECTORY, Mode::empty())?.read_dir() {
+        for entry in task.posix().open(&dir, OFlags::DIRECTORY, Mode::empty())?.read_dir() {
             let entry = entry?;
             let path = dir.join(&entry.name);
             match entry.file_type {
@@ -504,12 +503,12 @@ fn make_in_turn(task: &Task, dir: &Path) -> io::Result<()> {
     let path = dir.join("promotion");
     for turn in 0..NAMES_IN_TURN {
         let _cpu = cpu::pretend(turn / 8 % 2);
-        task.symlink("nowhere", At::Cwd, &path)?;
-        task.unlink(At::Cwd, &path, AtFlags::empty())?;
+        task.symlink("nowhere", &path)?;
+        task.remove_file(&path)?;
     }
     // From now on, the subdirectories are counted per CPU.
-    task.mkdir(At::Cwd, &path, Mode::RWXU)?;
-    task.rmdir(At::Cwd, &path)?;
+    task.posix().mkdirat(At::Cwd, &path, Mode::RWXU)?;
+    task.remove_dir(&path)?;
     Ok(())
 }
 
@@ -528,7 +527,7 @@ fn use_in_turn(task: &Task, path: &Path) -> io::Result<()> {
     let how = OpenHow::new(OFlags::PATH | OFlags::NOFOLLOW);
     for turn in 0..TURNS {
         let _cpu = cpu::pretend(turn as u32 % 2);
-        drop(task.openat2(At::Cwd, path, &how)?);
+        drop(task.posix().openat2(At::Cwd, path, &how)?);
     }
     Ok(())
 }

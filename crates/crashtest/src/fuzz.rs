@@ -34,9 +34,9 @@ mod walk;
 use std::fmt;
 use std::sync::Arc;
 
-use vfscale::diskfs::check;
-use vfscale::diskfs::dump::{Dump, What};
 use vfscale_block::Device;
+use vfscale_diskfs::check;
+use vfscale_diskfs::{dump::Dump, dump::What};
 use vfscale_sync::random::Random;
 
 use image::{Image, copy, new_volume};

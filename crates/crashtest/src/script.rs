@@ -7,7 +7,7 @@
 pub mod op;
 pub mod pattern;
 
-use vfscale::RenameFlags;
+use vfscale::posix::RenameFlags;
 use vfscale_sync::random::Random;
 
 use crate::script::op::{Op, Space};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use vfscale::MountFlags;
+use vfscale::posix::MountFlags;
 use vfscale_block::{
     CrashId, CrashPlan, CrashState, Device, MemoryDevice, Moment, RecordingDevice,
 };
@@ -321,7 +321,7 @@ pub(crate) fn recover(
     let opened = subject.open(disks).map_err(|why| format!("not opened: {why}"))?;
     let task = opened.vfs().task();
     // The reads below must not change times that another recovery would find.
-    task.remount_bind("/", MountFlags::NOATIME).map_err(|error| error.to_string())?;
+    task.posix().remount_bind("/", MountFlags::NOATIME).map_err(|error| error.to_string())?;
     judge(&Tree::read(&task)?)?;
     if works {
         work(&*opened)?;
@@ -344,8 +344,8 @@ fn work(opened: &dyn Opened) -> Result<(), String> {
     for op in ops {
         op.run(&task).map_err(|errno| format!("after recovery: {op}: {errno}"))?;
     }
-    for entry in task.list_dir("/").map_err(|error| error.to_string())? {
-        let path = std::path::Path::new("/").join(&entry.name);
+    for entry in task.read_dir("/").map_err(|error| error.to_string())? {
+        let path = entry.map_err(|error| error.to_string())?.path();
         task.remove_dir_all(&path).map_err(|e| format!("after recovery: removing: {e}"))?;
     }
     Op::Sync.run(&task).map_err(|errno| format!("after recovery: sync: {errno}"))

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     while mounted.is_mounted() {
         if let Ok(question) = task.read_to_string("/question") {
             let answer: String = question.trim_end().chars().rev().collect();
-            task.write_file("/answer", answer + "\n")?;
+            task.write("/answer", answer + "\n")?;
         }
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vfscale::{File, MountFlags, Vfs};
+use vfscale::posix::MountFlags;
+use vfscale::{File, Vfs};
 
 use crate::attach::{self, Attached, Attachment, Detach};
 use crate::device::Device;

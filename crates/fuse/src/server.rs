@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use vfscale::{AtFlags, Errno, File, Mode, OFlags, Stat, Task, Vfs};
+use vfscale::posix::{AtFlags, OFlags, Stat};
+use vfscale::{Errno, File, Mode, Task, Vfs};
 
 use self::caller::{Caller, Callers, Rights};
 use self::files::{Files, Target};
@@ -102,7 +103,7 @@ impl Server {
     pub(crate) fn new(vfs: &Vfs, config: Config) -> vfscale::Result<Server> {
         let base = vfs.task();
         base.umask(Mode::empty());
-        let root = base.open("/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let root = base.posix().open("/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = root.stat()?;
         Ok(Server {
             base,
@@ -123,7 +124,7 @@ impl Server {
             return Ok(handle.file);
         }
         let flags = if level == Level::Write { OFlags::RDWR } else { OFlags::RDONLY };
-        let file = self.base.reopen(&handle.file, flags | OFlags::NONBLOCK)?;
+        let file = self.base.posix().reopen(&handle.file, flags | OFlags::NONBLOCK)?;
         self.nodes.improve(node, &Handle { file: file.clone(), level });
         Ok(file)
     }
@@ -148,7 +149,7 @@ impl Server {
             return Ok(file);
         }
         let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK;
-        Ok(Target::Node(self.base.reopen(&file, flags)?))
+        Ok(Target::Node(self.base.posix().reopen(&file, flags)?))
     }
 
     /// Adds a node to the reply, counting a lookup.

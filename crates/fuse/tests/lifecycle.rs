@@ -10,7 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{BOTH, TestMount, drop_caches, eventually, is_root};
-use vfscale::{At, Mode, OFlags};
+use vfscale::Mode;
+use vfscale::posix::{At, OFlags};
 use vfscale_fuse::{Builder, MountError, Sharing};
 
 fn is_mounted(dir: &std::path::Path) -> bool {
@@ -162,11 +163,11 @@ fn removed_files_leave_no_nodes() {
         // Without dropping caches: the kernel forgets a file when its last name and user have
         // ended.
         eventually("the last forget", || m.mounted().stats().nodes == 0);
-        let free = |s: vfscale::StatFs| s.blocks_free;
+        let free = |s: vfscale::posix::StatFs| s.blocks_free;
         let empty = vfscale::memory().size(256 << 20).build().unwrap();
-        let expected = free(empty.task().statfs(At::Cwd, "/").unwrap());
+        let expected = free(empty.task().posix().statfs(At::Cwd, "/").unwrap());
         eventually("all memory back", || {
-            free(m.vfs.task().statfs(At::Cwd, "/").unwrap()) == expected
+            free(m.vfs.task().posix().statfs(At::Cwd, "/").unwrap()) == expected
         });
     }
 }
@@ -176,18 +177,20 @@ fn without_caching_changes_by_the_library_show_immediately() {
     let Some(m) = TestMount::new(common::SHARED) else { return };
     let task = m.vfs.task();
     assert!(fs::metadata(m.path("f")).is_err());
-    task.write_file("/f", "one").unwrap();
+    task.write("/f", "one").unwrap();
     assert_eq!(fs::read_to_string(m.path("f")).unwrap(), "one");
-    task.write_file("/f", "three").unwrap();
+    task.write("/f", "three").unwrap();
     assert_eq!(fs::read_to_string(m.path("f")).unwrap(), "three");
-    task.chmod(At::Cwd, "/f", Mode::from_bits_retain(0o600), vfscale::AtFlags::empty()).unwrap();
+    task.set_permissions("/f", Mode::from(0o600)).unwrap();
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(m.path("f")).unwrap());
     assert_eq!(mode & 0o777, 0o600);
-    task.rename(At::Cwd, "/f", At::Cwd, "/g", vfscale::RenameFlags::empty()).unwrap();
+    task.rename("/f", "/g").unwrap();
     assert!(fs::metadata(m.path("f")).is_err());
     // The library's task is user 0, so it created the file as user 0.
     let (uid, gid) = common::owner();
-    task.chown(At::Cwd, "/g", Some(uid), Some(gid), vfscale::AtFlags::empty()).unwrap();
+    task.posix()
+        .fchownat(At::Cwd, "/g", Some(uid), Some(gid), vfscale::posix::AtFlags::empty())
+        .unwrap();
     fs::write(m.path("g"), "by the mount").unwrap();
     assert_eq!(task.read_to_string("/g").unwrap(), "by the mount");
 }
@@ -197,15 +200,15 @@ fn caches_are_invalidated_when_told() {
     let hour = Duration::from_secs(3600);
     let Some(m) = TestMount::new(Sharing::Shared { cache: hour }) else { return };
     let task = m.vfs.task();
-    task.write_file("/f", "one").unwrap();
+    task.write("/f", "one").unwrap();
     assert_eq!(fs::metadata(m.path("f")).unwrap().len(), 3);
     assert!(fs::metadata(m.path("g")).is_err());
-    task.write_file("/f", "three").unwrap();
-    task.write_file("/g", "").unwrap();
+    task.write("/f", "three").unwrap();
+    task.write("/g", "").unwrap();
     assert_eq!(fs::metadata(m.path("f")).unwrap().len(), 3, "cached");
     assert!(fs::metadata(m.path("g")).is_err(), "cached");
-    let root = task.open("/", OFlags::PATH, Mode::empty()).unwrap();
-    let file = task.open("/f", OFlags::PATH, Mode::empty()).unwrap();
+    let root = task.posix().open("/", OFlags::PATH, Mode::empty()).unwrap();
+    let file = task.posix().open("/f", OFlags::PATH, Mode::empty()).unwrap();
     m.mounted().invalidate(&file).unwrap();
     m.mounted().invalidate_name(&root, "g").unwrap();
     assert_eq!(fs::metadata(m.path("f")).unwrap().len(), 5);
@@ -218,10 +221,10 @@ fn trees_of_several_mounts_are_one_tree() {
     for sharing in BOTH {
         let vfs = common::memory(64 << 20);
         let task = vfs.task();
-        task.mkdir(At::Cwd, "/sub", Mode::from_bits_retain(0o755)).unwrap();
+        task.create_dir("/sub").unwrap();
         let (uid, gid) = common::owner();
         let inner = vfscale::MemFs::builder().size(16 << 20).owner(uid, gid).build();
-        task.mount(inner, "/sub", vfscale::MountFlags::empty()).unwrap();
+        task.posix().mount(inner, "/sub", vfscale::posix::MountFlags::empty()).unwrap();
         let Some(m) = TestMount::of(vfs, sharing, |b| b) else { return };
         for i in 0..50 {
             fs::write(m.path(&format!("f{i}")), format!("outer {i}")).unwrap();

@@ -69,6 +69,15 @@ const NAME_MAX: u32 = 255;
 struct Target(Box<[u8]>);
 
 /// Options of a [`MemFs`].
+///
+/// ```
+/// use vfscale_memfs::MemFs;
+/// use vfscale_vfs::Vfs;
+///
+/// let vfs = Vfs::new(MemFs::builder().size(1 << 20).mode(0o1777).build())?;
+/// vfs.task().write("/f", "x")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MemFsBuilder {
     size_bytes: Option<u64>,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use vfscale_memfs::MemFs;
 use vfscale_sync::{cpu, page, rcu, reclaim};
-use vfscale_vfs::{At, AtFlags, FallocateFlags, Mode, OFlags, Vfs};
+use vfscale_vfs::{At, FallocateFlags, Mode, OFlags, Vfs};
 
 use memory_common::resident_bytes;
 
@@ -45,10 +45,10 @@ fn filled(files: u32) -> Vfs {
     for n in 0..files {
         let dir = format!("/{}", n / 1000);
         if n % 1000 == 0 {
-            task.mkdir(At::Cwd, &dir, Mode::RWXU).unwrap();
+            task.posix().mkdirat(At::Cwd, &dir, Mode::RWXU).unwrap();
         }
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-        let file = task.open(format!("{dir}/file{n}"), flags, Mode::RWXU).unwrap();
+        let file = task.posix().open(format!("{dir}/file{n}"), flags, Mode::RWXU).unwrap();
         assert_eq!(file.write(&[7; 4096]).unwrap(), 4096);
     }
     vfs
@@ -88,7 +88,7 @@ fn a_dropped_file_system_gives_its_memory_back_though_nobody_calls() {
 fn a_large_file_gives_its_memory_back_though_nobody_calls() {
     let _alone = alone();
     let task = Vfs::new(MemFs::builder().size(1 << 30).build()).unwrap().task();
-    let create = || task.open("/f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
+    let create = || task.posix().open("/f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
     let before = bytes_at_rest();
     for is_cut in [false, true] {
         let file = create();
@@ -99,7 +99,7 @@ fn a_large_file_gives_its_memory_back_though_nobody_calls() {
             file.truncate(0).unwrap();
         } else {
             drop(file);
-            task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+            task.remove_file("/f").unwrap();
         }
         wait_for_memory(before, reserve());
     }
@@ -114,12 +114,12 @@ fn removed_files_give_their_memory_back_though_nobody_calls() {
     let before = bytes_at_rest();
     for n in 0..FILES {
         let flags = OFlags::CREATE | OFlags::WRONLY;
-        let file = task.open(format!("/{n}"), flags, Mode::RWXU).unwrap();
+        let file = task.posix().open(format!("/{n}"), flags, Mode::RWXU).unwrap();
         assert_eq!(file.write(&[7; 64 << 10]).unwrap(), 64 << 10);
     }
     assert!(resident_bytes() - before > 120 * MIB);
     for n in 0..FILES {
-        task.unlink(At::Cwd, format!("/{n}"), AtFlags::empty()).unwrap();
+        task.remove_file(format!("/{n}")).unwrap();
     }
     wait_for_memory(before, reserve());
 }
@@ -135,7 +135,8 @@ fn a_dropped_file_system_has_nothing_taken() {
         [(0, 1), (1, 1), (70, 1), (100, 1000), (2000, 1)].into_iter().enumerate()
     {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-        let file = task.open(format!("/{n}{}", "x".repeat(n * 40)), flags, Mode::RWXU).unwrap();
+        let file =
+            task.posix().open(format!("/{n}{}", "x".repeat(n * 40)), flags, Mode::RWXU).unwrap();
         for page in 0..pages {
             assert_eq!(file.pwrite(b"some", page * apart * 4096).unwrap(), 4);
         }
@@ -205,11 +206,11 @@ fn figures_of_a_million_files() {
 /// one, and the longest time between two looks at the clock with nothing between them.
 fn open_until(is_over: &AtomicBool) -> (u64, Duration, Duration) {
     let task = Vfs::new(MemFs::builder().build()).unwrap().task();
-    task.open("/f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
+    task.posix().open("/f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
     let (mut opens, mut longest, mut nothing) = (0, Duration::ZERO, Duration::ZERO);
     while !is_over.load(Ordering::Relaxed) {
         let begin = cpu_time();
-        task.open("/f", OFlags::RDONLY, Mode::empty()).unwrap();
+        task.posix().open("/f", OFlags::RDONLY, Mode::empty()).unwrap();
         let end = cpu_time();
         longest = longest.max(end - begin);
         nothing = nothing.max(cpu_time() - end);
@@ -230,20 +231,18 @@ fn empty_files_that_were_removed_give_their_memory_back_though_nobody_calls() {
     let task = vfs.task();
     let name = |n: u32| format!("/{}/file{n}", n / 1000);
     for dir in 0..FILES / 1000 {
-        task.mkdir(At::Cwd, format!("/{dir}"), Mode::RWXU).unwrap();
+        task.posix().mkdirat(At::Cwd, format!("/{dir}"), Mode::RWXU).unwrap();
     }
     let before = bytes_at_rest();
     for n in 0..FILES {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-        drop(task.open(name(n), flags, Mode::RWXU).unwrap());
+        drop(task.posix().open(name(n), flags, Mode::RWXU).unwrap());
     }
     assert!(resident_bytes() - before > 100 * MIB);
     // While this thread is in a section no grace period ends, and all that is removed waits.
     let section = rcu::pin();
     thread::scope(|scope| {
-        scope.spawn(|| {
-            (0..FILES).for_each(|n| task.unlink(At::Cwd, name(n), AtFlags::empty()).unwrap())
-        });
+        scope.spawn(|| (0..FILES).for_each(|n| task.remove_file(name(n)).unwrap()));
     });
     assert!(resident_bytes() - before > 100 * MIB);
     drop(section);

@@ -55,13 +55,13 @@ fn large_attributes_of_removed_files_do_not_wait_for_their_cpu() {
         let _there = cpu::pretend(1);
         let value = vec![7; VALUE];
         for n in 0..FILES {
-            task.write_file(file(n), b"").unwrap();
+            task.write(file(n), b"").unwrap();
             let (flags, at) = (XattrFlags::empty(), AtFlags::empty());
-            task.setxattr(At::Cwd, file(n), "user.large", &value, flags, at).unwrap();
+            task.posix().setxattrat(At::Cwd, file(n), "user.large", &value, flags, at).unwrap();
         }
         assert!(LIVE.load(Ordering::Relaxed) - before > FILES * VALUE);
         for n in 0..FILES {
-            task.unlink(At::Cwd, file(n), AtFlags::empty()).unwrap();
+            task.remove_file(file(n)).unwrap();
         }
     }
     let _here = cpu::pretend(0);

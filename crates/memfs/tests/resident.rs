@@ -7,7 +7,7 @@ mod memory_common;
 
 use vfscale_memfs::MemFs;
 use vfscale_sync::page;
-use vfscale_vfs::{At, Mode, OFlags, Task, Vfs};
+use vfscale_vfs::{Mode, OFlags, Task, Vfs};
 
 /// Returns the resident memory without idle pages of the pool, in bytes.
 fn resident_bytes() -> u64 {
@@ -19,7 +19,7 @@ fn make_files(task: &Task, dir: &str, range: std::ops::Range<u32>) {
     for n in range {
         let path = format!("{dir}/a-20-byte-name-{n:05}");
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-        drop(task.open(path, flags, Mode::from_bits_retain(0o644)).unwrap());
+        drop(task.posix().open(path, flags, Mode::from(0o644)).unwrap());
     }
 }
 
@@ -59,10 +59,10 @@ fn directories(fs: &MemFs, task: &Task) {
         const DIRS: u32 = 5_000;
         // In a directory of their own: the root's table may grow at any time.
         let (cost, charge) = cost(fs, DIRS, || {
-            task.mkdir(At::Cwd, format!("/dirs-{files}"), Mode::from_bits_retain(0o755)).unwrap();
+            task.create_dir(format!("/dirs-{files}")).unwrap();
             for n in 0..DIRS {
                 let dir = format!("/dirs-{files}/{n}");
-                task.mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755)).unwrap();
+                task.create_dir(&dir).unwrap();
                 make_files(task, &dir, 0..files);
             }
         });
@@ -75,11 +75,11 @@ fn long_names(fs: &MemFs, task: &Task) {
     for len in [64, 100, 255] {
         const FILES: u32 = 5_000;
         let (cost, charge) = cost(fs, FILES, || {
-            task.mkdir(At::Cwd, format!("/long-{len}"), Mode::from_bits_retain(0o755)).unwrap();
+            task.create_dir(format!("/long-{len}")).unwrap();
             for n in 0..FILES {
                 let path = format!("/long-{len}/{n:0len$}");
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-                drop(task.open(path, flags, Mode::from_bits_retain(0o644)).unwrap());
+                drop(task.posix().open(path, flags, Mode::from(0o644)).unwrap());
             }
         });
         println!("a file with a name of {len} bytes: {cost:.0}, charged {charge:.0}");
@@ -92,9 +92,9 @@ fn symbolic_links(fs: &MemFs, task: &Task) {
         const LINKS: u32 = 2_000;
         let target = "t".repeat(len);
         let (cost, charge) = cost(fs, LINKS, || {
-            task.mkdir(At::Cwd, format!("/links-{len}"), Mode::from_bits_retain(0o755)).unwrap();
+            task.create_dir(format!("/links-{len}")).unwrap();
             for n in 0..LINKS {
-                task.symlink(&target, At::Cwd, format!("/links-{len}/{n}")).unwrap();
+                task.symlink(&target, format!("/links-{len}/{n}")).unwrap();
             }
         });
         println!("a link of {len} bytes: {cost:.0}, charged {charge:.0}");
@@ -107,11 +107,11 @@ fn data(fs: &MemFs, task: &Task) {
         const FILES: u32 = 300;
         let bytes = vec![1; len];
         let (cost, charge) = cost(fs, FILES, || {
-            task.mkdir(At::Cwd, format!("/data-{len}"), Mode::from_bits_retain(0o755)).unwrap();
+            task.create_dir(format!("/data-{len}")).unwrap();
             for n in 0..FILES {
                 let path = format!("/data-{len}/{n}");
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-                let file = task.open(path, flags, Mode::from_bits_retain(0o644)).unwrap();
+                let file = task.posix().open(path, flags, Mode::from(0o644)).unwrap();
                 assert_eq!(file.write(&bytes).unwrap(), len);
             }
         });

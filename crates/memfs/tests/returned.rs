@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vfscale_memfs::MemFs;
 use vfscale_sync::{cpu, rcu};
-use vfscale_vfs::{At, AtFlags, Mode, OFlags, Task, Vfs};
+use vfscale_vfs::{At, Mode, OFlags, Task, Vfs};
 
 use memory_common::resident_bytes;
 
@@ -33,7 +33,7 @@ fn fill(task: &Task, prefix: &str, len: usize) -> u64 {
     let bytes = vec![7; len];
     for n in 0.. {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-        let made = task.open(format!("/{prefix}{n}"), flags, Mode::from_bits_retain(0o644));
+        let made = task.posix().open(format!("/{prefix}{n}"), flags, Mode::from(0o644));
         let written = made.and_then(|file| if len > 0 { file.write(&bytes) } else { Ok(0) });
         match written {
             Ok(written) if written == len => {}
@@ -50,7 +50,7 @@ fn fill(task: &Task, prefix: &str, len: usize) -> u64 {
 
 fn remove(task: &Task, prefix: &str, range: Range<u64>) {
     for n in range {
-        task.unlink(At::Cwd, format!("/{prefix}{n}"), AtFlags::empty()).unwrap();
+        task.remove_file(format!("/{prefix}{n}")).unwrap();
     }
 }
 
@@ -65,16 +65,16 @@ fn removed_files_give_their_memory_back() {
 fn one_large_file(before: u64) {
     const LEN: u64 = 300 * MIB;
     let (fs, task) = file_system(1 << 30);
-    let file = task.open("/f", OFlags::CREATE | OFlags::RDWR, Mode::empty()).unwrap();
+    let file = task.posix().open("/f", OFlags::CREATE | OFlags::RDWR, Mode::empty()).unwrap();
     let piece = vec![7; MIB as usize];
     for n in 0..LEN / MIB {
         assert_eq!(file.pwrite(&piece, n * MIB).unwrap(), piece.len());
     }
     // This occupies the end of the heap.
-    task.mkdir(At::Cwd, "/d", Mode::empty()).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d", Mode::empty()).unwrap();
     assert!(resident_bytes() - before >= LEN);
     drop(file);
-    task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+    task.remove_file("/f").unwrap();
     rcu::synchronize();
     let after = resident_bytes().saturating_sub(before);
     println!("after {LEN} bytes: {after} resident, {} used", fs.used_bytes());

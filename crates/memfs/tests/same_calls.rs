@@ -36,7 +36,7 @@ impl Side {
         let root = vfs.task();
         root.umask(Mode::from(0o022));
         let user = root.with_credentials(Credentials::user(7, 8));
-        root.chmod(At::Cwd, "/", Mode::from(0o777), AtFlags::empty()).unwrap();
+        root.set_permissions("/", Mode::from(0o777)).unwrap();
         Side { tasks: [root, user], open: Vec::new() }
     }
 }
@@ -63,22 +63,24 @@ fn said<T: Debug>(result: Result<T>) -> String {
 
 /// Returns the attributes that must be equal on both sides.
 fn seen(task: &Task, path: &str) -> String {
-    said(task.stat(At::Cwd, path, AtFlags::SYMLINK_NOFOLLOW).map(|stat| {
+    said(task.symlink_metadata(path).map(|stat| {
         let size = if stat.mode & 0o170_000 == 0o040_000 { 0 } else { stat.size };
         (stat.mode, stat.nlink, stat.uid, stat.gid, size, stat.rdev)
     }))
 }
 
 fn list(task: &Task, path: &str) -> String {
-    said(task.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).and_then(|dir| {
-        let mut names = Vec::new();
-        for entry in dir.read_dir() {
-            let entry = entry?;
-            names.push((entry.name, entry.file_type));
-        }
-        names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        Ok(names)
-    }))
+    said(task.posix().open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).and_then(
+        |dir| {
+            let mut names = Vec::new();
+            for entry in dir.read_dir() {
+                let entry = entry?;
+                names.push((entry.name, entry.file_type));
+            }
+            names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            Ok(names)
+        },
+    ))
 }
 
 fn access_list(random: &mut Random) -> Vec<u8> {
@@ -95,7 +97,7 @@ fn access_list(random: &mut Random) -> Vec<u8> {
 
 /// Opens a file and adds it to the open files.
 fn open(side: &mut Side, who: usize, path: &str, flags: OFlags, mode: Mode) -> String {
-    let opened = side.tasks[who].open(path, flags, mode);
+    let opened = side.tasks[who].posix().open(path, flags, mode);
     match opened {
         Ok(file) => {
             side.open.push(file);
@@ -114,11 +116,11 @@ fn change_names(side: &mut Side, random: &mut Random) -> String {
     let none = AtFlags::empty();
     let call = random.below(9);
     let result = match call {
-        0 => said(task.mkdir(At::Cwd, &one, mode)),
-        1 => said(task.rmdir(At::Cwd, &one)),
-        2 => said(task.unlink(At::Cwd, &one, none)),
-        3 => said(task.symlink(&other, At::Cwd, &one)),
-        4 => said(task.link(At::Cwd, &one, At::Cwd, &other, none)),
+        0 => said(task.posix().mkdirat(At::Cwd, &one, mode)),
+        1 => said(task.remove_dir(&one)),
+        2 => said(task.posix().unlinkat(At::Cwd, &one, none)),
+        3 => said(task.symlink(&other, &one)),
+        4 => said(task.posix().linkat(At::Cwd, &one, At::Cwd, &other, none)),
         5 => {
             let flags = random.one(&[
                 RenameFlags::empty(),
@@ -126,9 +128,9 @@ fn change_names(side: &mut Side, random: &mut Random) -> String {
                 RenameFlags::NOREPLACE,
                 RenameFlags::EXCHANGE,
             ]);
-            said(task.rename(At::Cwd, &one, At::Cwd, &other, flags))
+            said(task.posix().renameat2(At::Cwd, &one, At::Cwd, &other, flags))
         }
-        6 => said(task.mknod(At::Cwd, &one, FileType::Fifo, mode, 0)),
+        6 => said(task.posix().mknodat(At::Cwd, &one, FileType::Fifo, mode, 0)),
         7 => {
             let flags = random.one(&[
                 OFlags::CREATE,
@@ -141,7 +143,7 @@ fn change_names(side: &mut Side, random: &mut Random) -> String {
         _ => match side.open.first() {
             Some(file) => {
                 let flags = AtFlags::EMPTY_PATH;
-                said(task.link(At::File(file), "", At::Cwd, &one, flags))
+                said(task.posix().linkat(At::File(file), "", At::Cwd, &one, flags))
             }
             None => String::new(),
         },
@@ -168,18 +170,18 @@ fn change_file(side: &mut Side, random: &mut Random) -> String {
     ]);
     let call = random.below(9);
     let result = match call {
-        0 => said(task.chmod(At::Cwd, &one, Mode::from_bits_retain(mode), none)),
+        0 => said(task.posix().fchmodat(At::Cwd, &one, Mode::from_bits_retain(mode), none)),
         1 => {
             let id = |random: &mut Random| random.one(&[None, Some(0), Some(7), Some(8)]);
             let (uid, gid) = (id(random), id(random));
-            said(task.chown(At::Cwd, &one, uid, gid, none))
+            said(task.posix().fchownat(At::Cwd, &one, uid, gid, none))
         }
         2 => {
             let times = [SetTime::Now, SetTime::At(Timestamp(random.below(9) as i64))];
             let times = [random.one(&times), random.one(&times)];
-            said(task.utimens(At::Cwd, &one, times, none))
+            said(task.posix().utimensat(At::Cwd, &one, times, none))
         }
-        3 => said(task.truncate(&one, random.below(5000))),
+        3 => said(task.posix().truncate(&one, random.below(5000))),
         4 | 5 => {
             let value = if name.starts_with("system") {
                 access_list(random)
@@ -188,9 +190,9 @@ fn change_file(side: &mut Side, random: &mut Random) -> String {
             } else {
                 vec![1; random.below(9) as usize]
             };
-            said(task.setxattr(At::Cwd, &one, name, &value, how, none))
+            said(task.posix().setxattrat(At::Cwd, &one, name, &value, how, none))
         }
-        6 => said(task.removexattr(At::Cwd, &one, name, none)),
+        6 => said(task.posix().removexattrat(At::Cwd, &one, name, none)),
         7 => {
             let flags = random.one(&[OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR, OFlags::TRUNC]);
             open(side, who, &one, flags | OFlags::NONBLOCK, Mode::empty())
@@ -211,11 +213,12 @@ fn look(side: &mut Side, random: &mut Random) -> String {
     let result = match random.below(4) {
         0 => seen(task, &one),
         1 => list(task, &one),
-        2 => said(task.readlink(At::Cwd, &one)),
+        2 => said(task.read_link(&one)),
         _ => {
-            let names = task.listxattr(At::Cwd, &one, AtFlags::empty());
+            let names = task.posix().listxattrat(At::Cwd, &one, AtFlags::empty());
             let names = names.map(|names| {
-                let get = |name| said(task.getxattr(At::Cwd, &one, name, AtFlags::empty()));
+                let get =
+                    |name| said(task.posix().getxattrat(At::Cwd, &one, name, AtFlags::empty()));
                 names.iter().map(get).collect::<Vec<_>>()
             });
             said(names)
@@ -242,7 +245,7 @@ fn step(side: &mut Side, random: &mut Random) -> String {
 /// Lists everything below a directory.
 fn tree(task: &Task, dir: &str) -> Vec<String> {
     let mut found = vec![format!("{dir} {}", seen(task, dir))];
-    let Ok(file) = task.open(dir, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) else {
+    let Ok(file) = task.posix().open(dir, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) else {
         return found;
     };
     let names = file.read_dir().map(|entry| entry.unwrap());

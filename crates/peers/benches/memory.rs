@@ -3,7 +3,8 @@
 
 use std::error::Error;
 
-use vfscale::{At, FileType, Mode};
+use vfscale::posix::At;
+use vfscale::{FileType, Mode};
 
 /// Number of files.
 const FILES: usize = 200_000;
@@ -22,20 +23,21 @@ fn resident() -> Result<u64, Box<dyn Error>> {
 fn measure(directories: usize) -> Result<bool, Box<dyn Error>> {
     let vfs = vfscale::memory().build()?;
     let task = vfs.task();
-    let mode = Mode::from_bits_retain(0o755);
+    let mode = Mode::from(0o755);
     for dir in 0..directories {
-        task.mkdir(At::Cwd, format!("{dir}"), mode)?;
+        task.posix().mkdirat(At::Cwd, format!("{dir}"), mode)?;
     }
-    let used =
-        |stat: vfscale::StatFs| (stat.blocks - stat.blocks_free) * u64::from(stat.block_size);
-    let charged_before = used(task.statfs(At::Cwd, "/")?);
+    let used = |stat: vfscale::posix::StatFs| {
+        (stat.blocks - stat.blocks_free) * u64::from(stat.block_size)
+    };
+    let charged_before = used(task.posix().statfs(At::Cwd, "/")?);
     let before = resident()?;
     for i in 0..FILES {
         let path = format!("{}/file{i:016}", i % directories);
-        task.mknod(At::Cwd, path, FileType::RegularFile, mode, 0)?;
+        task.posix().mknodat(At::Cwd, path, FileType::RegularFile, mode, 0)?;
     }
     let resident = (resident()? - before) as f64 / FILES as f64;
-    let charged = (used(task.statfs(At::Cwd, "/")?) - charged_before) as f64 / FILES as f64;
+    let charged = (used(task.posix().statfs(At::Cwd, "/")?) - charged_before) as f64 / FILES as f64;
     let is_met = resident <= TARGET_BYTES;
     println!(
         "{FILES} empty files in {directories:>6} directories: {resident:.0} resident bytes each \

@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use vfscale::{At, AtFlags, Mode, OFlags, OpenHow, RenameFlags, Result, Task, Vfs};
+use vfscale::posix::{At, OFlags, OpenHow};
+use vfscale::{Mode, Result, Task, Vfs};
 
 use crate::subject::{
     DATA, DATA_BYTES, DEEP, DIRECTORIES, FILES, Kind, Paths, SHARED, Subject, Work, expected,
@@ -23,12 +24,12 @@ impl Embedded {
         let vfs = vfscale::memory().build()?;
         let task = vfs.task();
         for dir in DIRECTORIES {
-            task.mkdir(At::Cwd, dir, mode(0o755))?;
+            task.create_dir(dir)?;
         }
         for file in FILES {
-            task.write_file(file, "")?;
+            task.write(file, "")?;
         }
-        task.write_file(DATA, [7; DATA_BYTES])?;
+        task.write(DATA, [7; DATA_BYTES])?;
         Ok(Embedded { vfs })
     }
 
@@ -39,16 +40,16 @@ impl Embedded {
     fn descriptor_work(task: Task, path: &'static str) -> Work {
         let how = OpenHow::new(OFlags::RDONLY);
         repeat(move || {
-            let fd = expected(task.open_fd(At::Cwd, path, &how));
-            expected(task.close(fd));
+            let fd = expected(task.posix().open_fd(At::Cwd, path, &how));
+            expected(task.posix().close(fd));
         })
     }
 
     fn create_work(task: Task, path: &'static str) -> Work {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
         repeat(move || {
-            drop(black_box(expected(task.open(path, flags, mode(0o644)))));
-            expected(task.unlink(At::Cwd, path, AtFlags::empty()));
+            drop(black_box(expected(task.posix().open(path, flags, mode(0o644)))));
+            expected(task.remove_file(path));
         })
     }
 
@@ -63,11 +64,11 @@ impl Embedded {
 
     fn rename_work(task: Task, [from, to]: [&'static str; 2]) -> Work {
         let (mut from, mut to) = (from, to);
-        if task.stat(At::Cwd, from, AtFlags::empty()).is_err() {
+        if task.metadata(from).is_err() {
             std::mem::swap(&mut from, &mut to);
         }
         repeat(move || {
-            expected(task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()));
+            expected(task.rename(from, to));
             std::mem::swap(&mut from, &mut to);
         })
     }
@@ -89,7 +90,7 @@ impl Subject for Embedded {
             Kind::CreateOne => Self::create_work(task, paths.new),
             Kind::CreateOwn => Self::create_work(task, paths.own_new),
             Kind::Stat => repeat(move || {
-                black_box(expected(task.stat(At::Cwd, DEEP, AtFlags::empty())));
+                black_box(expected(task.metadata(DEEP)));
             }),
             Kind::Read => Self::read_work(&task),
             Kind::RenameShared | Kind::RenameOwn | Kind::RenameOne => {
@@ -105,5 +106,5 @@ fn mode(bits: u32) -> Mode {
 
 #[inline]
 fn open(task: &Task, path: &str) -> vfscale::File {
-    expected(task.open(path, OFlags::RDONLY, Mode::empty()))
+    expected(task.posix().open(path, OFlags::RDONLY, Mode::empty()))
 }

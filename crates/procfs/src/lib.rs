@@ -51,10 +51,10 @@ use rustix::io::Errno;
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::lock_class;
 use vfscale_sync::rcu::{Guard, Rcu};
-use vfscale_vfs::driver::{DirOps, FileOps, FileSystem, Found, NameAccounting};
+use vfscale_vfs::driver::{DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
-use vfscale_vfs::{At, DirEntry, Fd, FileType, Mode, OFlags, StatFs, Task, Vfs, WeakVfs};
+use vfscale_vfs::{At, Fd, FileType, Mode, OFlags, StatFs, Task, Vfs, WeakVfs};
 
 use node::{Access, Node};
 pub use texts::{dentry_state, file_nr, inode_state, lock_stat, maps, scaling};
@@ -68,6 +68,18 @@ lock_class! {
 const MAGIC: u64 = 0x5646_5350;
 
 /// The introspection driver; see the [module](self). `Send` and `Sync`.
+///
+/// ```
+/// # use vfscale_procfs::ProcFs;
+/// # use vfscale_vfs::{MountFlags, Result, Vfs};
+/// fn with_proc(vfs: &Vfs) -> Result<()> {
+///     let task = vfs.task();
+///     task.create_dir("/proc")?;
+///     task.posix().mount(ProcFs::new(vfs), "/proc", MountFlags::empty())?;
+///     println!("{}", task.read_to_string("/proc/mounts")?);
+///     Ok(())
+/// }
+/// ```
 pub struct ProcFs {
     vfs: WeakVfs,
     tasks: Mutex<BTreeMap<u64, Weak<Task>>, ProcTasks>,
@@ -122,7 +134,7 @@ impl ProcFs {
             Node::Fds(id) => {
                 let task = self.task(id)?;
                 let fd = i32::try_from(node::parse(name)?).ok()?;
-                let file = task.file(Fd(fd)).ok()?;
+                let file = task.posix().file(Fd(fd)).ok()?;
                 Some((Node::Fd(id, fd, Access::of(file.flags())), owner_of(&task)))
             }
             _ => None,
@@ -138,10 +150,10 @@ impl ProcFs {
         let (Node::Cwd(id) | Node::Fd(id, ..)) = node else { return Err(Errno::INVAL) };
         let task = self.task(id).ok_or(Errno::NOENT)?;
         let file = match node {
-            Node::Fd(_, fd, _) => task.file(Fd(fd)).map_err(|_| Errno::NOENT)?,
-            _ => task.openat(At::Cwd, ".", OFlags::PATH, Mode::empty())?,
+            Node::Fd(_, fd, _) => task.posix().file(Fd(fd)).map_err(|_| Errno::NOENT)?,
+            _ => task.posix().openat(At::Cwd, ".", OFlags::PATH, Mode::empty())?,
         };
-        Ok(task.path_of(&file)?.into_os_string().into_vec())
+        Ok(task.posix().path_of(&file)?.into_os_string().into_vec())
     }
 
     /// Emits the entries from position `pos` on. The position after an entry is its own plus one.
@@ -213,7 +225,8 @@ impl DirOps for ProcFs {
                 listed(node::TASK_ENTRIES.iter().map(|(name, node)| (*name, node(id))).collect())
             }
             Node::Fds(id) => {
-                let fds = self.task(id).map(|task| task.descriptor_list()).unwrap_or_default();
+                let fds =
+                    self.task(id).map(|task| task.posix().descriptor_list()).unwrap_or_default();
                 let entry = |fd: Fd| {
                     (fd.0 as u64 + 2, fd.0.to_string(), Node::Fd(id, fd.0, Access::default()))
                 };

@@ -29,7 +29,7 @@ pub(crate) fn text(text: Text, vfs: &Vfs) -> String {
 }
 
 fn mounts(vfs: &Vfs) -> String {
-    vfs.task().mounts().iter().fold(String::new(), |mut text, mount| {
+    vfs.task().posix().mounts().iter().fold(String::new(), |mut text, mount| {
         // Writing to a string never fails.
         let _ = writeln!(text, "{}", mount.mounts());
         text
@@ -94,7 +94,7 @@ pub fn lock_stat(rows: &[Row]) -> String {
 /// long is `?`.
 #[must_use]
 pub fn maps(task: &Task) -> Vec<u8> {
-    task.mappings().iter().fold(Vec::new(), |mut text, mapping| {
+    task.posix().mappings().iter().fold(Vec::new(), |mut text, mapping| {
         push_mapping(&mut text, mapping, task);
         text
     })
@@ -111,7 +111,7 @@ fn push_mapping(text: &mut Vec<u8>, mapping: &Mapping, task: &Task) {
     let (major, minor) = (rustix::fs::major(stat.dev), rustix::fs::minor(stat.dev));
     let range = format!("{start:08x}-{end:08x} {read}{write}{execute}{sharing} {offset:08x}");
     let line = format!("{range} {major:02x}:{minor:02x} {} ", stat.ino);
-    let path = file.as_ref().map(|file| task.path_of(file).unwrap_or_else(|_| "?".into()));
+    let path = file.as_ref().map(|file| task.posix().path_of(file).unwrap_or_else(|_| "?".into()));
     let name = path.as_ref().map_or(mapping.name.as_bytes(), |path| path.as_os_str().as_bytes());
     if name.is_empty() {
         text.extend_from_slice(line.as_bytes());

@@ -23,8 +23,8 @@ pub const ROOMS: &[Layers] = &[
     (
         "vfs",
         &[
-            "syscalls", "task", "namei", "file", "mount", "objects", "ipc", "locks", "security",
-            "base",
+            "std_like", "syscalls", "task", "namei", "file", "mount", "objects", "ipc", "locks",
+            "security", "base",
         ],
     ),
     (

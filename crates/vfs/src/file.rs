@@ -1,6 +1,7 @@
 //! Open files: handles on them, descriptors, reading, writing, and directory streams.
 
 pub(crate) mod copy;
+pub(crate) mod failed;
 pub(crate) mod fd_table;
 pub mod file_list;
 pub(crate) mod inode_locks;

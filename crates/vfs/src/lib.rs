@@ -12,7 +12,8 @@
 //!
 //! | folder | contents |
 //! | --- | --- |
-//! | `syscalls` | the calls of a task, a file for each family |
+//! | `std_like` | the methods with names of `std::fs` |
+//! | `syscalls` | Linux's calls of a task ([`Calls`]), a file for each family |
 //! | `task` | tasks ([`Task`]), and their mappings ([`maps`]) |
 //! | `namei` | path walks, under RCU first and with references if that fails; lookups that a driver answers |
 //! | `file` | handles on open files ([`File`]) and their calls, descriptors, [`file_list`], directory streams |
@@ -48,6 +49,7 @@ mod objects;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod section_tests;
 mod security;
+mod std_like;
 mod syscalls;
 mod task;
 
@@ -65,7 +67,7 @@ pub use base::types::*;
 pub use file::fd_table::{Fd, OPEN_MAX};
 pub use file::file_list::{FileList, OpenFileInfo};
 pub use file::open_file::File;
-pub use file::readdir::{DirEntryBuf, ReadDir};
+pub use file::readdir::{DirEntryBuf, Dirents};
 pub use ipc::pipe::PIPE_BUF;
 pub use ipc::socket::SocketType;
 pub use locks::{Acquire, LockKind, LockRange, Owner, PendingLock, RecordLock, WaitToken};
@@ -77,11 +79,18 @@ pub use objects::dcache::lru::CACHE_LIMIT_DEFAULT;
 pub use objects::dcache::name::NAME_MAX;
 
 pub use objects::driver::{
-    AttrChange, DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Rename,
+    AttrChange, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Rename,
     XattrChange, XattrPair,
 };
 pub use objects::seals::SealFlags;
 pub use security::cred::Credentials;
+pub use std_like::file::TryLockError;
+pub use std_like::metadata::Metadata;
+pub use std_like::options::{DirBuilder, OpenOptions};
+pub use std_like::read_dir::{DirEntry, ReadDir};
+pub use std_like::replace::{Durability, TempFile};
+pub use std_like::task::Space;
+pub use std_like::walk_dir::{WalkDir, WalkEntry};
 pub use syscalls::handle::FileHandle;
-pub use syscalls::std_like::{OpenOptions, WalkDir, WalkEntry};
+pub use syscalls::posix::Calls;
 pub use task::task_struct::{At, Task};

@@ -73,6 +73,14 @@ pub(crate) const RECORDS_MAX: usize = 1 << 18;
 pub(crate) const WAITERS_MAX: usize = 1 << 16;
 
 /// The mode of a lock.
+///
+/// ```
+/// # use vfscale_vfs::LockKind;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// task.open("/f")?.flock(Some(LockKind::Shared), None)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockKind {
     /// A read lock: `F_RDLCK`, `LOCK_SH`.
@@ -91,6 +99,14 @@ impl LockKind {
 
 /// A range of bytes, never empty. A range that ends at [`EOF`](Self::EOF) also covers all
 /// growth of the file.
+///
+/// ```
+/// use vfscale_vfs::LockRange;
+///
+/// let header = LockRange::new(0, 99)?;
+/// assert_ne!(header, LockRange::WHOLE);
+/// # Ok::<(), vfscale_vfs::Errno>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LockRange {
     start: u64,
@@ -182,6 +198,18 @@ pub enum Owner {
 }
 
 /// A record lock, held or requested.
+///
+/// ```
+/// # use vfscale_vfs::{LockKind, LockRange, Owner, RecordLock};
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let file = task.open("/f")?;
+/// let (owner, range) = (Owner::Task(task.id()), LockRange::WHOLE);
+/// let lock = RecordLock { owner, pid: 7, kind: LockKind::Shared, range };
+/// file.try_lock_record(&lock)?;
+/// file.unlock_record(owner, range)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLock {
     /// The owner.

@@ -39,7 +39,7 @@ fn grace_period_ends_beside(first: &Call, second: &Call) -> bool {
     let fs = Arc::new(NamesOnly::default());
     assert!(fs.on_data.set(Box::new(stops)).is_ok());
     let vfs = Vfs::new(fs).unwrap();
-    let file = vfs.task().open("/f", OFlags::CREATE | OFlags::RDWR, Mode::RWXU).unwrap();
+    let file = vfs.task().posix().open("/f", OFlags::CREATE | OFlags::RDWR, Mode::RWXU).unwrap();
     file.truncate(100).unwrap();
     is_armed.store(true, Ordering::Relaxed);
     let closed = gate.write().unwrap();
@@ -88,7 +88,7 @@ fn no_call_on_data_holds_grace_periods_up() {
             file.fallocate(FallocateFlags::KEEP_SIZE, 0, 10).unwrap();
         }),
         ("open", &|task, _| {
-            drop(task.open("/f", OFlags::WRONLY | OFlags::TRUNC, Mode::empty()).unwrap());
+            drop(task.posix().open("/f", OFlags::WRONLY | OFlags::TRUNC, Mode::empty()).unwrap());
         }),
     ];
     let held_up: Vec<&str> = calls
@@ -109,17 +109,19 @@ fn no_change_by_path_holds_grace_periods_up_while_it_waits_for_a_writer() {
     /// The value of `system.posix_acl_access`, without an entry.
     const NO_LIST: [u8; 4] = [2, 0, 0, 0];
     fn set(task: &Task, name: &str, value: &[u8]) {
-        task.setxattr(HERE, "/f", name, value, XattrFlags::empty(), NONE).unwrap();
+        task.posix().setxattrat(HERE, "/f", name, value, XattrFlags::empty(), NONE).unwrap();
     }
     let calls: [(&str, &Call); 7] = [
-        ("chmod", &|task, _| task.chmod(HERE, "/f", Mode::from(0o640), NONE).unwrap()),
-        ("chown", &|task, _| task.chown(HERE, "/f", Some(3), Some(4), NONE).unwrap()),
-        ("utimens", &|task, _| task.utimens(HERE, "/f", [SetTime::Now; 2], NONE).unwrap()),
-        ("truncate", &|task, _| task.truncate("/f", 50).unwrap()),
+        ("chmod", &|task, _| task.posix().fchmodat(HERE, "/f", Mode::from(0o640), NONE).unwrap()),
+        ("chown", &|task, _| task.posix().fchownat(HERE, "/f", Some(3), Some(4), NONE).unwrap()),
+        ("utimens", &|task, _| {
+            task.posix().utimensat(HERE, "/f", [SetTime::Now; 2], NONE).unwrap()
+        }),
+        ("truncate", &|task, _| task.posix().truncate("/f", 50).unwrap()),
         ("setxattr", &|task, _| set(task, "security.capability", &CAPABILITY)),
         ("setxattr of a list", &|task, _| set(task, "system.posix_acl_access", &NO_LIST)),
         ("removexattr", &|task, _| {
-            task.removexattr(HERE, "/f", "system.posix_acl_access", NONE).unwrap();
+            task.posix().removexattrat(HERE, "/f", "system.posix_acl_access", NONE).unwrap();
         }),
     ];
     let write: &Call = &|_, file| assert_eq!(file.write(b"some").unwrap(), 4);

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use numbers::Numbers;
 use vfscale_sync::{cpu, reclaim};
-use vfscale_vfs::{At, AtFlags, Scaling, Vfs, lockstat};
+use vfscale_vfs::{Scaling, Vfs, lockstat};
 
 /// Held by the one test that runs: each measures the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -33,13 +33,13 @@ fn a_walk_of_a_million_files_stays_within_the_limit() {
     let task = Vfs::with_scaling(fs.clone(), Scaling::with_slots(2)).unwrap().task();
     fs.with_super(|sb| sb.set_cache_limit(LIMIT));
     // One-time setup, which does not count as cache.
-    task.stat(At::Cwd, "/d0/f0", AtFlags::empty()).unwrap();
+    task.metadata("/d0/f0").unwrap();
     let before = resident_bytes();
     let (mut most, mut most_resident) = (0, 0);
     for dir in 0..DIRS {
         let _cpu = cpu::pretend((dir % 2) as u32);
         for file in 0..FILES {
-            task.stat(At::Cwd, format!("/d{dir}/f{file}"), AtFlags::empty()).unwrap();
+            task.metadata(format!("/d{dir}/f{file}")).unwrap();
         }
         most = most.max(fs.with_super(|sb| sb.cache_bytes()));
         most_resident = most_resident.max(resident_bytes() - before);
@@ -62,7 +62,7 @@ fn locks_taken(class: &str, scaling: Scaling) -> (u64, u64, u64) {
         for name in 0..NAMES {
             for dir in 0..2 {
                 let _cpu = cpu::pretend(dir);
-                task.stat(At::Cwd, format!("/d{dir}/f{name}"), AtFlags::empty()).unwrap();
+                task.metadata(format!("/d{dir}/f{name}")).unwrap();
             }
         }
     };

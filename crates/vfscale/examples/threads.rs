@@ -2,14 +2,11 @@
 
 use std::time::Instant;
 
-use vfscale::{At, AtFlags, Mode, OFlags};
-
 const FILES: u32 = 100_000;
 
 fn main() -> vfscale::Result<()> {
-    let mode = Mode::from_bits_retain(0o644);
     let vfs = vfscale::memory().build()?;
-    vfs.task().write_file("/shared", "read by all")?;
+    vfs.task().write("/shared", "read by all")?;
     for threads in [1, 2] {
         let begin = Instant::now();
         std::thread::scope(|scope| {
@@ -18,9 +15,9 @@ fn main() -> vfscale::Result<()> {
                 scope.spawn(move || -> vfscale::Result<()> {
                     for file in 0..FILES {
                         let name = format!("/{n}.{file}");
-                        task.open(&name, OFlags::CREATE | OFlags::WRONLY, mode)?;
-                        task.open("/shared", OFlags::RDONLY, mode)?;
-                        task.unlink(At::Cwd, &name, AtFlags::empty())?;
+                        task.create(&name)?;
+                        task.open("/shared")?;
+                        task.remove_file(&name)?;
                     }
                     Ok(())
                 });

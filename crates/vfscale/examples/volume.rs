@@ -5,17 +5,16 @@
 //! cargo run --example volume -- disk.vfs
 //! ```
 
-use vfscale::{Mode, OFlags};
+use vfscale::OpenOptions;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> vfscale::Result<()> {
     let image = std::env::args().nth(1).unwrap_or_else(|| "disk.vfs".into());
     // Creates the image if it does not exist; recovers it after a crash.
     let volume = vfscale::volume(&image).create(64 << 20).open()?;
     let task = volume.task();
-    task.create_dir_all("/log", Mode::from_bits_retain(0o755))?;
+    task.create_dir_all("/log")?;
 
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
-    let log = task.open("/log/runs", flags, Mode::from_bits_retain(0o644))?;
+    let log = task.open_with("/log/runs", &OpenOptions::new().append(true).create(true))?;
     log.write_all(b"one more run\n")?;
     // From here on the line is durable.
     log.sync_all()?;

@@ -11,8 +11,9 @@
 //!
 //! * A volume has one opener, or several that only read: any other opener gets an error that names
 //!   the first.
-//! * Dropping a volume without closing it has the effect of a crash: all synced changes are
-//!   durable, and the next opening recovers the volume.
+//! * Dropping a volume without closing it, as an early `?` does, makes all changes durable if the
+//!   device permits, but reports no error; the next opening recovers the volume. Only
+//!   [`Volume::abandon`] has the effect of a crash: what was not synced is lost.
 //! * The image is unlocked as soon as the last of the volume, its tasks and its open files is
 //!   dropped, and is not written after that. This waits for no grace period, which may be long.
 //!
@@ -42,13 +43,11 @@ use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 /// [`open`](VolumeBuilder::open).
 ///
 /// ```
-/// use vfscale::{At, Mode};
-///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("disk.vfs");
 /// let volume = vfscale::volume(&path).create(64 << 20).open()?;
-/// volume.task().write_file("/greeting", "hello\n")?;
+/// volume.task().write("/greeting", "hello\n")?;
 /// volume.close()?;
 ///
 /// let volume = vfscale::volume(&path).open()?;
@@ -140,6 +139,8 @@ struct OpenDriver {
     devices: Option<Devices>,
     /// The errors of write-back that have been reported to the volume's owner.
     reported: ErrorCursor,
+    /// Whether there is nothing more to write: the volume was closed or abandoned.
+    is_over: bool,
 }
 
 impl OpenDriver {
@@ -154,6 +155,10 @@ impl OpenDriver {
 
 impl Drop for OpenDriver {
     fn drop(&mut self) {
+        if !self.is_over {
+            // The owner who wants to know about errors syncs or closes.
+            let _ = self.sync();
+        }
         if let Some(devices) = self.devices.take() {
             self.fs.leave(move || devices.release());
         }
@@ -171,6 +176,16 @@ fn is_missing(error: &vfscale_block::Error) -> bool {
 const CHANGED_BYTES_MIN: u64 = 1 << 20;
 
 /// Options of [`volume`] and [`volume_on`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let options = vfscale::volume("disk.vfs")
+///     .create(1 << 30)
+///     .cache_size(64 << 20)
+///     .sync_interval(Some(Duration::from_secs(1)));
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened before `open`"]
 pub struct VolumeBuilder {
@@ -213,8 +228,8 @@ impl VolumeBuilder {
     }
 
     /// Sets the permission bits of the root directory of an image that is created; 0755 by default.
-    pub fn mode(mut self, mode: Mode) -> Self {
-        self.root.mode = mode.bits();
+    pub fn mode(mut self, mode: impl Into<Mode>) -> Self {
+        self.root.mode = mode.into().bits();
         self
     }
 
@@ -322,8 +337,8 @@ impl VolumeBuilder {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
-        let held =
-            Owned::new(OpenDriver { fs, devices: Some(devices), reported: ErrorCursor::default() });
+        let reported = ErrorCursor::default();
+        let held = Owned::new(OpenDriver { fs, devices: Some(devices), reported, is_over: false });
         Ok(Volume { vfs, held, name, is_new })
     }
 
@@ -378,11 +393,22 @@ fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
 
 /// An open volume, mounted as the root of a tree. `Send` and `Sync`.
 ///
-/// Dropping it without [`close`](Self::close) writes nothing more: the next opening recovers all
-/// synced changes. When the last of the volume, its tasks and its open files is dropped, the image
-/// is released. When that drop returns, the image can be opened again; it waits for I/O in
-/// progress. In the child of a fork, the drop does nothing.
-#[must_use = "a volume that is dropped is as after a crash; close it"]
+/// Dropping it without [`close`](Self::close) makes all changes durable as [`sync`](Self::sync)
+/// does, but reports no error, and the next opening recovers them from the log. When the last of
+/// the volume, its tasks and its open files is dropped, the image is released. When that drop
+/// returns, the image can be opened again; it waits for I/O in progress. In the child of a fork,
+/// the drop does nothing.
+///
+/// ```
+/// # fn example() -> vfscale::Result<()> {
+/// let volume = vfscale::volume("disk.vfs").create(64 << 20).open()?;
+/// volume.task().write("/f", "x")?;
+/// volume.sync()?;
+/// volume.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a volume that is dropped reports no error; close it"]
 pub struct Volume {
     vfs: Vfs,
     held: Owned<OpenDriver>,
@@ -391,6 +417,17 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// Returns the options of a volume in an image file or on a block device; the same as
+    /// [`volume`].
+    pub fn builder(path: impl Into<PathBuf>) -> VolumeBuilder {
+        volume(path)
+    }
+
+    /// Returns the options of a volume on a device of the caller's; the same as [`volume_on`].
+    pub fn builder_on(device: Arc<dyn Device>) -> VolumeBuilder {
+        volume_on(device)
+    }
+
     /// Returns the tree.
     #[must_use]
     pub fn vfs(&self) -> &Vfs {
@@ -428,6 +465,12 @@ impl Volume {
         synced.map_err(|errno| VolumeError::Sync { name: self.name.clone(), errno })
     }
 
+    /// Drops the volume and writes nothing more, as a crash of this process would: the next opening
+    /// recovers all synced changes, and perhaps some later ones.
+    pub fn abandon(mut self) {
+        self.held.is_over = true;
+    }
+
     /// Makes all changes durable, closes the volume and releases its image, which can be opened
     /// again after the return.
     ///
@@ -446,7 +489,7 @@ impl Volume {
             let error = VolumeError::Forked { name: self.name.clone() };
             return Err(CloseError { error, volume: Some(Box::new(self)) });
         }
-        let Volume { vfs, held, name, is_new } = self;
+        let Volume { vfs, mut held, name, is_new } = self;
         let synced = held.sync();
         let synced = synced.map_err(|errno| VolumeError::Sync { name: name.clone(), errno });
         if let Err(vfs) = vfs.end() {
@@ -459,6 +502,7 @@ impl Volume {
             });
         }
         let closed = held.fs.close();
+        held.is_over = true;
         drop(held);
         let closed = closed.map_err(|fault| VolumeError::Close { name, fault: Box::new(fault) });
         closed.and(synced).map_err(|error| CloseError { error, volume: None })
@@ -468,6 +512,17 @@ impl Volume {
 /// The reason why [`Volume::close`] failed, with the volume if it is in use.
 ///
 /// Dropping the error drops the volume. `?` converts it to its [`VolumeError`].
+///
+/// ```
+/// # fn example(volume: vfscale::Volume) -> vfscale::Result<()> {
+/// let task = volume.task();
+/// let busy = volume.close().unwrap_err();
+/// println!("{busy}");
+/// drop(task);
+/// busy.into_volume().expect("it is still open").close()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct CloseError {
     error: VolumeError,
@@ -507,6 +562,20 @@ impl From<CloseError> for VolumeError {
     }
 }
 
+impl From<VolumeError> for vfscale_vfs::Error {
+    /// Retains the whole error as the [cause](vfscale_vfs::Error::cause).
+    fn from(error: VolumeError) -> vfscale_vfs::Error {
+        vfscale_vfs::Error::caused("volume", error.errno(), error)
+    }
+}
+
+impl From<CloseError> for vfscale_vfs::Error {
+    /// Drops the volume, if the error contains one.
+    fn from(error: CloseError) -> vfscale_vfs::Error {
+        error.error.into()
+    }
+}
+
 impl fmt::Debug for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Volume").field("name", &self.name).finish_non_exhaustive()
@@ -514,6 +583,17 @@ impl fmt::Debug for Volume {
 }
 
 /// The reason why a volume can't be opened, created or closed. The text names the remedy.
+///
+/// ```
+/// use vfscale::VolumeError;
+///
+/// match vfscale::volume("/no/such.vfs").open() {
+///     Err(VolumeError::Missing(path)) => println!("no image at {}", path.display()),
+///     Err(error) => return Err(error.into()),
+///     Ok(volume) => volume.close()?,
+/// }
+/// # Ok::<(), vfscale::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
@@ -589,6 +669,22 @@ pub enum VolumeError {
         /// The cause.
         fault: Box<Fault>,
     },
+}
+
+impl VolumeError {
+    /// Returns Linux's number for the error.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            VolumeError::Missing(_) => Errno::NOENT,
+            VolumeError::Device(error) => Fault::from(error.clone()).errno(),
+            VolumeError::Open { fault, .. } | VolumeError::Close { fault, .. } => fault.errno(),
+            VolumeError::Make { .. } => Errno::INVAL,
+            VolumeError::Mount { errno, .. } | VolumeError::Sync { errno, .. } => *errno,
+            VolumeError::InUse { .. } => Errno::BUSY,
+            VolumeError::Forked { .. } => Errno::NOTRECOVERABLE,
+        }
+    }
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard};
 use std::thread;
 
-use vfscale::{
-    At, AtFlags, Errno, LockKind, LockRange, MemFs, MemfdFlags, Mode, MountFlags, OFlags,
-    RenameFlags, Result, Task, UmountFlags, Vfs, Volume, VolumeError, Whence, XattrFlags,
+use vfscale::posix::{
+    At, AtFlags, LockKind, LockRange, MemfdFlags, MountFlags, OFlags, UmountFlags, Whence,
+    XattrFlags,
 };
+use vfscale::{Errno, MemFs, Mode, Result, Task, Vfs, Volume, VolumeError};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 /// Time limit of a child, in seconds; after it, the child is killed as hung.
@@ -84,52 +85,55 @@ impl Crowd {
 
 fn busy(task: &Task, n: usize) {
     let (own, new) = (format!("/own{n}"), format!("/new{n}"));
-    let file = task.open(&own, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    let file = task.posix().open(&own, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
     file.write(&[1; 8192]).unwrap();
     file.seek(Whence::Set(0)).unwrap();
     file.read(&mut [0; 100]).unwrap();
-    task.rename(At::Cwd, &own, At::Cwd, &new, RenameFlags::empty()).unwrap();
-    task.mkdir(At::Cwd, &own, MODE).unwrap();
-    task.rmdir(At::Cwd, &own).unwrap();
-    task.unlink(At::Cwd, &new, AtFlags::empty()).unwrap();
-    let shared = task.open("/shared", OFlags::RDWR, MODE).unwrap();
+    task.rename(&own, &new).unwrap();
+    task.create_dir(&own).unwrap();
+    task.remove_dir(&own).unwrap();
+    task.remove_file(&new).unwrap();
+    let shared = task.posix().open("/shared", OFlags::RDWR, MODE).unwrap();
     shared.pwrite(b"all", 0).unwrap();
     let _ = shared.flock(Some(LockKind::Shared), None);
 }
 
 fn calls_by_path(task: &Task) {
     let none = AtFlags::empty();
-    fails("stat", task.stat(At::Cwd, "/shared", none));
-    fails("open", task.open("/shared", OFlags::RDONLY, MODE));
-    fails("create", task.open("/more", OFlags::CREATE | OFlags::RDWR, MODE));
-    fails("mkdir", task.mkdir(At::Cwd, "/dir", MODE));
-    fails("unlink", task.unlink(At::Cwd, "/shared", none));
-    fails("rename", task.rename(At::Cwd, "/shared", At::Cwd, "/x", RenameFlags::empty()));
-    fails("link", task.link(At::Cwd, "/shared", At::Cwd, "/x", none));
-    fails("symlink", task.symlink("/shared", At::Cwd, "/x"));
-    fails("chmod", task.chmod(At::Cwd, "/shared", MODE, none));
-    fails("truncate", task.truncate("/shared", 0));
-    fails("chdir", task.chdir("/"));
-    fails("getcwd", task.getcwd());
-    fails("list_dir", task.list_dir("/"));
-    fails("setxattr", task.setxattr(At::Cwd, "/shared", "user.a", b"x", XattrFlags::empty(), none));
-    fails("getxattr", task.getxattr(At::Cwd, "/shared", "user.a", none));
+    fails("stat", task.posix().fstatat(At::Cwd, "/shared", none));
+    fails("open", task.posix().open("/shared", OFlags::RDONLY, MODE));
+    fails("create", task.posix().open("/more", OFlags::CREATE | OFlags::RDWR, MODE));
+    fails("mkdir", task.create_dir("/dir"));
+    fails("unlink", task.posix().unlinkat(At::Cwd, "/shared", none));
+    fails("rename", task.rename("/shared", "/x"));
+    fails("link", task.posix().linkat(At::Cwd, "/shared", At::Cwd, "/x", none));
+    fails("symlink", task.symlink("/shared", "/x"));
+    fails("chmod", task.posix().fchmodat(At::Cwd, "/shared", MODE, none));
+    fails("truncate", task.posix().truncate("/shared", 0));
+    fails("chdir", task.posix().chdir("/"));
+    fails("getcwd", task.posix().getcwd());
+    fails("read_dir", task.read_dir("/"));
+    fails(
+        "setxattr",
+        task.posix().setxattrat(At::Cwd, "/shared", "user.a", b"x", XattrFlags::empty(), none),
+    );
+    fails("getxattr", task.posix().getxattrat(At::Cwd, "/shared", "user.a", none));
     let fs = MemFs::builder().size(1 << 20).build();
-    fails("mount", task.mount(fs, "/", MountFlags::empty()));
-    fails("umount", task.umount("/", UmountFlags::empty()));
-    fails("remount", task.remount("/", MountFlags::RDONLY));
-    fails("unshare_mounts", task.unshare_mounts());
-    fails("statfs", task.statfs(At::Cwd, "/"));
-    fails("write_file", task.write_file("/more", b"x"));
+    fails("mount", task.posix().mount(fs, "/", MountFlags::empty()));
+    fails("umount", task.posix().umount("/", UmountFlags::empty()));
+    fails("remount", task.posix().remount("/", MountFlags::RDONLY));
+    fails("unshare_mounts", task.posix().unshare_mounts());
+    fails("statfs", task.posix().statfs(At::Cwd, "/"));
+    fails("write_file", task.write("/more", b"x"));
     fails("remove_dir_all", task.remove_dir_all("/more"));
-    fails("name_to_handle", task.name_to_handle(At::Cwd, "/shared", none));
-    fails("pipe2", task.pipe2(OFlags::empty()));
-    fails("memfd_create", task.memfd_create("name", MemfdFlags::empty()));
-    fails("install", task.dup(vfscale::Fd(0)));
-    assert!(task.mounts().is_empty() && task.descriptor_list().is_empty());
-    task.sync();
-    task.exec();
-    task.close_all();
+    fails("name_to_handle", task.posix().name_to_handle_at(At::Cwd, "/shared", none));
+    fails("pipe2", task.posix().pipe2(OFlags::empty()));
+    fails("memfd_create", task.posix().memfd_create("name", MemfdFlags::empty()));
+    fails("install", task.posix().dup(vfscale::posix::Fd(0)));
+    assert!(task.posix().mounts().is_empty() && task.posix().descriptor_list().is_empty());
+    task.posix().sync();
+    task.posix().exec();
+    task.posix().close_all();
 }
 
 fn calls_on_a_file(task: &Task, file: &vfscale::File) {
@@ -144,11 +148,11 @@ fn calls_on_a_file(task: &Task, file: &vfscale::File) {
     fails("syncfs", file.sync_fs());
     fails("flock", file.flock(Some(LockKind::Exclusive), None));
     let range = LockRange::new(0, 0).unwrap();
-    fails("posix_lock", task.posix_lock(file, Some(LockKind::Exclusive), range, None));
-    fails("reopen", task.reopen(file, OFlags::RDONLY));
-    fails("path_of", task.path_of(file));
+    fails("posix_lock", task.posix().posix_lock(file, Some(LockKind::Exclusive), range, None));
+    fails("reopen", task.posix().reopen(file, OFlags::RDONLY));
+    fails("path_of", task.posix().path_of(file));
     fails("copy_range", file.copy_range(None, file, Some(&mut 0), 1));
-    fails("stat at", task.stat(At::File(file), "", AtFlags::EMPTY_PATH));
+    fails("stat at", task.posix().fstatat(At::File(file), "", AtFlags::EMPTY_PATH));
 }
 
 /// Calls and drops fail or do nothing in a child, although other threads were using the tree at the
@@ -171,11 +175,11 @@ fn calls_on_a_file(task: &Task, file: &vfscale::File) {
 fn calls_fail_in_a_child_and_nothing_hangs() {
     let _turn = turn();
     let vfs = vfscale::memory().size(64 << 20).build().unwrap();
-    vfs.task().write_file("/shared", b"shared").unwrap();
+    vfs.task().write("/shared", b"shared").unwrap();
     let crowd = Crowd::start(&vfs);
     let mut all = Some((vfs.clone(), vfs.task()));
-    let (reader, _writer) = vfs.task().pipe2(OFlags::empty()).unwrap();
-    let mut files = Some((vfs.task().open("/shared", OFlags::RDWR, MODE).unwrap(), reader));
+    let (reader, _writer) = vfs.task().posix().pipe2(OFlags::empty()).unwrap();
+    let mut files = Some((vfs.task().posix().open("/shared", OFlags::RDWR, MODE).unwrap(), reader));
     for _ in 0..FORKS {
         let ended = in_child(|| {
             let (vfs, task) = all.take().unwrap();
@@ -197,7 +201,7 @@ fn calls_fail_in_a_child_and_nothing_hangs() {
     }
     crowd.end();
     let (vfs, task) = all.unwrap();
-    assert_eq!(task.read_file("/shared").unwrap()[..3], *b"all");
+    assert_eq!(task.read("/shared").unwrap()[..3], *b"all");
     drop((vfs, task));
 }
 
@@ -219,7 +223,7 @@ fn a_child_leaves_the_volume_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     let volume = open(&path).unwrap();
-    volume.task().write_file("/shared", b"shared").unwrap();
+    volume.task().write("/shared", b"shared").unwrap();
     let crowd = Crowd::start(volume.vfs());
     let mut volume = Some(volume);
     let forked = |error: &VolumeError| matches!(error, VolumeError::Forked { .. });
@@ -240,7 +244,7 @@ fn a_child_leaves_the_volume_alone() {
     // change the image.
     let mut is_left_alone = |attempt: u8| {
         let task = volume.as_ref().unwrap().task();
-        task.write_file("/unsynced", vec![attempt; 100_000]).unwrap();
+        task.write("/unsynced", vec![attempt; 100_000]).unwrap();
         drop(task);
         let before = std::fs::read(&path).unwrap();
         assert!(in_child(|| drop(volume.take())));
@@ -251,6 +255,6 @@ fn a_child_leaves_the_volume_alone() {
     assert!(matches!(open(&path), Err(VolumeError::Device(_))), "still the parent's");
     volume.unwrap().close().unwrap();
     let volume = open(&path).unwrap();
-    assert_eq!(volume.task().read_file("/unsynced").unwrap(), vec![last; 100_000]);
+    assert_eq!(volume.task().read("/unsynced").unwrap(), vec![last; 100_000]);
     volume.close().unwrap();
 }

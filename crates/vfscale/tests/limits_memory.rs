@@ -6,7 +6,8 @@
 
 mod memory_common;
 
-use vfscale::{Credentials, Errno, LockKind, LockRange, Mode, OFlags, SocketType, Task};
+use vfscale::posix::{LockKind, LockRange, OFlags, SocketType};
+use vfscale::{Credentials, Errno, Mode, Task};
 
 use memory_common::resident;
 
@@ -39,12 +40,13 @@ fn grab<T>(
 }
 
 fn all_that_there_is(guest: &Task) {
-    let files =
-        grab("open files", 500_000, &[Errno::NFILE], |_| guest.open("file", OFlags::RDONLY, MODE));
+    let files = grab("open files", 500_000, &[Errno::NFILE], |_| {
+        guest.posix().open("file", OFlags::RDONLY, MODE)
+    });
     drop(files);
     let page = [7; 4096];
     let pipes = grab("full pipes", 20_000, &[Errno::NFILE], |_| {
-        let (reader, writer) = guest.pipe2(OFlags::NONBLOCK)?;
+        let (reader, writer) = guest.posix().pipe2(OFlags::NONBLOCK)?;
         while writer.write(&page).is_ok() {}
         Ok((reader, writer))
     });
@@ -52,7 +54,7 @@ fn all_that_there_is(guest: &Task) {
     let refusals = [Errno::NFILE, Errno::NOBUFS];
     for kind in [SocketType::Stream, SocketType::Datagram] {
         let sockets = grab("full pairs of sockets", 20_000, &refusals, |_| {
-            let (one, other) = guest.socketpair(kind, OFlags::NONBLOCK)?;
+            let (one, other) = guest.posix().socketpair(kind, OFlags::NONBLOCK)?;
             one.write(&page)?;
             while one.write(&page).is_ok() {}
             Ok((one, other))
@@ -60,23 +62,22 @@ fn all_that_there_is(guest: &Task) {
         drop(sockets);
     }
     let files: Vec<_> = (0..20)
-        .map(|n| guest.open(format!("{n}"), OFlags::CREATE | OFlags::RDWR, MODE).unwrap())
+        .map(|n| guest.posix().open(format!("{n}"), OFlags::CREATE | OFlags::RDWR, MODE).unwrap())
         .collect();
     grab("records", 5_200_000, &[Errno::NOLCK], |n| {
         let byte = LockRange::new(n as u64 * 2, n as u64 * 2).unwrap();
-        guest.posix_lock(&files[n % files.len()], Some(LockKind::Exclusive), byte, None)
+        guest.posix().posix_lock(&files[n % files.len()], Some(LockKind::Exclusive), byte, None)
     });
     for file in &files {
-        guest.posix_lock(file, None, LockRange::WHOLE, None).unwrap();
+        guest.posix().posix_lock(file, None, LockRange::WHOLE, None).unwrap();
     }
 }
 
 #[test]
 fn a_guest_takes_no_more_than_the_size_of_his_tree() {
-    let vfs =
-        vfscale::memory().size(SIZE as u64).mode(Mode::from_bits_retain(0o777)).build().unwrap();
+    let vfs = vfscale::memory().size(SIZE as u64).mode(Mode::from(0o777)).build().unwrap();
     let guest = vfs.task_as(Credentials::user(1000, 1000));
-    guest.write_file("file", "").unwrap();
+    guest.write("file", "").unwrap();
     let before = resident();
     for round in 0..3 {
         all_that_there_is(&guest);

@@ -7,8 +7,6 @@ mod memory_common;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vfscale::{At, Mode};
-
 use memory_common::resident;
 
 #[test]
@@ -17,8 +15,8 @@ fn a_dropped_tree_frees_its_memory() {
     let vfs = vfscale::memory().size(1 << 30).build().unwrap();
     let task = vfs.task();
     for n in 0..200 {
-        task.mkdir(At::Cwd, format!("/d{n}"), Mode::from_bits_retain(0o755)).unwrap();
-        task.write_file(format!("/d{n}/f"), vec![1; 1 << 20]).unwrap();
+        task.create_dir(format!("/d{n}")).unwrap();
+        task.write(format!("/d{n}/f"), vec![1; 1 << 20]).unwrap();
     }
     let full = resident();
     assert!(full - before > 190 << 20, "{before} {full}");

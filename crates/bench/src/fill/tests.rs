@@ -52,7 +52,7 @@ fn an_image_that_is_kept_is_left_alone() {
     let plan = Fill { keep: true, ..plan(&dir) };
     run(&plan).unwrap();
     let volume = vfscale::volume(&plan.image).open().unwrap();
-    let figures = volume.task().statfs(At::Cwd, "/").unwrap();
+    let figures = volume.task().posix().statfs(At::Cwd, "/").unwrap();
     assert_eq!(figures.files - figures.files_free, 1);
     volume.close().unwrap();
     assert!(matches!(run(&plan), Err(Error::Usage(_))));

@@ -2,7 +2,7 @@
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
-use vfscale::cpu;
+use vfscale_vfs::cpu;
 
 /// The CPU of a worker, real and pretended.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use vfscale::block::calendar;
-use vfscale::lockstat;
+use vfscale_vfs::lockstat;
 
 use crate::base::results::{
     CaseName, CaseResult, Checkpoint, Compared, Comparison, LockMicros, LockRow, Report,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
-use vfscale::lockstat;
+use vfscale_vfs::lockstat;
 
 use super::plan::{Pace, Plan};
 use super::team::{Failure, Team};

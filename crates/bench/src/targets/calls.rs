@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, CString};
 
-use vfscale::{FileType, OFlags, Result};
+use vfscale::posix::OFlags;
+use vfscale::{FileType, Result};
 
 use crate::base::error::Outcome;
 

@@ -10,11 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::maps::{PAGE_BYTES, Protection, Sharing, Source};
-use vfscale::{
-    At, AtFlags, Error, File, FileType, Mode, OFlags, ProcFs, RenameFlags, Result, Scaling,
-    SetTime, SocketType, Task, Timestamp, Vfs,
-};
+use vfscale::posix::{At, AtFlags, OFlags, SetTime, SocketType};
+use vfscale::posix::{PAGE_BYTES, Protection, Sharing, Source};
+use vfscale::{Error, File, FileType, Mode, ProcFs, Result, Scaling, Task, Timestamp, Vfs};
 
 use super::calls::{Calls, Meta};
 use crate::base::error::Outcome;
@@ -80,7 +78,7 @@ pub struct TaskMap {
 impl Drop for TaskMap {
     fn drop(&mut self) {
         // Unmapping a mapped page can't fail.
-        let _ = self.task.unmap(self.address, PAGE_BYTES);
+        let _ = self.task.posix().munmap(self.address, PAGE_BYTES);
     }
 }
 
@@ -90,7 +88,7 @@ fn path(text: &CStr) -> &Path {
 }
 
 #[inline]
-fn meta(stat: &vfscale::Stat) -> Meta {
+fn meta(stat: &vfscale::posix::Stat) -> Meta {
     Meta {
         ino: stat.ino,
         size: stat.size,
@@ -105,45 +103,45 @@ impl Calls for TaskCalls {
     type Map = TaskMap;
 
     fn chdir(&mut self, to: &CStr) -> Result<()> {
-        self.task.chdir(path(to))
+        self.task.posix().chdir(path(to))
     }
 
     #[inline]
     fn open(&self, name: &CStr, flags: OFlags) -> Result<File> {
-        self.task.open(path(name), flags, Mode::from_bits_retain(0o644))
+        self.task.posix().open(path(name), flags, Mode::from(0o644))
     }
 
     fn mkdir(&self, name: &CStr) -> Result<()> {
-        self.task.mkdir(At::Cwd, path(name), Mode::from_bits_retain(0o755))
+        self.task.create_dir(path(name))
     }
 
     #[inline]
     fn unlink(&self, name: &CStr) -> Result<()> {
-        self.task.unlink(At::Cwd, path(name), AtFlags::empty())
+        self.task.remove_file(path(name))
     }
 
     fn rmdir(&self, name: &CStr) -> Result<()> {
-        self.task.rmdir(At::Cwd, path(name))
+        self.task.remove_dir(path(name))
     }
 
     #[inline]
     fn rename(&self, old: &CStr, new: &CStr) -> Result<()> {
-        self.task.rename(At::Cwd, path(old), At::Cwd, path(new), RenameFlags::empty())
+        self.task.rename(path(old), path(new))
     }
 
     #[inline]
     fn link(&self, old: &CStr, new: &CStr) -> Result<()> {
-        self.task.link(At::Cwd, path(old), At::Cwd, path(new), AtFlags::empty())
+        self.task.hard_link(path(old), path(new))
     }
 
     #[inline]
     fn stat(&self, name: &CStr) -> Result<Meta> {
-        Ok(meta(&self.task.stat(At::Cwd, path(name), AtFlags::empty())?))
+        Ok(meta(&self.task.posix().fstatat(At::Cwd, path(name), AtFlags::empty())?))
     }
 
     #[inline]
     fn lstat(&self, name: &CStr) -> Result<Meta> {
-        Ok(meta(&self.task.stat(At::Cwd, path(name), AtFlags::SYMLINK_NOFOLLOW)?))
+        Ok(meta(&self.task.posix().fstatat(At::Cwd, path(name), AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
     #[inline]
@@ -169,7 +167,7 @@ impl Calls for TaskCalls {
     #[inline]
     fn touch(&self, file: &File, mtime: i64) -> Result<()> {
         let times = [SetTime::Omit, SetTime::At(Timestamp(mtime))];
-        self.task.utimens(At::File(file), "", times, AtFlags::EMPTY_PATH)
+        self.task.posix().utimensat(At::File(file), "", times, AtFlags::EMPTY_PATH)
     }
 
     fn sync(&self, file: &File) -> Result<()> {
@@ -200,28 +198,28 @@ impl Calls for TaskCalls {
 
     #[inline]
     fn path_of(&self, file: &File, buf: &mut Vec<u8>) -> Result<()> {
-        *buf = self.task.path_of(file)?.into_os_string().into_vec();
+        *buf = self.task.posix().path_of(file)?.into_os_string().into_vec();
         Ok(())
     }
 
     fn pipe(&self) -> Outcome<(File, File)> {
-        Ok(self.task.pipe2(OFlags::empty())?)
+        Ok(self.task.posix().pipe2(OFlags::empty())?)
     }
 
     fn socket_pair(&self) -> Outcome<(File, File)> {
-        Ok(self.task.socketpair(SocketType::Stream, OFlags::empty())?)
+        Ok(self.task.posix().socketpair(SocketType::Stream, OFlags::empty())?)
     }
 
     fn map(&self, file: &File) -> Outcome<TaskMap> {
         // Every other page: adjacent mappings of one file would show as one line.
         let address = self.next_address.fetch_add(2 * PAGE_BYTES, Ordering::Relaxed);
         let source = Source::File { file, offset: 0 };
-        self.task.map(address, PAGE_BYTES, Protection::READ, Sharing::Shared, source)?;
+        self.task.posix().mmap(address, PAGE_BYTES, Protection::READ, Sharing::Shared, source)?;
         Ok(TaskMap { task: self.task.clone(), address })
     }
 
     fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
-        *buf = self.reader.read_file(format!("/tasks/{}/maps", self.task.id()))?;
+        *buf = self.reader.read(format!("/tasks/{}/maps", self.task.id()))?;
         Ok(())
     }
 }

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::{At, Mode, Scaling, VolumeError};
+use vfscale::posix::At;
+use vfscale::{Mode, Scaling, VolumeError};
 
 use super::calls::{Calls as _, Target};
 use super::library::{TaskCalls, Tree};
@@ -47,8 +48,8 @@ impl Image {
             let name = path.display().to_string();
             Error::Volume(VolumeError::Mount { name, errno: error.errno() })
         };
-        let mode = Mode::from_bits_retain(0o755);
-        let dir = own_directory(|name| match task.mkdir(At::Cwd, name, mode) {
+        let mode = Mode::from(0o755);
+        let dir = own_directory(|name| match task.posix().mkdirat(At::Cwd, name, mode) {
             Err(e) if e.errno() == vfscale::Errno::EXIST => Ok(false),
             made => made.map(|()| true),
         });
@@ -82,7 +83,7 @@ impl Image {
         let n = self.cases.fetch_add(1, Ordering::Relaxed);
         let dir = format!("{}/case{n}", self.dir);
         if let Some((volume, _)) = &self.open {
-            volume.task().mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755))?;
+            volume.task().create_dir(&dir)?;
         }
         Ok(Volume { image: Arc::clone(self), dir: dir.into() })
     }

@@ -10,7 +10,7 @@
 
 use std::ffi::CString;
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::expect::{
     expect_content, expect_equal, expect_gone, expect_names, write_at, write_file,

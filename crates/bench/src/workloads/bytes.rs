@@ -5,7 +5,7 @@
 //! `read-seq` reads data that is in memory, as far as the file system caches it. `append-sync`
 //! makes each of its appends durable.
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::expect::{expect_equal, expect_names, write_at};
 use super::workload::{Scene, Workload};

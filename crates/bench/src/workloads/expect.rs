@@ -2,7 +2,8 @@
 
 use std::ffi::CStr;
 
-use vfscale::{Errno, OFlags};
+use vfscale::Errno;
+use vfscale::posix::OFlags;
 
 use crate::base::error::{Fault, Outcome};
 use crate::targets::Calls;

@@ -5,7 +5,7 @@
 
 use std::ffi::CString;
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::expect::expect_names;
 use super::workload::{Scene, Workload};

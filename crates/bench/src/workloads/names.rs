@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::hint::black_box;
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::expect::{expect_content, expect_equal, expect_gone, expect_names, write_file};
 use super::workload::{Layout, Scene, Workload};

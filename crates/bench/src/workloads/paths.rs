@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::hint::black_box;
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::expect::{expect_names, write_file};
 use super::workload::{Scene, Workload};

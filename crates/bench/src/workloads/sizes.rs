@@ -1,6 +1,6 @@
 //! Truncation by one byte: the stress test of orphan lists by Kara (2014).
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::expect::{expect_equal, expect_names, write_at};
 use super::workload::{Scene, Workload};

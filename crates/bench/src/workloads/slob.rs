@@ -6,7 +6,7 @@
 //! log, and writes the block. A reader gets the path and reads eight blocks. The workload counts
 //! transactions; Long counts their redo, in MB/s.
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::expect::{expect_equal, write_at};
 use super::workload::{Scene, Workload};

@@ -1,6 +1,6 @@
 //! Setting of times: the smallest change to log, of the same inode again and again.
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::expect::{expect_equal, expect_names};
 use super::workload::{Scene, Workload};

@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::expect::{expect_equal, write_file};
 use super::workload::{Scene, Workload};

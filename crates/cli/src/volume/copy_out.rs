@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use vfscale::block::Device;
-use vfscale::diskfs::format::inode::ROOT_INO;
-use vfscale::diskfs::inode::core::InodeCore;
-use vfscale::diskfs::rescue::{LogRead, Name, Rescue};
+use vfscale_diskfs::format::inode::ROOT_INO;
+use vfscale_diskfs::inode::core::InodeCore;
+use vfscale_diskfs::{rescue::LogRead, rescue::Name, rescue::Rescue};
 
 use super::open;
 use crate::error::Failure;

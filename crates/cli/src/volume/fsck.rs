@@ -6,7 +6,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use vfscale::diskfs::check::{self, Discarded, Finding, LogState, Options, Phase, Report, Watch};
+use vfscale_diskfs::{
+    check, check::Discarded, check::Finding, check::LogState, check::Options, check::Phase,
+    check::Report, check::Watch,
+};
 
 use super::{open, open_log};
 use crate::error::Failure;

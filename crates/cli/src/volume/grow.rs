@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use vfscale::block::{self, Device};
-use vfscale::diskfs::{Volume, VolumeOptions};
 use vfscale::{Errno, VolumeError};
+use vfscale::{block, block::Device};
+use vfscale_diskfs::{Volume, VolumeOptions};
 
 use super::{open, open_log};
 use crate::error::Failure;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use clap::{ArgGroup, Args};
 use vfscale::block::{Device, FileDevice};
-use vfscale::diskfs::copies::OpenError;
-use vfscale::diskfs::mkfs::{self, MkfsOptions, RootDirectory};
-use vfscale::diskfs::{Label, LogPlace, Uuid, copies, identity};
 use vfscale_command::Size;
+use vfscale_diskfs::copies::OpenError;
+use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
+use vfscale_diskfs::{Label, LogPlace, Uuid, copies, identity};
 
 use super::{open, open_log};
 use crate::error::Failure;

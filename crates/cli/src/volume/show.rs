@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use vfscale::diskfs::dump::{Dump, DumpError, Value, What};
+use vfscale_diskfs::{dump::Dump, dump::DumpError, dump::Value, dump::What};
 
 use super::{open, open_log};
 use crate::error::Failure;

@@ -5,8 +5,9 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use vfscale::diskfs::LogPlace;
-use vfscale::{At, AtFlags, FileType, Mode, OFlags, Task, Volume, XattrFlags};
+use vfscale::posix::{At, AtFlags, OFlags, XattrFlags};
+use vfscale::{FileType, Mode, Task, Volume};
+use vfscale_diskfs::LogPlace;
 
 const BLOCK: u64 = 4096;
 /// Blocks of file data in directory `many`, with blocks of other files between them.
@@ -25,29 +26,29 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
 }
 
 fn fill(task: &Task) {
-    let dir = Mode::from_bits_truncate(0o750);
-    task.mkdir(At::Cwd, "/a", dir).unwrap();
-    task.mkdir(At::Cwd, "/a/b", dir).unwrap();
-    task.write_file("/a/small", "in the inode").unwrap();
-    task.write_file("/a/b/large", bytes(1, 3_000_001)).unwrap();
-    task.link(At::Cwd, "/a/small", At::Cwd, "/a/b/again", AtFlags::empty()).unwrap();
-    task.symlink("small", At::Cwd, "/a/short").unwrap();
-    task.symlink("x/".repeat(1000), At::Cwd, "/a/long").unwrap();
-    task.mknod(At::Cwd, "/a/fifo", FileType::Fifo, Mode::from_bits_truncate(0o640), 0).unwrap();
+    let dir = Mode::from(0o750);
+    task.posix().mkdirat(At::Cwd, "/a", dir).unwrap();
+    task.posix().mkdirat(At::Cwd, "/a/b", dir).unwrap();
+    task.write("/a/small", "in the inode").unwrap();
+    task.write("/a/b/large", bytes(1, 3_000_001)).unwrap();
+    task.hard_link("/a/small", "/a/b/again").unwrap();
+    task.symlink("small", "/a/short").unwrap();
+    task.symlink("x/".repeat(1000), "/a/long").unwrap();
+    task.posix().mknodat(At::Cwd, "/a/fifo", FileType::Fifo, Mode::from(0o640), 0).unwrap();
     let set = |name: &str, value: &[u8]| {
         let (how, at) = (XattrFlags::empty(), AtFlags::empty());
-        task.setxattr(At::Cwd, "/a/small", name, value, how, at).unwrap();
+        task.posix().setxattrat(At::Cwd, "/a/small", name, value, how, at).unwrap();
     };
     set("user.colour", b"blue");
     set("user.large", &[9; 3000]);
-    task.chmod(At::Cwd, "/a/small", Mode::from_bits_truncate(0o4751), AtFlags::empty()).unwrap();
-    let mode = Mode::from_bits_truncate(0o600);
-    let sparse = task.open("/a/sparse", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+    task.set_permissions("/a/small", Mode::from(0o4751)).unwrap();
+    let mode = Mode::from(0o600);
+    let sparse = task.posix().open("/a/sparse", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
     sparse.pwrite(b"far", 5 << 20).unwrap();
     sparse.truncate(6 << 20).unwrap();
     // Two files that grow in alternation get many extents each.
-    task.mkdir(At::Cwd, "/many", dir).unwrap();
-    let open = |name| task.open(name, OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+    task.posix().mkdirat(At::Cwd, "/many", dir).unwrap();
+    let open = |name| task.posix().open(name, OFlags::RDWR | OFlags::CREATE, mode).unwrap();
     let files = [open("/many/one"), open("/many/other")];
     for piece in 0..PIECES {
         for (number, file) in (0..).zip(&files) {
@@ -56,7 +57,7 @@ fn fill(task: &Task) {
         }
     }
     for number in 0..500 {
-        task.write_file(format!("/many/file {number}"), format!("{number}")).unwrap();
+        task.write(format!("/many/file {number}"), format!("{number}")).unwrap();
     }
 }
 
@@ -72,7 +73,7 @@ impl Wreck {
         };
         volume.sync().unwrap();
         if is_crashed {
-            drop(volume)
+            volume.abandon()
         } else {
             volume.close().unwrap()
         }
@@ -93,7 +94,7 @@ impl Wreck {
 
     fn ino(&self, path: &str) -> u64 {
         let volume = self.opened();
-        volume.task().stat(At::Cwd, path, AtFlags::empty()).unwrap().ino
+        volume.task().metadata(path).unwrap().ino
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
@@ -186,7 +187,7 @@ fn a_whole_volume_is_copied_as_it_is() {
         for path in ["", "/a", "/a/small", "/a/short", "/a/fifo", "/a/b/large"] {
             let copy = fs::symlink_metadata(format!("{}{path}", target.display())).unwrap();
             let name = if path.is_empty() { "/" } else { path };
-            let stat = volume.task().stat(At::Cwd, name, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+            let stat = volume.task().symlink_metadata(name).unwrap();
             let times = (stat.mtime.secs(), i64::from(stat.mtime.nanos()));
             assert_eq!((copy.mtime(), copy.mtime_nsec()), times, "{name}");
             assert_eq!(copy.mode(), stat.mode, "{name}");

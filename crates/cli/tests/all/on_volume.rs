@@ -325,7 +325,7 @@ fn a_remount_is_noticed() {
     let is_durable = || {
         fs::copy(&image, &copy).unwrap();
         let Ok(volume) = vfscale::volume(&copy).read_only(true).open() else { return false };
-        volume.task().read_file("/remount/19").is_ok_and(|file| file == vec![19; 10_000])
+        volume.task().read("/remount/19").is_ok_and(|file| file == vec![19; 10_000])
     };
     let survived = survives(&images, "remount", |dir| {
         assert!(!is_durable());

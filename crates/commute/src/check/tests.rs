@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use vfscale::Mode;
 use vfscale::block::{Device, MemoryDevice};
-use vfscale::diskfs::mkfs::MkfsOptions;
-use vfscale::{Mode, OFlags};
+use vfscale::posix::OFlags;
+use vfscale_diskfs::mkfs::MkfsOptions;
 
 use super::*;
 use crate::case::Op;
@@ -37,7 +38,7 @@ fn the_library_does_what_the_model_says() {
 /// Makes a world on an empty volume on a device in memory.
 fn volume() -> World {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20).unwrap());
-    vfscale::diskfs::mkfs::format(&*device, &MkfsOptions::default()).unwrap();
+    vfscale_diskfs::mkfs::format(&*device, &MkfsOptions::default()).unwrap();
     World::new(vfscale::volume_on(device).open().unwrap().vfs().clone())
 }
 
@@ -51,7 +52,7 @@ fn a_volume_does_what_the_model_says() {
 
 #[test]
 fn a_model_that_says_something_else_is_noticed() {
-    let mode = Mode::from_bits_retain(0o644);
+    let mode = Mode::from(0o644);
     let by = |op| Call { process: 0, op };
     let open =
         by(Op::Open { path: "a".into(), flags: OFlags::CREATE | OFlags::RDWR, mode, slot: 0 });

@@ -1,4 +1,5 @@
-use vfscale::{Mode, Whence};
+use vfscale::Mode;
+use vfscale::posix::Whence;
 
 use super::*;
 

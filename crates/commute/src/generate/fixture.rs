@@ -1,6 +1,7 @@
 //! Starting states: the calls that lead to them, and their description.
 
-use vfscale::{Mode, OFlags, Whence};
+use vfscale::Mode;
+use vfscale::posix::{OFlags, Whence};
 
 use super::symbolic_path::{self, SymbolicPath};
 use super::template::{DIR_MODE, FILE_MODE, OLD, XATTR, pwrite, setxattr};
@@ -220,7 +221,7 @@ impl Fixture {
                 return None;
             }
             self.note(format!("{path} has {XATTR}"));
-            self.run(0, setxattr(path, XATTR, OLD, vfscale::XattrFlags::empty()));
+            self.run(0, setxattr(path, XATTR, OLD, vfscale::posix::XattrFlags::empty()));
         }
         Some(())
     }

@@ -3,7 +3,7 @@
 //! A number is read in a mixed-radix system: it has a digit for each choice, whose base is the
 //! number of alternatives.
 
-use vfscale::OFlags;
+use vfscale::posix::OFlags;
 
 use super::fixture::{Choice, Cwd, Fixture, Occupant, Opened, Source, written};
 use super::symbolic_path::{self, SymbolicPath};

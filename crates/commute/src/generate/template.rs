@@ -1,6 +1,7 @@
 //! The calls of each kind, without paths and slots.
 
-use vfscale::{Mode, OFlags, RenameFlags, StatMask, Whence, XattrFlags};
+use vfscale::Mode;
+use vfscale::posix::{OFlags, RenameFlags, StatMask, Whence, XattrFlags};
 
 use crate::case::{CallKind, Op};
 use crate::model::PAGE;

@@ -1,6 +1,7 @@
 //! Calls on attributes.
 
-use vfscale::{Errno, Mode, StatMask, XattrFlags};
+use vfscale::posix::{StatMask, XattrFlags};
+use vfscale::{Errno, Mode};
 
 use super::state::{Body, CallResult, InodeId, PAGE, State};
 use crate::case::{Attributes, Outcome};

@@ -1,6 +1,7 @@
 //! Calls that open files, and calls on open files.
 
-use vfscale::{Errno, Mode, OFlags, Whence};
+use vfscale::posix::{OFlags, Whence};
+use vfscale::{Errno, Mode};
 
 use super::state::{Body, CallResult, DentryId, FileId, InodeId, OpenFile, PAGE, State};
 use super::walk::LastComponent;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use vfscale::{Errno, Mode, RenameFlags};
+use vfscale::posix::RenameFlags;
+use vfscale::{Errno, Mode};
 
 use super::state::{Body, CallResult, Dentry, DentryId, InodeId, State};
 use super::walk::LastComponent;

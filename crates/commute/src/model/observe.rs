@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use vfscale::{Mode, OFlags, Whence};
+use vfscale::Mode;
+use vfscale::posix::{OFlags, Whence};
 
 use super::state::{Body, DentryId, PAGE, ROOT, State};
 use crate::case::{Call, Op};

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use vfscale::{Errno, FileType, OFlags};
+use vfscale::posix::OFlags;
+use vfscale::{Errno, FileType};
 
 use crate::case::{Outcome, PROCESSES, SLOTS};
 

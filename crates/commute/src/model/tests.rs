@@ -1,4 +1,5 @@
-use vfscale::{Mode, OFlags, RenameFlags, StatMask, Whence, XattrFlags};
+use vfscale::Mode;
+use vfscale::posix::{OFlags, RenameFlags, StatMask, Whence, XattrFlags};
 
 use super::*;
 
@@ -33,7 +34,7 @@ fn rename(old: &str, new: &str) -> Op {
 }
 
 fn mkdir(path: &str) -> Op {
-    Op::Mkdir { path: path.into(), mode: Mode::from_bits_retain(0o755) }
+    Op::Mkdir { path: path.into(), mode: Mode::from(0o755) }
 }
 
 fn pwrite(slot: u8, page: u64, byte: u8) -> Op {
@@ -86,7 +87,7 @@ fn the_number_of_links_is_seen_by_stat_only() {
 #[test]
 fn who_looks_at_times_does_not_commute_with_who_changes_them() {
     let state = after([mkdir("d"), create("d/a", 0), create("d/b", 1), link("d/b", "d/c")]);
-    let chmod = |path: &str| Op::Chmod { path: path.into(), mode: Mode::from_bits_retain(0o600) };
+    let chmod = |path: &str| Op::Chmod { path: path.into(), mode: Mode::from(0o600) };
     let rest = StatMask::MODE | StatMask::UID | StatMask::GID;
     for (path, change) in [
         ("d", create("d/new", 2)),

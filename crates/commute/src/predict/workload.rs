@@ -14,7 +14,7 @@ mod build;
 
 pub use build::Workload;
 
-use vfscale::{OFlags, RenameFlags};
+use vfscale::posix::{OFlags, RenameFlags};
 
 use crate::case::Op;
 use build::{PAGE, file, file_of, mkdir, new, new_with_undo, open, opened};

@@ -1,6 +1,6 @@
 use std::sync::atomic::AtomicI64;
 
-use vfscale::{StatMask, Whence};
+use vfscale::posix::{StatMask, Whence};
 
 use super::*;
 use crate::case::Op;
@@ -42,7 +42,7 @@ pub(crate) fn by_hand() -> Vec<Case> {
     let rename = |old: &str, new: &str| Op::Rename {
         old: old.into(),
         new: new.into(),
-        flags: vfscale::RenameFlags::empty(),
+        flags: vfscale::posix::RenameFlags::empty(),
     };
     vec![
         make("stat, stat: two files", &files, stat("d/a"), stat("d/b")),

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use vfscale::diskfs::Superblock;
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
 use vfscale_block::{CowDevice, Device, MemoryDevice};
+use vfscale_diskfs::Superblock;
+use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 use vfscale_sync::random::Random;
 
 use crate::script;
@@ -23,7 +23,7 @@ pub(super) struct Image {
 impl Image {
     /// Reads the superblock of a device.
     pub(super) fn of(device: Arc<dyn Device>) -> Result<Self, String> {
-        let found = vfscale::diskfs::copies::read(&*device).map_err(|e| e.to_string())?;
+        let found = vfscale_diskfs::copies::read(&*device).map_err(|e| e.to_string())?;
         Ok(Self { device, superblock: found.superblock })
     }
 
@@ -41,13 +41,15 @@ impl Image {
 }
 
 /// Makes calls on a volume and ignores their errors, syncs it, and stops it as a crash would: by
-/// dropping it, so its log must be replayed.
+/// abandoning it, so its log must be replayed.
 pub(super) fn run(device: &Arc<dyn Device>, ops: Vec<Op>) -> Result<(), String> {
     let volume = open(device.clone())?;
     let task = volume.task();
     for op in ops.into_iter().filter(|op| *op != Op::Close).chain([Op::Sync]) {
         let _ = op.run(&task);
     }
+    drop(task);
+    volume.abandon();
     Ok(())
 }
 

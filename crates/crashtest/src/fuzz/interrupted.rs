@@ -16,9 +16,9 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use vfscale::diskfs::check;
-use vfscale::diskfs::format::{BLOCK_BYTES, byte_of_block};
 use vfscale_block::{CrashState, Device, Fault, FaultyDevice, Operation, RecordingDevice};
+use vfscale_diskfs::check;
+use vfscale_diskfs::{format::BLOCK_BYTES, format::byte_of_block};
 use vfscale_sync::random::Random;
 
 use super::image::{Image, copy, new_volume, open};

@@ -3,9 +3,9 @@
 //! The layout of records is that of `docs/FORMAT.md`. It is written down here a second time, so the
 //! test does not depend on the implementation.
 
-use vfscale::diskfs::format::inode::{InodeRecord, RECORD_BYTES};
-use vfscale::diskfs::{LogPlace, Superblock};
 use vfscale_block::Device;
+use vfscale_diskfs::{LogPlace, Superblock};
+use vfscale_diskfs::{format::inode::InodeRecord, format::inode::RECORD_BYTES};
 use vfscale_journal::{FLAG_START, Inspection, LOG_BLOCK_BYTES, RecordHeader, Region, VolumeId};
 use vfscale_sync::random::Random;
 

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use vfscale::diskfs::check::{self, LogState};
-use vfscale::diskfs::format::{BLOCK_BYTES, Block, byte_of_block};
-use vfscale::{At, AtFlags, Mode, OFlags, Task, XattrFlags};
+use vfscale::posix::{At, AtFlags, OFlags, XattrFlags};
+use vfscale::{Mode, Task};
+use vfscale_diskfs::{check, check::LogState};
+use vfscale_diskfs::{format::BLOCK_BYTES, format::Block, format::byte_of_block};
 
 use super::image::{Image, new_volume, open};
 use super::{FuzzTally, Fuzzer, Interrupted, RepairFault};
@@ -48,13 +49,13 @@ fn with_trees() -> Image {
     let image = new_volume(&mut Random::new(11)).unwrap();
     let volume = open(image.device.clone()).unwrap();
     let task = volume.task();
-    task.mkdir(At::Cwd, "/crowd", Mode::from_bits_retain(0o755)).unwrap();
+    task.create_dir("/crowd").unwrap();
     for n in 0..FILES {
-        task.write_file(format!("/crowd/a file with a number: {n}"), n.to_le_bytes()).unwrap();
+        task.write(format!("/crowd/a file with a number: {n}"), n.to_le_bytes()).unwrap();
     }
     // Every other page, so no two extents can merge.
     let flags = OFlags::CREATE | OFlags::RDWR;
-    let file = task.open("/pieces", flags, Mode::from_bits_retain(0o644)).unwrap();
+    let file = task.posix().open("/pieces", flags, Mode::from(0o644)).unwrap();
     for page in 0..300 {
         assert_eq!(file.pwrite(&[7; 4096], page * 8192).unwrap(), 4096);
     }
@@ -62,7 +63,7 @@ fn with_trees() -> Image {
     for n in 0..4 {
         let (name, value) = (format!("user.{n}"), vec![b'v'; 3000]);
         let flags = (XattrFlags::empty(), AtFlags::empty());
-        task.setxattr(At::Cwd, "/pieces", &name, &value, flags.0, flags.1).unwrap();
+        task.posix().setxattrat(At::Cwd, "/pieces", &name, &value, flags.0, flags.1).unwrap();
     }
     drop(task);
     volume.close().unwrap();
@@ -83,10 +84,10 @@ fn tree_blocks(image: &Image) -> Vec<u64> {
 fn files(task: &Task) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     for directory in ["/crowd", "/lost+found"] {
-        for entry in task.list_dir(directory).unwrap_or_default() {
+        for entry in task.read_dir(directory).into_iter().flatten().flatten() {
             // `/lost+found` may contain directories, too.
-            let path = format!("{directory}/{}", entry.name.display());
-            let Ok(bytes) = task.read_file(path) else { continue };
+            let path = format!("{directory}/{}", entry.file_name().display());
+            let Ok(bytes) = task.read(path) else { continue };
             if let Ok(number) = bytes.try_into() {
                 found.insert(usize::from_le_bytes(number));
             }
@@ -117,7 +118,7 @@ fn a_lost_block_of_a_tree_takes_no_file_with_it() {
         let volume = open(device).unwrap();
         let task = volume.task();
         assert_eq!(files(&task).len(), FILES, "block {at}");
-        let bytes = task.read_file("/pieces").unwrap();
+        let bytes = task.read("/pieces").unwrap();
         assert_eq!(bytes.len(), 299 * 8192 + 4096, "block {at}");
         for (page, bytes) in bytes.chunks(4096).enumerate() {
             let is_hole = bytes.iter().all(|byte| *byte == 0);

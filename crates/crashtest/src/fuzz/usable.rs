@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use vfscale::diskfs::check;
 use vfscale_block::Device;
+use vfscale_diskfs::check;
 
 use super::image::{copy, open};
 use super::walk;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use vfscale::{At, AtFlags, Error, File, FileType, Mode, OFlags, Task, Whence};
+use vfscale::posix::{At, AtFlags, OFlags, Whence};
+use vfscale::{Error, File, FileType, Mode, Task};
 
 use crate::script::op::Op;
 
@@ -19,7 +20,7 @@ const PIECES_MAX: u64 = 64;
 pub(super) fn everything(task: &Task) -> Vec<String> {
     let mut walk = Walk { task, seen: 0, errors: Vec::new() };
     walk.visit(Path::new("/"), 0);
-    walk.note(Path::new("/"), task.statfs(At::Cwd, "/").map(drop));
+    walk.note(Path::new("/"), task.posix().statfs(At::Cwd, "/").map(drop));
     walk.errors
 }
 
@@ -53,28 +54,29 @@ impl Walk<'_> {
                 names.iter().for_each(|name| self.visit(name, depth + 1));
             }
             FileType::RegularFile => {
-                let file = self.task.open(path, OFlags::RDONLY, Mode::empty());
+                let file = self.task.posix().open(path, OFlags::RDONLY, Mode::empty());
                 if let Some(file) = self.note(path, file) {
                     let read = data(&file, stat.size);
                     self.note(path, read);
                 }
             }
-            FileType::Symlink => drop(self.note(path, self.task.readlink(At::Cwd, path))),
+            FileType::Symlink => drop(self.note(path, self.task.read_link(path))),
             _ => {}
         }
     }
 
     fn names(&mut self, path: &Path) -> Option<Vec<PathBuf>> {
-        let listed = self.task.list_dir(path);
+        let listed =
+            self.task.read_dir(path).and_then(Iterator::collect::<vfscale::Result<Vec<_>>>);
         let entries = self.note(path, listed)?;
-        Some(entries.into_iter().map(|entry| path.join(entry.name)).collect())
+        Some(entries.into_iter().map(|entry| entry.path()).collect())
     }
 
     fn attributes(&mut self, path: &Path) {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let names = self.task.listxattr(At::Cwd, path, flags);
+        let names = self.task.posix().listxattrat(At::Cwd, path, flags);
         for name in self.note(path, names).unwrap_or_default() {
-            let value = self.task.getxattr(At::Cwd, path, name, flags);
+            let value = self.task.posix().getxattrat(At::Cwd, path, name, flags);
             self.note(path, value);
         }
     }
@@ -111,12 +113,11 @@ pub(super) fn work(task: &Task) -> Vec<String> {
     for op in ops {
         errors.extend(op.run(task).err().map(|errno| format!("{op}: {errno}")));
     }
-    match task.list_dir("/") {
+    match task.read_dir("/") {
         Ok(entries) => {
             for entry in entries {
-                let path = Path::new("/").join(&entry.name);
-                let removed = task.remove_dir_all(&path);
-                errors.extend(removed.err().map(|e| format!("removing {}: {e}", path.display())));
+                let removed = entry.and_then(|entry| task.remove_dir_all(entry.path()));
+                errors.extend(removed.err().map(|e| format!("removing all: {e}")));
             }
         }
         Err(error) => errors.push(error.to_string()),

@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use vfscale::{At, AtFlags, Errno, File, Mode, OFlags, Task, Vfs};
+use vfscale::posix::OFlags;
+use vfscale::{Errno, File, Mode, Task, Vfs};
 use vfscale_block::{Device, RecordingDevice};
 use vfscale_sync::cpu;
 use vfscale_sync::random::Random;
@@ -83,7 +84,7 @@ impl<D: Device + 'static> Promises<D> {
     /// Describes the mismatch.
     pub fn judge(&self, task: &Task, marks: usize) -> Result<(), String> {
         for (path, promise) in self.after(marks) {
-            let found = match task.read_file(&path) {
+            let found = match task.read(&path) {
                 Ok(bytes) => Some(bytes),
                 Err(error) if error.errno() == Errno::NOENT => None,
                 Err(error) => return Err(format!("{path}: {error}")),
@@ -156,7 +157,7 @@ struct Churn<'p, D> {
 impl<'p, D: Device + 'static> Churn<'p, D> {
     fn new(task: Task, promises: &'p Promises<D>, thread: u64, seed: u64) -> Result<Self, Errno> {
         let dir = format!("/thread{thread}");
-        task.mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755))?;
+        task.create_dir(&dir)?;
         let random = Random::new(seed ^ thread.wrapping_mul(0x9e37_79b9));
         Ok(Self { task, promises, dir, thread, random, open: Vec::new(), there: BTreeMap::new() })
     }
@@ -190,15 +191,15 @@ impl<'p, D: Device + 'static> Churn<'p, D> {
 
     fn create(&self, path: &str) -> Result<File, Errno> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
-        Ok(self.task.open(path, flags, Mode::from_bits_retain(0o644))?)
+        Ok(self.task.posix().open(path, flags, Mode::from(0o644))?)
     }
 
     /// Removes a file, possibly while another process has it open.
     fn remove(&mut self, path: &str, tag: u32, len: u64) -> Result<(), Errno> {
         let is_open = self.random.below(2) == 0;
-        let file = self.task.open(path, OFlags::RDWR, Mode::empty())?;
+        let file = self.task.posix().open(path, OFlags::RDWR, Mode::empty())?;
         self.promises.say(path, Promise::MayBeGone(tag, len));
-        self.task.unlink(At::Cwd, path, AtFlags::empty())?;
+        self.task.remove_file(path)?;
         if is_open {
             self.keep(file);
         }
@@ -217,7 +218,7 @@ impl<'p, D: Device + 'static> Churn<'p, D> {
             file.sync_all()?;
             file.truncate(self.random.below(pieces * STRIDE + 1))?;
         }
-        self.task.unlink(At::Cwd, &path, AtFlags::empty())?;
+        self.task.remove_file(&path)?;
         self.keep(file);
         Ok(())
     }

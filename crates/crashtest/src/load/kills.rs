@@ -361,8 +361,8 @@ fn recover(
 fn empty(device: &Arc<dyn Device>, scaling: Scaling) -> Result<Arc<dyn Device>, String> {
     let volume = open(device.clone(), scaling)?;
     let task = volume.task();
-    for entry in task.list_dir("/").map_err(|error| error.to_string())? {
-        let path = std::path::Path::new("/").join(&entry.name);
+    for entry in task.read_dir("/").map_err(|error| error.to_string())? {
+        let path = entry.map_err(|error| error.to_string())?.path();
         task.remove_dir_all(&path).map_err(|error| format!("removing: {error}"))?;
     }
     drop(task);

@@ -27,7 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use vfscale::{Errno, Mode, MountFlags, OFlags, Task, Vfs};
+use vfscale::posix::{MountFlags, OFlags};
+use vfscale::{Errno, Mode, Task, Vfs};
 use vfscale_block::{CrashId, Fault, FaultyDevice, MemoryDevice, Operation};
 use vfscale_sync::random::Random;
 
@@ -253,7 +254,7 @@ impl Work {
         let (task, mut tally, mut said) = (vfs.task(), SyncsTally::default(), BTreeMap::new());
         while self.plan.remounts && !self.is_over.load(Ordering::Acquire) {
             let written = self.written();
-            match task.remount("/", MountFlags::RDONLY) {
+            match task.posix().remount("/", MountFlags::RDONLY) {
                 Ok(()) => {}
                 Err(error) if error.errno() == Errno::BUSY => {
                     thread::sleep(WRITE);
@@ -269,7 +270,9 @@ impl Work {
             if later != writes {
                 return Err(format!("{} writes while it was read-only", later - writes));
             }
-            task.remount("/", MountFlags::empty()).map_err(|e| format!("to writable: {e}"))?;
+            task.posix()
+                .remount("/", MountFlags::empty())
+                .map_err(|e| format!("to writable: {e}"))?;
             thread::sleep(READ_ONLY);
         }
         Ok(tally)
@@ -280,7 +283,7 @@ impl Work {
 fn append(task: &Task, path: &str, bytes: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
     let file = loop {
-        match task.open(path, flags, Mode::from_bits_retain(0o644)) {
+        match task.posix().open(path, flags, Mode::from(0o644)) {
             Err(error) if error.errno() == Errno::ROFS => thread::sleep(WRITE),
             opened => break opened?,
         }

@@ -22,7 +22,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vfscale::{At, AtFlags, Errno, Mode, RenameFlags, Task, Vfs};
+use vfscale::posix::{At, RenameFlags};
+use vfscale::{Errno, Mode, Task, Vfs};
 use vfscale_block::{Device, RecordingDevice};
 use vfscale_sync::random::Random;
 
@@ -127,8 +128,8 @@ impl<D: Device + 'static> Tangle<D> {
         for ThreadScript { dir, history } in &self.own {
             let mode = history.trees.first().and_then(|tree| tree.nodes.get(&tree.root));
             let mode = mode.map_or(0o755, |node| node.mode & 0o7777);
-            task.mkdir(At::Cwd, dir, Mode::from_bits_retain(mode))?;
-            task.chmod(At::Cwd, dir, Mode::from_bits_retain(mode), AtFlags::empty())?;
+            task.posix().mkdirat(At::Cwd, dir, Mode::from_bits_retain(mode))?;
+            task.set_permissions(dir, Mode::from_bits_retain(mode))?;
         }
         Op::Sync.run(task)?;
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +144,7 @@ impl<D: Device + 'static> Tangle<D> {
     pub fn run(&self, vfs: &Vfs, thread: usize) -> Result<(), String> {
         let Some(ThreadScript { dir, history }) = self.own.get(thread) else { return Ok(()) };
         let task = vfs.task();
-        task.chroot(dir).map_err(|error| error.to_string())?;
+        task.posix().chroot(dir).map_err(|error| error.to_string())?;
         for (number, step) in history.steps.iter().enumerate() {
             let result = self.make(&task, step.op.clone(), history.trees.get(number));
             if self.planted.is_none() && result != step.result {
@@ -163,7 +164,7 @@ impl<D: Device + 'static> Tangle<D> {
             Some(CallFault::Forgets(forgotten)) if class == Some(forgotten) => Ok(()),
             Some(CallFault::InSteps(broken)) if class == Some(broken) => in_steps(task, &op),
             Some(CallFault::CopiesLinks) if class == Some(Class::Link) => match &op {
-                Op::Link(old, new) => Ok(task.write_file(new, task.read_file(old)?)?),
+                Op::Link(old, new) => Ok(task.write(new, task.read(old)?)?),
                 _ => op.run(task),
             },
             _ => op.run(task),
@@ -184,7 +185,7 @@ impl<D: Device + 'static> Tangle<D> {
             let done = said.iter().filter(|(mark, who)| *mark <= marks && *who == thread).count();
             drop(said);
             let inside = task.fork();
-            inside.chroot(dir).map_err(|error| error.to_string())?;
+            inside.posix().chroot(dir).map_err(|error| error.to_string())?;
             let tree = Tree::read(&inside).map_err(|why| format!("{dir}: {why}"))?;
             verdict::judge(history, None, done, &tree)
                 .map_err(|why| format!("{dir}, after {done} calls: {why}"))?;
@@ -245,7 +246,7 @@ fn class(op: &Op, tree: &Tree) -> Option<Class> {
 fn in_steps(task: &Task, op: &Op) -> Result<(), Errno> {
     let Op::Rename(old, new, flags) = op else { return op.run(task) };
     let rename = |from: &str, to: &str| {
-        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty())?;
+        task.rename(from, to)?;
         Op::Sync.run(task)
     };
     if flags.contains(RenameFlags::EXCHANGE) {
@@ -254,7 +255,7 @@ fn in_steps(task: &Task, op: &Op) -> Result<(), Errno> {
         rename(new, old)?;
         return rename(aside, new);
     }
-    task.unlink(At::Cwd, Path::new(new), AtFlags::empty())?;
+    task.remove_file(Path::new(new))?;
     Op::Sync.run(task)?;
     rename(old, new)
 }

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vfscale::{At, AtFlags, FileType, Stat, Task};
+use vfscale::posix::{At, AtFlags, Stat};
+use vfscale::{FileType, Task};
 
 /// Type of a file with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,18 +149,19 @@ impl Tree {
     }
 
     fn add_entries(&mut self, task: &Task, path: &Path, dir: u64) -> Result<(), String> {
-        let entries = task.list_dir(path).map_err(|e| e.to_string())?;
+        let entries = task.read_dir(path).map_err(|e| e.to_string())?;
         for entry in entries {
-            let below = path.join(&entry.name);
+            let entry = entry.map_err(|e| e.to_string())?;
+            let below = entry.path();
             let ino = self.add(task, &below)?;
             let Some(node) = self.nodes.get_mut(&ino) else { continue };
-            node.names.insert((dir, entry.name.clone()));
-            let said = (entry.ino, entry.file_type);
+            node.names.insert((dir, entry.file_name()));
+            let said = (entry.ino(), entry.file_type());
             if said != (ino, FileType::from_raw_mode(node.mode)) {
                 return Err(format!("{}: its entry has {said:?}", below.display()));
             }
             if let Some(Body::Dir(names)) = self.nodes.get_mut(&dir).map(|dir| &mut dir.body)
-                && names.insert(entry.name, ino).is_some()
+                && names.insert(entry.file_name(), ino).is_some()
             {
                 return Err(format!("{}: listed twice", below.display()));
             }
@@ -247,14 +249,15 @@ impl Tree {
 }
 
 fn stat(task: &Task, path: &Path) -> Result<Stat, String> {
-    task.symlink_metadata(path).map_err(|e| e.to_string())
+    task.symlink_metadata(path).map(Stat::from).map_err(|e| e.to_string())
 }
 
 fn xattrs(task: &Task, path: &Path) -> Result<BTreeMap<OsString, Vec<u8>>, String> {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
-    let names = task.listxattr(At::Cwd, path, flags).map_err(|e| e.to_string())?;
+    let names = task.posix().listxattrat(At::Cwd, path, flags).map_err(|e| e.to_string())?;
     let get = |name: OsString| {
-        let value = task.getxattr(At::Cwd, path, &name, flags).map_err(|e| e.to_string())?;
+        let value =
+            task.posix().getxattrat(At::Cwd, path, &name, flags).map_err(|e| e.to_string())?;
         Ok((name, value))
     };
     names.into_iter().map(get).collect()
@@ -264,14 +267,14 @@ fn body(task: &Task, path: &Path, stat: &Stat) -> Result<Body, String> {
     Ok(match stat.file_type() {
         FileType::Directory => Body::Dir(BTreeMap::new()),
         FileType::RegularFile => {
-            let data = task.read_file(path).map_err(|e| e.to_string())?;
+            let data = task.read(path).map_err(|e| e.to_string())?;
             if data.len() as u64 != stat.size {
                 let (name, size) = (path.display(), stat.size);
                 return Err(format!("{name}: {} bytes read of {size}", data.len()));
             }
             Body::File(Arc::new(data))
         }
-        FileType::Symlink => Body::Link(task.readlink(At::Cwd, path).map_err(|e| e.to_string())?),
+        FileType::Symlink => Body::Link(task.read_link(path).map_err(|e| e.to_string())?),
         _ => Body::Other,
     })
 }

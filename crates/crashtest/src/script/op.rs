@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use vfscale::{
-    At, AtFlags, Errno, FallocateFlags, File, Mode, OFlags, RenameFlags, SetTime, Task, Timestamp,
-    XattrFlags,
-};
+use vfscale::posix::{At, AtFlags, FallocateFlags, OFlags, RenameFlags, SetTime, XattrFlags};
+use vfscale::{Errno, File, Mode, Task, Timestamp};
 
 use crate::script::pattern;
 
@@ -108,39 +106,59 @@ impl Op {
         match self {
             Op::Create(path) => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-                drop(task.open(path, flags, Mode::from_bits_retain(0o644))?);
+                drop(task.posix().open(path, flags, Mode::from(0o644))?);
             }
-            Op::Mkdir(path) => task.mkdir(At::Cwd, path, Mode::from_bits_retain(0o755))?,
+            Op::Mkdir(path) => task.create_dir(path)?,
             Op::Mkfifo(path) => {
-                let mode = Mode::from_bits_retain(0o600);
-                task.mknod(At::Cwd, path, vfscale::FileType::Fifo, mode, 0)?;
+                let mode = Mode::from(0o600);
+                task.posix().mknodat(At::Cwd, path, vfscale::FileType::Fifo, mode, 0)?;
             }
-            Op::Link(old, new) => task.link(At::Cwd, old, At::Cwd, new, AtFlags::empty())?,
-            Op::Symlink(target, path) => task.symlink(target, At::Cwd, path)?,
-            Op::Rename(old, new, flags) => task.rename(At::Cwd, old, At::Cwd, new, *flags)?,
-            Op::Unlink(path) => task.unlink(At::Cwd, path, AtFlags::empty())?,
-            Op::Rmdir(path) => task.rmdir(At::Cwd, path)?,
+            Op::Link(old, new) => task.hard_link(old, new)?,
+            Op::Symlink(target, path) => task.symlink(target, path)?,
+            Op::Rename(old, new, flags) => {
+                task.posix().renameat2(At::Cwd, old, At::Cwd, new, *flags)?
+            }
+            Op::Unlink(path) => task.remove_file(path)?,
+            Op::Rmdir(path) => task.remove_dir(path)?,
             Op::Write { .. } | Op::Append { .. } => self.write(task)?,
-            Op::Truncate(path, size) => task.truncate(path, *size)?,
+            Op::Truncate(path, size) => task.posix().truncate(path, *size)?,
             Op::Fallocate(path, space, offset, len) => {
                 open(task, path, OFlags::WRONLY)?.fallocate(space.flags(), *offset, *len)?;
             }
             Op::SetXattr(path, name, len, byte) => {
                 let (value, how) = (vec![*byte; *len], XattrFlags::empty());
-                task.setxattr(At::Cwd, path, name, &value, how, AtFlags::SYMLINK_NOFOLLOW)?;
+                task.posix().setxattrat(
+                    At::Cwd,
+                    path,
+                    name,
+                    &value,
+                    how,
+                    AtFlags::SYMLINK_NOFOLLOW,
+                )?;
             }
             Op::RemoveXattr(path, name) => {
-                task.removexattr(At::Cwd, path, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                task.posix().removexattrat(At::Cwd, path, name, AtFlags::SYMLINK_NOFOLLOW)?;
             }
             Op::Chmod(path, mode) => {
-                task.chmod(At::Cwd, path, Mode::from_bits_retain(*mode), AtFlags::empty())?;
+                task.set_permissions(path, Mode::from_bits_retain(*mode))?;
             }
             Op::Chown(path, owner) => {
-                task.chown(At::Cwd, path, Some(*owner), Some(*owner), AtFlags::SYMLINK_NOFOLLOW)?;
+                task.posix().fchownat(
+                    At::Cwd,
+                    path,
+                    Some(*owner),
+                    Some(*owner),
+                    AtFlags::SYMLINK_NOFOLLOW,
+                )?;
             }
             Op::Times(path, secs) => {
                 let time = |more| SetTime::At(Timestamp::new(i64::from(*secs) + more, 0));
-                task.utimens(At::Cwd, path, [time(0), time(1)], AtFlags::SYMLINK_NOFOLLOW)?;
+                task.posix().utimensat(
+                    At::Cwd,
+                    path,
+                    [time(0), time(1)],
+                    AtFlags::SYMLINK_NOFOLLOW,
+                )?;
             }
             Op::Fsync(path) => open(task, path, OFlags::WRONLY)?.sync_all()?,
             Op::Fdatasync(path) => open(task, path, OFlags::WRONLY)?.sync_data()?,
@@ -230,7 +248,7 @@ impl Op {
 
 fn open(task: &Task, path: &str, flags: OFlags) -> Result<File, Errno> {
     // Opening a FIFO must not wait for its other end.
-    Ok(task.open(path, flags | OFlags::NONBLOCK, Mode::empty())?)
+    Ok(task.posix().open(path, flags | OFlags::NONBLOCK, Mode::empty())?)
 }
 
 impl fmt::Display for Op {

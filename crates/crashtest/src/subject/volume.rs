@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use vfscale::diskfs::format::BLOCK_BYTES;
-use vfscale::diskfs::geometry::GROUP_BLOCKS_KEPT;
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::diskfs::{LogPlace, check, copies};
 use vfscale::{Vfs, Volume, VolumeBuilder};
+use vfscale_diskfs::format::BLOCK_BYTES;
+use vfscale_diskfs::geometry::GROUP_BLOCKS_KEPT;
+use vfscale_diskfs::{LogPlace, check, copies};
+use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 
 use crate::subject::{Disk, LostRange, Opened, Subject};
 

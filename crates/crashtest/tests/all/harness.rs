@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::{At, AtFlags, Errno, FileType, Mode, SetTime, Task, Timestamp, Vfs, XattrFlags};
+use vfscale::posix::{At, AtFlags, SetTime, XattrFlags};
+use vfscale::{Errno, FileType, Mode, Task, Timestamp, Vfs};
 use vfscale_block::{Device, Operation};
 use vfscale_crashtest::faults::{Extent, Faults, WorstError};
 use vfscale_crashtest::script::op::Op;
@@ -164,7 +165,7 @@ impl Image {
         let mut seen = std::collections::BTreeMap::new();
         for entry in task.walk_dir("/") {
             let entry = entry.unwrap();
-            let stat = &entry.stat;
+            let stat = &entry.metadata;
             let path = entry.path.as_os_str().as_bytes();
             let known = seen.insert(stat.ino, path.to_vec());
             let is_dir = stat.file_type() == FileType::Directory;
@@ -181,14 +182,14 @@ impl Image {
             part(&mut text, &if times { stat.mtime.0 } else { 0 }.to_le_bytes());
             let body = match stat.file_type() {
                 FileType::RegularFile => {
-                    let mut data = task.read_file(&entry.path).unwrap();
+                    let mut data = task.read(&entry.path).unwrap();
                     if self.planted == Planted::NoLongData && data.len() > 300_000 {
                         data.fill(0);
                     }
                     data
                 }
                 FileType::Symlink => {
-                    let target = task.readlink(At::Cwd, &entry.path).unwrap();
+                    let target = task.read_link(&entry.path).unwrap();
                     target.into_os_string().as_bytes().to_vec()
                 }
                 _ => Vec::new(),
@@ -201,14 +202,14 @@ impl Image {
 
     fn dump_xattrs(&self, task: &Task, path: &Path, text: &mut Vec<u8>) {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let mut names = task.listxattr(At::Cwd, path, flags).unwrap();
+        let mut names = task.posix().listxattrat(At::Cwd, path, flags).unwrap();
         if self.planted == Planted::NoXattrs {
             names.clear();
         }
         part(text, &names.len().to_le_bytes());
         for name in names {
             part(text, name.as_bytes());
-            part(text, &task.getxattr(At::Cwd, path, &name, flags).unwrap());
+            part(text, &task.posix().getxattrat(At::Cwd, path, &name, flags).unwrap());
         }
     }
 }
@@ -241,7 +242,7 @@ fn load(task: &Task, text: &[u8]) {
         let path = Path::new(OsStr::from_bytes(parts.next()));
         if is_link {
             let first = Path::new(OsStr::from_bytes(parts.next()));
-            task.link(At::Cwd, first, At::Cwd, path, AtFlags::empty()).unwrap();
+            task.hard_link(first, path).unwrap();
             continue;
         }
         let (mode, owner) = (parts.number(), parts.number());
@@ -251,24 +252,26 @@ fn load(task: &Task, text: &[u8]) {
         let file_type = FileType::from_raw_mode(mode);
         match file_type {
             FileType::Directory if path == Path::new("/") => {}
-            FileType::Directory => task.mkdir(At::Cwd, path, permissions).unwrap(),
-            FileType::RegularFile => task.write_file(path, body).unwrap(),
-            FileType::Symlink => task.symlink(OsStr::from_bytes(body), At::Cwd, path).unwrap(),
-            other => task.mknod(At::Cwd, path, other, permissions, 0).unwrap(),
+            FileType::Directory => task.posix().mkdirat(At::Cwd, path, permissions).unwrap(),
+            FileType::RegularFile => task.write(path, body).unwrap(),
+            FileType::Symlink => task.symlink(OsStr::from_bytes(body), path).unwrap(),
+            other => task.posix().mknodat(At::Cwd, path, other, permissions, 0).unwrap(),
         }
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        task.chown(At::Cwd, path, Some(owner), Some(owner), flags).unwrap();
+        task.posix().fchownat(At::Cwd, path, Some(owner), Some(owner), flags).unwrap();
         if file_type != FileType::Symlink {
-            task.chmod(At::Cwd, path, permissions, AtFlags::empty()).unwrap();
+            task.set_permissions(path, permissions).unwrap();
         }
         for _ in 0..parts.number() {
             let (name, value) = (OsStr::from_bytes(parts.next()), parts.next());
-            task.setxattr(At::Cwd, path, name, value, XattrFlags::empty(), flags).unwrap();
+            task.posix()
+                .setxattrat(At::Cwd, path, name, value, XattrFlags::empty(), flags)
+                .unwrap();
         }
     }
     for (path, time) in times {
         let times = [SetTime::Omit, SetTime::At(Timestamp(time))];
-        task.utimens(At::Cwd, path, times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        task.posix().utimensat(At::Cwd, path, times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     }
 }
 

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use vfscale::{At, RenameFlags, Task, Volume};
+use vfscale::posix::{At, RenameFlags};
+use vfscale::{OpenOptions, Task, Volume};
 use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
 use vfscale_crashtest::number;
 use vfscale_crashtest::subject::Subject;
@@ -28,8 +29,8 @@ fn prepared() -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(device);
     Volumes::default().format(std::slice::from_ref(&device)).unwrap();
     let volume = open(device.clone(), true);
-    volume.task().write_file("/file", bytes_of(0)).unwrap();
-    volume.task().write_file("/other", "").unwrap();
+    volume.task().write("/file", bytes_of(0)).unwrap();
+    volume.task().write("/other", "").unwrap();
     volume.close().unwrap();
     device
 }
@@ -43,11 +44,11 @@ fn open(device: Arc<dyn Device>, auto_da_alloc: bool) -> Volume {
 fn replace(task: &Task, version: usize) {
     let bytes = bytes_of(version);
     match version % 3 {
-        0 => task.write_file("/file", bytes).unwrap(),
+        0 => task.write("/file", bytes).unwrap(),
         kind => {
             let flags = if kind == 1 { RenameFlags::empty() } else { RenameFlags::EXCHANGE };
-            task.write_file("/new", bytes).unwrap();
-            task.rename(At::Cwd, "/new", At::Cwd, "/file", flags).unwrap();
+            task.write("/new", bytes).unwrap();
+            task.posix().renameat2(At::Cwd, "/new", At::Cwd, "/file", flags).unwrap();
         }
     }
 }
@@ -57,7 +58,7 @@ fn record(auto_da_alloc: bool) -> Arc<RecordingDevice<Arc<dyn Device>>> {
     let device = Arc::new(RecordingDevice::new(prepared()));
     let volume = open(device.clone(), auto_da_alloc);
     let task = volume.task();
-    let other = task.options().write(true).open("/other").unwrap();
+    let other = task.open_with("/other", &OpenOptions::new().write(true)).unwrap();
     for version in 1..VERSIONS {
         replace(&task, version);
         other.pwrite(&[version as u8], version as u64).unwrap();
@@ -72,7 +73,7 @@ fn record(auto_da_alloc: bool) -> Arc<RecordingDevice<Arc<dyn Device>>> {
 /// Judges a state: the file must be complete, and no older than at the last sync.
 fn judge(state: &CrashState) -> Result<(), String> {
     let volume = open(state.device(), true);
-    let found = volume.task().read_file("/file").map_err(|error| error.to_string())?;
+    let found = volume.task().read("/file").map_err(|error| error.to_string())?;
     let version = (0..VERSIONS).find(|version| bytes_of(*version) == found);
     match version {
         Some(version) if version >= state.marks() => Ok(()),

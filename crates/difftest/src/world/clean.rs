@@ -8,9 +8,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vfscale::{
-    At, AtFlags, Errno, Error, FileSystem, Mode, MountFlags, OFlags, StatFs, Task, UmountFlags,
-};
+use vfscale::driver::FileSystem;
+use vfscale::posix::{At, AtFlags, MountFlags, OFlags, StatFs, UmountFlags};
+use vfscale::{Errno, Error, Mode, Task};
 
 /// Maximum number of stacked mounts.
 const STACKED_MAX: usize = 100;
@@ -25,23 +25,23 @@ pub(crate) fn leaked_space<F: FileSystem>(
     fresh: &StatFs,
     new_fs: impl Fn() -> Arc<F>,
 ) -> Result<Option<String>, Error> {
-    task.remount("/", MountFlags::empty())?;
-    let root = task.stat(At::Cwd, "/", AtFlags::empty())?;
-    if task.stat(At::Cwd, "/..", AtFlags::empty())?.mnt_id != root.mnt_id {
+    task.posix().remount("/", MountFlags::empty())?;
+    let root = task.metadata("/")?;
+    if task.metadata("/..")?.mnt_id != root.mnt_id {
         return Err(Error::new("clean", Errno::BUSY));
     }
     remove_below(task, Path::new("/"))?;
-    for name in task.listxattr(At::Cwd, "/", AtFlags::empty())? {
-        task.removexattr(At::Cwd, "/", name, AtFlags::empty())?;
+    for name in task.posix().listxattrat(At::Cwd, "/", AtFlags::empty())? {
+        task.posix().removexattrat(At::Cwd, "/", name, AtFlags::empty())?;
     }
     let mut now = *fresh;
     // Once for files that the tasks held, and again for files that those references held.
     for _ in 0..3 {
-        task.mkdir(At::Cwd, "/x", Mode::empty())?;
-        task.mount(new_fs(), "/x", MountFlags::empty())?;
-        task.umount("/x", UmountFlags::empty())?;
-        task.unlink(At::Cwd, "/x", AtFlags::REMOVEDIR)?;
-        now = task.statfs(At::Cwd, "/")?;
+        task.posix().mkdirat(At::Cwd, "/x", Mode::empty())?;
+        task.posix().mount(new_fs(), "/x", MountFlags::empty())?;
+        task.posix().umount("/x", UmountFlags::empty())?;
+        task.remove_dir("/x")?;
+        now = task.posix().statfs(At::Cwd, "/")?;
         if (now.blocks_free, now.files_free) == (fresh.blocks_free, fresh.files_free) {
             return Ok(None);
         }
@@ -57,6 +57,7 @@ pub(crate) fn leaked_space<F: FileSystem>(
 fn remove_below(task: &Task, dir: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let names: Vec<OsString> = task
+        .posix()
         .open(dir, flags, Mode::empty())?
         .read_dir()
         .map(|entry| entry.map(|entry| entry.name))
@@ -69,15 +70,15 @@ fn remove_below(task: &Task, dir: &Path) -> Result<(), Error> {
 
 fn remove(task: &Task, path: PathBuf) -> Result<(), Error> {
     for _ in 0..STACKED_MAX {
-        let stat = task.stat(At::Cwd, &path, AtFlags::SYMLINK_NOFOLLOW)?;
+        let stat = task.symlink_metadata(&path)?;
         if !stat.mount_root {
             if !stat.is_dir() {
-                return task.unlink(At::Cwd, &path, AtFlags::empty());
+                return task.remove_file(&path);
             }
             remove_below(task, &path)?;
-            return task.unlink(At::Cwd, &path, AtFlags::REMOVEDIR);
+            return task.remove_dir(&path);
         }
-        task.umount(&path, UmountFlags::DETACH | UmountFlags::NOFOLLOW)?;
+        task.posix().umount(&path, UmountFlags::DETACH | UmountFlags::NOFOLLOW)?;
     }
     Err(Error::new("clean", Errno::BUSY))
 }

@@ -11,14 +11,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vfscale::block::{Device, MemoryDevice};
-use vfscale::diskfs::check;
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::{
-    Access, At, AtFlags, Capabilities, Credentials, Errno, Error, FallocateFlags, Fd, File,
-    FileHandle, FileType, LockRange, MemFs, Mode, MountFlags, OFlags, OpenHow, Owner, Propagation,
-    RecordLock, RenameFlags, ResolveFlags, SetTime, Stat, StatFs, Task, Timestamp, UmountFlags,
-    Vfs, Volume, Whence, XattrFlags,
+use vfscale::posix::{
+    Access, At, AtFlags, FallocateFlags, Fd, FileHandle, LockRange, MountFlags, OFlags, OpenHow,
+    Owner, Propagation, RecordLock, RenameFlags, ResolveFlags, SetTime, Stat, StatFs, UmountFlags,
+    Whence, XattrFlags,
 };
+use vfscale::{
+    Capabilities, Credentials, Errno, Error, File, FileType, MemFs, Mode, Task, Timestamp, Vfs,
+    Volume,
+};
+use vfscale_diskfs::check;
+use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 
 use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, Op, PathArg, Seek, Time};
@@ -91,7 +94,8 @@ impl Subject {
 
     fn with_tasks(vfs: &Vfs, volume: Option<(Arc<dyn Device>, Volume)>) -> Result<Subject, String> {
         let tasks: Vec<_> = (0..=TASKS).map(|_| LibraryTask::new(vfs)).collect();
-        let fresh = tasks[INSPECTOR].task.statfs(At::Cwd, "/").map_err(|e| e.to_string())?;
+        let fresh =
+            tasks[INSPECTOR].task.posix().statfs(At::Cwd, "/").map_err(|e| e.to_string())?;
         Ok(Subject { tasks, fresh, volume })
     }
 }
@@ -133,12 +137,12 @@ fn reopened(
 
 /// Unmounts everything but the root.
 fn uncover(task: &Task) -> Result<(), Error> {
-    for mount in task.mounts().iter().rev() {
+    for mount in task.posix().mounts().iter().rev() {
         if mount.mount_point != Path::new("/") {
-            task.umount(&mount.mount_point, UmountFlags::DETACH | UmountFlags::NOFOLLOW)?;
+            task.posix().umount(&mount.mount_point, UmountFlags::DETACH | UmountFlags::NOFOLLOW)?;
         }
     }
-    if task.mounts().len() == 1 { Ok(()) } else { Err(Error::new("clean", Errno::BUSY)) }
+    if task.posix().mounts().len() == 1 { Ok(()) } else { Err(Error::new("clean", Errno::BUSY)) }
 }
 
 impl World for Subject {
@@ -188,8 +192,8 @@ fn fd_value(fd: Result<Fd, Error>) -> Done {
 /// Installs a descriptor for a file that was opened with `flags`; returns what the opening call
 /// returns in Linux.
 fn installed(task: &Task, file: File, flags: OFlags) -> Done {
-    let fd = task.install(file)?;
-    task.set_close_on_exec(fd, flags.contains(OFlags::CLOEXEC))?;
+    let fd = task.posix().install(file)?;
+    task.posix().set_close_on_exec(fd, flags.contains(OFlags::CLOEXEC))?;
     fd_value(Ok(fd))
 }
 
@@ -240,7 +244,7 @@ impl Calls for LibraryTask {
 
 impl LibraryTask {
     fn file(&self, fd: i32) -> Result<File, Error> {
-        self.task.file(Fd(fd))
+        self.task.posix().file(Fd(fd))
     }
 
     /// Returns the file of `fd`. An invalid offset takes precedence over an invalid descriptor.
@@ -257,7 +261,7 @@ impl LibraryTask {
         match op {
             Op::Open { at: dir, path: p, flags, mode } => {
                 let flags = open_flags(*flags);
-                let file = task.openat(at(*dir), path(p), flags, mode_bits(*mode))?;
+                let file = task.posix().openat(at(*dir), path(p), flags, mode_bits(*mode))?;
                 installed(task, file, flags)
             }
             Op::Openat2 { at: dir, path: p, flags, mode, resolve } => {
@@ -270,32 +274,34 @@ impl LibraryTask {
                 };
                 let resolve = ResolveFlags::from_bits_retain(resolve.into());
                 let how = OpenHow { flags: open_flags(flags), mode: mode_bits(mode), resolve };
-                fd_value(task.open_fd(at(*dir), path(p), &how))
+                fd_value(task.posix().open_fd(at(*dir), path(p), &how))
             }
             Op::Reopen { fd, flags } => {
                 let flags = open_flags(*flags);
-                installed(task, task.reopen(&self.file(*fd)?, flags)?, flags)
+                installed(task, task.posix().reopen(&self.file(*fd)?, flags)?, flags)
             }
-            Op::Close { fd } => unit(task.close(Fd(*fd))),
-            Op::Dup { fd } => fd_value(task.dup(Fd(*fd))),
-            Op::Dup2 { fd, to } => fd_value(task.dup2(Fd(*fd), Fd(*to))),
-            Op::Dup3 { fd, to, flags } => fd_value(task.dup3(Fd(*fd), Fd(*to), open_flags(*flags))),
+            Op::Close { fd } => unit(task.posix().close(Fd(*fd))),
+            Op::Dup { fd } => fd_value(task.posix().dup(Fd(*fd))),
+            Op::Dup2 { fd, to } => fd_value(task.posix().dup2(Fd(*fd), Fd(*to))),
+            Op::Dup3 { fd, to, flags } => {
+                fd_value(task.posix().dup3(Fd(*fd), Fd(*to), open_flags(*flags)))
+            }
             Op::DupFrom { fd, min, cloexec } => {
-                fd_value(task.dup_from(Fd(*fd), Fd(*min), *cloexec))
+                fd_value(task.posix().dup_from(Fd(*fd), Fd(*min), *cloexec))
             }
-            Op::GetCloexec { fd } => Ok(Value::Number(task.close_on_exec(Fd(*fd))?.into())),
-            Op::SetCloexec { fd, on } => unit(task.set_close_on_exec(Fd(*fd), *on)),
+            Op::GetCloexec { fd } => Ok(Value::Number(task.posix().close_on_exec(Fd(*fd))?.into())),
+            Op::SetCloexec { fd, on } => unit(task.posix().set_close_on_exec(Fd(*fd), *on)),
             Op::GetFlags { fd } => Ok(Value::Number(self.file(*fd)?.flags().bits().into())),
             Op::SetFlags { fd, flags } => {
                 let file = self.file(*fd)?;
                 unit(file.set_flags(open_flags(*flags), &task.credentials()))
             }
-            Op::Chdir { path: p } => unit(task.chdir(path(p))),
-            Op::Fchdir { fd } => unit(task.fchdir(&self.file(*fd)?)),
-            Op::Chroot { path: p } => unit(task.chroot(path(p))),
-            Op::Getcwd => task.getcwd().map(from_path),
+            Op::Chdir { path: p } => unit(task.posix().chdir(path(p))),
+            Op::Fchdir { fd } => unit(task.posix().fchdir(&self.file(*fd)?)),
+            Op::Chroot { path: p } => unit(task.posix().chroot(path(p))),
+            Op::Getcwd => task.posix().getcwd().map(from_path),
             Op::PathOf { fd } => {
-                let path = task.path_of(&self.file(*fd)?)?.into_os_string().into_vec();
+                let path = task.posix().path_of(&self.file(*fd)?)?.into_os_string().into_vec();
                 Ok(Value::Path(PathArg(path).without_numbers()))
             }
             Op::Umask { mode } => Ok(Value::Number(task.umask(mode_bits(*mode)).bits().into())),
@@ -310,10 +316,14 @@ impl LibraryTask {
     fn data(&mut self, op: &Op) -> Done {
         let task = &self.task;
         match op {
-            Op::Read { fd, len } => filled(*len, |buf| task.read(Fd(*fd), buf)),
-            Op::Pread { fd, len, off } => filled(*len, |buf| task.pread(Fd(*fd), buf, *off)),
-            Op::Write { fd, data } => count(task.write(Fd(*fd), &data.bytes())),
-            Op::Pwrite { fd, data, off } => count(task.pwrite(Fd(*fd), &data.bytes(), *off)),
+            Op::Read { fd, len } => filled(*len, |buf| task.posix().read(Fd(*fd), buf)),
+            Op::Pread { fd, len, off } => {
+                filled(*len, |buf| task.posix().pread(Fd(*fd), buf, *off))
+            }
+            Op::Write { fd, data } => count(task.posix().write(Fd(*fd), &data.bytes())),
+            Op::Pwrite { fd, data, off } => {
+                count(task.posix().pwrite(Fd(*fd), &data.bytes(), *off))
+            }
             Op::Readv { fd, lens, off } => {
                 let mut bufs: Vec<_> = lens.iter().map(|len| vec![0; *len as usize]).collect();
                 let mut slices: Vec<_> = bufs.iter_mut().map(|b| IoSliceMut::new(b)).collect();
@@ -343,13 +353,13 @@ impl LibraryTask {
                     Seek::Data => Whence::Data(*off as u64),
                     Seek::Hole => Whence::Hole(*off as u64),
                 };
-                task.lseek(Fd(*fd), to).map(|pos| Value::Number(pos as i64))
+                task.posix().lseek(Fd(*fd), to).map(|pos| Value::Number(pos as i64))
             }
-            Op::Ftruncate { fd, len } => unit(task.ftruncate(Fd(*fd), *len)),
-            Op::Truncate { path: p, len } => unit(task.truncate(path(p), *len)),
+            Op::Ftruncate { fd, len } => unit(task.posix().ftruncate(Fd(*fd), *len)),
+            Op::Truncate { path: p, len } => unit(task.posix().truncate(path(p), *len)),
             Op::Fallocate { fd, mode, off, len } => {
                 let mode = FallocateFlags::from_bits_retain(*mode);
-                unit(task.fallocate(Fd(*fd), mode, *off, *len))
+                unit(task.posix().fallocate(Fd(*fd), mode, *off, *len))
             }
             Op::CopyRange { from, off_in, to, off_out, len } => {
                 let (mut off_in, mut off_out) = (*off_in, *off_out);
@@ -376,7 +386,7 @@ impl LibraryTask {
                 unit(if *ofd {
                     file.ofd_lock(kind, range, None)
                 } else {
-                    task.posix_lock(&file, kind, range, None)
+                    task.posix().posix_lock(&file, kind, range, None)
                 })
             }
             Op::GetLock { fd, ofd, kind, range } => {
@@ -386,10 +396,10 @@ impl LibraryTask {
                     let owner = Owner::File(file.id());
                     file.test_lock(&RecordLock { owner, pid: -1, kind, range })?
                 } else {
-                    task.posix_lock_test(&file, kind, range)?
+                    task.posix().posix_lock_test(&file, kind, range)?
                 };
                 Ok(Value::Conflict(found.map(|lock| {
-                    let kind = u8::from(lock.kind == vfscale::LockKind::Exclusive);
+                    let kind = u8::from(lock.kind == vfscale::posix::LockKind::Exclusive);
                     (kind, lock.range.start() as i64, lock.range.flock_len() as i64)
                 })))
             }
@@ -408,7 +418,7 @@ impl LibraryTask {
         let task = &self.task;
         match op {
             Op::Mkdir { at: dir, path: p, mode } => {
-                unit(task.mkdir(at(*dir), path(p), mode_bits(*mode)))
+                unit(task.posix().mkdirat(at(*dir), path(p), mode_bits(*mode)))
             }
             Op::Mknod { at: dir, path: p, mode, rdev } => {
                 let kind = match mode & libc::S_IFMT {
@@ -416,21 +426,23 @@ impl LibraryTask {
                     bits => FileType::from_raw_mode(bits),
                 };
                 let mode = mode_bits(mode & 0o7777);
-                unit(task.mknod(at(*dir), path(p), kind, mode, *rdev))
+                unit(task.posix().mknodat(at(*dir), path(p), kind, mode, *rdev))
             }
             Op::Unlink { at: dir, path: p, flags } => {
-                unit(task.unlink(at(*dir), path(p), at_flags(*flags)))
+                unit(task.posix().unlinkat(at(*dir), path(p), at_flags(*flags)))
             }
             Op::Link { at: dir, path: p, to_at, to, flags } => {
-                unit(task.link(at(*dir), path(p), at(*to_at), path(to), at_flags(*flags)))
+                unit(task.posix().linkat(at(*dir), path(p), at(*to_at), path(to), at_flags(*flags)))
             }
             Op::Symlink { target, at: dir, path: p } => {
-                unit(task.symlink(path(target), at(*dir), path(p)))
+                unit(task.posix().symlinkat(at(*dir), path(p), path(target)))
             }
-            Op::Readlink { at: dir, path: p } => task.readlink(at(*dir), path(p)).map(from_path),
+            Op::Readlink { at: dir, path: p } => {
+                task.posix().readlinkat(at(*dir), path(p)).map(from_path)
+            }
             Op::Rename { at: dir, path: p, to_at, to, flags } => {
                 let flags = RenameFlags::from_bits_retain(*flags);
-                unit(task.rename(at(*dir), path(p), at(*to_at), path(to), flags))
+                unit(task.posix().renameat2(at(*dir), path(p), at(*to_at), path(to), flags))
             }
             _ => self.attributes(op),
         }
@@ -440,39 +452,48 @@ impl LibraryTask {
         let task = &self.task;
         match op {
             Op::Stat { at: dir, path: p, flags } => task
-                .stat(at(*dir), path(p), at_flags(*flags))
+                .posix()
+                .fstatat(at(*dir), path(p), at_flags(*flags))
                 .map(|stat| Value::Stat(Box::new(view(&stat)))),
             Op::Access { at: dir, path: p, mode, flags } => {
                 if *mode > 7 {
                     return fail(Errno::INVAL);
                 }
                 let want = Access::from_bits_truncate(*mode as u8);
-                unit(task.access(at(*dir), path(p), want, at_flags(*flags)))
+                unit(task.posix().faccessat(at(*dir), path(p), want, at_flags(*flags)))
             }
             Op::Chmod { at: dir, path: p, mode, flags } => {
-                unit(task.chmod(at(*dir), path(p), mode_bits(*mode), at_flags(*flags)))
+                unit(task.posix().fchmodat(at(*dir), path(p), mode_bits(*mode), at_flags(*flags)))
             }
             Op::Chown { at: dir, path: p, uid, gid, flags } => {
-                unit(task.chown(at(*dir), path(p), *uid, *gid, at_flags(*flags)))
+                unit(task.posix().fchownat(at(*dir), path(p), *uid, *gid, at_flags(*flags)))
             }
             Op::Utimens { at: dir, path: p, atime, mtime, flags } => {
                 let times = [set_time(*atime), set_time(*mtime)];
-                unit(task.utimens(at(*dir), path(p), times, at_flags(*flags)))
+                unit(task.posix().utimensat(at(*dir), path(p), times, at_flags(*flags)))
             }
-            Op::Getxattr { at: dir, path: p, name: n, flags } => {
-                task.getxattr(at(*dir), path(p), name(n), at_flags(*flags)).map(Value::Bytes)
-            }
+            Op::Getxattr { at: dir, path: p, name: n, flags } => task
+                .posix()
+                .getxattrat(at(*dir), path(p), name(n), at_flags(*flags))
+                .map(Value::Bytes),
             Op::Setxattr { at: dir, path: p, name: n, value, how, flags } => {
                 let how = XattrFlags::from_bits_retain(*how);
-                unit(task.setxattr(at(*dir), path(p), name(n), value, how, at_flags(*flags)))
+                unit(task.posix().setxattrat(
+                    at(*dir),
+                    path(p),
+                    name(n),
+                    value,
+                    how,
+                    at_flags(*flags),
+                ))
             }
             Op::Listxattr { at: dir, path: p, flags } => {
-                let names = task.listxattr(at(*dir), path(p), at_flags(*flags))?;
+                let names = task.posix().listxattrat(at(*dir), path(p), at_flags(*flags))?;
                 let names = names.into_iter().map(|name| PathArg(name.into_vec()));
                 Ok(Value::Names(names.collect()))
             }
             Op::Removexattr { at: dir, path: p, name: n, flags } => {
-                unit(task.removexattr(at(*dir), path(p), name(n), at_flags(*flags)))
+                unit(task.posix().removexattrat(at(*dir), path(p), name(n), at_flags(*flags)))
             }
             _ => self.mounts(op),
         }
@@ -482,23 +503,25 @@ impl LibraryTask {
         let task = &self.task;
         match op {
             Op::Statfs { at: dir, path: p } => {
-                task.statfs(at(*dir), path(p)).map(|stat| statfs(&stat))
+                task.posix().statfs(at(*dir), path(p)).map(|stat| statfs(&stat))
             }
             Op::Mount { path: p, flags } => {
-                unit(task.mount(memory(), path(p), MountFlags::from_bits_retain(*flags)))
+                unit(task.posix().mount(memory(), path(p), MountFlags::from_bits_retain(*flags)))
             }
             Op::Bind { source, target, recursive } => {
-                unit(task.bind(path(source), path(target), *recursive))
+                unit(task.posix().bind(path(source), path(target), *recursive))
             }
-            Op::MoveMount { source, target } => unit(task.move_mount(path(source), path(target))),
+            Op::MoveMount { source, target } => {
+                unit(task.posix().move_mount(path(source), path(target)))
+            }
             Op::Umount { path: p, flags } => {
-                unit(task.umount(path(p), UmountFlags::from_bits_retain(*flags)))
+                unit(task.posix().umount(path(p), UmountFlags::from_bits_retain(*flags)))
             }
             Op::Remount { path: p, flags } => {
-                unit(task.remount(path(p), MountFlags::from_bits_retain(*flags)))
+                unit(task.posix().remount(path(p), MountFlags::from_bits_retain(*flags)))
             }
             Op::RemountBind { path: p, flags } => {
-                unit(task.remount_bind(path(p), MountFlags::from_bits_retain(*flags)))
+                unit(task.posix().remount_bind(path(p), MountFlags::from_bits_retain(*flags)))
             }
             Op::SetPropagation { path: p, flags } => {
                 let kind = match u64::from(*flags) & !libc::MS_REC {
@@ -508,20 +531,20 @@ impl LibraryTask {
                     _ => Propagation::Unbindable,
                 };
                 let recursive = u64::from(*flags) & libc::MS_REC != 0;
-                unit(task.set_propagation(path(p), kind, recursive))
+                unit(task.posix().set_propagation(path(p), kind, recursive))
             }
             Op::Unshare { .. } => {
-                self.task = task.unshare_mounts()?;
+                self.task = task.posix().unshare_mounts()?;
                 Ok(Value::Unit)
             }
             Op::Mounts => {
-                let lines = task.mounts();
+                let lines = task.posix().mounts();
                 let lines: Vec<_> = lines.iter().map(|m| m.mountinfo().to_string()).collect();
                 let mounts = crate::world::mountinfo::normal(&lines.join("\n"));
                 mounts.map(Value::Mounts).or_else(|_| fail(Errno::INVAL))
             }
             Op::SaveHandle { at: dir, path: p, flags, slot } => {
-                let handle = task.name_to_handle(at(*dir), path(p), at_flags(*flags))?;
+                let handle = task.posix().name_to_handle_at(at(*dir), path(p), at_flags(*flags))?;
                 self.handles[*slot] = Some(handle);
                 Ok(Value::Unit)
             }
@@ -529,7 +552,7 @@ impl LibraryTask {
                 let Some(handle) = self.handles[*slot] else { return fail(Errno::NOSYS) };
                 let mount = self.file(*mount)?;
                 let flags = open_flags(*flags);
-                installed(task, task.open_by_handle(&mount, &handle, flags)?, flags)
+                installed(task, task.posix().open_by_handle_at(&mount, &handle, flags)?, flags)
             }
             _ => fail(Errno::NOSYS),
         }
@@ -583,10 +606,10 @@ fn set_time(time: Time) -> SetTime {
     }
 }
 
-fn lock_kind(kind: LockKind) -> Option<vfscale::LockKind> {
+fn lock_kind(kind: LockKind) -> Option<vfscale::posix::LockKind> {
     match kind {
-        LockKind::Read => Some(vfscale::LockKind::Shared),
-        LockKind::Write => Some(vfscale::LockKind::Exclusive),
+        LockKind::Read => Some(vfscale::posix::LockKind::Shared),
+        LockKind::Write => Some(vfscale::posix::LockKind::Exclusive),
         LockKind::Unlock => None,
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
 use vfscale_journal::Scaling;
 use vfscale_vfs::driver::FileSystem;
-use vfscale_vfs::{At, AtFlags, Errno, Mode, MountFlags, RenameFlags, Stat, Task, Vfs, XattrFlags};
+use vfscale_vfs::{
+    At, AtFlags, Errno, Mode, MountFlags, OpenOptions, RenameFlags, Stat, Task, Vfs, XattrFlags,
+};
 
 use super::{DiskFs, DiskOptions, OnError};
 use crate::base::fault::Fault;
@@ -91,40 +93,40 @@ impl Mounted {
     }
 
     fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
-        self.task.remount("/", flags).map_err(|error| error.errno())
+        self.task.posix().remount("/", flags).map_err(|error| error.errno())
     }
 
     fn stat(&self, path: &str) -> Stat {
-        self.task.symlink_metadata(path).unwrap()
+        self.task.symlink_metadata(path).unwrap().into()
     }
 
     fn names(&self, path: &str) -> Vec<String> {
-        let entries = self.task.list_dir(path).unwrap();
-        let names = entries.iter().map(|entry| entry.name.to_string_lossy().into_owned());
+        let entries = self.task.read_dir(path).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
         let mut names: Vec<_> = names.filter(|name| name != "." && name != "..").collect();
         names.sort_unstable();
         names
     }
 
     fn mkdir(&self, path: &str) {
-        self.task.mkdir(At::Cwd, path, Mode::from_bits_truncate(0o755)).unwrap();
+        self.task.create_dir(path).unwrap();
     }
 
     fn write(&self, path: &str, bytes: &[u8]) {
-        self.task.write_file(path, bytes).unwrap();
+        self.task.write(path, bytes).unwrap();
     }
 
     fn read(&self, path: &str) -> Vec<u8> {
-        self.task.read_file(path).unwrap()
+        self.task.read(path).unwrap()
     }
 
     fn rename(&self, old: &str, new: &str, flags: RenameFlags) -> Result<(), Errno> {
-        let renamed = self.task.rename(At::Cwd, old, At::Cwd, new, flags);
+        let renamed = self.task.posix().renameat2(At::Cwd, old, At::Cwd, new, flags);
         renamed.map_err(|error| error.errno())
     }
 
     fn unlink(&self, path: &str, flags: AtFlags) -> Result<(), Errno> {
-        self.task.unlink(At::Cwd, path, flags).map_err(|error| error.errno())
+        self.task.posix().unlinkat(At::Cwd, path, flags).map_err(|error| error.errno())
     }
 
     /// Returns the number of inodes in use, and of orphans among them.
@@ -147,10 +149,10 @@ fn what_is_made_is_there_after_closing_and_opening() {
     mounted.write("/d/small", b"in the inode");
     let large: Vec<u8> = (0..3 * MIB as u32).map(|at| (at / 7) as u8).collect();
     mounted.write("/d/large", &large);
-    mounted.task.symlink("/d/small", At::Cwd, "/short").unwrap();
+    mounted.task.symlink("/d/small", "/short").unwrap();
     let target = "t".repeat(4000);
-    mounted.task.symlink(&target, At::Cwd, "/long").unwrap();
-    mounted.task.link(At::Cwd, "/d/small", At::Cwd, "/hard", AtFlags::empty()).unwrap();
+    mounted.task.symlink(&target, "/long").unwrap();
+    mounted.task.hard_link("/d/small", "/hard").unwrap();
     let paths = ["/", "/d", "/d/e", "/d/small", "/d/large", "/short", "/long", "/hard"];
     let stats = paths.map(|path| mounted.stat(path));
     let mounted = mounted.again();
@@ -163,7 +165,7 @@ fn what_is_made_is_there_after_closing_and_opening() {
         assert_eq!(shown(&after), shown(&before), "{path}");
     }
     assert_eq!(mounted.read("/short"), b"in the inode");
-    assert_eq!(mounted.task.readlink(At::Cwd, "/long").unwrap().as_os_str(), target.as_str());
+    assert_eq!(mounted.task.read_link("/long").unwrap().as_os_str(), target.as_str());
     assert!(mounted.read("/d/large") == large);
     assert_eq!(mounted.names("/"), ["d", "hard", "long", "short"]);
     assert_eq!(mounted.names("/d"), ["e", "large", "small"]);
@@ -174,7 +176,8 @@ fn what_was_synced_is_there_after_a_crash() {
     let mounted = made(64 * MIB);
     mounted.mkdir("/d");
     let bytes = vec![7; 100_000];
-    let file = mounted.task.options().write(true).create(true).open("/d/file").unwrap();
+    let file =
+        mounted.task.open_with("/d/file", &OpenOptions::new().write(true).create(true)).unwrap();
     file.write_all(&bytes).unwrap();
     file.sync_all().unwrap();
     mounted.write("/d/later", b"not synced");
@@ -190,7 +193,10 @@ fn what_was_synced_is_there_after_a_crash() {
 fn a_file_that_is_removed_while_it_is_open_goes_with_its_last_user() {
     let mounted = made(64 * MIB);
     let before = mounted.free_blocks();
-    let file = mounted.task.options().read(true).write(true).create(true).open("/f").unwrap();
+    let file = mounted
+        .task
+        .open_with("/f", &OpenOptions::new().read(true).write(true).create(true))
+        .unwrap();
     file.write_all(&vec![1; MIB as usize]).unwrap();
     file.sync_all().unwrap();
     assert!(mounted.free_blocks() <= before - 256);
@@ -203,7 +209,7 @@ fn a_file_that_is_removed_while_it_is_open_goes_with_its_last_user() {
     mounted.fs.settle().unwrap();
     assert_eq!(mounted.free_blocks(), before);
     // After a crash in between, the next opening removes the file.
-    let file = mounted.task.options().write(true).create(true).open("/f").unwrap();
+    let file = mounted.task.open_with("/f", &OpenOptions::new().write(true).create(true)).unwrap();
     file.write_all(&vec![1; MIB as usize]).unwrap();
     file.sync_all().unwrap();
     mounted.unlink("/f", AtFlags::empty()).unwrap();
@@ -229,11 +235,17 @@ fn files_of_all_kinds_that_go_at_once_leave_nothing() {
             if number % 20 == 5 {
                 let (name, none) = ("user.large", XattrFlags::empty());
                 let value = [3; 5000];
-                let set =
-                    mounted.task.setxattr(At::Cwd, path, name, &value, none, AtFlags::empty());
+                let set = mounted.task.posix().setxattrat(
+                    At::Cwd,
+                    path,
+                    name,
+                    &value,
+                    none,
+                    AtFlags::empty(),
+                );
                 set.unwrap();
             }
-            mounted.task.options().read(true).open(path).unwrap()
+            mounted.task.open_with(path, &OpenOptions::new().read(true)).unwrap()
         });
         let files: Vec<_> = files.collect();
         paths.iter().for_each(|path| mounted.unlink(path, AtFlags::empty()).unwrap());
@@ -314,12 +326,14 @@ fn attributes_survive() {
         let at = At::Cwd;
         mounted
             .task
-            .setxattr(at, "/f", name, value, XattrFlags::empty(), AtFlags::empty())
+            .posix()
+            .setxattrat(at, "/f", name, value, XattrFlags::empty(), AtFlags::empty())
             .unwrap();
     }
-    mounted.task.chmod(At::Cwd, "/f", Mode::from_bits_truncate(0o4711), AtFlags::empty()).unwrap();
+    mounted.task.set_permissions("/f", Mode::from(0o4711)).unwrap();
     let mounted = mounted.again();
-    let get = |name| mounted.task.getxattr(At::Cwd, "/f", name, AtFlags::empty()).unwrap();
+    let get =
+        |name| mounted.task.posix().getxattrat(At::Cwd, "/f", name, AtFlags::empty()).unwrap();
     assert_eq!((get("user.small"), get("user.large")), (b"value".to_vec(), large));
     assert_eq!(mounted.stat("/f").mode & 0o7777, 0o4711);
 }
@@ -328,7 +342,7 @@ fn attributes_survive() {
 fn a_full_volume_says_so_and_can_be_emptied() {
     let mounted = made(16 * MIB);
     let before = mounted.free_blocks();
-    let file = mounted.task.options().write(true).create(true).open("/f").unwrap();
+    let file = mounted.task.open_with("/f", &OpenOptions::new().write(true).create(true)).unwrap();
     let piece = vec![1; 64 * 1024];
     let error = loop {
         if let Err(error) = file.write_all(&piece) {
@@ -361,8 +375,8 @@ fn a_volume_that_is_open_for_reading_only_can_be_read() {
     fs.close().unwrap();
     drop(fs);
     let task = Vfs::new(opened_to_read(device).unwrap()).unwrap().task();
-    assert_eq!(task.read_file("/f").unwrap(), b"bytes");
-    let error = task.write_file("/g", b"").unwrap_err();
+    assert_eq!(task.read("/f").unwrap(), b"bytes");
+    let error = task.write("/g", b"").unwrap_err();
     assert_eq!(error.errno(), Errno::ROFS);
 }
 
@@ -378,12 +392,12 @@ fn a_volume_that_was_remounted_read_only_is_as_one_that_was_closed() {
     let copy = opened_to_read(mounted.copy()).unwrap();
     assert_eq!(copy.opened().log.items, 0);
     let copy = Vfs::new(copy).unwrap().task();
-    assert_eq!(copy.read_file("/d/f").unwrap(), b"bytes");
-    assert_eq!(copy.read_file("/d/g").unwrap(), b"not synced");
+    assert_eq!(copy.read("/d/f").unwrap(), b"bytes");
+    assert_eq!(copy.read("/d/g").unwrap(), b"not synced");
     // The volume is readable, and nothing is written: neither times, nor by a sync.
     let before = mounted.fs.volume().journal().unwrap().stats();
     assert_eq!(mounted.read("/d/f"), b"bytes");
-    mounted.task.options().read(true).open("/d/f").unwrap().sync_all().unwrap();
+    mounted.task.open_with("/d/f", &OpenOptions::new().read(true)).unwrap().sync_all().unwrap();
     mounted.fs.sync_fs().unwrap();
     assert_eq!(mounted.fs.grow_fs(32 * MIB), Err(Errno::ROFS));
     assert_eq!(mounted.unlink("/d/f", AtFlags::empty()), Err(Errno::ROFS));
@@ -399,10 +413,11 @@ fn a_volume_that_was_remounted_read_only_is_as_one_that_was_closed() {
 #[test]
 fn a_volume_does_not_grow_through_a_mount_that_is_read_only() {
     let mounted = made(16 * MIB);
-    let grow = || mounted.task.grow_fs(At::Cwd, "/", 16 * MIB).map_err(|error| error.errno());
-    mounted.task.remount_bind("/", MountFlags::RDONLY).unwrap();
+    let grow =
+        || mounted.task.posix().grow_fs(At::Cwd, "/", 16 * MIB).map_err(|error| error.errno());
+    mounted.task.posix().remount_bind("/", MountFlags::RDONLY).unwrap();
     assert_eq!(grow(), Err(Errno::ROFS));
-    mounted.task.remount_bind("/", MountFlags::empty()).unwrap();
+    mounted.task.posix().remount_bind("/", MountFlags::empty()).unwrap();
     assert_eq!(grow(), Ok(16 * MIB));
 }
 
@@ -417,10 +432,10 @@ fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
         mounted.mkdir("/first");
         let before = mounted.inodes().0;
         mounted.mkdir("/d");
-        mounted.task.chdir("/d").unwrap();
+        mounted.task.posix().chdir("/d").unwrap();
         mounted.unlink("/d", AtFlags::REMOVEDIR).unwrap();
         mounted.remount(MountFlags::RDONLY).unwrap();
-        mounted.task.chdir("/").unwrap();
+        mounted.task.posix().chdir("/").unwrap();
         vfscale_sync::rcu::synchronize();
         mounted.fs.inactivator.flush();
         assert_eq!(mounted.inodes().0, before + 1);
@@ -456,8 +471,8 @@ fn a_remount_to_read_only_waits_for_every_transaction() {
                 scope.spawn(move || {
                     let path = format!("/{thread}");
                     while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                        let made = task.mkdir(At::Cwd, &path, Mode::from_bits_truncate(0o755));
-                        let gone = task.unlink(At::Cwd, &path, AtFlags::REMOVEDIR);
+                        let made = task.create_dir(&path);
+                        let gone = task.remove_dir(&path);
                         let refused = [made, gone].into_iter().filter_map(Result::err);
                         let expected = [Errno::ROFS, Errno::EXIST, Errno::NOENT];
                         for error in refused {
@@ -491,12 +506,12 @@ fn a_remount_that_fails_changes_nothing() {
     let options = DiskOptions { on_error: OnError::Shutdown, ..DiskOptions::default() };
     let fs = DiskFs::open(device.clone(), options).unwrap();
     let task = Vfs::new(fs).unwrap().task();
-    task.write_file("/f", b"bytes").unwrap();
+    task.write("/f", b"bytes").unwrap();
     device.arm(vfscale_block::Fault::on(Operation::Flush).from(0).fail(OsError::IO));
-    let remounted = task.remount("/", MountFlags::RDONLY);
+    let remounted = task.posix().remount("/", MountFlags::RDONLY);
     assert_eq!(remounted.unwrap_err().errno(), Errno::IO);
     // Nothing can become durable any more: the error says that, and not that the volume is
     // read-only.
-    let made = task.mkdir(At::Cwd, "/d", Mode::from_bits_truncate(0o755));
+    let made = task.create_dir("/d");
     assert_eq!(made.unwrap_err().errno(), Errno::IO);
 }

@@ -5,8 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::io::Errno;
-use vfscale_vfs::DirEntry;
-use vfscale_vfs::driver::{DirOps, Found, NewInode, ParentName, Rename};
+use vfscale_vfs::driver::{DirEntry, DirOps, Found, NewInode, ParentName, Rename};
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::FileType;

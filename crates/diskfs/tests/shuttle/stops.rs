@@ -13,7 +13,7 @@ use vfscale_block::{Device, FaultyDevice};
 use vfscale_diskfs::tools::check;
 use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions, OnError};
 use vfscale_vfs::driver::FileSystem;
-use vfscale_vfs::{At, AtFlags, Errno, Mode, MountFlags, Task, Vfs};
+use vfscale_vfs::{At, Errno, MountFlags, OpenOptions, Task, Vfs};
 
 use crate::volumes::{
     Disk, PAGE, SIZE, assert_no_writes, copy_of, device, failure, mounted, one_list, schedules,
@@ -27,7 +27,7 @@ const PIECES: usize = 3;
 
 /// Asserts that every byte of a file is `byte`.
 fn assert_holds(task: &Task, path: &str, byte: u8, len: usize) {
-    let bytes = task.read_file(path).unwrap();
+    let bytes = task.read(path).unwrap();
     assert_eq!(bytes.len(), len, "{path}");
     assert!(bytes.iter().all(|found| *found == byte), "{path}");
 }
@@ -49,7 +49,7 @@ fn assert_clean(device: Arc<dyn Device>) {
 
 /// Remounts to read-only, and returns whether that succeeded.
 fn remount_read_only(task: &Task) -> bool {
-    match task.remount("/", MountFlags::RDONLY) {
+    match task.posix().remount("/", MountFlags::RDONLY) {
         Ok(()) => true,
         Err(error) => {
             assert_eq!(error.errno(), Errno::BUSY);
@@ -73,17 +73,18 @@ fn sync_against_writers_against_remount() {
         let (fs, vfs) = mounted(device.clone(), few);
         let task = vfs.task();
         for path in ["/a", "/b"] {
-            task.write_file(path, [b'a'; SIZE]).unwrap();
+            task.write(path, [b'a'; SIZE]).unwrap();
         }
         let written = Arc::new(AtomicUsize::new(0));
         let writer = {
             let (task, written) = (vfs.task(), written.clone());
             thread::spawn(move || {
                 for (number, path) in ["/c", "/d"].into_iter().enumerate() {
-                    let file = match task.options().write(true).create(true).open(path) {
-                        Ok(file) => file,
-                        Err(error) => return assert_eq!(error.errno(), Errno::ROFS),
-                    };
+                    let file =
+                        match task.open_with(path, &OpenOptions::new().write(true).create(true)) {
+                            Ok(file) => file,
+                            Err(error) => return assert_eq!(error.errno(), Errno::ROFS),
+                        };
                     for piece in 0..PIECES {
                         let at = (piece * PIECE) as u64;
                         assert_eq!(file.pwrite(&[b'c'; PIECE], at).unwrap(), PIECE);
@@ -116,7 +117,7 @@ fn sync_against_writers_against_remount() {
                     assert_eq!(fs.opened().log.checkpoints, 0);
                     look(&vfs.task(), before);
                 });
-                task.remount("/", MountFlags::empty()).unwrap();
+                task.posix().remount("/", MountFlags::empty()).unwrap();
             }
             thread::yield_now();
         }
@@ -133,7 +134,7 @@ fn sync_against_writers_against_remount() {
 /// Returns the numbers of inodes and blocks in use once no freeing is pending.
 fn in_use(fs: &DiskFs, task: &Task) -> (u64, u64) {
     while fs.reclaim() {}
-    let figures = task.statfs(At::Cwd, "/").unwrap();
+    let figures = task.posix().statfs(At::Cwd, "/").unwrap();
     (figures.files - figures.files_free, figures.blocks - figures.blocks_free)
 }
 
@@ -160,9 +161,10 @@ impl LastUsers {
     fn start(device: Arc<dyn Device>) -> Self {
         let (fs, vfs) = mounted(device, one_list());
         let task = vfs.task();
-        task.write_file("/stays", [b's'; SIZE]).unwrap();
+        task.write("/stays", [b's'; SIZE]).unwrap();
         let before = in_use(&fs, &task);
-        let file = task.options().read(true).write(true).create(true).open(GOES).unwrap();
+        let file =
+            task.open_with(GOES, &OpenOptions::new().read(true).write(true).create(true)).unwrap();
         // One page has a block. The others wait for theirs, with holes between them, so write-back
         // takes each in a separate transaction.
         file.pwrite(&[b'a'; PAGE], 0).unwrap();
@@ -171,7 +173,7 @@ impl LastUsers {
             file.pwrite(&[b'b'; PAGE], page * PAGE as u64).unwrap();
         }
         let closer = thread::spawn(move || drop(file));
-        let remover = thread::spawn(move || match task.unlink(At::Cwd, GOES, AtFlags::empty()) {
+        let remover = thread::spawn(move || match task.remove_file(GOES) {
             Ok(()) => true,
             Err(error) => {
                 assert!([Errno::ROFS, Errno::IO].contains(&error.errno()), "{error}");
@@ -195,7 +197,7 @@ impl LastUsers {
         let Self { fs, vfs, before, threads, remover } = self;
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         if !remover.join().unwrap() && fs.stopped().is_none() {
-            vfs.task().unlink(At::Cwd, GOES, AtFlags::empty()).unwrap();
+            vfs.task().remove_file(GOES).unwrap();
         }
         (fs, vfs, before)
     }
@@ -206,7 +208,8 @@ impl LastUsers {
 fn assert_nothing_left(fs: &DiskFs, task: &Task, before: (u64, u64)) {
     assert_eq!(in_use(fs, task), before);
     assert_eq!(fs.volume().orphans().len(), 0);
-    let next = task.options().read(true).write(true).create(true).open("/next").unwrap();
+    let next =
+        task.open_with("/next", &OpenOptions::new().read(true).write(true).create(true)).unwrap();
     let stat = next.stat().unwrap();
     assert_eq!((stat.size, stat.blocks), (0, 0));
     next.pwrite(b"n", SIZE as u64 - 1).unwrap();
@@ -279,7 +282,7 @@ fn last_users_against_remount() {
         for _ in 0..2 * TIMES {
             if remount_read_only(task) {
                 thread::yield_now();
-                task.remount("/", MountFlags::empty()).unwrap();
+                task.posix().remount("/", MountFlags::empty()).unwrap();
             }
             thread::yield_now();
         }
@@ -309,13 +312,13 @@ fn last_users_against_stop() {
         users.fs.volume().shut_down(failure());
         syncer.join().unwrap();
         let (fs, vfs, before) = users.join();
-        vfs.task().mkdir(At::Cwd, "/d", Mode::from_bits_retain(0o755)).unwrap_err();
+        vfs.task().create_dir("/d").unwrap_err();
         drop(vfs);
         fs.close().unwrap_err();
         let (fs, vfs) = mounted(device.clone(), one_list());
         let task = vfs.task();
-        if task.stat(At::Cwd, GOES, AtFlags::empty()).is_ok() {
-            task.unlink(At::Cwd, GOES, AtFlags::empty()).unwrap();
+        if task.metadata(GOES).is_ok() {
+            task.remove_file(GOES).unwrap();
         }
         assert_nothing_left(&fs, &task, before);
         drop((task, vfs));
@@ -331,7 +334,7 @@ fn synced(vfs: &Vfs, refusals: &'static [Errno]) -> thread::JoinHandle<Vec<&'sta
     thread::spawn(move || {
         let mut durable = Vec::new();
         for path in ["/a", "/b"] {
-            let made = task.options().write(true).create(true).open(path);
+            let made = task.open_with(path, &OpenOptions::new().write(true).create(true));
             let synced = made.and_then(|file| {
                 file.pwrite(&[b'a'; SIZE], 0)?;
                 file.sync_all()
@@ -362,7 +365,7 @@ fn stop_against_writers_against_remount() {
                 thread::spawn(move || fs.volume().shut_down(failure()))
             };
             for flags in [MountFlags::RDONLY, MountFlags::empty()] {
-                if let Err(error) = task.remount("/", flags) {
+                if let Err(error) = task.posix().remount("/", flags) {
                     let expected = [Errno::BUSY, Errno::IO, Errno::ROFS];
                     assert!(expected.contains(&error.errno()), "{error}");
                 }
@@ -372,12 +375,12 @@ fn stop_against_writers_against_remount() {
             assert!(fs.stopped().is_some());
             let refusal = if on_error == OnError::RemountRo { Errno::ROFS } else { Errno::IO };
             let is_read_only =
-                task.statfs(At::Cwd, "/").unwrap().flags.contains(MountFlags::RDONLY);
+                task.posix().statfs(At::Cwd, "/").unwrap().flags.contains(MountFlags::RDONLY);
             for _ in 0..2 {
-                let made = task.mkdir(At::Cwd, "/d", Mode::from_bits_retain(0o755)).unwrap_err();
+                let made = task.create_dir("/d").unwrap_err();
                 assert!([refusal, Errno::ROFS].contains(&made.errno()), "{made}");
                 assert!(is_read_only || made.errno() == refusal, "{made}");
-                let remounted = task.remount("/", MountFlags::empty());
+                let remounted = task.posix().remount("/", MountFlags::empty());
                 assert!(remounted.is_err() || !is_read_only || on_error == OnError::Shutdown);
             }
             drop((task, vfs));

@@ -17,8 +17,8 @@ use vfscale_diskfs::inode::incore::Node;
 use vfscale_diskfs::tools::check;
 use vfscale_diskfs::{Fault, TxReservation, Volume, VolumeOptions};
 use vfscale_vfs::driver::FileSystem;
-use vfscale_vfs::types::{FallocateFlags, Mode, SetTime, Timestamp};
-use vfscale_vfs::{At, AtFlags, File, FileHandle, OFlags, Task};
+use vfscale_vfs::types::{FallocateFlags, SetTime, Timestamp};
+use vfscale_vfs::{At, AtFlags, File, FileHandle, OFlags, OpenOptions, Task};
 
 use crate::volumes::{
     BYTES, PAGE, SIZE, assert_no_writes, copy_of, device, failure, memory, mounted, one_list,
@@ -292,9 +292,9 @@ fn with_file() -> (Arc<dyn Device>, u64, u32) {
         let device = device();
         let (fs, vfs) = mounted(device.clone(), one_list());
         let task = vfs.task();
-        let file = task.options().write(true).create(true).open("/f").unwrap();
+        let file = task.open_with("/f", &OpenOptions::new().write(true).create(true)).unwrap();
         file.pwrite(&[b'a'; PAGE], 0).unwrap();
-        let handle = task.name_to_handle(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        let handle = task.posix().name_to_handle_at(At::Cwd, "/f", AtFlags::empty()).unwrap();
         drop((file, task, vfs));
         fs.close().unwrap();
         let mut bytes = vec![0; BYTES];
@@ -308,10 +308,10 @@ fn with_file() -> (Arc<dyn Device>, u64, u32) {
 /// Creates files, one of them without a name, writes to them and reads them.
 fn make_files(task: &Task) {
     for name in ["/", "/1", "/2"] {
-        let mut options = task.options().read(true).write(true);
+        let mut options = OpenOptions::new().read(true).write(true);
         options =
             if name == "/" { options.custom_flags(OFlags::TMPFILE) } else { options.create(true) };
-        let file = options.mode(Mode::from_bits_retain(0o640)).open(name).unwrap();
+        let file = task.open_with(name, &options.mode(0o640)).unwrap();
         file.pwrite(&[b'b'; SIZE], 0).unwrap();
         thread::yield_now();
         let stat = file.stat().unwrap();
@@ -363,16 +363,20 @@ fn handle_against_inactivation_against_creation() {
         let opener = {
             let task = vfs.task();
             thread::spawn(move || {
-                let root = task.options().read(true).open("/").unwrap();
-                let dev = task.name_to_handle(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+                let root = task.open_with("/", &OpenOptions::new().read(true)).unwrap();
+                let dev =
+                    task.posix().name_to_handle_at(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
                 let handle = FileHandle { dev, ino, generation };
-                let Ok(file) = task.open_by_handle(&root, &handle, OFlags::RDONLY) else { return };
+                let Ok(file) = task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY)
+                else {
+                    return;
+                };
                 let mut bytes = [0; SIZE];
                 assert_eq!(file.pread(&mut bytes, 0).unwrap(), PAGE);
                 assert!(bytes[..PAGE].iter().all(|byte| *byte == b'a'));
             })
         };
-        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        task.remove_file("/f").unwrap();
         fs.reclaim();
         make_files(&task);
         opener.join().unwrap();
@@ -405,10 +409,10 @@ fn writers_against_inactivation_against_sync() {
     schedules(|| {
         let (fs, vfs) = mounted(device(), one_list());
         let task = vfs.task();
-        let available = task.statfs(At::Cwd, "/").unwrap().blocks_available;
+        let available = task.posix().statfs(At::Cwd, "/").unwrap().blocks_available;
         let most = (available - 100) * PAGE as u64;
         let allocate = |task: &Task, path: &str, bytes: u64| {
-            let file = task.options().write(true).create(true).open(path).unwrap();
+            let file = task.open_with(path, &OpenOptions::new().write(true).create(true)).unwrap();
             file.fallocate(FallocateFlags::empty(), 0, bytes)
         };
         allocate(&task, "/f", most).unwrap();
@@ -416,7 +420,7 @@ fn writers_against_inactivation_against_sync() {
             let fs = fs.clone();
             thread::spawn(move || fs.sync_fs().unwrap())
         };
-        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        task.remove_file("/f").unwrap();
         let writers = [0, 1].map(|n| {
             let task = vfs.task();
             thread::spawn(move || allocate(&task, &format!("/{n}"), most / 2).unwrap())
@@ -435,7 +439,10 @@ fn times_are_stored(change: fn(&Task)) {
     schedules(move || {
         let device = device();
         let (fs, vfs) = mounted(device.clone(), one_list());
-        let file = vfs.task().options().read(true).write(true).create(true).open("/f").unwrap();
+        let file = vfs
+            .task()
+            .open_with("/f", &OpenOptions::new().read(true).write(true).create(true))
+            .unwrap();
         file.pwrite(b"a", 0).unwrap();
         let file = Arc::new(file);
         let with = |work: fn(&File)| {
@@ -458,7 +465,7 @@ fn times_are_stored(change: fn(&Task)) {
         drop((file, vfs));
         fs.close().unwrap();
         let (fs, vfs) = mounted(copy, one_list());
-        let file = vfs.task().options().read(true).open("/f").unwrap();
+        let file = vfs.task().open_with("/f", &OpenOptions::new().read(true)).unwrap();
         assert_eq!(times(&file), shown);
         drop((file, vfs));
         fs.close().unwrap();
@@ -479,7 +486,7 @@ fn times_are_stored(change: fn(&Task)) {
 /// the inode; all of them failed before.
 #[test]
 fn times_of_a_link_against_a_write_and_a_read() {
-    times_are_stored(|task| task.link(At::Cwd, "/f", At::Cwd, "/g", AtFlags::empty()).unwrap());
+    times_are_stored(|task| task.hard_link("/f", "/g").unwrap());
 }
 
 /// Race: Lazy times against a change of the same inode.
@@ -487,7 +494,7 @@ fn times_of_a_link_against_a_write_and_a_read() {
 fn times_set_by_hand_against_a_write_and_a_read() {
     times_are_stored(|task| {
         let times = [SetTime::Omit, SetTime::At(Timestamp(5))];
-        task.utimens(At::Cwd, "/f", times, AtFlags::empty()).unwrap();
+        task.posix().utimensat(At::Cwd, "/f", times, AtFlags::empty()).unwrap();
     });
 }
 
@@ -498,10 +505,10 @@ fn times_set_by_hand_against_a_write_and_a_read() {
 #[test]
 fn times_of_a_link_that_is_followed_while_its_number_is_used_again() {
     let links = |task: &Task| {
-        task.symlink("/", At::Cwd, "/l").unwrap();
+        task.symlink("/", "/l").unwrap();
         // Then following the link updates its access time.
         let times = [SetTime::At(Timestamp(5)), SetTime::Omit];
-        task.utimens(At::Cwd, "/l", times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        task.posix().utimensat(At::Cwd, "/l", times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     };
     schedules(move || {
         let device = device();
@@ -513,7 +520,7 @@ fn times_of_a_link_that_is_followed_while_its_number_is_used_again() {
             thread::spawn(move || (0..5).for_each(|_| drop(task.metadata("/l"))))
         });
         for _ in 0..5 {
-            task.unlink(At::Cwd, "/l", AtFlags::empty()).unwrap();
+            task.remove_file("/l").unwrap();
             fs.reclaim();
             links(&task);
         }

@@ -2,7 +2,8 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use vfscale::{Access, At, AtFlags, Capabilities, Errno, File, Mode, SetTime, Stat};
+use vfscale::posix::{Access, At, AtFlags, SetTime, Stat};
+use vfscale::{Capabilities, Errno, File, Mode};
 
 use super::files::Target;
 use super::names::rights_for_mode;
@@ -49,17 +50,17 @@ impl Server {
         if set.uid.is_some() || set.gid.is_some() {
             // The caller's groups decide whether a set-group-id bit is cleared.
             self.act(ctx, Rights::Exact, |task| {
-                task.chown(At::File(&file), "", set.uid, set.gid, ITSELF)
+                task.posix().fchownat(At::File(&file), "", set.uid, set.gid, ITSELF)
             })?;
         }
         if let Some(mode) = set.mode {
             self.act(ctx, rights_for_mode(mode), |task| {
-                task.chmod(At::File(&file), "", Mode::from_bits_truncate(mode), ITSELF)
+                task.posix().fchmodat(At::File(&file), "", Mode::from_bits_truncate(mode), ITSELF)
             })?;
         }
         if set.times != [SetTime::Omit; 2] {
             self.act(ctx, Rights::Lazy, |task| {
-                task.utimens(At::File(&file), "", set.times, ITSELF)
+                task.posix().utimensat(At::File(&file), "", set.times, ITSELF)
             })?;
         }
         let stat = file.stat()?;
@@ -76,7 +77,7 @@ impl Server {
                 let file = self.nodes.get(ctx.node)?.file;
                 self.act(ctx, Rights::Lazy, |task| {
                     let flags = AtFlags::EACCESS | ITSELF;
-                    task.access(At::File(&file), "", Access::WRITE, flags)
+                    task.posix().faccessat(At::File(&file), "", Access::WRITE, flags)
                 })?;
                 // A truncation by path changes no time if it changes nothing else. In exclusive use
                 // the kernel sends the same request for `O_TRUNC`, which always changes the times.
@@ -104,7 +105,12 @@ impl Server {
             retained &= !0o2000;
         }
         if retained != mode & 0o7777 {
-            self.base.chmod(At::File(file), "", Mode::from_bits_truncate(retained), ITSELF)?;
+            self.base.posix().fchmodat(
+                At::File(file),
+                "",
+                Mode::from_bits_truncate(retained),
+                ITSELF,
+            )?;
         }
         Ok(())
     }
@@ -121,7 +127,7 @@ impl Server {
 
     pub(super) fn readlink(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
         let file = self.nodes.get(ctx.node)?.file;
-        let target = self.base.readlink(At::File(&file), "")?;
+        let target = self.base.posix().readlinkat(At::File(&file), "")?;
         ctx.reply.put(target.as_os_str().as_bytes());
         Ok(())
     }
@@ -131,14 +137,14 @@ impl Server {
         let file = self.nodes.get(ctx.node)?.file;
         let mask = Access::from_bits_truncate(mask as u8);
         self.act(ctx, Rights::Lazy, |task| {
-            task.access(At::File(&file), "", mask, AtFlags::EACCESS | ITSELF)
+            task.posix().faccessat(At::File(&file), "", mask, AtFlags::EACCESS | ITSELF)
         })
     }
 
     pub(super) fn statfs(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
         self.reclaim.finish();
         let file = self.nodes.get(ctx.node)?.file;
-        let statfs = self.base.statfs(At::File(&file), "")?;
+        let statfs = self.base.posix().statfs(At::File(&file), "")?;
         ctx.reply.statfs(&statfs);
         Ok(())
     }

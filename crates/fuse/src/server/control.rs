@@ -1,7 +1,8 @@
 //! Requests of other programs to the mount; see [`control`].
 
 use rustix::ioctl;
-use vfscale::{At, Errno, OFlags};
+use vfscale::Errno;
+use vfscale::posix::{At, OFlags};
 
 use super::{RequestCtx, Rights, Server};
 use crate::control;
@@ -26,9 +27,9 @@ impl Server {
         let bytes = control::bytes_of(data)?;
         let root = self.nodes.get(ctx.node)?.file;
         let grown = if ctx.caller.uid() == self.owner {
-            self.base.grow_fs(At::File(&root), "", bytes)?
+            self.base.posix().grow_fs(At::File(&root), "", bytes)?
         } else {
-            self.act(ctx, Rights::Exact, |task| task.grow_fs(At::File(&root), "", bytes))?
+            self.act(ctx, Rights::Exact, |task| task.posix().grow_fs(At::File(&root), "", bytes))?
         };
         ctx.reply.ioctl(grown);
         Ok(())
@@ -40,6 +41,6 @@ impl Server {
             return Ok(());
         }
         let root = self.nodes.get(wire::ROOT)?.file;
-        Ok(self.base.reopen(&root, OFlags::RDONLY | OFlags::NOATIME)?.sync_fs()?)
+        Ok(self.base.posix().reopen(&root, OFlags::RDONLY | OFlags::NOATIME)?.sync_fs()?)
     }
 }

@@ -1,6 +1,7 @@
 //! Open files and their data.
 
-use vfscale::{Access, At, AtFlags, Errno, FallocateFlags, File, OFlags, Whence};
+use vfscale::posix::{Access, At, AtFlags, FallocateFlags, OFlags, Whence};
+use vfscale::{Errno, File};
 
 use super::nodes::Level;
 use super::{RequestCtx, Rights, Server};
@@ -35,11 +36,11 @@ impl Server {
         let file = if flags & OPEN_EXEC != 0 {
             self.act(ctx, Rights::Lazy, |task| {
                 let how = AtFlags::EACCESS | AtFlags::EMPTY_PATH;
-                task.access(At::File(&named), "", Access::EXEC, how)
+                task.posix().faccessat(At::File(&named), "", Access::EXEC, how)
             })?;
-            self.base.reopen(&named, wanted)?
+            self.base.posix().reopen(&named, wanted)?
         } else {
-            self.act(ctx, Rights::Lazy, |task| task.reopen(&named, wanted))?
+            self.act(ctx, Rights::Lazy, |task| task.posix().reopen(&named, wanted))?
         };
         if kill_priv && wanted.contains(OFlags::TRUNC) {
             self.kill_priv(ctx, &file)?;

@@ -12,7 +12,8 @@ use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
-use vfscale::{At, Errno, File, Mode, OFlags};
+use vfscale::posix::{At, OFlags};
+use vfscale::{Errno, File, Mode};
 
 use super::nodes::Level;
 use super::{RequestCtx, Rights, Server};
@@ -27,7 +28,7 @@ impl Server {
         }
         let named = self.nodes.get(ctx.node)?.file;
         let flags = super::data::open_flags(flags) | OFlags::DIRECTORY;
-        let file = self.act(ctx, Rights::Lazy, |task| task.reopen(&named, flags))?;
+        let file = self.act(ctx, Rights::Lazy, |task| task.posix().reopen(&named, flags))?;
         let fh = self.files.insert(file);
         ctx.worker.opened = Some(fh);
         ctx.reply.open(fh, OpenReply::empty());
@@ -72,7 +73,7 @@ impl Server {
         entry_at: usize,
     ) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
-        let file = self.base.openat(At::File(dir), name, flags, Mode::empty())?;
+        let file = self.base.posix().openat(At::File(dir), name, flags, Mode::empty())?;
         let stat = file.stat()?;
         let node = self.grant(ctx.worker, file, Level::Path, &stat);
         ctx.reply.fill_entry(entry_at, &self.entry(node, &stat));

@@ -7,7 +7,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vfscale::{Errno, File, Owner};
+use vfscale::posix::Owner;
+use vfscale::{Errno, File};
 
 /// Number of shards. A handle less one, modulo this, is the shard.
 const SHARDS: usize = 16;

@@ -11,7 +11,8 @@
 //! number). Those of an open file end with its `RELEASE`, when it is the only remaining owner of
 //! those that locked through the handle.
 
-use vfscale::{Acquire, Errno, File, LockKind, LockRange, Owner, RecordLock};
+use vfscale::posix::{Acquire, LockKind, LockRange, Owner, RecordLock};
+use vfscale::{Errno, File};
 
 use super::files::Open;
 use super::{RequestCtx, Server};

@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 
-use vfscale::{At, AtFlags, Errno, File, FileType, Mode, OFlags, RenameFlags, Task};
+use vfscale::posix::{At, AtFlags, OFlags, RenameFlags};
+use vfscale::{Errno, File, FileType, Mode, Task};
 
 use super::nodes::Level;
 use super::{RequestCtx, Rights, Server};
@@ -24,7 +25,7 @@ fn mode_of(bits: u32) -> Mode {
 
 impl Server {
     fn name_only(task: &Task, dir: &File, name: &OsStr) -> vfscale::Result<File> {
-        task.openat(At::File(dir), name, NAME_ONLY, Mode::empty())
+        task.posix().openat(At::File(dir), name, NAME_ONLY, Mode::empty())
     }
 
     pub(super) fn lookup(&self, ctx: &mut RequestCtx<'_>, name: &OsStr) -> Result<(), Errno> {
@@ -52,7 +53,7 @@ impl Server {
         target: &OsStr,
     ) -> Result<(), Errno> {
         let dir = self.nodes.get(ctx.node)?.file;
-        self.act(ctx, Rights::Lazy, |task| task.symlink(target, At::File(&dir), name))?;
+        self.act(ctx, Rights::Lazy, |task| task.posix().symlinkat(At::File(&dir), name, target))?;
         self.put_created(ctx, &dir, name)
     }
 
@@ -72,13 +73,13 @@ impl Server {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW;
             let file = self.act(ctx, rights, |task| {
                 task.umask(mode_of(umask));
-                task.openat(At::File(&dir), name, flags, mode_of(mode))
+                task.posix().openat(At::File(&dir), name, flags, mode_of(mode))
             })?;
             return self.put_writable(ctx, file);
         }
         self.act(ctx, rights, |task| {
             task.umask(mode_of(umask));
-            task.mknod(At::File(&dir), name, kind, mode_of(mode), decode_dev(rdev))
+            task.posix().mknodat(At::File(&dir), name, kind, mode_of(mode), decode_dev(rdev))
         })?;
         self.put_created(ctx, &dir, name)
     }
@@ -93,7 +94,7 @@ impl Server {
         let dir = self.nodes.get(ctx.node)?.file;
         self.act(ctx, rights_for_mode(mode), |task| {
             task.umask(mode_of(umask));
-            task.mkdir(At::File(&dir), name, mode_of(mode))
+            task.posix().mkdirat(At::File(&dir), name, mode_of(mode))
         })?;
         self.put_created(ctx, &dir, name)
     }
@@ -113,7 +114,7 @@ impl Server {
         let excl = OFlags::from_bits_retain(create.flags) & OFlags::EXCL;
         let file = self.act(ctx, rights_for_mode(create.mode), |task| {
             task.umask(mode_of(create.umask));
-            task.openat(At::File(&dir), create.name, flags | excl, mode_of(create.mode))
+            task.posix().openat(At::File(&dir), create.name, flags | excl, mode_of(create.mode))
         })?;
         self.put_opened(ctx, file)
     }
@@ -129,7 +130,7 @@ impl Server {
         let flags = OFlags::TMPFILE | OFlags::RDWR | excl;
         let file = self.act(ctx, rights_for_mode(create.mode), |task| {
             task.umask(mode_of(create.umask));
-            task.openat(At::File(&dir), ".", flags, mode_of(create.mode))
+            task.posix().openat(At::File(&dir), ".", flags, mode_of(create.mode))
         })?;
         self.put_opened(ctx, file)
     }
@@ -141,7 +142,7 @@ impl Server {
         let file = if ctx.caller.uid() == 0 {
             file
         } else {
-            self.base.reopen(&file, OFlags::RDWR | OFlags::NONBLOCK)?
+            self.base.posix().reopen(&file, OFlags::RDWR | OFlags::NONBLOCK)?
         };
         self.put_entry(ctx, file, Level::Write)
     }
@@ -153,7 +154,7 @@ impl Server {
             ctx.reply.open(0, OpenReply::KEEP_CACHE);
             return Ok(());
         }
-        let named = self.base.reopen(&file, OFlags::PATH)?;
+        let named = self.base.posix().reopen(&file, OFlags::PATH)?;
         self.put_entry(ctx, named, Level::Path)?;
         let fh = self.files.insert(file);
         ctx.worker.opened = Some(fh);
@@ -168,7 +169,7 @@ impl Server {
         flags: AtFlags,
     ) -> Result<(), Errno> {
         let dir = self.nodes.get(ctx.node)?.file;
-        self.act(ctx, Rights::Lazy, |task| task.unlink(At::File(&dir), name, flags))?;
+        self.act(ctx, Rights::Lazy, |task| task.posix().unlinkat(At::File(&dir), name, flags))?;
         self.reclaim.removed();
         Ok(())
     }
@@ -184,7 +185,7 @@ impl Server {
         let (from_dir, to_dir) = (self.nodes.get(ctx.node)?.file, self.nodes.get(to)?.file);
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         self.act(ctx, Rights::Lazy, |task| {
-            task.rename(At::File(&from_dir), name, At::File(&to_dir), to_name, flags)
+            task.posix().renameat2(At::File(&from_dir), name, At::File(&to_dir), to_name, flags)
         })?;
         self.reclaim.removed();
         Ok(())
@@ -198,7 +199,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let (file, dir) = (self.nodes.get(node)?.file, self.nodes.get(ctx.node)?.file);
         self.act(ctx, Rights::Lazy, |task| {
-            task.link(At::File(&file), "", At::File(&dir), name, AtFlags::EMPTY_PATH)
+            task.posix().linkat(At::File(&file), "", At::File(&dir), name, AtFlags::EMPTY_PATH)
         })?;
         self.put_created(ctx, &dir, name)
     }

@@ -15,7 +15,8 @@ use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use vfscale::{Errno, File, Stat};
+use vfscale::posix::Stat;
+use vfscale::{Errno, File};
 
 use crate::wire::ROOT;
 

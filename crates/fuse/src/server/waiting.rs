@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vfscale::{PendingLock, WaitToken};
+use vfscale::posix::{PendingLock, WaitToken};
 
 use crate::session::DeferredReply;
 

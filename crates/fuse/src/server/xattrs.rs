@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use vfscale::{At, AtFlags, Capabilities, Errno, Mode, Task, XattrFlags};
+use vfscale::posix::{At, AtFlags, XattrFlags};
+use vfscale::{Capabilities, Errno, Mode, Task};
 
 use super::{RequestCtx, Rights, Server};
 
@@ -28,13 +29,13 @@ impl Server {
         let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         // Setting an access ACL may clear a set-group-id bit, depending on the caller's groups.
         self.act(ctx, Rights::Exact, |task| {
-            task.setxattr(At::File(&file), "", name, value, flags, ITSELF)
+            task.posix().setxattrat(At::File(&file), "", name, value, flags, ITSELF)
         })?;
         // The kernel sets the flag for default ACLs as well, which are not part of the mode.
         if kill_sgid && name == ACCESS_LIST {
             let mode = file.stat()?.permissions();
             if mode.contains(Mode::SGID) {
-                self.base.chmod(At::File(&file), "", mode - Mode::SGID, ITSELF)?;
+                self.base.posix().fchmodat(At::File(&file), "", mode - Mode::SGID, ITSELF)?;
             }
         }
         Ok(())
@@ -47,14 +48,15 @@ impl Server {
         size: u32,
     ) -> Result<(), Errno> {
         let file = self.nodes.get(ctx.node)?.file;
-        let value =
-            self.act(ctx, Rights::Lazy, |task| task.getxattr(At::File(&file), "", name, ITSELF))?;
+        let value = self.act(ctx, Rights::Lazy, |task| {
+            task.posix().getxattrat(At::File(&file), "", name, ITSELF)
+        })?;
         put_sized(ctx, &value, size)
     }
 
     pub(super) fn listxattr(&self, ctx: &mut RequestCtx<'_>, size: u32) -> Result<(), Errno> {
         let file = self.nodes.get(ctx.node)?.file;
-        let names = self.base.listxattr(At::File(&file), "", ITSELF)?;
+        let names = self.base.posix().listxattrat(At::File(&file), "", ITSELF)?;
         let is_trusted = |name: &OsStr| name.as_bytes().starts_with(TRUSTED);
         // Only the administrator sees these names. Checking for the capability is costly, so only
         // if there are any.
@@ -70,7 +72,7 @@ impl Server {
 
     pub(super) fn removexattr(&self, ctx: &mut RequestCtx<'_>, name: &OsStr) -> Result<(), Errno> {
         let file = self.nodes.get(ctx.node)?.file;
-        let remove = |task: &Task| task.removexattr(At::File(&file), "", name, ITSELF);
+        let remove = |task: &Task| task.posix().removexattrat(At::File(&file), "", name, ITSELF);
         if name == CAPABILITIES {
             // The kernel has this attribute removed on behalf of every process that changes the
             // data. It has checked the permission of a process that asks for the removal itself.

@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use vfscale::{Errno, FileType, Stat, StatFs, Timestamp};
+use vfscale::posix::{Stat, StatFs};
+use vfscale::{Errno, FileType, Timestamp};
 
 use super::{InitFlags, MAJOR, MINOR, OUT_HEADER, OpenReply, encode_dev};
 

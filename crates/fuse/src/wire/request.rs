@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use vfscale::{OFlags, SetTime, Timestamp};
+use vfscale::Timestamp;
+use vfscale::posix::{OFlags, SetTime};
 
 use super::{AttrMask, InitFlags, WriteFlags, opcode};
 

@@ -5,7 +5,8 @@
 use std::ffi::OsStr;
 
 use proptest::prelude::*;
-use vfscale::{Errno, FileType, SetTime, Timestamp};
+use vfscale::posix::SetTime;
+use vfscale::{Errno, FileType, Timestamp};
 
 use super::reply::{Dirent, Reply};
 use super::request::{Dialect, Operation, Request};

@@ -332,7 +332,7 @@ fn gathered_writes_arrive() {
     drop_caches();
     let data: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
     assert!(fs::read(&path).unwrap() == data);
-    assert!(m.vfs.task().read_file("/f").unwrap() == data);
+    assert!(m.vfs.task().read("/f").unwrap() == data);
     assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), written);
     let kids = [0, 1].map(|_| Kid::start(common::helper("data", "append", &path)));
     kids.into_iter().for_each(Kid::finish);
@@ -365,11 +365,11 @@ fn reads_update_the_access_time_unless_they_must_not() {
         // Updates the access time on each access. The kernel caches nothing yet of files created
         // through the library.
         let task = m.vfs.task();
-        task.remount("/", vfscale::MountFlags::STRICTATIME).unwrap();
+        task.posix().remount("/", vfscale::posix::MountFlags::STRICTATIME).unwrap();
         for quiet in [Quiet::No, Quiet::Opened, Quiet::Set] {
             let (file, dir) = (format!("file-{quiet:?}"), format!("dir-{quiet:?}"));
-            task.write_file(&file, "some bytes").unwrap();
-            task.create_dir_all(format!("{dir}/below"), Mode::from_raw_mode(0o755)).unwrap();
+            task.write(&file, "some bytes").unwrap();
+            task.create_dir_all(format!("{dir}/below")).unwrap();
             let times = || [&file, &dir].map(|name| task.metadata(name).unwrap().atime);
             let before = times();
             std::thread::sleep(std::time::Duration::from_millis(5));

@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::common::{self, BOTH, Kid, SHARED, TestMount, eventually};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use vfscale::{LockKind, LockRange, Mode, OFlags};
+use vfscale::Mode;
+use vfscale::posix::{LockKind, LockRange, OFlags};
 
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
@@ -246,14 +247,16 @@ fn the_library_and_the_mount_share_locks() {
     let Some(mut m) = TestMount::new(SHARED) else { return };
     let ours = open(&m.path("f"));
     let task = m.vfs.task();
-    let theirs = task.open("/f", OFlags::RDWR, Mode::empty()).unwrap();
+    let theirs = task.posix().open("/f", OFlags::RDWR, Mode::empty()).unwrap();
     posix(&ours, libc::F_WRLCK, 0, 10).unwrap();
     let range = LockRange::new(9, 9).unwrap();
-    let refused = task.posix_lock(&theirs, Some(LockKind::Shared), range, None).unwrap_err();
+    let refused =
+        task.posix().posix_lock(&theirs, Some(LockKind::Shared), range, None).unwrap_err();
     assert_eq!(refused.errno(), Errno::AGAIN);
-    let held = task.posix_lock_test(&theirs, LockKind::Shared, range).unwrap().unwrap();
+    let held = task.posix().posix_lock_test(&theirs, LockKind::Shared, range).unwrap().unwrap();
     assert_eq!(held.pid as u32, std::process::id());
-    task.posix_lock(&theirs, Some(LockKind::Exclusive), LockRange::new(10, 10).unwrap(), None)
+    task.posix()
+        .posix_lock(&theirs, Some(LockKind::Exclusive), LockRange::new(10, 10).unwrap(), None)
         .unwrap();
     assert_eq!(posix(&ours, libc::F_RDLCK, 10, 1), Err(Errno::AGAIN));
     flock(&ours, FlockOperation::LockExclusive).unwrap();
@@ -263,7 +266,9 @@ fn the_library_and_the_mount_share_locks() {
     if rustix::process::geteuid().is_root() {
         mounted.unmounter().force().unwrap();
         mounted.wait();
-        task.posix_lock(&theirs, Some(LockKind::Exclusive), LockRange::WHOLE, None).unwrap();
+        task.posix()
+            .posix_lock(&theirs, Some(LockKind::Exclusive), LockRange::WHOLE, None)
+            .unwrap();
         theirs.flock(Some(LockKind::Exclusive), None).unwrap();
     }
 }
@@ -273,17 +278,18 @@ fn deadlocks_are_refused() {
     let Some(m) = TestMount::new(SHARED) else { return };
     // A process of the mount and a task of the library wait for each other.
     let task = std::sync::Arc::new(m.vfs.task());
-    let theirs = task.open("/f", OFlags::RDWR | OFlags::CREATE, Mode::from_bits_retain(0o600));
+    let theirs = task.posix().open("/f", OFlags::RDWR | OFlags::CREATE, Mode::from(0o600));
     let theirs = theirs.unwrap();
     let ours = open(&m.path("f"));
     posix(&ours, libc::F_WRLCK, 20, 1).unwrap();
-    task.posix_lock(&theirs, Some(LockKind::Exclusive), LockRange::new(0, 9).unwrap(), None)
+    task.posix()
+        .posix_lock(&theirs, Some(LockKind::Exclusive), LockRange::new(0, 9).unwrap(), None)
         .unwrap();
-    let token = vfscale::WaitToken::new();
+    let token = vfscale::posix::WaitToken::new();
     let waiting = std::thread::spawn({
         let (task, theirs, token) = (task.clone(), theirs.clone(), token.clone());
         let range = LockRange::new(20, 20).unwrap();
-        move || task.posix_lock(&theirs, Some(LockKind::Exclusive), range, Some(&token))
+        move || task.posix().posix_lock(&theirs, Some(LockKind::Exclusive), range, Some(&token))
     });
     std::thread::sleep(Duration::from_millis(200));
     let refused = fcntl(&ours, libc::F_SETLKW, libc::F_WRLCK, 0, 1).unwrap_err();

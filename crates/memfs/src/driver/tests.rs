@@ -11,7 +11,6 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 const RW: Mode = Mode::from_bits_retain(0o644);
-const DIR: Mode = Mode::from_bits_retain(0o755);
 
 fn mounted(builder: MemFsBuilder) -> (Arc<MemFs>, Task) {
     let fs = builder.build();
@@ -24,15 +23,15 @@ fn of_size(bytes: u64) -> (Arc<MemFs>, Task) {
 }
 
 fn create(task: &Task, path: &str) -> vfscale_vfs::Result<File> {
-    task.open(path, OFlags::RDWR | OFlags::CREATE, RW)
+    task.posix().open(path, OFlags::RDWR | OFlags::CREATE, RW)
 }
 
 fn unlink(task: &Task, path: &str) {
-    task.unlink(At::Cwd, path, AtFlags::empty()).unwrap();
+    task.remove_file(path).unwrap();
 }
 
 fn statfs(task: &Task) -> StatFs {
-    task.statfs(At::Cwd, "/").unwrap()
+    task.posix().statfs(At::Cwd, "/").unwrap()
 }
 
 fn blocks(file: &File) -> u64 {
@@ -110,11 +109,18 @@ fn calls_without_space_fail_and_charge_nothing() {
     let none = AtFlags::empty();
     let full = [
         errno(create(&task, "/another")),
-        errno(task.mkdir(At::Cwd, "/dir", DIR)),
-        errno(task.symlink("target".repeat(100), At::Cwd, "/link")),
-        errno(task.link(At::Cwd, "/file", At::Cwd, "/name", none)),
-        errno(task.rename(At::Cwd, "/file", At::Cwd, &long, RenameFlags::empty())),
-        errno(task.setxattr(At::Cwd, "/file", "user.a", &[0; 1000], XattrFlags::empty(), none)),
+        errno(task.create_dir("/dir")),
+        errno(task.symlink("target".repeat(100), "/link")),
+        errno(task.posix().linkat(At::Cwd, "/file", At::Cwd, "/name", none)),
+        errno(task.rename("/file", &long)),
+        errno(task.posix().setxattrat(
+            At::Cwd,
+            "/file",
+            "user.a",
+            &[0; 1000],
+            XattrFlags::empty(),
+            none,
+        )),
         errno(file.write(b"x")),
         errno(file.fallocate(FallocateFlags::empty(), 0, 4096)),
         errno(file.fallocate(FallocateFlags::ZERO_RANGE, 0, 4096)),
@@ -123,8 +129,8 @@ fn calls_without_space_fail_and_charge_nothing() {
     // A file that was about to get data or attributes may retain the space for their headers.
     assert!(fs.used_bytes() - used <= DATA_BYTES + 1024);
     // Names can always be exchanged, renamed to names of their length, and removed.
-    task.rename(At::Cwd, "/file", At::Cwd, "/fil2", RenameFlags::empty()).unwrap();
-    task.rename(At::Cwd, "/fil2", At::Cwd, "/0", RenameFlags::EXCHANGE).unwrap();
+    task.rename("/file", "/fil2").unwrap();
+    task.posix().renameat2(At::Cwd, "/fil2", At::Cwd, "/0", RenameFlags::EXCHANGE).unwrap();
     unlink(&task, "/0");
     drop(file);
     create(&task, "/0").unwrap();
@@ -138,28 +144,34 @@ fn everything_that_is_removed_is_given_back() {
     let long = format!("/{}", "l".repeat(200));
     for round in 0..50 {
         create(&task, "/file").unwrap().write(&vec![1; 10_000 * round]).unwrap();
-        task.link(At::Cwd, "/file", At::Cwd, &long, none).unwrap();
+        task.posix().linkat(At::Cwd, "/file", At::Cwd, &long, none).unwrap();
         unlink(&task, "/file");
-        task.rename(At::Cwd, &long, At::Cwd, "/short", RenameFlags::empty()).unwrap();
-        task.setxattr(At::Cwd, "/short", "user.x", &[1; 500], XattrFlags::empty(), none).unwrap();
+        task.rename(&long, "/short").unwrap();
+        task.posix()
+            .setxattrat(At::Cwd, "/short", "user.x", &[1; 500], XattrFlags::empty(), none)
+            .unwrap();
         create(&task, "/victim").unwrap().write(b"data").unwrap();
-        task.rename(At::Cwd, "/short", At::Cwd, "/victim", RenameFlags::empty()).unwrap();
-        task.rename(At::Cwd, "/victim", At::Cwd, &long, RenameFlags::empty()).unwrap();
-        task.mkdir(At::Cwd, "/dir", DIR).unwrap();
-        task.symlink("x".repeat(300), At::Cwd, "/dir/link").unwrap();
-        task.rename(At::Cwd, "/dir/link", At::Cwd, &long, RenameFlags::EXCHANGE).unwrap();
+        task.rename("/short", "/victim").unwrap();
+        task.rename("/victim", &long).unwrap();
+        task.create_dir("/dir").unwrap();
+        task.symlink("x".repeat(300), "/dir/link").unwrap();
+        task.posix()
+            .renameat2(At::Cwd, "/dir/link", At::Cwd, &long, RenameFlags::EXCHANGE)
+            .unwrap();
         assert!(fs.used_bytes() > used);
-        assert_eq!(errno(task.mkdir(At::Cwd, "/dir", DIR)), Some(Errno::EXIST));
+        assert_eq!(errno(task.create_dir("/dir")), Some(Errno::EXIST));
         unlink(&task, &long);
-        let open = task.open("/dir/link", OFlags::RDWR, RW).unwrap();
+        let open = task.posix().open("/dir/link", OFlags::RDWR, RW).unwrap();
         unlink(&task, "/dir/link");
-        task.unlink(At::Cwd, "/dir", AtFlags::REMOVEDIR).unwrap();
+        task.remove_dir("/dir").unwrap();
         open.write(&[1; 5000]).unwrap();
         drop(open);
-        let unnamed = task.open("/", OFlags::RDWR | OFlags::TMPFILE, RW).unwrap();
+        let unnamed = task.posix().open("/", OFlags::RDWR | OFlags::TMPFILE, RW).unwrap();
         unnamed.write(&[1; 5000]).unwrap();
         if round % 2 == 0 {
-            task.link(At::File(&unnamed), "", At::Cwd, "/named", AtFlags::EMPTY_PATH).unwrap();
+            task.posix()
+                .linkat(At::File(&unnamed), "", At::Cwd, "/named", AtFlags::EMPTY_PATH)
+                .unwrap();
             unlink(&task, "/named");
         }
         drop(unnamed);
@@ -171,17 +183,17 @@ fn everything_that_is_removed_is_given_back() {
 #[test]
 fn the_end_of_the_mount_gives_everything_back() {
     let (_, task) = of_size(MIB);
-    task.mkdir(At::Cwd, "/mnt", DIR).unwrap();
+    task.create_dir("/mnt").unwrap();
     let fs = MemFs::builder().size(MIB).build();
-    task.mount(fs.clone(), "/mnt", MountFlags::empty()).unwrap();
-    assert_eq!(errno(task.mount(fs.clone(), "/", MountFlags::empty())), Some(Errno::BUSY));
-    task.mkdir(At::Cwd, "/mnt/dir", DIR).unwrap();
+    task.posix().mount(fs.clone(), "/mnt", MountFlags::empty()).unwrap();
+    assert_eq!(errno(task.posix().mount(fs.clone(), "/", MountFlags::empty())), Some(Errno::BUSY));
+    task.create_dir("/mnt/dir").unwrap();
     for n in 0..100 {
         let path = format!("/mnt/dir/{}", "n".repeat(n + 1));
         create(&task, &path).unwrap().write(&[1; 5_000]).unwrap();
     }
     assert!(fs.used_bytes() > 800_000);
-    task.umount("/mnt", UmountFlags::empty()).unwrap();
+    task.posix().umount("/mnt", UmountFlags::empty()).unwrap();
     rcu::synchronize();
     assert_eq!(fs.used_bytes(), 0);
 }
@@ -275,7 +287,7 @@ fn inodes_can_be_limited() {
     create(&task, "/b").unwrap();
     assert_eq!(errno(create(&task, "/c")), Some(Errno::NOSPC));
     // A name is not an inode.
-    task.link(At::Cwd, "/a", At::Cwd, "/c", AtFlags::empty()).unwrap();
+    task.hard_link("/a", "/c").unwrap();
     unlink(&task, "/a");
     assert_eq!(errno(create(&task, "/a")), Some(Errno::NOSPC));
     unlink(&task, "/c");
@@ -286,7 +298,7 @@ fn inodes_can_be_limited() {
 #[test]
 fn the_root_is_as_asked_for() {
     let root = |builder: MemFsBuilder| {
-        let stat = mounted(builder.size(MIB)).1.stat(At::Cwd, "/", AtFlags::empty()).unwrap();
+        let stat = mounted(builder.size(MIB)).1.metadata("/").unwrap();
         (stat.mode, stat.uid, stat.gid, stat.nlink, stat.ino)
     };
     assert_eq!(root(MemFs::builder()), (0o040_755, 0, 0, 2, 1));
@@ -310,9 +322,9 @@ fn without_options_it_may_take_half_of_the_memory() {
 fn symbolic_links_hold_their_targets() {
     let (_, task) = of_size(MIB);
     let target = "../some/where".repeat(20);
-    task.symlink(&target, At::Cwd, "/link").unwrap();
-    assert_eq!(task.readlink(At::Cwd, "/link").unwrap().to_str(), Some(&*target));
-    let stat = task.stat(At::Cwd, "/link", AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    task.symlink(&target, "/link").unwrap();
+    assert_eq!(task.read_link("/link").unwrap().to_str(), Some(&*target));
+    let stat = task.symlink_metadata("/link").unwrap();
     assert_eq!((stat.size, stat.blocks, stat.nlink), (target.len() as u64, 0, 1));
 }
 
@@ -431,13 +443,13 @@ fn path(name: u8) -> String {
 /// Makes the call `op`, which may fail for lack of space or of the file.
 fn apply(task: &Task, op: &Op) -> vfscale_vfs::Result<()> {
     let none = AtFlags::empty();
-    let open = |name| task.open(path(name), OFlags::RDWR, RW);
+    let open = |name| task.posix().open(path(name), OFlags::RDWR, RW);
     match *op {
         Op::Create(name) => create(task, &path(name)).map(drop),
         Op::Write(name, offset, len) => {
             open(name)?.pwrite(&vec![1; usize::from(len)], offset.into()).map(drop)
         }
-        Op::Truncate(name, size) => task.truncate(path(name), size.into()),
+        Op::Truncate(name, size) => task.posix().truncate(path(name), size.into()),
         Op::Allocate(name, offset, len, mode) => {
             let mode = match mode {
                 0 => FallocateFlags::empty(),
@@ -447,17 +459,24 @@ fn apply(task: &Task, op: &Op) -> vfscale_vfs::Result<()> {
             };
             open(name)?.fallocate(mode, offset.into(), len.into())
         }
-        Op::Link(old, new) => task.link(At::Cwd, path(old), At::Cwd, path(new), none),
+        Op::Link(old, new) => task.posix().linkat(At::Cwd, path(old), At::Cwd, path(new), none),
         Op::Rename(old, new, exchange) => {
             let flags = if exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
-            task.rename(At::Cwd, path(old), At::Cwd, path(new), flags)
+            task.posix().renameat2(At::Cwd, path(old), At::Cwd, path(new), flags)
         }
-        Op::Unlink(name) => task.unlink(At::Cwd, path(name), none),
+        Op::Unlink(name) => task.posix().unlinkat(At::Cwd, path(name), none),
         Op::Xattr(name, len) => {
             let value = vec![1; usize::from(len)];
-            task.setxattr(At::Cwd, path(name), "user.x", &value, XattrFlags::empty(), none)
+            task.posix().setxattrat(
+                At::Cwd,
+                path(name),
+                "user.x",
+                &value,
+                XattrFlags::empty(),
+                none,
+            )
         }
-        Op::Unxattr(name) => task.removexattr(At::Cwd, path(name), "user.x", none),
+        Op::Unxattr(name) => task.posix().removexattrat(At::Cwd, path(name), "user.x", none),
     }
 }
 
@@ -477,7 +496,7 @@ proptest! {
             prop_assert!(fs.used_bytes() <= fs.size_bytes());
         }
         for name in 0..6 {
-            let _ = task.unlink(At::Cwd, path(name), AtFlags::empty());
+            let _ = task.remove_file(path(name));
         }
         prop_assert_eq!(fs.used_bytes(), used);
         let free = statfs(&task);
@@ -555,6 +574,6 @@ fn space_is_exact_when_threads_compete_for_it() {
 }
 
 fn unlink_if_there(task: &Task, path: &str) {
-    let gone = errno(task.unlink(At::Cwd, path, AtFlags::empty()));
+    let gone = errno(task.remove_file(path));
     assert!(gone.is_none_or(|errno| errno == Errno::NOENT));
 }

@@ -1,6 +1,7 @@
 //! Errors: Linux's numbers, with the call and the path that they concern.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 pub use rustix::io::Errno;
@@ -9,29 +10,70 @@ use vfscale_sync::fork;
 /// The result of a call on a [`Task`](crate::Task) or an open file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The error of a call: Linux's error number, the name of the call, and the path that the caller
-/// passed.
+/// The error of a call: Linux's error number, the name of the call, and the path or the two paths
+/// that the caller passed.
 ///
 /// One word in size, so a `Result` of a small value stays in registers.
+///
+/// ```
+/// # use vfscale_vfs::Errno;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let error = task.read("/none").unwrap_err();
+/// assert_eq!(error.errno(), Errno::NOENT);
+/// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// assert_eq!(error.path(), Some(std::path::Path::new("/none")));
+/// assert!(error.to_string().starts_with("openat /none: "));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Error(Box<Inner>);
 
 struct Inner {
     errno: Errno,
     call: &'static str,
     path: Option<PathBuf>,
+    new_path: Option<PathBuf>,
+    cause: Option<Cause>,
 }
+
+/// The error of a layer above, which says more than a call and a path.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 impl Error {
     /// Creates an error of `call` that concerns no path.
     #[cold]
     pub fn new(call: &'static str, errno: Errno) -> Error {
-        Error(Box::new(Inner { errno, call, path: None }))
+        Error(Box::new(Inner { errno, call, path: None, new_path: None, cause: None }))
     }
 
     /// Creates an error of `call` on `path`.
     #[cold]
     pub fn at(call: &'static str, errno: Errno, path: &Path) -> Error {
-        Error(Box::new(Inner { errno, call, path: Some(path.to_owned()) }))
+        Error(Box::new(Inner {
+            errno,
+            call,
+            path: Some(path.to_owned()),
+            new_path: None,
+            cause: None,
+        }))
+    }
+
+    /// Creates an error of `call` on two paths.
+    #[cold]
+    pub fn between(call: &'static str, errno: Errno, path: &Path, new: &Path) -> Error {
+        let (path, new_path) = (Some(path.to_owned()), Some(new.to_owned()));
+        Error(Box::new(Inner { errno, call, path, new_path, cause: None }))
+    }
+
+    /// Creates an error whose text is that of `cause`.
+    #[cold]
+    pub fn caused(
+        call: &'static str,
+        errno: Errno,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        let cause: Option<Cause> = Some(Box::new(cause));
+        Error(Box::new(Inner { errno, call, path: None, new_path: None, cause }))
     }
 
     /// Returns Linux's error number.
@@ -44,17 +86,45 @@ impl Error {
         self.0.call
     }
 
-    /// Returns the path that the caller passed, if the call takes one.
+    /// Returns Linux's error number as an integer, as [`std::io::Error::raw_os_error`].
+    pub fn raw_os_error(&self) -> i32 {
+        self.0.errno.raw_os_error()
+    }
+
+    /// Returns the error that this one was made of, if it is not one of a call: for example a
+    /// `vfscale::VolumeError`.
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
+        self.0.cause.as_deref()
+    }
+
+    /// Returns the kind of the error in the terms of the standard library.
+    pub fn kind(&self) -> io::ErrorKind {
+        io::Error::from(self.0.errno).kind()
+    }
+
+    /// Returns the path that the caller passed, if the call takes one. If it takes two, the first:
+    /// the old name of a rename, the original of a link.
     pub fn path(&self) -> Option<&Path> {
         self.0.path.as_deref()
+    }
+
+    /// Returns the second path that the caller passed, if the call takes two: the new name.
+    pub fn new_path(&self) -> Option<&Path> {
+        self.0.new_path.as_deref()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(cause) = &self.0.cause {
+            return cause.fmt(f);
+        }
         f.write_str(self.0.call)?;
         if let Some(path) = &self.0.path {
             write!(f, " {}", path.display())?;
+        }
+        if let Some(path) = &self.0.new_path {
+            write!(f, " to {}", path.display())?;
         }
         write!(f, ": {}", self.0.errno)
     }
@@ -65,16 +135,25 @@ impl fmt::Debug for Error {
         f.debug_struct("Error")
             .field("call", &self.0.call)
             .field("path", &self.0.path)
+            .field("new_path", &self.0.new_path)
             .field("errno", &self.0.errno)
+            .field("cause", &self.0.cause)
             .finish()
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.cause.as_ref().and_then(|cause| cause.source())
+    }
+}
 
-impl From<Error> for std::io::Error {
-    fn from(error: Error) -> std::io::Error {
-        std::io::Error::new(std::io::Error::from(error.0.errno).kind(), error)
+/// Retains the error number only, as the errors of the standard library do, so that
+/// [`raw_os_error`](std::io::Error::raw_os_error) and [`kind`](std::io::Error::kind) tell what
+/// happened.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        error.0.errno.into()
     }
 }
 
@@ -113,6 +192,7 @@ impl<W> From<Errno> for Stop<W> {
 pub(crate) trait Named<T> {
     fn named(self, call: &'static str) -> Result<T>;
     fn on(self, call: &'static str, path: &Path) -> Result<T>;
+    fn between(self, call: &'static str, path: &Path, new: &Path) -> Result<T>;
 }
 
 impl<T> Named<T> for std::result::Result<T, Errno> {
@@ -124,5 +204,10 @@ impl<T> Named<T> for std::result::Result<T, Errno> {
     #[inline]
     fn on(self, call: &'static str, path: &Path) -> Result<T> {
         self.map_err(|errno| Error::at(call, errno, path))
+    }
+
+    #[inline]
+    fn between(self, call: &'static str, path: &Path, new: &Path) -> Result<T> {
+        self.map_err(|errno| Error::between(call, errno, path, new))
     }
 }

@@ -97,7 +97,7 @@ impl Limits {
 
     /// Limits the numbers of the descriptors of a new task to those below `descriptors` (`EMFILE`;
     /// `RLIMIT_NOFILE`), at most [`OPEN_MAX`]. A task that is made from another one inherits that
-    /// one's limit; see [`Task::set_descriptors_max`](crate::Task::set_descriptors_max).
+    /// one's limit; see [`Calls::set_descriptors_max`](crate::Calls::set_descriptors_max).
     pub fn descriptors(mut self, descriptors: usize) -> Limits {
         self.descriptors = descriptors.min(OPEN_MAX);
         self
@@ -141,6 +141,13 @@ impl Limits {
 }
 
 /// The part of a tree's limits that is in use.
+///
+/// ```
+/// # fn example(vfs: &vfscale_vfs::Vfs) {
+/// let usage = vfs.usage();
+/// println!("{usage:?}");
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {

@@ -55,6 +55,12 @@ pub struct Scaling {
 }
 
 /// A patch of the source documents (`docs/REFERENCES.md`) that [`Scaling`] can disable.
+///
+/// ```
+/// for patch in vfscale_vfs::PATCHES {
+///     println!("{patch:?}");
+/// }
+/// ```
 pub struct Patch {
     name: &'static str,
     source: &'static str,
@@ -235,6 +241,11 @@ impl fmt::Display for Patch {
 }
 
 /// The reason why a patch cannot be disabled.
+///
+/// ```
+/// let error = vfscale_vfs::Scaling::before("no-such-patch").unwrap_err();
+/// assert!(error.to_string().contains("no-such-patch"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScalingError {
     /// No patch has this name.

@@ -11,6 +11,15 @@ pub use rustix::fs::{
 ///
 /// Times outside of that range are clamped to it, as Linux does for file systems with a smaller
 /// range.
+///
+/// ```
+/// use std::time::SystemTime;
+/// use vfscale_vfs::Timestamp;
+///
+/// let time = Timestamp::new(1_000_000_000, 5);
+/// assert_eq!((time.secs(), time.nanos()), (1_000_000_000, 5));
+/// assert_eq!(Timestamp::from(SystemTime::from(time)), time);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
@@ -53,6 +62,15 @@ impl From<SystemTime> for Timestamp {
 }
 
 /// An argument of `utimensat` for one of the two times.
+///
+/// ```
+/// # use vfscale_vfs::{At, AtFlags, SetTime};
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// // As `touch -m`.
+/// task.posix().utimensat(At::Cwd, "/f", [SetTime::Omit, SetTime::Now], AtFlags::empty())?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
     /// No change (`UTIME_OMIT`).
@@ -69,6 +87,15 @@ bitflags! {
     /// Attributes that are not requested are not read. So a request without times does not mark
     /// them as read, and a request for attributes that never change does not wait for writers of
     /// the others.
+    ///
+    /// ```
+    /// # use vfscale_vfs::{At, AtFlags, StatMask};
+    /// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+    /// let size = task.posix().statx(At::Cwd, "/f", AtFlags::empty(), StatMask::SIZE)?.size;
+    /// # assert_eq!(size, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct StatMask: u32 {
         /// The permission bits of [`Stat::mode`]; the type is always returned.
@@ -101,6 +128,15 @@ bitflags! {
 }
 
 /// The attributes of a file, as `statx` returns them.
+///
+/// ```
+/// # use vfscale_vfs::{At, AtFlags};
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let stat = task.posix().fstatat(At::Cwd, "/link", AtFlags::SYMLINK_NOFOLLOW)?;
+/// println!("{:o} {} {}", stat.mode, stat.nlink, stat.size);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// The device number of the superblock.
@@ -167,6 +203,15 @@ impl Stat {
 }
 
 /// The state of a file system, as `statfs` returns it.
+///
+/// ```
+/// # use vfscale_vfs::At;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let fs = task.posix().statfs(At::Cwd, "/")?;
+/// println!("{} of {} inodes are free", fs.files_free, fs.files);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StatFs {
     /// The file system's magic number.
@@ -193,6 +238,14 @@ pub struct StatFs {
 
 bitflags! {
     /// The options of a mount, with the values of `mount(2)`.
+    ///
+    /// ```
+    /// # use vfscale_vfs::MountFlags;
+    /// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+    /// task.posix().remount_bind("/srv", MountFlags::RDONLY | MountFlags::NOSUID)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct MountFlags: u32 {
         /// No writes (`MS_RDONLY`).
@@ -217,6 +270,14 @@ bitflags! {
 }
 
 /// The propagation of mounts and unmounts below a mount; see `mount_namespaces(7)`.
+///
+/// ```
+/// # use vfscale_vfs::Propagation;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// task.posix().set_propagation("/", Propagation::Private, true)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Propagation {
     /// To and from its peers, which are binds and copies of it (`MS_SHARED`). A slave remains a
@@ -233,6 +294,14 @@ pub enum Propagation {
 
 bitflags! {
     /// The options of `umount2`.
+    ///
+    /// ```
+    /// # use vfscale_vfs::UmountFlags;
+    /// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+    /// task.posix().umount("/mnt", UmountFlags::DETACH)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct UmountFlags: u32 {
         /// Aborts use by force, as far as the driver can. No driver here waits for an operation
@@ -250,6 +319,14 @@ bitflags! {
 
 bitflags! {
     /// The rights that `access` checks.
+    ///
+    /// ```
+    /// # use vfscale_vfs::{Access, At, AtFlags};
+    /// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+    /// task.posix().faccessat(At::Cwd, "/f", Access::READ | Access::WRITE, AtFlags::empty())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct Access: u8 {
         /// May execute, or search a directory.
@@ -263,6 +340,13 @@ bitflags! {
 
 bitflags! {
     /// The privileges that matter to a file system, by their Linux names; see `capabilities(7)`.
+    ///
+    /// ```
+    /// use vfscale_vfs::{Capabilities, Credentials};
+    ///
+    /// let mut backup = Credentials::user(34, 34);
+    /// backup.caps = Capabilities::DAC_READ_SEARCH;
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
     pub struct Capabilities: u64 {
         /// Change owners and groups at will.
@@ -289,6 +373,17 @@ bitflags! {
 }
 
 /// Where `lseek` counts from.
+///
+/// ```
+/// # use vfscale_vfs::Whence;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let file = task.open("/sparse")?;
+/// let data = file.seek(Whence::Data(0))?;
+/// let hole = file.seek(Whence::Hole(data))?;
+/// # let _ = hole;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Whence {
     /// From the start.
@@ -304,6 +399,18 @@ pub enum Whence {
 }
 
 /// The arguments of `openat2`, as `struct open_how` in Linux.
+///
+/// ```
+/// # use vfscale_vfs::{At, OFlags, OpenHow, ResolveFlags};
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let mut how = OpenHow::new(OFlags::RDONLY);
+/// how.resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+/// let dir = task.open("/srv")?;
+/// let file = task.posix().openat2(At::File(&dir), "index.html", &how)?;
+/// # let _ = file;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct OpenHow {
     /// The `O_*` flags.

@@ -4,8 +4,9 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Result, check_fork};
 use crate::base::types::OFlags;
+use crate::file::failed::OnFile;
 use crate::file::open_file::{File, check_offset};
 
 /// The number of bytes that one step of a copy moves.
@@ -90,7 +91,8 @@ impl File {
     ) -> Result<u64> {
         let from = offset_in.as_deref().copied().unwrap_or_else(|| self.0.pos.get());
         let into = offset_out.as_deref().copied().unwrap_or_else(|| to.0.pos.get());
-        let copied = copy_file_range(self, from, to, into, len).named("copy_file_range")?;
+        let copied =
+            copy_file_range(self, from, to, into, len).of("copy_file_range", self.path())?;
         match offset_in {
             Some(offset) => *offset = from + copied,
             None => self.0.pos.lock().set(from + copied),

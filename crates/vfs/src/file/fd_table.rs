@@ -27,6 +27,16 @@ use crate::file::open_file::File;
 use crate::objects::file_description::OpenFile;
 
 /// A descriptor of a task.
+///
+/// ```
+/// # use vfscale_vfs::Fd;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let fd: Fd = task.posix().install(task.open("/f")?)?;
+/// task.posix().read(fd, &mut [0; 16])?;
+/// task.posix().close(fd)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fd(pub i32);
 

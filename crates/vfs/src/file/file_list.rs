@@ -3,7 +3,7 @@
 //! Every open file is on a list of its superblock. There is a list and a lock for each CPU, so
 //! opens and closes on different CPUs share no cache line (Piggin 2009, "files lock"). A file is on
 //! the list of the CPU that opened it, whichever CPU closes it. A remount to read-only walks all of
-//! them, and so does [`Task::open_files`](crate::Task::open_files).
+//! them, and so does [`Calls::open_files`](crate::Calls::open_files).
 //!
 //! An embedder that tracks its open files itself, as a terminal in the kernel does, uses a
 //! [`FileList`]: a private list with its own lock. A file that moves to it leaves the superblock's
@@ -21,6 +21,15 @@ use crate::file::open_file::File;
 use crate::objects::file_description::OpenFile;
 
 /// A description of an open file.
+///
+/// ```
+/// # use vfscale_vfs::OpenFileInfo;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let files: Vec<OpenFileInfo> = task.posix().open_files("/")?;
+/// println!("{files:?}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenFileInfo {

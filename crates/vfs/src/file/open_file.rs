@@ -14,6 +14,7 @@ use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{FallocateFlags, FileType, OFlags, Stat, StatFs};
+use crate::file::failed::OnFile;
 use crate::mount::atime::touch_atime;
 use crate::objects::file_description::{FileMode, OpenFile, SharedFile};
 use crate::objects::inode::Inode;
@@ -30,6 +31,20 @@ const SETTABLE: OFlags =
     OFlags::APPEND.union(OFlags::NONBLOCK).union(OFlags::NOATIME).union(OFlags::DIRECT);
 
 /// A handle on an open file. `Send` and `Sync`; one pointer in size.
+///
+/// ```
+/// use std::io::{Read, Seek, SeekFrom};
+///
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let mut file = task.open("/f")?;
+/// let mut text = String::new();
+/// file.read_to_string(&mut text).unwrap();
+/// Seek::seek(&mut file, SeekFrom::Start(0)).unwrap();
+/// let mut four = [0; 4];
+/// file.read_at(&mut four, 10)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct File(pub(crate) SharedFile);
 
@@ -185,7 +200,7 @@ impl File {
             self.0.set_flags(kept);
             Ok(())
         };
-        set().named("fcntl")
+        set().of("fcntl", self.path())
     }
 
     /// Returns the attributes of the file.
@@ -246,7 +261,7 @@ impl File {
     #[inline]
     pub fn pread(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         check_fork().named("pread")?;
-        self.with_text(|| self.read_inner(offset, buf)).named("pread")
+        self.with_text(|| self.read_inner(offset, buf)).of("pread", self.path())
     }
 
     /// Reads at the file's position and advances it; returns the number of bytes, 0 at the end. A
@@ -257,11 +272,12 @@ impl File {
     /// As [`pread`](Self::pread); `EAGAIN` instead of blocking.
     pub fn read(&self, buf: &mut [u8]) -> Result<usize> {
         if self.is_stream() {
-            return self.read_stream(&mut [IoSliceMut::new(buf)], None).named("read");
+            return self.read_stream(&mut [IoSliceMut::new(buf)], None).of("read", self.path());
         }
         check_fork().named("read")?;
         let len = buf.len();
-        self.with_text(|| self.read_with(len, |offset| self.read_inner(offset, buf))).named("read")
+        self.with_text(|| self.read_with(len, |offset| self.read_inner(offset, buf)))
+            .of("read", self.path())
     }
 
     fn read_with(
@@ -305,7 +321,7 @@ impl File {
     /// As [`pread`](Self::pread).
     pub fn preadv(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         check_fork().named("preadv")?;
-        self.with_text(|| self.read_vectored_at(offset, bufs)).named("preadv")
+        self.with_text(|| self.read_vectored_at(offset, bufs)).of("preadv", self.path())
     }
 
     /// Reads into several buffers at the file's position and advances it. Blocks as
@@ -315,12 +331,12 @@ impl File {
     /// As [`read`](Self::read).
     pub fn readv(&self, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
         if self.is_stream() {
-            return self.read_stream(bufs, None).named("readv");
+            return self.read_stream(bufs, None).of("readv", self.path());
         }
         check_fork().named("readv")?;
         let len = bufs.iter().map(|buf| buf.len()).sum();
         self.with_text(|| self.read_with(len, |offset| self.read_vectored_at(offset, bufs)))
-            .named("readv")
+            .of("readv", self.path())
     }
 
     pub(crate) fn check_write(&self) -> std::result::Result<&Inode, Errno> {
@@ -338,7 +354,7 @@ impl File {
     /// `EINVAL` for an empty range, `EFBIG`, `ENOSPC`, `EOPNOTSUPP` for an unsupported mode,
     /// `EBADF` if not open for writing, `EISDIR`, `ENODEV` for other types.
     pub fn fallocate(&self, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
-        self.with_space(|| self.fallocate_inner(mode, offset, len)).named("fallocate")
+        self.with_space(|| self.fallocate_inner(mode, offset, len)).of("fallocate", self.path())
     }
 
     fn fallocate_inner(

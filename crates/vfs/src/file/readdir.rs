@@ -8,6 +8,7 @@
 //! So name, hash and inode of an entry belong together, and no name is returned that the directory
 //! did not contain. `.` and `..` have the positions 0 and 1.
 
+use std::borrow::Borrow;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,8 +16,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::base::error::{Error, Named, Result, check_fork};
+use crate::base::error::{Error, Result, check_fork};
 use crate::base::types::{FileType, Whence};
+use crate::file::failed::OnFile;
 use crate::file::open_file::File;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::driver::{DirEntry, DirOps};
@@ -28,6 +30,18 @@ use crate::objects::inode::Inode;
 const BATCH: usize = 64;
 
 /// A directory entry that owns its name.
+///
+/// ```
+/// # use vfscale_vfs::OFlags;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let dir = task.posix().open("/", OFlags::DIRECTORY, 0)?;
+/// for entry in dir.read_dir() {
+///     let entry = entry?;
+///     println!("{} {:?}, continue at {}", entry.ino, entry.name, entry.next);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntryBuf {
     /// The inode number.
@@ -61,7 +75,7 @@ impl File {
         let mut pos = pos;
         let mut batch = Vec::with_capacity(BATCH);
         loop {
-            self.collect(pos, &mut batch).named("getdents64")?;
+            self.collect(pos, &mut batch).of("getdents64", self.path())?;
             let Some(last) = batch.last() else { return Ok(()) };
             pos = last.next;
             for entry in batch.drain(..) {
@@ -75,8 +89,13 @@ impl File {
 
     /// Iterates over the entries from the file's position on, `.` and `..` first; the position
     /// moves along, as with `getdents(2)`.
-    pub fn read_dir(&self) -> ReadDir<'_> {
-        ReadDir { file: self, batch: Vec::new().into_iter(), failed: false }
+    pub fn read_dir(&self) -> Dirents<&File> {
+        Dirents { file: self, batch: Vec::new().into_iter(), failed: false }
+    }
+
+    /// Iterates as [`read_dir`](Self::read_dir), and owns the file.
+    pub(crate) fn into_dirents(self) -> Dirents<File> {
+        Dirents { file: self, batch: Vec::new().into_iter(), failed: false }
     }
 
     /// Fills `batch` with entries from `pos` on; leaves it empty at the end.
@@ -166,14 +185,25 @@ impl<'g> Entry<'g> {
 }
 
 /// The iterator of [`File::read_dir`].
+///
+/// ```
+/// # use vfscale_vfs::OFlags;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let dir = task.posix().open("/", OFlags::DIRECTORY, 0)?;
+/// let two: Vec<_> = dir.read_dir().take(2).collect::<Result<_, _>>()?;
+/// let rest = dir.read_dir().count();
+/// # let _ = (two, rest);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct ReadDir<'a> {
-    file: &'a File,
+pub struct Dirents<F> {
+    file: F,
     batch: std::vec::IntoIter<DirEntryBuf>,
     failed: bool,
 }
 
-impl Iterator for ReadDir<'_> {
+impl<F: Borrow<File>> Iterator for Dirents<F> {
     type Item = Result<DirEntryBuf, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -182,16 +212,16 @@ impl Iterator for ReadDir<'_> {
         }
         if self.batch.as_slice().is_empty() {
             let mut batch = Vec::new();
-            let pos = self.file.0.pos.get();
-            let result = self.file.collect(pos, &mut batch);
-            if let Err(error) = result.named("getdents64") {
+            let file = self.file.borrow();
+            let result = file.collect(file.0.pos.get(), &mut batch);
+            if let Err(error) = result.of("getdents64", self.file.borrow().path()) {
                 self.failed = true;
                 return Some(Err(error));
             }
             self.batch = batch.into_iter();
         }
         let entry = self.batch.next()?;
-        if let Err(error) = self.file.seek(Whence::Set(entry.next)) {
+        if let Err(error) = self.file.borrow().seek(Whence::Set(entry.next)) {
             self.failed = true;
             return Some(Err(error));
         }

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::Ordering;
 
 use crate::base::error::{Named, Result, check_fork};
+use crate::file::failed::OnFile;
 use crate::file::open_file::File;
 use crate::objects::file_description::FileMode;
 use crate::objects::seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
@@ -54,7 +55,7 @@ impl File {
             None => Err(Errno::INVAL),
             Some(seals) => Ok(seals.get()),
         };
-        seals.named("fcntl")
+        seals.of("fcntl", self.path())
     }
 
     /// Adds seals to a file of memory (`F_ADD_SEALS`), which bind every open file of it. `SHRINK`
@@ -86,6 +87,6 @@ impl File {
                 _ => Err(Errno::INVAL),
             }
         };
-        add().named("fcntl")
+        add().of("fcntl", self.path())
     }
 }

@@ -3,8 +3,9 @@
 
 use rustix::io::Errno;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Result, check_fork};
 use crate::base::types::Whence;
+use crate::file::failed::OnFile;
 use crate::file::open_file::File;
 use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
@@ -29,7 +30,7 @@ impl File {
     /// `EINVAL` for a position before the start or past the largest file, `ENXIO` for data or a
     /// hole past the end, `EBADF` for an `O_PATH` handle, `ESPIPE` for a pipe or socket.
     pub fn seek(&self, to: Whence) -> Result<u64> {
-        self.seek_inner(to).named("lseek")
+        self.seek_inner(to).of("lseek", self.path())
     }
 
     fn seek_inner(&self, to: Whence) -> std::result::Result<u64, Errno> {

@@ -14,8 +14,9 @@ use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Result, check_fork};
 use crate::base::types::{Capabilities, OFlags};
+use crate::file::failed::OnFile;
 use crate::file::open_file::File;
 use crate::ipc::pipe::Pipe;
 use crate::locks::WaitToken;
@@ -116,7 +117,7 @@ impl File {
         if !self.is_stream() {
             return self.read(buf);
         }
-        self.read_stream(&mut [IoSliceMut::new(buf)], Some(token)).named("read")
+        self.read_stream(&mut [IoSliceMut::new(buf)], Some(token)).of("read", self.path())
     }
 
     /// Writes as [`write`](Self::write); `token` can interrupt it while it blocks. It then returns
@@ -129,7 +130,7 @@ impl File {
         if !self.is_stream() {
             return self.write(buf);
         }
-        self.write_stream(&[IoSlice::new(buf)], Some(token)).named("write")
+        self.write_stream(&[IoSlice::new(buf)], Some(token)).of("write", self.path())
     }
 
     /// Returns the capacity of a pipe in bytes (`F_GETPIPE_SZ`).
@@ -137,7 +138,7 @@ impl File {
     /// # Errors
     /// `EBADF` if it is no pipe.
     pub fn pipe_size(&self) -> Result<usize> {
-        self.open_pipe().map(Pipe::size).named("fcntl")
+        self.open_pipe().map(Pipe::size).of("fcntl", self.path())
     }
 
     /// Sets the capacity of a pipe (`F_SETPIPE_SZ`) to at least `bytes`, and returns it. The
@@ -149,7 +150,7 @@ impl File {
     /// `EBUSY` if it currently holds more data.
     pub fn set_pipe_size(&self, bytes: u32, credentials: &Credentials) -> Result<usize> {
         let privileged = credentials.has(Capabilities::SYS_RESOURCE);
-        self.open_pipe().and_then(|pipe| pipe.set_size(bytes, privileged)).named("fcntl")
+        self.open_pipe().and_then(|pipe| pipe.set_size(bytes, privileged)).of("fcntl", self.path())
     }
 
     fn open_pipe(&self) -> std::result::Result<&Pipe, Errno> {

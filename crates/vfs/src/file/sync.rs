@@ -8,8 +8,9 @@
 use rustix::io::Errno;
 use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Result, check_fork};
 use crate::base::types::OFlags;
+use crate::file::failed::OnFile;
 use crate::file::open_file::File;
 use crate::objects::inode::Inode;
 
@@ -52,7 +53,7 @@ impl File {
     /// open file reports an error of write-back since the file was opened, independent of other
     /// open files; and also an earlier error that no open file has reported.
     pub fn sync_all(&self) -> Result<()> {
-        self.sync_inner(false).named("fsync")
+        self.sync_inner(false).of("fsync", self.path())
     }
 
     /// Makes data durable, and the metadata that is needed to find it again.
@@ -60,7 +61,7 @@ impl File {
     /// # Errors
     /// As [`sync_all`](Self::sync_all).
     pub fn sync_data(&self) -> Result<()> {
-        self.sync_inner(true).named("fdatasync")
+        self.sync_inner(true).of("fdatasync", self.path())
     }
 
     /// Makes all changes of the file system of this file durable (`syncfs`), as far as it can. May
@@ -79,7 +80,7 @@ impl File {
             let synced = sb.sync();
             synced.and(tell(&self.0.told().all, sb.fs().all_write_errors()))
         };
-        sync().named("syncfs")
+        sync().of("syncfs", self.path())
     }
 
     fn sync_inner(&self, data_only: bool) -> std::result::Result<(), Errno> {

@@ -3,8 +3,9 @@
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Result, check_fork};
 use crate::base::types::Capabilities;
+use crate::file::failed::OnFile;
 use crate::file::open_file::{File, check_offset, drop_privileges, keeps_privileges};
 use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
@@ -141,6 +142,6 @@ impl File {
             }
             truncate_inode(inode, size, self.mode(), true)
         };
-        self.with_space(truncate).named("ftruncate")
+        self.with_space(truncate).of("ftruncate", self.path())
     }
 }

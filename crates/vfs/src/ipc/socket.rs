@@ -37,6 +37,16 @@ use messages::Messages;
 const BUFFERS: usize = 52;
 
 /// The type of a pair of sockets.
+///
+/// ```
+/// # use vfscale_vfs::{OFlags, SocketType};
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let (one, other) = task.posix().socketpair(SocketType::Stream, OFlags::empty())?;
+/// one.write(b"x")?;
+/// other.read(&mut [0])?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SocketType {
     /// Bytes (`SOCK_STREAM`).

@@ -87,6 +87,20 @@ impl Drop for PendingLock {
 /// ever.
 ///
 /// Clones are the same token. `Send + Sync`.
+///
+/// ```
+/// # use vfscale_vfs::{LockKind, WaitToken};
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let token = WaitToken::new();
+/// let file = task.open("/f")?;
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| token.cancel());
+///     // Returns with the lock, or with `EINTR`.
+///     drop(file.flock(Some(LockKind::Exclusive), Some(&token)));
+/// });
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Default)]
 pub struct WaitToken(Arc<Mutex<Watched, TokenState>>);
 

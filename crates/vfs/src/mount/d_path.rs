@@ -91,17 +91,23 @@ impl<'g> Climb<'g> {
 
     /// Restarts the climb, from a path up to `root`. The caller prevents moves of directories, or
     /// discards the result if it [has changed](Self::has_changed).
-    fn climb_to(
+    fn climb_to(&mut self, root: PathRef<'g>, place: PathRef<'g>, guard: &'g Guard) -> Top {
+        self.climb_up(place, |mount, dentry| root.is_same(mount, dentry), guard)
+    }
+
+    /// Restarts the climb, from a path up to the first place for which `is_root` returns true, as
+    /// [`climb_to`](Self::climb_to).
+    fn climb_up(
         &mut self,
-        root: PathRef<'g>,
         PathRef { mut mount, mut dentry }: PathRef<'g>,
+        is_root: impl Fn(&Mount, &Dentry) -> bool,
         guard: &'g Guard,
     ) -> Top {
         self.0.clear();
         loop {
-            let is_top = |at: &Dentry| root.is_same(mount, at) || std::ptr::eq(at, mount.root());
+            let is_top = |at: &Dentry| is_root(mount, at) || std::ptr::eq(at, mount.root());
             dentry = self.climb(dentry, is_top, guard);
-            if root.is_same(mount, dentry) {
+            if is_root(mount, dentry) {
                 return Top::Root;
             }
             if !std::ptr::eq(dentry, mount.root()) {
@@ -165,6 +171,20 @@ pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
         path.extend_from_slice(b"//deleted");
     }
     path
+}
+
+/// Returns the path of a file from the top of its mount tree, for a message: after a few attempts
+/// to read it at one moment, the last result. Waits for nobody.
+pub(crate) fn current_path(place: PathRef<'_>, guard: &Guard) -> Vec<u8> {
+    let mut climb = Climb::new();
+    let mut top = Top::Root;
+    for _ in 0..ATTEMPTS {
+        top = climb.climb_up(place, |_, _| false, guard);
+        if !climb.has_changed() {
+            break;
+        }
+    }
+    climb.path(top)
 }
 
 /// Returns a consistent path, as seen from `root`.

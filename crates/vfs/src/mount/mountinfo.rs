@@ -33,6 +33,15 @@ const WORDS: &[(MountFlags, &str)] = &[
 ];
 
 /// A snapshot of one mount.
+///
+/// ```
+/// # use vfscale_vfs::MountInfo;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let mounts: Vec<MountInfo> = task.posix().mounts();
+/// println!("{mounts:?}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MountInfo {

@@ -40,12 +40,30 @@ const GRACE_PERIODS: u32 = 32;
 /// A tree of mounted file systems, which [`Task`](crate::Task)s access.
 ///
 /// Cheap to clone; `Send` and `Sync`. Its file systems end with the last clone, task and open file.
-/// [`Task::unshare_mounts`](crate::Task::unshare_mounts) makes another tree, a new mount namespace,
-/// with the same file systems.
+/// [`unshare_mounts`](crate::Calls::unshare_mounts) makes another tree, a new mount namespace, with
+/// the same file systems.
+///
+/// ```
+/// use vfscale_vfs::{Credentials, Result, Vfs};
+///
+/// fn use_tree(vfs: &Vfs) -> Result<()> {
+///     vfs.task().create_dir("/home")?;
+///     let user = vfs.task_as(Credentials::user(1000, 1000));
+///     assert!(user.create_dir("/etc").is_err());
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Vfs(Owned<Arc<Namespace>>);
 
 /// The users of a tree; see [`Vfs::users`].
+///
+/// ```
+/// # fn example(vfs: &vfscale_vfs::Vfs) {
+/// let users = vfs.users();
+/// println!("{} tasks, {} open files", users.tasks, users.open_files);
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Users {
@@ -65,6 +83,14 @@ impl Users {
 }
 
 /// A [`Vfs`] that may have ended. Cheap to clone; `Send` and `Sync`.
+///
+/// ```
+/// # fn example(vfs: vfscale_vfs::Vfs) {
+/// let weak = vfs.downgrade();
+/// drop(vfs);
+/// assert!(weak.upgrade().is_none());
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct WeakVfs(Weak<Namespace>);
 
@@ -76,6 +102,13 @@ impl WeakVfs {
 }
 
 /// The numbers of objects; see [`Vfs::counts`].
+///
+/// ```
+/// # fn example(vfs: &vfscale_vfs::Vfs) {
+/// let counts = vfs.counts();
+/// println!("{counts:?}");
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -162,7 +195,7 @@ impl Vfs {
     }
 
     /// Sets the tree's driver for files of memory
-    /// ([`Task::memfd_create`](crate::Task::memfd_create)), which serves no other file system.
+    /// ([`Calls::memfd_create`](crate::Calls::memfd_create)), which serves no other file system.
     ///
     /// # Errors
     /// `EBUSY` if the tree has one.

@@ -3,10 +3,10 @@
 //! # Purpose
 //!
 //! Such files belong to internal file systems, which no path reaches: a pipe to `pipefs`, a socket
-//! ([`crate::ipc::socket`]) to `sockfs`, a file of memory ([`Task::memfd_create`],
-//! [`crate::objects::memfd_seals`]) to another instance of the driver, which the tree's owner sets
-//! for this purpose. A tree makes each of them when it is first needed, with a mount that is
-//! attached nowhere.
+//! ([`crate::ipc::socket`]) to `sockfs`, a file of memory
+//! ([`memfd_create`](crate::Calls::memfd_create), [`crate::objects::memfd_seals`]) to another
+//! instance of the driver, which the tree's owner sets for this purpose. A tree makes each of them
+//! when it is first needed, with a mount that is attached nowhere.
 //!
 //! # No shared cache lines
 //!

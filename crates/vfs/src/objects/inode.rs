@@ -70,7 +70,7 @@ const TYPE: u32 = 0o170000;
 const SPECIAL: u32 = 0o7000;
 /// The driver is backed.
 const BACKED: u32 = 1 << 16;
-/// Created by [`Task::memfd_create`](crate::Task::memfd_create), and has seals.
+/// Created by [`Calls::memfd_create`](crate::Calls::memfd_create), and has seals.
 const SEALABLE: u32 = 1 << 17;
 /// May have a default access control list.
 const INHERITS: u32 = 1 << 18;

@@ -3,6 +3,14 @@
 use crate::base::types::Capabilities;
 
 /// The identity and the privileges with which a task acts. Counterpart of `struct cred` in Linux.
+///
+/// ```
+/// # use vfscale_vfs::{Credentials, Task};
+/// # fn example(root: &Task) {
+/// let user: Task = root.with_credentials(Credentials::user(1000, 100));
+/// assert_eq!(user.credentials().uid, 1000);
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The user that files are checked against and created for (the file system user id).

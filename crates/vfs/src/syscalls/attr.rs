@@ -23,11 +23,12 @@ use crate::objects::permission::permission;
 use crate::objects::setattr::{More, Plan};
 use crate::objects::vfsmount::Mount;
 use crate::security::cred::Credentials;
+use crate::syscalls::posix::Calls;
 use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
 
 impl File {
-    /// Returns the attributes of the file that `mask` requests; see [`Task::statx`].
+    /// Returns the attributes of the file that `mask` requests; see [`Calls::statx`].
     pub fn statx(&self, mask: StatMask) -> Result<Stat> {
         check_fork().named("statx")?;
         let path = self.path();
@@ -43,7 +44,7 @@ enum Change {
     Times([SetTime; 2]),
 }
 
-impl Task {
+impl Calls<'_> {
     /// Returns the attributes of `path`. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
     ///
     /// Takes no lock and no reference, and writes nothing that other threads read.
@@ -51,9 +52,9 @@ impl Task {
     /// # Errors
     /// As `statx(2)`.
     #[inline]
-    pub fn stat(&self, at: At<'_>, path: impl AsRef<StdPath>, flags: AtFlags) -> Result<Stat> {
+    pub fn fstatat(&self, at: At<'_>, path: impl AsRef<StdPath>, flags: AtFlags) -> Result<Stat> {
         let path = path.as_ref();
-        self.stat_inner(at, bytes(path), flags, fill).on("stat", path)
+        self.task.stat_inner(at, bytes(path), flags, fill).on("stat", path)
     }
 
     /// Returns the attributes of `path` that `mask` requests. The others are 0, except file system,
@@ -75,9 +76,127 @@ impl Task {
         let path = path.as_ref();
         let fill =
             |mount: &Mount, dentry: &Dentry, inode: &Inode| fill_some(mount, dentry, inode, mask);
-        self.stat_inner(at, bytes(path), flags, fill).on("statx", path)
+        self.task.stat_inner(at, bytes(path), flags, fill).on("statx", path)
     }
 
+    /// Returns the state of the file system of `path`.
+    ///
+    /// # Errors
+    /// As `statfs(2)`.
+    pub fn statfs(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<StatFs> {
+        let path = path.as_ref();
+        let mut lookup = Lookup::FOLLOW;
+        lookup.set(Lookup::EMPTY, !matches!(at, At::Cwd));
+        self.task
+            .resolve(at, bytes(path), lookup)
+            .map(|place| place.mount().sb().statfs(place.mount().flags()))
+            .on("statfs", path)
+    }
+
+    /// Checks whether the real user may access `path` (with `EACCESS`, the effective one). An empty
+    /// `want` only checks that it exists. `flags`: `EACCESS`, `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `faccessat2(2)`.
+    pub fn faccessat(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        want: Access,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        self.task.access_inner(at, bytes(path), want, flags).on("faccessat", path)
+    }
+
+    /// Changes the permission bits of `path`. `flags`: `SYMLINK_NOFOLLOW` (links themselves have
+    /// none: `EOPNOTSUPP`), `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `fchmodat2(2)`.
+    pub fn fchmodat(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        mode: impl Into<Mode>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let change = Change::Mode(mode.into().bits() & 0o7777);
+        self.task.change(at, path.as_ref(), flags, "fchmodat", change)
+    }
+
+    /// Changes owner, group, or both of `path`. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `fchownat(2)`.
+    pub fn fchownat(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        self.task.change(at, path.as_ref(), flags, "fchownat", Change::Owner(uid, gid))
+    }
+
+    /// Sets the times of last access and last change of `path`. `flags`: `SYMLINK_NOFOLLOW`,
+    /// `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `utimensat(2)`.
+    pub fn utimensat(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        times: [SetTime; 2],
+        flags: AtFlags,
+    ) -> Result<()> {
+        if times == [SetTime::Omit; 2] {
+            return Ok(());
+        }
+        self.task.change(at, path.as_ref(), flags, "utimensat", Change::Times(times))
+    }
+
+    /// Truncates or extends the file `path` to `size` bytes.
+    ///
+    /// # Errors
+    /// As `truncate(2)`.
+    pub fn truncate(&self, path: impl AsRef<StdPath>, size: u64) -> Result<()> {
+        let path = path.as_ref();
+        let truncate = || {
+            if size > i64::MAX as u64 {
+                return Err(Errno::INVAL);
+            }
+            self.task.change_inode(
+                At::Cwd,
+                path,
+                Lookup::FOLLOW,
+                |walk, pos| {
+                    walk.validate(pos)?;
+                    may_truncate(pos.inode(), walk.cred(), walk.guard())?;
+                    walk.want_write(pos)
+                },
+                |walk, pos| {
+                    let keep_ids = truncate::preserved_ids(walk.cred(), pos.inode());
+                    let is_done = truncate::truncate_in_section(pos.inode(), size, keep_ids)?;
+                    Ok(if is_done { Done::Yes } else { Done::No })
+                },
+                |inode| {
+                    let keep_ids = {
+                        let guard = rcu::pin();
+                        truncate::preserved_ids(self.task.cred(&guard), inode)
+                    };
+                    let truncate = || truncate::truncate_inode(inode, size, keep_ids, false);
+                    inode.sb().with_space(truncate)
+                },
+            )
+        };
+        truncate().on("truncate", path)
+    }
+}
+
+impl Task {
     #[inline]
     fn stat_inner(
         &self,
@@ -104,35 +223,6 @@ impl Task {
                 Err(stop) => run_lookup(stop)?,
             }
         }
-    }
-
-    /// Returns the state of the file system of `path`.
-    ///
-    /// # Errors
-    /// As `statfs(2)`.
-    pub fn statfs(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<StatFs> {
-        let path = path.as_ref();
-        let mut lookup = Lookup::FOLLOW;
-        lookup.set(Lookup::EMPTY, !matches!(at, At::Cwd));
-        self.resolve(at, bytes(path), lookup)
-            .map(|place| place.mount().sb().statfs(place.mount().flags()))
-            .on("statfs", path)
-    }
-
-    /// Checks whether the real user may access `path` (with `EACCESS`, the effective one). An empty
-    /// `want` only checks that it exists. `flags`: `EACCESS`, `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
-    ///
-    /// # Errors
-    /// As `faccessat2(2)`.
-    pub fn access(
-        &self,
-        at: At<'_>,
-        path: impl AsRef<StdPath>,
-        want: Access,
-        flags: AtFlags,
-    ) -> Result<()> {
-        let path = path.as_ref();
-        self.access_inner(at, bytes(path), want, flags).on("faccessat", path)
     }
 
     fn access_inner(
@@ -162,55 +252,6 @@ impl Task {
                 Ok(verdict?)
             })
         })
-    }
-
-    /// Changes the permission bits of `path`. `flags`: `SYMLINK_NOFOLLOW` (links themselves have
-    /// none: `EOPNOTSUPP`), `EMPTY_PATH`.
-    ///
-    /// # Errors
-    /// As `fchmodat2(2)`.
-    pub fn chmod(
-        &self,
-        at: At<'_>,
-        path: impl AsRef<StdPath>,
-        mode: Mode,
-        flags: AtFlags,
-    ) -> Result<()> {
-        let change = Change::Mode(mode.bits() & 0o7777);
-        self.change(at, path.as_ref(), flags, "fchmodat", change)
-    }
-
-    /// Changes owner, group, or both of `path`. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
-    ///
-    /// # Errors
-    /// As `fchownat(2)`.
-    pub fn chown(
-        &self,
-        at: At<'_>,
-        path: impl AsRef<StdPath>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        flags: AtFlags,
-    ) -> Result<()> {
-        self.change(at, path.as_ref(), flags, "fchownat", Change::Owner(uid, gid))
-    }
-
-    /// Sets the times of last access and last change of `path`. `flags`: `SYMLINK_NOFOLLOW`,
-    /// `EMPTY_PATH`.
-    ///
-    /// # Errors
-    /// As `utimensat(2)`.
-    pub fn utimens(
-        &self,
-        at: At<'_>,
-        path: impl AsRef<StdPath>,
-        times: [SetTime; 2],
-        flags: AtFlags,
-    ) -> Result<()> {
-        if times == [SetTime::Omit; 2] {
-            return Ok(());
-        }
-        self.change(at, path.as_ref(), flags, "utimensat", Change::Times(times))
     }
 
     fn change(
@@ -248,43 +289,6 @@ impl Task {
         }
         plan.apply(inode, &guard);
         Ok(())
-    }
-
-    /// Truncates or extends the file `path` to `size` bytes.
-    ///
-    /// # Errors
-    /// As `truncate(2)`.
-    pub fn truncate(&self, path: impl AsRef<StdPath>, size: u64) -> Result<()> {
-        let path = path.as_ref();
-        let truncate = || {
-            if size > i64::MAX as u64 {
-                return Err(Errno::INVAL);
-            }
-            self.change_inode(
-                At::Cwd,
-                path,
-                Lookup::FOLLOW,
-                |walk, pos| {
-                    walk.validate(pos)?;
-                    may_truncate(pos.inode(), walk.cred(), walk.guard())?;
-                    walk.want_write(pos)
-                },
-                |walk, pos| {
-                    let keep_ids = truncate::preserved_ids(walk.cred(), pos.inode());
-                    let is_done = truncate::truncate_in_section(pos.inode(), size, keep_ids)?;
-                    Ok(if is_done { Done::Yes } else { Done::No })
-                },
-                |inode| {
-                    let keep_ids = {
-                        let guard = rcu::pin();
-                        truncate::preserved_ids(self.cred(&guard), inode)
-                    };
-                    let truncate = || truncate::truncate_inode(inode, size, keep_ids, false);
-                    inode.sb().with_space(truncate)
-                },
-            )
-        };
-        truncate().on("truncate", path)
     }
 }
 

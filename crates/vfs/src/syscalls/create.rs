@@ -28,6 +28,7 @@ use crate::objects::vfsmount::{Path, WriteAccess};
 use crate::security::acl::{self, Acl, Inherited};
 use crate::security::cred::Credentials;
 use crate::security::xattr::{POSIX_ACL_ACCESS, POSIX_ACL_DEFAULT};
+use crate::syscalls::posix::Calls;
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
 
 /// The arguments of `mknod` for a new file.
@@ -255,6 +256,127 @@ fn may_create<'g>(walk: &Walk<'g>, dir: WalkPos<'g>) -> std::result::Result<(), 
     Ok(permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, walk.guard())?)
 }
 
+impl Calls<'_> {
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As `mkdirat(2)`.
+    pub fn mkdirat(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        mode: impl Into<Mode>,
+    ) -> Result<()> {
+        let (path, mode) = (path.as_ref(), mode.into());
+        let mode = FileType::Directory.as_raw_mode() | (mode.bits() & 0o1777);
+        let what = MknodArgs { mode, rdev: 0, target: None };
+        self.task.make_at(at, bytes(path), &what).on("mkdirat", path)
+    }
+
+    /// Makes a regular file, fifo, socket or device node.
+    ///
+    /// # Errors
+    /// As `mknodat(2)`.
+    pub fn mknodat(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        file_type: FileType,
+        mode: impl Into<Mode>,
+        rdev: u64,
+    ) -> Result<()> {
+        let (path, mode) = (path.as_ref(), mode.into());
+        let make = || {
+            let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
+            match file_type {
+                FileType::Directory => return Err(Errno::PERM),
+                FileType::Symlink | FileType::Unknown => return Err(Errno::INVAL),
+                _ => {}
+            }
+            let mode = file_type.as_raw_mode() | (mode.bits() & 0o7777);
+            let rdev = if is_device { rdev } else { 0 };
+            self.task.make_at(at, bytes(path), &MknodArgs { mode, rdev, target: None })
+        };
+        make().on("mknodat", path)
+    }
+
+    /// Makes a symbolic link at `path` that holds `target`. (Linux has the target first.)
+    ///
+    /// # Errors
+    /// As `symlinkat(2)`.
+    pub fn symlinkat(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        target: impl AsRef<StdPath>,
+    ) -> Result<()> {
+        let (target, path) = (bytes(target.as_ref()), path.as_ref());
+        let make = || {
+            if target.is_empty() {
+                return Err(Errno::NOENT);
+            }
+            if target.len() >= PATH_MAX {
+                return Err(Errno::NAMETOOLONG);
+            }
+            if target.contains(&0) {
+                return Err(Errno::INVAL);
+            }
+            let mode = FileType::Symlink.as_raw_mode() | 0o777;
+            self.task.make_at(at, bytes(path), &MknodArgs { mode, rdev: 0, target: Some(target) })
+        };
+        make().on("symlinkat", path)
+    }
+
+    /// Adds a name to a file. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// As `linkat(2)`; the error names both paths.
+    pub fn linkat(
+        &self,
+        old_at: At<'_>,
+        old: impl AsRef<StdPath>,
+        new_at: At<'_>,
+        new: impl AsRef<StdPath>,
+        flags: AtFlags,
+    ) -> Result<()> {
+        let (old, new) = (old.as_ref(), new.as_ref());
+        let link = || {
+            if !(AtFlags::SYMLINK_FOLLOW | AtFlags::EMPTY_PATH).contains(flags) {
+                return Err(Errno::INVAL);
+            }
+            let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
+            let source = self.task.resolve(old_at, bytes(old), lookup)?;
+            let base = self.task.base(new_at);
+            let call = || {
+                let guard = rcu::pin();
+                self.task.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
+                    let CreateTarget { dir, write } = target_for(walk, false)?;
+                    if !std::ptr::eq(dir.mount, source.mount()) {
+                        return Err(Errno::XDEV.into());
+                    }
+                    may_link(source.dentry().inode(), walk.cred(), &guard)?;
+                    may_create(walk, dir)?;
+                    if source.dentry().inode().is_dir() {
+                        return Err(Errno::PERM.into());
+                    }
+                    if dir.dentry.is_partial() {
+                        return Err(leave_new(walk, dir, write));
+                    }
+                    link_inode(source.dentry(), dir.dentry, walk.name(), &guard)?;
+                    drop(write);
+                    Ok(())
+                })
+            };
+            run_changes(call, |left| match left {
+                DriverChange::Name(at, _write) => dir_ops::link(&source, &at),
+                _ => Ok(None),
+            })
+        };
+        let linked = self.task.with_space_at(new_at, bytes(new), Lookup::empty(), link);
+        linked.between("linkat", old, new)
+    }
+}
+
 impl Task {
     /// Runs a call that makes or changes the name at `path`, again if it fails for lack of space
     /// while freed space is about to become available. The caller holds nothing, and a failed call
@@ -335,119 +457,6 @@ impl Task {
             DriverChange::Name(at, _write) => Ok(make_backed(self, &at, what)?.map(drop)),
             _ => Ok(None),
         })
-    }
-
-    /// Makes a directory.
-    ///
-    /// # Errors
-    /// As `mkdirat(2)`.
-    pub fn mkdir(&self, at: At<'_>, path: impl AsRef<StdPath>, mode: Mode) -> Result<()> {
-        let path = path.as_ref();
-        let mode = FileType::Directory.as_raw_mode() | (mode.bits() & 0o1777);
-        let what = MknodArgs { mode, rdev: 0, target: None };
-        self.make_at(at, bytes(path), &what).on("mkdirat", path)
-    }
-
-    /// Makes a regular file, fifo, socket or device node.
-    ///
-    /// # Errors
-    /// As `mknodat(2)`.
-    pub fn mknod(
-        &self,
-        at: At<'_>,
-        path: impl AsRef<StdPath>,
-        file_type: FileType,
-        mode: Mode,
-        rdev: u64,
-    ) -> Result<()> {
-        let path = path.as_ref();
-        let make = || {
-            let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
-            match file_type {
-                FileType::Directory => return Err(Errno::PERM),
-                FileType::Symlink | FileType::Unknown => return Err(Errno::INVAL),
-                _ => {}
-            }
-            let mode = file_type.as_raw_mode() | (mode.bits() & 0o7777);
-            let rdev = if is_device { rdev } else { 0 };
-            self.make_at(at, bytes(path), &MknodArgs { mode, rdev, target: None })
-        };
-        make().on("mknodat", path)
-    }
-
-    /// Makes a symbolic link that holds `target`.
-    ///
-    /// # Errors
-    /// As `symlinkat(2)`.
-    pub fn symlink(
-        &self,
-        target: impl AsRef<StdPath>,
-        at: At<'_>,
-        path: impl AsRef<StdPath>,
-    ) -> Result<()> {
-        let (target, path) = (bytes(target.as_ref()), path.as_ref());
-        let make = || {
-            if target.is_empty() {
-                return Err(Errno::NOENT);
-            }
-            if target.len() >= PATH_MAX {
-                return Err(Errno::NAMETOOLONG);
-            }
-            if target.contains(&0) {
-                return Err(Errno::INVAL);
-            }
-            let mode = FileType::Symlink.as_raw_mode() | 0o777;
-            self.make_at(at, bytes(path), &MknodArgs { mode, rdev: 0, target: Some(target) })
-        };
-        make().on("symlinkat", path)
-    }
-
-    /// Adds a name to a file. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
-    ///
-    /// # Errors
-    /// As `linkat(2)`; the error names the new path.
-    pub fn link(
-        &self,
-        old_at: At<'_>,
-        old: impl AsRef<StdPath>,
-        new_at: At<'_>,
-        new: impl AsRef<StdPath>,
-        flags: AtFlags,
-    ) -> Result<()> {
-        let new = new.as_ref();
-        let link = || {
-            if !(AtFlags::SYMLINK_FOLLOW | AtFlags::EMPTY_PATH).contains(flags) {
-                return Err(Errno::INVAL);
-            }
-            let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
-            let source = self.resolve(old_at, bytes(old.as_ref()), lookup)?;
-            let base = self.base(new_at);
-            let call = || {
-                let guard = rcu::pin();
-                self.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
-                    let CreateTarget { dir, write } = target_for(walk, false)?;
-                    if !std::ptr::eq(dir.mount, source.mount()) {
-                        return Err(Errno::XDEV.into());
-                    }
-                    may_link(source.dentry().inode(), walk.cred(), &guard)?;
-                    may_create(walk, dir)?;
-                    if source.dentry().inode().is_dir() {
-                        return Err(Errno::PERM.into());
-                    }
-                    if dir.dentry.is_partial() {
-                        return Err(leave_new(walk, dir, write));
-                    }
-                    link_inode(source.dentry(), dir.dentry, walk.name(), &guard)?;
-                    drop(write);
-                    Ok(())
-                })
-            };
-            run_changes(call, |left| match left {
-                DriverChange::Name(at, _write) => dir_ops::link(&source, &at),
-                _ => Ok(None),
-            })
-        };
-        self.with_space_at(new_at, bytes(new), Lookup::empty(), link).on("linkat", new)
     }
 }
 

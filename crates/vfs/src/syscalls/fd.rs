@@ -11,15 +11,16 @@ use crate::file::fd_table::{Fd, OPEN_MAX};
 use crate::file::file_list::{self, OpenFileInfo};
 use crate::file::open_file::{File, check_offset};
 use crate::namei::walk::Lookup;
+use crate::syscalls::posix::Calls;
 use crate::task::task_struct::{At, Task, bytes};
 
-impl Task {
+impl Calls<'_> {
     /// Returns the open file of a descriptor.
     ///
     /// # Errors
     /// `EBADF`.
     pub fn file(&self, fd: Fd) -> Result<File> {
-        self.descriptors().get(fd).named("fd")
+        self.task.descriptors().get(fd).named("fd")
     }
 
     /// Installs an open file at the lowest free descriptor.
@@ -27,7 +28,7 @@ impl Task {
     /// # Errors
     /// `EMFILE`.
     pub fn install(&self, file: File) -> Result<Fd> {
-        self.descriptors().install(file, 0, false).named("install")
+        self.task.descriptors().install(file, 0, false).named("install")
     }
 
     /// Closes a descriptor. Releases all record locks that the task holds on the file, including
@@ -36,14 +37,14 @@ impl Task {
     /// # Errors
     /// `EBADF`.
     pub fn close(&self, fd: Fd) -> Result<()> {
-        let file = self.descriptors().remove(fd).named("close")?;
-        self.end_record_locks(&file);
+        let file = self.task.descriptors().remove(fd).named("close")?;
+        self.task.end_record_locks(&file);
         Ok(())
     }
 
     /// Closes every descriptor.
     pub fn close_all(&self) {
-        for fd in self.descriptors().list() {
+        for fd in self.task.descriptors().list() {
             // Another thread may have closed the descriptor already.
             let _ = self.close(fd);
         }
@@ -51,13 +52,13 @@ impl Task {
 
     /// Returns all open descriptors, in order.
     pub fn descriptor_list(&self) -> Vec<Fd> {
-        self.descriptors().list()
+        self.task.descriptors().list()
     }
 
     /// Returns the limit that the numbers of new descriptors stay below (`RLIMIT_NOFILE`).
     #[must_use]
     pub fn descriptors_max(&self) -> usize {
-        self.descriptors().max()
+        self.task.descriptors().max()
     }
 
     /// Sets the limit that the numbers of new descriptors stay below (`RLIMIT_NOFILE`), at most
@@ -71,11 +72,11 @@ impl Task {
             if max > OPEN_MAX {
                 return Err(Errno::INVAL);
             }
-            let raises = max > self.descriptors().max();
-            if raises && !self.cred(&rcu::pin()).has(Capabilities::SYS_RESOURCE) {
+            let raises = max > self.task.descriptors().max();
+            if raises && !self.task.cred(&rcu::pin()).has(Capabilities::SYS_RESOURCE) {
                 return Err(Errno::PERM);
             }
-            self.descriptors().set_max(max);
+            self.task.descriptors().set_max(max);
             Ok(())
         };
         set().named("setrlimit")
@@ -87,8 +88,8 @@ impl Task {
     /// `EBADF`, `EMFILE`.
     pub fn dup(&self, fd: Fd) -> Result<Fd> {
         let dup = || {
-            let file = self.descriptors().get(fd)?;
-            self.descriptors().install(file, 0, false)
+            let file = self.task.descriptors().get(fd)?;
+            self.task.descriptors().install(file, 0, false)
         };
         dup().named("dup")
     }
@@ -99,12 +100,12 @@ impl Task {
     /// `EBADF`, `EINVAL` for a `min` that is too large, `EMFILE`.
     pub fn dup_from(&self, fd: Fd, min: Fd, close_on_exec: bool) -> Result<Fd> {
         let dup = || {
-            let file = self.descriptors().get(fd)?;
+            let file = self.task.descriptors().get(fd)?;
             let min = usize::try_from(min.0).map_err(|_| Errno::INVAL)?;
-            if min >= self.descriptors().max() {
+            if min >= self.task.descriptors().max() {
                 return Err(Errno::INVAL);
             }
-            self.descriptors().install(file, min, close_on_exec)
+            self.task.descriptors().install(file, min, close_on_exec)
         };
         dup().named("fcntl")
     }
@@ -115,10 +116,10 @@ impl Task {
     /// `EBADF`.
     pub fn dup2(&self, old: Fd, new: Fd) -> Result<Fd> {
         if old == new {
-            self.descriptors().get(old).named("dup2")?;
+            self.task.descriptors().get(old).named("dup2")?;
             return Ok(new);
         }
-        self.dup_to(old, new, false).named("dup2")
+        self.task.dup_to(old, new, false).named("dup2")
     }
 
     /// Duplicates as [`dup2`](Self::dup2), with `CLOEXEC` in `flags`.
@@ -130,21 +131,9 @@ impl Task {
             if old == new || !OFlags::CLOEXEC.contains(flags) {
                 return Err(Errno::INVAL);
             }
-            self.dup_to(old, new, flags.contains(OFlags::CLOEXEC))
+            self.task.dup_to(old, new, flags.contains(OFlags::CLOEXEC))
         };
         dup().named("dup3")
-    }
-
-    fn dup_to(&self, old: Fd, new: Fd, close_on_exec: bool) -> std::result::Result<Fd, Errno> {
-        let file = self.descriptors().get(old)?;
-        if usize::try_from(new.0).is_ok_and(|new| new >= self.descriptors().max()) {
-            return Err(Errno::BADF);
-        }
-        let closed = self.descriptors().install_at(new, file, close_on_exec)?;
-        if let Some(closed) = closed {
-            self.end_record_locks(&closed);
-        }
-        Ok(new)
     }
 
     /// Returns whether a descriptor closes when the task executes another program (`F_GETFD`).
@@ -152,7 +141,7 @@ impl Task {
     /// # Errors
     /// `EBADF`.
     pub fn close_on_exec(&self, fd: Fd) -> Result<bool> {
-        self.descriptors().close_on_exec(fd).named("fcntl")
+        self.task.descriptors().close_on_exec(fd).named("fcntl")
     }
 
     /// Sets whether a descriptor closes when the task executes another program (`F_SETFD`).
@@ -160,7 +149,7 @@ impl Task {
     /// # Errors
     /// `EBADF`.
     pub fn set_close_on_exec(&self, fd: Fd, on: bool) -> Result<()> {
-        self.descriptors().set_close_on_exec(fd, on).named("fcntl")
+        self.task.descriptors().set_close_on_exec(fd, on).named("fcntl")
     }
 
     /// Closes every descriptor that is marked close-on-exec, and removes all mappings, as the
@@ -169,9 +158,9 @@ impl Task {
         if check_fork().is_err() {
             return;
         }
-        self.maps().clear();
-        for fd in self.descriptors().list() {
-            if self.descriptors().close_on_exec(fd) == Ok(true) {
+        self.task.maps().clear();
+        for fd in self.task.descriptors().list() {
+            if self.task.descriptors().close_on_exec(fd) == Ok(true) {
                 // Another thread may have closed the descriptor already.
                 let _ = self.close(fd);
             }
@@ -183,7 +172,7 @@ impl Task {
     /// # Errors
     /// `EBADF`; the errors of [`File::read`].
     pub fn read(&self, fd: Fd, buf: &mut [u8]) -> Result<usize> {
-        self.descriptors().get(fd).named("read")?.read(buf)
+        self.task.descriptors().get(fd).named("read")?.read(buf)
     }
 
     /// Writes at the descriptor's position; see [`File::write`].
@@ -191,7 +180,7 @@ impl Task {
     /// # Errors
     /// `EBADF`; the errors of [`File::write`].
     pub fn write(&self, fd: Fd, buf: &[u8]) -> Result<usize> {
-        self.descriptors().get(fd).named("write")?.write(buf)
+        self.task.descriptors().get(fd).named("write")?.write(buf)
     }
 
     /// Reads at an offset; see [`File::pread`].
@@ -199,7 +188,7 @@ impl Task {
     /// # Errors
     /// `EBADF`; the errors of [`File::pread`].
     pub fn pread(&self, fd: Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let file = check_offset(offset).and_then(|()| self.descriptors().get(fd));
+        let file = check_offset(offset).and_then(|()| self.task.descriptors().get(fd));
         file.named("pread")?.pread(buf, offset)
     }
 
@@ -208,7 +197,7 @@ impl Task {
     /// # Errors
     /// `EBADF`; the errors of [`File::pwrite`].
     pub fn pwrite(&self, fd: Fd, buf: &[u8], offset: u64) -> Result<usize> {
-        let file = check_offset(offset).and_then(|()| self.descriptors().get(fd));
+        let file = check_offset(offset).and_then(|()| self.task.descriptors().get(fd));
         file.named("pwrite")?.pwrite(buf, offset)
     }
 
@@ -217,7 +206,7 @@ impl Task {
     /// # Errors
     /// `EBADF`; the errors of [`File::seek`].
     pub fn lseek(&self, fd: Fd, to: Whence) -> Result<u64> {
-        self.descriptors().get(fd).named("lseek")?.seek(to)
+        self.task.descriptors().get(fd).named("lseek")?.seek(to)
     }
 
     /// Returns the attributes of an open file; see [`File::stat`].
@@ -225,7 +214,7 @@ impl Task {
     /// # Errors
     /// `EBADF`.
     pub fn fstat(&self, fd: Fd) -> Result<Stat> {
-        self.descriptors().get(fd).named("fstat")?.stat()
+        self.task.descriptors().get(fd).named("fstat")?.stat()
     }
 
     /// Truncates or extends an open file; see [`File::truncate`].
@@ -233,7 +222,7 @@ impl Task {
     /// # Errors
     /// `EBADF`; the errors of [`File::truncate`].
     pub fn ftruncate(&self, fd: Fd, size: u64) -> Result<()> {
-        let file = check_offset(size).and_then(|()| self.descriptors().get(fd));
+        let file = check_offset(size).and_then(|()| self.task.descriptors().get(fd));
         file.named("ftruncate")?.truncate(size)
     }
 
@@ -242,7 +231,7 @@ impl Task {
     /// # Errors
     /// `EBADF`; the errors of [`File::fallocate`].
     pub fn fallocate(&self, fd: Fd, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
-        self.descriptors().get(fd).named("fallocate")?.fallocate(mode, offset, len)
+        self.task.descriptors().get(fd).named("fallocate")?.fallocate(mode, offset, len)
     }
 
     /// Makes all changes of an open file's file system durable; see [`File::sync_fs`].
@@ -250,7 +239,7 @@ impl Task {
     /// # Errors
     /// `EBADF`; the errors of [`File::sync_fs`].
     pub fn syncfs(&self, fd: Fd) -> Result<()> {
-        self.descriptors().get(fd).named("syncfs")?.sync_fs()
+        self.task.descriptors().get(fd).named("syncfs")?.sync_fs()
     }
 
     /// Makes all changes of all file systems that are mounted in the tree durable (`sync`), as far
@@ -260,13 +249,27 @@ impl Task {
         if check_fork().is_err() {
             return;
         }
-        for sb in self.ns().super_blocks() {
+        for sb in self.task.ns().super_blocks() {
             let _ = sb.sync();
         }
     }
 }
 
 impl Task {
+    fn dup_to(&self, old: Fd, new: Fd, close_on_exec: bool) -> std::result::Result<Fd, Errno> {
+        let file = self.descriptors().get(old)?;
+        if usize::try_from(new.0).is_ok_and(|new| new >= self.descriptors().max()) {
+            return Err(Errno::BADF);
+        }
+        let closed = self.descriptors().install_at(new, file, close_on_exec)?;
+        if let Some(closed) = closed {
+            self.end_record_locks(&closed);
+        }
+        Ok(new)
+    }
+}
+
+impl Calls<'_> {
     /// Returns the open files of the file system of `path`, of all tasks and mounts, except those
     /// on a private list ([`FileList`](crate::FileList)). A file that is opened or closed during
     /// the call may or may not be included.
@@ -276,9 +279,9 @@ impl Task {
     pub fn open_files(&self, path: impl AsRef<StdPath>) -> Result<Vec<OpenFileInfo>> {
         let path = path.as_ref();
         let list = || {
-            let place = self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)?;
+            let place = self.task.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)?;
             let guard = rcu::pin();
-            if !self.cred(&guard).has(Capabilities::SYS_ADMIN) {
+            if !self.task.cred(&guard).has(Capabilities::SYS_ADMIN) {
                 return Err(Errno::PERM);
             }
             drop(guard);

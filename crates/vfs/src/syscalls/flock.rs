@@ -6,11 +6,12 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
+use crate::file::failed::OnFile;
 use crate::file::inode_locks::{existing, locks, release_inode};
 use crate::file::open_file::File;
 use crate::locks::{Acquire, LockKind, LockRange, Owner, RecordLock, WaitToken};
 use crate::objects::file_description::FileMode;
-use crate::task::task_struct::Task;
+use crate::syscalls::posix::Calls;
 
 /// Waits for a lock that was not granted immediately.
 fn finish(acquired: Acquire, wait: Option<&WaitToken>) -> std::result::Result<(), Errno> {
@@ -45,7 +46,7 @@ impl File {
     /// `EBADF` if the file is not open for reading (a shared lock) or writing (an exclusive one),
     /// `EDEADLK`, `ENOLCK`.
     pub fn request_lock(&self, request: &RecordLock) -> Result<Acquire> {
-        self.request_inner(request).named("fcntl")
+        self.request_inner(request).of("fcntl", self.path())
     }
 
     fn request_inner(&self, request: &RecordLock) -> std::result::Result<Acquire, Errno> {
@@ -63,7 +64,7 @@ impl File {
     /// # Errors
     /// As [`request_lock`](Self::request_lock); `EAGAIN`.
     pub fn try_lock_record(&self, request: &RecordLock) -> Result<()> {
-        self.try_lock_inner(request).named("fcntl")
+        self.try_lock_inner(request).of("fcntl", self.path())
     }
 
     fn try_lock_inner(&self, request: &RecordLock) -> std::result::Result<(), Errno> {
@@ -82,7 +83,7 @@ impl File {
     pub fn test_lock(&self, request: &RecordLock) -> Result<Option<RecordLock>> {
         check_fork().named("fcntl")?;
         if self.is_path() {
-            return Err(Errno::BADF).named("fcntl");
+            return Err(Errno::BADF).of("fcntl", self.path());
         }
         let guard = rcu::pin();
         Ok(existing(self.inode(), &guard).and_then(|locks| locks.test(request)))
@@ -98,7 +99,7 @@ impl File {
             let guard = rcu::pin();
             existing(self.inode(), &guard).map_or(Ok(()), |locks| locks.unlock(owner, range))
         };
-        unlock().named("fcntl")
+        unlock().of("fcntl", self.path())
     }
 
     /// Releases every record lock of a task on the file, as closing a descriptor does.
@@ -120,7 +121,7 @@ impl File {
         wait: Option<&WaitToken>,
     ) -> Result<()> {
         let owner = Owner::File(self.id());
-        self.set_lock(owner, -1, kind, range, wait).named("fcntl")
+        self.set_lock(owner, -1, kind, range, wait).of("fcntl", self.path())
     }
 
     fn set_lock(
@@ -171,7 +172,7 @@ impl File {
                 (Some(kind), Some(_)) => finish(self.request_flock_inner(kind)?, wait),
             }
         };
-        flock().named("flock")
+        flock().of("flock", self.path())
     }
 
     /// Requests a lock of the whole file; does not block, see [`Acquire`].
@@ -179,7 +180,9 @@ impl File {
     /// # Errors
     /// `EBADF` for an `O_PATH` handle, `ENOLCK`.
     pub fn request_flock(&self, kind: LockKind) -> Result<Acquire> {
-        self.check_lockable(None).and_then(|()| self.request_flock_inner(kind)).named("flock")
+        self.check_lockable(None)
+            .and_then(|()| self.request_flock_inner(kind))
+            .of("flock", self.path())
     }
 
     fn request_flock_inner(&self, kind: LockKind) -> std::result::Result<Acquire, Errno> {
@@ -189,7 +192,7 @@ impl File {
     }
 }
 
-impl Task {
+impl Calls<'_> {
     /// Takes (or with `None` releases) a record lock that belongs to the task (`F_SETLK`, and with
     /// `wait` `F_SETLKW`). It ends when the task closes a descriptor of the file, or ends.
     ///
@@ -205,15 +208,15 @@ impl Task {
         check_fork().named("fcntl")?;
         // Noted before the lock is requested, so the end of the task releases it in any case.
         if kind.is_some() {
-            self.note_locked(file);
+            self.task.note_locked(file);
         }
-        let result = file.set_lock(Owner::Task(self.id()), self.pid(), kind, range, wait);
+        let result = file.set_lock(Owner::Task(self.task.id()), self.task.pid(), kind, range, wait);
         if kind.is_some() && result.is_ok() {
             // Another thread may have released the task's last lock on the file, and cleared the
             // note, just before this lock was taken.
-            self.note_locked(file);
+            self.task.note_locked(file);
         } else {
-            self.note_unlocked(file.inode());
+            self.task.note_unlocked(file.inode());
         }
         result.named("fcntl")
     }
@@ -228,7 +231,7 @@ impl Task {
         kind: LockKind,
         range: LockRange,
     ) -> Result<Option<RecordLock>> {
-        let owner = Owner::Task(self.id());
-        file.test_lock(&RecordLock { owner, pid: self.pid(), kind, range })
+        let owner = Owner::Task(self.task.id());
+        file.test_lock(&RecordLock { owner, pid: self.task.pid(), kind, range })
     }
 }

@@ -10,10 +10,40 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::file::open_file::File;
 use crate::mount::d_path::{Top, stable_path};
+use crate::namei::walk::Lookup;
 use crate::namei::walk::PATH_MAX;
-use crate::task::task_struct::Task;
+use crate::syscalls::posix::Calls;
+use crate::task::task_struct::{At, bytes};
+use std::path::Path as StdPath;
 
-impl Task {
+impl Calls<'_> {
+    /// Makes `path` the working directory.
+    ///
+    /// # Errors
+    /// The errors of a walk; `ENOTDIR`, `EACCES` if it may not be searched.
+    pub fn chdir(&self, path: impl AsRef<StdPath>) -> Result<()> {
+        let path = path.as_ref();
+        self.task.change_dir(At::Cwd, bytes(path), Lookup::empty()).on("chdir", path)
+    }
+
+    /// Makes an open directory the working directory.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `EACCES`.
+    pub fn fchdir(&self, dir: &File) -> Result<()> {
+        self.task.change_dir(At::File(dir), b"", Lookup::EMPTY).named("fchdir")
+    }
+
+    /// Makes `path` the root of the task. The working directory stays, and may be outside of it;
+    /// [`Vfs::task_in`](crate::Vfs::task_in) makes a task that is inside.
+    ///
+    /// # Errors
+    /// The errors of a walk; `ENOTDIR`, `EACCES`; `EPERM` without `CAP_SYS_CHROOT`.
+    pub fn chroot(&self, path: impl AsRef<StdPath>) -> Result<()> {
+        let path = path.as_ref();
+        self.task.change_root(bytes(path)).on("chroot", path)
+    }
+
     /// Returns the path of the working directory.
     ///
     /// # Errors
@@ -23,11 +53,11 @@ impl Task {
         let getcwd = || {
             check_fork()?;
             let guard = rcu::pin();
-            let fs = self.fs(&guard);
+            let fs = self.task.fs(&guard);
             if fs.cwd.dentry.is_unhashed() {
                 return Err(Errno::NOENT);
             }
-            let (bytes, top) = stable_path(self.ns(), fs.cwd, fs.root, &guard);
+            let (bytes, top) = stable_path(self.task.ns(), fs.cwd, fs.root, &guard);
             let path = match top {
                 Top::Root => bytes,
                 Top::Unreachable | Top::Outside => [b"(unreachable)".as_slice(), &bytes].concat(),
@@ -52,7 +82,7 @@ impl Task {
             }
             let deleted = file.path().dentry().is_unhashed();
             let place = file.path().borrow(&guard);
-            let (mut bytes, _) = stable_path(self.ns(), place, self.root(&guard), &guard);
+            let (mut bytes, _) = stable_path(self.task.ns(), place, self.task.root(&guard), &guard);
             if deleted {
                 bytes.extend_from_slice(b" (deleted)");
             }

@@ -15,7 +15,8 @@ use crate::objects::driver::{DirOps, ParentName};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::objects::vfsmount::Path;
-use crate::task::task_struct::{At, Task, bytes, lookup_flags};
+use crate::syscalls::posix::Calls;
+use crate::task::task_struct::{At, bytes, lookup_flags};
 
 /// The greatest depth of a directory. A longer chain of parents is a loop, and a bug of the driver.
 const DEPTH_MAX: usize = 1 << 20;
@@ -24,6 +25,17 @@ const DEPTH_MAX: usize = 1 << 20;
 const TRIES_MAX: usize = 100;
 
 /// The identity of an inode of one mounted file system, independent of its names.
+///
+/// ```
+/// # use vfscale_vfs::{At, AtFlags, OFlags};
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let handle = task.posix().name_to_handle_at(At::Cwd, "/f", AtFlags::empty())?;
+/// let root = task.open("/")?;
+/// let file = task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY)?;
+/// # let _ = file;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     /// The device number of the superblock.
@@ -34,12 +46,12 @@ pub struct FileHandle {
     pub generation: u32,
 }
 
-impl Task {
+impl Calls<'_> {
     /// Returns the handle of `path`. `flags`: `SYMLINK_FOLLOW`, `EMPTY_PATH`.
     ///
     /// # Errors
     /// As `name_to_handle_at(2)`; `EOPNOTSUPP` for a file outside the tree, such as a pipe.
-    pub fn name_to_handle(
+    pub fn name_to_handle_at(
         &self,
         at: At<'_>,
         path: impl AsRef<StdPath>,
@@ -48,7 +60,7 @@ impl Task {
         let path = path.as_ref();
         let handle = || {
             let lookup = lookup_flags(flags, false, AtFlags::SYMLINK_FOLLOW)?;
-            let place = self.resolve(at, bytes(path), lookup)?;
+            let place = self.task.resolve(at, bytes(path), lookup)?;
             let guard = rcu::pin();
             if place.dentry().is_pseudo() {
                 return Err(Errno::OPNOTSUPP);
@@ -66,13 +78,18 @@ impl Task {
     /// # Errors
     /// `EPERM` without `CAP_DAC_READ_SEARCH`; `ESTALE` if the file no longer exists or is of
     /// another file system; otherwise as `open(2)`.
-    pub fn open_by_handle(&self, mount: &File, handle: &FileHandle, flags: OFlags) -> Result<File> {
+    pub fn open_by_handle_at(
+        &self,
+        mount: &File,
+        handle: &FileHandle,
+        flags: OFlags,
+    ) -> Result<File> {
         let find = || {
             check_fork()?;
             if mount.is_path() {
                 return Err(Errno::BADF);
             }
-            if !self.cred(&rcu::pin()).has(Capabilities::DAC_READ_SEARCH) {
+            if !self.task.cred(&rcu::pin()).has(Capabilities::DAC_READ_SEARCH) {
                 return Err(Errno::PERM);
             }
             let place = mount.path();
@@ -86,7 +103,7 @@ impl Task {
             Ok(Path::new(place.mount_ref(), dentry))
         };
         let path = find().named("open_by_handle_at")?;
-        self.open_place(path, flags, true).named("open_by_handle_at")
+        self.task.open_place(path, flags, true).named("open_by_handle_at")
     }
 }
 

@@ -11,21 +11,22 @@ use crate::base::error::{Named, Result};
 use crate::mount::atime::touch_atime;
 use crate::namei::lookup::run_lookups;
 use crate::namei::walk::Lookup;
-use crate::task::task_struct::{At, Task, bytes};
+use crate::syscalls::posix::Calls;
+use crate::task::task_struct::{At, bytes};
 
-impl Task {
+impl Calls<'_> {
     /// Returns the target of the symbolic link `path`; the empty path means the handle `at` itself.
     ///
     /// # Errors
     /// As `readlinkat(2)`: `EINVAL` if it is no link (`ENOENT` for a handle that is none).
-    pub fn readlink(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<PathBuf> {
+    pub fn readlinkat(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<PathBuf> {
         let path = path.as_ref();
         let empty = path.as_os_str().is_empty();
         let readlink = || {
-            let base = self.base(at);
+            let base = self.task.base(at);
             run_lookups(|| {
                 let guard = rcu::pin();
-                self.walk(&base, bytes(path), Lookup::EMPTY, &guard, |walk| {
+                self.task.walk(&base, bytes(path), Lookup::EMPTY, &guard, |walk| {
                     let pos = walk.lookup()?;
                     let inode = pos.inode();
                     if !inode.is_symlink() {

@@ -7,8 +7,8 @@ use crate::base::types::MountFlags;
 use crate::file::open_file::File;
 use crate::file::seals::WritableMap;
 use crate::objects::file_description::FileMode;
+use crate::syscalls::posix::Calls;
 use crate::task::mmap_table::{Area, Backing, Mapping, PAGE_BYTES, Protection, Sharing, Source};
-use crate::task::task_struct::Task;
 
 /// Returns the end of a range, rounded up to a page.
 fn end_of(start: u64, len: u64) -> std::result::Result<u64, Errno> {
@@ -43,7 +43,7 @@ fn allowed(
     Ok(allowed)
 }
 
-impl Task {
+impl Calls<'_> {
     /// Records a mapping of `len` bytes, rounded up to pages, from address `start` on, in place of
     /// earlier mappings there (`mmap` with `MAP_FIXED`). A file stays open while it is mapped. The
     /// call maps no memory: see the [module](crate::task::mmap_table).
@@ -59,7 +59,7 @@ impl Task {
     /// file was not opened for it (reading, always; writing, for a shared writable mapping);
     /// `EPERM` for an executable mapping of a file on a mount with `NOEXEC`, or a shared writable
     /// one of a sealed file; `ENODEV` if it is no regular file, `EBADF` for an `O_PATH` handle.
-    pub fn map(
+    pub fn mmap(
         &self,
         start: u64,
         len: u64,
@@ -109,7 +109,7 @@ impl Task {
                 }
             };
             let area = Area { end, protection, allowed, sharing, what };
-            self.maps().put(start, area);
+            self.task.maps().put(start, area);
             Ok(())
         };
         map().named("mmap")
@@ -120,14 +120,14 @@ impl Task {
     ///
     /// # Errors
     /// `EINVAL` for an empty range, an address within a page, or a range beyond the address space.
-    pub fn unmap(&self, start: u64, len: u64) -> Result<()> {
+    pub fn munmap(&self, start: u64, len: u64) -> Result<()> {
         let unmap = || {
             check_fork()?;
             if len == 0 || !start.is_multiple_of(PAGE_BYTES) {
                 return Err(Errno::INVAL);
             }
             let end = end_of(start, len).map_err(|_| Errno::INVAL)?;
-            self.maps().cut(start, end);
+            self.task.maps().cut(start, end);
             Ok(())
         };
         unmap().named("munmap")
@@ -139,14 +139,14 @@ impl Task {
     /// # Errors
     /// `EINVAL` for an address within a page; `ENOMEM` if the range has a gap; `EACCES` for a
     /// protection with which it could not have been mapped.
-    pub fn protect(&self, start: u64, len: u64, protection: Protection) -> Result<()> {
+    pub fn mprotect(&self, start: u64, len: u64, protection: Protection) -> Result<()> {
         let protect = || {
             check_fork()?;
             if !start.is_multiple_of(PAGE_BYTES) {
                 return Err(Errno::INVAL);
             }
             let end = end_of(start, len)?;
-            self.maps().protect(start, end, protection)
+            self.task.maps().protect(start, end, protection)
         };
         protect().named("mprotect")
     }
@@ -156,6 +156,6 @@ impl Task {
         if check_fork().is_err() {
             return Vec::new();
         }
-        self.maps().list()
+        self.task.maps().list()
     }
 }

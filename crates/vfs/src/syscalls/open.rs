@@ -23,6 +23,7 @@ use crate::objects::super_block::again_for_space;
 use crate::objects::vfsmount::{MountRef, Path, WriteAccess};
 use crate::security::cred::Credentials;
 use crate::syscalls::create::{self, make_backed, make_backed_unnamed};
+use crate::syscalls::posix::Calls;
 use crate::task::task_struct::{At, DirFd, Task, bytes};
 
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
@@ -154,7 +155,7 @@ impl Opening {
     }
 }
 
-impl Task {
+impl Calls<'_> {
     /// Opens `path`.
     ///
     /// # Errors
@@ -162,7 +163,12 @@ impl Task {
     /// unless `NONBLOCK`. Sockets and devices are nodes only: they open with `O_PATH`, and fail
     /// with `ENXIO` otherwise.
     #[inline]
-    pub fn open(&self, path: impl AsRef<StdPath>, flags: OFlags, mode: Mode) -> Result<File> {
+    pub fn open(
+        &self,
+        path: impl AsRef<StdPath>,
+        flags: OFlags,
+        mode: impl Into<Mode>,
+    ) -> Result<File> {
         self.openat(At::Cwd, path, flags, mode)
     }
 
@@ -176,20 +182,10 @@ impl Task {
         at: At<'_>,
         path: impl AsRef<StdPath>,
         flags: OFlags,
-        mode: Mode,
+        mode: impl Into<Mode>,
     ) -> Result<File> {
         let path = path.as_ref();
-        self.open_lenient(at, bytes(path), flags, mode).on("openat", path)
-    }
-
-    fn open_lenient(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        flags: OFlags,
-        mode: Mode,
-    ) -> std::result::Result<File, Errno> {
-        self.open_with_space(at, path, Opening::lenient(flags, mode)?)
+        self.task.open_lenient(at, bytes(path), flags, mode.into()).on("openat", path)
     }
 
     /// Opens `path` under the limits of `how`.
@@ -199,7 +195,7 @@ impl Task {
     pub fn openat2(&self, at: At<'_>, path: impl AsRef<StdPath>, how: &OpenHow) -> Result<File> {
         let path = path.as_ref();
         Opening::strict(how)
-            .and_then(|opening| self.open_with_space(at, bytes(path), opening))
+            .and_then(|opening| self.task.open_with_space(at, bytes(path), opening))
             .on("openat2", path)
     }
 
@@ -210,7 +206,53 @@ impl Task {
     /// As `open(2)` of the file itself; `ELOOP` for a symbolic link.
     pub fn reopen(&self, file: &File, flags: OFlags) -> Result<File> {
         check_fork().named("open")?;
-        self.open_place(file.path().clone(), flags, false).named("open")
+        self.task.open_place(file.path().clone(), flags, false).named("open")
+    }
+
+    /// Opens `path` and installs it at the lowest free descriptor.
+    ///
+    /// # Errors
+    /// See [`openat2`](Self::openat2); `EMFILE`.
+    pub fn open_fd(&self, at: At<'_>, path: impl AsRef<StdPath>, how: &OpenHow) -> Result<Fd> {
+        let path = path.as_ref();
+        let file = self.openat2(at, path, how)?;
+        let close_on_exec = how.flags.contains(OFlags::CLOEXEC);
+        self.task.descriptors().install(file, 0, close_on_exec).on("openat2", path)
+    }
+
+    /// Opens as [`openat2`](Self::openat2); `token` can interrupt a wait for the other end of a
+    /// fifo.
+    ///
+    /// # Errors
+    /// See [`openat2`](Self::openat2); `EINTR` if the token is cancelled.
+    pub fn open_interruptible(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        how: &OpenHow,
+        token: &WaitToken,
+    ) -> Result<File> {
+        let path = path.as_ref();
+        let open = || {
+            let opening = Opening::strict(how)?;
+            match self.task.do_open(at, bytes(path), opening) {
+                Err(errno) => self.task.open_again(errno, at, bytes(path), opening, Some(token)),
+                opened => opened,
+            }
+        };
+        open().on("openat2", path)
+    }
+}
+
+impl Task {
+    fn open_lenient(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: OFlags,
+        mode: Mode,
+    ) -> std::result::Result<File, Errno> {
+        self.open_with_space(at, path, Opening::lenient(flags, mode)?)
     }
 
     /// Opens a known path. By handle, the error for a symbolic link precedes the one for a file
@@ -244,17 +286,6 @@ impl Task {
             self.finish_open(path, opening, self.cred(&guard), &guard)
         };
         run_changes(open, |left| self.open_backed(left, opening))
-    }
-
-    /// Opens `path` and installs it at the lowest free descriptor.
-    ///
-    /// # Errors
-    /// See [`openat2`](Self::openat2); `EMFILE`.
-    pub fn open_fd(&self, at: At<'_>, path: impl AsRef<StdPath>, how: &OpenHow) -> Result<Fd> {
-        let path = path.as_ref();
-        let file = self.openat2(at, path, how)?;
-        let close_on_exec = how.flags.contains(OFlags::CLOEXEC);
-        self.descriptors().install(file, 0, close_on_exec).on("openat2", path)
     }
 
     /// Opens, again if it fails for lack of space while freed space is about to become available.
@@ -356,29 +387,6 @@ impl Task {
         // Linux checks this last. A pipe is in packet mode only if it was created so, or switched
         // later.
         if opening.flags.contains(OFlags::DIRECT) { Err(Errno::INVAL) } else { Ok(file) }
-    }
-
-    /// Opens as [`openat2`](Self::openat2); `token` can interrupt a wait for the other end of a
-    /// fifo.
-    ///
-    /// # Errors
-    /// See [`openat2`](Self::openat2); `EINTR` if the token is cancelled.
-    pub fn open_interruptible(
-        &self,
-        at: At<'_>,
-        path: impl AsRef<StdPath>,
-        how: &OpenHow,
-        token: &WaitToken,
-    ) -> Result<File> {
-        let path = path.as_ref();
-        let open = || {
-            let opening = Opening::strict(how)?;
-            match self.do_open(at, bytes(path), opening) {
-                Err(errno) => self.open_again(errno, at, bytes(path), opening, Some(token)),
-                opened => opened,
-            }
-        };
-        open().on("openat2", path)
     }
 
     #[cold]

@@ -19,9 +19,10 @@ use crate::objects::inode::InodeInit;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::seals::{SealFlags, Seals};
 use crate::objects::vfsmount::{MountRef, Path};
+use crate::syscalls::posix::Calls;
 use crate::task::task_struct::Task;
 
-impl Task {
+impl Calls<'_> {
     /// Makes a pipe: the end to read from, and the end to write to. `flags`: `NONBLOCK`, and
     /// `DIRECT` for a pipe of packets; `CLOEXEC` is for [`pipe2_fd`](Self::pipe2_fd). Does not
     /// block.
@@ -34,7 +35,7 @@ impl Task {
     /// # Errors
     /// `EINVAL` for other flags; `ENFILE` if there are too many open files or pipes.
     pub fn pipe2(&self, flags: OFlags) -> Result<(File, File)> {
-        self.new_pipe(flags).named("pipe2")
+        self.task.new_pipe(flags).named("pipe2")
     }
 
     /// Makes a pipe and installs its ends at the two lowest free descriptors.
@@ -43,9 +44,34 @@ impl Task {
     /// As [`pipe2`](Self::pipe2); `EMFILE`.
     pub fn pipe2_fd(&self, flags: OFlags) -> Result<(Fd, Fd)> {
         let (reader, writer) = self.pipe2(flags)?;
-        self.install_pair([reader, writer], flags.contains(OFlags::CLOEXEC)).named("pipe2")
+        self.task.install_pair([reader, writer], flags.contains(OFlags::CLOEXEC)).named("pipe2")
     }
 
+    /// Makes an empty file of memory without a name, open for reading and writing; it is freed with
+    /// its last open file. `name` is for [`path_of`](Self::path_of) only. `flags`: `ALLOW_SEALING`,
+    /// for [`File::add_seals`]; `NOEXEC_SEAL`, for one that can be sealed and never executed, or
+    /// `EXEC`, which is the default; `CLOEXEC` is for [`memfd_create_fd`](Self::memfd_create_fd).
+    ///
+    /// # Errors
+    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`;
+    /// `ENFILE`; `ENOSYS` if the tree has no driver for it
+    /// ([`Vfs::set_memory_driver`](crate::Vfs::set_memory_driver)).
+    pub fn memfd_create(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<File> {
+        self.task.new_memfd(name.as_ref().as_bytes(), flags).named("memfd_create")
+    }
+
+    /// Makes a file of memory and installs it at the lowest free descriptor.
+    ///
+    /// # Errors
+    /// As [`memfd_create`](Self::memfd_create); `EMFILE`.
+    pub fn memfd_create_fd(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<Fd> {
+        let file = self.memfd_create(name, flags)?;
+        let close_on_exec = flags.contains(MemfdFlags::CLOEXEC);
+        self.task.descriptors().install(file, 0, close_on_exec).named("memfd_create")
+    }
+}
+
+impl Task {
     pub(crate) fn install_pair(
         &self,
         [first, second]: [File; 2],
@@ -88,29 +114,6 @@ impl Task {
         let reader = end(dentry.clone(), FileMode::READ, flags & OFlags::NONBLOCK)?;
         let write_flags = OFlags::WRONLY | flags & (OFlags::NONBLOCK | OFlags::DIRECT);
         Ok((reader, end(dentry, FileMode::WRITE, write_flags)?))
-    }
-
-    /// Makes an empty file of memory without a name, open for reading and writing; it is freed with
-    /// its last open file. `name` is for [`path_of`](Self::path_of) only. `flags`: `ALLOW_SEALING`,
-    /// for [`File::add_seals`]; `NOEXEC_SEAL`, for one that can be sealed and never executed, or
-    /// `EXEC`, which is the default; `CLOEXEC` is for [`memfd_create_fd`](Self::memfd_create_fd).
-    ///
-    /// # Errors
-    /// `EINVAL` for a name of more than 249 bytes or with a zero, or other flags; `ENOSPC`;
-    /// `ENFILE`; `ENOSYS` if the tree has no driver for it
-    /// ([`Vfs::set_memory_driver`](crate::Vfs::set_memory_driver)).
-    pub fn memfd_create(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<File> {
-        self.new_memfd(name.as_ref().as_bytes(), flags).named("memfd_create")
-    }
-
-    /// Makes a file of memory and installs it at the lowest free descriptor.
-    ///
-    /// # Errors
-    /// As [`memfd_create`](Self::memfd_create); `EMFILE`.
-    pub fn memfd_create_fd(&self, name: impl AsRef<OsStr>, flags: MemfdFlags) -> Result<Fd> {
-        let file = self.memfd_create(name, flags)?;
-        let close_on_exec = flags.contains(MemfdFlags::CLOEXEC);
-        self.descriptors().install(file, 0, close_on_exec).named("memfd_create")
     }
 
     fn new_memfd(&self, name: &[u8], flags: MemfdFlags) -> std::result::Result<File, Errno> {

@@ -80,6 +80,7 @@ use crate::objects::inode::Inode;
 use crate::objects::permission::permission;
 use crate::objects::vfsmount::WriteAccess;
 use crate::security::cred::Credentials;
+use crate::syscalls::posix::Calls;
 use crate::syscalls::unlink::{mark_directory_dead, may_delete};
 use crate::task::task_struct::{At, DirFd, Task, bytes};
 
@@ -104,13 +105,12 @@ struct RenameCall<'g> {
 
 type Locks<'g, const N: usize> = LockSet<'g, Dentry, Children, N>;
 
-impl Task {
-    /// Renames a file, and replaces the file that has the new name. `flags`: `NOREPLACE`,
-    /// `EXCHANGE`.
+impl Calls<'_> {
+    /// Renames a file, and replaces the file of the new name. `flags`: `NOREPLACE`, `EXCHANGE`.
     ///
     /// # Errors
-    /// As `renameat2(2)`; the error names the new path. `EINVAL` for `WHITEOUT`.
-    pub fn rename(
+    /// As `renameat2(2)`; the error names both paths. `EINVAL` for `WHITEOUT`.
+    pub fn renameat2(
         &self,
         old_at: At<'_>,
         old: impl AsRef<StdPath>,
@@ -118,28 +118,29 @@ impl Task {
         new: impl AsRef<StdPath>,
         flags: RenameFlags,
     ) -> Result<()> {
-        let (old, new) = (bytes(old.as_ref()), new.as_ref());
+        let (old, new) = (old.as_ref(), new.as_ref());
         let rename = || {
             let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
             if !both.contains(flags) || flags == both {
                 return Err(Errno::INVAL);
             }
-            let (old_base, new_base) = (self.base(old_at), self.base(new_at));
-            let call = || self.rename_from(&old_base, old, &new_base, bytes(new), flags);
+            let bases = [old_at, new_at].map(|at| self.task.base(at));
+            let call = || self.task.rename_from(&bases, [bytes(old), bytes(new)], flags);
             run_changes(call, |change| match change {
-                DriverChange::Names(old, new, _write) => self.rename_kept(&old, &new, flags),
+                DriverChange::Names(old, new, _write) => self.task.rename_kept(&old, &new, flags),
                 _ => Ok(None),
             })
         };
-        self.with_space_at(new_at, bytes(new), Lookup::empty(), rename).on("renameat2", new)
+        let renamed = self.task.with_space_at(new_at, bytes(new), Lookup::empty(), rename);
+        renamed.between("renameat2", old, new)
     }
+}
 
+impl Task {
     fn rename_from(
         &self,
-        old_base: &DirFd,
-        old: &[u8],
-        new_base: &DirFd,
-        new: &[u8],
+        [old_base, new_base]: &[DirFd; 2],
+        [old, new]: [&[u8]; 2],
         flags: RenameFlags,
     ) -> std::result::Result<(), WalkStop> {
         let guard = rcu::pin();
@@ -789,9 +790,8 @@ impl<'g> RenameCall<'g> {
         let (source_hash, target_hash) = (target.hash(), source.hash());
         locks.remove(0, source);
         locks.remove(1, target);
-        let differ = old.name != new.name;
-        let source_name = differ.then_some(new.name.bytes());
-        let target_name = differ.then_some(old.name.bytes());
+        let name = |to: &Side<'g>| (old.name != new.name).then_some(to.name.bytes());
+        let (source_name, target_name) = (name(new), name(old));
         source.set_moved(&source_section, new.dir, source_name, source_hash, self.guard);
         target.set_moved(&target_section, old.dir, target_name, target_hash, self.guard);
         locks.insert_moved(1, source);

@@ -16,9 +16,10 @@ use crate::objects::file_description::FileMode;
 use crate::objects::inode::InodeInit;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::vfsmount::{MountRef, Path};
+use crate::syscalls::posix::Calls;
 use crate::task::task_struct::Task;
 
-impl Task {
+impl Calls<'_> {
     /// Makes two sockets that are connected with each other. `flags`: `NONBLOCK`; `CLOEXEC` is for
     /// [`socketpair_fd`](Self::socketpair_fd). Does not block.
     ///
@@ -29,7 +30,7 @@ impl Task {
     /// # Errors
     /// `EINVAL` for other flags; `ENFILE` if there are too many open files.
     pub fn socketpair(&self, kind: SocketType, flags: OFlags) -> Result<(File, File)> {
-        self.new_sockets(kind, flags).map(|[one, other]| (one, other)).named("socketpair")
+        self.task.new_sockets(kind, flags).map(|[one, other]| (one, other)).named("socketpair")
     }
 
     /// Makes two connected sockets and installs them at the two lowest free descriptors.
@@ -37,10 +38,12 @@ impl Task {
     /// # Errors
     /// As [`socketpair`](Self::socketpair); `EMFILE`.
     pub fn socketpair_fd(&self, kind: SocketType, flags: OFlags) -> Result<(Fd, Fd)> {
-        let sockets = self.new_sockets(kind, flags).named("socketpair")?;
-        self.install_pair(sockets, flags.contains(OFlags::CLOEXEC)).named("socketpair")
+        let sockets = self.task.new_sockets(kind, flags).named("socketpair")?;
+        self.task.install_pair(sockets, flags.contains(OFlags::CLOEXEC)).named("socketpair")
     }
+}
 
+impl Task {
     fn new_sockets(
         &self,
         kind: SocketType,

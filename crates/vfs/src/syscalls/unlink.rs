@@ -33,7 +33,8 @@ use crate::objects::inode::Inode;
 use crate::objects::permission::{check_sticky, permission};
 use crate::objects::vfsmount::WriteAccess;
 use crate::security::cred::Credentials;
-use crate::task::task_struct::{At, Task, bytes};
+use crate::syscalls::posix::Calls;
+use crate::task::task_struct::{At, bytes};
 
 /// Checks that `cred` may remove `victim` from `dir`, and that it is a directory exactly if the
 /// call needs one.
@@ -54,23 +55,23 @@ pub(crate) fn may_delete(
     }
 }
 
-impl Task {
+impl Calls<'_> {
     /// Removes a name, or with `REMOVEDIR` an empty directory. Open files remain usable.
     ///
     /// # Errors
     /// As `unlinkat(2)`.
-    pub fn unlink(&self, at: At<'_>, path: impl AsRef<StdPath>, flags: AtFlags) -> Result<()> {
+    pub fn unlinkat(&self, at: At<'_>, path: impl AsRef<StdPath>, flags: AtFlags) -> Result<()> {
         let path = path.as_ref();
         let is_rmdir = flags.contains(AtFlags::REMOVEDIR);
         let remove = || {
             if !AtFlags::REMOVEDIR.contains(flags) {
                 return Err(Errno::INVAL);
             }
-            let base = self.base(at);
-            let tree = self.vfs().tree();
+            let base = self.task.base(at);
+            let tree = self.task.vfs().tree();
             let call = || {
                 let guard = rcu::pin();
-                self.walk(&base, bytes(path), Lookup::empty(), &guard, |walk| {
+                self.task.walk(&base, bytes(path), Lookup::empty(), &guard, |walk| {
                     if is_rmdir { rmdir(walk, tree) } else { unlink(walk, tree) }
                 })
             };
@@ -80,14 +81,6 @@ impl Task {
             })
         };
         remove().on(if is_rmdir { "rmdir" } else { "unlinkat" }, path)
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// As `rmdir(2)`.
-    pub fn rmdir(&self, at: At<'_>, path: impl AsRef<StdPath>) -> Result<()> {
-        self.unlink(at, path, AtFlags::REMOVEDIR)
     }
 }
 

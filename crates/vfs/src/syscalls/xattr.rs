@@ -27,6 +27,7 @@ use crate::security::cred::Credentials;
 use crate::security::xattr::{
     AclNames, XattrName, XattrNamespace, XattrOp, XattrSet, XattrSubject, xattr_permission,
 };
+use crate::syscalls::posix::Calls;
 use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, DirFd, Task, bytes, lookup_flags};
 
@@ -88,12 +89,12 @@ fn replace_acl(
     Ok(())
 }
 
-impl Task {
+impl Calls<'_> {
     /// Returns the value of an extended attribute. `flags`: `SYMLINK_NOFOLLOW`, `EMPTY_PATH`.
     ///
     /// # Errors
     /// As `getxattr(2)`.
-    pub fn getxattr(
+    pub fn getxattrat(
         &self,
         at: At<'_>,
         path: impl AsRef<StdPath>,
@@ -103,7 +104,8 @@ impl Task {
         let path = path.as_ref();
         let get = || {
             let name = checked(flags, name.as_ref())?;
-            self.with_inode(at, path, flags, |inode, cred, guard| get(inode, name, cred, guard))
+            self.task
+                .with_inode(at, path, flags, |inode, cred, guard| get(inode, name, cred, guard))
         };
         get().on("getxattr", path)
     }
@@ -112,7 +114,7 @@ impl Task {
     ///
     /// # Errors
     /// As `setxattr(2)`.
-    pub fn setxattr(
+    pub fn setxattrat(
         &self,
         at: At<'_>,
         path: impl AsRef<StdPath>,
@@ -130,7 +132,7 @@ impl Task {
             if value.len() > crate::security::xattr::XATTR_VALUE_BYTES_MAX {
                 return Err(Errno::TOOBIG);
             }
-            self.with_inode_writable(
+            self.task.with_inode_writable(
                 at,
                 path,
                 flags,
@@ -147,14 +149,14 @@ impl Task {
     ///
     /// # Errors
     /// As `listxattr(2)`.
-    pub fn listxattr(
+    pub fn listxattrat(
         &self,
         at: At<'_>,
         path: impl AsRef<StdPath>,
         flags: AtFlags,
     ) -> Result<Vec<OsString>> {
         let path = path.as_ref();
-        let list = || self.with_inode(at, path, flags, list);
+        let list = || self.task.with_inode(at, path, flags, list);
         list().on("listxattr", path)
     }
 
@@ -162,7 +164,7 @@ impl Task {
     ///
     /// # Errors
     /// As `removexattr(2)`.
-    pub fn removexattr(
+    pub fn removexattrat(
         &self,
         at: At<'_>,
         path: impl AsRef<StdPath>,
@@ -172,7 +174,7 @@ impl Task {
         let path = path.as_ref();
         let remove = || {
             let name = checked(flags, name.as_ref())?;
-            self.with_inode_writable(
+            self.task.with_inode_writable(
                 at,
                 path,
                 flags,
@@ -183,7 +185,9 @@ impl Task {
         };
         remove().on("removexattr", path)
     }
+}
 
+impl Task {
     /// Resolves the file of a call. A descriptor without a path must not be `O_PATH`, as in Linux;
     /// a handle may be, because it has no path through `/proc/self/fd`.
     fn xattr_place(

@@ -1,12 +1,17 @@
 //! The memory mappings of a task: the counterpart of a kernel's table for `mmap(2)`.
 //!
 //! The library maps nothing itself. An embedder that runs programs has an address space for each of
-//! them, and records each of its `mmap` ([`Task::map`]), `munmap` ([`Task::unmap`]) and `mprotect`
-//! ([`Task::protect`]) in the task. In return the table provides the effects of the kernel's table
-//! on files. It refuses mappings that the open mode or the seals of the file forbid. It holds the
-//! file open, so its data stays and its mount is in use. [`fork`](Task::fork) copies it,
-//! [`exec`](Task::exec) empties it, and callers can read it ([`Task::mappings`]), also as
-//! `tasks/ID/maps` of the introspection driver.
+//! them, and records each of its [`mmap`], [`munmap`] and [`mprotect`] in the task. In return the
+//! table provides the effects of the kernel's table on files. It refuses mappings that the open
+//! mode or the seals of the file forbid. It holds the file open, so its data stays and its mount is
+//! in use. [`fork`](Task::fork) copies it, [`exec`] empties it, and callers can read it
+//! ([`mappings`]), also as `tasks/ID/maps` of the introspection driver.
+//!
+//! [`mmap`]: crate::Calls::mmap
+//! [`munmap`]: crate::Calls::munmap
+//! [`mprotect`]: crate::Calls::mprotect
+//! [`exec`]: crate::Calls::exec
+//! [`mappings`]: crate::Calls::mappings
 //!
 //! # Invariants
 //!
@@ -14,7 +19,7 @@
 //! * Adjacent areas that could be one area are merged: same protection, same file (the same open
 //!   file, not the same inode) and contiguous offsets, or same name. So the table is as short as
 //!   the kernel's.
-//! * Readers see a change of the table as a whole, except a [`protect`](Task::protect) that fails
+//! * Readers see a change of the table as a whole, except an [`mprotect`] that fails
 //!   half-way, as in Linux.
 //!
 //! # Locks

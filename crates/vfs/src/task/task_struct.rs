@@ -18,7 +18,7 @@ use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::rcu::{self, Guard, Rcu};
 
-use crate::base::error::{IN_CHILD, Named, Result};
+use crate::base::error::IN_CHILD;
 use crate::base::lock_classes::TaskLocks;
 use crate::base::types::{AtFlags, Capabilities, Mode};
 use crate::file::fd_table::{Descriptors, Fd};
@@ -34,6 +34,16 @@ use crate::security::cred::Credentials;
 use crate::task::mmap_table::Maps;
 
 /// The directory that a relative path starts from.
+///
+/// ```
+/// # use vfscale_vfs::At;
+/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
+/// let dir = task.open("/srv")?;
+/// task.posix().mkdirat(At::File(&dir), "www", 0o755)?;
+/// task.posix().mkdirat(At::Cwd, "relative", 0o755)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum At<'a> {
     /// The working directory (`AT_FDCWD`).
@@ -58,9 +68,16 @@ impl<'a> From<&'a File> for At<'a> {
 
 /// A task: root and working directory, credentials, descriptors, mappings. `Send` and `Sync`.
 ///
-/// ```text
-/// let task = vfs.task();
-/// task.mkdir(At::Cwd, "/etc", Mode::from(0o755))?;
+/// Its own methods have the names of `std::fs`; [`posix`](Task::posix) has Linux's calls.
+///
+/// ```
+/// # use vfscale_vfs::{At, Result, Vfs};
+/// fn configure(vfs: &Vfs) -> Result<()> {
+///     let task = vfs.task();
+///     task.create_dir_all("/etc/init.d")?;
+///     task.write("/etc/hostname", "vfscale\n")?;
+///     task.posix().mknodat(At::Cwd, "/etc/queue", vfscale_vfs::FileType::Fifo, 0o600, 0)
+/// }
 /// ```
 pub struct Task {
     root: Owned<RcuPath>,
@@ -337,44 +354,25 @@ impl Task {
         })
     }
 
-    /// Makes `path` the working directory.
-    ///
-    /// # Errors
-    /// The errors of a walk; `ENOTDIR`, `EACCES` if it may not be searched.
-    pub fn chdir(&self, path: impl AsRef<StdPath>) -> Result<()> {
-        let path = path.as_ref();
-        self.change_dir(At::Cwd, bytes(path), Lookup::empty()).on("chdir", path)
-    }
-
-    /// Makes an open directory the working directory.
-    ///
-    /// # Errors
-    /// `ENOTDIR`, `EACCES`.
-    pub fn fchdir(&self, dir: &File) -> Result<()> {
-        self.change_dir(At::File(dir), b"", Lookup::EMPTY).named("fchdir")
-    }
-
-    fn change_dir(&self, at: At<'_>, path: &[u8], flags: Lookup) -> std::result::Result<(), Errno> {
+    /// Makes a directory that the task may search its working directory.
+    pub(crate) fn change_dir(
+        &self,
+        at: At<'_>,
+        path: &[u8],
+        flags: Lookup,
+    ) -> std::result::Result<(), Errno> {
         let cwd = self.resolve_searchable(at, path, flags)?;
         self.cwd.replace(cwd);
         Ok(())
     }
 
-    /// Makes `path` the root of the task. The working directory stays.
-    ///
-    /// # Errors
-    /// The errors of a walk; `ENOTDIR`, `EACCES`; `EPERM` without `CAP_SYS_CHROOT`.
-    pub fn chroot(&self, path: impl AsRef<StdPath>) -> Result<()> {
-        let path = path.as_ref();
-        let root = || {
-            let root = self.resolve_searchable(At::Cwd, bytes(path), Lookup::empty())?;
-            let guard = rcu::pin();
-            if !self.cred(&guard).has(Capabilities::SYS_CHROOT) {
-                return Err(Errno::PERM);
-            }
-            Ok(root)
-        };
-        self.root.replace(root().on("chroot", path)?);
+    /// Makes a directory that the task may search its root. Needs `CAP_SYS_CHROOT`.
+    pub(crate) fn change_root(&self, path: &[u8]) -> std::result::Result<(), Errno> {
+        let root = self.resolve_searchable(At::Cwd, path, Lookup::empty())?;
+        if !self.cred(&rcu::pin()).has(Capabilities::SYS_CHROOT) {
+            return Err(Errno::PERM);
+        }
+        self.root.replace(root);
         Ok(())
     }
 
@@ -402,7 +400,7 @@ impl Drop for Task {
         if fork::is_child() {
             return;
         }
-        self.close_all();
+        self.posix().close_all();
         for path in std::mem::take(self.locked.get_mut()) {
             crate::file::inode_locks::release_inode(path.dentry().inode(), self.id);
         }

@@ -8,12 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use vfscale_sync::rcu::Guard;
+use vfscale_vfs::driver::DirEntry;
 use vfscale_vfs::driver::NewInode;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{
-    At, AtFlags, DirEntry, DirOps, Errno, FileOps, FileSystem, FileType, Found, Mode,
-    NameAccounting, OFlags, RenameFlags, Result, StatFs, Task, Vfs,
+    At, DirOps, Errno, FileOps, FileSystem, FileType, Found, Mode, NameAccounting, OFlags, Result,
+    StatFs, Task, Vfs,
 };
 
 const DIR: u32 = 0o040755;
@@ -163,10 +164,10 @@ const MODE: Mode = Mode::from_bits_retain(0o644);
 fn numbers_that_linux_does_not_have_are_told_to_callers_of_a_file_system_in_memory() {
     for number in NUMBERS {
         let (fs, task) = task(Failing::default());
-        task.mknod(At::Cwd, "/text", FileType::RegularFile, MODE, 0).unwrap();
-        task.mkdir(At::Cwd, "/dir", MODE).unwrap();
-        task.symlink("/dir", At::Cwd, "/link").unwrap();
-        let file = Arc::new(task.open("/text", OFlags::RDWR, MODE).unwrap());
+        task.posix().mknodat(At::Cwd, "/text", FileType::RegularFile, MODE, 0).unwrap();
+        task.posix().mkdirat(At::Cwd, "/dir", MODE).unwrap();
+        task.symlink("/dir", "/link").unwrap();
+        let file = Arc::new(task.posix().open("/text", OFlags::RDWR, MODE).unwrap());
         fs.number.store(number, Ordering::SeqCst);
         let check = |name: &str, error| assert_eq!(error, Some(number), "{name}");
         macro_rules! fails {
@@ -174,21 +175,24 @@ fn numbers_that_linux_does_not_have_are_told_to_callers_of_a_file_system_in_memo
                 check($name, error_of(&task, $name, $call))
             };
         }
-        fails!("mkdir", |task| task.mkdir(At::Cwd, "/new", MODE));
-        fails!("open", |task| task.open("/new", OFlags::CREATE | OFlags::RDWR, MODE));
-        fails!("truncating open", |task| task.open("/text", OFlags::TRUNC | OFlags::RDWR, MODE));
-        fails!("open by a link", |task| task.open("/link/x", OFlags::RDONLY, MODE));
-        fails!("stat by a link", |task| task.stat(At::Cwd, "/link/x", AtFlags::empty()));
-        fails!("chmod by a link", |task| task.chmod(At::Cwd, "/link/x", MODE, AtFlags::empty()));
-        fails!("unlink by a link", |task| task.unlink(At::Cwd, "/link/x", AtFlags::empty()));
-        fails!("chdir", |task| task.chdir("/link"));
-        fails!("readlink", |task| task.readlink(At::Cwd, "/link"));
-        fails!("link", |task| task.link(At::Cwd, "/text", At::Cwd, "/new", AtFlags::empty()));
-        let to =
-            |task: &Task, old, new| task.rename(At::Cwd, old, At::Cwd, new, RenameFlags::empty());
+        fails!("mkdir", |task| task.posix().mkdirat(At::Cwd, "/new", MODE));
+        fails!("open", |task| task.posix().open("/new", OFlags::CREATE | OFlags::RDWR, MODE));
+        fails!("truncating open", |task| task.posix().open(
+            "/text",
+            OFlags::TRUNC | OFlags::RDWR,
+            MODE
+        ));
+        fails!("open by a link", |task| task.posix().open("/link/x", OFlags::RDONLY, MODE));
+        fails!("stat by a link", |task| task.metadata("/link/x"));
+        fails!("chmod by a link", |task| task.set_permissions("/link/x", MODE));
+        fails!("unlink by a link", |task| task.remove_file("/link/x"));
+        fails!("chdir", |task| task.posix().chdir("/link"));
+        fails!("readlink", |task| task.read_link("/link"));
+        fails!("link", |task| task.hard_link("/text", "/new"));
+        let to = |task: &Task, old, new| task.rename(old, new);
         fails!("rename", move |task| to(task, "/text", "/longer"));
         fails!("rename by a link", move |task| to(task, "/link/x", "/longer"));
-        fails!("truncate", |task| task.truncate("/text", 0));
+        fails!("truncate", |task| task.posix().truncate("/text", 0));
         let read = file.clone();
         fails!("pread of a text with a size", move |_| read.pread(&mut [0], 0));
         let read = file.clone();
@@ -207,12 +211,14 @@ fn numbers_that_linux_does_not_have_are_told_to_callers_of_one_with_directories(
                 check($name, error_of(&task, $name, $call))
             };
         }
-        fails!("stat", |task| task.stat(At::Cwd, "/x", AtFlags::empty()));
-        fails!("open", |task| task.open("/x", OFlags::RDONLY, MODE));
-        fails!("mkdir", |task| task.mkdir(At::Cwd, "/missing", MODE));
-        fails!("make by open", |task| task.open("/missing", OFlags::CREATE | OFlags::RDWR, MODE));
-        fails!("rename", |task| {
-            task.rename(At::Cwd, "/x", At::Cwd, "/y", RenameFlags::empty())
-        });
+        fails!("stat", |task| task.metadata("/x"));
+        fails!("open", |task| task.posix().open("/x", OFlags::RDONLY, MODE));
+        fails!("mkdir", |task| task.posix().mkdirat(At::Cwd, "/missing", MODE));
+        fails!("make by open", |task| task.posix().open(
+            "/missing",
+            OFlags::CREATE | OFlags::RDWR,
+            MODE
+        ));
+        fails!("rename", |task| { task.rename("/x", "/y") });
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::numbers::Numbers;
 use vfscale_vfs::inode::{InodeInit, InodeRef};
-use vfscale_vfs::{At, AtFlags, Mode, OFlags, Task, Vfs};
+use vfscale_vfs::{Mode, OFlags, Task, Vfs};
 
 /// The number of an inode without a name.
 const NAMELESS: u64 = 1 << 50;
@@ -15,7 +15,7 @@ fn tree(fs: &Arc<Numbers>) -> Task {
 }
 
 fn stat(task: &Task, path: &str) -> u64 {
-    task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino
+    task.metadata(path).unwrap().ino
 }
 
 /// Returns the numbers of cached inodes and of unused ones.
@@ -96,7 +96,7 @@ fn what_is_cached_goes_with_its_file_system() {
     let fs = Numbers::new(2, 3);
     let task = tree(&fs);
     stat(&task, "/d0/f0");
-    let file = task.open("/d1/f2", OFlags::RDONLY, Mode::empty()).unwrap();
+    let file = task.posix().open("/d1/f2", OFlags::RDONLY, Mode::empty()).unwrap();
     drop(inode(&fs, NAMELESS, &AtomicU64::new(0)));
     assert_eq!((cached(&fs), fs.evicted()), ((6, 1), 0));
     drop((file, task));

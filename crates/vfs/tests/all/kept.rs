@@ -20,7 +20,7 @@ fn mounted() -> (Arc<Tables>, Task) {
 }
 
 fn stat(task: &Task, path: &str) -> Result<Stat> {
-    task.stat(At::Cwd, path, AtFlags::SYMLINK_NOFOLLOW)
+    task.symlink_metadata(path).map(Stat::from)
 }
 
 fn errno<T>(result: Result<T>) -> Errno {
@@ -31,7 +31,7 @@ fn errno<T>(result: Result<T>) -> Errno {
 }
 
 fn names(task: &Task, path: &str) -> Vec<String> {
-    let dir = task.open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+    let dir = task.posix().open(path, OFlags::RDONLY, Mode::empty()).unwrap();
     let all = dir.read_dir().map(|entry| entry.unwrap().name.into_string().unwrap());
     all.filter(|name| name != "." && name != "..").collect()
 }
@@ -49,26 +49,26 @@ fn forget(fs: &Tables) {
 #[test]
 fn what_is_made_is_stored() {
     let (fs, task) = mounted();
-    task.mkdir(At::Cwd, "/d", Mode::from(0o750)).unwrap();
-    task.mkdir(At::Cwd, "/d/e", Mode::from(0o700)).unwrap();
-    let file = task.open("/d/f", NEW, Mode::from(0o640)).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d", Mode::from(0o750)).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d/e", Mode::from(0o700)).unwrap();
+    let file = task.posix().open("/d/f", NEW, Mode::from(0o640)).unwrap();
     assert_eq!(file.write(b"some text").unwrap(), 9);
-    task.symlink("d/f", At::Cwd, "/l").unwrap();
-    task.mknod(At::Cwd, "/fifo", FileType::Fifo, Mode::from(0o600), 0).unwrap();
-    task.link(At::Cwd, "/d/f", At::Cwd, "/d/g", AtFlags::empty()).unwrap();
+    task.symlink("d/f", "/l").unwrap();
+    task.posix().mknodat(At::Cwd, "/fifo", FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    task.hard_link("/d/f", "/d/g").unwrap();
     drop(file);
     for _ in 0..2 {
         let (d, f) = (stat(&task, "/d").unwrap(), stat(&task, "/d/f").unwrap());
         assert_eq!((d.mode, d.nlink), (0o040_750, 3));
         assert_eq!((f.mode, f.nlink, f.size), (0o100_640, 2, 9));
         assert_eq!(stat(&task, "/d/g").unwrap().ino, f.ino);
-        assert_eq!(task.readlink(At::Cwd, "/l").unwrap().to_str(), Some("d/f"));
-        assert_eq!(task.stat(At::Cwd, "/l", AtFlags::empty()).unwrap().ino, f.ino);
+        assert_eq!(task.read_link("/l").unwrap().to_str(), Some("d/f"));
+        assert_eq!(task.metadata("/l").unwrap().ino, f.ino);
         assert_eq!(stat(&task, "/fifo").unwrap().mode, 0o010_600);
         assert_eq!(names(&task, "/"), ["d", "l", "fifo"]);
         assert_eq!(names(&task, "/d"), ["e", "f", "g"]);
         let mut text = [0; 20];
-        let file = task.open("/l", OFlags::RDONLY, Mode::empty()).unwrap();
+        let file = task.posix().open("/l", OFlags::RDONLY, Mode::empty()).unwrap();
         assert_eq!(file.pread(&mut text, 0).unwrap(), 9);
         assert_eq!(&text[..9], b"some text");
         drop(file);
@@ -80,30 +80,30 @@ fn what_is_made_is_stored() {
             "the root, and the inode of negative dentries"
         );
     }
-    assert_eq!(errno(task.mkdir(At::Cwd, "/d", Mode::RWXU)), Errno::EXIST);
-    assert_eq!(errno(task.open("/d/f", NEW | OFlags::EXCL, Mode::RWXU)), Errno::EXIST);
-    assert_eq!(errno(task.mkdir(At::Cwd, "/no/d", Mode::RWXU)), Errno::NOENT);
-    assert_eq!(errno(task.link(At::Cwd, "/d", At::Cwd, "/dd", AtFlags::empty())), Errno::PERM);
+    assert_eq!(errno(task.posix().mkdirat(At::Cwd, "/d", Mode::RWXU)), Errno::EXIST);
+    assert_eq!(errno(task.posix().open("/d/f", NEW | OFlags::EXCL, Mode::RWXU)), Errno::EXIST);
+    assert_eq!(errno(task.posix().mkdirat(At::Cwd, "/no/d", Mode::RWXU)), Errno::NOENT);
+    assert_eq!(errno(task.hard_link("/d", "/dd")), Errno::PERM);
 }
 
 #[test]
 fn what_is_removed_is_gone_when_nobody_uses_it() {
     let (fs, task) = mounted();
-    task.mkdir(At::Cwd, "/d", Mode::RWXU).unwrap();
-    let file = task.open("/d/f", NEW, Mode::RWXU).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d", Mode::RWXU).unwrap();
+    let file = task.posix().open("/d/f", NEW, Mode::RWXU).unwrap();
     file.write(b"still here").unwrap();
-    let dir = task.open("/d", OFlags::RDONLY, Mode::empty()).unwrap();
-    assert_eq!(errno(task.rmdir(At::Cwd, "/d")), Errno::NOTEMPTY);
-    assert_eq!(errno(task.unlink(At::Cwd, "/d", AtFlags::empty())), Errno::ISDIR);
-    assert_eq!(errno(task.rmdir(At::Cwd, "/d/f")), Errno::NOTDIR);
-    task.unlink(At::Cwd, "/d/f", AtFlags::empty()).unwrap();
+    let dir = task.posix().open("/d", OFlags::RDONLY, Mode::empty()).unwrap();
+    assert_eq!(errno(task.remove_dir("/d")), Errno::NOTEMPTY);
+    assert_eq!(errno(task.remove_file("/d")), Errno::ISDIR);
+    assert_eq!(errno(task.remove_dir("/d/f")), Errno::NOTDIR);
+    task.remove_file("/d/f").unwrap();
     assert_eq!(errno(stat(&task, "/d/f")), Errno::NOENT);
-    assert_eq!(errno(task.unlink(At::Cwd, "/d/f", AtFlags::empty())), Errno::NOENT);
+    assert_eq!(errno(task.remove_file("/d/f")), Errno::NOENT);
     assert_eq!(file.stat().unwrap().nlink, 0);
-    task.rmdir(At::Cwd, "/d").unwrap();
+    task.remove_dir("/d").unwrap();
     assert_eq!(dir.stat().unwrap().nlink, 0);
-    assert_eq!(errno(task.openat(At::File(&dir), "g", NEW, Mode::RWXU)), Errno::NOENT);
-    assert_eq!(errno(task.mkdir(At::File(&dir), "g", Mode::RWXU)), Errno::NOENT);
+    assert_eq!(errno(task.posix().openat(At::File(&dir), "g", NEW, Mode::RWXU)), Errno::NOENT);
+    assert_eq!(errno(task.posix().mkdirat(At::File(&dir), "g", Mode::RWXU)), Errno::NOENT);
     assert_eq!(stat(&task, "/").unwrap().nlink, 2);
     let mut text = [0; 10];
     assert_eq!(file.pread(&mut text, 0).unwrap(), 10);
@@ -118,16 +118,17 @@ fn what_is_removed_is_gone_when_nobody_uses_it() {
 fn a_rename_moves_what_is_known_along() {
     let (fs, task) = mounted();
     for dir in ["/a", "/a/b", "/c", "/c/empty"] {
-        task.mkdir(At::Cwd, dir, Mode::RWXU).unwrap();
+        task.posix().mkdirat(At::Cwd, dir, Mode::RWXU).unwrap();
     }
-    drop(task.open("/a/b/f", NEW, Mode::RWXU).unwrap());
-    drop(task.open("/c/g", NEW, Mode::RWXU).unwrap());
-    let inside = task.open("/a/b", OFlags::RDONLY, Mode::empty()).unwrap();
-    let rename = |old: &str, new: &str, flags| task.rename(At::Cwd, old, At::Cwd, new, flags);
+    drop(task.posix().open("/a/b/f", NEW, Mode::RWXU).unwrap());
+    drop(task.posix().open("/c/g", NEW, Mode::RWXU).unwrap());
+    let inside = task.posix().open("/a/b", OFlags::RDONLY, Mode::empty()).unwrap();
+    let rename =
+        |old: &str, new: &str, flags| task.posix().renameat2(At::Cwd, old, At::Cwd, new, flags);
     let plain = RenameFlags::empty();
     let before = fs.lookups.load(Ordering::Relaxed);
     rename("/a/b", "/c/d", plain).unwrap();
-    assert_eq!(task.path_of(&inside).unwrap().to_str(), Some("/c/d"));
+    assert_eq!(task.posix().path_of(&inside).unwrap().to_str(), Some("/c/d"));
     assert!(stat(&task, "/c/d/f").is_ok());
     assert_eq!(fs.lookups.load(Ordering::Relaxed), before + 1, "only the new name was looked up");
     assert_eq!(errno(stat(&task, "/a/b")), Errno::NOENT);
@@ -142,12 +143,12 @@ fn a_rename_moves_what_is_known_along() {
     assert_eq!(errno(stat(&task, "/a")), Errno::NOENT);
     rename("/c/g", "/c/d/f", plain).unwrap();
     rename("/c/d", "/c/d", plain).unwrap();
-    drop(task.open("/x", NEW, Mode::RWXU).unwrap());
+    drop(task.posix().open("/x", NEW, Mode::RWXU).unwrap());
     let (x, d) = (stat(&task, "/x").unwrap().ino, stat(&task, "/c/d").unwrap().ino);
     rename("/x", "/c/d", RenameFlags::EXCHANGE).unwrap();
     assert_eq!(stat(&task, "/x").unwrap().ino, d);
     assert_eq!(stat(&task, "/c/d").unwrap().ino, x);
-    assert_eq!(task.path_of(&inside).unwrap().to_str(), Some("/x"));
+    assert_eq!(task.posix().path_of(&inside).unwrap().to_str(), Some("/x"));
     assert!(stat(&task, "/x/f").is_ok());
     drop(inside);
     fs.check();
@@ -163,69 +164,69 @@ fn a_rename_moves_what_is_known_along() {
 fn a_rename_asks_for_both_paths() {
     let (fs, task) = mounted();
     for dir in ["/a", "/b"] {
-        task.mkdir(At::Cwd, dir, Mode::RWXU).unwrap();
+        task.posix().mkdirat(At::Cwd, dir, Mode::RWXU).unwrap();
     }
-    drop(task.open("/a/f", NEW, Mode::RWXU).unwrap());
+    drop(task.posix().open("/a/f", NEW, Mode::RWXU).unwrap());
     forget(&fs);
-    task.rename(At::Cwd, "/a/f", At::Cwd, "/b/f", RenameFlags::empty()).unwrap();
+    task.rename("/a/f", "/b/f").unwrap();
     assert!(stat(&task, "/b/f").is_ok());
 }
 
 #[test]
 fn attributes_are_stored_before_they_show() {
     let (fs, task) = mounted();
-    let file = task.open("/f", NEW, Mode::from(0o600)).unwrap();
+    let file = task.posix().open("/f", NEW, Mode::from(0o600)).unwrap();
     let none = AtFlags::empty();
-    task.chmod(At::Cwd, "/f", Mode::from(0o4755), none).unwrap();
-    task.chown(At::Cwd, "/f", Some(7), Some(8), none).unwrap();
-    task.chmod(At::Cwd, "/f", Mode::from(0o4755), none).unwrap();
+    task.posix().fchmodat(At::Cwd, "/f", Mode::from(0o4755), none).unwrap();
+    task.posix().fchownat(At::Cwd, "/f", Some(7), Some(8), none).unwrap();
+    task.posix().fchmodat(At::Cwd, "/f", Mode::from(0o4755), none).unwrap();
     let times = [SetTime::At(Timestamp(5)), SetTime::At(Timestamp(6))];
-    task.utimens(At::Cwd, "/f", times, none).unwrap();
-    task.setxattr(At::Cwd, "/f", "user.a", b"1", XattrFlags::empty(), none).unwrap();
-    task.setxattr(At::Cwd, "/f", "user.b", b"2", XattrFlags::CREATE, none).unwrap();
-    task.removexattr(At::Cwd, "/f", "user.b", none).unwrap();
+    task.posix().utimensat(At::Cwd, "/f", times, none).unwrap();
+    task.posix().setxattrat(At::Cwd, "/f", "user.a", b"1", XattrFlags::empty(), none).unwrap();
+    task.posix().setxattrat(At::Cwd, "/f", "user.b", b"2", XattrFlags::CREATE, none).unwrap();
+    task.posix().removexattrat(At::Cwd, "/f", "user.b", none).unwrap();
     drop(file);
     forget(&fs);
     let seen = stat(&task, "/f").unwrap();
     assert_eq!((seen.mode, seen.uid, seen.gid), (0o104_755, 7, 8));
     assert_eq!((seen.atime, seen.mtime), (Timestamp(5), Timestamp(6)));
-    assert_eq!(task.getxattr(At::Cwd, "/f", "user.a", none).unwrap(), b"1");
-    assert_eq!(task.listxattr(At::Cwd, "/f", none).unwrap(), ["user.a"]);
+    assert_eq!(task.posix().getxattrat(At::Cwd, "/f", "user.a", none).unwrap(), b"1");
+    assert_eq!(task.posix().listxattrat(At::Cwd, "/f", none).unwrap(), ["user.a"]);
 
     let io = || fs.fail.store(Errno::IO.raw_os_error(), Ordering::Relaxed);
     for _ in 0..2 {
         io();
-        assert_eq!(errno(task.chmod(At::Cwd, "/f", Mode::empty(), none)), Errno::IO);
+        assert_eq!(errno(task.posix().fchmodat(At::Cwd, "/f", Mode::empty(), none)), Errno::IO);
         io();
-        let set = task.setxattr(At::Cwd, "/f", "user.a", b"3", XattrFlags::empty(), none);
+        let set = task.posix().setxattrat(At::Cwd, "/f", "user.a", b"3", XattrFlags::empty(), none);
         assert_eq!(errno(set), Errno::IO);
         let now = stat(&task, "/f").unwrap();
         assert_eq!((now.mode, now.ctime), (seen.mode, seen.ctime));
-        assert_eq!(task.getxattr(At::Cwd, "/f", "user.a", none).unwrap(), b"1");
+        assert_eq!(task.posix().getxattrat(At::Cwd, "/f", "user.a", none).unwrap(), b"1");
         forget(&fs);
     }
     let how = XattrFlags::REPLACE;
-    let set = task.setxattr(At::Cwd, "/f", "user.c", b"3", how, none);
+    let set = task.posix().setxattrat(At::Cwd, "/f", "user.c", b"3", how, none);
     assert_eq!(errno(set), Errno::NODATA);
 }
 
 #[test]
 fn a_failed_change_changes_nothing() {
     let (fs, task) = mounted();
-    task.mkdir(At::Cwd, "/d", Mode::RWXU).unwrap();
-    drop(task.open("/d/f", NEW, Mode::RWXU).unwrap());
+    task.posix().mkdirat(At::Cwd, "/d", Mode::RWXU).unwrap();
+    drop(task.posix().open("/d/f", NEW, Mode::RWXU).unwrap());
     let io = || fs.fail.store(Errno::IO.raw_os_error(), Ordering::Relaxed);
     let none = AtFlags::empty();
     for _ in 0..2 {
         io();
-        assert_eq!(errno(task.unlink(At::Cwd, "/d/f", none)), Errno::IO);
+        assert_eq!(errno(task.posix().unlinkat(At::Cwd, "/d/f", none)), Errno::IO);
         io();
-        assert_eq!(errno(task.open("/d/g", NEW, Mode::RWXU)), Errno::IO);
+        assert_eq!(errno(task.posix().open("/d/g", NEW, Mode::RWXU)), Errno::IO);
         io();
-        let renamed = task.rename(At::Cwd, "/d/f", At::Cwd, "/g", RenameFlags::empty());
+        let renamed = task.rename("/d/f", "/g");
         assert_eq!(errno(renamed), Errno::IO);
         io();
-        assert_eq!(errno(task.rmdir(At::Cwd, "/d")), Errno::IO);
+        assert_eq!(errno(task.remove_dir("/d")), Errno::IO);
         assert!(stat(&task, "/d/f").is_ok());
         assert_eq!(errno(stat(&task, "/d/g")), Errno::NOENT);
         assert_eq!(errno(stat(&task, "/g")), Errno::NOENT);
@@ -237,12 +238,14 @@ fn a_failed_change_changes_nothing() {
 #[test]
 fn writing_takes_set_ids_away_and_is_told() {
     let (fs, task) = mounted();
-    let file = task.open("/f", NEW, Mode::from(0o6777)).unwrap();
+    let file = task.posix().open("/f", NEW, Mode::from(0o6777)).unwrap();
     let caps = [1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let none = AtFlags::empty();
-    task.setxattr(At::Cwd, "/f", "security.capability", &caps, XattrFlags::empty(), none).unwrap();
+    task.posix()
+        .setxattrat(At::Cwd, "/f", "security.capability", &caps, XattrFlags::empty(), none)
+        .unwrap();
     let user = task.with_credentials(vfscale_vfs::Credentials::user(7, 7));
-    let other = user.open("/f", OFlags::WRONLY, Mode::empty()).unwrap();
+    let other = user.posix().open("/f", OFlags::WRONLY, Mode::empty()).unwrap();
     // A change after a `stat` is visible, although the clock may not have ticked.
     file.stat().unwrap();
     assert_eq!(other.write(b"x").unwrap(), 1);
@@ -250,27 +253,28 @@ fn writing_takes_set_ids_away_and_is_told() {
     drop((file, other));
     forget(&fs);
     assert_eq!(stat(&task, "/f").unwrap().mode, 0o100_777);
-    assert!(task.listxattr(At::Cwd, "/f", none).unwrap().is_empty());
+    assert!(task.posix().listxattrat(At::Cwd, "/f", none).unwrap().is_empty());
     assert!(fs.dirtied.load(Ordering::Relaxed) > 0);
 }
 
 #[test]
 fn files_without_names_can_get_one() {
     let (fs, task) = mounted();
-    let file = task.open("/", OFlags::TMPFILE | OFlags::RDWR, Mode::RWXU).unwrap();
+    let file = task.posix().open("/", OFlags::TMPFILE | OFlags::RDWR, Mode::RWXU).unwrap();
     file.write(b"text").unwrap();
     assert_eq!(file.stat().unwrap().nlink, 0);
-    let link = |new: &str| task.link(At::File(&file), "", At::Cwd, new, AtFlags::EMPTY_PATH);
+    let link =
+        |new: &str| task.posix().linkat(At::File(&file), "", At::Cwd, new, AtFlags::EMPTY_PATH);
     link("/f").unwrap();
     link("/g").unwrap();
     assert_eq!(file.stat().unwrap().nlink, 2);
     for name in ["/f", "/g"] {
-        task.unlink(At::Cwd, name, AtFlags::empty()).unwrap();
+        task.remove_file(name).unwrap();
     }
     assert_eq!(errno(link("/h")), Errno::NOENT);
     let secret = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL;
-    let other = task.open("/", secret, Mode::RWXU).unwrap();
-    let linked = task.link(At::File(&other), "", At::Cwd, "/h", AtFlags::EMPTY_PATH);
+    let other = task.posix().open("/", secret, Mode::RWXU).unwrap();
+    let linked = task.posix().linkat(At::File(&other), "", At::Cwd, "/h", AtFlags::EMPTY_PATH);
     assert_eq!(errno(linked), Errno::NOENT);
     assert_eq!(fs.stored(), 3);
     drop((file, other));
@@ -281,7 +285,7 @@ fn files_without_names_can_get_one() {
 #[test]
 fn default_lists_are_inherited_and_stored() {
     let (fs, task) = mounted();
-    task.mkdir(At::Cwd, "/d", Mode::RWXU).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d", Mode::RWXU).unwrap();
     let list = [
         (vfscale_vfs::acl::AclTag::UserObj, 7),
         (vfscale_vfs::acl::AclTag::User(5), 6),
@@ -292,17 +296,17 @@ fn default_lists_are_inherited_and_stored() {
     let list = vfscale_vfs::acl::Acl::new(list).unwrap().to_xattr();
     let none = AtFlags::empty();
     let default = "system.posix_acl_default";
-    task.setxattr(At::Cwd, "/d", default, &list, XattrFlags::empty(), none).unwrap();
-    task.mkdir(At::Cwd, "/d/e", Mode::from(0o750)).unwrap();
-    drop(task.open("/d/f", NEW, Mode::from(0o640)).unwrap());
+    task.posix().setxattrat(At::Cwd, "/d", default, &list, XattrFlags::empty(), none).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d/e", Mode::from(0o750)).unwrap();
+    drop(task.posix().open("/d/f", NEW, Mode::from(0o640)).unwrap());
     forget(&fs);
-    assert_eq!(task.getxattr(At::Cwd, "/d/e", default, none).unwrap(), list);
-    let access = task.getxattr(At::Cwd, "/d/f", "system.posix_acl_access", none).unwrap();
+    assert_eq!(task.posix().getxattrat(At::Cwd, "/d/e", default, none).unwrap(), list);
+    let access = task.posix().getxattrat(At::Cwd, "/d/f", "system.posix_acl_access", none).unwrap();
     let access = vfscale_vfs::acl::Acl::from_xattr(&access).unwrap().unwrap();
     assert_eq!(access.equiv_mode(0).mode, 0o640);
-    task.chmod(At::Cwd, "/d/f", Mode::from(0o600), none).unwrap();
+    task.posix().fchmodat(At::Cwd, "/d/f", Mode::from(0o600), none).unwrap();
     forget(&fs);
-    let access = task.getxattr(At::Cwd, "/d/f", "system.posix_acl_access", none).unwrap();
+    let access = task.posix().getxattrat(At::Cwd, "/d/f", "system.posix_acl_access", none).unwrap();
     let access = vfscale_vfs::acl::Acl::from_xattr(&access).unwrap().unwrap();
     assert_eq!(access.equiv_mode(0).mode, 0o600);
 }
@@ -310,18 +314,18 @@ fn default_lists_are_inherited_and_stored() {
 #[test]
 fn data_is_cut_and_positions_move() {
     let (_fs, task) = mounted();
-    let file = task.open("/f", NEW, Mode::RWXU).unwrap();
+    let file = task.posix().open("/f", NEW, Mode::RWXU).unwrap();
     file.write(b"0123456789").unwrap();
     file.seek(Whence::Set(2)).unwrap();
     let mut two = [0; 2];
     assert_eq!((file.read(&mut two).unwrap(), &two), (2, b"23"));
     file.truncate(5).unwrap();
-    task.truncate("/f", 3).unwrap();
+    task.posix().truncate("/f", 3).unwrap();
     assert_eq!(file.stat().unwrap().size, 3);
-    let cut = task.open("/f", OFlags::WRONLY | OFlags::TRUNC, Mode::empty()).unwrap();
+    let cut = task.posix().open("/f", OFlags::WRONLY | OFlags::TRUNC, Mode::empty()).unwrap();
     assert_eq!(cut.stat().unwrap().size, 0);
     assert_eq!(errno(file.seek(Whence::Data(0))), Errno::NXIO);
-    let append = task.open("/f", OFlags::WRONLY | OFlags::APPEND, Mode::empty()).unwrap();
+    let append = task.posix().open("/f", OFlags::WRONLY | OFlags::APPEND, Mode::empty()).unwrap();
     append.write(b"ab").unwrap();
     append.write(b"cd").unwrap();
     append.sync_all().unwrap();
@@ -331,40 +335,39 @@ fn data_is_cut_and_positions_move() {
 #[test]
 fn a_remount_decides_whether_names_change() {
     let (fs, task) = mounted();
-    task.mkdir(At::Cwd, "/d", Mode::RWXU).unwrap();
-    let file = task.open("/d/f", NEW, Mode::RWXU).unwrap();
-    assert_eq!(errno(task.remount("/", MountFlags::RDONLY)), Errno::BUSY);
+    task.posix().mkdirat(At::Cwd, "/d", Mode::RWXU).unwrap();
+    let file = task.posix().open("/d/f", NEW, Mode::RWXU).unwrap();
+    assert_eq!(errno(task.posix().remount("/", MountFlags::RDONLY)), Errno::BUSY);
     drop(file);
-    task.remount("/", MountFlags::RDONLY).unwrap();
+    task.posix().remount("/", MountFlags::RDONLY).unwrap();
     assert_eq!(fs.syncs.load(Ordering::Relaxed), 1);
     let rofs = |result: Result<()>| assert_eq!(errno(result), Errno::ROFS);
-    rofs(task.mkdir(At::Cwd, "/e", Mode::RWXU));
-    rofs(task.unlink(At::Cwd, "/d/f", AtFlags::empty()));
-    rofs(task.rename(At::Cwd, "/d", At::Cwd, "/e", RenameFlags::empty()));
-    rofs(task.chmod(At::Cwd, "/d", Mode::RWXU, AtFlags::empty()));
-    rofs(task.open("/d/f", OFlags::RDWR, Mode::empty()).map(drop));
-    rofs(task.truncate("/d/f", 0));
-    task.remount("/", MountFlags::empty()).unwrap();
-    task.unlink(At::Cwd, "/d/f", AtFlags::empty()).unwrap();
+    rofs(task.posix().mkdirat(At::Cwd, "/e", Mode::RWXU));
+    rofs(task.remove_file("/d/f"));
+    rofs(task.rename("/d", "/e"));
+    rofs(task.set_permissions("/d", Mode::RWXU));
+    rofs(task.posix().open("/d/f", OFlags::RDWR, Mode::empty()).map(drop));
+    rofs(task.posix().truncate("/d/f", 0));
+    task.posix().remount("/", MountFlags::empty()).unwrap();
+    task.remove_file("/d/f").unwrap();
 }
 
 #[test]
 fn mountpoints_keep_their_names() {
     let (fs, task) = mounted();
-    task.mkdir(At::Cwd, "/d", Mode::RWXU).unwrap();
-    task.mkdir(At::Cwd, "/e", Mode::RWXU).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d", Mode::RWXU).unwrap();
+    task.posix().mkdirat(At::Cwd, "/e", Mode::RWXU).unwrap();
     let other = Tables::new();
-    task.mount(other.clone(), "/d", MountFlags::empty()).unwrap();
-    task.mkdir(At::Cwd, "/d/below", Mode::RWXU).unwrap();
-    assert_eq!(errno(task.rmdir(At::Cwd, "/d")), Errno::BUSY);
-    let rename =
-        |old: &str, new: &str| task.rename(At::Cwd, old, At::Cwd, new, RenameFlags::empty());
+    task.posix().mount(other.clone(), "/d", MountFlags::empty()).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d/below", Mode::RWXU).unwrap();
+    assert_eq!(errno(task.remove_dir("/d")), Errno::BUSY);
+    let rename = |old: &str, new: &str| task.rename(old, new);
     assert_eq!(errno(rename("/e", "/d")), Errno::BUSY);
     assert_eq!(errno(rename("/d", "/f")), Errno::BUSY);
     assert_eq!(errno(rename("/d/below", "/f")), Errno::XDEV);
-    task.umount("/d", vfscale_vfs::UmountFlags::empty()).unwrap();
+    task.posix().umount("/d", vfscale_vfs::UmountFlags::empty()).unwrap();
     rename("/e", "/d").unwrap();
-    task.rmdir(At::Cwd, "/d").unwrap();
+    task.remove_dir("/d").unwrap();
     assert_eq!((fs.stored(), other.stored()), (1, 2));
 }
 
@@ -378,16 +381,16 @@ fn disturb(fs: &Tables, task: &Task, random: &mut Random) -> bool {
     let (one, other) = (path(random), path(random));
     let none = AtFlags::empty();
     let result = match random.below(10) {
-        0 | 1 => task.mkdir(At::Cwd, one, Mode::RWXU),
-        2 => task.rmdir(At::Cwd, one),
-        3 => task.unlink(At::Cwd, one, none),
-        4 => task.link(At::Cwd, one, At::Cwd, other, none),
+        0 | 1 => task.posix().mkdirat(At::Cwd, one, Mode::RWXU),
+        2 => task.remove_dir(one),
+        3 => task.posix().unlinkat(At::Cwd, one, none),
+        4 => task.posix().linkat(At::Cwd, one, At::Cwd, other, none),
         5 | 6 => {
             let flags = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
-            task.rename(At::Cwd, one, At::Cwd, other, random.one(&flags))
+            task.posix().renameat2(At::Cwd, one, At::Cwd, other, random.one(&flags))
         }
-        7 => task.chmod(At::Cwd, one, Mode::RWXU, none),
-        8 => task.open(one, NEW, Mode::RWXU).and_then(|file| file.write(b"data").map(drop)),
+        7 => task.posix().fchmodat(At::Cwd, one, Mode::RWXU, none),
+        8 => task.posix().open(one, NEW, Mode::RWXU).and_then(|file| file.write(b"data").map(drop)),
         _ => {
             fs.with_super(|sb| sb.shrink(1 << random.below(20)));
             return false;

@@ -17,7 +17,7 @@ fn mounted(dirs: u64, files: u64) -> (Arc<Numbers>, Task) {
 }
 
 fn exists(task: &Task, path: &str) -> bool {
-    match task.stat(At::Cwd, path, AtFlags::empty()) {
+    match task.metadata(path) {
         Ok(_) => true,
         Err(error) => {
             assert_eq!(error.errno(), Errno::NOENT, "{path}");
@@ -31,7 +31,7 @@ fn lookups(fs: &Numbers) -> u64 {
 }
 
 fn open(task: &Task, path: &str) -> vfscale_vfs::File {
-    task.open(path, OFlags::RDONLY, Mode::empty()).unwrap()
+    task.posix().open(path, OFlags::RDONLY, Mode::empty()).unwrap()
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn the_driver_is_asked_once_for_a_name() {
         assert!(!exists(&task, "/d3/f10/below"));
         assert_eq!(lookups(&fs), 3);
     }
-    let ino = task.stat(At::Cwd, "/d3/f7", AtFlags::empty()).unwrap().ino;
+    let ino = task.metadata("/d3/f7").unwrap().ino;
     assert_eq!(open(&task, "/d3/../d3/f7").stat().unwrap().ino, ino);
     assert_eq!(lookups(&fs), 3);
 }
@@ -55,11 +55,11 @@ fn the_driver_is_asked_once_for_a_name() {
 fn errors_are_not_remembered() {
     let (fs, task) = mounted(1, 1);
     for asked in 1..3 {
-        let error = task.stat(At::Cwd, "/broken", AtFlags::empty()).unwrap_err();
+        let error = task.metadata("/broken").unwrap_err();
         assert_eq!((error.errno(), lookups(&fs)), (Errno::IO, asked));
     }
     let long = "x".repeat(256);
-    let error = task.stat(At::Cwd, &long, AtFlags::empty()).unwrap_err();
+    let error = task.metadata(&long).unwrap_err();
     assert_eq!((error.errno(), lookups(&fs)), (Errno::NAMETOOLONG, 2));
 }
 
@@ -67,10 +67,10 @@ fn errors_are_not_remembered() {
 fn what_is_cached_can_be_asked_for_alone() {
     let (fs, task) = mounted(2, 2);
     let how = OpenHow { resolve: ResolveFlags::CACHED, ..OpenHow::new(OFlags::RDONLY) };
-    let error = task.openat2(At::Cwd, "/d1/f1", &how).unwrap_err();
+    let error = task.posix().openat2(At::Cwd, "/d1/f1", &how).unwrap_err();
     assert_eq!((error.errno(), lookups(&fs)), (Errno::AGAIN, 0));
     assert!(exists(&task, "/d1/f1"));
-    task.openat2(At::Cwd, "/d1/f1", &how).unwrap();
+    task.posix().openat2(At::Cwd, "/d1/f1", &how).unwrap();
 }
 
 #[test]
@@ -78,15 +78,15 @@ fn nothing_changes_the_names_of_a_driver() {
     let (_fs, task) = mounted(2, 2);
     let rofs =
         |result: vfscale_vfs::Result<()>| assert_eq!(result.unwrap_err().errno(), Errno::ROFS);
-    rofs(task.mkdir(At::Cwd, "/new", Mode::RWXU));
-    rofs(task.unlink(At::Cwd, "/d0/f0", AtFlags::empty()));
-    rofs(task.rmdir(At::Cwd, "/d0"));
-    rofs(task.rename(At::Cwd, "/d0", At::Cwd, "/d9", vfscale_vfs::RenameFlags::empty()));
-    rofs(task.link(At::Cwd, "/d0/f0", At::Cwd, "/d0/f9", AtFlags::empty()));
-    rofs(task.open("/d0/f9", OFlags::CREATE | OFlags::RDWR, Mode::RWXU).map(drop));
-    rofs(task.open("/d0/f0", OFlags::RDWR, Mode::empty()).map(drop));
-    rofs(task.remount("/", MountFlags::empty()));
-    let exist = task.mkdir(At::Cwd, "/d1", Mode::RWXU).unwrap_err().errno();
+    rofs(task.posix().mkdirat(At::Cwd, "/new", Mode::RWXU));
+    rofs(task.remove_file("/d0/f0"));
+    rofs(task.remove_dir("/d0"));
+    rofs(task.rename("/d0", "/d9"));
+    rofs(task.hard_link("/d0/f0", "/d0/f9"));
+    rofs(task.posix().open("/d0/f9", OFlags::CREATE | OFlags::RDWR, Mode::RWXU).map(drop));
+    rofs(task.posix().open("/d0/f0", OFlags::RDWR, Mode::empty()).map(drop));
+    rofs(task.posix().remount("/", MountFlags::empty()));
+    let exist = task.posix().mkdirat(At::Cwd, "/d1", Mode::RWXU).unwrap_err().errno();
     assert_eq!(exist, Errno::EXIST, "looked up before the check for a read-only file system");
 }
 
@@ -102,7 +102,7 @@ fn directories_are_read_from_the_driver() {
     assert_eq!(lookups(&fs), before, "reading a directory makes no lookup");
     dir.seek(vfscale_vfs::Whence::Set(0)).unwrap();
     let two: Vec<_> = dir.read_dir().take(2).map(|entry| entry.unwrap().ino).collect();
-    let ino = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino;
+    let ino = |path: &str| task.metadata(path).unwrap().ino;
     assert_eq!(two, [ino("/d2"), ino("/")]);
     let first = dir.read_dir().next().unwrap().unwrap();
     assert_eq!((first.name.to_str(), first.ino), (Some("f0"), ino("/d2/f0")));
@@ -118,22 +118,22 @@ fn a_name_that_changes_by_itself_is_asked_about_each_time() {
     assert!(exists(&task, "/tide/f0"));
     let held = open(&task, "/tide/f1");
     let cwd = open(&task, "/tide");
-    task.fchdir(&cwd).unwrap();
+    task.posix().fchdir(&cwd).unwrap();
     assert!(exists(&task, "f0"));
     let ino = held.stat().unwrap().ino;
-    assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/tide/f1"));
+    assert_eq!(task.posix().path_of(&held).unwrap().to_str(), Some("/tide/f1"));
 
     fs.tide.store(3, Ordering::SeqCst);
-    let new = task.stat(At::Cwd, "/tide/f1", AtFlags::empty()).unwrap().ino;
+    let new = task.metadata("/tide/f1").unwrap().ino;
     assert_ne!(new, ino, "another directory of the same name");
     assert_eq!(held.stat().unwrap().ino, ino, "an open file remains");
-    assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/tide/f1 (deleted)"));
+    assert_eq!(task.posix().path_of(&held).unwrap().to_str(), Some("/tide/f1 (deleted)"));
     assert!(!exists(&task, "f0") && !exists(&task, "f5"), "a removed directory has no names");
-    assert_eq!(task.getcwd().unwrap_err().errno(), Errno::NOENT);
+    assert_eq!(task.posix().getcwd().unwrap_err().errno(), Errno::NOENT);
 
     fs.tide.store(4, Ordering::SeqCst);
     assert!(!exists(&task, "/tide"));
-    task.chdir("/").unwrap();
+    task.posix().chdir("/").unwrap();
     drop((held, cwd));
     vfscale_sync::rcu::synchronize();
     let used = fs.with_super(|sb| sb.inodes_in_use() - sb.unused_inodes());
@@ -144,19 +144,19 @@ fn a_name_that_changes_by_itself_is_asked_about_each_time() {
 fn a_mount_keeps_a_name_that_has_gone() {
     let (fs, task) = mounted(2, 2);
     fs.tide.store(1, Ordering::SeqCst);
-    task.bind("/d1", "/tide", false).unwrap();
+    task.posix().bind("/d1", "/tide", false).unwrap();
     fs.tide.store(2, Ordering::SeqCst);
     assert!(exists(&task, "/tide/f0"));
-    task.umount("/tide", vfscale_vfs::UmountFlags::empty()).unwrap();
+    task.posix().umount("/tide", vfscale_vfs::UmountFlags::empty()).unwrap();
     assert!(!exists(&task, "/tide"));
 
     fs.tide.store(3, Ordering::SeqCst);
-    task.bind("/d1/f1", "/tide/f0", false).unwrap();
+    task.posix().bind("/d1/f1", "/tide/f0", false).unwrap();
     fs.tide.store(5, Ordering::SeqCst);
     assert!(exists(&task, "/tide/f0"), "a mount below must still be reached");
-    task.umount("/tide/f0", vfscale_vfs::UmountFlags::empty()).unwrap();
+    task.posix().umount("/tide/f0", vfscale_vfs::UmountFlags::empty()).unwrap();
     fs.with_super(|sb| sb.shrink(usize::MAX));
-    let ino = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino;
+    let ino = |path: &str| task.metadata(path).unwrap().ino;
     let before = ino("/tide");
     fs.tide.store(7, Ordering::SeqCst);
     assert_ne!(ino("/tide"), before, "it is looked up again");
@@ -177,7 +177,7 @@ fn what_nobody_uses_is_dropped_and_asked_for_again() {
     // All except the open file and its directory.
     assert_eq!(dropped as u64, asked - 2);
     fs.with_super(|sb| assert_eq!(sb.inodes_in_use(), 4, "root, directory, file, and none"));
-    assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d1/f1"));
+    assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/d1/f1"));
     assert!(exists(&task, "/d1/f1"));
     assert_eq!(lookups(&fs), asked);
     assert!(exists(&task, "/d2/f2"));
@@ -242,13 +242,13 @@ fn threads_that_ask_for_one_name_ask_once() {
 #[test]
 fn a_directory_that_has_moved_by_itself_has_one_dentry() {
     let (fs, task) = mounted(1, 3);
-    let ino = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().ino;
+    let ino = |path: &str| task.metadata(path).unwrap().ino;
     let (dir, file, other) = (ino("/here"), ino("/here/f1"), ino("/d0/f0"));
-    task.bind("/d0/f0", "/here/f2", false).unwrap();
+    task.posix().bind("/d0/f0", "/here/f2", false).unwrap();
     let held = open(&task, "/here/f1");
-    let path = || task.path_of(&held).unwrap().to_str().unwrap().to_owned();
+    let path = || task.posix().path_of(&held).unwrap().to_str().unwrap().to_owned();
     let cwd = task.fork();
-    cwd.chdir("/here").unwrap();
+    cwd.posix().chdir("/here").unwrap();
     for (moved, now, before) in [(true, "/there", "/here"), (false, "/here", "/there")] {
         fs.moved.store(moved, Ordering::SeqCst);
         let asked = lookups(&fs);
@@ -257,11 +257,11 @@ fn a_directory_that_has_moved_by_itself_has_one_dentry() {
         assert_eq!((ino(&format!("{now}/f1")), ino(&format!("{now}/f2"))), (file, other));
         assert_eq!(lookups(&fs) - asked, 1, "the names below are cached");
         assert_eq!(path(), format!("{now}/f1"));
-        assert_eq!(cwd.getcwd().unwrap().to_str(), Some(now));
-        assert_eq!(task.mounts()[1].mount_point.to_str(), Some(&*format!("{now}/f2")));
+        assert_eq!(cwd.posix().getcwd().unwrap().to_str(), Some(now));
+        assert_eq!(task.posix().mounts()[1].mount_point.to_str(), Some(&*format!("{now}/f2")));
         assert!(!exists(&task, before));
     }
-    task.umount("/here/f2", UmountFlags::empty()).unwrap();
+    task.posix().umount("/here/f2", UmountFlags::empty()).unwrap();
     drop((held, cwd));
     vfscale_sync::rcu::synchronize();
     fs.with_super(|sb| while sb.shrink(usize::MAX) > 0 {});
@@ -285,7 +285,7 @@ fn a_subtree_that_has_gone_by_itself_leaves_the_dcache() {
     assert!(!exists(&task, "/tide"));
     // The dentry in use, its directory, and the negative dentry.
     assert_eq!(before as u64 - task.vfs().counts().dentries as u64, FILES - 2);
-    assert_eq!(task.path_of(&held).unwrap().to_str(), Some("/tide/f7 (deleted)"));
+    assert_eq!(task.posix().path_of(&held).unwrap().to_str(), Some("/tide/f7 (deleted)"));
     drop(held);
     vfscale_sync::rcu::synchronize();
     assert_eq!(before as u64 - task.vfs().counts().dentries as u64, FILES);
@@ -330,7 +330,7 @@ fn no_lookup_waits_for_the_shrinker() {
         look(200..400);
         assert!(!exists(&task, "/d0/none") && exists(&task, "/d1/f0"));
         let file = open(&task, "/d0/f300");
-        assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d0/f300"));
+        assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/d0/f300"));
         assert!(is_shrunk.try_recv().is_err(), "the shrinker still runs");
     });
     assert!(is_shrunk.recv().unwrap() > 0);
@@ -369,7 +369,7 @@ fn the_cache_of_a_subtree_is_dropped() {
     let asked = lookups(&fs);
     let held = open(&task, "/d1/f5");
     assert_eq!(
-        task.drop_cached(At::Cwd, "/d1").unwrap(),
+        task.posix().drop_cached(At::Cwd, "/d1").unwrap(),
         500,
         "all but one, and what is not there"
     );
@@ -378,35 +378,40 @@ fn the_cache_of_a_subtree_is_dropped() {
     assert!(exists(&task, "/d1/f6"));
     assert_eq!(lookups(&fs), asked + 1);
     // From the root: also the other two directories.
-    assert_eq!(task.drop_cached(At::Cwd, "/").unwrap(), 1 + 2 * 501);
+    assert_eq!(task.posix().drop_cached(At::Cwd, "/").unwrap(), 1 + 2 * 501);
     drop(held);
-    assert_eq!(task.drop_cached(At::Cwd, "/").unwrap(), 2);
+    assert_eq!(task.posix().drop_cached(At::Cwd, "/").unwrap(), 2);
     let nobody = task.with_credentials(vfscale_vfs::Credentials::user(7, 7));
-    assert_eq!(nobody.drop_cached(At::Cwd, "/").unwrap_err().errno(), Errno::PERM);
+    assert_eq!(nobody.posix().drop_cached(At::Cwd, "/").unwrap_err().errno(), Errno::PERM);
 }
 
 #[test]
 fn handles_outlive_the_cache() {
     let (fs, task) = mounted(4, 4);
     let root = open(&task, "/");
-    let handle = |path: &str| task.name_to_handle(At::Cwd, path, AtFlags::empty()).unwrap();
+    let handle =
+        |path: &str| task.posix().name_to_handle_at(At::Cwd, path, AtFlags::empty()).unwrap();
     let (file, dir) = (handle("/d1/f1"), handle("/d2"));
     fs.with_super(|sb| assert_eq!(sb.shrink(usize::MAX), 3));
-    let reopened = task.open_by_handle(&root, &file, OFlags::RDONLY).unwrap();
+    let reopened = task.posix().open_by_handle_at(&root, &file, OFlags::RDONLY).unwrap();
     assert_eq!(reopened.stat().unwrap().ino, file.ino);
     // No name of the file is cached. Once a name is cached, the handle leads to that name.
     let path = format!("/#{} (deleted)", file.ino);
-    assert_eq!(task.path_of(&reopened).unwrap().to_str(), Some(&*path));
+    assert_eq!(task.posix().path_of(&reopened).unwrap().to_str(), Some(&*path));
     assert!(exists(&task, "/d1/f1"));
-    let again = task.open_by_handle(&root, &file, OFlags::RDONLY).unwrap();
-    assert_eq!(task.path_of(&again).unwrap().to_str(), Some("/d1/f1"));
-    let reopened = task.open_by_handle(&root, &dir, OFlags::RDONLY).unwrap();
+    let again = task.posix().open_by_handle_at(&root, &file, OFlags::RDONLY).unwrap();
+    assert_eq!(task.posix().path_of(&again).unwrap().to_str(), Some("/d1/f1"));
+    let reopened = task.posix().open_by_handle_at(&root, &dir, OFlags::RDONLY).unwrap();
     assert_eq!(reopened.stat().unwrap().ino, dir.ino);
-    assert_eq!(task.path_of(&reopened).unwrap().to_str(), Some("/d2"), "it is connected again");
-    let below = task.stat(At::File(&reopened), "f3", AtFlags::empty()).unwrap().ino;
-    assert_eq!(task.stat(At::Cwd, "/d2/f3", AtFlags::empty()).unwrap().ino, below);
+    assert_eq!(
+        task.posix().path_of(&reopened).unwrap().to_str(),
+        Some("/d2"),
+        "it is connected again"
+    );
+    let below = task.posix().fstatat(At::File(&reopened), "f3", AtFlags::empty()).unwrap().ino;
+    assert_eq!(task.metadata("/d2/f3").unwrap().ino, below);
     let gone = vfscale_vfs::FileHandle { ino: 99, ..dir };
-    let error = task.open_by_handle(&root, &gone, OFlags::RDONLY).unwrap_err();
+    let error = task.posix().open_by_handle_at(&root, &gone, OFlags::RDONLY).unwrap_err();
     assert_eq!(error.errno(), Errno::STALE);
 }
 
@@ -432,13 +437,13 @@ fn stress_lookups_beside_the_shrinker() {
                             1 => drop(fs.with_super(|sb| sb.shrink(8 << 10))),
                             2 => {
                                 let file = open(task, &format!("/d{dir}/f{}", name % 64));
-                                let path = task.path_of(&file).unwrap();
+                                let path = task.posix().path_of(&file).unwrap();
                                 assert_eq!(
                                     path.to_str(),
                                     Some(&*format!("/d{dir}/f{}", name % 64))
                                 );
                             }
-                            _ => drop(task.stat(At::Cwd, "/tide/f1", AtFlags::empty())),
+                            _ => drop(task.metadata("/tide/f1")),
                         }
                     }
                 })

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::lock_class;
+use vfscale_vfs::driver::DirEntry;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{
-    DirEntry, DirOps, Errno, FileOps, FileSystem, FileType, Found, NameAccounting, ParentName,
-    StatFs,
+    DirOps, Errno, FileOps, FileSystem, FileType, Found, NameAccounting, ParentName, StatFs,
 };
 
 lock_class! {

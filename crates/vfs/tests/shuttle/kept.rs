@@ -12,9 +12,7 @@ use crate::tables::Tables;
 use shuttle::thread;
 use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::{cpu, rcu};
-use vfscale_vfs::{
-    At, AtFlags, Errno, Mode, MountFlags, OFlags, RenameFlags, Result, Task, UmountFlags, Vfs,
-};
+use vfscale_vfs::{At, Errno, Mode, MountFlags, OFlags, Result, Task, UmountFlags, Vfs};
 
 const TURNS: usize = 2_000;
 const DELAYS: usize = 1_000;
@@ -57,23 +55,23 @@ fn errno(result: Result<()>) -> Option<Errno> {
 }
 
 fn ino(task: &Task, path: &str) -> std::result::Result<u64, Errno> {
-    task.stat(At::Cwd, path, AtFlags::empty()).map(|stat| stat.ino).map_err(|e| e.errno())
+    task.metadata(path).map(|stat| stat.ino).map_err(|e| e.errno())
 }
 
 fn mkdir(task: &Task, path: &str) -> Option<Errno> {
-    errno(task.mkdir(At::Cwd, path, Mode::RWXU))
+    errno(task.posix().mkdirat(At::Cwd, path, Mode::RWXU))
 }
 
 fn touch(task: &Task, path: &str) -> Result<u64> {
-    Ok(task.open(path, NEW, Mode::RWXU)?.stat()?.ino)
+    Ok(task.posix().open(path, NEW, Mode::RWXU)?.stat()?.ino)
 }
 
 fn unlink(task: &Task, path: &str) -> Option<Errno> {
-    errno(task.unlink(At::Cwd, path, AtFlags::empty()))
+    errno(task.remove_file(path))
 }
 
 fn rename(task: &Task, old: &str, new: &str) -> Option<Errno> {
-    errno(task.rename(At::Cwd, old, At::Cwd, new, RenameFlags::empty()))
+    errno(task.rename(old, new))
 }
 
 /// A lookup concurrent with the creation of a name finds it or not; once found, the name remains.
@@ -139,7 +137,7 @@ fn rmdir_against_create() {
         assert_eq!(mkdir(task, "/d"), None);
         let (removed, made) = both(
             task,
-            |task| errno(task.rmdir(At::Cwd, "/d")),
+            |task| errno(task.remove_dir("/d")),
             |task| touch(task, "/d/f").map_err(|error| error.errno()),
         );
         match made {
@@ -223,7 +221,7 @@ fn rmdir_against_the_last_that_moves_out() {
         for path in ["/d", "/d/e"] {
             assert_eq!(mkdir(task, path), None);
         }
-        let inside = task.open("/d/e", OFlags::RDONLY, Mode::empty()).unwrap();
+        let inside = task.posix().open("/d/e", OFlags::RDONLY, Mode::empty()).unwrap();
         // The driver pauses after it has moved the entry; the other thread waits for that moment.
         fs.pauses.store(30, Ordering::Relaxed);
         let (renamed, removed) = both(
@@ -235,12 +233,12 @@ fn rmdir_against_the_last_that_moves_out() {
                 }
                 (0..3).for_each(|_| thread::yield_now());
                 fs.pauses.store(0, Ordering::Relaxed);
-                errno(task.rmdir(At::Cwd, "/d"))
+                errno(task.remove_dir("/d"))
             },
         );
         assert_eq!((renamed, removed), (None, None));
-        assert_eq!(task.path_of(&inside).unwrap().to_str(), Some("/g"));
-        let made = task.openat(At::File(&inside), "f", NEW, Mode::RWXU).unwrap();
+        assert_eq!(task.posix().path_of(&inside).unwrap().to_str(), Some("/g"));
+        let made = task.posix().openat(At::File(&inside), "f", NEW, Mode::RWXU).unwrap();
         assert_eq!(ino(task, "/g/f"), Ok(made.stat().unwrap().ino));
     });
 }
@@ -257,11 +255,8 @@ fn rmdir_against_the_last_that_moves_out() {
 fn link_against_unlink() {
     check(|_, task| {
         touch(task, "/f").unwrap();
-        let (linked, gone) = both(
-            task,
-            |task| errno(task.link(At::Cwd, "/f", At::Cwd, "/g", AtFlags::empty())),
-            |task| unlink(task, "/f"),
-        );
+        let (linked, gone) =
+            both(task, |task| errno(task.hard_link("/f", "/g")), |task| unlink(task, "/f"));
         assert_eq!(gone, None);
         assert!(linked.is_none() || linked == Some(Errno::NOENT));
         assert_eq!(ino(task, "/g").is_ok(), linked.is_none());
@@ -322,7 +317,7 @@ fn evicting_against_asking() {
     check(|fs, task| {
         let known = touch(task, "/f").unwrap();
         let mode = Mode::RUSR;
-        task.chmod(At::Cwd, "/f", mode, AtFlags::empty()).unwrap();
+        task.set_permissions("/f", mode).unwrap();
         let shrinking = fs.clone();
         let (_, seen) = both(
             task,
@@ -331,8 +326,8 @@ fn evicting_against_asking() {
                 shrinking.with_super(|sb| sb.shrink(usize::MAX));
             },
             |task| {
-                let first = task.stat(At::Cwd, "/f", AtFlags::empty()).unwrap();
-                let second = task.stat(At::Cwd, "/f", AtFlags::empty()).unwrap();
+                let first = task.metadata("/f").unwrap();
+                let second = task.metadata("/f").unwrap();
                 [(first.ino, first.mode & 0o777), (second.ino, second.mode & 0o777)]
             },
         );
@@ -356,12 +351,12 @@ fn rmdir_against_mount() {
         assert_eq!(mkdir(task, "/d"), None);
         let (removed, mounted) = both(
             task,
-            |task| errno(task.rmdir(At::Cwd, "/d")),
-            |task| errno(task.mount(Tables::new(), "/d", MountFlags::empty())),
+            |task| errno(task.remove_dir("/d")),
+            |task| errno(task.posix().mount(Tables::new(), "/d", MountFlags::empty())),
         );
         if mounted.is_none() {
             assert_eq!(removed, Some(Errno::BUSY));
-            task.umount("/d", UmountFlags::empty()).unwrap();
+            task.posix().umount("/d", UmountFlags::empty()).unwrap();
         } else {
             assert!([Some(Errno::NOENT), Some(Errno::BUSY)].contains(&mounted), "{mounted:?}");
             assert_eq!(removed, None);

@@ -30,7 +30,7 @@ fn check(model: impl Fn(&Arc<Numbers>, &Arc<Task>) + Send + Sync + 'static) {
 }
 
 fn ino(task: &Task, path: &str) -> Result<u64, Errno> {
-    task.stat(At::Cwd, path, AtFlags::empty()).map(|stat| stat.ino).map_err(|e| e.errno())
+    task.metadata(path).map(|stat| stat.ino).map_err(|e| e.errno())
 }
 
 /// Names exist or do not exist, whichever thread looks them up first, and whatever the shrinker
@@ -151,9 +151,9 @@ fn opens_beside_the_shrinker() {
             let task = task.clone();
             thread::spawn(move || {
                 let _cpu = cpu::pretend(0);
-                let file = task.open("/d0/f0", OFlags::RDONLY, Mode::empty()).unwrap();
+                let file = task.posix().open("/d0/f0", OFlags::RDONLY, Mode::empty()).unwrap();
                 let ino = file.stat().unwrap().ino;
-                assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d0/f0"));
+                assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/d0/f0"));
                 ino
             })
         };
@@ -180,17 +180,18 @@ fn opens_beside_the_shrinker() {
 #[test]
 fn open_by_handle_against_eviction() {
     check(|fs, task| {
-        let root = task.open("/", OFlags::RDONLY, Mode::empty()).unwrap();
-        let handle = task.name_to_handle(At::Cwd, "/d1/f1", AtFlags::empty()).unwrap();
-        let dir = task.name_to_handle(At::Cwd, "/d1", AtFlags::empty()).unwrap();
+        let root = task.posix().open("/", OFlags::RDONLY, Mode::empty()).unwrap();
+        let handle = task.posix().name_to_handle_at(At::Cwd, "/d1/f1", AtFlags::empty()).unwrap();
+        let dir = task.posix().name_to_handle_at(At::Cwd, "/d1", AtFlags::empty()).unwrap();
         let other = {
             let task = task.clone();
             thread::spawn(move || {
                 let _cpu = cpu::pretend(0);
                 let opened = [handle, dir].map(|handle| {
-                    let file = task.open_by_handle(&root, &handle, OFlags::RDONLY).unwrap();
+                    let file =
+                        task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY).unwrap();
                     assert_eq!(file.stat().unwrap().ino, handle.ino);
-                    task.path_of(&file).unwrap().to_str().unwrap().to_owned()
+                    task.posix().path_of(&file).unwrap().to_str().unwrap().to_owned()
                 });
                 assert!(opened[0] == "/d1/f1" || opened[0].ends_with(" (deleted)"), "{opened:?}");
                 assert_eq!(opened[1], "/d1");
@@ -222,7 +223,7 @@ fn open_by_handle_against_eviction() {
 fn walks_beside_a_directory_that_moves_by_itself() {
     check(|fs, task| {
         let known = ino(task, "/here/f1").unwrap();
-        let inside = task.open("/here", OFlags::RDONLY, Mode::empty()).unwrap();
+        let inside = task.posix().open("/here", OFlags::RDONLY, Mode::empty()).unwrap();
         let walks = ["/there/f1", "/here/f1"].map(|path| {
             let task = task.clone();
             thread::spawn(move || {
@@ -235,7 +236,7 @@ fn walks_beside_a_directory_that_moves_by_itself() {
         assert_eq!(ino(task, "/there/f1"), Ok(known));
         walks.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!((ino(task, "/there/f1"), ino(task, "/here/f1")), (Ok(known), Err(Errno::NOENT)));
-        let path = task.path_of(&inside).unwrap();
+        let path = task.posix().path_of(&inside).unwrap();
         // A first lookup of the old name fails, and open files of it show that it was removed.
         assert!(path.to_str() == Some("/there") || path.to_str() == Some("/here (deleted)"));
     });
@@ -258,16 +259,16 @@ fn lookups_beside_the_shrinking_of_a_subtree() {
             let task = task.clone();
             thread::spawn(move || {
                 let _cpu = cpu::pretend(0);
-                task.drop_cached(At::Cwd, "/").unwrap();
-                task.drop_cached(At::Cwd, "/d1").unwrap();
+                task.posix().drop_cached(At::Cwd, "/").unwrap();
+                task.posix().drop_cached(At::Cwd, "/d1").unwrap();
             })
         };
         let opens = {
             let task = task.clone();
             thread::spawn(move || {
                 let _cpu = cpu::pretend(0);
-                let file = task.open("/d1/f1", OFlags::RDONLY, Mode::empty()).unwrap();
-                assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/d1/f1"));
+                let file = task.posix().open("/d1/f1", OFlags::RDONLY, Mode::empty()).unwrap();
+                assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/d1/f1"));
             })
         };
         assert_eq!(ino(task, "/d1/f1"), Ok(known));
@@ -297,7 +298,7 @@ fn walks_beside_a_name_that_changes_by_itself() {
             let task = task.clone();
             thread::spawn(move || {
                 let _cpu = cpu::pretend(0);
-                let file = task.open("/tide/f0", OFlags::RDONLY, Mode::empty()).unwrap();
+                let file = task.posix().open("/tide/f0", OFlags::RDONLY, Mode::empty()).unwrap();
                 (ino(&task, "/tide/f0").unwrap(), file.stat().unwrap().ino)
             })
         };

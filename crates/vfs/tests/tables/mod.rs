@@ -14,12 +14,13 @@ use vfscale_sync::atomic::thread;
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::lock_class;
 use vfscale_sync::rcu::Guard;
+use vfscale_vfs::driver::DirEntry;
 use vfscale_vfs::driver::NewInode;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef, InodeTimes};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{
-    AttrChange, DirEntry, DirOps, Errno, FileOps, FileSystem, FileType, Found, NameAccounting,
-    ParentName, Rename, StatFs, Timestamp,
+    AttrChange, DirOps, Errno, FileOps, FileSystem, FileType, Found, NameAccounting, ParentName,
+    Rename, StatFs, Timestamp,
 };
 
 lock_class! {

@@ -4,11 +4,9 @@ use std::error::Error;
 use std::sync::Arc;
 
 use vfscale::block::MemoryDevice;
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::{
-    At, AtFlags, FallocateFlags, File, Mode, OFlags, RenameFlags, Scaling, SetTime, Task, Volume,
-    Whence,
-};
+use vfscale::posix::{At, AtFlags, FallocateFlags, OFlags, SetTime, Whence};
+use vfscale::{File, Mode, Scaling, Task, Volume};
+use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 /// Fixed, so that results of machines with different numbers of CPUs can be compared.
@@ -44,13 +42,13 @@ const fn on_volume(
 
 pub const KINDS: &[Kind] = &[
     kind("open", &["lockref", "mount-count", "files-lock"], |task, _| {
-        task.open("file", OFlags::RDONLY, MODE).map(drop)
+        task.posix().open("file", OFlags::RDONLY, MODE).map(drop)
     }),
     kind("write", &["lockref", "mount-count", "files-lock"], |task, _| {
-        task.open("file", OFlags::WRONLY, MODE).map(drop)
+        task.posix().open("file", OFlags::WRONLY, MODE).map(drop)
     }),
     kind("stat", &["lockref"], |task, _| stat(task, "/home/me/file")),
-    kind("path", &["seqrwlock", "brlock"], |task, file| task.path_of(file).map(drop)),
+    kind("path", &["seqrwlock", "brlock"], |task, file| task.posix().path_of(file).map(drop)),
     kind("mount", &["brlock"], |task, _| stat(task, "/mnt/file")),
     kind(
         "create",
@@ -58,22 +56,22 @@ pub const KINDS: &[Kind] = &[
         |task, _| create(task),
     ),
     kind("rename", &["dcache-hash"], |task, _| {
-        task.rename(At::Cwd, "file", At::Cwd, "other", RenameFlags::empty())?;
-        task.rename(At::Cwd, "other", At::Cwd, "file", RenameFlags::empty())
+        task.rename("file", "other")?;
+        task.rename("other", "file")
     }),
     // A directory is moved to another parent and back.
     kind("move", &["seqrwlock", "dcache-hash"], |task, _| {
-        task.rename(At::Cwd, "below", At::Cwd, "../below", RenameFlags::empty())?;
-        task.rename(At::Cwd, "../below", At::Cwd, "below", RenameFlags::empty())
+        task.rename("below", "../below")?;
+        task.rename("../below", "below")
     }),
     kind("handle", &["inode-hash", "lockref", "files-lock"], |task, file| {
-        let handle = task.name_to_handle(At::Cwd, "file", AtFlags::empty())?;
-        task.open_by_handle(file, &handle, OFlags::RDONLY).map(drop)
+        let handle = task.posix().name_to_handle_at(At::Cwd, "file", AtFlags::empty())?;
+        task.posix().open_by_handle_at(file, &handle, OFlags::RDONLY).map(drop)
     }),
     kind(
         "pipe",
         &["lockref", "mount-count", "files-lock", "inode-list", "ino-alloc", "pseudo"],
-        |task, _| task.pipe2(OFlags::empty()).map(drop),
+        |task, _| task.posix().pipe2(OFlags::empty()).map(drop),
     ),
     kind("pwrite", &[], |_, file| file.pwrite(b"data", 0).map(drop)),
     kind("pread", &[], |_, file| file.pread(&mut [0; 4], 0).map(drop)),
@@ -82,11 +80,11 @@ pub const KINDS: &[Kind] = &[
         file.seek(Whence::Set(0)).map(drop)
     }),
     kind("seek", &[], |_, file| file.seek(Whence::Set(2)).map(drop)),
-    kind("chmod", &[], |task, _| task.chmod(At::Cwd, "file", MODE, AtFlags::empty())),
+    kind("chmod", &[], |task, _| task.set_permissions("file", MODE)),
     // A lookup that must call the driver.
     on_volume("miss", &["lru", "inode-list", "dcache-hash"], |task, _| {
         stat(task, "below/name")?;
-        task.drop_cached(At::Cwd, "below").map(drop)
+        task.posix().drop_cached(At::Cwd, "below").map(drop)
     }),
     on_volume(
         "logged",
@@ -98,7 +96,12 @@ pub const KINDS: &[Kind] = &[
         "touch",
         &["read-mostly", "active-trans", "cil-counters", "cil-lists"],
         |task, file| {
-            task.utimens(At::File(file), "", [SetTime::Omit, SetTime::Now], AtFlags::EMPTY_PATH)
+            task.posix().utimensat(
+                At::File(file),
+                "",
+                [SetTime::Omit, SetTime::Now],
+                AtFlags::EMPTY_PATH,
+            )
         },
     ),
     // Allocates one block after the last one: a transaction with a claim.
@@ -114,12 +117,12 @@ pub const KINDS: &[Kind] = &[
 ];
 
 fn stat(task: &Task, path: &str) -> vfscale::Result<()> {
-    task.stat(At::Cwd, path, AtFlags::empty()).map(drop)
+    task.metadata(path).map(drop)
 }
 
 fn create(task: &Task) -> vfscale::Result<()> {
-    drop(task.open("new", OFlags::CREATE | OFlags::WRONLY, MODE)?);
-    task.unlink(At::Cwd, "new", AtFlags::empty())
+    drop(task.posix().open("new", OFlags::CREATE | OFlags::WRONLY, MODE)?);
+    task.remove_file("new")
 }
 
 /// A file system, and the task and file that calls are made with.
@@ -143,15 +146,15 @@ impl Ground {
         } else {
             (vfscale::memory().size(MEMORY_BYTES).scaling(scaling).build()?.task(), None)
         };
-        task.create_dir_all("/home/me/below", MODE)?;
-        task.mkdir(At::Cwd, "/mnt", MODE)?;
+        task.create_dir_all("/home/me/below")?;
+        task.create_dir("/mnt")?;
         let fs = vfscale::MemFs::builder().size(1 << 20).build();
-        task.mount(fs, "/mnt", vfscale::MountFlags::empty())?;
-        task.chdir("/home/me")?;
+        task.posix().mount(fs, "/mnt", vfscale::posix::MountFlags::empty())?;
+        task.posix().chdir("/home/me")?;
         for path in ["file", "below/name", "/mnt/file"] {
-            task.write_file(path, "text")?;
+            task.write(path, "text")?;
         }
-        let file = task.open("file", OFlags::RDWR, MODE)?;
+        let file = task.posix().open("file", OFlags::RDWR, MODE)?;
         Ok(Ground { task, file, _volume: volume })
     }
 

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use vfscale::{
-    At, AtFlags, Credentials, Errno, FallocateFlags, Fd, File, FileType, Mode, OFlags, OpenHow,
-    RenameFlags, ResolveFlags, Task, Whence,
+use vfscale::posix::{
+    At, AtFlags, FallocateFlags, Fd, OFlags, OpenHow, RenameFlags, ResolveFlags, Whence,
 };
+use vfscale::{Credentials, Errno, File, FileType, Mode, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -19,7 +19,7 @@ fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
 }
 
 fn make(task: &Task, path: &str) -> File {
-    task.open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
+    task.posix().open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
 }
 
 #[test]
@@ -29,11 +29,11 @@ fn names_and_paths_that_are_too_long() {
     make(&task, &name);
     assert_eq!(task.metadata(&name).unwrap().size, 0);
     let long = "n".repeat(256);
-    assert_eq!(errno(task.open(&long, OFlags::CREATE, MODE)), Errno::NAMETOOLONG);
+    assert_eq!(errno(task.posix().open(&long, OFlags::CREATE, MODE)), Errno::NAMETOOLONG);
     assert_eq!(errno(task.metadata(&long)), Errno::NAMETOOLONG);
-    assert_eq!(errno(task.mkdir(At::Cwd, &long, MODE)), Errno::NAMETOOLONG);
-    assert_eq!(errno(task.unlink(At::Cwd, &long, AtFlags::empty())), Errno::NAMETOOLONG);
-    let rename = task.rename(At::Cwd, &name, At::Cwd, &long, RenameFlags::empty());
+    assert_eq!(errno(task.create_dir(&long)), Errno::NAMETOOLONG);
+    assert_eq!(errno(task.remove_file(&long)), Errno::NAMETOOLONG);
+    let rename = task.rename(&name, &long);
     assert_eq!(errno(rename), Errno::NAMETOOLONG);
     let path = format!("{}{name}", "./".repeat((4095 - 255) / 2));
     assert_eq!(path.len(), 4095);
@@ -42,8 +42,8 @@ fn names_and_paths_that_are_too_long() {
     assert_eq!(errno(task.metadata("")), Errno::NOENT);
     assert_eq!(errno(task.metadata("a\0b")), Errno::INVAL);
     let target = "t".repeat(4096);
-    assert_eq!(errno(task.symlink(&target, At::Cwd, "l")), Errno::NAMETOOLONG);
-    assert_eq!(errno(task.symlink("", At::Cwd, "l")), Errno::NOENT);
+    assert_eq!(errno(task.symlink(&target, "l")), Errno::NAMETOOLONG);
+    assert_eq!(errno(task.symlink("", "l")), Errno::NOENT);
 }
 
 #[test]
@@ -51,30 +51,30 @@ fn forty_links_and_no_more() {
     let task = task();
     make(&task, "/l0");
     for n in 1..=41 {
-        task.symlink(format!("l{}", n - 1), At::Cwd, format!("/l{n}")).unwrap();
+        task.symlink(format!("l{}", n - 1), format!("/l{n}")).unwrap();
     }
     assert!(task.metadata("/l40").unwrap().is_file());
     assert_eq!(errno(task.metadata("/l41")), Errno::LOOP);
     assert!(task.symlink_metadata("/l41").unwrap().is_symlink());
-    task.symlink("self", At::Cwd, "/self").unwrap();
+    task.symlink("self", "/self").unwrap();
     assert_eq!(errno(task.metadata("/self")), Errno::LOOP);
     assert_eq!(errno(task.metadata("/self/x")), Errno::LOOP);
-    assert_eq!(errno(task.open("/l1", OFlags::NOFOLLOW, MODE)), Errno::LOOP);
+    assert_eq!(errno(task.posix().open("/l1", OFlags::NOFOLLOW, MODE)), Errno::LOOP);
     let how = OpenHow { resolve: ResolveFlags::NO_SYMLINKS, ..OpenHow::new(OFlags::RDONLY) };
-    assert_eq!(errno(task.openat2(At::Cwd, "/l1", &how)), Errno::LOOP);
+    assert_eq!(errno(task.posix().openat2(At::Cwd, "/l1", &how)), Errno::LOOP);
 }
 
 #[test]
 fn resolve_limits() {
     let task = task();
-    task.create_dir_all("/jail/in", MODE).unwrap();
+    task.create_dir_all("/jail/in").unwrap();
     make(&task, "/outside");
     make(&task, "/jail/inside");
-    task.symlink("/inside", At::Cwd, "/jail/absolute").unwrap();
-    task.symlink("../outside", At::Cwd, "/jail/up").unwrap();
-    let jail = task.open("/jail", OFlags::PATH, MODE).unwrap();
+    task.symlink("/inside", "/jail/absolute").unwrap();
+    task.symlink("../outside", "/jail/up").unwrap();
+    let jail = task.posix().open("/jail", OFlags::PATH, MODE).unwrap();
     let how = |resolve| OpenHow { resolve, ..OpenHow::new(OFlags::RDONLY) };
-    let open = |path: &str, resolve| task.openat2(At::File(&jail), path, &how(resolve));
+    let open = |path: &str, resolve| task.posix().openat2(At::File(&jail), path, &how(resolve));
     let (beneath, in_root) = (ResolveFlags::BENEATH, ResolveFlags::IN_ROOT);
     assert!(open("in/../inside", beneath).is_ok());
     for path in ["..", "in/../../outside", "up", "absolute", "/jail/inside"] {
@@ -91,35 +91,38 @@ fn resolve_limits() {
 fn flags_that_mean_nothing() {
     let task = task();
     make(&task, "/f");
-    let open = |how: OpenHow| errno(task.openat2(At::Cwd, "/f", &how));
+    let open = |how: OpenHow| errno(task.posix().openat2(At::Cwd, "/f", &how));
     let unknown = OFlags::from_bits_retain(1 << 30);
     assert_eq!(open(OpenHow::new(unknown)), Errno::INVAL);
-    assert!(task.open("/f", unknown, MODE).is_ok(), "open ignores what it does not know");
+    assert!(task.posix().open("/f", unknown, MODE).is_ok(), "open ignores what it does not know");
     assert_eq!(open(OpenHow { mode: MODE, ..OpenHow::new(OFlags::RDONLY) }), Errno::INVAL);
     let resolve = ResolveFlags::from_bits_retain(1 << 40);
     assert_eq!(open(OpenHow { resolve, ..OpenHow::new(OFlags::RDONLY) }), Errno::INVAL);
     assert_eq!(open(OpenHow::new(OFlags::PATH | OFlags::RDWR)), Errno::INVAL);
-    assert_eq!(errno(task.open("/", OFlags::TMPFILE | OFlags::RDONLY, MODE)), Errno::INVAL);
-    assert_eq!(errno(task.open("/d", OFlags::CREATE | OFlags::DIRECTORY, MODE)), Errno::INVAL);
+    assert_eq!(errno(task.posix().open("/", OFlags::TMPFILE | OFlags::RDONLY, MODE)), Errno::INVAL);
+    assert_eq!(
+        errno(task.posix().open("/d", OFlags::CREATE | OFlags::DIRECTORY, MODE)),
+        Errno::INVAL
+    );
     let bad = AtFlags::from_bits_retain(1 << 20);
-    assert_eq!(errno(task.stat(At::Cwd, "/f", bad)), Errno::INVAL);
-    assert_eq!(errno(task.unlink(At::Cwd, "/f", bad)), Errno::INVAL);
+    assert_eq!(errno(task.posix().fstatat(At::Cwd, "/f", bad)), Errno::INVAL);
+    assert_eq!(errno(task.posix().unlinkat(At::Cwd, "/f", bad)), Errno::INVAL);
     let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-    assert_eq!(errno(task.rename(At::Cwd, "/f", At::Cwd, "/g", both)), Errno::INVAL);
+    assert_eq!(errno(task.posix().renameat2(At::Cwd, "/f", At::Cwd, "/g", both)), Errno::INVAL);
     let whiteout = RenameFlags::WHITEOUT;
-    assert_eq!(errno(task.rename(At::Cwd, "/f", At::Cwd, "/g", whiteout)), Errno::INVAL);
+    assert_eq!(errno(task.posix().renameat2(At::Cwd, "/f", At::Cwd, "/g", whiteout)), Errno::INVAL);
     assert!(task.metadata("/f").unwrap().is_file());
 }
 
 #[test]
 fn handles_of_another_kind() {
     let task = task();
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    task.mknod(At::Cwd, "/socket", FileType::Socket, MODE, 0).unwrap();
-    let dir = task.open("/d", OFlags::RDONLY, MODE).unwrap();
-    let path = task.open("/d", OFlags::PATH, MODE).unwrap();
+    task.create_dir("/d").unwrap();
+    task.posix().mknodat(At::Cwd, "/socket", FileType::Socket, MODE, 0).unwrap();
+    let dir = task.posix().open("/d", OFlags::RDONLY, MODE).unwrap();
+    let path = task.posix().open("/d", OFlags::PATH, MODE).unwrap();
     let file = make(&task, "/f");
-    let write_only = task.open("/f", OFlags::WRONLY, MODE).unwrap();
+    let write_only = task.posix().open("/f", OFlags::WRONLY, MODE).unwrap();
     let mut buf = [0; 8];
     assert_eq!(errno(dir.read(&mut buf)), Errno::ISDIR);
     assert_eq!(errno(dir.write(&buf)), Errno::BADF);
@@ -129,14 +132,14 @@ fn handles_of_another_kind() {
     assert_eq!(errno(write_only.read(&mut buf)), Errno::BADF);
     assert_eq!(errno(dir.truncate(0)), Errno::INVAL);
     assert_eq!(errno(file.read_dir_at(0, |_| ControlFlow::Continue(()))), Errno::NOTDIR);
-    let in_file = task.openat(At::File(&file), "x", OFlags::CREATE | OFlags::RDWR, MODE);
+    let in_file = task.posix().openat(At::File(&file), "x", OFlags::CREATE | OFlags::RDWR, MODE);
     assert_eq!(errno(in_file), Errno::NOTDIR);
-    assert_eq!(errno(task.open("/socket", OFlags::RDONLY, MODE)), Errno::NXIO);
-    assert_eq!(errno(task.stat(At::Fd(Fd(7)), "x", AtFlags::empty())), Errno::BADF);
-    assert_eq!(errno(task.stat(At::Fd(Fd(-5)), "x", AtFlags::empty())), Errno::BADF);
-    assert!(task.stat(At::Fd(Fd(7)), "/f", AtFlags::empty()).is_ok());
-    assert_eq!(errno(task.close(Fd(3))), Errno::BADF);
-    assert_eq!(errno(task.dup2(Fd(3), Fd(i32::MAX))), Errno::BADF);
+    assert_eq!(errno(task.posix().open("/socket", OFlags::RDONLY, MODE)), Errno::NXIO);
+    assert_eq!(errno(task.posix().fstatat(At::Fd(Fd(7)), "x", AtFlags::empty())), Errno::BADF);
+    assert_eq!(errno(task.posix().fstatat(At::Fd(Fd(-5)), "x", AtFlags::empty())), Errno::BADF);
+    assert!(task.posix().fstatat(At::Fd(Fd(7)), "/f", AtFlags::empty()).is_ok());
+    assert_eq!(errno(task.posix().close(Fd(3))), Errno::BADF);
+    assert_eq!(errno(task.posix().dup2(Fd(3), Fd(i32::MAX))), Errno::BADF);
 }
 
 #[test]
@@ -178,11 +181,11 @@ fn offsets_at_the_end_of_64_bits() {
 fn a_million_entries_in_one_directory() {
     const ENTRIES: u64 = 1_000_000;
     let task = task();
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    let dir = task.open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
+    task.create_dir("/d").unwrap();
+    let dir = task.posix().open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
     for n in 0..ENTRIES {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-        task.openat(At::File(&dir), n.to_string(), flags, MODE).unwrap();
+        task.posix().openat(At::File(&dir), n.to_string(), flags, MODE).unwrap();
     }
     let names = |dir: &File| -> HashSet<String> {
         let mut names = HashSet::new();
@@ -194,7 +197,7 @@ fn a_million_entries_in_one_directory() {
     };
     assert_eq!(names(&dir).len() as u64, ENTRIES + 2);
     assert_eq!(task.metadata("/d/777777").unwrap().nlink, 1);
-    assert_eq!(errno(task.rmdir(At::Cwd, "/d")), Errno::NOTEMPTY);
+    assert_eq!(errno(task.remove_dir("/d")), Errno::NOTEMPTY);
 
     // Removal while reading: every entry is seen once, and none exists in the end.
     dir.seek(Whence::Set(0)).unwrap();
@@ -202,12 +205,12 @@ fn a_million_entries_in_one_directory() {
     for entry in dir.read_dir() {
         let entry = entry.unwrap();
         if entry.file_type == FileType::RegularFile {
-            task.unlink(At::File(&dir), &entry.name, AtFlags::empty()).unwrap();
+            task.posix().unlinkat(At::File(&dir), &entry.name, AtFlags::empty()).unwrap();
             removed += 1;
         }
     }
     assert_eq!(removed, ENTRIES);
-    task.rmdir(At::Cwd, "/d").unwrap();
+    task.remove_dir("/d").unwrap();
     dir.seek(Whence::Set(0)).unwrap();
     assert_eq!(errno(dir.read_dir().next().unwrap()), Errno::NOENT);
 }
@@ -219,7 +222,7 @@ fn positions_survive_changes() {
     for n in 0..500 {
         make(&task, &format!("/stays{n}"));
     }
-    let dir = task.open("/", OFlags::RDONLY, MODE).unwrap();
+    let dir = task.posix().open("/", OFlags::RDONLY, MODE).unwrap();
     let mut seen = HashSet::new();
     let mut pos = 0;
     let mut turn = 0;
@@ -244,7 +247,7 @@ fn positions_survive_changes() {
         if turn < 100 && turn % 2 == 1 {
             for n in 0..20 {
                 let name = format!("/goes{turn}-{n}");
-                task.unlink(At::Cwd, name, AtFlags::empty()).unwrap();
+                task.remove_file(name).unwrap();
             }
         }
         turn += 1;
@@ -260,16 +263,16 @@ fn positions_survive_changes() {
 #[test]
 fn positions_survive_renames() {
     let task = task();
-    ["/d", "/e"].into_iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    ["/d", "/e"].into_iter().for_each(|dir| task.create_dir(dir).unwrap());
     for n in 0..300 {
         make(&task, &format!("/d/stays{n}"));
         make(&task, &format!("/d/goes{n}"));
         make(&task, &format!("/e/out{n}"));
     }
     let rename = |from: String, to: String, flags| {
-        task.rename(At::Cwd, from, At::Cwd, to, flags).unwrap();
+        task.posix().renameat2(At::Cwd, from, At::Cwd, to, flags).unwrap();
     };
-    let dir = task.open("/d", OFlags::RDONLY, MODE).unwrap();
+    let dir = task.posix().open("/d", OFlags::RDONLY, MODE).unwrap();
     let (mut seen, mut pos, mut turn) = (HashSet::new(), 0, 0);
     loop {
         let mut batch = Vec::new();
@@ -309,19 +312,19 @@ fn ten_thousand_directories_deep() {
     const DEPTH: usize = 10_000;
     let task = task();
     for _ in 0..DEPTH {
-        task.mkdir(At::Cwd, "d", MODE).unwrap();
-        task.chdir("d").unwrap();
+        task.create_dir("d").unwrap();
+        task.posix().chdir("d").unwrap();
     }
-    assert_eq!(errno(task.getcwd()), Errno::NAMETOOLONG);
-    let up = task.open("../../..", OFlags::PATH, MODE).unwrap();
-    task.fchdir(&up).unwrap();
-    task.chdir("/").unwrap();
+    assert_eq!(errno(task.posix().getcwd()), Errno::NAMETOOLONG);
+    let up = task.posix().open("../../..", OFlags::PATH, MODE).unwrap();
+    task.posix().fchdir(&up).unwrap();
+    task.posix().chdir("/").unwrap();
     let other = task.fork();
-    other.chdir("d/d/d").unwrap();
+    other.posix().chdir("d/d/d").unwrap();
     task.remove_dir_all("d").unwrap();
     assert_eq!(errno(task.metadata("d")), Errno::NOENT);
-    assert_eq!(errno(other.getcwd()), Errno::NOENT);
-    assert_eq!(errno(other.mkdir(At::Cwd, "x", MODE)), Errno::NOENT);
+    assert_eq!(errno(other.posix().getcwd()), Errno::NOENT);
+    assert_eq!(errno(other.create_dir("x")), Errno::NOENT);
     assert!(other.metadata(".").unwrap().is_dir());
     drop(up);
 }
@@ -331,20 +334,20 @@ fn open_files_outlive_names_and_permissions() {
     let task = task();
     let file = make(&task, "/f");
     file.write_all(b"hello").unwrap();
-    task.rename(At::Cwd, "/f", At::Cwd, "/g", RenameFlags::empty()).unwrap();
-    assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/g"));
-    task.chmod(At::Cwd, "/g", Mode::empty(), AtFlags::empty()).unwrap();
-    task.unlink(At::Cwd, "/g", AtFlags::empty()).unwrap();
-    assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/g (deleted)"));
+    task.rename("/f", "/g").unwrap();
+    assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/g"));
+    task.set_permissions("/g", Mode::empty()).unwrap();
+    task.remove_file("/g").unwrap();
+    assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/g (deleted)"));
     let mut buf = [0; 5];
     assert_eq!(file.pread(&mut buf, 0).unwrap(), 5);
     assert_eq!(&buf, b"hello");
     assert_eq!(file.stat().unwrap().nlink, 0);
     let empty = AtFlags::EMPTY_PATH;
-    assert_eq!(errno(task.link(At::File(&file), "", At::Cwd, "/h", empty)), Errno::NOENT);
-    let unnamed = task.open("/", OFlags::TMPFILE | OFlags::RDWR, MODE).unwrap();
+    assert_eq!(errno(task.posix().linkat(At::File(&file), "", At::Cwd, "/h", empty)), Errno::NOENT);
+    let unnamed = task.posix().open("/", OFlags::TMPFILE | OFlags::RDWR, MODE).unwrap();
     unnamed.write_all(b"late").unwrap();
-    task.link(At::File(&unnamed), "", At::Cwd, "/late", empty).unwrap();
+    task.posix().linkat(At::File(&unnamed), "", At::Cwd, "/late", empty).unwrap();
     assert_eq!(task.read_to_string("/late").unwrap(), "late");
 }
 
@@ -362,18 +365,18 @@ fn space_runs_out_in_order() {
     assert_eq!(full.errno(), Errno::NOSPC);
     assert!(written > 1 << 20);
     assert_eq!(file.stat().unwrap().size, written as u64);
-    let statfs = task.statfs(At::Cwd, "/").unwrap();
+    let statfs = task.posix().statfs(At::Cwd, "/").unwrap();
     assert!(statfs.blocks_free <= 2, "{statfs:?}");
     let mut small = 0;
-    while task.mkdir(At::Cwd, format!("/d{small}"), MODE).is_ok() {
+    while task.create_dir(format!("/d{small}")).is_ok() {
         small += 1;
         assert!(small < 100_000);
     }
-    assert_eq!(errno(task.mkdir(At::Cwd, "/more", MODE)), Errno::NOSPC);
-    task.unlink(At::Cwd, "/big", AtFlags::empty()).unwrap();
+    assert_eq!(errno(task.create_dir("/more")), Errno::NOSPC);
+    task.remove_file("/big").unwrap();
     drop(file);
     vfscale_sync::rcu::synchronize();
-    task.write_file("/again", vec![2; 1 << 20]).unwrap();
+    task.write("/again", vec![2; 1 << 20]).unwrap();
 }
 
 #[test]
@@ -385,5 +388,5 @@ fn errors_name_call_and_path() {
     let io = std::io::Error::from(error);
     assert_eq!(io.kind(), std::io::ErrorKind::NotFound);
     let user = task.with_credentials(Credentials::user(1000, 1000));
-    assert_eq!(errno(user.mkdir(At::Cwd, "/x", MODE)), Errno::ACCESS);
+    assert_eq!(errno(user.create_dir("/x")), Errno::ACCESS);
 }

@@ -7,10 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use vfscale::{
-    At, AtFlags, Errno, MemFs, Mode, MountFlags, OFlags, RenameFlags, Scaling, Task, UmountFlags,
-    Vfs,
-};
+use vfscale::posix::{MountFlags, OFlags, UmountFlags};
+use vfscale::{Errno, MemFs, Mode, Scaling, Task, Vfs};
 use vfscale_sync::{cpu, reclaim};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -66,19 +64,19 @@ fn umount_against_thousands(flags: UmountFlags) {
     const LOOKUPS: u64 = 1000;
     let vfs = memory();
     let task = vfs.task();
-    task.mkdir(At::Cwd, "/m", MODE).unwrap();
-    task.mkdir(At::Cwd, "/aside", MODE).unwrap();
-    task.write_file("/m/f", "below").unwrap();
+    task.create_dir("/m").unwrap();
+    task.create_dir("/aside").unwrap();
+    task.write("/m/f", "below").unwrap();
     let looked = AtomicU64::new(0);
     let look = |n: u32, task: &Task| {
         let len = if n.is_multiple_of(16) {
-            let file = task.open("/m/f", OFlags::RDONLY, MODE).unwrap();
+            let file = task.posix().open("/m/f", OFlags::RDONLY, MODE).unwrap();
             let mut bytes = [0; 8];
             let len = file.pread(&mut bytes, 0).unwrap() as u64;
             assert_eq!(len, file.stat().unwrap().size, "a file of two file systems");
             len
         } else {
-            task.stat(At::Cwd, "/m/f", AtFlags::empty()).unwrap().size
+            task.metadata("/m/f").unwrap().size
         };
         assert!(len == 5 || len == 7, "{len}");
         looked.fetch_add(1, Ordering::Relaxed);
@@ -86,14 +84,14 @@ fn umount_against_thousands(flags: UmountFlags) {
     let ended: Vec<Arc<MemFs>> = crowd(&vfs, look, || {
         let round = |_| {
             let fs = MemFs::builder().size(1 << 20).build();
-            task.mount(fs.clone(), "/aside", MountFlags::empty()).unwrap();
-            task.write_file("/aside/f", "mounted").unwrap();
-            task.move_mount("/aside", "/m").unwrap();
+            task.posix().mount(fs.clone(), "/aside", MountFlags::empty()).unwrap();
+            task.write("/aside/f", "mounted").unwrap();
+            task.posix().move_mount("/aside", "/m").unwrap();
             wait_for(&looked, LOOKUPS);
-            while let Err(error) = task.umount("/m", flags) {
+            while let Err(error) = task.posix().umount("/m", flags) {
                 assert_eq!(error.errno(), Errno::BUSY, "{flags:?}");
             }
-            assert_eq!(task.stat(At::Cwd, "/m/f", AtFlags::empty()).unwrap().size, 5);
+            assert_eq!(task.metadata("/m/f").unwrap().size, 5);
             fs
         };
         (0..ROUNDS).map(round).collect()
@@ -127,12 +125,12 @@ fn lazy_umount_against_thousands_of_lookups() {
 fn forced_umount_against_thousands_of_lookups() {
     umount_against_thousands(UmountFlags::FORCE);
     let task = memory().task();
-    task.mkdir(At::Cwd, "/m", MODE).unwrap();
-    task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
-    task.write_file("/m/f", "x").unwrap();
-    let held = task.open("/m/f", OFlags::RDONLY, MODE).unwrap();
-    assert_eq!(task.umount("/m", UmountFlags::FORCE).unwrap_err().errno(), Errno::BUSY);
-    task.umount("/m", UmountFlags::FORCE | UmountFlags::DETACH).unwrap();
+    task.create_dir("/m").unwrap();
+    task.posix().mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+    task.write("/m/f", "x").unwrap();
+    let held = task.posix().open("/m/f", OFlags::RDONLY, MODE).unwrap();
+    assert_eq!(task.posix().umount("/m", UmountFlags::FORCE).unwrap_err().errno(), Errno::BUSY);
+    task.posix().umount("/m", UmountFlags::FORCE | UmountFlags::DETACH).unwrap();
     assert_eq!(held.stat().unwrap().size, 1);
 }
 
@@ -150,18 +148,18 @@ fn thousands_of_paths_beside_renames_of_their_ancestors() {
     const PATHS: u64 = 10_000;
     let vfs = memory();
     let task = vfs.task();
-    task.create_dir_all("/a0/b0", MODE).unwrap();
-    task.write_file("/a0/b0/f", "x").unwrap();
-    let file = task.open("/a0/b0/f", OFlags::RDONLY, MODE).unwrap();
-    let dir = task.open("/a0/b0", OFlags::RDONLY, MODE).unwrap();
+    task.create_dir_all("/a0/b0").unwrap();
+    task.write("/a0/b0/f", "x").unwrap();
+    let file = task.posix().open("/a0/b0/f", OFlags::RDONLY, MODE).unwrap();
+    let dir = task.posix().open("/a0/b0", OFlags::RDONLY, MODE).unwrap();
     let [begun, done, told] = [const { AtomicU64::new(0) }; 3];
     let tell = |n: u32, task: &Task| {
         let from = done.load(Ordering::SeqCst);
         let path = if n.is_multiple_of(2) {
-            task.path_of(&file).unwrap()
+            task.posix().path_of(&file).unwrap()
         } else {
-            task.fchdir(&dir).unwrap();
-            task.getcwd().unwrap().join("f")
+            task.posix().fchdir(&dir).unwrap();
+            task.posix().getcwd().unwrap().join("f")
         };
         let to = begun.load(Ordering::SeqCst);
         let expected = |moves| {
@@ -182,7 +180,7 @@ fn thousands_of_paths_beside_renames_of_their_ancestors() {
             } else {
                 (format!("/a{a}"), format!("/a{to_a}"))
             };
-            task.rename(At::Cwd, old, At::Cwd, new, RenameFlags::empty()).unwrap();
+            task.rename(old, new).unwrap();
             moves += 1;
             done.store(moves, Ordering::SeqCst);
         }
@@ -201,16 +199,16 @@ fn genocide_of_a_subtree_beside_walks_in_it() {
     const FILES: u32 = 50;
     let vfs = memory();
     let task = vfs.task();
-    task.mkdir(At::Cwd, "/m", MODE).unwrap();
+    task.create_dir("/m").unwrap();
     let fs = MemFs::builder().size(32 << 20).build();
-    task.mount(fs.clone(), "/m", MountFlags::empty()).unwrap();
+    task.posix().mount(fs.clone(), "/m", MountFlags::empty()).unwrap();
     for dir in 0..DIRS {
-        task.create_dir_all(format!("/m/top/{dir}/sub"), MODE).unwrap();
+        task.create_dir_all(format!("/m/top/{dir}/sub")).unwrap();
         for file in 0..FILES {
             let path = format!("/m/top/{dir}/{file}");
-            task.write_file(&path, "x").unwrap();
+            task.write(&path, "x").unwrap();
             let second = format!("/m/top/{dir}/sub/{file}");
-            task.link(At::Cwd, &path, At::Cwd, second, AtFlags::empty()).unwrap();
+            task.hard_link(&path, second).unwrap();
         }
     }
     let (inside, left) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -220,7 +218,7 @@ fn genocide_of_a_subtree_beside_walks_in_it() {
             scope.spawn(move || {
                 let _there = cpu::pretend(n);
                 let task = vfs.task();
-                task.chdir("/m/top").unwrap();
+                task.posix().chdir("/m/top").unwrap();
                 inside.fetch_add(1, Ordering::SeqCst);
                 while left.load(Ordering::SeqCst) == 0 {
                     thread::sleep(Duration::from_millis(1));
@@ -228,17 +226,17 @@ fn genocide_of_a_subtree_beside_walks_in_it() {
                 // The mount has been detached from the tree, and all threads are still in it.
                 for file in 0..FILES {
                     let path = format!("{}/sub/../sub/{file}", (n + file) % DIRS);
-                    assert_eq!(task.stat(At::Cwd, path, AtFlags::empty()).unwrap().nlink, 2);
+                    assert_eq!(task.metadata(path).unwrap().nlink, 2);
                 }
-                task.chdir("/").unwrap();
-                let error = task.stat(At::Cwd, "/m/top", AtFlags::empty()).unwrap_err();
+                task.posix().chdir("/").unwrap();
+                let error = task.metadata("/m/top").unwrap_err();
                 assert_eq!(error.errno(), Errno::NOENT);
             })
         }));
         while inside.load(Ordering::SeqCst) < u64::from(CROWD) {
             thread::yield_now();
         }
-        task.umount("/m", UmountFlags::DETACH).unwrap();
+        task.posix().umount("/m", UmountFlags::DETACH).unwrap();
         assert!(Arc::strong_count(&fs) > 1, "no thread is in it");
         left.store(1, Ordering::SeqCst);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -271,10 +269,10 @@ fn no_inode_number_is_used_twice_across_64_threads() {
                         let _there = cpu::pretend(n / 2 + (file / 100) as u32);
                         let path = format!("/{n}-{file}");
                         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
-                        let made = task.open(&path, flags, MODE).unwrap();
+                        let made = task.posix().open(&path, flags, MODE).unwrap();
                         own.push(made.stat().unwrap().ino);
                         if file % 3 > 0 {
-                            task.unlink(At::Cwd, &path, AtFlags::empty()).unwrap();
+                            task.remove_file(&path).unwrap();
                         }
                     }
                     all.lock().unwrap().extend(own);

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use vfscale::{
-    At, AtFlags, Credentials, Errno, Fd, File, FileList, Limits, LockKind, LockRange, MemFs,
-    MemfdFlags, Mode, MountFlags, OFlags, Scaling, SocketType, Task, UmountFlags, Vfs, WaitToken,
+use vfscale::posix::{
+    At, Fd, FileList, LockKind, LockRange, MemfdFlags, MountFlags, OFlags, SocketType, UmountFlags,
+    WaitToken,
 };
+use vfscale::{Credentials, Errno, File, Limits, MemFs, Mode, Scaling, Task, Vfs};
 use vfscale_sync::rcu;
 use vfscale_sync::reclaim::{self, Work};
 
@@ -43,7 +44,7 @@ fn fill<T: Debug>(mut make: impl FnMut(usize) -> vfscale::Result<T>) -> (Vec<T>,
 }
 
 fn create(task: &Task, path: impl AsRef<std::path::Path>) -> File {
-    task.open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
+    task.posix().open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
 }
 
 #[test]
@@ -51,29 +52,33 @@ fn open_files_are_limited_by_enfile_and_returned() {
     for open in [1, 33, 1000] {
         let vfs = vfs(limits().open_files(open));
         let task = vfs.task();
-        task.write_file("file", "").unwrap();
+        task.write("file", "").unwrap();
         for _ in 0..3 {
-            let (files, error) = fill(|_| task.open("file", OFlags::RDONLY, MODE));
+            let (files, error) = fill(|_| task.posix().open("file", OFlags::RDONLY, MODE));
             assert_eq!((files.len() as u64, error), (open, Errno::NFILE));
             // Other calls that open files fail as well, and an attempt creates nothing.
             let tries = [
-                errno(task.open("new", OFlags::CREATE | OFlags::WRONLY, MODE)),
-                errno(task.open("new", OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, MODE)),
-                errno(task.open("/", OFlags::PATH, MODE)),
-                errno(task.open("/", OFlags::TMPFILE | OFlags::WRONLY, MODE)),
-                errno(task.pipe2(OFlags::empty())),
-                errno(task.socketpair(SocketType::Stream, OFlags::empty())),
-                errno(task.memfd_create("m", MemfdFlags::empty())),
-                errno(task.reopen(&files[0], OFlags::RDONLY)),
-                errno(task.list_dir("/")),
+                errno(task.posix().open("new", OFlags::CREATE | OFlags::WRONLY, MODE)),
+                errno(task.posix().open(
+                    "new",
+                    OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY,
+                    MODE,
+                )),
+                errno(task.posix().open("/", OFlags::PATH, MODE)),
+                errno(task.posix().open("/", OFlags::TMPFILE | OFlags::WRONLY, MODE)),
+                errno(task.posix().pipe2(OFlags::empty())),
+                errno(task.posix().socketpair(SocketType::Stream, OFlags::empty())),
+                errno(task.posix().memfd_create("m", MemfdFlags::empty())),
+                errno(task.posix().reopen(&files[0], OFlags::RDONLY)),
+                errno(task.read_dir("/")),
             ];
             assert!(tries.iter().all(|error| *error == Errno::NFILE), "{tries:?}");
             assert!(!task.exists("new").unwrap());
             // More descriptors are not more open files.
-            drop((files[0].clone(), task.install(files[0].clone()).unwrap()));
-            task.close_all();
+            drop((files[0].clone(), task.posix().install(files[0].clone()).unwrap()));
+            task.posix().close_all();
         }
-        assert_eq!(task.list_dir("/").unwrap().len(), 1);
+        assert_eq!(task.read_dir("/").unwrap().count(), 1);
         assert_eq!(vfs.counts().open_files, 0);
     }
 }
@@ -83,20 +88,20 @@ fn files_of_all_file_systems_of_a_tree_count_together() {
     let vfs = vfs(limits().open_files(500));
     let task = vfs.task();
     for n in 0..3 {
-        task.mkdir(At::Cwd, format!("{n}"), Mode::from_bits_retain(0o755)).unwrap();
+        task.create_dir(format!("{n}")).unwrap();
         let fs = vfscale::MemFs::builder().size(1 << 20).build();
-        task.mount(fs, format!("{n}"), vfscale::MountFlags::empty()).unwrap();
-        task.write_file(format!("{n}/file"), "").unwrap();
+        task.posix().mount(fs, format!("{n}"), vfscale::posix::MountFlags::empty()).unwrap();
+        task.write(format!("{n}/file"), "").unwrap();
     }
-    let other = task.unshare_mounts().unwrap();
+    let other = task.posix().unshare_mounts().unwrap();
     for round in 0..6 {
         // Lists of other file systems reserve units for future files; these are taken back.
         let task = if round % 2 == 0 { &task } else { &other };
         let path = format!("/{}/file", round % 3);
-        let (files, error) = fill(|_| task.open(&path, OFlags::RDONLY, MODE));
+        let (files, error) = fill(|_| task.posix().open(&path, OFlags::RDONLY, MODE));
         assert_eq!((files.len(), error), (500, Errno::NFILE), "round {round}");
         drop(files);
-        let (pipes, error) = fill(|_| task.pipe2(OFlags::empty()));
+        let (pipes, error) = fill(|_| task.posix().pipe2(OFlags::empty()));
         assert_eq!((pipes.len(), error), (250, Errno::NFILE), "round {round}");
     }
 }
@@ -105,10 +110,10 @@ fn files_of_all_file_systems_of_a_tree_count_together() {
 fn a_file_on_a_private_list_counts_until_it_is_closed() {
     let vfs = vfs(limits().open_files(200));
     let task = vfs.task();
-    task.write_file("file", "").unwrap();
+    task.write("file", "").unwrap();
     for _ in 0..3 {
         let list = FileList::new();
-        let open = || task.open("file", OFlags::RDWR, MODE);
+        let open = || task.posix().open("file", OFlags::RDWR, MODE);
         let (mut files, _) = fill(|_| open().inspect(|file| assert!(list.adopt(file))));
         assert_eq!(files.len(), 200);
         files.truncate(150);
@@ -122,7 +127,7 @@ fn a_file_on_a_private_list_counts_until_it_is_closed() {
 fn threads_open_files_beside_each_other_up_to_the_limit() {
     const LIMIT: u64 = 400;
     let vfs = vfs(limits().open_files(LIMIT));
-    vfs.task().write_file("file", "").unwrap();
+    vfs.task().write("file", "").unwrap();
     let (open, refused) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for n in 0..4 {
@@ -131,7 +136,7 @@ fn threads_open_files_beside_each_other_up_to_the_limit() {
                 for round in 0..200 {
                     let mut files = Vec::new();
                     for _ in 0..(20 + (round * 7 + n * 31) % 180) {
-                        match task.open("file", OFlags::RDONLY, MODE) {
+                        match task.posix().open("file", OFlags::RDONLY, MODE) {
                             Ok(file) => {
                                 files.push(file);
                                 let now = open.fetch_add(1, Ordering::SeqCst) + 1;
@@ -149,7 +154,7 @@ fn threads_open_files_beside_each_other_up_to_the_limit() {
         }
     });
     let task = vfs.task();
-    let (files, _) = fill(|_| task.open("file", OFlags::RDONLY, MODE));
+    let (files, _) = fill(|_| task.posix().open("file", OFlags::RDONLY, MODE));
     assert_eq!(files.len() as u64, LIMIT, "all units were returned; {refused:?} were refused");
 }
 
@@ -159,29 +164,35 @@ fn descriptors_of_a_task_end_with_emfile() {
         let vfs = vfs(limits().descriptors(max));
         let task = vfs.task();
         let file = create(&task, "file");
-        let (fds, error) = fill(|_| task.install(file.clone()));
+        let (fds, error) = fill(|_| task.posix().install(file.clone()));
         assert_eq!((fds.len(), error), (max, Errno::MFILE));
         let Some(first) = fds.first().copied() else { continue };
-        assert_eq!(errno(task.dup(first)), Errno::MFILE);
-        assert_eq!(errno(task.pipe2_fd(OFlags::empty())), Errno::MFILE);
-        assert_eq!(errno(task.dup_from(first, Fd(max as i32), false)), Errno::INVAL);
-        assert_eq!(errno(task.dup2(first, Fd(max as i32))), Errno::BADF);
+        assert_eq!(errno(task.posix().dup(first)), Errno::MFILE);
+        assert_eq!(errno(task.posix().pipe2_fd(OFlags::empty())), Errno::MFILE);
+        assert_eq!(errno(task.posix().dup_from(first, Fd(max as i32), false)), Errno::INVAL);
+        assert_eq!(errno(task.posix().dup2(first, Fd(max as i32))), Errno::BADF);
         let child = task.fork();
-        assert_eq!((child.descriptors_max(), child.descriptor_list().len()), (max, max));
-        task.close(first).unwrap();
-        assert_eq!(task.install(file.clone()).unwrap(), first);
+        assert_eq!(
+            (child.posix().descriptors_max(), child.posix().descriptor_list().len()),
+            (max, max)
+        );
+        task.posix().close(first).unwrap();
+        assert_eq!(task.posix().install(file.clone()).unwrap(), first);
 
         // Open descriptors remain when the limit is lowered; only a privileged task may raise it.
-        task.set_descriptors_max(1).unwrap();
-        assert_eq!(task.descriptor_list().len(), max);
-        assert_eq!(task.fork().descriptor_list().len(), max);
+        task.posix().set_descriptors_max(1).unwrap();
+        assert_eq!(task.posix().descriptor_list().len(), max);
+        assert_eq!(task.fork().posix().descriptor_list().len(), max);
         task.set_credentials(Credentials::user(1, 1));
-        assert_eq!(errno(task.set_descriptors_max(2)), Errno::PERM);
-        assert_eq!(task.descriptors_max(), 1);
-        task.close_all();
-        assert_eq!(task.install(file.clone()).unwrap(), Fd(0));
-        assert_eq!(errno(task.install(file)), Errno::MFILE);
-        assert_eq!(errno(task.set_descriptors_max(vfscale::OPEN_MAX + 1)), Errno::INVAL);
+        assert_eq!(errno(task.posix().set_descriptors_max(2)), Errno::PERM);
+        assert_eq!(task.posix().descriptors_max(), 1);
+        task.posix().close_all();
+        assert_eq!(task.posix().install(file.clone()).unwrap(), Fd(0));
+        assert_eq!(errno(task.posix().install(file)), Errno::MFILE);
+        assert_eq!(
+            errno(task.posix().set_descriptors_max(vfscale::posix::OPEN_MAX + 1)),
+            Errno::INVAL
+        );
     }
 }
 
@@ -190,7 +201,7 @@ fn pipes_get_one_page_beyond_the_soft_limit_and_none_beyond_the_hard_one() {
     let vfs = vfs(limits().pipe_pages(100, 110));
     let task = vfs.task();
     for _ in 0..3 {
-        let (pipes, error) = fill(|_| task.pipe2(OFlags::NONBLOCK));
+        let (pipes, error) = fill(|_| task.posix().pipe2(OFlags::NONBLOCK));
         // Six pipes of sixteen pages each, then ten beyond the soft limit, and four for the rest.
         assert_eq!((pipes.len(), error), (6 + 10 + 4, Errno::NFILE));
         let sizes: Vec<_> = pipes.iter().map(|(reader, _)| reader.pipe_size().unwrap()).collect();
@@ -215,9 +226,11 @@ fn pipes_get_one_page_beyond_the_soft_limit_and_none_beyond_the_hard_one() {
 fn fifos_count_while_an_end_is_open() {
     let vfs = vfs(limits().pipe_pages(20, 22));
     let task = vfs.task();
-    let open = |n: usize| task.open(format!("fifo{n}"), OFlags::RDWR, MODE);
+    let open = |n: usize| task.posix().open(format!("fifo{n}"), OFlags::RDWR, MODE);
     (0..8).for_each(|n| {
-        task.mknod(At::Cwd, format!("fifo{n}"), vfscale::FileType::Fifo, MODE, 0).unwrap();
+        task.posix()
+            .mknodat(At::Cwd, format!("fifo{n}"), vfscale::FileType::Fifo, MODE, 0)
+            .unwrap();
     });
     for _ in 0..3 {
         let (fifos, error) = fill(open);
@@ -233,17 +246,20 @@ fn fifos_count_while_an_end_is_open() {
 fn a_pipe_that_can_not_be_opened_takes_nothing() {
     let vfs = vfs(limits().open_files(33));
     let task = vfs.task();
-    task.mknod(At::Cwd, "fifo", vfscale::FileType::Fifo, MODE, 0).unwrap();
+    task.posix().mknodat(At::Cwd, "fifo", vfscale::FileType::Fifo, MODE, 0).unwrap();
     let held = create(&task, "file");
-    let (files, _) = fill(|_| task.open("file", OFlags::RDONLY, MODE));
-    assert_eq!(errno(task.open("fifo", OFlags::RDWR, MODE)), Errno::NFILE);
+    let (files, _) = fill(|_| task.posix().open("file", OFlags::RDONLY, MODE));
+    assert_eq!(errno(task.posix().open("fifo", OFlags::RDWR, MODE)), Errno::NFILE);
     drop(files);
     // Room for one end only.
-    let pipes: Vec<_> = (0..15).map(|_| task.pipe2(OFlags::empty()).unwrap()).collect();
-    let last = task.open("file", OFlags::RDONLY, MODE).unwrap();
+    let pipes: Vec<_> = (0..15).map(|_| task.posix().pipe2(OFlags::empty()).unwrap()).collect();
+    let last = task.posix().open("file", OFlags::RDONLY, MODE).unwrap();
     for _ in 0..100 {
-        assert_eq!(errno(task.pipe2(OFlags::empty())), Errno::NFILE);
-        assert_eq!(errno(task.socketpair(SocketType::Stream, OFlags::empty())), Errno::NFILE);
+        assert_eq!(errno(task.posix().pipe2(OFlags::empty())), Errno::NFILE);
+        assert_eq!(
+            errno(task.posix().socketpair(SocketType::Stream, OFlags::empty())),
+            Errno::NFILE
+        );
     }
     drop((pipes, held, last));
     vfscale_sync::rcu::synchronize();
@@ -270,7 +286,7 @@ fn sockets_hold_as_much_as_there_is_for_all() {
         let vfs = vfs(limits().socket_bytes(BYTES));
         let task = vfs.task();
         for _ in 0..3 {
-            let pair = |_| task.socketpair(kind, OFlags::NONBLOCK).unwrap();
+            let pair = |_| task.posix().socketpair(kind, OFlags::NONBLOCK).unwrap();
             let pairs: Vec<_> = (0..20).map(pair).collect();
             let held = flood(&pairs, kind) as u64;
             assert!((BYTES / 2..=BYTES).contains(&held), "{kind:?}: {held} bytes");
@@ -301,7 +317,7 @@ fn a_writer_without_memory_waits_for_its_reader() {
     for kind in [SocketType::Stream, SocketType::SeqPacket, SocketType::Datagram] {
         let vfs = vfs(limits().socket_bytes(6 << 12));
         let task = vfs.task();
-        let (writer, reader) = task.socketpair(kind, OFlags::empty()).unwrap();
+        let (writer, reader) = task.posix().socketpair(kind, OFlags::empty()).unwrap();
         const PIECES: usize = 200;
         let written = AtomicU64::new(0);
         thread::scope(|scope| {
@@ -335,7 +351,7 @@ fn threads_send_beside_each_other_with_too_little_memory() {
         thread::scope(|scope| {
             for _ in 0..3 {
                 let task = vfs.task();
-                let (writer, reader) = task.socketpair(kind, OFlags::empty()).unwrap();
+                let (writer, reader) = task.posix().socketpair(kind, OFlags::empty()).unwrap();
                 scope.spawn(move || {
                     let mut sent = 0;
                     while sent < 500_000 {
@@ -366,7 +382,8 @@ fn locks_end_with_enolck() {
     let task = vfs.task();
     let files: Vec<_> = (0..4).map(|n| create(&task, format!("{n}"))).collect();
     let byte = |n: usize| LockRange::new(n as u64 * 2, n as u64 * 2).unwrap();
-    let lock = |n: usize| task.posix_lock(&files[n % 3], Some(LockKind::Exclusive), byte(n), None);
+    let lock =
+        |n: usize| task.posix().posix_lock(&files[n % 3], Some(LockKind::Exclusive), byte(n), None);
     for _ in 0..3 {
         let (records, error) = fill(lock);
         assert_eq!((records.len(), error), (100, Errno::NOLCK));
@@ -375,11 +392,11 @@ fn locks_end_with_enolck() {
         let ofd = files[3].ofd_lock(Some(LockKind::Shared), byte(0), None);
         assert_eq!(errno(ofd), Errno::NOLCK);
         assert_eq!(
-            errno(vfs.task().posix_lock(&files[3], Some(LockKind::Shared), byte(0), None)),
+            errno(vfs.task().posix().posix_lock(&files[3], Some(LockKind::Shared), byte(0), None)),
             Errno::NOLCK
         );
         // Held locks can be released and converted.
-        task.posix_lock(&files[0], None, byte(0), None).unwrap();
+        task.posix().posix_lock(&files[0], None, byte(0), None).unwrap();
         files[3].flock(Some(LockKind::Shared), None).unwrap();
         files[3].flock(Some(LockKind::Exclusive), None).unwrap();
         files[3].flock(None, None).unwrap();
@@ -388,16 +405,16 @@ fn locks_end_with_enolck() {
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
                 let token = WaitToken::new();
-                other.posix_lock(&files[1], Some(LockKind::Shared), byte(1), Some(&token))
+                other.posix().posix_lock(&files[1], Some(LockKind::Shared), byte(1), Some(&token))
             });
             while vfs.usage().locks < 100 {
                 thread::yield_now();
             }
-            task.posix_lock(&files[1], None, LockRange::WHOLE, None).unwrap();
+            task.posix().posix_lock(&files[1], None, LockRange::WHOLE, None).unwrap();
             waits.join().unwrap().unwrap();
         });
         for file in &files {
-            task.posix_lock(file, None, LockRange::WHOLE, None).unwrap();
+            task.posix().posix_lock(file, None, LockRange::WHOLE, None).unwrap();
         }
         drop(other);
         assert_eq!(vfs.usage().locks, 0);
@@ -439,17 +456,17 @@ fn files_without_a_name_count_in_the_size_of_the_tree() {
     let vfs = vfscale::memory().size(4 << 20).memory_files(1 << 20).build().unwrap();
     let task = vfs.task();
     let used = || {
-        let statfs = task.statfs(At::Cwd, "/").unwrap();
+        let statfs = task.posix().statfs(At::Cwd, "/").unwrap();
         (statfs.blocks - statfs.blocks_free) * u64::from(statfs.block_size)
     };
     let before = used();
     for _ in 0..3 {
         let nameless = |n: usize| {
             let file = if n.is_multiple_of(2) {
-                task.open("/", OFlags::TMPFILE | OFlags::RDWR, MODE)?
+                task.posix().open("/", OFlags::TMPFILE | OFlags::RDWR, MODE)?
             } else {
-                let file = task.open("f", OFlags::CREATE | OFlags::RDWR, MODE)?;
-                task.unlink(At::Cwd, "f", AtFlags::empty())?;
+                let file = task.posix().open("f", OFlags::CREATE | OFlags::RDWR, MODE)?;
+                task.remove_file("f")?;
                 file
             };
             file.write_all(&[1; 100 << 10]).map(|()| file)
@@ -458,7 +475,7 @@ fn files_without_a_name_count_in_the_size_of_the_tree() {
         assert_eq!(error, Errno::NOSPC);
         assert!(files.len() < 42 && used() <= 4 << 20, "{} files", files.len());
         let (memory, error) = fill(|_| {
-            let file = task.memfd_create("m", MemfdFlags::empty())?;
+            let file = task.posix().memfd_create("m", MemfdFlags::empty())?;
             file.write_all(&[1; 100 << 10]).map(|()| file)
         });
         assert_eq!(error, Errno::NOSPC);
@@ -479,16 +496,16 @@ fn the_same_with_one_slot_for_all() {
     let task = vfs.task();
     let file = create(&task, "file");
     for _ in 0..3 {
-        let (files, error) = fill(|_| task.open("file", OFlags::RDONLY, MODE));
+        let (files, error) = fill(|_| task.posix().open("file", OFlags::RDONLY, MODE));
         assert_eq!((files.len(), error), (99, Errno::NFILE));
         drop(files);
-        let (pipes, error) = fill(|_| task.pipe2(OFlags::empty()));
+        let (pipes, error) = fill(|_| task.posix().pipe2(OFlags::empty()));
         assert_eq!((pipes.len(), error), (2 + 4 + 8, Errno::NFILE));
         let byte = |n: usize| LockRange::new(n as u64 * 2, n as u64 * 2).unwrap();
         let kind = Some(LockKind::Shared);
-        let (locks, error) = fill(|n| task.posix_lock(&file, kind, byte(n), None));
+        let (locks, error) = fill(|n| task.posix().posix_lock(&file, kind, byte(n), None));
         assert_eq!((locks.len(), error), (10, Errno::NOLCK));
-        task.posix_lock(&file, None, LockRange::WHOLE, None).unwrap();
+        task.posix().posix_lock(&file, None, LockRange::WHOLE, None).unwrap();
     }
 }
 
@@ -507,14 +524,16 @@ impl Work for Busy {
 #[test]
 fn open_files_of_ended_file_systems_are_returned_immediately() {
     let task = vfs(limits().open_files(64)).task();
-    task.mkdir(At::Cwd, "/m", Mode::RWXU).unwrap();
+    task.posix().mkdirat(At::Cwd, "/m", Mode::RWXU).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     assert!(reclaim::submit(u64::MAX, Box::new(Busy(Arc::clone(&is_over)))).is_ok());
     for _ in 0..200 {
-        task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+        task.posix()
+            .mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty())
+            .unwrap();
         // The last user ends after the unmount, which would otherwise wait for the end.
         let file = create(&task, "/m/file");
-        task.umount("/m", UmountFlags::DETACH).unwrap();
+        task.posix().umount("/m", UmountFlags::DETACH).unwrap();
         drop(file);
         // At most three grace periods pass until the superblock ends.
         (0..3).for_each(|_| rcu::synchronize());

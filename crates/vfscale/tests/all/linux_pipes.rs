@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rustix::pipe::PipeFlags;
-use vfscale::{At, FallocateFlags, File, FileType, Mode, OFlags, Task, Whence};
+use vfscale::posix::{At, FallocateFlags, OFlags, Whence};
+use vfscale::{File, FileType, Mode, Task};
 
 /// Lengths at limits.
 const EDGES: [usize; 12] = [0, 1, 5, 100, 4000, 4095, 4096, 4097, 8192, 12_345, 65_536, 70_000];
@@ -247,17 +248,17 @@ impl Here {
         match op {
             Op::Pipe { direct } => {
                 let direct = if *direct { OFlags::DIRECT } else { OFlags::empty() };
-                let made = told(self.task.pipe2(OFlags::NONBLOCK | direct));
+                let made = told(self.task.posix().pipe2(OFlags::NONBLOCK | direct));
                 self.files.keep(made.map(|(reader, writer)| vec![reader, writer]))
             }
             Op::Fifo { access: bits, direct } => {
                 let flags = access(*bits) | if *direct { OFlags::DIRECT } else { OFlags::empty() };
-                let opened = told(self.task.open("/fifo", flags, MODE));
+                let opened = told(self.task.posix().open("/fifo", flags, MODE));
                 self.files.keep(opened.map(|file| vec![file]))
             }
             Op::Reopen { handle, access: bits } => {
                 let Some(file) = &self.files.0[*handle] else { return Out::Nothing };
-                let opened = told(self.task.reopen(file, access(*bits)));
+                let opened = told(self.task.posix().reopen(file, access(*bits)));
                 self.files.keep(opened.map(|file| vec![file]))
             }
             Op::Dup { handle } => {
@@ -340,7 +341,7 @@ proptest! {
         let fifo = dir.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, MODE, 0).unwrap();
         let task = vfscale::memory().size(1 << 20).build().unwrap().task();
-        task.mknod(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
+        task.posix().mknodat(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
         let mut kernel = Kernel { files: Handles::new(), fifo, written: 0 };
         let mut here = Here { task, files: Handles::new(), written: 0 };
         for (at, op) in ops.iter().enumerate() {

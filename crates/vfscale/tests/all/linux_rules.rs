@@ -1,11 +1,11 @@
 //! Unobvious rules of Linux: which of several errors is reported, and how flags are changed. The
 //! comparison with tmpfs showed them.
 
-use vfscale::{
-    At, AtFlags, Capabilities, Credentials, Errno, FallocateFlags, File, LockKind, LockRange,
-    MemFs, Mode, MountFlags, OFlags, OpenHow, RenameFlags, ResolveFlags, Task, UmountFlags,
-    XattrFlags,
+use vfscale::posix::{
+    At, AtFlags, FallocateFlags, LockKind, LockRange, MountFlags, OFlags, OpenHow, ResolveFlags,
+    UmountFlags, XattrFlags,
 };
+use vfscale::{Capabilities, Credentials, Errno, File, MemFs, Mode, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const LARGEFILE: OFlags = OFlags::from_bits_retain(0o100_000);
@@ -21,33 +21,33 @@ fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
 }
 
 fn make(task: &Task, path: &str) -> File {
-    task.open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
+    task.posix().open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
 }
 
 /// No lookup is made in a removed directory: every name is missing, whatever else is wrong.
 #[test]
 fn a_removed_directory_is_reported_before_other_errors() {
     let task = task();
-    let dir = |path: &str| task.mkdir(At::Cwd, path, MODE).unwrap();
+    let dir = |path: &str| task.create_dir(path).unwrap();
     ["/a", "/b", "/b/gone", "/b/gone/sub"].into_iter().for_each(dir);
     make(&task, "/f");
-    task.bind("/b/gone", "/a", false).unwrap();
-    task.rmdir(At::Cwd, "/b/gone/sub").unwrap();
-    task.rmdir(At::Cwd, "/b/gone").unwrap();
+    task.posix().bind("/b/gone", "/a", false).unwrap();
+    task.remove_dir("/b/gone/sub").unwrap();
+    task.remove_dir("/b/gone").unwrap();
     // The source is on another mount.
-    assert_eq!(errno(task.link(At::Cwd, "/f", At::Cwd, "/a/f", AtFlags::empty())), Errno::NOENT);
+    assert_eq!(errno(task.hard_link("/f", "/a/f")), Errno::NOENT);
     // The name is too long.
     let long = format!("/a/{}", "n".repeat(256));
     assert_eq!(errno(task.metadata(&long)), Errno::NOENT);
-    assert_eq!(errno(task.chdir(format!("{long}/f"))), Errno::NOENT);
-    assert_eq!(errno(task.mkdir(At::Cwd, &long, MODE)), Errno::NOENT);
-    assert_eq!(errno(task.unlink(At::Cwd, &long, AtFlags::empty())), Errno::NOENT);
-    assert_eq!(errno(task.rmdir(At::Cwd, &long)), Errno::NOENT);
-    let rename = task.rename(At::Cwd, &long, At::Cwd, "/a/x", RenameFlags::empty());
+    assert_eq!(errno(task.posix().chdir(format!("{long}/f"))), Errno::NOENT);
+    assert_eq!(errno(task.create_dir(&long)), Errno::NOENT);
+    assert_eq!(errno(task.remove_file(&long)), Errno::NOENT);
+    assert_eq!(errno(task.remove_dir(&long)), Errno::NOENT);
+    let rename = task.rename(&long, "/a/x");
     assert_eq!(errno(rename), Errno::NOENT);
     // The mount is read-only.
-    task.remount_bind("/a", MountFlags::RDONLY).unwrap();
-    assert_eq!(errno(task.mkdir(At::Cwd, "/a/d", MODE)), Errno::NOENT);
+    task.posix().remount_bind("/a", MountFlags::RDONLY).unwrap();
+    assert_eq!(errno(task.create_dir("/a/d")), Errno::NOENT);
     // In an existing directory the error differs.
     assert_eq!(errno(task.metadata(format!("/b/{}", "n".repeat(256)))), Errno::NAMETOOLONG);
 }
@@ -56,17 +56,17 @@ fn a_removed_directory_is_reported_before_other_errors() {
 #[test]
 fn truncation_of_a_file_on_a_read_only_mount() {
     let task = task();
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    task.bind("/d", "/d", false).unwrap();
+    task.create_dir("/d").unwrap();
+    task.posix().bind("/d", "/d", false).unwrap();
     make(&task, "/d/f");
     let user = task.with_credentials(Credentials::user(1000, 1000));
-    task.remount_bind("/d", MountFlags::RDONLY).unwrap();
-    assert_eq!(errno(user.truncate("/d/f", 5)), Errno::ACCESS);
-    assert_eq!(errno(task.truncate("/d/f", 5)), Errno::ROFS);
-    task.remount_bind("/d", MountFlags::empty()).unwrap();
-    task.truncate("/d/f", 5).unwrap();
-    task.remount("/d", MountFlags::RDONLY).unwrap();
-    assert_eq!(errno(user.truncate("/d/f", 5)), Errno::ROFS);
+    task.posix().remount_bind("/d", MountFlags::RDONLY).unwrap();
+    assert_eq!(errno(user.posix().truncate("/d/f", 5)), Errno::ACCESS);
+    assert_eq!(errno(task.posix().truncate("/d/f", 5)), Errno::ROFS);
+    task.posix().remount_bind("/d", MountFlags::empty()).unwrap();
+    task.posix().truncate("/d/f", 5).unwrap();
+    task.posix().remount("/d", MountFlags::RDONLY).unwrap();
+    assert_eq!(errno(user.posix().truncate("/d/f", 5)), Errno::ROFS);
 }
 
 /// `SYNC` has two bits, and the one that is not in `DSYNC` implies the other. `LARGEFILE` has no
@@ -75,7 +75,7 @@ fn truncation_of_a_file_on_a_read_only_mount() {
 fn flags_that_stay_with_a_file() {
     let task = task();
     make(&task, "/f");
-    let flags = |flags| task.openat2(At::Cwd, "/f", &OpenHow::new(flags)).unwrap().flags();
+    let flags = |flags| task.posix().openat2(At::Cwd, "/f", &OpenHow::new(flags)).unwrap().flags();
     assert_eq!(flags(OFlags::RDWR | HALF_SYNC), OFlags::RDWR | OFlags::SYNC);
     assert_eq!(flags(OFlags::RDWR | OFlags::DSYNC), OFlags::RDWR | OFlags::DSYNC);
     assert_eq!(flags(OFlags::NONBLOCK | LARGEFILE), OFlags::NONBLOCK);
@@ -87,33 +87,33 @@ fn file_capabilities_end_with_a_change() {
     const NAME: &str = "security.capability";
     let value = [&[1, 0, 0, 2, 0, 0x20][..], &[0; 14]].concat();
     let task = task();
-    let before = task.statfs(At::Cwd, "/").unwrap();
+    let before = task.posix().statfs(At::Cwd, "/").unwrap();
     let left = |change: &dyn Fn() -> vfscale::Result<()>| {
-        task.write_file("/f", "content").unwrap();
+        task.write("/f", "content").unwrap();
         let (how, flags) = (XattrFlags::empty(), AtFlags::empty());
-        task.setxattr(At::Cwd, "/f", NAME, &value, how, flags).unwrap();
+        task.posix().setxattrat(At::Cwd, "/f", NAME, &value, how, flags).unwrap();
         change().unwrap();
-        !task.listxattr(At::Cwd, "/f", flags).unwrap().is_empty()
+        !task.posix().listxattrat(At::Cwd, "/f", flags).unwrap().is_empty()
     };
-    let open = |flags| task.open("/f", flags, Mode::empty());
+    let open = |flags| task.posix().open("/f", flags, Mode::empty());
     assert!(!left(&|| open(OFlags::WRONLY)?.write_all(b"x")));
     assert!(!left(&|| open(OFlags::WRONLY)?.fallocate(FallocateFlags::empty(), 0, 100)));
     assert!(!left(&|| open(OFlags::WRONLY | OFlags::TRUNC).map(drop)));
-    assert!(!left(&|| task.truncate("/f", 3)));
-    assert!(!left(&|| task.chown(At::Cwd, "/f", Some(5), None, AtFlags::empty())));
-    assert!(!left(&|| task.chown(At::Cwd, "/f", None, None, AtFlags::empty())));
+    assert!(!left(&|| task.posix().truncate("/f", 3)));
+    assert!(!left(&|| task.posix().fchownat(At::Cwd, "/f", Some(5), None, AtFlags::empty())));
+    assert!(!left(&|| task.posix().fchownat(At::Cwd, "/f", None, None, AtFlags::empty())));
     assert!(left(&|| open(OFlags::WRONLY).map(drop)));
-    assert!(left(&|| task.chmod(At::Cwd, "/f", Mode::RWXU, AtFlags::empty())));
-    assert!(left(&|| task.link(At::Cwd, "/f", At::Cwd, "/g", AtFlags::empty())));
+    assert!(left(&|| task.set_permissions("/f", Mode::RWXU)));
+    assert!(left(&|| task.hard_link("/f", "/g")));
     for name in ["/f", "/g"] {
-        task.unlink(At::Cwd, name, AtFlags::empty()).unwrap();
+        task.remove_file(name).unwrap();
     }
     // The end of a mount waits until removed files are freed.
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    task.mount(vfscale::MemFs::builder().build(), "/d", MountFlags::empty()).unwrap();
-    task.umount("/d", UmountFlags::empty()).unwrap();
-    task.unlink(At::Cwd, "/d", AtFlags::REMOVEDIR).unwrap();
-    let after = task.statfs(At::Cwd, "/").unwrap();
+    task.create_dir("/d").unwrap();
+    task.posix().mount(vfscale::MemFs::builder().build(), "/d", MountFlags::empty()).unwrap();
+    task.posix().umount("/d", UmountFlags::empty()).unwrap();
+    task.remove_dir("/d").unwrap();
+    let after = task.posix().statfs(At::Cwd, "/").unwrap();
     assert_eq!(after.blocks_free, before.blocks_free);
 }
 
@@ -123,22 +123,22 @@ fn file_capabilities_end_with_a_change() {
 fn a_detached_mount_is_not_bound() {
     let task = task();
     for dir in ["/a", "/a/b", "/m", "/t"] {
-        task.mkdir(At::Cwd, dir, MODE).unwrap();
+        task.create_dir(dir).unwrap();
     }
-    task.bind("/a", "/m", false).unwrap();
+    task.posix().bind("/a", "/m", false).unwrap();
     let inside = task.fork();
-    inside.chroot("/m").unwrap();
-    inside.bind("/b", "t", false).unwrap();
-    inside.umount("t", UmountFlags::empty()).unwrap();
-    task.umount("/m", UmountFlags::DETACH).unwrap();
-    assert_eq!(errno(inside.bind("/b", "t", false)), Errno::INVAL);
-    assert_eq!(errno(inside.bind("t", "/b", false)), Errno::NOENT);
+    inside.posix().chroot("/m").unwrap();
+    inside.posix().bind("/b", "t", false).unwrap();
+    inside.posix().umount("t", UmountFlags::empty()).unwrap();
+    task.posix().umount("/m", UmountFlags::DETACH).unwrap();
+    assert_eq!(errno(inside.posix().bind("/b", "t", false)), Errno::INVAL);
+    assert_eq!(errno(inside.posix().bind("t", "/b", false)), Errno::NOENT);
     let fs = MemFs::builder().size(1 << 20).build();
-    assert_eq!(errno(inside.mount(fs.clone(), "/b", MountFlags::empty())), Errno::NOENT);
+    assert_eq!(errno(inside.posix().mount(fs.clone(), "/b", MountFlags::empty())), Errno::NOENT);
     // The failed calls have not used the driver up.
-    task.mount(fs, "/t", MountFlags::empty()).unwrap();
-    assert_eq!(errno(inside.move_mount("t", "/b")), Errno::NOENT);
-    assert_eq!(errno(inside.move_mount("/b", "t")), Errno::INVAL);
+    task.posix().mount(fs, "/t", MountFlags::empty()).unwrap();
+    assert_eq!(errno(inside.posix().move_mount("t", "/b")), Errno::NOENT);
+    assert_eq!(errno(inside.posix().move_mount("/b", "t")), Errno::INVAL);
 }
 
 /// `umount` of a directory that is itself covered by a mount ends that mount, while other calls see
@@ -147,16 +147,16 @@ fn a_detached_mount_is_not_bound() {
 fn umount_ends_the_mount_over_the_directory_itself() {
     let task = task();
     for dir in ["/d", "/d/sub", "/t"] {
-        task.mkdir(At::Cwd, dir, MODE).unwrap();
+        task.create_dir(dir).unwrap();
     }
     let mount = |path: &str| {
         let fs = MemFs::builder().size(1 << 20).build();
-        task.mount(fs, path, MountFlags::empty()).unwrap();
+        task.posix().mount(fs, path, MountFlags::empty()).unwrap();
     };
-    let umount = |path: &str| task.umount(path, UmountFlags::empty());
-    let top = |path: &str| task.stat(At::Cwd, path, AtFlags::empty()).unwrap().mnt_id;
+    let umount = |path: &str| task.posix().umount(path, UmountFlags::empty());
+    let top = |path: &str| task.metadata(path).unwrap().mnt_id;
     let root = top("/");
-    task.chdir("/d").unwrap();
+    task.posix().chdir("/d").unwrap();
     // Twice, since the second mount covers the first.
     for _ in 0..2 {
         mount("/d");
@@ -167,7 +167,7 @@ fn umount_ends_the_mount_over_the_directory_itself() {
         umount("./").unwrap();
     }
     assert_eq!(errno(umount(".")), Errno::INVAL);
-    task.chdir("/d/sub").unwrap();
+    task.posix().chdir("/d/sub").unwrap();
     mount("/d");
     umount("..").unwrap();
     assert_eq!(errno(umount("..")), Errno::INVAL);
@@ -178,41 +178,41 @@ fn umount_ends_the_mount_over_the_directory_itself() {
     umount("/").unwrap();
     assert_eq!(errno(umount("/")), Errno::BUSY);
     // Moves, remounts and binds act on the path's last directory, below the mount.
-    task.chdir("/d").unwrap();
+    task.posix().chdir("/d").unwrap();
     mount("/d");
-    assert_eq!(errno(task.move_mount(".", "/t")), Errno::INVAL);
-    assert_eq!(errno(task.remount(".", MountFlags::RDONLY)), Errno::INVAL);
-    task.bind(".", "/t", false).unwrap();
-    task.stat(At::Cwd, "/t/sub", AtFlags::empty()).unwrap();
+    assert_eq!(errno(task.posix().move_mount(".", "/t")), Errno::INVAL);
+    assert_eq!(errno(task.posix().remount(".", MountFlags::RDONLY)), Errno::INVAL);
+    task.posix().bind(".", "/t", false).unwrap();
+    task.metadata("/t/sub").unwrap();
 }
 
 /// A file that was a mountpoint and is then removed is not a mountpoint any more.
 #[test]
 fn nothing_is_mounted_on_a_removed_file() {
     let task = task();
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.create_dir("/d").unwrap();
     for path in ["/f", "/g"] {
         drop(make(&task, path));
     }
-    task.bind("/g", "/f", false).unwrap();
-    task.unlink(At::Cwd, "/g", AtFlags::empty()).unwrap();
-    assert_eq!(errno(task.bind("/d", "/f", false)), Errno::NOENT);
-    assert_eq!(errno(task.bind("/f", "/f", false)), Errno::NOENT);
+    task.posix().bind("/g", "/f", false).unwrap();
+    task.remove_file("/g").unwrap();
+    assert_eq!(errno(task.posix().bind("/d", "/f", false)), Errno::NOENT);
+    assert_eq!(errno(task.posix().bind("/f", "/f", false)), Errno::NOENT);
 }
 
 /// When a change of owner also changes the mode, the set-group-id bit depends on the new group.
 #[test]
 fn set_group_id_after_a_change_of_owner() {
     let task = task();
-    task.chmod(At::Cwd, "/", Mode::from_bits_retain(0o777), AtFlags::empty()).unwrap();
+    task.set_permissions("/", Mode::from(0o777)).unwrap();
     let mut bob = Credentials::user(1000, 1000);
     bob.caps = Capabilities::CHOWN;
     let bob = task.with_credentials(bob);
     let made = |mode: u32, gid: u32| {
         let file = make(&bob, "/f");
-        bob.chmod(At::Cwd, "/f", Mode::from_bits_retain(mode), AtFlags::empty()).unwrap();
-        bob.chown(At::Cwd, "/f", Some(1000), Some(gid), AtFlags::empty()).unwrap();
-        bob.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        bob.set_permissions("/f", Mode::from_bits_retain(mode)).unwrap();
+        bob.posix().fchownat(At::Cwd, "/f", Some(1000), Some(gid), AtFlags::empty()).unwrap();
+        bob.remove_file("/f").unwrap();
         file.stat().unwrap().mode & 0o7777
     };
     assert_eq!(made(0o6602, 0), 0o0602);
@@ -225,11 +225,11 @@ fn set_group_id_after_a_change_of_owner() {
 fn an_open_file_without_a_name_keeps_a_file_system_writable() {
     let task = task();
     drop(make(&task, "/f"));
-    let file = task.open("/f", OFlags::RDONLY, MODE).unwrap();
-    task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
-    assert_eq!(errno(task.remount("/", MountFlags::RDONLY)), Errno::BUSY);
+    let file = task.posix().open("/f", OFlags::RDONLY, MODE).unwrap();
+    task.remove_file("/f").unwrap();
+    assert_eq!(errno(task.posix().remount("/", MountFlags::RDONLY)), Errno::BUSY);
     drop(file);
-    task.remount("/", MountFlags::RDONLY).unwrap();
+    task.posix().remount("/", MountFlags::RDONLY).unwrap();
 }
 
 /// A truncation to the same size is a change of the data if space has to be freed.
@@ -240,9 +240,9 @@ fn truncation_to_the_same_size() {
         let file = make(&task, "/f");
         prepare(&file);
         let before = file.stat().unwrap().mtime;
-        task.truncate("/f", file.stat().unwrap().size).unwrap();
+        task.posix().truncate("/f", file.stat().unwrap().size).unwrap();
         let changed = file.stat().unwrap().mtime != before;
-        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        task.remove_file("/f").unwrap();
         changed
     };
     assert!(!changes(&|_| {}));
@@ -255,23 +255,23 @@ fn truncation_to_the_same_size() {
 #[test]
 fn a_closed_file_with_a_record_lock_is_not_in_use() {
     let task = task();
-    task.mkdir(At::Cwd, "/m", MODE).unwrap();
-    task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+    task.create_dir("/m").unwrap();
+    task.posix().mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
     let how = OpenHow::new(OFlags::CREATE | OFlags::RDWR);
     let locked = || {
-        let fd = task.open_fd(At::Cwd, "/m/f", &how).unwrap();
+        let fd = task.posix().open_fd(At::Cwd, "/m/f", &how).unwrap();
         let range = LockRange::new(0, 5).unwrap();
-        let file = task.file(fd).unwrap();
-        task.posix_lock(&file, Some(LockKind::Shared), range, None).unwrap();
+        let file = task.posix().file(fd).unwrap();
+        task.posix().posix_lock(&file, Some(LockKind::Shared), range, None).unwrap();
         fd
     };
     let fd = locked();
-    assert_eq!(errno(task.umount("/m", UmountFlags::empty())), Errno::BUSY);
-    task.close(fd).unwrap();
+    assert_eq!(errno(task.posix().umount("/m", UmountFlags::empty())), Errno::BUSY);
+    task.posix().close(fd).unwrap();
     let (fd, other) =
-        (locked(), task.open_fd(At::Cwd, "/", &OpenHow::new(OFlags::RDONLY)).unwrap());
-    task.dup2(other, fd).unwrap();
-    task.umount("/m", UmountFlags::empty()).unwrap();
+        (locked(), task.posix().open_fd(At::Cwd, "/", &OpenHow::new(OFlags::RDONLY)).unwrap());
+    task.posix().dup2(other, fd).unwrap();
+    task.posix().umount("/m", UmountFlags::empty()).unwrap();
 }
 
 /// A directory that was moved out of the part of a tree that a mount shows has no path in that
@@ -280,19 +280,19 @@ fn a_closed_file_with_a_record_lock_is_not_in_use() {
 fn the_path_of_a_directory_moved_out_of_a_bind() {
     let task = task();
     for dir in ["/a", "/a/sub", "/m"] {
-        task.mkdir(At::Cwd, dir, MODE).unwrap();
+        task.create_dir(dir).unwrap();
     }
-    task.bind("/a", "/m", false).unwrap();
+    task.posix().bind("/a", "/m", false).unwrap();
     let (here, bound) = (make(&task, "/a/f"), make(&task, "/m/f"));
-    let rename = |from, to| task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+    let rename = |from, to| task.rename(from, to).unwrap();
     rename("/a/f", "/t");
-    assert_eq!(task.path_of(&here).unwrap().to_str(), Some("/t"));
-    assert_eq!(task.path_of(&bound).unwrap().to_str(), Some("/"));
-    task.chdir("/m/sub").unwrap();
+    assert_eq!(task.posix().path_of(&here).unwrap().to_str(), Some("/t"));
+    assert_eq!(task.posix().path_of(&bound).unwrap().to_str(), Some("/"));
+    task.posix().chdir("/m/sub").unwrap();
     rename("/a/sub", "/sub");
-    assert_eq!(task.getcwd().unwrap().to_str(), Some("(unreachable)/"));
+    assert_eq!(task.posix().getcwd().unwrap().to_str(), Some("(unreachable)/"));
     rename("/sub", "/a/sub");
-    assert_eq!(task.getcwd().unwrap().to_str(), Some("/m/sub"));
+    assert_eq!(task.posix().getcwd().unwrap().to_str(), Some("/m/sub"));
 }
 
 /// A descriptor opened with `O_PATH` has no effect on record locks.
@@ -300,16 +300,16 @@ fn the_path_of_a_directory_moved_out_of_a_bind() {
 fn record_locks_outlive_a_closed_place() {
     let task = task();
     let how = OpenHow::new(OFlags::CREATE | OFlags::RDWR);
-    let fd = task.open_fd(At::Cwd, "/f", &how).unwrap();
-    let place = task.open_fd(At::Cwd, "/f", &OpenHow::new(OFlags::PATH)).unwrap();
+    let fd = task.posix().open_fd(At::Cwd, "/f", &how).unwrap();
+    let place = task.posix().open_fd(At::Cwd, "/f", &OpenHow::new(OFlags::PATH)).unwrap();
     let range = LockRange::new(0, 5).unwrap();
-    let file = task.file(fd).unwrap();
-    task.posix_lock(&file, Some(LockKind::Exclusive), range, None).unwrap();
+    let file = task.posix().file(fd).unwrap();
+    task.posix().posix_lock(&file, Some(LockKind::Exclusive), range, None).unwrap();
     let other = task.fork();
-    task.close(place).unwrap();
-    assert!(other.posix_lock_test(&file, LockKind::Shared, range).unwrap().is_some());
-    task.close(fd).unwrap();
-    assert!(other.posix_lock_test(&file, LockKind::Shared, range).unwrap().is_none());
+    task.posix().close(place).unwrap();
+    assert!(other.posix().posix_lock_test(&file, LockKind::Shared, range).unwrap().is_some());
+    task.posix().close(fd).unwrap();
+    assert!(other.posix().posix_lock_test(&file, LockKind::Shared, range).unwrap().is_none());
 }
 
 /// The bits of a mode that are not permissions are effective from when they are set until they are
@@ -318,25 +318,25 @@ fn record_locks_outlive_a_closed_place() {
 fn bits_beyond_permissions_follow_the_mode() {
     let task = task();
     let mode = Mode::from_bits_retain;
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    task.chown(At::Cwd, "/d", None, Some(7), AtFlags::empty()).unwrap();
+    task.create_dir("/d").unwrap();
+    task.posix().fchownat(At::Cwd, "/d", None, Some(7), AtFlags::empty()).unwrap();
     let [ann, bob] = [1000, 1001].map(|id| task.with_credentials(Credentials::user(id, id)));
     for (bits, group, removed) in
         [(0, 1000, None), (0o3000, 7, Some(Errno::PERM)), (0o1000, 1000, Some(Errno::PERM))]
             .into_iter()
             .chain([(0o2000, 7, None), (0, 1000, None)])
     {
-        task.chmod(At::Cwd, "/d", mode(0o777 | bits), AtFlags::empty()).unwrap();
+        task.set_permissions("/d", mode(0o777 | bits)).unwrap();
         let file = make(&ann, "/d/f");
         assert_eq!(file.stat().unwrap().gid, group, "{bits:o}");
-        let by_bob = bob.unlink(At::Cwd, "/d/f", AtFlags::empty()).map_err(|e| e.errno());
+        let by_bob = bob.remove_file("/d/f").map_err(|e| e.errno());
         assert_eq!(by_bob.err(), removed, "{bits:o}");
-        let _ = task.unlink(At::Cwd, "/d/f", AtFlags::empty());
+        let _ = task.remove_file("/d/f");
     }
     // A write by an unprivileged user clears set-id bits, and no others.
     let file = make(&ann, "/d/f");
     for (bits, left) in [(0o6755, 0o755), (0o1644, 0o1644), (0o4600, 0o600)] {
-        ann.chmod(At::Cwd, "/d/f", mode(bits), AtFlags::empty()).unwrap();
+        ann.set_permissions("/d/f", mode(bits)).unwrap();
         assert_eq!(file.stat().unwrap().mode & 0o7777, bits);
         file.pwrite(b"x", 0).unwrap();
         assert_eq!(file.stat().unwrap().mode & 0o7777, left);
@@ -348,13 +348,15 @@ fn bits_beyond_permissions_follow_the_mode() {
 #[test]
 fn a_released_lock_holds_no_mount() {
     let task = task();
-    task.mkdir(At::Cwd, "/m", MODE).unwrap();
+    task.create_dir("/m").unwrap();
     let mounted = |call: &dyn Fn(&File)| {
-        task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+        task.posix()
+            .mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty())
+            .unwrap();
         call(&make(&task, "/m/f"));
-        task.umount("/m", UmountFlags::empty())
+        task.posix().umount("/m", UmountFlags::empty())
     };
-    let lock = |file: &File, kind, range| task.posix_lock(file, kind, range, None);
+    let lock = |file: &File, kind, range| task.posix().posix_lock(file, kind, range, None);
     let half = LockRange::new(0, 99).unwrap();
     mounted(&|file| {
         lock(file, Some(LockKind::Exclusive), LockRange::WHOLE).unwrap();
@@ -364,7 +366,7 @@ fn a_released_lock_holds_no_mount() {
     .unwrap();
     mounted(&|file| {
         let other = task.fork();
-        other.posix_lock(file, Some(LockKind::Shared), half, None).unwrap();
+        other.posix().posix_lock(file, Some(LockKind::Shared), half, None).unwrap();
         let refused = lock(file, Some(LockKind::Exclusive), LockRange::WHOLE);
         assert_eq!(errno(refused), Errno::AGAIN);
     })
@@ -386,44 +388,44 @@ fn parents_outside_of_what_a_mount_shows() {
     let task = task();
     let dirs =
         ["/data", "/data/sub", "/data/sub/a", "/data/sub/a/b", "/data/out", "/jail", "/jail/m"];
-    dirs.iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    dirs.iter().for_each(|dir| task.create_dir(dir).unwrap());
     make(&task, "/data/secret");
-    task.bind("/data/sub", "/jail/m", false).unwrap();
+    task.posix().bind("/data/sub", "/jail/m", false).unwrap();
     let jailed = task.fork();
-    jailed.chroot("/jail").unwrap();
-    jailed.chdir("/m/a/b").unwrap();
-    let rename = |from, to| task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+    jailed.posix().chroot("/jail").unwrap();
+    jailed.posix().chdir("/m/a/b").unwrap();
+    let rename = |from, to| task.rename(from, to).unwrap();
     rename("/data/sub/a", "/data/out/a");
     for path in ["..", "../..", "../../../secret", "../b", "./.."] {
         assert_eq!(errno(jailed.metadata(path)), Errno::NOENT, "{path}");
-        assert_eq!(errno(jailed.open(path, OFlags::RDONLY, MODE)), Errno::NOENT, "{path}");
+        assert_eq!(errno(jailed.posix().open(path, OFlags::RDONLY, MODE)), Errno::NOENT, "{path}");
     }
-    assert_eq!(errno(jailed.open("../../x", OFlags::CREATE | OFlags::RDWR, MODE)), Errno::NOENT);
-    let create_up = jailed.open("..", OFlags::CREATE | OFlags::RDWR, MODE);
+    assert_eq!(
+        errno(jailed.posix().open("../../x", OFlags::CREATE | OFlags::RDWR, MODE)),
+        Errno::NOENT
+    );
+    let create_up = jailed.posix().open("..", OFlags::CREATE | OFlags::RDWR, MODE);
     assert_eq!(errno(create_up), Errno::NOENT);
     for resolve in [ResolveFlags::IN_ROOT, ResolveFlags::BENEATH, ResolveFlags::NO_XDEV] {
         let how = OpenHow { resolve, ..OpenHow::new(OFlags::PATH) };
-        let deep = jailed.open(".", OFlags::PATH, MODE).unwrap();
+        let deep = jailed.posix().open(".", OFlags::PATH, MODE).unwrap();
         // The start is the root of a scoped walk, so its `..` is the start itself or is refused.
         let expected = match resolve {
             ResolveFlags::IN_ROOT => None,
             ResolveFlags::BENEATH => Some(Errno::XDEV),
             _ => Some(Errno::NOENT),
         };
-        let result = jailed.openat2(At::File(&deep), "..", &how);
+        let result = jailed.posix().openat2(At::File(&deep), "..", &how);
         assert_eq!(result.err().map(|error| error.errno()), expected, "{resolve:?}");
     }
-    assert_eq!(jailed.getcwd().unwrap().to_str(), Some("(unreachable)/"));
-    assert_eq!(errno(jailed.chdir("..")), Errno::NOENT);
+    assert_eq!(jailed.posix().getcwd().unwrap().to_str(), Some("(unreachable)/"));
+    assert_eq!(errno(jailed.posix().chdir("..")), Errno::NOENT);
     assert!(jailed.metadata(".").unwrap().is_dir());
-    assert_eq!(
-        errno(jailed.rename(At::Cwd, "../b", At::Cwd, "c", RenameFlags::empty())),
-        Errno::NOENT
-    );
+    assert_eq!(errno(jailed.rename("../b", "c")), Errno::NOENT);
     // A directory that is moved back can be walked again.
     rename("/data/out/a", "/data/sub/a");
-    assert_eq!(jailed.getcwd().unwrap().to_str(), Some("/m/a/b"));
-    jailed.chdir("../..").unwrap();
-    assert_eq!(jailed.getcwd().unwrap().to_str(), Some("/m"));
+    assert_eq!(jailed.posix().getcwd().unwrap().to_str(), Some("/m/a/b"));
+    jailed.posix().chdir("../..").unwrap();
+    assert_eq!(jailed.posix().getcwd().unwrap().to_str(), Some("/m"));
     assert_eq!(errno(jailed.metadata("../secret")), Errno::NOENT);
 }

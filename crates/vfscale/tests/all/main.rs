@@ -18,5 +18,7 @@ mod seals;
 mod shared_subtrees;
 mod sockets;
 mod space;
+mod std_names;
+mod transfer;
 mod trees;
 mod volumes;

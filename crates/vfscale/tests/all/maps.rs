@@ -9,11 +9,9 @@ use std::thread;
 
 use proptest::prelude::*;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
-use vfscale::maps::{PAGE_BYTES, Protection, Sharing, Source};
-use vfscale::{
-    At, AtFlags, Errno, File, MemFs, MemfdFlags, Mode, MountFlags, OFlags, ProcFs, RenameFlags,
-    Task, Vfs,
-};
+use vfscale::posix::{MemfdFlags, MountFlags, OFlags};
+use vfscale::posix::{PAGE_BYTES, Protection, Sharing, Source};
+use vfscale::{Errno, File, MemFs, Mode, ProcFs, Task, Vfs};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -33,15 +31,15 @@ const FILES: [(&str, OFlags, bool); 6] = [
 ];
 
 fn make(task: &Task, dir: &str) -> Vec<File> {
-    task.mkdir(At::Cwd, format!("{dir}/dir"), MODE).unwrap();
+    task.create_dir(format!("{dir}/dir")).unwrap();
     let open = |(name, flags, removed): (&str, OFlags, bool)| {
         let path = format!("{dir}/{name}");
         if name != "dir" {
-            task.write_file(&path, "x").unwrap();
+            task.write(&path, "x").unwrap();
         }
-        let file = task.open(&path, flags, MODE).unwrap();
+        let file = task.posix().open(&path, flags, MODE).unwrap();
         if removed {
-            task.unlink(At::Cwd, &path, AtFlags::empty()).unwrap();
+            task.remove_file(&path).unwrap();
         }
         file
     };
@@ -135,10 +133,12 @@ fn ours(task: &Task, files: &[File], op: &Op) -> Result<(), Errno> {
                 Some(file) => Source::File { file, offset },
                 None => Source::Anonymous(if shared { SHARED_MEMORY } else { "" }),
             };
-            task.map(BASE + at, len, bits(protection), sharing, source)
+            task.posix().mmap(BASE + at, len, bits(protection), sharing, source)
         }
-        Op::Unmap { at, len } => task.unmap(BASE + at, len),
-        Op::Protect { at, len, protection } => task.protect(BASE + at, len, bits(protection)),
+        Op::Unmap { at, len } => task.posix().munmap(BASE + at, len),
+        Op::Protect { at, len, protection } => {
+            task.posix().mprotect(BASE + at, len, bits(protection))
+        }
     };
     result.map_err(|error| error.errno())
 }
@@ -195,14 +195,14 @@ fn tree() -> (Vfs, Arc<ProcFs>, Arc<Task>) {
     let vfs = vfscale::memory().size(16 << 20).build().unwrap();
     let task = Arc::new(vfs.task());
     let proc = ProcFs::new(&vfs);
-    task.mkdir(At::Cwd, "/proc", MODE).unwrap();
-    task.mount(proc.clone(), "/proc", MountFlags::empty()).unwrap();
+    task.create_dir("/proc").unwrap();
+    task.posix().mount(proc.clone(), "/proc", MountFlags::empty()).unwrap();
     proc.show(&task);
     (vfs, proc, task)
 }
 
 fn table(task: &Task) -> Vec<u8> {
-    task.read_file(format!("/proc/tasks/{}/maps", task.id())).unwrap()
+    task.read(format!("/proc/tasks/{}/maps", task.id())).unwrap()
 }
 
 proptest! {
@@ -233,15 +233,18 @@ proptest! {
 #[test]
 fn a_line_is_the_kernels() {
     let (_vfs, _proc, task) = tree();
-    task.write_file("/a file", "text").unwrap();
-    let file = task.open("/a file", OFlags::RDONLY, MODE).unwrap();
+    task.write("/a file", "text").unwrap();
+    let file = task.posix().open("/a file", OFlags::RDONLY, MODE).unwrap();
     let stat = file.stat().unwrap();
     let source = Source::File { file: &file, offset: 0x1000 };
-    task.map(0x40_0000, 1, Protection::READ | Protection::EXEC, Sharing::Private, source).unwrap();
+    task.posix()
+        .mmap(0x40_0000, 1, Protection::READ | Protection::EXEC, Sharing::Private, source)
+        .unwrap();
     let stack = Source::Anonymous("[stack]");
     let both = Protection::READ | Protection::WRITE;
-    task.map(0x7fff_ffff_0000, 0x3000, both, Sharing::Private, stack).unwrap();
-    task.map(0x10_0000, 0x1000, Protection::empty(), Sharing::Private, Source::Anonymous(""))
+    task.posix().mmap(0x7fff_ffff_0000, 0x3000, both, Sharing::Private, stack).unwrap();
+    task.posix()
+        .mmap(0x10_0000, 0x1000, Protection::empty(), Sharing::Private, Source::Anonymous(""))
         .unwrap();
     let device = (rustix::fs::major(stat.dev), rustix::fs::minor(stat.dev));
     let file_line = format!(
@@ -259,31 +262,31 @@ fn a_line_is_the_kernels() {
 #[test]
 fn a_mapping_holds_its_file() {
     let (vfs, _proc, task) = tree();
-    task.mkdir(At::Cwd, "/m", MODE).unwrap();
-    task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
-    let file = task.open("/m/f", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    task.create_dir("/m").unwrap();
+    task.posix().mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+    let file = task.posix().open("/m/f", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
     file.write(b"kept").unwrap();
     let source = Source::File { file: &file, offset: 0 };
-    task.map(BASE, 3 * PAGE_BYTES, Protection::READ, Sharing::Shared, source).unwrap();
+    task.posix().mmap(BASE, 3 * PAGE_BYTES, Protection::READ, Sharing::Shared, source).unwrap();
     drop(file);
     assert_eq!(vfs.counts().open_files, 1);
-    let readonly = || task.remount("/m", MountFlags::RDONLY).map_err(|e| e.errno());
+    let readonly = || task.posix().remount("/m", MountFlags::RDONLY).map_err(|e| e.errno());
     assert_eq!(readonly(), Err(Errno::BUSY));
     // A hole in the middle leaves two mappings of the file, and the last one to be unmapped closes
     // it.
-    task.unmap(BASE + PAGE_BYTES, 1).unwrap();
-    let mappings = task.mappings();
+    task.posix().munmap(BASE + PAGE_BYTES, 1).unwrap();
+    let mappings = task.posix().mappings();
     assert_eq!(mappings.len(), 2);
     assert_eq!(mappings[1].offset, 2 * PAGE_BYTES);
     let mut data = [0; 4];
     mappings[1].file.as_ref().unwrap().pread(&mut data, 0).unwrap();
     assert_eq!(&data, b"kept");
     drop(mappings);
-    task.unmap(BASE, PAGE_BYTES).unwrap();
+    task.posix().munmap(BASE, PAGE_BYTES).unwrap();
     assert_eq!(readonly(), Err(Errno::BUSY));
     // The end of the task closes it, too.
     let child = task.fork();
-    task.unmap(BASE, 3 * PAGE_BYTES).unwrap();
+    task.posix().munmap(BASE, 3 * PAGE_BYTES).unwrap();
     assert_eq!(readonly(), Err(Errno::BUSY));
     drop(child);
     assert_eq!(vfs.counts().open_files, 0);
@@ -295,24 +298,26 @@ fn files_that_can_not_be_mapped() {
     let (_vfs, _proc, task) = tree();
     let map = |file: &File, protection| {
         let source = Source::File { file, offset: 0 };
-        task.map(BASE, 1, protection, Sharing::Private, source).map_err(|error| error.errno())
+        task.posix()
+            .mmap(BASE, 1, protection, Sharing::Private, source)
+            .map_err(|error| error.errno())
     };
-    let (reader, writer) = task.pipe2(OFlags::empty()).unwrap();
+    let (reader, writer) = task.posix().pipe2(OFlags::empty()).unwrap();
     assert_eq!(map(&reader, Protection::READ), Err(Errno::NODEV));
     assert_eq!(map(&writer, Protection::READ), Err(Errno::ACCESS));
-    let text = task.open("/proc/mounts", OFlags::RDONLY, MODE).unwrap();
+    let text = task.posix().open("/proc/mounts", OFlags::RDONLY, MODE).unwrap();
     assert_eq!(map(&text, Protection::READ), Err(Errno::NODEV));
-    let place = task.open("/proc/mounts", OFlags::PATH, MODE).unwrap();
+    let place = task.posix().open("/proc/mounts", OFlags::PATH, MODE).unwrap();
     assert_eq!(map(&place, Protection::READ), Err(Errno::BADF));
-    task.mkdir(At::Cwd, "/m", MODE).unwrap();
-    task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::NOEXEC).unwrap();
-    task.write_file("/m/f", "x").unwrap();
-    let file = task.open("/m/f", OFlags::RDONLY, MODE).unwrap();
+    task.create_dir("/m").unwrap();
+    task.posix().mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::NOEXEC).unwrap();
+    task.write("/m/f", "x").unwrap();
+    let file = task.posix().open("/m/f", OFlags::RDONLY, MODE).unwrap();
     assert_eq!(map(&file, Protection::EXEC), Err(Errno::PERM));
     assert_eq!(map(&file, Protection::READ), Ok(()));
-    let protected = task.protect(BASE, 1, Protection::EXEC).map_err(|error| error.errno());
+    let protected = task.posix().mprotect(BASE, 1, Protection::EXEC).map_err(|error| error.errno());
     assert_eq!(protected, Err(Errno::ACCESS));
-    let memory = task.memfd_create("heap", MemfdFlags::empty()).unwrap();
+    let memory = task.posix().memfd_create("heap", MemfdFlags::empty()).unwrap();
     assert_eq!(map(&memory, Protection::all()), Ok(()));
     let told = String::from_utf8(table(&task)).unwrap();
     assert!(told.ends_with(" /memfd:heap (deleted)\n"), "{told}");
@@ -323,14 +328,14 @@ fn files_that_can_not_be_mapped() {
 #[test]
 fn paths_are_read_safely() {
     let (_vfs, _proc, task) = tree();
-    task.create_dir_all("/a/b/c", MODE).unwrap();
-    task.write_file("/a/b/c/file", "x").unwrap();
-    let file = task.open("/a/b/c/file", OFlags::RDONLY, MODE).unwrap();
+    task.create_dir_all("/a/b/c").unwrap();
+    task.write("/a/b/c/file", "x").unwrap();
+    let file = task.posix().open("/a/b/c/file", OFlags::RDONLY, MODE).unwrap();
     let source = Source::File { file: &file, offset: 0 };
-    task.map(BASE, 1, Protection::READ, Sharing::Shared, source).unwrap();
+    task.posix().mmap(BASE, 1, Protection::READ, Sharing::Shared, source).unwrap();
     let done = AtomicBool::new(false);
     let rename = |from, to| {
-        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+        task.rename(from, to).unwrap();
     };
     thread::scope(|scope| {
         let reader = scope.spawn(|| {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use vfscale::{
-    At, AtFlags, Credentials, Errno, FallocateFlags, File, MemFs, MemfdFlags, Mode, MountFlags,
-    OFlags, Scaling, SealFlags, Task, Whence, XattrFlags,
+use vfscale::posix::{
+    At, AtFlags, FallocateFlags, MemfdFlags, MountFlags, OFlags, SealFlags, Whence, XattrFlags,
 };
+use vfscale::{Credentials, Errno, File, MemFs, Mode, Scaling, Task};
 use vfscale_sync::sharded_rwlock::ReaderParts;
 use vfscale_sync::{cpu, rcu};
 
@@ -20,14 +20,14 @@ const MODE: Mode = Mode::from_bits_retain(0o666);
 fn tree(scaling: Scaling) -> (Task, Arc<MemFs>) {
     let task = vfscale::memory().scaling(scaling).build().unwrap().task();
     let fs = MemFs::builder().size(16 << 20).slots(CPUS).build();
-    task.mkdir(At::Cwd, "/d", Mode::from_bits_retain(0o777)).unwrap();
-    task.mount(fs.clone(), "/d", MountFlags::empty()).unwrap();
+    task.create_dir("/d").unwrap();
+    task.posix().mount(fs.clone(), "/d", MountFlags::empty()).unwrap();
     (task, fs)
 }
 
 /// Creates a file of `pages` pages of zeros.
 fn file(task: &Task, pages: usize) -> File {
-    let file = task.open("/d/file", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    let file = task.posix().open("/d/file", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
     file.pwrite(&vec![0; pages * PAGE as usize], 0).unwrap();
     file
 }
@@ -65,7 +65,7 @@ fn the_shards_of_a_lock_are_charged_until_the_file_is_freed() {
     share(&file);
     share(&file);
     drop(file);
-    task.unlink(At::Cwd, "/d/file", AtFlags::empty()).unwrap();
+    task.remove_file("/d/file").unwrap();
     rcu::synchronize();
     assert_eq!(fs.used_bytes(), before);
 }
@@ -114,15 +114,15 @@ fn overwriters_that_wait_shard_the_lock() {
 fn without_memory_for_shards_a_lock_is_not_sharded() {
     let task = vfscale::memory().scaling(Scaling::with_slots(CPUS)).build().unwrap().task();
     let fs = MemFs::builder().size(64 << 10).slots(1).build();
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    task.mount(fs.clone(), "/d", MountFlags::empty()).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
+    task.posix().mount(fs.clone(), "/d", MountFlags::empty()).unwrap();
     let file = file(&task, 1);
-    let full = task.open("/d/full", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    let full = task.posix().open("/d/full", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
     while full.pwrite(&[1; 4096], full.stat().unwrap().size).is_ok() {}
     // The rest of the memory is for smaller allocations.
     let name = "n".repeat(200);
     for n in 0..100 {
-        let _ = task.open(format!("/d/{name}{n}"), OFlags::CREATE | OFlags::RDWR, MODE);
+        let _ = task.posix().open(format!("/d/{name}{n}"), OFlags::CREATE | OFlags::RDWR, MODE);
     }
     let before = fs.used_bytes();
     assert!(fs.size_bytes() - before < ReaderParts::bytes(CPUS) as u64);
@@ -180,7 +180,7 @@ fn writes_that_do_more_than_overwrite_are_complete() {
         [1, 2, 3]
     );
     // An append.
-    let appends = task.open("/d/file", OFlags::WRONLY | OFlags::APPEND, MODE).unwrap();
+    let appends = task.posix().open("/d/file", OFlags::WRONLY | OFlags::APPEND, MODE).unwrap();
     share(&file);
     assert_eq!(appends.pwrite(&[4; 8], 0).unwrap(), 8);
     assert_eq!(stat().size, 8 * PAGE + 8);
@@ -211,25 +211,25 @@ fn times_move_on() {
 fn privileges_are_taken_away() {
     let (task, owned) = shared(1);
     let user = task.with_credentials(Credentials::user(1000, 1000));
-    task.chmod(At::Cwd, "/d/file", Mode::from_bits_retain(0o6777), AtFlags::empty()).unwrap();
+    task.set_permissions("/d/file", Mode::from(0o6777)).unwrap();
     share(&owned);
-    let file = user.open("/d/file", OFlags::RDWR, MODE).unwrap();
+    let file = user.posix().open("/d/file", OFlags::RDWR, MODE).unwrap();
     file.pwrite(b"data", 0).unwrap();
     assert_eq!(file.stat().unwrap().mode & 0o7777, 0o777);
     let capability: &[u8] = &[0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let name = "security.capability";
     let none = XattrFlags::empty();
-    task.setxattr(At::Cwd, "/d/file", name, capability, none, AtFlags::empty()).unwrap();
+    task.posix().setxattrat(At::Cwd, "/d/file", name, capability, none, AtFlags::empty()).unwrap();
     share(&owned);
     owned.pwrite(b"data", 0).unwrap();
-    let gone = task.getxattr(At::Cwd, "/d/file", name, AtFlags::empty());
+    let gone = task.posix().getxattrat(At::Cwd, "/d/file", name, AtFlags::empty());
     assert_eq!(gone.unwrap_err().errno(), Errno::NODATA);
 }
 
 #[test]
 fn a_sealed_file_is_not_written() {
     let (task, _) = tree(Scaling::with_slots(CPUS));
-    let file = task.memfd_create("memory", MemfdFlags::ALLOW_SEALING).unwrap();
+    let file = task.posix().memfd_create("memory", MemfdFlags::ALLOW_SEALING).unwrap();
     file.pwrite(&[0; 8192], 0).unwrap();
     share(&file);
     file.pwrite(&[1; 8], 0).unwrap();

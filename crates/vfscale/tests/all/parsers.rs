@@ -9,27 +9,26 @@ use procfs_core::process::{
     FDTarget, MMPermissions, MMapPath, MemoryMaps, MountInfos, MountOptFields,
 };
 use procfs_core::{FromRead, MountEntry};
-use vfscale::maps::{Protection, Sharing, Source};
-use vfscale::{
-    At, AtFlags, MemFs, MemfdFlags, Mode, MountFlags, OFlags, ProcFs, SocketType, Stat, Task,
-};
+use vfscale::posix::{MemfdFlags, MountFlags, OFlags, SocketType, Stat};
+use vfscale::posix::{Protection, Sharing, Source};
+use vfscale::{MemFs, Mode, ProcFs, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
 fn tree() -> (Arc<ProcFs>, Arc<Task>) {
     let vfs = vfscale::memory().size(16 << 20).build().unwrap();
     let (task, proc) = (Arc::new(vfs.task()), ProcFs::new(&vfs));
-    task.mkdir(At::Cwd, "/proc", MODE).unwrap();
-    task.mount(proc.clone(), "/proc", MountFlags::NOSUID).unwrap();
+    task.create_dir("/proc").unwrap();
+    task.posix().mount(proc.clone(), "/proc", MountFlags::NOSUID).unwrap();
     proc.show(&task);
     (proc, task)
 }
 
 /// Maps a page of a new file at the page `at`; returns the file's attributes.
 fn map(task: &Task, name: &str, at: u64, protection: Protection, sharing: Sharing) -> Stat {
-    let file = task.open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    let file = task.posix().open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
     let source = Source::File { file: &file, offset: 0x3000 };
-    task.map(at << 12, 4096, protection, sharing, source).unwrap();
+    task.posix().mmap(at << 12, 4096, protection, sharing, source).unwrap();
     file.stat().unwrap()
 }
 
@@ -40,14 +39,16 @@ fn maps_are_read() {
     let plain = map(&task, "/plain", 0x10, read, Sharing::Private);
     let spaces = map(&task, "/with  spaces\n", 0x7_ffff_ffff, read | write, Sharing::Shared);
     let gone = map(&task, "/gone", 0x20, exec, Sharing::Private);
-    task.unlink(At::Cwd, "/gone", AtFlags::empty()).unwrap();
-    let memory = task.memfd_create("name", MemfdFlags::empty()).unwrap();
+    task.remove_file("/gone").unwrap();
+    let memory = task.posix().memfd_create("name", MemfdFlags::empty()).unwrap();
     let source = Source::File { file: &memory, offset: 0 };
-    task.map(0x30_000, 4096, read, Sharing::Shared, source).unwrap();
+    task.posix().mmap(0x30_000, 4096, read, Sharing::Shared, source).unwrap();
     for (at, name) in [(0x40_000, "[heap]"), (0x50_000, "[stack]"), (0x60_000, "")] {
-        task.map(at, 4096, read | write, Sharing::Private, Source::Anonymous(name)).unwrap();
+        task.posix()
+            .mmap(at, 4096, read | write, Sharing::Private, Source::Anonymous(name))
+            .unwrap();
     }
-    let text = task.read_file(format!("/proc/tasks/{}/maps", task.id())).unwrap();
+    let text = task.read(format!("/proc/tasks/{}/maps", task.id())).unwrap();
     let maps = MemoryMaps::from_read(&text[..]).unwrap().0;
     let path = |path: &str| MMapPath::Path(path.into());
     let told: Vec<_> = maps.iter().map(|map| (map.address.0 >> 12, map.pathname.clone())).collect();
@@ -79,10 +80,10 @@ fn options(words: &[&str]) -> HashMap<String, Option<String>> {
 #[test]
 fn mounts_are_read() {
     let (_proc, task) = tree();
-    task.mkdir(At::Cwd, "/a\tdir", MODE).unwrap();
+    task.create_dir("/a\tdir").unwrap();
     let fs = MemFs::builder().size(1 << 20).build();
-    task.mount(fs, "/a\tdir", MountFlags::NODEV | MountFlags::RDONLY).unwrap();
-    let text = task.read_file("/proc/mounts").unwrap();
+    task.posix().mount(fs, "/a\tdir", MountFlags::NODEV | MountFlags::RDONLY).unwrap();
+    let text = task.read("/proc/mounts").unwrap();
     let mounts: Vec<MountEntry> = FromRead::from_read(&text[..]).unwrap();
     let told: Vec<_> = mounts.iter().map(|mount| (&*mount.fs_file, &*mount.fs_vfstype)).collect();
     assert_eq!(told, [("/", "memfs"), ("/proc", "vfscale"), ("/a\tdir", "memfs")]);
@@ -96,11 +97,11 @@ fn mounts_are_read() {
 #[test]
 fn mountinfo_is_read() {
     let (_proc, task) = tree();
-    task.mkdir(At::Cwd, "/shared", MODE).unwrap();
+    task.create_dir("/shared").unwrap();
     let fs = MemFs::builder().size(1 << 20).build();
-    task.mount(fs, "/shared", MountFlags::NOEXEC).unwrap();
-    task.set_propagation("/shared", vfscale::Propagation::Shared, false).unwrap();
-    let infos = task.mounts();
+    task.posix().mount(fs, "/shared", MountFlags::NOEXEC).unwrap();
+    task.posix().set_propagation("/shared", vfscale::posix::Propagation::Shared, false).unwrap();
+    let infos = task.posix().mounts();
     let text: String = infos.iter().map(|mount| format!("{}\n", mount.mountinfo())).collect();
     let told = MountInfos::from_read(text.as_bytes()).unwrap().0;
     assert_eq!(told.len(), 3);
@@ -120,10 +121,10 @@ fn mountinfo_is_read() {
 #[test]
 fn descriptors_are_read() {
     let (_proc, task) = tree();
-    let file = task.open("/file: 1", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
-    let (pipe, _writer) = task.pipe2(OFlags::empty()).unwrap();
-    let (socket, _peer) = task.socketpair(SocketType::Stream, OFlags::empty()).unwrap();
-    let memory = task.memfd_create("name", MemfdFlags::empty()).unwrap();
+    let file = task.posix().open("/file: 1", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    let (pipe, _writer) = task.posix().pipe2(OFlags::empty()).unwrap();
+    let (socket, _peer) = task.posix().socketpair(SocketType::Stream, OFlags::empty()).unwrap();
+    let memory = task.posix().memfd_create("name", MemfdFlags::empty()).unwrap();
     let [pipe_ino, socket_ino] = [&pipe, &socket].map(|file| file.stat().unwrap().ino);
     let expected = [
         FDTarget::Path("/file: 1".into()),
@@ -132,9 +133,9 @@ fn descriptors_are_read() {
         FDTarget::MemFD("name (deleted)".into()),
     ];
     for (file, expected) in [file, pipe, socket, memory].into_iter().zip(expected) {
-        let fd = task.install(file).unwrap();
+        let fd = task.posix().install(file).unwrap();
         let link = format!("/proc/tasks/{}/fd/{}", task.id(), fd.0);
-        let target = task.readlink(At::Cwd, link).unwrap();
+        let target = task.read_link(link).unwrap();
         assert_eq!(target.to_str().unwrap().parse::<FDTarget>().unwrap(), expected);
     }
 }

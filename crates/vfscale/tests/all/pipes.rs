@@ -5,10 +5,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use vfscale::{
-    At, AtFlags, Credentials, Errno, FallocateFlags, File, FileType, LockKind, LockRange,
-    MemfdFlags, Mode, OFlags, OpenHow, PIPE_BUF, Scaling, Task, Vfs, WaitToken, Whence,
+use vfscale::posix::{
+    At, AtFlags, FallocateFlags, LockKind, LockRange, MemfdFlags, OFlags, OpenHow, PIPE_BUF,
+    WaitToken, Whence,
 };
+use vfscale::{Credentials, Errno, File, FileType, Mode, Scaling, Task, Vfs};
 use vfscale_sync::rcu;
 
 const MODE: Mode = Mode::from_bits_retain(0o600);
@@ -28,7 +29,7 @@ fn errno<T: Debug>(result: vfscale::Result<T>) -> Errno {
 }
 
 fn pipe(task: &Task) -> (File, File) {
-    task.pipe2(OFlags::empty()).unwrap()
+    task.posix().pipe2(OFlags::empty()).unwrap()
 }
 
 /// Runs `blocks` on another thread; checks that it blocks until `ends` is called.
@@ -155,7 +156,7 @@ fn short_writes_are_whole() {
 #[test]
 fn a_token_interrupts_reads_writes_and_openings() {
     let task = task();
-    task.mknod(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
+    task.posix().mknodat(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
     let (reader, writer) = pipe(&task);
     let token = WaitToken::new();
     let read = blocked(|| reader.read_interruptible(&mut [0], &token), || token.cancel());
@@ -171,21 +172,22 @@ fn a_token_interrupts_reads_writes_and_openings() {
     assert_eq!(errno(writer.write_interruptible(&data, &token)), Errno::INTR);
     for flags in [OFlags::RDONLY, OFlags::WRONLY] {
         let token = WaitToken::new();
-        let open = || task.open_interruptible(At::Cwd, "/fifo", &OpenHow::new(flags), &token);
+        let open =
+            || task.posix().open_interruptible(At::Cwd, "/fifo", &OpenHow::new(flags), &token);
         assert_eq!(errno(blocked(open, || token.cancel())), Errno::INTR);
     }
     // Interrupted openers do not count as partners.
     let nonblock = OFlags::WRONLY | OFlags::NONBLOCK;
-    assert_eq!(errno(task.open("/fifo", nonblock, MODE)), Errno::NXIO);
-    let file = task.open("/fifo", OFlags::RDONLY | OFlags::NONBLOCK, MODE).unwrap();
+    assert_eq!(errno(task.posix().open("/fifo", nonblock, MODE)), Errno::NXIO);
+    let file = task.posix().open("/fifo", OFlags::RDONLY | OFlags::NONBLOCK, MODE).unwrap();
     assert_eq!(file.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]
 fn the_ends_of_a_fifo_wait_for_each_other() {
     let task = task();
-    task.mknod(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
-    let open = |flags| task.open("/fifo", flags, MODE).unwrap();
+    task.posix().mknodat(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
+    let open = |flags| task.posix().open("/fifo", flags, MODE).unwrap();
     let mut writer = None;
     let reader = blocked(|| open(OFlags::RDONLY), || writer = Some(open(OFlags::WRONLY)));
     let writer = writer.unwrap();
@@ -219,19 +221,19 @@ fn the_ends_of_a_fifo_wait_for_each_other() {
 #[test]
 fn a_fifo_on_a_file_system_that_is_read_only() {
     let task = task();
-    task.mknod(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
-    let both = task.open("/fifo", OFlags::RDWR, MODE).unwrap();
+    task.posix().mknodat(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
+    let both = task.posix().open("/fifo", OFlags::RDWR, MODE).unwrap();
     let before = both.stat().unwrap();
     thread::sleep(A_WHILE);
     both.write(b"x").unwrap();
     let after = both.stat().unwrap();
     assert!(after.mtime > before.mtime && after.ctime > before.ctime);
-    task.remount("/", vfscale::MountFlags::RDONLY).unwrap();
+    task.posix().remount("/", vfscale::posix::MountFlags::RDONLY).unwrap();
     thread::sleep(A_WHILE);
     both.write(b"x").unwrap();
     assert_eq!(both.stat().unwrap().mtime, after.mtime);
     drop(both);
-    task.open("/fifo", OFlags::RDWR, MODE).unwrap();
+    task.posix().open("/fifo", OFlags::RDWR, MODE).unwrap();
 }
 
 #[test]
@@ -246,7 +248,7 @@ fn pipes_are_told_by_stat_and_path() {
     assert_ne!(stat.dev, task.metadata("/").unwrap().dev);
     assert_eq!(reader.statfs().unwrap().magic, 0x5049_5045);
     let name = format!("pipe:[{}]", stat.ino);
-    assert_eq!(task.path_of(&reader).unwrap().to_str(), Some(name.as_str()));
+    assert_eq!(task.posix().path_of(&reader).unwrap().to_str(), Some(name.as_str()));
     assert_eq!(reader.flags(), OFlags::RDONLY);
     assert_eq!(writer.flags(), OFlags::WRONLY);
     thread::sleep(A_WHILE);
@@ -266,19 +268,22 @@ fn pipes_are_no_directories_and_have_no_names() {
     assert_eq!(errno(reader.seek(Whence::Set(0))), Errno::SPIPE);
     assert_eq!(errno(reader.pread(&mut [0], 0)), Errno::SPIPE);
     assert_eq!(errno(reader.fallocate(FallocateFlags::empty(), 0, 1)), Errno::BADF);
-    assert_eq!(errno(task.fchdir(&reader)), Errno::NOTDIR);
-    assert_eq!(errno(task.stat(At::File(&reader), "..", AtFlags::empty())), Errno::NOTDIR);
+    assert_eq!(errno(task.posix().fchdir(&reader)), Errno::NOTDIR);
+    assert_eq!(
+        errno(task.posix().fstatat(At::File(&reader), "..", AtFlags::empty())),
+        Errno::NOTDIR
+    );
     assert_eq!(
         errno(reader.read_dir_at(0, |_| std::ops::ControlFlow::Continue(()))),
         Errno::NOTDIR
     );
-    let handle = task.name_to_handle(At::File(&reader), "", AtFlags::EMPTY_PATH);
+    let handle = task.posix().name_to_handle_at(At::File(&reader), "", AtFlags::EMPTY_PATH);
     assert_eq!(errno(handle), Errno::OPNOTSUPP);
-    let link = task.link(At::File(&reader), "", At::Cwd, "/name", AtFlags::EMPTY_PATH);
+    let link = task.posix().linkat(At::File(&reader), "", At::Cwd, "/name", AtFlags::EMPTY_PATH);
     assert_eq!(errno(link), Errno::XDEV);
     assert_eq!(errno(reader.copy_range(None, &writer, None, 1)), Errno::INVAL);
-    assert!(task.stat(At::File(&reader), "", AtFlags::EMPTY_PATH).is_ok());
-    assert_eq!(errno(task.pipe2(OFlags::APPEND)), Errno::INVAL);
+    assert!(task.posix().fstatat(At::File(&reader), "", AtFlags::EMPTY_PATH).is_ok());
+    assert_eq!(errno(task.posix().pipe2(OFlags::APPEND)), Errno::INVAL);
     let token = WaitToken::new();
     reader.flock(Some(LockKind::Exclusive), None).unwrap();
     assert_eq!(
@@ -286,7 +291,8 @@ fn pipes_are_no_directories_and_have_no_names() {
         Errno::BADF
     );
     assert_eq!(
-        task.open("/", OFlags::RDONLY, MODE)
+        task.posix()
+            .open("/", OFlags::RDONLY, MODE)
             .unwrap()
             .read_interruptible(&mut [0], &token)
             .map_err(|e| e.errno()),
@@ -297,46 +303,46 @@ fn pipes_are_no_directories_and_have_no_names() {
 #[test]
 fn descriptors_of_pipes_and_files_of_memory() {
     let task = task();
-    let (reader, writer) = task.pipe2_fd(OFlags::CLOEXEC | OFlags::NONBLOCK).unwrap();
+    let (reader, writer) = task.posix().pipe2_fd(OFlags::CLOEXEC | OFlags::NONBLOCK).unwrap();
     assert_eq!((reader.0, writer.0), (0, 1));
-    let memory = task.memfd_create_fd("name", MemfdFlags::empty()).unwrap();
-    assert_eq!(errno(task.read(reader, &mut [0])), Errno::AGAIN);
-    assert_eq!(task.write(writer, b"x").unwrap(), 1);
-    let copy = task.dup(writer).unwrap();
-    task.close(writer).unwrap();
-    assert_eq!(task.read(reader, &mut [0]).unwrap(), 1);
-    assert_eq!(errno(task.read(reader, &mut [0])), Errno::AGAIN);
+    let memory = task.posix().memfd_create_fd("name", MemfdFlags::empty()).unwrap();
+    assert_eq!(errno(task.posix().read(reader, &mut [0])), Errno::AGAIN);
+    assert_eq!(task.posix().write(writer, b"x").unwrap(), 1);
+    let copy = task.posix().dup(writer).unwrap();
+    task.posix().close(writer).unwrap();
+    assert_eq!(task.posix().read(reader, &mut [0]).unwrap(), 1);
+    assert_eq!(errno(task.posix().read(reader, &mut [0])), Errno::AGAIN);
     // A forked task holds the other end, too.
     let child = task.fork();
-    task.close(copy).unwrap();
-    assert_eq!(errno(task.read(reader, &mut [0])), Errno::AGAIN);
+    task.posix().close(copy).unwrap();
+    assert_eq!(errno(task.posix().read(reader, &mut [0])), Errno::AGAIN);
     drop(child);
-    assert_eq!(task.read(reader, &mut [0]).unwrap(), 0);
-    task.exec();
-    assert_eq!(task.descriptor_list(), [memory]);
+    assert_eq!(task.posix().read(reader, &mut [0]).unwrap(), 0);
+    task.posix().exec();
+    assert_eq!(task.posix().descriptor_list(), [memory]);
 }
 
 #[test]
 fn files_of_memory_have_no_name_and_end_with_their_last_file() {
     let vfs = vfs();
     let task = vfs.task();
-    let file = task.memfd_create("scratch", MemfdFlags::CLOEXEC).unwrap();
-    let path = task.path_of(&file).unwrap();
+    let file = task.posix().memfd_create("scratch", MemfdFlags::CLOEXEC).unwrap();
+    let path = task.posix().path_of(&file).unwrap();
     assert_eq!(path.to_str(), Some("/memfd:scratch (deleted)"));
     let stat = file.stat().unwrap();
     assert_eq!((stat.mode, stat.nlink, stat.size), (0o100_777, 0, 0));
     file.write_all(b"hello").unwrap();
-    let again = task.reopen(&file, OFlags::RDONLY).unwrap();
+    let again = task.posix().reopen(&file, OFlags::RDONLY).unwrap();
     let mut buf = [0; 8];
     assert_eq!(again.read(&mut buf).unwrap(), 5);
     assert_eq!(errno(again.write(b"x")), Errno::BADF);
     file.truncate(1 << 20).unwrap();
     assert_eq!(file.seek(Whence::Hole(0)).unwrap(), 4096);
-    let link = task.link(At::File(&file), "", At::Cwd, "/name", AtFlags::EMPTY_PATH);
+    let link = task.posix().linkat(At::File(&file), "", At::Cwd, "/name", AtFlags::EMPTY_PATH);
     assert_eq!(errno(link), Errno::XDEV);
     // The memory is counted, and freed.
     let free = |file: &File| file.statfs().unwrap().blocks_free;
-    let other = task.memfd_create("", MemfdFlags::empty()).unwrap();
+    let other = task.posix().memfd_create("", MemfdFlags::empty()).unwrap();
     drop((file, again));
     rcu::synchronize();
     let all = free(&other);
@@ -347,8 +353,11 @@ fn files_of_memory_have_no_name_and_end_with_their_last_file() {
     other.truncate(0).unwrap();
     rcu::synchronize();
     assert_eq!(free(&other), all);
-    assert_eq!(errno(task.memfd_create("x".repeat(250), MemfdFlags::empty())), Errno::INVAL);
-    assert_eq!(errno(task.memfd_create("", MemfdFlags::HUGETLB)), Errno::INVAL);
+    assert_eq!(
+        errno(task.posix().memfd_create("x".repeat(250), MemfdFlags::empty())),
+        Errno::INVAL
+    );
+    assert_eq!(errno(task.posix().memfd_create("", MemfdFlags::HUGETLB)), Errno::INVAL);
 }
 
 /// Ends of pipes outlive the task and the tree in which they were created.
@@ -358,7 +367,7 @@ fn pipes_outlive_their_tree() {
         let vfs = vfscale::memory().size(1 << 20).scaling(scaling).build().unwrap();
         let task = vfs.task();
         let (reader, writer) = pipe(&task);
-        let memory = task.memfd_create("m", MemfdFlags::empty()).unwrap();
+        let memory = task.posix().memfd_create("m", MemfdFlags::empty()).unwrap();
         let many: Vec<_> = (0..200).map(|_| pipe(&task)).collect();
         drop((task, vfs));
         writer.write(b"x").unwrap();

@@ -6,10 +6,9 @@ use std::fmt::Debug;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vfscale::{
-    At, AtFlags, Credentials, Errno, FileList, MemFs, MemfdFlags, Mode, MountFlags, OFlags,
-    PATCHES, ProcFs, Scaling, Task, UmountFlags, Vfs, lockstat,
-};
+use vfscale::posix::{FileList, MemfdFlags, MountFlags, OFlags, UmountFlags};
+use vfscale::{Credentials, Errno, MemFs, Mode, PATCHES, ProcFs, Scaling, Task, Vfs};
+use vfscale_vfs::lockstat;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -28,8 +27,8 @@ fn tree() -> (Vfs, Arc<ProcFs>, Arc<Task>) {
     let vfs = vfscale::memory().size(16 << 20).scaling(Scaling::with_slots(2)).build().unwrap();
     let task = Arc::new(vfs.task());
     let proc = ProcFs::new(&vfs);
-    task.mkdir(At::Cwd, "/proc", MODE).unwrap();
-    task.mount(proc.clone(), "/proc", MountFlags::NOSUID).unwrap();
+    task.create_dir("/proc").unwrap();
+    task.posix().mount(proc.clone(), "/proc", MountFlags::NOSUID).unwrap();
     proc.show(&task);
     (vfs, proc, task)
 }
@@ -43,10 +42,9 @@ fn numbers(text: &str) -> Vec<i64> {
 fn the_root_is_a_directory_of_empty_files_that_can_be_read() {
     let (_vfs, _proc, task) = tree();
     let mut names: Vec<_> = task
-        .list_dir("/proc")
+        .read_dir("/proc")
         .unwrap()
-        .iter()
-        .map(|e| e.name.to_str().unwrap().to_owned())
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
     let all = ["dentry-state", "file-nr", "inode-state", "lock_stat", "mounts", "scaling", "tasks"];
@@ -57,13 +55,13 @@ fn the_root_is_a_directory_of_empty_files_that_can_be_read() {
         assert_eq!((stat.size, stat.mode), (0, mode), "{name}");
         assert!(!task.read_to_string(format!("/proc/{name}")).unwrap().is_empty(), "{name}");
     }
-    assert_eq!(errno(task.open("/proc/mounts", OFlags::RDWR, MODE)), Errno::ROFS);
-    assert_eq!(errno(task.mkdir(At::Cwd, "/proc/new", MODE)), Errno::ROFS);
-    assert_eq!(errno(task.unlink(At::Cwd, "/proc/mounts", AtFlags::empty())), Errno::ROFS);
+    assert_eq!(errno(task.posix().open("/proc/mounts", OFlags::RDWR, MODE)), Errno::ROFS);
+    assert_eq!(errno(task.create_dir("/proc/new")), Errno::ROFS);
+    assert_eq!(errno(task.remove_file("/proc/mounts")), Errno::ROFS);
     assert_eq!(errno(task.metadata("/proc/nothing")), Errno::NOENT);
     let user = task.with_credentials(Credentials::user(1000, 1000));
-    assert_eq!(errno(user.open("/proc/lock_stat", OFlags::RDONLY, MODE)), Errno::ACCESS);
-    task.umount("/proc", UmountFlags::empty()).unwrap();
+    assert_eq!(errno(user.posix().open("/proc/lock_stat", OFlags::RDONLY, MODE)), Errno::ACCESS);
+    task.posix().umount("/proc", UmountFlags::empty()).unwrap();
 }
 
 /// For one open file, a text is unchanged from its first read until the beginning is read again.
@@ -71,11 +69,11 @@ fn the_root_is_a_directory_of_empty_files_that_can_be_read() {
 fn a_text_is_of_one_moment() {
     let (_vfs, _proc, task) = tree();
     let whole = task.read_to_string("/proc/mounts").unwrap();
-    let file = task.open("/proc/mounts", OFlags::RDONLY, MODE).unwrap();
+    let file = task.posix().open("/proc/mounts", OFlags::RDONLY, MODE).unwrap();
     let mut start = [0; 5];
     assert_eq!(file.read(&mut start).unwrap(), 5);
-    task.mkdir(At::Cwd, "/m", MODE).unwrap();
-    task.mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
+    task.create_dir("/m").unwrap();
+    task.posix().mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();
     let mut rest = vec![0; 4096];
     let n = file.read(&mut rest).unwrap();
     assert_eq!([&start, &rest[..n]].concat(), whole.as_bytes());
@@ -92,8 +90,10 @@ fn a_text_is_of_one_moment() {
 #[test]
 fn mounts_are_read_by_findmnt() {
     let (_vfs, _proc, task) = tree();
-    task.mkdir(At::Cwd, "/a dir", MODE).unwrap();
-    task.mount(MemFs::builder().size(1 << 20).build(), "/a dir", MountFlags::NODEV).unwrap();
+    task.create_dir("/a dir").unwrap();
+    task.posix()
+        .mount(MemFs::builder().size(1 << 20).build(), "/a dir", MountFlags::NODEV)
+        .unwrap();
     let text = task.read_to_string("/proc/mounts").unwrap();
     let places: Vec<_> =
         text.lines().map(|line| line.split(' ').nth(1).unwrap().replace("\\040", " ")).collect();
@@ -127,16 +127,16 @@ fn files_dentries_and_inodes_are_counted_exactly() {
     assert!(dentries()[0] > 0 && inodes()[0] > 0);
     let before = (dentries(), inodes());
     assert_eq!((before.0.len(), before.1.len()), (6, 7));
-    let file = task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
-    task.link(At::Cwd, "/file", At::Cwd, "/link", AtFlags::empty()).unwrap();
+    let file = task.posix().open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+    task.hard_link("/file", "/link").unwrap();
     assert_eq!(files()[0], 2);
     assert_eq!((dentries()[0], inodes()[0]), (before.0[0] + 2, before.1[0] + 1));
     // A file on a private list counts as open, and so do files without a name.
     let list = FileList::new();
     assert!(list.adopt(&file));
     assert_eq!(files()[0], 2);
-    let (reader, writer) = task.pipe2(OFlags::empty()).unwrap();
-    let memory = task.memfd_create("m", MemfdFlags::empty()).unwrap();
+    let (reader, writer) = task.posix().pipe2(OFlags::empty()).unwrap();
+    let memory = task.posix().memfd_create("m", MemfdFlags::empty()).unwrap();
     assert_eq!(files()[0], 5);
     drop((reader, writer, memory, file));
     assert_eq!(files()[0], 1);
@@ -156,8 +156,8 @@ fn patches_are_listed() {
     assert!(states.values().all(|state| *state == "after"), "{text}");
     let before = vfscale::memory().scaling(Scaling::kernel_2_6()).build().unwrap();
     let task = before.task();
-    task.mkdir(At::Cwd, "/p", MODE).unwrap();
-    task.mount(ProcFs::new(&before), "/p", MountFlags::empty()).unwrap();
+    task.create_dir("/p").unwrap();
+    task.posix().mount(ProcFs::new(&before), "/p", MountFlags::empty()).unwrap();
     assert!(task.read_to_string("/p/scaling").unwrap().lines().all(|l| l.ends_with("\tbefore")));
 }
 
@@ -170,7 +170,7 @@ fn locks_are_counted_while_they_are_recorded() {
     lockstat::reset();
     lockstat::record(true);
     for n in 0..50 {
-        task.write_file(format!("/{n}"), "x").unwrap();
+        task.write(format!("/{n}"), "x").unwrap();
     }
     lockstat::record(false);
     let text = task.read_to_string("/proc/lock_stat").unwrap();
@@ -198,43 +198,42 @@ fn tasks_show_their_descriptors_and_directories() {
     proc.show(&other);
     let ids = || {
         let mut ids: Vec<u64> = task
-            .list_dir("/proc/tasks")
+            .read_dir("/proc/tasks")
             .unwrap()
-            .iter()
-            .map(|entry| entry.name.to_str().unwrap().parse().unwrap())
+            .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
             .collect();
         ids.sort_unstable();
         ids
     };
     assert_eq!(ids(), [task.id(), other.id()]);
     let own = format!("/proc/tasks/{}", task.id());
-    task.mkdir(At::Cwd, "/dir", MODE).unwrap();
-    task.chdir("/dir").unwrap();
-    let link = |name: &str| task.readlink(At::Cwd, format!("{own}/{name}"));
+    task.create_dir("/dir").unwrap();
+    task.posix().chdir("/dir").unwrap();
+    let link = |name: &str| task.read_link(format!("{own}/{name}"));
     let told = |name: &str| link(name).unwrap().to_str().unwrap().to_owned();
     assert_eq!(told("cwd"), "/dir");
-    let file = task.open("file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
-    let fd = task.install(file).unwrap();
-    let (reader, _) = task.pipe2_fd(OFlags::empty()).unwrap();
+    let file = task.posix().open("file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+    let fd = task.posix().install(file).unwrap();
+    let (reader, _) = task.posix().pipe2_fd(OFlags::empty()).unwrap();
     assert_eq!(told(&format!("fd/{}", fd.0)), "/dir/file");
-    let ino = task.fstat(reader).unwrap().ino;
+    let ino = task.posix().fstat(reader).unwrap().ino;
     assert_eq!(told(&format!("fd/{}", reader.0)), format!("pipe:[{ino}]"));
     // Links follow renames.
-    task.rename(At::Cwd, "file", At::Cwd, "new", vfscale::RenameFlags::empty()).unwrap();
+    task.rename("file", "new").unwrap();
     assert_eq!(told(&format!("fd/{}", fd.0)), "/dir/new");
-    task.unlink(At::Cwd, "new", AtFlags::empty()).unwrap();
+    task.remove_file("new").unwrap();
     assert_eq!(told(&format!("fd/{}", fd.0)), "/dir/new (deleted)");
     let mode = |fd: i32| {
         let path = format!("{own}/fd/{fd}");
         task.symlink_metadata(path).map(|stat| stat.mode & 0o7777)
     };
     assert_eq!((mode(fd.0).unwrap(), mode(reader.0).unwrap()), (0o300, 0o500));
-    let names = || task.list_dir(format!("{own}/fd")).unwrap().len();
+    let names = || task.read_dir(format!("{own}/fd")).unwrap().count();
     assert_eq!(names(), 3);
     // A closed descriptor does not exist; a descriptor reused for another file shows that.
-    task.close(fd).unwrap();
+    task.posix().close(fd).unwrap();
     assert_eq!(errno(mode(fd.0)), Errno::NOENT);
-    task.dup2(reader, fd).unwrap();
+    task.posix().dup2(reader, fd).unwrap();
     assert_eq!(mode(fd.0).unwrap(), 0o500);
     assert_eq!(names(), 3);
     for bad in ["07", "x", "-1", "1048576", "99"] {
@@ -243,19 +242,19 @@ fn tasks_show_their_descriptors_and_directories() {
     // Only the owner may read a task's descriptors.
     let theirs = format!("/proc/tasks/{}/fd", other.id());
     assert_eq!(task.metadata(&theirs).unwrap().uid, 1000);
-    assert!(other.list_dir(&theirs).is_ok());
-    assert_eq!(errno(other.list_dir(format!("{own}/fd"))), Errno::ACCESS);
+    assert!(other.read_dir(&theirs).is_ok());
+    assert_eq!(errno(other.read_dir(format!("{own}/fd"))), Errno::ACCESS);
     other.set_credentials(Credentials::user(1001, 100));
     assert_eq!(task.metadata(&theirs).unwrap().uid, 1001);
     // An ended task does not exist.
-    let held = task.open(&theirs, OFlags::RDONLY, MODE).unwrap();
+    let held = task.posix().open(&theirs, OFlags::RDONLY, MODE).unwrap();
     drop(other);
     assert_eq!(ids(), [task.id()]);
     assert_eq!(errno(task.metadata(&theirs)), Errno::NOENT);
     assert_eq!(held.read_dir().count(), 2);
     drop(held);
-    task.chdir("/").unwrap();
-    task.umount("/proc", UmountFlags::empty()).unwrap();
+    task.posix().chdir("/").unwrap();
+    task.posix().umount("/proc", UmountFlags::empty()).unwrap();
 }
 
 /// The driver owns neither the tree nor its contents.
@@ -264,8 +263,8 @@ fn the_tree_ends_with_its_state_mounted_in_it() {
     let (vfs, proc, task) = tree();
     let other = vfscale::memory().size(1 << 20).build().unwrap();
     let elsewhere = other.task();
-    elsewhere.mkdir(At::Cwd, "/it", MODE).unwrap();
-    elsewhere.mount(ProcFs::new(&vfs), "/it", MountFlags::empty()).unwrap();
+    elsewhere.create_dir("/it").unwrap();
+    elsewhere.posix().mount(ProcFs::new(&vfs), "/it", MountFlags::empty()).unwrap();
     assert!(elsewhere.read_to_string("/it/mounts").unwrap().contains(" /proc vfscale "));
     drop((task, vfs, proc));
     assert_eq!(errno(elsewhere.read_to_string("/it/mounts")), Errno::NODEV);

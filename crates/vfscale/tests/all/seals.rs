@@ -9,10 +9,9 @@ use std::thread;
 
 use proptest::prelude::*;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
-use vfscale::maps::{PAGE_BYTES, Protection, Sharing, Source};
-use vfscale::{
-    At, AtFlags, Errno, FallocateFlags, File, MemfdFlags, Mode, OFlags, SealFlags, Task,
-};
+use vfscale::posix::{At, AtFlags, FallocateFlags, MemfdFlags, OFlags, SealFlags};
+use vfscale::posix::{PAGE_BYTES, Protection, Sharing, Source};
+use vfscale::{Errno, File, Mode, Task};
 
 /// Start of an address range that this process does not use otherwise; `maps.rs` has another one.
 const BASE: u64 = 0x2100_0000_0000;
@@ -101,22 +100,23 @@ fn ours(task: &Task, file: &File, op: &Op) -> Out {
         Op::Fallocate { mode, offset, len } => file.fallocate(mode, offset, len).map(none),
         Op::Chmod(mode) => {
             let mode = Mode::from_bits_retain(mode);
-            task.chmod(At::File(file), "", mode, AtFlags::EMPTY_PATH).map(none)
+            task.posix().fchmodat(At::File(file), "", mode, AtFlags::EMPTY_PATH).map(none)
         }
         Op::Map { place, shared, protection } => {
             let sharing = if shared { Sharing::Shared } else { Sharing::Private };
             let source = Source::File { file, offset: 0 };
-            task.map(at(place), PAGE_BYTES, bits(protection), sharing, source).map(none)
+            task.posix().mmap(at(place), PAGE_BYTES, bits(protection), sharing, source).map(none)
         }
-        Op::Unmap { place } => task.unmap(at(place), PAGE_BYTES).map(none),
+        Op::Unmap { place } => task.posix().munmap(at(place), PAGE_BYTES).map(none),
         Op::Protect { place, protection } => {
-            task.protect(at(place), PAGE_BYTES, bits(protection)).map(none)
+            task.posix().mprotect(at(place), PAGE_BYTES, bits(protection)).map(none)
         }
         Op::SealReading => task
+            .posix()
             .reopen(file, OFlags::RDONLY)
             .and_then(|file| file.add_seals(SealFlags::SHRINK))
             .map(none),
-        Op::Reopen => task.reopen(file, OFlags::RDWR | OFlags::TRUNC).map(|_| 0),
+        Op::Reopen => task.posix().reopen(file, OFlags::RDWR | OFlags::TRUNC).map(|_| 0),
         Op::Size => file.stat().map(|stat| stat.size),
     };
     result.map_err(|error| error.errno())
@@ -186,7 +186,7 @@ proptest! {
     fn as_the_kernels(flags in prop::sample::select(FLAGS.to_vec()), ops in ops()) {
         let task = vfscale::memory().size(1 << 20).build().unwrap().task();
         let made = rustix::fs::memfd_create("m", flags);
-        let file = task.memfd_create("m", flags);
+        let file = task.posix().memfd_create("m", flags);
         let (file, fd) = match (file, made) {
             (Ok(file), Ok(fd)) => (file, fd),
             (file, fd) => {
@@ -212,13 +212,13 @@ proptest! {
 fn other_files_have_no_seals() {
     let task = vfscale::memory().size(1 << 20).build().unwrap().task();
     let errno = |result: vfscale::Result<()>| result.map_err(|error| error.errno());
-    let file = task.open("/f", OFlags::CREATE | OFlags::RDWR, Mode::RUSR).unwrap();
+    let file = task.posix().open("/f", OFlags::CREATE | OFlags::RDWR, Mode::RUSR).unwrap();
     assert_eq!(errno(file.seals().map(drop)), Err(Errno::INVAL));
     assert_eq!(errno(file.add_seals(SealFlags::GROW)), Err(Errno::INVAL));
-    let (reader, writer) = task.pipe2(OFlags::empty()).unwrap();
+    let (reader, writer) = task.posix().pipe2(OFlags::empty()).unwrap();
     assert_eq!(errno(writer.add_seals(SealFlags::GROW)), Err(Errno::INVAL));
     assert_eq!(errno(reader.add_seals(SealFlags::GROW)), Err(Errno::PERM));
-    let place = task.open("/f", OFlags::PATH, Mode::empty()).unwrap();
+    let place = task.posix().open("/f", OFlags::PATH, Mode::empty()).unwrap();
     assert_eq!(errno(place.seals().map(drop)), Err(Errno::BADF));
 }
 
@@ -227,7 +227,7 @@ fn other_files_have_no_seals() {
 fn nothing_is_written_behind_a_seal() {
     for _ in 0..50 {
         let task = vfscale::memory().size(1 << 20).build().unwrap().task();
-        let file = task.memfd_create("m", MemfdFlags::ALLOW_SEALING).unwrap();
+        let file = task.posix().memfd_create("m", MemfdFlags::ALLOW_SEALING).unwrap();
         file.write(&[0; 4096]).unwrap();
         let begun = AtomicBool::new(false);
         thread::scope(|scope| {

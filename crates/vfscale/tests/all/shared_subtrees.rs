@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use vfscale::{
-    At, AtFlags, Credentials, Errno, MemFs, Mode, MountFlags, OFlags, Propagation, RenameFlags,
-    Task, UmountFlags,
-};
+use vfscale::posix::{At, AtFlags, MountFlags, OFlags, Propagation, UmountFlags};
+use vfscale::{Credentials, Errno, MemFs, Mode, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -14,9 +12,9 @@ const MODE: Mode = Mode::from_bits_retain(0o755);
 fn task(root: Propagation) -> Task {
     let task = vfscale::memory().size(64 << 20).build().unwrap().task();
     for dir in ["/a", "/a/x", "/b", "/c", "/m", "/m/y"] {
-        task.mkdir(At::Cwd, dir, MODE).unwrap();
+        task.create_dir(dir).unwrap();
     }
-    task.set_propagation("/", root, true).unwrap();
+    task.posix().set_propagation("/", root, true).unwrap();
     task
 }
 
@@ -25,19 +23,19 @@ fn memory() -> Arc<MemFs> {
 }
 
 fn mount(task: &Task, path: &str) {
-    task.mount(memory(), path, MountFlags::empty()).unwrap();
+    task.posix().mount(memory(), path, MountFlags::empty()).unwrap();
 }
 
 fn bind(task: &Task, source: &str, target: &str) {
-    task.bind(source, target, false).unwrap();
+    task.posix().bind(source, target, false).unwrap();
 }
 
 fn share(task: &Task, path: &str, kind: Propagation) {
-    task.set_propagation(path, kind, false).unwrap();
+    task.posix().set_propagation(path, kind, false).unwrap();
 }
 
 fn umount(task: &Task, path: &str) {
-    task.umount(path, UmountFlags::empty()).unwrap();
+    task.posix().umount(path, UmountFlags::empty()).unwrap();
 }
 
 fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
@@ -46,15 +44,15 @@ fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
 
 /// Returns the mountpoints in the order of mounting, without the root.
 fn points(task: &Task) -> Vec<String> {
-    let all = task.mounts().into_iter().skip(1);
+    let all = task.posix().mounts().into_iter().skip(1);
     all.map(|mount| mount.mount_point.to_str().unwrap().to_owned()).collect()
 }
 
 /// Returns the propagation of the topmost mount at a path: its peer group, its master, and the
 /// nearest visible master.
 fn sharing(task: &Task, path: &str) -> (Option<u64>, Option<u64>, Option<u64>) {
-    let id = task.stat(At::Cwd, path, AtFlags::empty()).unwrap().mnt_id;
-    let mounts = task.mounts();
+    let id = task.metadata(path).unwrap().mnt_id;
+    let mounts = task.posix().mounts();
     let mount = mounts.iter().find(|mount| mount.id == id).unwrap();
     (mount.peer_group, mount.master, mount.propagate_from)
 }
@@ -69,7 +67,7 @@ fn peers_get_each_others_mounts() {
     mount(&task, "/b/x");
     assert_eq!(points(&task), ["/a", "/b", "/b/x", "/a/x"]);
     assert_eq!(sharing(&task, "/a/x"), sharing(&task, "/b/x"));
-    task.write_file("/a/x/f", "same").unwrap();
+    task.write("/a/x/f", "same").unwrap();
     assert_eq!(task.read_to_string("/b/x/f").unwrap(), "same");
     umount(&task, "/a/x");
     assert_eq!(points(&task), ["/a", "/b"]);
@@ -111,12 +109,12 @@ fn the_nearest_visible_master_is_shown() {
     bind(&task, "/m/y", "/a");
     share(&task, "/a", Propagation::Slave);
     share(&task, "/a", Propagation::Shared);
-    task.mkdir(At::Cwd, "/m/z", MODE).unwrap();
+    task.create_dir("/m/z").unwrap();
     bind(&task, "/a", "/m/z");
     share(&task, "/m/z", Propagation::Slave);
     let (top, middle) = (sharing(&task, "/m/y").0, sharing(&task, "/a").0);
     assert_eq!(sharing(&task, "/m/z"), (None, middle, None));
-    task.chroot("/m").unwrap();
+    task.posix().chroot("/m").unwrap();
     assert_eq!(sharing(&task, "/z"), (None, middle, top));
 }
 
@@ -129,7 +127,7 @@ fn what_is_there_already_stays_on_top() {
     bind(&task, "/a", "/b");
     share(&task, "/b", Propagation::Slave);
     mount(&task, "/b/x");
-    task.write_file("/b/x/mine", "").unwrap();
+    task.write("/b/x/mine", "").unwrap();
     mount(&task, "/a/x");
     assert_eq!(points(&task)[2..], ["/b/x", "/a/x", "/b/x"]);
     task.read_to_string("/b/x/mine").unwrap();
@@ -155,9 +153,9 @@ fn a_mount_with_mounts_on_it_stays() {
     umount(&task, "/b/x");
     let cwd = task.fork();
     bind(&task, "/m", "/a/x");
-    cwd.chdir("/b/x").unwrap();
-    assert_eq!(errno(task.umount("/a/x", UmountFlags::empty())), Errno::BUSY);
-    task.umount("/a/x", UmountFlags::DETACH).unwrap();
+    cwd.posix().chdir("/b/x").unwrap();
+    assert_eq!(errno(task.posix().umount("/a/x", UmountFlags::empty())), Errno::BUSY);
+    task.posix().umount("/a/x", UmountFlags::DETACH).unwrap();
 }
 
 #[test]
@@ -166,70 +164,70 @@ fn moves_and_binds_that_are_refused() {
     bind(&task, "/a", "/a");
     mount(&task, "/a/x");
     share(&task, "/a", Propagation::Shared);
-    assert_eq!(errno(task.move_mount("/a/x", "/b")), Errno::INVAL, "from a shared mount");
+    assert_eq!(errno(task.posix().move_mount("/a/x", "/b")), Errno::INVAL, "from a shared mount");
     mount(&task, "/m");
     share(&task, "/m", Propagation::Unbindable);
     share(&task, "/a/x", Propagation::Shared);
-    assert_eq!(errno(task.bind("/m", "/b", false)), Errno::INVAL);
-    assert_eq!(errno(task.move_mount("/m", "/a/x")), Errno::INVAL, "to a shared mount");
+    assert_eq!(errno(task.posix().bind("/m", "/b", false)), Errno::INVAL);
+    assert_eq!(errno(task.posix().move_mount("/m", "/a/x")), Errno::INVAL, "to a shared mount");
     share(&task, "/a/x", Propagation::Private);
-    task.move_mount("/m", "/a/x").unwrap();
-    assert_eq!(errno(task.set_propagation("/b", Propagation::Shared, false)), Errno::INVAL);
+    task.posix().move_mount("/m", "/a/x").unwrap();
+    assert_eq!(errno(task.posix().set_propagation("/b", Propagation::Shared, false)), Errno::INVAL);
     let user = task.with_credentials(Credentials::user(1000, 1000));
-    assert_eq!(errno(user.set_propagation("/a", Propagation::Shared, false)), Errno::PERM);
-    assert_eq!(errno(user.unshare_mounts()), Errno::PERM);
-    assert_eq!(errno(task.move_mount("/", "/a")), Errno::INVAL, "with an unbindable mount");
+    assert_eq!(errno(user.posix().set_propagation("/a", Propagation::Shared, false)), Errno::PERM);
+    assert_eq!(errno(user.posix().unshare_mounts()), Errno::PERM);
+    assert_eq!(errno(task.posix().move_mount("/", "/a")), Errno::INVAL, "with an unbindable mount");
     share(&task, "/a", Propagation::Private);
-    assert_eq!(errno(task.move_mount("/", "/a")), Errno::LOOP);
+    assert_eq!(errno(task.posix().move_mount("/", "/a")), Errno::LOOP);
     // An unbindable mount is left out of a bind of a directory above it.
-    task.bind("/a", "/c", true).unwrap();
+    task.posix().bind("/a", "/c", true).unwrap();
     assert_eq!(points(&task), ["/a", "/a/x", "/a/x", "/c", "/c/x"]);
 }
 
 #[test]
 fn a_tree_of_its_own() {
     let host = task(Propagation::Private);
-    host.chdir("/a").unwrap();
+    host.posix().chdir("/a").unwrap();
     mount(&host, "/m");
-    let sandbox = host.unshare_mounts().unwrap();
-    assert_eq!(sandbox.getcwd().unwrap().to_str(), Some("/a"));
+    let sandbox = host.posix().unshare_mounts().unwrap();
+    assert_eq!(sandbox.posix().getcwd().unwrap().to_str(), Some("/a"));
     mount(&sandbox, "/b");
     umount(&sandbox, "/m");
     assert_eq!((points(&host), points(&sandbox)), (vec!["/m".into()], vec!["/b".into()]));
     // The file systems are shared by the trees.
-    sandbox.write_file("/a/f", "seen").unwrap();
+    sandbox.write("/a/f", "seen").unwrap();
     assert_eq!(host.read_to_string("/a/f").unwrap(), "seen");
-    let ids = |task: &Task| task.mounts().iter().map(|mount| mount.id).collect::<Vec<_>>();
+    let ids = |task: &Task| task.posix().mounts().iter().map(|mount| mount.id).collect::<Vec<_>>();
     assert!(ids(&host).iter().all(|id| !ids(&sandbox).contains(id)));
     // Another task of that tree, and a tree copied from it.
     assert_eq!(points(&sandbox.vfs().task()), ["/b"]);
-    let inner = sandbox.unshare_mounts().unwrap();
+    let inner = sandbox.posix().unshare_mounts().unwrap();
     drop(sandbox);
     assert_eq!(points(&inner), ["/b"]);
     // A directory in another tree can't be mounted on or bound.
-    let elsewhere = host.open("/", OFlags::RDONLY, MODE).unwrap();
-    inner.fchdir(&elsewhere).unwrap();
-    assert_eq!(errno(inner.mount(memory(), "c", MountFlags::empty())), Errno::INVAL);
-    assert_eq!(errno(inner.bind("c", "/c", false)), Errno::INVAL);
-    assert_eq!(errno(inner.umount("m", UmountFlags::empty())), Errno::INVAL);
+    let elsewhere = host.posix().open("/", OFlags::RDONLY, MODE).unwrap();
+    inner.posix().fchdir(&elsewhere).unwrap();
+    assert_eq!(errno(inner.posix().mount(memory(), "c", MountFlags::empty())), Errno::INVAL);
+    assert_eq!(errno(inner.posix().bind("c", "/c", false)), Errno::INVAL);
+    assert_eq!(errno(inner.posix().umount("m", UmountFlags::empty())), Errno::INVAL);
     // Nor is it in the list, which contains only mounts of the tree.
-    inner.chroot("m").unwrap();
-    assert_eq!(inner.mounts(), []);
+    inner.posix().chroot("m").unwrap();
+    assert_eq!(inner.posix().mounts(), []);
 }
 
 #[test]
 fn trees_that_share() {
     let host = task(Propagation::Shared);
-    let peer = host.unshare_mounts().unwrap();
-    let slave = host.unshare_mounts().unwrap();
-    slave.set_propagation("/", Propagation::Slave, true).unwrap();
+    let peer = host.posix().unshare_mounts().unwrap();
+    let slave = host.posix().unshare_mounts().unwrap();
+    slave.posix().set_propagation("/", Propagation::Slave, true).unwrap();
     mount(&peer, "/a/x");
     assert_eq!([points(&host), points(&slave)], [["/a/x"], ["/a/x"]]);
     mount(&slave, "/b");
     assert_eq!((points(&host).len(), points(&peer).len()), (1, 1));
     // In use in any of the trees: busy in all.
-    let file = slave.open("/a/x", OFlags::RDONLY, MODE).unwrap();
-    assert_eq!(errno(host.umount("/a/x", UmountFlags::empty())), Errno::BUSY);
+    let file = slave.posix().open("/a/x", OFlags::RDONLY, MODE).unwrap();
+    assert_eq!(errno(host.posix().umount("/a/x", UmountFlags::empty())), Errno::BUSY);
     drop(file);
     umount(&host, "/a/x");
     assert_eq!((points(&peer), points(&slave)), (vec![], vec!["/b".to_owned()]));
@@ -244,26 +242,23 @@ fn trees_that_share() {
 #[test]
 fn names_that_are_mountpoints_elsewhere() {
     let host = task(Propagation::Private);
-    let other = host.unshare_mounts().unwrap();
+    let other = host.posix().unshare_mounts().unwrap();
     for dir in ["/b", "/c", "/a/x"] {
         mount(&other, dir);
     }
-    assert_eq!(errno(other.rmdir(At::Cwd, "/b")), Errno::BUSY);
-    host.rmdir(At::Cwd, "/b").unwrap();
+    assert_eq!(errno(other.remove_dir("/b")), Errno::BUSY);
+    host.remove_dir("/b").unwrap();
     assert_eq!(points(&other), ["/c", "/a/x"]);
-    let rename = |from, to| host.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty());
-    assert_eq!(errno(host.rmdir(At::Cwd, "/m")), Errno::NOTEMPTY);
-    assert_eq!(
-        errno(other.rename(At::Cwd, "/m", At::Cwd, "/c", RenameFlags::empty())),
-        Errno::BUSY
-    );
+    let rename = |from, to| host.rename(from, to);
+    assert_eq!(errno(host.remove_dir("/m")), Errno::NOTEMPTY);
+    assert_eq!(errno(other.rename("/m", "/c")), Errno::BUSY);
     rename("/m", "/c").unwrap();
     assert_eq!(points(&other), ["/a/x"]);
     // A mountpoint that is renamed remains one.
     rename("/a/x", "/z").unwrap();
     assert_eq!(points(&other), ["/z"]);
     drop(other);
-    host.rmdir(At::Cwd, "/z").unwrap();
+    host.remove_dir("/z").unwrap();
 }
 
 /// A mount at a directory that is reached through a handle of another tree counts as elsewhere.
@@ -271,13 +266,16 @@ fn names_that_are_mountpoints_elsewhere() {
 fn names_of_another_tree_are_no_mountpoints_of_ones_own() {
     let host = task(Propagation::Private);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let root = host.open("/", flags, Mode::empty()).unwrap();
-    let other = host.unshare_mounts().unwrap();
+    let root = host.posix().open("/", flags, Mode::empty()).unwrap();
+    let other = host.posix().unshare_mounts().unwrap();
     mount(&host, "/a");
     mount(&host, "/b");
-    assert_eq!(errno(host.rmdir(At::File(&root), "a")), Errno::BUSY);
-    assert_eq!(errno(other.rmdir(At::File(&root), "a")), Errno::NOTEMPTY);
-    other.rmdir(At::File(&root), "b").unwrap();
+    assert_eq!(errno(host.posix().unlinkat(At::File(&root), "a", AtFlags::REMOVEDIR)), Errno::BUSY);
+    assert_eq!(
+        errno(other.posix().unlinkat(At::File(&root), "a", AtFlags::REMOVEDIR)),
+        Errno::NOTEMPTY
+    );
+    other.posix().unlinkat(At::File(&root), "b", AtFlags::REMOVEDIR).unwrap();
     assert_eq!(points(&host), ["/a"]);
 }
 
@@ -287,21 +285,21 @@ fn names_of_another_tree_are_no_mountpoints_of_ones_own() {
 fn the_end_of_trees_gives_everything_back() {
     let host = task(Propagation::Shared);
     let free = |task: &Task| {
-        let stat = task.statfs(At::Cwd, "/").unwrap();
+        let stat = task.posix().statfs(At::Cwd, "/").unwrap();
         (stat.blocks_free, stat.files_free)
     };
     let before = free(&host);
     for _ in 0..3 {
-        let sandbox = host.unshare_mounts().unwrap();
-        sandbox.set_propagation("/", Propagation::Slave, true).unwrap();
-        sandbox.mkdir(At::Cwd, "/dir", MODE).unwrap();
-        sandbox.bind("/", "/dir", true).unwrap();
-        sandbox.write_file("/dir/a/f", vec![1; 9000]).unwrap();
-        let open = sandbox.open("/dir/a/f", OFlags::RDONLY, MODE).unwrap();
+        let sandbox = host.posix().unshare_mounts().unwrap();
+        sandbox.posix().set_propagation("/", Propagation::Slave, true).unwrap();
+        sandbox.create_dir("/dir").unwrap();
+        sandbox.posix().bind("/", "/dir", true).unwrap();
+        sandbox.write("/dir/a/f", vec![1; 9000]).unwrap();
+        let open = sandbox.posix().open("/dir/a/f", OFlags::RDONLY, MODE).unwrap();
         drop(sandbox);
         assert_eq!(open.stat().unwrap().size, 9000);
-        host.unlink(At::Cwd, "/a/f", AtFlags::empty()).unwrap();
-        host.rmdir(At::Cwd, "/dir").unwrap();
+        host.remove_file("/a/f").unwrap();
+        host.remove_dir("/dir").unwrap();
     }
     // The end of a mount waits until removed files are freed.
     mount(&host, "/c");

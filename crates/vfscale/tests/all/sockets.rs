@@ -9,17 +9,15 @@ use std::thread;
 
 use proptest::prelude::*;
 use rustix::net::{self, AddressFamily, SocketFlags};
-use vfscale::{
-    AtFlags, Errno, FallocateFlags, File, FileType, Mode, OFlags, SocketType, Task, WaitToken,
-    Whence,
-};
+use vfscale::posix::{FallocateFlags, OFlags, SocketType, WaitToken, Whence};
+use vfscale::{Errno, File, FileType, Mode, Task};
 
 fn task() -> Task {
     vfscale::memory().size(1 << 20).build().unwrap().task()
 }
 
 fn pair_of(kind: SocketType, flags: OFlags) -> [File; 2] {
-    let (one, other) = task().socketpair(kind, flags).unwrap();
+    let (one, other) = task().posix().socketpair(kind, flags).unwrap();
     [one, other]
 }
 
@@ -167,37 +165,37 @@ proptest! {
 #[test]
 fn a_socket_reports_its_type() {
     let task = task();
-    let (one, other) = task.socketpair(SocketType::Stream, OFlags::NONBLOCK).unwrap();
+    let (one, other) = task.posix().socketpair(SocketType::Stream, OFlags::NONBLOCK).unwrap();
     let (one_stat, other_stat) = (one.stat().unwrap(), other.stat().unwrap());
     assert_eq!(one_stat.file_type(), FileType::Socket);
     assert_eq!((one_stat.mode & 0o7777, one_stat.size, one_stat.nlink), (0o777, 0, 1));
     assert_eq!(one_stat.dev, other_stat.dev);
     assert_ne!(one_stat.ino, other_stat.ino);
-    let path = task.path_of(&one).unwrap();
+    let path = task.posix().path_of(&one).unwrap();
     assert_eq!(path.to_str().unwrap(), format!("socket:[{}]", one_stat.ino));
     assert!(one.flags().contains(OFlags::RDWR | OFlags::NONBLOCK));
     assert_eq!(one.pipe_size().unwrap_err().errno(), Errno::BADF);
     assert_eq!(
-        task.socketpair(SocketType::Stream, OFlags::APPEND).unwrap_err().errno(),
+        task.posix().socketpair(SocketType::Stream, OFlags::APPEND).unwrap_err().errno(),
         Errno::INVAL
     );
-    let file = task.open("/f", OFlags::CREATE | OFlags::RDWR, Mode::RUSR).unwrap();
+    let file = task.posix().open("/f", OFlags::CREATE | OFlags::RDWR, Mode::RUSR).unwrap();
     assert_eq!(file.shutdown(Shutdown::Both).unwrap_err().errno(), Errno::NOTSOCK);
     drop((one, other, file));
-    task.unlink(vfscale::At::Cwd, "/f", AtFlags::empty()).unwrap();
+    task.remove_file("/f").unwrap();
 }
 
 /// Descriptors are allocated in pairs, in order, or not at all.
 #[test]
 fn descriptors_come_in_pairs() {
     let task = task();
-    let (one, other) = task.socketpair_fd(SocketType::Stream, OFlags::CLOEXEC).unwrap();
+    let (one, other) = task.posix().socketpair_fd(SocketType::Stream, OFlags::CLOEXEC).unwrap();
     assert_eq!((one.0, other.0), (0, 1));
-    task.file(one).unwrap().write(b"over").unwrap();
+    task.posix().file(one).unwrap().write(b"over").unwrap();
     let mut buf = [0; 8];
-    assert_eq!(task.file(other).unwrap().read(&mut buf).unwrap(), 4);
-    task.close(one).unwrap();
-    assert_eq!(task.file(other).unwrap().read(&mut buf).unwrap(), 0);
+    assert_eq!(task.posix().file(other).unwrap().read(&mut buf).unwrap(), 4);
+    task.posix().close(one).unwrap();
+    assert_eq!(task.posix().file(other).unwrap().read(&mut buf).unwrap(), 0);
 }
 
 /// A duplicate holds a socket open: only the last close ends it.

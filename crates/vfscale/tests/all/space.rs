@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use vfscale::{At, AtFlags, Errno, Mode, OFlags, RenameFlags, Task, XattrFlags};
+use vfscale::posix::{At, AtFlags, OFlags, XattrFlags};
+use vfscale::{Errno, Mode, OpenOptions, Task};
 use vfscale_sync::rcu;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -41,7 +42,7 @@ fn fill_repeatedly(
     remove: impl Fn(u32) -> vfscale::Result<()>,
 ) {
     let used = || {
-        let statfs = task.statfs(At::Cwd, "/").unwrap();
+        let statfs = task.posix().statfs(At::Cwd, "/").unwrap();
         (statfs.blocks - statfs.blocks_free) * u64::from(statfs.block_size)
     };
     let before = used();
@@ -64,7 +65,7 @@ fn fill_repeatedly(
 }
 
 fn unlink(task: &Task, path: String) -> vfscale::Result<()> {
-    task.unlink(At::Cwd, path, AtFlags::empty())
+    task.remove_file(path)
 }
 
 #[test]
@@ -72,15 +73,15 @@ fn files_and_directories() {
     with_a_reader(|task| {
         fill_repeatedly(
             task,
-            |n| task.open(format!("/f{n}"), OFlags::CREATE | OFlags::EXCL, MODE).map(drop),
+            |n| task.posix().open(format!("/f{n}"), OFlags::CREATE | OFlags::EXCL, MODE).map(drop),
             |n| unlink(task, format!("/f{n}")),
         );
     });
     with_a_reader(|task| {
         fill_repeatedly(
             task,
-            |n| task.mkdir(At::Cwd, format!("/d{n}"), MODE),
-            |n| task.rmdir(At::Cwd, format!("/d{n}")),
+            |n| task.create_dir(format!("/d{n}")),
+            |n| task.remove_dir(format!("/d{n}")),
         );
     });
 }
@@ -91,15 +92,15 @@ fn symbolic_links_and_other_names() {
     with_a_reader(|task| {
         fill_repeatedly(
             task,
-            |n| task.symlink(&target, At::Cwd, format!("/s{n}")),
+            |n| task.symlink(&target, format!("/s{n}")),
             |n| unlink(task, format!("/s{n}")),
         );
     });
     with_a_reader(|task| {
-        drop(task.open("/f", OFlags::CREATE, MODE).unwrap());
+        drop(task.posix().open("/f", OFlags::CREATE, MODE).unwrap());
         fill_repeatedly(
             task,
-            |n| task.link(At::Cwd, "/f", At::Cwd, format!("/l{n}"), AtFlags::empty()),
+            |n| task.hard_link("/f", format!("/l{n}")),
             |n| unlink(task, format!("/l{n}")),
         );
     });
@@ -111,12 +112,10 @@ fn longer_names() {
     const FILES: u32 = 16_300;
     with_a_reader(|task| {
         for n in 0..FILES {
-            drop(task.open(format!("/{n}"), OFlags::CREATE, MODE).unwrap());
+            drop(task.posix().open(format!("/{n}"), OFlags::CREATE, MODE).unwrap());
         }
         let long = |n| format!("/{n:0250}");
-        let rename = |from: String, to: String| {
-            task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty())
-        };
+        let rename = |from: String, to: String| task.rename(from, to);
         let grow = |n| if n < FILES { rename(format!("/{n}"), long(n)) } else { panic!("no end") };
         fill_repeatedly(task, grow, |n| rename(long(n), format!("/{n}")));
     });
@@ -127,27 +126,29 @@ fn extended_attributes() {
     let value = vec![7; 30_000];
     with_a_reader(|task| {
         for n in 0..1000 {
-            drop(task.open(format!("/{n}"), OFlags::CREATE, MODE).unwrap());
+            drop(task.posix().open(format!("/{n}"), OFlags::CREATE, MODE).unwrap());
         }
         let set = |n| {
             let path = format!("/{n}");
             let how = XattrFlags::empty();
-            task.setxattr(At::Cwd, path, "user.a", &value, how, AtFlags::empty())
+            task.posix().setxattrat(At::Cwd, path, "user.a", &value, how, AtFlags::empty())
         };
-        let remove = |n| task.removexattr(At::Cwd, format!("/{n}"), "user.a", AtFlags::empty());
+        let remove =
+            |n| task.posix().removexattrat(At::Cwd, format!("/{n}"), "user.a", AtFlags::empty());
         // The memory that an inode retains for attributes is not freed with them, so it is
         // allocated before.
         (0..1000).for_each(|n| {
-            task.setxattr(
-                At::Cwd,
-                format!("/{n}"),
-                "user.a",
-                &[],
-                XattrFlags::empty(),
-                AtFlags::empty(),
-            )
-            .and_then(|()| remove(n))
-            .unwrap();
+            task.posix()
+                .setxattrat(
+                    At::Cwd,
+                    format!("/{n}"),
+                    "user.a",
+                    &[],
+                    XattrFlags::empty(),
+                    AtFlags::empty(),
+                )
+                .and_then(|()| remove(n))
+                .unwrap();
         });
         fill_repeatedly(task, set, remove);
     });
@@ -168,7 +169,9 @@ fn eight_threads_write_what_they_remove() {
                 let task = vfs.task();
                 let path = format!("/{thread}");
                 for _ in 0..4 * ROUNDS {
-                    let file = task.options().write(true).create(true).open(&path).unwrap();
+                    let file = task
+                        .open_with(&path, &OpenOptions::new().write(true).create(true))
+                        .unwrap();
                     assert_eq!(file.write(data).unwrap(), data.len());
                     file.truncate(0).unwrap();
                     assert_eq!(file.pwrite(data, 0).unwrap(), data.len());

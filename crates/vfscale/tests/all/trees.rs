@@ -5,7 +5,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use vfscale::{At, AtFlags, Errno, Mode, RenameFlags, Task, Vfs};
+use vfscale::posix::{At, RenameFlags};
+use vfscale::{Errno, Mode, Task, Vfs};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -17,11 +18,11 @@ fn vfs() -> Vfs {
 fn plant(task: &Task, top: &str, width: usize) {
     for n in 0..width {
         for m in 0..width {
-            task.create_dir_all(format!("{top}/{n}/{m}"), MODE).unwrap();
-            task.write_file(format!("{top}/{n}/{m}/file"), "").unwrap();
-            task.symlink("/precious", At::Cwd, format!("{top}/{n}/{m}/link")).unwrap();
+            task.create_dir_all(format!("{top}/{n}/{m}")).unwrap();
+            task.write(format!("{top}/{n}/{m}/file"), "").unwrap();
+            task.symlink("/precious", format!("{top}/{n}/{m}/link")).unwrap();
         }
-        task.write_file(format!("{top}/{n}/file"), "").unwrap();
+        task.write(format!("{top}/{n}/file"), "").unwrap();
     }
 }
 
@@ -38,8 +39,8 @@ fn a_walk_skips_entries_removed_before_it_reaches_them() {
     assert_eq!((top.path.as_path(), top.depth), (Path::new("/t"), 0));
     let first = walking.next().unwrap().unwrap();
     assert_eq!(first.depth, 1);
-    for other in task.list_dir("/t").unwrap() {
-        let path = Path::new("/t").join(other.name);
+    for other in task.read_dir("/t").unwrap().map(Result::unwrap) {
+        let path = other.path();
         if path != first.path {
             task.remove_dir_all(path).unwrap();
         }
@@ -55,30 +56,33 @@ fn a_walk_skips_entries_removed_before_it_reaches_them() {
 #[test]
 fn a_walk_stays_in_the_directories_it_has_come_to() {
     let task = vfs().task();
-    task.create_dir_all("/precious/d", MODE).unwrap();
-    task.write_file("/precious/d/secret", "").unwrap();
-    task.create_dir_all("/t/d", MODE).unwrap();
-    task.write_file("/t/d/secret", "12345").unwrap();
+    task.create_dir_all("/precious/d").unwrap();
+    task.write("/precious/d/secret", "").unwrap();
+    task.create_dir_all("/t/d").unwrap();
+    task.write("/t/d/secret", "12345").unwrap();
     let mut walking = task.walk_dir("/t");
     let paths = [(); 2].map(|()| walking.next().unwrap().unwrap().path);
     assert_eq!(paths, ["/t", "/t/d"].map(PathBuf::from));
     // The directory that the walk is in is moved, and a link replaces it.
-    task.rename(At::Cwd, "/t/d", At::Cwd, "/elsewhere", RenameFlags::empty()).unwrap();
-    task.symlink("/precious/d", At::Cwd, "/t/d").unwrap();
+    task.rename("/t/d", "/elsewhere").unwrap();
+    task.symlink("/precious/d", "/t/d").unwrap();
     let entry = walking.next().unwrap().unwrap();
-    assert_eq!((entry.path.as_path(), entry.stat.size), (Path::new("/t/d/secret"), 5));
+    assert_eq!((entry.path.as_path(), entry.metadata.size), (Path::new("/t/d/secret"), 5));
     assert!(walking.next().is_none());
 }
 
 #[test]
 fn a_walk_descends_deeper_than_the_longest_path() {
     let task = vfs().task();
-    task.mkdir(At::Cwd, "/deep", MODE).unwrap();
-    let mut dir = task.open("/deep", vfscale::OFlags::DIRECTORY, MODE).unwrap();
+    task.create_dir("/deep").unwrap();
+    let mut dir = task.posix().open("/deep", vfscale::posix::OFlags::DIRECTORY, MODE).unwrap();
     let name = "n".repeat(200);
     for _ in 0..40 {
-        task.mkdir(At::File(&dir), &name, MODE).unwrap();
-        dir = task.openat(At::File(&dir), &name, vfscale::OFlags::DIRECTORY, MODE).unwrap();
+        task.posix().mkdirat(At::File(&dir), &name, MODE).unwrap();
+        dir = task
+            .posix()
+            .openat(At::File(&dir), &name, vfscale::posix::OFlags::DIRECTORY, MODE)
+            .unwrap();
     }
     drop(dir);
     assert_eq!(walk(&task, "/deep").len(), 41);
@@ -97,16 +101,19 @@ fn a_walk_descends_deeper_than_the_longest_path() {
 fn a_walk_does_not_follow_a_link_that_takes_the_place_of_a_directory() {
     let vfs = vfs();
     let task = vfs.task();
-    task.create_dir_all("/precious/deep", MODE).unwrap();
-    task.create_dir_all("/t/d", MODE).unwrap();
-    task.symlink("/precious", At::Cwd, "/l").unwrap();
+    task.create_dir_all("/precious/deep").unwrap();
+    task.create_dir_all("/t/d").unwrap();
+    task.symlink("/precious", "/l").unwrap();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let swapper = vfs.task();
         let over = &over;
         scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
-                swapper.rename(At::Cwd, "/t/d", At::Cwd, "/l", RenameFlags::EXCHANGE).unwrap();
+                swapper
+                    .posix()
+                    .renameat2(At::Cwd, "/t/d", At::Cwd, "/l", RenameFlags::EXCHANGE)
+                    .unwrap();
             }
         });
         let walked = (0..20_000).try_for_each(|_| {
@@ -127,15 +134,15 @@ fn a_walk_does_not_follow_a_link_that_takes_the_place_of_a_directory() {
 #[test]
 fn walks_concurrent_with_creations_and_removals_find_no_error() {
     let vfs = vfs();
-    vfs.task().mkdir(At::Cwd, "/t", MODE).unwrap();
+    vfs.task().create_dir("/t").unwrap();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (over, maker, remover) = (&over, vfs.task(), vfs.task());
         scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 for n in 0..4 {
-                    let _ = maker.create_dir_all(format!("/t/{n}/a/b"), MODE);
-                    let _ = maker.write_file(format!("/t/{n}/a/f"), "");
+                    let _ = maker.create_dir_all(format!("/t/{n}/a/b"));
+                    let _ = maker.write(format!("/t/{n}/a/f"), "");
                 }
             }
         });
@@ -172,7 +179,7 @@ fn ends_well(removal: vfscale::Result<()>, below: &[&str]) {
 fn removals_of_one_tree_beside_each_other_end_well() {
     let vfs = vfs();
     let task = vfs.task();
-    task.write_file("/precious", "").unwrap();
+    task.write("/precious", "").unwrap();
     for _ in 0..60 {
         plant(&task, "/t", 4);
         let barrier = Barrier::new(3);
@@ -211,7 +218,7 @@ fn a_removal_beside_creations_ends_well() {
                 barrier.wait();
                 // Fewer in each directory than would prevent the removal from ending.
                 for n in 0..WIDTH * 60 {
-                    let _ = maker.mkdir(At::Cwd, format!("/t/{}/new{n}", n % WIDTH), MODE);
+                    let _ = maker.create_dir(format!("/t/{}/new{n}", n % WIDTH));
                 }
             });
             barrier.wait();
@@ -225,13 +232,13 @@ fn a_removal_beside_creations_ends_well() {
 fn a_removal_concurrent_with_endless_creations_names_a_path() {
     let vfs = vfs();
     let task = vfs.task();
-    task.create_dir_all("/t/d", MODE).unwrap();
+    task.create_dir_all("/t/d").unwrap();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (maker, over) = (vfs.task(), &over);
         scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
-                let _ = maker.create_dir_all("/t/d/e", MODE);
+                let _ = maker.create_dir_all("/t/d/e");
             }
         });
         let removed = (0..500).try_for_each(|_| match task.remove_dir_all("/t") {
@@ -254,18 +261,18 @@ fn a_removal_names_the_whole_path_that_it_can_not_remove() {
     let task = vfs().task();
     plant(&task, "/t", 2);
     let fs = vfscale::MemFs::builder().size(1 << 20).build();
-    task.mount(fs, "/t/1/0", vfscale::MountFlags::empty()).unwrap();
+    task.posix().mount(fs, "/t/1/0", vfscale::posix::MountFlags::empty()).unwrap();
     let error = task.remove_dir_all("/t").unwrap_err();
     assert_eq!((error.errno(), error.path()), (Errno::BUSY, Some(Path::new("/t/1/0"))));
-    task.umount("/t/1/0", vfscale::UmountFlags::empty()).unwrap();
+    task.posix().umount("/t/1/0", vfscale::posix::UmountFlags::empty()).unwrap();
     task.remove_dir_all("/t").unwrap();
     let error = task.remove_dir_all("/t").unwrap_err();
     assert_eq!((error.errno(), error.path()), (Errno::NOENT, Some(Path::new("/t"))));
     // A non-directory, and a link to a directory.
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    task.symlink("/d", At::Cwd, "/link").unwrap();
+    task.create_dir("/d").unwrap();
+    task.symlink("/d", "/link").unwrap();
     task.remove_dir_all("/link").unwrap();
-    assert!(task.stat(At::Cwd, "/d", AtFlags::empty()).is_ok());
+    assert!(task.metadata("/d").is_ok());
 }
 
 /// Race: Removing a tree while other threads change it.
@@ -273,10 +280,10 @@ fn a_removal_names_the_whole_path_that_it_can_not_remove() {
 fn a_removal_meets_names_that_change_what_they_stand_for() {
     let vfs = vfs();
     let task = vfs.task();
-    task.create_dir_all("/precious/d", MODE).unwrap();
+    task.create_dir_all("/precious/d").unwrap();
     for _ in 0..1000 {
-        task.create_dir_all("/t/d/e", MODE).unwrap();
-        task.symlink("/precious", At::Cwd, "/t/l").unwrap();
+        task.create_dir_all("/t/d/e").unwrap();
+        task.symlink("/precious", "/t/l").unwrap();
         let barrier = Barrier::new(2);
         thread::scope(|scope| {
             let (swapper, barrier) = (vfs.task(), &barrier);
@@ -285,7 +292,7 @@ fn a_removal_meets_names_that_change_what_they_stand_for() {
                 // Fewer than would prevent the removal from ending.
                 for _ in 0..60 {
                     let how = RenameFlags::EXCHANGE;
-                    let _ = swapper.rename(At::Cwd, "/t/d", At::Cwd, "/t/l", how);
+                    let _ = swapper.posix().renameat2(At::Cwd, "/t/d", At::Cwd, "/t/l", how);
                 }
             });
             barrier.wait();

@@ -6,9 +6,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use vfscale::{
-    At, Errno, Mode, MountFlags, OFlags, RenameFlags, Task, Volume, VolumeBuilder, VolumeError,
-};
+use vfscale::posix::{MountFlags, OFlags};
+use vfscale::{Errno, Mode, Task, Volume, VolumeBuilder, VolumeError};
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_diskfs::LogPlace;
 use vfscale_diskfs::format::BLOCK_BYTES;
@@ -31,7 +30,7 @@ fn a_closed_volume_can_be_opened_immediately() {
         });
         let opened = (0..20).try_for_each(|_| {
             let volume = vfscale::volume(&path).open()?;
-            volume.task().write_file("/file", "contents").unwrap();
+            volume.task().write("/file", "contents").unwrap();
             Ok::<(), VolumeError>(volume.close()?)
         });
         is_over.store(true, Ordering::Relaxed);
@@ -48,7 +47,7 @@ fn the_devices_of_others_are_not_released() {
     let device = std::sync::Arc::new(vfscale_block::FileDevice::open(&path).unwrap());
     for contents in ["one", "two"] {
         let volume = vfscale::volume_on(device.clone()).open().unwrap();
-        volume.task().write_file("/file", contents).unwrap();
+        volume.task().write("/file", contents).unwrap();
         volume.close().unwrap();
     }
     let locked = vfscale::volume(&path).open().unwrap_err();
@@ -76,9 +75,9 @@ fn during_a_walk<T>(work: impl FnOnce() -> T) -> T {
 
 fn write_and_rename(task: &Task, name: &str) {
     for number in 0..50 {
-        task.write_file(format!("/{name}.new"), format!("{number}")).unwrap();
+        task.write(format!("/{name}.new"), format!("{number}")).unwrap();
         let (from, to) = (format!("/{name}.new"), format!("/{name}"));
-        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::empty()).unwrap();
+        task.rename(from, to).unwrap();
     }
 }
 
@@ -92,7 +91,7 @@ fn a_dropped_volume_can_be_opened_immediately() {
     for round in 0..10 {
         during_a_walk(|| {
             let volume = vfscale::volume(&path).open().unwrap();
-            volume.task().write_file("/synced", format!("{round}")).unwrap();
+            volume.task().write("/synced", format!("{round}")).unwrap();
             volume.sync().unwrap();
             thread::scope(|scope| {
                 for name in ["one", "two"] {
@@ -100,7 +99,7 @@ fn a_dropped_volume_can_be_opened_immediately() {
                     scope.spawn(move || write_and_rename(&volume.task(), name));
                 }
             });
-            drop(volume);
+            volume.abandon();
             let volume = vfscale::volume(&path).open().unwrap();
             assert_eq!(volume.task().read_to_string("/synced").unwrap(), format!("{round}"));
         });
@@ -123,9 +122,9 @@ fn the_last_user_of_a_dropped_volume_lets_go_of_it() {
     during_a_walk(|| {
         let volume = vfscale::volume(&path).open().unwrap();
         let task = volume.task();
-        let tree = task.unshare_mounts().unwrap();
-        let mode = Mode::from_bits_truncate(0o644);
-        let file = task.open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+        let tree = task.posix().unshare_mounts().unwrap();
+        let mode = Mode::from(0o644);
+        let file = task.posix().open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
         drop(volume);
         assert!(!is_free());
         drop(task);
@@ -177,8 +176,8 @@ fn a_volume_in_use_is_given_back() {
     let volume = vfscale::volume(&path).create(64 << 20).open().unwrap();
     let task = volume.task();
     let fork = task.fork();
-    let mode = Mode::from_bits_truncate(0o644);
-    let file = task.open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+    let mode = Mode::from(0o644);
+    let file = task.posix().open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
     let in_use = volume.close().unwrap_err();
     let text = in_use.to_string();
     assert!(text.contains("2 tasks") && text.contains("1 open file"), "{text}");
@@ -188,7 +187,7 @@ fn a_volume_in_use_is_given_back() {
     };
     assert_eq!(users(in_use.error()), (2, 1));
     let volume = in_use.into_volume().unwrap();
-    volume.task().write_file("/more", "goes on").unwrap();
+    volume.task().write("/more", "goes on").unwrap();
     drop((task, fork));
     let in_use = volume.close().unwrap_err();
     assert_eq!(users(in_use.error()), (0, 1));
@@ -241,8 +240,8 @@ fn users_of_a_dropped_volume_that_end_together() {
         for _ in 0..50 {
             let volume = vfscale::volume(&path).open().unwrap();
             let task = volume.task();
-            let mode = Mode::from_bits_truncate(0o644);
-            let file = task.open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
+            let mode = Mode::from(0o644);
+            let file = task.posix().open("/file", OFlags::RDWR | OFlags::CREATE, mode).unwrap();
             let start = Barrier::new(3);
             thread::scope(|scope| {
                 scope.spawn(|| (start.wait(), drop(volume)));
@@ -257,23 +256,70 @@ fn users_of_a_dropped_volume_that_end_together() {
 fn crashed(builder: VolumeBuilder) {
     let volume = builder.sync_interval(None).open().unwrap();
     let task = volume.task();
-    task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o755)).unwrap();
+    task.create_dir("/dir").unwrap();
     for number in 0..100 {
-        task.write_file(format!("/dir/{number}"), vec![number; 9000]).unwrap();
+        task.write(format!("/dir/{number}"), vec![number; 9000]).unwrap();
     }
     volume.sync().unwrap();
-    task.write_file("/lost", "not synced").unwrap();
+    task.write("/lost", "not synced").unwrap();
+    drop(task);
+    volume.abandon();
+}
+
+/// An early `?` drops the volume: nothing that the program wrote is lost.
+#[test]
+fn a_dropped_volume_keeps_what_was_not_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    let stumble = || -> vfscale::Result<()> {
+        let volume = vfscale::volume(&path).create(64 << 20).sync_interval(None).open()?;
+        volume.task().write("/kept", "not synced")?;
+        volume.task().read("/missing").map(drop)
+    };
+    assert_eq!(
+        stumble().unwrap_err().to_string(),
+        "openat /missing: No such file or directory (os error 2)"
+    );
+    let volume = vfscale::volume(&path).open().unwrap();
+    assert_eq!(volume.task().read_to_string("/kept").unwrap(), "not synced");
+    volume.close().unwrap();
+}
+
+#[test]
+fn an_abandoned_volume_loses_what_was_not_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    let volume = vfscale::volume(&path).create(64 << 20).sync_interval(None).open().unwrap();
+    volume.task().write("/synced", "").unwrap();
+    volume.sync().unwrap();
+    volume.task().write("/lost", "").unwrap();
+    volume.abandon();
+    let volume = vfscale::volume(&path).open().unwrap();
+    assert!(volume.task().exists("/synced").unwrap());
+    assert!(!volume.task().exists("/lost").unwrap());
+    volume.close().unwrap();
+}
+
+/// `?` converts the errors of volumes; their text and their cause stay.
+#[test]
+fn errors_of_volumes_are_errors() {
+    let open = || -> vfscale::Result<Volume> { Ok(vfscale::volume("/missing.vfs").open()?) };
+    let error = open().unwrap_err();
+    assert_eq!((error.errno(), error.kind()), (Errno::NOENT, std::io::ErrorKind::NotFound));
+    assert!(error.to_string().contains("/missing.vfs: the image does not exist"), "{error}");
+    let cause = error.cause().unwrap().downcast_ref::<VolumeError>();
+    assert!(matches!(cause, Some(VolumeError::Missing(_))), "{cause:?}");
 }
 
 fn assert_recovered(volume: &Volume) {
     let task = volume.task();
     for number in 0..100 {
-        let contents = task.read_file(format!("/dir/{number}")).unwrap();
+        let contents = task.read(format!("/dir/{number}")).unwrap();
         assert!(contents == vec![number; 9000], "{number}");
     }
-    assert!(task.read_file("/lost").is_err());
-    assert_eq!(task.write_file("/new", "").unwrap_err().errno(), Errno::ROFS);
-    assert_eq!(task.remount("/", MountFlags::empty()).unwrap_err().errno(), Errno::ROFS);
+    assert!(task.read("/lost").is_err());
+    assert_eq!(task.write("/new", "").unwrap_err().errno(), Errno::ROFS);
+    assert_eq!(task.posix().remount("/", MountFlags::empty()).unwrap_err().errno(), Errno::ROFS);
 }
 
 /// generic/388: a read-only open shows what a recovery would restore, and writes not a byte of the
@@ -323,7 +369,7 @@ fn a_crashed_volume_with_an_external_log_can_be_opened_read_only() {
     assert!(vfscale::volume(&path).read_only(true).open().is_err());
     for builder in [vfscale::volume(&path), vfscale::volume(&path).log_path(&log)] {
         let volume = builder.no_recovery(true).open().unwrap();
-        assert!(volume.task().read_file("/dir/0").is_err());
+        assert!(volume.task().read("/dir/0").is_err());
         volume.close().unwrap();
     }
 }
@@ -334,7 +380,7 @@ fn a_log_that_is_lost_need_not_be_looked_at() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.vfs");
     let volume = vfscale::volume(&path).create(64 << 20).open().unwrap();
-    volume.task().write_file("/file", vec![7; 100_000]).unwrap();
+    volume.task().write("/file", vec![7; 100_000]).unwrap();
     let LogPlace::Inside { start, blocks } = volume.driver().volume().superblock().log() else {
         panic!("the log is inside");
     };
@@ -348,8 +394,8 @@ fn a_log_that_is_lost_need_not_be_looked_at() {
         assert!(error.to_string().contains("norecovery"), "{error}");
     }
     let volume = vfscale::volume(&path).no_recovery(true).open().unwrap();
-    assert!(volume.task().read_file("/file").unwrap() == vec![7; 100_000]);
-    assert_eq!(volume.task().write_file("/new", "").unwrap_err().errno(), Errno::ROFS);
+    assert!(volume.task().read("/file").unwrap() == vec![7; 100_000]);
+    assert_eq!(volume.task().write("/new", "").unwrap_err().errno(), Errno::ROFS);
     volume.close().unwrap();
     assert!(image == std::fs::read(&path).unwrap(), "written");
 }

@@ -2,9 +2,8 @@
 //! already set. So they do not disturb readers of the same names and files.
 
 use crate::common::{all_recorded, alone};
-use vfscale::{
-    At, AtFlags, Errno, Mode, MountFlags, OFlags, RenameFlags, Task, Whence, XattrFlags,
-};
+use vfscale::posix::{At, AtFlags, MountFlags, OFlags, RenameFlags, Whence, XattrFlags};
+use vfscale::{Errno, Mode, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -13,13 +12,13 @@ const MODE: Mode = Mode::from_bits_retain(0o755);
 fn tree() -> Task {
     let task = vfscale::memory().size(64 << 20).build().unwrap().task();
     for dir in ["/full", "/other", "/empty"] {
-        task.mkdir(At::Cwd, dir, MODE).unwrap();
+        task.create_dir(dir).unwrap();
     }
     for file in ["/full/file", "/other/file", "/file"] {
-        task.write_file(file, "some text").unwrap();
+        task.write(file, "some text").unwrap();
     }
-    task.chmod(At::Cwd, "/file", MODE, AtFlags::empty()).unwrap();
-    task.link(At::Cwd, "/file", At::Cwd, "/link", AtFlags::empty()).unwrap();
+    task.set_permissions("/file", MODE).unwrap();
+    task.hard_link("/file", "/link").unwrap();
     task
 }
 
@@ -36,7 +35,7 @@ fn a_refused_removal_takes_no_lock() {
     let _alone = alone();
     let task = tree();
     let mounted = vfscale::MemFs::builder().size(1 << 20).build();
-    task.mount(mounted, "/other", MountFlags::empty()).unwrap();
+    task.posix().mount(mounted, "/other", MountFlags::empty()).unwrap();
     let calls: [(&str, AtFlags, Errno); 7] = [
         ("/missing", AtFlags::empty(), Errno::NOENT),
         ("/empty", AtFlags::empty(), Errno::ISDIR),
@@ -47,11 +46,11 @@ fn a_refused_removal_takes_no_lock() {
         ("/other", AtFlags::REMOVEDIR, Errno::BUSY),
     ];
     for (path, flags, errno) in calls {
-        let (result, locks) = taken(|| task.unlink(At::Cwd, path, flags));
+        let (result, locks) = taken(|| task.posix().unlinkat(At::Cwd, path, flags));
         assert_eq!(result.unwrap_err().errno(), errno, "{path}");
         assert_eq!(locks, [""; 0], "{path}");
     }
-    let (result, locks) = taken(|| task.unlink(At::Cwd, "/file", AtFlags::empty()));
+    let (result, locks) = taken(|| task.remove_file("/file"));
     result.unwrap();
     assert!(locks.contains(&"d_children"), "{locks:?}");
 }
@@ -76,12 +75,11 @@ fn a_rename_that_fails_or_has_nothing_to_do_takes_no_lock() {
         ("/full", "/full", none, None),
     ];
     for (old, new, flags, errno) in calls {
-        let (result, locks) = taken(|| task.rename(At::Cwd, old, At::Cwd, new, flags));
+        let (result, locks) = taken(|| task.posix().renameat2(At::Cwd, old, At::Cwd, new, flags));
         assert_eq!(result.err().map(|error| error.errno()), errno, "{old} {new}");
         assert_eq!(locks, [""; 0], "{old} {new}");
     }
-    let (result, locks) =
-        taken(|| task.rename(At::Cwd, "/full", At::Cwd, "/other/full", RenameFlags::empty()));
+    let (result, locks) = taken(|| task.rename("/full", "/other/full"));
     result.unwrap();
     assert!(locks.contains(&"s_vfs_rename_mutex"), "{locks:?}");
 }
@@ -90,7 +88,7 @@ fn a_rename_that_fails_or_has_nothing_to_do_takes_no_lock() {
 fn a_call_that_leaves_a_file_unchanged_takes_no_lock() {
     let _alone = alone();
     let task = tree();
-    let chmod = |mode| task.chmod(At::Cwd, "/file", mode, AtFlags::empty());
+    let chmod = |mode| task.set_permissions("/file", mode);
     let (result, locks) = taken(|| chmod(MODE));
     result.unwrap();
     assert_eq!(locks, [""; 0]);
@@ -98,7 +96,7 @@ fn a_call_that_leaves_a_file_unchanged_takes_no_lock() {
     result.unwrap();
     assert_eq!(locks, ["i_rwsem"]);
 
-    let file = task.open("/file", OFlags::RDONLY, MODE).unwrap();
+    let file = task.posix().open("/file", OFlags::RDONLY, MODE).unwrap();
     let mut buffer = [0; 64];
     let (read, locks) = taken(|| file.read(&mut buffer).unwrap());
     assert_eq!((read, locks), (9, vec!["f_pos_lock"]));
@@ -113,7 +111,7 @@ fn a_call_that_leaves_a_file_unchanged_takes_no_lock() {
     assert_eq!((pos, locks), (3, vec!["f_pos_lock"]));
     assert_eq!(file.read(&mut buffer).unwrap(), 6);
 
-    let dir = task.open("/full", OFlags::DIRECTORY, MODE).unwrap();
+    let dir = task.posix().open("/full", OFlags::DIRECTORY, MODE).unwrap();
     let (read, locks) = taken(|| dir.read(&mut buffer));
     assert_eq!((read.unwrap_err().errno(), locks), (Errno::ISDIR, vec![]));
 }
@@ -124,13 +122,20 @@ fn an_attribute_that_is_not_of_the_mode_takes_no_lock_of_the_file() {
     let task = tree();
     let set = |name| {
         taken(|| {
-            task.setxattr(At::Cwd, "/file", name, b"value", XattrFlags::empty(), AtFlags::empty())
+            task.posix().setxattrat(
+                At::Cwd,
+                "/file",
+                name,
+                b"value",
+                XattrFlags::empty(),
+                AtFlags::empty(),
+            )
         })
     };
     let (result, locks) = set("user.name");
     result.unwrap();
     assert!(!locks.contains(&"i_rwsem") && locks.contains(&"xattrs"), "{locks:?}");
-    let get = || task.getxattr(At::Cwd, "/file", "user.name", AtFlags::empty());
+    let get = || task.posix().getxattrat(At::Cwd, "/file", "user.name", AtFlags::empty());
     let (value, locks) = taken(get);
     assert_eq!((value.unwrap().as_slice(), locks), (&b"value"[..], vec![]));
 }

@@ -3,10 +3,8 @@
 //! exact. `waits.rs` shows that threads then wait for each other.
 
 use crate::common::{CALLS, all_recorded, alone, in_turn, recorded};
-use vfscale::{
-    At, AtFlags, Limits, MemfdFlags, Mode, OFlags, PATCHES, RenameFlags, Scaling, SocketType, Task,
-    UmountFlags, Vfs,
-};
+use vfscale::posix::{At, AtFlags, MemfdFlags, OFlags, RenameFlags, SocketType, UmountFlags};
+use vfscale::{Limits, Mode, PATCHES, Scaling, Task, Vfs};
 use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
 use vfscale_sync::{cpu, reclaim};
 
@@ -20,8 +18,8 @@ fn memory(scaling: Scaling) -> Vfs {
 fn tree(scaling: Scaling) -> Task {
     let task = memory(scaling).task();
     for cpu in 0..2 {
-        task.mkdir(At::Cwd, format!("/{cpu}"), MODE).unwrap();
-        task.write_file(format!("/{cpu}/file"), "x").unwrap();
+        task.create_dir(format!("/{cpu}")).unwrap();
+        task.write(format!("/{cpu}/file"), "x").unwrap();
     }
     task
 }
@@ -32,7 +30,9 @@ fn lockref_before_takes_d_lock_for_every_reference() {
     let taken = |scaling| {
         let task = tree(scaling);
         recorded("lockref", || {
-            in_turn(|cpu| drop(task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap()));
+            in_turn(|cpu| {
+                drop(task.posix().open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap())
+            });
         })
     };
     assert_eq!(taken(Scaling::default()).acquisitions, 0);
@@ -48,7 +48,7 @@ fn lockref_before_bounces_for_a_file_that_everybody_opens() {
     let bounces = |scaling| {
         let task = tree(scaling);
         recorded("lockref", || {
-            in_turn(|_| drop(task.open("/0/file", OFlags::RDONLY, MODE).unwrap()));
+            in_turn(|_| drop(task.posix().open("/0/file", OFlags::RDONLY, MODE).unwrap()));
         })
         .acq_bounces
     };
@@ -62,12 +62,12 @@ fn seqrwlock_before_takes_the_writers_side_for_a_path() {
     let _alone = alone();
     let paths = |scaling| {
         let task = tree(scaling);
-        task.chdir("/0").unwrap();
-        let file = task.open("/1/file", OFlags::RDONLY, MODE).unwrap();
+        task.posix().chdir("/0").unwrap();
+        let file = task.posix().open("/1/file", OFlags::RDONLY, MODE).unwrap();
         recorded("rename_lock", || {
             in_turn(|_| {
-                assert_eq!(task.getcwd().unwrap().to_str(), Some("/0"));
-                assert_eq!(task.path_of(&file).unwrap().to_str(), Some("/1/file"));
+                assert_eq!(task.posix().getcwd().unwrap().to_str(), Some("/0"));
+                assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/1/file"));
             });
         })
     };
@@ -82,20 +82,19 @@ fn brlock_before_takes_one_lock_to_cross_a_mount() {
     let _alone = alone();
     let crossings = |scaling| {
         let task = tree(scaling);
-        task.mount(
-            vfscale::MemFs::builder().size(1 << 20).build(),
-            "/0",
-            vfscale::MountFlags::empty(),
-        )
-        .unwrap();
-        task.write_file("/0/below", "x").unwrap();
+        task.posix()
+            .mount(
+                vfscale::MemFs::builder().size(1 << 20).build(),
+                "/0",
+                vfscale::posix::MountFlags::empty(),
+            )
+            .unwrap();
+        task.write("/0/below", "x").unwrap();
         let row = recorded("vfsmount_lock", || {
-            in_turn(|_| {
-                assert_eq!(task.stat(At::Cwd, "/0/below", AtFlags::empty()).unwrap().size, 1)
-            });
+            in_turn(|_| assert_eq!(task.metadata("/0/below").unwrap().size, 1));
         });
-        task.umount("/0", UmountFlags::empty()).unwrap();
-        assert!(task.stat(At::Cwd, "/0/below", AtFlags::empty()).is_err());
+        task.posix().umount("/0", UmountFlags::empty()).unwrap();
+        assert!(task.metadata("/0/below").is_err());
         row
     };
     assert_eq!(crossings(Scaling::default()).acquisitions, 0);
@@ -112,7 +111,8 @@ fn files_lock_before_takes_one_lock_to_open_and_close() {
     let _alone = alone();
     let opens = |scaling| {
         let task = tree(scaling);
-        let open = |cpu| drop(task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap());
+        let open =
+            |cpu| drop(task.posix().open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap());
         // The first open on each CPU allocates memory, which takes the lock twice.
         in_turn(open);
         recorded("files_lock", || in_turn(open))
@@ -131,9 +131,9 @@ fn dcache_hash_before_takes_one_lock_for_names_in_different_directories() {
         recorded(class, || {
             in_turn(|cpu| {
                 let [new, moved] = ["new", "moved"].map(|name| format!("/{cpu}/{name}"));
-                drop(task.open(&new, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
-                task.rename(At::Cwd, &new, At::Cwd, &moved, RenameFlags::empty()).unwrap();
-                task.unlink(At::Cwd, &moved, AtFlags::empty()).unwrap();
+                drop(task.posix().open(&new, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
+                task.rename(&new, &moved).unwrap();
+                task.remove_file(&moved).unwrap();
             });
         })
     };
@@ -155,14 +155,14 @@ fn a_rename_takes_the_locks_of_its_names_only() {
     let taken = |scaling, what: &str, to: &str| -> Vec<(&'static str, u64, u64)> {
         let task = tree(scaling);
         for cpu in 0..2 {
-            task.mkdir(At::Cwd, format!("/{cpu}/dir"), MODE).unwrap();
-            task.mkdir(At::Cwd, format!("/{cpu}/to"), MODE).unwrap();
+            task.create_dir(format!("/{cpu}/dir")).unwrap();
+            task.create_dir(format!("/{cpu}/to")).unwrap();
         }
         let rows = all_recorded(|| {
             in_turn(|cpu| {
                 let [old, new] = [what, to].map(|name| format!("/{cpu}/{name}"));
-                task.rename(At::Cwd, &old, At::Cwd, &new, RenameFlags::empty()).unwrap();
-                task.rename(At::Cwd, &new, At::Cwd, &old, RenameFlags::empty()).unwrap();
+                task.rename(&old, &new).unwrap();
+                task.rename(&new, &old).unwrap();
             });
         });
         let taken = rows.into_iter().filter(|row| row.acquisitions > 0);
@@ -190,14 +190,16 @@ fn inode_hash_before_takes_one_lock_for_a_lookup() {
     let _alone = alone();
     let lookups = |scaling| {
         let task = tree(scaling);
-        let mount = task.open("/", OFlags::RDONLY, MODE).unwrap();
+        let mount = task.posix().open("/", OFlags::RDONLY, MODE).unwrap();
         let handles = [0, 1].map(|cpu| {
-            task.name_to_handle(At::Cwd, format!("/{cpu}/file"), AtFlags::empty()).unwrap()
+            task.posix()
+                .name_to_handle_at(At::Cwd, format!("/{cpu}/file"), AtFlags::empty())
+                .unwrap()
         });
         recorded("inode_lock", || {
             in_turn(|cpu| {
                 let handle = &handles[cpu as usize];
-                drop(task.open_by_handle(&mount, handle, OFlags::RDONLY).unwrap());
+                drop(task.posix().open_by_handle_at(&mount, handle, OFlags::RDONLY).unwrap());
             });
         })
     };
@@ -215,8 +217,8 @@ fn inode_list_before_takes_one_lock_to_create_and_unlink() {
         recorded("inode_sb_list_lock", || {
             in_turn(|cpu| {
                 let new = format!("/{cpu}/new");
-                drop(task.open(&new, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
-                task.unlink(At::Cwd, &new, AtFlags::empty()).unwrap();
+                drop(task.posix().open(&new, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
+                task.remove_file(&new).unwrap();
             });
         })
     };
@@ -235,7 +237,7 @@ fn ino_alloc_before_has_one_counter() {
         let mut numbers = Vec::new();
         in_turn(|cpu| {
             let name = format!("/{cpu}/{}", numbers.len());
-            let file = task.open(name, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+            let file = task.posix().open(name, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
             numbers.push(file.stat().unwrap().ino);
         });
         numbers
@@ -256,13 +258,15 @@ fn results_are_the_same_before_and_after() {
     let seen = |scaling: Scaling| {
         let task = tree(scaling);
         assert_eq!(*task_scaling(&task), scaling);
-        task.link(At::Cwd, "/0/file", At::Cwd, "/1/link", AtFlags::empty()).unwrap();
-        task.mkdir(At::Cwd, "/0/dir", MODE).unwrap();
-        task.rename(At::Cwd, "/0/dir", At::Cwd, "/1/dir", RenameFlags::empty()).unwrap();
-        task.rename(At::Cwd, "/1/link", At::Cwd, "/0/file", RenameFlags::EXCHANGE).unwrap();
-        task.rmdir(At::Cwd, "/1/dir").unwrap();
+        task.hard_link("/0/file", "/1/link").unwrap();
+        task.create_dir("/0/dir").unwrap();
+        task.rename("/0/dir", "/1/dir").unwrap();
+        task.posix()
+            .renameat2(At::Cwd, "/1/link", At::Cwd, "/0/file", RenameFlags::EXCHANGE)
+            .unwrap();
+        task.remove_dir("/1/dir").unwrap();
         let stat = |path| {
-            let stat = task.stat(At::Cwd, path, AtFlags::empty()).unwrap();
+            let stat = task.metadata(path).unwrap();
             (stat.nlink, stat.size, stat.mode)
         };
         ["/", "/0", "/1", "/0/file", "/1/link"].map(stat)
@@ -299,10 +303,10 @@ fn pseudo_before_hangs_every_pipe_below_one_root() {
             for n in 0..2 * FILES {
                 let cpu = n % 2;
                 let _there = cpu::pretend(cpu as u32);
-                let (reader, writer) = tasks[cpu].pipe2(OFlags::empty()).unwrap();
+                let (reader, writer) = tasks[cpu].posix().pipe2(OFlags::empty()).unwrap();
                 let (socket, peer) =
-                    tasks[cpu].socketpair(SocketType::Stream, OFlags::empty()).unwrap();
-                let memory = tasks[cpu].memfd_create("m", MemfdFlags::empty()).unwrap();
+                    tasks[cpu].posix().socketpair(SocketType::Stream, OFlags::empty()).unwrap();
+                let memory = tasks[cpu].posix().memfd_create("m", MemfdFlags::empty()).unwrap();
                 numbers[cpu].push(reader.stat().unwrap().ino);
                 files[cpu].push([reader, writer, socket, peer, memory]);
             }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::common::{CALLS, all_recorded, alone, in_turn, of_class};
 use vfscale::block::MemoryDevice;
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::{At, AtFlags, File, Mode, OFlags, Scaling, Task, Volume};
+use vfscale::posix::OFlags;
+use vfscale::{File, Mode, Scaling, Task, Volume};
+use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 use vfscale_sync::cpu;
 use vfscale_sync::lock::LockStatRow;
 
@@ -29,7 +30,7 @@ fn volume(scaling: Scaling) -> Volume {
     let task = volume.task();
     for cpu in 0..2 {
         let _there = cpu::pretend(cpu);
-        task.mkdir(At::Cwd, format!("/{cpu}"), MODE).unwrap();
+        task.create_dir(format!("/{cpu}")).unwrap();
     }
     volume
 }
@@ -39,7 +40,7 @@ fn files(volume: &Volume, bytes: usize) -> Vec<File> {
     let (task, mut files) = (volume.task(), Vec::new());
     in_turn(|cpu| {
         let name = format!("/{cpu}/{}", files.len());
-        let file = task.open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        let file = task.posix().open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
         file.pwrite(&vec![1; bytes], 0).unwrap();
         files.push(file);
     });
@@ -61,7 +62,7 @@ fn bouncing(rows: &[LockStatRow]) -> Vec<(&'static str, u64)> {
 }
 
 fn unlink(task: &Task, cpu: u32, number: usize) {
-    task.unlink(At::Cwd, format!("/{cpu}/{number}"), AtFlags::empty()).unwrap();
+    task.remove_file(format!("/{cpu}/{number}")).unwrap();
 }
 
 /// Removes the names of open files: each becomes an orphan.
@@ -98,7 +99,7 @@ fn made_and_unlinked(scaling: Scaling) -> Vec<LockStatRow> {
     let rows = all_recorded(|| {
         in_turn(|cpu| {
             let name = format!("/{cpu}/{}", files.len());
-            files.push(task.open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap());
+            files.push(task.posix().open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap());
             unlink(&task, cpu, files.len() - 1);
         });
     });
@@ -138,7 +139,7 @@ fn checkpoints_reserve_little_more_than_they_use() {
     for number in 0..2_000 {
         let _there = cpu::pretend(number % 2);
         let name = format!("/{}/{number}", number % 2);
-        drop(task.open(name, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
+        drop(task.posix().open(name, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
         if number % 250 == 249 {
             volume.sync().unwrap();
         }

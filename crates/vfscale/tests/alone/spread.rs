@@ -1,30 +1,29 @@
 //! Directories that several CPUs change when there is no memory to shard them.
 
 use crate::common::alone;
-use vfscale::{At, AtFlags, Mode, Scaling, Task};
+use vfscale::{Scaling, Task};
 use vfscale_sync::spread::{self, Reservation};
 use vfscale_sync::{cpu, rcu};
 
-const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: usize = 8;
 
 /// Creates directories in `dir`, alternately on all CPUs.
 fn make(task: &Task, dir: &str, names: std::ops::Range<u32>) {
     for n in names {
         let _on = cpu::pretend(n / 8 % CPUS as u32);
-        task.mkdir(At::Cwd, format!("{dir}/{n}"), MODE).unwrap();
+        task.create_dir(format!("{dir}/{n}")).unwrap();
     }
 }
 
 fn remove(task: &Task, dir: &str, names: std::ops::Range<u32>) {
     for n in names {
         let _on = cpu::pretend(n % CPUS as u32);
-        task.rmdir(At::Cwd, format!("{dir}/{n}")).unwrap();
+        task.remove_dir(format!("{dir}/{n}")).unwrap();
     }
 }
 
 fn links(task: &Task, dir: &str) -> u32 {
-    task.stat(At::Cwd, dir, AtFlags::empty()).unwrap().nlink
+    task.metadata(dir).unwrap().nlink
 }
 
 /// Creates and removes a name in each of `dirs` directories, alternately on two CPUs.
@@ -32,8 +31,8 @@ fn contend(task: &Task, dirs: usize) {
     for dir in 0..dirs {
         for turn in 0..400 {
             let _on = cpu::pretend(turn / 8 % 2);
-            task.mkdir(At::Cwd, format!("/{dir}/name"), MODE).unwrap();
-            task.rmdir(At::Cwd, format!("/{dir}/name")).unwrap();
+            task.create_dir(format!("/{dir}/name")).unwrap();
+            task.remove_dir(format!("/{dir}/name")).unwrap();
         }
     }
 }
@@ -45,7 +44,7 @@ fn link_counts_are_right_and_memory_is_bounded_where_there_is_no_room() {
     let scaling = Scaling::with_slots(CPUS);
     let vfs = vfscale::memory().size(256 << 20).scaling(scaling).build().unwrap();
     let task = vfs.task();
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.create_dir("/d").unwrap();
     let before = spread::taken();
     let rest = Reservation::take(spread::BYTES_MAX - before).unwrap();
     // More entries than an unsharded table has room for.
@@ -60,7 +59,7 @@ fn link_counts_are_right_and_memory_is_bounded_where_there_is_no_room() {
     assert!(spread::taken() > before, "there is room again");
     remove(&task, "/d", 0..4_000);
     assert_eq!(links(&task, "/d"), 2);
-    task.rmdir(At::Cwd, "/d").unwrap();
+    task.remove_dir("/d").unwrap();
     drop(task);
     vfs.end().map_err(drop).unwrap();
     (0..50).for_each(|_| rcu::synchronize());
@@ -68,6 +67,6 @@ fn link_counts_are_right_and_memory_is_bounded_where_there_is_no_room() {
 }
 
 fn contend_elsewhere(task: &Task) {
-    (0..20).for_each(|dir| task.mkdir(At::Cwd, format!("/{dir}"), MODE).unwrap());
+    (0..20).for_each(|dir| task.create_dir(format!("/{dir}")).unwrap());
     contend(task, 20);
 }

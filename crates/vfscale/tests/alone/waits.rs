@@ -20,10 +20,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::{alone, of_class};
 use vfscale::block::MemoryDevice;
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::{
-    At, AtFlags, Errno, File, FileHandle, MemFs, Mode, MountFlags, OFlags, Scaling, Task, Volume,
-};
+use vfscale::posix::{At, AtFlags, FileHandle, MountFlags, OFlags};
+use vfscale::{Errno, File, MemFs, Mode, Scaling, Task, Volume};
+use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
 use vfscale_sync::{cpu, reclaim};
 
@@ -97,16 +96,16 @@ fn waits<T: Sync>(
 fn tree(scaling: Scaling) -> Task {
     let task = vfscale::memory().size(64 << 20).scaling(scaling).build().unwrap().task();
     for cpu in 0..CPUS {
-        task.mkdir(At::Cwd, format!("/{cpu}"), MODE).unwrap();
-        task.write_file(format!("/{cpu}/file"), "x").unwrap();
+        task.create_dir(format!("/{cpu}")).unwrap();
+        task.write(format!("/{cpu}/file"), "x").unwrap();
     }
     task
 }
 
 fn make_and_remove(task: &Task, cpu: u32) {
     let new = format!("/{cpu}/new");
-    drop(task.open(&new, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
-    task.unlink(At::Cwd, &new, AtFlags::empty()).unwrap();
+    drop(task.posix().open(&new, OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
+    task.remove_file(&new).unwrap();
 }
 
 /// By default the reference count of a file that all threads open is sharded over CPUs, and its
@@ -114,7 +113,7 @@ fn make_and_remove(task: &Task, cpu: u32) {
 #[test]
 fn lockref_before_makes_threads_wait_for_the_lock_of_a_file_that_all_open() {
     waits("lockref", "lockref", "lockref", tree, |task, _| {
-        drop(task.open("/0/file", OFlags::RDONLY, MODE).unwrap());
+        drop(task.posix().open("/0/file", OFlags::RDONLY, MODE).unwrap());
     });
 }
 
@@ -122,12 +121,12 @@ fn lockref_before_makes_threads_wait_for_the_lock_of_a_file_that_all_open() {
 fn seqrwlock_before_makes_threads_wait_for_paths() {
     let open = |scaling| -> (Task, Vec<File>) {
         let task = tree(scaling);
-        let open = |cpu| task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap();
+        let open = |cpu| task.posix().open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap();
         let files = (0..CPUS).map(open).collect();
         (task, files)
     };
     waits("seqrwlock", "rename_lock", "rename_lock", open, |(task, files), cpu| {
-        let path = task.path_of(&files[cpu as usize]).unwrap();
+        let path = task.posix().path_of(&files[cpu as usize]).unwrap();
         assert_eq!(path.to_str().unwrap(), format!("/{cpu}/file"));
     });
 }
@@ -140,22 +139,22 @@ fn brlock_before_makes_walks_wait_for_mounts_elsewhere() {
         let task = tree(scaling);
         let mount = |at: &str| {
             let fs = MemFs::builder().size(1 << 20).build();
-            task.mount(fs, at, MountFlags::empty()).unwrap();
+            task.posix().mount(fs, at, MountFlags::empty()).unwrap();
         };
         mount("/1");
-        task.write_file("/1/below", "x").unwrap();
+        task.write("/1/below", "x").unwrap();
         mount("/0");
-        task.mkdir(At::Cwd, "/0/a", MODE).unwrap();
-        task.mkdir(At::Cwd, "/0/b", MODE).unwrap();
+        task.create_dir("/0/a").unwrap();
+        task.create_dir("/0/b").unwrap();
         mount("/0/a");
         task
     };
     waits("brlock", "vfsmount_lock", "mount_hash", mounted, |task, cpu| {
         if cpu == 0 {
-            task.move_mount("/0/a", "/0/b").unwrap();
-            task.move_mount("/0/b", "/0/a").unwrap();
+            task.posix().move_mount("/0/a", "/0/b").unwrap();
+            task.posix().move_mount("/0/b", "/0/a").unwrap();
         } else {
-            assert_eq!(task.stat(At::Cwd, "/1/below", AtFlags::empty()).unwrap().size, 1);
+            assert_eq!(task.metadata("/1/below").unwrap().size, 1);
         }
     });
 }
@@ -163,7 +162,7 @@ fn brlock_before_makes_walks_wait_for_mounts_elsewhere() {
 #[test]
 fn files_lock_before_makes_threads_wait_that_open_and_close() {
     waits("files-lock", "files_lock", "files_lock", tree, |task, cpu| {
-        drop(task.open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap());
+        drop(task.posix().open(format!("/{cpu}/file"), OFlags::RDONLY, MODE).unwrap());
     });
 }
 
@@ -183,16 +182,16 @@ fn lru_before_makes_threads_wait_that_cache_and_drop_names() {
         let volume = volume.open().unwrap();
         let task = volume.task();
         for cpu in 0..CPUS {
-            task.mkdir(At::Cwd, format!("/{cpu}"), MODE).unwrap();
+            task.create_dir(format!("/{cpu}")).unwrap();
         }
         (task, volume)
     };
     waits("lru", "dcache_lru_lock", "dcache_lru_lock", volume, |(task, _), cpu| {
         for name in 0..4 {
-            let missing = task.stat(At::Cwd, format!("/{cpu}/{name}"), AtFlags::empty());
+            let missing = task.metadata(format!("/{cpu}/{name}"));
             assert_eq!(missing.unwrap_err().errno(), Errno::NOENT);
         }
-        assert_eq!(task.drop_cached(At::Cwd, format!("/{cpu}")).unwrap(), 4);
+        assert_eq!(task.posix().drop_cached(At::Cwd, format!("/{cpu}")).unwrap(), 4);
     });
 }
 
@@ -200,15 +199,18 @@ fn lru_before_makes_threads_wait_that_cache_and_drop_names() {
 fn inode_hash_before_makes_threads_wait_that_open_by_handle() {
     let handles = |scaling| -> (Task, File, Vec<FileHandle>) {
         let task = tree(scaling);
-        let mount = task.open("/", OFlags::RDONLY, MODE).unwrap();
-        let handle =
-            |cpu| task.name_to_handle(At::Cwd, format!("/{cpu}/file"), AtFlags::empty()).unwrap();
+        let mount = task.posix().open("/", OFlags::RDONLY, MODE).unwrap();
+        let handle = |cpu| {
+            task.posix()
+                .name_to_handle_at(At::Cwd, format!("/{cpu}/file"), AtFlags::empty())
+                .unwrap()
+        };
         let handles = (0..CPUS).map(handle).collect();
         (task, mount, handles)
     };
     waits("inode-hash", "inode_lock", "inode_hash", handles, |(task, mount, handles), cpu| {
         let handle = &handles[cpu as usize];
-        drop(task.open_by_handle(mount, handle, OFlags::RDONLY).unwrap());
+        drop(task.posix().open_by_handle_at(mount, handle, OFlags::RDONLY).unwrap());
     });
 }
 
@@ -228,6 +230,6 @@ fn pseudo_before_makes_threads_wait_that_create_and_close_pipes() {
         Vec::from_iter((0..CPUS).map(task))
     };
     waits("pseudo", "dcache_lock", "files_lock", tasks, |tasks, cpu| {
-        drop(tasks[cpu as usize].pipe2(OFlags::empty()).unwrap());
+        drop(tasks[cpu as usize].posix().pipe2(OFlags::empty()).unwrap());
     });
 }

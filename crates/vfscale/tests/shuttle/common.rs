@@ -1,6 +1,7 @@
 //! Helpers of the models of the VFS.
 
-use vfscale::{At, AtFlags, Errno, Mode, OFlags, RenameFlags, Scaling, Task, Vfs};
+use vfscale::posix::{At, OFlags, RenameFlags};
+use vfscale::{Errno, Mode, Scaling, Task, Vfs};
 use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::rcu;
 
@@ -29,11 +30,11 @@ pub fn memory() -> Vfs {
 }
 
 pub fn ino(task: &Task, path: &str) -> Result<u64, Errno> {
-    task.stat(At::Cwd, path, AtFlags::empty()).map(|stat| stat.ino).map_err(|e| e.errno())
+    task.metadata(path).map(|stat| stat.ino).map_err(|e| e.errno())
 }
 
 pub fn make(task: &Task, path: &str) -> u64 {
-    task.open(path, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, MODE).unwrap();
+    task.posix().open(path, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, MODE).unwrap();
     ino(task, path).unwrap()
 }
 
@@ -42,7 +43,7 @@ pub fn errno<T>(result: vfscale::Result<T>) -> Option<Errno> {
 }
 
 pub fn rename(task: &Task, from: &str, to: &str, flags: RenameFlags) -> Option<Errno> {
-    errno(task.rename(At::Cwd, from, At::Cwd, to, flags))
+    errno(task.posix().renameat2(At::Cwd, from, At::Cwd, to, flags))
 }
 
 /// Checks that all inodes and blocks taken since `before` are free again.
@@ -52,6 +53,6 @@ pub fn assert_empty(task: &Task, before: (u64, u64)) {
 }
 
 pub fn free(task: &Task) -> (u64, u64) {
-    let stat = task.statfs(At::Cwd, "/").unwrap();
+    let stat = task.posix().statfs(At::Cwd, "/").unwrap();
     (stat.files_free, stat.blocks_free)
 }

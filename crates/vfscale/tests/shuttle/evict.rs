@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use crate::common::{MODE, assert_empty, check, errno, free, make, memory, rename};
 use shuttle::thread;
-use vfscale::{At, AtFlags, Errno, OFlags, RenameFlags, Task, XattrFlags};
+use vfscale::posix::{At, AtFlags, OFlags, RenameFlags, XattrFlags};
+use vfscale::{Errno, Task};
 
 /// More than a block, so its charge shows in `statfs`.
 const VALUE: [u8; 5000] = [7; 5000];
 
 fn set(task: &Task, name: &str) -> Option<Errno> {
     let (how, flags) = (XattrFlags::empty(), AtFlags::empty());
-    errno(task.setxattr(At::Cwd, "/x", name, &VALUE, how, flags))
+    errno(task.posix().setxattrat(At::Cwd, "/x", name, &VALUE, how, flags))
 }
 
 /// Removes `/x`, created by `prepare`, while `calls` change it by its path; its space must be
@@ -29,7 +30,7 @@ fn against_unlink(prepare: fn(&Task), calls: &'static [fn(&Task) -> Option<Errno
             thread::spawn(move || call(&task))
         });
         let changes: Vec<_> = changes.collect();
-        task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap();
+        task.remove_file("/x").unwrap();
         for change in changes {
             let errno = change.join().unwrap();
             assert!(matches!(errno, None | Some(Errno::NOENT | Errno::NODATA)), "{errno:?}");
@@ -77,7 +78,7 @@ fn an_attribute_more_and_one_less() {
     };
     let calls: &[fn(&Task) -> Option<Errno>] = &[
         |task| set(task, "user.b"),
-        |task| errno(task.removexattr(At::Cwd, "/x", "user.a", AtFlags::empty())),
+        |task| errno(task.posix().removexattrat(At::Cwd, "/x", "user.a", AtFlags::empty())),
     ];
     against_unlink(prepare, calls);
 }
@@ -89,10 +90,10 @@ fn an_attribute_more_and_one_less() {
 #[test]
 fn a_cut() {
     let prepare = |task: &Task| {
-        let file = task.open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        let file = task.posix().open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
         file.write_all(&[1; 3 * 4096]).unwrap();
     };
-    against_unlink(prepare, &[|task| errno(task.truncate("/x", 5000))]);
+    against_unlink(prepare, &[|task| errno(task.posix().truncate("/x", 5000))]);
 }
 
 /// Three threads: one sets the first attribute by path, one removes the name, and one that has the
@@ -102,15 +103,15 @@ fn against_close(remove: fn(&Task)) {
         let task = Arc::new(memory().task());
         make(&task, "/y");
         let before = free(&task);
-        let opened = task.open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        let opened = task.posix().open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
         let (changer, closer) = (task.clone(), thread::spawn(move || drop(opened)));
         let change = thread::spawn(move || set(&changer, "user.a"));
         remove(&task);
         closer.join().unwrap();
         let errno = change.join().unwrap();
         assert!(matches!(errno, None | Some(Errno::NOENT | Errno::NODATA)), "{errno:?}");
-        task.unlink(At::Cwd, "/x", AtFlags::empty()).ok();
-        task.unlink(At::Cwd, "/y", AtFlags::empty()).ok();
+        task.remove_file("/x").ok();
+        task.remove_file("/y").ok();
         make(&task, "/y");
         assert_empty(&task, before);
     });
@@ -134,7 +135,7 @@ fn against_close(remove: fn(&Task)) {
 /// the last close, a `setxattr`.
 #[test]
 fn the_first_attribute_while_the_last_user_closes() {
-    against_close(|task| task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap());
+    against_close(|task| task.remove_file("/x").unwrap());
 }
 
 /// Race: A change by path against the eviction of its inode.
@@ -155,11 +156,11 @@ fn the_first_attribute_of_a_directory_while_the_last_user_leaves() {
     check(|| {
         let task = Arc::new(memory().task());
         let before = free(&task);
-        task.mkdir(At::Cwd, "/x", MODE).unwrap();
-        let opened = task.open("/x", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/x", MODE).unwrap();
+        let opened = task.posix().open("/x", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
         let (changer, closer) = (task.clone(), thread::spawn(move || drop(opened)));
         let change = thread::spawn(move || set(&changer, "user.a"));
-        task.rmdir(At::Cwd, "/x").unwrap();
+        task.remove_dir("/x").unwrap();
         closer.join().unwrap();
         let errno = change.join().unwrap();
         assert!(matches!(errno, None | Some(Errno::NOENT | Errno::NODATA)), "{errno:?}");

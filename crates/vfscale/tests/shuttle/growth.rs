@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{MODE, check_times, ino, make};
 use shuttle::thread;
-use vfscale::{At, AtFlags, OFlags, Scaling, Stat, Task, Vfs};
+use vfscale::posix::{At, OFlags, Stat};
+use vfscale::{Scaling, Task, Vfs};
 use vfscale_sync::{cpu, model};
 
 const SCHEDULES: usize = 2_000;
@@ -19,7 +20,7 @@ const SCHEDULES: usize = 2_000;
 const NAMES: usize = 6;
 
 fn look(task: &Task) -> Stat {
-    task.stat(At::Cwd, "/d", AtFlags::empty()).unwrap()
+    task.metadata("/d").unwrap().into()
 }
 
 fn is_dot(name: &OsStr) -> bool {
@@ -35,7 +36,7 @@ fn tree() -> Vfs {
 
 /// Makes a directory with a full bucket, and returns its files with their inode numbers.
 fn full_bucket(task: &Task) -> Vec<(String, u64)> {
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
     (0..NAMES)
         .map(|number| format!("/d/{number}"))
         .map(|name| (name.clone(), make(task, &name)))
@@ -92,7 +93,7 @@ fn growth_against_two_creators_and_stat() {
             made.extend(creator.join().unwrap());
         }
         look_at_all(&task, &made, &before);
-        let dir = task.open("/d", OFlags::RDONLY, MODE).unwrap();
+        let dir = task.posix().open("/d", OFlags::RDONLY, MODE).unwrap();
         let entries = dir.read_dir().map(Result::unwrap).filter(|entry| !is_dot(&entry.name));
         let mut listed: Vec<u64> = entries.map(|entry| entry.ino).collect();
         let mut numbers: Vec<u64> = made.iter().map(|(_, number)| *number).collect();

@@ -9,10 +9,8 @@ use crate::common::{
     self, MODE, assert_empty, check_delays, errno, free, ino, make, memory, rename,
 };
 use shuttle::thread;
-use vfscale::{
-    At, AtFlags, Errno, MemFs, MountFlags, OFlags, Propagation, RenameFlags, Scaling, Task,
-    UmountFlags,
-};
+use vfscale::posix::{At, AtFlags, MountFlags, OFlags, Propagation, RenameFlags, UmountFlags};
+use vfscale::{Errno, MemFs, Scaling, Task};
 use vfscale_sync::{cpu, rcu};
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
@@ -21,18 +19,18 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 fn task(dirs: &[&str]) -> Arc<Task> {
     let task = memory().task();
-    dirs.iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    dirs.iter().for_each(|dir| task.posix().mkdirat(At::Cwd, dir, MODE).unwrap());
     Arc::new(task)
 }
 
 fn mount(task: &Task, path: &str) -> (Option<Errno>, Weak<MemFs>) {
     let fs = MemFs::builder().size(1 << 20).build();
     let weak = Arc::downgrade(&fs);
-    (errno(task.mount(fs, path, MountFlags::empty())), weak)
+    (errno(task.posix().mount(fs, path, MountFlags::empty())), weak)
 }
 
 fn umount(task: &Task, path: &str) -> Option<Errno> {
-    errno(task.umount(path, UmountFlags::empty()))
+    errno(task.posix().umount(path, UmountFlags::empty()))
 }
 
 fn spawn<T: Send + 'static>(
@@ -45,7 +43,7 @@ fn spawn<T: Send + 'static>(
 
 /// Returns the number of mounts at a path.
 fn mounted(task: &Task, path: &str) -> usize {
-    task.mounts().iter().filter(|mount| mount.mount_point.to_str() == Some(path)).count()
+    task.posix().mounts().iter().filter(|mount| mount.mount_point.to_str() == Some(path)).count()
 }
 
 fn assert_gone(fs: &Weak<MemFs>) {
@@ -74,13 +72,13 @@ fn assert_gone(fs: &Weak<MemFs>) {
 fn propagation_against_umount() {
     check(|| {
         let task = task(&["/a", "/a/x", "/b"]);
-        task.bind("/a", "/a", false).unwrap();
-        task.set_propagation("/a", Propagation::Shared, false).unwrap();
-        task.bind("/a", "/b", false).unwrap();
+        task.posix().bind("/a", "/a", false).unwrap();
+        task.posix().set_propagation("/a", Propagation::Shared, false).unwrap();
+        task.posix().bind("/a", "/b", false).unwrap();
         let mounts = spawn(&task, |task| mount(task, "/a/x"));
         let umounts = spawn(&task, |task| umount(task, "/b/x"));
         for _ in 0..2 {
-            let all = task.mounts();
+            let all = task.posix().mounts();
             let at = |path: &str| all.iter().any(|m| m.mount_point.to_str() == Some(path));
             assert_eq!(at("/a/x"), at("/b/x"));
         }
@@ -115,11 +113,11 @@ fn lazy_umount_against_open() {
         let outside = make(&task, "/m/x");
         let (_, fs) = mount(&task, "/m");
         make(&task, "/m/x");
-        let open = |task: &Task| task.open("/m/x", OFlags::RDWR, MODE).unwrap();
+        let open = |task: &Task| task.posix().open("/m/x", OFlags::RDWR, MODE).unwrap();
         let opens = [(); 2].map(|()| spawn(&task, open));
-        assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+        assert_eq!(errno(task.posix().umount("/m", UmountFlags::DETACH)), None);
         assert_eq!(ino(&task, "/m/x"), Ok(outside));
-        let root = task.stat(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+        let root = task.metadata("/").unwrap().dev;
         for file in opens.map(|thread| thread.join().unwrap()) {
             if file.stat().unwrap().dev != root {
                 file.write_all(b"still there").unwrap();
@@ -142,15 +140,15 @@ fn forced_umount_against_open() {
         let outside = make(&task, "/m/x");
         let (_, fs) = mount(&task, "/m");
         make(&task, "/m/x");
-        let opens = spawn(&task, |task| task.open("/m/x", OFlags::RDONLY, MODE).unwrap());
-        let ended = errno(task.umount("/m", UmountFlags::FORCE));
+        let opens = spawn(&task, |task| task.posix().open("/m/x", OFlags::RDONLY, MODE).unwrap());
+        let ended = errno(task.posix().umount("/m", UmountFlags::FORCE));
         let file = opens.join().unwrap();
-        let root = task.stat(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+        let root = task.metadata("/").unwrap().dev;
         let is_inside = file.stat().unwrap().dev != root;
         assert_eq!(ended, is_inside.then_some(Errno::BUSY));
         drop(file);
         if is_inside {
-            assert_eq!(errno(task.umount("/m", UmountFlags::FORCE)), None);
+            assert_eq!(errno(task.posix().umount("/m", UmountFlags::FORCE)), None);
         }
         assert_eq!(ino(&task, "/m/x"), Ok(outside));
         assert_gone(&fs);
@@ -184,7 +182,7 @@ fn a_moved_mount_against_lookups() {
         let looks = spawn(&task, move |task| {
             [0; 2].map(|_| (ino(task, "/n/x").is_ok(), ino(task, "/m/x").is_ok()))
         });
-        task.move_mount("/m", "/n").unwrap();
+        task.posix().move_mount("/m", "/n").unwrap();
         let [first, second] = looks.join().unwrap();
         assert!(!(first.0 && first.1) && !(second.0 && second.1), "{first:?} {second:?}");
         assert!(!first.0 || second == (true, false), "{first:?} {second:?}: moved back");
@@ -210,18 +208,18 @@ fn the_end_of_a_tree_against_a_walk() {
     check(|| {
         let task = task(&["/m"]);
         let (_, fs) = mount(&task, "/m");
-        task.mkdir(At::Cwd, "/m/d", MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/m/d", MODE).unwrap();
         let inode = make(&task, "/m/d/x");
-        task.link(At::Cwd, "/m/d/x", At::Cwd, "/m/y", AtFlags::empty()).unwrap();
+        task.hard_link("/m/d/x", "/m/y").unwrap();
         let other = task.fork();
-        other.chdir("/m").unwrap();
+        other.posix().chdir("/m").unwrap();
         let walks = thread::spawn(move || {
             assert_eq!(ino(&other, "d/x"), Ok(inode));
             assert_eq!(ino(&other, "d/../y"), Ok(inode));
-            other.chdir("/").unwrap();
+            other.posix().chdir("/").unwrap();
             assert!(matches!(ino(&other, "m/y"), Err(Errno::NOENT) | Ok(_)));
         });
-        assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+        assert_eq!(errno(task.posix().umount("/m", UmountFlags::DETACH)), None);
         walks.join().unwrap();
         assert_gone(&fs);
     });
@@ -239,13 +237,14 @@ fn umount_against_chdir() {
         let task = task(&["/m"]);
         let (_, fs) = mount(&task, "/m");
         let other = Arc::new(task.fork());
-        let changes = spawn(&other, |other| other.chdir("/m").unwrap());
-        let opens = spawn(&task, |task| drop(task.open("/m", OFlags::RDONLY, MODE).unwrap()));
+        let changes = spawn(&other, |other| other.posix().chdir("/m").unwrap());
+        let opens =
+            spawn(&task, |task| drop(task.posix().open("/m", OFlags::RDONLY, MODE).unwrap()));
         let ended = umount(&task, "/m");
         changes.join().unwrap();
         opens.join().unwrap();
-        assert_eq!(other.getcwd().unwrap().to_str(), Some("/m"), "{ended:?}");
-        let dev = |path: &str| other.stat(At::Cwd, path, AtFlags::empty()).unwrap().dev;
+        assert_eq!(other.posix().getcwd().unwrap().to_str(), Some("/m"), "{ended:?}");
+        let dev = |path: &str| other.metadata(path).unwrap().dev;
         assert_eq!(dev(".") == dev("/"), ended.is_none());
         drop(other);
         if ended.is_some() {
@@ -264,11 +263,11 @@ fn chdir_against_open() {
     check(|| {
         let task = task(&["/m"]);
         let (_, fs) = mount(&task, "/m");
-        task.chdir("/m").unwrap();
-        assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+        task.posix().chdir("/m").unwrap();
+        assert_eq!(errno(task.posix().umount("/m", UmountFlags::DETACH)), None);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
-        let opens = spawn(&task, move |task| task.open("x", flags, MODE).unwrap());
-        task.chdir("/").unwrap();
+        let opens = spawn(&task, move |task| task.posix().open("x", flags, MODE).unwrap());
+        task.posix().chdir("/").unwrap();
         let file = opens.join().unwrap();
         if ino(&task, "/x").is_err() {
             assert_eq!(fs.strong_count(), 1, "a file is open on it");
@@ -287,15 +286,15 @@ fn chdir_against_walk() {
     check(|| {
         let task = task(&[]);
         let before = free(&task);
-        ["/d", "/d/e"].iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
-        task.chdir("/d/e").unwrap();
-        task.rmdir(At::Cwd, "/d/e").unwrap();
-        task.rmdir(At::Cwd, "/d").unwrap();
+        ["/d", "/d/e"].iter().for_each(|dir| task.posix().mkdirat(At::Cwd, dir, MODE).unwrap());
+        task.posix().chdir("/d/e").unwrap();
+        task.remove_dir("/d/e").unwrap();
+        task.remove_dir("/d").unwrap();
         let walks = spawn(&task, |task| {
             let up = ino(task, "..");
-            (up, task.getcwd().map_err(|e| e.errno()))
+            (up, task.posix().getcwd().map_err(|e| e.errno()))
         });
-        task.chdir("/").unwrap();
+        task.posix().chdir("/").unwrap();
         let (up, cwd) = walks.join().unwrap();
         assert!(up.is_ok(), "{up:?}");
         assert!(cwd.as_ref().map_or_else(|e| *e == Errno::NOENT, |cwd| cwd.as_os_str() == "/"));
@@ -321,15 +320,15 @@ fn remount_against_bind() {
         assert_eq!(mount(&task, "/m").0, None);
         make(&task, "/m/f");
         let binds = spawn(&task, |task| {
-            task.bind("/m", "/n", false).unwrap();
-            task.open("/n/f", OFlags::WRONLY, MODE).map_err(|e| e.errno())
+            task.posix().bind("/m", "/n", false).unwrap();
+            task.posix().open("/n/f", OFlags::WRONLY, MODE).map_err(|e| e.errno())
         });
-        let remounted = errno(task.remount("/m", MountFlags::RDONLY));
+        let remounted = errno(task.posix().remount("/m", MountFlags::RDONLY));
         match (remounted, binds.join().unwrap().map(drop)) {
             (None, opened) => {
                 assert!(matches!(opened, Ok(()) | Err(Errno::ROFS)));
                 // A file that was open for writing was closed before.
-                let late = task.open("/n/f", OFlags::WRONLY, MODE);
+                let late = task.posix().open("/n/f", OFlags::WRONLY, MODE);
                 assert_eq!(errno(late), Some(Errno::ROFS));
             }
             (Some(Errno::BUSY), Ok(())) => {}
@@ -345,10 +344,10 @@ fn remount_against_a_holder_and_a_writer(remount: fn(&Task) -> Option<Errno>) {
         let task = task(&["/m"]);
         assert_eq!(mount(&task, "/m").0, None);
         ["/m/f", "/m/g"].iter().for_each(|path| _ = make(&task, path));
-        let held = task.open("/m/f", OFlags::WRONLY, MODE).unwrap();
+        let held = task.posix().open("/m/f", OFlags::WRONLY, MODE).unwrap();
         let writes = spawn(&task, |task| {
-            let opened = task.open("/m/g", OFlags::WRONLY, MODE).map(drop);
-            [errno(opened), errno(task.mkdir(At::Cwd, "/m/d", MODE))]
+            let opened = task.posix().open("/m/g", OFlags::WRONLY, MODE).map(drop);
+            [errno(opened), errno(task.posix().mkdirat(At::Cwd, "/m/d", MODE))]
         });
         let closes = spawn(&task, move |_| drop(held));
         let remounted = remount(&task);
@@ -356,7 +355,7 @@ fn remount_against_a_holder_and_a_writer(remount: fn(&Task) -> Option<Errno>) {
         closes.join().unwrap();
         match remounted {
             None => assert_eq!(
-                errno(task.open("/m/g", OFlags::WRONLY, MODE)),
+                errno(task.posix().open("/m/g", OFlags::WRONLY, MODE)),
                 Some(Errno::ROFS),
                 "{written:?}"
             ),
@@ -386,7 +385,9 @@ fn remount_against_a_holder_and_a_writer(remount: fn(&Task) -> Option<Errno>) {
 /// Seam: remount / writers / open files that make it busy; parties: a remount, a close, a write.
 #[test]
 fn remount_of_a_file_system_against_a_holder_and_a_writer() {
-    remount_against_a_holder_and_a_writer(|task| errno(task.remount("/m", MountFlags::RDONLY)));
+    remount_against_a_holder_and_a_writer(|task| {
+        errno(task.posix().remount("/m", MountFlags::RDONLY))
+    });
 }
 
 /// Race: A remount that is busy against a writer.
@@ -396,7 +397,7 @@ fn remount_of_a_file_system_against_a_holder_and_a_writer() {
 #[test]
 fn remount_of_a_mount_against_a_holder_and_a_writer() {
     remount_against_a_holder_and_a_writer(|task| {
-        errno(task.remount_bind("/m", MountFlags::RDONLY))
+        errno(task.posix().remount_bind("/m", MountFlags::RDONLY))
     });
 }
 
@@ -422,10 +423,10 @@ fn remount_against_remount() {
     check(|| {
         let task = task(&["/m"]);
         assert_eq!(mount(&task, "/m").0, None);
-        let other = spawn(&task, |task| task.remount("/m", MountFlags::RDONLY).unwrap());
-        task.remount("/m", MountFlags::NOEXEC).unwrap();
+        let other = spawn(&task, |task| task.posix().remount("/m", MountFlags::RDONLY).unwrap());
+        task.posix().remount("/m", MountFlags::NOEXEC).unwrap();
         other.join().unwrap();
-        let mounts = task.mounts();
+        let mounts = task.posix().mounts();
         let mount = mounts.last().unwrap();
         let readonly = mount.flags.contains(MountFlags::RDONLY);
         assert_eq!(readonly, mount.super_flags.contains(MountFlags::RDONLY));
@@ -483,9 +484,9 @@ fn the_path_of_a_file_that_is_renamed() {
     check(|| {
         let task = task(&["/a", "/b"]);
         make(&task, "/a/f");
-        let file = task.open("/a/f", OFlags::RDONLY, MODE).unwrap();
+        let file = task.posix().open("/a/f", OFlags::RDONLY, MODE).unwrap();
         let moves = spawn(&task, |task| rename(task, "/a/f", "/b/g", RenameFlags::empty()));
-        let told = [(); 2].map(|()| task.path_of(&file).unwrap());
+        let told = [(); 2].map(|()| task.posix().path_of(&file).unwrap());
         assert_eq!(moves.join().unwrap(), None);
         let place = told.map(|path| ["/a/f", "/b/g"].map(|p| path.to_str() == Some(p)));
         assert!(place.iter().all(|is| is[0] != is[1]), "neither");
@@ -502,20 +503,20 @@ fn the_path_of_a_file_that_is_removed() {
     check(|| {
         let task = task(&["/d"]);
         make(&task, "/d/f");
-        let file = task.open("/d/f", OFlags::RDONLY, MODE).unwrap();
-        task.chdir("/d").unwrap();
+        let file = task.posix().open("/d/f", OFlags::RDONLY, MODE).unwrap();
+        task.posix().chdir("/d").unwrap();
         let removes = spawn(&task, |task| {
-            task.unlink(At::Cwd, "/d/f", AtFlags::empty()).unwrap();
-            task.rmdir(At::Cwd, "/d").unwrap();
+            task.remove_file("/d/f").unwrap();
+            task.remove_dir("/d").unwrap();
         });
-        let told = [(); 2].map(|()| task.path_of(&file).unwrap());
-        let cwd = task.getcwd().map_err(|error| error.errno());
+        let told = [(); 2].map(|()| task.posix().path_of(&file).unwrap());
+        let cwd = task.posix().getcwd().map_err(|error| error.errno());
         removes.join().unwrap();
         let gone = told.map(|path| ["/d/f", "/d/f (deleted)"].map(|p| path.to_str() == Some(p)));
         assert!(gone.iter().all(|is| is[0] != is[1]), "neither");
         assert!(gone.is_sorted_by_key(|is| is[1]), "an older path after a newer one");
         assert!(cwd.map_or_else(|e| e == Errno::NOENT, |cwd| cwd.to_str() == Some("/d")));
-        assert_eq!(errno(task.getcwd()), Some(Errno::NOENT));
+        assert_eq!(errno(task.posix().getcwd()), Some(Errno::NOENT));
     });
 }
 
@@ -528,26 +529,26 @@ fn the_path_of_a_file_that_is_removed() {
 fn names_that_come_and_go_against_open_by_handle() {
     check(|| {
         let task = task(&[]);
-        let root = task.open("/", OFlags::RDONLY, MODE).unwrap();
+        let root = task.posix().open("/", OFlags::RDONLY, MODE).unwrap();
         let before = free(&task);
         let inode = make(&task, "/a");
-        let handle = task.name_to_handle(At::Cwd, "/a", AtFlags::empty()).unwrap();
+        let handle = task.posix().name_to_handle_at(At::Cwd, "/a", AtFlags::empty()).unwrap();
         let opens = spawn(&task, move |task| {
-            let file = task.open_by_handle(&root, &handle, OFlags::RDONLY).unwrap();
+            let file = task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY).unwrap();
             assert_eq!(file.stat().unwrap().ino, inode);
-            task.path_of(&file).unwrap()
+            task.posix().path_of(&file).unwrap()
         });
         let links = spawn(&task, |task| {
-            task.link(At::Cwd, "/a", At::Cwd, "/c", AtFlags::empty()).unwrap();
-            task.unlink(At::Cwd, "/c", AtFlags::empty()).unwrap();
+            task.hard_link("/a", "/c").unwrap();
+            task.remove_file("/c").unwrap();
         });
-        task.link(At::Cwd, "/a", At::Cwd, "/b", AtFlags::empty()).unwrap();
+        task.hard_link("/a", "/b").unwrap();
         links.join().unwrap();
-        task.unlink(At::Cwd, "/a", AtFlags::empty()).unwrap();
+        task.remove_file("/a").unwrap();
         let path = opens.join().unwrap();
         let known = ["/a", "/b", "/c", "/a (deleted)", "/c (deleted)"];
         assert!(known.iter().any(|known| path.to_str() == Some(known)), "{path:?}");
-        task.unlink(At::Cwd, "/b", AtFlags::empty()).unwrap();
+        task.remove_file("/b").unwrap();
         assert_empty(&task, before);
     });
 }
@@ -579,16 +580,16 @@ fn a_hot_file_against_its_removal() {
         make(&task, "/f");
         for n in 0..40 {
             let _there = cpu::pretend(n % 2);
-            drop(task.open("/f", OFlags::RDONLY, MODE).unwrap());
+            drop(task.posix().open("/f", OFlags::RDONLY, MODE).unwrap());
         }
         let opens = [0, 1].map(|n| {
             spawn(&task, move |task| {
                 let _there = cpu::pretend(n);
-                let opened = task.open("/f", OFlags::RDONLY, MODE);
+                let opened = task.posix().open("/f", OFlags::RDONLY, MODE);
                 opened.map(|file| file.stat().unwrap().size).map_err(|error| error.errno())
             })
         });
-        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        task.remove_file("/f").unwrap();
         for opened in opens {
             let opened = opened.join().unwrap();
             assert!(opened == Ok(0) || opened == Err(Errno::NOENT), "{opened:?}");
@@ -613,15 +614,15 @@ fn a_hot_file_against_its_removal() {
 fn open_by_handle_against_unlink() {
     check(|| {
         let task = task(&[]);
-        let root = task.open("/", OFlags::RDONLY, MODE).unwrap();
+        let root = task.posix().open("/", OFlags::RDONLY, MODE).unwrap();
         let before = free(&task);
         let inode = make(&task, "/f");
-        let handle = task.name_to_handle(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        let handle = task.posix().name_to_handle_at(At::Cwd, "/f", AtFlags::empty()).unwrap();
         let opens = spawn(&task, move |task| {
-            let file = task.open_by_handle(&root, &handle, OFlags::RDONLY);
+            let file = task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY);
             file.and_then(|file| file.stat()).map(|stat| stat.ino).map_err(|e| e.errno())
         });
-        task.unlink(At::Cwd, "/f", AtFlags::empty()).unwrap();
+        task.remove_file("/f").unwrap();
         let opened = opens.join().unwrap();
         assert!(opened == Ok(inode) || opened == Err(Errno::STALE), "{opened:?}");
         assert_empty(&task, before);
@@ -650,22 +651,22 @@ fn open_by_handle_against_unlink() {
 fn handles_of_one_file_against_one_another() {
     check(|| {
         let task = task(&[]);
-        let root = Arc::new(task.open("/", OFlags::RDONLY, MODE).unwrap());
+        let root = Arc::new(task.posix().open("/", OFlags::RDONLY, MODE).unwrap());
         let before = free(&task);
         let inode = make(&task, "/a");
-        task.link(At::Cwd, "/a", At::Cwd, "/b", AtFlags::empty()).unwrap();
+        task.hard_link("/a", "/b").unwrap();
         let asks = |name: &'static str| {
             let root = root.clone();
             move |task: &Task| {
-                let handle = task.name_to_handle(At::Cwd, name, AtFlags::empty()).unwrap();
-                let file = task.open_by_handle(&root, &handle, OFlags::RDONLY);
+                let handle =
+                    task.posix().name_to_handle_at(At::Cwd, name, AtFlags::empty()).unwrap();
+                let file = task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY);
                 let found = file.and_then(|file| file.stat()).map(|stat| stat.ino);
                 assert_eq!(found.map_err(|error| error.errno()), Ok(inode));
             }
         };
         let another = spawn(&task, asks("/a"));
-        let (of_b, unlinks) =
-            (asks("/b"), |task: &Task| task.unlink(At::Cwd, "/b", AtFlags::empty()));
+        let (of_b, unlinks) = (asks("/b"), |task: &Task| task.remove_file("/b"));
         let by_b = spawn(&task, move |task| {
             of_b(task);
             unlinks(task).unwrap();
@@ -673,7 +674,7 @@ fn handles_of_one_file_against_one_another() {
         asks("/a")(&task);
         another.join().unwrap();
         by_b.join().unwrap();
-        task.unlink(At::Cwd, "/a", AtFlags::empty()).unwrap();
+        task.remove_file("/a").unwrap();
         assert_empty(&task, before);
     });
 }
@@ -692,8 +693,8 @@ fn handles_of_one_file_against_one_another() {
 fn a_copy_of_the_tree_against_a_mount() {
     check(|| {
         let task = task(&["/a"]);
-        task.set_propagation("/", Propagation::Shared, false).unwrap();
-        let copies = spawn(&task, |task| task.unshare_mounts().unwrap());
+        task.posix().set_propagation("/", Propagation::Shared, false).unwrap();
+        let copies = spawn(&task, |task| task.posix().unshare_mounts().unwrap());
         let (made, fs) = mount(&task, "/a");
         assert_eq!(made, None);
         let copy = copies.join().unwrap();
@@ -720,12 +721,12 @@ fn a_copy_of_the_tree_against_a_mount() {
 fn rmdir_against_a_mount_in_another_tree() {
     check(|| {
         let task = task(&["/d"]);
-        let other = Arc::new(task.unshare_mounts().unwrap());
+        let other = Arc::new(task.posix().unshare_mounts().unwrap());
         let mounts = spawn(&other, |other| mount(other, "/d"));
-        assert_eq!(errno(task.rmdir(At::Cwd, "/d")), None);
+        assert_eq!(errno(task.remove_dir("/d")), None);
         let (made, fs) = mounts.join().unwrap();
         assert!(matches!(made, None | Some(Errno::NOENT)), "{made:?}");
-        assert_eq!(other.mounts().len(), 1);
+        assert_eq!(other.posix().mounts().len(), 1);
         assert_gone(&fs);
     });
 }

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use crate::common::{MODE, check, errno, ino, memory, rename};
 use shuttle::thread;
-use vfscale::{At, Errno, MemFs, MountFlags, RenameFlags, Task};
+use vfscale::posix::{At, MountFlags, RenameFlags};
+use vfscale::{Errno, MemFs, Task};
 use vfscale_sync::cpu;
 
 fn task(dirs: &[&str]) -> Arc<Task> {
     let task = memory().task();
-    dirs.iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+    dirs.iter().for_each(|dir| task.posix().mkdirat(At::Cwd, dir, MODE).unwrap());
     Arc::new(task)
 }
 
@@ -101,7 +102,7 @@ fn exchanges_that_would_make_a_loop() {
 fn a_move_against_the_end_of_where_it_goes() {
     check(|| {
         let task = task(&["/a", "/a/x", "/b", "/b/c"]);
-        let ends = spawn(&task, |task| ["/b/c", "/b"].map(|dir| errno(task.rmdir(At::Cwd, dir))));
+        let ends = spawn(&task, |task| ["/b/c", "/b"].map(|dir| errno(task.remove_dir(dir))));
         let moved = rename(&task, "/a", "/b/c/a", RenameFlags::empty());
         match (moved, ends.join().unwrap()) {
             (None, [Some(Errno::NOTEMPTY), Some(Errno::NOTEMPTY)]) => assert_eq!(reached(&task), 5),
@@ -140,8 +141,10 @@ fn told_while_directories_move(
 /// Race: A path that is built while names on it change.
 #[test]
 fn a_path_beside_moves() {
-    let prepare = |task: &Task| task.chdir("/a/b/c").unwrap();
-    told_while_directories_move(prepare, |task| task.getcwd().unwrap().display().to_string());
+    let prepare = |task: &Task| task.posix().chdir("/a/b/c").unwrap();
+    told_while_directories_move(prepare, |task| {
+        task.posix().getcwd().unwrap().display().to_string()
+    });
 }
 
 /// The path of a mountpoint is determined while all directories are held in place.
@@ -151,10 +154,10 @@ fn a_path_beside_moves() {
 fn a_mountpoint_beside_moves() {
     let prepare = |task: &Task| {
         let fs = MemFs::builder().size(1 << 20).build();
-        task.mount(fs, "/a/b/c", MountFlags::empty()).unwrap();
+        task.posix().mount(fs, "/a/b/c", MountFlags::empty()).unwrap();
     };
     told_while_directories_move(prepare, |task| {
-        let mounts = task.mounts();
+        let mounts = task.posix().mounts();
         let point = mounts.iter().map(|mount| &mount.mount_point);
         point.filter(|point| *point != Path::new("/")).map(|p| p.display().to_string()).collect()
     });
@@ -163,11 +166,11 @@ fn a_mountpoint_beside_moves() {
 /// Returns a task in `/jail`, which shows `/data/sub` as `/jail/mnt`, with its working directory
 /// there.
 fn jailed(task: &Task, cwd: &str) -> Task {
-    ["/jail", "/jail/mnt"].iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
-    task.bind("/data/sub", "/jail/mnt", false).unwrap();
+    ["/jail", "/jail/mnt"].iter().for_each(|dir| task.posix().mkdirat(At::Cwd, dir, MODE).unwrap());
+    task.posix().bind("/data/sub", "/jail/mnt", false).unwrap();
     let jailed = task.fork();
-    jailed.chroot("/jail").unwrap();
-    jailed.chdir(cwd).unwrap();
+    jailed.posix().chroot("/jail").unwrap();
+    jailed.posix().chdir(cwd).unwrap();
     jailed
 }
 
@@ -217,7 +220,7 @@ fn parents_that_come_back_without_the_child() {
         check(move || {
             let task = task(&["/data", "/data/sub", "/data/sub/x", "/data/sub/x/a", "/data/out"]);
             for dir in ["b", "b/c"] {
-                task.mkdir(At::Cwd, format!("/data/sub/x/a/{dir}"), MODE).unwrap();
+                task.posix().mkdirat(At::Cwd, format!("/data/sub/x/a/{dir}"), MODE).unwrap();
             }
             let jailed = jailed(&task, cwd);
             assert_eq!(rename(&task, "/data/sub/x", "/data/out/x", RenameFlags::empty()), None);

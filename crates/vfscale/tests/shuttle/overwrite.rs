@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use crate::common::{MODE, check_times, errno};
 use shuttle::thread;
-use vfscale::{
-    At, AtFlags, Credentials, Errno, File, MemfdFlags, Mode, OFlags, Scaling, SealFlags, Task,
-    Whence,
-};
+use vfscale::posix::{MemfdFlags, OFlags, SealFlags, Whence};
+use vfscale::{Credentials, Errno, File, Mode, Scaling, Task};
 use vfscale_sync::{cpu, model};
 
 const SCHEDULES: usize = 2_000;
@@ -36,7 +34,7 @@ fn share(file: &File, pages: usize) {
 }
 
 fn shared(task: &Task, pages: usize) -> Arc<File> {
-    let file = task.open("/file", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+    let file = task.posix().open("/file", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
     share(&file, pages);
     Arc::new(file)
 }
@@ -83,15 +81,15 @@ fn overwrite_against_chmod() {
     check(|| {
         let task = task();
         let file = shared(&task, 1);
-        task.chmod(At::Cwd, "/file", Mode::from_bits_retain(0o666), AtFlags::empty()).unwrap();
+        task.set_permissions("/file", Mode::from(0o666)).unwrap();
         share(&file, 1);
         let user = task.with_credentials(Credentials::user(1000, 1000));
         let writes = {
-            let file = user.open("/file", OFlags::RDWR, MODE).unwrap();
+            let file = user.posix().open("/file", OFlags::RDWR, MODE).unwrap();
             spawn(move || file.pwrite(&[1; 8], 0).unwrap())
         };
-        let set_id = Mode::from_bits_retain(0o4777);
-        task.chmod(At::Cwd, "/file", set_id, AtFlags::empty()).unwrap();
+        let set_id = Mode::from(0o4777);
+        task.set_permissions("/file", set_id).unwrap();
         let is_written = byte(&file, 0) == 1;
         writes.join().unwrap();
         let mode = file.stat().unwrap().mode & 0o7777;
@@ -106,7 +104,7 @@ fn overwrite_against_chmod() {
 fn overwrite_against_a_seal() {
     check(|| {
         let task = task();
-        let file = task.memfd_create("memory", MemfdFlags::ALLOW_SEALING).unwrap();
+        let file = task.posix().memfd_create("memory", MemfdFlags::ALLOW_SEALING).unwrap();
         share(&file, 1);
         let file = Arc::new(file);
         let writes = {

@@ -8,10 +8,8 @@ use std::net::Shutdown;
 use std::sync::Arc;
 
 use shuttle::thread;
-use vfscale::{
-    At, Errno, File, FileType, Mode, OFlags, OpenHow, PIPE_BUF, Scaling, SocketType, Task,
-    WaitToken,
-};
+use vfscale::posix::{At, OFlags, OpenHow, PIPE_BUF, SocketType, WaitToken};
+use vfscale::{Errno, File, FileType, Mode, Scaling, Task};
 use vfscale_sync::model::{self, Schedules};
 
 const SCHEDULES: usize = 3_000;
@@ -28,7 +26,7 @@ fn task(scaling: Scaling) -> Task {
 }
 
 fn pipe() -> (File, File) {
-    task(Scaling::default()).pipe2(OFlags::empty()).unwrap()
+    task(Scaling::default()).posix().pipe2(OFlags::empty()).unwrap()
 }
 
 /// Reads to the end.
@@ -139,12 +137,12 @@ fn an_interrupted_reader_passes_the_wake_up_on() {
 fn openers_of_a_fifo_never_miss_each_other() {
     check(|| {
         let task = Arc::new(task(Scaling::default()));
-        task.mknod(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
+        task.posix().mknodat(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
         let reads = {
             let task = task.clone();
-            thread::spawn(move || drain(&task.open("/fifo", OFlags::RDONLY, MODE).unwrap()))
+            thread::spawn(move || drain(&task.posix().open("/fifo", OFlags::RDONLY, MODE).unwrap()))
         };
-        let writer = task.open("/fifo", OFlags::WRONLY, MODE).unwrap();
+        let writer = task.posix().open("/fifo", OFlags::WRONLY, MODE).unwrap();
         let written = writer.write(b"ab").map_err(|e| e.errno());
         drop(writer);
         // The reader may have opened and, no longer waiting, closed before the write? It reads to
@@ -160,20 +158,20 @@ fn openers_of_a_fifo_never_miss_each_other() {
 fn an_interrupted_opener_leaves_nothing_behind() {
     check(|| {
         let task = Arc::new(task(Scaling::default()));
-        task.mknod(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
+        task.posix().mknodat(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
         let token = WaitToken::new();
         let opens = {
             let (task, token) = (task.clone(), token.clone());
             thread::spawn(move || {
                 let how = OpenHow::new(OFlags::RDONLY);
-                task.open_interruptible(At::Cwd, "/fifo", &how, &token).map(drop)
+                task.posix().open_interruptible(At::Cwd, "/fifo", &how, &token).map(drop)
             })
         };
         let cancels = thread::spawn(move || token.cancel());
         let writes = {
             let task = task.clone();
             thread::spawn(move || {
-                let writer = task.open("/fifo", OFlags::WRONLY, MODE).unwrap();
+                let writer = task.posix().open("/fifo", OFlags::WRONLY, MODE).unwrap();
                 writer.write(b"x").map_err(|e| e.errno())
             })
         };
@@ -181,10 +179,10 @@ fn an_interrupted_opener_leaves_nothing_behind() {
         cancels.join().unwrap();
         assert!(matches!(opened, Ok(()) | Err(Errno::INTR)), "{opened:?}");
         // This reader lets a writer that still waits continue.
-        let reader = task.open("/fifo", OFlags::RDONLY | OFlags::NONBLOCK, MODE).unwrap();
+        let reader = task.posix().open("/fifo", OFlags::RDONLY | OFlags::NONBLOCK, MODE).unwrap();
         assert!(matches!(writes.join().unwrap(), Ok(1) | Err(Errno::PIPE)));
         drop(reader);
-        let alone = task.open("/fifo", OFlags::WRONLY | OFlags::NONBLOCK, MODE);
+        let alone = task.posix().open("/fifo", OFlags::WRONLY | OFlags::NONBLOCK, MODE);
         assert_eq!(alone.map(drop).map_err(|e| e.errno()), Err(Errno::NXIO));
     });
 }
@@ -205,7 +203,7 @@ fn the_first_pipes_of_a_tree() {
             let task = Arc::new(task(scaling));
             let make = |task: Arc<Task>| {
                 move || {
-                    let (reader, writer) = task.pipe2(OFlags::empty()).unwrap();
+                    let (reader, writer) = task.posix().pipe2(OFlags::empty()).unwrap();
                     drop(writer);
                     let stat = reader.stat().unwrap();
                     (stat.dev, stat.ino)
@@ -227,8 +225,10 @@ fn the_first_pipes_of_a_tree() {
 #[test]
 fn sockets_end_one_direction_at_a_time() {
     check(|| {
-        let (one, other) =
-            task(Scaling::default()).socketpair(SocketType::Stream, OFlags::empty()).unwrap();
+        let (one, other) = task(Scaling::default())
+            .posix()
+            .socketpair(SocketType::Stream, OFlags::empty())
+            .unwrap();
         let reads = {
             let other = other.clone();
             thread::spawn(move || drain(&other))
@@ -254,8 +254,10 @@ fn sockets_end_one_direction_at_a_time() {
 #[test]
 fn a_writer_outlives_the_socket_that_it_writes_to() {
     check(|| {
-        let (one, other) =
-            task(Scaling::default()).socketpair(SocketType::Stream, OFlags::empty()).unwrap();
+        let (one, other) = task(Scaling::default())
+            .posix()
+            .socketpair(SocketType::Stream, OFlags::empty())
+            .unwrap();
         let writes = thread::spawn(move || {
             let mut written = 0;
             let errno = loop {
@@ -287,7 +289,8 @@ fn a_writer_outlives_the_socket_that_it_writes_to() {
 fn a_sender_of_messages_outlives_its_peer() {
     check(|| {
         for kind in [SocketType::SeqPacket, SocketType::Datagram] {
-            let (one, other) = task(Scaling::default()).socketpair(kind, OFlags::empty()).unwrap();
+            let (one, other) =
+                task(Scaling::default()).posix().socketpair(kind, OFlags::empty()).unwrap();
             let sends = thread::spawn(move || {
                 let mut sent = 0;
                 loop {

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use crate::common::{MODE, check_times, make, memory, rename};
 use shuttle::thread;
-use vfscale::{At, OFlags, RenameFlags, Task};
+use vfscale::Task;
+use vfscale::posix::{At, OFlags, RenameFlags};
 use vfscale_sync::cpu;
 
 /// Fewer schedules than elsewhere, since each has many steps.
@@ -20,7 +21,7 @@ type Rename = (&'static str, &'static str, RenameFlags);
 
 /// Returns the names in `/d`, read `step` at a time.
 fn names(task: &Task, step: usize) -> Vec<String> {
-    let dir = task.open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
+    let dir = task.posix().open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
     let (mut names, mut pos) = (Vec::new(), 2);
     loop {
         let mut read = 0;
@@ -47,7 +48,7 @@ fn read_during(
     for step in [1, 64] {
         check_times(SCHEDULES, move || {
             let task = Arc::new(memory().task());
-            ["/d", "/e"].iter().for_each(|dir| task.mkdir(At::Cwd, dir, MODE).unwrap());
+            ["/d", "/e"].iter().for_each(|dir| task.posix().mkdirat(At::Cwd, dir, MODE).unwrap());
             for file in ["/d/k1", "/d/k2", "/d/a", "/d/b", "/e/c", "/e/t"] {
                 make(&task, file);
             }

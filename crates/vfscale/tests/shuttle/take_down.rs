@@ -8,7 +8,8 @@ use std::sync::{Arc, Weak};
 
 use crate::common::{MODE, errno, ino, make};
 use shuttle::thread::{self, JoinHandle};
-use vfscale::{At, AtFlags, Errno, File, MemFs, MountFlags, OFlags, Scaling, Task, UmountFlags};
+use vfscale::posix::{At, MountFlags, OFlags, UmountFlags};
+use vfscale::{Errno, File, MemFs, Scaling, Task};
 use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::{cpu, rcu, reclaim};
 
@@ -46,18 +47,18 @@ impl Mounted {
         let scaling = Scaling::with_slots(SLOTS);
         let vfs = vfscale::memory().size(4 << 20).scaling(scaling).build().unwrap();
         let task = vfs.task();
-        task.mkdir(At::Cwd, "/m", MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/m", MODE).unwrap();
         let fs = MemFs::builder().size(1 << 20).build();
         let weak = Arc::downgrade(&fs);
-        task.mount(fs, "/m", MountFlags::empty()).unwrap();
-        task.mkdir(At::Cwd, "/m/d", MODE).unwrap();
+        task.posix().mount(fs, "/m", MountFlags::empty()).unwrap();
+        task.posix().mkdirat(At::Cwd, "/m/d", MODE).unwrap();
         let hot = make(&task, "/m/d/hot");
         for n in 0..USES {
             let _cpu = cpu::pretend(n % SLOTS as u32);
-            drop(task.open("/m/d/hot", OFlags::RDONLY, MODE).unwrap());
+            drop(task.posix().open("/m/d/hot", OFlags::RDONLY, MODE).unwrap());
         }
-        let held = task.open("/m/d/held", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
-        task.unlink(At::Cwd, "/m/d/held", AtFlags::empty()).unwrap();
+        let held = task.posix().open("/m/d/held", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        task.remove_file("/m/d/held").unwrap();
         Self { task: Arc::new(task), fs: weak, hot, held }
     }
 }
@@ -99,10 +100,10 @@ fn take_down() {
     };
     let remover = beside(&task, |task| {
         let _cpu = cpu::pretend(1);
-        let removed = errno(task.unlink(At::Cwd, "/m/d/hot", AtFlags::empty()));
+        let removed = errno(task.remove_file("/m/d/hot"));
         assert!([None, Some(Errno::NOENT)].contains(&removed), "{removed:?}");
     });
-    assert_eq!(errno(task.umount("/m", UmountFlags::DETACH)), None);
+    assert_eq!(errno(task.posix().umount("/m", UmountFlags::DETACH)), None);
     for thread in [walker, holder, remover] {
         thread.join().unwrap();
     }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use crate::common::{MODE, check, make, memory};
 use shuttle::thread;
-use vfscale::{At, AtFlags, Stat, Task};
+use vfscale::Task;
+use vfscale::posix::{At, Stat};
 use vfscale_sync::cpu;
 
 fn look(task: &Task) -> Stat {
-    task.stat(At::Cwd, "/d", AtFlags::empty()).unwrap()
+    task.metadata("/d").unwrap().into()
 }
 
 /// If a directory changes between two calls of `stat`, the second returns a later time, whatever
@@ -20,7 +21,7 @@ fn look(task: &Task) -> Stat {
 fn changes_show(others: [fn(&Task); 2]) {
     check(move || {
         let task = Arc::new(memory().task());
-        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
         let others = others.into_iter().enumerate().map(|(number, other)| {
             let task = task.clone();
             thread::spawn(move || {

@@ -10,9 +10,8 @@ use crate::common::{
     MODE, assert_empty, check, check_delays, errno, free, ino, make, memory, rename,
 };
 use shuttle::thread;
-use vfscale::{
-    At, AtFlags, Errno, FileList, MountFlags, OFlags, OpenFileInfo, RenameFlags, Task, UmountFlags,
-};
+use vfscale::posix::{At, FileList, MountFlags, OFlags, OpenFileInfo, RenameFlags, UmountFlags};
+use vfscale::{Errno, Task};
 use vfscale_sync::cpu;
 
 /// While a file is renamed over another, the name refers to the old one, then to the new one, and
@@ -87,20 +86,20 @@ fn remount_against_opens() {
         let (task, terminal) = (task.clone(), terminal.clone());
         thread::spawn(move || {
             let here = cpu::pretend(u32::from(private));
-            let Ok(file) = task.open("/file", OFlags::WRONLY, MODE) else { return };
+            let Ok(file) = task.posix().open("/file", OFlags::WRONLY, MODE) else { return };
             assert!(!private || terminal.adopt(&file));
             drop(here);
             drop(file);
         })
     });
-    if errno(task.remount("/", MountFlags::RDONLY)).is_none() {
+    if errno(task.posix().remount("/", MountFlags::RDONLY)).is_none() {
         let for_writing = |file: &OpenFileInfo| file.flags.contains(OFlags::WRONLY);
-        assert!(!task.open_files("/").unwrap().iter().any(for_writing));
+        assert!(!task.posix().open_files("/").unwrap().iter().any(for_writing));
         assert!(!terminal.files().iter().any(for_writing));
     }
     opens.into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(errno(task.remount("/", MountFlags::RDONLY)), None);
-    assert_eq!(task.open_files("/").unwrap(), []);
+    assert_eq!(errno(task.posix().remount("/", MountFlags::RDONLY)), None);
+    assert_eq!(task.posix().open_files("/").unwrap(), []);
 }
 
 /// Two names that are exchanged exist at all times.
@@ -131,16 +130,16 @@ fn create_unlink_and_rename_of_one_name() {
     check(|| {
         let vfs = memory();
         let task = Arc::new(vfs.task());
-        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
         let before = free(&task);
         let run = |call: fn(&Task) -> Option<Errno>| {
             let task = task.clone();
             thread::spawn(move || call(&task))
         };
         let creates = run(|task| {
-            errno(task.open("/d/x", OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, MODE))
+            errno(task.posix().open("/d/x", OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, MODE))
         });
-        let unlinks = run(|task| errno(task.unlink(At::Cwd, "/d/x", AtFlags::empty())));
+        let unlinks = run(|task| errno(task.remove_file("/d/x")));
         let renames = run(|task| rename(task, "/d/x", "/d/y", RenameFlags::empty()));
         assert_eq!(creates.join().unwrap(), None);
         let unlinked = unlinks.join().unwrap();
@@ -153,7 +152,7 @@ fn create_unlink_and_rename_of_one_name() {
             other => panic!("one file, and {other:?}"),
         }
         for name in ["/d/x", "/d/y"] {
-            let _ = task.unlink(At::Cwd, name, AtFlags::empty());
+            let _ = task.remove_file(name);
         }
         assert_empty(&task, before);
     });
@@ -170,7 +169,7 @@ fn one_name_is_made_once() {
         let run = |flags: OFlags| {
             let task = task.clone();
             thread::spawn(move || {
-                let file = task.open("/x", OFlags::CREATE | OFlags::RDWR | flags, MODE);
+                let file = task.posix().open("/x", OFlags::CREATE | OFlags::RDWR | flags, MODE);
                 file.and_then(|file| file.stat()).map(|stat| stat.ino).map_err(|e| e.errno())
             })
         };
@@ -200,15 +199,15 @@ fn one_name_is_removed_once() {
                     if renames {
                         rename(&task, "/x", "/y", RenameFlags::empty())
                     } else {
-                        errno(task.unlink(At::Cwd, "/x", AtFlags::empty()))
+                        errno(task.remove_file("/x"))
                     }
                 })
             };
-            let removed = errno(task.unlink(At::Cwd, "/x", AtFlags::empty()));
+            let removed = errno(task.remove_file("/x"));
             match (removed, other.join().unwrap()) {
                 (None, Some(Errno::NOENT)) => {}
                 (Some(Errno::NOENT), None) if renames => {
-                    task.unlink(At::Cwd, "/y", AtFlags::empty()).unwrap();
+                    task.remove_file("/y").unwrap();
                 }
                 (Some(Errno::NOENT), None) => {}
                 other => panic!("{other:?}"),
@@ -236,17 +235,19 @@ fn rmdir_against_create() {
     check(|| {
         let task = Arc::new(memory().task());
         let before = free(&task);
-        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
         let creates = {
             let task = task.clone();
-            thread::spawn(move || errno(task.open("/d/x", OFlags::CREATE | OFlags::RDWR, MODE)))
+            thread::spawn(move || {
+                errno(task.posix().open("/d/x", OFlags::CREATE | OFlags::RDWR, MODE))
+            })
         };
-        let removed = errno(task.rmdir(At::Cwd, "/d"));
+        let removed = errno(task.remove_dir("/d"));
         match (removed, creates.join().unwrap()) {
             (None, Some(Errno::NOENT)) => assert_eq!(ino(&task, "/d"), Err(Errno::NOENT)),
             (Some(Errno::NOTEMPTY), None) => {
-                task.unlink(At::Cwd, "/d/x", AtFlags::empty()).unwrap();
-                task.rmdir(At::Cwd, "/d").unwrap();
+                task.remove_file("/d/x").unwrap();
+                task.remove_dir("/d").unwrap();
             }
             other => panic!("{other:?}"),
         }
@@ -261,14 +262,14 @@ fn rmdir_against_create() {
 fn rmdir_against_rmdir_of_the_directory_above() {
     check(|| {
         let task = Arc::new(memory().task());
-        task.mkdir(At::Cwd, "/d", MODE).unwrap();
-        task.mkdir(At::Cwd, "/d/x", MODE).unwrap();
-        let above = task.open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/d/x", MODE).unwrap();
+        let above = task.posix().open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
         let inner = {
             let task = task.clone();
-            thread::spawn(move || task.rmdir(At::Cwd, "/d/x").unwrap())
+            thread::spawn(move || task.remove_dir("/d/x").unwrap())
         };
-        let removed = errno(task.rmdir(At::Cwd, "/d"));
+        let removed = errno(task.remove_dir("/d"));
         inner.join().unwrap();
         match removed {
             None => assert_eq!(above.stat().unwrap().nlink, 0),
@@ -300,17 +301,17 @@ fn rmdir_against_rmdir_of_the_directory_above() {
 fn rmdir_against_a_directory_that_fills_elsewhere() {
     check(|| {
         let task = Arc::new(memory().task());
-        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
         let fills = {
             let task = task.clone();
             thread::spawn(move || {
                 let moved = rename(&task, "/d", "/e", RenameFlags::empty());
-                let made = errno(task.open("/e/x", OFlags::CREATE | OFlags::RDWR, MODE));
+                let made = errno(task.posix().open("/e/x", OFlags::CREATE | OFlags::RDWR, MODE));
                 assert_eq!(moved, made, "what could be moved could be filled");
                 moved
             })
         };
-        let removed = errno(task.rmdir(At::Cwd, "/d"));
+        let removed = errno(task.remove_dir("/d"));
         match (removed, fills.join().unwrap()) {
             (None, Some(Errno::NOENT)) => assert_eq!(ino(&task, "/e"), Err(Errno::NOENT)),
             (Some(Errno::NOENT), None) => assert!(ino(&task, "/e/x").is_ok()),
@@ -329,13 +330,13 @@ fn calls_that_fail_against_an_exchange() {
         let task = Arc::new(memory().task());
         make(&task, "/file");
         make(&task, "/other");
-        task.mkdir(At::Cwd, "/d", MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
         make(&task, "/d/x");
         let fails = {
             let task = task.clone();
             thread::spawn(move || {
                 let taken = rename(&task, "/other", "/file", RenameFlags::NOREPLACE);
-                (errno(task.rmdir(At::Cwd, "/file")), taken)
+                (errno(task.remove_dir("/file")), taken)
             })
         };
         assert_eq!(rename(&task, "/file", "/d", RenameFlags::EXCHANGE), None);
@@ -354,18 +355,18 @@ fn calls_that_fail_against_an_exchange() {
 fn umount_against_lookup() {
     check(|| {
         let task = Arc::new(memory().task());
-        task.mkdir(At::Cwd, "/m", MODE).unwrap();
+        task.posix().mkdirat(At::Cwd, "/m", MODE).unwrap();
         let outside = make(&task, "/m/x");
         let fs = vfscale::MemFs::builder().size(1 << 20).build();
-        task.mount(fs, "/m", vfscale::MountFlags::empty()).unwrap();
+        task.posix().mount(fs, "/m", vfscale::posix::MountFlags::empty()).unwrap();
         let dev = |file: &vfscale::File| file.stat().unwrap().dev;
-        let below = dev(&task.open("/", OFlags::RDONLY, MODE).unwrap());
+        let below = dev(&task.posix().open("/", OFlags::RDONLY, MODE).unwrap());
         make(&task, "/m/x");
         let walks = {
             let task = task.clone();
-            thread::spawn(move || task.open("/m/x", OFlags::RDONLY, MODE).unwrap())
+            thread::spawn(move || task.posix().open("/m/x", OFlags::RDONLY, MODE).unwrap())
         };
-        let ended = errno(task.umount("/m", UmountFlags::empty()));
+        let ended = errno(task.posix().umount("/m", UmountFlags::empty()));
         let file = walks.join().unwrap();
         match ended {
             None => {
@@ -375,7 +376,7 @@ fn umount_against_lookup() {
             Some(Errno::BUSY) => {
                 assert_ne!(dev(&file), below, "busy without a user");
                 drop(file);
-                task.umount("/m", UmountFlags::empty()).unwrap();
+                task.posix().umount("/m", UmountFlags::empty()).unwrap();
             }
             Some(other) => panic!("{other:?}"),
         }
@@ -400,7 +401,7 @@ fn last_close_against_unlink() {
     check(|| {
         let task = Arc::new(memory().task());
         let before = free(&task);
-        let file = task.open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
+        let file = task.posix().open("/x", OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
         file.write_all(&[1; 5000]).unwrap();
         let closes = thread::spawn(move || {
             assert!(file.stat().unwrap().nlink <= 1);
@@ -408,10 +409,11 @@ fn last_close_against_unlink() {
         });
         let other = task.clone();
         let opens = thread::spawn(move || {
-            let opened = other.open("/x", OFlags::RDONLY, MODE).and_then(|file| file.stat());
+            let opened =
+                other.posix().open("/x", OFlags::RDONLY, MODE).and_then(|file| file.stat());
             opened.map(|stat| stat.size).map_err(|error| error.errno())
         });
-        task.unlink(At::Cwd, "/x", AtFlags::empty()).unwrap();
+        task.remove_file("/x").unwrap();
         closes.join().unwrap();
         let opened = opens.join().unwrap();
         assert!(opened == Ok(5000) || opened == Err(Errno::NOENT), "{opened:?}");
@@ -428,11 +430,11 @@ fn paths_against_moves_of_directories() {
     check(|| {
         let task = Arc::new(memory().task());
         for dir in ["/a", "/a/b", "/a/b/c", "/z"] {
-            task.mkdir(At::Cwd, dir, MODE).unwrap();
+            task.posix().mkdirat(At::Cwd, dir, MODE).unwrap();
         }
         make(&task, "/a/b/c/f");
-        task.chdir("/a/b/c").unwrap();
-        let file = task.open("f", OFlags::RDONLY, MODE).unwrap();
+        task.posix().chdir("/a/b/c").unwrap();
+        let file = task.posix().open("f", OFlags::RDONLY, MODE).unwrap();
         let moves = {
             let task = task.clone();
             thread::spawn(move || {
@@ -441,7 +443,11 @@ fn paths_against_moves_of_directories() {
             })
         };
         let places = ["/a/b/c", "/z/y/c", "/a/x/y/c"];
-        let told = [task.getcwd().unwrap(), task.path_of(&file).unwrap(), task.getcwd().unwrap()];
+        let told = [
+            task.posix().getcwd().unwrap(),
+            task.posix().path_of(&file).unwrap(),
+            task.posix().getcwd().unwrap(),
+        ];
         moves.join().unwrap();
         let told = [told[0].as_path(), told[1].parent().unwrap(), told[2].as_path()];
         let place = told.map(|path| places.iter().position(|place| path == Path::new(place)));
@@ -460,9 +466,9 @@ fn a_path_is_of_one_moment() {
     check(|| {
         let task = Arc::new(memory().task());
         for dir in ["/a", "/a/b", "/a/b/c"] {
-            task.mkdir(At::Cwd, dir, MODE).unwrap();
+            task.posix().mkdirat(At::Cwd, dir, MODE).unwrap();
         }
-        task.chdir("/a/b/c").unwrap();
+        task.posix().chdir("/a/b/c").unwrap();
         let renames = {
             let task = task.clone();
             thread::spawn(move || {
@@ -472,7 +478,7 @@ fn a_path_is_of_one_moment() {
         };
         let places = ["/a/b/c", "/a/y/c", "/x/y/c"];
         for _ in 0..2 {
-            let told = task.getcwd().unwrap();
+            let told = task.posix().getcwd().unwrap();
             assert!(places.iter().any(|place| told == Path::new(place)), "{told:?}");
         }
         renames.join().unwrap();

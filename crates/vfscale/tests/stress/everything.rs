@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vfscale::{
-    At, AtFlags, Credentials, Errno, FallocateFlags, Fd, File, FileHandle, FileList, LockKind,
-    LockRange, MemFs, Mode, MountFlags, OFlags, OpenHow, Propagation, RenameFlags, Result, Scaling,
-    SetTime, Task, Timestamp, UmountFlags, Vfs, Whence, XattrFlags,
+use vfscale::posix::{
+    At, AtFlags, FallocateFlags, Fd, FileHandle, FileList, LockKind, LockRange, MountFlags, OFlags,
+    OpenHow, Propagation, RenameFlags, SetTime, UmountFlags, Whence, XattrFlags,
 };
+use vfscale::{Credentials, Errno, File, MemFs, Mode, Result, Scaling, Task, Timestamp, Vfs};
 use vfscale_sync::random::{self, Random};
 use vfscale_sync::{cpu, reclaim};
 
@@ -141,7 +141,7 @@ impl Actor {
 
     fn create(&mut self) -> Result<()> {
         let path = self.path();
-        let file = self.task.open(&path, OFlags::CREATE | OFlags::RDWR, MODE)?;
+        let file = self.task.posix().open(&path, OFlags::CREATE | OFlags::RDWR, MODE)?;
         file.pwrite(path.as_bytes(), self.random.below(9000))?;
         let stat = file.stat()?;
         assert!(stat.size >= path.len() as u64 || stat.nlink == 0 || stat.size < 9000);
@@ -150,44 +150,44 @@ impl Actor {
 
     fn mkdir(&mut self) -> Result<()> {
         let path = self.path();
-        self.task.mkdir(At::Cwd, path, MODE)
+        self.task.create_dir(path)
     }
 
     fn unlink(&mut self) -> Result<()> {
         let path = self.path();
-        self.task.unlink(At::Cwd, path, AtFlags::empty())
+        self.task.remove_file(path)
     }
 
     fn rmdir(&mut self) -> Result<()> {
         let path = self.path();
-        self.task.rmdir(At::Cwd, path)
+        self.task.remove_dir(path)
     }
 
     fn rename(&mut self) -> Result<()> {
         let (from, to) = (self.path(), self.path());
         let flags = self.random.one(&[RenameFlags::empty(), RenameFlags::NOREPLACE]);
-        self.task.rename(At::Cwd, from, At::Cwd, to, flags)
+        self.task.posix().renameat2(At::Cwd, from, At::Cwd, to, flags)
     }
 
     fn exchange(&mut self) -> Result<()> {
         let (from, to) = (self.path(), self.path());
-        self.task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::EXCHANGE)
+        self.task.posix().renameat2(At::Cwd, from, At::Cwd, to, RenameFlags::EXCHANGE)
     }
 
     fn link(&mut self) -> Result<()> {
         let (from, to) = (self.path(), self.path());
-        self.task.link(At::Cwd, from, At::Cwd, to, AtFlags::empty())
+        self.task.hard_link(from, to)
     }
 
     fn symlink(&mut self) -> Result<()> {
         let (target, path) = (self.path(), self.path());
-        self.task.symlink(target, At::Cwd, path)
+        self.task.symlink(target, path)
     }
 
     fn read_write(&mut self) -> Result<()> {
         let path = self.path();
         let flags = self.random.one(&[OFlags::RDONLY, OFlags::RDWR, OFlags::RDWR | OFlags::APPEND]);
-        let file = self.task.open(path, flags, MODE)?;
+        let file = self.task.posix().open(path, flags, MODE)?;
         let mut buf = [0; 600];
         file.read(&mut buf)?;
         file.write(&buf[..self.random.below(600) as usize])?;
@@ -196,8 +196,8 @@ impl Actor {
 
     fn size(&mut self) -> Result<()> {
         let path = self.path();
-        self.task.truncate(&path, self.random.below(20_000))?;
-        let file = self.task.open(path, OFlags::RDWR, MODE)?;
+        self.task.posix().truncate(&path, self.random.below(20_000))?;
+        let file = self.task.posix().open(path, OFlags::RDWR, MODE)?;
         let mode = self.random.one(&[
             FallocateFlags::empty(),
             FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -208,41 +208,41 @@ impl Actor {
     fn stat(&mut self) -> Result<()> {
         let path = self.path();
         let flags = self.random.one(&[AtFlags::empty(), AtFlags::SYMLINK_NOFOLLOW]);
-        let stat = self.task.stat(At::Cwd, &path, flags)?;
+        let stat = self.task.posix().fstatat(At::Cwd, &path, flags)?;
         assert_ne!(stat.mnt_id, 0);
-        self.task.statfs(At::Cwd, path).map(drop)
+        self.task.posix().statfs(At::Cwd, path).map(drop)
     }
 
     fn attributes(&mut self) -> Result<()> {
         let path = self.path();
         let flags = AtFlags::empty();
-        self.task.chmod(At::Cwd, &path, MODE, flags)?;
-        self.task.chown(At::Cwd, &path, Some(0), None, flags)?;
+        self.task.posix().fchmodat(At::Cwd, &path, MODE, flags)?;
+        self.task.posix().fchownat(At::Cwd, &path, Some(0), None, flags)?;
         let now = SetTime::At(Timestamp::new(1, 2));
-        self.task.utimens(At::Cwd, &path, [SetTime::Now, now], flags)
+        self.task.posix().utimensat(At::Cwd, &path, [SetTime::Now, now], flags)
     }
 
     fn chdir(&mut self) -> Result<()> {
         let path = self.random.one(&["/", "/a", "/b/c", "..", "/d/a"]);
-        self.task.chdir(path)
+        self.task.posix().chdir(path)
     }
 
     fn getcwd(&mut self) -> Result<()> {
-        let cwd = self.task.getcwd()?;
+        let cwd = self.task.posix().getcwd()?;
         assert!(cwd.is_absolute() || cwd.starts_with("(unreachable)"), "{cwd:?}");
         Ok(())
     }
 
     fn path_of(&mut self) -> Result<()> {
         let path = self.path();
-        let file = self.task.open(path, OFlags::PATH, MODE)?;
-        assert!(self.task.path_of(&file)?.is_absolute());
+        let file = self.task.posix().open(path, OFlags::PATH, MODE)?;
+        assert!(self.task.posix().path_of(&file)?.is_absolute());
         Ok(())
     }
 
     fn read_dir(&mut self) -> Result<()> {
         let path = self.path();
-        let dir = self.task.open(path, OFlags::RDONLY | OFlags::DIRECTORY, MODE)?;
+        let dir = self.task.posix().open(path, OFlags::RDONLY | OFlags::DIRECTORY, MODE)?;
         let names: Vec<_> =
             dir.read_dir().map(|entry| entry.map(|e| e.name)).collect::<Result<_>>()?;
         // Other names may be removed and created during the read, and so be seen twice.
@@ -255,11 +255,18 @@ impl Actor {
     fn xattrs(&mut self) -> Result<()> {
         let path = self.path();
         let (none, name) = (AtFlags::empty(), self.random.one(&["user.x", "trusted.y"]));
-        self.task.setxattr(At::Cwd, &path, name, path.as_bytes(), XattrFlags::empty(), none)?;
-        self.task.listxattr(At::Cwd, &path, none)?;
-        self.task.getxattr(At::Cwd, &path, name, none)?;
+        self.task.posix().setxattrat(
+            At::Cwd,
+            &path,
+            name,
+            path.as_bytes(),
+            XattrFlags::empty(),
+            none,
+        )?;
+        self.task.posix().listxattrat(At::Cwd, &path, none)?;
+        self.task.posix().getxattrat(At::Cwd, &path, name, none)?;
         if self.random.below(2) == 0 {
-            self.task.removexattr(At::Cwd, &path, name, none)?;
+            self.task.posix().removexattrat(At::Cwd, &path, name, none)?;
         }
         Ok(())
     }
@@ -267,46 +274,46 @@ impl Actor {
     fn locks(&mut self) -> Result<()> {
         let path = self.path();
         let how = OpenHow::new(OFlags::RDWR);
-        let fd = self.task.open_fd(At::Cwd, path, &how)?;
+        let fd = self.task.posix().open_fd(At::Cwd, path, &how)?;
         self.fds.push(fd);
-        let file = self.task.file(fd)?;
+        let file = self.task.posix().file(fd)?;
         let first = self.random.below(50);
         let range = LockRange::new(first, first + 9).unwrap();
         match self.random.below(3) {
             0 => file.flock(Some(LockKind::Shared), None)?,
             1 => file.ofd_lock(Some(LockKind::Exclusive), range, None)?,
-            _ => self.task.posix_lock(&file, Some(LockKind::Exclusive), range, None)?,
+            _ => self.task.posix().posix_lock(&file, Some(LockKind::Exclusive), range, None)?,
         }
-        self.task.posix_lock_test(&file, LockKind::Shared, range).map(drop)
+        self.task.posix().posix_lock_test(&file, LockKind::Shared, range).map(drop)
     }
 
     fn descriptors(&mut self) -> Result<()> {
         while self.fds.len() > 6 {
             let fd = self.fds.swap_remove(self.random.below(6) as usize);
-            self.task.close(fd)?;
+            self.task.posix().close(fd)?;
         }
         let path = self.path();
         let flags = self.random.one(&[OFlags::RDONLY, OFlags::WRONLY, OFlags::PATH]);
-        let fd = self.task.open_fd(At::Cwd, path, &OpenHow::new(flags))?;
+        let fd = self.task.posix().open_fd(At::Cwd, path, &OpenHow::new(flags))?;
         self.fds.push(fd);
-        let other = self.task.dup(fd)?;
-        self.task.close(other)
+        let other = self.task.posix().dup(fd)?;
+        self.task.posix().close(other)
     }
 
     fn handles(&mut self) -> Result<()> {
         if let Some((handle, path)) = self.handle.take() {
-            let root = self.task.open(&path, OFlags::RDONLY | OFlags::DIRECTORY, MODE)?;
-            let file = self.task.open_by_handle(&root, &handle, OFlags::PATH)?;
-            self.task.path_of(&file)?;
+            let root = self.task.posix().open(&path, OFlags::RDONLY | OFlags::DIRECTORY, MODE)?;
+            let file = self.task.posix().open_by_handle_at(&root, &handle, OFlags::PATH)?;
+            self.task.posix().path_of(&file)?;
         }
         let path = self.path();
-        let handle = self.task.name_to_handle(At::Cwd, &path, AtFlags::empty())?;
+        let handle = self.task.posix().name_to_handle_at(At::Cwd, &path, AtFlags::empty())?;
         self.handle = Some((handle, "/".to_owned()));
         Ok(())
     }
 
     fn has_enough(&self) -> bool {
-        self.task.mounts().len() >= MOUNTS_ENOUGH
+        self.task.posix().mounts().len() >= MOUNTS_ENOUGH
     }
 
     fn mount(&mut self) -> Result<()> {
@@ -316,7 +323,7 @@ impl Actor {
         let fs = MemFs::builder().size(1 << 20).build();
         self.shared.mounted.lock().unwrap().push(Arc::downgrade(&fs));
         let path = self.path();
-        self.task.mount(fs, path, MountFlags::empty())
+        self.task.posix().mount(fs, path, MountFlags::empty())
     }
 
     fn bind(&mut self) -> Result<()> {
@@ -325,12 +332,12 @@ impl Actor {
         }
         let (source, target) = (self.path(), self.path());
         let recursive = self.random.below(2) == 0;
-        self.task.bind(source, target, recursive)
+        self.task.posix().bind(source, target, recursive)
     }
 
     fn move_mount(&mut self) -> Result<()> {
         let (source, target) = (self.path(), self.path());
-        self.task.move_mount(source, target)
+        self.task.posix().move_mount(source, target)
     }
 
     fn umount(&mut self) -> Result<()> {
@@ -341,24 +348,24 @@ impl Actor {
             UmountFlags::FORCE,
             UmountFlags::EXPIRE,
         ]);
-        let mounts = self.task.mounts();
+        let mounts = self.task.posix().mounts();
         let at = self.random.below(mounts.len() as u64 + 1) as usize;
         let Some(mount) = mounts.get(at) else { return Ok(()) };
-        self.task.umount(&mount.mount_point, flags)
+        self.task.posix().umount(&mount.mount_point, flags)
     }
 
     fn remount(&mut self) -> Result<()> {
-        let mounts = self.task.mounts();
+        let mounts = self.task.posix().mounts();
         let at = self.random.below(mounts.len() as u64 + 1) as usize;
         let Some(mount) = mounts.get(at) else { return Ok(()) };
         let path = &mount.mount_point;
         let flags = self.random.one(&[MountFlags::RDONLY, MountFlags::NOATIME]);
         if self.random.below(2) == 0 {
-            self.task.remount_bind(path, flags)?;
-            return self.task.remount_bind(path, MountFlags::empty());
+            self.task.posix().remount_bind(path, flags)?;
+            return self.task.posix().remount_bind(path, MountFlags::empty());
         }
-        let done = self.task.remount(path, flags);
-        self.task.remount(path, MountFlags::empty())?;
+        let done = self.task.posix().remount(path, flags);
+        self.task.posix().remount(path, MountFlags::empty())?;
         done
     }
 
@@ -371,11 +378,11 @@ impl Actor {
         ]);
         let path = self.random.one(&["/", "/a", "/b", "/c", "/d", "/a/b"]);
         let recursive = self.random.below(2) == 0;
-        self.task.set_propagation(path, kind, recursive)
+        self.task.posix().set_propagation(path, kind, recursive)
     }
 
     fn mounts(&mut self) -> Result<()> {
-        for mount in self.task.mounts() {
+        for mount in self.task.posix().mounts() {
             let line = mount.mountinfo().to_string();
             assert!(line.split(' ').count() >= 10, "{line}");
         }
@@ -386,11 +393,11 @@ impl Actor {
     fn new_task(&mut self) -> Result<()> {
         self.fds.clear();
         self.task = match self.random.below(6) {
-            0 => self.task.unshare_mounts()?,
+            0 => self.task.posix().unshare_mounts()?,
             1 => self.task.with_credentials(Credentials::root()),
             2 => {
                 let forked = self.task.fork();
-                forked.close_all();
+                forked.posix().close_all();
                 forked
             }
             _ => self.shared.vfs.task(),
@@ -400,7 +407,7 @@ impl Actor {
 
     fn terminal(&mut self) -> Result<()> {
         let path = self.path();
-        let file = self.task.open(path, OFlags::WRONLY, MODE)?;
+        let file = self.task.posix().open(path, OFlags::WRONLY, MODE)?;
         self.shared.terminal.adopt(&file);
         thread::yield_now();
         drop(file);
@@ -418,9 +425,9 @@ impl Actor {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.task.sync();
+        self.task.posix().sync();
         let path = self.path();
-        self.task.open_files(path).map(drop)
+        self.task.posix().open_files(path).map(drop)
     }
 }
 
@@ -497,7 +504,7 @@ fn everything_at_once() {
     let seed = random::seed();
     let vfs = memory();
     let free = |task: &Task| {
-        let stat = task.statfs(At::Cwd, "/").unwrap();
+        let stat = task.posix().statfs(At::Cwd, "/").unwrap();
         (stat.blocks_free, stat.files_free)
     };
     let counted = |vfs: &Vfs| {
@@ -535,7 +542,7 @@ fn everything_at_once() {
     let task = shared.vfs.task();
     end_all_mounts(&task);
     assert_eq!(shared.terminal.files().len(), 0, "a file was left on a private list");
-    assert_eq!(task.open_files("/").unwrap(), [], "a file was left open");
+    assert_eq!(task.posix().open_files("/").unwrap(), [], "a file was left open");
     check_links(&task);
     remove_below(&task, open_dir(&task, At::Cwd, "/").unwrap(), usize::MAX).unwrap();
     let mounted = shared.mounted.into_inner().unwrap();
@@ -565,23 +572,24 @@ impl Drop for StopOnPanic<'_> {
 
 /// Ends all mounts of the first tree; the others have ended with their tasks.
 fn end_all_mounts(task: &Task) {
-    task.set_propagation("/", Propagation::Private, true).unwrap();
+    task.posix().set_propagation("/", Propagation::Private, true).unwrap();
     loop {
-        let mounts = task.mounts();
+        let mounts = task.posix().mounts();
         if mounts.len() == 1 {
             break;
         }
         // Some are covered by others, and become visible when those have ended.
         let flags = UmountFlags::DETACH | UmountFlags::NOFOLLOW;
-        let ended = mounts[1..].iter().filter(|m| task.umount(&m.mount_point, flags).is_ok());
+        let ended =
+            mounts[1..].iter().filter(|m| task.posix().umount(&m.mount_point, flags).is_ok());
         assert_ne!(ended.count(), 0, "can't reach {mounts:?}");
     }
-    task.remount("/", MountFlags::empty()).unwrap();
+    task.posix().remount("/", MountFlags::empty()).unwrap();
 }
 
 /// Opens a directory by its name in another, since its path may be too long.
 fn open_dir(task: &Task, at: At<'_>, name: impl AsRef<Path>) -> Result<File> {
-    task.openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW, MODE)
+    task.posix().openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW, MODE)
 }
 
 fn names(dir: &File) -> Result<Vec<OsString>> {
@@ -598,7 +606,7 @@ fn check_links(task: &Task) {
     while let Some(dir) = dirs.pop() {
         for name in names(&dir).unwrap() {
             let at = At::File(&dir);
-            let stat = task.stat(at, &name, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+            let stat = task.posix().fstatat(at, &name, AtFlags::SYMLINK_NOFOLLOW).unwrap();
             if stat.is_dir() {
                 dirs.push(open_dir(task, at, &name).unwrap());
             } else {
@@ -620,14 +628,14 @@ fn remove_below(task: &Task, top: File, steps_max: usize) -> Result<()> {
         let Some(dir) = inside.last() else { break };
         let mut deeper = None;
         for name in names(dir)? {
-            match task.unlink(At::File(dir), &name, AtFlags::empty()) {
+            match task.posix().unlinkat(At::File(dir), &name, AtFlags::empty()) {
                 Err(error) if error.errno() == Errno::ISDIR => {}
                 other => {
                     other?;
                     continue;
                 }
             }
-            match task.rmdir(At::File(dir), &name) {
+            match task.posix().unlinkat(At::File(dir), &name, AtFlags::REMOVEDIR) {
                 Err(error) if error.errno() == Errno::NOTEMPTY => {
                     deeper = Some(open_dir(task, At::File(dir), &name)?);
                     break;

@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use vfscale::{
-    At, AtFlags, Errno, Fd, Mode, OFlags, OpenHow, RenameFlags, Scaling, Task, UmountFlags, Vfs,
-};
+use vfscale::posix::{At, Fd, OFlags, OpenHow, RenameFlags, UmountFlags};
+use vfscale::{Errno, Mode, Scaling, Task, Vfs};
 use vfscale_sync::random::{Random, seed};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -22,24 +21,24 @@ fn path(random: &mut Random) -> String {
 fn step(task: &Task, random: &mut Random) -> Result<(), Errno> {
     let (a, b) = (path(random), path(random));
     let done = match random.below(12) {
-        0 => task.mkdir(At::Cwd, &a, MODE),
-        1 => task.rmdir(At::Cwd, &a),
-        2 | 3 => task.open(&a, OFlags::CREATE | OFlags::RDWR, MODE).map(|file| {
+        0 => task.create_dir(&a),
+        1 => task.remove_dir(&a),
+        2 | 3 => task.posix().open(&a, OFlags::CREATE | OFlags::RDWR, MODE).map(|file| {
             file.write_all(a.as_bytes()).unwrap();
             assert!(file.stat().unwrap().size >= a.len() as u64);
         }),
-        4 => task.unlink(At::Cwd, &a, AtFlags::empty()),
-        5 | 6 => task.rename(At::Cwd, &a, At::Cwd, &b, RenameFlags::empty()),
-        7 => task.rename(At::Cwd, &a, At::Cwd, &b, RenameFlags::EXCHANGE),
-        8 => task.link(At::Cwd, &a, At::Cwd, &b, AtFlags::empty()),
-        9 => task.stat(At::Cwd, &a, AtFlags::empty()).map(drop),
-        10 => task.open(&a, OFlags::RDONLY, MODE).map(|file| {
-            let _ = task.path_of(&file).unwrap();
+        4 => task.remove_file(&a),
+        5 | 6 => task.rename(&a, &b),
+        7 => task.posix().renameat2(At::Cwd, &a, At::Cwd, &b, RenameFlags::EXCHANGE),
+        8 => task.hard_link(&a, &b),
+        9 => task.metadata(&a).map(drop),
+        10 => task.posix().open(&a, OFlags::RDONLY, MODE).map(|file| {
+            let _ = task.posix().path_of(&file).unwrap();
             if file.stat().unwrap().is_dir() {
                 let _ = file.read_dir().count();
             }
         }),
-        _ => task.chdir(&a).and_then(|()| task.getcwd().map(drop)),
+        _ => task.posix().chdir(&a).and_then(|()| task.posix().getcwd().map(drop)),
     };
     done.map_err(|error| error.errno())
 }
@@ -68,7 +67,7 @@ fn random_changes(vfs: &Vfs, steps: u64) {
     const THREADS: u64 = 6;
     let seed = seed();
     let task = vfs.task();
-    let before = task.statfs(At::Cwd, "/").unwrap();
+    let before = task.posix().statfs(At::Cwd, "/").unwrap();
     let known = [
         Errno::NOENT,
         Errno::EXIST,
@@ -95,27 +94,26 @@ fn random_changes(vfs: &Vfs, steps: u64) {
     let mut links = std::collections::HashMap::new();
     for entry in task.walk_dir("/") {
         let entry = entry.unwrap();
-        if entry.stat.is_dir() {
-            let dirs = task.list_dir(&entry.path).unwrap();
-            let subdirs =
-                dirs.iter().filter(|e| e.file_type == vfscale::FileType::Directory).count();
-            assert_eq!(entry.stat.nlink as usize, 2 + subdirs, "links of {:?}", entry.path);
+        if entry.metadata.is_dir() {
+            let dirs = task.read_dir(&entry.path).unwrap().map(Result::unwrap);
+            let subdirs = dirs.filter(|e| e.file_type() == vfscale::FileType::Directory).count();
+            assert_eq!(entry.metadata.nlink as usize, 2 + subdirs, "links of {:?}", entry.path);
         } else {
-            let (seen, said) = links.entry(entry.stat.ino).or_insert((0, entry.stat.nlink));
+            let (seen, said) = links.entry(entry.metadata.ino).or_insert((0, entry.metadata.nlink));
             *seen += 1;
-            assert_eq!(*said, entry.stat.nlink);
+            assert_eq!(*said, entry.metadata.nlink);
         }
     }
     for (ino, (seen, said)) in links {
         assert_eq!(seen, said, "names of inode {ino}");
     }
-    for entry in task.list_dir("/").unwrap() {
-        task.remove_dir_all(std::path::Path::new("/").join(entry.name)).unwrap();
+    for entry in task.read_dir("/").unwrap().map(Result::unwrap) {
+        task.remove_dir_all(entry.path()).unwrap();
     }
     vfscale_sync::rcu::synchronize();
-    let after = task.statfs(At::Cwd, "/").unwrap();
+    let after = task.posix().statfs(At::Cwd, "/").unwrap();
     assert_eq!(before.blocks_free, after.blocks_free, "something was not freed");
-    assert_eq!(task.open_files("/").unwrap(), [], "a file was left open");
+    assert_eq!(task.posix().open_files("/").unwrap(), [], "a file was left open");
 }
 
 /// Directories that are moved into each other at random remain one tree of all of them.
@@ -130,8 +128,8 @@ fn directories_that_move_remain_a_tree() {
     let vfs = memory();
     let task = vfs.task();
     let open = |n| {
-        task.mkdir(At::Cwd, format!("/{n}"), MODE).unwrap();
-        task.open(format!("/{n}"), OFlags::RDONLY, MODE).unwrap()
+        task.create_dir(format!("/{n}")).unwrap();
+        task.posix().open(format!("/{n}"), OFlags::RDONLY, MODE).unwrap()
     };
     let dirs = Vec::from_iter((0..DIRS).map(open));
     let made = AtomicU64::new(0);
@@ -141,14 +139,14 @@ fn directories_that_move_remain_a_tree() {
             scope.spawn(move || {
                 let _cpu = vfscale_sync::cpu::pretend(n as u32);
                 let mut random = Random::new(seed ^ n << 32);
-                let mut path = || task.path_of(&dirs[random.below(DIRS) as usize]).unwrap();
+                let mut path = || task.posix().path_of(&dirs[random.below(DIRS) as usize]).unwrap();
                 for call in 0..MOVES {
                     let (from, to) = (path(), path());
                     let renamed = if call % 4 == 0 {
-                        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::EXCHANGE)
+                        task.posix().renameat2(At::Cwd, from, At::Cwd, to, RenameFlags::EXCHANGE)
                     } else {
                         let to = to.join(from.file_name().unwrap());
-                        task.rename(At::Cwd, from, At::Cwd, to, RenameFlags::NOREPLACE)
+                        task.posix().renameat2(At::Cwd, from, At::Cwd, to, RenameFlags::NOREPLACE)
                     };
                     match renamed.map_err(|error| error.errno()) {
                         Ok(()) => drop(made.fetch_add(1, Ordering::Relaxed)),
@@ -171,7 +169,7 @@ fn directories_that_move_remain_a_tree() {
 fn a_replaced_name_is_never_missing() {
     let vfs = memory();
     let task = vfs.task();
-    task.write_file("/target", "0").unwrap();
+    task.write("/target", "0").unwrap();
     let stop = AtomicBool::new(false);
     let looked = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -180,7 +178,7 @@ fn a_replaced_name_is_never_missing() {
                 let task = vfs.task();
                 let mut last = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    let stat = task.stat(At::Cwd, "/target", AtFlags::empty()).unwrap();
+                    let stat = task.metadata("/target").unwrap();
                     assert!(stat.size >= last, "went back from {last} to {}", stat.size);
                     last = stat.size;
                     looked.fetch_add(1, Ordering::Relaxed);
@@ -192,9 +190,9 @@ fn a_replaced_name_is_never_missing() {
             thread::yield_now();
         }
         for n in 1..20_000u64 {
-            let file = task.open("/new", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+            let file = task.posix().open("/new", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
             file.truncate(n).unwrap();
-            task.rename(At::Cwd, "/new", At::Cwd, "/target", RenameFlags::empty()).unwrap();
+            task.rename("/new", "/target").unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -207,9 +205,9 @@ fn a_replaced_name_is_never_missing() {
 fn exchanged_names_are_never_missing() {
     let vfs = memory();
     let task = vfs.task();
-    task.create_dir_all("/x/one", MODE).unwrap();
-    task.create_dir_all("/y", MODE).unwrap();
-    task.write_file("/y/two", "2").unwrap();
+    task.create_dir_all("/x/one").unwrap();
+    task.create_dir_all("/y").unwrap();
+    task.write("/y/two", "2").unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for name in ["/x/one", "/y/two"] {
@@ -217,12 +215,14 @@ fn exchanged_names_are_never_missing() {
             scope.spawn(move || {
                 let task = vfs.task();
                 while !stop.load(Ordering::Relaxed) {
-                    task.stat(At::Cwd, name, AtFlags::empty()).unwrap();
+                    task.metadata(name).unwrap();
                 }
             });
         }
         for _ in 0..20_000 {
-            task.rename(At::Cwd, "/x/one", At::Cwd, "/y/two", RenameFlags::EXCHANGE).unwrap();
+            task.posix()
+                .renameat2(At::Cwd, "/x/one", At::Cwd, "/y/two", RenameFlags::EXCHANGE)
+                .unwrap();
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -236,10 +236,10 @@ fn exchanged_names_are_never_missing() {
 fn a_hot_file_is_freed_in_the_end() {
     let vfs = memory();
     let task = vfs.task();
-    let before = task.statfs(At::Cwd, "/").unwrap();
+    let before = task.posix().statfs(At::Cwd, "/").unwrap();
     for _ in 0..20 {
-        task.write_file("/hot", vec![1; 10_000]).unwrap();
-        let held = task.open("/hot", OFlags::RDONLY, MODE).unwrap();
+        task.write("/hot", vec![1; 10_000]).unwrap();
+        let held = task.posix().open("/hot", OFlags::RDONLY, MODE).unwrap();
         thread::scope(|scope| {
             for n in 0..4 {
                 let vfs = &vfs;
@@ -247,19 +247,19 @@ fn a_hot_file_is_freed_in_the_end() {
                     let _cpu = vfscale_sync::cpu::pretend(n);
                     let task = vfs.task();
                     for _ in 0..2_000 {
-                        task.open("/hot", OFlags::RDONLY, MODE).unwrap();
+                        task.posix().open("/hot", OFlags::RDONLY, MODE).unwrap();
                     }
                 });
             }
         });
-        task.unlink(At::Cwd, "/hot", AtFlags::empty()).unwrap();
+        task.remove_file("/hot").unwrap();
         let mut byte = [0];
         assert_eq!(held.pread(&mut byte, 9_999).unwrap(), 1);
-        assert!(task.path_of(&held).unwrap().ends_with("hot (deleted)"));
+        assert!(task.posix().path_of(&held).unwrap().ends_with("hot (deleted)"));
     }
     vfscale_sync::rcu::synchronize();
     vfscale_sync::rcu::synchronize();
-    let after = task.statfs(At::Cwd, "/").unwrap();
+    let after = task.posix().statfs(At::Cwd, "/").unwrap();
     assert_eq!(before.blocks_free, after.blocks_free, "something was not freed");
 }
 
@@ -281,7 +281,7 @@ fn umount_against_lookups_that_take_a_lock() {
 
 fn unmount_under_lookups(vfs: &Vfs, rounds: u32) {
     let task = vfs.task();
-    task.mkdir(At::Cwd, "/mnt", MODE).unwrap();
+    task.create_dir("/mnt").unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for n in 0..3 {
@@ -291,10 +291,10 @@ fn unmount_under_lookups(vfs: &Vfs, rounds: u32) {
                 let task = vfs.task();
                 while !stop.load(Ordering::Relaxed) {
                     let how = OpenHow::new(OFlags::RDONLY);
-                    match task.open_fd(At::Cwd, "/mnt/dir/../dir/file", &how) {
+                    match task.posix().open_fd(At::Cwd, "/mnt/dir/../dir/file", &how) {
                         Ok(fd) => {
-                            assert!(task.fstat(fd).unwrap().is_file());
-                            task.close(fd).unwrap();
+                            assert!(task.posix().fstat(fd).unwrap().is_file());
+                            task.posix().close(fd).unwrap();
                         }
                         Err(error) => assert_eq!(error.errno(), Errno::NOENT),
                     }
@@ -304,12 +304,12 @@ fn unmount_under_lookups(vfs: &Vfs, rounds: u32) {
         let mut plain = 0;
         for n in 0..rounds {
             let fs = vfscale::MemFs::builder().size(1 << 20).build();
-            task.mount(fs, "/mnt", vfscale::MountFlags::empty()).unwrap();
-            task.mkdir(At::Cwd, "/mnt/dir", MODE).unwrap();
-            task.write_file("/mnt/dir/file", "x").unwrap();
+            task.posix().mount(fs, "/mnt", vfscale::posix::MountFlags::empty()).unwrap();
+            task.create_dir("/mnt/dir").unwrap();
+            task.write("/mnt/dir/file", "x").unwrap();
             let flags = if n % 2 == 0 { UmountFlags::DETACH } else { UmountFlags::empty() };
             loop {
-                match task.umount("/mnt", flags) {
+                match task.posix().umount("/mnt", flags) {
                     Ok(()) => break,
                     Err(error) => assert_eq!(error.errno(), Errno::BUSY),
                 }
@@ -319,7 +319,7 @@ fn unmount_under_lookups(vfs: &Vfs, rounds: u32) {
         assert!(plain > 0);
         stop.store(true, Ordering::Relaxed);
     });
-    assert_eq!(task.descriptor_list(), Vec::<Fd>::new());
+    assert_eq!(task.posix().descriptor_list(), Vec::<Fd>::new());
 }
 
 /// A directory can't be removed while a file is created in it, and no file can be created in a
@@ -331,14 +331,14 @@ fn rmdir_against_create() {
     let vfs = memory();
     let task = vfs.task();
     for _ in 0..3_000 {
-        task.mkdir(At::Cwd, "/d", MODE).unwrap();
-        let dir = task.open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
+        task.create_dir("/d").unwrap();
+        let dir = task.posix().open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
         let (made, removed) = thread::scope(|scope| {
             let maker = scope.spawn(|| {
                 let flags = OFlags::CREATE | OFlags::WRONLY;
-                vfs.task().openat(At::File(&dir), "f", flags, MODE).map(drop)
+                vfs.task().posix().openat(At::File(&dir), "f", flags, MODE).map(drop)
             });
-            let removed = task.rmdir(At::Cwd, "/d");
+            let removed = task.remove_dir("/d");
             (maker.join().unwrap(), removed)
         });
         match (made, removed) {

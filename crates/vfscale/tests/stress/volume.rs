@@ -9,11 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use vfscale::block::MemoryDevice;
-use vfscale::diskfs::check::{self, Options};
-use vfscale::diskfs::mkfs::{self, MkfsOptions};
-use vfscale::{
-    At, AtFlags, Errno, FallocateFlags, Mode, OFlags, RenameFlags, Task, Volume, XattrFlags,
-};
+use vfscale::posix::{At, AtFlags, FallocateFlags, OFlags, RenameFlags, XattrFlags};
+use vfscale::{Errno, Mode, Task, Volume};
+use vfscale_diskfs::{check, check::Options};
+use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 use vfscale_sync::random::{Random, seed};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -46,7 +45,7 @@ fn path(random: &mut Random) -> String {
 
 /// Writes, truncates and allocates at random in a file.
 fn change_data(task: &Task, path: &str, random: &mut Random) -> vfscale::Result<()> {
-    let file = task.open(path, OFlags::CREATE | OFlags::RDWR, MODE)?;
+    let file = task.posix().open(path, OFlags::CREATE | OFlags::RDWR, MODE)?;
     let (offset, len) = (random.below(300_000), random.below(60_000) + 1);
     match random.below(6) {
         0 => file.truncate(offset)?,
@@ -63,19 +62,26 @@ fn change_data(task: &Task, path: &str, random: &mut Random) -> vfscale::Result<
 fn step(task: &Task, random: &mut Random) -> Result<(), Errno> {
     let (a, b) = (path(random), path(random));
     let done = match random.below(14) {
-        0 | 1 => task.mkdir(At::Cwd, &a, MODE),
-        2 => task.rmdir(At::Cwd, &a),
+        0 | 1 => task.create_dir(&a),
+        2 => task.remove_dir(&a),
         3..=5 => change_data(task, &a, random),
-        6 => task.unlink(At::Cwd, &a, AtFlags::empty()),
-        7 | 8 => task.rename(At::Cwd, &a, At::Cwd, &b, RenameFlags::empty()),
-        9 => task.rename(At::Cwd, &a, At::Cwd, &b, RenameFlags::EXCHANGE),
-        10 => task.link(At::Cwd, &a, At::Cwd, &b, AtFlags::empty()),
-        11 => task.symlink(&b, At::Cwd, &a),
+        6 => task.remove_file(&a),
+        7 | 8 => task.rename(&a, &b),
+        9 => task.posix().renameat2(At::Cwd, &a, At::Cwd, &b, RenameFlags::EXCHANGE),
+        10 => task.hard_link(&a, &b),
+        11 => task.symlink(&b, &a),
         12 => {
             let value = vec![7; random.below(5000) as usize];
-            task.setxattr(At::Cwd, &a, "user.x", &value, XattrFlags::empty(), AtFlags::empty())
+            task.posix().setxattrat(
+                At::Cwd,
+                &a,
+                "user.x",
+                &value,
+                XattrFlags::empty(),
+                AtFlags::empty(),
+            )
         }
-        _ => task.read_file(&a).map(drop),
+        _ => task.read(&a).map(drop),
     };
     done.map_err(|error| error.errno())
 }
@@ -113,10 +119,10 @@ fn contents(task: &Task) -> BTreeMap<String, String> {
             stat.mode, stat.nlink, stat.ino, stat.size, stat.mtime, stat.ctime
         );
         if stat.is_file() {
-            let bytes = task.read_file(&path).unwrap();
+            let bytes = task.read(&path).unwrap();
             let sum = bytes.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
             write!(text, " {sum:x}").unwrap();
-            let value = task.getxattr(At::Cwd, &path, "user.x", AtFlags::empty());
+            let value = task.posix().getxattrat(At::Cwd, &path, "user.x", AtFlags::empty());
             write!(text, " {:?}", value.map(|value| value.len()).ok()).unwrap();
         }
         all.insert(path, text);

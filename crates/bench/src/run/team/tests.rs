@@ -1,6 +1,6 @@
 //! Tests of teams of threads and of worker processes.
 
-use vfscale::cpu;
+use vfscale_vfs::cpu;
 
 use super::*;
 use crate::measure::player::Player;

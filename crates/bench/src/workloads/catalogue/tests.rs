@@ -4,7 +4,8 @@ use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vfscale::{FileType, OFlags, Result, Scaling};
+use vfscale::posix::OFlags;
+use vfscale::{FileType, Result, Scaling};
 
 use super::*;
 use crate::base::interrupt::Interrupt;

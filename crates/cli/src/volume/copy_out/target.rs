@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
-use vfscale::diskfs::inode::core::{FileKind, InodeCore};
-use vfscale::diskfs::rescue::Rescue;
+use vfscale_diskfs::rescue::Rescue;
+use vfscale_diskfs::{inode::core::FileKind, inode::core::InodeCore};
 
 use crate::error::Failure;
 

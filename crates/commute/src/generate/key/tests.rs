@@ -1,4 +1,5 @@
-use vfscale::{Mode, OFlags};
+use vfscale::Mode;
+use vfscale::posix::OFlags;
 
 use super::*;
 use crate::case::Op;
@@ -8,11 +9,11 @@ fn by(process: u8, op: Op) -> Call {
 }
 
 fn mkdir(path: &str) -> Op {
-    Op::Mkdir { path: path.into(), mode: Mode::from_bits_retain(0o755) }
+    Op::Mkdir { path: path.into(), mode: Mode::from(0o755) }
 }
 
 fn create(path: &str, slot: u8) -> Op {
-    let mode = Mode::from_bits_retain(0o644);
+    let mode = Mode::from(0o644);
     Op::Open { path: path.into(), flags: OFlags::CREATE | OFlags::RDWR, mode, slot }
 }
 

@@ -1,4 +1,5 @@
-use vfscale::{Mode, OFlags, Scaling};
+use vfscale::posix::OFlags;
+use vfscale::{Mode, Scaling};
 
 use super::*;
 use crate::case::{Call, Op};
@@ -43,17 +44,13 @@ fn what_everybody_uses_is_written_by_nobody() {
     }
     assert!(program_of("open-close-one-file", Scaling::kernel_2_6()).shared_lines() > 0);
     let call = |process, op| Call { process, op };
-    let open = |path: &str, flags| Op::Open {
-        path: path.into(),
-        flags,
-        mode: Mode::from_bits_retain(0o644),
-        slot: 0,
-    };
+    let open =
+        |path: &str, flags| Op::Open { path: path.into(), flags, mode: Mode::from(0o644), slot: 0 };
     let close = Op::Close { slot: 0 };
     let path = |process| format!("dir/{process}");
     let flags = OFlags::CREATE | OFlags::RDWR;
     let mut setup = vec![
-        call(0, Op::Mkdir { path: "/dir".into(), mode: Mode::from_bits_retain(0o755) }),
+        call(0, Op::Mkdir { path: "/dir".into(), mode: Mode::from(0o755) }),
         call(0, open("/dir/0", flags)),
         call(0, close.clone()),
         call(0, Op::Link { old: "/dir/0".into(), new: "/dir/1".into() }),

@@ -1,6 +1,6 @@
 //! AIM7's short mix: one job of each of its 17 kinds, as `aim-short` of the bench has them.
 
-use vfscale::{OFlags, RenameFlags};
+use vfscale::posix::{OFlags, RenameFlags};
 
 use super::build::{PAGE, Workload, file_of, mkdir, new, open, opened};
 use crate::case::Op;

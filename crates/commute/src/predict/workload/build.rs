@@ -1,6 +1,7 @@
 //! Building blocks of workloads.
 
-use vfscale::{Mode, OFlags};
+use vfscale::Mode;
+use vfscale::posix::OFlags;
 
 use crate::case::{Call, Op};
 
@@ -68,12 +69,12 @@ pub(super) fn new_with_undo(
 
 /// Returns the call that makes a directory.
 pub(super) fn mkdir(path: &str) -> Op {
-    Op::Mkdir { path: path.into(), mode: Mode::from_bits_retain(0o755) }
+    Op::Mkdir { path: path.into(), mode: Mode::from(0o755) }
 }
 
 /// Returns the call that opens a file.
 pub(super) fn open(path: String, flags: OFlags, slot: u8) -> Op {
-    Op::Open { path, flags, mode: Mode::from_bits_retain(0o644), slot }
+    Op::Open { path, flags, mode: Mode::from(0o644), slot }
 }
 
 /// Opens a file in slot 0, makes `ops` and closes it.

@@ -31,16 +31,15 @@ fn files_are_judged() {
     promises.say("/maybe", Promise::MayBeGone(2, 20));
     let judge = || promises.judge(&task, 3);
     assert_eq!(judge(), Err("/there: is missing".into()));
-    task.write_file("/there", pattern::bytes(1, 0, 40)).unwrap();
+    task.write("/there", pattern::bytes(1, 0, 40)).unwrap();
     assert_eq!(judge(), Err("/there: has 40 bytes instead of 50 or more".into()));
-    task.write_file("/there", pattern::bytes(1, 0, 60)).unwrap();
+    task.write("/there", pattern::bytes(1, 0, 60)).unwrap();
     assert_eq!(judge(), Ok(()));
-    task.write_file("/maybe", [pattern::bytes(2, 0, 16), pattern::bytes(3, 16, 16)].concat())
-        .unwrap();
+    task.write("/maybe", [pattern::bytes(2, 0, 16), pattern::bytes(3, 16, 16)].concat()).unwrap();
     let why = judge().unwrap_err();
     assert_eq!(why, "/maybe: bytes of write 3 at 16 at 16 instead of bytes of write 2");
-    task.write_file("/maybe", pattern::bytes(2, 0, 32)).unwrap();
+    task.write("/maybe", pattern::bytes(2, 0, 32)).unwrap();
     assert_eq!(judge(), Ok(()));
-    task.write_file("/gone", "x").unwrap();
+    task.write("/gone", "x").unwrap();
     assert_eq!(judge(), Err("/gone: is back".into()));
 }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use vfscale::{At, Errno, Volume};
+use vfscale::posix::At;
+use vfscale::{Errno, Volume};
 use vfscale_block::{Device, RecordingDevice};
 
 /// Bytes by which a volume grows each time.
@@ -44,7 +45,7 @@ impl<D: Device + 'static> Growth<D> {
             }
             let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
             if !self.forgets {
-                match task.grow_fs(At::Cwd, "/", size) {
+                match task.posix().grow_fs(At::Cwd, "/", size) {
                     // The volume can't grow further without being reopened.
                     Err(error) if error.errno() == Errno::BUSY => break,
                     other => other.map(drop).map_err(|error| format!("growing: {error}"))?,

@@ -54,7 +54,7 @@ fn compare(volume: &Volume, device: Arc<dyn Device>) -> Result<(), String> {
 }
 
 /// Checks that all items are written back in place and no log space is reserved.
-fn log_is_empty(volume: &vfscale::diskfs::Volume) -> Result<(), String> {
+fn log_is_empty(volume: &vfscale_diskfs::Volume) -> Result<(), String> {
     let journal = volume.journal().ok_or("it has no log")?;
     // The count of active transactions is not checked: it temporarily includes refused ones.
     let stats = journal.stats();
@@ -70,7 +70,7 @@ fn log_is_empty(volume: &vfscale::diskfs::Volume) -> Result<(), String> {
 
 /// Checks that the orphan lists agree with the groups, and that all reservable space is free in the
 /// groups.
-fn figures_agree(volume: &vfscale::diskfs::Volume) -> Result<(), String> {
+fn figures_agree(volume: &vfscale_diskfs::Volume) -> Result<(), String> {
     let mut text = String::new();
     // After the end of its transaction, a commit updates first its lists and then its groups.
     // Blocks for data are reserved, claimed and released without any transaction.

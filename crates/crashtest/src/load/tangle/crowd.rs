@@ -10,9 +10,8 @@
 
 use std::path::Path;
 
-use vfscale::{
-    At, AtFlags, Errno, FallocateFlags, Mode, OFlags, RenameFlags, Task, Vfs, XattrFlags,
-};
+use vfscale::posix::{At, AtFlags, FallocateFlags, OFlags, RenameFlags, XattrFlags};
+use vfscale::{Errno, Mode, Task, Vfs};
 use vfscale_sync::random::Random;
 
 use crate::model::tree::{Body, Tree};
@@ -36,7 +35,7 @@ const UNITS_MAX: u64 = 4000;
 pub fn prepare(task: &Task) -> Result<(), Errno> {
     let dirs = (0..DIRS).map(|dir| format!("{DIR}/{dir}"));
     for dir in std::iter::once(DIR.to_owned()).chain(dirs) {
-        task.mkdir(At::Cwd, &dir, Mode::from_bits_retain(0o755))?;
+        task.create_dir(&dir)?;
     }
     Ok(())
 }
@@ -84,10 +83,10 @@ const KINDS: u64 = 15;
 
 fn call(task: &Task, kind: u64, random: &mut Random) -> Result<(), Errno> {
     let (one, other) = (name(random), name(random));
-    let rename = |flags| task.rename(At::Cwd, &one, At::Cwd, &other, flags);
+    let rename = |flags| task.posix().renameat2(At::Cwd, &one, At::Cwd, &other, flags);
     let open = |flags| {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        task.open(&one, flags, Mode::from_bits_retain(0o644))
+        task.posix().open(&one, flags, Mode::from(0o644))
     };
     let at = random.below(UNITS_MAX) * pattern::UNIT;
     let len = (1 + random.below(UNITS_MAX)) * pattern::UNIT;
@@ -102,16 +101,23 @@ fn call(task: &Task, kind: u64, random: &mut Random) -> Result<(), Errno> {
         3 => rename(RenameFlags::empty())?,
         4 => rename(RenameFlags::EXCHANGE)?,
         5 => rename(RenameFlags::NOREPLACE)?,
-        6 => task.link(At::Cwd, &one, At::Cwd, &other, AtFlags::empty())?,
-        7 => task.symlink(&other, At::Cwd, &one)?,
-        8 => task.unlink(At::Cwd, &one, AtFlags::empty())?,
-        9 => task.mkdir(At::Cwd, &one, Mode::from_bits_retain(0o755))?,
-        10 => task.rmdir(At::Cwd, &one)?,
+        6 => task.hard_link(&one, &other)?,
+        7 => task.symlink(&other, &one)?,
+        8 => task.remove_file(&one)?,
+        9 => task.create_dir(&one)?,
+        10 => task.remove_dir(&one)?,
         11 => {
             let (value, flags) = (vec![b'v'; len as usize % 5000], AtFlags::SYMLINK_NOFOLLOW);
-            task.setxattr(At::Cwd, &one, "user.crowd", &value, XattrFlags::empty(), flags)?;
+            task.posix().setxattrat(
+                At::Cwd,
+                &one,
+                "user.crowd",
+                &value,
+                XattrFlags::empty(),
+                flags,
+            )?;
         }
-        12 => task.removexattr(At::Cwd, &one, "user.crowd", AtFlags::SYMLINK_NOFOLLOW)?,
+        12 => task.posix().removexattrat(At::Cwd, &one, "user.crowd", AtFlags::SYMLINK_NOFOLLOW)?,
         13 => {
             let file = open(OFlags::RDWR)?;
             file.truncate(at)?;
@@ -121,7 +127,9 @@ fn call(task: &Task, kind: u64, random: &mut Random) -> Result<(), Errno> {
         }
         _ => {
             let (path, _) = one.rsplit_once('/').unwrap_or_default();
-            task.open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?.sync_all()?;
+            task.posix()
+                .open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?
+                .sync_all()?;
         }
     }
     Ok(())
@@ -136,7 +144,7 @@ pub fn judge(task: &Task) -> Result<(), String> {
         return Ok(());
     }
     let inside = task.fork();
-    inside.chroot(DIR).map_err(|error| error.to_string())?;
+    inside.posix().chroot(DIR).map_err(|error| error.to_string())?;
     whole(&Tree::read(&inside).map_err(|why| format!("{DIR}: {why}"))?)
         .map_err(|why| format!("{DIR}{why}"))
 }

@@ -6,10 +6,10 @@ use super::*;
 
 fn tree(change: impl FnOnce(&Task)) -> Tree {
     let task = vfscale::memory().size(16 << 20).build().unwrap().task();
-    task.create_dir_all("/a/b", Mode::from_bits_retain(0o755)).unwrap();
-    task.write_file("/a/file", "data").unwrap();
-    task.link(At::Cwd, "/a/file", At::Cwd, "/a/b/link", AtFlags::empty()).unwrap();
-    task.symlink("file", At::Cwd, "/a/symlink").unwrap();
+    task.create_dir_all("/a/b").unwrap();
+    task.write("/a/file", "data").unwrap();
+    task.hard_link("/a/file", "/a/b/link").unwrap();
+    task.symlink("file", "/a/symlink").unwrap();
     change(&task);
     Tree::read(&task).unwrap()
 }
@@ -31,29 +31,29 @@ fn everything_is_read() {
 fn shapes_are_compared() {
     let plain = tree(|_| {});
     let same = tree(|task| {
-        task.write_file("/a/gone", "").unwrap();
-        task.unlink(At::Cwd, "/a/gone", AtFlags::empty()).unwrap();
-        task.write_file("/a/file", "other").unwrap();
+        task.write("/a/gone", "").unwrap();
+        task.remove_file("/a/gone").unwrap();
+        task.write("/a/file", "other").unwrap();
     });
     assert_eq!(plain.match_shape(&same).unwrap().len(), 5);
     let changes: [fn(&Task); 6] = [
-        |task| task.write_file("/new", "").unwrap(),
-        |task| task.unlink(At::Cwd, "/a/b/link", AtFlags::empty()).unwrap(),
+        |task| task.write("/new", "").unwrap(),
+        |task| task.remove_file("/a/b/link").unwrap(),
         |task| {
-            task.unlink(At::Cwd, "/a/b/link", AtFlags::empty()).unwrap();
-            task.write_file("/a/b/link", "data").unwrap();
+            task.remove_file("/a/b/link").unwrap();
+            task.write("/a/b/link", "data").unwrap();
         },
         |task| {
-            let mode = Mode::from_bits_retain(0o600);
-            task.chmod(At::Cwd, "/a", mode, AtFlags::empty()).unwrap();
+            let mode = Mode::from(0o600);
+            task.set_permissions("/a", mode).unwrap();
         },
         |task| {
-            task.unlink(At::Cwd, "/a/symlink", AtFlags::empty()).unwrap();
-            task.symlink("other", At::Cwd, "/a/symlink").unwrap();
+            task.remove_file("/a/symlink").unwrap();
+            task.symlink("other", "/a/symlink").unwrap();
         },
         |task| {
-            let how = vfscale::XattrFlags::empty();
-            task.setxattr(At::Cwd, "/a", "user.a", b"v", how, AtFlags::empty()).unwrap();
+            let how = vfscale::posix::XattrFlags::empty();
+            task.posix().setxattrat(At::Cwd, "/a", "user.a", b"v", how, AtFlags::empty()).unwrap();
         },
     ];
     for (number, change) in changes.into_iter().enumerate() {
@@ -68,8 +68,8 @@ fn shapes_are_compared() {
 fn links_tell_files_apart() {
     let linked = |to: &str| {
         tree(|task| {
-            task.write_file("/a/other", "").unwrap();
-            task.link(At::Cwd, to, At::Cwd, "/x", AtFlags::empty()).unwrap();
+            task.write("/a/other", "").unwrap();
+            task.hard_link(to, "/x").unwrap();
         })
     };
     assert!(linked("/a/other").match_shape(&linked("/a/symlink")).is_err());

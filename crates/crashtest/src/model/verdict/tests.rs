@@ -85,7 +85,7 @@ fn script() -> (Vec<Op>, Vec<Op>) {
         Op::Append { path: "/d/f".into(), len: 1000, tag: 2 },
         Op::Link("/d/f".into(), "/h".into()),
         Op::FsyncDir("/d".into()),
-        Op::Rename("/d/f".into(), "/d/g".into(), vfscale::RenameFlags::empty()),
+        Op::Rename("/d/f".into(), "/d/g".into(), vfscale::posix::RenameFlags::empty()),
         Op::Sync,
         Op::Truncate("/h".into(), 10),
     ];

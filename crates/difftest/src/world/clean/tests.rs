@@ -1,4 +1,5 @@
-use vfscale::{Error, MemFs, Mode, OFlags, Task, Vfs};
+use vfscale::posix::OFlags;
+use vfscale::{DirBuilder, Error, MemFs, Mode, Task, Vfs};
 
 use super::*;
 
@@ -10,7 +11,7 @@ fn memory() -> Arc<MemFs> {
 /// `make` lives until the space was read.
 fn kept<T>(make: impl FnOnce(&Task) -> Result<T, Error>) -> Option<String> {
     let task = Vfs::new(memory()).unwrap().task();
-    let fresh = task.statfs(At::Cwd, "/").unwrap();
+    let fresh = task.posix().statfs(At::Cwd, "/").unwrap();
     let made = make(&task).unwrap();
     let kept = leaked_space(&task, &fresh, memory).unwrap();
     drop(made);
@@ -20,13 +21,13 @@ fn kept<T>(make: impl FnOnce(&Task) -> Result<T, Error>) -> Option<String> {
 #[test]
 fn what_is_removed_is_free_again() {
     let nothing = kept(|task| {
-        task.create_dir_all("/a/b/c", Mode::RWXU)?;
-        task.write_file("/a/b/file", vec![1; 100_000])?;
-        task.symlink("b", At::Cwd, "/a/link")?;
-        task.link(At::Cwd, "/a/b/file", At::Cwd, "/a/other", AtFlags::empty())?;
-        task.mkdir(At::Cwd, "/a/mount", Mode::RWXU)?;
-        task.mount(memory(), "/a/mount", MountFlags::empty())?;
-        task.write_file("/a/mount/file", "there")
+        task.create_dir_with("/a/b/c", &DirBuilder::new().recursive(true).mode(Mode::RWXU))?;
+        task.write("/a/b/file", vec![1; 100_000])?;
+        task.symlink("b", "/a/link")?;
+        task.hard_link("/a/b/file", "/a/other")?;
+        task.posix().mkdirat(At::Cwd, "/a/mount", Mode::RWXU)?;
+        task.posix().mount(memory(), "/a/mount", MountFlags::empty())?;
+        task.write("/a/mount/file", "there")
     });
     assert_eq!(nothing, None);
 }
@@ -34,8 +35,8 @@ fn what_is_removed_is_free_again() {
 #[test]
 fn what_is_still_held_is_missed() {
     let one_file = kept(|task| {
-        task.write_file("/file", vec![1; 40_960])?;
-        task.open("/file", OFlags::RDONLY, Mode::empty())
+        task.write("/file", vec![1; 40_960])?;
+        task.posix().open("/file", OFlags::RDONLY, Mode::empty())
     });
     let text = one_file.expect("an open file retains its space");
     let blocks: u64 = text.split(' ').next().unwrap().parse().unwrap();
@@ -45,7 +46,7 @@ fn what_is_still_held_is_missed() {
 #[test]
 fn what_cannot_be_reached_is_said() {
     let task = Vfs::new(memory()).unwrap().task();
-    let fresh = task.statfs(At::Cwd, "/").unwrap();
-    task.mount(memory(), "/", MountFlags::empty()).unwrap();
+    let fresh = task.posix().statfs(At::Cwd, "/").unwrap();
+    task.posix().mount(memory(), "/", MountFlags::empty()).unwrap();
     assert!(leaked_space(&task, &fresh, memory).is_err());
 }

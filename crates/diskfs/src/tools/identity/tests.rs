@@ -45,8 +45,8 @@ fn made(has_log: bool, is_closed: bool) -> (Arc<dyn Device>, Option<Arc<dyn Devi
     let options = MkfsOptions { uuid: Some(ID), log_device: log.clone(), ..MkfsOptions::default() };
     format(&*device, &options).unwrap();
     with(&device, log.as_ref(), |task| {
-        (0..40).for_each(|at| task.write_file(format!("/{at}"), [1; 5000]).unwrap());
-        task.sync();
+        (0..40).for_each(|at| task.write(format!("/{at}"), [1; 5000]).unwrap());
+        task.posix().sync();
         is_closed
     });
     (device, log)
@@ -59,8 +59,8 @@ fn superblock(device: &Arc<dyn Device>) -> Superblock {
 /// Asserts that the volume is whole, has its files and is usable.
 fn assert_whole(device: &Arc<dyn Device>, log: Option<&Arc<dyn Device>>) {
     with(device, log, |task| {
-        (0..40).for_each(|at| assert_eq!(task.read_file(format!("/{at}")).unwrap(), [1; 5000]));
-        task.write_file("/after", "it").unwrap();
+        (0..40).for_each(|at| assert_eq!(task.read(format!("/{at}")).unwrap(), [1; 5000]));
+        task.write("/after", "it").unwrap();
         true
     });
     let options = Options { log: log.cloned(), ..Options::default() };

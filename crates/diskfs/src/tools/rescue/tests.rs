@@ -15,7 +15,7 @@ fn made() -> FaultyDevice<MemoryDevice> {
     mkfs::format(&*device, &MkfsOptions::default()).unwrap();
     let fs = DiskFs::open(device.clone(), DiskOptions::default()).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();
-    vfs.task().write_file("/file", contents()).unwrap();
+    vfs.task().write("/file", contents()).unwrap();
     drop(vfs);
     fs.close().unwrap();
     let mut image = vec![0; 16 << 20];

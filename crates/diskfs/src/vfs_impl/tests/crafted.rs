@@ -6,6 +6,7 @@ use crate::format::extent::Extent;
 use crate::inode::core::DataFork;
 use crate::inode::extents::ExtentTree;
 use crate::tools::check::tests::sample::{EXTENTS, GROUP, LIST, Sample};
+use vfscale_vfs::OpenOptions;
 
 /// The start and the number of blocks of extents that contain: the header and the roots of a group;
 /// a copy of the superblock and a whole group; the log and the blocks before it.
@@ -30,7 +31,7 @@ fn refused(sample: &Sample, path: &str) {
     let task = vfs.task();
     fs.volume().journal().unwrap().quiesce().unwrap();
     let before = bytes(&*sample.device);
-    let opened = task.options().read(true).write(true).open(path);
+    let opened = task.open_with(path, &OpenOptions::new().read(true).write(true));
     let done = opened.and_then(|file| {
         let (mut read, written) = (vec![0; 32 * 4096], vec![0xEE; 32 * 4096]);
         let read = file.pread(&mut read, 0).map(drop);

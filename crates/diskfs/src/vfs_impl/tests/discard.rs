@@ -39,22 +39,21 @@ fn contents(at: usize) -> Vec<u8> {
 fn use_it(fs: &Arc<DiskFs>) {
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
-    task.mkdir(At::Cwd, "/directory", Mode::from_bits_truncate(0o755)).unwrap();
+    task.create_dir("/directory").unwrap();
     for at in 0..HOME {
-        task.write_file(name(at), contents(at)).unwrap();
+        task.write(name(at), contents(at)).unwrap();
     }
     fs.sync_fs().unwrap();
     fs.volume().journal().unwrap().quiesce().unwrap();
     for round in 0..4 {
-        task.mkdir(At::Cwd, format!("/more {round}"), Mode::from_bits_truncate(0o755)).unwrap();
+        task.create_dir(format!("/more {round}")).unwrap();
         for at in 0..60 {
             let path = format!("/more {round}/{at}");
-            task.write_file(&path, vec![1; 50 * at]).unwrap();
+            task.write(&path, vec![1; 50 * at]).unwrap();
             let (value, how, at_flags) = (vec![2; 10 * at], XattrFlags::empty(), AtFlags::empty());
-            task.setxattr(At::Cwd, &path, "user.much", &value, how, at_flags).unwrap();
+            task.posix().setxattrat(At::Cwd, &path, "user.much", &value, how, at_flags).unwrap();
             if at % 3 == 1 {
-                task.unlink(At::Cwd, format!("/more {round}/{}", at - 1), AtFlags::empty())
-                    .unwrap();
+                task.remove_file(format!("/more {round}/{}", at - 1)).unwrap();
             }
             if at % 10 == 9 {
                 fs.sync_fs().unwrap();
@@ -192,10 +191,10 @@ impl Cut {
         let vfs = Vfs::new(fs.clone()).unwrap();
         let task = vfs.task();
         for at in 0..HOME {
-            assert!(task.read_file(name(at)).unwrap() == contents(at), "{what}: {at}");
+            assert!(task.read(name(at)).unwrap() == contents(at), "{what}: {at}");
         }
         for at in 0..30 {
-            task.write_file(format!("/new {at}"), vec![at; 5000]).unwrap();
+            task.write(format!("/new {at}"), vec![at; 5000]).unwrap();
         }
         fs.sync_fs().unwrap();
         fs.abandon();
@@ -205,7 +204,7 @@ impl Cut {
         assert!(fs.volume().recovered().items > 0, "{what}");
         let task = Vfs::new(fs.clone()).unwrap().task();
         for at in 0..30 {
-            assert!(task.read_file(format!("/new {at}")).unwrap() == vec![at; 5000], "{what}");
+            assert!(task.read(format!("/new {at}")).unwrap() == vec![at; 5000], "{what}");
         }
         drop(task);
         fs.close().unwrap();
@@ -265,7 +264,7 @@ fn a_log_that_is_lost_gets_another_device() {
     // This makes the log later than `former`, the copy that an owner of both may still have.
     let fs = cut.open().unwrap();
     let task = Vfs::new(fs.clone()).unwrap().task();
-    task.write_file("/later", [3; 100]).unwrap();
+    task.write("/later", [3; 100]).unwrap();
     drop(task);
     fs.close().unwrap();
     drop(fs);
@@ -331,7 +330,7 @@ fn a_log_that_is_whole_loses_nothing() {
         cut.is_whole("replayed");
         let fs = cut.open().unwrap();
         let task = Vfs::new(fs.clone()).unwrap().task();
-        assert_eq!(task.read_file("/more 3/59").unwrap(), vec![1; 50 * 59]);
+        assert_eq!(task.read("/more 3/59").unwrap(), vec![1; 50 * 59]);
         drop(task);
         fs.close().unwrap();
     }
@@ -395,9 +394,11 @@ fn a_log_that_is_worn_out_is_replaced() {
     let fs = cut.open().unwrap();
     let task = Vfs::new(fs.clone()).unwrap().task();
     let worn_out = (0..).find_map(|at| {
-        let written = task.write_file(format!("/worn {at}"), vec![at as u8; 300]);
+        let written = task.write(format!("/worn {at}"), vec![at as u8; 300]);
         written
-            .and_then(|()| task.open("/", vfscale_vfs::OFlags::RDONLY, Mode::empty())?.sync_fs())
+            .and_then(|()| {
+                task.posix().open("/", vfscale_vfs::OFlags::RDONLY, Mode::empty())?.sync_fs()
+            })
             .err()
     });
     assert_eq!(worn_out.unwrap().errno(), Errno::IO);
@@ -413,7 +414,7 @@ fn a_log_that_is_worn_out_is_replaced() {
     assert_eq!(report.discarded.unwrap().why, None);
     cut.is_whole("worn out");
     let fs = cut.open().unwrap();
-    assert_eq!(Vfs::new(fs.clone()).unwrap().task().read_file("/worn 1").unwrap(), vec![1; 300]);
+    assert_eq!(Vfs::new(fs.clone()).unwrap().task().read("/worn 1").unwrap(), vec![1; 300]);
     fs.close().unwrap();
     assert!(newest(&cut).cycle() < Known::CYCLE_LATE);
 }

@@ -32,7 +32,7 @@ impl Faulty {
     }
 
     fn open(&self, flags: OFlags) -> File {
-        self.task.open("/file", OFlags::CREATE | flags, Mode::from_bits_truncate(0o600)).unwrap()
+        self.task.posix().open("/file", OFlags::CREATE | flags, Mode::from(0o600)).unwrap()
     }
 
     /// Makes all writes fail except those to the log.
@@ -57,15 +57,15 @@ impl Faulty {
 
 /// Returns the error of each changing call, on a file that is open for writing and by name.
 fn changes(volume: &Faulty, file: &File) -> Vec<Option<Errno>> {
-    let mode = Mode::from_bits_truncate(0o700);
+    let mode = Mode::from(0o700);
     vec![
         errno(file.pwrite(b"x", 0)),
         errno(file.truncate(1)),
         errno(file.fallocate(FallocateFlags::empty(), 0, 10_000)),
-        errno(volume.task.mkdir(At::Cwd, "/new", mode)),
-        errno(volume.task.chmod(At::Cwd, "/file", mode, AtFlags::empty())),
-        errno(volume.task.unlink(At::Cwd, "/file", AtFlags::empty())),
-        errno(volume.task.rename(At::Cwd, "/file", At::Cwd, "/f", RenameFlags::empty())),
+        errno(volume.task.posix().mkdirat(At::Cwd, "/new", mode)),
+        errno(volume.task.set_permissions("/file", mode)),
+        errno(volume.task.remove_file("/file")),
+        errno(volume.task.rename("/file", "/f")),
     ]
 }
 
@@ -150,7 +150,7 @@ fn an_error_that_nobody_was_told_of_waits_for_who_opens_the_file() {
 #[test]
 fn syncfs_tells_each_open_file_once_of_any_file() {
     let volume = Faulty::new();
-    let root = || volume.task.open("/", OFlags::RDONLY, Mode::empty()).unwrap();
+    let root = || volume.task.posix().open("/", OFlags::RDONLY, Mode::empty()).unwrap();
     let (one, two) = (root(), root());
     let file = volume.open(OFlags::RDWR);
     file.pwrite(&[1; 8192], 0).unwrap();
@@ -179,7 +179,7 @@ fn changes_fail_at_once_when_the_log_has_failed() {
         file.pwrite(&[1; 8192], 0).unwrap();
         file.sync_all().unwrap();
         assert_eq!(volume.fs.options(), format!("errors={on_error}"));
-        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        volume.task.posix().mkdirat(At::Cwd, "/dir", Mode::from(0o700)).unwrap();
         volume.device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
         assert_eq!(errno(file.sync_fs()), Some(Errno::IO));
         volume.device.disarm();
@@ -189,13 +189,13 @@ fn changes_fail_at_once_when_the_log_has_failed() {
         let mut bytes = [0; 8192];
         file.pread(&mut bytes, 0).unwrap();
         assert_eq!(bytes, [1; 8192]);
-        assert_eq!(volume.task.read_file("/file").unwrap(), [1; 8192]);
+        assert_eq!(volume.task.read("/file").unwrap(), [1; 8192]);
         let state = if on_error == OnError::RemountRo { "emergency_ro" } else { "shutdown" };
         assert_eq!(volume.fs.options(), format!("errors={on_error},{state},stopped_by=V1001"));
-        let flags = volume.task.statfs(At::Cwd, "/").unwrap().flags;
+        let flags = volume.task.posix().statfs(At::Cwd, "/").unwrap().flags;
         assert_eq!(flags.contains(MountFlags::RDONLY), on_error == OnError::RemountRo);
         // A remount does not help, either.
-        let remounted = volume.task.remount("/", MountFlags::empty());
+        let remounted = volume.task.posix().remount("/", MountFlags::empty());
         assert_eq!(remounted.is_err(), on_error == OnError::RemountRo);
         assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
     }
@@ -207,10 +207,10 @@ fn a_volume_that_meets_damage_is_changed_no_more() {
         let volume = Faulty::with(on_error);
         drop(volume.open(OFlags::RDWR));
         // The files of the directory are in a separate chunk of inodes.
-        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        volume.task.posix().mkdirat(At::Cwd, "/dir", Mode::from(0o700)).unwrap();
         let mut ino = 0;
         for n in 0..100 {
-            volume.task.write_file(format!("/dir/{n}"), b"x").unwrap();
+            volume.task.write(format!("/dir/{n}"), b"x").unwrap();
             ino = volume.task.symlink_metadata(format!("/dir/{n}")).unwrap().ino;
         }
         let Faulty { device, fs, task } = volume;
@@ -228,7 +228,7 @@ fn a_volume_that_meets_damage_is_changed_no_more() {
         assert_eq!(errno(volume.task.symlink_metadata("/dir/99")), Some(Errno::UCLEAN));
         assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
         // Readable data is still readable.
-        assert_eq!(volume.task.read_file("/dir/0").unwrap(), b"x");
+        assert_eq!(volume.task.read("/dir/0").unwrap(), b"x");
         assert!(matches!(volume.fs.stopped(), Some(Fault::Journal(_))));
     }
 }
@@ -254,9 +254,9 @@ fn check(device: &Arc<FaultyDevice<MemoryDevice>>, repair: bool) -> (u64, Option
 fn what_has_stopped_a_volume_is_remembered() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
         let volume = Faulty::with(on_error);
-        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        volume.task.posix().mkdirat(At::Cwd, "/dir", Mode::from(0o700)).unwrap();
         let names = (0..300).map(|at| format!("/dir/{at}: so that a tree is needed"));
-        names.for_each(|name| volume.task.write_file(name, b"x").unwrap());
+        names.for_each(|name| volume.task.write(name, b"x").unwrap());
         let ino = volume.task.symlink_metadata("/dir").unwrap().ino;
         let Faulty { device, fs, task } = volume;
         drop(task);
@@ -278,7 +278,15 @@ fn what_has_stopped_a_volume_is_remembered() {
         device.write_at(at, &block).unwrap();
         assert_eq!(stopped(&device), None);
         let volume = Faulty::open_with(device, on_error);
-        assert_eq!(errno(volume.task.list_dir("/dir")), Some(Errno::UCLEAN));
+        assert_eq!(
+            errno(
+                volume
+                    .task
+                    .read_dir("/dir")
+                    .and_then(Iterator::collect::<vfscale_vfs::Result<Vec<_>>>)
+            ),
+            Some(Errno::UCLEAN)
+        );
         let (by, why) = stopped(&volume.device).unwrap();
         assert!(by == 2 && why.starts_with(&format!("V002: block {leaf}")), "{by}: {why}");
         let state = if on_error == OnError::RemountRo { "emergency_ro" } else { "shutdown" };
@@ -305,7 +313,7 @@ fn what_has_stopped_a_volume_is_remembered() {
         assert_eq!(stopped(&device), None);
         let volume = Faulty::open_with(device, on_error);
         assert_eq!(volume.fs.options(), format!("errors={on_error}"));
-        volume.task.list_dir("/dir").unwrap();
+        volume.task.read_dir("/dir").unwrap().for_each(|entry| drop(entry.unwrap()));
     }
 }
 
@@ -323,7 +331,7 @@ fn a_log_that_has_failed_is_remembered() {
         let log = crate::format::byte_of_block(start)..crate::format::byte_of_block(start + blocks);
         let fault = vfscale_block::Fault::on(Operation::Write).within(log);
         volume.device.arm(fault.fail(OsError::IO));
-        volume.task.mkdir(At::Cwd, "/dir", Mode::from_bits_truncate(0o700)).unwrap();
+        volume.task.posix().mkdirat(At::Cwd, "/dir", Mode::from(0o700)).unwrap();
         volume.fs.volume().sync().unwrap_err();
         assert_eq!(stopped(&volume.device), None);
         end(&volume.fs);
@@ -347,7 +355,7 @@ fn a_log_that_has_failed_is_remembered() {
 fn only_what_has_stopped_is_remembered() {
     for close in [true, false] {
         let Faulty { device, fs, task } = Faulty::new();
-        task.write_file("/file", b"x").unwrap();
+        task.write("/file", b"x").unwrap();
         drop(task);
         if close {
             fs.close().unwrap()
@@ -358,9 +366,9 @@ fn only_what_has_stopped_is_remembered() {
     }
     let Faulty { device, fs, task } = Faulty::new();
     device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::IO));
-    task.write_file("/file", b"x").unwrap();
+    task.write("/file", b"x").unwrap();
     assert_eq!(
-        errno(task.open("/", OFlags::RDONLY, Mode::empty()).unwrap().sync_fs()),
+        errno(task.posix().open("/", OFlags::RDONLY, Mode::empty()).unwrap().sync_fs()),
         Some(Errno::IO)
     );
     assert!(fs.stopped().is_some());

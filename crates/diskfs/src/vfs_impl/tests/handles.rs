@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use vfscale_vfs::{FileHandle, OFlags};
+use vfscale_vfs::{FileHandle, OFlags, OpenOptions};
 
 use super::*;
 use crate::format::inode::block_of;
@@ -35,12 +35,12 @@ impl Mounted {
     }
 
     fn handle(&self, path: &str) -> FileHandle {
-        self.task.name_to_handle(At::Cwd, path, AtFlags::empty()).unwrap()
+        self.task.posix().name_to_handle_at(At::Cwd, path, AtFlags::empty()).unwrap()
     }
 
     fn open_handle(&self, handle: &FileHandle) -> Result<vfscale_vfs::File, Errno> {
-        let root = self.task.options().read(true).open("/").unwrap();
-        let opened = self.task.open_by_handle(&root, handle, OFlags::RDONLY);
+        let root = self.task.open_with("/", &OpenOptions::new().read(true)).unwrap();
+        let opened = self.task.posix().open_by_handle_at(&root, handle, OFlags::RDONLY);
         opened.map_err(|error| error.errno())
     }
 

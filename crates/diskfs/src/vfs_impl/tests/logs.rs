@@ -50,7 +50,7 @@ impl Apart {
         let vfs = Vfs::new(fs.clone()).unwrap();
         let task = vfs.task();
         for at in 0..20 {
-            task.write_file(format!("/{name} {at}"), [7; 5000]).unwrap();
+            task.write(format!("/{name} {at}"), [7; 5000]).unwrap();
         }
         fs.sync_fs().unwrap();
         drop(task);
@@ -85,7 +85,7 @@ fn a_log_that_is_older_than_its_volume_is_refused() {
     let apart = Apart::new();
     let (fs, vfs) = apart.use_it("first");
     let old = copied(&*apart.log);
-    vfs.task().write_file("/later", b"later").unwrap();
+    vfs.task().write("/later", b"later").unwrap();
     drop(vfs);
     fs.close().unwrap();
     drop(fs);
@@ -103,7 +103,7 @@ fn a_log_that_is_older_than_what_is_home_is_refused() {
     let apart = Apart::new();
     let (fs, vfs) = apart.use_it("first");
     let old = copied(&*apart.log);
-    vfs.task().write_file("/later", vec![1; 100_000]).unwrap();
+    vfs.task().write("/later", vec![1; 100_000]).unwrap();
     fs.sync_fs().unwrap();
     fs.volume().journal().unwrap().quiesce().unwrap();
     fs.abandon();
@@ -201,7 +201,7 @@ fn opening_a_large_volume_that_was_made_or_closed_reads_little() {
     let read = device.taken();
     assert!(read < MOST, "{read} bytes of a new volume");
     let task = Vfs::new(fs.clone()).unwrap().task();
-    (0..100).for_each(|at| task.write_file(format!("/{at}"), [1; 9000]).unwrap());
+    (0..100).for_each(|at| task.write(format!("/{at}"), [1; 9000]).unwrap());
     drop(task);
     fs.close().unwrap();
     drop(fs);

@@ -2,6 +2,7 @@
 
 use std::thread;
 use std::time::{Duration, Instant};
+use vfscale_vfs::OpenOptions;
 
 use vfscale_block::{Fault as DeviceFault, Gate};
 
@@ -23,7 +24,7 @@ fn with_old(options: DiskOptions) -> Mounted {
 /// Syncs another file, and then crashes.
 fn crashed_after_another_sync(mounted: Mounted) -> Mounted {
     mounted.write("/other", b"changed");
-    mounted.task.options().write(true).open("/other").unwrap().sync_all().unwrap();
+    mounted.task.open_with("/other", &OpenOptions::new().write(true)).unwrap().sync_all().unwrap();
     mounted.crashed()
 }
 
@@ -61,12 +62,12 @@ fn a_rename_of_data_that_are_lost_keeps_the_old_file() {
     let fs = DiskFs::open(faulty.clone(), options).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
-    task.write_file("/tmp", NEW).unwrap();
+    task.write("/tmp", NEW).unwrap();
     faulty.arm(DeviceFault::on(Operation::Write).fail(OsError::IO));
-    let renamed = task.rename(At::Cwd, "/tmp", At::Cwd, "/f", RenameFlags::empty());
+    let renamed = task.rename("/tmp", "/f");
     assert_eq!(renamed.unwrap_err().errno(), Errno::IO);
     faulty.disarm();
-    assert_eq!(task.read_file("/f").unwrap(), OLD);
+    assert_eq!(task.read("/f").unwrap(), OLD);
 }
 
 /// This tests each way of cutting a file to nothing, and also data that fit into the inode.
@@ -87,11 +88,16 @@ fn a_file_that_is_written_anew_has_its_new_data_after_a_crash() {
         assert_eq!(crashed_after_another_sync(mounted).read("/f"), new);
 
         let mounted = with_old(DiskOptions::default());
-        mounted.task.truncate("/f", 0).unwrap();
-        let file = mounted.task.options().write(true).open("/f").unwrap();
+        mounted.task.posix().truncate("/f", 0).unwrap();
+        let file = mounted.task.open_with("/f", &OpenOptions::new().write(true)).unwrap();
         // Another file is synced in the middle.
         file.pwrite(&new[..1], 0).unwrap();
-        mounted.task.options().write(true).open("/other").unwrap().sync_all().unwrap();
+        mounted
+            .task
+            .open_with("/other", &OpenOptions::new().write(true))
+            .unwrap()
+            .sync_all()
+            .unwrap();
         file.pwrite(&new[1..], 1).unwrap();
         drop(file);
         assert_eq!(crashed_after_another_sync(mounted).read("/f"), new);
@@ -154,7 +160,7 @@ fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     let crate::format::superblock::LogPlace::Inside { start, .. } = log else { panic!("{log:?}") };
     let data = (2 + 4) * 4096..start * 4096;
     mounted.device.arm(DeviceFault::on(Operation::Write).within(data).hold(&gate));
-    mounted.task.write_file("/new", NEW).unwrap();
+    mounted.task.write("/new", NEW).unwrap();
     gate.wait_for(1);
     // The wait is long enough for a log that is forced periodically.
     thread::sleep(10 * interval);

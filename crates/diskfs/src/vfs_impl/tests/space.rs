@@ -1,7 +1,7 @@
 //! Freed space is available again: a call that lacks space waits for the space that is being freed.
 
-use vfscale_vfs::File;
 use vfscale_vfs::types::FallocateFlags;
+use vfscale_vfs::{File, OpenOptions};
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn slow_with(bytes: u64, data_cache_bytes: u64) -> Mounted {
 }
 
 fn create(task: &Task, path: &str) -> File {
-    task.options().write(true).create(true).open(path).unwrap()
+    task.open_with(path, &OpenOptions::new().write(true).create(true)).unwrap()
 }
 
 /// Writes until no space is left; returns the number of bytes.
@@ -76,7 +76,7 @@ fn a_write_after_a_removal_is_whole() {
 #[test]
 fn a_range_is_allocated_after_a_removal() {
     let mounted = slow(64 * MIB);
-    let most = mounted.task.statfs(At::Cwd, "/").unwrap().blocks_available * 9 / 10 * 4096;
+    let most = mounted.task.posix().statfs(At::Cwd, "/").unwrap().blocks_available * 9 / 10 * 4096;
     for _ in 0..ROUNDS {
         let file = create(&mounted.task, "/f");
         file.fallocate(FallocateFlags::empty(), 0, most).unwrap();
@@ -101,7 +101,7 @@ fn a_range_that_does_not_fit_is_refused() {
 fn statfs_counts_what_is_about_to_be_free() {
     let mounted = slow(64 * MIB);
     let figures = || {
-        let statfs = mounted.task.statfs(At::Cwd, "/").unwrap();
+        let statfs = mounted.task.posix().statfs(At::Cwd, "/").unwrap();
         (statfs.blocks_free, statfs.blocks_available, statfs.files_free)
     };
     drop(create(&mounted.task, "/first"));
@@ -129,7 +129,7 @@ fn statfs_counts_what_is_about_to_be_free() {
 fn what_small_files_have_set_aside_comes_back() {
     // There is enough memory, so nothing is written back for lack of it.
     let mounted = slow_with(16 * MIB, 1024 * MIB);
-    let blocks = mounted.task.statfs(At::Cwd, "/").unwrap().blocks_available;
+    let blocks = mounted.task.posix().statfs(At::Cwd, "/").unwrap().blocks_available;
     mounted.mkdir("/d");
     for n in 0..blocks + 100 {
         mounted.write(&format!("/d/{n}"), b"small");
@@ -146,7 +146,7 @@ fn what_small_files_have_set_aside_comes_back() {
 fn eight_threads_get_what_they_remove() {
     const THREADS: u64 = 8;
     let mounted = slow(64 * MIB);
-    let available = mounted.task.statfs(At::Cwd, "/").unwrap().blocks_available;
+    let available = mounted.task.posix().statfs(At::Cwd, "/").unwrap().blocks_available;
     // The share is in blocks. Transactions reserve the maximum that they may need.
     let share = (available - THREADS * 200) / THREADS;
     std::thread::scope(|scope| {
@@ -165,10 +165,10 @@ fn eight_threads_get_what_they_remove() {
 /// Creates a directory with files that take `share` blocks, and removes it.
 fn take_and_give_back(task: &Task, dir: &str, share: u64) {
     const SMALL: u64 = 16;
-    let mode = Mode::from_bits_truncate(0o755);
+    let mode = Mode::from(0o755);
     let none = AtFlags::empty();
     let path = |name: &str, n: u64| format!("{dir}/{name}{n}");
-    task.mkdir(At::Cwd, dir, mode).unwrap();
+    task.posix().mkdirat(At::Cwd, dir, mode).unwrap();
     // The rest of the share is for chunks of inodes, and two blocks for each target and for the
     // attributes of each directory.
     let half = (share - 8 * SMALL) / 2;
@@ -178,19 +178,20 @@ fn take_and_give_back(task: &Task, dir: &str, share: u64) {
     let range = create(task, &path("file", 1));
     range.fallocate(FallocateFlags::empty(), 0, half * 4096).unwrap();
     for n in 0..SMALL {
-        task.symlink("t".repeat(3000), At::Cwd, path("link", n)).unwrap();
-        task.mkdir(At::Cwd, path("dir", n), mode).unwrap();
+        task.symlink("t".repeat(3000), path("link", n)).unwrap();
+        task.posix().mkdirat(At::Cwd, path("dir", n), mode).unwrap();
         let value = [b'v'; 3000];
-        task.setxattr(At::Cwd, path("dir", n), "user.x", &value, XattrFlags::empty(), none)
+        task.posix()
+            .setxattrat(At::Cwd, path("dir", n), "user.x", &value, XattrFlags::empty(), none)
             .unwrap();
     }
     for n in 0..SMALL {
-        task.unlink(At::Cwd, path("link", n), none).unwrap();
-        task.unlink(At::Cwd, path("dir", n), AtFlags::REMOVEDIR).unwrap();
+        task.posix().unlinkat(At::Cwd, path("link", n), none).unwrap();
+        task.remove_dir(path("dir", n)).unwrap();
     }
     for n in 0..2 {
-        task.unlink(At::Cwd, path("file", n), none).unwrap();
+        task.posix().unlinkat(At::Cwd, path("file", n), none).unwrap();
     }
     drop((file, range));
-    task.unlink(At::Cwd, dir, AtFlags::REMOVEDIR).unwrap();
+    task.remove_dir(dir).unwrap();
 }

@@ -7,7 +7,7 @@ use vfscale_sync::cpu;
 
 use super::*;
 use crate::base::scaling::Scaling;
-use crate::base::types::{AtFlags, Mode, MountFlags, OpenHow};
+use crate::base::types::{Mode, MountFlags, OpenHow};
 use crate::names_only_tests::names_only;
 use crate::task::task_struct::{At, Task};
 
@@ -19,17 +19,18 @@ fn task() -> Task {
 }
 
 fn create(task: &Task, path: &str) -> File {
-    task.open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
+    task.posix().open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
 }
 
 fn ids(task: &Task) -> Vec<u64> {
-    let mut ids: Vec<u64> = task.open_files("/").unwrap().iter().map(|file| file.id).collect();
+    let mut ids: Vec<u64> =
+        task.posix().open_files("/").unwrap().iter().map(|file| file.id).collect();
     ids.sort_unstable();
     ids
 }
 
 fn remount(task: &Task, flags: MountFlags) -> Result<(), Errno> {
-    task.remount("/", flags).map_err(|e| e.errno())
+    task.posix().remount("/", flags).map_err(|e| e.errno())
 }
 
 #[test]
@@ -37,9 +38,9 @@ fn open_files_are_told() {
     let task = task();
     assert_eq!(ids(&task), []);
     let file = create(&task, "/file");
-    let place = task.open("/", OFlags::PATH, MODE).unwrap();
-    let fd = task.open_fd(At::Cwd, "/file", &OpenHow::new(OFlags::RDONLY)).unwrap();
-    let told = task.open_files("/").unwrap();
+    let place = task.posix().open("/", OFlags::PATH, MODE).unwrap();
+    let fd = task.posix().open_fd(At::Cwd, "/file", &OpenHow::new(OFlags::RDONLY)).unwrap();
+    let told = task.posix().open_files("/").unwrap();
     assert_eq!(told.len(), 3);
     let stat = file.stat().unwrap();
     let this = told.iter().find(|info| info.id == file.id()).unwrap();
@@ -49,16 +50,16 @@ fn open_files_are_told() {
     drop(file);
     assert_eq!(ids(&task).len(), 3, "another handle holds it open");
     drop(clone);
-    task.close(fd).unwrap();
+    task.posix().close(fd).unwrap();
     assert_eq!(ids(&task), [place.id()]);
-    task.unlink(At::Cwd, "/file", AtFlags::empty()).unwrap();
+    task.remove_file("/file").unwrap();
 }
 
 #[test]
 fn only_the_administrator_is_told() {
     let task = task();
     let nobody = task.vfs().task_as(crate::security::cred::Credentials::user(7, 7));
-    assert_eq!(nobody.open_files("/").unwrap_err().errno(), Errno::PERM);
+    assert_eq!(nobody.posix().open_files("/").unwrap_err().errno(), Errno::PERM);
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn a_remount_walks_the_lists_of_all_cpus() {
             let _there = cpu::pretend(cpu);
             create(&task, "/file")
         };
-        let reader = task.open("/file", OFlags::RDONLY, MODE).unwrap();
+        let reader = task.posix().open("/file", OFlags::RDONLY, MODE).unwrap();
         assert_eq!(remount(&task, MountFlags::RDONLY), Err(Errno::BUSY));
         // Still writable: the failed remount reverted its change.
         drop(create(&task, "/other"));
@@ -92,7 +93,7 @@ fn a_remount_walks_the_lists_of_all_cpus() {
             drop(writer);
         }
         assert_eq!(remount(&task, MountFlags::RDONLY), Ok(()));
-        let refused = task.open("/file", OFlags::WRONLY, MODE).err().map(|e| e.errno());
+        let refused = task.posix().open("/file", OFlags::WRONLY, MODE).err().map(|e| e.errno());
         assert_eq!(refused, Some(Errno::ROFS));
         assert_eq!(remount(&task, MountFlags::empty()), Ok(()));
         drop(reader);
@@ -102,12 +103,12 @@ fn a_remount_walks_the_lists_of_all_cpus() {
 #[test]
 fn a_file_opened_through_another_mount_does_not_keep_this_one_writable() {
     let task = task();
-    task.mkdir(At::Cwd, "/dir", MODE).unwrap();
-    task.mkdir(At::Cwd, "/bind", MODE).unwrap();
-    task.bind("/dir", "/bind", false).unwrap();
+    task.create_dir("/dir").unwrap();
+    task.create_dir("/bind").unwrap();
+    task.posix().bind("/dir", "/bind", false).unwrap();
     let file = create(&task, "/bind/file");
-    let bind = |flags| task.remount_bind("/bind", flags).map_err(|e| e.errno());
-    let root = |flags| task.remount_bind("/", flags).map_err(|e| e.errno());
+    let bind = |flags| task.posix().remount_bind("/bind", flags).map_err(|e| e.errno());
+    let root = |flags| task.posix().remount_bind("/", flags).map_err(|e| e.errno());
     assert_eq!(bind(MountFlags::RDONLY), Err(Errno::BUSY));
     assert_eq!(root(MountFlags::RDONLY), Ok(()));
     assert_eq!(root(MountFlags::empty()), Ok(()));
@@ -130,7 +131,7 @@ fn a_private_list_has_its_files_for_itself() {
     drop(other);
     // Not on the superblock's lists, but open for writing nevertheless.
     assert_eq!(remount(&task, MountFlags::RDONLY), Err(Errno::BUSY));
-    let reader = task.open("/mine", OFlags::RDONLY, MODE).unwrap();
+    let reader = task.posix().open("/mine", OFlags::RDONLY, MODE).unwrap();
     assert!(terminal.adopt(&reader));
     assert_eq!(terminal.files().len(), 2);
     let again = terminal.clone();
@@ -164,7 +165,7 @@ fn no_writer_is_left_on_a_read_only_file_system() {
                     round += 1;
                     let opened = {
                         let _there = cpu::pretend(round % CPUS);
-                        task.open("/file", OFlags::WRONLY, MODE)
+                        task.posix().open("/file", OFlags::WRONLY, MODE)
                     };
                     if let Ok(file) = opened {
                         assert!(!read_only.load(Ordering::SeqCst), "open for writing");

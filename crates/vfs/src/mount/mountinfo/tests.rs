@@ -6,45 +6,43 @@ use std::path::Path;
 
 use super::escaped_path;
 use crate::base::scaling::Scaling;
-use crate::base::types::{AtFlags, Mode, MountFlags, RenameFlags, UmountFlags};
+use crate::base::types::{MountFlags, UmountFlags};
 use crate::names_only_tests::{NamesOnly, names_only};
-use crate::task::task_struct::{At, Task};
-
-const MODE: Mode = Mode::from_bits_retain(0o755);
+use crate::task::task_struct::Task;
 
 fn task() -> Task {
     names_only(Scaling::with_slots(2)).task()
 }
 
 fn mount(task: &Task, path: &str, flags: MountFlags) {
-    task.mount(std::sync::Arc::new(NamesOnly::default()), path, flags).unwrap();
+    task.posix().mount(std::sync::Arc::new(NamesOnly::default()), path, flags).unwrap();
 }
 
 /// Returns the lines without the numbers of mounts and devices, which other tests change.
 fn lines(task: &Task) -> Vec<String> {
     let line = |text: String| text.splitn(4, ' ').nth(3).unwrap().to_owned();
-    task.mounts().iter().map(|mount| line(mount.mountinfo().to_string())).collect()
+    task.posix().mounts().iter().map(|mount| line(mount.mountinfo().to_string())).collect()
 }
 
 #[test]
 fn lines_as_in_mountinfo() {
     let task = task();
-    task.mkdir(At::Cwd, "/a b", MODE).unwrap();
-    task.mkdir(At::Cwd, "/m", MODE).unwrap();
+    task.create_dir("/a b").unwrap();
+    task.create_dir("/m").unwrap();
     mount(&task, "/m", MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOATIME);
-    task.bind("/a b", "/a b", false).unwrap();
-    task.remount_bind("/a b", MountFlags::RDONLY | MountFlags::NODIRATIME).unwrap();
+    task.posix().bind("/a b", "/a b", false).unwrap();
+    task.posix().remount_bind("/a b", MountFlags::RDONLY | MountFlags::NODIRATIME).unwrap();
     let expected = [
         "/ / rw,relatime - names names rw",
         "/ /m ro,nosuid,noatime - names names ro",
         "/a\\040b /a\\040b ro,nodiratime,relatime - names names rw",
     ];
     assert_eq!(lines(&task), expected);
-    let mounts = task.mounts();
+    let mounts = task.posix().mounts();
     assert_eq!(mounts[1].mounts().to_string(), "names /m names ro,nosuid,noatime 0 0");
     let (root, on) = (&mounts[0], &mounts[1]);
     assert_eq!((root.parent, on.parent), (root.id, root.id));
-    let stat = task.stat(At::Cwd, "/m", AtFlags::empty()).unwrap();
+    let stat = task.metadata("/m").unwrap();
     assert_eq!((on.id, on.dev), (stat.mnt_id, stat.dev));
     let begin = format!(
         "{} {} {}:{} / /m ",
@@ -60,23 +58,23 @@ fn lines_as_in_mountinfo() {
 fn what_can_not_be_reached_is_not_shown() {
     let task = task();
     for dir in ["/a", "/a/b", "/m", "/x"] {
-        task.mkdir(At::Cwd, dir, MODE).unwrap();
+        task.create_dir(dir).unwrap();
     }
     mount(&task, "/a/b", MountFlags::empty());
     mount(&task, "/m", MountFlags::empty());
     let inside = task.fork();
-    inside.chroot("/a").unwrap();
+    inside.posix().chroot("/a").unwrap();
     assert_eq!(lines(&inside), ["/ /b rw,relatime - names names rw"]);
     // A mount over the root of a task is the only mount on that root which the root reaches.
     mount(&task, "/a/b", MountFlags::NODEV);
     let points = |task: &Task| {
-        let all = task.mounts().into_iter();
+        let all = task.posix().mounts().into_iter();
         all.map(|mount| mount.mount_point.to_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(points(&inside), ["/b", "/b"]);
-    task.rename(At::Cwd, "/a", At::Cwd, "/x/y", RenameFlags::empty()).unwrap();
+    task.rename("/a", "/x/y").unwrap();
     assert_eq!(points(&task), ["/", "/x/y/b", "/m", "/x/y/b"]);
-    task.umount("/m", UmountFlags::DETACH).unwrap();
+    task.posix().umount("/m", UmountFlags::DETACH).unwrap();
     assert_eq!(points(&task), ["/", "/x/y/b", "/x/y/b"]);
 }
 
@@ -84,10 +82,10 @@ fn what_can_not_be_reached_is_not_shown() {
 fn the_root_of_a_mount_that_was_removed() {
     let task = task();
     for dir in ["/a", "/m"] {
-        task.mkdir(At::Cwd, dir, MODE).unwrap();
+        task.create_dir(dir).unwrap();
     }
-    task.bind("/a", "/m", false).unwrap();
-    task.unlink(At::Cwd, "/a", AtFlags::REMOVEDIR).unwrap();
+    task.posix().bind("/a", "/m", false).unwrap();
+    task.remove_dir("/a").unwrap();
     assert_eq!(lines(&task)[1], "/a//deleted /m rw,relatime - names names rw");
 }
 

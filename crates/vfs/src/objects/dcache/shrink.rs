@@ -187,7 +187,8 @@ impl SuperBlock {
         }
     }
 
-    /// Drops unused dentries below `dir`; see [`Task::drop_cached`]. Returns their number.
+    /// Drops unused dentries below `dir`; see
+    /// [`drop_cached`](crate::Calls::drop_cached). Returns their number.
     pub(crate) fn shrink_below(&self, dir: DentryRef) -> usize {
         if self.lru().is_some() { shrink_below(dir) } else { 0 }
     }

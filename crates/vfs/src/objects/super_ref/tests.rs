@@ -16,11 +16,18 @@ const SLOTS: usize = 4;
 #[test]
 fn a_superblock_stays_until_all_is_collected() {
     let task = names_only(Scaling::with_slots(SLOTS)).task();
-    task.mkdir(At::Cwd, "/a", Mode::RWXU).unwrap();
+    task.posix().mkdirat(At::Cwd, "/a", Mode::RWXU).unwrap();
     let fs = Arc::new(NamesOnly::default());
     for collections in 0..3 {
-        task.mount(fs.clone(), "/a", MountFlags::empty()).unwrap();
-        let sb = task.open("/a", OFlags::PATH, Mode::empty()).unwrap().path().mount().sb().clone();
+        task.posix().mount(fs.clone(), "/a", MountFlags::empty()).unwrap();
+        let sb = task
+            .posix()
+            .open("/a", OFlags::PATH, Mode::empty())
+            .unwrap()
+            .path()
+            .mount()
+            .sb()
+            .clone();
         let mut kept: Vec<Collecting> = (0..collections)
             .map(|cpu| {
                 let _there = cpu::pretend(cpu);
@@ -29,7 +36,7 @@ fn a_superblock_stays_until_all_is_collected() {
             .collect();
         let dev = sb.dev();
         drop(sb);
-        task.umount("/a", UmountFlags::empty()).unwrap();
+        task.posix().umount("/a", UmountFlags::empty()).unwrap();
         rcu::synchronize();
         while let Some(one) = kept.pop() {
             assert!(Arc::strong_count(&fs) > 1, "freed with {} to collect", kept.len() + 1);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vfscale_sync::rcu;
 
 use crate::base::scaling::Scaling;
-use crate::base::types::{AtFlags, Mode, MountFlags, OFlags, UmountFlags};
+use crate::base::types::{Mode, MountFlags, OFlags, UmountFlags};
 use crate::names_only_tests::{NamesOnly, names_only};
 use crate::task::task_struct::{At, Task};
 use crate::{Vfs, driver::FileSystem};
@@ -61,7 +61,7 @@ fn planted(files: usize) -> (Arc<NamesOnly>, Arc<Evictions>, Vfs, usize) {
 }
 
 fn create(task: &Task, path: &str) {
-    task.open(path, OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
+    task.posix().open(path, OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
 }
 
 /// Creates many files in one directory, deep directories with some, empty ones, and files of
@@ -71,11 +71,11 @@ fn plant(task: &Task, top: &str, files: usize) -> usize {
     let (mut deep, mut inodes) = (top.to_owned(), files);
     for n in 0..40 {
         deep = format!("{deep}/d");
-        task.mkdir(At::Cwd, &deep, Mode::RWXU).unwrap();
-        task.mkdir(At::Cwd, format!("{deep}/empty"), Mode::RWXU).unwrap();
+        task.posix().mkdirat(At::Cwd, &deep, Mode::RWXU).unwrap();
+        task.posix().mkdirat(At::Cwd, format!("{deep}/empty"), Mode::RWXU).unwrap();
         create(task, &format!("{deep}/file"));
         let other = format!("{deep}/other");
-        task.link(At::Cwd, format!("{top}/f{n}"), At::Cwd, other, AtFlags::empty()).unwrap();
+        task.hard_link(format!("{top}/f{n}"), other).unwrap();
         inodes += 3;
     }
     inodes
@@ -102,7 +102,7 @@ fn a_tree_is_taken_down_by_no_call_of_others() {
             let task = names_only(Scaling::default()).task();
             create(&task, "/file");
             while !is_over.load(Ordering::Relaxed) {
-                task.open("/file", OFlags::RDONLY, Mode::empty()).unwrap();
+                task.posix().open("/file", OFlags::RDONLY, Mode::empty()).unwrap();
             }
         });
         drop(vfs);
@@ -149,10 +149,10 @@ fn a_tree_stays_while_sections_last_that_began_before() {
 #[test]
 fn who_unmounts_waits_for_the_end() {
     let task = names_only(Scaling::default()).task();
-    task.mkdir(At::Cwd, "/m", Mode::RWXU).unwrap();
+    task.posix().mkdirat(At::Cwd, "/m", Mode::RWXU).unwrap();
     let (fs, evictions) = watched();
-    task.mount(Arc::clone(&fs) as Arc<dyn FileSystem>, "/m", MountFlags::empty()).unwrap();
+    task.posix().mount(Arc::clone(&fs) as Arc<dyn FileSystem>, "/m", MountFlags::empty()).unwrap();
     let inodes = 1 + plant(&task, "/m", 20_000);
-    task.umount("/m", UmountFlags::empty()).unwrap();
+    task.posix().umount("/m", UmountFlags::empty()).unwrap();
     assert_eq!((evictions.seen(), Arc::strong_count(&fs)), ((inodes, 0), 1));
 }

@@ -14,7 +14,6 @@ use crate::file::file_list::FileList;
 use crate::file::open_file::File;
 use crate::mount::namespace::Vfs;
 use crate::names_only_tests::{NamesOnly, names_only};
-use crate::task::task_struct::At;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: usize = 4;
@@ -29,7 +28,7 @@ fn counts(scaling: Scaling) -> (Vec<i64>, Vec<i64>) {
     let files: Vec<File> = (0..CPUS)
         .map(|cpu| {
             let _there = cpu::pretend(cpu as u32);
-            task.open(format!("/{cpu}"), OFlags::CREATE | OFlags::WRONLY, MODE).unwrap()
+            task.posix().open(format!("/{cpu}"), OFlags::CREATE | OFlags::WRONLY, MODE).unwrap()
         })
         .collect();
     let users: Vec<i64> = mount.users.parts().collect();
@@ -67,7 +66,7 @@ fn a_refused_change_leaves_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
     let root = task.vfs().tree().root_path();
     let mount = root.mount();
-    task.remount("/", MountFlags::RDONLY).unwrap();
+    task.posix().remount("/", MountFlags::RDONLY).unwrap();
     for cpu in 0..CPUS {
         let _there = cpu::pretend(cpu as u32);
         assert_eq!(WriteAccess::new(mount).err(), Some(Errno::ROFS));
@@ -124,7 +123,7 @@ fn files_on_private_lists_leave_every_part_as_it_was() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
     let root = task.vfs().tree().root_path();
     let mount = root.mount();
-    let file = task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+    let file = task.posix().open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
     let before: Vec<i64> = mount.writers.parts().collect();
     let same = || mount.writers.parts().eq(before.iter().copied());
     let terminal = FileList::new();
@@ -146,7 +145,7 @@ fn files_on_private_lists_leave_every_part_as_it_was() {
 fn remounts_of_one_mount_wait_for_each_other() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
     let root = task.vfs().tree().root_path();
-    let writer = task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
+    let writer = task.posix().open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -168,20 +167,23 @@ fn remounts_of_one_mount_wait_for_each_other() {
 fn a_writer_waits_while_a_remount_looks() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
     let root = task.vfs().tree().root_path();
-    drop(task.open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
+    drop(task.posix().open("/file", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap());
     let mount = root.mount();
     let kept = [&mount.flags, mount.sb().remount_flags()];
     for flags in kept {
         for after in [MountFlags::empty(), MountFlags::RDONLY] {
             let before = flags.get();
-            let reads = task.open("/", OFlags::RDONLY, MODE).unwrap();
+            let reads = task.posix().open("/", OFlags::RDONLY, MODE).unwrap();
             let looks = mount.sb().lock_write_hold();
             flags.hold();
             assert_eq!(flags.get(), before, "the hold is no option");
             let opened = std::thread::scope(|scope| {
                 let opens = scope.spawn(|| {
                     reads.read_dir().for_each(|entry| _ = entry.unwrap());
-                    task.open("/file", OFlags::WRONLY, MODE).map(drop).map_err(|e| e.errno())
+                    task.posix()
+                        .open("/file", OFlags::WRONLY, MODE)
+                        .map(drop)
+                        .map_err(|e| e.errno())
                 });
                 while !mount.has_changes() {
                     std::thread::yield_now();
@@ -218,7 +220,7 @@ fn a_sync_waits_for_a_remount_that_writes() {
     let set = driver.while_sealed.set(Box::new(move || {
         let (syncs, synced) = (syncs.clone(), synced.clone());
         std::thread::spawn(move || {
-            syncs.sync();
+            syncs.posix().sync();
             synced.send(()).unwrap();
         });
         // No message arrives; a sync that did not wait would have sent one by this time.
@@ -226,7 +228,7 @@ fn a_sync_waits_for_a_remount_that_writes() {
         assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "nothing is durable yet");
     }));
     assert!(set.is_ok());
-    task.remount("/", MountFlags::RDONLY).unwrap();
+    task.posix().remount("/", MountFlags::RDONLY).unwrap();
 }
 
 /// A task that leaves its working directory drops the reference immediately, although no grace
@@ -235,16 +237,16 @@ fn a_sync_waits_for_a_remount_that_writes() {
 fn a_directory_that_is_left_is_given_back_at_once() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
     let root = task.vfs().tree().root_path();
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    task.chdir("/d").unwrap();
-    task.rmdir(At::Cwd, "/d").unwrap();
+    task.create_dir("/d").unwrap();
+    task.posix().chdir("/d").unwrap();
+    task.remove_dir("/d").unwrap();
     let (users, dentries) = (root.mount().users(), task.vfs().counts().dentries);
     let reader = rcu::pin();
-    task.chdir("/").unwrap();
+    task.posix().chdir("/").unwrap();
     assert_eq!(root.mount().users(), users);
     assert_eq!(task.vfs().counts().dentries, dentries - 1);
     let before = task.root(&reader);
-    task.chroot("/").unwrap();
+    task.posix().chroot("/").unwrap();
     assert!(before.is_same(root.mount(), root.dentry()));
     assert_eq!(root.mount().users(), users);
 }

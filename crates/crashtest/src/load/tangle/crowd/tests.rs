@@ -4,9 +4,9 @@ use super::*;
 fn tree() -> (Tree, u64) {
     let vfs = vfscale::memory().size(1 << 20).build().unwrap();
     let task = vfs.task();
-    task.mkdir(At::Cwd, "/d", Mode::from_bits_retain(0o755)).unwrap();
-    task.write_file("/d/f", [vec![0; 4096], pattern::bytes(TAG, 4096, 64)].concat()).unwrap();
-    task.link(At::Cwd, "/d/f", At::Cwd, "/g", AtFlags::empty()).unwrap();
+    task.create_dir("/d").unwrap();
+    task.write("/d/f", [vec![0; 4096], pattern::bytes(TAG, 4096, 64)].concat()).unwrap();
+    task.hard_link("/d/f", "/g").unwrap();
     let tree = Tree::read(&task).unwrap();
     let file = tree.find("/g").unwrap();
     (tree, file)

@@ -19,15 +19,15 @@ fn tree() -> Task {
 }
 
 fn make(task: &Task, path: &str) -> File {
-    task.open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
+    task.posix().open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
 }
 
 fn link(task: &Task, old: &str, new: &str) {
-    task.link(At::Cwd, old, At::Cwd, new, AtFlags::empty()).unwrap();
+    task.hard_link(old, new).unwrap();
 }
 
 fn unlink(task: &Task, path: &str) {
-    task.unlink(At::Cwd, path, AtFlags::empty()).unwrap();
+    task.remove_file(path).unwrap();
 }
 
 /// Returns the names of a file's dentries, sorted, and the number of dentries without a name.
@@ -65,12 +65,12 @@ fn each_name_has_a_dentry_on_the_list_until_it_is_freed() {
 #[test]
 fn a_file_without_a_name_and_a_directory_have_one() {
     let task = tree();
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    let dir = task.open("/d", OFlags::RDONLY, MODE).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
+    let dir = task.posix().open("/d", OFlags::RDONLY, MODE).unwrap();
     assert_eq!(names(&dir), (vec!["d".into()], 0));
-    let nameless = task.open("/d", OFlags::TMPFILE | OFlags::RDWR, MODE).unwrap();
+    let nameless = task.posix().open("/d", OFlags::TMPFILE | OFlags::RDWR, MODE).unwrap();
     assert_eq!(names(&nameless), (vec![], 1));
-    let (reader, _writer) = task.pipe2(OFlags::empty()).unwrap();
+    let (reader, _writer) = task.posix().pipe2(OFlags::empty()).unwrap();
     assert_eq!(names(&reader), (vec![], 0));
 }
 
@@ -82,15 +82,16 @@ fn using_a_file_counts_no_reference_to_its_inode() {
     let task = tree();
     let file = make(&task, "/a");
     link(&task, "/a", "/b");
-    let root = task.open("/", OFlags::RDONLY, MODE).unwrap();
-    let handle = task.name_to_handle(At::Cwd, "/a", AtFlags::empty()).unwrap();
+    let root = task.posix().open("/", OFlags::RDONLY, MODE).unwrap();
+    let handle = task.posix().name_to_handle_at(At::Cwd, "/a", AtFlags::empty()).unwrap();
     assert_eq!(file.inode().references(), 2);
-    let by_name = ["/a", "/b"].map(|path| task.open(path, OFlags::RDWR, MODE).unwrap());
-    let by_handle = [(); 5].map(|()| task.open_by_handle(&root, &handle, OFlags::RDWR).unwrap());
+    let by_name = ["/a", "/b"].map(|path| task.posix().open(path, OFlags::RDWR, MODE).unwrap());
+    let by_handle =
+        [(); 5].map(|()| task.posix().open_by_handle_at(&root, &handle, OFlags::RDWR).unwrap());
     let copy = by_handle[0].clone();
-    task.stat(At::File(&copy), "", AtFlags::EMPTY_PATH).unwrap();
+    task.posix().fstatat(At::File(&copy), "", AtFlags::EMPTY_PATH).unwrap();
     assert_eq!(file.inode().references(), 2);
-    let path = task.path_of(&by_handle[1]).unwrap();
+    let path = task.posix().path_of(&by_handle[1]).unwrap();
     assert!(["/a", "/b"].map(|name| path.to_str() == Some(name)).contains(&true), "{path:?}");
     drop((by_name, by_handle, copy));
     unlink(&task, "/b");
@@ -124,11 +125,11 @@ fn stress_names_that_come_and_go() {
                 start.wait();
                 for _ in 0..3_000 {
                     let name = format!("/{thread}-{}", random.below(3));
-                    let had = task.unlink(At::Cwd, &name, AtFlags::empty()).is_ok();
+                    let had = task.remove_file(&name).is_ok();
                     if !had {
                         link(task, "/stays", &name);
                         if random.below(2) == 0 {
-                            let held = task.open(&name, OFlags::RDONLY, MODE).unwrap();
+                            let held = task.posix().open(&name, OFlags::RDONLY, MODE).unwrap();
                             unlink(task, &name);
                             drop(held);
                         }

@@ -57,7 +57,7 @@ impl DirOps for Empty {
 #[test]
 fn a_name_that_does_not_exist_counts_no_reference_to_what_stands_for_no_inode() {
     let task = Vfs::new(Arc::new(Empty)).unwrap().task();
-    let root = task.open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let root = task.posix().open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
     for name in ["a", "b", "c"] {
         assert_eq!(task.metadata(name).unwrap_err().errno(), Errno::NOENT);
     }

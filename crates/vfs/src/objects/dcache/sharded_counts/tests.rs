@@ -4,11 +4,11 @@ use vfscale_sync::{cpu, rcu};
 
 use super::{AtomicPtr, CachePadded, HOT_MAX, Ordering};
 use crate::base::scaling::Scaling;
-use crate::base::types::{AtFlags, Mode, OFlags};
+use crate::base::types::{Mode, OFlags};
 use crate::file::open_file::File;
 use crate::names_only_tests::names_only;
 use crate::objects::dcache::dentry::Dentry;
-use crate::task::task_struct::{At, Task};
+use crate::task::task_struct::Task;
 
 const MODE: Mode = Mode::from_bits_retain(0o700);
 /// Number of alternating counts by two CPUs that certainly make a dentry hot.
@@ -19,7 +19,7 @@ fn tree() -> Task {
 }
 
 fn make(task: &Task, path: &str) -> File {
-    task.open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
+    task.posix().open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
 }
 
 fn use_in_turn(dentry: &Dentry) {
@@ -64,7 +64,7 @@ fn what_is_removed_is_hot_no_more() {
     use_in_turn(other.path().dentry());
     use_in_turn(dentry);
     assert!(dentry.is_hot() && slots_of(dentry) == 1);
-    task.unlink(At::Cwd, "/file", AtFlags::empty()).unwrap();
+    task.remove_file("/file").unwrap();
     assert!(!dentry.is_hot() && slots_of(dentry) == 0);
     use_in_turn(dentry);
     assert!(!dentry.is_hot() && slots_of(dentry) == 0);

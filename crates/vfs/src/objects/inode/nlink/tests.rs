@@ -6,7 +6,7 @@ use std::thread;
 use vfscale_sync::cpu;
 
 use crate::base::scaling::Scaling;
-use crate::base::types::{AtFlags, Mode, OFlags, RenameFlags};
+use crate::base::types::{Mode, OFlags, RenameFlags};
 use crate::file::open_file::File;
 use crate::names_only_tests::names_only;
 use crate::task::task_struct::{At, Task};
@@ -18,14 +18,14 @@ const CPUS: u32 = 8;
 /// directory in it.
 fn spread() -> (Task, File) {
     let task = names_only(Scaling::with_slots(CPUS as usize)).task();
-    task.mkdir(At::Cwd, "/d", MODE).unwrap();
-    task.mkdir(At::Cwd, "/d/stays", MODE).unwrap();
-    let dir = task.open("/d", OFlags::DIRECTORY, MODE).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d", MODE).unwrap();
+    task.posix().mkdirat(At::Cwd, "/d/stays", MODE).unwrap();
+    let dir = task.posix().open("/d", OFlags::DIRECTORY, MODE).unwrap();
     let mut turn = 0;
     while !dir.path().dentry().children().is_spread() {
         let _on = cpu::pretend(turn / 8 % 2);
-        task.symlink("nowhere", At::Cwd, "/d/name").unwrap();
-        task.unlink(At::Cwd, "/d/name", AtFlags::empty()).unwrap();
+        task.symlink("nowhere", "/d/name").unwrap();
+        task.remove_file("/d/name").unwrap();
         turn += 1;
     }
     assert!(dir.inode().sharded_dirs().is_none(), "nothing was counted yet");
@@ -37,12 +37,12 @@ fn spread() -> (Task, File) {
 
 fn mkdir(task: &Task, cpu: u32, path: &str) {
     let _on = cpu::pretend(cpu);
-    task.mkdir(At::Cwd, path, MODE).unwrap();
+    task.posix().mkdirat(At::Cwd, path, MODE).unwrap();
 }
 
 fn rmdir(task: &Task, cpu: u32, path: &str) {
     let _on = cpu::pretend(cpu);
-    task.unlink(At::Cwd, path, AtFlags::REMOVEDIR).unwrap();
+    task.remove_dir(path).unwrap();
 }
 
 fn links(dir: &File) -> u32 {
@@ -73,9 +73,9 @@ fn directories_that_move_are_counted_where_they_are() {
     let (task, dir) = spread();
     let to = |cpu, from: &str, to: &str, flags| {
         let _on = cpu::pretend(cpu);
-        task.rename(At::Cwd, from, At::Cwd, to, flags).unwrap();
+        task.posix().renameat2(At::Cwd, from, At::Cwd, to, flags).unwrap();
     };
-    let root = task.open("/", OFlags::DIRECTORY, MODE).unwrap();
+    let root = task.posix().open("/", OFlags::DIRECTORY, MODE).unwrap();
     assert_eq!((links(&root), links(&dir)), (3, 3));
     to(2, "/d/stays", "/away", RenameFlags::empty());
     assert_eq!((links(&root), links(&dir)), (4, 2));
@@ -84,7 +84,7 @@ fn directories_that_move_are_counted_where_they_are() {
     assert_eq!((links(&root), links(&dir)), (3, 4));
     to(5, "/d/back", "/d/other", RenameFlags::empty());
     assert_eq!((links(&root), links(&dir)), (3, 3));
-    task.symlink("nowhere", At::Cwd, "/link").unwrap();
+    task.symlink("nowhere", "/link").unwrap();
     to(6, "/d/other", "/link", RenameFlags::EXCHANGE);
     assert_eq!((links(&root), links(&dir)), (4, 2));
 }
@@ -119,7 +119,7 @@ fn links_are_those_of_one_moment() {
 fn before_the_patch_the_inode_has_the_count() {
     for scaling in [Scaling::with_slots(1), Scaling::before_dcache_hash()] {
         let task = names_only(scaling).task();
-        let root = task.open("/", OFlags::DIRECTORY, MODE).unwrap();
+        let root = task.posix().open("/", OFlags::DIRECTORY, MODE).unwrap();
         let mut made = 0;
         while !root.path().dentry().children().is_spread() {
             mkdir(&task, 0, &format!("/{made}"));

@@ -8,7 +8,7 @@ const HOUR: i64 = 3600 * 1_000_000_000;
 /// Runs `test` with the root directory of a new tree.
 fn with_inode(test: impl FnOnce(&Inode)) {
     let task = names_only(Scaling::default()).task();
-    let root = task.open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+    let root = task.posix().open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
     test(root.inode());
 }
 
