@@ -29,10 +29,11 @@
 //!
 //! # Why no FUSE crate is used
 //!
-//! This crate reads and writes the device directly. The FUSE crates of today lack what a full file
-//! system needs: requests that can be interrupted (otherwise a process that waits for a file lock
-//! could not even be killed), `flock` distinguished from POSIX locks, `O_TMPFILE`, birth times,
-//! supplementary groups, 64-bit copies, and the flags that request clearing set-id bits.
+//! This crate reads and writes the device directly. `fuser`, the most complete of the FUSE crates
+//! (0.18, 2026), has threads, `O_TMPFILE`, birth times and the flags that request clearing set-id
+//! bits. It still lacks what a full file system needs: requests that can be interrupted (otherwise
+//! a process that waits for a file lock could not even be killed), supplementary groups, exact
+//! counts of lookups, and locks that are answered later, without a worker.
 //!
 //! Each worker reads and writes data through one buffer. Splicing pages from the device would save
 //! no copy, because the bytes must be copied to (or from) the file system's own memory, and would

@@ -46,7 +46,8 @@
 //! until it is unmounted. A program mounts its own tree with the crate `vfscale-fuse`:
 //!
 //! ```text
-//! let mount = vfscale_fuse::Mount::builder(vfs).mount("/mnt")?;
+//! let mounted = vfscale_fuse::Builder::new(&vfs).mount("/mnt")?;
+//! mounted.wait();
 //! ```
 //!
 //! # More
