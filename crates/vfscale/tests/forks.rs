@@ -124,7 +124,7 @@ fn calls_by_path(task: &Task) {
     fails("remount", task.posix().remount("/", MountFlags::RDONLY));
     fails("unshare_mounts", task.posix().unshare_mounts());
     fails("statfs", task.posix().statfs(At::Cwd, "/"));
-    fails("write_file", task.write("/more", b"x"));
+    fails("write", task.write("/more", b"x"));
     fails("remove_dir_all", task.remove_dir_all("/more"));
     fails("name_to_handle", task.posix().name_to_handle_at(At::Cwd, "/shared", none));
     fails("pipe2", task.posix().pipe2(OFlags::empty()));
