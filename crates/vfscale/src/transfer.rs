@@ -246,15 +246,12 @@ impl<S: Side, T: Side> Copy<'_, '_, S, T> {
                 let len = buf.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));
                 let n = self.source.read_at(&source, from, &mut buf[..len], at)?;
                 if n == 0 {
-                    break;
+                    // The file became shorter meanwhile.
+                    return self.target.set_len(&target, to, at);
                 }
                 self.target.write_all_at(&target, to, &buf[..n], at)?;
                 at += n as u64;
                 self.done.bytes += n as u64;
-            }
-            if at < end {
-                // The file became shorter meanwhile.
-                break;
             }
         }
         self.target.set_len(&target, to, stat.size.max(at))

@@ -48,22 +48,26 @@ impl Task {
     /// extended attributes are those of new files. Returns the number of files and directories.
     ///
     /// # Errors
-    /// `EEXIST` if `to` exists, `EINVAL` if it is in `from`; the errors of reading and writing,
-    /// with the path that they concern. What was copied before an error stays. Sockets, fifos and
-    /// devices are made anew, the latter with the rights that this takes.
+    /// `ENOTDIR` if `from` is no directory, `EEXIST` if `to` exists, `EINVAL` if it is in `from`;
+    /// the errors of reading and writing, with the path that they concern. What was copied before
+    /// an error stays. Sockets, fifos and devices are made anew, the latter with the rights that
+    /// this takes.
     pub fn copy_dir_all(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let (from, to) = (from.as_ref(), to.as_ref());
+        if !self.metadata(from)?.is_dir() {
+            return Err(Error::at("copy_dir_all", Errno::NOTDIR, from));
+        }
+        let source = self.canonicalize(from)?;
         self.create_dir_with(to, &DirBuilder::new().mode(0o700))?;
-        let (source, inside) = (self.canonicalize(from)?, self.canonicalize(to)?);
-        if inside.starts_with(&source) {
+        if self.canonicalize(to)?.starts_with(&source) {
             self.remove_dir(to)?;
             return Err(Error::between("copy_dir_all", Errno::INVAL, from, to));
         }
         let mut copy = TreeCopy { task: self, links: Default::default(), dirs: Vec::new() };
         let mut files = 0;
-        for entry in self.walk_dir(from) {
+        for entry in self.walk_dir(&source) {
             let entry = entry?;
-            let below = entry.path.strip_prefix(from).unwrap_or(&entry.path);
+            let below = entry.path.strip_prefix(&source).unwrap_or(&entry.path);
             let target = if below.as_os_str().is_empty() { to.to_owned() } else { to.join(below) };
             copy.entry(&entry, &target)?;
             files += 1;

@@ -8,9 +8,14 @@ use crate::task::task_struct::Task;
 /// it first and the path in it second: `(at, path, …)`. So the target of a new symbolic link comes
 /// last. No call enters the kernel, except to read the clock.
 ///
-/// ```text
-/// let sys = task.posix();
-/// sys.mkdirat(At::Cwd, "/etc", 0o755)?;
+/// ```
+/// # use vfscale_vfs::{At, AtFlags, RenameFlags, Result, Task};
+/// fn rotate(task: &Task) -> Result<()> {
+///     let sys = task.posix();
+///     sys.mkdirat(At::Cwd, "/log", 0o755)?;
+///     sys.renameat2(At::Cwd, "/log/new", At::Cwd, "/log/old", RenameFlags::EXCHANGE)?;
+///     sys.unlinkat(At::Cwd, "/log/new", AtFlags::empty())
+/// }
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Calls<'t> {

@@ -162,6 +162,11 @@ fn a_copy_of_a_tree() {
     assert_eq!(mode(&task, "/copy/d"), 0o500.into());
     assert_eq!(mode(&task, "/copy/queue"), 0o620.into());
     assert_eq!(errno(task.copy_dir_all("/t", "/copy")), Errno::EXIST);
+    task.symlink("/t", "/way").unwrap();
+    assert_eq!(task.copy_dir_all("/way", "/same").unwrap(), 6);
+    assert_eq!(errno(task.copy_dir_all("/none", "/new")), Errno::NOENT);
+    assert_eq!(errno(task.copy_dir_all("/t/other", "/new")), Errno::NOTDIR);
+    assert!(!task.exists("/new").unwrap());
     // Into itself it would never end.
     assert_eq!(errno(task.copy_dir_all("/t", "/t/inside")), Errno::INVAL);
     assert!(!task.exists("/t/inside").unwrap());
