@@ -321,6 +321,8 @@ fn gathered_writes_arrive() {
     };
     let path = m.path("f");
     let mut file = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
+    // The kernel sends the time of writes only if it is another tick than that of the creation.
+    std::thread::sleep(std::time::Duration::from_millis(20));
     let before = m.mounted().stats().requests;
     for i in 0..10_000_u32 {
         file.write_all(&i.to_le_bytes()).unwrap();
