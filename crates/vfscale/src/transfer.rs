@@ -126,7 +126,7 @@ impl<'a> Transfer<'a> {
     ///
     /// # Errors
     /// `EEXIST` if `to` exists; the errors of reading and writing, with the path that they concern.
-    /// What was copied before an error stays.
+    /// Files that were copied before an error stay.
     pub fn import(
         self,
         task: &Task,

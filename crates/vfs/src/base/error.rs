@@ -43,26 +43,19 @@ impl Error {
     /// Creates an error of `call` that concerns no path.
     #[cold]
     pub fn new(call: &'static str, errno: Errno) -> Error {
-        Error(Box::new(Inner { errno, call, path: None, new_path: None, cause: None }))
+        Error::make(call, errno, [None, None], None)
     }
 
     /// Creates an error of `call` on `path`.
     #[cold]
     pub fn at(call: &'static str, errno: Errno, path: &Path) -> Error {
-        Error(Box::new(Inner {
-            errno,
-            call,
-            path: Some(path.to_owned()),
-            new_path: None,
-            cause: None,
-        }))
+        Error::make(call, errno, [Some(path), None], None)
     }
 
     /// Creates an error of `call` on two paths.
     #[cold]
     pub fn between(call: &'static str, errno: Errno, path: &Path, new: &Path) -> Error {
-        let (path, new_path) = (Some(path.to_owned()), Some(new.to_owned()));
-        Error(Box::new(Inner { errno, call, path, new_path, cause: None }))
+        Error::make(call, errno, [Some(path), Some(new)], None)
     }
 
     /// Creates an error whose text is that of `cause`.
@@ -72,8 +65,18 @@ impl Error {
         errno: Errno,
         cause: impl std::error::Error + Send + Sync + 'static,
     ) -> Error {
-        let cause: Option<Cause> = Some(Box::new(cause));
-        Error(Box::new(Inner { errno, call, path: None, new_path: None, cause }))
+        Error::make(call, errno, [None, None], Some(Box::new(cause)))
+    }
+
+    #[cold]
+    fn make(
+        call: &'static str,
+        errno: Errno,
+        paths: [Option<&Path>; 2],
+        cause: Option<Cause>,
+    ) -> Error {
+        let [path, new_path] = paths.map(|path| path.map(Path::to_owned));
+        Error(Box::new(Inner { errno, call, path, new_path, cause }))
     }
 
     /// Returns Linux's error number.

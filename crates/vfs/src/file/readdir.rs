@@ -90,12 +90,7 @@ impl File {
     /// Iterates over the entries from the file's position on, `.` and `..` first; the position
     /// moves along, as with `getdents(2)`.
     pub fn read_dir(&self) -> Dirents<&File> {
-        Dirents { file: self, batch: Vec::new().into_iter(), failed: false }
-    }
-
-    /// Iterates as [`read_dir`](Self::read_dir), and owns the file.
-    pub(crate) fn into_dirents(self) -> Dirents<File> {
-        Dirents { file: self, batch: Vec::new().into_iter(), failed: false }
+        Dirents::new(self)
     }
 
     /// Fills `batch` with entries from `pos` on; leaves it empty at the end.
@@ -201,6 +196,13 @@ pub struct Dirents<F> {
     file: F,
     batch: std::vec::IntoIter<DirEntryBuf>,
     failed: bool,
+}
+
+impl<F: Borrow<File>> Dirents<F> {
+    /// Iterates over the entries of a file that the iterator owns or borrows.
+    pub(crate) fn new(file: F) -> Dirents<F> {
+        Dirents { file, batch: Vec::new().into_iter(), failed: false }
+    }
 }
 
 impl<F: Borrow<File>> Iterator for Dirents<F> {

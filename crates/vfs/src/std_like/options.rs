@@ -206,7 +206,7 @@ impl Task {
     /// Makes a directory, with the ancestors and permissions that `builder` says.
     ///
     /// # Errors
-    /// Those of [`create_dir`](Self::create_dir) and [`create_dir_all`](Self::create_dir_all).
+    /// As [`create_dir`](Self::create_dir) and [`create_dir_all`](Self::create_dir_all).
     pub fn create_dir_with(&self, path: impl AsRef<Path>, builder: &DirBuilder) -> Result<()> {
         if builder.recursive {
             self.create_dirs(path.as_ref(), builder.mode)

@@ -36,7 +36,7 @@ impl Task {
         let path = path.as_ref();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = self.posix().open(path, flags, Mode::empty())?;
-        let entries = dir.clone().into_dirents();
+        let entries = Dirents::new(dir.clone());
         let dir = Arc::new(OpenDir { dir, path: path.to_owned() });
         Ok(ReadDir { task: self, dir, entries })
     }
