@@ -173,25 +173,35 @@ fn ratio_cell(found: Option<&Comparison>) -> String {
     format!("{mark}{median} [{low}..{high}]")
 }
 
+/// Appends a table of these ratios, with a row for each workload and a column for each target.
+fn put_ratios<'r, R: Iterator<Item = &'r Comparison>>(
+    page: &mut String,
+    report: &Report,
+    targets: &[&String],
+    ratios: impl Fn() -> R,
+) {
+    let names: Vec<String> = targets.iter().map(|target| report.target_name(target)).collect();
+    let row = |work: String| {
+        let of_work = || ratios().filter(|ratio| work_of(&ratio.of) == work);
+        let cell =
+            |target: &&String| ratio_cell(of_work().find(|ratio| ratio.of.target == **target));
+        std::iter::once(work.clone()).chain(targets.iter().map(cell)).collect()
+    };
+    let columns = std::iter::once("workload").chain(names.iter().map(String::as_str));
+    let rows = distinct(ratios().map(|ratio| work_of(&ratio.of))).into_iter().map(row);
+    put_table(page, columns, &[], rows);
+}
+
 /// Appends the ratios of the other targets over the first, with a column for each.
 fn put_over_first(page: &mut String, report: &Report) {
     let all = || report.ratios.iter().filter(|ratio| ratio.compared == Compared::Targets);
     let targets = distinct(all().map(|ratio| &ratio.of.target));
-    let names: Vec<String> = targets.iter().map(|target| report.target_name(target)).collect();
     for (threads, over) in distinct(all().map(|ratio| (ratio.of.threads, &ratio.over.target))) {
         let as_many = || all().filter(|ratio| ratio.of.threads == threads);
         let plural = if threads == 1 { "" } else { "s" };
         let over = report.target_name(over);
         let _ = writeln!(page, "\n## {threads} worker{plural}, over {over}");
-        let row = |work: String| {
-            let of_work = || as_many().filter(|ratio| work_of(&ratio.of) == work);
-            let cell =
-                |target: &&String| ratio_cell(of_work().find(|ratio| ratio.of.target == **target));
-            std::iter::once(work.clone()).chain(targets.iter().map(cell)).collect()
-        };
-        let columns = std::iter::once("workload").chain(names.iter().map(String::as_str));
-        let rows = distinct(as_many().map(|ratio| work_of(&ratio.of))).into_iter().map(row);
-        put_table(page, columns, &[], rows);
+        put_ratios(page, report, &targets, as_many);
     }
 }
 
@@ -199,19 +209,10 @@ fn put_over_first(page: &mut String, report: &Report) {
 fn put_threads(page: &mut String, report: &Report) {
     let all = || report.ratios.iter().filter(|ratio| ratio.compared == Compared::Threads);
     let targets = distinct(all().map(|ratio| &ratio.of.target));
-    let names: Vec<String> = targets.iter().map(|target| report.target_name(target)).collect();
     for (threads, over) in distinct(all().map(|ratio| (ratio.of.threads, ratio.over.threads))) {
         let as_many = || all().filter(|r| (r.of.threads, r.over.threads) == (threads, over));
         let _ = writeln!(page, "\n## {threads} workers over {over}");
-        let row = |work: String| {
-            let of_work = || as_many().filter(|ratio| work_of(&ratio.of) == work);
-            let cell =
-                |target: &&String| ratio_cell(of_work().find(|ratio| ratio.of.target == **target));
-            std::iter::once(work.clone()).chain(targets.iter().map(cell)).collect()
-        };
-        let columns = std::iter::once("workload").chain(names.iter().map(String::as_str));
-        let rows = distinct(as_many().map(|ratio| work_of(&ratio.of))).into_iter().map(row);
-        put_table(page, columns, &[], rows);
+        put_ratios(page, report, &targets, as_many);
     }
 }
 
