@@ -3,24 +3,11 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use crate::common::{MODE, errno, make, task};
 use vfscale::posix::{
     At, AtFlags, FallocateFlags, Fd, OFlags, OpenHow, RenameFlags, ResolveFlags, Whence,
 };
-use vfscale::{Credentials, Errno, File, FileType, Mode, Task};
-
-const MODE: Mode = Mode::from_bits_retain(0o755);
-
-fn task() -> Task {
-    vfscale::memory().size(1 << 30).build().unwrap().task()
-}
-
-fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
-    result.unwrap_err().errno()
-}
-
-fn make(task: &Task, path: &str) -> File {
-    task.posix().open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
-}
+use vfscale::{Credentials, Errno, File, FileType, Mode};
 
 #[test]
 fn names_and_paths_that_are_too_long() {

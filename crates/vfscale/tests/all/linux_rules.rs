@@ -1,28 +1,16 @@
 //! Unobvious rules of Linux: which of several errors is reported, and how flags are changed. The
 //! comparison with tmpfs showed them.
 
+use crate::common::{MODE, errno, make, task};
 use vfscale::posix::{
     At, AtFlags, FallocateFlags, LockKind, LockRange, MountFlags, OFlags, OpenHow, ResolveFlags,
     UmountFlags, XattrFlags,
 };
-use vfscale::{Capabilities, Credentials, Errno, File, MemFs, Mode, Task};
+use vfscale::{Capabilities, Credentials, Errno, File, MemFs, Mode};
 
-const MODE: Mode = Mode::from_bits_retain(0o755);
 const LARGEFILE: OFlags = OFlags::from_bits_retain(0o100_000);
 /// The bit of `SYNC` that is not in `DSYNC`.
 const HALF_SYNC: OFlags = OFlags::SYNC.difference(OFlags::DSYNC);
-
-fn task() -> Task {
-    vfscale::memory().size(1 << 30).build().unwrap().task()
-}
-
-fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
-    result.unwrap_err().errno()
-}
-
-fn make(task: &Task, path: &str) -> File {
-    task.posix().open(path, OFlags::CREATE | OFlags::RDWR, MODE).unwrap()
-}
 
 /// No lookup is made in a removed directory: every name is missing, whatever else is wrong.
 #[test]

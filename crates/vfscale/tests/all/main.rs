@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod cited_patches;
+mod common;
 mod limits;
 mod linux_pipes;
 mod linux_rules;
