@@ -19,10 +19,10 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
-use crate::mount::d_path::is_below;
 use crate::mount::propagation::{GroupId, MountId, Receivers};
 use crate::mount::topology::{MOUNTS_MAX, MountTopology, Step, claim_mountpoint};
 use crate::mount::vfs_shared::VfsShared;
+use crate::objects::dcache::climb::is_below;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::vfsmount::{Mount, MountRef, OwnedMount, Path};
 

@@ -20,30 +20,15 @@
 //! thread saw one move end before another began, a climb sees them in that order. The mount tree
 //! has one count, for the whole climb.
 
-use smallvec::SmallVec;
 use vfscale_sync::rcu::Guard;
 
 use crate::mount::vfs_shared::VfsShared;
+use crate::objects::dcache::climb::Climb;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::vfsmount::{Mount, PathRef};
 
 /// The number of retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;
-
-/// Returns whether `dentry` is `top` or below it, in one superblock. Exact if the caller prevents
-/// moves of directories to other parents; otherwise each step up was valid at some moment.
-pub(crate) fn is_below(dentry: &Dentry, top: &Dentry, guard: &Guard) -> bool {
-    let mut dentry = dentry;
-    loop {
-        if std::ptr::eq(dentry, top) {
-            return true;
-        }
-        if dentry.is_root() {
-            return false;
-        }
-        (_, dentry, _) = name_and_parent(dentry, guard);
-    }
-}
 
 /// The top end of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,38 +42,7 @@ pub(crate) enum Top {
     Outside,
 }
 
-/// A name on the climb, its dentry, and the sequence count under which it was read.
-struct PathStep<'g> {
-    name: &'g [u8],
-    dentry: &'g Dentry,
-    seq: u32,
-}
-
-/// The names of a path, the last one first.
-pub(crate) struct Climb<'g>(SmallVec<[PathStep<'g>; 16]>);
-
 impl<'g> Climb<'g> {
-    pub(crate) fn new() -> Climb<'g> {
-        Climb(SmallVec::new())
-    }
-
-    /// Adds the names from `dentry` up to, but excluding, the first dentry that is a root of its
-    /// file system or for which `is_top` returns true. Returns that dentry.
-    pub(crate) fn climb(
-        &mut self,
-        dentry: &'g Dentry,
-        is_top: impl Fn(&Dentry) -> bool,
-        guard: &'g Guard,
-    ) -> &'g Dentry {
-        let mut at = dentry;
-        while !is_top(at) && !at.is_root() {
-            let (name, parent, seq) = name_and_parent(at, guard);
-            self.0.push(PathStep { name, dentry: at, seq });
-            at = parent;
-        }
-        at
-    }
-
     /// Restarts the climb, from a path up to `root`. The caller prevents moves of directories, or
     /// discards the result if it [has changed](Self::has_changed).
     fn climb_to(&mut self, root: PathRef<'g>, place: PathRef<'g>, guard: &'g Guard) -> Top {
@@ -120,11 +74,6 @@ impl<'g> Climb<'g> {
         }
     }
 
-    /// Returns whether one of the names has changed since it was read.
-    pub(crate) fn has_changed(&self) -> bool {
-        self.0.iter().any(|step| step.dentry.seq().retry(step.seq))
-    }
-
     /// Returns the path; the path of the top itself, which has no name, is `/`.
     fn path(&self, top: Top) -> Vec<u8> {
         if self.0.is_empty() || top == Top::Outside {
@@ -136,20 +85,6 @@ impl<'g> Climb<'g> {
             path.extend_from_slice(step.name);
         }
         path
-    }
-}
-
-/// Returns name and parent of a dentry, read together, and its sequence count while it had both.
-pub(crate) fn name_and_parent<'g>(
-    dentry: &'g Dentry,
-    guard: &'g Guard,
-) -> (&'g [u8], &'g Dentry, u32) {
-    loop {
-        let seq = dentry.seq().begin();
-        let (name, parent) = (dentry.name(guard), dentry.parent(guard));
-        if !dentry.seq().retry(seq) {
-            return (name, parent, seq);
-        }
     }
 }
 

@@ -25,9 +25,9 @@ use vfscale_sync::table::{LockReq, RcuTable};
 
 use crate::base::error::Stop;
 use crate::file::open_file::File;
-use crate::mount::d_path::{is_below, name_and_parent};
 use crate::namei::dir_ops::BackedName;
 use crate::objects::dcache::children::InsertMoved;
+use crate::objects::dcache::climb::{is_below, name_and_parent};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;

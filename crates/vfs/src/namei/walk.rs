@@ -20,10 +20,10 @@ use vfscale_sync::rcu::Guard;
 
 use crate::base::error::Stop;
 use crate::base::types::{Access, MountFlags, ResolveFlags};
-use crate::mount::d_path::Climb;
 use crate::mount::vfs_shared::VfsShared;
 use crate::namei::dir_ops::BackedName;
 use crate::namei::lookup::{Deferred, DriverChange, DriverLookup, WalkStop};
+use crate::objects::dcache::climb::Climb;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::dcache::name::NAME_MAX;
 use crate::objects::dcache::name::{self, Name};

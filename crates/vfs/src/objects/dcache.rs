@@ -2,6 +2,7 @@
 
 pub(crate) mod aliases;
 pub(crate) mod children;
+pub(crate) mod climb;
 pub(crate) mod dentry;
 pub(crate) mod invalidate;
 pub(crate) mod lru;
