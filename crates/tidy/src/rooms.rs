@@ -85,6 +85,7 @@ pub const CIRCLES: &[Circle] = &[(
     "vfs",
     &[
         "objects/dcache/aliases",
+        "objects/dcache/climb",
         "objects/dcache/dentry",
         "objects/dcache/lru",
         "objects/dcache/sharded_counts",
@@ -93,6 +94,7 @@ pub const CIRCLES: &[Circle] = &[(
         "objects/driver/file_ops",
         "objects/driver/file_system",
         "objects/file_description",
+        "objects/fsnotify",
         "objects/icache",
         "objects/inode",
         "objects/inode/inode_ref",

@@ -82,6 +82,7 @@ pub use objects::driver::{
     AttrChange, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Rename,
     XattrChange, XattrPair,
 };
+pub use objects::fsnotify::queue::{FileChange, WatchEvent, WatchId};
 pub use objects::seals::SealFlags;
 pub use security::cred::Credentials;
 pub use std_like::file::TryLockError;
@@ -93,4 +94,5 @@ pub use std_like::task::Space;
 pub use std_like::walk_dir::{WalkDir, WalkEntry};
 pub use syscalls::handle::FileHandle;
 pub use syscalls::posix::Calls;
+pub use syscalls::watcher::Watcher;
 pub use task::task_struct::{At, Task};

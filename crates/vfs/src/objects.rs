@@ -6,6 +6,7 @@ pub(crate) mod dcache;
 pub mod driver;
 pub(crate) mod f_pos;
 pub(crate) mod file_description;
+pub(crate) mod fsnotify;
 pub(crate) mod icache;
 pub(crate) mod in_lookup;
 pub mod inode;

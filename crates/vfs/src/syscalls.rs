@@ -15,5 +15,6 @@ pub(crate) mod posix;
 pub(crate) mod rename;
 pub(crate) mod socket;
 pub(crate) mod unlink;
+pub(crate) mod watcher;
 pub(crate) mod with_inode;
 pub(crate) mod xattr;

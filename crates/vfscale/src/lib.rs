@@ -20,7 +20,8 @@
 //! a task, and each may create its own. Its methods have the names of [`std::fs`]. A guest that may
 //! see a part of the tree is one call: [`Vfs::task_in`]. A [`File`] is an open file. It can be used
 //! without a task, and implements `Read`, `Write` and `Seek`. A directory of the host comes in with
-//! [`Transfer::import`], and goes out with [`Transfer::export`].
+//! [`Transfer::import`], and goes out with [`Transfer::export`]. A [`Watcher`] reports changes of
+//! files, directories and whole trees.
 //!
 //! # Keep a volume
 //!
@@ -82,8 +83,8 @@ pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_procfs::ProcFs;
 pub use vfscale_vfs::{
     Capabilities, Counts, Credentials, DirBuilder, DirEntry, Durability, Errno, Error, File,
-    FileType, Limits, Metadata, Mode, OpenOptions, PATCHES, Patch, ReadDir, Result, Scaling,
-    ScalingError, Space, Task, TempFile, Timestamp, TryLockError, Usage, Users, Vfs, WalkDir,
-    WalkEntry, WeakVfs,
+    FileChange, FileType, Limits, Metadata, Mode, OpenOptions, PATCHES, Patch, ReadDir, Result,
+    Scaling, ScalingError, Space, Task, TempFile, Timestamp, TryLockError, Usage, Users, Vfs,
+    WalkDir, WalkEntry, WatchEvent, WatchId, Watcher, WeakVfs,
 };
 pub use volume::{CloseError, Volume, VolumeBuilder, VolumeError, volume, volume_on};

@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::common::{self, BOTH, TestMount};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
+use vfscale::FileChange;
 
 #[test]
 fn files_directories_and_links() {
@@ -254,5 +255,30 @@ fn files_without_a_name_get_one() {
         let fd = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&never));
         let refused = rustix::fs::linkat(CWD, &fd, CWD, m.path("never"), AtFlags::SYMLINK_FOLLOW);
         assert_eq!(refused, Err(Errno::NOENT));
+    }
+}
+
+/// A watcher of the library sees changes that programs make through the mount.
+#[test]
+fn changes_through_a_mount_are_watched() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        let watcher = vfscale::Watcher::new();
+        watcher.watch_tree(&m.vfs.task(), "/").unwrap();
+        fs::create_dir(m.path("d")).unwrap();
+        fs::write(m.path("d/f"), "text").unwrap();
+        fs::rename(m.path("d/f"), m.path("f")).unwrap();
+        let mut changes = Vec::new();
+        while let Some(event) = watcher.try_next() {
+            changes.push((event.path.to_str().unwrap().to_owned(), event.change));
+        }
+        let all = [("d", FileChange::Created), ("d/f", FileChange::Created)];
+        let all = all.into_iter().chain([
+            ("d/f", FileChange::Modified),
+            ("f", FileChange::Renamed { from: "d/f".into() }),
+        ]);
+        let wanted: Vec<_> = all.map(|(path, change)| (path.to_owned(), change)).collect();
+        changes.retain(|change| wanted.contains(change));
+        assert_eq!(changes, wanted);
     }
 }

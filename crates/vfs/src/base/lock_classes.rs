@@ -60,6 +60,18 @@ lock_class! {
     pub Xattrs = ("xattrs", 80);
 }
 lock_class! {
+    /// The marks of an inode that is watched (`mark->lock`).
+    pub InodeMarksLock = ("fsnotify_marks", 82);
+}
+lock_class! {
+    /// The events of a watcher that wait to be read (`notification_lock`).
+    pub EventQueueLock = ("notification_lock", 111);
+}
+lock_class! {
+    /// The watches of a watcher (`mark_mutex`).
+    pub WatcherLock = ("fsnotify_watches", 38);
+}
+lock_class! {
     /// The table of mountpoints.
     pub MountHash = ("mount_hash", 62);
 }

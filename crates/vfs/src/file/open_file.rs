@@ -389,11 +389,13 @@ impl File {
         if offset + len > fs.size_max() {
             return Err(Errno::FBIG);
         }
-        let _locked = inode.lock();
+        let locked = inode.lock();
         memfd_seals::check_fallocate(inode, mode, offset + len)?;
         fs.fallocate(inode, mode, offset, len)?;
         drop_privileges(inode, self.0.mode())?;
         inode.touch_in_passing();
+        drop(locked);
+        self.0.changed();
         Ok(())
     }
 }

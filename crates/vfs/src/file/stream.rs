@@ -39,7 +39,7 @@ impl File {
     }
 
     fn waiting<'a>(&self, token: Option<&'a WaitToken>) -> Waiting<'a> {
-        Waiting { never: self.flags().contains(OFlags::NONBLOCK), token }
+        Waiting { never: self.flags().contains(OFlags::NONBLOCK), token, until: None }
     }
 
     /// Returns whether reads and writes change the times: of a fifo, but not of a pipe or socket.

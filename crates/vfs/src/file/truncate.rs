@@ -140,7 +140,9 @@ impl File {
             if !self.mode().contains(FileMode::WRITE) {
                 return Err(Errno::INVAL);
             }
-            truncate_inode(inode, size, self.mode(), true)
+            truncate_inode(inode, size, self.mode(), true)?;
+            self.0.changed();
+            Ok(())
         };
         self.with_space(truncate).of("ftruncate", self.path())
     }

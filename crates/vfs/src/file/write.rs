@@ -93,16 +93,17 @@ impl File {
         check_offset(offset)?;
         let inode = self.check_write()?;
         // Compiled twice, so plain files do not pay for the checks of other files.
-        if inode.is_plain() {
-            return self.write_to::<true>(inode, offset, bufs, part);
-        }
-        if inode.is_shared()
+        let written = if inode.is_plain() {
+            self.write_to::<true>(inode, offset, bufs, part)
+        } else if inode.is_shared()
             && let Some(n) = self.overwrite(inode, offset, bufs)
         {
-            self.sync_written(inode, self.flags())?;
-            return Ok((offset, n));
-        }
-        self.write_to::<false>(inode, offset, bufs, part)
+            self.sync_written(inode, self.flags()).map(|()| (offset, n))
+        } else {
+            self.write_to::<false>(inode, offset, bufs, part)
+        };
+        self.0.changed();
+        written
     }
 
     #[inline(always)]

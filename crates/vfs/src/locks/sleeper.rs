@@ -1,5 +1,7 @@
 //! A thread that sleeps until another one wakes it or a token interrupts it.
 
+use std::time::{Duration, Instant};
+
 use rustix::io::Errno;
 use vfscale_sync::atomic::thread::{self, Thread};
 use vfscale_sync::atomic::{AtomicU8, Ordering};
@@ -36,18 +38,47 @@ impl Sleeper {
         self.set(INTERRUPTED);
     }
 
-    /// Parks the thread that made this sleeper until the sleep ends. The caller holds no lock and
-    /// no RCU guard.
+    /// Parks the thread that made this sleeper until the sleep ends, or until a time. The caller
+    /// holds no lock and no RCU guard.
     ///
     /// # Errors
-    /// `EINTR` if the sleep was interrupted, even if another thread has woken it as well.
-    pub(super) fn park(&self) -> Result<(), Errno> {
+    /// `EINTR` if the sleep was interrupted, even if another thread has woken it as well;
+    /// `ETIMEDOUT` if neither happened before `until`.
+    pub(super) fn park(&self, until: Option<Instant>) -> Result<(), Errno> {
         let state = loop {
             match self.state.load(Ordering::Acquire) {
-                0 => thread::park(),
+                0 => park_until(until)?,
                 state => break state,
             }
         };
         if state & INTERRUPTED != 0 { Err(Errno::INTR) } else { Ok(()) }
     }
+}
+
+/// Parks the calling thread. It may return before `until`, and without an event.
+///
+/// # Errors
+/// `ETIMEDOUT` if the time has come.
+fn park_until(until: Option<Instant>) -> Result<(), Errno> {
+    let Some(until) = until else {
+        thread::park();
+        return Ok(());
+    };
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(Errno::TIMEDOUT);
+    }
+    park_for(left);
+    Ok(())
+}
+
+#[cfg(not(any(loom, shuttle)))]
+fn park_for(time: Duration) {
+    thread::park_timeout(time);
+}
+
+/// Yields instead: the models have no clock.
+#[cfg(any(loom, shuttle))]
+fn park_for(_time: Duration) {
+    thread::yield_now();
 }

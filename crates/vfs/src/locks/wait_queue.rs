@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -29,13 +30,14 @@ impl Sleeper {
     /// RCU guard.
     ///
     /// # Errors
-    /// `EINTR` if `token` is cancelled. The sleeper may still be on its list, or may have been
-    /// woken concurrently; the caller handles both.
-    pub(crate) fn sleep(self: &Arc<Sleeper>, token: Option<&WaitToken>) -> Result<(), Errno> {
+    /// `EINTR` if the token is cancelled, `ETIMEDOUT`. The sleeper may still be on its list, or may
+    /// have been woken concurrently; the caller handles both.
+    fn sleep(self: &Arc<Sleeper>, wait: Waiting<'_>) -> Result<(), Errno> {
+        let Waiting { token, until, .. } = wait;
         if let Some(token) = token {
             token.watch_sleeper(self);
         }
-        let woken = self.park();
+        let woken = self.park(until);
         if let Some(token) = token {
             token.unwatch_sleeper(self);
         }
@@ -91,6 +93,8 @@ pub(crate) struct Waiting<'a> {
     pub(crate) never: bool,
     /// The token that can interrupt it.
     pub(crate) token: Option<&'a WaitToken>,
+    /// The time at which it gives up.
+    pub(crate) until: Option<Instant>,
 }
 
 /// A state that threads wait for.
@@ -126,7 +130,7 @@ impl<S: Settle, C: LockClass> Monitor<S, C> {
     /// Runs `step` under the lock, again after each sleep on `list`, until it returns true.
     ///
     /// # Errors
-    /// The errors of `step`; `EAGAIN` instead of sleeping, `EINTR`.
+    /// The errors of `step`; `EAGAIN` instead of sleeping, `EINTR`, `ETIMEDOUT`.
     pub(crate) fn repeat(
         &self,
         wait: Waiting<'_>,
@@ -140,7 +144,7 @@ impl<S: Settle, C: LockClass> Monitor<S, C> {
                 false => Ok(Some(list(state).enter())),
             })?;
             let Some(sleeper) = sleeper else { return Ok(()) };
-            sleeper.sleep(wait.token).inspect_err(|_| {
+            sleeper.sleep(wait).inspect_err(|_| {
                 // If another thread has just woken it, `with` wakes another sleeper instead.
                 self.with(|state| list(state).leave(&sleeper));
             })?;

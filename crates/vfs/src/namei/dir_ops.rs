@@ -43,6 +43,7 @@ use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
 use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::DirOps;
+use crate::objects::fsnotify::{self, Place};
 use crate::objects::in_lookup::KeyGuard;
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
@@ -80,6 +81,10 @@ impl BackedName {
 
     pub(crate) fn dir_inode(&self) -> &Inode {
         self.dir.dentry().inode()
+    }
+
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place { dir: self.dir.dentry(), name: &self.name }
     }
 
     fn sb(&self) -> &SuperBlock {
@@ -133,6 +138,7 @@ impl BackedName {
         } else {
             Dentry::insert_made(&mut bucket, dir, &name, inode)
         };
+        fsnotify::name_made(self.place(), made.inode(), &guard);
         drop((bucket, dcache));
         if let Some(gone) = gone {
             dentry::finish_removal(gone, &guard);
@@ -179,6 +185,7 @@ pub(crate) fn remove(
         directories.unlink(dir, at.bytes(), inode)?;
     }
     unhash_removed(victim, tree);
+    fsnotify::name_removed(at.place(), inode, &rcu::pin());
     Ok(Some(()))
 }
 

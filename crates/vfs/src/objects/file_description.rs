@@ -15,6 +15,7 @@ use crate::base::lock_classes::FilesLock;
 use crate::base::types::OFlags;
 use crate::ipc::pipe::Ends;
 use crate::objects::f_pos::Position;
+use crate::objects::fsnotify::{self, Event};
 use crate::objects::inode::Inode;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::vfsmount::{FilePath, Mount, Path};
@@ -80,6 +81,8 @@ const COUNTED: u8 = 2;
 const STREAMS: u8 = 4;
 /// The file is on a private list.
 const PRIVATE: u8 = 8;
+/// The file was changed through it while it was watched, which its close reports.
+const CHANGED: u8 = 16;
 
 /// An open file description. Counterpart of `struct file` in Linux.
 ///
@@ -212,6 +215,20 @@ impl OpenFile {
         self.state.fetch_or(HAS_LOCKS, Ordering::Release);
     }
 
+    /// Reports that the data of the file was changed through it.
+    #[inline]
+    pub(crate) fn changed(&self) {
+        if self.inode().sb().watches().is_watched() {
+            self.report_change();
+        }
+    }
+
+    #[cold]
+    fn report_change(&self) {
+        self.state.fetch_or(CHANGED, Ordering::Release);
+        fsnotify::changed(self.path().dentry(), Event::Modified);
+    }
+
     /// Notes that its mount counts the file, which the close must undo.
     pub(crate) fn note_counted(&self) {
         self.state.fetch_or(COUNTED, Ordering::Release);
@@ -229,6 +246,9 @@ impl OpenFile {
             let sb = self.path().mount().sb();
             sb.count_private(-1);
             sb.quotas().files.give(1);
+        }
+        if state & CHANGED != 0 {
+            fsnotify::changed(self.path().dentry(), Event::Closed);
         }
         if state & HAS_LOCKS != 0 {
             self.release_locks();

@@ -48,6 +48,7 @@ use crate::base::types::{FileType, Timestamp, XattrFlags};
 use crate::locks::FileLocks;
 use crate::objects::dcache::aliases::AliasHead;
 use crate::objects::driver::XattrPair;
+use crate::objects::fsnotify::marks::InodeMarks;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::seals::Seals;
 use crate::objects::seq_file::Text;
@@ -168,6 +169,7 @@ pub(crate) struct InodeExtra {
     pub(crate) acl_access: RcuOption<Acl>,
     pub(crate) acl_default: RcuOption<Acl>,
     pub(crate) locks: FileLocks,
+    pub(crate) marks: InodeMarks,
     charged: AtomicBool,
     /// Whether its charge has been returned. Written with `changing` held.
     closed: AtomicBool,
@@ -181,6 +183,7 @@ impl InodeExtra {
             acl_access: RcuOption::none(),
             acl_default: RcuOption::none(),
             locks: FileLocks::new(),
+            marks: InodeMarks::new(),
             charged: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }

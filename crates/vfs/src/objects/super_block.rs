@@ -40,6 +40,7 @@ use crate::objects::dcache::name::Name;
 use crate::objects::dcache::sharded_counts::ShardedRing;
 use crate::objects::driver::{DirOps, FileSystem};
 use crate::objects::file_description::{OpenFile, SharedFile};
+use crate::objects::fsnotify::marks::WatchCounts;
 use crate::objects::icache::InodeList;
 use crate::objects::in_lookup::{Key, KeyGuard, KeyLocks};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
@@ -76,6 +77,7 @@ pub struct SuperBlock {
     /// Shared with a driver that makes the superblock read-only by itself.
     flags: Arc<RemountFlags>,
     ids: IdAlloc,
+    watches: WatchCounts,
     inode_hash: RcuTable<Inode, InodeHash>,
     /// Its inodes; `None` if no thread ever looks for one.
     inode_list: Option<InodeList>,
@@ -155,6 +157,7 @@ impl SuperBlock {
             lock_graph,
             flags: Arc::new(RemountFlags::new(MountFlags::empty())),
             ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
+            watches: WatchCounts::new(),
             inode_hash: RcuTable::new(),
             inode_list,
             files: SharedList::bounded(scaling.files_lock_slots(), &quotas.files),
@@ -301,6 +304,12 @@ impl SuperBlock {
     /// Returns the lock for moves of directories in the dcache, for the driver's own moves.
     pub(crate) fn rename_lock(&self) -> Option<&SeqRwLock<RenameLock>> {
         self.cache.as_ref().map(|cache| &**cache.rename_lock)
+    }
+
+    /// Returns the number of its watches.
+    #[inline]
+    pub(crate) fn watches(&self) -> &WatchCounts {
+        &self.watches
     }
 
     /// Returns whether the driver is backed.

@@ -17,6 +17,7 @@ use crate::file::truncate;
 use crate::namei::lookup::{run_lookup, run_lookups};
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::dcache::dentry::Dentry;
+use crate::objects::fsnotify::Event;
 use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
 use crate::objects::permission::permission;
@@ -169,9 +170,8 @@ impl Calls<'_> {
                 return Err(Errno::INVAL);
             }
             self.task.change_inode(
-                At::Cwd,
-                path,
-                Lookup::FOLLOW,
+                (At::Cwd, path, Lookup::FOLLOW),
+                Event::Modified,
                 |walk, pos| {
                     walk.validate(pos)?;
                     may_truncate(pos.inode(), walk.cred(), walk.guard())?;
@@ -265,9 +265,8 @@ impl Task {
         let apply = || {
             let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
             self.change_inode(
-                at,
-                path,
-                lookup,
+                (at, path, lookup),
+                Event::Attributes,
                 |walk, pos| walk.want_write(pos),
                 |walk, pos| change_in_section(walk, pos, change),
                 |inode| inode.sb().with_space(|| self.change_by_reference(inode, change)),

@@ -21,6 +21,7 @@ use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Walk, WalkPos};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::{NewInode, XattrPair};
+use crate::objects::fsnotify::{self, Place};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::permission::permission;
 use crate::objects::super_block::again_for_space;
@@ -166,6 +167,7 @@ pub(crate) fn make(
         dir.link_directory().inspect_err(|_| unname(&inode, name.len()))?;
     }
     let dentry = insert(&mut bucket, dir, name, inode);
+    fsnotify::name_made(Place { dir, name: name.bytes() }, dentry.inode(), guard);
     drop(bucket);
     dir.inode().touch();
     Ok(dentry)
@@ -510,7 +512,9 @@ fn link_inode(
     inode.get();
     // SAFETY: the reference was just counted.
     let inode_ref = unsafe { InodeRef::from_raw(NonNull::from(inode)) };
-    drop_outside(insert(&mut bucket, dir, name, inode_ref), bucket);
+    let dentry = insert(&mut bucket, dir, name, inode_ref);
+    fsnotify::name_made(Place { dir, name: name.bytes() }, inode, guard);
+    drop_outside(dentry, bucket);
     inode.touch_ctime();
     dir.inode().touch();
     Ok(())

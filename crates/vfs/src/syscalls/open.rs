@@ -381,7 +381,7 @@ impl Task {
             pipe.add(ends)?;
         } else {
             let never = opening.flags.contains(OFlags::NONBLOCK);
-            pipe.open(ends, Waiting { never, token })?;
+            pipe.open(ends, Waiting { never, token, until: None })?;
         }
         let file = File::new_stream(path, mode, opening.kept())?;
         // Linux checks this last. A pipe is in packet mode only if it was created so, or switched
@@ -438,6 +438,7 @@ impl Task {
             }
             DriverChange::Opened(file, _write) => {
                 truncate::truncate_inode(file.inode(), 0, file.mode(), true)?;
+                file.0.changed();
                 return Ok(Some(file));
             }
             DriverChange::Names(..) => return Ok(None),

@@ -78,6 +78,7 @@ use crate::objects::dcache::dentry::{self, Dentry, Removed};
 use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver;
+use crate::objects::fsnotify::{self, Place};
 use crate::objects::inode::Inode;
 use crate::objects::vfsmount::WriteAccess;
 use crate::security::cred::Credentials;
@@ -237,6 +238,9 @@ impl Task {
         let (ns, cred) = (self.ns(), self.cred(&guard));
         let rename = RenameCall { ns, tree, cred, guard: &guard, flags, old, new };
         rename.move_backed(source, found);
+        if source.sb().watches().is_watched() {
+            rename.report(source, target);
+        }
         drop(moving);
         Ok(Some(()))
     }
@@ -481,6 +485,9 @@ impl<'g> RenameCall<'g> {
             return Ok(Some(target));
         }
         let removed = self.apply(&mut locks, source, target)?;
+        if source.sb().watches().is_watched() {
+            self.report(source, target);
+        }
         drop(locks);
         source.inode().touch_ctime();
         if let Some(target) = target.filter(|_| self.exchanges()) {
@@ -623,6 +630,21 @@ impl<'g> RenameCall<'g> {
         }
         locks.settle();
         Ok(removed)
+    }
+
+    /// Reports the rename to watchers. The caller holds the locks of both names.
+    #[cold]
+    #[inline(never)]
+    fn report(&self, source: &Dentry, target: Option<&Dentry>) {
+        let place = |side: &Side<'g>| Place { dir: side.dir, name: side.name.bytes() };
+        let places = [place(&self.old), place(&self.new)];
+        let target = target.map(Dentry::inode);
+        match target {
+            Some(other) if self.exchanges() => {
+                fsnotify::exchanged(places, [source.inode(), other], self.guard);
+            }
+            _ => fsnotify::renamed(places, source.inode(), target, self.guard),
+        }
     }
 
     /// Adjusts the link counts of the two directories, which the `..` of directories count in.

@@ -29,6 +29,7 @@ use crate::namei::dir_ops;
 use crate::namei::lookup::{DriverChange, run_changes};
 use crate::namei::walk::{Fail, Last, Lookup, Walk, WalkPos, check_length};
 use crate::objects::dcache::dentry::{self, Dentry};
+use crate::objects::fsnotify::{self, Place};
 use crate::objects::inode::Inode;
 use crate::objects::permission::{check_sticky, permission};
 use crate::objects::vfsmount::WriteAccess;
@@ -171,6 +172,7 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
         inode.sb().fs().unlinked(inode, name.len());
     };
     let removed = victim.set_removed(dir, count_out, guard);
+    fsnotify::name_removed(Place { dir, name: name.bytes() }, inode, guard);
     drop(bucket);
     let now = time::now();
     inode.touch_ctime_at(now);
@@ -227,6 +229,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     let removed = victim.set_removed(dir, count_out, guard);
     // This precedes the moment when another thread can find `dir` empty and remove it.
     dir.unlink_directory();
+    fsnotify::name_removed(Place { dir, name: name.bytes() }, inode, guard);
     drop(locks);
     dir.inode().touch();
     dentry::finish_removal(removed, guard);

@@ -7,6 +7,7 @@ use vfscale_sync::rcu;
 
 use crate::namei::lookup::{DriverChange, run_changes};
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
+use crate::objects::fsnotify::{self, Event};
 use crate::objects::inode::Inode;
 use crate::objects::vfsmount::WriteAccess;
 use crate::task::task_struct::{At, Task, bytes};
@@ -24,15 +25,14 @@ impl Task {
     /// of the walk, without a reference to the inode (see `inode/evict.rs`). If it returns
     /// [`Done::No`], `by_reference` makes the change with the announcement and a reference held,
     /// and nothing else. For a backed driver, which stores the change first and may block, only
-    /// `by_reference` runs.
+    /// `by_reference` runs. The change is reported as a `report`.
     ///
     /// # Errors
     /// The errors of the walk and of all three functions.
     pub(crate) fn change_inode(
         &self,
-        at: At<'_>,
-        path: &StdPath,
-        lookup: Lookup,
+        (at, path, lookup): (At<'_>, &StdPath, Lookup),
+        report: Event,
         announce: impl for<'g> Fn(&Walk<'g>, WalkPos<'g>) -> Result<WriteAccess<'g>, Fail>,
         body: impl Fn(&Walk<'_>, WalkPos<'_>) -> Result<Done, Fail>,
         by_reference: impl Fn(&Inode) -> Result<(), Errno>,
@@ -44,6 +44,7 @@ impl Task {
                 let pos = walk.lookup()?;
                 let write = announce(walk, pos)?;
                 if !pos.inode().is_backed() && body(walk, pos)? == Done::Yes {
+                    fsnotify::changed(pos.dentry, report);
                     return Ok(());
                 }
                 let kept = walk.keep(pos)?;
@@ -52,7 +53,11 @@ impl Task {
             })
         };
         run_changes(call, |left| match left {
-            DriverChange::Place(place, _write) => by_reference(place.dentry().inode()).map(Some),
+            DriverChange::Place(place, _write) => {
+                by_reference(place.dentry().inode())?;
+                fsnotify::changed(place.dentry(), report);
+                Ok(Some(()))
+            }
             _ => Ok(None),
         })
     }

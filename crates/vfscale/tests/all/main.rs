@@ -23,3 +23,4 @@ mod std_names;
 mod transfer;
 mod trees;
 mod volumes;
+mod watching;

@@ -14,3 +14,4 @@ mod readdir;
 mod take_down;
 mod times;
 mod tree;
+mod watching;

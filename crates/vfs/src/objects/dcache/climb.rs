@@ -63,6 +63,7 @@ impl<'g> Climb<'g> {
 }
 
 /// Returns name and parent of a dentry, read together, and its sequence count while it had both.
+#[inline]
 pub(crate) fn name_and_parent<'g>(
     dentry: &'g Dentry,
     guard: &'g Guard,

@@ -11,6 +11,7 @@ use crate::syscalls::unlink::may_delete;
 
 impl<'g> RenameCall<'g> {
     /// Checks the rules of `renameat2(2)`, in the order of Linux.
+    #[inline]
     pub(super) fn check(
         &self,
         source: &Dentry,
@@ -44,6 +45,7 @@ impl<'g> RenameCall<'g> {
 
     /// Refuses to move a directory into itself, or to replace an ancestor of the source. Records
     /// the ancestors that it read.
+    #[inline]
     pub(super) fn check_loops(
         &self,
         source: &Dentry,
