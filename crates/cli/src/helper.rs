@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgAction, Command, CommandFactory, Parser};
+use vfscale_command::say;
 use vfscale_diskfs::copies;
 
 use crate::args::{self, Cli};
@@ -61,7 +62,7 @@ impl Helper {
             Err(error) => crate::refused(&error, usage),
             Ok(Ok(code)) => code,
             Ok(Err(error)) => {
-                eprintln!("{}: {error}", self.name());
+                say(format_args!("{}: {error}", self.name()));
                 match (self, error) {
                     (_, Failure::Usage(_)) => ExitCode::from(usage),
                     (Helper::Mount, _) => ExitCode::from(MOUNT_FAILED),

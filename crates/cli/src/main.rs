@@ -20,6 +20,8 @@
 //! | `options` | options after `-o`, sizes of images, modes |
 //! | `error` | failures and exit statuses |
 
+#![deny(clippy::print_stderr, reason = "it panics if nobody reads it: use `say`")]
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -35,6 +37,7 @@ mod volume;
 
 use args::Command;
 use helper::Helper;
+use vfscale_command::say;
 use volume::{copy_out, fsck, grow, make, show};
 
 fn main() -> ExitCode {
@@ -65,7 +68,7 @@ fn main() -> ExitCode {
         Command::Man { dir } => helper::manual(&dir),
     };
     outcome.unwrap_or_else(|e| {
-        eprintln!("vfscale: {e}");
+        say(format_args!("vfscale: {e}"));
         e.exit_code()
     })
 }

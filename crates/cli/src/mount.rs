@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vfscale::posix::MountFlags;
+use vfscale_command::say;
 use vfscale_command::signals::Blocked;
 use vfscale_fuse::Mounted;
 
@@ -44,7 +45,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     if is_server {
         leave_terminal()?;
     } else {
-        eprintln!("mounted at {}; Ctrl-C or `umount` ends it", mounted.dir().display());
+        say(format_args!("mounted at {}; Ctrl-C or `umount` ends it", mounted.dir().display()));
     }
     serve(mounted, signals, source.syncer());
     source.close()?;
@@ -66,7 +67,10 @@ fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
             match unmounter.unmount_within(PATIENCE) {
                 Ok(false) => {}
                 Ok(true) => {
-                    eprintln!("vfscale: {} was in use; unmounted under its users", dir.display());
+                    say(format_args!(
+                        "vfscale: {} was in use; unmounted under its users",
+                        dir.display()
+                    ));
                     std::thread::sleep(PATIENCE);
                     if ended.load(Ordering::Acquire) {
                         // The main thread is closing the volume, which may take long.
@@ -75,7 +79,7 @@ fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
                     // Processes that still use the detached mount lose it when this one exits.
                     std::process::exit(i32::from(!syncer.sync()));
                 }
-                Err(e) => eprintln!("vfscale: cannot unmount {}: {e}", dir.display()),
+                Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.display())),
             }
         }
     });

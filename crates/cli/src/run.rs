@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use vfscale::VolumeError;
+use vfscale_command::say;
 use vfscale_command::signals::Blocked;
 use vfscale_fuse::Mounted;
 use vfscale_vfs::lockstat;
@@ -38,7 +39,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     unmount(mounted);
     if args.lockstat {
         lockstat::record(false);
-        eprint!("{}", lockstat::Table::now());
+        say(format_args!("{}", lockstat::Table::now().to_string().trim_end()));
     }
     drop(dir);
     match source.close() {
@@ -109,7 +110,7 @@ fn unmount(mounted: Mounted) {
             "processes that the command left behind used {}; it was unmounted under them",
             dir.display()
         ),
-        Err(e) => eprintln!("vfscale: cannot unmount {}: {e}", dir.display()),
+        Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.display())),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use vfscale::posix::{At, MountFlags, OFlags};
 use vfscale::{Mode, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
+use vfscale_command::say;
 use vfscale_fuse::{Builder, Sharing};
 
 use crate::args::{ServeArgs, SourceArgs};
@@ -75,7 +76,7 @@ impl Syncer {
         let root = vfs.task().posix().open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
         let synced = root.and_then(|root| root.sync_fs());
         if let Err(e) = &synced {
-            eprintln!("vfscale: not everything could be written: {e}");
+            say(format_args!("vfscale: not everything could be written: {e}"));
         }
         synced.is_ok()
     }

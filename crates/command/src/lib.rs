@@ -8,11 +8,14 @@
 //! | [`size`] | amounts of memory as people write them |
 //! | [`signals`] | signals, waited for by a thread instead of in handlers |
 //! | [`logging`] | messages of the library on standard error |
+//! | [`stderr`] | messages for the person at the terminal |
 //! | [`manual`] | manual pages and completions, from the definition of a command line |
 
 pub mod logging;
 pub mod manual;
 pub mod signals;
 pub mod size;
+pub mod stderr;
 
 pub use size::Size;
+pub use stderr::say;

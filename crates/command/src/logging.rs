@@ -17,7 +17,9 @@ pub fn start() {
         Err(e) => (Targets::new().with_default(LevelFilter::WARN), Some(e)),
     };
     let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    // Errors of standard error would be printed to standard error, which panics.
+    let layer = tracing_subscriber::fmt::layer().log_internal_errors(false);
+    let layer = layer.with_writer(std::io::stderr).with_ansi(colours);
     tracing_subscriber::registry().with(layer).with(targets).init();
     if let Some(e) = complaint {
         tracing::warn!("RUST_LOG={selected} is not understood ({e}); showing warnings");

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use vfscale::block::Device;
+use vfscale_command::say;
 use vfscale_diskfs::format::inode::ROOT_INO;
 use vfscale_diskfs::inode::core::InodeCore;
 use vfscale_diskfs::{rescue::LogRead, rescue::Name, rescue::Rescue};
@@ -76,7 +77,7 @@ pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
     match copy.told.0 {
         0 => Ok(ExitCode::SUCCESS),
         count => {
-            eprintln!("vfscale: not copied, only in part, or under another path: {count}");
+            say(format_args!("vfscale: not copied, only in part, or under another path: {count}"));
             Ok(ExitCode::FAILURE)
         }
     }
@@ -89,7 +90,7 @@ impl Complaints {
     /// Prints the problems with one path, and counts the path if there is any.
     fn tell(&mut self, path: &Path, why: &[impl Display]) {
         for why in why {
-            eprintln!("vfscale: {}: {why}", path.display());
+            say(format_args!("vfscale: {}: {why}", path.display()));
         }
         self.0 += u64::from(!why.is_empty());
     }

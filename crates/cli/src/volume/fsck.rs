@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use vfscale_command::say;
 use vfscale_diskfs::{
     check, check::Discarded, check::Finding, check::LogState, check::Options, check::Phase,
     check::Report, check::Watch,
@@ -111,7 +112,7 @@ pub(crate) fn fsck(args: &FsckArgs) -> Result<ExitCode, Failure> {
             status(&report)
         }
         Err(error) => {
-            eprintln!("vfscale: {error}");
+            say(format_args!("vfscale: {error}"));
             OPERATIONAL
         }
     }))
