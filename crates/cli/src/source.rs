@@ -127,7 +127,8 @@ fn mount_state(vfs: &Vfs) -> Result<(), Failure> {
     let task = vfs.task();
     task.posix().mkdirat(At::Cwd, STATE_DIR, Mode::from(0o555))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    Ok(task.posix().mount(ProcFs::new(vfs), STATE_DIR, flags)?)
+    let (uid, gid) = caller();
+    Ok(task.posix().mount(ProcFs::owned_by(vfs, uid, gid), STATE_DIR, flags)?)
 }
 
 /// Returns the owner, group and permissions for the root directory of a new file system.

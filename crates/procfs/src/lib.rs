@@ -82,6 +82,8 @@ const MAGIC: u64 = 0x5646_5350;
 /// ```
 pub struct ProcFs {
     vfs: WeakVfs,
+    /// Owns what belongs to no task.
+    owner: Owner,
     tasks: Mutex<BTreeMap<u64, Weak<Task>>, ProcTasks>,
 }
 
@@ -95,14 +97,20 @@ struct Owner {
     gid: u32,
 }
 
-const ROOT: Owner = Owner { uid: 0, gid: 0 };
-
 impl ProcFs {
     /// Creates a driver that describes `vfs`, to be mounted in that tree or another. Does not own
-    /// the tree.
+    /// the tree. Its files belong to root, or to the user of the task that they describe.
     #[must_use]
     pub fn new(vfs: &Vfs) -> Arc<ProcFs> {
-        Arc::new(ProcFs { vfs: vfs.downgrade(), tasks: Mutex::new(BTreeMap::new()) })
+        ProcFs::owned_by(vfs, 0, 0)
+    }
+
+    /// Does what [`new`](Self::new) does, with a user and group in the place of root: for example
+    /// the user who may read the statistics of the locks.
+    #[must_use]
+    pub fn owned_by(vfs: &Vfs, uid: u32, gid: u32) -> Arc<ProcFs> {
+        let (vfs, owner) = (vfs.downgrade(), Owner { uid, gid });
+        Arc::new(ProcFs { vfs, owner, tasks: Mutex::new(BTreeMap::new()) })
     }
 
     /// Lists a task under `tasks` until the task ends.
@@ -121,7 +129,7 @@ impl ProcFs {
     fn find(&self, dir: Node, name: &[u8]) -> Option<(Node, Owner)> {
         let name = std::str::from_utf8(name).ok()?;
         match dir {
-            Node::Root => Some((node::find_in_root(name)?, ROOT)),
+            Node::Root => Some((node::find_in_root(name)?, self.owner)),
             Node::Tasks => {
                 let id = node::parse(name)?;
                 Some((Node::Task(id), self.owner(id)?))
@@ -269,7 +277,7 @@ impl FileSystem for ProcFs {
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
-        Ok(inode(sb, Node::Root, ROOT))
+        Ok(inode(sb, Node::Root, self.owner))
     }
 
     fn statfs(&self, _: &SuperBlock) -> StatFs {
