@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::common::{can_mount, vfscale};
 use crate::for_all::program_for_all;
+use crate::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn run(args: &[&str]) -> Output {
@@ -49,14 +49,6 @@ impl Drop for Kid {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-fn eventually(what: &str, mut ready: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !ready() {
-        assert!(Instant::now() < end, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -9,3 +9,4 @@ mod copy_out;
 mod for_all;
 mod on_volume;
 mod volume;
+mod wait;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{can_mount, vfscale};
+use crate::wait::eventually;
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap().trim()
@@ -62,7 +63,11 @@ impl Mount {
     }
 
     fn unmount(mut self) {
-        assert!(Command::new("umount").arg(&self.1).status().unwrap().success());
+        // Other tests of this process start programs. Between fork and exec their children hold the
+        // files of this mount that are open at that moment, and it is busy.
+        eventually("the end of the mount", || {
+            Command::new("umount").arg(&self.1).output().unwrap().status.success()
+        });
         assert!(self.0.wait().unwrap().success());
     }
 }

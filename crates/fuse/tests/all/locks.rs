@@ -280,6 +280,8 @@ fn deadlocks_are_refused() {
     let task = std::sync::Arc::new(m.vfs.task());
     let theirs = task.posix().open("/f", OFlags::RDWR | OFlags::CREATE, Mode::from(0o600));
     let theirs = theirs.unwrap();
+    let (uid, gid) = common::owner();
+    task.chown("/f", Some(uid), Some(gid)).unwrap();
     let ours = open(&m.path("f"));
     posix(&ours, libc::F_WRLCK, 20, 1).unwrap();
     task.posix()
