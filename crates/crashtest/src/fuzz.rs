@@ -10,7 +10,7 @@
 //!
 //! * No thread panics, and every call and thread terminates.
 //! * A volume without findings opens, and all of it can be read. It can be changed and closed, and
-//!   then has no findings.
+//!   then has no findings, unless it has a feature that forbids changes.
 //! * A repaired volume with nothing left to repair is such a volume.
 //!
 //! For all other volumes an error is as acceptable as a tree: inconsistent bytes are detected where
@@ -42,7 +42,7 @@ use vfscale_sync::random::Random;
 use image::{Image, copy, new_volume};
 pub use interrupted::{Interrupted, RepairFault};
 use log::Log;
-use usable::{repair, use_it};
+use usable::{read_it, repair, use_it};
 
 /// Number of rounds per repair of a volume.
 const REPAIR: u64 = 4;
@@ -142,7 +142,7 @@ impl Fuzzer {
         }
         if number.is_multiple_of(SHOW) {
             show(&device);
-            look_only(&device);
+            let _ = read_it(&copy(&device));
         }
         Ok(tally)
     }
@@ -179,15 +179,6 @@ fn look(device: &Arc<dyn Device>) -> Result<FuzzTally, String> {
         Err(_) => {}
     }
     Ok(tally)
-}
-
-/// Reads all of a volume that is opened read-only.
-fn look_only(device: &Arc<dyn Device>) {
-    let opened = vfscale::volume_on(copy(device)).read_only(true).open();
-    if let Ok(volume) = opened {
-        let _ = walk::everything(&volume.task());
-        let _ = volume.close();
-    }
 }
 
 /// Shows some structures, whether they exist or not.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use vfscale::posix::{At, AtFlags, OFlags, XattrFlags};
 use vfscale::{Mode, Task};
-use vfscale_diskfs::{check, check::LogState};
+use vfscale_diskfs::{check, check::LogState, copies};
 use vfscale_diskfs::{format::BLOCK_BYTES, format::Block, format::byte_of_block};
 
 use super::image::{Image, new_volume, open};
@@ -40,6 +40,18 @@ fn nothing_shows_without_damage() {
         let report = check::check(image.copy(), &check::Options::default(), &mut ()).unwrap();
         assert!(matches!(report.log, LogState::Replayed { items: 1.., .. }), "{:?}", report.log);
     }
+}
+
+/// A bit of a feature that this version does not know, and that forbids changes.
+#[test]
+fn a_volume_that_may_only_be_read_is_sound_if_it_can_be_read() {
+    let image = new_volume(&mut Random::new(7)).unwrap();
+    let mut found = copies::read(&*image.device).unwrap().superblock;
+    found.features.ro_compat |= 1 << 40;
+    copies::write(&*image.device, &mut found).unwrap();
+    let tally = super::look(&image.copy()).unwrap();
+    assert_eq!((tally.sound, tally.opened, tally.errors), (1, 1, 0));
+    assert_eq!(super::repair(&image.copy()), Ok(0));
 }
 
 const FILES: usize = 250;

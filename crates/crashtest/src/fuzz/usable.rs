@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_diskfs::check;
+use vfscale_diskfs::{check, copies};
 
 use super::image::{copy, open};
 use super::walk;
 
-/// Opens a volume, reads and changes it, closes it, and checks it if all of that succeeded. Returns
-/// the errors of calls.
+/// Opens a volume, reads and changes it, closes it, and checks it if all of that succeeded. A volume
+/// with a feature that forbids changes is only read. Returns the errors of calls.
 pub(super) fn use_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
+    if copies::read(&**device).is_ok_and(|found| found.is_read_only()) {
+        return read_it(device);
+    }
     let volume = open(device.clone())?;
     let task = volume.task();
     let mut errors = walk::everything(&task);
@@ -20,6 +23,15 @@ pub(super) fn use_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
     if errors.is_empty() {
         errors.extend(findings(device).err().map(|found| format!("checked then: {found}")));
     }
+    Ok(errors)
+}
+
+/// Opens a volume read-only, and reads all of it. Returns the errors of calls.
+pub(super) fn read_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
+    let opened = vfscale::volume_on(device.clone()).read_only(true).open();
+    let volume = opened.map_err(|e| e.to_string())?;
+    let mut errors = walk::everything(&volume.task());
+    errors.extend(volume.close().err().map(|e| format!("closing: {e}")));
     Ok(errors)
 }
 
