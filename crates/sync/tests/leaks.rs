@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+use vfscale_sync::lock::lockstat_record;
 use vfscale_sync::slab::Slab;
 use vfscale_sync::table::{Hashed, RcuTable};
 use vfscale_sync::{cpu, hash, lock_class, rcu};
@@ -43,6 +44,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// After this time without deferred calls the reclaim thread has ended.
+const RECLAIM_ENDS: Duration = Duration::from_millis(1500);
+
 struct Entry(u64);
 
 impl Hashed for Entry {
@@ -65,7 +69,7 @@ fn assert_left(expected: usize, what: &str) {
         if left == expected {
             return;
         }
-        thread::sleep(Duration::from_millis(1500));
+        thread::sleep(RECLAIM_ENDS);
         left = live_after_a_while();
     }
     assert_eq!(left, expected, "{what}");
@@ -84,15 +88,54 @@ fn use_table(table: &RcuTable<Entry, Buckets>, entries: &[Entry]) {
     }
 }
 
+/// Makes a thread wait for a bucket.
+fn contend(table: &RcuTable<Entry, Buckets>) {
+    let guard = rcu::pin();
+    let bucket = table.lock(1, &guard);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| drop(table.lock(1, &rcu::pin())));
+        thread::sleep(Duration::from_millis(20));
+        drop(bucket);
+        waiting.join().unwrap();
+    });
+}
+
+/// Allocates and frees 2,000 objects on several CPUs.
+fn use_slab(slab: &Slab<Box<u64>>) {
+    for i in 0..2000u64 {
+        let _on = cpu::pretend(i as u32 % 5);
+        let object = slab.alloc(Box::new(i));
+        // SAFETY: no other thread has seen it.
+        unsafe { slab.free_rcu(object, &rcu::pin()) };
+    }
+}
+
+/// Allocates what stays after the first contention: the counters of each lock class, and the table of
+/// threads that wait. Then waits for the end of the reclaim thread.
+fn contend_first(entries: &[Entry]) {
+    lockstat_record(true);
+    let table = RcuTable::new();
+    use_table(&table, entries);
+    contend(&table);
+    use_slab(&Slab::new(4));
+    live_after_a_while();
+    lockstat_record(false);
+    drop(table);
+    live_after_a_while();
+    thread::sleep(RECLAIM_ENDS);
+}
+
 #[test]
 fn everything_is_freed() {
-    let before = live_after_a_while();
     // Random hashes of 63 bits, and some that share a bucket at any size.
     let scattered = (0..20_000u64).map(|i| hash::fibonacci(i) >> 1);
     let entries: Vec<Entry> = scattered.chain(0..500).map(Entry).collect();
+    contend_first(&entries);
+    let before = live_after_a_while();
     for round in 0..3 {
         let table = RcuTable::new();
         use_table(&table, &entries);
+        contend(&table);
         let bytes = table.bytes();
         assert!(bytes > 0);
         assert_left(before + bytes, &format!("round {round}: retired buckets or nodes are left"));
@@ -101,12 +144,7 @@ fn everything_is_freed() {
     }
     for _ in 0..3 {
         let slab = Slab::<Box<u64>>::new(4);
-        for i in 0..2000u64 {
-            let _on = cpu::pretend(i as u32 % 5);
-            let object = slab.alloc(Box::new(i));
-            // SAFETY: no other thread has seen it.
-            unsafe { slab.free_rcu(object, &rcu::pin()) };
-        }
+        use_slab(&slab);
         assert!(live_after_a_while() > before);
         drop(slab);
         assert_left(before, "a slab left something");
