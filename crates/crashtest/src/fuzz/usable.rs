@@ -12,6 +12,9 @@ use super::walk;
 /// with a feature that forbids changes is only read. Returns the errors of calls.
 pub(super) fn use_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
     if copies::read(&**device).is_ok_and(|found| found.is_read_only()) {
+        if open(copy(device)).is_ok() {
+            return Err("it opens for changes, which a feature forbids".into());
+        }
         return read_it(device);
     }
     let volume = open(device.clone())?;
