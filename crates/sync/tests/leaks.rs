@@ -109,7 +109,7 @@ fn use_slab(slab: &Slab<Box<u64>>) {
     }
 }
 
-/// Allocates what stays after the first contention: the counters of each lock class, and the table of
+/// Allocates what stays after a first contention: the counters of each lock class, and the table of
 /// threads that wait. Then waits for the end of the reclaim thread.
 fn contend_first(entries: &[Entry]) {
     lockstat_record(true);

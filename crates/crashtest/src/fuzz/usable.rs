@@ -8,8 +8,8 @@ use vfscale_diskfs::{check, copies};
 use super::image::{copy, open};
 use super::walk;
 
-/// Opens a volume, reads and changes it, closes it, and checks it if all of that succeeded. A volume
-/// with a feature that forbids changes is only read. Returns the errors of calls.
+/// Opens a volume, reads and changes it, closes it, and checks it if all of that succeeded. If a
+/// feature of the volume forbids changes, only reads it. Returns the errors of calls.
 pub(super) fn use_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
     if copies::read(&**device).is_ok_and(|found| found.is_read_only()) {
         if open(copy(device)).is_ok() {
