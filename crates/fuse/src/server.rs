@@ -297,11 +297,12 @@ impl Service for Server {
     type Worker = Worker;
 
     fn settings(&self, offer: &Offer) -> InitFlags {
+        // Not `FUSE_ASYNC_DIO`: after a direct write that the kernel does not wait for, it does not
+        // drop the pages that a reader cached during the write. They would stay stale for ever.
         let mut flags = InitFlags::DONT_MASK
             | InitFlags::POSIX_ACL
             | InitFlags::DO_READDIRPLUS
             | InitFlags::READDIRPLUS_AUTO
-            | InitFlags::ASYNC_DIO
             | InitFlags::PARALLEL_DIROPS
             | InitFlags::CACHE_SYMLINKS
             | InitFlags::HANDLE_KILLPRIV_V2

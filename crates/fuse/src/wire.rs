@@ -95,7 +95,6 @@ bitflags! {
         const AUTO_INVAL_DATA = 1 << 12;
         const DO_READDIRPLUS = 1 << 13;
         const READDIRPLUS_AUTO = 1 << 14;
-        const ASYNC_DIO = 1 << 15;
         const WRITEBACK_CACHE = 1 << 16;
         const NO_OPEN_SUPPORT = 1 << 17;
         const PARALLEL_DIROPS = 1 << 18;

@@ -60,6 +60,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/fuse/tests/common/mod.rs", "system calls: credentials of a child"),
     ("crates/memfs/tests/idle_cpu.rs", "an allocator that counts"),
     ("crates/fuse/tests/all/data.rs", "system calls: shared mappings"),
+    ("crates/fuse/tests/all/direct.rs", "system calls: asynchronous I/O"),
     ("crates/fuse/tests/all/locks.rs", "system calls: fcntl, fork"),
     ("crates/fuse/tests/all/permissions.rs", "system calls: credentials of a child"),
 ];

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod data;
+mod direct;
 mod locks;
 mod names;
 mod permissions;
