@@ -20,6 +20,7 @@ use crate::icache::inactivate::Orphans;
 use crate::tools::mkfs::{self, MkfsOptions};
 
 mod errors;
+mod kept_times;
 mod replaced;
 
 const MIB: u64 = 1 << 20;

@@ -94,20 +94,32 @@ impl File {
         let inode = self.check_write()?;
         // Compiled twice, so plain files do not pay for the checks of other files.
         let written = if inode.is_plain() {
-            self.write_to::<true>(inode, offset, bufs, part)
+            self.write_to::<true, true>(inode, offset, bufs, part)
         } else if inode.is_shared()
             && let Some(n) = self.overwrite(inode, offset, bufs)
         {
             self.sync_written(inode, self.flags()).map(|()| (offset, n))
         } else {
-            self.write_to::<false>(inode, offset, bufs, part)
+            self.write_to::<false, true>(inode, offset, bufs, part)
         };
         self.0.changed();
         written
     }
 
+    /// Writes `buf` at `offset`, never at the end of the file instead, and leaves the times of the
+    /// last change alone. Returns less than `buf.len()` if space runs out.
+    pub(crate) fn write_unstamped(&self, offset: u64, buf: &[u8]) -> Outcome<usize> {
+        check_offset(offset)?;
+        let inode = self.check_write()?;
+        let bufs = [IoSlice::new(buf)];
+        let written =
+            self.with_space(|| self.write_to::<false, false>(inode, offset, &bufs, Part::Whole));
+        self.0.changed();
+        written.map(|(_, n)| n)
+    }
+
     #[inline(always)]
-    fn write_to<const PLAIN: bool>(
+    fn write_to<const PLAIN: bool, const STAMP: bool>(
         &self,
         inode: &Inode,
         offset: u64,
@@ -126,7 +138,8 @@ impl File {
         let flags = self.flags();
         let fs = inode.sb().fs();
         let locked = inode.lock();
-        let start = if flags.contains(OFlags::APPEND) { inode.size() } else { offset };
+        let appends = STAMP && flags.contains(OFlags::APPEND);
+        let start = if appends { inode.size() } else { offset };
         if part == Part::Rest && start != offset {
             return Ok((offset, 0));
         }
@@ -138,7 +151,9 @@ impl File {
             room = memfd_seals::check_write(inode, start, room.min(len))?;
         }
         drop_privileges(inode, self.0.mode())?;
-        if PLAIN {
+        if !STAMP {
+            // The caller has the times.
+        } else if PLAIN {
             inode.touch();
         } else {
             inode.touch_in_passing();

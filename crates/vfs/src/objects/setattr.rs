@@ -27,6 +27,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) gid: Option<u32>,
     pub(crate) atime: Option<Timestamp>,
     pub(crate) mtime: Option<Timestamp>,
+    /// The time of the change; `None` is the time at which it is carried out.
+    pub(crate) ctime: Option<Timestamp>,
     /// Whether file capabilities are removed.
     pub(crate) no_capabilities: bool,
     /// Changes of extended attributes, which are rare. Boxed because a plan is copied.
@@ -55,7 +57,10 @@ impl<'a> Plan<'a> {
             drop_capabilities(inode, guard);
         }
         self.set(inode, guard);
-        inode.touch_ctime();
+        match self.ctime {
+            Some(ctime) => inode.set_ctime(ctime),
+            None => inode.touch_ctime(),
+        }
     }
 
     /// Stores the plan with a backed driver, then carries it out. Blocks; the caller holds the
@@ -69,7 +74,7 @@ impl<'a> Plan<'a> {
         }
         let none = More::default();
         let more = self.more.as_deref().unwrap_or(&none);
-        let ctime = inode.change_time();
+        let ctime = self.ctime.unwrap_or_else(|| inode.change_time());
         let value =
             |list: &Option<Option<Acl>>| list.as_ref().map(|list| list.as_ref().map(Acl::to_xattr));
         let (access, default) = (value(&more.access), value(&more.default));
@@ -97,7 +102,11 @@ impl<'a> Plan<'a> {
             edit(inode, name, value, &guard);
         }
         self.set(inode, &guard);
-        inode.inode_changed_at(ctime);
+        if self.ctime.is_some() {
+            inode.set_ctime(ctime);
+        } else {
+            inode.inode_changed_at(ctime);
+        }
         Ok(())
     }
 

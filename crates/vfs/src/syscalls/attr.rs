@@ -28,6 +28,8 @@ use crate::syscalls::posix::Calls;
 use crate::syscalls::with_inode::Done;
 use crate::task::task_struct::{At, Task, bytes, lookup_flags};
 
+mod kept_times;
+
 impl File {
     /// Returns the attributes of the file that `mask` requests; see [`Calls::statx`].
     pub fn statx(&self, mask: StatMask) -> Result<Stat> {
@@ -43,6 +45,8 @@ enum Change {
     Mode(u32),
     Owner(Option<u32>, Option<u32>),
     Times([SetTime; 2]),
+    /// All times, of a caller that keeps them.
+    KeptTimes([SetTime; 2], Timestamp),
 }
 
 impl Calls<'_> {
@@ -382,6 +386,10 @@ fn plan(
         Change::Mode(mode) => set_mode(inode, cred, mode, guard),
         Change::Owner(uid, gid) => set_owner(inode, cred, uid, gid),
         Change::Times(times) => set_times(inode, cred, times, guard),
+        Change::KeptTimes(times, ctime) => {
+            may_keep_times(cred)?;
+            Ok(Plan { ctime: Some(ctime), ..times_plan(times) })
+        }
     }
 }
 
@@ -467,6 +475,15 @@ fn set_times(
     } else if !cred.owns(inode) {
         return Err(Errno::PERM);
     }
+    Ok(times_plan(times))
+}
+
+/// Checks that a caller may keep the times of any file; see [`kept_times`].
+fn may_keep_times(cred: &Credentials) -> std::result::Result<(), Errno> {
+    if cred.has(Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM) }
+}
+
+fn times_plan(times: [SetTime; 2]) -> Plan<'static> {
     let now = time::now_fine();
     let value = |time| -> Option<Timestamp> {
         match time {
@@ -475,5 +492,5 @@ fn set_times(
             SetTime::At(time) => Some(time),
         }
     };
-    Ok(Plan { atime: value(times[0]), mtime: value(times[1]), ..Plan::default() })
+    Plan { atime: value(times[0]), mtime: value(times[1]), ..Plan::default() }
 }

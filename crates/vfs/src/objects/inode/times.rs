@@ -4,7 +4,7 @@
 //! # Guarantees
 //!
 //! * A change time never decreases, except from a time in the future, which was set by hand or by a
-//!   clock that was set back later.
+//!   clock that was set back later, or if a caller that keeps the times itself sets an earlier one.
 //! * A change after a reader saw a time is always visible: a reader that reads a time, and reads it
 //!   again after a change that began later, gets a different one. The clock of ticks is too coarse
 //!   for that, so a time that a reader has seen is followed by an exact one (like multigrain
@@ -202,6 +202,13 @@ impl Inode {
         if let Some(t) = mtime {
             self.data.mtime.store(t.0, Ordering::Release);
         }
+    }
+
+    /// Sets the time of the last change of the inode, for a caller that keeps the times itself, and
+    /// notifies a driver that stores times. The caller holds the lock.
+    pub(crate) fn set_ctime(&self, ctime: Timestamp) {
+        self.data.ctime.store(ctime.0, Ordering::Release);
+        self.tell_driver(true);
     }
 
     /// Returns the time to store for an access now, under the `relatime` rule: only if the stored
