@@ -292,7 +292,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with = "writeback")]
     pub(crate) proc: bool,
 
-    /// Let the kernel combine small writes; errors such as a lack of space may then show late
+    /// Let the kernel combine small writes; errors such as a lack of space then show late, when a
+    /// file is closed or synced, and SEEK_DATA and SEEK_HOLE find no holes
     #[arg(long)]
     pub(crate) writeback: bool,
 

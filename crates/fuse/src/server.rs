@@ -52,6 +52,11 @@ impl Config {
         }
     }
 
+    /// Returns whether the kernel gathers writes. Then it keeps sizes and times of regular files.
+    fn gathers(&self) -> bool {
+        self.writeback && self.is_exclusive()
+    }
+
     fn is_exclusive(&self) -> bool {
         self.sharing == Sharing::Exclusive
     }
@@ -313,7 +318,7 @@ impl Service for Server {
             flags |= InitFlags::EXPLICIT_INVAL_DATA
                 | InitFlags::NO_OPEN_SUPPORT
                 | InitFlags::NO_OPENDIR_SUPPORT;
-            if self.config.writeback {
+            if self.config.gathers() {
                 flags |= InitFlags::WRITEBACK_CACHE;
             }
         } else {

@@ -87,9 +87,9 @@ impl Server {
         if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.kill_priv(ctx, &file)?;
         }
-        let mut done = file.pwrite(data, offset)?;
+        let mut done = self.write_part(&file, data, offset)?;
         while done < data.len() {
-            let rest = || file.pwrite(&data[done..], offset + done as u64).ok();
+            let rest = || self.write_part(&file, &data[done..], offset + done as u64).ok();
             match self.reclaim.retry(rest) {
                 Some(written) if written > 0 => done += written,
                 _ => break,
@@ -100,6 +100,16 @@ impl Server {
         }
         ctx.reply.count(done as u32);
         Ok(())
+    }
+
+    /// Writes what there is space for. A kernel that gathers writes keeps the times of all of them,
+    /// and sends the times itself.
+    fn write_part(&self, file: &File, data: &[u8], offset: u64) -> vfscale::Result<usize> {
+        if self.config.gathers() {
+            self.base.posix().pwrite_unstamped(file, data, offset)
+        } else {
+            file.pwrite(data, offset)
+        }
     }
 
     pub(super) fn fsync(
@@ -149,6 +159,11 @@ impl Server {
         /// `SEEK_DATA` and `SEEK_HOLE`; the kernel handles the others itself.
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
+        if self.config.gathers() {
+            // Data that the kernel has gathered and not sent would be a hole. It remembers this
+            // reply, and takes all of a file for data from then on.
+            return Err(Errno::NOSYS);
+        }
         let whence = match whence {
             DATA => Whence::Data(offset),
             HOLE => Whence::Hole(offset),

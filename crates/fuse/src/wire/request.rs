@@ -83,6 +83,8 @@ pub(crate) struct SetAttr {
     pub(crate) gid: Option<u32>,
     pub(crate) size: Option<u64>,
     pub(crate) times: [SetTime; 2],
+    /// The time of the change, from a kernel that gathers writes and so keeps the times itself.
+    pub(crate) ctime: Option<Timestamp>,
     pub(crate) kill_priv: bool,
 }
 
@@ -543,8 +545,8 @@ fn set_attr(f: &mut Fields<'_>) -> Result<SetAttr, Malformed> {
     let mask = AttrMask::from_bits_retain(f.u32()?);
     f.u32()?;
     let (fh, size, _lock_owner) = (f.u64()?, f.u64()?, f.u64()?);
-    let (atime, mtime, _ctime) = (f.u64()?, f.u64()?, f.u64()?);
-    let (atime_nanos, mtime_nanos, _ctime_nanos) = (f.u32()?, f.u32()?, f.u32()?);
+    let (atime, mtime, ctime) = (f.u64()?, f.u64()?, f.u64()?);
+    let (atime_nanos, mtime_nanos, ctime_nanos) = (f.u32()?, f.u32()?, f.u32()?);
     let mode = f.u32()?;
     f.u32()?;
     let (uid, gid) = (f.u32()?, f.u32()?);
@@ -568,6 +570,7 @@ fn set_attr(f: &mut Fields<'_>) -> Result<SetAttr, Malformed> {
             time(AttrMask::ATIME, AttrMask::ATIME_NOW, atime, atime_nanos),
             time(AttrMask::MTIME, AttrMask::MTIME_NOW, mtime, mtime_nanos),
         ],
+        ctime: has(AttrMask::CTIME).then(|| Timestamp::new(ctime.cast_signed(), ctime_nanos)),
         kill_priv: has(AttrMask::KILL_SUIDGID),
     })
 }

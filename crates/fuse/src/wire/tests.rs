@@ -87,6 +87,15 @@ fn set_attributes_follow_the_mask() {
     );
     assert_eq!(set.times, [SetTime::Now, SetTime::At(Timestamp::new(-5, 2))]);
     assert!(!set.kill_priv);
+    assert_eq!(set.ctime, None);
+    let with_ctime = AttrMask::CTIME | AttrMask::KILL_SUIDGID;
+    body[..4].copy_from_slice(&with_ctime.bits().to_ne_bytes());
+    let m = message(opcode::SETATTR, &body, b"");
+    let Operation::SetAttr(set) = Request::parse(&m, DIALECT).unwrap().operation else {
+        panic!("not SETATTR");
+    };
+    assert_eq!((set.mode, set.times), (None, [SetTime::Omit; 2]));
+    assert_eq!((set.ctime, set.kill_priv), (Some(Timestamp::new(4, 3)), true));
 }
 
 #[test]

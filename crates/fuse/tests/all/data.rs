@@ -6,11 +6,11 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{self, BOTH, Kid, TestMount, drop_caches, run};
+use crate::common::{self, BOTH, Kid, TestMount, drop_caches};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-const APPENDS: usize = 400;
+pub const APPENDS: usize = 400;
 
 /// The part of the helper processes of these tests.
 #[test]
@@ -312,34 +312,6 @@ fn ranges_are_copied_by_the_server() {
         assert_eq!(copy.len(), 1_900_007);
         assert!(copy[7..] == data[1000..1_901_000]);
     }
-}
-
-#[test]
-fn gathered_writes_arrive() {
-    let Some(m) = TestMount::with(vfscale_fuse::Sharing::Exclusive, |b| b.writeback(true)) else {
-        return;
-    };
-    let path = m.path("f");
-    let mut file = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
-    // The kernel sends the time of writes only if it is another tick than that of the creation.
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    let before = m.mounted().stats().requests;
-    for i in 0..10_000_u32 {
-        file.write_all(&i.to_le_bytes()).unwrap();
-    }
-    let requests = m.mounted().stats().requests - before;
-    assert!(requests < 1000, "{requests} requests for 10,000 small writes");
-    let written = file.metadata().unwrap().modified().unwrap();
-    drop(file);
-    drop_caches();
-    let data: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
-    assert!(fs::read(&path).unwrap() == data);
-    assert!(m.vfs.task().read("/f").unwrap() == data);
-    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), written);
-    let kids = [0, 1].map(|_| Kid::start(common::helper("data", "append", &path)));
-    kids.into_iter().for_each(Kid::finish);
-    assert_eq!(fs::metadata(&path).unwrap().len(), 40_000 + 2 * APPENDS as u64 * 16);
-    run(Command::new("sync"));
 }
 
 /// How a reader requests that its access does not update the access time.

@@ -9,3 +9,4 @@ mod direct;
 mod locks;
 mod names;
 mod permissions;
+mod writeback;
