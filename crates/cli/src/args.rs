@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use vfscale::{Scaling, ScalingError};
 use vfscale_command::Size;
+use vfscale_fuse::Xattrs;
 
 use crate::error::Failure;
 use crate::options::{self, MountOptions};
@@ -297,11 +298,18 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) writeback: bool,
 
+    /// Serve no extended attributes, access control lists and file capabilities, as `-o noxattr`:
+    /// writing many small files then takes fewer messages. Refused if a file has any, which takes a
+    /// walk over all files; with `force` those are ignored, and stay stored
+    #[arg(long, value_name = "force", num_args = 0..=1, require_equals = true,
+          default_missing_value = "", value_parser = options::parse_noxattr)]
+    pub(crate) noxattr: Option<Xattrs>,
+
     /// Options of mount(8), separated by commas: ro, norecovery (with ro: ignore the log, for
     /// example if it can't be read), errors=shutdown|remount-ro (the reaction of a volume to damage
     /// or to a failure of its log), nosuid, nodev, noexec, noatime, size=SIZE, nr_inodes=N,
     /// mode=MODE, uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces
-    /// another may be empty after a crash), remount, ...
+    /// another may be empty after a crash), noxattr, noxattr=force, remount, ...
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
 use vfscale_diskfs::vfs_impl::{OnError, OnErrorError};
+use vfscale_fuse::Xattrs;
 
 /// Parses the size of an image, which can't be a share of the memory.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -46,6 +47,15 @@ pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
+/// Parses the value of `noxattr`.
+pub(crate) fn parse_noxattr(text: &str) -> Result<Xattrs, String> {
+    match text {
+        "" => Ok(Xattrs::Refused),
+        "force" => Ok(Xattrs::Ignored),
+        _ => Err(format!("noxattr={text}: write noxattr or noxattr=force")),
+    }
+}
+
 /// Returns the effective user and group of this process.
 pub(crate) fn caller() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
@@ -62,6 +72,7 @@ pub(crate) struct MountOptions {
     pub(crate) on_error: Option<OnError>,
     pub(crate) allow_other: Option<bool>,
     pub(crate) source: Option<String>,
+    pub(crate) xattrs: Option<Xattrs>,
     pub(crate) size: Option<Size>,
     pub(crate) inodes: Option<u64>,
     pub(crate) mode: Option<u32>,
@@ -91,6 +102,7 @@ impl MountOptions {
             on_error: later.on_error.or(self.on_error),
             allow_other: later.allow_other.or(self.allow_other),
             source: later.source.clone().or(self.source),
+            xattrs: later.xattrs.or(self.xattrs),
             size: later.size.or(self.size),
             inodes: later.inodes.or(self.inodes),
             mode: later.mode.or(self.mode),
@@ -157,6 +169,7 @@ impl MountOptions {
             "norecovery" => self.no_recovery = true,
             "auto_da_alloc" => self.auto_da_alloc = Some(true),
             "noauto_da_alloc" => self.auto_da_alloc = Some(false),
+            "noxattr" => self.xattrs = Some(Xattrs::Refused),
             "allow_other" => self.allow_other = Some(true),
             _ => return IGNORED.contains(&word) || word.starts_with("x-"),
         }
@@ -178,6 +191,7 @@ impl MountOptions {
             "errors" => {
                 self.on_error = Some(value.parse().map_err(|e: OnErrorError| e.to_string())?);
             }
+            "noxattr" => self.xattrs = Some(parse_noxattr(value)?),
             "fsname" => self.source = Some(value.to_owned()),
             // `mount -o remount` repeats the options that the kernel shows of a mount.
             "fd" | "rootmode" | "user_id" | "group_id" | "max_read" | "blksize" => {}

@@ -113,6 +113,7 @@ pub(crate) fn builder(
         })
         .volatile(matches!(source, Source::Memory(_)))
         .writeback(serve.writeback)
+        .xattrs(serve.noxattr.or(options.xattrs).unwrap_or_default())
         .allow_other(allow_other)
         .flags(flags)
         .source(name);

@@ -46,6 +46,12 @@ pub enum MountError {
     Protocol(String),
     /// The file system that was to be mounted could not be opened.
     FileSystem(vfscale::Error),
+    /// The tree has extended attributes, and the mount was to have none
+    /// ([`Xattrs::Refused`](crate::Xattrs::Refused)).
+    HasXattrs {
+        /// A file that has some, as a path in the tree.
+        path: PathBuf,
+    },
     /// Threads could not be started.
     Threads(io::Error),
 }
@@ -70,6 +76,12 @@ impl fmt::Display for MountError {
             }
             MountError::Protocol(what) => write!(f, "FUSE: {what}"),
             MountError::FileSystem(e) => write!(f, "cannot open the file system to mount: {e}"),
+            MountError::HasXattrs { path } => write!(
+                f,
+                "{} has extended attributes, capabilities or an access control list, which a mount \
+                 with noxattr ignores: mount without noxattr, or with noxattr=force",
+                path.display()
+            ),
             MountError::Threads(e) => write!(f, "cannot start worker threads: {e}"),
         }
     }

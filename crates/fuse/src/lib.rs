@@ -73,7 +73,9 @@ mod session;
 mod sharing;
 mod watch;
 mod wire;
+mod xattrs;
 
 pub use error::MountError;
 pub use mount::{Builder, Mounted, Stats, Unmounter};
 pub use sharing::Sharing;
+pub use xattrs::Xattrs;

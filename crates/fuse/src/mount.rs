@@ -17,6 +17,7 @@ use crate::sharing::Sharing;
 use crate::watch::Watch;
 use crate::wire::notify;
 use crate::wire::reply::Reply;
+use crate::xattrs::{self, Xattrs};
 
 /// Options of a mount. Made by [`Builder::new`], consumed by [`Builder::mount`].
 #[derive(Clone)]
@@ -26,6 +27,7 @@ pub struct Builder {
     sharing: Sharing,
     volatile: bool,
     writeback: bool,
+    xattrs: Xattrs,
     how: Attachment,
 }
 
@@ -50,6 +52,7 @@ impl Builder {
             sharing: Sharing::Shared { cache: Duration::ZERO },
             volatile: false,
             writeback: false,
+            xattrs: Xattrs::Served,
             how: Attachment {
                 source: "vfscale".into(),
                 flags: MountFlags::empty(),
@@ -87,6 +90,12 @@ impl Builder {
         self
     }
 
+    /// Sets whether extended attributes work; default [`Xattrs::Served`].
+    pub fn xattrs(mut self, xattrs: Xattrs) -> Builder {
+        self.xattrs = xattrs;
+        self
+    }
+
     /// Lets other users access the mount, subject to permissions. By default only the mounting user
     /// has access. Users other than root need the line `user_allow_other` in `/etc/fuse.conf`.
     pub fn allow_other(mut self, allow: bool) -> Builder {
@@ -113,8 +122,17 @@ impl Builder {
     /// # Errors
     /// Returns a [`MountError`], whose text names the cause and the remedy.
     pub fn mount(self, dir: impl AsRef<Path>) -> Result<Mounted, MountError> {
-        let config =
-            Config { sharing: self.sharing, volatile: self.volatile, writeback: self.writeback };
+        if self.xattrs == Xattrs::Refused
+            && let Some(path) = xattrs::find(&self.vfs.task()).map_err(MountError::FileSystem)?
+        {
+            return Err(MountError::HasXattrs { path });
+        }
+        let config = Config {
+            sharing: self.sharing,
+            volatile: self.volatile,
+            writeback: self.writeback,
+            has_xattrs: self.xattrs == Xattrs::Served,
+        };
         let server = Arc::new(Server::new(&self.vfs, config).map_err(MountError::FileSystem)?);
         let (device, attached) = attach::attach(dir.as_ref(), &self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });

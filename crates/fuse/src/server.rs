@@ -42,6 +42,7 @@ pub(crate) struct Config {
     pub(crate) sharing: Sharing,
     pub(crate) volatile: bool,
     pub(crate) writeback: bool,
+    pub(crate) has_xattrs: bool,
 }
 
 impl Config {
@@ -286,6 +287,15 @@ impl Server {
             Op::ReadDirPlus(at) => self.readdirplus(ctx, at),
             Op::FSyncDir { fh, data_only } => self.fsync(ctx, fh, data_only),
             Op::SyncFs => self.syncfs(),
+            Op::SetXattr { .. }
+            | Op::GetXattr { .. }
+            | Op::ListXattr { .. }
+            | Op::RemoveXattr { .. }
+                if !self.config.has_xattrs =>
+            {
+                // The kernel remembers this reply, and answers such calls itself from then on.
+                Err(Errno::NOSYS)
+            }
             Op::SetXattr { name, value, flags, kill_sgid } => {
                 self.setxattr(ctx, name, value, flags, kill_sgid)
             }
@@ -305,7 +315,6 @@ impl Service for Server {
         // Not `FUSE_ASYNC_DIO`: after a direct write that the kernel does not wait for, it does not
         // drop the pages that a reader cached during the write. They would stay stale for ever.
         let mut flags = InitFlags::DONT_MASK
-            | InitFlags::POSIX_ACL
             | InitFlags::DO_READDIRPLUS
             | InitFlags::READDIRPLUS_AUTO
             | InitFlags::PARALLEL_DIROPS
@@ -313,6 +322,9 @@ impl Service for Server {
             | InitFlags::HANDLE_KILLPRIV_V2
             | InitFlags::SETXATTR_EXT
             | InitFlags::CREATE_SUPP_GROUP;
+        if self.config.has_xattrs {
+            flags |= InitFlags::POSIX_ACL;
+        }
         if self.config.is_exclusive() {
             // Cached data is never stale, so it is never dropped.
             flags |= InitFlags::EXPLICIT_INVAL_DATA

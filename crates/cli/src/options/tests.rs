@@ -70,3 +70,12 @@ fn what_errors_do_can_be_chosen() {
     assert_eq!(o.on_error, Some(OnError::RemountRo));
     assert!(parse("errors=continue").unwrap_err().contains("`continue`"));
 }
+
+#[test]
+fn a_mount_without_extended_attributes_may_be_forced() {
+    assert_eq!(parse("ro").unwrap().xattrs, None);
+    assert_eq!(parse("noxattr").unwrap().xattrs, Some(Xattrs::Refused));
+    let o = parse("noxattr").unwrap().then(&parse("noxattr=force").unwrap());
+    assert_eq!(o.then(&parse("ro").unwrap()).xattrs, Some(Xattrs::Ignored));
+    assert!(parse("noxattr=no").unwrap_err().contains("noxattr=no"));
+}

@@ -10,3 +10,4 @@ mod locks;
 mod names;
 mod permissions;
 mod writeback;
+mod xattrs;
