@@ -237,7 +237,10 @@ impl DiskFs {
         let inodes = [Some(old_dir), Some(new_dir), Some(source), target];
         self.write_what_replaces(&moved, exchange)?;
         self.inactivator.throttle();
-        let mut tx = self.volume.begin(self.needs.rename)?;
+        let has_whiteout = rename.whiteout.is_some();
+        let needs = &self.needs;
+        let need = if has_whiteout { needs.rename_whiteout } else { needs.rename };
+        let mut tx = self.volume.begin(need)?;
         let locked = lock_all(&[from, to, node, moved.target.unwrap_or(node)]);
         // All of them get one time, which is later than any time that they show.
         let times = inodes.iter().flatten().map(|inode| inode.change_time());
@@ -245,10 +248,12 @@ impl DiskFs {
         if tx.core(to).nlink == 0 {
             return Err(Errno::NOENT.into());
         }
+        let new_whiteout = |new| self.new_node(&mut tx, from, new, true, time);
+        let whiteout = rename.whiteout.as_ref().map(new_whiteout).transpose()?;
         if exchange {
             self.exchange(&mut tx, rename, &moved)?
         } else {
-            self.replace(&mut tx, rename, &moved, time)?
+            self.replace(&mut tx, rename, &moved, (time, whiteout.as_ref()))?
         }
         for dir in [from, to] {
             edit(&mut tx, dir, |_, core| {
@@ -277,7 +282,7 @@ impl DiskFs {
             new_dir.changed_at(time);
         }
         drop(locked);
-        Ok(())
+        whiteout.map_or(Ok(()), |node| self.hold(old_dir.sb(), node).map(drop))
     }
 
     /// Writes back the data of a file that takes the name of another; in an exchange, the data of
@@ -320,13 +325,13 @@ impl DiskFs {
         self.change_parent(tx, target, new_dir, old_dir)
     }
 
-    /// Gives the new name to the source; the target loses it.
+    /// Gives the new name to the source; the target loses it, and the whiteout gets the old one.
     fn replace(
         &self,
         tx: &mut Tx<'_>,
         rename: &Rename<'_>,
         moved: &Move<'_>,
-        time: Timestamp,
+        (time, whiteout): (Timestamp, Option<&Arc<Node>>),
     ) -> Result<(), Fault> {
         let Move { old_dir, new_dir, source, target } = *moved;
         let to = (source.ino(), kind_of(tx, source)?);
@@ -341,8 +346,13 @@ impl DiskFs {
         } else {
             edit(tx, new_dir, |tx, core| self.insert(tx, new_dir, core, rename.new_name, to))?;
         }
+        let left = whiteout.map(|node| Ok::<_, Fault>((node.ino(), kind_of(tx, node)?)));
+        let left = left.transpose()?;
         edit(tx, old_dir, |tx, core| {
-            let found = self.directory(old_dir).remove(tx, core, rename.old_name)?;
+            let found = match left {
+                Some(left) => self.directory(old_dir).replace(tx, core, rename.old_name, left)?,
+                None => self.directory(old_dir).remove(tx, core, rename.old_name)?,
+            };
             Self::expect(found, source.ino())
         })?;
         self.change_parent(tx, source, old_dir, new_dir)

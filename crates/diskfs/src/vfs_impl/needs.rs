@@ -44,6 +44,8 @@ pub(super) struct TxReservations {
     pub(super) unlink: TxReservation,
     /// The removal of a name and the addition of another one.
     pub(super) rename: TxReservation,
+    /// A rename that makes a file under the old name.
+    pub(super) rename_whiteout: TxReservation,
 }
 
 impl TxReservations {
@@ -76,6 +78,13 @@ impl TxReservations {
             link: name(1, NAME_RUNS, false),
             unlink: name(1, 0, true),
             rename: need(2 * NAME_BLOCKS, 2 * NAME_RUNS, 1, NAME_RUNS, false),
+            rename_whiteout: need(
+                2 * NAME_BLOCKS + BLOB_BLOCKS,
+                2 * NAME_RUNS + BLOB_RUNS,
+                2,
+                created_space + NAME_RUNS + BLOB_BLOCKS,
+                false,
+            ),
         }
     }
 }

@@ -282,3 +282,38 @@ fn changes_through_a_mount_are_watched() {
         assert_eq!(changes, wanted);
     }
 }
+
+#[test]
+fn a_rename_may_leave_a_whiteout() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        fs::create_dir(m.path("d")).unwrap();
+        fs::create_dir(m.path("dir")).unwrap();
+        fs::write(m.path("a"), "moves").unwrap();
+        fs::write(m.path("taken"), "old").unwrap();
+        let rename = |old: &str, new: &str, flags| {
+            rustix::fs::renameat_with(CWD, m.path(old), CWD, m.path(new), flags)
+        };
+        let whiteout = RenameFlags::WHITEOUT;
+        rename("a", "taken", whiteout).unwrap();
+        rename("dir", "d/dir", whiteout | RenameFlags::NOREPLACE).unwrap();
+        assert_eq!(fs::read(m.path("taken")).unwrap(), b"moves");
+        for name in ["a", "dir"] {
+            let meta = fs::symlink_metadata(m.path(name)).unwrap();
+            assert!(meta.file_type().is_char_device(), "{sharing:?} {name}");
+            assert_eq!((meta.rdev(), meta.mode() & 0o7777, meta.nlink()), (0, 0, 1));
+            assert_eq!((meta.uid(), meta.gid()), common::owner());
+        }
+        let taken = rename("taken", "a", whiteout | RenameFlags::NOREPLACE);
+        assert_eq!(taken, Err(Errno::EXIST));
+        assert_eq!(rename("taken", "a", whiteout | RenameFlags::EXCHANGE), Err(Errno::INVAL));
+        // Replaces the whiteout, and leaves another one.
+        rename("taken", "a", whiteout).unwrap();
+        assert_eq!(fs::read(m.path("a")).unwrap(), b"moves");
+        assert!(fs::symlink_metadata(m.path("taken")).unwrap().file_type().is_char_device());
+        let mut names: Vec<_> =
+            fs::read_dir(m.dir()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["a", "d", "dir", "taken"]);
+    }
+}

@@ -40,6 +40,10 @@ pub(crate) struct MknodArgs<'a> {
     pub(crate) target: Option<&'a [u8]>,
 }
 
+/// A whiteout of overlay file systems: a character device 0:0 without permissions.
+pub(super) const WHITEOUT: MknodArgs<'static> =
+    MknodArgs { mode: 0o020_000, rdev: 0, target: None };
+
 /// The attributes that a new file gets from its directory and its creator.
 struct Inheritance {
     gid: u32,
@@ -68,7 +72,7 @@ fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guar
 }
 
 /// Makes the inode of a new file.
-fn make_inode(
+pub(super) fn make_inode(
     dir: &Inode,
     what: &MknodArgs<'_>,
     name_len: usize,
@@ -135,7 +139,7 @@ impl NewInodeAttrs {
 }
 
 /// Uncharges the name that the driver charged for `inode`, because the name is not made.
-fn unname(inode: &Inode, name_len: usize) {
+pub(super) fn unname(inode: &Inode, name_len: usize) {
     if name_len > 0 {
         inode.sb().fs().unlinked(inode, name_len);
     }

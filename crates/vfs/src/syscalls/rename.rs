@@ -54,6 +54,7 @@
 //! new name first and the old one later.
 
 mod check;
+mod whiteout;
 
 use std::path::Path as StdPath;
 
@@ -74,14 +75,15 @@ use crate::namei::lookup::{DriverChange, WalkStop, run_changes};
 use crate::namei::walk::{Fail, Last, Lookup, Walk, WalkPos, check_length};
 use crate::objects::dcache::children::InsertMoved;
 use crate::objects::dcache::climb::{Climb, is_below};
-use crate::objects::dcache::dentry::{self, Dentry, Removed};
+use crate::objects::dcache::dentry::{self, Dentry, DentryRef, Removed};
 use crate::objects::dcache::invalidate::detach;
 use crate::objects::dcache::name::Name;
 use crate::objects::driver;
 use crate::objects::fsnotify::{self, Place};
-use crate::objects::inode::Inode;
+use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::vfsmount::WriteAccess;
 use crate::security::cred::Credentials;
+use crate::syscalls::create::{NewInodeAttrs, WHITEOUT};
 use crate::syscalls::posix::Calls;
 use crate::syscalls::unlink::mark_directory_dead;
 use crate::task::task_struct::{At, DirFd, Task, bytes};
@@ -108,10 +110,11 @@ struct RenameCall<'g> {
 type Locks<'g, const N: usize> = LockSet<'g, Dentry, Children, N>;
 
 impl Calls<'_> {
-    /// Renames a file, and replaces the file of the new name. `flags`: `NOREPLACE`, `EXCHANGE`.
+    /// Renames a file, and replaces the file of the new name. `flags`: `NOREPLACE`; `EXCHANGE`;
+    /// `WHITEOUT`, alone or with `NOREPLACE`, leaves a character device 0:0 under the old name.
     ///
     /// # Errors
-    /// As `renameat2(2)`; the error names both paths. `EINVAL` for `WHITEOUT`.
+    /// As `renameat2(2)`; the error names both paths.
     pub fn renameat2(
         &self,
         old_at: At<'_>,
@@ -122,8 +125,9 @@ impl Calls<'_> {
     ) -> Result<()> {
         let (old, new) = (old.as_ref(), new.as_ref());
         let rename = || {
-            let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-            if !both.contains(flags) || flags == both {
+            let beside = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
+            let exchange = RenameFlags::EXCHANGE;
+            if flags != exchange && !beside.contains(flags) {
                 return Err(Errno::INVAL);
             }
             let bases = [old_at, new_at].map(|at| self.task.base(at));
@@ -211,6 +215,11 @@ impl Task {
             }
         }
         let moving = if exchange { None } else { Moving::new(source) };
+        let birth = flags.contains(RenameFlags::WHITEOUT).then(|| {
+            let guard = rcu::pin();
+            NewInodeAttrs::new(old_dir.inode(), WHITEOUT.mode, self.cred(&guard), 0, &guard)
+        });
+        let whiteout = birth.as_ref().map(|birth| birth.inode(&WHITEOUT, old.bytes().len()));
         let renamed = directories.rename(&driver::Rename {
             old_dir: old_dir.inode(),
             old_name: old.bytes(),
@@ -219,6 +228,7 @@ impl Task {
             new_name: new.bytes(),
             target: target.map(Dentry::inode),
             exchange,
+            whiteout,
         });
         if let Err(errno) = renamed {
             drop(moving);
@@ -484,11 +494,16 @@ impl<'g> RenameCall<'g> {
         if let Some(target) = target.filter(|target| !self.exchanges() && target.is_mounted()) {
             return Ok(Some(target));
         }
-        let removed = self.apply(&mut locks, source, target)?;
+        let mut whiteout = self.make_whiteout()?;
+        let applied = self.apply(&mut locks, source, target, &mut whiteout);
+        let (removed, inserted) = applied.inspect_err(|_| {
+            whiteout.iter().for_each(|inode| self.unmake_whiteout(inode));
+        })?;
         if source.sb().watches().is_watched() {
             self.report(source, target);
         }
         drop(locks);
+        drop(inserted);
         source.inode().touch_ctime();
         if let Some(target) = target.filter(|_| self.exchanges()) {
             target.inode().touch_ctime();
@@ -592,14 +607,16 @@ impl<'g> RenameCall<'g> {
         Ok(())
     }
 
-    /// Makes the change, after all checks. The caller [finishes](dentry::finish_removal) the
-    /// returned removal after it releases the locks.
+    /// Makes the change, after all checks, and takes the `whiteout`. After it releases the locks,
+    /// the caller [finishes](dentry::finish_removal) the returned removal, and drops the returned
+    /// dentry of the whiteout.
     fn apply<const N: usize>(
         &self,
         locks: &mut Locks<'g, N>,
         source: &'g Dentry,
         target: Option<&'g Dentry>,
-    ) -> std::result::Result<Option<Removed<'g>>, Fail> {
+        whiteout: &mut Option<InodeRef>,
+    ) -> std::result::Result<(Option<Removed<'g>>, Option<DentryRef>), Fail> {
         // An exchange of names needs no additional space.
         let (old_len, new_len) = (self.old.name.len(), self.new.name.len());
         let resizes = old_len != new_len && !self.exchanges();
@@ -628,8 +645,9 @@ impl<'g> RenameCall<'g> {
             Some(target) if self.exchanges() => self.exchange(locks, source, target),
             other => removed = self.replace(locks, source, other, count_out),
         }
+        let inserted = whiteout.take().map(|inode| self.insert_whiteout(locks, inode));
         locks.settle();
-        Ok(removed)
+        Ok((removed, inserted))
     }
 
     /// Reports the rename to watchers. The caller holds the locks of both names.

@@ -400,7 +400,10 @@ impl DirOps for Tables {
 
     fn rename(&self, rename: &Rename<'_>) -> Result<(), Errno> {
         self.begin()?;
-        let Rename { old_dir, old_name, source, new_dir, new_name, target, exchange } = *rename;
+        let Rename { old_dir, old_name, source, new_dir, new_name, target, exchange, .. } = *rename;
+        if rename.whiteout.is_some() {
+            return Err(Errno::INVAL);
+        }
         let mut state = self.state();
         state.dir(new_dir)?;
         if let Some(target) = target.filter(|_| !exchange) {

@@ -96,8 +96,10 @@ fn flags_that_mean_nothing() {
     assert_eq!(errno(task.posix().unlinkat(At::Cwd, "/f", bad)), Errno::INVAL);
     let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
     assert_eq!(errno(task.posix().renameat2(At::Cwd, "/f", At::Cwd, "/g", both)), Errno::INVAL);
-    let whiteout = RenameFlags::WHITEOUT;
+    let whiteout = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
     assert_eq!(errno(task.posix().renameat2(At::Cwd, "/f", At::Cwd, "/g", whiteout)), Errno::INVAL);
+    let unknown = RenameFlags::from_bits_retain(8);
+    assert_eq!(errno(task.posix().renameat2(At::Cwd, "/f", At::Cwd, "/g", unknown)), Errno::INVAL);
     assert!(task.metadata("/f").unwrap().is_file());
 }
 

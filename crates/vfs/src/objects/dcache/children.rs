@@ -53,7 +53,7 @@ impl<'g> LockedName<'g> {
 /// Insertion of a dentry that its name's reference protects.
 pub(crate) trait InsertMoved {
     /// Inserts the dentry into the bucket of request `i`, after its removal from that of another
-    /// request.
+    /// request. It may also be a new one, which was in no table.
     fn insert_moved(&mut self, i: usize, dentry: &Dentry);
 }
 
@@ -61,7 +61,7 @@ impl<const N: usize> InsertMoved for LockSet<'_, Dentry, Children, N> {
     fn insert_moved(&mut self, i: usize, dentry: &Dentry) {
         // SAFETY: the name's reference, which moves with the dentry, prevents its end until it is
         // removed from the table, and its memory is freed a grace period after that. It was just
-        // removed from the table it was in.
+        // removed from the table it was in, or is new and was in none.
         unsafe { self.insert(i, std::ptr::NonNull::from(dentry)) };
     }
 }

@@ -41,6 +41,9 @@ pub struct Rename<'a> {
     pub target: Option<&'a Inode>,
     /// Whether source and target exchange their names. If so, there is a target.
     pub exchange: bool,
+    /// A file to make under the old name, in the same transaction; not with `exchange`. The VFS
+    /// looks it up when it is needed.
+    pub whiteout: Option<NewInode<'a>>,
 }
 
 /// A driver's answer to a lookup.
