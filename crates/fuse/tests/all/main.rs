@@ -8,6 +8,7 @@ mod data;
 mod direct;
 mod locks;
 mod names;
+mod overlay;
 mod permissions;
 mod writeback;
 mod xattrs;

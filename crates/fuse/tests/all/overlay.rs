@@ -1,0 +1,106 @@
+//! A mount as the upper and work directory of overlayfs, compared with tmpfs.
+//!
+//! Needs root, to mount.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{TestMount, is_root, run, skipped};
+use vfscale_fuse::Sharing;
+
+/// A mount that ends with the test.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Runs `mount` with these arguments and `dir`; reports what failed.
+    fn new(args: &[&str], dir: PathBuf) -> Result<Mounted, String> {
+        let output = Command::new("mount").args(args).arg(&dir).output().unwrap();
+        if output.status.success() {
+            return Ok(Mounted(dir));
+        }
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Describes a tree: paths, types, permissions, devices of whiteouts, contents.
+fn describe(root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut dirs = vec![root.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let what = if meta.is_dir() {
+                dirs.push(path.clone());
+                String::from("directory")
+            } else if meta.file_type().is_char_device() {
+                format!("device {:#x}", meta.rdev())
+            } else {
+                fs::read_to_string(&path).unwrap()
+            };
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            found.push(format!("{name} {:o} {what}", meta.mode()));
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Makes an overlay over `lower` with its upper layer in `top`, changes it, and describes the
+/// overlay and the upper layer.
+fn changed(lower: &Path, top: &Path, at: PathBuf) -> Result<[Vec<String>; 2], String> {
+    for dir in ["upper", "work"] {
+        fs::create_dir(top.join(dir)).unwrap();
+    }
+    fs::create_dir(&at).unwrap();
+    let dir = |path: &Path| path.display().to_string();
+    let (upper, work) = (top.join("upper"), top.join("work"));
+    let layers = format!("lowerdir={},upperdir={},workdir={}", dir(lower), dir(&upper), dir(&work));
+    let overlay = Mounted::new(&["-t", "overlay", "overlay", "-o", &layers], at)?;
+    let script = "set -e; echo new > new; echo more >> kept; mv moves moved; rm gone; \
+                  mkdir made; echo in > made/file; mv low high || cp -a low high; rm -r full; \
+                  mkdir full; chmod 600 kept; ln new link; mv new made/new; rm made/file";
+    let mut shell = Command::new("sh");
+    run({
+        shell.args(["-c", script]).current_dir(&overlay.0);
+        shell
+    });
+    Ok([describe(&overlay.0), describe(&upper)])
+}
+
+#[test]
+fn an_overlay_works_on_a_mount_as_on_tmpfs() {
+    if !is_root() {
+        return;
+    }
+    let Some(m) = TestMount::new(Sharing::Exclusive) else { return };
+    let base = tempfile::tempdir().unwrap();
+    fs::create_dir(base.path().join("tmpfs")).unwrap();
+    let tmpfs = Mounted::new(&["-t", "tmpfs", "tmpfs"], base.path().join("tmpfs")).unwrap();
+    let lower = tmpfs.0.join("lower");
+    for dir in ["low", "full"] {
+        fs::create_dir_all(lower.join(dir)).unwrap();
+        fs::write(lower.join(dir).join("file"), dir).unwrap();
+    }
+    for name in ["kept", "moves", "gone"] {
+        fs::write(lower.join(name), name).unwrap();
+    }
+    let top = tmpfs.0.join("top");
+    fs::create_dir(&top).unwrap();
+    let expected = match changed(&lower, &top, base.path().join("on-tmpfs")) {
+        Ok(expected) => expected,
+        Err(why) => return skipped(&format!("no overlayfs here: {why}")),
+    };
+    let found = changed(&lower, m.dir(), base.path().join("on-vfscale")).unwrap();
+    assert_eq!(found, expected);
+    let whiteouts = |upper: &[String]| upper.iter().filter(|e| e.ends_with("device 0x0")).count();
+    assert!(whiteouts(&found[1]) >= 2, "{:?}", found[1]);
+}
