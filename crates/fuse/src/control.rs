@@ -1,4 +1,4 @@
-//! Requests of other programs to a mount: grow its volume, and sync it.
+//! Requests of other programs to a mount: grow its volume, sync it, and read its statistics.
 //!
 //! A request is an `ioctl` on the mounted directory, as in the tools of other file systems. A
 //! socket would need a path that both sides know.
@@ -8,10 +8,13 @@
 //! #define VFSCALE_IOC_GROW _IOWR(0xe7, 1, __u64)
 //! /* As syncfs(2), which Linux does not pass on. On any directory. */
 //! #define VFSCALE_IOC_SYNC _IO(0xe7, 2)
+//! /* Out: the numbers of `Statistics`. On any directory. A new layout has another size. */
+//! #define VFSCALE_IOC_STATISTICS _IOR(0xe7, 3, __u64[1547])
 //! ```
 //!
-//! The mounting user and processes with `CAP_SYS_ADMIN` may grow the volume; every process that can
-//! open a directory of the mount may sync it. Other requests are served concurrently.
+//! The mounting user and processes with `CAP_SYS_ADMIN` may grow the volume and read statistics;
+//! every process that can open a directory of the mount may sync it. Other requests are served
+//! concurrently.
 
 use std::io;
 use std::path::Path;
@@ -20,11 +23,19 @@ use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, opcode};
 use vfscale::Errno;
 
+use crate::statistics::{self, Statistics};
+
 /// `VFSCALE_IOC_GROW`.
 pub(crate) const GROW: ioctl::Opcode = opcode::read_write::<u64>(0xe7, 1);
 
 /// `VFSCALE_IOC_SYNC`.
 pub(crate) const SYNC: ioctl::Opcode = opcode::none(0xe7, 2);
+
+/// The numbers of encoded statistics.
+type Numbers = [u64; statistics::BYTES_MAX / size_of::<u64>()];
+
+/// `VFSCALE_IOC_STATISTICS`.
+pub(crate) const STATISTICS: ioctl::Opcode = opcode::read::<Numbers>(0xe7, 3);
 
 /// Decodes the number in the argument of a command.
 pub(crate) fn bytes_of(data: &[u8]) -> Result<u64, Errno> {
@@ -66,4 +77,20 @@ pub fn sync(dir: impl AsRef<Path>) -> io::Result<()> {
     // SAFETY: the command's number encodes that nothing is read or written through its argument.
     unsafe { ioctl::ioctl(&dir, ioctl::NoArg::<SYNC>::new())? };
     Ok(())
+}
+
+/// Reads the statistics of the mount that the directory `dir` is on. This costs the mount nothing
+/// of its caches.
+///
+/// # Errors
+/// * `ENOTTY` if no vfscale file system is mounted there, or one of another version.
+/// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
+pub fn statistics(dir: impl AsRef<Path>) -> io::Result<Statistics> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(dir.as_ref(), flags, Mode::empty())?;
+    let mut numbers: Numbers = [0; _];
+    // SAFETY: the command's number encodes the size of `Numbers`, and at most that many bytes are
+    // written through its argument.
+    unsafe { ioctl::ioctl(&dir, ioctl::Updater::<STATISTICS, Numbers>::new(&mut numbers))? };
+    statistics::decode(&numbers).map_err(io::Error::from)
 }

@@ -17,7 +17,8 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `mount`, `sharing` | the public face: [`Builder`], [`Mounted`], [`Unmounter`], [`Sharing`] |
-//! | [`control`] | requests of other programs to a mount: grow, sync |
+//! | [`control`] | requests of other programs to a mount: grow, sync, statistics |
+//! | `statistics` | counts of requests and their service times, by worker |
 //! | `watch` | a thread that notices a remount to read-only, of which the kernel sends no message |
 //! | `attach` | mounting by `mount(2)` or `fusermount3`, and unmounting |
 //! | `device`, `session` | the device, its clones, the workers, the first exchange |
@@ -71,11 +72,13 @@ mod mount;
 mod server;
 mod session;
 mod sharing;
+mod statistics;
 mod watch;
 mod wire;
 mod xattrs;
 
 pub use error::MountError;
-pub use mount::{Builder, Mounted, Stats, Unmounter};
+pub use mount::{Builder, Mounted, Unmounter};
 pub use sharing::Sharing;
+pub use statistics::{OperationStats, Statistics, Stats};
 pub use xattrs::Xattrs;

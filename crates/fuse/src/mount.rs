@@ -14,6 +14,7 @@ use crate::error::MountError;
 use crate::server::{Config, Server};
 use crate::session::{self, Workers};
 use crate::sharing::Sharing;
+use crate::statistics::{Counters, Statistics, Stats};
 use crate::watch::Watch;
 use crate::wire::notify;
 use crate::wire::reply::Reply;
@@ -133,11 +134,13 @@ impl Builder {
             writeback: self.writeback,
             has_xattrs: self.xattrs == Xattrs::Served,
         };
-        let server = Arc::new(Server::new(&self.vfs, config).map_err(MountError::FileSystem)?);
+        let counters = Arc::new(Counters::new(self.threads));
+        let server = Server::new(&self.vfs, config, Arc::clone(&counters));
+        let server = Arc::new(server.map_err(MountError::FileSystem)?);
         let (device, attached) = attach::attach(dir.as_ref(), &self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });
         let started = session::handshake(&mount.device, &*server)
-            .and_then(|dialect| Workers::start(&mount.device, &server, dialect, self.threads));
+            .and_then(|dialect| Workers::start(&mount.device, &server, dialect, &counters));
         match started {
             Ok(workers) => {
                 let watch = (!config.volatile).then(|| watch(&server, mount.attached.dir()));
@@ -174,24 +177,6 @@ pub struct Mounted {
     _watch: Option<Watch>,
 }
 
-/// Statistics of a mount. They are read one after the other, so they may not match exactly while
-/// the mount is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Number of inodes that the kernel caches, without the root.
-    pub nodes: usize,
-    /// Number of lookups of these inodes that the kernel was sent and has not forgotten.
-    pub lookups: u64,
-    /// Number of files and directories opened through the mount (0 in exclusive use, where opening
-    /// needs no message).
-    pub open_files: usize,
-    /// Number of requests that wait for a file lock.
-    pub waiting: usize,
-    /// Number of requests served since the mount.
-    pub requests: u64,
-}
-
 /// A handle that unmounts from another thread, such as one that waits for signals. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Unmounter(Arc<Mount>);
@@ -204,14 +189,13 @@ impl Mounted {
 
     /// Returns statistics of the mount.
     pub fn stats(&self) -> Stats {
-        let (nodes, lookups) = self.server.nodes.totals();
-        Stats {
-            nodes,
-            lookups,
-            open_files: self.server.files.count(),
-            waiting: self.server.waiting.count(),
-            requests: self.workers.served(),
-        }
+        self.server.stats()
+    }
+
+    /// Returns statistics of the mount, of each kind of request, and of the mounted tree. Takes the
+    /// locks that [`Vfs::counts`] takes.
+    pub fn statistics(&self) -> Statistics {
+        self.server.statistics()
     }
 
     /// Returns whether the file system is still mounted.

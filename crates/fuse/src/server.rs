@@ -4,6 +4,7 @@
 //! `locks`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
 //! credentials of [`caller`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale::posix::{AtFlags, OFlags, Stat};
@@ -16,6 +17,7 @@ use self::reclaim::Reclaim;
 use self::waiting::Waiting;
 use crate::session::{DeferredReply, Served, Service};
 use crate::sharing::Sharing;
+use crate::statistics::{Counters, Statistics, Stats};
 use crate::wire::reply::{Entry, Reply, Validity};
 use crate::wire::request::{Offer, Operation, Reading, Request};
 use crate::wire::{InitFlags, WriteFlags};
@@ -75,6 +77,7 @@ pub(crate) struct Server {
     valid: Validity,
     /// The mounting user.
     owner: u32,
+    counters: Arc<Counters>,
 }
 
 /// State of one worker.
@@ -105,8 +108,12 @@ struct RequestCtx<'a> {
 }
 
 impl Server {
-    /// Opens the root of `vfs`.
-    pub(crate) fn new(vfs: &Vfs, config: Config) -> vfscale::Result<Server> {
+    /// Opens the root of `vfs`. The workers count requests in `counters`.
+    pub(crate) fn new(
+        vfs: &Vfs,
+        config: Config,
+        counters: Arc<Counters>,
+    ) -> vfscale::Result<Server> {
         let base = vfs.task();
         base.umask(Mode::empty());
         let root = base.posix().open("/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
@@ -120,7 +127,27 @@ impl Server {
             config,
             valid: config.validity(),
             owner: rustix::process::getuid().as_raw(),
+            counters,
         })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let (nodes, lookups) = self.nodes.totals();
+        Stats {
+            nodes,
+            lookups,
+            open_files: self.files.count(),
+            waiting: self.waiting.count(),
+            requests: self.counters.served(),
+        }
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        Statistics {
+            mount: self.stats(),
+            counts: self.base.vfs().counts(),
+            operations: self.counters.operations(),
+        }
     }
 
     /// Returns a handle of a node that can be read or written.

@@ -10,11 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use vfscale::Errno;
 
 use crate::device::Device;
 use crate::error::MountError;
+use crate::statistics::{Counters, WorkerCounters};
 use crate::wire::reply::{Reply, Settings};
 use crate::wire::request::{Dialect, Offer, Operation, Request};
 use crate::wire::{self, InitFlags};
@@ -149,23 +151,17 @@ fn settings<S: Service>(service: &S, offer: &Offer) -> Settings {
 #[derive(Debug)]
 pub(crate) struct Workers {
     threads: Vec<JoinHandle<()>>,
-    served: Arc<[RequestCounter]>,
 }
 
-/// A worker's count of requests, on a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct RequestCounter(AtomicU64);
-
 impl Workers {
-    /// Starts `count` workers.
+    /// Starts a worker for each of the counters.
     pub(crate) fn start<S: Service>(
         device: &Arc<Device>,
         service: &Arc<S>,
         dialect: Dialect,
-        count: usize,
+        counters: &Arc<Counters>,
     ) -> Result<Workers, MountError> {
-        let served: Arc<[RequestCounter]> = (0..count).map(|_| RequestCounter::default()).collect();
+        let count = counters.workers();
         let running = Arc::new(AtomicU64::new(count as u64));
         let mut threads = Vec::with_capacity(count);
         for i in 0..count {
@@ -174,12 +170,12 @@ impl Workers {
                 // A user who mounts through the helper may lack the permission to open the device.
                 _ => device.clone_connection().map_or_else(|_| Arc::clone(device), Arc::new),
             };
-            let (service, served) = (Arc::clone(service), Arc::clone(&served));
+            let (service, counters) = (Arc::clone(service), Arc::clone(counters));
             let running = Arc::clone(&running);
             let thread = std::thread::Builder::new()
                 .name(format!("vfscale-fuse-{i}"))
                 .spawn(move || {
-                    work(&device, &*service, dialect, &served[i].0);
+                    work(&device, &*service, dialect, counters.of_worker(i));
                     if running.fetch_sub(1, Ordering::AcqRel) == 1 {
                         service.ended();
                     }
@@ -187,12 +183,7 @@ impl Workers {
                 .map_err(MountError::Threads)?;
             threads.push(thread);
         }
-        Ok(Workers { threads, served })
-    }
-
-    /// Returns the number of requests served so far.
-    pub(crate) fn served(&self) -> u64 {
-        self.served.iter().map(|n| n.0.load(Ordering::Relaxed)).sum()
+        Ok(Workers { threads })
     }
 
     /// Returns whether all workers have exited.
@@ -210,7 +201,12 @@ impl Workers {
 }
 
 /// Serves requests until the connection ends.
-fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served: &AtomicU64) {
+fn work<S: Service>(
+    device: &Arc<Device>,
+    service: &S,
+    dialect: Dialect,
+    counters: &WorkerCounters,
+) {
     let mut buf = vec![0; TRANSFER_MAX + BUFFER_MARGIN];
     let mut reply = Reply::new();
     let mut worker = S::Worker::default();
@@ -223,10 +219,11 @@ fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served:
                 return;
             }
         };
-        served.store(served.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let arrival = Instant::now();
         reply.clear();
-        let (unique, outcome) = match Request::parse(&buf[..n], dialect) {
+        let (header, outcome) = match Request::parse(&buf[..n], dialect) {
             Ok(request) if matches!(request.operation, Operation::Destroy) => {
+                counters.add(request.header.opcode, arrival.elapsed());
                 let _ = device.send(reply.finish_with(request.header.unique, Ok(())));
                 continue;
             }
@@ -239,17 +236,19 @@ fn work<S: Service>(device: &Arc<Device>, service: &S, dialect: Dialect, served:
                     tracing::error!(?request.header, "serving a request panicked");
                     Err(Errno::IO)
                 });
-                (unique, outcome)
+                (request.header, outcome)
             }
             Err(Some(header)) => {
                 tracing::warn!(?header, "malformed request");
-                (header.unique, Err(Errno::INVAL))
+                (header, Err(Errno::INVAL))
             }
             Err(None) => {
                 tracing::error!("a message of {n} bytes is not a request");
                 continue;
             }
         };
+        counters.add(header.opcode, arrival.elapsed());
+        let unique = header.unique;
         tracing::trace!(unique, ?outcome, "served");
         let outcome = match outcome {
             Ok(Served::Silent | Served::Deferred) => continue,

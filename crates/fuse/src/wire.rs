@@ -26,54 +26,79 @@ pub(crate) const ROOT: u64 = 1;
 /// Bytes of the header in front of each reply.
 pub(crate) const OUT_HEADER: usize = 16;
 
-/// Operation numbers.
+/// Operation numbers, and their names.
 pub(crate) mod opcode {
-    pub(crate) const LOOKUP: u32 = 1;
-    pub(crate) const FORGET: u32 = 2;
-    pub(crate) const GETATTR: u32 = 3;
-    pub(crate) const SETATTR: u32 = 4;
-    pub(crate) const READLINK: u32 = 5;
-    pub(crate) const SYMLINK: u32 = 6;
-    pub(crate) const MKNOD: u32 = 8;
-    pub(crate) const MKDIR: u32 = 9;
-    pub(crate) const UNLINK: u32 = 10;
-    pub(crate) const RMDIR: u32 = 11;
-    pub(crate) const RENAME: u32 = 12;
-    pub(crate) const LINK: u32 = 13;
-    pub(crate) const OPEN: u32 = 14;
-    pub(crate) const READ: u32 = 15;
-    pub(crate) const WRITE: u32 = 16;
-    pub(crate) const STATFS: u32 = 17;
-    pub(crate) const RELEASE: u32 = 18;
-    pub(crate) const FSYNC: u32 = 20;
-    pub(crate) const SETXATTR: u32 = 21;
-    pub(crate) const GETXATTR: u32 = 22;
-    pub(crate) const LISTXATTR: u32 = 23;
-    pub(crate) const REMOVEXATTR: u32 = 24;
-    pub(crate) const FLUSH: u32 = 25;
-    pub(crate) const INIT: u32 = 26;
-    pub(crate) const OPENDIR: u32 = 27;
-    pub(crate) const READDIR: u32 = 28;
-    pub(crate) const RELEASEDIR: u32 = 29;
-    pub(crate) const FSYNCDIR: u32 = 30;
-    pub(crate) const GETLK: u32 = 31;
-    pub(crate) const SETLK: u32 = 32;
-    pub(crate) const SETLKW: u32 = 33;
-    pub(crate) const ACCESS: u32 = 34;
-    pub(crate) const CREATE: u32 = 35;
-    pub(crate) const INTERRUPT: u32 = 36;
-    pub(crate) const DESTROY: u32 = 38;
-    pub(crate) const IOCTL: u32 = 39;
-    pub(crate) const BATCH_FORGET: u32 = 42;
-    pub(crate) const FALLOCATE: u32 = 43;
-    pub(crate) const READDIRPLUS: u32 = 44;
-    pub(crate) const RENAME2: u32 = 45;
-    pub(crate) const LSEEK: u32 = 46;
-    pub(crate) const COPY_FILE_RANGE: u32 = 47;
-    pub(crate) const SYNCFS: u32 = 50;
-    pub(crate) const TMPFILE: u32 = 51;
-    pub(crate) const STATX: u32 = 52;
-    pub(crate) const COPY_FILE_RANGE_64: u32 = 53;
+    /// Defines the constants, and the functions from numbers to names and back.
+    macro_rules! opcodes {
+        ($($name:ident = $number:literal,)*) => {
+            $(pub(crate) const $name: u32 = $number;)*
+
+            /// Returns the name of an operation.
+            pub(crate) fn name(number: u32) -> Option<&'static str> {
+                match number {
+                    $($number => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+
+            /// Returns the number of the operation with this name.
+            pub(crate) fn number(name: &str) -> Option<u32> {
+                $(if name == stringify!($name) {
+                    return Some($number);
+                })*
+                None
+            }
+        };
+    }
+
+    opcodes! {
+        LOOKUP = 1,
+        FORGET = 2,
+        GETATTR = 3,
+        SETATTR = 4,
+        READLINK = 5,
+        SYMLINK = 6,
+        MKNOD = 8,
+        MKDIR = 9,
+        UNLINK = 10,
+        RMDIR = 11,
+        RENAME = 12,
+        LINK = 13,
+        OPEN = 14,
+        READ = 15,
+        WRITE = 16,
+        STATFS = 17,
+        RELEASE = 18,
+        FSYNC = 20,
+        SETXATTR = 21,
+        GETXATTR = 22,
+        LISTXATTR = 23,
+        REMOVEXATTR = 24,
+        FLUSH = 25,
+        INIT = 26,
+        OPENDIR = 27,
+        READDIR = 28,
+        RELEASEDIR = 29,
+        FSYNCDIR = 30,
+        GETLK = 31,
+        SETLK = 32,
+        SETLKW = 33,
+        ACCESS = 34,
+        CREATE = 35,
+        INTERRUPT = 36,
+        DESTROY = 38,
+        IOCTL = 39,
+        BATCH_FORGET = 42,
+        FALLOCATE = 43,
+        READDIRPLUS = 44,
+        RENAME2 = 45,
+        LSEEK = 46,
+        COPY_FILE_RANGE = 47,
+        SYNCFS = 50,
+        TMPFILE = 51,
+        STATX = 52,
+        COPY_FILE_RANGE_64 = 53,
+    }
 }
 
 /// Messages that the server sends on its own initiative.

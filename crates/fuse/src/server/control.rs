@@ -1,12 +1,11 @@
 //! Requests of other programs to the mount; see [`control`].
 
 use rustix::ioctl;
-use vfscale::Errno;
 use vfscale::posix::{At, OFlags};
+use vfscale::{Capabilities, Errno};
 
 use super::{RequestCtx, Rights, Server};
-use crate::control;
-use crate::wire;
+use crate::{control, statistics, wire};
 
 impl Server {
     pub(super) fn ioctl(
@@ -21,6 +20,7 @@ impl Server {
                 ctx.reply.ioctl_done();
                 return Ok(());
             }
+            control::STATISTICS => return self.report(ctx),
             control::GROW if ctx.node == wire::ROOT => {}
             _ => return Err(Errno::NOTTY),
         }
@@ -32,6 +32,18 @@ impl Server {
             self.act(ctx, Rights::Exact, |task| task.posix().grow_fs(At::File(&root), "", bytes))?
         };
         ctx.reply.ioctl(grown);
+        Ok(())
+    }
+
+    /// Replies the statistics of the mount to its owner or root.
+    fn report(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
+        if ctx.caller.uid() != self.owner && !ctx.caller.has(Capabilities::SYS_ADMIN) {
+            return Err(Errno::PERM);
+        }
+        ctx.reply.ioctl_done();
+        for number in statistics::encode(&self.statistics()) {
+            ctx.reply.u64(number);
+        }
         Ok(())
     }
 

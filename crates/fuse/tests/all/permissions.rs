@@ -12,6 +12,7 @@ use std::process::Command;
 use crate::common::{self, BOTH, TestMount, is_root, run};
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
+use vfscale_fuse::control;
 
 const ALICE: u32 = 4001;
 const BOB: u32 = 4002;
@@ -95,6 +96,7 @@ fn helper() {
         }
         "stranger" => assert_eq!(errno(fs::metadata(path(""))), Errno::ACCESS),
         "outsider" => outsider(&path),
+        "curious" => assert_eq!(errno(control::statistics(path(""))), Errno::PERM),
         "member" => {
             assert_eq!(fs::read_to_string(path("group-only")).unwrap(), "for staff");
             fs::write(path("group-dir/new"), "").unwrap();
@@ -492,4 +494,18 @@ fn a_mount_without_allow_other_is_for_its_owner() {
     }
     chmod(m.dir(), 0o777).unwrap();
     run(user(ALICE, &[], "stranger", m.dir()));
+}
+
+#[test]
+fn only_the_owner_and_root_read_statistics() {
+    if !is_root() {
+        return;
+    }
+    let Some(m) = TestMount::new(common::SHARED) else { return };
+    fs::create_dir(m.path("open")).unwrap();
+    chmod(m.dir(), 0o755).unwrap();
+    run(user(BOB, &[], "curious", m.dir()));
+    run(user(BOB, &[], "curious", &m.path("open")));
+    let statistics = control::statistics(m.path("open")).unwrap();
+    assert!(statistics.count("IOCTL") >= 2, "the refused requests are counted: {statistics:?}");
 }
