@@ -113,9 +113,15 @@ pub(crate) enum Command {
     /// Examples: vfscale dump disk.vfs inode /etc/passwd; vfscale dump disk.vfs log --json
     Dump(show::DumpArgs),
 
-    /// Show the size of a volume, its free space, its label, its log, and when it was used
+    /// Show the size of a volume, its free space, its label, its log, and when it was used; or how
+    /// a mount is used
     ///
-    /// Example: vfscale stat disk.vfs
+    /// With a directory it shows the requests that the mount has served, by operation, with their
+    /// mean and longest service times, and how much the kernel and the mount cache. The times are
+    /// those of the server, from the arrival of a request to the moment when its reply is ready.
+    /// Only root and the user who mounted it may do that.
+    ///
+    /// Examples: vfscale stat disk.vfs; vfscale stat /mnt; vfscale stat --prometheus /mnt
     Stat(show::StatArgs),
 
     /// Make a volume larger, also while it is mounted

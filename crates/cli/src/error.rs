@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     Remount(PathBuf, io::Error),
     /// A mount could not be made durable.
     Sync(PathBuf, io::Error),
+    /// The statistics of a mount could not be read.
+    Statistics(PathBuf, io::Error),
     /// The program that measures is not installed, or could not be started.
     Bench(PathBuf, io::Error),
     /// A file could not be written.
@@ -95,6 +97,17 @@ impl fmt::Display for Failure {
             Failure::Sync(dir, e) => {
                 write!(f, "{}: not everything could be written: {e}", dir.display())
             }
+            Failure::Statistics(dir, e) => match e.raw_os_error() {
+                Some(libc::ENOTTY) => {
+                    write!(f, "{}: no file system of vfscale is mounted there", dir.display())
+                }
+                Some(libc::EPERM) => write!(
+                    f,
+                    "{}: only root and the user who mounted it may read its figures",
+                    dir.display()
+                ),
+                _ => write!(f, "{}: {e}", dir.display()),
+            },
             Failure::Bench(beside, e) if e.kind() == io::ErrorKind::NotFound => write!(
                 f,
                 "bench: the program vfscale-bench is neither {} nor in PATH; install the package \

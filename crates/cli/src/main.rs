@@ -4,8 +4,8 @@
 //!   command in it, unmounts, and exits with the command's exit status;
 //! * `vfscale mount` mounts at a directory, in the foreground or the background; `vfscale sync`
 //!   makes a mount durable;
-//! * `vfscale mkfs`, `fsck`, `dump`, `stat`, `tune` and `copy-out` work on unmounted volumes,
-//!   `grow` on any;
+//! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow` and
+//!   `stat` on any;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
 //!
 //! Called by the name `mount.vfscale`, `mkfs.vfscale` or `fsck.vfscale` it is the helper of

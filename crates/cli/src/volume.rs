@@ -1,10 +1,11 @@
-//! The commands for volumes: mkfs, fsck, dump, stat, tune and copy-out of an unmounted one, and
-//! grow of any.
+//! The commands for volumes: mkfs, fsck, dump, tune and copy-out of an unmounted one, and grow and
+//! stat of any.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `fsck` | `fsck`, with the exit status of `fsck(8)` |
 //! | `show` | `dump` and `stat`, in words or as JSON |
+//! | `mount_stat` | `stat` of a mount, in words, as JSON or for Prometheus |
 //! | `grow` | `grow`, also of a mounted volume |
 //! | `make` | `mkfs` and `tune` |
 //! | `copy_out` | `copy-out`, for a volume that will not mount |
@@ -20,6 +21,7 @@ pub(crate) mod copy_out;
 pub(crate) mod fsck;
 pub(crate) mod grow;
 pub(crate) mod make;
+mod mount_stat;
 pub(crate) mod show;
 
 /// Opens an image file or a block device: exclusively, or shared with other readers if `read_only`.

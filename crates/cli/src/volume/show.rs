@@ -1,4 +1,5 @@
-//! `vfscale dump` and `vfscale stat`: the structures of a volume, in words or as JSON.
+//! `vfscale dump` and `vfscale stat`: the structures of a volume, in words or as JSON. `stat` also
+//! shows the figures of a mount.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use vfscale_diskfs::{dump::Dump, dump::DumpError, dump::Value, dump::What};
 
+use super::mount_stat::{self, Form};
 use super::{open, open_log};
 use crate::error::Failure;
 
@@ -33,9 +35,13 @@ pub(crate) struct StatArgs {
     #[command(flatten)]
     pub(crate) show: ShowArgs,
 
-    /// The image file or block device
-    #[arg(value_name = "IMAGE")]
-    pub(crate) image: PathBuf,
+    /// Print the figures of a mount in the text format of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) prometheus: bool,
+
+    /// The image file or block device; or a directory of a mounted file system
+    #[arg(value_name = "IMAGE|DIR")]
+    pub(crate) place: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -151,10 +157,26 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
     print(&value, args.show.json)
 }
 
-/// Shows the volume's figures.
+/// Shows the figures of a volume, or of a mount.
 pub(crate) fn stat(args: &StatArgs) -> Result<ExitCode, Failure> {
-    let value = volume(&args.image, &args.show)?.figures();
-    print(&value, args.show.json)
+    let show = &args.show;
+    if args.place.is_dir() {
+        if show.replay || show.log_device.is_some() {
+            let why = "--replay and --log-device are for volumes that are not mounted";
+            return Err(Failure::Usage(why.into()));
+        }
+        let form = match (show.json, args.prometheus) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Prometheus,
+            _ => Form::Words,
+        };
+        let text = mount_stat::text(&args.place, form)?;
+        return written(writeln!(io::stdout().lock(), "{text}"));
+    }
+    if args.prometheus {
+        return Err(Failure::Usage("--prometheus is for the directory of a mount".into()));
+    }
+    print(&volume(&args.place, show)?.figures(), show.json)
 }
 
 fn volume(image: &std::path::Path, show: &ShowArgs) -> Result<Dump, Failure> {
@@ -165,13 +187,17 @@ fn volume(image: &std::path::Path, show: &ShowArgs) -> Result<Dump, Failure> {
 
 fn print(value: &Value, json: bool) -> Result<ExitCode, Failure> {
     let mut out = io::stdout().lock();
-    let written = if json {
+    written(if json {
         let text = serde_json::to_string_pretty(value).map_err(io::Error::from);
         text.and_then(|text| writeln!(out, "{text}"))
     } else {
         writeln!(out, "{value}")
-    };
-    match written {
+    })
+}
+
+/// Returns the outcome of the command after it wrote to the standard output.
+fn written(outcome: io::Result<()>) -> Result<ExitCode, Failure> {
+    match outcome {
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(Failure::Write("standard output".into(), error)),

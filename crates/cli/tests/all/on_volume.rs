@@ -1,4 +1,4 @@
-//! Tests of `run`, `mount`, `sync` and `grow` on volumes.
+//! Tests of `run`, `mount`, `sync`, `grow` and `stat` on volumes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -202,6 +202,53 @@ fn a_volume_grows_under_its_users() {
     }
     assert!(space(&dir).0 > 90);
     mount.unmount();
+}
+
+#[test]
+fn a_mount_shows_how_it_is_used() {
+    if !can_mount() {
+        return;
+    }
+    let images = Images::new();
+    let (image, dir) = (images.image(), images.dir("mount \"point\""));
+    let stat = |arguments: &[&str], place: &Path| {
+        let output = vfscale().arg("stat").args(arguments).arg(place).output().unwrap();
+        let (out, err) = (text(&output.stdout).to_owned(), text(&output.stderr).to_owned());
+        (output.status.code(), out, err)
+    };
+    let (status, _, why) = stat(&[], &dir);
+    assert_eq!(status, Some(1));
+    assert!(why.contains("no file system of vfscale is mounted there"), "{why}");
+
+    let mount = Mount::new(&image, &dir, &["--size=32M"]);
+    for n in 0..5 {
+        fs::create_dir(dir.join(n.to_string())).unwrap();
+    }
+    let (status, words, why) = stat(&[], &dir);
+    assert_eq!(status, Some(0), "{why}");
+    let row = words.lines().find(|line| line.starts_with("MKDIR ")).unwrap();
+    assert_eq!(row.split_whitespace().nth(1), Some("5"), "{words}");
+    assert!(words.contains("inodes that the kernel caches: 5\n"), "{words}");
+
+    let (_, json, _) = stat(&["--json"], &dir);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let operations = json["operations"].as_array().unwrap();
+    let mkdir = operations.iter().find(|stats| stats["operation"] == "MKDIR").unwrap();
+    assert_eq!(mkdir["count"], 5);
+    assert!(mkdir["mean ns"].as_u64().unwrap() > 0, "{mkdir}");
+    assert!(json["bytes"].as_u64().unwrap() > json["free bytes"].as_u64().unwrap(), "{json}");
+
+    let (_, lines, _) = stat(&["--prometheus"], &dir);
+    let label = dir.display().to_string().replace('"', "\\\"");
+    let labels = format!("dir=\"{label}\",operation=\"MKDIR\"");
+    for (name, labels) in [("count", labels.clone()), ("bucket", labels + ",le=\"+Inf\"")] {
+        let line = format!("vfscale_request_seconds_{name}{{{labels}}} 5");
+        assert!(lines.lines().any(|found| found == line), "{line} is not in {lines}");
+    }
+    assert_eq!(stat(&["--replay"], &dir).0, Some(2));
+    mount.unmount();
+    assert_eq!(stat(&["--prometheus"], &image).0, Some(2));
+    assert!(stat(&[], &image).1.contains("clean"));
 }
 
 #[test]

@@ -1,0 +1,149 @@
+//! `vfscale stat DIR`: the requests, caches and space of a mount.
+
+use std::fmt::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use vfscale_fuse::{OperationStats, Statistics, control};
+
+use crate::error::Failure;
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Words,
+    Json,
+    Prometheus,
+}
+
+/// Space of a file system.
+#[derive(Clone, Copy, Debug, Default)]
+struct Space {
+    bytes: u64,
+    free_bytes: u64,
+    inodes: u64,
+    free_inodes: u64,
+}
+
+/// Reads the figures of the mount that the directory `dir` is on.
+pub(super) fn text(dir: &Path, form: Form) -> Result<String, Failure> {
+    let failed = |error| Failure::Statistics(dir.to_owned(), error);
+    // First, so that the request for the space is no part of them.
+    let statistics = control::statistics(dir).map_err(failed)?;
+    let found = rustix::fs::statvfs(dir).map_err(|error| failed(error.into()))?;
+    let space = Space {
+        bytes: found.f_blocks * found.f_frsize,
+        free_bytes: found.f_bfree * found.f_frsize,
+        inodes: found.f_files,
+        free_inodes: found.f_ffree,
+    };
+    let mut text = String::new();
+    let written = match form {
+        Form::Words => words(&mut text, &statistics, space),
+        Form::Json => write!(text, "{:#}", as_json(&statistics, space)),
+        Form::Prometheus => prometheus(&mut text, dir, &statistics, space),
+    };
+    // Only a `Display` that fails makes writing to a string fail.
+    written.map_err(|error| failed(std::io::Error::other(error)))?;
+    text.truncate(text.trim_end().len());
+    Ok(text)
+}
+
+/// Returns the figures that are single numbers, each with its name in words and its name for
+/// Prometheus.
+fn totals(statistics: &Statistics, space: Space) -> [(&'static str, &'static str, u64); 13] {
+    let (mount, counts) = (&statistics.mount, &statistics.counts);
+    [
+        ("bytes", "size_bytes", space.bytes),
+        ("free bytes", "free_bytes", space.free_bytes),
+        ("inodes at most", "inodes_max", space.inodes),
+        ("free inodes", "inodes_free", space.free_inodes),
+        ("inodes that the kernel caches", "kernel_inodes", mount.nodes as u64),
+        ("lookups that the kernel holds", "kernel_lookups", mount.lookups),
+        ("files opened by requests", "opened_files", mount.open_files as u64),
+        ("requests that wait for a lock", "waiting_requests", mount.waiting as u64),
+        ("dentries", "dentries", counts.dentries as u64),
+        ("negative dentries", "negative_dentries", counts.negative_dentries as u64),
+        ("unused dentries", "unused_dentries", counts.unused_dentries as u64),
+        ("inodes in memory", "cached_inodes", counts.inodes as u64),
+        ("unused inodes in memory", "unused_cached_inodes", counts.unused_inodes as u64),
+    ]
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn words(text: &mut String, statistics: &Statistics, space: Space) -> fmt::Result {
+    for (name, _, value) in totals(statistics, space) {
+        writeln!(text, "{name}: {value}")?;
+    }
+    writeln!(text, "requests: {}", statistics.mount.requests)?;
+    if !statistics.operations.is_empty() {
+        writeln!(
+            text,
+            "\n{:<20} {:>12} {:>10} {:>12}",
+            "operation", "count", "mean us", "longest us"
+        )?;
+    }
+    for stats in &statistics.operations {
+        let (mean, longest) = (micros(stats.mean()), micros(stats.longest));
+        writeln!(text, "{:<20} {:>12} {mean:>10.1} {longest:>12.1}", stats.name, stats.count)?;
+    }
+    Ok(())
+}
+
+fn as_json(statistics: &Statistics, space: Space) -> Value {
+    let operation = |stats: &OperationStats| {
+        json!({
+            "operation": stats.name,
+            "count": stats.count,
+            "mean ns": stats.mean().as_nanos() as u64,
+            "longest ns": stats.longest.as_nanos() as u64,
+            "total ns": stats.total.as_nanos() as u64,
+        })
+    };
+    let operations: Value = statistics.operations.iter().map(operation).collect();
+    let mut value = json!({ "requests": statistics.mount.requests, "operations": operations });
+    for (name, _, number) in totals(statistics, space) {
+        value[name] = number.into();
+    }
+    value
+}
+
+/// Writes the figures in the text format of Prometheus, version 0.0.4.
+fn prometheus(text: &mut String, dir: &Path, statistics: &Statistics, space: Space) -> fmt::Result {
+    let dir = label(&dir.display().to_string());
+    for (help, name, value) in totals(statistics, space) {
+        writeln!(text, "# HELP vfscale_{name} Number of {help}.")?;
+        writeln!(text, "# TYPE vfscale_{name} gauge")?;
+        writeln!(text, "vfscale_{name}{{dir=\"{dir}\"}} {value}")?;
+    }
+    let name = "vfscale_request_seconds";
+    writeln!(text, "# HELP {name} Service times of requests, until the reply is ready.")?;
+    writeln!(text, "# TYPE {name} histogram")?;
+    for stats in &statistics.operations {
+        let labels = format!("dir=\"{dir}\",operation=\"{}\"", stats.name);
+        let mut below = 0;
+        for (class, count) in stats.classes.iter().enumerate() {
+            below += count;
+            let bound = OperationStats::class_bound(class)
+                .map_or_else(|| "+Inf".into(), |bound| bound.as_secs_f64().to_string());
+            writeln!(text, "{name}_bucket{{{labels},le=\"{bound}\"}} {below}")?;
+        }
+        writeln!(text, "{name}_sum{{{labels}}} {}", stats.total.as_secs_f64())?;
+        // A scraper rejects a count other than that of the last class, which a request that is
+        // counted meanwhile would make.
+        writeln!(text, "{name}_count{{{labels}}} {below}")?;
+    }
+    Ok(())
+}
+
+/// Escapes the value of a label.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests;
