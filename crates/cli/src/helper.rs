@@ -13,12 +13,15 @@ use vfscale_diskfs::copies;
 use crate::args::{self, Cli};
 use crate::error::Failure;
 use crate::mount;
+use crate::options;
 use crate::volume::{fsck, make, open};
 
 /// Exit status of `mount(8)`: the command line is invalid.
 const MOUNT_USAGE: u8 = 1;
 /// Exit status of `mount(8)`: the mount failed.
 const MOUNT_FAILED: u8 = 32;
+/// Sources that stand for a new file system in memory.
+const MEMORY: [&str; 2] = ["memory", "none"];
 
 /// A helper program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +91,9 @@ impl Helper {
 /// type vfscale. It returns as soon as the file system is mounted, and serves it in the background
 /// until it is unmounted. vfscale-mount(1) describes the options.
 ///
-/// A SOURCE with a `/` in it is the image of a volume, or a block device. Any other is the name of
-/// a new memory file system, and shows in /proc/mounts.
+/// SOURCE is the image of a volume, or a block device. `memory` and `none` stand for a new memory
+/// file system; an image of such a name is `./none`. Without a SOURCE the file system is in memory,
+/// too.
 ///
 /// The exit status is that of mount(8): 0, mounted; 1, the command line is invalid; 32, the mount
 /// failed.
@@ -100,7 +104,7 @@ impl Helper {
 #[command(name = "mount.vfscale", version)]
 #[command(override_usage = "mount.vfscale [OPTIONS] [SOURCE] DIR")]
 pub(crate) struct MountHelper {
-    /// The image of a volume, a block device, or the name of a memory file system; then the
+    /// The image of a volume, a block device, or `memory` for a memory file system; then the
     /// directory to mount at. A directory alone gets a memory file system
     #[arg(value_names = ["SOURCE", "DIR"], required = true, num_args = 1..=2)]
     places: Vec<OsString>,
@@ -132,7 +136,7 @@ pub(crate) struct MountHelper {
 
 impl MountHelper {
     fn run(self) -> Result<ExitCode, Failure> {
-        let arguments = self.as_command();
+        let arguments = self.as_command()?;
         let fails = |e: clap::Error| Failure::Usage(e.render().to_string());
         let args::Command::Mount(args) = args::parse(&arguments).map_err(fails)?.command else {
             return Err(Failure::Usage("no arguments of a mount".into()));
@@ -146,18 +150,24 @@ impl MountHelper {
     }
 
     /// Returns the command line of `vfscale mount` that does the same.
-    fn as_command(&self) -> Vec<OsString> {
+    fn as_command(&self) -> Result<Vec<OsString>, Failure> {
         let (source, dir) = match &self.places[..] {
             [source, dir] => (Some(source), dir),
             rest => (None, &rest[0]),
         };
-        let source_is_volume = source.filter(|source| source.as_bytes().contains(&b'/'));
+        let volume = match source {
+            // The source shows what is mounted, and is not opened.
+            Some(source) if self.remounts() => path_of(source),
+            Some(source) if MEMORY.iter().any(|name| source == name) => None,
+            Some(source) => Some(path_of(source).ok_or_else(|| Failure::Usage(no_source(source)))?),
+            None => None,
+        };
         let mut command: Vec<OsString> =
             ["vfscale", "mount", "--background"].map(Into::into).into();
-        if source_is_volume.is_none() {
+        if volume.is_none() {
             command.push("--memory".into());
         }
-        if let (Some(source), None) = (source, source_is_volume) {
+        if let (Some(source), None) = (source, &volume) {
             let mut named = OsString::from("fsname=");
             named.push(escape_commas(source));
             command.extend([OsString::from("-o"), named]);
@@ -165,10 +175,36 @@ impl MountHelper {
         for options in &self.options {
             command.extend([OsString::from("-o"), options.clone()]);
         }
-        command.extend(source_is_volume.cloned());
+        command.extend(volume);
         command.push(dir.clone());
-        command
+        Ok(command)
     }
+
+    /// Returns whether the options ask to change a mount. Wrong options are reported later.
+    fn remounts(&self) -> bool {
+        let parsed = |text: &OsString| options::parse(text.to_str()?).ok();
+        self.options.iter().filter_map(parsed).any(|options| options.remount)
+    }
+}
+
+/// Returns the path of the image or device that a source names: a source with a `/`, whether it
+/// exists or not, and the name of a file in the working directory.
+fn path_of(source: &OsStr) -> Option<OsString> {
+    if source.as_bytes().contains(&b'/') {
+        return Some(source.to_owned());
+    }
+    let here = Path::new(".").join(source);
+    let exists = !source.is_empty() && here.try_exists().unwrap_or(true);
+    exists.then(|| here.into_os_string())
+}
+
+/// Says why a source can't be mounted, and what to write instead.
+fn no_source(source: &OsStr) -> String {
+    format!(
+        "{}: no such image or device; for a file system in memory the source is `memory` or \
+         `none` (its contents are lost at the unmount)",
+        source.display()
+    )
 }
 
 /// Escapes the commas of a source, which would end the option that holds it.

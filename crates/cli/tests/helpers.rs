@@ -118,6 +118,10 @@ fn mount_gets_the_exit_statuses_that_it_defines() {
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("`fast`"), "{text}");
     assert_eq!(place.run("mount.vfscale", &[]).0, Some(1));
+    let (status, text) = place.run("mount.vfscale", &["typo", at]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.starts_with("mount.vfscale: typo: no such image"), "{text}");
+    assert!(!std::fs::read_to_string("/proc/mounts").unwrap().contains(at));
     // A check of the command line mounts nothing.
     let (status, text) = place.run("mount.vfscale", &[place.image(), at, "-f", "-o", "rw"]);
     assert_eq!(status, Some(0), "{text}");

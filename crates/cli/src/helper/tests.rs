@@ -8,7 +8,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
 
 fn mounts(arguments: &[&str]) -> Vec<String> {
     let helper = MountHelper::try_parse_from(words(arguments)).unwrap();
-    helper.as_command().into_iter().map(|word| word.into_string().unwrap()).collect()
+    helper.as_command().unwrap().into_iter().map(|word| word.into_string().unwrap()).collect()
 }
 
 #[test]
@@ -31,10 +31,13 @@ fn helpers_are_known_by_name() {
 
 #[test]
 fn mount_calls_its_helper() {
-    let command = mounts(&["/sbin/mount.vfscale", "my,data", "/mnt", "-n", "-o", "rw,dev,suid"]);
+    let command = mounts(&["/sbin/mount.vfscale", "none", "/mnt", "-n", "-o", "rw,dev,suid"]);
     let memory = ["vfscale", "mount", "--background", "--memory"];
-    let options = ["-o", "fsname=my\\,data", "-o", "rw,dev,suid", "/mnt"];
+    let options = ["-o", "fsname=none", "-o", "rw,dev,suid", "/mnt"];
     assert_eq!(command, [&memory[..], &options[..]].concat());
+    // A remount has the source of /proc/mounts, whatever that is.
+    let command = mounts(&["mount.vfscale", "my,data", "/mnt", "-o", "rw", "-o", "remount"]);
+    assert_eq!(command[4..], ["-o", "fsname=my\\,data", "-o", "rw", "-o", "remount", "/mnt"]);
     let command = mounts(&["mount.vfscale", "none", "/mnt", "-oremount,ro", "-t", "vfscale"]);
     assert_eq!(command[4..], ["-o", "fsname=none", "-o", "remount,ro", "/mnt"]);
     let command: Vec<OsString> = command.iter().map(OsString::from).collect();
@@ -49,6 +52,21 @@ fn mount_calls_its_helper() {
         mounts(&["mount.vfscale", "/mnt", "-N", "/proc/1/ns/mnt"])[3..],
         ["--memory", "/mnt"]
     );
+}
+
+#[test]
+fn only_two_names_stand_for_memory() {
+    for typo in ["typo", "typo.vfs", "Memory", "none2", "tmpfs", ""] {
+        let helper = MountHelper::try_parse_from(words(&["mount.vfscale", typo, "/mnt"])).unwrap();
+        let Err(Failure::Usage(why)) = helper.as_command() else { panic!("{typo} is taken") };
+        assert!(why.starts_with(&format!("{typo}: ")) && why.contains("`memory`"), "{why}");
+    }
+    assert_eq!(mounts(&["mount.vfscale", "memory", "/mnt"])[3], "--memory");
+    // Tests run in the directory of their crate.
+    let command = mounts(&["mount.vfscale", "Cargo.toml", "/mnt"]);
+    assert_eq!(command[3..], ["./Cargo.toml", "/mnt"]);
+    let command = mounts(&["mount.vfscale", "./none", "/mnt"]);
+    assert_eq!(command[3..], ["./none", "/mnt"]);
 }
 
 #[test]

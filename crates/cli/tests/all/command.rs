@@ -363,7 +363,7 @@ fn it_is_the_helper_of_mount() {
     let mnt = dir.path().join("mnt");
     fs::create_dir(&mnt).unwrap();
     let mut command = Command::new(&helper);
-    command.arg("any name").arg(&mnt).args(["-n", "-o", "rw,dev,suid,size=1M"]);
+    command.arg("memory").arg(&mnt).args(["-n", "-o", "rw,dev,suid,size=1M,fsname=any name"]);
     assert!(command.status().unwrap().success());
     let line = mount_line(&mnt).unwrap();
     assert!(line.starts_with("any\\040name "), "{line}");
