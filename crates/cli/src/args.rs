@@ -313,9 +313,10 @@ pub(crate) struct ServeArgs {
 
     /// Options of mount(8), separated by commas: ro, norecovery (with ro: ignore the log, for
     /// example if it can't be read), errors=shutdown|remount-ro (the reaction of a volume to damage
-    /// or to a failure of its log), nosuid, nodev, noexec, noatime, size=SIZE, nr_inodes=N,
-    /// mode=MODE, uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces
-    /// another may be empty after a crash), noxattr, noxattr=force, remount, ...
+    /// or to a failure of its log), sync (all changes are durable when their calls return), dirsync
+    /// (those of names are), nosuid, nodev, noexec, noatime, size=SIZE, nr_inodes=N, mode=MODE,
+    /// uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces another
+    /// may be empty after a crash), noxattr, noxattr=force, remount, ...
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
 }

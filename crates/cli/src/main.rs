@@ -16,6 +16,7 @@
 //! | `args` | the command line |
 //! | `run`, `mount`, `bench_program`, `volume` | the commands |
 //! | `helper` | the names by which other programs call the command; manual pages |
+//! | `mounts` | the table of mounts |
 //! | `source` | opens or creates the file system that the command line names |
 //! | `options` | options after `-o`, sizes of images, modes |
 //! | `error` | failures and exit statuses |
@@ -30,6 +31,7 @@ mod bench_program;
 mod error;
 mod helper;
 mod mount;
+mod mounts;
 mod options;
 mod run;
 mod source;

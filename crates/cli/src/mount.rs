@@ -15,6 +15,7 @@ use vfscale_fuse::Mounted;
 
 use crate::args::MountArgs;
 use crate::error::Failure;
+use crate::mounts;
 use crate::options::MountOptions;
 use crate::source::{self, Source, Syncer};
 
@@ -127,8 +128,11 @@ fn leave_terminal() -> Result<(), Failure> {
 fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
     let failed = |e: rustix::io::Errno| Failure::Remount(dir.to_owned(), e.into());
     let before = rustix::fs::statvfs(dir).map_err(failed)?.f_flag;
+    let is_sync = before.contains(rustix::fs::StatVfsMountFlags::SYNCHRONOUS);
+    options.keep_syncing(is_sync, is_dirsync(dir)).map_err(Failure::Usage)?;
     let flags = options.apply(flags_of_statvfs(before.bits()));
-    let flags = rustix::mount::MountFlags::from_bits_truncate(flags.bits().into());
+    let mut flags = rustix::mount::MountFlags::from_bits_truncate(flags.bits().into());
+    flags.set(rustix::mount::MountFlags::SYNCHRONOUS, is_sync);
     rustix::mount::mount_remount(dir, flags, "").map_err(failed)?;
     if !flags.contains(rustix::mount::MountFlags::RDONLY) {
         return Ok(ExitCode::SUCCESS);
@@ -139,6 +143,13 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
         Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),
         synced => synced.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::Sync(dir.to_owned(), e)),
     }
+}
+
+/// Returns whether the topmost mount at `dir` has the option `dirsync`, which `statvfs` leaves out.
+fn is_dirsync(dir: &Path) -> bool {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    mounts::parse(&table).rfind(|mount| mount.dir() == dir).is_some_and(|it| it.has("dirsync"))
 }
 
 /// Runs `vfscale sync`.

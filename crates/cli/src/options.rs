@@ -5,6 +5,7 @@ use std::time::Duration;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
 use vfscale_diskfs::vfs_impl::{OnError, OnErrorError};
+use vfscale_fuse::Syncing;
 use vfscale_fuse::Xattrs;
 
 /// Parses the size of an image, which can't be a share of the memory.
@@ -67,6 +68,9 @@ pub(crate) struct MountOptions {
     set: MountFlags,
     cleared: MountFlags,
     pub(crate) remount: bool,
+    /// Whether all changes are durable when their calls return, and whether those of names are.
+    sync: Option<bool>,
+    dirsync: bool,
     pub(crate) no_recovery: bool,
     pub(crate) auto_da_alloc: Option<bool>,
     pub(crate) on_error: Option<OnError>,
@@ -91,12 +95,38 @@ impl MountOptions {
         self.set.contains(MountFlags::RDONLY)
     }
 
+    /// Returns which changes are durable when their calls return.
+    pub(crate) fn syncing(&self) -> Syncing {
+        match (self.sync, self.dirsync) {
+            (Some(true), _) => Syncing::All,
+            (_, true) => Syncing::Names,
+            _ => Syncing::OnRequest,
+        }
+    }
+
+    /// Refuses a remount that changes what [`syncing`](Self::syncing) returns: the kernel does not
+    /// tell the server about it. `is_sync` and `is_dirsync` say how the mount is now.
+    ///
+    /// # Errors
+    /// Returns a text that names the option.
+    pub(crate) fn keep_syncing(&self, is_sync: bool, is_dirsync: bool) -> Result<(), String> {
+        let wanted = match self.sync {
+            Some(true) if !is_sync => "sync",
+            Some(false) if is_sync => "async",
+            _ if self.dirsync && !is_sync && !is_dirsync => "dirsync",
+            _ => return Ok(()),
+        };
+        Err(format!("a remount can't set `{wanted}`: unmount, and mount with the option"))
+    }
+
     /// Merges these options with `later` ones, which take precedence.
     pub(crate) fn then(self, later: &MountOptions) -> MountOptions {
         MountOptions {
             set: (self.set - later.cleared) | later.set,
             cleared: (self.cleared - later.set) | later.cleared,
             remount: self.remount || later.remount,
+            sync: later.sync.or(self.sync),
+            dirsync: self.dirsync || later.dirsync,
             no_recovery: self.no_recovery || later.no_recovery,
             auto_da_alloc: later.auto_da_alloc.or(self.auto_da_alloc),
             on_error: later.on_error.or(self.on_error),
@@ -138,13 +168,10 @@ impl MountOptions {
             ("nostrictatime", MountFlags::STRICTATIME, false),
         ];
         /// Words of `fstab(5)` that have no meaning here, or name the default.
-        const IGNORED: [&str; 20] = [
+        const IGNORED: [&str; 17] = [
             "defaults",
             "relatime",
             "norelatime",
-            "sync",
-            "async",
-            "dirsync",
             "auto",
             "noauto",
             "user",
@@ -166,6 +193,9 @@ impl MountOptions {
         }
         match word {
             "remount" => self.remount = true,
+            "sync" => self.sync = Some(true),
+            "async" => self.sync = Some(false),
+            "dirsync" => self.dirsync = true,
             "norecovery" => self.no_recovery = true,
             "auto_da_alloc" => self.auto_da_alloc = Some(true),
             "noauto_da_alloc" => self.auto_da_alloc = Some(false),

@@ -116,6 +116,7 @@ pub(crate) fn builder(
         .xattrs(serve.noxattr.or(options.xattrs).unwrap_or_default())
         .allow_other(allow_other)
         .flags(flags)
+        .syncing(options.syncing())
         .source(name);
     if let Some(threads) = serve.threads {
         builder = builder.threads(threads.into());

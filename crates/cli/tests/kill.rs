@@ -30,8 +30,12 @@ struct Mount {
 
 impl Mount {
     fn new(image: &Path, dir: &Path) -> Mount {
+        Mount::with(&["--sync-interval=0.1"], image, dir)
+    }
+
+    fn with(options: &[&str], image: &Path, dir: &Path) -> Mount {
         let mut command = vfscale();
-        command.args(["mount", "--size=256M", "--sync-interval=0.1"]).arg(image).arg(dir);
+        command.args(["mount", "--size=256M"]).args(options).arg(image).arg(dir);
         let mut server = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut stderr = BufReader::new(server.stderr.take().unwrap());
@@ -237,4 +241,136 @@ fn a_killed_mount_loses_nothing_that_was_synced() {
     fsck(&image);
     assert!(promises > 20, "only {promises} were acknowledged");
     println!("{promises} acknowledged");
+}
+
+/// Changes names in all ways.
+fn change_names(dir: &Path) {
+    fs::create_dir(dir.join("made")).unwrap();
+    File::create(dir.join("file")).unwrap();
+    std::os::unix::fs::symlink("file", dir.join("symlink")).unwrap();
+    fs::hard_link(dir.join("file"), dir.join("made/link")).unwrap();
+    fs::rename(dir.join("old"), dir.join("made/new")).unwrap();
+    fs::remove_file(dir.join("removed")).unwrap();
+    fs::remove_dir(dir.join("removed dir")).unwrap();
+}
+
+/// Returns a line for each change of [`change_names`] that is missing.
+fn missing_names(dir: &Path) -> Vec<&'static str> {
+    let exists = |name: &str| dir.join(name).symlink_metadata().is_ok();
+    let made = ["made", "file", "symlink", "made/link", "made/new"];
+    let gone = ["old", "removed", "removed dir"];
+    let made = made.into_iter().filter(|name| !exists(name));
+    made.chain(gone.into_iter().filter(|name| exists(name))).collect()
+}
+
+/// Makes changes on a mount with options, kills it, and calls `check` on the next mount.
+fn kill_after_changes(options: &[&str], check: impl Fn(&Path)) {
+    let temp = tempfile::tempdir().unwrap();
+    let (image, dir) = (temp.path().join("disk.vfs"), temp.path().join("mnt"));
+    fs::create_dir(&dir).unwrap();
+    let mount = Mount::new(&image, &dir);
+    for file in ["old", "removed", "data", "mode"] {
+        fs::write(dir.join(file), "old").unwrap();
+    }
+    fs::create_dir(dir.join("removed dir")).unwrap();
+    mount.unmount();
+    // Nothing becomes durable by itself.
+    let mount = Mount::with(&[options, &["--sync-interval=3600"]].concat(), &image, &dir);
+    fs::write(dir.join("data"), vec![b'x'; 200_000]).unwrap();
+    fs::set_permissions(dir.join("mode"), std::os::unix::fs::PermissionsExt::from_mode(0o400))
+        .unwrap();
+    change_names(&dir);
+    mount.kill();
+    let mount = Mount::new(&image, &dir);
+    check(&dir);
+    mount.unmount();
+    fsck(&image);
+}
+
+fn has_data(dir: &Path) -> bool {
+    fs::read(dir.join("data")).unwrap() == vec![b'x'; 200_000]
+}
+
+#[test]
+fn a_killed_mount_loses_what_nobody_has_synced() {
+    if !can_mount() {
+        return;
+    }
+    kill_after_changes(&[], |dir| {
+        assert_eq!(missing_names(dir).len(), 8);
+        assert!(!has_data(dir));
+    });
+}
+
+#[test]
+fn with_dirsync_it_loses_no_names() {
+    if !can_mount() {
+        return;
+    }
+    kill_after_changes(&["-o", "dirsync"], |dir| assert_eq!(missing_names(dir), [""; 0]));
+}
+
+/// A change of a mount, and whether it is there.
+type Change = (fn(&Path), fn(&Path) -> bool);
+
+/// Changes after each of which the mount is killed, since a later one would make it durable.
+const CHANGES: [Change; 6] = [
+    (|dir| fs::write(dir.join("data"), vec![b'x'; 200_000]).unwrap(), has_data),
+    (
+        |dir| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
+            fs::set_permissions(dir.join("data"), mode).unwrap();
+        },
+        |dir| dir.join("data").metadata().unwrap().permissions().readonly(),
+    ),
+    (
+        |dir| OpenOptions::new().write(true).open(dir.join("data")).unwrap().set_len(1).unwrap(),
+        |dir| dir.join("data").metadata().unwrap().len() == 1,
+    ),
+    (
+        |dir| {
+            let file = OpenOptions::new().write(true).open(dir.join("data")).unwrap();
+            let mode = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(file, mode, 0, 100_000).unwrap();
+        },
+        |dir| dir.join("data").metadata().unwrap().len() == 100_000,
+    ),
+    (
+        |dir| {
+            let name = dir.join("data");
+            rustix::fs::setxattr(name, "user.a", b"b", rustix::fs::XattrFlags::empty()).unwrap();
+        },
+        |dir| rustix::fs::getxattr(dir.join("data"), "user.a", &mut [0; 8]) == Ok(1),
+    ),
+    (
+        |dir| fs::remove_dir(dir.join("removed dir")).unwrap(),
+        |dir| !dir.join("removed dir").exists(),
+    ),
+];
+
+#[test]
+fn with_sync_it_loses_nothing() {
+    if !can_mount() {
+        return;
+    }
+    kill_after_changes(&["-o", "sync"], |dir| {
+        assert_eq!(missing_names(dir), [""; 0]);
+        assert!(has_data(dir));
+    });
+    for (number, (change, is_there)) in CHANGES.iter().enumerate() {
+        let temp = tempfile::tempdir().unwrap();
+        let (image, dir) = (temp.path().join("disk.vfs"), temp.path().join("mnt"));
+        fs::create_dir(&dir).unwrap();
+        let mount = Mount::new(&image, &dir);
+        fs::write(dir.join("data"), "old").unwrap();
+        fs::create_dir(dir.join("removed dir")).unwrap();
+        mount.unmount();
+        let mount = Mount::with(&["--sync-interval=3600", "-o", "sync"], &image, &dir);
+        assert!(!is_there(&dir), "change {number}");
+        change(&dir);
+        mount.kill();
+        let mount = Mount::new(&image, &dir);
+        assert!(is_there(&dir), "change {number} is lost");
+        mount.unmount();
+    }
 }

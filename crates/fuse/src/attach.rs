@@ -20,6 +20,7 @@ use vfscale::posix::MountFlags;
 
 use crate::device::{self, Device};
 use crate::error::MountError;
+use crate::syncing::Syncing;
 
 /// The helper that mounts for unprivileged users, under its present and its former name.
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
@@ -32,6 +33,7 @@ pub(crate) struct Attachment {
     pub(crate) source: String,
     pub(crate) flags: MountFlags,
     pub(crate) allow_other: bool,
+    pub(crate) syncing: Syncing,
 }
 
 /// A connection that is attached to a directory.
@@ -96,7 +98,12 @@ fn direct(device: &File, dir: &Path, mode: u32, how: &Attachment) -> Result<(), 
         data.push_str(",allow_other");
     }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
-    let flags = Flags::from_bits_truncate(how.flags.bits().into());
+    let syncing = match how.syncing {
+        Syncing::OnRequest => Flags::empty(),
+        Syncing::Names => Flags::DIRSYNC,
+        Syncing::All => Flags::SYNCHRONOUS,
+    };
+    let flags = Flags::from_bits_truncate(how.flags.bits().into()) | syncing;
     mount(how.source.as_str(), dir, format!("fuse.{SUBTYPE}"), flags, data.as_c_str())
 }
 
@@ -118,6 +125,11 @@ fn helper_options(how: &Attachment) -> String {
             options.push_str(name);
         }
     }
+    options.push_str(match how.syncing {
+        Syncing::OnRequest => "",
+        Syncing::Names => ",dirsync",
+        Syncing::All => ",sync",
+    });
     options
 }
 

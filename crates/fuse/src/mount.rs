@@ -15,6 +15,7 @@ use crate::server::{Config, Server};
 use crate::session::{self, Workers};
 use crate::sharing::Sharing;
 use crate::statistics::{Counters, Statistics, Stats};
+use crate::syncing::Syncing;
 use crate::watch::Watch;
 use crate::wire::notify;
 use crate::wire::reply::Reply;
@@ -58,6 +59,7 @@ impl Builder {
                 source: "vfscale".into(),
                 flags: MountFlags::empty(),
                 allow_other: false,
+                syncing: Syncing::default(),
             },
         }
     }
@@ -110,6 +112,12 @@ impl Builder {
         self
     }
 
+    /// Sets which changes are durable when their calls return.
+    pub fn syncing(mut self, syncing: Syncing) -> Builder {
+        self.how.syncing = syncing;
+        self
+    }
+
     /// Sets the name shown as the source in `/proc/mounts`; default `vfscale`.
     pub fn source(mut self, source: impl Into<String>) -> Builder {
         self.how.source = source.into();
@@ -133,6 +141,7 @@ impl Builder {
             volatile: self.volatile,
             writeback: self.writeback,
             has_xattrs: self.xattrs == Xattrs::Served,
+            syncing: self.how.syncing,
         };
         let counters = Arc::new(Counters::new(self.threads));
         let server = Server::new(&self.vfs, config, Arc::clone(&counters));

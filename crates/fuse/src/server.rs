@@ -18,6 +18,7 @@ use self::waiting::Waiting;
 use crate::session::{DeferredReply, Served, Service};
 use crate::sharing::Sharing;
 use crate::statistics::{Counters, Statistics, Stats};
+use crate::syncing::Syncing;
 use crate::wire::reply::{Entry, Reply, Validity};
 use crate::wire::request::{Offer, Operation, Reading, Request};
 use crate::wire::{InitFlags, WriteFlags};
@@ -27,6 +28,7 @@ mod caller;
 mod control;
 mod data;
 mod dirs;
+mod durable;
 pub(crate) mod files;
 mod locks;
 mod names;
@@ -45,6 +47,7 @@ pub(crate) struct Config {
     pub(crate) volatile: bool,
     pub(crate) writeback: bool,
     pub(crate) has_xattrs: bool,
+    pub(crate) syncing: Syncing,
 }
 
 impl Config {
@@ -230,7 +233,12 @@ impl Server {
         worker.opened = None;
         let caller = Caller::of(request);
         let mut ctx = RequestCtx { node: request.header.node, caller, worker, reply };
-        let served = self.dispatch(&mut ctx, &request.operation, later);
+        let mut served = self.dispatch(&mut ctx, &request.operation, later);
+        if served.is_ok()
+            && let Err(errno) = self.keep_promise(&ctx, &request.operation)
+        {
+            served = Err(errno);
+        }
         if served.is_err() {
             // The error is sent without the lookups and handle granted for the reply, so they are
             // taken back.

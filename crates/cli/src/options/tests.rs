@@ -52,6 +52,25 @@ fn words_of_tables_of_file_systems_are_let_pass() {
 }
 
 #[test]
+fn sync_and_dirsync_are_promises() {
+    let syncing = |text| parse(text).unwrap().syncing();
+    assert_eq!(syncing("rw"), Syncing::OnRequest);
+    assert_eq!(syncing("dirsync"), Syncing::Names);
+    assert_eq!(syncing("dirsync,sync"), Syncing::All);
+    assert_eq!(syncing("sync,async"), Syncing::OnRequest);
+    let later = parse("sync").unwrap().then(&parse("async,dirsync").unwrap());
+    assert_eq!(later.syncing(), Syncing::Names);
+    // A remount repeats them, and can't change them.
+    let keeps = |text, is_sync, is_dirsync| parse(text).unwrap().keep_syncing(is_sync, is_dirsync);
+    for kept in [("ro", true, false), ("sync", true, false), ("dirsync", false, true)] {
+        assert_eq!(keeps(kept.0, kept.1, kept.2), Ok(()), "{kept:?}");
+    }
+    assert!(keeps("sync", false, true).unwrap_err().contains("`sync`"));
+    assert!(keeps("async", true, false).unwrap_err().contains("`async`"));
+    assert!(keeps("dirsync", false, false).unwrap_err().contains("`dirsync`"));
+}
+
+#[test]
 fn unknown_options_are_named() {
     assert_eq!(parse("ro,fast").unwrap_err(), "mount option `fast` is unknown");
     assert_eq!(parse("colour=red").unwrap_err(), "mount option `colour=red` is unknown");

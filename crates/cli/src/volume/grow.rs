@@ -4,10 +4,8 @@
 //! volume is grown by a request to its mount, which `/proc/self/mountinfo` lists with the path of
 //! the image as the source.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +17,7 @@ use vfscale_diskfs::{Volume, VolumeOptions};
 
 use super::{open, open_log};
 use crate::error::Failure;
+use crate::mounts;
 use crate::options;
 
 #[derive(Debug, Args)]
@@ -85,9 +84,9 @@ fn mounted(args: &GrowArgs, locked: block::Error) -> Result<u64, Failure> {
             .map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))?,
     };
     let image = fs::canonicalize(&args.place).unwrap_or_else(|_| args.place.clone());
-    let mounts = fs::read("/proc/self/mountinfo")
+    let table = fs::read("/proc/self/mountinfo")
         .map_err(|error| Failure::System("/proc/self/mountinfo", error))?;
-    match mount_of(&mounts, &image) {
+    match mount_of(&table, &image) {
         Some(dir) => ask(&dir, size),
         None => Err(Failure::InUse(locked)),
     }
@@ -117,37 +116,7 @@ fn why_not(error: &io::Error) -> String {
 
 /// Returns the directory at which the volume in `image` is mounted, the latest one of several.
 fn mount_of(mountinfo: &[u8], image: &Path) -> Option<PathBuf> {
-    // The path is shown as text, whatever its bytes are.
-    let image = image.display().to_string();
-    mountinfo.rsplit(|byte| *byte == b'\n').find_map(|line| {
-        let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
-        let (root, dir) = (fields.get(3)?, fields.get(4)?);
-        let dash = fields.iter().skip(6).position(|field| *field == b"-")? + 6;
-        let (kind, source) = (fields.get(dash + 1)?, fields.get(dash + 2)?);
-        let is_it = *root == b"/" && *kind == b"fuse.vfscale" && unescaped(source) == *image;
-        is_it.then(|| PathBuf::from(unescaped(dir)))
-    })
-}
-
-/// Replaces the octal escapes of blanks and other special bytes.
-fn unescaped(text: &[u8]) -> OsString {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match escaped {
-            Some(byte) if first == b'\\' => {
-                bytes.push(byte);
-                rest = &behind[3..];
-            }
-            _ => {
-                bytes.push(first);
-                rest = behind;
-            }
-        }
-    }
-    OsString::from_vec(bytes)
+    mounts::parse(mountinfo).rfind(|mount| mount.is_of(image)).map(|mount| mount.dir())
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Tests of finding mounts.
 
-use std::ffi::OsStr;
-
 use super::*;
 
 #[test]
@@ -18,13 +16,4 @@ fn the_mount_of_an_image_is_found() {
     assert_eq!(found("/data/sshfs.vfs"), None);
     assert_eq!(found("/data/none.vfs"), None);
     assert_eq!(mount_of(b"", Path::new("/data/none.vfs")), None);
-}
-
-#[test]
-fn what_is_no_escape_stays() {
-    for (text, meant) in
-        [("a\\134b", "a\\b"), ("a\\9", "a\\9"), ("\\", "\\"), ("\\04", "\\04"), ("", "")]
-    {
-        assert_eq!(unescaped(text.as_bytes()), OsStr::new(meant), "{text}");
-    }
 }

@@ -1,0 +1,85 @@
+//! The table of mounts of this process, `/proc/self/mountinfo`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// A line of the table.
+pub(crate) struct Line<'a> {
+    root: &'a [u8],
+    dir: &'a [u8],
+    kind: &'a [u8],
+    source: &'a [u8],
+    /// The options of the superblock.
+    options: &'a [u8],
+}
+
+/// Returns the lines of a table, the latest mount last.
+pub(crate) fn parse(table: &[u8]) -> impl DoubleEndedIterator<Item = Line<'_>> {
+    table.split(|byte| *byte == b'\n').filter_map(Line::parse)
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
+        let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
+        let dash = fields.iter().skip(6).position(|field| *field == b"-")? + 6;
+        Some(Line {
+            root: fields.get(3)?,
+            dir: fields.get(4)?,
+            kind: fields.get(dash + 1)?,
+            source: fields.get(dash + 2)?,
+            options: fields.get(dash + 3)?,
+        })
+    }
+
+    /// Returns the directory of the mount.
+    pub(crate) fn dir(&self) -> PathBuf {
+        PathBuf::from(unescaped(self.dir))
+    }
+
+    /// Returns the source of the mount.
+    pub(crate) fn source(&self) -> PathBuf {
+        PathBuf::from(unescaped(self.source))
+    }
+
+    /// Returns whether vfscale serves the mount.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.kind == b"fuse.vfscale"
+    }
+
+    /// Returns whether the whole tree of the volume in `image` is mounted here.
+    pub(crate) fn is_of(&self, image: &Path) -> bool {
+        // The path is shown as text, whatever its bytes are.
+        let image = image.display().to_string();
+        self.root == b"/" && self.is_ours() && *self.source() == *image
+    }
+
+    /// Returns whether the superblock has an option.
+    pub(crate) fn has(&self, option: &str) -> bool {
+        self.options.split(|byte| *byte == b',').any(|it| it == option.as_bytes())
+    }
+}
+
+/// Replaces the octal escapes of blanks and other special bytes.
+fn unescaped(text: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match escaped {
+            Some(byte) if first == b'\\' => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = behind;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests;
