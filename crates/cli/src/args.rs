@@ -285,7 +285,7 @@ pub(crate) struct SourceArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Worker threads (default: one for each CPU, 2 to 16)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = options::parse_threads)]
     pub(crate) threads: Option<u16>,
 
     /// Give other users access, as permissions allow (default: yes for root, no for others)
@@ -316,7 +316,9 @@ pub(crate) struct ServeArgs {
     /// or to a failure of its log), sync (all changes are durable when their calls return), dirsync
     /// (those of names are), nosuid, nodev, noexec, noatime, size=SIZE, nr_inodes=N, mode=MODE,
     /// uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces another
-    /// may be empty after a crash), noxattr, noxattr=force, remount, ...
+    /// may be empty after a crash), noxattr, noxattr=force, remount, ... The options above can be
+    /// given here too, for fstab(5): log_device=DEVICE, sync_interval=SECONDS or commit=SECONDS,
+    /// cache_size=SIZE, threads=N, writeback
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
 }

@@ -146,7 +146,12 @@ impl MountHelper {
         }
         let code = mount::mount(args, &arguments)?;
         // The background process has printed why it failed.
-        Ok(if code == ExitCode::SUCCESS { code } else { ExitCode::from(MOUNT_FAILED) })
+        let misused = Failure::Usage(String::new()).exit_code();
+        Ok(match code {
+            code if code == ExitCode::SUCCESS => code,
+            code if code == misused => ExitCode::from(MOUNT_USAGE),
+            _ => ExitCode::from(MOUNT_FAILED),
+        })
     }
 
     /// Returns the command line of `vfscale mount` that does the same.

@@ -1,5 +1,6 @@
 //! Modes, sizes of images, and the options after `-o`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use vfscale::posix::MountFlags;
@@ -22,6 +23,12 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds =
         seconds.ok_or_else(|| format!("`{text}` is not a time: 0.01 to 86400 seconds"))?;
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Parses a number of worker threads.
+pub(crate) fn parse_threads(text: &str) -> Result<u16, String> {
+    let threads = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
+    threads.ok_or_else(|| format!("`{text}` is not a number of threads: 1 to 1024"))
 }
 
 /// Parses permissions in octal, with or without a leading zero.
@@ -82,6 +89,11 @@ pub(crate) struct MountOptions {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
+    pub(crate) log_device: Option<PathBuf>,
+    pub(crate) sync_interval: Option<Duration>,
+    pub(crate) cache_size: Option<Size>,
+    pub(crate) threads: Option<u16>,
+    pub(crate) writeback: bool,
 }
 
 impl MountOptions {
@@ -119,6 +131,17 @@ impl MountOptions {
         Err(format!("a remount can't set `{wanted}`: unmount, and mount with the option"))
     }
 
+    /// Returns the name of an option that only a volume has, if one is set.
+    pub(crate) fn of_volumes(&self) -> Option<&'static str> {
+        if self.log_device.is_some() {
+            return Some("log_device");
+        }
+        if self.sync_interval.is_some() {
+            return Some("commit");
+        }
+        self.cache_size.is_some().then_some("cache_size")
+    }
+
     /// Merges these options with `later` ones, which take precedence.
     pub(crate) fn then(self, later: &MountOptions) -> MountOptions {
         MountOptions {
@@ -138,6 +161,11 @@ impl MountOptions {
             mode: later.mode.or(self.mode),
             uid: later.uid.or(self.uid),
             gid: later.gid.or(self.gid),
+            log_device: later.log_device.clone().or(self.log_device),
+            sync_interval: later.sync_interval.or(self.sync_interval),
+            cache_size: later.cache_size.or(self.cache_size),
+            threads: later.threads.or(self.threads),
+            writeback: self.writeback || later.writeback,
         }
     }
 
@@ -147,7 +175,10 @@ impl MountOptions {
     }
 
     /// Applies an option without a value; returns whether the option is known.
-    fn word(&mut self, word: &str) -> bool {
+    ///
+    /// # Errors
+    /// Returns a text for an option that is known and can't be had.
+    fn word(&mut self, word: &str) -> Result<bool, String> {
         /// Words, the flag of each, and whether the word sets it.
         const FLAGS: [(&str, MountFlags, bool); 16] = [
             ("ro", MountFlags::RDONLY, true),
@@ -168,8 +199,9 @@ impl MountOptions {
             ("nostrictatime", MountFlags::STRICTATIME, false),
         ];
         /// Words of `fstab(5)` that have no meaning here, or name the default.
-        const IGNORED: [&str; 17] = [
+        const IGNORED: [&str; 18] = [
             "defaults",
+            "acl",
             "relatime",
             "norelatime",
             "auto",
@@ -189,7 +221,7 @@ impl MountOptions {
         ];
         if let Some(&(_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == word) {
             self.flag(flag, on);
-            return true;
+            return Ok(true);
         }
         match word {
             "remount" => self.remount = true,
@@ -201,14 +233,23 @@ impl MountOptions {
             "noauto_da_alloc" => self.auto_da_alloc = Some(false),
             "noxattr" => self.xattrs = Some(Xattrs::Refused),
             "allow_other" => self.allow_other = Some(true),
-            _ => return IGNORED.contains(&word) || word.starts_with("x-"),
+            "writeback" => self.writeback = true,
+            "noacl" => {
+                let why =
+                    "`noacl`: access control lists always count; remove them instead (setfacl)";
+                return Err(why.into());
+            }
+            _ => return Ok(IGNORED.contains(&word) || word.starts_with("x-")),
         }
-        true
+        Ok(true)
     }
 
     /// Applies an option with a value; returns whether the option is known.
     fn pair(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        let number = || parse_id(value).map_err(|why| format!("{name}={value}: {why}"));
+        fn named<T>(name: &str, value: &str, parsed: Result<T, String>) -> Result<T, String> {
+            parsed.map_err(|why| format!("{name}={value}: {why}"))
+        }
+        let number = || named(name, value, parse_id(value));
         match name {
             "size" => self.size = Some(value.parse()?),
             "nr_inodes" | "inodes" => {
@@ -222,6 +263,12 @@ impl MountOptions {
                 self.on_error = Some(value.parse().map_err(|e: OnErrorError| e.to_string())?);
             }
             "noxattr" => self.xattrs = Some(parse_noxattr(value)?),
+            "log_device" => self.log_device = Some(value.into()),
+            "sync_interval" | "commit" => {
+                self.sync_interval = Some(named(name, value, parse_seconds(value))?)
+            }
+            "cache_size" => self.cache_size = Some(named(name, value, value.parse())?),
+            "threads" => self.threads = Some(named(name, value, parse_threads(value))?),
             "fsname" => self.source = Some(value.to_owned()),
             // `mount -o remount` repeats the options that the kernel shows of a mount.
             "fd" | "rootmode" | "user_id" | "group_id" | "max_read" | "blksize" => {}
@@ -241,7 +288,7 @@ pub(crate) fn parse(text: &str) -> Result<MountOptions, String> {
     for option in split(text) {
         let known = match option.split_once('=') {
             Some((name, value)) => options.pair(name, value)?,
-            None => options.word(&option),
+            None => options.word(&option)?,
         };
         if !known {
             return Err(format!("mount option `{option}` is unknown"));

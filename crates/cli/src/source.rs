@@ -39,6 +39,10 @@ impl Source {
             let why = "`-o norecovery` is for a volume that is only read: `-o ro,norecovery`";
             return Err(Failure::Usage(why.into()));
         }
+        if let (None, Some(option)) = (image, options.of_volumes()) {
+            let why = format!("`-o {option}=` is for a volume, not for a file system in memory");
+            return Err(Failure::Usage(why));
+        }
         match image {
             None => memory(source, options).map(Source::Memory),
             Some((path, size)) => volume(source, options, path, size).map(Source::Volume),
@@ -99,6 +103,10 @@ pub(crate) fn builder(
     if serve.proc {
         mount_state(vfs)?;
     }
+    let writeback = serve.writeback || options.writeback;
+    if writeback && serve.proc {
+        return Err(Failure::Usage("`-o writeback` can't be used with --proc".into()));
+    }
     let is_root = rustix::process::geteuid().is_root();
     let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
     // An absolute path: `vfscale grow` finds the mount of an image by it.
@@ -112,13 +120,13 @@ pub(crate) fn builder(
             Sharing::Exclusive
         })
         .volatile(matches!(source, Source::Memory(_)))
-        .writeback(serve.writeback)
+        .writeback(writeback)
         .xattrs(serve.noxattr.or(options.xattrs).unwrap_or_default())
         .allow_other(allow_other)
         .flags(flags)
         .syncing(options.syncing())
         .source(name);
-    if let Some(threads) = serve.threads {
+    if let Some(threads) = serve.threads.or(options.threads) {
         builder = builder.threads(threads.into());
     }
     Ok(builder)
@@ -183,16 +191,16 @@ fn volume(
     if let Some(size) = source.log_size {
         builder = builder.log_size(size);
     }
-    if let Some(device) = &source.log_device {
+    if let Some(device) = source.log_device.as_ref().or(options.log_device.as_ref()) {
         builder = builder.log_path(device);
     }
-    if let Some(interval) = source.sync_interval {
+    if let Some(interval) = source.sync_interval.or(options.sync_interval) {
         builder = builder.sync_interval(Some(interval));
     }
     if let Some(auto_da_alloc) = options.auto_da_alloc {
         builder = builder.auto_da_alloc(auto_da_alloc);
     }
-    if let Some(size) = source.cache_size {
+    if let Some(size) = source.cache_size.or(options.cache_size) {
         builder = builder.cache_size(size.on_this_machine());
     }
     let (uid, gid, mode) = root(source, options);

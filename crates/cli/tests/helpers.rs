@@ -129,11 +129,20 @@ fn mount_gets_the_exit_statuses_that_it_defines() {
     if !can_mount() {
         return;
     }
+    let (status, text) = place.run("mount.vfscale", &["none", at, "-o", "commit=1"]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("`-o commit=` is for a volume"), "{text}");
     let (status, text) = place.run("mount.vfscale", &["/no/such/image", at]);
     assert_eq!(status, Some(32), "{text}");
     assert!(text.contains("/no/such/image"), "{text}");
     let (status, text) = place.run("mount.vfscale", &[place.image(), at, "-n", "-o", "rw,noatime"]);
     assert_eq!(status, Some(0), "{text}");
+    // mount(8) repeats what /proc/mounts shows.
+    let shown = "remount,rw,user_id=0,group_id=0,rootmode=40000,fd=3,allow_other,max_read=131072";
+    let remount = |options: &str| place.run("mount.vfscale", &[place.image(), at, "-o", options]);
+    assert_eq!(remount(&format!("{shown},ro,blksize=4096,default_permissions")).0, Some(0));
+    assert!(std::fs::write(dir.join("file"), "text").is_err());
+    assert_eq!(remount(shown).0, Some(0));
     std::fs::write(dir.join("file"), "text").unwrap();
     assert!(Command::new("umount").arg(at).status().unwrap().success());
     assert!(!Path::new(at).join("file").exists());

@@ -71,6 +71,32 @@ fn sync_and_dirsync_are_promises() {
 }
 
 #[test]
+fn all_of_a_volume_can_stand_in_fstab() {
+    let text = "log_device=/dev/sdb1,sync_interval=0.5,cache_size=64M,threads=3,writeback,acl";
+    let o = parse(text).unwrap();
+    assert_eq!(o.log_device.as_deref(), Some(std::path::Path::new("/dev/sdb1")));
+    assert_eq!(o.sync_interval, Some(Duration::from_millis(500)));
+    assert_eq!((o.cache_size, o.threads), (Some(Size::Bytes(64 << 20)), Some(3)));
+    assert!(o.writeback && o.of_volumes() == Some("log_device"));
+    let o = o.then(&parse("commit=9,log_device=/dev/sdc").unwrap());
+    assert_eq!(o.sync_interval, Some(Duration::from_secs(9)));
+    assert_eq!(o.log_device.as_deref(), Some(std::path::Path::new("/dev/sdc")));
+    assert_eq!(parse("threads=3,writeback,ro").unwrap().of_volumes(), None);
+    for wrong in ["commit=0", "sync_interval=soon", "threads=0", "threads=2000", "cache_size=x"] {
+        assert!(parse(wrong).unwrap_err().contains(wrong), "{wrong}");
+    }
+    assert!(parse("noacl").unwrap_err().contains("always count"));
+}
+
+#[test]
+fn a_remount_repeats_what_the_kernel_shows() {
+    let shown = "user_id=0,group_id=0,rootmode=40000,fd=4,allow_other,default_permissions";
+    let o = parse(&format!("rw,{shown},max_read=131072,blksize=4096,remount,ro")).unwrap();
+    assert!(o.remount && o.is_read_only());
+    assert_eq!(o.apply(MountFlags::empty()), MountFlags::RDONLY);
+}
+
+#[test]
 fn unknown_options_are_named() {
     assert_eq!(parse("ro,fast").unwrap_err(), "mount option `fast` is unknown");
     assert_eq!(parse("colour=red").unwrap_err(), "mount option `colour=red` is unknown");
