@@ -54,6 +54,7 @@ use segment::{Alignment, Segment, Transfer, page_segments, read_segments, write_
 
 mod direct_read;
 mod lock;
+mod mounted;
 mod open;
 mod ring;
 mod segment;
@@ -111,6 +112,16 @@ impl FileDevice {
         lock::unlock(&self.file);
         // Releases the claim as well. If that fails, the claim ends when the value is dropped.
         let _ = sys::close_under(&self.file);
+    }
+
+    /// Tells other openers of the device that this process serves it as the mount with a device
+    /// number, major and minor. From the end of that mount on they wait up to five seconds for the
+    /// device, since `umount` returns before its server has closed the volume.
+    ///
+    /// # Errors
+    /// Returns any error of the file system of the image.
+    pub fn publish_mount(&self, device: (u32, u32)) -> io::Result<()> {
+        mounted::publish(&self.file, device)
     }
 
     fn error(&self, call: CallRange, source: OsError) -> Error {

@@ -74,6 +74,26 @@ fn the_second_opener_is_told_who_the_first_is() {
 }
 
 #[test]
+fn an_owner_whose_mount_is_gone_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    drop(FileDevice::create(&image, 1 << 20).unwrap());
+    FileOptions::check_free(&image).unwrap();
+    let device = FileDevice::open(&image).unwrap();
+    assert_eq!(named(FileOptions::check_free(&image).unwrap_err()).pid, std::process::id());
+    // A number that no mount has.
+    device.publish_mount((0xfff, 0xf_ffff)).unwrap();
+    std::thread::scope(|scope| {
+        let opener = scope.spawn(|| FileDevice::open(&image).map(drop));
+        // Long enough for an opener that does not wait to fail.
+        std::thread::sleep(Duration::from_millis(300));
+        drop(device);
+        opener.join().unwrap().unwrap();
+    });
+    FileOptions::check_free(&image).unwrap();
+}
+
+#[test]
 fn readers_share_and_keep_writers_out() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");

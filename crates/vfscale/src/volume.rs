@@ -121,6 +121,13 @@ impl Opened {
 struct Devices([Option<Opened>; 2]);
 
 impl Devices {
+    fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+        self.0.iter().flatten().try_for_each(|opened| match opened {
+            Opened::Own(own) => own.publish_mount(device),
+            Opened::Callers(_) => Ok(()),
+        })
+    }
+
     fn release(&self) {
         self.0.iter().flatten().for_each(Opened::release);
     }
@@ -450,6 +457,16 @@ impl Volume {
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    /// Tells other processes that this one serves the volume as the mount with a device number,
+    /// major and minor (`st_dev`). When that mount is gone, they wait up to five seconds for the
+    /// volume to be closed instead of reporting that it is in use.
+    ///
+    /// # Errors
+    /// Returns any error of the file system of the image.
+    pub fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+        self.held.devices.as_ref().map_or(Ok(()), |devices| devices.publish_mount(device))
     }
 
     /// Makes all changes so far durable. Blocks for the I/O.

@@ -13,6 +13,7 @@
 //!  bit  62   56     40      32        0
 //!        1    1   lane   index    value       four bytes of the name; index 0: length, checksum
 //!        1    0      0       0        0       the lock itself
+//!        1, bit 57, and a device number: the mount that the holder serves (`mounted.rs`)
 //! ```
 //!
 //! A process that finds the lock taken asks the kernel for the offsets of those locks. The kernel
@@ -36,8 +37,9 @@ use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::mounted;
 use super::sys::{LockKind, ofd_lock, ofd_lock_of_others};
 use crate::Holder;
 
@@ -54,10 +56,14 @@ const TEXT_BYTES_MAX: usize = 64;
 /// Number of attempts to read a name, and the pause between them.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
+/// Time that a holder gets to close its volume when its mount is gone.
+const CLOSING: Duration = Duration::from_secs(5);
 
-/// The result of an attempt to lock.
+/// The result of an attempt to lock, or of a look at the lock.
 pub(super) enum Locked {
     Acquired,
+    /// Held by nobody, and not taken.
+    Free,
     /// Held by another process; with its name, if it could be read.
     HeldBy(Option<Holder>),
 }
@@ -65,12 +71,12 @@ pub(super) enum Locked {
 /// Takes the lock, or finds its holder. The lock ends when the open file is closed, or with
 /// [`unlock`].
 ///
-/// Blocks for at most half a second if the holder's name can't be read.
+/// Blocks for at most half a second if the holder's name can't be read, and for at most
+/// five seconds if the holder's mount is gone.
 pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
-    for attempt in 0..TRIES {
-        if attempt > 0 {
-            thread::sleep(PAUSE);
-        }
+    let end = Instant::now() + CLOSING;
+    let mut attempts = 0..TRIES;
+    while attempts.next().is_some() {
         match ofd_lock(file, kind, LOCK, 1) {
             Ok(()) => {
                 // The lock is valid without its name as well: other processes still find it taken.
@@ -81,9 +87,28 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
+        if Instant::now() < end && mounted::are_gone(file) {
+            attempts = 0..TRIES;
+        } else if let Some(holder) = holder(file) {
+            return Ok(Locked::HeldBy(Some(holder)));
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(Locked::HeldBy(None))
+}
+
+/// Returns the holder of the lock without taking it.
+///
+/// Blocks for at most half a second if the holder's name can't be read.
+pub(super) fn look(file: &File) -> io::Result<Locked> {
+    for _ in 0..TRIES {
+        if ofd_lock_of_others(file, LOCK, 1)?.is_none() {
+            return Ok(Locked::Free);
+        }
         if let Some(holder) = holder(file) {
             return Ok(Locked::HeldBy(Some(holder)));
         }
+        thread::sleep(PAUSE);
     }
     Ok(Locked::HeldBy(None))
 }

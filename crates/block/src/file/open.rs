@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use vfscale_sync::Mutex;
 
-use super::lock::{Locked, lock};
+use super::lock::{Locked, lock, look};
 use super::ring::Rings;
 use super::segment::Alignment;
 use super::sys::LockKind;
@@ -79,8 +79,9 @@ impl FileOptions {
 
     /// Opens an image file or a block device. Bytes after its last whole block are ignored.
     ///
-    /// Blocks for the I/O, and for at most half a second if another process has it open whose name
-    /// can't be read.
+    /// Blocks for the I/O; for at most five seconds if another process has served it as a mount
+    /// that is gone, and is about to close it; and for at most half a second if another process has
+    /// it open whose name can't be read.
     ///
     /// # Errors
     /// [`Error::Locked`] if another process has it open; [`Error::Unsupported`] if it is neither an
@@ -90,6 +91,24 @@ impl FileOptions {
         let opening = Opening { options: self, path, name: name(path) };
         let file = opening.io(opening.how().open(path))?;
         opening.finish(file)
+    }
+
+    /// Fails if another process has the image file or block device at `path` open. Takes no lock,
+    /// and opens nothing that other openers notice.
+    ///
+    /// Blocks for at most half a second if the name of that process can't be read.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if it is in use; [`Error::Io`].
+    pub fn check_free(path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let options = FileOptions::new().read_only(true);
+        let opening = Opening { options, path, name: name(path) };
+        let file = opening.io(opening.how().open(path))?;
+        match opening.io(look(&file))? {
+            Locked::Acquired | Locked::Free => Ok(()),
+            Locked::HeldBy(holder) => Err(Error::Locked { device: opening.name, holder }),
+        }
     }
 
     /// Creates and opens an image file of `size` bytes, sparse and all zero. The name must not
@@ -227,7 +246,7 @@ impl Opening<'_> {
     fn lock(&self, file: &File) -> Result<(), Error> {
         let kind = if self.options.read_only { LockKind::Shared } else { LockKind::Exclusive };
         match self.io(lock(file, kind))? {
-            Locked::Acquired => Ok(()),
+            Locked::Acquired | Locked::Free => Ok(()),
             Locked::HeldBy(holder) => Err(Error::Locked { device: self.name.clone(), holder }),
         }
     }
