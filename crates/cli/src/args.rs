@@ -12,6 +12,7 @@ use vfscale_fuse::Xattrs;
 
 use crate::error::Failure;
 use crate::options::{self, MountOptions};
+use crate::umount;
 use crate::volume::{copy_out, fsck, grow, make, show};
 
 /// A POSIX file system in user space whose every layer scales with cores.
@@ -50,6 +51,18 @@ pub(crate) enum Command {
     /// Examples: vfscale mount disk.vfs /mnt/data; vfscale mount --memory=64M /mnt/scratch
     #[command(override_usage = MOUNT_USAGE)]
     Mount(MountArgs),
+
+    /// Unmount, and wait until the volume is closed
+    ///
+    /// umount(8) returns when the mount is gone, and the server writes the rest of the volume
+    /// afterwards. This command returns when the volume is closed: its image can be copied, and has
+    /// a log with nothing to replay. umount(8) does so too if it finds vfscale under the name
+    /// umount.fuse.vfscale.
+    ///
+    /// The image is known by the source of the mount, so there is no wait with `-o fsname=`.
+    ///
+    /// Example: vfscale umount /mnt/data && cp disk.vfs /backup
+    Umount(umount::UmountArgs),
 
     /// Make all changes on a mount durable
     ///

@@ -28,6 +28,10 @@ pub(crate) enum Failure {
     CommandNotRunnable(OsString, io::Error),
     /// A mount's options could not be changed.
     Remount(PathBuf, io::Error),
+    /// A directory could not be unmounted.
+    Unmount(PathBuf, io::Error),
+    /// The server of an unmounted volume has not closed it within a time.
+    NotClosed(PathBuf, Option<vfscale::block::Holder>, std::time::Duration),
     /// A mount could not be made durable.
     Sync(PathBuf, io::Error),
     /// The statistics of a mount could not be read.
@@ -91,6 +95,15 @@ impl fmt::Display for Failure {
                 write!(f, "{}: cannot run: {e}", command.display())
             }
             Failure::Remount(dir, e) => write!(f, "cannot remount {}: {e}", dir.display()),
+            Failure::Unmount(dir, e) if e.raw_os_error() == Some(libc::ENOTTY) => {
+                write!(f, "{}: no file system of vfscale is mounted there", dir.display())
+            }
+            Failure::Unmount(dir, e) => write!(f, "cannot unmount {}: {e}", dir.display()),
+            Failure::NotClosed(image, holder, limit) => {
+                let seconds = limit.as_secs_f64();
+                write!(f, "{}: unmounted, but not closed after {seconds} s", image.display())?;
+                holder.as_ref().map_or(Ok(()), |holder| write!(f, " by {holder}"))
+            }
             Failure::Sync(dir, e) if e.raw_os_error() == Some(libc::ENOTTY) => {
                 write!(f, "{}: no file system of vfscale is mounted there", dir.display())
             }

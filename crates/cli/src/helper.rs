@@ -1,7 +1,8 @@
-//! The names by which `mount(8)`, `mkfs(8)` and `fsck(8)` call the command, with the options that
-//! they pass: `mount.vfscale`, `mkfs.vfscale`, `fsck.vfscale`.
+//! The names by which `mount(8)`, `umount(8)`, `mkfs(8)` and `fsck(8)` call the command, with the
+//! options that they pass: `mount.vfscale`, `umount.vfscale`, `mkfs.vfscale`, `fsck.vfscale`.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ use crate::args::{self, Cli};
 use crate::error::Failure;
 use crate::mount;
 use crate::options;
+use crate::umount;
 use crate::volume::{fsck, make, open};
 
 /// Exit status of `mount(8)`: the command line is invalid.
@@ -27,6 +29,7 @@ const MEMORY: [&str; 2] = ["memory", "none"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Helper {
     Mount,
+    Umount,
     Mkfs,
     Fsck,
 }
@@ -36,6 +39,7 @@ impl Helper {
     pub(crate) fn called(program: &OsStr) -> Option<Helper> {
         match Path::new(program).file_name()?.to_str()? {
             "mount.vfscale" | "mount.fuse.vfscale" => Some(Helper::Mount),
+            "umount.vfscale" | "umount.fuse.vfscale" => Some(Helper::Umount),
             "mkfs.vfscale" => Some(Helper::Mkfs),
             "fsck.vfscale" => Some(Helper::Fsck),
             _ => None,
@@ -43,21 +47,23 @@ impl Helper {
     }
 
     /// Returns the definitions of the helpers' command lines, for their manual pages.
-    pub(crate) fn commands() -> [Command; 3] {
-        [MountHelper::command(), MkfsHelper::command(), FsckHelper::command()]
+    pub(crate) fn commands() -> [Command; 4] {
+        let mounts = (MountHelper::command(), UmountHelper::command());
+        [mounts.0, mounts.1, MkfsHelper::command(), FsckHelper::command()]
     }
 
     /// Runs the helper, prints what fails, and returns the exit status that its caller defines.
     pub(crate) fn run(self, arguments: &[OsString]) -> ExitCode {
         let outcome = match self {
             Helper::Mount => MountHelper::try_parse_from(arguments).map(|it| it.run()),
+            Helper::Umount => UmountHelper::try_parse_from(arguments).map(|it| it.run()),
             Helper::Mkfs => MkfsHelper::try_parse_from(arguments).map(|it| make::mkfs(&it.args)),
             Helper::Fsck => {
                 FsckHelper::try_parse_from(without_descriptors(arguments)).map(|it| it.run())
             }
         };
         let usage = match self {
-            Helper::Mount => MOUNT_USAGE,
+            Helper::Mount | Helper::Umount => MOUNT_USAGE,
             Helper::Mkfs => 1,
             Helper::Fsck => fsck::USAGE,
         };
@@ -68,7 +74,7 @@ impl Helper {
                 say(format_args!("{}: {error}", self.name()));
                 match (self, error) {
                     (_, Failure::Usage(_)) => ExitCode::from(usage),
-                    (Helper::Mount, _) => ExitCode::from(MOUNT_FAILED),
+                    (Helper::Mount | Helper::Umount, _) => ExitCode::from(MOUNT_FAILED),
                     (Helper::Mkfs, _) => ExitCode::FAILURE,
                     (Helper::Fsck, _) => ExitCode::from(fsck::OPERATIONAL),
                 }
@@ -79,6 +85,7 @@ impl Helper {
     fn name(self) -> &'static str {
         match self {
             Helper::Mount => "mount.vfscale",
+            Helper::Umount => "umount.vfscale",
             Helper::Mkfs => "mkfs.vfscale",
             Helper::Fsck => "fsck.vfscale",
         }
@@ -222,6 +229,66 @@ fn escape_commas(name: &OsStr) -> OsString {
         escaped.push(b);
     }
     OsStr::from_bytes(&escaped).to_owned()
+}
+
+/// Unmount a volume, and wait until it is closed, for umount(8)
+///
+/// umount(8) calls this program by the name umount.fuse.vfscale. It returns when the server has
+/// closed the volume, or after a minute. vfscale-umount(1) says more.
+///
+/// The exit status is that of umount(8): 0, unmounted; 1, the command line is invalid; 32, the
+/// unmount failed, or the volume was not closed in time.
+#[derive(Debug, Parser)]
+#[command(name = "umount.vfscale", version)]
+pub(crate) struct UmountHelper {
+    /// Unmount though the mount is in use
+    #[arg(short)]
+    force: bool,
+
+    /// Detach the mount now, and let its present users keep it. Does not wait
+    #[arg(short)]
+    lazy: bool,
+
+    /// If it is in use, remount it read-only
+    #[arg(short)]
+    read_only: bool,
+
+    /// Accepted without effect, as -v, since umount(8) passes them on
+    #[arg(short = 'n', action = ArgAction::Count)]
+    no_mtab: u8,
+    #[arg(short = 'v', action = ArgAction::Count, hide = true)]
+    verbose: u8,
+
+    /// The namespace to unmount in, which umount(8) has entered
+    #[arg(short = 'N', value_name = "NAMESPACE")]
+    namespace: Option<OsString>,
+
+    /// The type, fuse.vfscale
+    #[arg(short = 't', value_name = "TYPE")]
+    kind: Option<OsString>,
+
+    /// The directory of the mount
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+impl UmountHelper {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let args = umount::UmountArgs {
+            force: self.force,
+            lazy: self.lazy,
+            timeout: None,
+            dirs: vec![self.dir.clone()],
+        };
+        match umount::umount(&args) {
+            Err(Failure::Unmount(_, e))
+                if self.read_only && e.kind() == io::ErrorKind::ResourceBusy =>
+            {
+                mount::remount_read_only(&self.dir)
+            }
+            done => done,
+        }
+    }
 }
 
 /// Make a volume in an image file or on a block device

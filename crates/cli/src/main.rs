@@ -2,19 +2,19 @@
 //!
 //! * `vfscale run` mounts a volume, or a file system in memory, at a temporary directory, runs a
 //!   command in it, unmounts, and exits with the command's exit status;
-//! * `vfscale mount` mounts at a directory, in the foreground or the background; `vfscale sync`
-//!   makes a mount durable;
+//! * `vfscale mount` mounts at a directory, in the foreground or the background; `vfscale umount`
+//!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow` and
 //!   `stat` on any;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
 //!
-//! Called by the name `mount.vfscale`, `mkfs.vfscale` or `fsck.vfscale` it is the helper of
-//! `mount(8)`, `mkfs(8)` or `fsck(8)`.
+//! Called by the name `mount.vfscale`, `umount.vfscale`, `mkfs.vfscale` or `fsck.vfscale` it is the
+//! helper of `mount(8)`, `umount(8)`, `mkfs(8)` or `fsck(8)`.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `run`, `mount`, `bench_program`, `volume` | the commands |
+//! | `run`, `mount`, `umount`, `bench_program`, `volume` | the commands |
 //! | `helper` | the names by which other programs call the command; manual pages |
 //! | `mounts` | the table of mounts |
 //! | `source` | opens or creates the file system that the command line names |
@@ -35,6 +35,7 @@ mod mounts;
 mod options;
 mod run;
 mod source;
+mod umount;
 mod volume;
 
 use args::Command;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::mount(args, &arguments),
+        Command::Umount(args) => umount::umount(&args),
         Command::Sync { dirs } => mount::sync(&dirs),
         Command::Bench { arguments } => bench_program::start(&arguments),
         Command::Fsck(args) => fsck::fsck(&args),

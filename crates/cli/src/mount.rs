@@ -16,7 +16,7 @@ use vfscale_fuse::Mounted;
 use crate::args::MountArgs;
 use crate::error::Failure;
 use crate::mounts;
-use crate::options::MountOptions;
+use crate::options::{self, MountOptions};
 use crate::source::{self, Source, Syncer};
 
 /// Time that users get to leave when a signal ends the mount.
@@ -43,6 +43,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     let source = Source::open(&args.source, &options, image.map(|path| (path, args.source.size)))?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
     let mounted = builder.mount(dir)?;
+    source.publish_mount(mounted.dir());
     if is_server {
         leave_terminal()?;
     } else {
@@ -143,6 +144,11 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
         Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),
         synced => synced.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::Sync(dir.to_owned(), e)),
     }
+}
+
+/// Makes a mount read-only that could not be unmounted.
+pub(crate) fn remount_read_only(dir: &Path) -> Result<ExitCode, Failure> {
+    remount(dir, &options::parse("ro").map_err(Failure::Usage)?)
 }
 
 /// Returns whether the topmost mount at `dir` has the option `dirsync`, which `statvfs` leaves out.

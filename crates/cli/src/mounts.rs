@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// A line of the table.
 pub(crate) struct Line<'a> {
+    device: &'a [u8],
     root: &'a [u8],
     dir: &'a [u8],
     kind: &'a [u8],
@@ -24,12 +25,18 @@ impl<'a> Line<'a> {
         let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
         let dash = fields.iter().skip(6).position(|field| *field == b"-")? + 6;
         Some(Line {
+            device: fields.get(2)?,
             root: fields.get(3)?,
             dir: fields.get(4)?,
             kind: fields.get(dash + 1)?,
             source: fields.get(dash + 2)?,
             options: fields.get(dash + 3)?,
         })
+    }
+
+    /// Returns the device number of the superblock, as text.
+    pub(crate) fn device(&self) -> &'a [u8] {
+        self.device
     }
 
     /// Returns the directory of the mount.

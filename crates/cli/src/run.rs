@@ -33,6 +33,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let builder = source::builder(&source, &args.serve, &options, image)?;
     let dir = TempDir::new()?;
     let mounted = builder.mount(&dir.0)?;
+    source.publish_mount(mounted.dir());
     tracing::info!("mounted at {}", dir.0.display());
     lockstat::record(args.lockstat);
     let status = run_in(&mounted, &args.command, signals);

@@ -61,6 +61,17 @@ impl Source {
         Syncer(self.vfs().downgrade())
     }
 
+    /// Lets other processes wait for the volume once it is no longer mounted at `dir`.
+    pub(crate) fn publish_mount(&self, dir: &Path) {
+        let Source::Volume(volume) = self else { return };
+        let device = rustix::fs::stat(dir).map(|stat| stat.st_dev).map_err(Into::into);
+        let numbers = |device| (rustix::fs::major(device), rustix::fs::minor(device));
+        let published = device.and_then(|device| volume.publish_mount(numbers(device)));
+        if let Err(e) = published {
+            tracing::info!("other programs will not wait for the volume to be closed: {e}");
+        }
+    }
+
     /// Closes the volume. The caller has ended the mount.
     pub(crate) fn close(self) -> Result<(), Failure> {
         match self {

@@ -230,29 +230,31 @@ impl Attached {
             Ok(()) => Ok(()),
             // No longer a mount point, or the mount point of another file system.
             Err(Errno::INVAL | Errno::NOENT) if is_ended(device) => Ok(()),
-            Err(Errno::PERM) => self.detach_by_helper(how),
+            Err(Errno::PERM) => unmount_by_helper(&self.dir, how == Detach::Force),
             Err(errno) => Err(errno.into()),
         }
     }
+}
 
-    fn detach_by_helper(&self, how: Detach) -> io::Result<()> {
-        for helper in HELPERS {
-            let mut command = Command::new(helper);
-            command.args(["-u", "-q"]);
-            if how == Detach::Force {
-                command.arg("-z");
-            }
-            command.arg("--").arg(&self.dir);
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            return match command.status() {
-                Ok(status) if status.success() => Ok(()),
-                Ok(_) => Err(Errno::BUSY.into()),
-                Err(e) if is_missing(&e) => continue,
-                Err(e) => Err(e),
-            };
+/// Unmounts with the helper, which lets users unmount what they have mounted. A `lazy` unmount only
+/// detaches a mount that is in use.
+pub(crate) fn unmount_by_helper(dir: &Path, lazy: bool) -> io::Result<()> {
+    for helper in HELPERS {
+        let mut command = Command::new(helper);
+        command.args(["-u", "-q"]);
+        if lazy {
+            command.arg("-z");
         }
-        Err(Errno::PERM.into())
+        command.arg("--").arg(dir);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        return match command.status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err(Errno::BUSY.into()),
+            Err(e) if is_missing(&e) => continue,
+            Err(e) => Err(e),
+        };
     }
+    Err(Errno::PERM.into())
 }
 
 /// Returns whether the connection has ended, by unmounting or abort.

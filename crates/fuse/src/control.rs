@@ -1,4 +1,5 @@
-//! Requests of other programs to a mount: grow its volume, sync it, and read its statistics.
+//! Requests of other programs to a mount: grow its volume, sync it, read its statistics, and unmount
+//! it.
 //!
 //! A request is an `ioctl` on the mounted directory, as in the tools of other file systems. A
 //! socket would need a path that both sides know.
@@ -21,8 +22,10 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, opcode};
+use rustix::mount::UnmountFlags;
 use vfscale::Errno;
 
+use crate::attach;
 use crate::statistics::{self, Statistics};
 
 /// `VFSCALE_IOC_GROW`.
@@ -93,4 +96,24 @@ pub fn statistics(dir: impl AsRef<Path>) -> io::Result<Statistics> {
     // written through its argument.
     unsafe { ioctl::ioctl(&dir, ioctl::Updater::<STATISTICS, Numbers>::new(&mut numbers))? };
     statistics::decode(&numbers).map_err(io::Error::from)
+}
+
+/// Unmounts the topmost mount at `dir`, with `umount2(2)` or, for a user who may not call that,
+/// with `fusermount3`. With `force` users of the mount get errors from then on; a `lazy` unmount
+/// detaches the mount, which its users keep.
+///
+/// The server may close its volume after this returns.
+///
+/// # Errors
+/// * `EBUSY` if the mount is in use, or if the helper refuses.
+/// * `EPERM` if the caller may not unmount and there is no helper.
+/// * Any other error of `umount2(2)`.
+pub fn unmount(dir: impl AsRef<Path>, force: bool, lazy: bool) -> io::Result<()> {
+    let mut flags = UnmountFlags::NOFOLLOW;
+    flags.set(UnmountFlags::FORCE, force);
+    flags.set(UnmountFlags::DETACH, lazy);
+    match rustix::mount::unmount(dir.as_ref(), flags) {
+        Err(Errno::PERM) => attach::unmount_by_helper(dir.as_ref(), lazy),
+        unmounted => Ok(unmounted?),
+    }
 }

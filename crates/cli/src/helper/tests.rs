@@ -23,6 +23,8 @@ fn helpers_are_known_by_name() {
     let called = |program: &str| Helper::called(OsStr::new(program));
     assert_eq!(called("/sbin/mount.vfscale"), Some(Helper::Mount));
     assert_eq!(called("mount.fuse.vfscale"), Some(Helper::Mount));
+    assert_eq!(called("/sbin/umount.fuse.vfscale"), Some(Helper::Umount));
+    assert_eq!(called("umount.vfscale"), Some(Helper::Umount));
     assert_eq!(called("./mkfs.vfscale"), Some(Helper::Mkfs));
     assert_eq!(called("fsck.vfscale"), Some(Helper::Fsck));
     assert_eq!(called("/usr/bin/vfscale"), None);
@@ -118,7 +120,7 @@ fn every_command_has_a_page() {
             assert!(read(&format!("man1/vfscale-{name}.1")).contains(".SH NAME"));
         }
     }
-    for helper in ["mount.vfscale", "mkfs.vfscale", "fsck.vfscale"] {
+    for helper in ["mount.vfscale", "umount.vfscale", "mkfs.vfscale", "fsck.vfscale"] {
         assert!(read(&format!("man8/{helper}.8")).contains(&format!(".TH {helper} 8")));
     }
 }

@@ -1,0 +1,107 @@
+//! `vfscale umount`: unmounts, and waits until the server has closed the volume.
+//!
+//! `umount(2)` returns when the mount is gone. The server of a volume then still writes what is
+//! dirty, and its log, which takes a moment: until then the image is not that of a closed volume.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use vfscale::block::{Error, FileOptions, Holder};
+use vfscale_command::say;
+
+use crate::error::Failure;
+use crate::mounts;
+use crate::options;
+
+/// Time between two looks at the lock of an image.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Time after which a message says what is being waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Default limit of the wait.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Args)]
+pub(crate) struct UmountArgs {
+    /// Unmount though the mount is in use: its users get errors from then on
+    #[arg(short, long)]
+    pub(crate) force: bool,
+
+    /// Detach the mount now, and let its present users keep it. Does not wait
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
+
+    /// The most seconds to wait for the volume to be closed (default: 60)
+    #[arg(long, value_name = "SECONDS", value_parser = options::parse_seconds)]
+    pub(crate) timeout: Option<Duration>,
+
+    /// A directory of a mount; several may be given
+    #[arg(value_name = "DIR", required = true)]
+    pub(crate) dirs: Vec<PathBuf>,
+}
+
+/// Runs `vfscale umount`.
+pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
+    for dir in &args.dirs {
+        let failed = |e| Failure::Unmount(dir.clone(), e);
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        let server = server_of(&dir)?;
+        vfscale_fuse::control::unmount(&dir, args.force, args.lazy).map_err(failed)?;
+        if let Some(server) = server.filter(|_| !args.lazy) {
+            server.wait(args.timeout.unwrap_or(TIMEOUT))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The server of a mounted volume.
+struct Server {
+    image: PathBuf,
+    holder: Option<Holder>,
+}
+
+/// Returns the server of the topmost mount at `dir`, if that is a volume whose image this process
+/// can see.
+fn server_of(dir: &Path) -> Result<Option<Server>, Failure> {
+    let table = std::fs::read("/proc/self/mountinfo")
+        .map_err(|error| Failure::System("/proc/self/mountinfo", error))?;
+    let mount = mounts::parse(&table).rfind(|mount| mount.dir() == dir);
+    let Some(mount) = mount.filter(mounts::Line::is_ours) else {
+        let nothing = std::io::Error::from_raw_os_error(libc::ENOTTY);
+        return Err(Failure::Unmount(dir.to_owned(), nothing));
+    };
+    // A bind mount, or one of several: the server goes on.
+    let is_last =
+        mounts::parse(&table).filter(|other| other.device() == mount.device()).count() == 1;
+    let image = Some(mount.source()).filter(|image| is_last && image.is_absolute());
+    Ok(image.and_then(|image| match FileOptions::check_free(&image) {
+        Err(Error::Locked { holder, .. }) => Some(Server { image, holder }),
+        // Not the image, or one that this user can't read.
+        _ => None,
+    }))
+}
+
+impl Server {
+    /// Waits until the server has closed the image.
+    fn wait(self, limit: Duration) -> Result<(), Failure> {
+        let start = Instant::now();
+        let mut is_told = false;
+        while let Err(Error::Locked { holder, .. }) = FileOptions::check_free(&self.image) {
+            if holder.is_some() && self.holder.is_some() && holder != self.holder {
+                // Another process has opened it since.
+                return Ok(());
+            }
+            if start.elapsed() > limit {
+                return Err(Failure::NotClosed(self.image, holder, limit));
+            }
+            if start.elapsed() > PATIENCE && !is_told {
+                is_told = true;
+                let image = self.image.display();
+                say(format_args!("{image}: unmounted; waiting until the volume is closed"));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+}
