@@ -33,7 +33,7 @@ use error::Failure;
 static ALLOCATOR: vfscale_commute::arena::Arenas = vfscale_commute::arena::Arenas;
 
 fn main() -> ExitCode {
-    vfscale_command::logging::start();
+    vfscale_command::logging::start(true);
     let cli = Cli::parse();
     let outcome = match cli.set {
         None => bench::workloads(&cli.run),

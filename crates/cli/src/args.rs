@@ -210,6 +210,11 @@ pub(crate) struct MountArgs {
     #[arg(short, long)]
     pub(crate) background: bool,
 
+    /// Append the messages of the background to a file, each with its time. Without it they go to
+    /// the system's log
+    #[arg(long, value_name = "FILE", requires = "background")]
+    pub(crate) log_file: Option<PathBuf>,
+
     /// The image of a volume, or a block device with one (not with --memory), and the directory to
     /// mount at, whose contents are hidden while it is mounted
     #[arg(value_names = ["IMAGE", "DIR"], required = true, num_args = 1..=2)]

@@ -44,7 +44,7 @@ use vfscale_command::say;
 use volume::{copy_out, fsck, grow, make, show};
 
 fn main() -> ExitCode {
-    vfscale_command::logging::start();
+    vfscale_command::logging::start(!mount::is_server());
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(helper) = arguments.first().and_then(|program| Helper::called(program)) {
         return helper.run(&arguments);

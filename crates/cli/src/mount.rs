@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vfscale::posix::MountFlags;
-use vfscale_command::say;
 use vfscale_command::signals::Blocked;
+use vfscale_command::{say, stderr, stderr::Log};
 use vfscale_fuse::Mounted;
 
 use crate::args::MountArgs;
@@ -26,6 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// standard output that it is ready.
 const SERVER: &str = "VFSCALE_BACKGROUND_SERVER";
 
+/// Returns whether this process serves in the background.
+pub(crate) fn is_server() -> bool {
+    std::env::var_os(SERVER).is_some()
+}
+
 /// Mounts what `args` name; `arguments` are the command line that they were parsed from, with the
 /// name of the program.
 pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode, Failure> {
@@ -35,17 +40,18 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
         return args.places.last().map_or(Ok(ExitCode::FAILURE), |dir| remount(dir, &options));
     }
     let (image, dir) = args.places()?;
-    let is_server = std::env::var_os(SERVER).is_some();
+    let is_server = is_server();
     if args.background && !is_server {
         return start_server(arguments);
     }
+    let log = is_server.then(|| background_log(&args)).transpose()?;
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let source = Source::open(&args.source, &options, image.map(|path| (path, args.source.size)))?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
     let mounted = builder.mount(dir)?;
     source.publish_mount(mounted.dir());
-    if is_server {
-        leave_terminal()?;
+    if let Some(log) = log {
+        leave_terminal(log)?;
     } else {
         say(format_args!("mounted at {}; Ctrl-C or `umount` ends it", mounted.dir().display()));
     }
@@ -109,8 +115,15 @@ fn start_server(arguments: &[OsString]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)))
 }
 
-/// Reports that the mount is ready, and detaches from terminal, session and directory.
-fn leave_terminal() -> Result<(), Failure> {
+/// Opens the log that takes the place of the terminal.
+fn background_log(args: &MountArgs) -> Result<Log, Failure> {
+    let Some(path) = &args.log_file else { return Ok(Log::System) };
+    Log::file(path).map_err(|e| Failure::Write(path.clone(), e))
+}
+
+/// Reports that the mount is ready, and detaches from terminal, session and directory. Messages go
+/// to the log from then on.
+fn leave_terminal(log: Log) -> Result<(), Failure> {
     let failed = |e: rustix::io::Errno| Failure::System("cannot move to the background", e.into());
     let _ = rustix::process::setsid();
     rustix::process::chdir("/").map_err(failed)?;
@@ -122,7 +135,10 @@ fn leave_terminal() -> Result<(), Failure> {
         .open("/dev/null")
         .map_err(|e| Failure::System("/dev/null", e))?;
     rustix::stdio::dup2_stdout(&null).map_err(failed)?;
-    rustix::stdio::dup2_stderr(&null).map_err(failed)
+    // Of panics, which print to standard error, the file has the text too.
+    rustix::stdio::dup2_stderr(log.as_file().unwrap_or(&null)).map_err(failed)?;
+    stderr::redirect(log);
+    Ok(())
 }
 
 /// Changes the flags of an existing mount.

@@ -8,7 +8,7 @@
 //! | [`size`] | amounts of memory as people write them |
 //! | [`signals`] | signals, waited for by a thread instead of in handlers |
 //! | [`logging`] | messages of the library on standard error |
-//! | [`stderr`] | messages for the person at the terminal |
+//! | [`stderr`] | messages for the person at the terminal, or for the log in the background |
 //! | [`manual`] | manual pages and completions, from the definition of a command line |
 
 pub mod logging;

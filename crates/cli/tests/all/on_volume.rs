@@ -464,3 +464,46 @@ fn what_is_wrong_is_named() {
     refused(&["run", "--memory", "--before=cil-lists", "true"], 2, &["cil-lists", "volumes"]);
     refused(&["run", "/dev/null", "--", "true"], 1, &["/dev/null"]);
 }
+
+/// Mounts in the background with a log file, makes the server say something when it ends, and
+/// returns the log.
+fn log_of_background(levels: &str) -> String {
+    let images = Images::new();
+    let (image, dir) = (images.image(), images.dir("log"));
+    let log = image.with_extension("log");
+    let mut command = vfscale();
+    command.args(["mount", "--background", "--size=64M", "--log-file"]).arg(&log);
+    command.arg(&image).arg(&dir).env("RUST_LOG", levels);
+    assert!(command.status().unwrap().success());
+    let file = fs::File::create(dir.join("file")).unwrap();
+    let held = vfscale().arg("fsck").arg(&image).output().unwrap();
+    let holder = text(&held.stderr).split_once("in use by process ").unwrap().1;
+    let pid: i32 = holder.split(' ').next().unwrap().parse().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let read = || fs::read_to_string(&log).unwrap();
+    eventually("the warning", || read().contains("was in use; unmounted under its users\n"));
+    drop(file);
+    eventually("the end of the server", || rustix::process::test_kill_process(pid).is_err());
+    read()
+}
+
+#[test]
+fn a_mount_in_the_background_has_a_log() {
+    if !can_mount() {
+        return;
+    }
+    let log = log_of_background("warn");
+    let line = log.lines().find(|line| line.contains("was in use")).unwrap();
+    assert!(line.starts_with("20") && line.contains("Z vfscale: /"), "{log}");
+    // Messages of the library are there, too, without colours.
+    let log = log_of_background("vfscale_fuse=trace");
+    assert!(log.contains(" TRACE vfscale_fuse::session: served"), "{log}");
+    assert!(!log.contains('\u{1b}'), "{log}");
+    let failed = vfscale()
+        .args(["mount", "--memory", "--background", "--log-file=/no/such/dir/log", "/tmp"])
+        .output()
+        .unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(text(&failed.stderr).contains("cannot write /no/such/dir/log"));
+}
