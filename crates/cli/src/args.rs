@@ -46,7 +46,8 @@ pub(crate) enum Command {
     /// Mount a file system at a directory
     ///
     /// Serves until Ctrl-C, SIGTERM or `umount DIR`, then closes the volume. The contents of a
-    /// memory file system are lost.
+    /// memory file system are lost. A service of systemd can have the type notify (the package has
+    /// an example, vfscale@.service).
     ///
     /// Examples: vfscale mount disk.vfs /mnt/data; vfscale mount --memory=64M /mnt/scratch
     #[command(override_usage = MOUNT_USAGE)]

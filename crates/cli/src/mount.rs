@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vfscale::posix::MountFlags;
+use vfscale_command::notify::notify;
 use vfscale_command::signals::Blocked;
 use vfscale_command::{say, stderr, stderr::Log};
 use vfscale_fuse::Mounted;
@@ -55,9 +56,20 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     } else {
         say(format_args!("mounted at {}; Ctrl-C or `umount` ends it", mounted.dir().display()));
     }
+    let dir = mounted.dir().display().to_string();
+    tell_manager(is_server, &format!("READY=1\nSTATUS=Mounted at {dir}"));
     serve(mounted, signals, source.syncer());
+    tell_manager(is_server, &format!("STOPPING=1\nSTATUS=Unmounted from {dir}, closing"));
     source.close()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tells the service manager how the mount is. In the background this process is not the one that
+/// it has started.
+fn tell_manager(is_server: bool, state: &str) {
+    if !is_server && let Err(e) = notify(state) {
+        tracing::warn!("the service manager can't be told the state of the mount: {e}");
+    }
 }
 
 /// Serves until the file system is unmounted, by a user or because of a signal.

@@ -507,3 +507,30 @@ fn a_mount_in_the_background_has_a_log() {
     assert_eq!(failed.status.code(), Some(1));
     assert!(text(&failed.stderr).contains("cannot write /no/such/dir/log"));
 }
+
+#[test]
+fn a_service_manager_is_told_the_state() {
+    if !can_mount() {
+        return;
+    }
+    let images = Images::new();
+    let (image, dir) = (images.image(), images.dir("service"));
+    let path = image.with_extension("socket");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let received = || {
+        let mut lines = [0; 500];
+        let length = manager.recv(&mut lines).unwrap();
+        text(&lines[..length]).to_owned()
+    };
+    let mut command = vfscale();
+    command.args(["mount", "--size=64M"]).arg(&image).arg(&dir).env("NOTIFY_SOCKET", &path);
+    let mut server = command.stderr(Stdio::null()).spawn().unwrap();
+    assert_eq!(received(), format!("READY=1\nSTATUS=Mounted at {}", dir.display()));
+    fs::write(dir.join("file"), "text").unwrap();
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let stopping = received();
+    assert!(stopping.starts_with("STOPPING=1\nSTATUS=Unmounted from "), "{stopping}");
+    assert!(server.wait().unwrap().success());
+}
