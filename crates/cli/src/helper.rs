@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -59,7 +59,7 @@ impl Helper {
             Helper::Umount => UmountHelper::try_parse_from(arguments).map(|it| it.run()),
             Helper::Mkfs => MkfsHelper::try_parse_from(arguments).map(|it| make::mkfs(&it.args)),
             Helper::Fsck => {
-                FsckHelper::try_parse_from(without_descriptors(arguments)).map(|it| it.run())
+                FsckHelper::try_parse_from(with_descriptors(arguments)).map(|it| it.run())
             }
         };
         let usage = match self {
@@ -341,10 +341,12 @@ pub(crate) struct FsckHelper {
     #[arg(short = 'f')]
     force: bool,
 
-    /// Show progress, if standard error is a terminal. A number behind it, the descriptor that
-    /// fsck(8) names, is ignored
-    #[arg(short = 'C')]
-    progress: bool,
+    /// Write progress to a descriptor, as lines `pass current total device`. With 0 or without a
+    /// descriptor it is a bar, if standard error is a terminal. Negative ones, whose lines a
+    /// signal starts, are refused
+    #[arg(short = 'C', value_name = "FD", num_args = 0..=1, require_equals = true,
+          default_missing_value = "0")]
+    progress: Option<u32>,
 
     /// Has no effect: the outcome is always printed
     #[arg(short = 'v')]
@@ -379,7 +381,8 @@ impl FsckHelper {
             discard_log: false,
             dry_run: self.no,
             json: false,
-            quiet: !self.progress,
+            quiet: self.progress.is_none(),
+            progress_fd: self.progress.filter(|descriptor| *descriptor != 0),
             findings: fsck::FINDINGS,
             log_device: self.log_device.clone(),
             image: self.device.clone(),
@@ -397,15 +400,20 @@ impl FsckHelper {
     }
 }
 
-/// Returns the arguments without the descriptors of `-C0` and `-C 0`.
-fn without_descriptors(arguments: &[OsString]) -> Vec<OsString> {
-    let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+/// Returns the arguments with `-C5` and `-C 5` in the form `-C=5`. What follows a `-C` and is no
+/// number is the next argument.
+fn with_descriptors(arguments: &[OsString]) -> Vec<OsString> {
+    let is_number = |text: &[u8]| {
+        let digits = text.strip_prefix(b"-").unwrap_or(text);
+        !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+    };
+    let joined = |descriptor: &[u8]| OsString::from_vec([b"-C=", descriptor].concat());
     let mut kept: Vec<OsString> = Vec::new();
     for argument in arguments {
-        let follows = kept.last().is_some_and(|last| last == "-C");
-        match argument.as_bytes().strip_prefix(b"-C") {
-            Some(descriptor) if is_number(descriptor) => kept.push("-C".into()),
-            None if follows && is_number(argument.as_bytes()) => {}
+        let bytes = argument.as_bytes();
+        match (bytes.strip_prefix(b"-C"), kept.last_mut()) {
+            (Some(descriptor), _) if is_number(descriptor) => kept.push(joined(descriptor)),
+            (None, Some(last)) if *last == "-C" && is_number(bytes) => *last = joined(bytes),
             _ => kept.push(argument.clone()),
         }
     }

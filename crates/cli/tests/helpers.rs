@@ -110,6 +110,39 @@ fn fsck_tells_its_caller_what_went_wrong() {
 }
 
 #[test]
+fn fsck_writes_its_progress_to_a_descriptor() {
+    let place = Place::formatted();
+    let lines = place.dir.path().join("lines");
+    // A shell passes descriptors on.
+    let script = "program=$1; shift; exec 7>>\"$LINES\"; exec \"$program\" \"$@\"";
+    let program = place.dir.path().join("fsck.vfscale");
+    let check = |option: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(&program).args(["-n", option]).arg(&place.image);
+        command.env("LINES", &lines).output().unwrap().status.code()
+    };
+    assert_eq!(check("-C7"), Some(0));
+    let text = std::fs::read_to_string(&lines).unwrap();
+    let mut passes = Vec::new();
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        let mut number = || words.next().unwrap().parse::<u64>().unwrap();
+        let (pass, done, of) = (number(), number(), number());
+        assert!(done <= of, "{line}");
+        assert_eq!(words.next(), Some(place.image()));
+        passes.push(pass);
+    }
+    assert!(passes.is_sorted(), "{text}");
+    passes.dedup();
+    assert!(passes.len() >= 4 && passes[0] == 1, "{text}");
+    // A bar instead of lines; a descriptor that is not open; one that waits for a signal.
+    assert_eq!(check("-C0"), Some(0));
+    assert_eq!(check("-C9"), Some(8));
+    assert_eq!(check("-C-7"), Some(16));
+    assert_eq!(std::fs::read_to_string(&lines).unwrap(), text);
+}
+
+#[test]
 fn mount_gets_the_exit_statuses_that_it_defines() {
     let place = Place::formatted();
     let dir = place.dir.path().join("mnt");

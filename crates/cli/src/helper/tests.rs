@@ -74,18 +74,26 @@ fn only_two_names_stand_for_memory() {
 #[test]
 fn fsck_takes_the_options_of_its_caller() {
     let parsed = |arguments: &[&str]| {
-        let arguments = without_descriptors(&words(&[&["fsck.vfscale"], arguments].concat()));
+        let arguments = with_descriptors(&words(&[&["fsck.vfscale"], arguments].concat()));
         FsckHelper::try_parse_from(arguments)
     };
-    for progress in [&["-a", "-C0", "disk"][..], &["-aC", "disk"], &["-C", "5", "-p", "disk"]] {
+    for (progress, descriptor) in [
+        (&["-a", "-C0", "disk"][..], 0),
+        (&["-aC", "disk"], 0),
+        (&["-a", "-C", "disk"], 0),
+        (&["-C", "5", "-p", "disk"], 5),
+        (&["-C17", "-p", "disk"], 17),
+    ] {
         let helper = parsed(progress).unwrap();
-        assert!(helper.automatic && helper.progress, "{progress:?}");
+        assert!(helper.automatic, "{progress:?}");
+        assert_eq!(helper.progress, Some(descriptor), "{progress:?}");
         assert_eq!(helper.device, Path::new("disk"), "{progress:?}");
     }
     // A device may have a number for its name, too.
     assert_eq!(parsed(&["-n", "5"]).unwrap().device, Path::new("5"));
-    for wrong in [&["-a", "-n", "disk"][..], &["-y", "-n", "disk"], &["-a", "-y", "disk"], &["-n"]]
-    {
+    assert_eq!(parsed(&["-n", "5"]).unwrap().progress, None);
+    let both = [&["-a", "-n", "disk"][..], &["-y", "-n", "disk"], &["-a", "-y", "disk"], &["-n"]];
+    for wrong in both.into_iter().chain([&["-C-5", "disk"][..], &["-C", "-5", "disk"]]) {
         assert!(parsed(wrong).is_err(), "{wrong:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! `vfscale fsck`: checks a volume for damage, and repairs it.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -55,6 +56,11 @@ pub(crate) struct FsckArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
 
+    /// Write progress to this descriptor, which the process has inherited, instead of showing it:
+    /// lines with the number of the pass, the parts that are done, all parts, and IMAGE
+    #[arg(long, value_name = "FD")]
+    pub(crate) progress_fd: Option<u32>,
+
     /// Print this many findings at most; all are counted
     #[arg(long, value_name = "N", default_value_t = FINDINGS)]
     pub(crate) findings: usize,
@@ -68,8 +74,37 @@ pub(crate) struct FsckArgs {
     pub(crate) image: PathBuf,
 }
 
+/// Lines with the progress of a check, in the form that callers of `fsck(8)` know from other file
+/// systems.
+struct Lines {
+    file: File,
+    image: String,
+    /// The pass of the last line, and its part of a hundred.
+    last: (u64, u64),
+}
+
+impl Lines {
+    /// Opens an inherited descriptor once more: a pipe, a file or a terminal.
+    fn new(descriptor: u32, image: &Path) -> Result<Lines, Failure> {
+        let path = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+        let file = File::options().append(true).open(&path).map_err(|e| Failure::Write(path, e))?;
+        Ok(Lines { file, image: image.display().to_string(), last: (0, 0) })
+    }
+
+    /// Writes a line if a hundredth is done since the last one, or a pass begins.
+    fn write(&mut self, pass: u64, done: u64, of: u64) {
+        let now = (pass, done.saturating_mul(100).checked_div(of).unwrap_or(0));
+        if now != self.last {
+            self.last = now;
+            // The reader may be gone; the check goes on.
+            let _ = self.file.write_all(format!("{pass} {done} {of} {}\n", self.image).as_bytes());
+        }
+    }
+}
+
 /// The progress bar of a check, and the printer of its findings.
 struct Teller {
+    lines: Option<Lines>,
     bar: ProgressBar,
     is_json: bool,
     findings: usize,
@@ -77,13 +112,15 @@ struct Teller {
 }
 
 impl Teller {
-    fn new(args: &FsckArgs) -> Self {
-        let is_hidden = args.quiet || args.json || !io::stderr().is_terminal();
+    fn new(args: &FsckArgs) -> Result<Self, Failure> {
+        let lines = args.progress_fd.map(|descriptor| Lines::new(descriptor, &args.image));
+        let is_hidden = args.quiet || args.json || lines.is_some() || !io::stderr().is_terminal();
         let bar = if is_hidden { ProgressBar::hidden() } else { ProgressBar::new(0) };
         if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}") {
             bar.set_style(style);
         }
-        Self { bar, is_json: args.json, findings: args.findings, told: 0 }
+        let (is_json, findings) = (args.json, args.findings);
+        Ok(Self { lines: lines.transpose()?, bar, is_json, findings, told: 0 })
     }
 }
 
@@ -98,6 +135,9 @@ impl Watch for Teller {
     }
 
     fn progress(&mut self, phase: Phase, done: u64, of: u64) {
+        if let Some(lines) = &mut self.lines {
+            lines.write(phase as u64 + 1, done, of);
+        }
         self.bar.set_message(phase.words());
         self.bar.set_length(of);
         self.bar.set_position(done);
@@ -119,9 +159,9 @@ pub(crate) fn fsck(args: &FsckArgs) -> Result<ExitCode, Failure> {
 }
 
 fn try_fsck(args: &FsckArgs) -> Result<Report, Failure> {
+    let mut teller = Teller::new(args)?;
     let device = open(&args.image, !args.repair)?;
     let log = open_log(args.log_device.as_deref(), !args.repair)?;
-    let mut teller = Teller::new(args);
     let (repair, discard_log, findings) = (args.repair, args.discard_log, args.findings);
     let options = Options { repair, discard_log, log, findings };
     let report = check::check(device, &options, &mut teller);
