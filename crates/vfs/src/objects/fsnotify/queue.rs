@@ -28,7 +28,8 @@ pub enum FileChange {
     Attributes,
     /// An open file was closed through which the file had been changed while it was watched.
     Closed,
-    /// The file was at the path `from`, and replaced what was at the new one.
+    /// The file was at the path `from`, and replaced what was at the new one. A whiteout that it
+    /// left is not reported, as in Linux.
     Renamed {
         /// The old path.
         from: PathBuf,
