@@ -1,4 +1,4 @@
-//! Requests of other programs to a mount: grow its volume, sync it, read its statistics, and unmount
+//! Requests of other programs to a mount: grow its volume, sync it, tell its statistics, unmount.
 //! it.
 //!
 //! A request is an `ioctl` on the mounted directory, as in the tools of other file systems. A
