@@ -484,3 +484,40 @@ fn a_path_is_of_one_moment() {
         renames.join().unwrap();
     });
 }
+
+/// A file leaves a whiteout under its old name. No reader finds that name free, so nobody makes a
+/// file there, and the whiteout is found once the file is found under its new name.
+///
+/// Race: A rename that leaves a whiteout against lookups of the old name.
+/// Seam: the move of a name and the insertion of the whiteout; parties: the rename, a lookup of
+/// both names, a creator of the old name, a removal of the new one.
+#[test]
+fn a_whiteout_takes_the_place_at_once() {
+    check(|| {
+        let task = Arc::new(memory().task());
+        let file = make(&task, "/a");
+        let readers = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let new = ino(&task, "/b");
+                let old = ino(&task, "/a").unwrap();
+                assert!(new != Ok(file) || old != file, "the file has both names");
+            })
+        };
+        let creators = {
+            let task = task.clone();
+            thread::spawn(move || {
+                assert_eq!(errno(task.create_dir("/a")), Some(Errno::EXIST));
+                let _ = task.remove_file("/b");
+            })
+        };
+        assert_eq!(rename(&task, "/a", "/b", RenameFlags::WHITEOUT), None);
+        readers.join().unwrap();
+        creators.join().unwrap();
+        assert_ne!(ino(&task, "/a").unwrap(), file);
+        assert_eq!(task.metadata("/a").unwrap().rdev, 0);
+        let _ = task.remove_file("/b");
+        task.remove_file("/a").unwrap();
+        assert_eq!(task.read_dir("/").unwrap().count(), 0);
+    });
+}
