@@ -52,7 +52,7 @@ const LIMBO_MIN: u64 = 4 << 20;
 const LIMBO_SHARE: u64 = 8;
 
 /// Maximum time to wait for readers. After that, the space that they hold counts as used.
-const RECLAIM_TIME: Duration = Duration::from_millis(500);
+const RECLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// Size of a batch of freed bytes.
 const BATCH: u64 = 64 << 10;
