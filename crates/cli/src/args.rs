@@ -217,7 +217,8 @@ pub(crate) struct MountArgs {
     pub(crate) log_file: Option<PathBuf>,
 
     /// The image of a volume, or a block device with one (not with --memory), and the directory to
-    /// mount at, whose contents are hidden while it is mounted
+    /// mount at, whose contents are hidden while it is mounted. A directory /dev/fd/N is the open
+    /// /dev/fuse of a mount that another program has made
     #[arg(value_names = ["IMAGE", "DIR"], required = true, num_args = 1..=2)]
     pub(crate) places: Vec<PathBuf>,
 }

@@ -50,7 +50,9 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     let source = Source::open(&args.source, &options, image.map(|path| (path, args.source.size)))?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
     let mounted = builder.mount(dir)?;
-    source.publish_mount(mounted.dir());
+    if mounted.is_own() {
+        source.publish_mount(mounted.dir());
+    }
     if let Some(log) = log {
         leave_terminal(log)?;
     } else {
@@ -76,6 +78,10 @@ fn tell_manager(is_server: bool, state: &str) {
 fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
     let unmounter = mounted.unmounter();
     let dir = mounted.dir().to_owned();
+    let how = match mounted.is_own() {
+        true => "was in use; unmounted under its users",
+        false => "has no server any more; whoever mounted it unmounts it",
+    };
     let has_ended = Arc::new(AtomicBool::new(false));
     let ended = has_ended.clone();
     std::thread::spawn(move || {
@@ -87,10 +93,7 @@ fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
             match unmounter.unmount_within(PATIENCE) {
                 Ok(false) => {}
                 Ok(true) => {
-                    say(format_args!(
-                        "vfscale: {} was in use; unmounted under its users",
-                        dir.display()
-                    ));
+                    say(format_args!("vfscale: {} {how}", dir.display()));
                     std::thread::sleep(PATIENCE);
                     if ended.load(Ordering::Acquire) {
                         // The main thread is closing the volume, which may take long.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,29 @@ pub(crate) struct Attachment {
 #[derive(Debug)]
 pub(crate) struct Attached {
     dir: PathBuf,
+    /// Whether this process has attached it.
+    is_own: bool,
+}
+
+/// Returns the number of the descriptor that a path `/dev/fd/N` names.
+pub(crate) fn descriptor(dir: &Path) -> Option<RawFd> {
+    dir.to_str()?.strip_prefix("/dev/fd/")?.parse().ok()
+}
+
+/// Takes over a connection that another process has attached, to a directory that this one need
+/// not know; `dir` stands for it.
+///
+/// # Errors
+/// [`MountError::Descriptor`] if the descriptor is not the FUSE device.
+pub(crate) fn adopt(
+    dir: &Path,
+    device: io::Result<Device>,
+) -> Result<(Device, Attached), MountError> {
+    let dir = dir.to_owned();
+    match device {
+        Ok(device) => Ok((device, Attached { dir, is_own: false })),
+        Err(source) => Err(MountError::Descriptor { dir, source }),
+    }
 }
 
 /// Attaches a new connection to `dir`.
@@ -71,7 +94,7 @@ pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached),
             Device::from_fd(opened.map_err(|error| blame_device(error, refused))?)
         }
     };
-    Ok((device, Attached { dir }))
+    Ok((device, Attached { dir, is_own: true }))
 }
 
 /// Reports a device without permission if that is why the helper failed: the helper opens the
@@ -214,13 +237,22 @@ impl Attached {
         &self.dir
     }
 
-    /// Detaches, unless it is already detached.
+    /// Returns whether this process has attached it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// Detaches, unless it is already detached. A connection that another process has attached ends
+    /// with this process.
     ///
     /// # Errors
-    /// Returns `EBUSY` for [`Detach::Idle`] if the mount is in use.
+    /// Returns `EBUSY` for [`Detach::Idle`] if the mount is in use, or another process's.
     pub(crate) fn detach(&self, device: &Device, how: Detach) -> io::Result<()> {
         if is_ended(device) {
             return Ok(());
+        }
+        if !self.is_own {
+            return if how == Detach::Idle { Err(Errno::BUSY.into()) } else { Ok(()) };
         }
         let flags = match how {
             Detach::Idle => UnmountFlags::NOFOLLOW,

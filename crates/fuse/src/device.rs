@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 
-use rustix::io::Errno;
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat, makedev};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::ioctl;
 
 /// Path of the device.
@@ -13,6 +14,9 @@ pub(crate) const PATH: &str = "/dev/fuse";
 
 /// `FUSE_DEV_IOC_CLONE`: binds a freshly opened device to the connection of another.
 const CLONE: ioctl::Opcode = ioctl::opcode::read::<u32>(229, 0);
+
+/// Major and minor number of the device.
+const NUMBERS: (u32, u32) = (10, 229);
 
 /// An open `/dev/fuse`, bound to one connection.
 ///
@@ -25,6 +29,35 @@ pub(crate) struct Device(File);
 impl Device {
     pub(crate) fn from_fd(fd: OwnedFd) -> Device {
         Device(File::from(fd))
+    }
+
+    /// Takes over the descriptor of a connection that another process has attached.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not the FUSE device; any error of `fcntl(2)`.
+    pub(crate) fn adopt(fd: OwnedFd) -> std::io::Result<Device> {
+        let stat = fstat(&fd)?;
+        let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+        if !is_device || stat.st_rdev != makedev(NUMBERS.0, NUMBERS.1) {
+            return Err(Errno::INVAL.into());
+        }
+        // The workers wait in `read`.
+        fcntl_setfl(&fd, fcntl_getfl(&fd)? - OFlags::NONBLOCK)?;
+        Ok(Device::from_fd(fd))
+    }
+
+    /// Does what [`adopt`](Self::adopt) does with a copy of descriptor `number` of this process.
+    ///
+    /// # Errors
+    /// Those of `adopt`; `EBADF` if there is no such descriptor.
+    pub(crate) fn adopt_number(number: RawFd) -> std::io::Result<Device> {
+        if number < 0 {
+            return Err(Errno::BADF.into());
+        }
+        // SAFETY: the number is not -1, and the descriptor is used for one call only, which fails
+        // if it is not open.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        Device::adopt(fcntl_dupfd_cloexec(fd, 3)?)
     }
 
     /// Opens another descriptor for the same connection, with queues of its own. Workers then do

@@ -20,6 +20,13 @@ pub enum MountError {
         /// The error of accessing it.
         source: io::Error,
     },
+    /// The descriptor is not that of a mount.
+    Descriptor {
+        /// Its path, `/dev/fd/N`.
+        dir: PathBuf,
+        /// The error of taking it over.
+        source: io::Error,
+    },
     /// The mount point is not a directory.
     NotADirectory {
         /// Its path.
@@ -61,6 +68,12 @@ impl fmt::Display for MountError {
         match self {
             MountError::Device { source } => device(f, source),
             MountError::Target { dir, source } => target(f, dir, source),
+            MountError::Descriptor { dir, source } => write!(
+                f,
+                "{} is no descriptor of a mount: {source}; pass the open /dev/fuse whose number \
+                 was given to mount(2)",
+                dir.display()
+            ),
             MountError::NotADirectory { dir } => {
                 write!(f, "{} is not a directory: name a directory to mount at", dir.display())
             }

@@ -1,7 +1,8 @@
 //! The public face: [`Builder`] mounts, [`Mounted`] is a mount.
 
 use std::io;
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -126,11 +127,38 @@ impl Builder {
 
     /// Mounts at the directory `dir`, which need not be empty, and starts the workers.
     ///
-    /// Uses `mount(2)` where that is permitted, and `fusermount3` otherwise.
+    /// Uses `mount(2)` where that is permitted, and `fusermount3` otherwise. A path `/dev/fd/N`
+    /// stands for a mount that another process has made: see [`mount_fd`](Self::mount_fd).
     ///
     /// # Errors
     /// Returns a [`MountError`], whose text names the cause and the remedy.
     pub fn mount(self, dir: impl AsRef<Path>) -> Result<Mounted, MountError> {
+        let dir = dir.as_ref();
+        match attach::descriptor(dir) {
+            Some(number) => self.start(|_| attach::adopt(dir, Device::adopt_number(number))),
+            None => self.start(|how| attach::attach(dir, how)),
+        }
+    }
+
+    /// Starts the workers for a mount that another process has made, for example one with more
+    /// rights, or in another mount namespace: `fd` is the open `/dev/fuse` that it named in the
+    /// option `fd=` of `mount(2)`. It should have given the option `default_permissions`.
+    ///
+    /// The options of that mount hold, not those of this builder for a mount point:
+    /// [`allow_other`](Self::allow_other), [`flags`](Self::flags), [`source`](Self::source).
+    /// [`Mounted`] can't unmount it either: it is without a server from the end of this process on.
+    ///
+    /// # Errors
+    /// Returns a [`MountError`], whose text names the cause and the remedy.
+    pub fn mount_fd(self, fd: OwnedFd) -> Result<Mounted, MountError> {
+        let dir = PathBuf::from(format!("/dev/fd/{}", fd.as_raw_fd()));
+        self.start(|_| attach::adopt(&dir, Device::adopt(fd)))
+    }
+
+    fn start(
+        self,
+        attach: impl FnOnce(&Attachment) -> Result<(Device, Attached), MountError>,
+    ) -> Result<Mounted, MountError> {
         if self.xattrs == Xattrs::Refused
             && let Some(path) = xattrs::find(&self.vfs.task()).map_err(MountError::FileSystem)?
         {
@@ -146,13 +174,14 @@ impl Builder {
         let counters = Arc::new(Counters::new(self.threads));
         let server = Server::new(&self.vfs, config, Arc::clone(&counters));
         let server = Arc::new(server.map_err(MountError::FileSystem)?);
-        let (device, attached) = attach::attach(dir.as_ref(), &self.how)?;
+        let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });
         let started = session::handshake(&mount.device, &*server)
             .and_then(|dialect| Workers::start(&mount.device, &server, dialect, &counters));
         match started {
             Ok(workers) => {
-                let watch = (!config.volatile).then(|| watch(&server, mount.attached.dir()));
+                let is_watched = !config.volatile && mount.attached.is_own();
+                let watch = is_watched.then(|| watch(&server, mount.attached.dir()));
                 Ok(Mounted { server, mount, workers, _watch: watch.flatten() })
             }
             Err(e) => {
@@ -191,7 +220,14 @@ pub struct Mounted {
 pub struct Unmounter(Arc<Mount>);
 
 impl Mounted {
-    /// Returns the directory of the mount, as an absolute path.
+    /// Returns whether this process has made the mount, and can unmount it; see
+    /// [`Builder::mount_fd`].
+    pub fn is_own(&self) -> bool {
+        self.mount.attached.is_own()
+    }
+
+    /// Returns the directory of the mount, as an absolute path; `/dev/fd/N` if another process has
+    /// made it.
     pub fn dir(&self) -> &Path {
         self.mount.attached.dir()
     }

@@ -6,6 +6,7 @@ mod budgets;
 #[path = "../common/mod.rs"]
 mod common;
 mod data;
+mod descriptor;
 mod direct;
 mod locks;
 mod names;
