@@ -112,8 +112,10 @@ fn fails_well(place: &Place) {
     let (status, text) = said(place.helper(&[]));
     assert_eq!(status, Some(32), "{text}");
     assert!(text.contains("busy"), "{text}");
-    succeeds(place.helper(&["-r"]));
-    assert!(fs::write(place.dir.join("d/1"), "").is_err(), "not read-only");
+    if rustix::process::geteuid().is_root() {
+        succeeds(place.helper(&["-r"]));
+        assert!(fs::write(place.dir.join("d/1"), "").is_err(), "not read-only");
+    }
     // Detached, it is served until its last user has gone.
     succeeds(command(&["umount", "--lazy"], &[&place.dir]));
     drop(file);
