@@ -102,8 +102,7 @@ impl File {
         } else {
             self.write_to::<false, true>(inode, offset, bufs, part)
         };
-        self.0.changed();
-        written
+        self.report_written(written)
     }
 
     /// Writes `buf` at `offset`, never at the end of the file instead, and leaves the times of the
@@ -114,8 +113,16 @@ impl File {
         let bufs = [IoSlice::new(buf)];
         let written =
             self.with_space(|| self.write_to::<false, false>(inode, offset, &bufs, Part::Whole));
-        self.0.changed();
-        written.map(|(_, n)| n)
+        self.report_written(written).map(|(_, n)| n)
+    }
+
+    /// Reports a write to watchers, if it has written anything, and returns its outcome.
+    #[inline(always)]
+    fn report_written(&self, written: Outcome<(u64, usize)>) -> Outcome<(u64, usize)> {
+        if matches!(written, Ok((_, 1..))) {
+            self.0.changed();
+        }
+        written
     }
 
     #[inline(always)]

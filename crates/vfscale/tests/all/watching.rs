@@ -106,6 +106,11 @@ fn a_failed_call_is_not_reported() {
         assert_eq!(errno(task.rename("/d/sub", "/d/sub/full/x")), Errno::INVAL);
         task.rename("/d/sub", "/d/sub").unwrap();
         assert_eq!(errno(task.set_permissions("/d/none", 0o600)), Errno::NOENT);
+        let file = task.create("/f").unwrap();
+        watcher.watch(&task, "/f").unwrap();
+        assert_eq!(errno(file.pwrite(b"x", i64::MAX as u64)), Errno::INVAL);
+        assert_eq!(file.pwrite(b"", 0).unwrap(), 0);
+        drop(file);
         assert_eq!(events(&watcher), [""; 0]);
     });
 }
