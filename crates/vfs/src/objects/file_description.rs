@@ -15,7 +15,7 @@ use crate::base::lock_classes::FilesLock;
 use crate::base::types::OFlags;
 use crate::ipc::pipe::Ends;
 use crate::objects::f_pos::Position;
-use crate::objects::fsnotify::{self, Event};
+use crate::objects::fsnotify::{self, queue::FileChange};
 use crate::objects::inode::Inode;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::vfsmount::{FilePath, Mount, Path};
@@ -226,7 +226,7 @@ impl OpenFile {
     #[cold]
     fn report_change(&self) {
         self.state.fetch_or(CHANGED, Ordering::Release);
-        fsnotify::changed(self.path().dentry(), Event::Modified);
+        fsnotify::changed(self.path().dentry(), &FileChange::Modified);
     }
 
     /// Notes that its mount counts the file, which the close must undo.
@@ -248,7 +248,7 @@ impl OpenFile {
             sb.quotas().files.give(1);
         }
         if state & CHANGED != 0 {
-            fsnotify::changed(self.path().dentry(), Event::Closed);
+            fsnotify::changed(self.path().dentry(), &FileChange::Closed);
         }
         if state & HAS_LOCKS != 0 {
             self.release_locks();

@@ -48,24 +48,6 @@ use crate::objects::inode::Inode;
 /// names as they were read, each of which was right at some moment.
 const ATTEMPTS: u32 = 3;
 
-/// A change of a file, other than of its names.
-#[derive(Clone, Copy)]
-pub(crate) enum Event {
-    Modified,
-    Attributes,
-    Closed,
-}
-
-impl From<Event> for FileChange {
-    fn from(event: Event) -> FileChange {
-        match event {
-            Event::Modified => FileChange::Modified,
-            Event::Attributes => FileChange::Attributes,
-            Event::Closed => FileChange::Closed,
-        }
-    }
-}
-
 /// A name in a directory.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'g> {
@@ -130,12 +112,12 @@ pub(crate) fn name_removed(at: Place<'_>, inode: &Inode, guard: &Guard) {
     }
 }
 
-/// Reports a change of the file with the name `dentry`. The caller holds no lock that ranks above
-/// those of inodes.
+/// Reports a change of the file with the name `dentry`, other than of its names. The caller holds
+/// no lock that ranks above those of inodes.
 #[inline]
-pub(crate) fn changed(dentry: &Dentry, event: Event) {
+pub(crate) fn changed(dentry: &Dentry, change: &FileChange) {
     if dentry.sb().watches().is_watched() {
-        tell_changed(dentry, &event.into());
+        tell_changed(dentry, change);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::file::truncate;
 use crate::namei::lookup::{run_lookup, run_lookups};
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::dcache::dentry::Dentry;
-use crate::objects::fsnotify::Event;
+use crate::objects::fsnotify::queue::FileChange;
 use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
 use crate::objects::permission::permission;
@@ -175,7 +175,7 @@ impl Calls<'_> {
             }
             self.task.change_inode(
                 (At::Cwd, path, Lookup::FOLLOW),
-                Event::Modified,
+                &FileChange::Modified,
                 |walk, pos| {
                     walk.validate(pos)?;
                     may_truncate(pos.inode(), walk.cred(), walk.guard())?;
@@ -270,7 +270,7 @@ impl Task {
             let lookup = lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)?;
             self.change_inode(
                 (at, path, lookup),
-                Event::Attributes,
+                &FileChange::Attributes,
                 |walk, pos| walk.want_write(pos),
                 |walk, pos| change_in_section(walk, pos, change),
                 |inode| inode.sb().with_space(|| self.change_by_reference(inode, change)),

@@ -91,7 +91,7 @@ impl Watcher {
     /// link is followed.
     ///
     /// # Errors
-    /// Those of [`Task::open`]; `ENFILE` if too many files are open.
+    /// The errors of [`Task::open`]; `ENFILE` if too many files are open.
     pub fn watch(&self, task: &Task, path: impl AsRef<StdPath>) -> Result<WatchId> {
         self.add(task, path.as_ref(), false)
     }
@@ -102,7 +102,7 @@ impl Watcher {
     /// A change anywhere in the file system then looks at all directories above it.
     ///
     /// # Errors
-    /// Those of [`watch`](Self::watch); `ENOTDIR`.
+    /// The errors of [`watch`](Self::watch); `ENOTDIR`.
     pub fn watch_tree(&self, task: &Task, path: impl AsRef<StdPath>) -> Result<WatchId> {
         self.add(task, path.as_ref(), true)
     }

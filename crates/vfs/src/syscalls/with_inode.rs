@@ -7,7 +7,7 @@ use vfscale_sync::rcu;
 
 use crate::namei::lookup::{DriverChange, run_changes};
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
-use crate::objects::fsnotify::{self, Event};
+use crate::objects::fsnotify::{self, queue::FileChange};
 use crate::objects::inode::Inode;
 use crate::objects::vfsmount::WriteAccess;
 use crate::task::task_struct::{At, Task, bytes};
@@ -32,7 +32,7 @@ impl Task {
     pub(crate) fn change_inode(
         &self,
         (at, path, lookup): (At<'_>, &StdPath, Lookup),
-        report: Event,
+        report: &FileChange,
         announce: impl for<'g> Fn(&Walk<'g>, WalkPos<'g>) -> Result<WriteAccess<'g>, Fail>,
         body: impl Fn(&Walk<'_>, WalkPos<'_>) -> Result<Done, Fail>,
         by_reference: impl Fn(&Inode) -> Result<(), Errno>,

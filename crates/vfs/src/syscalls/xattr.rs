@@ -17,7 +17,7 @@ use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{AtFlags, Capabilities, XattrFlags};
 use crate::namei::lookup::run_lookups;
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
-use crate::objects::fsnotify::Event;
+use crate::objects::fsnotify::queue::FileChange;
 use crate::objects::inode::{Inode, InodeExtra};
 use crate::objects::inode_xattrs::EXTRA_BYTES;
 use crate::objects::permission::permission;
@@ -281,7 +281,7 @@ impl Task {
         };
         self.change_inode(
             (at, path, xattr_lookup(flags)?),
-            Event::Attributes,
+            &FileChange::Attributes,
             |walk, pos| walk.want_write(pos),
             in_section,
             by_reference,
