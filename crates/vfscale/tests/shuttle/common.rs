@@ -1,9 +1,12 @@
 //! Helpers of the models of the VFS.
 
+use std::sync::Arc;
+
+use shuttle::thread;
 use vfscale::posix::{At, OFlags, RenameFlags};
 use vfscale::{Errno, Mode, Scaling, Task, Vfs};
 use vfscale_sync::model::{self, Schedules};
-use vfscale_sync::rcu;
+use vfscale_sync::{cpu, rcu};
 
 const SCHEDULES: usize = 5_000;
 pub const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -55,4 +58,16 @@ pub fn assert_empty(task: &Task, before: (u64, u64)) {
 pub fn free(task: &Task) -> (u64, u64) {
     let stat = task.posix().statfs(At::Cwd, "/").unwrap();
     (stat.files_free, stat.blocks_free)
+}
+
+/// Starts a thread of a task on another CPU.
+pub fn spawn<T: Send + 'static>(
+    task: &Arc<Task>,
+    call: impl FnOnce(&Task) -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    let task = task.clone();
+    thread::spawn(move || {
+        let _there = cpu::pretend(1);
+        call(&task)
+    })
 }

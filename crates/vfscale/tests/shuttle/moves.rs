@@ -7,28 +7,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{MODE, check, errno, ino, memory, rename};
+use crate::common::{MODE, check, errno, ino, memory, rename, spawn};
 use shuttle::thread;
 use vfscale::posix::{At, MountFlags, RenameFlags};
 use vfscale::{Errno, MemFs, Task};
-use vfscale_sync::cpu;
 
 fn task(dirs: &[&str]) -> Arc<Task> {
     let task = memory().task();
     dirs.iter().for_each(|dir| task.posix().mkdirat(At::Cwd, dir, MODE).unwrap());
     Arc::new(task)
-}
-
-/// Starts a thread on another CPU.
-fn spawn<T: Send + 'static>(
-    task: &Arc<Task>,
-    call: impl FnOnce(&Task) -> T + Send + 'static,
-) -> thread::JoinHandle<T> {
-    let task = task.clone();
-    thread::spawn(move || {
-        let _there = cpu::pretend(1);
-        call(&task)
-    })
 }
 
 fn moves(

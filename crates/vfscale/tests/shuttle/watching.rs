@@ -5,19 +5,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::common::{MODE, check, memory, rename};
+use crate::common::{MODE, check, memory, rename, spawn};
 use shuttle::thread;
 use vfscale::posix::{At, RenameFlags};
 use vfscale::{FileChange, Task, WatchEvent, Watcher};
-use vfscale_sync::cpu;
-
-fn spawn(task: &Arc<Task>, call: impl Fn(&Task) + Send + 'static) -> thread::JoinHandle<()> {
-    let task = task.clone();
-    thread::spawn(move || {
-        let _there = cpu::pretend(1);
-        call(&task);
-    })
-}
 
 /// Renames, if it can.
 fn moved(task: &Task, from: &str, to: &str) {
