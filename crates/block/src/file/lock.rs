@@ -59,21 +59,16 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Time that a holder gets to close its volume when its mount is gone.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// The result of an attempt to lock, or of a look at the lock.
-pub(super) enum Locked {
-    Acquired,
-    /// Held by nobody, and not taken.
-    Free,
-    /// Held by another process; with its name, if it could be read.
-    HeldBy(Option<Holder>),
-}
+/// The state of a lock that another process holds, with the name of that process if it could be
+/// read.
+pub(super) struct HeldBy(pub(super) Option<Holder>);
 
-/// Takes the lock, or finds its holder. The lock ends when the open file is closed, or with
+/// Takes the lock, or returns its holder. The lock ends when the open file is closed, or with
 /// [`unlock`].
 ///
 /// Blocks for at most half a second if the holder's name can't be read, and for at most
 /// five seconds if the holder's mount is gone.
-pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
+pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Result<(), HeldBy>> {
     let end = Instant::now() + CLOSING;
     let mut attempts = 0..TRIES;
     while attempts.next().is_some() {
@@ -81,7 +76,7 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
             Ok(()) => {
                 // The lock is valid without its name as well: other processes still find it taken.
                 let _ = publish(file, &this_process());
-                return Ok(Locked::Acquired);
+                return Ok(Ok(()));
             }
             Err(error) if is_taken(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -90,27 +85,27 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Locked> {
         if Instant::now() < end && mounted::are_gone(file) {
             attempts = 0..TRIES;
         } else if let Some(holder) = holder(file) {
-            return Ok(Locked::HeldBy(Some(holder)));
+            return Ok(Err(HeldBy(Some(holder))));
         }
         thread::sleep(PAUSE);
     }
-    Ok(Locked::HeldBy(None))
+    Ok(Err(HeldBy(None)))
 }
 
-/// Returns the holder of the lock without taking it.
+/// Returns the holder of the lock, if there is one, and takes nothing.
 ///
 /// Blocks for at most half a second if the holder's name can't be read.
-pub(super) fn look(file: &File) -> io::Result<Locked> {
+pub(super) fn look(file: &File) -> io::Result<Result<(), HeldBy>> {
     for _ in 0..TRIES {
         if ofd_lock_of_others(file, LOCK, 1)?.is_none() {
-            return Ok(Locked::Free);
+            return Ok(Ok(()));
         }
         if let Some(holder) = holder(file) {
-            return Ok(Locked::HeldBy(Some(holder)));
+            return Ok(Err(HeldBy(Some(holder))));
         }
         thread::sleep(PAUSE);
     }
-    Ok(Locked::HeldBy(None))
+    Ok(Err(HeldBy(None)))
 }
 
 /// Releases the lock and the name. Closing the file would do that too, but later if another process

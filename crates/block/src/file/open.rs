@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use vfscale_sync::Mutex;
 
-use super::lock::{Locked, lock, look};
+use super::lock::{HeldBy, lock, look};
 use super::ring::Rings;
 use super::segment::Alignment;
 use super::sys::LockKind;
@@ -105,10 +105,7 @@ impl FileOptions {
         let options = FileOptions::new().read_only(true);
         let opening = Opening { options, path, name: name(path) };
         let file = opening.io(opening.how().open(path))?;
-        match opening.io(look(&file))? {
-            Locked::Acquired | Locked::Free => Ok(()),
-            Locked::HeldBy(holder) => Err(Error::Locked { device: opening.name, holder }),
-        }
+        opening.io(look(&file))?.map_err(|held| opening.locked(held))
     }
 
     /// Creates and opens an image file of `size` bytes, sparse and all zero. The name must not
@@ -245,10 +242,11 @@ impl Opening<'_> {
 
     fn lock(&self, file: &File) -> Result<(), Error> {
         let kind = if self.options.read_only { LockKind::Shared } else { LockKind::Exclusive };
-        match self.io(lock(file, kind))? {
-            Locked::Acquired | Locked::Free => Ok(()),
-            Locked::HeldBy(holder) => Err(Error::Locked { device: self.name.clone(), holder }),
-        }
+        self.io(lock(file, kind))?.map_err(|held| self.locked(held))
+    }
+
+    fn locked(&self, HeldBy(holder): HeldBy) -> Error {
+        Error::Locked { device: self.name.clone(), holder }
     }
 
     /// Opens a block device once more with `O_EXCL`, so that the system refuses other openers with
