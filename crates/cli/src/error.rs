@@ -95,7 +95,9 @@ impl fmt::Display for Failure {
                 write!(f, "{}: cannot run: {e}", command.display())
             }
             Failure::Remount(dir, e) => write!(f, "cannot remount {}: {e}", dir.display()),
-            Failure::Unmount(dir, e) if e.raw_os_error() == Some(libc::ENOTTY) => {
+            Failure::Unmount(dir, e) | Failure::Sync(dir, e) | Failure::Statistics(dir, e)
+                if e.raw_os_error() == Some(libc::ENOTTY) =>
+            {
                 write!(f, "{}: no file system of vfscale is mounted there", dir.display())
             }
             Failure::Unmount(dir, e) => write!(f, "cannot unmount {}: {e}", dir.display()),
@@ -104,23 +106,15 @@ impl fmt::Display for Failure {
                 write!(f, "{}: unmounted, but not closed after {seconds} s", image.display())?;
                 holder.as_ref().map_or(Ok(()), |holder| write!(f, " by {holder}"))
             }
-            Failure::Sync(dir, e) if e.raw_os_error() == Some(libc::ENOTTY) => {
-                write!(f, "{}: no file system of vfscale is mounted there", dir.display())
-            }
             Failure::Sync(dir, e) => {
                 write!(f, "{}: not everything could be written: {e}", dir.display())
             }
-            Failure::Statistics(dir, e) => match e.raw_os_error() {
-                Some(libc::ENOTTY) => {
-                    write!(f, "{}: no file system of vfscale is mounted there", dir.display())
-                }
-                Some(libc::EPERM) => write!(
-                    f,
-                    "{}: only root and the user who mounted it may read its figures",
-                    dir.display()
-                ),
-                _ => write!(f, "{}: {e}", dir.display()),
-            },
+            Failure::Statistics(dir, e) if e.raw_os_error() == Some(libc::EPERM) => write!(
+                f,
+                "{}: only root and the user who mounted it may read its figures",
+                dir.display()
+            ),
+            Failure::Statistics(dir, e) => write!(f, "{}: {e}", dir.display()),
             Failure::Bench(beside, e) if e.kind() == io::ErrorKind::NotFound => write!(
                 f,
                 "bench: the program vfscale-bench is neither {} nor in PATH; install the package \

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{ArgAction, Command, CommandFactory, Parser};
+use clap::{ArgAction, Args, Command, CommandFactory, Parser};
 use vfscale_command::say;
 use vfscale_diskfs::copies;
 
@@ -92,6 +92,24 @@ impl Helper {
     }
 }
 
+/// The options that mount(8) and umount(8) pass on, and that need nothing to be done.
+#[derive(Debug, Args)]
+struct PassedOn {
+    /// Accepted without effect, as -v, since mount(8) and umount(8) pass them on
+    #[arg(short = 'n', action = ArgAction::Count)]
+    no_mtab: u8,
+    #[arg(short = 'v', action = ArgAction::Count, hide = true)]
+    verbose: u8,
+
+    /// The namespace to work in, which the caller has entered
+    #[arg(short = 'N', value_name = "NAMESPACE")]
+    namespace: Option<OsString>,
+
+    /// The type: vfscale, or fuse.vfscale
+    #[arg(short = 't', value_name = "TYPE")]
+    kind: Option<OsString>,
+}
+
 /// Mount a volume, or a file system in memory, for mount(8)
 ///
 /// mount(8) calls this program for `mount -t vfscale SOURCE DIR` and for lines of fstab(5) with the
@@ -124,21 +142,12 @@ pub(crate) struct MountHelper {
     #[arg(short)]
     fake: bool,
 
-    /// Accepted without effect, as -n and -v, since mount(8) passes them on
+    /// Accepted without effect, since mount(8) passes it on
     #[arg(short = 's', action = ArgAction::Count)]
     sloppy: u8,
-    #[arg(short = 'n', action = ArgAction::Count, hide = true)]
-    no_mtab: u8,
-    #[arg(short = 'v', action = ArgAction::Count, hide = true)]
-    verbose: u8,
 
-    /// The namespace to mount in, which mount(8) has entered
-    #[arg(short = 'N', value_name = "NAMESPACE")]
-    namespace: Option<OsString>,
-
-    /// The type, vfscale
-    #[arg(short = 't', value_name = "TYPE")]
-    kind: Option<OsString>,
+    #[command(flatten)]
+    _passed: PassedOn,
 }
 
 impl MountHelper {
@@ -253,19 +262,8 @@ pub(crate) struct UmountHelper {
     #[arg(short)]
     read_only: bool,
 
-    /// Accepted without effect, as -v, since umount(8) passes them on
-    #[arg(short = 'n', action = ArgAction::Count)]
-    no_mtab: u8,
-    #[arg(short = 'v', action = ArgAction::Count, hide = true)]
-    verbose: u8,
-
-    /// The namespace to unmount in, which umount(8) has entered
-    #[arg(short = 'N', value_name = "NAMESPACE")]
-    namespace: Option<OsString>,
-
-    /// The type, fuse.vfscale
-    #[arg(short = 't', value_name = "TYPE")]
-    kind: Option<OsString>,
+    #[command(flatten)]
+    _passed: PassedOn,
 
     /// The directory of the mount
     #[arg(value_name = "DIR")]

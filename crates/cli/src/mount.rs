@@ -185,8 +185,8 @@ pub(crate) fn remount_read_only(dir: &Path) -> Result<ExitCode, Failure> {
 /// Returns whether the topmost mount at `dir` has the option `dirsync`, which `statvfs` leaves out.
 fn is_dirsync(dir: &Path) -> bool {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    mounts::parse(&table).rfind(|mount| mount.dir() == dir).is_some_and(|it| it.has("dirsync"))
+    let table = mounts::table().unwrap_or_default();
+    mounts::at(&table, &dir).is_some_and(|it| it.has("dirsync"))
 }
 
 /// Runs `vfscale sync`.

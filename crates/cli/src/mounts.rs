@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use crate::error::Failure;
+
 /// A line of the table.
 pub(crate) struct Line<'a> {
     device: &'a [u8],
@@ -13,6 +15,17 @@ pub(crate) struct Line<'a> {
     source: &'a [u8],
     /// The options of the superblock.
     options: &'a [u8],
+}
+
+/// Reads the table.
+pub(crate) fn table() -> Result<Vec<u8>, Failure> {
+    let path = "/proc/self/mountinfo";
+    std::fs::read(path).map_err(|error| Failure::System(path, error))
+}
+
+/// Returns the topmost mount at the directory `dir`.
+pub(crate) fn at<'a>(table: &'a [u8], dir: &Path) -> Option<Line<'a>> {
+    parse(table).rfind(|mount| mount.dir() == dir)
 }
 
 /// Returns the lines of a table, the latest mount last.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
 use vfscale_diskfs::vfs_impl::{OnError, OnErrorError};
-use vfscale_fuse::Syncing;
-use vfscale_fuse::Xattrs;
+use vfscale_fuse::{Syncing, Xattrs};
 
 /// Parses the size of an image, which can't be a share of the memory.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {

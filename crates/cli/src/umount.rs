@@ -64,10 +64,8 @@ struct Server {
 /// Returns the server of the topmost mount at `dir`, if that is a volume whose image this process
 /// can see.
 fn server_of(dir: &Path) -> Result<Option<Server>, Failure> {
-    let table = std::fs::read("/proc/self/mountinfo")
-        .map_err(|error| Failure::System("/proc/self/mountinfo", error))?;
-    let mount = mounts::parse(&table).rfind(|mount| mount.dir() == dir);
-    let Some(mount) = mount.filter(mounts::Line::is_ours) else {
+    let table = mounts::table()?;
+    let Some(mount) = mounts::at(&table, dir).filter(mounts::Line::is_ours) else {
         let nothing = std::io::Error::from_raw_os_error(libc::ENOTTY);
         return Err(Failure::Unmount(dir.to_owned(), nothing));
     };

@@ -84,9 +84,7 @@ fn mounted(args: &GrowArgs, locked: block::Error) -> Result<u64, Failure> {
             .map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))?,
     };
     let image = fs::canonicalize(&args.place).unwrap_or_else(|_| args.place.clone());
-    let table = fs::read("/proc/self/mountinfo")
-        .map_err(|error| Failure::System("/proc/self/mountinfo", error))?;
-    match mount_of(&table, &image) {
+    match mount_of(&mounts::table()?, &image) {
         Some(dir) => ask(&dir, size),
         None => Err(Failure::InUse(locked)),
     }
