@@ -1,4 +1,4 @@
-//! Requests of other programs to a mount: grow its volume, sync it, tell its statistics, unmount.
+//! Requests of other programs to a mount: grow its volume, sync it, tell its statistics, unmount
 //! it.
 //!
 //! A request is an `ioctl` on the mounted directory, as in the tools of other file systems. A
@@ -18,6 +18,7 @@
 //! concurrently.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -45,6 +46,12 @@ pub(crate) fn bytes_of(data: &[u8]) -> Result<u64, Errno> {
     data.try_into().map(u64::from_ne_bytes).map_err(|_| Errno::INVAL)
 }
 
+/// Opens a directory of a mount to send it a request.
+fn open(dir: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(dir, flags, Mode::empty())?)
+}
+
 /// Grows the file system mounted at `dir` to `bytes`, rounded down to a size it can have. Returns
 /// its size in bytes, which is durable. Blocks for the I/O.
 ///
@@ -57,8 +64,7 @@ pub(crate) fn bytes_of(data: &[u8]) -> Result<u64, Errno> {
 /// * `ENOSPC` if its device is smaller or has no space.
 /// * `EROFS`, `EIO`.
 pub fn grow(dir: impl AsRef<Path>, bytes: u64) -> io::Result<u64> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(dir.as_ref(), flags, Mode::empty())?;
+    let dir = open(dir.as_ref())?;
     let mut bytes = bytes;
     // SAFETY: the command's number encodes that eight bytes are read and written through its
     // argument, and `bytes` has eight. No file system but vfscale has this command, and directories
@@ -75,8 +81,7 @@ pub fn grow(dir: impl AsRef<Path>, bytes: u64) -> io::Result<u64> {
 /// Returns `ENOTTY` if `dir` is not on a vfscale file system; `EIO` or another error of the device
 /// if not all changes are durable.
 pub fn sync(dir: impl AsRef<Path>) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(dir.as_ref(), flags, Mode::empty())?;
+    let dir = open(dir.as_ref())?;
     // SAFETY: the command's number encodes that nothing is read or written through its argument.
     unsafe { ioctl::ioctl(&dir, ioctl::NoArg::<SYNC>::new())? };
     Ok(())
@@ -89,8 +94,7 @@ pub fn sync(dir: impl AsRef<Path>) -> io::Result<()> {
 /// * `ENOTTY` if no vfscale file system is mounted there, or one of another version.
 /// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
 pub fn statistics(dir: impl AsRef<Path>) -> io::Result<Statistics> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(dir.as_ref(), flags, Mode::empty())?;
+    let dir = open(dir.as_ref())?;
     let mut numbers: Numbers = [0; _];
     // SAFETY: the command's number encodes the size of `Numbers`, and at most that many bytes are
     // written through its argument.

@@ -49,7 +49,7 @@ impl Device {
     /// Does what [`adopt`](Self::adopt) does with a copy of descriptor `number` of this process.
     ///
     /// # Errors
-    /// Those of `adopt`; `EBADF` if there is no such descriptor.
+    /// The errors of `adopt`; `EBADF` if there is no such descriptor.
     pub(crate) fn adopt_number(number: RawFd) -> std::io::Result<Device> {
         if number < 0 {
             return Err(Errno::BADF.into());

@@ -16,8 +16,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `mount`, `sharing` | the public face: [`Builder`], [`Mounted`], [`Unmounter`], [`Sharing`] |
-//! | [`control`] | requests of other programs to a mount: grow, sync, statistics |
+//! | `mount`, `sharing`, `syncing`, `xattrs` | the public face: [`Builder`], its settings, [`Mounted`], [`Unmounter`] |
+//! | [`control`] | requests of other programs to a mount: grow, sync, statistics, unmount |
 //! | `statistics` | counts of requests and their service times, by worker |
 //! | `watch` | a thread that notices a remount to read-only, of which the kernel sends no message |
 //! | `attach` | mounting by `mount(2)` or `fusermount3`, and unmounting |
