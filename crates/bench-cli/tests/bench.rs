@@ -349,3 +349,34 @@ fn a_missing_right_is_told_before_anything_is_measured() {
         is_empty(Path::new(open.strip_prefix("path:").unwrap())) && is_empty(Path::new(&closed))
     );
 }
+
+/// Mounts are made for a run and gone after it, and images with them, unless they were there.
+#[test]
+fn mounts_are_made_for_a_run_and_unmounted() {
+    let mounting = Path::new(PROGRAM).with_file_name("vfscale");
+    let probe = Command::new(&mounting).args(["run", "--memory=1M", "true"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        println!("######## SKIPPED: mounts for a run: `vfscale` can't mount, or is not built");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [kept, new] = ["kept.vfs", "new.vfs"].map(|name| dir.path().join(name));
+    vfscale::volume(&kept).create(64 << 20).open().unwrap().close().unwrap();
+    let images = [&kept, &new].map(|image| format!("mount:{}", image.display()));
+    let args = ["create-unlink-own-dir", "--target", "mount:memory", &images[0], &images[1]];
+    let (output, json, table) = run(&quick(&[&args[..], &["--json", "-"]].concat()));
+    assert!(output.status.success(), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let results = json["results"].as_array().unwrap();
+    assert_eq!(results.len(), 3);
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    for result in results {
+        assert_eq!(result["mount"]["fs_type"], "fuse.vfscale", "{result}");
+        let at = result["mount"]["at"].as_str().unwrap();
+        assert!(!mounts.contains(at) && !Path::new(at).exists(), "{at}: {mounts}");
+    }
+    assert!(kept.exists() && !new.exists());
+    let volume = vfscale::volume(&kept).open().unwrap();
+    assert_eq!(volume.task().read_dir("/").unwrap().count(), 0);
+    volume.close().unwrap();
+}

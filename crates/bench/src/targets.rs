@@ -11,6 +11,7 @@
 mod calls;
 pub mod library;
 pub mod memory;
+pub mod mount;
 pub mod path;
 mod spec;
 pub mod volume;

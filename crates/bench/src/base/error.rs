@@ -105,6 +105,8 @@ pub enum Error {
     Volume(vfscale::VolumeError),
     /// An unusable directory.
     Directory(PathBuf, io::Error),
+    /// A program that mounts for the run failed, or can't be run.
+    Mount(&'static str, io::Error),
     /// Contradictory arguments.
     Usage(String),
     /// A failed system call.
@@ -137,7 +139,8 @@ impl fmt::Display for Error {
             Error::UnknownTarget(text) => write!(
                 f,
                 "`{text}` is not a target; targets are `memory` and `volume:FILE` (the library in this \
-                 process) and `path:DIR` (a directory of any mounted file system)"
+                 process), `mount:memory` and `mount:FILE` (mounts that are made for the run), and \
+                 `path:DIR` (a directory of any mounted file system)"
             ),
             Error::Volume(error) => error.fmt(f),
             Error::Directory(dir, e) => {
@@ -148,6 +151,13 @@ impl fmt::Display for Error {
                     Some(Errno::NOTDIR) => "; `path:` takes a directory",
                     Some(errno) => remedy(errno),
                     None => "",
+                })
+            }
+            Error::Mount(program, e) => {
+                write!(f, "cannot mount with the program `{program}`: {e}")?;
+                f.write_str(match e.kind() {
+                    io::ErrorKind::NotFound => "; build or install it beside this one",
+                    _ => "",
                 })
             }
             Error::Usage(what) => f.write_str(what),

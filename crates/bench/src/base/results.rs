@@ -301,10 +301,13 @@ impl Report {
 
     /// Returns a short name for a target: the type of its file system, or the last name of its
     /// path, if no other target has that. All volumes are called `volume`, since the names of
-    /// temporary images mean nothing to a reader.
+    /// temporary images mean nothing to a reader; so with the mounts that are made for a run.
     pub(crate) fn target_name(&self, target: &str) -> String {
-        if target.starts_with("volume:") {
-            return "volume".to_owned();
+        match target.split_once(':') {
+            Some(("volume", _)) => return "volume".to_owned(),
+            Some(("mount", "memory")) => return "mount, memory".to_owned(),
+            Some(("mount", _)) => return "mount, volume".to_owned(),
+            _ => {}
         }
         fn mounted(result: &CaseResult) -> Option<(&str, &str)> {
             Some((&result.case.target, &result.mount.as_ref()?.fs_type))

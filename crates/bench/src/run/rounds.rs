@@ -25,6 +25,7 @@ use crate::base::stats::{self, Ratio, Spread, Verdict};
 use crate::measure::player::{Sample, Timing};
 use crate::measure::seat::Seat;
 use crate::targets::memory::Memory;
+use crate::targets::mount::Mounted;
 use crate::targets::path::{Directory, Scratch, has_own_cwd};
 use crate::targets::volume::{Image, JournalLook, Volume};
 use crate::targets::{Target, TargetSpec};
@@ -62,6 +63,8 @@ enum TargetResources {
     Volume(Vec<(Vec<String>, Arc<Image>)>),
     /// A directory that the run has made.
     Directory(Arc<Scratch>),
+    /// A directory in a mount that the run has made. The directory is removed first.
+    Mount { scratch: Arc<Scratch>, _mounted: Mounted },
 }
 
 impl TargetResources {
@@ -77,13 +80,19 @@ impl TargetResources {
                 TargetResources::Volume(images)
             }
             TargetSpec::Path(dir) => TargetResources::Directory(Scratch::new(dir)?),
+            TargetSpec::Mount(image) => {
+                let _mounted = Mounted::new(image.as_deref())?;
+                TargetResources::Mount { scratch: Scratch::new(_mounted.dir())?, _mounted }
+            }
         })
     }
 
     /// Returns the mount of a directory; `None` for the library.
     fn mount(&self) -> Option<Mount> {
         match self {
-            TargetResources::Directory(scratch) => Mount::of(scratch.dir()),
+            TargetResources::Directory(scratch) | TargetResources::Mount { scratch, .. } => {
+                Mount::of(scratch.dir())
+            }
             TargetResources::Memory | TargetResources::Volume(..) => None,
         }
     }
@@ -219,7 +228,9 @@ impl Run<'_> {
             reason,
         };
         let file_system = match &self.resources[target] {
-            TargetResources::Directory(scratch) => CaseTarget::Directory(scratch.case()?),
+            TargetResources::Directory(scratch) | TargetResources::Mount { scratch, .. } => {
+                CaseTarget::Directory(scratch.case()?)
+            }
             TargetResources::Volume(images) => {
                 let of_case = images.iter().find(|(before, _)| *before == name.before);
                 let image = &of_case.unwrap_or(&images[0]).1;

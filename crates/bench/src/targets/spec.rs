@@ -15,6 +15,8 @@ pub enum TargetSpec {
     Volume(PathBuf),
     /// A directory of a mounted file system.
     Path(PathBuf),
+    /// A mount that is made for the run: of memory, or of an image that exists or is made too.
+    Mount(Option<PathBuf>),
 }
 
 impl TargetSpec {
@@ -22,7 +24,7 @@ impl TargetSpec {
     /// pretend CPUs.
     #[must_use]
     pub fn is_library(&self) -> bool {
-        !matches!(self, TargetSpec::Path(_))
+        matches!(self, TargetSpec::Memory | TargetSpec::Volume(_))
     }
 
     /// Returns whether a patch affects the target.
@@ -31,11 +33,11 @@ impl TargetSpec {
         match self {
             TargetSpec::Memory => !patch.is_of_volumes(),
             TargetSpec::Volume(_) => true,
-            TargetSpec::Path(_) => false,
+            TargetSpec::Path(_) | TargetSpec::Mount(_) => false,
         }
     }
 
-    /// Parses `memory`, `volume:FILE` or `path:DIR`.
+    /// Parses `memory`, `volume:FILE`, `path:DIR`, `mount:memory` or `mount:FILE`.
     ///
     /// # Errors
     /// Returns [`Error::UnknownTarget`] for any other text.
@@ -43,6 +45,8 @@ impl TargetSpec {
         match text.split_once(':') {
             None if text == "memory" => Ok(TargetSpec::Memory),
             Some(("path", dir)) if !dir.is_empty() => Ok(TargetSpec::Path(dir.into())),
+            Some(("mount", "memory")) => Ok(TargetSpec::Mount(None)),
+            Some(("mount", file)) if !file.is_empty() => Ok(TargetSpec::Mount(Some(file.into()))),
             Some(("volume", file)) if !file.is_empty() => Ok(TargetSpec::Volume(file.into())),
             _ => Err(Error::UnknownTarget(text.to_owned())),
         }
@@ -55,6 +59,8 @@ impl std::fmt::Display for TargetSpec {
             TargetSpec::Memory => f.write_str("memory"),
             TargetSpec::Volume(file) => write!(f, "volume:{}", file.display()),
             TargetSpec::Path(dir) => write!(f, "path:{}", dir.display()),
+            TargetSpec::Mount(None) => f.write_str("mount:memory"),
+            TargetSpec::Mount(Some(file)) => write!(f, "mount:{}", file.display()),
         }
     }
 }

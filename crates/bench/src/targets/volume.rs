@@ -21,7 +21,7 @@ use crate::base::error::{Error, Fault, Outcome, Result};
 use crate::base::results::Checkpoint;
 
 /// Size of an image that a run makes. The image is sparse.
-const IMAGE_BYTES: u64 = 8 << 30;
+pub(super) const IMAGE_BYTES: u64 = 8 << 30;
 
 /// An open image of a run. Dropping it removes the run's files, and closes the volume.
 #[derive(Debug)]

@@ -18,6 +18,8 @@ fn every_plan_makes_sense() {
         for (target, only_volumes) in [
             (TargetSpec::Memory, Some(false)),
             (TargetSpec::Volume("image".into()), Some(true)),
+            (TargetSpec::Mount(None), Some(false)),
+            (TargetSpec::Mount(Some("image".into())), Some(true)),
             (TargetSpec::Path("/".into()), None),
         ] {
             let all = PublishedRun { targets: vec![target], quick };

@@ -231,7 +231,11 @@ fn targets_are_read() {
     assert_eq!(TargetSpec::parse("path:/a:b").unwrap(), TargetSpec::Path("/a:b".into()));
     let error = |text| TargetSpec::parse(text).unwrap_err().to_string();
     assert_eq!(TargetSpec::parse("volume:a").unwrap(), TargetSpec::Volume("a".into()));
-    for text in ["path:", "volume:", "tmpfs", "", "memory:"] {
+    for text in ["mount:memory", "mount:./memory"] {
+        assert_eq!(TargetSpec::parse(text).unwrap().to_string(), text);
+    }
+    assert_eq!(TargetSpec::parse("mount:memory").unwrap(), TargetSpec::Mount(None));
+    for text in ["path:", "volume:", "mount:", "tmpfs", "", "memory:"] {
         assert!(error(text).contains("path:DIR"), "{text}");
     }
 }
