@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{TestMount, is_root, run, skipped};
+use crate::common::{self, TestMount, is_root, run, skipped};
 use vfscale_fuse::Sharing;
 
 /// A mount that ends with the test.
@@ -81,8 +81,11 @@ fn an_overlay_works_on_a_mount_as_on_tmpfs() {
     if !is_root() {
         return;
     }
-    let Some(m) = TestMount::new(Sharing::Exclusive) else { return };
     let base = tempfile::tempdir().unwrap();
+    let volume = vfscale::volume(base.path().join("image")).create(64 << 20).open().unwrap();
+    let trees = [common::memory(64 << 20), volume.vfs().clone()];
+    let mount = |tree| TestMount::of(tree, Sharing::Exclusive, |builder| builder);
+    let [Some(memory), Some(on_disk)] = trees.map(mount) else { return };
     fs::create_dir(base.path().join("tmpfs")).unwrap();
     let tmpfs = Mounted::new(&["-t", "tmpfs", "tmpfs"], base.path().join("tmpfs")).unwrap();
     let lower = tmpfs.0.join("lower");
@@ -99,8 +102,12 @@ fn an_overlay_works_on_a_mount_as_on_tmpfs() {
         Ok(expected) => expected,
         Err(why) => return skipped(&format!("no overlayfs here: {why}")),
     };
-    let found = changed(&lower, m.dir(), base.path().join("on-vfscale")).unwrap();
-    assert_eq!(found, expected);
-    let whiteouts = |upper: &[String]| upper.iter().filter(|e| e.ends_with("device 0x0")).count();
-    assert!(whiteouts(&found[1]) >= 2, "{:?}", found[1]);
+    for (m, name) in [(&memory, "on-memory"), (&on_disk, "on-volume")] {
+        let found = changed(&lower, m.dir(), base.path().join(name)).unwrap();
+        assert_eq!(found, expected, "{name}");
+        let whiteouts = found[1].iter().filter(|entry| entry.ends_with("device 0x0"));
+        assert!(whiteouts.count() >= 2, "{name}: {:?}", found[1]);
+    }
+    drop((memory, on_disk));
+    volume.close().unwrap();
 }
