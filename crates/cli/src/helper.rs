@@ -95,10 +95,12 @@ impl Helper {
 /// The options that mount(8) and umount(8) pass on, and that need nothing to be done.
 #[derive(Debug, Args)]
 struct PassedOn {
-    /// Accepted without effect, as -v, since mount(8) and umount(8) pass them on
+    /// Accepted without effect, since mount(8) and umount(8) pass it on
     #[arg(short = 'n', action = ArgAction::Count)]
     no_mtab: u8,
-    #[arg(short = 'v', action = ArgAction::Count, hide = true)]
+
+    /// Say how the file system is served, when mounting
+    #[arg(short = 'v', action = ArgAction::Count)]
     verbose: u8,
 
     /// The namespace to work in, which the caller has entered
@@ -147,7 +149,7 @@ pub(crate) struct MountHelper {
     sloppy: u8,
 
     #[command(flatten)]
-    _passed: PassedOn,
+    passed: PassedOn,
 }
 
 impl MountHelper {
@@ -187,6 +189,9 @@ impl MountHelper {
             ["vfscale", "mount", "--background"].map(Into::into).into();
         if volume.is_none() {
             command.push("--memory".into());
+        }
+        if self.passed.verbose > 0 {
+            command.push("--verbose".into());
         }
         if let (Some(source), None) = (source, &volume) {
             let mut named = OsString::from("fsname=");

@@ -53,6 +53,9 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     if mounted.is_own() {
         source.publish_mount(mounted.dir());
     }
+    if args.verbose {
+        say(format_args!("vfscale: {}", how(&mounted)));
+    }
     if let Some(log) = log {
         leave_terminal(log)?;
     } else {
@@ -64,6 +67,12 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     tell_manager(is_server, &format!("STOPPING=1\nSTATUS=Unmounted from {dir}, closing"));
     source.close()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Describes how a file system is served.
+fn how(mounted: &Mounted) -> String {
+    let (workers, polling) = (mounted.threads(), mounted.stats().polling);
+    format!("{} is served by {workers} workers; polling: {polling}", mounted.dir().display())
 }
 
 /// Tells the service manager how the mount is. In the background this process is not the one that

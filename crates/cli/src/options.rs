@@ -6,7 +6,7 @@ use std::time::Duration;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
 use vfscale_diskfs::vfs_impl::{OnError, OnErrorError};
-use vfscale_fuse::{Syncing, Xattrs};
+use vfscale_fuse::{Polling, Syncing, Xattrs};
 
 /// Parses the size of an image, which can't be a share of the memory.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -28,6 +28,15 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 pub(crate) fn parse_threads(text: &str) -> Result<u16, String> {
     let threads = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
     threads.ok_or_else(|| format!("`{text}` is not a number of threads: 1 to 1024"))
+}
+
+/// Parses when workers poll.
+pub(crate) fn parse_polling(text: &str) -> Result<Polling, String> {
+    match text {
+        "auto" => Ok(Polling::Auto),
+        "never" => Ok(Polling::Never),
+        _ => Err(format!("poll={text}: write auto or never")),
+    }
 }
 
 /// Parses permissions in octal, with or without a leading zero.
@@ -92,6 +101,7 @@ pub(crate) struct MountOptions {
     pub(crate) sync_interval: Option<Duration>,
     pub(crate) cache_size: Option<Size>,
     pub(crate) threads: Option<u16>,
+    pub(crate) poll: Option<Polling>,
     pub(crate) writeback: bool,
 }
 
@@ -164,6 +174,7 @@ impl MountOptions {
             sync_interval: later.sync_interval.or(self.sync_interval),
             cache_size: later.cache_size.or(self.cache_size),
             threads: later.threads.or(self.threads),
+            poll: later.poll.or(self.poll),
             writeback: self.writeback || later.writeback,
         }
     }
@@ -267,6 +278,7 @@ impl MountOptions {
                 self.sync_interval = Some(named(name, value, parse_seconds(value))?)
             }
             "cache_size" => self.cache_size = Some(named(name, value, value.parse())?),
+            "poll" => self.poll = Some(parse_polling(value)?),
             "threads" => self.threads = Some(named(name, value, parse_threads(value))?),
             "fsname" => self.source = Some(value.to_owned()),
             // `mount -o remount` repeats the options that the kernel shows of a mount.

@@ -140,6 +140,9 @@ pub(crate) fn builder(
     if let Some(threads) = serve.threads.or(options.threads) {
         builder = builder.threads(threads.into());
     }
+    if let Some(polling) = serve.poll.or(options.poll) {
+        builder = builder.polling(polling);
+    }
     Ok(builder)
 }
 

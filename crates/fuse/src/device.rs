@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat, makedev};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::ioctl;
@@ -88,6 +89,12 @@ impl Device {
                 },
             }
         }
+    }
+
+    /// Returns whether a request waits, or the connection has ended. Never blocks.
+    pub(crate) fn is_ready(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec::default())), Ok(n) if n > 0)
     }
 
     /// Sends one whole message.

@@ -16,7 +16,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `mount`, `sharing`, `syncing`, `xattrs` | the public face: [`Builder`], its settings, [`Mounted`], [`Unmounter`] |
+//! | `mount`, `sharing`, `syncing`, `polling`, `xattrs` | the public face: [`Builder`], its settings, [`Mounted`], [`Unmounter`] |
 //! | [`control`] | requests of other programs to a mount: grow, sync, statistics, unmount |
 //! | `statistics` | counts of requests and their service times, by worker |
 //! | `watch` | a thread that notices a remount to read-only, of which the kernel sends no message |
@@ -69,6 +69,7 @@ pub mod control;
 mod device;
 mod error;
 mod mount;
+mod polling;
 mod server;
 mod session;
 mod sharing;
@@ -80,6 +81,7 @@ mod xattrs;
 
 pub use error::MountError;
 pub use mount::{Builder, Mounted, Unmounter};
+pub use polling::{Polling, PollingChoice};
 pub use sharing::Sharing;
 pub use statistics::{OperationStats, Statistics, Stats};
 pub use syncing::Syncing;

@@ -12,6 +12,7 @@ use vfscale::{File, Vfs};
 use crate::attach::{self, Attached, Attachment, Detach};
 use crate::device::Device;
 use crate::error::MountError;
+use crate::polling::{Polling, PollingChoice};
 use crate::server::{Config, Server};
 use crate::session::{self, Workers};
 use crate::sharing::Sharing;
@@ -27,6 +28,7 @@ use crate::xattrs::{self, Xattrs};
 pub struct Builder {
     vfs: Vfs,
     threads: usize,
+    polling: Polling,
     sharing: Sharing,
     volatile: bool,
     writeback: bool,
@@ -52,6 +54,7 @@ impl Builder {
         Builder {
             vfs: vfs.clone(),
             threads: cpus.clamp(THREADS_MIN, THREADS_MAX),
+            polling: Polling::Auto,
             sharing: Sharing::Shared { cache: Duration::ZERO },
             volatile: false,
             writeback: false,
@@ -68,6 +71,13 @@ impl Builder {
     /// Sets the number of worker threads, at least 1.
     pub fn threads(mut self, threads: usize) -> Builder {
         self.threads = threads.max(1);
+        self
+    }
+
+    /// Sets whether workers look for the next request for a moment before they sleep; default
+    /// [`Polling::Auto`].
+    pub fn polling(mut self, polling: Polling) -> Builder {
+        self.polling = polling;
         self
     }
 
@@ -171,7 +181,7 @@ impl Builder {
             has_xattrs: self.xattrs == Xattrs::Served,
             syncing: self.how.syncing,
         };
-        let counters = Arc::new(Counters::new(self.threads));
+        let counters = Arc::new(Counters::new(self.threads, PollingChoice::of(self.polling)));
         let server = Server::new(&self.vfs, config, Arc::clone(&counters));
         let server = Arc::new(server.map_err(MountError::FileSystem)?);
         let (device, attached) = attach(&self.how)?;
@@ -230,6 +240,11 @@ impl Mounted {
     /// made it.
     pub fn dir(&self) -> &Path {
         self.mount.attached.dir()
+    }
+
+    /// Returns the number of worker threads.
+    pub fn threads(&self) -> usize {
+        self.workers.count()
     }
 
     /// Returns statistics of the mount.

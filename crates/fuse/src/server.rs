@@ -136,12 +136,16 @@ impl Server {
 
     pub(crate) fn stats(&self) -> Stats {
         let (nodes, lookups) = self.nodes.totals();
+        let (polls, polls_found) = self.counters.polls();
         Stats {
             nodes,
             lookups,
             open_files: self.files.count(),
             waiting: self.waiting.count(),
             requests: self.counters.served(),
+            polling: self.counters.polling(),
+            polls,
+            polls_found,
         }
     }
 

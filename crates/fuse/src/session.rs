@@ -16,6 +16,7 @@ use vfscale::Errno;
 
 use crate::device::Device;
 use crate::error::MountError;
+use crate::polling::{Clients, Poller};
 use crate::statistics::{Counters, WorkerCounters};
 use crate::wire::reply::{Reply, Settings};
 use crate::wire::request::{Dialect, Offer, Operation, Request};
@@ -163,6 +164,7 @@ impl Workers {
     ) -> Result<Workers, MountError> {
         let count = counters.workers();
         let running = Arc::new(AtomicU64::new(count as u64));
+        let clients = Clients::new(counters.polling());
         let mut threads = Vec::with_capacity(count);
         for i in 0..count {
             let device = match i {
@@ -171,11 +173,11 @@ impl Workers {
                 _ => device.clone_connection().map_or_else(|_| Arc::clone(device), Arc::new),
             };
             let (service, counters) = (Arc::clone(service), Arc::clone(counters));
-            let running = Arc::clone(&running);
+            let (running, poller) = (Arc::clone(&running), Poller::new(Arc::clone(&clients)));
             let thread = std::thread::Builder::new()
                 .name(format!("vfscale-fuse-{i}"))
                 .spawn(move || {
-                    work(&device, &*service, dialect, counters.of_worker(i));
+                    work(&device, &*service, dialect, poller, counters.of_worker(i));
                     if running.fetch_sub(1, Ordering::AcqRel) == 1 {
                         service.ended();
                     }
@@ -184,6 +186,11 @@ impl Workers {
             threads.push(thread);
         }
         Ok(Workers { threads })
+    }
+
+    /// Returns the number of workers that were started.
+    pub(crate) fn count(&self) -> usize {
+        self.threads.len()
     }
 
     /// Returns whether all workers have exited.
@@ -205,12 +212,16 @@ fn work<S: Service>(
     device: &Arc<Device>,
     service: &S,
     dialect: Dialect,
+    mut poller: Poller,
     counters: &WorkerCounters,
 ) {
     let mut buf = vec![0; TRANSFER_MAX + BUFFER_MARGIN];
     let mut reply = Reply::new();
     let mut worker = S::Worker::default();
     loop {
+        if let Some(found) = poller.poll(|| device.is_ready()) {
+            counters.add_poll(found);
+        }
         let n = match device.receive(&mut buf) {
             Ok(0) => return,
             Ok(n) => n,
@@ -229,6 +240,7 @@ fn work<S: Service>(
             }
             Ok(request) => {
                 let unique = request.header.unique;
+                poller.note(request.header.pid);
                 tracing::trace!(?request.header, "request");
                 let later = || DeferredReply { device: Arc::clone(device), unique };
                 let serve = || service.serve(&mut worker, &request, &mut reply, &later);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use vfscale::{Counts, Errno};
 
+use crate::polling::PollingChoice;
 use crate::wire::opcode;
 
 /// Number of classes of service times: below 1, 2, 4, ... microseconds, and one for the rest.
@@ -33,6 +34,12 @@ pub struct Stats {
     pub waiting: usize,
     /// Number of requests served since the mount.
     pub requests: u64,
+    /// Whether workers look for the next request for a moment before they sleep.
+    pub polling: PollingChoice,
+    /// Number of times that they did so.
+    pub polls: u64,
+    /// Number of times that they found a request.
+    pub polls_found: u64,
 }
 
 /// Requests of one kind that a mount has served.
@@ -101,15 +108,21 @@ struct Kind {
 /// The counters of one worker.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct WorkerCounters([Kind; KINDS]);
+pub(crate) struct WorkerCounters {
+    kinds: [Kind; KINDS],
+    polls: AtomicU64,
+    polls_found: AtomicU64,
+}
+
+/// Adds to a counter that only this thread writes.
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
 
 impl WorkerCounters {
     /// Counts a request. Only one thread may call it.
     pub(crate) fn add(&self, code: u32, time: Duration) {
-        let add = |counter: &AtomicU64, n: u64| {
-            counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-        };
-        let kind = &self.0[if opcode::name(code).is_some() { code as usize } else { 0 }];
+        let kind = &self.kinds[if opcode::name(code).is_some() { code as usize } else { 0 }];
         let time = nanos(time);
         add(&kind.total, time);
         if time > kind.longest.load(Ordering::Relaxed) {
@@ -118,29 +131,54 @@ impl WorkerCounters {
         add(&kind.classes[class_of(time)], 1);
         add(&kind.count, 1);
     }
+
+    /// Counts a poll. Only one thread may call it.
+    pub(crate) fn add_poll(&self, found: bool) {
+        add(&self.polls, 1);
+        add(&self.polls_found, u64::from(found));
+    }
 }
 
 /// The counters of all workers of a mount.
 #[derive(Debug)]
-pub(crate) struct Counters(Box<[WorkerCounters]>);
+pub(crate) struct Counters {
+    workers: Box<[WorkerCounters]>,
+    polling: PollingChoice,
+}
 
 impl Counters {
-    pub(crate) fn new(workers: usize) -> Counters {
-        let kinds = || WorkerCounters(std::array::from_fn(|_| Kind::default()));
-        Counters((0..workers).map(|_| kinds()).collect())
+    pub(crate) fn new(workers: usize, polling: PollingChoice) -> Counters {
+        let counters = || WorkerCounters {
+            kinds: std::array::from_fn(|_| Kind::default()),
+            polls: AtomicU64::new(0),
+            polls_found: AtomicU64::new(0),
+        };
+        Counters { workers: (0..workers).map(|_| counters()).collect(), polling }
     }
 
     pub(crate) fn workers(&self) -> usize {
-        self.0.len()
+        self.workers.len()
+    }
+
+    pub(crate) fn polling(&self) -> PollingChoice {
+        self.polling
     }
 
     pub(crate) fn of_worker(&self, index: usize) -> &WorkerCounters {
-        &self.0[index]
+        &self.workers[index]
+    }
+
+    /// Returns the number of polls so far, and of those that found a request.
+    pub(crate) fn polls(&self) -> (u64, u64) {
+        let sum = |counter: fn(&WorkerCounters) -> &AtomicU64| {
+            self.workers.iter().map(|worker| counter(worker).load(Ordering::Relaxed)).sum()
+        };
+        (sum(|worker| &worker.polls), sum(|worker| &worker.polls_found))
     }
 
     /// Returns the number of requests served so far.
     pub(crate) fn served(&self) -> u64 {
-        let kinds = self.0.iter().flat_map(|worker| &worker.0);
+        let kinds = self.workers.iter().flat_map(|worker| &worker.kinds);
         kinds.map(|kind| kind.count.load(Ordering::Relaxed)).sum()
     }
 
@@ -152,7 +190,7 @@ impl Counters {
 
     fn operation(&self, code: usize) -> OperationStats {
         let mut sum = OperationStats { name: name_of(code as u64), ..OperationStats::default() };
-        for kind in self.0.iter().map(|worker| &worker.0[code]) {
+        for kind in self.workers.iter().map(|worker| &worker.kinds[code]) {
             sum.count += kind.count.load(Ordering::Relaxed);
             sum.total += Duration::from_nanos(kind.total.load(Ordering::Relaxed));
             let longest = Duration::from_nanos(kind.longest.load(Ordering::Relaxed));
@@ -166,7 +204,7 @@ impl Counters {
 }
 
 /// Numbers in front of the operations in encoded statistics.
-const HEAD: usize = 11;
+const HEAD: usize = 14;
 
 /// Numbers of one operation in encoded statistics.
 const OPERATION: usize = 4 + CLASSES;
@@ -189,6 +227,9 @@ pub(crate) fn encode(statistics: &Statistics) -> Vec<u64> {
         counts.inodes as u64,
         counts.unused_inodes as u64,
         counts.open_files as u64,
+        mount.polling.number(),
+        mount.polls,
+        mount.polls_found,
     ];
     for stats in &statistics.operations {
         let code = opcode::number(stats.name).unwrap_or(0);
@@ -213,6 +254,9 @@ pub(crate) fn decode(numbers: &[u64]) -> Result<Statistics, Errno> {
         open_files: size(head[2]),
         waiting: size(head[3]),
         requests: head[4],
+        polling: PollingChoice::from_number(head[11]),
+        polls: head[12],
+        polls_found: head[13],
     };
     let counts = &mut statistics.counts;
     let places = [

@@ -49,7 +49,8 @@ fn mount_calls_its_helper() {
     assert!(args.serve.merged_options().remount);
     assert_eq!(args.places().unwrap(), (None, Path::new("/mnt")));
     let command = mounts(&["mount.vfscale", "/srv/disk.vfs", "/mnt", "-snv", "-o", "rw"]);
-    assert_eq!(command[1..], ["mount", "--background", "-o", "rw", "/srv/disk.vfs", "/mnt"]);
+    let options = ["mount", "--background", "--verbose", "-o", "rw", "/srv/disk.vfs", "/mnt"];
+    assert_eq!(command[1..], options);
     assert_eq!(
         mounts(&["mount.vfscale", "/mnt", "-N", "/proc/1/ns/mnt"])[3..],
         ["--memory", "/mnt"]

@@ -82,7 +82,11 @@ fn all_of_a_volume_can_stand_in_fstab() {
     assert_eq!(o.sync_interval, Some(Duration::from_secs(9)));
     assert_eq!(o.log_device.as_deref(), Some(std::path::Path::new("/dev/sdc")));
     assert_eq!(parse("threads=3,writeback,ro").unwrap().of_volumes(), None);
-    for wrong in ["commit=0", "sync_interval=soon", "threads=0", "threads=2000", "cache_size=x"] {
+    let o = parse("poll=auto").unwrap().then(&parse("poll=never,ro").unwrap());
+    assert_eq!(o.then(&parse("rw").unwrap()).poll, Some(vfscale_fuse::Polling::Never));
+    for wrong in
+        ["poll=50", "commit=0", "sync_interval=soon", "threads=0", "threads=2000", "cache_size=x"]
+    {
         assert!(parse(wrong).unwrap_err().contains(wrong), "{wrong}");
     }
     assert!(parse("noacl").unwrap_err().contains("always count"));

@@ -52,7 +52,7 @@ pub(super) fn text(dir: &Path, form: Form) -> Result<String, Failure> {
 
 /// Returns the figures that are single numbers, each with its name in words and its name for
 /// Prometheus.
-fn totals(statistics: &Statistics, space: Space) -> [(&'static str, &'static str, u64); 13] {
+fn totals(statistics: &Statistics, space: Space) -> [(&'static str, &'static str, u64); 15] {
     let (mount, counts) = (&statistics.mount, &statistics.counts);
     [
         ("bytes", "size_bytes", space.bytes),
@@ -63,6 +63,8 @@ fn totals(statistics: &Statistics, space: Space) -> [(&'static str, &'static str
         ("lookups that the kernel holds", "kernel_lookups", mount.lookups),
         ("files opened by requests", "opened_files", mount.open_files as u64),
         ("requests that wait for a lock", "waiting_requests", mount.waiting as u64),
+        ("polls of workers", "polls", mount.polls),
+        ("polls that found a request", "polls_found", mount.polls_found),
         ("dentries", "dentries", counts.dentries as u64),
         ("negative dentries", "negative_dentries", counts.negative_dentries as u64),
         ("unused dentries", "unused_dentries", counts.unused_dentries as u64),
@@ -79,6 +81,7 @@ fn words(text: &mut String, statistics: &Statistics, space: Space) -> fmt::Resul
     for (name, _, value) in totals(statistics, space) {
         writeln!(text, "{name}: {value}")?;
     }
+    writeln!(text, "polling: {}", statistics.mount.polling)?;
     writeln!(text, "requests: {}", statistics.mount.requests)?;
     if !statistics.operations.is_empty() {
         writeln!(
@@ -105,7 +108,11 @@ fn as_json(statistics: &Statistics, space: Space) -> Value {
         })
     };
     let operations: Value = statistics.operations.iter().map(operation).collect();
-    let mut value = json!({ "requests": statistics.mount.requests, "operations": operations });
+    let mut value = json!({
+        "requests": statistics.mount.requests,
+        "polling": statistics.mount.polling.to_string(),
+        "operations": operations,
+    });
     for (name, _, number) in totals(statistics, space) {
         value[name] = number.into();
     }

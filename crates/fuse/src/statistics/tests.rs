@@ -15,7 +15,7 @@ fn times_fall_into_classes_by_their_bounds() {
 
 #[test]
 fn workers_are_summed_and_unknown_kinds_kept_apart() {
-    let counters = Counters::new(2);
+    let counters = Counters::new(2, PollingChoice::Never);
     counters.of_worker(0).add(opcode::LOOKUP, 3 * MICRO);
     counters.of_worker(1).add(opcode::LOOKUP, 9 * MICRO);
     for unknown in [0, 7, 63, 64, u32::MAX] {
@@ -44,12 +44,21 @@ fn names_and_numbers_of_operations_belong_together() {
 
 #[test]
 fn encoded_statistics_are_decoded_whole() {
-    let counters = Counters::new(1);
+    let counters = Counters::new(1, PollingChoice::Quota);
     for code in 0..100 {
         counters.of_worker(0).add(code, code * MICRO);
     }
     let mut statistics = Statistics { operations: counters.operations(), ..Default::default() };
-    statistics.mount = Stats { nodes: 1, lookups: 2, open_files: 3, waiting: 4, requests: 5 };
+    statistics.mount = Stats {
+        nodes: 1,
+        lookups: 2,
+        open_files: 3,
+        waiting: 4,
+        requests: 5,
+        polling: PollingChoice::Quota,
+        polls: 7,
+        polls_found: 8,
+    };
     statistics.counts.dentries = 6;
     statistics.counts.open_files = 11;
     let mut numbers = encode(&statistics);

@@ -12,5 +12,6 @@ mod locks;
 mod names;
 mod overlay;
 mod permissions;
+mod polling;
 mod writeback;
 mod xattrs;
