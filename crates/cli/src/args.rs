@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use vfscale::{Scaling, ScalingError};
 use vfscale_command::Size;
-use vfscale_fuse::{Polling, Xattrs};
+use vfscale_fuse::{Polling, Transport, Xattrs};
 
 use crate::error::Failure;
 use crate::options::{self, MountOptions};
@@ -207,7 +207,8 @@ pub(crate) struct MountArgs {
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
 
-    /// Say how the file system is served: the number of workers, and whether they poll
+    /// Say how the file system is served: the number of workers, the transport, and whether workers
+    /// poll
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
@@ -343,6 +344,19 @@ pub(crate) struct ServeArgs {
           default_missing_value = "", value_parser = options::parse_noxattr)]
     pub(crate) noxattr: Option<Xattrs>,
 
+    /// How the kernel hands requests to the server: `classic`, through /dev/fuse (default), or
+    /// `uring`, through io_uring with a queue and a thread for each CPU (Linux 6.14), which is
+    /// faster with several CPUs; the worker threads then serve what takes long. root must have
+    /// switched it on
+    #[arg(long, value_name = "TRANSPORT")]
+    pub(crate) transport: Option<Transport>,
+
+    /// With `--transport uring`, as root: switch FUSE over io_uring on, for the whole machine and
+    /// until it is restarted (the parameter enable_uring of the kernel's module fuse, and
+    /// kernel.io_uring_disabled if that forbids it), and say what was changed
+    #[arg(long)]
+    pub(crate) enable_uring: bool,
+
     /// Options of mount(8), separated by commas: ro, norecovery (with ro: ignore the log, for
     /// example if it can't be read), errors=shutdown|remount-ro (the reaction of a volume to damage
     /// or to a failure of its log), sync (all changes are durable when their calls return), dirsync
@@ -350,7 +364,7 @@ pub(crate) struct ServeArgs {
     /// uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces another
     /// may be empty after a crash), noxattr, noxattr=force, remount, ... The options above can be
     /// given here too, for fstab(5): log_device=DEVICE, sync_interval=SECONDS or commit=SECONDS,
-    /// cache_size=SIZE, threads=N, poll=WHEN, writeback
+    /// cache_size=SIZE, threads=N, poll=WHEN, transport=TRANSPORT, writeback
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
 }

@@ -56,6 +56,8 @@ pub(crate) enum Failure {
     Grow(PathBuf, String),
     /// The volume is locked by another process, and no mount of it was found to send a request to.
     InUse(vfscale::block::Error),
+    /// FUSE over io_uring could not be switched on.
+    EnableUring(io::Error),
     /// A system call that should not fail did.
     System(&'static str, io::Error),
 }
@@ -136,8 +138,20 @@ impl fmt::Display for Failure {
             Failure::InUse(e) => {
                 write!(f, "{e}; if it is mounted, say where: `vfscale grow DIR --size SIZE`")
             }
+            Failure::EnableUring(e) => enable_uring(f, e),
             Failure::System(call, e) => write!(f, "{call}: {e}"),
         }
+    }
+}
+
+fn enable_uring(f: &mut fmt::Formatter<'_>, e: &io::Error) -> fmt::Result {
+    write!(f, "cannot switch on FUSE over io_uring: ")?;
+    match e.kind() {
+        io::ErrorKind::NotFound => {
+            write!(f, "this kernel lacks it, or its FUSE module (modprobe fuse)")
+        }
+        io::ErrorKind::PermissionDenied => write!(f, "only root may"),
+        _ => write!(f, "{e}"),
     }
 }
 

@@ -71,8 +71,9 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
 
 /// Describes how a file system is served.
 fn how(mounted: &Mounted) -> String {
-    let (workers, polling) = (mounted.threads(), mounted.stats().polling);
-    format!("{} is served by {workers} workers; polling: {polling}", mounted.dir().display())
+    let (dir, workers) = (mounted.dir().display(), mounted.threads());
+    let (transport, polling) = (mounted.transport(), mounted.stats().polling);
+    format!("{dir} is served by {workers} workers; transport: {transport}; polling: {polling}")
 }
 
 /// Tells the service manager how the mount is. In the background this process is not the one that

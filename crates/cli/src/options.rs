@@ -6,7 +6,7 @@ use std::time::Duration;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
 use vfscale_diskfs::vfs_impl::{OnError, OnErrorError};
-use vfscale_fuse::{Polling, Syncing, Xattrs};
+use vfscale_fuse::{Polling, Syncing, Transport, Xattrs};
 
 /// Parses the size of an image, which can't be a share of the memory.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -102,6 +102,7 @@ pub(crate) struct MountOptions {
     pub(crate) cache_size: Option<Size>,
     pub(crate) threads: Option<u16>,
     pub(crate) poll: Option<Polling>,
+    pub(crate) transport: Option<Transport>,
     pub(crate) writeback: bool,
 }
 
@@ -175,6 +176,7 @@ impl MountOptions {
             cache_size: later.cache_size.or(self.cache_size),
             threads: later.threads.or(self.threads),
             poll: later.poll.or(self.poll),
+            transport: later.transport.or(self.transport),
             writeback: self.writeback || later.writeback,
         }
     }
@@ -280,6 +282,7 @@ impl MountOptions {
             "cache_size" => self.cache_size = Some(named(name, value, value.parse())?),
             "poll" => self.poll = Some(parse_polling(value)?),
             "threads" => self.threads = Some(named(name, value, parse_threads(value))?),
+            "transport" => self.transport = Some(named(name, value, value.parse())?),
             "fsname" => self.source = Some(value.to_owned()),
             // `mount -o remount` repeats the options that the kernel shows of a mount.
             "fd" | "rootmode" | "user_id" | "group_id" | "max_read" | "blksize" => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use vfscale::posix::{At, MountFlags, OFlags};
 use vfscale::{Mode, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::say;
-use vfscale_fuse::{Builder, Sharing};
+use vfscale_fuse::{Builder, Sharing, Transport};
 
 use crate::args::{ServeArgs, SourceArgs};
 use crate::error::Failure;
@@ -136,6 +136,7 @@ pub(crate) fn builder(
         .allow_other(allow_other)
         .flags(flags)
         .syncing(options.syncing())
+        .transport(transport(serve, options)?)
         .source(name);
     if let Some(threads) = serve.threads.or(options.threads) {
         builder = builder.threads(threads.into());
@@ -144,6 +145,22 @@ pub(crate) fn builder(
         builder = builder.polling(polling);
     }
     Ok(builder)
+}
+
+/// Returns the transport, and first switches FUSE over io_uring on if that is requested.
+fn transport(serve: &ServeArgs, options: &MountOptions) -> Result<Transport, Failure> {
+    let transport = serve.transport.or(options.transport).unwrap_or_default();
+    if !serve.enable_uring {
+        return Ok(transport);
+    }
+    if transport != Transport::Uring {
+        return Err(Failure::Usage("--enable-uring is for `--transport uring`".into()));
+    }
+    let changes = vfscale_fuse::enable_uring().map_err(Failure::EnableUring)?;
+    for change in changes {
+        say(format_args!("vfscale: switched on for the whole machine: {change}"));
+    }
+    Ok(transport)
 }
 
 /// Mounts a file system in the tree that shows the state of the tree.

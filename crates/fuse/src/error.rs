@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::uring::switches::UringObstacle;
+
 /// The reason why mounting failed.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -61,6 +63,8 @@ pub enum MountError {
     },
     /// Threads could not be started.
     Threads(io::Error),
+    /// FUSE over io_uring ([`Transport::Uring`](crate::Transport::Uring)) can't be had.
+    Uring(UringObstacle),
 }
 
 impl fmt::Display for MountError {
@@ -96,6 +100,7 @@ impl fmt::Display for MountError {
                 path.display()
             ),
             MountError::Threads(e) => write!(f, "cannot start worker threads: {e}"),
+            MountError::Uring(obstacle) => obstacle.fmt(f),
         }
     }
 }
@@ -155,6 +160,7 @@ impl std::error::Error for MountError {
             | MountError::Target { source, .. }
             | MountError::Mount { source, .. } => Some(source),
             MountError::Threads(e) => Some(e),
+            MountError::Uring(obstacle) => Some(obstacle),
             MountError::FileSystem(e) => Some(e),
             _ => None,
         }

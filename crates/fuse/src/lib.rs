@@ -16,17 +16,19 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `mount`, `sharing`, `syncing`, `polling`, `xattrs` | the public face: [`Builder`], its settings, [`Mounted`], [`Unmounter`] |
+//! | `mount`, `sharing`, `syncing`, `polling`, `transport`, `xattrs` | the public face: [`Builder`], its settings, [`Mounted`], [`Unmounter`] |
 //! | [`control`] | requests of other programs to a mount: grow, sync, statistics, unmount |
 //! | `statistics` | counts of requests and their service times, by worker |
 //! | `watch` | a thread that notices a remount to read-only, of which the kernel sends no message |
 //! | `attach` | mounting by `mount(2)` or `fusermount3`, and unmounting |
 //! | `device`, `session` | the device, its clones, the workers, the first exchange |
+//! | `uring` | the other transport: a queue and a thread for each CPU |
 //! | `wire` | bytes to requests, replies to bytes |
 //! | `server` | each operation, by calls on a [`Vfs`](vfscale::Vfs); node and file tables |
 //!
-//! The trait `session::Service` is the boundary between transport (`device`, `session`, `wire`) and
-//! file system (`server`). Either side can be replaced: another transport can serve the same core.
+//! The trait `session::Service` is the boundary between transport (`device`, `session`, `uring`,
+//! `wire`) and file system (`server`). Either side can be replaced; both transports serve the same
+//! core.
 //!
 //! # Why no FUSE crate is used
 //!
@@ -44,7 +46,8 @@
 //!
 //! * A node is in the node table exactly as long as the kernel holds a lookup of it. A reply that
 //!   names a node adds a lookup; a reply that is not delivered subtracts it again; `FORGET`
-//!   subtracts lookups.
+//!   subtracts lookups. (Over io_uring only the end of the connection prevents the delivery, and
+//!   the table ends with it.)
 //! * A worker never waits for another request. A request for a file lock that is not free waits
 //!   without a worker.
 //! * Every request is answered exactly once, even if serving it panics.
@@ -53,9 +56,9 @@
 //!
 //! # Lock order
 //!
-//! The locks of the tables are leaves, except the lock over the numbers of foreign mounts, which is
-//! taken before the lock of a node shard. None is held while the VFS is called or a handle is
-//! dropped.
+//! The locks of the tables, and those between the threads of `uring`, are leaves, except the lock
+//! over the numbers of foreign mounts, which is taken before the lock of a node shard. None is held
+//! while the VFS is called or a handle is dropped.
 //!
 //! # Limits that FUSE sets
 //!
@@ -75,6 +78,8 @@ mod session;
 mod sharing;
 mod statistics;
 mod syncing;
+mod transport;
+mod uring;
 mod watch;
 mod wire;
 mod xattrs;
@@ -85,4 +90,6 @@ pub use polling::{Polling, PollingChoice};
 pub use sharing::Sharing;
 pub use statistics::{OperationStats, Statistics, Stats};
 pub use syncing::Syncing;
+pub use transport::Transport;
+pub use uring::switches::{UringObstacle, enable_uring};
 pub use xattrs::Xattrs;

@@ -18,9 +18,11 @@ use crate::session::{self, Workers};
 use crate::sharing::Sharing;
 use crate::statistics::{Counters, Statistics, Stats};
 use crate::syncing::Syncing;
+use crate::transport::Transport;
+use crate::uring::{self, Crew, switches::check_module};
 use crate::watch::Watch;
-use crate::wire::notify;
 use crate::wire::reply::Reply;
+use crate::wire::{InitFlags, notify};
 use crate::xattrs::{self, Xattrs};
 
 /// Options of a mount. Made by [`Builder::new`], consumed by [`Builder::mount`].
@@ -33,6 +35,7 @@ pub struct Builder {
     volatile: bool,
     writeback: bool,
     xattrs: Xattrs,
+    transport: Transport,
     how: Attachment,
 }
 
@@ -59,6 +62,7 @@ impl Builder {
             volatile: false,
             writeback: false,
             xattrs: Xattrs::Served,
+            transport: Transport::default(),
             how: Attachment {
                 source: "vfscale".into(),
                 flags: MountFlags::empty(),
@@ -68,7 +72,8 @@ impl Builder {
         }
     }
 
-    /// Sets the number of worker threads, at least 1.
+    /// Sets the number of worker threads, at least 1. Over io_uring they serve the requests that
+    /// may take long.
     pub fn threads(mut self, threads: usize) -> Builder {
         self.threads = threads.max(1);
         self
@@ -107,6 +112,12 @@ impl Builder {
     /// Sets whether extended attributes work; default [`Xattrs::Served`].
     pub fn xattrs(mut self, xattrs: Xattrs) -> Builder {
         self.xattrs = xattrs;
+        self
+    }
+
+    /// Sets how the kernel and this process exchange messages; default [`Transport::Classic`].
+    pub fn transport(mut self, transport: Transport) -> Builder {
+        self.transport = transport;
         self
     }
 
@@ -181,18 +192,35 @@ impl Builder {
             has_xattrs: self.xattrs == Xattrs::Served,
             syncing: self.how.syncing,
         };
-        let counters = Arc::new(Counters::new(self.threads, PollingChoice::of(self.polling)));
+        let crew = match self.transport {
+            Transport::Classic => None,
+            Transport::Uring => Some(Crew::new(self.threads)),
+        };
+        if crew.is_some() {
+            check_module().map_err(MountError::Uring)?;
+        }
+        let polling = match self.transport {
+            Transport::Classic => PollingChoice::of(self.polling),
+            Transport::Uring => PollingChoice::Never,
+        };
+        let workers = crew.map_or(self.threads, Crew::workers);
+        let counters = Arc::new(Counters::new(workers, polling));
         let server = Server::new(&self.vfs, config, Arc::clone(&counters));
         let server = Arc::new(server.map_err(MountError::FileSystem)?);
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });
-        let started = session::handshake(&mount.device, &*server)
-            .and_then(|dialect| Workers::start(&mount.device, &server, dialect, &counters));
+        let device = &mount.device;
+        let started = match crew {
+            None => session::handshake(device, &*server, InitFlags::empty())
+                .and_then(|dialect| Workers::start(device, &server, dialect, &counters)),
+            Some(crew) => uring::start(device, &server, &counters, crew),
+        };
         match started {
             Ok(workers) => {
                 let is_watched = !config.volatile && mount.attached.is_own();
                 let watch = is_watched.then(|| watch(&server, mount.attached.dir()));
-                Ok(Mounted { server, mount, workers, _watch: watch.flatten() })
+                let transport = self.transport;
+                Ok(Mounted { server, mount, workers, transport, _watch: watch.flatten() })
             }
             Err(e) => {
                 let _ = mount.attached.detach(&mount.device, Detach::Force);
@@ -222,6 +250,7 @@ pub struct Mounted {
     server: Arc<Server>,
     mount: Arc<Mount>,
     workers: Workers,
+    transport: Transport,
     _watch: Option<Watch>,
 }
 
@@ -234,6 +263,11 @@ impl Mounted {
     /// [`Builder::mount_fd`].
     pub fn is_own(&self) -> bool {
         self.mount.attached.is_own()
+    }
+
+    /// Returns how the kernel and this process exchange messages.
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// Returns the directory of the mount, as an absolute path; `/dev/fd/N` if another process has

@@ -31,6 +31,7 @@ mod dirs;
 mod durable;
 pub(crate) mod files;
 mod locks;
+mod long;
 mod names;
 pub(crate) mod nodes;
 mod reclaim;
@@ -397,6 +398,10 @@ impl Service for Server {
             (served != Err(Errno::NOSPC)).then_some(served)
         };
         self.reclaim.retry(again).unwrap_or(served)
+    }
+
+    fn is_long(&self, operation: &Operation<'_>) -> bool {
+        self.takes_long(operation)
     }
 
     fn undelivered(&self, worker: &mut Worker) {

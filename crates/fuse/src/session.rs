@@ -4,11 +4,11 @@
 //! Each worker has a thread, a device descriptor and a buffer of its own; workers share only the
 //! [`Service`]. A worker serves one request at a time and never waits for another request. If a
 //! request has to wait (for a file lock), another thread answers it through [`DeferredReply`] when
-//! the wait ends, so waiting requests can't use up the workers.
+//! the wait ends, so waiting requests can't use up the workers. On a mount over io_uring (`uring`)
+//! there is one worker, for the few messages that the kernel sends through the device anyway.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -18,8 +18,9 @@ use crate::device::Device;
 use crate::error::MountError;
 use crate::polling::{Clients, Poller};
 use crate::statistics::{Counters, WorkerCounters};
+use crate::uring::switches::UringObstacle;
 use crate::wire::reply::{Reply, Settings};
-use crate::wire::request::{Dialect, Offer, Operation, Request};
+use crate::wire::request::{Dialect, Header, Offer, Operation, Request};
 use crate::wire::{self, InitFlags};
 
 /// Room in a worker's buffer in addition to the data of the largest `WRITE`, in bytes.
@@ -59,6 +60,11 @@ pub(crate) trait Service: Send + Sync + 'static {
         later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno>;
 
+    /// Returns whether serving the request may take long: the transfer of much data, or I/O. A
+    /// transport with a queue for each CPU then serves it on another thread. Never true of a
+    /// request that may be answered later.
+    fn is_long(&self, operation: &Operation<'_>) -> bool;
+
     /// Undoes the effects of a reply that did not reach the kernel: the kernel received none of the
     /// nodes and handles in the last reply of `worker`.
     fn undelivered(&self, worker: &mut Self::Worker);
@@ -67,14 +73,34 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn ended(&self);
 }
 
+/// A transport that takes late replies.
+pub(crate) trait LateReplies: std::fmt::Debug + Send + Sync {
+    /// Sends the reply, without a payload, to the request with this number.
+    fn answer(&self, unique: u64, outcome: Result<(), Errno>);
+}
+
+impl LateReplies for Device {
+    fn answer(&self, unique: u64, outcome: Result<(), Errno>) {
+        let mut reply = Reply::new();
+        if let Err(e) = self.send(reply.finish_with(unique, outcome)) {
+            tracing::debug!(unique, "late reply not delivered: {e}");
+        }
+    }
+}
+
 /// A request to be answered later, from any thread. Must be answered exactly once.
 #[derive(Debug)]
 pub(crate) struct DeferredReply {
-    device: Arc<Device>,
+    to: Arc<dyn LateReplies>,
     unique: u64,
 }
 
 impl DeferredReply {
+    /// Creates the reply to the request with this number.
+    pub(crate) fn new(to: Arc<dyn LateReplies>, unique: u64) -> DeferredReply {
+        DeferredReply { to, unique }
+    }
+
     /// Returns the request's number.
     pub(crate) fn unique(&self) -> u64 {
         self.unique
@@ -82,16 +108,20 @@ impl DeferredReply {
 
     /// Sends the reply.
     pub(crate) fn answer(self, outcome: Result<(), Errno>) {
-        let mut reply = Reply::new();
-        let message = reply.finish_with(self.unique, outcome);
-        if let Err(e) = self.device.send(message) {
-            tracing::debug!(unique = self.unique, "late reply not delivered: {e}");
-        }
+        self.to.answer(self.unique, outcome);
     }
 }
 
-/// Answers the kernel's first message.
-pub(crate) fn handshake<S: Service>(device: &Device, service: &S) -> Result<Dialect, MountError> {
+/// Answers the kernel's first message. Takes the flags in `needed` in addition to those that
+/// `service` chooses.
+///
+/// # Errors
+/// [`MountError::Protocol`]; [`MountError::Uring`] if the kernel does not offer a needed flag.
+pub(crate) fn handshake<S: Service>(
+    device: &Device,
+    service: &S,
+    needed: InitFlags,
+) -> Result<Dialect, MountError> {
     let failed = |e: std::io::Error| MountError::Protocol(format!("no answer: {e}"));
     let mut buf = vec![0; 8192];
     let mut reply = Reply::new();
@@ -123,7 +153,11 @@ pub(crate) fn handshake<S: Service>(device: &Device, service: &S) -> Result<Dial
                 wire::MINOR_OLDEST
             )));
         }
-        let settings = settings(service, &offer);
+        if !offer.flags.contains(needed) {
+            let _ = device.send(reply.finish_with(unique, Err(Errno::PROTO)));
+            return Err(MountError::Uring(UringObstacle::not_offered()));
+        }
+        let settings = settings(service, &offer, needed);
         reply.init(&settings);
         device.send(reply.finish_with(unique, Ok(()))).map_err(failed)?;
         tracing::debug!(offer = ?offer.flags, taken = ?settings.flags, minor = offer.minor, "connected");
@@ -131,8 +165,9 @@ pub(crate) fn handshake<S: Service>(device: &Device, service: &S) -> Result<Dial
     }
 }
 
-fn settings<S: Service>(service: &S, offer: &Offer) -> Settings {
+fn settings<S: Service>(service: &S, offer: &Offer, needed: InitFlags) -> Settings {
     let mut flags = service.settings(offer)
+        | needed
         | InitFlags::ASYNC_READ
         | InitFlags::BIG_WRITES
         | InitFlags::MAX_PAGES
@@ -148,6 +183,26 @@ fn settings<S: Service>(service: &S, offer: &Offer) -> Settings {
     }
 }
 
+/// The service of a connection, shared by all its threads. The last thread that ends calls
+/// [`Service::ended`].
+pub(crate) struct Shared<S: Service>(Arc<S>);
+
+impl<S: Service> Shared<S> {
+    pub(crate) fn new(service: &Arc<S>) -> Arc<Shared<S>> {
+        Arc::new(Shared(Arc::clone(service)))
+    }
+
+    pub(crate) fn service(&self) -> &S {
+        &self.0
+    }
+}
+
+impl<S: Service> Drop for Shared<S> {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}
+
 /// The running workers of a connection.
 #[derive(Debug)]
 pub(crate) struct Workers {
@@ -155,6 +210,11 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
+    /// Takes over threads that serve a connection.
+    pub(crate) fn of(threads: Vec<JoinHandle<()>>) -> Workers {
+        Workers { threads }
+    }
+
     /// Starts a worker for each of the counters.
     pub(crate) fn start<S: Service>(
         device: &Arc<Device>,
@@ -163,7 +223,7 @@ impl Workers {
         counters: &Arc<Counters>,
     ) -> Result<Workers, MountError> {
         let count = counters.workers();
-        let running = Arc::new(AtomicU64::new(count as u64));
+        let shared = Shared::new(service);
         let clients = Clients::new(counters.polling());
         let mut threads = Vec::with_capacity(count);
         for i in 0..count {
@@ -172,15 +232,12 @@ impl Workers {
                 // A user who mounts through the helper may lack the permission to open the device.
                 _ => device.clone_connection().map_or_else(|_| Arc::clone(device), Arc::new),
             };
-            let (service, counters) = (Arc::clone(service), Arc::clone(counters));
-            let (running, poller) = (Arc::clone(&running), Poller::new(Arc::clone(&clients)));
+            let (shared, counters) = (Arc::clone(&shared), Arc::clone(counters));
+            let poller = Poller::new(Arc::clone(&clients));
             let thread = std::thread::Builder::new()
                 .name(format!("vfscale-fuse-{i}"))
                 .spawn(move || {
-                    work(&device, &*service, dialect, poller, counters.of_worker(i));
-                    if running.fetch_sub(1, Ordering::AcqRel) == 1 {
-                        service.ended();
-                    }
+                    work(&device, shared.service(), dialect, poller, counters.of_worker(i))
                 })
                 .map_err(MountError::Threads)?;
             threads.push(thread);
@@ -208,7 +265,7 @@ impl Workers {
 }
 
 /// Serves requests until the connection ends.
-fn work<S: Service>(
+pub(crate) fn work<S: Service>(
     device: &Arc<Device>,
     service: &S,
     dialect: Dialect,
@@ -218,6 +275,7 @@ fn work<S: Service>(
     let mut buf = vec![0; TRANSFER_MAX + BUFFER_MARGIN];
     let mut reply = Reply::new();
     let mut worker = S::Worker::default();
+    let later = |unique| DeferredReply::new(Arc::clone(device) as _, unique);
     loop {
         if let Some(found) = poller.poll(|| device.is_ready()) {
             counters.add_poll(found);
@@ -230,38 +288,16 @@ fn work<S: Service>(
                 return;
             }
         };
-        let arrival = Instant::now();
         reply.clear();
-        let (header, outcome) = match Request::parse(&buf[..n], dialect) {
-            Ok(request) if matches!(request.operation, Operation::Destroy) => {
-                counters.add(request.header.opcode, arrival.elapsed());
-                let _ = device.send(reply.finish_with(request.header.unique, Ok(())));
-                continue;
-            }
-            Ok(request) => {
-                let unique = request.header.unique;
-                poller.note(request.header.pid);
-                tracing::trace!(?request.header, "request");
-                let later = || DeferredReply { device: Arc::clone(device), unique };
-                let serve = || service.serve(&mut worker, &request, &mut reply, &later);
-                let outcome = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|_| {
-                    tracing::error!(?request.header, "serving a request panicked");
-                    Err(Errno::IO)
-                });
-                (request.header, outcome)
-            }
-            Err(Some(header)) => {
-                tracing::warn!(?header, "malformed request");
-                (header, Err(Errno::INVAL))
-            }
-            Err(None) => {
-                tracing::error!("a message of {n} bytes is not a request");
-                continue;
-            }
+        let parsed = Request::parse(&buf[..n], dialect);
+        let Some((header, outcome)) =
+            serve_one(service, &mut worker, parsed, &mut reply, &later, counters)
+        else {
+            tracing::error!("a message of {n} bytes is not a request");
+            continue;
         };
-        counters.add(header.opcode, arrival.elapsed());
+        poller.note(header.pid);
         let unique = header.unique;
-        tracing::trace!(unique, ?outcome, "served");
         let outcome = match outcome {
             Ok(Served::Silent | Served::Deferred) => continue,
             Ok(Served::Reply) => Ok(()),
@@ -272,4 +308,42 @@ fn work<S: Service>(
             service.undelivered(&mut worker);
         }
     }
+}
+
+/// Serves one message, builds its reply in `reply`, which is clear, and counts it. `later` makes
+/// the late reply to the request with a number. Returns the header and the outcome; `None` if the
+/// message has no header.
+pub(crate) fn serve_one<S: Service>(
+    service: &S,
+    worker: &mut S::Worker,
+    parsed: Result<Request<'_>, Option<Header>>,
+    reply: &mut Reply,
+    later: &dyn Fn(u64) -> DeferredReply,
+    counters: &WorkerCounters,
+) -> Option<(Header, Result<Served, Errno>)> {
+    let arrival = Instant::now();
+    let (header, outcome) = match parsed {
+        Ok(request) if matches!(request.operation, Operation::Destroy) => {
+            (request.header, Ok(Served::Reply))
+        }
+        Ok(request) => {
+            let header = request.header;
+            tracing::trace!(?header, "request");
+            let later = || later(header.unique);
+            let serve = || service.serve(worker, &request, reply, &later);
+            let outcome = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|_| {
+                tracing::error!(?header, "serving a request panicked");
+                Err(Errno::IO)
+            });
+            (header, outcome)
+        }
+        Err(Some(header)) => {
+            tracing::warn!(?header, "malformed request");
+            (header, Err(Errno::INVAL))
+        }
+        Err(None) => return None,
+    };
+    counters.add(header.opcode, arrival.elapsed());
+    tracing::trace!(header.unique, ?outcome, "served");
+    Some((header, outcome))
 }

@@ -23,6 +23,9 @@ pub(crate) const MINOR_OLDEST: u32 = 31;
 /// The node number of the root directory.
 pub(crate) const ROOT: u64 = 1;
 
+/// Bytes of the header in front of each request.
+pub(crate) const IN_HEADER: usize = 40;
+
 /// Bytes of the header in front of each reply.
 pub(crate) const OUT_HEADER: usize = 16;
 
@@ -88,6 +91,7 @@ pub(crate) mod opcode {
         INTERRUPT = 36,
         DESTROY = 38,
         IOCTL = 39,
+        NOTIFY_REPLY = 41,
         BATCH_FORGET = 42,
         FALLOCATE = 43,
         READDIRPLUS = 44,
@@ -105,6 +109,7 @@ pub(crate) mod opcode {
 pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
+    pub(crate) const RETRIEVE: i32 = 5;
 }
 
 bitflags! {
@@ -132,6 +137,7 @@ bitflags! {
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
         const CREATE_SUPP_GROUP = 1 << 34;
+        const OVER_IO_URING = 1 << 41;
     }
 }
 

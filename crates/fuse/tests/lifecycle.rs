@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
+pub(crate) mod common;
 
 use std::fs;
 use std::process::Command;

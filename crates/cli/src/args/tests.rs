@@ -107,6 +107,7 @@ fn nonsense_is_refused() {
         &["vfscale", "mount", "--memory=64X", "/mnt"],
         &["vfscale", "mount", "--memory", "--threads", "0", "/mnt"],
         &["vfscale", "mount", "--memory", "-o", "fast", "/mnt"],
+        &["vfscale", "mount", "--memory", "--transport", "pigeon", "/mnt"],
         &["vfscale", "mount", "--memory", "--mode", "9", "/mnt"],
         &["vfscale", "mount", "--memory", "--before", "magic", "/mnt"],
     ] {

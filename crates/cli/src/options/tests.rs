@@ -93,6 +93,16 @@ fn all_of_a_volume_can_stand_in_fstab() {
 }
 
 #[test]
+fn the_transport_can_stand_in_fstab() {
+    assert_eq!(parse("ro").unwrap().transport, None);
+    let o = parse("transport=uring").unwrap();
+    assert_eq!(o.transport, Some(Transport::Uring));
+    let o = o.then(&parse("transport=classic").unwrap()).then(&parse("rw").unwrap());
+    assert_eq!(o.transport, Some(Transport::Classic));
+    assert!(parse("transport=pigeon").unwrap_err().contains("transport=pigeon: `pigeon`"));
+}
+
+#[test]
 fn a_remount_repeats_what_the_kernel_shows() {
     let shown = "user_id=0,group_id=0,rootmode=40000,fd=4,allow_other,default_permissions";
     let o = parse(&format!("rw,{shown},max_read=131072,blksize=4096,remount,ro")).unwrap();

@@ -13,7 +13,7 @@ use crate::wire::request::Operation;
 
 /// Returns the node whose change the operation makes, and the weakest setting that makes it
 /// durable.
-fn change_of(operation: &Operation<'_>, node: u64) -> Option<(u64, Syncing)> {
+pub(super) fn change_of(operation: &Operation<'_>, node: u64) -> Option<(u64, Syncing)> {
     use Operation as Op;
     match operation {
         // One transaction changes a directory, the inode, and in a rename the other directory.

@@ -50,11 +50,34 @@ pub(crate) struct Reply {
     bytes: Vec<u8>,
     /// Length of the message in `bytes`; the rest is left from larger replies.
     len: usize,
+    /// Whether the kernel knows the address of `bytes`, which therefore never grow.
+    is_fixed: bool,
 }
 
 impl Reply {
     pub(crate) fn new() -> Reply {
-        Reply { bytes: vec![0; 4096], len: OUT_HEADER }
+        Reply { bytes: vec![0; 4096], len: OUT_HEADER, is_fixed: false }
+    }
+
+    /// Creates a buffer with room for `payload` bytes after the header. It never grows, so its
+    /// memory stays where it is. A longer reply panics, which ends the request with `EIO`.
+    pub(crate) fn fixed(payload: usize) -> Reply {
+        Reply { bytes: vec![0; OUT_HEADER + payload], len: OUT_HEADER, is_fixed: true }
+    }
+
+    /// Returns the bytes after the header.
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.bytes[OUT_HEADER..self.len]
+    }
+
+    /// Returns all memory after the header, whatever the length of the reply.
+    pub(crate) fn room(&self) -> &[u8] {
+        &self.bytes[OUT_HEADER..]
+    }
+
+    /// Returns the address of [`room`](Self::room), for the kernel to write to.
+    pub(crate) fn room_address(&mut self) -> *mut u8 {
+        self.bytes[OUT_HEADER..].as_mut_ptr()
     }
 
     /// Discards the contents.
@@ -71,6 +94,7 @@ impl Reply {
     /// off the unfilled rest.
     pub(crate) fn space(&mut self, n: usize) -> &mut [u8] {
         let start = self.len;
+        assert!(!self.is_fixed || n <= self.bytes.len() - start, "a reply of {n} bytes more");
         self.len += n;
         if self.bytes.len() < self.len {
             self.bytes.resize(self.len.next_power_of_two(), 0);

@@ -6,17 +6,29 @@ use std::os::unix::ffi::OsStrExt;
 use vfscale::Timestamp;
 use vfscale::posix::{OFlags, SetTime};
 
-use super::{AttrMask, InitFlags, WriteFlags, opcode};
+use super::{AttrMask, IN_HEADER, InitFlags, WriteFlags, opcode};
 
 /// A message that does not follow the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// A reader of consecutive fields.
-struct Fields<'a>(&'a [u8]);
+/// A reader of consecutive fields, in one or two pieces. No field extends over both.
+struct Fields<'a>(&'a [u8], &'a [u8]);
 
 impl<'a> Fields<'a> {
+    fn of(bytes: &'a [u8]) -> Fields<'a> {
+        Fields(bytes, &[])
+    }
+
+    /// Continues with the second piece after the end of the first.
+    fn advance(&mut self) {
+        if self.0.is_empty() {
+            self.0 = std::mem::take(&mut self.1);
+        }
+    }
+
     fn bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+        self.advance();
         let (head, rest) = self.0.split_at_checked(n).ok_or(Malformed)?;
         self.0 = rest;
         Ok(head)
@@ -40,6 +52,7 @@ impl<'a> Fields<'a> {
 
     /// Reads a string and its terminating zero; returns the string.
     fn name(&mut self) -> Result<&'a OsStr, Malformed> {
+        self.advance();
         let end = self.0.iter().position(|&b| b == 0).ok_or(Malformed)?;
         let name = OsStr::from_bytes(&self.0[..end]);
         self.0 = &self.0[end + 1..];
@@ -146,7 +159,7 @@ impl Iterator for Forgets<'_> {
     type Item = (u64, u64);
 
     fn next(&mut self) -> Option<(u64, u64)> {
-        let mut fields = Fields(self.0);
+        let mut fields = Fields::of(self.0);
         let pair = (fields.u64().ok()?, fields.u64().ok()?);
         self.0 = fields.0;
         Some(pair)
@@ -309,14 +322,30 @@ impl<'a> Request<'a> {
     /// # Errors
     /// Returns the header if it was readable, so that the request can be refused by its number.
     pub(crate) fn parse(bytes: &'a [u8], dialect: Dialect) -> Result<Request<'a>, Option<Header>> {
-        let mut fields = Fields(bytes);
-        let (header, extension) = header(&mut fields, bytes.len()).map_err(|Malformed| None)?;
+        let (head, body) = bytes.split_at_checked(IN_HEADER).ok_or(None)?;
+        Request::parse_pieces(head, body, &[], dialect)
+    }
+
+    /// Parses one message that comes in pieces: its header, its first argument, and all others.
+    ///
+    /// # Errors
+    /// The errors of [`parse`](Self::parse).
+    pub(crate) fn parse_pieces(
+        head: &'a [u8],
+        first: &'a [u8],
+        others: &'a [u8],
+        dialect: Dialect,
+    ) -> Result<Request<'a>, Option<Header>> {
+        let received = head.len() + first.len() + others.len();
+        let (header, extension) =
+            header(&mut Fields::of(head), received).map_err(|Malformed| None)?;
         let parsed = (|| {
-            let body_len = fields.0.len().checked_sub(extension).ok_or(Malformed)?;
-            let (body, extension) = fields.0.split_at(body_len);
+            let last = if others.is_empty() { first } else { others };
+            let len = last.len().checked_sub(extension).ok_or(Malformed)?;
+            let (last, extension) = last.split_at(len);
             let group = group(extension)?;
-            let operation = operation(&header, Fields(body), dialect)?;
-            Ok(Request { header, group, operation })
+            let body = if others.is_empty() { Fields::of(last) } else { Fields(first, last) };
+            Ok(Request { header, group, operation: operation(&header, body, dialect)? })
         })();
         parsed.map_err(|Malformed| Some(header))
     }
@@ -343,10 +372,10 @@ fn header(fields: &mut Fields<'_>, received: usize) -> Result<(Header, usize), M
 
 /// Returns the first group in the extensions.
 fn group(bytes: &[u8]) -> Result<Option<u32>, Malformed> {
-    let mut fields = Fields(bytes);
+    let mut fields = Fields::of(bytes);
     while !fields.0.is_empty() {
         let (size, kind) = (fields.u32()? as usize, fields.u32()?);
-        let mut body = Fields(fields.bytes(size.checked_sub(8).ok_or(Malformed)?)?);
+        let mut body = Fields::of(fields.bytes(size.checked_sub(8).ok_or(Malformed)?)?);
         if kind == super::EXT_GROUPS && body.u32()? > 0 {
             return body.u32().map(Some);
         }

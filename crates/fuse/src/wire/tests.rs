@@ -12,9 +12,6 @@ use super::reply::{Dirent, Reply};
 use super::request::{Dialect, Operation, Request};
 use super::*;
 
-/// Size of the header of each request, in bytes.
-const IN_HEADER: usize = 40;
-
 /// Returns a message with this body and extension.
 fn message(opcode: u32, body: &[u8], extension: &[u8]) -> Vec<u8> {
     let mut m = Vec::new();
@@ -65,6 +62,53 @@ fn group_of_the_directory_is_read_from_the_extension() {
     assert!(matches!(request.operation, Operation::MkDir { mode: 0o644, umask: 0o22, .. }));
     let m = message(opcode::MKDIR, &body, &words(&[16, EXT_GROUPS, 0, 0]));
     assert_eq!(Request::parse(&m, DIALECT).unwrap().group, None);
+}
+
+/// The pieces that the kernel writes over io_uring.
+#[test]
+fn messages_in_pieces_are_read() {
+    let mut value = words(&[3, 1, SETXATTR_ACL_KILL_SGID, 0]);
+    value.extend(b"user.a\0xyz");
+    let mut write = words(&[7, 0, 4096, 0, 3, 0, 0, 0, 0, 0]);
+    write.extend(b"xyz");
+    let mut made = words(&[0o644, 0o22]);
+    made.extend(b"d\0");
+    let group = words(&[16, EXT_GROUPS, 1, 250]);
+    let cases: [(u32, &[u8], &[u8], usize); 6] = [
+        (opcode::LOOKUP, b"name\0", b"", 0),
+        (opcode::SYMLINK, b"name\0target\0", b"", 0),
+        (opcode::SETXATTR, &value, b"", 16),
+        (opcode::WRITE, &write, b"", 40),
+        (opcode::MKDIR, &made, &group, 8),
+        (opcode::GETATTR, &words(&[0, 0, 0, 0]), b"", 16),
+    ];
+    for (number, body, extension, first) in cases {
+        let whole = message(number, body, extension);
+        let (head, rest) = whole.split_at(IN_HEADER);
+        let (first, others) = rest.split_at(first);
+        let pieces = Request::parse_pieces(head, first, others, DIALECT).unwrap();
+        let expected = Request::parse(&whole, DIALECT).unwrap();
+        assert_eq!(format!("{pieces:?}"), format!("{expected:?}"));
+        // A field does not extend over both pieces, and none is missing.
+        assert!(Request::parse_pieces(head, first, &[], DIALECT).is_err() || others.is_empty());
+    }
+}
+
+#[test]
+fn replies_with_a_fixed_place_do_not_grow() {
+    let mut reply = Reply::fixed(64);
+    let place = reply.room_address();
+    for _ in 0..3 {
+        reply.clear();
+        reply.put(&[7; 64]);
+        assert_eq!(reply.payload(), [7; 64]);
+        assert_eq!(reply.room_address(), place);
+    }
+    reply.clear();
+    let put = |reply: &mut Reply| reply.put(&[7; 65]);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| put(&mut reply))).is_err());
+    assert_eq!(reply.payload(), []);
+    assert_eq!(reply.room_address(), place);
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use vfscale::Vfs;
-use vfscale_fuse::{Builder, MountError, Mounted, Sharing};
+use vfscale_fuse::{Builder, MountError, Mounted, Sharing, Transport, UringObstacle};
 
 /// Time limit of a test; no test takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -18,6 +18,62 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub const SHARED: Sharing = Sharing::Shared { cache: Duration::ZERO };
 /// The two kinds of mount, which must behave alike.
 pub const BOTH: [Sharing; 2] = [Sharing::Exclusive, SHARED];
+
+/// Returns the transport of all mounts of this test binary.
+pub fn transport() -> Transport {
+    match env!("CARGO_CRATE_NAME").starts_with("uring") {
+        true => Transport::Uring,
+        false => Transport::Classic,
+    }
+}
+
+/// The switches of FUSE over io_uring, on while one of these exists.
+pub struct UringSwitch(());
+
+/// Number of users of the switches, and the files with their former contents.
+static SWITCHES: Mutex<(usize, Vec<(&str, String)>)> = Mutex::new((0, Vec::new()));
+
+impl UringSwitch {
+    /// Switches on, or reports visibly that this machine does not permit it.
+    pub fn on() -> Option<UringSwitch> {
+        const FILES: [(&str, &str); 2] = [
+            ("/sys/module/fuse/parameters/enable_uring", "Y"),
+            ("/proc/sys/kernel/io_uring_disabled", "0"),
+        ];
+        let mut switches = SWITCHES.lock().unwrap_or_else(PoisonError::into_inner);
+        switches.0 += 1;
+        // From here on, dropping it restores.
+        let switch = UringSwitch(());
+        if switches.0 > 1 {
+            return Some(switch);
+        }
+        for (file, on) in FILES {
+            let former = std::fs::read_to_string(file).unwrap_or_default().trim().to_owned();
+            if former == on {
+                continue;
+            }
+            if let Err(e) = std::fs::write(file, on) {
+                drop(switches);
+                skipped(&format!("FUSE over io_uring can't be switched on: {file}: {e}"));
+                return None;
+            }
+            switches.1.push((file, former));
+        }
+        Some(switch)
+    }
+}
+
+impl Drop for UringSwitch {
+    fn drop(&mut self) {
+        let mut switches = SWITCHES.lock().unwrap_or_else(PoisonError::into_inner);
+        switches.0 -= 1;
+        if switches.0 == 0 {
+            for (file, former) in switches.1.drain(..) {
+                std::fs::write(file, former).unwrap();
+            }
+        }
+    }
+}
 
 /// Returns a memory file system whose root directory belongs to the user who runs the tests.
 pub fn memory(bytes: u64) -> Vfs {
@@ -56,9 +112,21 @@ impl TestMount {
         let is_root = rustix::process::geteuid().is_root();
         let dir = tempfile::Builder::new().prefix("vfscale-test-").tempdir().unwrap().keep();
         let builder = Builder::new(&vfs).sharing(sharing).allow_other(is_root).threads(2);
-        let mounted = match options(builder).mount(&dir) {
+        let builder = builder.transport(transport());
+        // The kernel asks for the switch only while it mounts.
+        let switch = match transport() {
+            Transport::Classic => None,
+            Transport::Uring => Some(UringSwitch::on()?),
+        };
+        let mounted = options(builder).mount(&dir);
+        drop(switch);
+        let mounted = match mounted {
             Ok(mounted) => mounted,
-            Err(e @ (MountError::Device { .. } | MountError::Denied { .. })) => {
+            Err(
+                e @ (MountError::Device { .. }
+                | MountError::Denied { .. }
+                | MountError::Uring(UringObstacle::Kernel | UringObstacle::Filter { .. })),
+            ) => {
                 std::fs::remove_dir(&dir).unwrap();
                 // One text for all tests, so a run reports it once.
                 skipped(&e.to_string().replace(&*dir.to_string_lossy(), "a directory"));
