@@ -81,6 +81,19 @@ pub(crate) fn fcntl(fd: i32, cmd: i32, arg: u64) -> Result<i64> {
     syscall!(libc::SYS_fcntl, fd, cmd, arg)
 }
 
+/// Returns the flags of an inode (`FS_IOC_GETFLAGS`).
+pub(crate) fn getflags(fd: i32) -> Result<i64> {
+    let mut flags: libc::c_long = 0;
+    syscall!(libc::SYS_ioctl, fd, libc::FS_IOC_GETFLAGS, &raw mut flags)?;
+    Ok(flags)
+}
+
+/// Sets the flags of an inode (`FS_IOC_SETFLAGS`).
+pub(crate) fn setflags(fd: i32, flags: u32) -> Result<i64> {
+    let flags = libc::c_long::from(flags);
+    syscall!(libc::SYS_ioctl, fd, libc::FS_IOC_SETFLAGS, &raw const flags)
+}
+
 pub(crate) fn fcntl_lock(fd: i32, cmd: i32, lock: &mut libc::flock) -> Result<i64> {
     syscall!(libc::SYS_fcntl, fd, cmd, std::ptr::from_mut(lock))
 }

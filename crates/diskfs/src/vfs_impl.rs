@@ -27,6 +27,7 @@ mod attributes;
 mod disk_fs;
 mod errors;
 mod file_ops;
+mod flags;
 mod inodes;
 mod names;
 mod needs;

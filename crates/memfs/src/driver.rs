@@ -30,7 +30,7 @@ use vfscale_sync::reclaim;
 use vfscale_vfs::driver::{FIRST_TABLE_BYTES, FileOps, FileSystem, NameAccounting, NewInode};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
-use vfscale_vfs::types::{FallocateFlags, FileType, StatFs};
+use vfscale_vfs::types::{FallocateFlags, FileType, InodeFlags, StatFs};
 
 use crate::machine;
 use crate::page_locks::PageLocks;
@@ -373,6 +373,11 @@ impl FileSystem for MemFs {
 }
 
 impl FileOps for MemFs {
+    fn inode_flags(&self) -> InodeFlags {
+        // As `tmpfs`, without the flags that make changes durable.
+        InodeFlags::PRIVILEGED | InodeFlags::NODUMP | InodeFlags::NOATIME
+    }
+
     fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
         let left = inode.size().saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));

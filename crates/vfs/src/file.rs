@@ -15,5 +15,6 @@ pub(crate) mod seq_read;
 pub(crate) mod stat;
 pub(crate) mod stream;
 pub(crate) mod sync;
+pub(crate) mod synchronous;
 pub(crate) mod truncate;
 pub(crate) mod write;

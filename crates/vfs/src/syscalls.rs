@@ -6,6 +6,7 @@ pub(crate) mod fd;
 pub(crate) mod flock;
 pub(crate) mod getcwd;
 pub(crate) mod handle;
+pub(crate) mod ioctl;
 pub(crate) mod link;
 pub(crate) mod mmap;
 pub(crate) mod mount;

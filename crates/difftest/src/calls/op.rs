@@ -137,6 +137,13 @@ pub enum Op {
         fd: i32,
         flags: u32,
     },
+    GetInodeFlags {
+        fd: i32,
+    },
+    SetInodeFlags {
+        fd: i32,
+        flags: u32,
+    },
     Read {
         fd: i32,
         len: u32,
@@ -456,6 +463,8 @@ impl Op {
             Op::GetLock { .. } => "getlk",
             Op::SaveHandle { .. } => "name_to_handle",
             Op::OpenHandle { .. } => "open_by_handle",
+            Op::GetInodeFlags { .. } => "getflags",
+            Op::SetInodeFlags { .. } => "setflags",
             _ => "call",
         }
     }
@@ -508,6 +517,8 @@ impl Op {
             | Op::SetCloexec { fd, .. }
             | Op::GetFlags { fd }
             | Op::SetFlags { fd, .. }
+            | Op::GetInodeFlags { fd }
+            | Op::SetInodeFlags { fd, .. }
             | Op::Read { fd, .. }
             | Op::Write { fd, .. }
             | Op::Pread { fd, .. }

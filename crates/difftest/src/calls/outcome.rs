@@ -39,6 +39,8 @@ pub struct StatView {
     pub blocks: u64,
     pub blksize: u32,
     pub mount_root: bool,
+    /// `STATX_ATTR_IMMUTABLE`, `STATX_ATTR_APPEND`, `STATX_ATTR_NODUMP`.
+    pub flags: u32,
     pub atime: TimeClass,
     pub mtime: TimeClass,
     pub ctime: TimeClass,
@@ -62,6 +64,7 @@ impl StatView {
             ("blocks", a.blocks == b.blocks),
             ("blksize", a.blksize == b.blksize),
             ("mount_root", a.mount_root == b.mount_root),
+            ("flags", a.flags == b.flags),
             ("atime", a.atime == b.atime),
             ("mtime", a.mtime == b.mtime),
             ("ctime", a.ctime == b.ctime),
@@ -71,6 +74,9 @@ impl StatView {
         names.join(" ")
     }
 }
+
+/// The inode flags that `statx` shows; there they have the same bits.
+pub const SHOWN_FLAGS: u32 = 0x70;
 
 /// A value that comparisons ignore.
 #[derive(Clone, Copy)]

@@ -205,11 +205,13 @@ impl fmt::Display for Op {
             Op::Reopen { fd, flags } | Op::SetFlags { fd, flags } => {
                 write!(f, "{fd}, {}", Open((*flags).into()))
             }
+            Op::SetInodeFlags { fd, flags } => write!(f, "{fd}, {flags:#x}"),
             Op::Dup2 { fd, to } => write!(f, "{fd}, {to}"),
             Op::Dup3 { fd, to, flags } => write!(f, "{fd}, {to}, {}", Open((*flags).into())),
             Op::Close { fd }
             | Op::Dup { fd }
             | Op::GetFlags { fd }
+            | Op::GetInodeFlags { fd }
             | Op::GetCloexec { fd }
             | Op::ReadDir { fd }
             | Op::Fchdir { fd }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, LockRange, Op, PathArg, Seek, Time};
-use crate::calls::outcome::{Outcome, StatView, TimeClass, Uncompared, Value};
+use crate::calls::outcome::{Outcome, SHOWN_FLAGS, StatView, TimeClass, Uncompared, Value};
 use crate::calls::users::{Caps, USERS};
 use crate::sys::{self, Handle, Result};
 
@@ -189,6 +189,8 @@ impl KernelTask {
                 number(sys::fcntl(*fd, libc::F_GETFL, 0).map(|flags| flags & !O_LARGEFILE))
             }
             Op::SetFlags { fd, flags } => unit(sys::fcntl(*fd, libc::F_SETFL, (*flags).into())),
+            Op::GetInodeFlags { fd } => number(sys::getflags(*fd)),
+            Op::SetInodeFlags { fd, flags } => unit(sys::setflags(*fd, *flags)),
             Op::Chdir { path } => unit(sys::chdir(&c(path))),
             Op::Fchdir { fd } => unit(sys::fchdir(*fd)),
             Op::Chroot { path } => unit(sys::chroot(&c(path))),
@@ -612,6 +614,7 @@ fn view(stat: &libc::statx) -> StatView {
         blocks: if is_link { 0 } else { stat.stx_blocks },
         blksize: stat.stx_blksize,
         mount_root: stat.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0,
+        flags: stat.stx_attributes as u32 & SHOWN_FLAGS,
         atime: time(&stat.stx_atime),
         mtime: time(&stat.stx_mtime),
         ctime: time(&stat.stx_ctime),

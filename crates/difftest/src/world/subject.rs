@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use vfscale::block::{Device, MemoryDevice};
 use vfscale::posix::{
-    Access, At, AtFlags, FallocateFlags, Fd, FileHandle, LockRange, MountFlags, OFlags, OpenHow,
-    Owner, Propagation, RecordLock, RenameFlags, ResolveFlags, SetTime, Stat, StatFs, UmountFlags,
-    Whence, XattrFlags,
+    Access, At, AtFlags, FallocateFlags, Fd, FileHandle, InodeFlags, LockRange, MountFlags, OFlags,
+    OpenHow, Owner, Propagation, RecordLock, RenameFlags, ResolveFlags, SetTime, Stat, StatFs,
+    UmountFlags, Whence, XattrFlags,
 };
 use vfscale::{
     Capabilities, Credentials, Errno, Error, File, FileType, MemFs, Mode, Task, Timestamp, Vfs,
@@ -25,7 +25,7 @@ use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 
 use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, Op, PathArg, Seek, Time};
-use crate::calls::outcome::{Outcome, StatView, TimeClass, Uncompared, Value};
+use crate::calls::outcome::{Outcome, SHOWN_FLAGS, StatView, TimeClass, Uncompared, Value};
 use crate::calls::users::{Caps, USERS};
 use crate::tree;
 use crate::world::{BlocklessCalls, Finished, INSPECTOR, TASKS, World};
@@ -295,6 +295,14 @@ impl LibraryTask {
             Op::SetFlags { fd, flags } => {
                 let file = self.file(*fd)?;
                 unit(file.set_flags(open_flags(*flags), &task.credentials()))
+            }
+            Op::GetInodeFlags { fd } => {
+                let flags = task.posix().ioctl_getflags(&self.file(*fd)?)?;
+                Ok(Value::Number(flags.bits().into()))
+            }
+            Op::SetInodeFlags { fd, flags } => {
+                let flags = InodeFlags::from_bits_retain(*flags);
+                unit(task.posix().ioctl_setflags(&self.file(*fd)?, flags))
             }
             Op::Chdir { path: p } => unit(task.posix().chdir(path(p))),
             Op::Fchdir { fd } => unit(task.posix().fchdir(&self.file(*fd)?)),
@@ -646,6 +654,7 @@ fn view(stat: &Stat) -> StatView {
         blocks: stat.blocks,
         blksize: stat.blksize,
         mount_root: stat.mount_root,
+        flags: stat.flags.bits() & SHOWN_FLAGS,
         atime: time(stat.atime),
         mtime: time(stat.mtime),
         ctime: time(stat.ctime),

@@ -4,4 +4,5 @@
 
 mod common;
 mod faults;
+mod inode_flags;
 mod tmpfs;

@@ -67,6 +67,21 @@ pub const ATTR_BLOB_BYTES_MAX: u32 = 128 * 1024;
 /// Size of the fields of a record before its area, in bytes.
 pub const FIELDS_BYTES: usize = 96;
 
+/// The flag of an inode whose changes are durable when their calls return.
+pub const FLAG_SYNC: u16 = 1;
+/// The flag of an immutable inode.
+pub const FLAG_IMMUTABLE: u16 = 1 << 1;
+/// The flag of an inode that is only appended to.
+pub const FLAG_APPEND: u16 = 1 << 2;
+/// The flag of an inode that `dump(8)` leaves out.
+pub const FLAG_NODUMP: u16 = 1 << 3;
+/// The flag of an inode whose access time reads do not update.
+pub const FLAG_NOATIME: u16 = 1 << 4;
+/// The flag of a directory whose names are durable when the calls that change them return.
+pub const FLAG_DIRSYNC: u16 = 1 << 5;
+/// The names of the flags, from bit 0 on.
+pub const FLAG_NAMES: [&str; 6] = ["sync", "immutable", "append", "nodump", "noatime", "dirsync"];
+
 /// The format of an absent fork.
 pub(crate) const FORK_NONE: u8 = 0;
 /// The format of a fork whose contents are in the area.

@@ -290,9 +290,18 @@ impl Features {
     /// Bit 0 of *incompat*, a state: a repair was begun and not completed, so blocks in use may
     /// count as free.
     pub const NEEDS_REPAIR: u64 = 1;
+    /// Bit 0 of *ro_compat*: an inode may be immutable or only appended to. A program that does not
+    /// know these flags would change such files.
+    pub const IMMUTABLE: u64 = 1;
     /// The features that this program knows.
     pub const KNOWN: Self =
-        Self { compat: Self::OWN_ID, ro_compat: 0, incompat: Self::NEEDS_REPAIR };
+        Self { compat: Self::OWN_ID, ro_compat: Self::IMMUTABLE, incompat: Self::NEEDS_REPAIR };
+
+    /// Returns whether an inode may be immutable or only appended to.
+    #[must_use]
+    pub const fn has_immutable(self) -> bool {
+        self.ro_compat & Self::IMMUTABLE != 0
+    }
 
     /// Returns whether a repair was begun and not completed.
     #[must_use]

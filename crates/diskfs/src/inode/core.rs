@@ -143,7 +143,8 @@ pub enum AttrFork {
 pub struct InodeCore {
     /// Type and permission bits; 16 of them.
     pub mode: u32,
-    /// Bits without a meaning yet, preserved unchanged.
+    /// Flags: bits from [`FLAG_SYNC`](crate::format::inode::FLAG_SYNC) on. The others have no
+    /// meaning yet and are preserved unchanged.
     pub flags: u16,
     /// Number of names.
     pub nlink: u32,

@@ -7,6 +7,7 @@ use vfscale_vfs::driver::AttrChange;
 use vfscale_vfs::inode::Inode;
 
 use super::disk_fs::DiskFs;
+use super::flags::in_record;
 use super::inodes::node_of;
 use crate::base::fault::Fault;
 use crate::inode::attr::{self, Refusal};
@@ -41,6 +42,7 @@ impl DiskFs {
         change: &AttrChange<'_>,
     ) -> Result<(), Fault> {
         let node = node_of(inode).map_err(Fault::Refused)?;
+        self.note_immutable(change.flags.unwrap_or_default())?;
         let need = if change.xattrs.is_empty() { self.needs.record } else { self.needs.xattrs };
         let mut tx = self.volume.begin(need)?;
         let locked = node.lock();
@@ -73,6 +75,9 @@ impl DiskFs {
 fn change_core(core: &mut InodeCore, change: &AttrChange<'_>) {
     if let Some(mode) = change.mode {
         core.mode = core.mode & TYPE_MASK | mode & !TYPE_MASK & 0xFFFF;
+    }
+    if let Some(flags) = change.flags {
+        core.flags = in_record(core.flags, flags);
     }
     core.uid = change.uid.unwrap_or(core.uid);
     core.gid = change.gid.unwrap_or(core.gid);

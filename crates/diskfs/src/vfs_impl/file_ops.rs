@@ -7,13 +7,17 @@ use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::rcu::Guard;
 use vfscale_vfs::driver::{AttrChange, FileOps};
 use vfscale_vfs::inode::Inode;
-use vfscale_vfs::types::FallocateFlags;
+use vfscale_vfs::types::{FallocateFlags, InodeFlags};
 
 use super::disk_fs::DiskFs;
 use super::inodes::{held, node_of};
 use crate::inode::incore::Node;
 
 impl FileOps for DiskFs {
+    fn inode_flags(&self) -> InodeFlags {
+        InodeFlags::all()
+    }
+
     fn set_attr(&self, inode: &Inode, change: &AttrChange<'_>) -> Result<(), Errno> {
         self.change_attributes(inode, change).map_err(|fault| self.failed(fault))
     }

@@ -8,6 +8,7 @@ use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::Timestamp;
 
 use super::disk_fs::DiskFs;
+use super::flags::of_record;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
 use crate::inode::attr::{self, Attribute};
@@ -142,6 +143,7 @@ impl DiskFs {
                 ctime: Timestamp(core.ctime),
                 btime: Timestamp(core.btime),
             }),
+            flags: of_record(core.flags),
             xattrs,
             private: Some(Box::new(held)),
             ..InodeInit::default()

@@ -13,6 +13,7 @@ use vfscale_vfs::types::Timestamp;
 
 use super::attributes::{edit, refused};
 use super::disk_fs::DiskFs;
+use super::flags::in_record;
 use super::inodes::node_of;
 use crate::base::fault::Fault;
 use crate::btree::counted::Counted;
@@ -91,6 +92,7 @@ impl DiskFs {
         let node = self.table.claim(ino, self.volume.cache());
         let mut core = InodeCore::new(new.mode, generation, time.0);
         (core.uid, core.gid, core.rdev) = (new.uid, new.gid, new.rdev);
+        core.flags = in_record(0, new.flags);
         core.nlink = u32::from(is_named) + u32::from(is_dir);
         if is_dir {
             core.parent = parent.ino();

@@ -44,6 +44,9 @@ impl FileSystem for DiskFs {
             return Err(Errno::BUSY);
         }
         self.stop.serve(sb);
+        if self.has_immutable() {
+            sb.note_immutable();
+        }
         self.iget(sb, ROOT_INO).map_err(errno)?.ok_or(Errno::UCLEAN)
     }
 

@@ -7,6 +7,8 @@ pub use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, XattrFlags,
 };
 
+pub use crate::base::inode_flags::InodeFlags;
+
 /// A point in time, in nanoseconds since 1970-01-01 00:00 UTC; reaches from 1677 to 2262.
 ///
 /// Times outside of that range are clamped to it, as Linux does for file systems with a smaller
@@ -173,6 +175,9 @@ pub struct Stat {
     pub mnt_id: u64,
     /// Whether it is the root of that mount (`STATX_ATTR_MOUNT_ROOT`).
     pub mount_root: bool,
+    /// The inode flags, of which `statx(2)` shows `IMMUTABLE`, `APPEND` and `NODUMP`
+    /// (`STATX_ATTR_*`). Always returned.
+    pub flags: InodeFlags,
 }
 
 impl Stat {
@@ -359,6 +364,8 @@ bitflags! {
         const FOWNER = 1 << 3;
         /// Preserve set-id bits on changes.
         const FSETID = 1 << 4;
+        /// Change the inode flags `IMMUTABLE` and `APPEND`.
+        const LINUX_IMMUTABLE = 1 << 9;
         /// Change root.
         const SYS_CHROOT = 1 << 18;
         /// Mount, `trusted.*` attributes.

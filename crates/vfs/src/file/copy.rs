@@ -38,6 +38,9 @@ fn copy_file_range(
     if !std::ptr::eq(source.sb(), target.sb()) {
         return Err(Errno::XDEV);
     }
+    if target.is_immutable() {
+        return Err(Errno::PERM);
+    }
     if from_offset.checked_add(len).is_none() || to_offset.checked_add(len).is_none() {
         return Err(Errno::OVERFLOW);
     }
@@ -81,7 +84,8 @@ impl File {
     ///
     /// # Errors
     /// `EBADF` for the wrong access mode or a target that appends, `EISDIR`, `EINVAL` for other
-    /// types and overlapping ranges of one file, `EFBIG`, `ENOSPC`, `EOVERFLOW`, `EXDEV`.
+    /// types and overlapping ranges of one file, `EPERM` for an immutable target, `EFBIG`,
+    /// `ENOSPC`, `EOVERFLOW`, `EXDEV`.
     pub fn copy_range(
         &self,
         offset_in: Option<&mut u64>,

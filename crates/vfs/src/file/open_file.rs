@@ -15,6 +15,7 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{FallocateFlags, FileType, OFlags, Stat, StatFs};
 use crate::file::failed::OnFile;
+use crate::file::synchronous::sync_change;
 use crate::mount::atime::touch_atime;
 use crate::objects::file_description::{FileMode, OpenFile, SharedFile};
 use crate::objects::inode::Inode;
@@ -184,12 +185,17 @@ impl File {
     ///
     /// # Errors
     /// `EBADF` for an `O_PATH` handle; `EPERM` for `NOATIME` on a file that the caller does not
-    /// own.
+    /// own, and for a change of `APPEND` on a file with
+    /// [`InodeFlags::APPEND`](crate::InodeFlags::APPEND).
     pub fn set_flags(&self, flags: OFlags, credentials: &Credentials) -> Result<()> {
         let set = || {
             check_fork()?;
             if self.is_path() {
                 return Err(Errno::BADF);
+            }
+            let changed = (self.flags() ^ flags) & OFlags::APPEND;
+            if !changed.is_empty() && self.inode().is_append() {
+                return Err(Errno::PERM);
             }
             let adds_noatime =
                 flags.contains(OFlags::NOATIME) && !self.flags().contains(OFlags::NOATIME);
@@ -352,7 +358,8 @@ impl File {
     ///
     /// # Errors
     /// `EINVAL` for an empty range, `EFBIG`, `ENOSPC`, `EOPNOTSUPP` for an unsupported mode,
-    /// `EBADF` if not open for writing, `EISDIR`, `ENODEV` for other types.
+    /// `EBADF` if not open for writing, `EISDIR`, `ENODEV` for other types, `EPERM` for an
+    /// immutable file, and for other modes than allocation if the file is only appended to.
     pub fn fallocate(&self, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
         self.with_space(|| self.fallocate_inner(mode, offset, len)).of("fallocate", self.path())
     }
@@ -375,6 +382,10 @@ impl File {
         if !self.0.mode().intersects(FileMode::CAN_WRITE) {
             return Err(Errno::BADF);
         }
+        let allocates = FallocateFlags::KEEP_SIZE.contains(mode);
+        if self.inode().is_immutable() || (self.inode().is_append() && !allocates) {
+            return Err(Errno::PERM);
+        }
         if self.inode().file_type() == FileType::Socket {
             return Err(Errno::NODEV);
         }
@@ -396,7 +407,7 @@ impl File {
         inode.touch_in_passing();
         drop(locked);
         self.0.changed();
-        Ok(())
+        sync_change(inode)
     }
 }
 

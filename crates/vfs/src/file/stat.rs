@@ -30,6 +30,7 @@ pub(crate) fn fill_some(mount: &Mount, dentry: &Dentry, inode: &Inode, mask: Sta
         blksize: BLOCK_BYTES,
         mnt_id: mount.id(),
         mount_root: std::ptr::eq(dentry, mount.root()),
+        flags: inode.flags(),
         ..Stat::default()
     };
     let wants = |some| mask.intersects(some);

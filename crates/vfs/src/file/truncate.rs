@@ -7,6 +7,7 @@ use crate::base::error::{Result, check_fork};
 use crate::base::types::Capabilities;
 use crate::file::failed::OnFile;
 use crate::file::open_file::{File, check_offset, drop_privileges, keeps_privileges};
+use crate::file::synchronous::sync_change;
 use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
@@ -30,7 +31,7 @@ pub(crate) fn truncate_inode(
     let freed = truncate_locked(inode, size, keep_ids, always)?;
     drop(locked);
     hand_over(inode, freed);
-    Ok(())
+    sync_change(inode)
 }
 
 /// Truncates or extends a regular file of a driver without directories, for a caller that is in the
@@ -125,7 +126,7 @@ impl File {
     ///
     /// # Errors
     /// `EBADF` for an `O_PATH` handle, `EINVAL` if not a regular file open for writing or for a
-    /// size above `i64::MAX`, `EFBIG`, `ENOSPC`.
+    /// size above `i64::MAX`, `EPERM` if the file is only appended to, `EFBIG`, `ENOSPC`.
     pub fn truncate(&self, size: u64) -> Result<()> {
         let truncate = || {
             check_fork()?;
@@ -139,6 +140,9 @@ impl File {
             }
             if !self.mode().contains(FileMode::WRITE) {
                 return Err(Errno::INVAL);
+            }
+            if inode.is_append() {
+                return Err(Errno::PERM);
             }
             truncate_inode(inode, size, self.mode(), true)?;
             self.0.changed();

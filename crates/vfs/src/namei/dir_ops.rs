@@ -38,6 +38,7 @@
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
+use crate::file::synchronous::sync_names;
 use crate::mount::namespace::Namespace;
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
 use crate::objects::dcache::invalidate::detach;
@@ -155,13 +156,15 @@ impl BackedName {
 /// The errors of the driver.
 pub(crate) fn link(source: &Path, at: &BackedName) -> Result<Option<()>, Errno> {
     let directories = at.dir_ops()?;
-    let _turn = at.lock();
+    let turn = at.lock();
     if !at.is_current(&rcu::pin()) {
         return Ok(None);
     }
     let inode = source.dentry().inode();
     directories.link(inode, at.dir_inode(), at.bytes())?;
     drop(at.enter(inode.to_ref()));
+    drop(turn);
+    sync_names(at.dir_inode())?;
     Ok(Some(()))
 }
 
@@ -175,9 +178,9 @@ pub(crate) fn remove(
     tree: &Namespace,
 ) -> Result<Option<()>, Errno> {
     let directories = at.dir_ops()?;
-    let _turn = at.lock();
+    let turn = at.lock();
     let victim = at.found();
-    let Some(_doomed) = CantMountGuard::new(at, tree)? else { return Ok(None) };
+    let Some(doomed) = CantMountGuard::new(at, tree)? else { return Ok(None) };
     let (dir, inode) = (at.dir_inode(), victim.inode());
     if is_rmdir {
         directories.rmdir(dir, at.bytes(), inode)?;
@@ -186,6 +189,8 @@ pub(crate) fn remove(
     }
     unhash_removed(victim, tree);
     fsnotify::name_removed(at.place(), inode, &rcu::pin());
+    drop((doomed, turn));
+    sync_names(at.dir_inode())?;
     Ok(Some(()))
 }
 

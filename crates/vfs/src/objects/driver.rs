@@ -70,7 +70,7 @@
 pub use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 pub use vfscale_sync::fork;
 
-use crate::base::types::Timestamp;
+use crate::base::types::{InodeFlags, Timestamp};
 
 mod accounting;
 mod dir_ops;
@@ -102,6 +102,9 @@ pub struct NewInode<'a> {
     pub rdev: u64,
     /// The target of a symbolic link; `None` for other files.
     pub target: Option<&'a [u8]>,
+    /// The flags that it gets from its directory. A driver without [`DirOps`] need not store them:
+    /// the VFS holds them.
+    pub flags: InodeFlags,
     /// The length of its first name in bytes; 0 for a file without a name (`O_TMPFILE`).
     pub name_len: usize,
     /// Its first extended attributes, with access control lists in the form in which `getxattr`
@@ -128,6 +131,8 @@ pub struct AttrChange<'a> {
     pub mtime: Option<Timestamp>,
     /// The time of this change.
     pub ctime: Option<Timestamp>,
+    /// The inode flags; only such as the driver [stores](FileOps::inode_flags).
+    pub flags: Option<InodeFlags>,
     /// Extended attributes and access control lists to set or remove. Each name occurs once; a name
     /// to remove need not exist.
     pub xattrs: &'a [XattrChange<'a>],

@@ -10,7 +10,7 @@
 //!
 //! | fields | written under |
 //! | --- | --- |
-//! | mode, owner, size, data | the inode's lock, exclusively; existing data also shared: see `inode/rwsem.rs` |
+//! | mode, owner, flags, size, data | the inode's lock, exclusively; existing data also shared: see `inode/rwsem.rs` |
 //! | nlink | atomically: see `inode/nlink.rs` |
 //! | times | atomically, without a lock, and only when the clock has advanced |
 //! | `DEAD` | every bucket lock of the directory's children table |
@@ -44,7 +44,7 @@ use vfscale_sync::table::Hashed;
 
 use crate::base::lock_classes::{InodeAliases, InodeData, Xattrs};
 use crate::base::time;
-use crate::base::types::{FileType, Timestamp, XattrFlags};
+use crate::base::types::{FileType, InodeFlags, Timestamp, XattrFlags};
 use crate::locks::FileLocks;
 use crate::objects::dcache::aliases::AliasHead;
 use crate::objects::driver::XattrPair;
@@ -57,6 +57,7 @@ use crate::security::acl::Acl;
 use crate::security::xattr::{XattrName, XattrNamespace, XattrSet};
 
 mod evict;
+mod flags;
 mod inode_ref;
 mod nlink;
 mod rwsem;
@@ -95,7 +96,8 @@ pub struct Inode {
     // Identity.
     sb: NonNull<SuperBlock>,
     ino: u64,
-    /// `TYPE` and `SPECIAL` of the mode, `BACKED`, `SEALABLE`, `INHERITS`, `CAPABLE`, `SHARED`.
+    /// `TYPE` and `SPECIAL` of the mode, `BACKED`, `SEALABLE`, `INHERITS`, `CAPABLE`, `SHARED`, and
+    /// the inode flags: see `inode/flags.rs`.
     kind: AtomicU32,
     generation: u32,
     rdev: u64,
@@ -275,6 +277,8 @@ pub struct InodeInit {
     pub blocks: u64,
     /// Its times; `None` for the current time.
     pub times: Option<InodeTimes>,
+    /// Its flags.
+    pub flags: InodeFlags,
     /// Its extended attributes, including access control lists in that form. Malformed ones are
     /// omitted: a driver checks them first.
     pub xattrs: Vec<XattrPair>,
@@ -372,6 +376,9 @@ impl Inode {
             // Both may be present; a reader of the flags checks the attributes themselves.
             self.kind.fetch_or(INHERITS | CAPABLE, Ordering::Relaxed);
             self.access.extra = RcuOption::some(InodeExtra::stored(&init.xattrs));
+        }
+        if !init.flags.is_empty() {
+            self.set_flags(init.flags);
         }
         if init.text {
             self.stream = OnceLock::from(Box::new(InodeExt::Text(Text::default())));

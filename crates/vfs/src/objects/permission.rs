@@ -12,7 +12,8 @@ use crate::security::cred::Credentials;
 /// Checks that `cred` has the access `want` to `inode`.
 ///
 /// # Errors
-/// Returns `EACCES` if the access is refused.
+/// Returns `EPERM` for write access to an immutable file, whatever the privileges, and `EACCES` if
+/// the access is refused.
 #[inline]
 pub(crate) fn permission(
     inode: &Inode,
@@ -20,8 +21,11 @@ pub(crate) fn permission(
     want: Access,
     guard: &Guard,
 ) -> Result<(), Errno> {
-    // Root has every access except the execution of a file without execute bits. Checked first,
-    // because it reads no field of the inode that is ever written.
+    if want.contains(Access::WRITE) && inode.is_immutable() {
+        return Err(Errno::PERM);
+    }
+    // Root has every access except the execution of a file without execute bits. Checked before
+    // the mode, because it reads no field of the inode that is often written.
     let executes = want.contains(Access::EXEC) && !inode.is_dir();
     if cred.has(Capabilities::DAC_OVERRIDE) && !executes {
         return Ok(());

@@ -1,15 +1,15 @@
 //! A planned change of an inode's attributes.
 //!
-//! The rules of `chmod`, `chown`, `utimensat` and the calls on extended attributes produce a
-//! [`Plan`]. With a driver without `DirOps` the plan is applied immediately. A backed driver stores
-//! it first ([`FileOps::set_attr`](crate::objects::driver::FileOps::set_attr)), which may block:
-//! the plan is made in an RCU section and carried out outside of it, and both happen under the
-//! inode's lock.
+//! The rules of `chmod`, `chown`, `utimensat`, `chattr` and the calls on extended attributes
+//! produce a [`Plan`]. With a driver without `DirOps` the plan is applied immediately. A backed
+//! driver stores it first
+//! ([`FileOps::set_attr`](crate::objects::driver::FileOps::set_attr)), which may block: the plan is
+//! made in an RCU section and carried out outside of it, and both happen under the inode's lock.
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::base::types::{Timestamp, XattrFlags};
+use crate::base::types::{InodeFlags, Timestamp, XattrFlags};
 use crate::objects::driver::{AttrChange, XattrChange};
 use crate::objects::inode::Inode;
 use crate::objects::inode_xattrs::{drop_capabilities, has_capabilities};
@@ -27,6 +27,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) gid: Option<u32>,
     pub(crate) atime: Option<Timestamp>,
     pub(crate) mtime: Option<Timestamp>,
+    pub(crate) flags: Option<InodeFlags>,
     /// The time of the change; `None` is the time at which it is carried out.
     pub(crate) ctime: Option<Timestamp>,
     /// Whether file capabilities are removed.
@@ -94,6 +95,7 @@ impl<'a> Plan<'a> {
             atime: self.atime,
             mtime: self.mtime,
             ctime: Some(ctime),
+            flags: self.flags,
             xattrs: &xattrs,
         };
         inode.sb().fs().set_attr(inode, &change)?;
@@ -122,6 +124,9 @@ impl<'a> Plan<'a> {
             inode.set_owner(self.uid.unwrap_or(inode.uid()), self.gid.unwrap_or(inode.gid()));
         }
         inode.set_times(self.atime, self.mtime);
+        if let Some(flags) = self.flags {
+            inode.set_flags(flags);
+        }
     }
 }
 

@@ -88,6 +88,8 @@ pub struct SuperBlock {
     owners: Owners,
     /// Whether it ends, and no thread can find any object of it any more.
     is_alone: AtomicBool,
+    /// Whether a file may be immutable or only appended to. Never reset.
+    has_immutable: AtomicBool,
     /// Fields that calls write, apart from those above, which all calls read (Chinner 2020, patch
     /// 1).
     written: CachePadded<SuperWritten>,
@@ -165,6 +167,7 @@ impl SuperBlock {
             hot: ShardedRing::new(slots),
             owners: Owners::new(slots),
             is_alone: AtomicBool::new(false),
+            has_immutable: AtomicBool::new(false),
             written: CachePadded::new(SuperWritten {
                 private_files: AtomicIsize::new(0),
                 mounts: Mutex::new(Vec::new()),
@@ -594,6 +597,17 @@ impl SuperBlock {
     #[inline]
     pub fn is_alone(&self) -> bool {
         self.is_alone.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a file may be immutable or only appended to: for a driver that stores such files,
+    /// when it makes the root.
+    pub fn note_immutable(&self) {
+        self.has_immutable.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a file may be, or have been, immutable or only appended to.
+    pub(crate) fn has_immutable(&self) -> bool {
+        self.has_immutable.load(Ordering::Relaxed)
     }
 
     /// Begins the end of an unused superblock: notifies the driver, if the superblock had a root.

@@ -13,6 +13,7 @@ use crate::base::types::{
 };
 use crate::file::open_file::File;
 use crate::file::stat::{fill, fill_some};
+use crate::file::synchronous::sync_change;
 use crate::file::truncate;
 use crate::namei::lookup::{run_lookup, run_lookups};
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
@@ -273,7 +274,10 @@ impl Task {
                 &FileChange::Attributes,
                 |walk, pos| walk.want_write(pos),
                 |walk, pos| change_in_section(walk, pos, change),
-                |inode| inode.sb().with_space(|| self.change_by_reference(inode, change)),
+                |inode| {
+                    inode.sb().with_space(|| self.change_by_reference(inode, change))?;
+                    sync_change(inode)
+                },
             )
         };
         apply().on(call, path)
@@ -310,7 +314,8 @@ fn may_truncate(
     if inode.sb().flags().contains(MountFlags::RDONLY) {
         return Err(Errno::ROFS);
     }
-    permission(inode, cred, Access::WRITE, guard)
+    permission(inode, cred, Access::WRITE, guard)?;
+    if inode.is_append() { Err(Errno::PERM) } else { Ok(()) }
 }
 
 /// Applies a change of attributes to an inode of a driver without directories, in the RCU section
@@ -402,7 +407,7 @@ fn set_mode(
     if inode.is_symlink() {
         return Err(Errno::OPNOTSUPP);
     }
-    if !cred.owns(inode) {
+    if inode.is_immutable_or_append() || !cred.owns(inode) {
         return Err(Errno::PERM);
     }
     let mut mode = mode;
@@ -426,6 +431,9 @@ fn set_owner(
     uid: Option<u32>,
     gid: Option<u32>,
 ) -> std::result::Result<Plan<'static>, Errno> {
+    if inode.is_immutable_or_append() && (uid.is_some() || gid.is_some()) {
+        return Err(Errno::PERM);
+    }
     let privileged = cred.has(Capabilities::CHOWN);
     let owner = cred.uid == inode.uid();
     if uid.is_some_and(|uid| !(privileged || owner && uid == inode.uid())) {
@@ -467,7 +475,11 @@ fn set_times(
     times: [SetTime; 2],
     guard: &Guard,
 ) -> std::result::Result<Plan<'static>, Errno> {
-    if times == [SetTime::Now; 2] {
+    let now = times == [SetTime::Now; 2];
+    if inode.is_immutable() || (inode.is_append() && !now) {
+        return Err(Errno::PERM);
+    }
+    if now {
         // The right to write the data includes setting the times to now.
         if !cred.owns(inode) {
             permission(inode, cred, Access::WRITE, guard)?;

@@ -14,7 +14,8 @@ use vfscale_sync::table::Bucket;
 
 use crate::base::error::{Named, Result};
 use crate::base::lock_classes::Children;
-use crate::base::types::{Access, AtFlags, Capabilities, FileType, Mode};
+use crate::base::types::{Access, AtFlags, Capabilities, FileType, InodeFlags, Mode};
+use crate::file::synchronous::sync_names;
 use crate::namei::dir_ops::{self, BackedName};
 use crate::namei::lookup::{DriverChange, run_changes, run_lookups};
 use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Walk, WalkPos};
@@ -48,10 +49,11 @@ pub(super) const WHITEOUT: MknodArgs<'static> =
 struct Inheritance {
     gid: u32,
     inherited: Inherited,
+    flags: InodeFlags,
 }
 
-/// Computes group, mode and ACLs of a new file. Files in a set-gid directory inherit its group, and
-/// directories also the bit; a default ACL replaces the umask.
+/// Computes group, mode, ACLs and flags of a new file. Files in a set-gid directory inherit its
+/// group, and directories also the bit; a default ACL replaces the umask.
 #[inline]
 fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guard) -> Inheritance {
     let is_dir = mode & 0o170000 == 0o040000;
@@ -68,7 +70,8 @@ fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guar
         mode &= !0o2000;
     }
     let default = dir.acl_default(guard);
-    Inheritance { gid, inherited: acl::inherit(default, mode, umask) }
+    let flags = dir.flags().inherited(mode);
+    Inheritance { gid, inherited: acl::inherit(default, mode, umask), flags }
 }
 
 /// Makes the inode of a new file.
@@ -80,18 +83,22 @@ pub(super) fn make_inode(
     umask: u32,
     guard: &Guard,
 ) -> std::result::Result<InodeRef, Errno> {
-    let Inheritance { gid, inherited } = heritage(dir, what.mode, cred, umask, guard);
+    let Inheritance { gid, inherited, flags } = heritage(dir, what.mode, cred, umask, guard);
     let new = NewInode {
         mode: inherited.mode,
         uid: cred.uid,
         gid,
         rdev: what.rdev,
         target: what.target,
+        flags,
         name_len,
         xattrs: &[],
     };
     let sb = dir.sb();
     let inode = sb.fs().create(sb, &new)?;
+    if !flags.is_empty() {
+        inode.set_flags(flags);
+    }
     if inherited.access.is_some() || inherited.default.is_some() {
         let acls = crate::syscalls::xattr::set_inherited_acls(&inode, inherited, guard);
         acls.inspect_err(|_| unname(&inode, name_len))?;
@@ -105,6 +112,7 @@ pub(crate) struct NewInodeAttrs {
     mode: u32,
     uid: u32,
     gid: u32,
+    flags: InodeFlags,
     xattrs: Vec<XattrPair>,
 }
 
@@ -117,7 +125,7 @@ impl NewInodeAttrs {
         umask: u32,
         guard: &Guard,
     ) -> NewInodeAttrs {
-        let Inheritance { gid, inherited } = heritage(dir, mode, cred, umask, guard);
+        let Inheritance { gid, inherited, flags } = heritage(dir, mode, cred, umask, guard);
         let Inherited { mode, access, default } = inherited;
         let lists = [(POSIX_ACL_ACCESS, access), (POSIX_ACL_DEFAULT, default)];
         let pair = |(name, list): (&[u8], Option<Acl>)| -> Option<XattrPair> {
@@ -128,13 +136,14 @@ impl NewInodeAttrs {
             mode,
             uid: cred.uid,
             gid,
+            flags,
             xattrs: lists.into_iter().filter_map(pair).collect(),
         }
     }
 
     pub(crate) fn inode<'a>(&'a self, what: &MknodArgs<'a>, name_len: usize) -> NewInode<'a> {
-        let NewInodeAttrs { mode, uid, gid, ref xattrs } = *self;
-        NewInode { mode, uid, gid, rdev: what.rdev, target: what.target, name_len, xattrs }
+        let NewInodeAttrs { mode, uid, gid, flags, ref xattrs } = *self;
+        NewInode { mode, uid, gid, rdev: what.rdev, target: what.target, flags, name_len, xattrs }
     }
 }
 
@@ -362,7 +371,8 @@ impl Calls<'_> {
                     }
                     may_link(source.dentry().inode(), walk.cred(), &guard)?;
                     may_create(walk, dir)?;
-                    if source.dentry().inode().is_dir() {
+                    let inode = source.dentry().inode();
+                    if inode.is_immutable_or_append() || inode.is_dir() {
                         return Err(Errno::PERM.into());
                     }
                     if dir.dentry.is_partial() {
@@ -541,7 +551,7 @@ pub(crate) fn make_backed(
     what: &MknodArgs<'_>,
 ) -> std::result::Result<Option<DentryRef>, Errno> {
     let directories = at.dir_ops()?;
-    let _turn = at.lock();
+    let turn = at.lock();
     let birth = {
         let guard = rcu::pin();
         if !at.is_current(&guard) {
@@ -551,7 +561,10 @@ pub(crate) fn make_backed(
     };
     let new = birth.inode(what, at.bytes().len());
     let inode = directories.create(at.dir_inode(), at.bytes(), &new)?;
-    Ok(Some(at.enter(inode)))
+    let made = at.enter(inode);
+    drop(turn);
+    sync_names(at.dir_inode())?;
+    Ok(Some(made))
 }
 
 /// Makes a file without a name of a backed driver, in `dir`.

@@ -24,8 +24,12 @@ fn allowed(
     sharing: Sharing,
 ) -> std::result::Result<Protection, Errno> {
     let mut allowed = Protection::all();
-    if sharing == Sharing::Shared && !file.mode().intersects(FileMode::CAN_WRITE) {
-        allowed.remove(Protection::WRITE);
+    if sharing == Sharing::Shared {
+        if !file.mode().intersects(FileMode::CAN_WRITE) {
+            allowed.remove(Protection::WRITE);
+        } else if file.inode().is_append() {
+            return Err(Errno::ACCESS);
+        }
     }
     if !allowed.contains(protection) || !file.mode().intersects(FileMode::CAN_READ) {
         return Err(Errno::ACCESS);
@@ -56,7 +60,8 @@ impl Calls<'_> {
     /// # Errors
     /// As `mmap(2)`: `EINVAL` for an empty range, or an address or offset within a page; `ENOMEM`
     /// for a range beyond the address space; `EOVERFLOW` beyond the largest file; `EACCES` if the
-    /// file was not opened for it (reading, always; writing, for a shared writable mapping);
+    /// file was not opened for it (reading, always; writing, for a shared writable mapping), or is
+    /// open for writing and only appended to, for a shared one;
     /// `EPERM` for an executable mapping of a file on a mount with `NOEXEC`, or a shared writable
     /// one of a sealed file; `ENODEV` if it is no regular file, `EBADF` for an `O_PATH` handle.
     pub fn mmap(

@@ -6,7 +6,9 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::base::error::{Named, Result, check_fork};
-use crate::base::types::{Access, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags};
+use crate::base::types::{
+    Access, Capabilities, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags,
+};
 use crate::file::fd_table::Fd;
 use crate::file::open_file::File;
 use crate::file::{stream, truncate};
@@ -71,6 +73,8 @@ struct Opening {
     mode: u32,
     want: Access,
     lookup: Lookup,
+    /// Whether another party has checked that the file may be written.
+    may_write: bool,
 }
 
 impl Opening {
@@ -129,7 +133,7 @@ impl Opening {
         let exclusive = creates && flags.contains(OFlags::EXCL);
         lookup.set(Lookup::FOLLOW, !flags.contains(OFlags::NOFOLLOW) && !exclusive);
         lookup.set(Lookup::DIRECTORY, flags.contains(OFlags::DIRECTORY));
-        Ok(Opening { flags, mode: mode.bits(), want, lookup })
+        Ok(Opening { flags, mode: mode.bits(), want, lookup, may_write: false })
     }
 
     fn file_mode(&self, cred: &Credentials, inode: &Inode) -> FileMode {
@@ -209,6 +213,24 @@ impl Calls<'_> {
         self.task.open_place(file.path().clone(), flags, false).named("open")
     }
 
+    /// Opens the file of a handle again, for a server whose client has checked that the file may be
+    /// written, at a time when it may not have been immutable or append-only yet. So neither inode
+    /// flags nor permissions prevent writing.
+    ///
+    /// # Errors
+    /// As [`reopen`](Self::reopen); `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn reopen_permitted(&self, file: &File, flags: OFlags) -> Result<File> {
+        let open = || {
+            check_fork()?;
+            if !self.task.cred(&rcu::pin()).has(Capabilities::SYS_ADMIN) {
+                return Err(Errno::PERM);
+            }
+            let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
+            self.task.open_known(file.path().clone(), Opening { may_write: true, ..opening }, false)
+        };
+        open().named("open")
+    }
+
     /// Opens `path` and installs it at the lowest free descriptor.
     ///
     /// # Errors
@@ -264,6 +286,15 @@ impl Task {
         by_handle: bool,
     ) -> std::result::Result<File, Errno> {
         let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
+        self.open_known(path, opening, by_handle)
+    }
+
+    fn open_known(
+        &self,
+        path: Path,
+        opening: Opening,
+        by_handle: bool,
+    ) -> std::result::Result<File, Errno> {
         self.ns().room_for_file()?;
         if path.dentry().inode().file_type() == FileType::Fifo
             && !opening.flags.contains(OFlags::PATH)
@@ -681,7 +712,15 @@ fn may_open(
     if writes && !special && path.mount().sb().flags().contains(MountFlags::RDONLY) {
         return Err(Errno::ROFS);
     }
-    permission(inode, cred, opening.want, guard)?;
+    let want = if opening.may_write { opening.want - Access::WRITE } else { opening.want };
+    permission(inode, cred, want, guard)?;
+    if inode.is_append() && !opening.may_write {
+        let overwrites =
+            opening.flags.intersects(OFlags::ACCMODE) && !opening.flags.contains(OFlags::APPEND);
+        if overwrites || opening.flags.contains(OFlags::TRUNC) {
+            return Err(Errno::PERM);
+        }
+    }
     if opening.flags.contains(OFlags::NOATIME) && !cred.owns(inode) {
         return Err(Errno::PERM);
     }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
-use crate::base::types::{FileType, OFlags};
+use crate::base::types::{FileType, InodeFlags, OFlags};
 use crate::file::fd_table::Fd;
 use crate::file::open_file::File;
 use crate::file::truncate;
@@ -145,6 +145,7 @@ impl Task {
                     gid: cred.gid,
                     rdev: 0,
                     target: None,
+                    flags: InodeFlags::empty(),
                     name_len: 0,
                     xattrs: &[],
                 },

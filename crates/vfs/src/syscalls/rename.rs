@@ -68,6 +68,7 @@ use vfscale_sync::table::{LockReq, LockSet, RcuTable};
 use crate::base::error::{Named, Result};
 use crate::base::lock_classes::{Children, DirectoryMove, RenameLock};
 use crate::base::types::RenameFlags;
+use crate::file::synchronous::sync_names;
 use crate::mount::namespace::Namespace;
 use crate::mount::vfs_shared::VfsShared;
 use crate::namei::dir_ops::{self, BackedName, CantMountGuard};
@@ -133,7 +134,14 @@ impl Calls<'_> {
             let bases = [old_at, new_at].map(|at| self.task.base(at));
             let call = || self.task.rename_from(&bases, [bytes(old), bytes(new)], flags);
             run_changes(call, |change| match change {
-                DriverChange::Names(old, new, _write) => self.task.rename_kept(&old, &new, flags),
+                DriverChange::Names(old, new, _write) => {
+                    let done = self.task.rename_kept(&old, &new, flags)?;
+                    if done.is_some() {
+                        sync_names(old.dir_inode())?;
+                        sync_names(new.dir_inode())?;
+                    }
+                    Ok(done)
+                }
                 _ => Ok(None),
             })
         };

@@ -15,6 +15,7 @@ use vfscale_sync::rcu::{self, Guard};
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{AtFlags, Capabilities, XattrFlags};
+use crate::file::synchronous::sync_change;
 use crate::namei::lookup::run_lookups;
 use crate::namei::walk::{Fail, Lookup, Walk, WalkPos};
 use crate::objects::fsnotify::queue::FileChange;
@@ -261,7 +262,8 @@ impl Task {
                 let _locked = locks.then(|| inode.lock());
                 let guard = rcu::pin();
                 body(inode, self.cred(&guard), &guard, RefHeld::Yes).map(drop)
-            })
+            })?;
+            sync_change(inode)
         };
         if bytes(path).is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
             let place = self.xattr_place(at, path, flags)?;
@@ -319,6 +321,9 @@ fn allow(
     cred: &Credentials,
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
+    if op != XattrOp::Get && inode.is_immutable_or_append() {
+        return Err(Errno::PERM);
+    }
     // The rules read only the file type in `mode`, not the permission bits.
     let mode = inode.kind_bits();
     let subject = XattrSubject { mode, owner: cred.owns(inode), caps: cred.caps };

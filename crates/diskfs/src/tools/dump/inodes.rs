@@ -6,7 +6,7 @@ use crate::dir::{Directory, NameHash};
 use crate::format::Damage;
 use crate::format::extent::Extent;
 use crate::format::inode::{
-    INODE_MAGIC, InodeRecord, ROOT_INO, block_of, chunk_of, records, slot_of,
+    FLAG_NAMES, INODE_MAGIC, InodeRecord, ROOT_INO, block_of, chunk_of, records, slot_of,
 };
 use crate::inode::attr;
 use crate::inode::blob::{self, LinkTree};
@@ -185,10 +185,18 @@ pub(super) fn record(
     }
 }
 
+/// Returns the names of the flags that have one.
+fn flag_names(flags: u16) -> Value {
+    let is_set = |(bit, _): &(usize, &str)| flags & (1 << bit) != 0;
+    let names = FLAG_NAMES.into_iter().enumerate().filter(is_set);
+    names.map(|(_, name)| Value::from(name)).collect()
+}
+
 fn fields(value: Value, core: &InodeCore) -> Value {
     let value = value
         .with("mode", format!("{:06o}", core.mode))
         .with("flags", format!("{:#x}", core.flags))
+        .with("flag_names", flag_names(core.flags))
         .with("links", core.nlink)
         .with("uid", core.uid)
         .with("gid", core.gid)

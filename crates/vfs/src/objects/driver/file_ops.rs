@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::rcu::Guard;
 
-use crate::base::types::FallocateFlags;
+use crate::base::types::{FallocateFlags, InodeFlags};
 use crate::objects::driver::AttrChange;
 use crate::objects::inode::Inode;
 
@@ -110,6 +110,13 @@ pub trait FileOps {
     fn sync(&self, inode: &Inode, data_only: bool) -> Result<(), Errno> {
         let _ = (inode, data_only);
         Ok(())
+    }
+
+    /// Returns the inode flags that the driver stores. Without any, calls on flags fail with
+    /// `ENOTTY`. A driver without `DirOps` need not do anything for them. Always the same answer;
+    /// by default none.
+    fn inode_flags(&self) -> InodeFlags {
+        InodeFlags::empty()
     }
 
     /// Stores a change of attributes in one transaction. The VFS has checked the change, and shows
