@@ -362,9 +362,11 @@ pub(crate) struct ServeArgs {
     /// or to a failure of its log), sync (all changes are durable when their calls return), dirsync
     /// (those of names are), nosuid, nodev, noexec, noatime, size=SIZE, nr_inodes=N, mode=MODE,
     /// uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces another
-    /// may be empty after a crash), noxattr, noxattr=force, remount, ... The options above can be
-    /// given here too, for fstab(5): log_device=DEVICE, sync_interval=SECONDS or commit=SECONDS,
-    /// cache_size=SIZE, threads=N, poll=WHEN, transport=TRANSPORT, writeback
+    /// may be empty after a crash), chattr (immutable and append-only files can't be opened for
+    /// writing, which takes two messages for each opening; without it that is so if there were such
+    /// files before), noxattr, noxattr=force, remount, ... The options above can be given here too,
+    /// for fstab(5): log_device=DEVICE, sync_interval=SECONDS or commit=SECONDS, cache_size=SIZE,
+    /// threads=N, poll=WHEN, transport=TRANSPORT, writeback
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
 }

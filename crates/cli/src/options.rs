@@ -104,6 +104,7 @@ pub(crate) struct MountOptions {
     pub(crate) poll: Option<Polling>,
     pub(crate) transport: Option<Transport>,
     pub(crate) writeback: bool,
+    pub(crate) chattr: bool,
 }
 
 impl MountOptions {
@@ -178,6 +179,7 @@ impl MountOptions {
             poll: later.poll.or(self.poll),
             transport: later.transport.or(self.transport),
             writeback: self.writeback || later.writeback,
+            chattr: self.chattr || later.chattr,
         }
     }
 
@@ -246,6 +248,7 @@ impl MountOptions {
             "noxattr" => self.xattrs = Some(Xattrs::Refused),
             "allow_other" => self.allow_other = Some(true),
             "writeback" => self.writeback = true,
+            "chattr" => self.chattr = true,
             "noacl" => {
                 let why =
                     "`noacl`: access control lists always count; remove them instead (setfacl)";

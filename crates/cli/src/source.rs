@@ -132,6 +132,7 @@ pub(crate) fn builder(
         })
         .volatile(matches!(source, Source::Memory(_)))
         .writeback(writeback)
+        .chattr(options.chattr)
         .xattrs(serve.noxattr.or(options.xattrs).unwrap_or_default())
         .allow_other(allow_other)
         .flags(flags)

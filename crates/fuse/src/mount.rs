@@ -34,6 +34,7 @@ pub struct Builder {
     sharing: Sharing,
     volatile: bool,
     writeback: bool,
+    chattr: bool,
     xattrs: Xattrs,
     transport: Transport,
     how: Attachment,
@@ -61,6 +62,7 @@ impl Builder {
             sharing: Sharing::Shared { cache: Duration::ZERO },
             volatile: false,
             writeback: false,
+            chattr: false,
             xattrs: Xattrs::Served,
             transport: Transport::default(),
             how: Attachment {
@@ -106,6 +108,18 @@ impl Builder {
     /// `SEEK_HOLE` take all of a file for data.
     pub fn writeback(mut self, writeback: bool) -> Builder {
         self.writeback = writeback;
+        self
+    }
+
+    /// Has the kernel announce each opening of a file in exclusive use, so that immutable and
+    /// append-only files can't be opened for writing. By default it does so only if the file system
+    /// has, or has had, such a file when it is mounted.
+    ///
+    /// On other mounts in exclusive use, opening such a file succeeds, and each write fails with
+    /// `EPERM`, through a file that was opened before as well. With [`writeback`](Self::writeback),
+    /// making a file immutable or append-only there fails with `EOPNOTSUPP`.
+    pub fn chattr(mut self, chattr: bool) -> Builder {
+        self.chattr = chattr;
         self
     }
 
@@ -191,6 +205,7 @@ impl Builder {
             writeback: self.writeback,
             has_xattrs: self.xattrs == Xattrs::Served,
             syncing: self.how.syncing,
+            checks_open: self.chattr,
         };
         let crew = match self.transport {
             Transport::Classic => None,

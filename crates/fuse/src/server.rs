@@ -1,7 +1,7 @@
 //! The file system's side of a connection: every FUSE operation, by calls on a [`Vfs`].
 //!
 //! One module per subject implements the operations: `names`, `attrs`, `data`, `dirs`, `xattrs`,
-//! `locks`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
+//! `locks`, `flags`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
 //! credentials of [`caller`].
 
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::session::{DeferredReply, Served, Service};
 use crate::sharing::Sharing;
 use crate::statistics::{Counters, Statistics, Stats};
 use crate::syncing::Syncing;
+use crate::wire::InitFlags;
 use crate::wire::reply::{Entry, Reply, Validity};
 use crate::wire::request::{Offer, Operation, Reading, Request};
-use crate::wire::{InitFlags, WriteFlags};
 
 mod attrs;
 mod caller;
@@ -30,6 +30,7 @@ mod data;
 mod dirs;
 mod durable;
 pub(crate) mod files;
+mod flags;
 mod locks;
 mod long;
 mod names;
@@ -49,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) writeback: bool,
     pub(crate) has_xattrs: bool,
     pub(crate) syncing: Syncing,
+    /// Whether the kernel sends `OPEN` in exclusive use, too: inode flags decide who may open.
+    pub(crate) checks_open: bool,
 }
 
 impl Config {
@@ -66,6 +69,11 @@ impl Config {
 
     fn is_exclusive(&self) -> bool {
         self.sharing == Sharing::Exclusive
+    }
+
+    /// Returns whether the kernel sends a message for each open of a file.
+    fn sends_open(&self) -> bool {
+        !self.is_exclusive() || self.checks_open
     }
 }
 
@@ -122,6 +130,8 @@ impl Server {
         base.umask(Mode::empty());
         let root = base.posix().open("/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = root.stat()?;
+        let checks_open = config.checks_open || root.may_have_immutable();
+        let config = Config { checks_open, ..config };
         Ok(Server {
             base,
             nodes: Nodes::new(root, &stat),
@@ -164,8 +174,12 @@ impl Server {
         if handle.level >= level {
             return Ok(handle.file);
         }
-        let flags = if level == Level::Write { OFlags::RDWR } else { OFlags::RDONLY };
-        let file = self.base.posix().reopen(&handle.file, flags | OFlags::NONBLOCK)?;
+        let file = if level == Level::Write {
+            // For a writer that was permitted to open it, perhaps before it became immutable.
+            self.base.posix().reopen_permitted(&handle.file, OFlags::RDWR | OFlags::NONBLOCK)?
+        } else {
+            self.base.posix().reopen(&handle.file, OFlags::RDONLY | OFlags::NONBLOCK)?
+        };
         self.nodes.improve(node, &Handle { file: file.clone(), level });
         Ok(file)
     }
@@ -309,11 +323,7 @@ impl Server {
         match *operation {
             Op::Open { flags, kill_priv } => self.open(ctx, flags, kill_priv),
             Op::Read(at) => self.read(ctx, at),
-            Op::Write { fh, offset, flags, is_direct, data } => {
-                // Here the kernel turns a short reply into `EIO`, or drops the rest.
-                let is_whole = is_direct || flags.contains(WriteFlags::CACHE);
-                self.write(ctx, (fh, offset), flags, is_whole, data)
-            }
+            Op::Write(write) => self.write(ctx, write),
             Op::Flush { fh, owner } => self.flush(fh, owner),
             Op::Release { fh } | Op::ReleaseDir { fh } => self.release(fh),
             Op::FSync { fh, data_only } => self.fsync(ctx, fh, data_only),
@@ -342,7 +352,7 @@ impl Server {
             Op::GetXattr { name, size } => self.getxattr(ctx, name, size),
             Op::ListXattr { size } => self.listxattr(ctx, size),
             Op::RemoveXattr { name } => self.removexattr(ctx, name),
-            Op::Ioctl { command, data } => self.ioctl(ctx, command, data),
+            Op::Ioctl { command, data, room } => self.ioctl(ctx, command, data, room),
             _ => Err(Errno::NOSYS),
         }
     }

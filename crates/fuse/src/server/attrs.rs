@@ -76,7 +76,11 @@ impl Server {
         let mut is_same = false;
         let file = match set.fh {
             // Permission was checked when the file was opened.
-            Some(fh) => self.open_file(ctx.node, fh, Level::Write)?,
+            Some(fh) => {
+                let file = self.open_file(ctx.node, fh, Level::Write)?;
+                self.may_truncate(&file)?;
+                file
+            }
             None => {
                 let file = self.nodes.get(ctx.node)?.file;
                 self.act(ctx, Rights::Lazy, |task| {

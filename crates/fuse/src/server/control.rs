@@ -13,6 +13,7 @@ impl Server {
         ctx: &mut RequestCtx<'_>,
         command: u32,
         data: &[u8],
+        room: u32,
     ) -> Result<(), Errno> {
         match ioctl::Opcode::from(command) {
             control::SYNC => {
@@ -22,7 +23,7 @@ impl Server {
             }
             control::STATISTICS => return self.report(ctx),
             control::GROW if ctx.node == wire::ROOT => {}
-            _ => return Err(Errno::NOTTY),
+            other => return self.inode_flags(ctx, other, data, room),
         }
         let bytes = control::bytes_of(data)?;
         let root = self.nodes.get(ctx.node)?.file;

@@ -6,7 +6,7 @@ use vfscale::{Errno, File};
 use super::nodes::Level;
 use super::{RequestCtx, Rights, Server};
 use crate::session::TRANSFER_MAX;
-use crate::wire::request::{CopyEnd, Reading};
+use crate::wire::request::{CopyEnd, Reading, Write};
 use crate::wire::{OpenReply, WriteFlags};
 
 /// Flag of opening to execute: the kernel checks execute permission instead of read permission.
@@ -20,19 +20,25 @@ pub(super) fn open_flags(flags: u32) -> OFlags {
 }
 
 impl Server {
-    /// Opens a file. In exclusive use the kernel is told that opening needs no message: it checks
-    /// permissions with cached attributes, and reads and writes by node number.
+    /// Opens a file. In exclusive use the kernel checks permissions with cached attributes, and
+    /// reads and writes by node number. It is told that opening needs no message, unless inode
+    /// flags may forbid it.
     pub(super) fn open(
         &self,
         ctx: &mut RequestCtx<'_>,
         flags: u32,
         kill_priv: bool,
     ) -> Result<(), Errno> {
+        let wanted = open_flags(flags);
         if self.config.is_exclusive() {
-            return Err(Errno::NOSYS);
+            if !self.config.sends_open() {
+                return Err(Errno::NOSYS);
+            }
+            self.may_open(ctx.node, wanted)?;
+            ctx.reply.open(0, OpenReply::KEEP_CACHE);
+            return Ok(());
         }
         let named = self.nodes.get(ctx.node)?.file;
-        let wanted = open_flags(flags);
         let file = if flags & OPEN_EXEC != 0 {
             self.act(ctx, Rights::Lazy, |task| {
                 let how = AtFlags::EACCESS | AtFlags::EMPTY_PATH;
@@ -71,19 +77,15 @@ impl Server {
         Ok(())
     }
 
-    /// Writes `data` into a file at an offset. With `is_whole`, the write fails if there is no
-    /// space for a part of it.
-    pub(super) fn write(
-        &self,
-        ctx: &mut RequestCtx<'_>,
-        (fh, offset): (u64, u64),
-        flags: WriteFlags,
-        is_whole: bool,
-        data: &[u8],
-    ) -> Result<(), Errno> {
+    /// Writes data into a file at an offset.
+    pub(super) fn write(&self, ctx: &mut RequestCtx<'_>, write: Write<'_>) -> Result<(), Errno> {
+        let Write { fh, offset, flags, open, data } = write;
+        let is_cached = flags.contains(WriteFlags::CACHE);
+        // Here the kernel turns a short reply into `EIO`, or drops the rest.
+        let is_whole = is_cached || open.contains(OFlags::DIRECT);
         // A write from the page cache may carry the handle of any writer, even one that appends.
-        let fh = if flags.contains(WriteFlags::CACHE) { 0 } else { fh };
-        let file = self.open_file(ctx.node, fh, Level::Write)?;
+        let file = self.open_file(ctx.node, if is_cached { 0 } else { fh }, Level::Write)?;
+        self.may_change(&file, open.contains(OFlags::APPEND) && !is_cached)?;
         if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.kill_priv(ctx, &file)?;
         }
@@ -184,6 +186,7 @@ impl Server {
     ) -> Result<(), Errno> {
         let source = self.open_file(from.node, from.fh, Level::Read)?;
         let target = self.open_file(to.node, to.fh, Level::Write)?;
+        self.may_change(&target, false)?;
         // The older form counts in 32 bits; a copy may be shorter than requested.
         let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
         let copied = copy(&source, from.offset, &target, to.offset, len)?;

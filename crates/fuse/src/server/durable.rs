@@ -7,7 +7,7 @@ use vfscale::posix::OFlags;
 use vfscale::{Errno, FileType};
 
 use super::nodes::Level;
-use super::{RequestCtx, Server};
+use super::{RequestCtx, Server, flags};
 use crate::syncing::Syncing;
 use crate::wire::request::Operation;
 
@@ -31,6 +31,7 @@ pub(super) fn change_of(operation: &Operation<'_>, node: u64) -> Option<(u64, Sy
         Op::SetAttr(_) | Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::FAllocate { .. } => {
             Some((node, Syncing::All))
         }
+        Op::Ioctl { command, .. } if flags::changes(*command) => Some((node, Syncing::All)),
         Op::CopyFileRange { to, .. } => Some((to.node, Syncing::All)),
         _ => None,
     }

@@ -17,7 +17,7 @@ impl Server {
         use Operation as Op;
         match operation {
             Op::Read(at) => at.size as usize >= BIG,
-            Op::Write { data, .. } => data.len() >= BIG,
+            Op::Write(write) => write.data.len() >= BIG,
             Op::FAllocate { .. } | Op::CopyFileRange { .. } | Op::Ioctl { .. } => true,
             Op::FSync { .. } | Op::FSyncDir { .. } | Op::SyncFs => !self.config.volatile,
             // Such a request may have to be answered later.

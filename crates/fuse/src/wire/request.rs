@@ -142,6 +142,17 @@ pub(crate) struct Reading {
     pub(crate) keeps_atime: bool,
 }
 
+/// Parameters of a write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write<'a> {
+    pub(crate) fh: u64,
+    pub(crate) offset: u64,
+    pub(crate) flags: WriteFlags,
+    /// The present flags of the open file.
+    pub(crate) open: OFlags,
+    pub(crate) data: &'a [u8],
+}
+
 /// The kernel's version and features at `INIT`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
@@ -227,14 +238,7 @@ pub(crate) enum Operation<'a> {
     Create(Create<'a>),
     TmpFile(Create<'a>),
     Read(Reading),
-    Write {
-        fh: u64,
-        offset: u64,
-        flags: WriteFlags,
-        /// Whether the file is open with `O_DIRECT`.
-        is_direct: bool,
-        data: &'a [u8],
-    },
+    Write(Write<'a>),
     Flush {
         fh: u64,
         owner: u64,
@@ -304,6 +308,8 @@ pub(crate) enum Operation<'a> {
     Ioctl {
         command: u32,
         data: &'a [u8],
+        /// Length of the data that the kernel expects in the reply.
+        room: u32,
     },
     /// Any other operation, answered with `ENOSYS`.
     Unknown,
@@ -409,8 +415,8 @@ fn operation<'a>(
         opcode::DESTROY => Op::Destroy,
         opcode::IOCTL => {
             let (_fh, _flags, command, _arg) = (f.u64()?, f.u32()?, f.u32()?, f.u64()?);
-            let (in_size, _out_size) = (f.u32()? as usize, f.u32()?);
-            Op::Ioctl { command, data: f.bytes(in_size)? }
+            let (in_size, room) = (f.u32()? as usize, f.u32()?);
+            Op::Ioctl { command, data: f.bytes(in_size)?, room }
         }
         opcode::INTERRUPT => Op::Interrupt { unique: f.u64()? },
         opcode::ACCESS => Op::Access { mask: f.u32()? },
@@ -534,10 +540,10 @@ fn handle_operation<'a>(header: &Header, f: &mut Fields<'a>) -> Result<Operation
         opcode::WRITE => {
             let (offset, size, flags) = (f.u64()?, f.u32()? as usize, f.u32()?);
             let _lock_owner = f.u64()?;
-            let is_direct = OFlags::from_bits_retain(f.u32()?).contains(OFlags::DIRECT);
+            let open = OFlags::from_bits_retain(f.u32()?);
             let _padding = f.u32()?;
             let flags = WriteFlags::from_bits_retain(flags);
-            Op::Write { fh, offset, flags, is_direct, data: f.bytes(size)? }
+            Op::Write(Write { fh, offset, flags, open, data: f.bytes(size)? })
         }
         opcode::FLUSH => {
             f.u64()?;

@@ -181,7 +181,8 @@ fn ioctl_carries_its_bytes() {
     let mut body = words(&[0, 0, 1, 0xc008_e701, 7, 7, 8, 8]);
     body.extend(9_u64.to_ne_bytes());
     let m = message(opcode::IOCTL, &body, b"");
-    let Operation::Ioctl { command, data } = Request::parse(&m, DIALECT).unwrap().operation else {
+    let request = Request::parse(&m, DIALECT).unwrap();
+    let Operation::Ioctl { command, data, room: 8 } = request.operation else {
         panic!("not IOCTL");
     };
     assert_eq!((u64::from(command), data), (crate::control::GROW, &9_u64.to_ne_bytes()[..]));

@@ -31,7 +31,7 @@ impl Service for Echo {
         match request.operation {
             Operation::Lookup { name } => reply.put(name.as_encoded_bytes()),
             Operation::Read(at) => reply.space(at.size as usize).fill(9),
-            Operation::Write { data, .. } => reply.count(data.iter().map(|b| u32::from(*b)).sum()),
+            Operation::Write(write) => reply.count(write.data.iter().map(|b| u32::from(*b)).sum()),
             Operation::StatFs => return Err(Errno::NOENT),
             Operation::SetLk { .. } => {
                 later().answer(Err(Errno::INTR));
@@ -43,7 +43,7 @@ impl Service for Echo {
     }
 
     fn is_long(&self, operation: &Operation<'_>) -> bool {
-        matches!(operation, Operation::Write { data, .. } if data.len() > 4)
+        matches!(operation, Operation::Write(write) if write.data.len() > 4)
     }
 
     fn undelivered(&self, _worker: &mut ()) {}
