@@ -1,3 +1,7 @@
+//! Tests of requests about inode flags.
+
+#![allow(clippy::host_endian_bytes, reason = "the device speaks the machine's byte order")]
+
 use super::*;
 
 /// Returns the bytes of a `struct fsxattr`.
