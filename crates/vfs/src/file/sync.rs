@@ -23,15 +23,15 @@ fn tell(cursor: &ErrorCursor, errors: Option<&ErrorSeq>) -> std::result::Result<
 }
 
 impl File {
-    /// Makes a write durable, if the file was opened with `O_SYNC` or `O_DSYNC`, or has
-    /// [`InodeFlags::SYNC`](crate::types::InodeFlags::SYNC).
+    /// Makes a write durable, if the file was opened with `O_SYNC` or `O_DSYNC`, or those flags
+    /// stand for [`InodeFlags::SYNC`](crate::types::InodeFlags::SYNC).
     #[inline(always)]
     pub(crate) fn sync_written(
         &self,
         inode: &Inode,
         flags: OFlags,
     ) -> std::result::Result<(), Errno> {
-        if flags.intersects(OFlags::SYNC | OFlags::DSYNC) || inode.is_sync() {
+        if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             self.sync_and_tell(inode, !flags.contains(OFlags::SYNC))?;
         }
         Ok(())

@@ -98,7 +98,8 @@ impl File {
         } else if inode.is_shared()
             && let Some(n) = self.overwrite(inode, offset, bufs)
         {
-            self.sync_written(inode, self.flags()).map(|()| (offset, n))
+            let flags = self.flags() | inode.sync_flags();
+            self.sync_written(inode, flags).map(|()| (offset, n))
         } else {
             self.write_to::<false, true>(inode, offset, bufs, part)
         };
@@ -189,7 +190,7 @@ impl File {
         } else {
             drop(locked);
         }
-        self.sync_written(inode, flags)?;
+        self.sync_written(inode, if PLAIN { flags } else { flags | inode.sync_flags() })?;
         Ok((start, done))
     }
 

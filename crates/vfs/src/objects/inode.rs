@@ -80,6 +80,8 @@ const INHERITS: u32 = 1 << 18;
 const CAPABLE: u32 = 1 << 19;
 /// The lock is sharded over the CPUs.
 const SHARED: u32 = 1 << 20;
+/// Changes are durable when their calls return: one of the inode flags, see `inode/flags.rs`.
+const SYNC: u32 = 1 << 25;
 
 pub(crate) const DEAD: u32 = 1;
 const HASHED: u32 = 2;
@@ -552,10 +554,10 @@ impl Inode {
     }
 
     /// Returns whether a write needs no further check: the driver has no `DirOps`, there are no
-    /// seals, and the lock is not sharded.
+    /// seals, the lock is not sharded, and writes need not be durable.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) & (BACKED | SEALABLE | SHARED) == 0
+        self.kind.load(Ordering::Relaxed) & (BACKED | SEALABLE | SHARED | SYNC) == 0
     }
 
     /// Notes that it is in the inode hash. The caller has locked its bucket there, or has exclusive

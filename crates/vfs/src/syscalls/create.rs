@@ -70,7 +70,10 @@ fn heritage(dir: &Inode, mode: u32, cred: &Credentials, umask: u32, guard: &Guar
         mode &= !0o2000;
     }
     let default = dir.acl_default(guard);
-    let flags = dir.flags().inherited(mode);
+    let mut flags = dir.flags();
+    if !flags.is_empty() {
+        flags = flags.inherited(mode);
+    }
     Inheritance { gid, inherited: acl::inherit(default, mode, umask), flags }
 }
 

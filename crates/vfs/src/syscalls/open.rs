@@ -73,8 +73,6 @@ struct Opening {
     mode: u32,
     want: Access,
     lookup: Lookup,
-    /// Whether another party has checked that the file may be written.
-    may_write: bool,
 }
 
 impl Opening {
@@ -133,7 +131,7 @@ impl Opening {
         let exclusive = creates && flags.contains(OFlags::EXCL);
         lookup.set(Lookup::FOLLOW, !flags.contains(OFlags::NOFOLLOW) && !exclusive);
         lookup.set(Lookup::DIRECTORY, flags.contains(OFlags::DIRECTORY));
-        Ok(Opening { flags, mode: mode.bits(), want, lookup, may_write: false })
+        Ok(Opening { flags, mode: mode.bits(), want, lookup })
     }
 
     fn file_mode(&self, cred: &Credentials, inode: &Inode) -> FileMode {
@@ -225,8 +223,11 @@ impl Calls<'_> {
             if !self.task.cred(&rcu::pin()).has(Capabilities::SYS_ADMIN) {
                 return Err(Errno::PERM);
             }
-            let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
-            self.task.open_known(file.path().clone(), Opening { may_write: true, ..opening }, false)
+            let mut opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
+            if file.inode().is_file() {
+                opening.want.remove(Access::WRITE);
+            }
+            self.task.open_known(file.path().clone(), opening, false)
         };
         open().named("open")
     }
@@ -712,9 +713,8 @@ fn may_open(
     if writes && !special && path.mount().sb().flags().contains(MountFlags::RDONLY) {
         return Err(Errno::ROFS);
     }
-    let want = if opening.may_write { opening.want - Access::WRITE } else { opening.want };
-    permission(inode, cred, want, guard)?;
-    if inode.is_append() && !opening.may_write {
+    permission(inode, cred, opening.want, guard)?;
+    if writes && inode.is_append() {
         let overwrites =
             opening.flags.intersects(OFlags::ACCMODE) && !opening.flags.contains(OFlags::APPEND);
         if overwrites || opening.flags.contains(OFlags::TRUNC) {

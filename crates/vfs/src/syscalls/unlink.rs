@@ -47,11 +47,8 @@ pub(crate) fn may_delete(
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
     permission(dir, cred, Access::WRITE | Access::EXEC, guard)?;
-    if dir.is_append() {
-        return Err(Errno::PERM);
-    }
     check_sticky(dir, victim.inode(), cred)?;
-    if victim.inode().is_immutable_or_append() {
+    if dir.is_append() || victim.inode().is_immutable_or_append() {
         return Err(Errno::PERM);
     }
     match (want_dir, victim.inode().is_dir()) {

@@ -5,8 +5,8 @@
 
 use vfscale_sync::atomic::Ordering;
 
-use super::Inode;
-use crate::base::types::InodeFlags;
+use super::{Inode, SYNC};
+use crate::base::types::{InodeFlags, OFlags};
 
 /// Each flag, and its bit in `kind`.
 const BITS: [(InodeFlags, u32); 6] = [
@@ -21,7 +21,6 @@ const BITS: [(InodeFlags, u32); 6] = [
 const IMMUTABLE: u32 = 1 << 21;
 const APPEND: u32 = 1 << 22;
 const NOATIME: u32 = 1 << 23;
-const SYNC: u32 = 1 << 25;
 const DIRSYNC: u32 = 1 << 26;
 /// All of these bits.
 const ALL: u32 = 0b11_1111 << 21;
@@ -39,11 +38,15 @@ impl Inode {
     }
 
     /// Returns its flags.
+    #[inline]
     pub fn flags(&self) -> InodeFlags {
         let kind = self.kind.load(Ordering::Relaxed);
-        if kind & ALL == 0 {
-            return InodeFlags::empty();
-        }
+        if kind & ALL == 0 { InodeFlags::empty() } else { Inode::flags_of(kind) }
+    }
+
+    /// Returns the flags with these bits in `kind`.
+    #[cold]
+    fn flags_of(kind: u32) -> InodeFlags {
         let set = BITS.into_iter().filter(|(_, bit)| kind & bit != 0);
         set.fold(InodeFlags::empty(), |flags, (flag, _)| flags | flag)
     }
@@ -84,6 +87,12 @@ impl Inode {
     #[inline]
     pub(crate) fn is_sync(&self) -> bool {
         self.has_bit(SYNC)
+    }
+
+    /// Returns the flags of open files that make writes as durable as the flag of the inode does.
+    #[inline]
+    pub(crate) fn sync_flags(&self) -> OFlags {
+        if self.is_sync() { OFlags::SYNC } else { OFlags::empty() }
     }
 
     /// Returns whether changes of the names in it are durable when their calls return.
