@@ -42,6 +42,8 @@ impl InodeFlags {
     pub const PRIVILEGED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
     /// Returns the flags that a new file with this mode gets from its directory, which has `self`.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn inherited(self, mode: u32) -> InodeFlags {
         let kept = InodeFlags::NODUMP | InodeFlags::NOATIME;
         self & match mode & 0o170_000 {

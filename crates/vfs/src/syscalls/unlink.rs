@@ -48,7 +48,7 @@ pub(crate) fn may_delete(
 ) -> std::result::Result<(), Errno> {
     permission(dir, cred, Access::WRITE | Access::EXEC, guard)?;
     check_sticky(dir, victim.inode(), cred)?;
-    if dir.is_append() || victim.inode().is_immutable_or_append() {
+    if dir.keeps_names_of(victim.inode()) {
         return Err(Errno::PERM);
     }
     match (want_dir, victim.inode().is_dir()) {

@@ -52,6 +52,8 @@ impl Inode {
     }
 
     /// Replaces its flags. The caller holds the lock, or no other thread has seen the inode.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn set_flags(&self, flags: InodeFlags) {
         let changed = (self.kind.load(Ordering::Relaxed) ^ kind_of(flags)) & ALL;
         if changed != 0 {
@@ -75,6 +77,14 @@ impl Inode {
     #[inline]
     pub(crate) fn is_immutable_or_append(&self) -> bool {
         self.has_bit(IMMUTABLE | APPEND)
+    }
+
+    /// Returns whether the flags of a directory, this one, or those of `victim` forbid the removal
+    /// of a name of `victim`.
+    #[inline]
+    pub(crate) fn keeps_names_of(&self, victim: &Inode) -> bool {
+        let kind = |inode: &Inode| inode.kind.load(Ordering::Relaxed);
+        (kind(self) & APPEND) | (kind(victim) & (IMMUTABLE | APPEND)) != 0
     }
 
     /// Returns whether reads leave its access time alone.
