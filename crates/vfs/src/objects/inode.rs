@@ -373,6 +373,7 @@ impl Inode {
     }
 
     /// Initializes the rare parts of a new inode.
+    #[inline(always)]
     fn equip(&mut self, init: InodeInit) {
         if !init.xattrs.is_empty() {
             // Both may be present; a reader of the flags checks the attributes themselves.

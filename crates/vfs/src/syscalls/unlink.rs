@@ -39,6 +39,7 @@ use crate::task::task_struct::{At, bytes};
 
 /// Checks that `cred` may remove `victim` from `dir`, and that it is a directory exactly if the
 /// call needs one.
+#[inline]
 pub(crate) fn may_delete(
     dir: &Inode,
     victim: &Dentry,
