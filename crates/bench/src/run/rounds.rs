@@ -25,7 +25,6 @@ use crate::base::stats::{self, Ratio, Spread, Verdict};
 use crate::measure::player::{Sample, Timing};
 use crate::measure::seat::Seat;
 use crate::targets::memory::Memory;
-use crate::targets::mount::Mounted;
 use crate::targets::path::{Directory, Scratch, has_own_cwd};
 use crate::targets::volume::{Image, JournalLook, Volume};
 use crate::targets::{Target, TargetSpec};
@@ -61,10 +60,8 @@ enum TargetResources {
     Memory,
     /// Sets of disabled patches, each with an image; first the named image, without any.
     Volume(Vec<(Vec<String>, Arc<Image>)>),
-    /// A directory that the run has made.
+    /// A directory that the run has made, perhaps in a mount that it has made, too.
     Directory(Arc<Scratch>),
-    /// A directory in a mount that the run has made. The directory is removed first.
-    Mount { scratch: Arc<Scratch>, _mounted: Mounted },
 }
 
 impl TargetResources {
@@ -81,8 +78,7 @@ impl TargetResources {
             }
             TargetSpec::Path(dir) => TargetResources::Directory(Scratch::new(dir)?),
             TargetSpec::Mount(image) => {
-                let _mounted = Mounted::new(image.as_deref())?;
-                TargetResources::Mount { scratch: Scratch::new(_mounted.dir())?, _mounted }
+                TargetResources::Directory(Scratch::mounted(image.as_deref())?)
             }
         })
     }
@@ -90,9 +86,7 @@ impl TargetResources {
     /// Returns the mount of a directory; `None` for the library.
     fn mount(&self) -> Option<Mount> {
         match self {
-            TargetResources::Directory(scratch) | TargetResources::Mount { scratch, .. } => {
-                Mount::of(scratch.dir())
-            }
+            TargetResources::Directory(scratch) => Mount::of(scratch.dir()),
             TargetResources::Memory | TargetResources::Volume(..) => None,
         }
     }
@@ -228,9 +222,7 @@ impl Run<'_> {
             reason,
         };
         let file_system = match &self.resources[target] {
-            TargetResources::Directory(scratch) | TargetResources::Mount { scratch, .. } => {
-                CaseTarget::Directory(scratch.case()?)
-            }
+            TargetResources::Directory(scratch) => CaseTarget::Directory(scratch.case()?),
             TargetResources::Volume(images) => {
                 let of_case = images.iter().find(|(before, _)| *before == name.before);
                 let image = &of_case.unwrap_or(&images[0]).1;

@@ -24,6 +24,7 @@ use rustix::pipe::PipeFlags;
 use vfscale::{Error, FileType, Result, Timestamp};
 
 use super::calls::{Calls, Meta, Target};
+use super::mount::Mounted;
 use super::spec::own_directory;
 use crate::base::error::{self, Fault, Outcome};
 use crate::base::sys;
@@ -33,6 +34,8 @@ use crate::base::sys;
 pub struct Scratch {
     dir: PathBuf,
     cases: AtomicU64,
+    /// The mount that holds it, if the run has made one. Unmounted after the directory is removed.
+    _mount: Option<Mounted>,
 }
 
 impl Scratch {
@@ -41,6 +44,20 @@ impl Scratch {
     /// # Errors
     /// Returns an error if `parent` is not a writable directory.
     pub fn new(parent: &Path) -> error::Result<Arc<Scratch>> {
+        Scratch::make(parent, None)
+    }
+
+    /// Makes a directory in a new mount, of memory or of `image`: see [`Mounted::new`].
+    ///
+    /// # Errors
+    /// Those of [`Mounted::new`] and [`new`](Self::new).
+    pub fn mounted(image: Option<&Path>) -> error::Result<Arc<Scratch>> {
+        let mount = Mounted::new(image)?;
+        let parent = mount.dir().to_owned();
+        Scratch::make(&parent, Some(mount))
+    }
+
+    fn make(parent: &Path, mount: Option<Mounted>) -> error::Result<Arc<Scratch>> {
         let failed = |e: io::Error| error::Error::Directory(parent.to_owned(), e);
         let absolute = parent.canonicalize().map_err(failed)?;
         if !absolute.is_dir() {
@@ -51,7 +68,7 @@ impl Scratch {
             made => made.map(|()| true),
         });
         let dir = absolute.join(name.map_err(failed)?);
-        Ok(Arc::new(Scratch { dir, cases: AtomicU64::new(0) }))
+        Ok(Arc::new(Scratch { dir, cases: AtomicU64::new(0), _mount: mount }))
     }
 
     /// Returns its path.
