@@ -30,6 +30,24 @@ closing_line() {
     ((failed == 0 && passed > 0))
 }
 
+# Makes a file system in a new image of a size, and mounts it through a loop device, whose name is
+# added to `devices`.
+devices=()
+mount_loop() { # TYPE IMAGE SIZE DIR
+    local device
+    truncate --size "$3" "$2"
+    # No mkfs needs to discard unused blocks: the image is already sparse.
+    case $1 in
+        ext4) mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$2" ;;
+        xfs) mkfs.xfs -q -f "$2" ;;
+        btrfs) mkfs.btrfs -q -f "$2" >/dev/null ;;
+    esac
+    # Direct I/O prevents caching the data twice; not every underlying file system supports it.
+    device=$(losetup --find --show --direct-io=on "$2" 2>/dev/null || losetup --find --show "$2")
+    devices+=("$device")
+    mount -t "$1" "$device" "$4"
+}
+
 # Installs the Debian packages of missing programs. Returns false if that is not possible.
 need() { # PROGRAM=PACKAGE...
     local missing=() pair
