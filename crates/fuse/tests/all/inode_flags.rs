@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
@@ -40,6 +40,32 @@ fn mount(
     options: impl FnOnce(Builder) -> Builder,
 ) -> Option<TestMount> {
     TestMount::of(volume.vfs().clone(), sharing, options)
+}
+
+/// Runs a test on a volume in each kind of mount on which the kernel announces each opening. The
+/// test is told which kind it is, and whether the kernel gathers writes.
+fn where_announced(test: impl Fn(&Volume, &TestMount, Sharing, bool)) {
+    if !is_root() {
+        return;
+    }
+    for (sharing, writeback) in ANNOUNCED {
+        let (_dir, volume) = new_volume();
+        let options = |b: Builder| b.chattr(true).writeback(writeback);
+        let Some(m) = mount(&volume, sharing, options) else { return };
+        test(&volume, &m, sharing, writeback);
+    }
+}
+
+/// Makes a file, and a directory with another file, and gives file and directory a flag.
+fn make_flagged(m: &TestMount, flag: IFlags) -> [PathBuf; 2] {
+    let [file, dir] = ["file", "dir"].map(|name| m.path(name));
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("old"), "data").unwrap();
+    fs::write(&file, "data").unwrap();
+    for path in [&file, &dir] {
+        set(path, flag).unwrap();
+    }
+    [file, dir]
 }
 
 /// Returns the letters that `lsattr` shows of a file; `None` if there is no such program.
@@ -148,45 +174,22 @@ fn assert_immutable(m: &TestMount, keeps_times: bool) {
 
 #[test]
 fn immutable_files_do_not_change() {
-    if !is_root() {
-        return;
-    }
-    for (sharing, writeback) in ANNOUNCED {
-        let (_dir, volume) = new_volume();
-        let options = |b: Builder| b.chattr(true).writeback(writeback);
-        let Some(m) = mount(&volume, sharing, options) else { return };
-        let (file, dir) = (m.path("file"), m.path("dir"));
-        fs::create_dir(&dir).unwrap();
-        fs::write(dir.join("old"), "data").unwrap();
-        fs::write(&file, "data").unwrap();
-        for path in [&file, &dir] {
-            set(path, IFlags::IMMUTABLE).unwrap();
-        }
-        assert_immutable(&m, writeback);
+    where_announced(|_, m, _, writeback| {
+        let [file, dir] = make_flagged(m, IFlags::IMMUTABLE);
+        assert_immutable(m, writeback);
         for path in [&file, &dir] {
             set(path, IFlags::empty()).unwrap();
         }
         fs::write(&file, "other").unwrap();
         fs::remove_file(&file).unwrap();
         fs::remove_dir_all(&dir).unwrap();
-    }
+    });
 }
 
 #[test]
 fn append_only_files_only_grow() {
-    if !is_root() {
-        return;
-    }
-    for (sharing, writeback) in ANNOUNCED {
-        let (_dir, volume) = new_volume();
-        let options = |b: Builder| b.chattr(true).writeback(writeback);
-        let Some(m) = mount(&volume, sharing, options) else { return };
-        let (file, dir) = (m.path("file"), m.path("dir"));
-        fs::create_dir(&dir).unwrap();
-        fs::write(&file, "data").unwrap();
-        for path in [&file, &dir] {
-            set(path, IFlags::APPEND).unwrap();
-        }
+    where_announced(|volume, m, _, _| {
+        let [file, dir] = make_flagged(m, IFlags::APPEND);
         assert_eq!(errno(opened(&file, 0, true)), PERM);
         let mut appender = opened(&file, libc::O_APPEND, true).unwrap();
         appender.write_all(b" and more").unwrap();
@@ -199,19 +202,13 @@ fn append_only_files_only_grow() {
         assert_eq!(errno(fs::remove_file(dir.join("new"))), PERM);
         assert_eq!(errno(fs::rename(dir.join("new"), dir.join("other"))), PERM);
         assert_eq!(volume.task().read("/file").unwrap(), b"data and more");
-    }
+    });
 }
 
 /// As on other file systems, the flags decide when a file is opened.
 #[test]
 fn files_that_were_open_before_stay_writable() {
-    if !is_root() {
-        return;
-    }
-    for (sharing, writeback) in ANNOUNCED {
-        let (_dir, volume) = new_volume();
-        let options = |b: Builder| b.chattr(true).writeback(writeback);
-        let Some(m) = mount(&volume, sharing, options) else { return };
+    where_announced(|volume, m, sharing, _| {
         let path = m.path("file");
         let file = File::create(&path).unwrap();
         file.write_all_at(b"before", 0).unwrap();
@@ -222,7 +219,7 @@ fn files_that_were_open_before_stay_writable() {
             assert_eq!(volume.task().read("/file").unwrap(), b"later!", "{sharing:?}");
             file.write_all_at(b"before", 0).unwrap();
         }
-    }
+    });
 }
 
 /// In exclusive use, the kernel opens files without a message, unless there were such files before.
