@@ -191,7 +191,7 @@ fn reports_of_any_run_can_be_written() {
         std::fs::read_to_string(out.join("report.md")).unwrap().contains("| d-path | path/s |")
     );
     assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("d-path"));
-    assert!(out.join("plots/d-path.png").exists());
+    assert!(out.join("plots/d-path.svg").exists());
     let file = out.join("report.html");
     let (output, table, stderr) = run(&["d-path", "--out", file.to_str().unwrap()]);
     assert!(!output.status.success() && table.is_empty(), "{stderr}");

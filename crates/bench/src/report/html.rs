@@ -184,7 +184,7 @@ pub fn render(report: &Report, published: bool) -> Result<String, PlotError> {
 }
 
 /// Writes a report to a directory, which is created if missing: `report.html`, `report.md`,
-/// `results.json`, `plots/WORKLOAD.svg` and `.png`.
+/// `results.json`, `plots/WORKLOAD.svg`.
 ///
 /// # Errors
 /// Returns an error if a file can't be written, or a plot can't be drawn.

@@ -6,15 +6,14 @@
 //! plotted against users. Each point is the median of the rounds, with a bar from the smallest to
 //! the largest.
 //!
-//! The font is compiled into the program, since measured machines seldom have fonts.
+//! The pictures are SVG, whose text is drawn by whoever shows them: measured machines seldom have
+//! fonts.
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Once;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use plotters::style::register_font;
 
 use vfscale::PATCHES;
 
@@ -140,7 +139,6 @@ impl Picture {
     }
 
     fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), PlotError> {
-        register_once();
         area.fill(&WHITE).map_err(failed)?;
         let top = self.points().map(|(_, y)| y.max).fold(0.0, f64::max).max(1e-9);
         // Room for the legend above the lines.
@@ -203,14 +201,6 @@ fn whole(x: f64) -> String {
     }
 }
 
-fn register_once() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // Can't fail with a valid font; without it, plots would only lack text.
-        let _ = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
-    });
-}
-
 /// Draws the plot of a workload as SVG; returns `None` if the report has no result of it.
 ///
 /// # Errors
@@ -222,7 +212,7 @@ pub fn svg(report: &Report, workload: &Description) -> Result<Option<String>, Pl
     Ok(Some(text))
 }
 
-/// Writes the plots of all workloads in the report to `dir`, as SVG and PNG. Returns their number.
+/// Writes the plots of all workloads in the report to `dir`, as SVG. Returns their number.
 ///
 /// # Errors
 /// Returns an error if a plot can't be drawn or written.
@@ -232,8 +222,6 @@ pub fn write_all(report: &Report, dir: &Path) -> Result<usize, PlotError> {
         let Some(picture) = Picture::of(report, workload) else { continue };
         let svg = dir.join(format!("{}.svg", workload.name));
         picture.draw(&SVGBackend::new(&svg, SIZE).into_drawing_area())?;
-        let png = dir.join(format!("{}.png", workload.name));
-        picture.draw(&BitMapBackend::new(&png, SIZE).into_drawing_area())?;
         count += 1;
     }
     Ok(count)

@@ -61,11 +61,9 @@ fn everything_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("new/out");
     write_all(&report(), true, &out).unwrap();
-    for name in ["report.html", "results.json", "plots/stat-deep.svg"] {
+    for name in ["report.html", "results.json", "plots/stat-deep.svg", "plots/create-many.svg"] {
         assert!(std::fs::metadata(out.join(name)).unwrap().len() > 1_000, "{name}");
     }
-    let png = std::fs::read(out.join("plots/create-many.png")).unwrap();
-    assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
     let error = write_all(&report(), true, &out.join("report.html")).unwrap_err().to_string();
     assert!(error.contains("report.html"), "{error}");
 }

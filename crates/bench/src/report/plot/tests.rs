@@ -47,16 +47,3 @@ fn aim_is_drawn_against_users_in_jobs_per_minute() {
     let drawn = value(workloads::find("aim-short").unwrap(), users).median;
     assert!((drawn - users.ops_per_s.median * 60.0).abs() < 1e-6);
 }
-
-/// The text of a plot is drawn with the compiled-in font: without it these areas would be white.
-#[test]
-fn bitmaps_have_text() {
-    let report = measured("stat-deep");
-    let picture = Picture::of(&report, workloads::find("stat-deep").unwrap()).unwrap();
-    let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
-    picture.draw(&BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area()).unwrap();
-    // The caption is at the top.
-    let top = &pixels[..(SIZE.0 * 3 * 30) as usize];
-    let dark = top.chunks_exact(3).filter(|p| p.iter().all(|c| *c < 100)).count();
-    assert!(dark > 200, "{dark} dark pixels");
-}
