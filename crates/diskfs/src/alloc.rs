@@ -50,7 +50,9 @@
 //!
 //! Files are allocated in the group of their directory. Directories are distributed over the
 //! groups, and each CPU starts at a different group. Hence threads that work in different
-//! directories lock different groups.
+//! directories lock different groups. If CPUs contend for a group nevertheless, as in a directory
+//! that several threads change, each claims in a group of its own until they no longer do
+//! (`alloc/heat.rs`).
 
 mod ag_update;
 mod agfl;
@@ -58,6 +60,7 @@ mod alloc_group;
 pub mod changes;
 mod chunks;
 mod extents;
+mod heat;
 mod index;
 pub mod initial;
 mod layout;
@@ -100,7 +103,7 @@ use memory::IndexMemory;
 
 /// Runs shorter than this are used only when no group has a longer one.
 const RUN_WANTED: u32 = 16;
-/// Number of groups that are compared when a group for a directory is chosen.
+/// Number of groups that are compared when a group is chosen.
 const GROUPS_COMPARED: u32 = 8;
 
 /// The groups of an open volume. `Send` and `Sync`.
@@ -114,8 +117,7 @@ pub struct Groups {
     memory: Arc<IndexMemory>,
     /// Serializes calls that make the volume larger.
     growth: Mutex<(), GrowthLock>,
-    /// The group in which each CPU starts its search for the next directory's group.
-    cursors: PerCpu<AtomicU32>,
+    starts: PerCpu<Start>,
     generations: IdAlloc,
     /// Upper bound on the tree blocks of any group so far.
     largest_trees: AtomicU64,
@@ -179,6 +181,14 @@ pub struct Finished<'g> {
     parts: SmallVec<[Locked<'g>; 1]>,
 }
 
+/// The groups at which a CPU starts its searches.
+struct Start {
+    /// The group from which it chooses one for the next directory.
+    directory: AtomicU32,
+    /// Its own group, for claims that would contend elsewhere.
+    own: u32,
+}
+
 /// The changes in each group, sorted by group number.
 #[derive(Default)]
 struct ChangesByGroup(SmallVec<[(u32, AgChanges); 1]>);
@@ -219,7 +229,10 @@ impl Groups {
         let (largest_trees, levels_max) = groups.iter().fold((0, 1), most);
         let slots = cpu::possible().max(1);
         let step = (geometry.groups() / slots).max(1);
-        let start = |slot: usize| (slot as u32).wrapping_mul(step) % geometry.groups();
+        let start = |slot: usize| {
+            let own = (slot as u32).wrapping_mul(step) % geometry.groups();
+            Start { directory: AtomicU32::new(own), own }
+        };
         // The first number most probably differs from those of earlier mounts.
         let first = RandomState::new().build_hasher().finish() >> 32;
         Ok(Self {
@@ -229,7 +242,7 @@ impl Groups {
             list: GroupList::new(groups),
             memory,
             growth: Mutex::new(()),
-            cursors: PerCpu::new(slots as usize, |slot| AtomicU32::new(start(slot))),
+            starts: PerCpu::new(slots as usize, start),
             generations: IdAlloc::new(first, slots as usize),
             largest_trees: AtomicU64::new(largest_trees),
             levels_max: AtomicU32::new(levels_max as u32),
@@ -320,7 +333,8 @@ impl Groups {
     }
 
     /// Claims `min` to `max` consecutive blocks, `min` at least one, near the block `near` if
-    /// possible: at `near`, if that block is free; elsewhere in its group; in another group.
+    /// possible: at `near`, if that block is free; elsewhere in its group; in another group. If
+    /// CPUs contend for the group, a group of this CPU comes first.
     /// Returns `None` if no run of `min` free blocks exists; with a `min` of more than 1, a run
     /// that crosses the boundary of two zones may be missed. The caller owns the blocks until it
     /// gives them to [`Changes::use_claim`], or back ([`unclaim`](Self::unclaim)).
@@ -337,7 +351,7 @@ impl Groups {
         max: u32,
     ) -> Result<Option<BlockRange>, Error<N::Error>> {
         let max = max.max(min);
-        let first = self.group_of(near).unwrap_or(0);
+        let first = self.uncontended(self.group_of(near).unwrap_or(0));
         // Fragments are used only when nothing else is left. Blocks that other threads had taken
         // during the first search may have been given back to a group already passed, so nothing is
         // refused after one search.
@@ -363,7 +377,8 @@ impl Groups {
 
     /// Claims a free inode for the transaction with `changes`, or creates a chunk of inodes in it:
     /// for a file in the group of the block `near`, which is that of its directory's inode; for a
-    /// directory in a group with more free space than others. Returns the inode's number, or `None`
+    /// directory in a group with more free space than others. If CPUs contend for the group, a
+    /// group of this CPU comes first. Returns the inode's number, or `None`
     /// if neither is possible.
     ///
     /// A chunk takes 8 blocks.
@@ -379,6 +394,7 @@ impl Groups {
     ) -> Result<Option<u64>, Error<N::Error>> {
         let of_near = self.group_of(near).unwrap_or(0);
         let wanted = if is_dir { self.group_for_directory() } else { of_near };
+        let wanted = self.uncontended(wanted);
         for mut effort in [Effort::better(), Effort::anything()] {
             for group in self.from(wanted) {
                 let found = claim_inode_in(group, nodes, near, changes, &mut effort)?;
@@ -394,12 +410,24 @@ impl Groups {
         Ok(None)
     }
 
+    /// Returns `wanted`, unless CPUs contend for that group: then one at the start of this CPU for
+    /// which they don't, if there is one.
+    fn uncontended(&self, wanted: u32) -> u32 {
+        let is_hot = |group: &u32| self.at(*group).is_some_and(|group| group.heat.is_hot());
+        if !is_hot(&wanted) {
+            return wanted;
+        }
+        let (groups, own) = (self.count(), self.starts.this().own);
+        let mut near_own = (0..GROUPS_COMPARED.min(groups)).map(|next| (own + next) % groups);
+        near_own.find(|group| !is_hot(group)).unwrap_or(wanted)
+    }
+
     /// Chooses a group whose free space is at least the average of the compared groups; the next
     /// such group each time.
     fn group_for_directory(&self) -> u32 {
         let groups = self.count();
         let compared = GROUPS_COMPARED.min(groups);
-        let cursor = self.cursors.this();
+        let cursor = &self.starts.this().directory;
         let start = cursor.load(Ordering::Relaxed) % groups;
         let window = (start..start + compared).map(|group| group % groups);
         let free =
@@ -427,7 +455,7 @@ impl Groups {
         for (number, part) in self.parts(changes)?.0 {
             let Some(group) = self.at(number) else { continue };
             // Locks are taken in the order of groups.
-            let guard = group.lock.lock_nested();
+            let guard = group.lock_to_change();
             group.make_index(nodes)?;
             let outcome = AgUpdate::run(group, nodes, &mut changes.undo, part)?;
             finished.parts.push(Locked { group, outcome, _guard: guard });

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::{Mutex, MutexGuard};
 
 use super::Layout;
+use super::heat::Heat;
 use super::index::{Index, available};
 use super::load::{Effort, Half, RECORDS_MAX, Source, Zone};
 use super::memory::IndexMemory;
@@ -32,6 +33,8 @@ pub(super) struct Group {
     memory: Arc<IndexMemory>,
     /// The lock of the header and trees on disk.
     pub(super) lock: Mutex<(), GroupLock>,
+    /// Whether several CPUs contend for that lock.
+    pub(super) heat: Heat,
     /// The blocks and inodes that can be claimed; `None` before the first use.
     pub(super) index: Mutex<Option<Index>, GroupIndex>,
     /// Number of blocks that files can have, as published from the index.
@@ -78,6 +81,7 @@ impl Group {
             blocks: AtomicU64::new(blocks),
             memory: Arc::clone(memory),
             lock: Mutex::new(()),
+            heat: Heat::default(),
             index: Mutex::new(None),
             available: AtomicU64::new(0),
             free_inodes: AtomicU64::new(0),
@@ -93,6 +97,12 @@ impl Group {
     /// Returns the maximum number of levels that one of its trees can ever have.
     pub(super) fn levels_max(&self) -> u64 {
         self.whole().levels_max()
+    }
+
+    /// Takes the lock for the changes of a transaction, which takes the locks of groups in order.
+    pub(super) fn lock_to_change(&self) -> MutexGuard<'_, (), GroupLock> {
+        self.heat.note(self.lock.is_locked());
+        self.lock.lock_nested()
     }
 
     /// Sets the number of blocks to `blocks`, which are not accounted for yet.

@@ -1,3 +1,4 @@
+mod contended;
 mod failures;
 mod growth;
 mod inodes;

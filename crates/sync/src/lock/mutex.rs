@@ -75,6 +75,14 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
         Some(MutexGuard { mutex: self, not_send: PhantomData })
     }
 
+    /// Returns whether a thread holds the lock. A hint, which may be wrong at once; synchronizes
+    /// nothing.
+    #[inline]
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
     /// Returns the value, without locking: `&mut self` proves that no other thread uses it.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()

@@ -44,6 +44,12 @@ impl RawMutex {
         claimed
     }
 
+    /// Returns whether a thread holds the lock.
+    #[inline]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & LOCKED != 0
+    }
+
     /// Sets `LOCKED` if it is not set; returns whether it did.
     fn claim(&self) -> bool {
         // Earlier sleepers may remain (PARKED without LOCKED): the flag is preserved.
