@@ -150,6 +150,10 @@ impl DirOps for DiskFs {
         self.volume.journal().is_some()
     }
 
+    fn create_finds_names(&self) -> bool {
+        true
+    }
+
     fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeRef, Errno> {
         self.make(dir, Some(name), new).map_err(|fault| self.failed(fault))
     }

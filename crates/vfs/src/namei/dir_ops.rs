@@ -8,10 +8,14 @@
 //!    ([`DriverChange`](crate::namei::lookup::DriverChange)): references to the directory, the
 //!    name, the dentry that it found under that name ([`BackedName`]), and write access to the
 //!    mount.
+//!    For a name that is to be made there may be none: a driver that finds existing names itself
+//!    ([`DirOps::create_finds_names`]) is not asked for it before.
 //! 2. The call, which now holds nothing else, locks the name ([`crate::objects::in_lookup`]), so no
 //!    other thread looks it up or changes it until the change is complete. It checks that the name
-//!    still has that dentry; if not, the call starts again from the walk. Then it calls the driver,
-//!    and enters the result into the dcache, under the locks of the buckets.
+//!    still has that dentry, or none; if not, the call starts again from the walk. Then it calls
+//!    the driver, and enters the result into the dcache, under the locks of the buckets. If the
+//!    driver can't make a name that was not looked up, it looks it up now. If the name exists, the
+//!    call starts again: that precedes all other errors.
 //!
 //! # Invariants
 //!
@@ -51,16 +55,22 @@ use crate::objects::super_block::SuperBlock;
 use crate::objects::vfsmount::Path;
 
 /// A name in a directory of a backed driver, and the dentry, possibly negative, that a walk found
-/// under it. Holds references to the directory and the dentry.
+/// under it; none if the name is to be made, and the dcache does not have it. Holds references to
+/// the directory and the dentry.
 pub(crate) struct BackedName {
-    found: DentryRef,
+    found: Option<DentryRef>,
     name: Box<[u8]>,
     dir: Path,
 }
 
 impl BackedName {
     pub(crate) fn new(dir: Path, name: &[u8], found: DentryRef) -> BackedName {
-        BackedName { found, name: name.into(), dir }
+        BackedName { found: Some(found), name: name.into(), dir }
+    }
+
+    /// Returns a name that the dcache does not have.
+    pub(crate) fn unknown(dir: Path, name: Box<[u8]>) -> BackedName {
+        BackedName { found: None, name, dir }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -68,8 +78,8 @@ impl BackedName {
     }
 
     /// Returns the dentry that the walk found.
-    pub(crate) fn found(&self) -> &Dentry {
-        &self.found
+    pub(crate) fn found(&self) -> Option<&Dentry> {
+        self.found.as_deref()
     }
 
     pub(crate) fn name(&self) -> Name<'_> {
@@ -100,37 +110,44 @@ impl BackedName {
         self.sb().lock_name(self.dir.dentry(), &self.name())
     }
 
-    /// Returns whether the table still has the dentry that the walk found. The caller has locked
-    /// the name.
+    /// Returns whether the table still has the dentry that the walk found, or still none. The
+    /// caller has locked the name.
     pub(crate) fn is_current(&self, guard: &Guard) -> bool {
         let dir = self.dir.dentry();
-        let is_it = |(child, _): (&Dentry, u32)| std::ptr::eq(child, self.found());
-        !dir.is_unhashed() && dir.find(&self.name(), guard).is_some_and(is_it)
+        let now = dir.find(&self.name(), guard).map(|(child, _)| &raw const *child);
+        !dir.is_unhashed() && now == self.found().map(|found| &raw const *found)
     }
 
-    /// Prevents mounts on the dentry, which is about to lose its name. Returns false if the name
-    /// has another dentry.
-    fn forbid_mounts(&self, guard: &Guard) -> bool {
+    /// Returns whether the dcache has a file under the name.
+    pub(crate) fn exists(&self, guard: &Guard) -> bool {
+        let found = self.dir.dentry().find(&self.name(), guard);
+        found.is_some_and(|(child, _)| !child.is_negative())
+    }
+
+    /// Prevents mounts on the dentry `found`, which is about to lose its name. Returns false if the
+    /// name has another dentry.
+    fn forbid_mounts(&self, found: &Dentry, guard: &Guard) -> bool {
         let dir = self.dir.dentry();
         let _dcache = dir.sb().lock_dcache();
-        let bucket = dir.children().lock(self.found.hash(), guard);
-        let is_it = |child: &Dentry| std::ptr::eq(child, self.found());
-        let is_there = bucket.find(self.found.hash(), is_it).is_some();
+        let bucket = dir.children().lock(found.hash(), guard);
+        let is_it = |child: &Dentry| std::ptr::eq(child, found);
+        let is_there = bucket.find(found.hash(), is_it).is_some();
         if is_there {
-            self.found.set_cant_mount(true);
+            found.set_cant_mount(true);
         }
         is_there
     }
 
-    /// Replaces the negative dentry by one for the inode that the driver made, and returns a
-    /// reference to it. The caller has locked the name.
+    /// Enters a dentry for the inode that the driver made, in place of the negative one if there is
+    /// one, and returns a reference to it. The caller has locked the name.
     pub(crate) fn enter(&self, inode: InodeRef) -> DentryRef {
         let guard = rcu::pin();
         let dir = self.dir.dentry();
         let dcache = dir.sb().lock_dcache();
         let name = self.name();
         let mut bucket = dir.children().lock(name.hash(), &guard);
-        let gone = bucket.remove(self.found()).then(|| self.found.borrow(&guard));
+        let found = self.found.as_ref().filter(|found| bucket.remove(found));
+        let gone = found.map(|found| found.borrow(&guard));
         let gone = gone.map(|old| old.set_removed(dir, || {}, &guard));
         let (made, listed) = if dir.is_unhashed() {
             // The dcache dropped the directory during the call of the driver; the file exists
@@ -179,7 +196,7 @@ pub(crate) fn remove(
 ) -> Result<Option<()>, Errno> {
     let directories = at.dir_ops()?;
     let turn = at.lock();
-    let victim = at.found();
+    let Some(victim) = at.found() else { return Ok(None) };
     let Some(doomed) = CantMountGuard::new(at, tree)? else { return Ok(None) };
     let (dir, inode) = (at.dir_inode(), victim.inode());
     if is_rmdir {
@@ -209,11 +226,12 @@ impl<'a> CantMountGuard<'a> {
         tree: &Namespace,
     ) -> Result<Option<CantMountGuard<'a>>, Errno> {
         let guard = rcu::pin();
-        if !at.is_current(&guard) || !at.forbid_mounts(&guard) {
+        let Some(found) = at.found() else { return Ok(None) };
+        if !at.is_current(&guard) || !at.forbid_mounts(found, &guard) {
             return Ok(None);
         }
-        let doomed = CantMountGuard(at.found());
-        let busy = at.found().is_mounted() && tree.has_mountpoint(at.found(), &guard);
+        let doomed = CantMountGuard(found);
+        let busy = found.is_mounted() && tree.has_mountpoint(found, &guard);
         if busy { Err(Errno::BUSY) } else { Ok(Some(doomed)) }
     }
 }

@@ -150,33 +150,42 @@ impl DriverLookup {
         DriverLookup { dir, name: name.into() }
     }
 
-    /// Has the driver look up the name, and enters the answer into the directory's table. Blocks as
-    /// the driver does; the caller holds no lock and no RCU section.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) fn look_up(&self) -> Result<(), Errno> {
-        let dir = self.dir.dentry();
-        let sb = dir.sb();
-        let Some(directories) = sb.fs().dir_ops() else { return Ok(()) };
-        let name = Name::new(&self.name);
-        loop {
-            let turn = sb.lock_name(dir, &name);
-            if is_answered(dir, &name) {
+    /// Calls [`look_up`] for the name.
+    fn look_up(&self) -> Result<(), Errno> {
+        look_up(self.dir.dentry(), &self.name)
+    }
+
+    /// Returns the name, which is to be made instead of looked up.
+    pub(crate) fn into_unknown(self) -> BackedName {
+        BackedName::unknown(self.dir, self.name)
+    }
+}
+
+/// Has the driver look up `name`, and enters the answer into the table of `dir`. Blocks as the
+/// driver does; the caller holds no lock and no RCU section.
+///
+/// # Errors
+/// The driver's.
+pub(crate) fn look_up(dir: &Dentry, name: &[u8]) -> Result<(), Errno> {
+    let sb = dir.sb();
+    let Some(directories) = sb.fs().dir_ops() else { return Ok(()) };
+    let key = Name::new(name);
+    loop {
+        let turn = sb.lock_name(dir, &key);
+        if is_answered(dir, &key) {
+            return Ok(());
+        }
+        let found = directories.lookup(dir.inode(), name)?;
+        match enter(dir, &key, found)? {
+            Entered::Listed(listed) => {
+                drop(turn);
+                sb.shrink_sometimes(listed);
                 return Ok(());
             }
-            let found = directories.lookup(dir.inode(), &self.name)?;
-            match enter(dir, &name, found)? {
-                Entered::Listed(listed) => {
-                    drop(turn);
-                    sb.shrink_sometimes(listed);
-                    return Ok(());
-                }
-                Entered::Busy(busy) => {
-                    // By the end of the wait, the driver's answer may be outdated.
-                    drop(turn);
-                    busy.wait(sb);
-                }
+            Entered::Busy(busy) => {
+                // By the end of the wait, the driver's answer may be outdated.
+                drop(turn);
+                busy.wait(sb);
             }
         }
     }

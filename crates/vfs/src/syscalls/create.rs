@@ -17,7 +17,7 @@ use crate::base::lock_classes::Children;
 use crate::base::types::{Access, AtFlags, Capabilities, FileType, InodeFlags, Mode};
 use crate::file::synchronous::sync_names;
 use crate::namei::dir_ops::{self, BackedName};
-use crate::namei::lookup::{DriverChange, run_changes, run_lookups};
+use crate::namei::lookup::{Deferred, DriverChange, look_up, run_changes, run_lookups};
 use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Walk, WalkPos};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
@@ -231,10 +231,12 @@ struct CreateTarget<'g> {
 }
 
 /// Walks to the directory for a new name, with errors in the order of Linux: an existing name
-/// before a read-only mount, and that before a missing permission.
+/// before a read-only mount, and that before a missing permission. If the walk has to stop at the
+/// name, `unknown` may do better.
 fn target_for<'g>(
     walk: &mut Walk<'g>,
     is_dir: bool,
+    unknown: impl FnOnce(&Walk<'g>, Fail) -> Fail,
 ) -> std::result::Result<CreateTarget<'g>, Fail> {
     let Last::Name(slash) = walk.walk_to_last()? else {
         return Err(Errno::EXIST.into());
@@ -248,13 +250,42 @@ fn target_for<'g>(
     if dir.inode().is_dead() {
         return Err(Errno::NOENT.into());
     }
-    if walk.child(walk.name())?.is_some() {
-        return Err(Errno::EXIST.into());
+    match walk.child(walk.name()) {
+        Ok(None) => {}
+        Ok(Some(_)) => return Err(Errno::EXIST.into()),
+        Err(missed) if slash && !is_dir => return Err(missed),
+        Err(missed) => return Err(unknown(walk, missed)),
     }
     if slash && !is_dir {
         return Err(Errno::NOENT.into());
     }
     Ok(CreateTarget { dir, write: write? })
+}
+
+/// Has the backed driver make the last name of a walk without a lookup before, if that is where the
+/// walk stopped (`missed`), if the driver can, and if nothing that `may_make` checks forbids it.
+/// Otherwise the lookup comes first, since an existing name precedes all other errors.
+#[cold]
+pub(crate) fn leave_unknown<'g>(
+    walk: &Walk<'g>,
+    missed: Fail,
+    may_make: impl FnOnce() -> std::result::Result<(), Fail>,
+) -> Fail {
+    let Fail::First(deferred) = missed else { return missed };
+    let dir = walk.cur();
+    let can = dir.dentry.sb().fs().dir_ops().is_some_and(|ops| ops.create_finds_names());
+    let may = || {
+        let write = walk.want_write(dir)?;
+        may_make().map(|()| write)
+    };
+    match *deferred {
+        Deferred::Lookup(missing) if can && let Ok(write) = may() => {
+            let at = missing.into_unknown();
+            let write = write.keep(at.dir().mount_ref());
+            DriverChange::Name(at, write).into()
+        }
+        other => Fail::First(Box::new(other)),
+    }
 }
 
 /// Defers the creation of a name to the backed driver.
@@ -270,7 +301,7 @@ pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: WalkPos<'g>, write: WriteAcces
     }
 }
 
-fn may_create<'g>(walk: &Walk<'g>, dir: WalkPos<'g>) -> std::result::Result<(), Fail> {
+pub(crate) fn may_create<'g>(walk: &Walk<'g>, dir: WalkPos<'g>) -> std::result::Result<(), Fail> {
     Ok(permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, walk.guard())?)
 }
 
@@ -368,7 +399,8 @@ impl Calls<'_> {
             let call = || {
                 let guard = rcu::pin();
                 self.task.walk(&base, bytes(new), Lookup::empty(), &guard, |walk| {
-                    let CreateTarget { dir, write } = target_for(walk, false)?;
+                    let looked_up = |_: &Walk<'_>, missed| missed;
+                    let CreateTarget { dir, write } = target_for(walk, false, looked_up)?;
                     if !std::ptr::eq(dir.mount, source.mount()) {
                         return Err(Errno::XDEV.into());
                     }
@@ -461,9 +493,14 @@ impl Task {
         let call = || {
             let guard = rcu::pin();
             self.walk(&base, path, Lookup::empty(), &guard, |walk| {
-                let CreateTarget { dir, write } = target_for(walk, is_dir)?;
-                may_create(walk, dir)?;
-                check_device(what, walk.cred())?;
+                let may_make = |walk: &Walk<'_>| {
+                    may_create(walk, walk.cur())?;
+                    Ok(check_device(what, walk.cred())?)
+                };
+                let unknown =
+                    |walk: &Walk<'_>, missed| leave_unknown(walk, missed, || may_make(walk));
+                let CreateTarget { dir, write } = target_for(walk, is_dir, unknown)?;
+                may_make(walk)?;
                 if dir.dentry.is_partial() {
                     return Err(leave_new(walk, dir, write));
                 }
@@ -563,7 +600,17 @@ pub(crate) fn make_backed(
         NewInodeAttrs::new(at.dir_inode(), what.mode, task.cred(&guard), task.mask(), &guard)
     };
     let new = birth.inode(what, at.bytes().len());
-    let inode = directories.create(at.dir_inode(), at.bytes(), &new)?;
+    let inode = match directories.create(at.dir_inode(), at.bytes(), &new) {
+        Ok(inode) => inode,
+        Err(errno) if at.found().is_some() => return Err(errno),
+        Err(errno) => {
+            drop(turn);
+            look_up(at.dir().dentry(), at.bytes())?;
+            // An existing name precedes all other errors. The repeated walk has the answer.
+            let exists = errno == Errno::EXIST || at.exists(&rcu::pin());
+            return if exists { Ok(None) } else { Err(errno) };
+        }
+    };
     let made = at.enter(inode);
     drop(turn);
     sync_names(at.dir_inode())?;

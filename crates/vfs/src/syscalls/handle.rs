@@ -8,7 +8,7 @@ use vfscale_sync::rcu;
 use crate::base::error::{Named, Result, check_fork};
 use crate::base::types::{AtFlags, Capabilities, OFlags};
 use crate::file::open_file::File;
-use crate::namei::lookup::DriverLookup;
+use crate::namei::lookup::look_up;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::{DirOps, ParentName};
@@ -182,7 +182,7 @@ fn try_connect(
         below.push((std::mem::replace(&mut top, parent), name));
     };
     for (inode, name) in below.iter().rev() {
-        DriverLookup::new(Path::new(place.mount_ref(), dentry.clone()), name).look_up()?;
+        look_up(&dentry, name)?;
         let Some(next) = connected(inode) else {
             // Waits for a thread that may be removing the dentry from the directory's table under
             // this lock.

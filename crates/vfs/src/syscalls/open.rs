@@ -544,7 +544,14 @@ impl Task {
             if slash {
                 return Err(Errno::ISDIR.into());
             }
-            match walk.child(walk.name())? {
+            let child = match walk.child(walk.name()) {
+                Ok(child) => child,
+                Err(missed) => {
+                    let may_make = || create::may_create(walk, walk.cur());
+                    return Err(create::leave_unknown(walk, missed, may_make));
+                }
+            };
+            match child {
                 Some(child) if child.inode().is_symlink() => {
                     if opening.lookup.contains(Lookup::FOLLOW) {
                         walk.follow_last(child, slash)?;

@@ -194,7 +194,7 @@ impl Task {
     ) -> std::result::Result<Option<()>, Errno> {
         let tree = self.vfs().tree();
         let (old_dir, new_dir) = (old.dir().dentry(), new.dir().dentry());
-        let (source, found) = (old.found(), new.found());
+        let (Some(source), Some(found)) = (old.found(), new.found()) else { return Ok(None) };
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let target = (!found.is_negative()).then_some(found);
         let swapped = target.filter(|_| exchange);

@@ -236,6 +236,71 @@ fn a_failed_change_changes_nothing() {
 }
 
 #[test]
+fn names_are_made_without_a_lookup_before() {
+    let (fs, task) = mounted();
+    let asked = || fs.lookups.load(Ordering::Relaxed);
+    task.posix().mkdirat(At::Cwd, "/d", Mode::from(0o755)).unwrap();
+    drop(task.posix().open("/d/f", NEW | OFlags::EXCL, Mode::from(0o644)).unwrap());
+    task.symlink("f", "/d/l").unwrap();
+    task.posix().mknodat(At::Cwd, "/d/p", FileType::Fifo, Mode::from(0o600), 0).unwrap();
+    assert_eq!(asked(), 0);
+    // All of them are cached now, and so is what is missing.
+    for name in ["/d/f", "/d/l", "/d/p"] {
+        stat(&task, name).unwrap();
+    }
+    assert_eq!(asked(), 0);
+    assert_eq!(errno(stat(&task, "/d/g")), Errno::NOENT);
+    drop(task.posix().open("/d/g", NEW, Mode::from(0o644)).unwrap());
+    assert_eq!(asked(), 1);
+    // Where something forbids the creation, it is looked up whether the name exists.
+    let user = task.with_credentials(vfscale_vfs::Credentials::user(7, 7));
+    assert_eq!(errno(user.posix().open("/d/h", NEW, Mode::RWXU)), Errno::ACCESS);
+    assert_eq!(asked(), 2);
+    assert_eq!(
+        errno(task.posix().mknodat(At::Cwd, "/d/i/", FileType::Fifo, 0o600, 0)),
+        Errno::NOENT
+    );
+    assert_eq!(asked(), 3);
+    fs.check();
+}
+
+#[test]
+fn existing_names_that_are_not_cached_precede_all_errors() {
+    let (fs, task) = mounted();
+    task.posix().mkdirat(At::Cwd, "/d", Mode::from(0o755)).unwrap();
+    drop(task.posix().open("/d/f", NEW, Mode::from(0o666)).unwrap());
+    task.symlink("f", "/d/l").unwrap();
+    let user = task.with_credentials(vfscale_vfs::Credentials::user(7, 7));
+    let calls = task.posix();
+    for error in [0, Errno::NOSPC.raw_os_error(), Errno::IO.raw_os_error()] {
+        // The driver fails the next change with this error, whether the name exists or not.
+        let fresh = || {
+            forget(&fs);
+            fs.fail.store(error, Ordering::Relaxed);
+        };
+        fresh();
+        assert_eq!(calls.open("/d/f", NEW, Mode::RWXU).unwrap().stat().unwrap().mode, 0o100_666);
+        fresh();
+        assert_eq!(calls.open("/d/l", NEW, Mode::RWXU).unwrap().stat().unwrap().mode, 0o100_666);
+        fresh();
+        assert_eq!(errno(calls.open("/d/f", NEW | OFlags::EXCL, Mode::RWXU)), Errno::EXIST);
+        fresh();
+        assert_eq!(errno(calls.open("/d/l", NEW | OFlags::EXCL, Mode::RWXU)), Errno::EXIST);
+        fresh();
+        assert_eq!(errno(calls.mkdirat(At::Cwd, "/d", Mode::RWXU)), Errno::EXIST);
+        fresh();
+        assert_eq!(errno(task.symlink("x", "/d/l")), Errno::EXIST);
+        fresh();
+        assert_eq!(errno(task.hard_link("/d/f", "/d/l")), Errno::EXIST);
+        // This takes no right to write to the directory.
+        fresh();
+        drop(user.posix().open("/d/f", NEW, Mode::RWXU).unwrap());
+        fs.fail.store(0, Ordering::Relaxed);
+    }
+    fs.check();
+}
+
+#[test]
 fn writing_takes_set_ids_away_and_is_told() {
     let (fs, task) = mounted();
     let file = task.posix().open("/f", NEW, Mode::from(0o6777)).unwrap();

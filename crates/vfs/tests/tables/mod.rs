@@ -326,6 +326,10 @@ impl DirOps for Tables {
         true
     }
 
+    fn create_finds_names(&self) -> bool {
+        true
+    }
+
     fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeRef, Errno> {
         self.begin()?;
         assert_eq!(new.name_len, name.len());

@@ -144,9 +144,17 @@ pub trait DirOps: Send + Sync {
         false
     }
 
-    /// Makes a file of any type under `name` in `dir`, where no such name exists. Its inode has one
-    /// link (a directory two) and the current time in all its times; for a directory's `..`, `dir`
-    /// gets another link.
+    /// Returns whether [`create`](Self::create) fails with `EEXIST` for every name that exists,
+    /// even if the VFS does not know it. Then the VFS makes a name that is not cached without a
+    /// lookup before. Always the same answer.
+    fn create_finds_names(&self) -> bool {
+        false
+    }
+
+    /// Makes a file of any type under `name` in `dir`, where no such name exists, or none that is
+    /// cached ([`create_finds_names`](Self::create_finds_names)). Its inode has one link (a
+    /// directory two) and the current time in all its times; for a directory's `..`, `dir` gets
+    /// another link.
     ///
     /// # Errors
     /// `ENOENT` if the directory was removed, `EEXIST` if the name exists anyway, `ENOSPC`,
