@@ -49,9 +49,10 @@ impl DiskFs {
         let parent = node_of(dir)?;
         let need = if new.xattrs.is_empty() { self.needs.create } else { self.needs.create_xattrs };
         let mut tx = self.volume.begin(need)?;
+        // Before the directory is locked, which other threads may want.
+        let node = self.new_node(&mut tx, parent, new, name.is_some(), dir.change_time())?;
         let locked = parent.lock();
         let time = dir.change_time();
-        let node = self.new_node(&mut tx, parent, new, name.is_some(), time)?;
         if let Some(name) = name {
             let kind = FileKind::of_mode(new.mode).ok_or(Errno::INVAL)?;
             edit(&mut tx, parent, |tx, core| {
