@@ -120,6 +120,51 @@ fn create_against_create() {
     });
 }
 
+/// A name that exists, and that the dcache does not have, is opened or made, made, and removed.
+///
+/// Race: Create of a name that is not cached / create / unlink.
+///
+/// Race: A creation without a lookup against changes of that name.
+///
+/// The creation locks the name, and checks that the table still has no dentry under it. Whoever
+/// enters one has locked the name. So the driver is asked by one thread at a time, and what it made
+/// is entered before another thread looks. If the name exists the driver says so, and the lookup
+/// that follows locks the name again.
+///
+/// Seam: a walk that defers work / the driver's change; parties: two creations, a removal.
+#[test]
+fn creations_of_a_name_that_is_not_cached() {
+    check(|fs, task| {
+        let forget = || {
+            rcu::synchronize();
+            fs.with_super(|sb| while sb.shrink(usize::MAX) > 0 {});
+        };
+        touch(task, "/f").unwrap();
+        forget();
+        let remover = {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(1);
+                unlink(&task, "/f")
+            })
+        };
+        let make = |task: &Task| -> Result<u64> {
+            Ok(task.posix().open("/f", NEW | OFlags::EXCL, Mode::RWXU)?.stat()?.ino)
+        };
+        let (opened, made) = both(task, |task| touch(task, "/f").unwrap(), make);
+        assert_eq!(remover.join().unwrap(), None);
+        let known = ino(task, "/f");
+        match &made {
+            // Only after the removal, which is the only one.
+            Ok(made) => assert_eq!(known, Ok(*made)),
+            Err(error) => assert_eq!(error.errno(), Errno::EXIST),
+        }
+        assert!(known.is_err() || made.is_ok() || known == Ok(opened));
+        forget();
+        assert_eq!(ino(task, "/f"), known, "the dcache and the driver agree");
+    });
+}
+
 /// A directory is removed while a file is created in it: one of the two calls fails.
 ///
 /// Race: `rmdir` / create.
