@@ -131,9 +131,12 @@ pub(crate) enum Command {
     /// a mount is used
     ///
     /// With a directory it shows the requests that the mount has served, by operation, with their
-    /// mean and longest service times, and how much the kernel and the mount cache. The times are
-    /// those of the server, from the arrival of a request to the moment when its reply is ready.
-    /// Only root and the user who mounted it may do that.
+    /// mean and longest service times, how much the kernel and the mount cache, and by which
+    /// transport they exchange messages. Of a volume it also shows the log (its size and the bytes
+    /// in use, checkpoints, and waits for space) and the clean and dirty bytes in the cache; what
+    /// is counted counts from the mount on. Service times are those of the server, from the arrival
+    /// of a request to the moment when its reply is ready. Only root and the user who mounted it
+    /// may do that.
     ///
     /// Examples: vfscale stat disk.vfs; vfscale stat /mnt; vfscale stat --prometheus /mnt
     Stat(show::StatArgs),

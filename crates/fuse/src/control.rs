@@ -10,7 +10,7 @@
 //! /* As syncfs(2), which Linux does not pass on. On any directory. */
 //! #define VFSCALE_IOC_SYNC _IO(0xe7, 2)
 //! /* Out: the numbers of `Statistics`. On any directory. A new layout has another size. */
-//! #define VFSCALE_IOC_STATISTICS _IOR(0xe7, 3, __u64[1547])
+//! #define VFSCALE_IOC_STATISTICS _IOR(0xe7, 3, __u64[1565])
 //! ```
 //!
 //! The mounting user and processes with `CAP_SYS_ADMIN` may grow the volume and read statistics;

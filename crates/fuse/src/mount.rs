@@ -219,7 +219,11 @@ impl Builder {
             Transport::Uring => PollingChoice::Never,
         };
         let workers = crew.map_or(self.threads, Crew::workers);
-        let counters = Arc::new(Counters::new(workers, polling));
+        let counters = Counters::new(workers, polling);
+        let counters = Arc::new(match crew {
+            None => counters,
+            Some(crew) => counters.over_uring(crew.queues()),
+        });
         let server = Server::new(&self.vfs, config, Arc::clone(&counters));
         let server = Arc::new(server.map_err(MountError::FileSystem)?);
         let (device, attached) = attach(&self.how)?;

@@ -150,6 +150,7 @@ impl Server {
         let (polls, polls_found) = self.counters.polls();
         Stats {
             nodes,
+        let (transport, queues) = self.counters.transport();
             lookups,
             open_files: self.files.count(),
             waiting: self.waiting.count(),
@@ -159,6 +160,9 @@ impl Server {
             polls_found,
         }
     }
+            transport,
+            queues,
+            workers: self.counters.workers(),
 
     pub(crate) fn statistics(&self) -> Statistics {
         Statistics {
@@ -166,6 +170,7 @@ impl Server {
             counts: self.base.vfs().counts(),
             operations: self.counters.operations(),
         }
+            storage: self.base.vfs().storage_counts(),
     }
 
     /// Returns a handle of a node that can be read or written.

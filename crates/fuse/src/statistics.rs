@@ -7,10 +7,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use vfscale::{Counts, Errno};
+use vfscale::{Counts, driver::StorageCounts};
 
 use crate::polling::PollingChoice;
+use crate::transport::Transport;
 use crate::wire::opcode;
+
+pub(crate) use codec::{BYTES_MAX, decode, encode};
+
+mod codec;
 
 /// Number of classes of service times: below 1, 2, 4, ... microseconds, and one for the rest.
 const CLASSES: usize = 20;
@@ -40,6 +45,12 @@ pub struct Stats {
     pub polls: u64,
     /// Number of times that they found a request.
     pub polls_found: u64,
+    /// How the kernel and the server exchange messages.
+    pub transport: Transport,
+    /// Number of queues of requests: one for all workers, or over io_uring one for each CPU.
+    pub queues: usize,
+    /// Number of threads that serve requests.
+    pub workers: usize,
 }
 
 /// Requests of one kind that a mount has served.
@@ -83,6 +94,8 @@ pub struct Statistics {
     pub mount: Stats,
     /// Objects of the tree that is mounted.
     pub counts: Counts,
+    /// The log and the cache of the file system that is mounted, if it has them.
+    pub storage: StorageCounts,
     /// The operations that were requested at least once, in the order of their numbers.
     pub operations: Vec<OperationStats>,
 }
@@ -144,16 +157,30 @@ impl WorkerCounters {
 pub(crate) struct Counters {
     workers: Box<[WorkerCounters]>,
     polling: PollingChoice,
+    transport: Transport,
+    queues: usize,
 }
 
 impl Counters {
+    /// Creates the counters of a mount on the classic device; see [`over_uring`](Self::over_uring).
     pub(crate) fn new(workers: usize, polling: PollingChoice) -> Counters {
         let counters = || WorkerCounters {
             kinds: std::array::from_fn(|_| Kind::default()),
             polls: AtomicU64::new(0),
             polls_found: AtomicU64::new(0),
         };
-        Counters { workers: (0..workers).map(|_| counters()).collect(), polling }
+        let workers = (0..workers).map(|_| counters()).collect();
+        Counters { workers, polling, transport: Transport::Classic, queues: 1 }
+    }
+
+    /// Returns the counters of a mount over io_uring, with this number of queues.
+    pub(crate) fn over_uring(self, queues: usize) -> Counters {
+        Counters { transport: Transport::Uring, queues, ..self }
+    }
+
+    /// Returns the transport, and the number of its queues.
+    pub(crate) fn transport(&self) -> (Transport, usize) {
+        (self.transport, self.queues)
     }
 
     pub(crate) fn workers(&self) -> usize {
@@ -201,85 +228,6 @@ impl Counters {
         }
         sum
     }
-}
-
-/// Numbers in front of the operations in encoded statistics.
-const HEAD: usize = 14;
-
-/// Numbers of one operation in encoded statistics.
-const OPERATION: usize = 4 + CLASSES;
-
-/// Bytes of encoded statistics at most; the rest of a shorter answer is zero.
-pub(crate) const BYTES_MAX: usize = (HEAD + KINDS * OPERATION) * size_of::<u64>();
-
-/// Encodes statistics as the numbers that a mount replies.
-pub(crate) fn encode(statistics: &Statistics) -> Vec<u64> {
-    let (mount, counts) = (&statistics.mount, &statistics.counts);
-    let mut numbers = vec![
-        mount.nodes as u64,
-        mount.lookups,
-        mount.open_files as u64,
-        mount.waiting as u64,
-        mount.requests,
-        counts.dentries as u64,
-        counts.unused_dentries as u64,
-        counts.negative_dentries as u64,
-        counts.inodes as u64,
-        counts.unused_inodes as u64,
-        counts.open_files as u64,
-        mount.polling.number(),
-        mount.polls,
-        mount.polls_found,
-    ];
-    for stats in &statistics.operations {
-        let code = opcode::number(stats.name).unwrap_or(0);
-        let times = [nanos(stats.total), nanos(stats.longest)];
-        numbers.extend([u64::from(code), stats.count, times[0], times[1]]);
-        numbers.extend(stats.classes);
-    }
-    numbers
-}
-
-/// Decodes what [`encode`] made, and zeros after it.
-///
-/// # Errors
-/// Returns `EPROTO` if the numbers are too few.
-pub(crate) fn decode(numbers: &[u64]) -> Result<Statistics, Errno> {
-    let (head, rest) = numbers.split_first_chunk::<HEAD>().ok_or(Errno::PROTO)?;
-    let mut statistics = Statistics::default();
-    let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    statistics.mount = Stats {
-        nodes: size(head[0]),
-        lookups: head[1],
-        open_files: size(head[2]),
-        waiting: size(head[3]),
-        requests: head[4],
-        polling: PollingChoice::from_number(head[11]),
-        polls: head[12],
-        polls_found: head[13],
-    };
-    let counts = &mut statistics.counts;
-    let places = [
-        &mut counts.dentries,
-        &mut counts.unused_dentries,
-        &mut counts.negative_dentries,
-        &mut counts.inodes,
-        &mut counts.unused_inodes,
-        &mut counts.open_files,
-    ];
-    for (place, number) in places.into_iter().zip(&head[5..]) {
-        *place = size(*number);
-    }
-    for numbers in rest.as_chunks::<OPERATION>().0 {
-        let [code, count, total, longest, classes @ ..] = *numbers;
-        if count > 0 {
-            let (total, longest) = (Duration::from_nanos(total), Duration::from_nanos(longest));
-            let name = name_of(code);
-            let stats = OperationStats { name, count, total, longest, classes };
-            statistics.operations.push(stats);
-        }
-    }
-    Ok(statistics)
 }
 
 fn name_of(code: u64) -> &'static str {

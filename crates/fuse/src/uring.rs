@@ -64,6 +64,11 @@ impl Crew {
         Crew { queues: counted.unwrap_or_else(usable), helpers }
     }
 
+    /// Returns the number of queues: one for each CPU that the kernel may ever have.
+    pub(crate) fn queues(self) -> usize {
+        usize::from(self.queues)
+    }
+
     /// Returns the number of threads that serve requests.
     pub(crate) fn workers(self) -> usize {
         1 + usize::from(self.queues) + self.helpers

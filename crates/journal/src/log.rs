@@ -70,6 +70,8 @@ pub struct Stats {
     pub ail_items: u64,
     /// Memory of the items in the AIL, in bytes.
     pub ail_bytes: u64,
+    /// Number of times that a transaction has waited for log space.
+    pub space_waits: u64,
     /// Number of times that a transaction has waited for memory before it began.
     pub memory_waits: u64,
     /// Number of active transactions; for a moment it includes those that the freeze gate refuses.
@@ -276,6 +278,7 @@ impl Log {
             log_flushes: flushes,
             ail_items: self.ail.len() as u64,
             ail_bytes,
+            space_waits: self.grant.waits(),
             memory_waits,
             active: self.gate.active(&self.shared),
             grant_total: self.grant.total(),

@@ -82,6 +82,7 @@ pub use objects::driver::{
     AttrChange, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Rename,
     XattrChange, XattrPair,
 };
+pub use objects::driver::{CacheCounts, LogCounts, StorageCounts};
 pub use objects::fsnotify::queue::{FileChange, WatchEvent, WatchId};
 pub use objects::seals::SealFlags;
 pub use security::cred::Credentials;

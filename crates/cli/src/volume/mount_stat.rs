@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use vfscale::driver::{CacheCounts, LogCounts};
 use vfscale_fuse::{OperationStats, Statistics, control};
 
 use crate::error::Failure;
@@ -52,15 +53,17 @@ pub(super) fn text(dir: &Path, form: Form) -> Result<String, Failure> {
 
 /// Returns the figures that are single numbers, each with its name in words and its name for
 /// Prometheus.
-fn totals(statistics: &Statistics, space: Space) -> [(&'static str, &'static str, u64); 15] {
+fn totals(statistics: &Statistics, space: Space) -> Vec<(&'static str, &'static str, u64)> {
     let (mount, counts) = (&statistics.mount, &statistics.counts);
-    [
+    let mut totals = vec![
         ("bytes", "size_bytes", space.bytes),
         ("free bytes", "free_bytes", space.free_bytes),
         ("inodes at most", "inodes_max", space.inodes),
         ("free inodes", "inodes_free", space.free_inodes),
         ("inodes that the kernel caches", "kernel_inodes", mount.nodes as u64),
         ("lookups that the kernel holds", "kernel_lookups", mount.lookups),
+        ("queues of requests", "queues", mount.queues as u64),
+        ("threads that serve requests", "threads", mount.workers as u64),
         ("files opened by requests", "opened_files", mount.open_files as u64),
         ("requests that wait for a lock", "waiting_requests", mount.waiting as u64),
         ("polls of workers", "polls", mount.polls),
@@ -70,6 +73,37 @@ fn totals(statistics: &Statistics, space: Space) -> [(&'static str, &'static str
         ("unused dentries", "unused_dentries", counts.unused_dentries as u64),
         ("inodes in memory", "cached_inodes", counts.inodes as u64),
         ("unused inodes in memory", "unused_cached_inodes", counts.unused_inodes as u64),
+    ];
+    if let Some(log) = &statistics.storage.log {
+        totals.extend(of_log(log));
+    }
+    if let Some(cache) = &statistics.storage.cache {
+        totals.extend(of_cache(cache));
+    }
+    totals
+}
+
+/// Returns the figures of the log of a volume, as [`totals`] does. Events count from the mount on.
+fn of_log(log: &LogCounts) -> [(&'static str, &'static str, u64); 8] {
+    [
+        ("bytes of the log", "log_size_bytes", log.bytes),
+        ("bytes of the log in use", "log_used_bytes", log.used_bytes),
+        ("log transactions", "log_transactions_total", log.commits),
+        ("log checkpoints", "log_checkpoints_total", log.checkpoints),
+        ("log writes", "log_writes_total", log.writes),
+        ("log flushes", "log_flushes_total", log.flushes),
+        ("waits for log space", "log_space_waits_total", log.space_waits),
+        ("waits for memory of changed metadata", "log_memory_waits_total", log.memory_waits),
+    ]
+}
+
+/// Returns the figures of the cache of a volume, as [`totals`] does.
+fn of_cache(cache: &CacheCounts) -> [(&'static str, &'static str, u64); 4] {
+    [
+        ("bytes of the data cache at most", "cache_max_bytes", cache.bytes_max),
+        ("clean bytes in the data cache", "cache_clean_bytes", cache.clean_bytes),
+        ("dirty bytes in the data cache", "cache_dirty_bytes", cache.dirty_bytes),
+        ("bytes of changed metadata", "changed_metadata_bytes", cache.changed_metadata_bytes),
     ]
 }
 
@@ -81,6 +115,7 @@ fn words(text: &mut String, statistics: &Statistics, space: Space) -> fmt::Resul
     for (name, _, value) in totals(statistics, space) {
         writeln!(text, "{name}: {value}")?;
     }
+    writeln!(text, "transport: {}", statistics.mount.transport)?;
     writeln!(text, "polling: {}", statistics.mount.polling)?;
     writeln!(text, "requests: {}", statistics.mount.requests)?;
     if !statistics.operations.is_empty() {
@@ -110,6 +145,7 @@ fn as_json(statistics: &Statistics, space: Space) -> Value {
     let operations: Value = statistics.operations.iter().map(operation).collect();
     let mut value = json!({
         "requests": statistics.mount.requests,
+        "transport": statistics.mount.transport.to_string(),
         "polling": statistics.mount.polling.to_string(),
         "operations": operations,
     });
@@ -124,9 +160,17 @@ fn prometheus(text: &mut String, dir: &Path, statistics: &Statistics, space: Spa
     let dir = label(&dir.display().to_string());
     for (help, name, value) in totals(statistics, space) {
         writeln!(text, "# HELP vfscale_{name} Number of {help}.")?;
-        writeln!(text, "# TYPE vfscale_{name} gauge")?;
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        writeln!(text, "# TYPE vfscale_{name} {kind}")?;
         writeln!(text, "vfscale_{name}{{dir=\"{dir}\"}} {value}")?;
     }
+    let transport = statistics.mount.transport;
+    writeln!(
+        text,
+        "# HELP vfscale_transport_info How the kernel and the mount exchange messages."
+    )?;
+    writeln!(text, "# TYPE vfscale_transport_info gauge")?;
+    writeln!(text, "vfscale_transport_info{{dir=\"{dir}\",transport=\"{transport}\"}} 1")?;
     let name = "vfscale_request_seconds";
     writeln!(text, "# HELP {name} Service times of requests, until the reply is ready.")?;
     writeln!(text, "# TYPE {name} histogram")?;

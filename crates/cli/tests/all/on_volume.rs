@@ -251,6 +251,78 @@ fn a_mount_shows_how_it_is_used() {
     assert!(stat(&[], &image).1.contains("clean"));
 }
 
+/// Returns the figures of a mount.
+fn figures(dir: &Path) -> serde_json::Value {
+    let output = vfscale().args(["stat", "--json"]).arg(dir).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_mount_shows_its_transport_log_and_cache() {
+    if !can_mount() {
+        return;
+    }
+    let images = Images::new();
+    let (image, dir) = (images.image(), images.dir("mnt"));
+    let mount = Mount::new(&image, &dir, &["--size=64M", "--sync-interval=10000", "--threads=3"]);
+    let number = |figures: &serde_json::Value, name: &str| {
+        figures[name].as_u64().unwrap_or_else(|| panic!("no {name}: {figures}"))
+    };
+    let before = figures(&dir);
+    assert_eq!(before["transport"], "classic");
+    assert_eq!(number(&before, "queues of requests"), 1);
+    assert_eq!(number(&before, "threads that serve requests"), 3);
+    assert_eq!(number(&before, "dirty bytes in the data cache"), 0);
+
+    fs::write(dir.join("f"), vec![7; 5 << 20]).unwrap();
+    let dirty = figures(&dir);
+    let most = number(&dirty, "bytes of the data cache at most");
+    assert_eq!(number(&dirty, "dirty bytes in the data cache"), 5 << 20);
+    assert!(most >= 5 << 20, "{dirty}");
+    assert!(number(&dirty, "log transactions") > number(&before, "log transactions"), "{dirty}");
+
+    let synced = vfscale().arg("sync").arg(&dir).output().unwrap();
+    assert!(synced.status.success(), "{}", text(&synced.stderr));
+    let clean = figures(&dir);
+    assert_eq!(number(&clean, "dirty bytes in the data cache"), 0);
+    assert!(number(&clean, "clean bytes in the data cache") >= 5 << 20, "{clean}");
+    for event in ["log checkpoints", "log writes", "log flushes"] {
+        assert!(number(&clean, event) > number(&before, event), "{event}: {clean}");
+    }
+    let (all, used) =
+        (number(&clean, "bytes of the log"), number(&clean, "bytes of the log in use"));
+    assert!(0 < used && used < all, "{clean}");
+    assert_eq!(number(&clean, "waits for log space"), 0);
+    assert_eq!(number(&clean, "waits for memory of changed metadata"), 0);
+
+    let lines = vfscale().args(["stat", "--prometheus"]).arg(&dir).output().unwrap();
+    let labels = format!("dir=\"{}\"", dir.display());
+    for line in [
+        "# TYPE vfscale_log_checkpoints_total counter".to_owned(),
+        format!("vfscale_log_size_bytes{{{labels}}} {all}"),
+        format!("vfscale_transport_info{{{labels},transport=\"classic\"}} 1"),
+    ] {
+        assert!(text(&lines.stdout).lines().any(|found| found == line), "{line}");
+    }
+    mount.unmount();
+}
+
+#[test]
+fn a_mount_in_memory_has_no_log_and_no_cache() {
+    if !can_mount() {
+        return;
+    }
+    let script = format!("{} stat --json .", env!("CARGO_BIN_EXE_vfscale"));
+    let mut command = vfscale();
+    let output = command.args(["run", "--memory=16M", "--", "sh", "-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let figures: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(figures["transport"], "classic");
+    let named = |part: &str| figures.as_object().unwrap().keys().any(|name| name.contains(part));
+    assert!(named("polls") && !named("log ") && !named("data cache"), "{figures}");
+}
+
 #[test]
 fn what_can_not_grow_says_why() {
     let images = Images::new();

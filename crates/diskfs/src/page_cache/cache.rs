@@ -94,6 +94,12 @@ impl PageCache {
         })
     }
 
+    /// Returns the most pages.
+    #[must_use]
+    pub fn pages_max(&self) -> u64 {
+        self.pages_max
+    }
+
     /// Returns the number of pages.
     #[must_use]
     pub fn pages(&self) -> u64 {

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use vfscale_journal::Journal;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::errseq::ErrorSeq;
-use vfscale_vfs::driver::{DirOps, FileSystem, NameAccounting};
+use vfscale_vfs::driver::{
+    CacheCounts, DirOps, FileSystem, LogCounts, NameAccounting, StorageCounts,
+};
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::StatFs;
@@ -16,6 +19,7 @@ use super::inodes::held;
 use crate::format::BLOCK_BYTES;
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, ROOT_INO};
 use crate::inode::core::SIZE_MAX;
+use crate::page_cache::PAGE;
 
 /// The magic number of a volume in `statfs`: "vfsS", with which its superblock begins.
 const MAGIC: u64 = 0x5373_6676;
@@ -144,6 +148,31 @@ impl FileSystem for DiskFs {
                 Err(error.errno())
             }
         }
+    }
+
+    fn storage_counts(&self) -> StorageCounts {
+        let stats = self.volume.journal().map(Journal::stats);
+        let pages = self.files.pages();
+        let dirty = pages.unstable();
+        let mut counts = StorageCounts::default();
+        counts.cache = Some(CacheCounts {
+            bytes_max: pages.pages_max() * PAGE,
+            // The counts are not of the same moment.
+            clean_bytes: pages.pages().saturating_sub(dirty) * PAGE,
+            dirty_bytes: dirty * PAGE,
+            changed_metadata_bytes: stats.as_ref().map_or(0, |stats| stats.ail_bytes),
+        });
+        counts.log = stats.map(|stats| LogCounts {
+            bytes: stats.grant_total,
+            used_bytes: stats.grant_used,
+            commits: stats.commits,
+            checkpoints: stats.checkpoints,
+            writes: stats.log_writes,
+            flushes: stats.log_flushes,
+            space_waits: stats.space_waits,
+            memory_waits: stats.memory_waits,
+        });
+        counts
     }
 }
 

@@ -1,3 +1,7 @@
+use vfscale::Errno;
+use vfscale::driver::{CacheCounts, LogCounts};
+
+use super::codec::HEAD;
 use super::*;
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -58,6 +62,9 @@ fn encoded_statistics_are_decoded_whole() {
         polling: PollingChoice::Quota,
         polls: 7,
         polls_found: 8,
+        transport: Transport::Uring,
+        queues: 9,
+        workers: 10,
     };
     statistics.counts.dentries = 6;
     statistics.counts.open_files = 11;
@@ -66,5 +73,24 @@ fn encoded_statistics_are_decoded_whole() {
     assert_eq!(decode(&numbers).unwrap(), statistics);
     numbers.resize(BYTES_MAX / size_of::<u64>(), 0);
     assert_eq!(decode(&numbers).unwrap(), statistics, "with zeros after it");
+    let log = LogCounts {
+        bytes: 12,
+        used_bytes: 13,
+        commits: 14,
+        checkpoints: 15,
+        writes: 16,
+        flushes: 17,
+        space_waits: 18,
+        memory_waits: 19,
+    };
+    statistics.storage.log = Some(log);
+    assert_eq!(decode(&encode(&statistics)).unwrap(), statistics, "with a log");
+    statistics.storage.cache = Some(CacheCounts {
+        bytes_max: 20,
+        clean_bytes: 21,
+        dirty_bytes: 22,
+        changed_metadata_bytes: 23,
+    });
+    assert_eq!(decode(&encode(&statistics)).unwrap(), statistics, "with a cache");
     assert_eq!(decode(&numbers[..HEAD - 1]), Err(Errno::PROTO));
 }

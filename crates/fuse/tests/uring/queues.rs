@@ -31,6 +31,17 @@ fn on_one_cpu(test: impl FnOnce() + Send) {
     thread::scope(|scope| scope.spawn(pinned).join().unwrap());
 }
 
+/// The statistics name the transport. The kernel has a queue for each CPU that it may ever have.
+#[test]
+fn statistics_show_a_queue_for_each_cpu() {
+    let Some(m) = TestMount::new(SHARED) else { return };
+    let stats = vfscale_fuse::control::statistics(m.path("")).unwrap().mount;
+    let cpus = thread::available_parallelism().unwrap().get();
+    assert_eq!(stats.transport, Transport::Uring);
+    assert!(stats.queues >= cpus, "{stats:?}");
+    assert!(stats.workers > stats.queues, "one thread reads the device: {stats:?}");
+}
+
 /// More requests of one CPU wait for a lock than its queue has entries, and the holder's own
 /// requests come through the same queue.
 #[test]

@@ -58,6 +58,8 @@ struct Queue {
     regrant: VecDeque<Arc<Waiter>>,
     new: VecDeque<Arc<Waiter>>,
     is_shut: bool,
+    /// The number of transactions that have queued up and slept.
+    waits: u64,
 }
 
 struct Waiter {
@@ -100,6 +102,11 @@ impl Grant {
         self.budget.used_exactly()
     }
 
+    /// Returns the number of transactions that have waited.
+    pub(crate) fn waits(&self) -> u64 {
+        self.queue.lock().waits
+    }
+
     /// Returns whether a transaction waits.
     pub(crate) fn has_waiters(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) != 0
@@ -128,6 +135,7 @@ impl Grant {
         queue.of(kind).push_back(waiter.clone());
         self.waiting.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+        let mut has_slept = false;
         loop {
             self.serve(&mut queue);
             if waiter.is_served.load(Ordering::Relaxed) {
@@ -137,6 +145,10 @@ impl Grant {
                 queue.of(kind).retain(|other| !Arc::ptr_eq(other, &waiter));
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
                 return Err(Shut);
+            }
+            if !has_slept {
+                has_slept = true;
+                queue.waits += 1;
             }
             push_tail();
             queue = waiter.served.wait(queue);

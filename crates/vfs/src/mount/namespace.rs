@@ -31,7 +31,7 @@ use crate::mount::topology::MountTopology;
 use crate::mount::umount::Detached;
 use crate::mount::vfs_shared::VfsShared;
 use crate::objects::dcache::dentry::Dentry;
-use crate::objects::driver::FileSystem;
+use crate::objects::driver::{FileSystem, StorageCounts};
 use crate::objects::vfsmount::{Mount, MountRef, Path, PathRef};
 
 /// An upper bound of the number of grace periods that the end of a tree takes.
@@ -225,6 +225,13 @@ impl Vfs {
             counts.open_files += sb.files().len() + sb.private_files();
         }
         counts
+    }
+
+    /// Returns the use of the log and the cache of the root file system. Takes short locks of all
+    /// CPUs; meant for statistics.
+    #[must_use]
+    pub fn storage_counts(&self) -> StorageCounts {
+        self.0.root.sb().fs().storage_counts()
     }
 
     /// Counts the other users of the tree and of its root file system. Counts tasks first: without

@@ -62,7 +62,7 @@
 //! | `evict` | any lock, an RCU section: must not block. No other thread can reach the inode |
 //! | `unmounted` | no lock; possibly an RCU section: must not wait for a grace period |
 //! | `put_super`, and dropping the driver | an RCU section: must not block |
-//! | `fill_super`, `sync_fs`, `grow_fs`, `reclaim`, `text` | nothing |
+//! | `fill_super`, `sync_fs`, `grow_fs`, `reclaim`, `storage_counts`, `text` | nothing |
 //!
 //! Calls that get a [`Guard`](vfscale_sync::rcu::Guard) run inside an RCU section and must not
 //! block for long.
@@ -76,11 +76,13 @@ mod accounting;
 mod dir_ops;
 mod file_ops;
 mod file_system;
+mod storage;
 
 pub use accounting::NameAccounting;
 pub use dir_ops::{DirEntry, DirOps, Found, ParentName, Rename};
 pub use file_ops::{FileOps, OVERWRITE_MAX};
 pub use file_system::FileSystem;
+pub use storage::{CacheCounts, LogCounts, StorageCounts};
 
 /// Binary logarithm of the number of buckets that a new directory has on several CPUs: two of its
 /// names share a cache line once in 16 times.

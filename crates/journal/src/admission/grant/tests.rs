@@ -53,7 +53,10 @@ fn a_waiter_is_served_by_what_is_given_back_on_any_cpu() {
         }
         assert!(waits.join().unwrap());
     });
-    assert_eq!(grant.used(), 940);
+    assert_eq!((grant.used(), grant.waits()), (940, 1));
+    grant.give(940);
+    take(&grant, 1000);
+    assert_eq!(grant.waits(), 1, "nothing to wait for");
 }
 
 #[test]

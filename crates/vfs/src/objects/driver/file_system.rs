@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use vfscale_sync::errseq::ErrorSeq;
 
 use crate::base::types::StatFs;
-use crate::objects::driver::{DirOps, FileOps, NameAccounting};
+use crate::objects::driver::{DirOps, FileOps, NameAccounting, StorageCounts};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
@@ -138,5 +138,11 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
     fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
         let _ = bytes;
         Err(Errno::OPNOTSUPP)
+    }
+
+    /// Returns the use of its log and its cache, of which it has neither by default. The caller
+    /// holds nothing. Must not block for I/O; it may take short locks of all CPUs.
+    fn storage_counts(&self) -> StorageCounts {
+        StorageCounts::default()
     }
 }
