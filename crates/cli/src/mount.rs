@@ -56,17 +56,32 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     if args.verbose {
         say(format_args!("vfscale: {}", how(&mounted)));
     }
-    if let Some(log) = log {
-        leave_terminal(log)?;
-    } else {
-        say(format_args!("mounted at {}; Ctrl-C or `umount` ends it", mounted.dir().display()));
-    }
+    announce(&mounted, log, source.is_written())?;
     let dir = mounted.dir().display().to_string();
     tell_manager(is_server, &format!("READY=1\nSTATUS=Mounted at {dir}"));
     serve(mounted, signals, source.syncer());
     tell_manager(is_server, &format!("STOPPING=1\nSTATUS=Unmounted from {dir}, closing"));
     source.close()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reports that the mount is ready, and once that `sync` does not reach it, if it `is_written` to
+/// a volume. In the background the log gets that, since nobody waits for more than the readiness.
+fn announce(mounted: &Mounted, log: Option<Log>, is_written: bool) -> Result<(), Failure> {
+    let dir = mounted.dir().display();
+    let note =
+        format!("sync(2) and syncfs(2) do not reach it: use fsync(2), or `vfscale sync {dir}`");
+    match (log, is_written) {
+        (Some(log), _) => {
+            leave_terminal(log)?;
+            if is_written {
+                say(format_args!("vfscale: {dir} is mounted; {note}"));
+            }
+        }
+        (None, true) => say(format_args!("mounted at {dir}; Ctrl-C or `umount` ends it; {note}")),
+        (None, false) => say(format_args!("mounted at {dir}; Ctrl-C or `umount` ends it")),
+    }
+    Ok(())
 }
 
 /// Describes how a file system is served.

@@ -56,6 +56,14 @@ impl Source {
         }
     }
 
+    /// Returns whether changes are written to a volume.
+    pub(crate) fn is_written(&self) -> bool {
+        match self {
+            Source::Memory(_) => false,
+            Source::Volume(volume) => !volume.driver().volume().is_read_only(),
+        }
+    }
+
     /// Returns a handle by which another thread can make the file system durable.
     pub(crate) fn syncer(&self) -> Syncer {
         Syncer(self.vfs().downgrade())

@@ -59,6 +59,10 @@ impl Mount {
         let mut line = String::new();
         BufReader::new(server.stderr.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("mounted at "), "{line}");
+        let is_written = !options
+            .iter()
+            .any(|option| option.starts_with("--read-only") || option.starts_with("ro"));
+        assert_eq!(line.contains("`vfscale sync "), is_written, "{line}");
         Mount(server, dir.to_owned())
     }
 
@@ -568,6 +572,8 @@ fn a_mount_in_the_background_has_a_log() {
     let log = log_of_background("warn");
     let line = log.lines().find(|line| line.contains("was in use")).unwrap();
     assert!(line.starts_with("20") && line.contains("Z vfscale: /"), "{log}");
+    let noted = log.lines().filter(|line| line.contains("sync(2) and syncfs(2) do not reach it"));
+    assert_eq!(noted.count(), 1, "{log}");
     // Messages of the library are there, too, without colours.
     let log = log_of_background("vfscale_fuse=trace");
     assert!(log.contains(" TRACE vfscale_fuse::session: served"), "{log}");
