@@ -79,6 +79,8 @@ pub const FLAG_NODUMP: u16 = 1 << 3;
 pub const FLAG_NOATIME: u16 = 1 << 4;
 /// The flag of a directory whose names are durable when the calls that change them return.
 pub const FLAG_DIRSYNC: u16 = 1 << 5;
+/// The flags that have a meaning.
+pub const FLAGS_KNOWN: u16 = (1 << FLAG_NAMES.len()) - 1;
 /// The names of the flags, from bit 0 on.
 pub const FLAG_NAMES: [&str; 6] = ["sync", "immutable", "append", "nodump", "noatime", "dirsync"];
 

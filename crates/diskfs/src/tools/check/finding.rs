@@ -81,6 +81,10 @@ pub enum Remedy {
     Copy,
     /// Removing the name.
     Unlink,
+    /// Setting the feature of the superblock that the inodes need.
+    Feature,
+    /// Clearing the flags that have no meaning.
+    Flags,
     /// Linking the inode into `/lost+found`.
     LostFound,
     /// Rebuilding the tree from its readable part.
@@ -104,6 +108,8 @@ impl Remedy {
             Self::Cut => "the extent is removed from the file, which gets a hole",
             Self::Copy => "the second owner gets a copy, if it is a file",
             Self::Unlink => "the name is removed",
+            Self::Feature => "the feature is set in the superblock",
+            Self::Flags => "the flags without a meaning are cleared",
             Self::LostFound => "the inode is linked into /lost+found",
             Self::Rebuild => "the tree is rebuilt from its readable parts",
             Self::Clear => "it is removed",
@@ -382,6 +388,21 @@ pub enum Problem {
         /// The part.
         part: Part,
     },
+    /// 1032: An inode that is immutable or append-only, in a volume without the feature that keeps
+    /// programs from changing it that do not know these flags.
+    #[error("V1032: inode {ino}: is immutable or append-only, and the volume lacks the feature")]
+    Unguarded {
+        /// The inode.
+        ino: u64,
+    },
+    /// 1033: An inode with flags that have no meaning in a volume with its features.
+    #[error("V1033: inode {ino}: flags without a meaning: {flags:#x}")]
+    UnknownFlags {
+        /// The inode.
+        ino: u64,
+        /// These flags.
+        flags: u16,
+    },
 }
 
 /// Returns a word for the use of an inode.
@@ -428,6 +449,8 @@ impl Problem {
             Self::NoRoot => 1028,
             Self::BehindEnd { .. } => 1029,
             Self::Broken { .. } => 1031,
+            Self::Unguarded { .. } => 1032,
+            Self::UnknownFlags { .. } => 1033,
         }
     }
 
@@ -435,6 +458,7 @@ impl Problem {
         match self {
             Self::Copy { .. } | Self::Figure { .. } | Self::Leaked { .. } => Severity::Minor,
             Self::BlockCount { .. } | Self::NotAnOrphan { .. } => Severity::Minor,
+            Self::UnknownFlags { .. } => Severity::Minor,
             Self::Damage(_) | Self::Log { .. } | Self::NoRoot | Self::Broken { .. } => {
                 Severity::Loss
             }
@@ -449,6 +473,8 @@ impl Problem {
         match self {
             Self::Copy { .. } => Remedy::Copies,
             Self::Interrupted => Remedy::Finish,
+            Self::Unguarded { .. } => Remedy::Feature,
+            Self::UnknownFlags { .. } => Remedy::Flags,
             // To write zero links would remove the inode.
             Self::Links { counted: 0, .. } | Self::Nameless { .. } => Remedy::LostFound,
             Self::InUse { .. } | Self::NotAnOrphan { .. } => Remedy::Record,

@@ -6,9 +6,10 @@ use super::report::Unfinished;
 use super::state::Check;
 use super::watch::Phase;
 use crate::format::inode::{
-    CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, INODES_PER_BLOCK, InodeRecord, ROOT_INO, block_of,
-    chunk_of, ino_at, records,
+    CHUNK_BLOCKS, CHUNK_INODES, FLAG_APPEND, FLAG_IMMUTABLE, FLAGS_KNOWN, INODE_MAGIC,
+    INODES_PER_BLOCK, InodeRecord, ROOT_INO, block_of, chunk_of, ino_at, records,
 };
+use crate::format::superblock::Features;
 use crate::inode::core::InodeCore;
 
 impl Check<'_, '_> {
@@ -80,6 +81,7 @@ impl Check<'_, '_> {
                     self.lost(damage);
                     self.plan(|plan| plan.cut(ino));
                 }
+                self.flags(ino, core.flags);
                 if core.is_directory() {
                     self.figures.directories += 1;
                 }
@@ -94,6 +96,20 @@ impl Check<'_, '_> {
         };
         if let Some(known) = self.links.seen(ino) {
             *known = seen;
+        }
+    }
+
+    /// Checks the flags of an inode against the features of the volume.
+    fn flags(&mut self, ino: u64, flags: u16) {
+        if flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 && !self.features.has_immutable() {
+            self.tell.add(Problem::Unguarded { ino });
+            self.plan(|plan| plan.lacks_immutable = true);
+        }
+        // A feature that this program does not know may bring flags of its own.
+        let unknown = flags & !FLAGS_KNOWN;
+        if unknown != 0 && self.features.unknown() == Features::default() {
+            self.tell.add(Problem::UnknownFlags { ino, flags: unknown });
+            self.fix(ino, |fix| fix.flags = Some(flags & FLAGS_KNOWN));
         }
     }
 

@@ -19,6 +19,8 @@ const MOST: usize = 1 << 16;
 pub(crate) struct Plan {
     /// Inodes whose figures are wrong, by number.
     pub(crate) inodes: BTreeMap<u64, InodeFix>,
+    /// Whether the volume lacks the feature of immutable and append-only inodes, and has one.
+    pub(crate) lacks_immutable: bool,
     /// Groups whose trees of chunks are damaged, and the chunks that were found without them.
     pub(crate) chunk_trees: Vec<(u32, Vec<Record<InodeChunks>>)>,
     /// Parts of inodes to rebuild.
@@ -47,6 +49,7 @@ pub(crate) struct InodeFix {
     pub(crate) nlink: Option<u32>,
     pub(crate) blocks: Option<u64>,
     pub(crate) parent: Option<u64>,
+    pub(crate) flags: Option<u16>,
 }
 
 /// A name to correct or remove.

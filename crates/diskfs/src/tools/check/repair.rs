@@ -65,7 +65,7 @@ use crate::format::group::{
     CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, GroupHeader, HEADER_AT, InodeChunks, RawChunk,
 };
 use crate::format::inode::{CHUNK_INODES, block_of};
-use crate::format::superblock::{Superblock, Timestamp};
+use crate::format::superblock::{Features, Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::icache::inactivate::Orphans;
 use crate::vfs_impl::{DiskFs, DiskOptions};
@@ -186,6 +186,10 @@ impl Rounds<'_> {
         let check = run(&*device, self.found, tell, Some(&given_up));
         let mut end = End::NotReplayed;
         if let (Some(journal), Some(plan)) = (journal, &check.plan) {
+            if plan.lacks_immutable {
+                // Written with the mark of a repair, or when the repair ends.
+                self.superblock.features.ro_compat |= Features::IMMUTABLE;
+            }
             if check.tell.count > 0 {
                 self.begin()?;
             }
@@ -415,7 +419,7 @@ impl<'d> Repair<'_, 'd, '_> {
             .map(drop)
     }
 
-    /// Writes figures of inodes, and parents of directories.
+    /// Writes figures and flags of inodes, and parents of directories.
     fn inodes(&self) -> vfscale_journal::Result<()> {
         let fixes: Vec<_> = self.plan.inodes.iter().collect();
         let by_block = fixes.chunk_by(|(a, _), (b, _)| block_of(**a) == block_of(**b));
@@ -426,6 +430,7 @@ impl<'d> Repair<'_, 'd, '_> {
                 core.nlink = fix.nlink.unwrap_or(core.nlink);
                 core.blocks = fix.blocks.unwrap_or(core.blocks);
                 core.parent = fix.parent.unwrap_or(core.parent);
+                core.flags = fix.flags.unwrap_or(core.flags);
                 overlay.set_core(**ino, &core);
             }
             // No two of these have a block in common.

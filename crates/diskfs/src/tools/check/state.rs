@@ -18,7 +18,7 @@ use crate::btree::Record;
 use crate::format::Damage;
 use crate::format::group::{GroupHeader, InodeChunks};
 use crate::format::inode::{CHUNK_BLOCKS, block_of, chunk_of};
-use crate::format::superblock::Stopped;
+use crate::format::superblock::{Features, Stopped};
 use crate::icache::inactivate::Orphans;
 use crate::inode::core::InodeCore;
 use crate::volume::copies::FoundSuperblock;
@@ -80,6 +80,7 @@ pub(crate) struct Check<'d, 'w> {
     pub(crate) figures: Figures,
     pub(crate) unfinished: Unfinished,
     pub(super) stopped: Option<Stopped>,
+    pub(super) features: Features,
     /// Changes that a repair is to make; `None` in a check without repair.
     pub(crate) plan: Option<Plan>,
     /// Parts of inodes that the repair can't rebuild.
@@ -120,6 +121,7 @@ impl<'d, 'w> Check<'d, 'w> {
             figures: Figures { blocks, ..Figures::default() },
             unfinished: Unfinished::default(),
             stopped: found.superblock.stopped.clone(),
+            features: found.superblock.features,
             plan: given_up.map(|_| Plan::default()),
             given_up,
             candidates: Vec::new(),

@@ -3,6 +3,7 @@
 
 mod chunks;
 mod damage;
+mod flags;
 mod fuzz;
 mod golden;
 mod log;
@@ -62,16 +63,18 @@ fn every_number_is_documented() {
         Problem::BehindEnd { ino, file_block: 1, size: 0 },
         figure(Figure::TreeBlocks),
         Problem::Broken { ino, part: Part::Names },
+        Problem::Unguarded { ino },
+        Problem::UnknownFlags { ino, flags: 1 << 15 },
     ];
-    let numbers = (1000..=1002).chain(1010..=1031);
+    let numbers = (1000..=1002).chain(1010..=1033);
     for (number, problem) in numbers.zip(&problems) {
         assert_eq!(problem.number(), number);
         let row = row(number).unwrap_or_else(|| panic!("V{number} is not documented"));
         let does_nothing = row.ends_with("| nothing |");
         assert_eq!(does_nothing, problem.remedy() == Remedy::Nothing, "{row}");
     }
-    assert_eq!(problems.len(), 25);
-    assert_eq!(row(1032), None);
+    assert_eq!(problems.len(), 27);
+    assert_eq!(row(1034), None);
 }
 
 /// New volumes of several sizes.
