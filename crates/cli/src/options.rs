@@ -105,6 +105,7 @@ pub(crate) struct MountOptions {
     pub(crate) transport: Option<Transport>,
     pub(crate) writeback: bool,
     pub(crate) chattr: bool,
+    pub(crate) idmap: bool,
 }
 
 impl MountOptions {
@@ -180,6 +181,7 @@ impl MountOptions {
             transport: later.transport.or(self.transport),
             writeback: self.writeback || later.writeback,
             chattr: self.chattr || later.chattr,
+            idmap: self.idmap || later.idmap,
         }
     }
 
@@ -249,6 +251,7 @@ impl MountOptions {
             "allow_other" => self.allow_other = Some(true),
             "writeback" => self.writeback = true,
             "chattr" => self.chattr = true,
+            "idmap" => self.idmap = true,
             "noacl" => {
                 let why =
                     "`noacl`: access control lists always count; remove them instead (setfacl)";

@@ -126,6 +126,9 @@ pub(crate) fn builder(
     if writeback && serve.proc {
         return Err(Failure::Usage("`-o writeback` can't be used with --proc".into()));
     }
+    if options.idmap && serve.proc {
+        return Err(Failure::Usage("`-o idmap` can't be used with --proc".into()));
+    }
     let is_root = rustix::process::geteuid().is_root();
     let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
     // An absolute path: `vfscale grow` finds the mount of an image by it.
@@ -141,6 +144,7 @@ pub(crate) fn builder(
         .volatile(matches!(source, Source::Memory(_)))
         .writeback(writeback)
         .chattr(options.chattr)
+        .idmap(options.idmap)
         .xattrs(serve.noxattr.or(options.xattrs).unwrap_or_default())
         .allow_other(allow_other)
         .flags(flags)

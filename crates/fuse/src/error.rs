@@ -65,6 +65,8 @@ pub enum MountError {
     Threads(io::Error),
     /// FUSE over io_uring ([`Transport::Uring`](crate::Transport::Uring)) can't be had.
     Uring(UringObstacle),
+    /// The mount can't be one that may be [id-mapped](crate::Builder::idmap), for this reason.
+    IdMap(&'static str),
 }
 
 impl fmt::Display for MountError {
@@ -101,6 +103,7 @@ impl fmt::Display for MountError {
             ),
             MountError::Threads(e) => write!(f, "cannot start worker threads: {e}"),
             MountError::Uring(obstacle) => obstacle.fmt(f),
+            MountError::IdMap(why) => write!(f, "idmap: a mount can't be id-mapped: {why}"),
         }
     }
 }

@@ -35,6 +35,7 @@ pub struct Builder {
     volatile: bool,
     writeback: bool,
     chattr: bool,
+    idmap: bool,
     xattrs: Xattrs,
     transport: Transport,
     how: Attachment,
@@ -63,6 +64,7 @@ impl Builder {
             volatile: false,
             writeback: false,
             chattr: false,
+            idmap: false,
             xattrs: Xattrs::Served,
             transport: Transport::default(),
             how: Attachment {
@@ -120,6 +122,19 @@ impl Builder {
     /// making a file immutable or append-only there fails with `EOPNOTSUPP`.
     pub fn chattr(mut self, chattr: bool) -> Builder {
         self.chattr = chattr;
+        self
+    }
+
+    /// Lets mounts of this file system be id-mapped (`mount_setattr(2)` with `MOUNT_ATTR_IDMAP`,
+    /// `mount -o X-mount.idmap`): users see other owners than are stored (Linux 6.12; exclusive use
+    /// only). Only root can make such a mount.
+    ///
+    /// The kernel then tells the server of no call who makes it, but the owner of a new file. So
+    /// only the kernel checks permissions, on every mount of the file system. A change by a member
+    /// of a file's group clears its set-group-id bit if the group may not execute it, which
+    /// otherwise stays.
+    pub fn idmap(mut self, idmap: bool) -> Builder {
+        self.idmap = idmap;
         self
     }
 
@@ -199,6 +214,9 @@ impl Builder {
         {
             return Err(MountError::HasXattrs { path });
         }
+        if self.idmap && self.sharing != Sharing::Exclusive {
+            return Err(MountError::IdMap("it needs exclusive use"));
+        }
         let config = Config {
             sharing: self.sharing,
             volatile: self.volatile,
@@ -206,6 +224,7 @@ impl Builder {
             has_xattrs: self.xattrs == Xattrs::Served,
             syncing: self.how.syncing,
             checks_open: self.chattr,
+            idmap: self.idmap,
         };
         let crew = match self.transport {
             Transport::Classic => None,

@@ -52,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) syncing: Syncing,
     /// Whether the kernel sends `OPEN` in exclusive use, too: inode flags decide who may open.
     pub(crate) checks_open: bool,
+    /// Whether mounts may be id-mapped: requests have no caller, or the owner of a new file.
+    pub(crate) idmap: bool,
 }
 
 impl Config {
@@ -148,9 +150,9 @@ impl Server {
     pub(crate) fn stats(&self) -> Stats {
         let (nodes, lookups) = self.nodes.totals();
         let (polls, polls_found) = self.counters.polls();
+        let (transport, queues) = self.counters.transport();
         Stats {
             nodes,
-        let (transport, queues) = self.counters.transport();
             lookups,
             open_files: self.files.count(),
             waiting: self.waiting.count(),
@@ -158,19 +160,19 @@ impl Server {
             polling: self.counters.polling(),
             polls,
             polls_found,
-        }
-    }
             transport,
             queues,
             workers: self.counters.workers(),
+        }
+    }
 
     pub(crate) fn statistics(&self) -> Statistics {
         Statistics {
             mount: self.stats(),
             counts: self.base.vfs().counts(),
+            storage: self.base.vfs().storage_counts(),
             operations: self.counters.operations(),
         }
-            storage: self.base.vfs().storage_counts(),
     }
 
     /// Returns a handle of a node that can be read or written.
@@ -255,7 +257,7 @@ impl Server {
         reply.clear();
         worker.granted.clear();
         worker.opened = None;
-        let caller = Caller::of(request);
+        let caller = Caller::of(request, self.config.idmap);
         let mut ctx = RequestCtx { node: request.header.node, caller, worker, reply };
         let mut served = self.dispatch(&mut ctx, &request.operation, later);
         if served.is_ok()
@@ -395,6 +397,10 @@ impl Service for Server {
                 | InitFlags::FLOCK_LOCKS;
         }
         flags & offer.flags
+    }
+
+    fn needed(&self) -> InitFlags {
+        if self.config.idmap { InitFlags::ALLOW_IDMAP } else { InitFlags::empty() }
     }
 
     fn serve(

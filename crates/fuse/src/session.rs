@@ -51,6 +51,11 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// Chooses among the flags that the kernel offers.
     fn settings(&self, offer: &Offer) -> InitFlags;
 
+    /// Returns the flags that the kernel has to offer.
+    fn needed(&self) -> InitFlags {
+        InitFlags::empty()
+    }
+
     /// Serves one request. An error becomes the reply's error number.
     fn serve(
         &self,
@@ -116,13 +121,15 @@ impl DeferredReply {
 /// `service` chooses.
 ///
 /// # Errors
-/// [`MountError::Protocol`]; [`MountError::Uring`] if the kernel does not offer a needed flag.
+/// [`MountError::Protocol`]; [`MountError::Uring`] or [`MountError::IdMap`] if the kernel does not
+/// offer a needed flag.
 pub(crate) fn handshake<S: Service>(
     device: &Device,
     service: &S,
     needed: InitFlags,
 ) -> Result<Dialect, MountError> {
     let failed = |e: std::io::Error| MountError::Protocol(format!("no answer: {e}"));
+    let needed = needed | service.needed();
     let mut buf = vec![0; 8192];
     let mut reply = Reply::new();
     loop {
@@ -155,7 +162,10 @@ pub(crate) fn handshake<S: Service>(
         }
         if !offer.flags.contains(needed) {
             let _ = device.send(reply.finish_with(unique, Err(Errno::PROTO)));
-            return Err(MountError::Uring(UringObstacle::not_offered()));
+            return Err(match (needed - offer.flags).contains(InitFlags::OVER_IO_URING) {
+                true => MountError::Uring(UringObstacle::not_offered()),
+                false => MountError::IdMap("this kernel is older than Linux 6.12"),
+            });
         }
         let settings = settings(service, &offer, needed);
         reply.init(&settings);

@@ -137,6 +137,7 @@ bitflags! {
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
         const CREATE_SUPP_GROUP = 1 << 34;
+        const ALLOW_IDMAP = 1 << 40;
         const OVER_IO_URING = 1 << 41;
     }
 }

@@ -54,7 +54,12 @@ impl Server {
             })?;
         }
         if let Some(mode) = set.mode {
-            self.act(ctx, rights_for_mode(mode), |task| {
+            // A kernel that maps ids has cleared a set-group-id bit that the caller may not set.
+            let rights = match ctx.caller.is_checked() {
+                true => Rights::Lazy,
+                false => rights_for_mode(mode),
+            };
+            self.act(ctx, rights, |task| {
                 task.posix().fchmodat(At::File(&file), "", Mode::from_bits_truncate(mode), ITSELF)
             })?;
         }

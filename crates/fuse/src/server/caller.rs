@@ -10,6 +10,10 @@
 //! User 0 is first assumed to have all capabilities. The kernel checks permissions as well, with
 //! the caller's true credentials and before it sends the request (the mount has
 //! `default_permissions`). It refuses a root process that has dropped its capabilities.
+//!
+//! Where mounts may be id-mapped, a request that creates a file carries its owner, as it is to be
+//! stored, and all others carry no ids. The ids of the process itself can't be compared with those
+//! of files, because the mount that it uses maps them. So the server relies on the kernel's checks.
 
 use vfscale::{Capabilities, Credentials, Errno, Task};
 
@@ -24,7 +28,13 @@ pub(crate) struct Caller {
     pid: u32,
     /// A supplementary group that the kernel named.
     group: Option<u32>,
+    /// Whether only the kernel checks permissions: user and group are the owner of a new file, or
+    /// [`NOBODY`].
+    is_checked: bool,
 }
+
+/// The number of no user and no group.
+const NOBODY: u32 = u32::MAX;
 
 /// Whether a call may be tried with fewer rights than the caller has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,17 +46,36 @@ pub(crate) enum Rights {
 }
 
 impl Caller {
-    pub(crate) fn of(request: &Request<'_>) -> Caller {
+    /// Returns the caller of a request, which may come from an id-mapped mount if `idmap`.
+    pub(crate) fn of(request: &Request<'_>, idmap: bool) -> Caller {
         let Header { uid, gid, pid, .. } = request.header;
-        Caller { uid, gid, pid, group: request.group }
+        Caller { uid, gid, pid, group: request.group, is_checked: idmap }
     }
 
-    pub(crate) fn uid(self) -> u32 {
-        self.uid
+    /// Returns whether the kernel alone has checked what the caller may do.
+    pub(crate) fn is_checked(self) -> bool {
+        self.is_checked
     }
 
-    /// Returns whether the caller is in the group.
+    /// Returns whether a file that the caller creates retains its set-id bits when it is written
+    /// through the handle of the creation.
+    pub(crate) fn retains_set_id(self) -> bool {
+        self.uid == 0 || self.is_checked
+    }
+
+    /// Returns whether the caller is this user, who has mounted the file system.
+    pub(crate) fn is_user(self, uid: u32) -> bool {
+        match self.is_checked {
+            false => self.uid == uid,
+            true => self.status().and_then(|status| parse_user(&status)) == Some(uid),
+        }
+    }
+
+    /// Returns whether the caller is in the group; false if a mount may map its groups.
     pub(crate) fn is_in_group(self, gid: u32) -> bool {
+        if self.is_checked {
+            return false;
+        }
         self.gid == gid
             || self.group == Some(gid)
             || self.exact_credentials().is_some_and(|exact| exact.groups.contains(&gid))
@@ -54,11 +83,23 @@ impl Caller {
 
     /// Returns whether the caller has these capabilities.
     pub(crate) fn has(self, caps: Capabilities) -> bool {
-        let known = || self.known_credentials();
-        self.exact_credentials().unwrap_or_else(known).caps.contains(caps)
+        let exact = self.exact_credentials();
+        if self.is_checked {
+            return exact.is_some_and(|exact| exact.caps.contains(caps));
+        }
+        exact.unwrap_or_else(|| self.known_credentials()).caps.contains(caps)
+    }
+
+    /// Returns the credentials for what the kernel has permitted: those of an owner of new files
+    /// who may do everything.
+    fn checked_credentials(self) -> Credentials {
+        Credentials { caps: Capabilities::all(), ..Credentials::user(self.uid, self.gid) }
     }
 
     fn known_credentials(self) -> Credentials {
+        if self.is_checked {
+            return self.checked_credentials();
+        }
         let mut credentials = if self.uid == 0 {
             Credentials { gid: self.gid, real_gid: self.gid, ..Credentials::root() }
         } else {
@@ -68,12 +109,17 @@ impl Caller {
         credentials
     }
 
-    /// Returns the credentials as read from `/proc`; `None` if they can't be read.
-    fn exact_credentials(self) -> Option<Credentials> {
+    /// Returns the state of the process in `/proc`; `None` if it can't be read.
+    fn status(self) -> Option<String> {
         if self.pid == 0 {
             return None;
         }
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()
+    }
+
+    /// Returns the credentials as read from `/proc`; `None` if they can't be read.
+    fn exact_credentials(self) -> Option<Credentials> {
+        let status = self.status()?;
         let (groups, caps) = parse_status(&status)?;
         let mut credentials = Credentials::user(self.uid, self.gid);
         credentials.groups = groups;
@@ -85,12 +131,19 @@ impl Caller {
 
 /// Parses supplementary groups and effective capabilities from `/proc/PID/status`.
 fn parse_status(status: &str) -> Option<(Vec<u32>, Capabilities)> {
-    let field = |name: &str| {
-        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-    };
-    let groups = field("Groups")?.split_whitespace().filter_map(|g| g.parse().ok()).collect();
-    let caps = u64::from_str_radix(field("CapEff")?, 16).ok()?;
+    let groups = field(status, "Groups")?.split_whitespace();
+    let groups = groups.filter_map(|group| group.parse().ok()).collect();
+    let caps = u64::from_str_radix(field(status, "CapEff")?, 16).ok()?;
     Some((groups, Capabilities::from_bits_truncate(caps)))
+}
+
+/// Parses the user who counts for files from `/proc/PID/status`.
+fn parse_user(status: &str) -> Option<u32> {
+    field(status, "Uid")?.split_whitespace().nth(3)?.parse().ok()
+}
+
+fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 /// Number of callers that a worker remembers.
@@ -132,6 +185,9 @@ impl Callers {
         rights: Rights,
         call: impl Fn(&Task) -> vfscale::Result<T>,
     ) -> Result<T, Errno> {
+        if caller.is_checked {
+            return self.act_checked(base, caller, rights, call);
+        }
         if rights == Rights::Exact
             && caller.uid != 0
             && let Some(exact) = caller.exact_credentials()
@@ -151,6 +207,27 @@ impl Callers {
             }
             _ => Err(refused),
         }
+    }
+
+    /// Calls `call` with all rights, since the kernel has permitted it.
+    fn act_checked<T>(
+        &mut self,
+        base: &Task,
+        caller: Caller,
+        rights: Rights,
+        call: impl Fn(&Task) -> vfscale::Result<T>,
+    ) -> Result<T, Errno> {
+        let called = if caller.uid != NOBODY {
+            call(self.known(base, caller))
+        } else if rights == Rights::Exact && !caller.has(Capabilities::FSETID) {
+            // In no group: without this capability a set-group-id bit is cleared.
+            let mut credentials = caller.checked_credentials();
+            credentials.caps -= Capabilities::FSETID;
+            call(&base.with_credentials(credentials))
+        } else {
+            call(base)
+        };
+        called.map_err(Errno::from)
     }
 }
 

@@ -27,8 +27,11 @@ impl Server {
         }
         let bytes = control::bytes_of(data)?;
         let root = self.nodes.get(ctx.node)?.file;
-        let grown = if ctx.caller.uid() == self.owner {
+        let grown = if ctx.caller.is_user(self.owner) {
             self.base.posix().grow_fs(At::File(&root), "", bytes)?
+        } else if ctx.caller.is_checked() && !ctx.caller.has(Capabilities::SYS_ADMIN) {
+            // The kernel has not checked this.
+            return Err(Errno::PERM);
         } else {
             self.act(ctx, Rights::Exact, |task| task.posix().grow_fs(At::File(&root), "", bytes))?
         };
@@ -38,7 +41,7 @@ impl Server {
 
     /// Replies the statistics of the mount to its owner or root.
     fn report(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
-        if ctx.caller.uid() != self.owner && !ctx.caller.has(Capabilities::SYS_ADMIN) {
+        if !ctx.caller.is_user(self.owner) && !ctx.caller.has(Capabilities::SYS_ADMIN) {
             return Err(Errno::PERM);
         }
         ctx.reply.ioctl_done();

@@ -139,7 +139,7 @@ impl Server {
     /// handle. The kernel decides whether their writes clear set-id bits, so the handle must be one
     /// that retains them.
     fn put_writable(&self, ctx: &mut RequestCtx<'_>, file: File) -> Result<(), Errno> {
-        let file = if ctx.caller.uid() == 0 {
+        let file = if ctx.caller.retains_set_id() {
             file
         } else {
             self.base.posix().reopen(&file, OFlags::RDWR | OFlags::NONBLOCK)?

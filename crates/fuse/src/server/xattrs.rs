@@ -27,8 +27,10 @@ impl Server {
     ) -> Result<(), Errno> {
         let file = self.nodes.get(ctx.node)?.file;
         let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
-        // Setting an access ACL may clear a set-group-id bit, depending on the caller's groups.
-        self.act(ctx, Rights::Exact, |task| {
+        // Setting an access ACL may clear a set-group-id bit, depending on the caller's groups. If
+        // these may be mapped, only the kernel's flag tells.
+        let rights = if ctx.caller.is_checked() { Rights::Lazy } else { Rights::Exact };
+        self.act(ctx, rights, |task| {
             task.posix().setxattrat(At::File(&file), "", name, value, flags, ITSELF)
         })?;
         // The kernel sets the flag for default ACLs as well, which are not part of the mode.

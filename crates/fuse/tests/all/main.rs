@@ -8,6 +8,7 @@ mod common;
 mod data;
 mod descriptor;
 mod direct;
+mod idmap;
 mod inode_flags;
 mod locks;
 mod names;

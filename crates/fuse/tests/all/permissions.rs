@@ -18,32 +18,9 @@ const ALICE: u32 = 4001;
 const BOB: u32 = 4002;
 const STAFF: u32 = 4100;
 
-/// The environment variable with a helper's user: its number, followed by the groups' numbers.
-const BECOMES: &str = "VFSCALE_TEST_USER";
-
 /// Returns a helper that runs in `dir` as another user, with these groups.
-///
-/// It starts as root and in `dir`: the path to this binary or to the mount may not be accessible to
-/// other users.
 fn user(uid: u32, groups: &[u32], role: &str, dir: &Path) -> Command {
-    let mut command = common::helper("permissions", role, ".");
-    let ids: Vec<String> = std::iter::once(&uid).chain(groups).map(u32::to_string).collect();
-    command.env(BECOMES, ids.join(",")).current_dir(dir);
-    command
-}
-
-/// Changes to the user of this helper, if one is set.
-fn become_user() {
-    let Ok(ids) = std::env::var(BECOMES) else { return };
-    let ids: Vec<u32> = ids.split(',').map(|id| id.parse().unwrap()).collect();
-    let (uid, groups) = (ids[0], &ids[1..]);
-    let done = |code| assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the call reads as many groups as the given number; the other calls take no pointers.
-    unsafe {
-        done(libc::setgroups(groups.len(), groups.as_ptr()));
-        done(libc::setresgid(uid, uid, uid));
-        done(libc::setresuid(uid, uid, uid));
-    }
+    common::user("permissions", uid, groups, role, dir)
 }
 
 /// Returns a helper that is user 0 without a capability.
@@ -84,7 +61,7 @@ fn chmod(path: impl AsRef<Path>, mode: u32) -> std::io::Result<()> {
 #[test]
 fn helper() {
     let Some((role, dir)) = common::role() else { return };
-    become_user();
+    common::become_user();
     let path = |name: &str| Path::new(&dir).join(name);
     match role.as_str() {
         "own" => {

@@ -230,6 +230,34 @@ pub fn role() -> Option<(String, String)> {
     Some((role, std::env::var("VFSCALE_TEST_ARGUMENT").unwrap()))
 }
 
+/// The environment variable with a helper's user: its number, followed by the groups' numbers.
+const BECOMES: &str = "VFSCALE_TEST_USER";
+
+/// Returns a [`helper`] that runs in `dir` as another user, with these groups.
+///
+/// It starts as root and in `dir`: the path to this binary or to the mount may not be accessible to
+/// other users.
+pub fn user(module: &str, uid: u32, groups: &[u32], role: &str, dir: &Path) -> Command {
+    let mut command = helper(module, role, ".");
+    let ids: Vec<String> = std::iter::once(&uid).chain(groups).map(u32::to_string).collect();
+    command.env(BECOMES, ids.join(",")).current_dir(dir);
+    command
+}
+
+/// Changes to the user of this helper, if one is set.
+pub fn become_user() {
+    let Ok(ids) = std::env::var(BECOMES) else { return };
+    let ids: Vec<u32> = ids.split(',').map(|id| id.parse().unwrap()).collect();
+    let (uid, groups) = (ids[0], &ids[1..]);
+    let done = |code| assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the call reads as many groups as the given number; the other calls take no pointers.
+    unsafe {
+        done(libc::setgroups(groups.len(), groups.as_ptr()));
+        done(libc::setresgid(uid, uid, uid));
+        done(libc::setresuid(uid, uid, uid));
+    }
+}
+
 /// Runs a helper and checks that it succeeds.
 pub fn run(mut command: Command) {
     let status = command.status().unwrap();

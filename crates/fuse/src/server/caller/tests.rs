@@ -26,7 +26,8 @@ fn a_status_without_the_fields_is_not_believed() {
 
 #[test]
 fn own_credentials_are_found() {
-    let caller = Caller { uid: 7, gid: 8, pid: std::process::id(), group: Some(9) };
+    let caller =
+        Caller { uid: 7, gid: 8, pid: std::process::id(), group: Some(9), is_checked: false };
     let exact = caller.exact_credentials().unwrap();
     assert_eq!((exact.uid, exact.gid), (7, 8));
     assert!(exact.groups.contains(&9));
@@ -34,6 +35,20 @@ fn own_credentials_are_found() {
 
 #[test]
 fn an_exited_caller_has_only_the_credentials_of_the_request() {
-    let caller = Caller { uid: 7, gid: 8, pid: u32::MAX, group: None };
+    let caller = Caller { uid: 7, gid: 8, pid: u32::MAX, group: None, is_checked: false };
     assert!(caller.exact_credentials().is_none());
+}
+
+/// Where a mount may map ids, an unknown process has no right of its own.
+#[test]
+fn nothing_is_taken_from_ids_that_may_be_mapped() {
+    let own = rustix::process::geteuid().as_raw();
+    let caller = |pid| Caller { uid: NOBODY, gid: NOBODY, pid, group: None, is_checked: true };
+    assert!(caller(std::process::id()).is_user(own) && !caller(u32::MAX).is_user(own));
+    assert!(!caller(u32::MAX).is_user(NOBODY));
+    assert!(!caller(u32::MAX).has(Capabilities::SYS_ADMIN));
+    let gid = rustix::process::getegid().as_raw();
+    assert!(!caller(std::process::id()).is_in_group(gid));
+    let status = "Name:\tx\nUid:\t5\t6\t7\t8\n";
+    assert_eq!((parse_user(status), parse_user("Uid:\t5\n")), (Some(8), None));
 }
