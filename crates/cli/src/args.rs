@@ -367,10 +367,10 @@ pub(crate) struct ServeArgs {
     /// uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces another
     /// may be empty after a crash), chattr (immutable and append-only files can't be opened for
     /// writing, which takes two messages for each opening; without it that is so if there were such
-    /// files before), idmap (mounts of it can be id-mapped, as with X-mount.idmap of mount(8); Linux
-    /// 6.12), noxattr, noxattr=force, remount, ... The options above can be given here too,
-    /// for fstab(5): log_device=DEVICE, sync_interval=SECONDS or commit=SECONDS, cache_size=SIZE,
-    /// threads=N, poll=WHEN, transport=TRANSPORT, writeback
+    /// files before), idmap (mounts of it can be id-mapped, as with X-mount.idmap of mount(8), from
+    /// Linux 6.12 on), noxattr, noxattr=force, remount, ... The options above can be given here
+    /// too, for fstab(5): log_device=DEVICE, sync_interval=SECONDS or commit=SECONDS,
+    /// cache_size=SIZE, threads=N, poll=WHEN, transport=TRANSPORT, writeback
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
 }

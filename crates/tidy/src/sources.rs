@@ -37,6 +37,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/syscalls/create.rs", "dentries in children tables"),
     ("crates/vfs/src/objects/dcache/children.rs", "dentries in children tables"),
     ("crates/vfs/tests/all/linux_locks.rs", "system calls: fcntl"),
+    ("crates/fuse/tests/all/idmap.rs", "system calls: mount_setattr"),
     ("crates/fuse/tests/all/inode_flags.rs", "system calls: ioctl"),
     ("crates/block/src/file/sys.rs", "system calls: ioctl, fcntl"),
     ("crates/block/src/file/ring.rs", "system calls: io_uring"),
