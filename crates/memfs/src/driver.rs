@@ -24,6 +24,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::cpu;
+use vfscale_sync::machine;
 use vfscale_sync::percpu::Budget;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::reclaim;
@@ -32,7 +33,6 @@ use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FallocateFlags, FileType, InodeFlags, StatFs};
 
-use crate::machine;
 use crate::page_locks::PageLocks;
 use crate::pages::{MALLOC_BYTES, PAGE, PAGE_BYTES, PageTree, pages_within};
 use crate::space::Space;

@@ -19,7 +19,6 @@
 //! * `page_locks`: exclusion between overwrites of the same pages.
 //! * `space`: the used space, and freed memory that readers may still access.
 //! * `driver`: [`MemFs`] itself.
-//! * `machine`: the memory that the process may use.
 //!
 //! # Locks and ownership
 //!
@@ -30,7 +29,6 @@
 //! is evicted.
 
 mod driver;
-mod machine;
 mod page_locks;
 mod pages;
 mod space;

@@ -16,8 +16,9 @@
 //! until its grace period is over. While the limbo has room, the memory is uncharged immediately.
 //! When the limbo is full, the memory is *withheld*: it remains charged until its grace period is
 //! over. Live memory therefore never exceeds the sizes of the file system and of its limbo
-//! together, whatever readers do. In addition the process retains a few megabytes of idle pages
-//! (see [`vfscale_sync::page::idle_bytes`]).
+//! together, whatever readers do. In addition the process retains idle pages: what it used within
+//! the last second, up to a maximum that its owner can set, and some megabytes in the long run (see
+//! [`vfscale_sync::page::idle_max`]).
 //!
 //! Bytes are moved to the limbo in batches, one for each CPU. To a caller that needs space,
 //! unfinished batches and withheld memory count as free: [`Space::take`] collects the batches

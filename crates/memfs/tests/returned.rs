@@ -10,16 +10,19 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vfscale_memfs::MemFs;
-use vfscale_sync::{cpu, rcu};
+use vfscale_sync::{cpu, page, rcu};
 use vfscale_vfs::{At, Mode, OFlags, Task, Vfs};
 
 use memory_common::resident_bytes;
 
 const MIB: u64 = 1 << 20;
 
+/// Maximum of idle pages in the page pool.
+const IDLE_MAX: u64 = 16 * MIB;
+
 /// Returns an upper bound of the idle pages in the page pool, in bytes.
 fn reserve() -> u64 {
-    18 * MIB + u64::from(cpu::possible()) * MIB / 2
+    IDLE_MAX + 2 * MIB + u64::from(cpu::possible()) * MIB / 2
 }
 
 fn file_system(size: u64) -> (Arc<MemFs>, Task) {
@@ -57,6 +60,7 @@ fn remove(task: &Task, prefix: &str, range: Range<u64>) {
 /// Both parts in one test, since they would disturb each other.
 #[test]
 fn removed_files_give_their_memory_back() {
+    page::set_idle_max(IDLE_MAX as usize);
     let before = resident_bytes();
     one_large_file(before);
     data_then_names(before);

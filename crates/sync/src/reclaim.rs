@@ -14,10 +14,12 @@
 //!
 //! # Lifetime
 //!
-//! The thread starts when it has work, or when a thread of a program that uses slabs has deferred a
-//! bag of work. It ends a second after the last deferred work has run. In a model, under Miri, and
-//! if the system can't create a thread, it never starts: [`submit`] then returns the work to the
-//! caller, which does it itself. A model of shuttle can have a reclaim thread (`with_thread`).
+//! The thread starts when it has work, when a thread of a program that uses slabs has deferred a
+//! bag of work, or when the page pool retains much free memory. It ends a second after the last
+//! deferred work has run, or later if free memory still decays (`shrink`): then it wakes once a
+//! second, for some seconds. In a model, under Miri, and if the system can't create a thread, it
+//! never starts: [`submit`] then returns the work to the caller, which does it itself. A model of
+//! shuttle can have a reclaim thread (`with_thread`).
 //!
 //! # Invariants
 //!
@@ -64,7 +66,7 @@ mod imp {
 
     use super::{ReclaimQueue, Work};
     use crate::lock::{Condvar, Mutex};
-    use crate::shrink::{self, Effort};
+    use crate::shrink::{self, Effort, WINDOW, Windows};
     use crate::{fork, rcu};
 
     /// The interval at which the thread checks whether a grace period has ended.
@@ -190,6 +192,10 @@ mod imp {
         let mut state = STATE.lock();
         let starts = state.start();
         ATTENDS.store(starts, Ordering::Relaxed);
+        // The thread may sleep for a window.
+        if let Some(thread) = &state.thread {
+            thread.unpark();
+        }
         starts
     }
 
@@ -204,6 +210,7 @@ mod imp {
 
     fn run() {
         let mut looks = Looks { passed: Arc::new(AtomicBool::new(true)) };
+        let mut windows = Windows::new();
         let mut quiet = 0;
         loop {
             let had_work = do_next(&mut looks);
@@ -211,20 +218,24 @@ mod imp {
             if quiet == QUIET_MAX {
                 ATTENDS.store(false, Ordering::Relaxed);
             }
-            if quiet >= QUIET_MAX + QUIET_AFTER {
-                if ends() {
+            let mut is_over = quiet >= QUIET_MAX + QUIET_AFTER;
+            if is_over {
+                if !shrink::decays() && ends() {
                     return;
                 }
-                // Another thread has called `attend` since then.
-                quiet = 0;
+                // Another thread may have called `attend` since then.
+                is_over = !ATTENDS.load(Ordering::Relaxed);
+                quiet = if is_over { quiet } else { 0 };
             }
             // Written only to change it, because threads that defer work read it.
             if quiet == 0 && !ATTENDS.load(Ordering::Relaxed) {
                 ATTENDS.store(true, Ordering::Relaxed);
             }
+            windows.look();
             let has_more = shrink::run(Effort::All, SHRINK_REGIONS);
             if !had_work && !has_more {
-                thread::park_timeout(TICK);
+                // Only the decay of free memory is left to wait for.
+                thread::park_timeout(if is_over { WINDOW } else { TICK });
             }
         }
     }

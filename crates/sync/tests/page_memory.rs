@@ -4,6 +4,10 @@
 #![cfg(not(any(loom, shuttle, miri)))]
 #![allow(clippy::unwrap_used)]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use vfscale_sync::cpu;
 use vfscale_sync::page::{self, PAGE_SIZE, Page, PageBox};
 
@@ -26,8 +30,16 @@ fn is_zero(page: &Page) -> bool {
     bytes == [0; PAGE_SIZE]
 }
 
+/// Excludes other tests: each watches the memory of the process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn what_is_freed_goes_back_to_the_system_but_for_a_reserve() {
+    let _alone = alone();
+    page::set_idle_max(16 << 20);
     page::trim();
     let before = resident_bytes();
     let count = (128 << 20) / PAGE_SIZE;
@@ -62,4 +74,63 @@ fn what_is_freed_goes_back_to_the_system_but_for_a_reserve() {
     page::trim();
     let resident = resident_bytes().saturating_sub(before);
     assert!(resident <= SLACK, "{resident} bytes");
+}
+
+/// Returns pages of `bytes` bytes in all, with memory.
+fn pages_of(bytes: usize) -> Vec<PageBox> {
+    (0..bytes / PAGE_SIZE).map(|_| Page::with(0, &[1])).collect()
+}
+
+fn reclaim_threads() -> usize {
+    let names = std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+    names.filter(|name| name.starts_with("vfscale-reclaim")).count()
+}
+
+/// The pool keeps what it has just got, although it is much, and gives it back by and by while the
+/// process makes no call. Then nothing wakes any more.
+///
+/// Race: Returning free memory to the system against threads that free and take pages.
+///
+/// Above 16 MiB the reclaim thread gives free memory back that lay idle for a second
+/// (`crates/sync/src/mem/page/pool/keep.rs`). A thread that frees pages announces them after it has
+/// put them into the depot, so the reclaim thread sees them before it ends.
+#[test]
+fn free_memory_decays_while_nobody_calls_and_then_the_thread_ends() {
+    let _alone = alone();
+    page::trim();
+    let before = resident_bytes();
+    page::set_idle_max(256 << 20);
+    for round in 0..2 {
+        drop(pages_of(128 << 20));
+        let idle = page::idle_bytes();
+        assert!(idle >= 120 << 20, "{idle} bytes in round {round}");
+        let start = Instant::now();
+        while resident_bytes().saturating_sub(before) > reserve() + SLACK {
+            assert!(start.elapsed() < Duration::from_secs(30), "{} bytes", page::idle_bytes());
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(start.elapsed() > Duration::from_secs(1), "too soon");
+        while round == 0 && reclaim_threads() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(30), "the thread stays");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Memory that is used within each second is kept, however much it is.
+#[test]
+fn memory_that_is_used_again_and_again_is_kept() {
+    let _alone = alone();
+    page::trim();
+    page::set_idle_max(256 << 20);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(4) {
+        drop(pages_of(64 << 20));
+        let idle = page::idle_bytes();
+        assert!(idle >= 60 << 20, "{idle} bytes are left after {:?}", start.elapsed());
+        thread::sleep(Duration::from_millis(100));
+    }
+    page::trim();
 }

@@ -57,6 +57,7 @@
 //!   `openat2`, record locks, mounts, namespaces, pipes. No call enters the kernel, except to read
 //!   the clock.
 //! * [`driver`] is for writers of file systems.
+//! * [`idle_memory`] bounds the memory that the process keeps for files to come.
 //! * [`block`] has the devices of volumes: files, memory, and devices that fail or record on
 //!   purpose.
 //!
@@ -70,6 +71,7 @@
 //! parent's threads write a volume.
 
 pub mod driver;
+pub mod idle_memory;
 mod memory;
 pub mod posix;
 mod transfer;

@@ -180,13 +180,31 @@ impl fmt::Debug for PageBox {
     }
 }
 
-/// Returns the bytes of memory that no page uses and that the pool retains for new ones: at most 16
-/// MiB, half a MiB for each CPU, and the rest of a huge page (2 MiB) that is being handed out for
-/// the first time, for each thread that mapped one concurrently. Takes the locks of the pool one
-/// after the other.
+/// Returns the bytes of memory that no page uses and that the pool retains for new ones: at most
+/// [`idle_max`], half a MiB for each CPU, and the rest of a huge page (2 MiB) that is being handed
+/// out for the first time, for each thread that mapped one concurrently. Takes the locks of the
+/// pool one after the other.
 #[must_use]
 pub fn idle_bytes() -> usize {
     pool::idle_bytes()
+}
+
+/// Returns the maximum of the memory in bytes that the process retains for new pages, beside half a
+/// MiB for each CPU. By default that is 32 MiB for each CPU, but at most a sixteenth of the memory
+/// that the process may use, and at least 16 MiB.
+///
+/// Above 16 MiB the pool retains only what was in use within the last second, and gives the rest
+/// back by halves, one each second.
+#[must_use]
+pub fn idle_max() -> usize {
+    pool::idle_max()
+}
+
+/// Sets the maximum of the memory in bytes that the process retains for new pages
+/// ([`idle_max`]), and returns what exceeds it to the system. That takes the locks of the pool one
+/// after the other, and about half a microsecond for each page.
+pub fn set_idle_max(bytes: usize) {
+    pool::set_idle_max(bytes);
 }
 
 /// Returns all unused memory of pages to the system. Takes the locks of the pool one after the

@@ -25,6 +25,8 @@
 //! locks of a file refer to the counts by a reference that is itself counted for each CPU
 //! ([`PerCpuArc`]).
 
+pub use vfscale_sync::page::{idle_bytes, idle_max, set_idle_max, trim as trim_idle};
+
 use std::sync::Arc;
 
 use rustix::io::Errno;

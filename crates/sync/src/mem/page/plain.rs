@@ -30,3 +30,9 @@ pub(super) fn trim() {}
 pub(super) fn idle_bytes() -> usize {
     0
 }
+
+pub(super) fn idle_max() -> usize {
+    0
+}
+
+pub(super) fn set_idle_max(_: usize) {}

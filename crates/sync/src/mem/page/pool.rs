@@ -16,11 +16,14 @@
 //!
 //! * A free page is in exactly one of: a magazine of a slot, a magazine of the depot, the bitmap
 //!   `free` of its region. A free page in a region that isn't *dirty* reads as zeros.
-//! * Free and resident are at most [`FULL_MAX`](magazine::FULL_MAX) magazines and [`DIRTY_MAX`]
-//!   pages (16 MiB together), two magazines for each slot (half a MiB), and the rest of huge pages
-//!   that are being handed out for the first time (2 MiB for each thread that has mapped one
-//!   concurrently). A thread that frees pages in an RCU section leaves more than that, for some
+//! * Free and resident are at most the pages of the depot that its owner allows
+//!   ([`idle_max`](super::idle_max)), two magazines for each slot (half a MiB), and the rest of
+//!   huge pages that are being handed out for the first time (2 MiB for each thread that has mapped
+//!   one concurrently). A thread that frees pages in an RCU section leaves more than that, for some
 //!   milliseconds: the reclaim thread returns it ([`shrink`]).
+//! * As long as the depot has more than [`FLOOR`](keep::FLOOR) pages, the reclaim thread exists,
+//!   and ends a window every second ([`keep`]). A thread that leaves more pages in the depot makes
+//!   sure of that afterwards; if there can be no such thread, it returns all above that itself.
 //! * A region is unmapped when the last of its pages has been given back. The first page of a
 //!   region is its header.
 //!
@@ -50,13 +53,15 @@ use std::sync::LazyLock;
 use crate::lock::Mutex;
 use crate::mem::page::size::{LAYOUT, PAGE_SIZE};
 use crate::percpu::{CachePadded, PerCpu};
-use crate::shrink::{self, Effort};
+use crate::shrink::{self, Effort, Shrinker};
 use crate::{rcu, reclaim};
-use depot::{RegionDepot, Taken};
-use magazine::{DIRTY_MAX, Free, MAGAZINE, PageMagazine, WHOLE_MAX};
+use depot::{Fill, RegionDepot, Taken};
+use keep::{Keep, Kept};
+use magazine::{Free, MAGAZINE, PageMagazine};
 use region::Region;
 
 mod depot;
+mod keep;
 mod magazine;
 mod region;
 mod system;
@@ -73,7 +78,7 @@ const HUGE_FROM: usize = 8;
 
 static POOL: LazyLock<PagePool> = LazyLock::new(|| PagePool {
     stocks: PerCpu::new(crate::cpu::possible() as usize, |_| Mutex::new(Stock::default())),
-    depot: CachePadded::new(Mutex::new(RegionDepot::default())),
+    depot: CachePadded::new(Mutex::new(RegionDepot::new(Keep::new()))),
 });
 
 /// The free pages of a CPU slot.
@@ -134,10 +139,10 @@ pub(super) unsafe fn free(page: NonNull<u8>) {
     if stock.loaded.len() < MAGAZINE && stock.loaded.capacity() > 0 {
         stock.loaded.push(free);
     } else {
-        let too_many = pool.make_room(&mut stock, free);
+        let fill = pool.make_room(&mut stock, free);
         drop(stock);
-        if too_many {
-            pool.has_too_many();
+        if fill.decays {
+            pool.has_much(fill);
         }
     }
 }
@@ -152,7 +157,7 @@ pub(super) fn trim() {
         depot.put(spare.drain(..));
     }
     pool.depot.lock().empty_magazines();
-    while pool.give_back(0, 0, usize::MAX) {}
+    pool.give_back(Effort::All, Kept::Nothing, usize::MAX);
     loop {
         let taken = pool.depot.lock().take_fresh();
         let Some(taken) = taken else { break };
@@ -175,10 +180,31 @@ pub(super) fn idle_bytes() -> usize {
     (pages + pool.depot.lock().idle_pages()) * PAGE_SIZE
 }
 
-/// Returns surplus memory to the system, outside of RCU sections.
-fn shrink_pool(effort: Effort, regions: usize) -> bool {
-    let keep = if effort == Effort::All { DIRTY_MAX } else { usize::MAX };
-    POOL.give_back(WHOLE_MAX, keep, regions)
+/// Returns the maximum of idle bytes in the depot.
+pub(super) fn idle_max() -> usize {
+    POOL.depot.lock().keep().max() * PAGE_SIZE
+}
+
+/// Sets the maximum of idle bytes in the depot, and returns what exceeds it to the system.
+pub(super) fn set_idle_max(bytes: usize) {
+    POOL.depot.lock().keep().set_max(bytes / PAGE_SIZE);
+    POOL.give_back(Effort::All, Kept::Max, usize::MAX);
+}
+
+impl Shrinker for PagePool {
+    fn give_back(&self, effort: Effort, regions: usize) -> bool {
+        self.give_back(effort, Kept::ByUse, regions)
+    }
+
+    fn end_window(&self, is_short: bool) -> bool {
+        let mut depot = self.depot.lock();
+        depot.end_window(is_short);
+        depot.has_excess()
+    }
+
+    fn decays(&self) -> bool {
+        self.depot.lock().decays()
+    }
 }
 
 impl PagePool {
@@ -205,45 +231,49 @@ impl PagePool {
         }
     }
 
-    /// Puts a page into a slot whose loaded magazine is full. Returns whether the pool has too many
-    /// pages now.
+    /// Puts a page into a slot whose loaded magazine is full. Returns the state of the depot, if
+    /// that has received pages.
     #[cold]
-    fn make_room(&self, stock: &mut Stock, free: Free) -> bool {
+    fn make_room(&self, stock: &mut Stock, free: Free) -> Fill {
         let Stock { loaded, spare } = stock;
         mem::swap(loaded, spare);
-        let mut too_many = false;
+        let mut fill = Fill::default();
         if loaded.len() >= MAGAZINE {
-            too_many = self.depot.lock().exchange(loaded);
+            fill = self.depot.lock().exchange(loaded);
         }
         loaded.reserve_exact(MAGAZINE - loaded.len());
         loaded.push(free);
-        too_many
+        fill
     }
 
-    /// Returns surplus memory to the system. A thread in an RCU section leaves that to the reclaim
-    /// thread.
+    /// Makes sure that the reclaim thread looks after the memory of the depot, and returns what is
+    /// too much already. A thread in an RCU section leaves that to the reclaim thread, too.
     #[cold]
-    fn has_too_many(&self) {
-        if rcu::is_pinned() {
-            shrink::request(shrink_pool);
-            if reclaim::attend() {
-                return;
-            }
+    fn has_much(&'static self, fill: Fill) {
+        shrink::register(self);
+        let is_attended = reclaim::attend();
+        if !is_attended {
+            self.give_back(Effort::All, Kept::Floor, usize::MAX);
+        } else if fill.is_over && rcu::is_pinned() {
+            shrink::request();
+        } else if fill.is_over {
+            self.give_back(Effort::All, Kept::Max, usize::MAX);
         }
-        self.give_back(WHOLE_MAX, DIRTY_MAX, usize::MAX);
     }
 
-    /// Gives memory back to the system, of at most `regions` regions, until no more than `keep`
-    /// dirty pages are in the regions, and no more than `keep_whole` as long as some region is
-    /// wholly free. Returns whether there may be more.
+    /// Gives memory back to the system, of at most `regions` regions, until there is no more than
+    /// `kept`: regions that are wholly free first, as one call returns each of them. Returns
+    /// whether there may be more.
     #[cold]
-    fn give_back(&self, keep_whole: usize, keep: usize, regions: usize) -> bool {
+    fn give_back(&self, effort: Effort, kept: Kept, regions: usize) -> bool {
         for _ in 0..regions {
             let mut depot = self.depot.lock();
-            if let Some(region) = depot.take_whole(keep_whole) {
+            if let Some(region) = depot.take_whole(kept) {
                 drop(depot);
                 region.unmap();
-            } else if let Some(taken) = depot.take_dirty(keep) {
+            } else if effort == Effort::All
+                && let Some(taken) = depot.take_dirty(kept)
+            {
                 drop(depot);
                 self.discard(taken);
             } else {

@@ -2,7 +2,8 @@
 
 use std::mem;
 
-use super::magazine::{CARVE, DIRTY_MAX, FULL_MAX, Free, MAGAZINE, PageMagazine, WHOLE_MAX};
+use super::keep::{Keep, Kept};
+use super::magazine::{CARVE, FULL_MAX, Free, MAGAZINE, PageMagazine};
 use super::region::{Bitmap, PAGES, Region};
 
 /// Pages whose memory is being returned to the system, in no list.
@@ -12,8 +13,16 @@ pub(super) struct Taken {
     pub(super) was_huge: bool,
 }
 
+/// The state of a depot that has received pages.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fill {
+    /// Whether memory should be returned to the system now.
+    pub(super) is_over: bool,
+    /// Whether memory is returned in time, if it is not used.
+    pub(super) decays: bool,
+}
+
 /// Full magazines, and the regions in three lists. A region stores its index in each.
-#[derive(Default)]
 pub(super) struct RegionDepot {
     full: Vec<PageMagazine>,
     /// Vectors that can become magazines.
@@ -27,9 +36,51 @@ pub(super) struct RegionDepot {
     /// Number of dirty free pages in all regions.
     dirty_pages: usize,
     regions: usize,
+    keep: Keep,
 }
 
 impl RegionDepot {
+    /// Creates an empty depot that keeps free memory as `keep` says.
+    pub(super) fn new(keep: Keep) -> Self {
+        Self {
+            full: Vec::new(),
+            empty: Vec::new(),
+            open: Vec::new(),
+            dirty: Vec::new(),
+            whole: Vec::new(),
+            dirty_pages: 0,
+            regions: 0,
+            keep,
+        }
+    }
+
+    /// Returns how much free memory the depot keeps.
+    pub(super) fn keep(&mut self) -> &mut Keep {
+        &mut self.keep
+    }
+
+    /// Returns the number of free pages that the depot can return to the system and that are not
+    /// of a huge page that is being handed out for the first time.
+    pub(super) fn idle(&self) -> usize {
+        self.full.len() * MAGAZINE + self.dirty_pages
+    }
+
+    /// Returns whether the free memory becomes less in time.
+    pub(super) fn decays(&self) -> bool {
+        self.keep.decays(self.idle())
+    }
+
+    /// Ends the window in which the use of memory was measured. Keeps nothing if the system is
+    /// short of memory.
+    pub(super) fn end_window(&mut self, is_short: bool) {
+        self.keep.end_window(self.idle(), is_short);
+    }
+
+    /// Returns whether there is memory to return now.
+    pub(super) fn has_excess(&self) -> bool {
+        self.keep.excess(self.idle(), Kept::ByUse) > 0
+    }
+
     /// Returns the number of regions.
     pub(super) fn regions(&self) -> usize {
         self.regions
@@ -43,7 +94,7 @@ impl RegionDepot {
             if header.is_huge { header.free.count() - header.dirty.count() } else { 0 }
         };
         let fresh: usize = self.open.iter().map(fresh).sum();
-        self.full.iter().map(Vec::len).sum::<usize>() + self.dirty_pages + fresh
+        self.idle() + fresh
     }
 
     /// Fills an empty magazine, with pages that have memory if there are any. It stays empty if
@@ -51,35 +102,41 @@ impl RegionDepot {
     pub(super) fn take(&mut self, into: &mut PageMagazine) {
         if let Some(full) = self.full.pop() {
             self.empty.push(mem::replace(into, full));
-            return;
+        } else {
+            into.reserve_exact(MAGAZINE);
+            while into.len() < CARVE {
+                let Some(region) = self.dirty.last().or(self.open.last()) else { break };
+                self.carve(*region, into);
+            }
         }
-        into.reserve_exact(MAGAZINE);
-        while into.len() < CARVE {
-            let Some(region) = self.dirty.last().or(self.open.last()) else { break };
-            let mut region = *region;
-            let header = region.header();
-            let is_zero = header.dirty.is_empty();
-            let pages = if is_zero { &header.free } else { &header.dirty };
-            let Some(index) = pages.first() else { break };
-            header.free.clear(index);
-            header.dirty.clear(index);
-            header.in_use += 1;
-            into.push(Free { page: region.page(index), is_zero });
-            self.dirty_pages -= usize::from(!is_zero);
-            self.relist(region);
-        }
+        self.keep.note_fewer(self.idle());
     }
 
-    /// Takes a full magazine and leaves an empty one. Returns true if memory should be returned
-    /// now.
-    pub(super) fn exchange(&mut self, magazine: &mut PageMagazine) -> bool {
-        if self.full.len() < FULL_MAX {
+    /// Takes pages of one region for a magazine: those that have memory, if there are any.
+    fn carve(&mut self, mut region: Region, into: &mut PageMagazine) {
+        let header = region.header();
+        let is_zero = header.dirty.is_empty();
+        let pages = if is_zero { &header.free } else { &header.dirty };
+        let taken = pages.first(CARVE - into.len());
+        let count = taken.count();
+        header.free.remove(&taken);
+        header.dirty.remove(&taken);
+        header.in_use += count;
+        into.extend(taken.indices().map(|index| Free { page: region.page(index), is_zero }));
+        self.dirty_pages -= if is_zero { 0 } else { count };
+        self.relist(region);
+    }
+
+    /// Takes a full magazine and leaves an empty one.
+    pub(super) fn exchange(&mut self, magazine: &mut PageMagazine) -> Fill {
+        if self.full.len() < FULL_MAX && self.keep.has_room(self.idle()) {
             let empty = self.empty.pop().unwrap_or_default();
             self.full.push(mem::replace(magazine, empty));
-            return false;
+        } else {
+            self.put(magazine.drain(..));
         }
-        self.put(magazine.drain(..));
-        self.dirty_pages > DIRTY_MAX || (self.dirty_pages > WHOLE_MAX && !self.whole.is_empty())
+        let is_over = self.keep.excess(self.idle(), Kept::Max) > 0;
+        Fill { is_over, decays: self.decays() }
     }
 
     /// Puts all pages that are in magazines into their regions.
@@ -92,8 +149,14 @@ impl RegionDepot {
 
     /// Takes pages back into their regions.
     pub(super) fn put(&mut self, pages: impl Iterator<Item = Free>) {
+        let mut changed: Option<Region> = None;
         for free in pages {
             let (mut region, index) = Region::of(free.page);
+            if let Some(before) = changed.replace(region)
+                && before != region
+            {
+                self.relist(before);
+            }
             let header = region.header();
             debug_assert!(!header.free.has(index), "a page was freed twice");
             header.free.set(index);
@@ -102,6 +165,8 @@ impl RegionDepot {
                 header.dirty.set(index);
                 self.dirty_pages += 1;
             }
+        }
+        if let Some(region) = changed {
             self.relist(region);
         }
     }
@@ -112,25 +177,33 @@ impl RegionDepot {
         self.relist(region);
     }
 
-    /// Takes a region without pages in use, if more than `keep` pages are dirty in all. The caller
+    /// Takes a region without pages in use, if there is more free memory than `kept`. The caller
     /// unmaps it.
-    pub(super) fn take_whole(&mut self, keep: usize) -> Option<Region> {
-        if self.dirty_pages <= keep {
+    pub(super) fn take_whole(&mut self, kept: Kept) -> Option<Region> {
+        if self.keep.excess(self.idle(), kept) == 0 {
             return None;
         }
-        let region = *self.whole.last()?;
+        let mut region = *self.whole.last()?;
+        let pages = region.header().dirty.count();
         self.forget(region);
+        self.keep.note_returned(pages, self.idle());
         Some(region)
     }
 
-    /// Takes all free pages with memory of a region out, if more than `keep` pages are dirty in
-    /// all. They count as in use until [`put_void`](Self::put_void).
-    pub(super) fn take_dirty(&mut self, keep: usize) -> Option<Taken> {
-        if self.dirty_pages <= keep {
+    /// Takes all free pages with memory of a region out, if there is more free memory than `kept`.
+    /// They count as in use until [`put_void`](Self::put_void).
+    pub(super) fn take_dirty(&mut self, kept: Kept) -> Option<Taken> {
+        if self.keep.excess(self.idle(), kept) == 0 {
             return None;
         }
+        while self.dirty.is_empty() {
+            let magazine = self.full.pop()?;
+            self.put(magazine.into_iter());
+        }
         let region = *self.dirty.first()?;
-        Some(self.take_resident(region))
+        let taken = self.take_resident(region);
+        self.keep.note_returned(taken.pages.count(), self.idle());
+        Some(taken)
     }
 
     /// Takes pages like [`take_dirty`](Self::take_dirty), from a region that has huge pages.

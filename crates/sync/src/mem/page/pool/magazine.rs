@@ -1,4 +1,4 @@
-//! Free pages, their magazines, and how many of them the pool retains.
+//! Free pages, and their magazines.
 
 use std::ptr::NonNull;
 
@@ -10,11 +10,6 @@ pub(super) const MAGAZINE: usize = 64;
 pub(super) const CARVE: usize = 32;
 /// Maximum number of full magazines in the depot: 4 MiB.
 pub(super) const FULL_MAX: usize = (4 << 20) / (MAGAZINE * PAGE_SIZE);
-/// Maximum number of dirty free pages in the regions: 12 MiB.
-pub(super) const DIRTY_MAX: usize = (12 << 20) / PAGE_SIZE;
-/// Number of dirty pages (6 MiB) from which regions that are wholly free are returned. They are the
-/// cheapest to return; more regions may become wholly free before others must be.
-pub(super) const WHOLE_MAX: usize = DIRTY_MAX / 2;
 
 /// A free page.
 #[derive(Clone, Copy)]

@@ -27,9 +27,23 @@ impl Bitmap {
         self.0[index / 64] &= !(1 << (index % 64));
     }
 
-    pub(super) fn first(&self) -> Option<usize> {
-        let word = self.0.iter().position(|word| *word != 0)?;
-        Some(word * 64 + self.0[word].trailing_zeros() as usize)
+    /// Returns the first `count` pages of the set, or all if there are fewer.
+    pub(super) fn first(&self, count: usize) -> Bitmap {
+        let mut first = Bitmap::default();
+        self.indices().take(count).for_each(|index| first.set(index));
+        first
+    }
+
+    /// Returns the pages of the set, in ascending order.
+    pub(super) fn indices(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            let without_first =
+                |rest: u64| Some(rest & rest.wrapping_sub(1)).filter(|rest| *rest != 0);
+            let rests = std::iter::successors(Some(word).filter(|word| *word != 0), move |rest| {
+                without_first(*rest)
+            });
+            rests.map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -80,7 +94,7 @@ pub(super) struct RegionHeader {
 const _: () = assert!(size_of::<RegionHeader>() <= PAGE_SIZE);
 
 /// The address of a region that is mapped.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Region(NonNull<RegionHeader>);
 
 // SAFETY: it is an address; its memory is used under the lock of the depot.

@@ -1,4 +1,4 @@
-use super::magazine::FULL_MAX;
+use super::keep::FLOOR;
 use super::region::{Bitmap, PAGES};
 use super::system::pretended::Pretended;
 use std::cell::Cell;
@@ -13,6 +13,23 @@ use crate::mem::page::{Page, PageBox};
 use crate::reclaim::Work;
 use crate::{cpu, page};
 
+/// A maximum of idle memory, until this is dropped.
+struct Maximum(usize);
+
+impl Maximum {
+    fn of_pages(pages: usize) -> Maximum {
+        let before = page::idle_max();
+        page::set_idle_max(pages * PAGE_SIZE);
+        Maximum(before)
+    }
+}
+
+impl Drop for Maximum {
+    fn drop(&mut self) {
+        page::set_idle_max(self.0);
+    }
+}
+
 fn is_zero(page: &Page) -> bool {
     let mut bytes = [1; PAGE_SIZE];
     page.read(0, &mut bytes);
@@ -25,8 +42,9 @@ fn bitmaps_are_sets_with_runs() {
     for index in [3, 4, 5, 63, 64, 200, PAGES - 1] {
         pages.set(index);
     }
-    assert_eq!(pages.first(), Some(3));
-    assert_eq!(pages.count(), 7);
+    assert_eq!(pages.indices().collect::<Vec<_>>(), [3, 4, 5, 63, 64, 200, PAGES - 1]);
+    assert_eq!(pages.first(4).indices().collect::<Vec<_>>(), [3, 4, 5, 63]);
+    assert_eq!((pages.first(9).count(), pages.count()), (7, 7));
     let runs: Vec<_> = pages.runs().collect();
     assert_eq!(runs, [(3, 3), (63, 2), (200, 1), (PAGES - 1, 1)]);
     let mut others = pages.clone();
@@ -34,7 +52,7 @@ fn bitmaps_are_sets_with_runs() {
     pages.remove(&others);
     assert_eq!(pages.runs().collect::<Vec<_>>(), [(3, 1)]);
     pages.clear(3);
-    assert!(pages.is_empty() && pages.first().is_none());
+    assert!(pages.is_empty() && pages.first(1).is_empty());
     pages.add(&others);
     assert!(pages.has(4) && !pages.has(3));
 }
@@ -65,21 +83,22 @@ fn pages_are_zero_aligned_and_their_own_however_often_they_are_used() {
 #[test]
 fn pages_pass_through_magazines_and_regions() {
     let _alone = alone();
+    let _maximum = Maximum::of_pages(FLOOR);
     page::trim();
     assert_eq!(page::idle_bytes(), 0);
     let make = |cpu, count| {
         let _cpu = cpu::pretend(cpu);
         (0..count).map(|_| Page::zeroed()).collect::<Vec<PageBox>>()
     };
-    let count = 2 * FULL_MAX * MAGAZINE + 2 * DIRTY_MAX;
+    let count = 2 * FLOOR;
     let (first, second) = (make(0, count), make(1, 3 * MAGAZINE + 1));
     for page in first.iter().chain(&second) {
         page.write(0, &[0xff; PAGE_SIZE]);
     }
     drop(first);
-    let least = FULL_MAX * MAGAZINE + WHOLE_MAX - PAGES;
+    let least = FLOOR - PAGES;
     // A region may have been mapped whose pages are all fresh still.
-    let most = (FULL_MAX + 4) * MAGAZINE + DIRTY_MAX + PAGES;
+    let most = FLOOR + 4 * MAGAZINE + PAGES;
     let idle = page::idle_bytes() / PAGE_SIZE;
     assert!((least..=most).contains(&idle), "{idle} pages are idle");
     // Idle pages are dirty, and are allocated first.
@@ -91,15 +110,37 @@ fn pages_pass_through_magazines_and_regions() {
     assert_eq!(page::idle_bytes(), 0);
 }
 
+/// The maximum holds for the depot at every size, also for one that has room for no magazine.
+#[test]
+fn idle_memory_stays_below_the_maximum() {
+    let _alone = alone();
+    for pages in [0, MAGAZINE, FLOOR / 2, 3 * FLOOR] {
+        let _maximum = Maximum::of_pages(pages);
+        assert_eq!(page::idle_max(), pages * PAGE_SIZE);
+        page::trim();
+        let all: Vec<PageBox> = (0..4 * FLOOR).map(|_| Page::zeroed()).collect();
+        all.iter().for_each(|page| page.write(0, &[0xff; PAGE_SIZE]));
+        drop(all);
+        let depot = POOL.depot.lock().idle();
+        assert!((pages.saturating_sub(PAGES)..=pages).contains(&depot), "{depot} of {pages}");
+    }
+    let _maximum = Maximum::of_pages(3 * FLOOR);
+    drop((0..3 * FLOOR).map(|_| Page::with(0, &[1])).collect::<Vec<PageBox>>());
+    assert!(POOL.depot.lock().idle() > 2 * FLOOR);
+    page::set_idle_max(FLOOR * PAGE_SIZE);
+    assert!(POOL.depot.lock().idle() <= FLOOR);
+}
+
 thread_local! {
     /// Number of regions of which this thread has given free pages back.
     pub(super) static DISCARDED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// More pages than the pool may hold that are free and have memory.
-const TOO_MANY: usize = (FULL_MAX + 4) * MAGAZINE + DIRTY_MAX + 2 * PAGES;
+/// More free pages with memory than the pool may hold with a maximum of [`FLOOR`] pages.
+const TOO_MANY: usize = FLOOR + 4 * MAGAZINE + 2 * PAGES;
 
-/// Returns pages of which every second one can be freed, so that no region becomes whole.
+/// Returns pages of which every second one can be freed, so that no region becomes whole. The
+/// caller sets the maximum to [`FLOOR`].
 fn in_use() -> Vec<Option<PageBox>> {
     page::trim();
     let mut pages: Vec<_> = (0..2 * TOO_MANY).map(|_| Some(Page::zeroed())).collect();
@@ -143,6 +184,7 @@ fn wait_for_thread() {
 #[test]
 fn a_section_leaves_memory_to_the_reclaim_thread() {
     let _alone = alone();
+    let _maximum = Maximum::of_pages(FLOOR);
     let mut pages = in_use();
     let before = DISCARDED.get();
     free_half(&mut pages);
@@ -171,6 +213,7 @@ impl Work for Until {
 #[test]
 fn regions_in_part_free_wait_for_the_end_of_work() {
     let _alone = alone();
+    let _maximum = Maximum::of_pages(FLOOR);
     let goes_on = Arc::new(AtomicBool::new(true));
     let mut pages = in_use();
     assert!(reclaim::submit(u64::MAX - 1, Box::new(Until(Arc::clone(&goes_on)))).is_ok());

@@ -4,12 +4,19 @@ use std::fs;
 use std::path::Path;
 
 /// Returns the memory that this process may use, in bytes: the machine's, or the limit of its
-/// control groups (v2) if that is less.
-pub(crate) fn memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
+/// control groups (v2) if that is less. Reads some files of `/proc` and `/sys`.
+#[must_use]
+pub fn memory_bytes() -> u64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    group_limit(&groups, Path::new("/sys/fs/cgroup")).map_or(machine, |limit| machine.min(limit))
+    let limit = group_limit(&groups, Path::new("/sys/fs/cgroup")).unwrap_or(u64::MAX);
+    ram_bytes().min(limit)
+}
+
+/// Returns the memory of the machine in bytes.
+fn ram_bytes() -> u64 {
+    // SAFETY: the call only returns a number.
+    let of = |name| u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0);
+    of(libc::_SC_PHYS_PAGES).saturating_mul(of(libc::_SC_PAGESIZE))
 }
 
 /// Returns the lowest `memory.max` of the group named in `groups` (the contents of
@@ -24,5 +31,5 @@ fn group_limit(groups: &str, root: &Path) -> Option<u64> {
         .min()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle, miri))))]
 mod tests;
