@@ -36,7 +36,7 @@
 use std::ops::Range;
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, write_pages};
+use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages, write_pages};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::slot::{Contents, Entry, Slot};
 
@@ -184,21 +184,13 @@ impl PageTree {
     /// Reads at least a byte, and at most the rest of one node; returns the number of bytes.
     #[inline]
     fn read_run(&self, offset: u64, buf: &mut [u8], guard: &Guard) -> usize {
-        let mut within = (offset % PAGE) as usize;
+        let within = (offset % PAGE) as usize;
         match self.find(offset / PAGE, guard) {
-            Run::Slots(slots) => {
-                let mut done = 0;
-                for slot in slots {
-                    let len = (buf.len() - done).min(PAGE_SIZE - within);
-                    read_entry(slot.read(guard), within, &mut buf[done..done + len]);
-                    done += len;
-                    within = 0;
-                    if done == buf.len() {
-                        break;
-                    }
-                }
-                done
+            Run::Slots(slots) if buf.len() <= PAGE_SIZE - within => {
+                read_entry(slots[0].read(guard), within, buf);
+                buf.len()
             }
+            Run::Slots(slots) => read_slots(slots, within, buf, guard),
             Run::Root(entry) => {
                 let len = buf.len().min(PAGE_SIZE - within);
                 read_entry(entry, within, &mut buf[..len]);
@@ -277,26 +269,27 @@ impl PageTree {
             }
         };
         let mut within = (offset % PAGE) as usize;
-        let mut done = Written::default();
-        for slot in slots {
-            let len = (buf.len() - done.bytes).min(PAGE_SIZE - within);
-            let chunk = &buf[done.bytes..done.bytes + len];
-            match slot.read(guard) {
-                Entry::Leaf(page) => page.write(within, chunk),
-                Entry::Reserved => fill(slot, within, chunk, guard),
+        let (mut done, mut at) = (Written::default(), 0);
+        while at < slots.len() && done.bytes < buf.len() {
+            let rest = &buf[done.bytes..];
+            let wanted = (within + rest.len()).div_ceil(PAGE_SIZE).min(slots.len() - at);
+            let ahead = &slots[at..at + wanted];
+            let len = match ahead[0].read(guard) {
+                Entry::Leaf(_) => write_pages(leaves(ahead, guard), within, rest),
+                Entry::Reserved => fill(&ahead[..1], within, rest, guard),
                 Entry::Empty | Entry::Node(_) => {
-                    if !std::mem::take(&mut page_taken) && space.take(PAGE_BYTES).is_err() {
-                        break;
-                    }
-                    fill(slot, within, chunk, guard);
-                    done.pages += 1;
+                    let missing = ahead.iter().take_while(|slot| slot.is_empty()).count();
+                    let count = take_pages(missing, std::mem::take(&mut page_taken), space);
+                    done.pages += count as u64;
+                    fill(&ahead[..count], within, rest, guard)
                 }
-            }
-            done.bytes += len;
-            within = 0;
-            if done.bytes == buf.len() {
+            };
+            if len == 0 {
                 break;
             }
+            at += (within + len).div_ceil(PAGE_SIZE);
+            done.bytes += len;
+            within = 0;
         }
         if done.bytes == 0 { Err(NoSpace) } else { Ok(done) }
     }
@@ -435,9 +428,62 @@ fn is_data(entry: Entry<'_, PageBox, Node>) -> bool {
     matches!(entry, Entry::Leaf(_))
 }
 
-/// Fills a slot without a page with a new page that has `bytes` at `within`.
-fn fill(slot: &PageSlot, within: usize, bytes: &[u8], guard: &Guard) {
-    drop(slot.replace(Contents::Leaf(Page::with(within, bytes)), guard));
+/// Returns the pages at the beginning of `slots`, up to the first hole or reservation.
+#[inline]
+fn leaves<'g>(slots: &'g [PageSlot], guard: &'g Guard) -> impl Iterator<Item = &'g Page> {
+    slots.iter().map_while(|slot| match slot.read(guard) {
+        Entry::Leaf(page) => Some(page),
+        _ => None,
+    })
+}
+
+/// Fills `buf` with the bytes of `slots`, from `within` of the first one on, until it is full or
+/// there are no more slots. Returns the number of bytes.
+fn read_slots(slots: &[PageSlot], within: usize, buf: &mut [u8], guard: &Guard) -> usize {
+    let (mut within, mut done, mut at) = (within, 0, 0);
+    while at < slots.len() && done < buf.len() {
+        let rest = &mut buf[done..];
+        let mut len = read_pages(leaves(&slots[at..], guard), within, rest);
+        if len == 0 {
+            len = rest.len().min(PAGE_SIZE - within);
+            rest[..len].fill(0);
+        }
+        at += (within + len).div_ceil(PAGE_SIZE);
+        done += len;
+        within = 0;
+    }
+    done
+}
+
+/// Charges up to `count` pages, the first of which has been charged already if `has_first`. Returns
+/// their number.
+fn take_pages(count: usize, has_first: bool, space: &Space) -> usize {
+    let first = usize::from(has_first);
+    if count == first || space.take((count - first) as u64 * PAGE_BYTES).is_ok() {
+        return count;
+    }
+    first + (first..count).take_while(|_| space.take(PAGE_BYTES).is_ok()).count()
+}
+
+/// Fills slots without a page with new pages that have the beginning of `bytes` from `within` of
+/// the first one on. Returns the number of bytes.
+fn fill(slots: &[PageSlot], within: usize, bytes: &[u8], guard: &Guard) -> usize {
+    match slots {
+        [] => 0,
+        [slot] => {
+            let len = bytes.len().min(PAGE_SIZE - within);
+            drop(slot.replace(Contents::Leaf(Page::with(within, &bytes[..len])), guard));
+            len
+        }
+        _ => {
+            let len = bytes.len().min(slots.len() * PAGE_SIZE - within);
+            let pages = Page::many_with(slots.len(), within, &bytes[..len]);
+            for (slot, page) in slots.iter().zip(pages) {
+                drop(slot.replace(Contents::Leaf(page), guard));
+            }
+            len
+        }
+    }
 }
 
 /// Empties a slot whose contents were charged `bytes`.

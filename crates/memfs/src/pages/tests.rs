@@ -614,3 +614,46 @@ fn stress_a_thread_that_has_locked_all_pages_sees_whole_overwrites() {
     });
     tree.truncate(0, &space);
 }
+
+/// One write finds pages, a hole, a reservation and another hole, and one read finds them again.
+#[test]
+fn a_write_over_pages_holes_and_reservations_is_read_as_one() {
+    for within in [0, 1, PAGE - 1] {
+        let mut file = TestFile::new(GIB);
+        file.write(2 * PAGE, &pattern_of(0..2 * PAGE));
+        assert!(file.allocate(6 * PAGE..8 * PAGE, true));
+        let bytes = pattern_of(within..70 * PAGE + 9);
+        assert_eq!(file.write(within, &bytes), bytes.len());
+        assert_eq!(file.pages, 71);
+        assert_eq!(file.read(within, bytes.len()), bytes);
+        file.punch(20 * PAGE..40 * PAGE);
+        let read = file.read(within, bytes.len());
+        for (at, byte) in (within..).zip(read) {
+            let is_cut = (20 * PAGE..40 * PAGE).contains(&at);
+            assert_eq!(byte, if is_cut { 0 } else { pattern(at) }, "byte {at}");
+        }
+        file.check();
+    }
+}
+
+/// Where there is no space for all pages of a write, it takes those for which there is.
+#[test]
+fn a_write_takes_the_last_pages_of_the_space() {
+    let room = NODE_BYTES + 40 * PAGE_BYTES;
+    let mut file = TestFile::new(room + PAGE_BYTES - 1);
+    assert_eq!(file.write(PAGE, &[7; 60 * PAGE_SIZE]), 40 * PAGE_SIZE);
+    assert_eq!((file.pages, file.space.used()), (40, room));
+    assert_eq!(file.write(0, &[7; 3]), 0);
+    file.check();
+}
+
+/// Pages that are written together are in the order of their addresses, so that adjacent ones are
+/// copied as one. The first page of a file is written before the tree has a node.
+#[test]
+fn pages_written_together_ascend() {
+    let mut file = TestFile::new(GIB);
+    file.write(0, &[7; FANOUT * PAGE_SIZE]);
+    let guard = rcu::pin();
+    let address = |index| std::ptr::from_ref(file.tree.page(index, &guard).unwrap()).addr();
+    assert!((2..FANOUT as u64).all(|index| address(index - 1) < address(index)));
+}
