@@ -90,7 +90,8 @@ pub(crate) struct WorkloadArgs {
 
     /// The targets: `memory` or `volume:FILE` (the library in this process; an existing image, or
     /// one that is made for the run), `mount:memory` or `mount:FILE` (a mount that is made for the
-    /// run, by the program `vfscale`), or `path:DIR` (a directory of any mounted file system).
+    /// run, by the program `vfscale`; `mount+noxattr,writeback:memory` with options of its `-o`),
+    /// or `path:DIR` (a directory of any mounted file system).
     /// Several are measured alternately; ratios are over the first. `memory` if none is named
     #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
     pub(crate) targets: Vec<String>,

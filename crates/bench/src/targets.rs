@@ -18,4 +18,4 @@ pub mod volume;
 
 pub(crate) use calls::name;
 pub use calls::{Calls, Meta, Target};
-pub use spec::TargetSpec;
+pub use spec::{MountSpec, TargetSpec};

@@ -139,8 +139,9 @@ impl fmt::Display for Error {
             Error::UnknownTarget(text) => write!(
                 f,
                 "`{text}` is not a target; targets are `memory` and `volume:FILE` (the library in this \
-                 process), `mount:memory` and `mount:FILE` (mounts that are made for the run), and \
-                 `path:DIR` (a directory of any mounted file system)"
+                 process), `mount:memory` and `mount:FILE` (mounts that are made for the run; \
+                 `mount+noxattr:memory` with options), and `path:DIR` (a directory of any mounted \
+                 file system)"
             ),
             Error::Volume(error) => error.fmt(f),
             Error::Directory(dir, e) => {

@@ -47,7 +47,7 @@ impl PublishedRun {
         let fits = |target: &&TargetSpec| match target {
             TargetSpec::Memory => !volumes,
             TargetSpec::Volume(_) => volumes,
-            TargetSpec::Mount(image) => image.is_some() == volumes,
+            TargetSpec::Mount(mount) => mount.image.is_some() == volumes,
             // The kernel's tmpfs has no journal to compare with; another file system may have one.
             TargetSpec::Path(dir) => !volumes || dir.as_os_str() != TMPFS,
         };

@@ -77,9 +77,7 @@ impl TargetResources {
                 TargetResources::Volume(images)
             }
             TargetSpec::Path(dir) => TargetResources::Directory(Scratch::new(dir)?),
-            TargetSpec::Mount(image) => {
-                TargetResources::Directory(Scratch::mounted(image.as_deref())?)
-            }
+            TargetSpec::Mount(mount) => TargetResources::Directory(Scratch::mounted(mount)?),
         })
     }
 

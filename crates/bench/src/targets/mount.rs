@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use super::spec::MountSpec;
 use super::volume::IMAGE_BYTES;
 use crate::base::error::{Error, Result};
 
@@ -29,24 +30,24 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts a new file system in memory, or the volume in `image`, which is made if it does not
+    /// Mounts a new file system in memory, or the volume in an image, which is made if it does not
     /// exist. Uses the `vfscale` beside this program, or else the one in `PATH`.
     ///
     /// # Errors
     /// Returns [`Error::Mount`] if nothing can be mounted; the program has then said why on
     /// standard error.
-    pub fn new(image: Option<&Path>) -> Result<Mounted> {
+    pub fn new(spec: &MountSpec) -> Result<Mounted> {
         let own = std::env::current_exe().unwrap_or_default();
-        Mounted::by(&own.with_file_name(PROGRAM), image)
+        Mounted::by(&own.with_file_name(PROGRAM), spec)
     }
 
     /// Does what [`new`](Self::new) does with `program`, or with the one in `PATH` if that does not
     /// exist.
-    fn by(program: &Path, image: Option<&Path>) -> Result<Mounted> {
+    fn by(program: &Path, spec: &MountSpec) -> Result<Mounted> {
         let failed = |e| Error::Mount(PROGRAM, e);
-        let made = image.filter(|image| !image.exists()).map(Path::to_owned);
-        let started = match start(program, image) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => start(Path::new(PROGRAM), image),
+        let made = spec.image.clone().filter(|image| !image.exists());
+        let started = match start(program, spec) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => start(Path::new(PROGRAM), spec),
             started => started,
         };
         let server = started.map_err(failed)?;
@@ -76,10 +77,13 @@ impl Mounted {
 
 /// Starts a server. Keys that a terminal turns into signals don't reach it: the bench decides when
 /// it ends.
-fn start(program: &Path, image: Option<&Path>) -> io::Result<Child> {
+fn start(program: &Path, spec: &MountSpec) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.arg("run");
-    match image {
+    if let Some(options) = &spec.options {
+        command.arg("-o").arg(options);
+    }
+    match &spec.image {
         None => command.arg("--memory"),
         Some(image) => command.arg("--size").arg(IMAGE_BYTES.to_string()).arg(image),
     };

@@ -25,6 +25,7 @@ use vfscale::{Error, FileType, Result, Timestamp};
 
 use super::calls::{Calls, Meta, Target};
 use super::mount::Mounted;
+use super::spec::MountSpec;
 use super::spec::own_directory;
 use crate::base::error::{self, Fault, Outcome};
 use crate::base::sys;
@@ -47,12 +48,12 @@ impl Scratch {
         Scratch::make(parent, None)
     }
 
-    /// Makes a directory in a new mount, of memory or of `image`: see [`Mounted::new`].
+    /// Makes a directory in a new mount: see [`Mounted::new`].
     ///
     /// # Errors
     /// Those of [`Mounted::new`] and [`new`](Self::new).
-    pub fn mounted(image: Option<&Path>) -> error::Result<Arc<Scratch>> {
-        let mount = Mounted::new(image)?;
+    pub fn mounted(spec: &MountSpec) -> error::Result<Arc<Scratch>> {
+        let mount = Mounted::new(spec)?;
         let parent = mount.dir().to_owned();
         Scratch::make(&parent, Some(mount))
     }

@@ -15,8 +15,17 @@ pub enum TargetSpec {
     Volume(PathBuf),
     /// A directory of a mounted file system.
     Path(PathBuf),
-    /// A mount that is made for the run: of memory, or of an image that exists or is made too.
-    Mount(Option<PathBuf>),
+    /// A mount that is made for the run.
+    Mount(MountSpec),
+}
+
+/// A mount that is made for a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountSpec {
+    /// An image that exists, or is made for the run too; memory if there is none.
+    pub image: Option<PathBuf>,
+    /// Options as `vfscale mount -o` takes them, such as `noxattr,writeback`.
+    pub options: Option<String>,
 }
 
 impl TargetSpec {
@@ -37,17 +46,27 @@ impl TargetSpec {
         }
     }
 
-    /// Parses `memory`, `volume:FILE`, `path:DIR`, `mount:memory` or `mount:FILE`.
+    /// Parses `memory`, `volume:FILE`, `path:DIR`, `mount:memory` or `mount:FILE`, the last two
+    /// also with options, as in `mount+noxattr,writeback:memory`.
     ///
     /// # Errors
     /// Returns [`Error::UnknownTarget`] for any other text.
     pub fn parse(text: &str) -> std::result::Result<TargetSpec, Error> {
+        let mount = |what: &str, options: Option<&str>| {
+            TargetSpec::Mount(MountSpec {
+                image: (what != "memory").then(|| what.into()),
+                options: options.map(str::to_owned),
+            })
+        };
         match text.split_once(':') {
             None if text == "memory" => Ok(TargetSpec::Memory),
-            Some(("path", dir)) if !dir.is_empty() => Ok(TargetSpec::Path(dir.into())),
-            Some(("mount", "memory")) => Ok(TargetSpec::Mount(None)),
-            Some(("mount", file)) if !file.is_empty() => Ok(TargetSpec::Mount(Some(file.into()))),
-            Some(("volume", file)) if !file.is_empty() => Ok(TargetSpec::Volume(file.into())),
+            Some((kind, what)) if !what.is_empty() => match (kind, kind.split_once('+')) {
+                ("path", _) => Ok(TargetSpec::Path(what.into())),
+                ("volume", _) => Ok(TargetSpec::Volume(what.into())),
+                ("mount", _) => Ok(mount(what, None)),
+                (_, Some(("mount", options))) => Ok(mount(what, Some(options))),
+                _ => Err(Error::UnknownTarget(text.to_owned())),
+            },
             _ => Err(Error::UnknownTarget(text.to_owned())),
         }
     }
@@ -59,8 +78,14 @@ impl std::fmt::Display for TargetSpec {
             TargetSpec::Memory => f.write_str("memory"),
             TargetSpec::Volume(file) => write!(f, "volume:{}", file.display()),
             TargetSpec::Path(dir) => write!(f, "path:{}", dir.display()),
-            TargetSpec::Mount(None) => f.write_str("mount:memory"),
-            TargetSpec::Mount(Some(file)) => write!(f, "mount:{}", file.display()),
+            TargetSpec::Mount(MountSpec { image, options }) => {
+                f.write_str("mount")?;
+                options.as_ref().map_or(Ok(()), |options| write!(f, "+{options}"))?;
+                match image {
+                    None => f.write_str(":memory"),
+                    Some(file) => write!(f, ":{}", file.display()),
+                }
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::report::beside::{OUR_COLUMNS, ours};
 use crate::report::table::number;
+use crate::targets::MountSpec;
 
 #[test]
 fn workers_are_counted_up_to_the_cpus() {
@@ -18,8 +19,8 @@ fn every_plan_makes_sense() {
         for (target, only_volumes) in [
             (TargetSpec::Memory, Some(false)),
             (TargetSpec::Volume("image".into()), Some(true)),
-            (TargetSpec::Mount(None), Some(false)),
-            (TargetSpec::Mount(Some("image".into())), Some(true)),
+            (TargetSpec::Mount(MountSpec::default()), Some(false)),
+            (TargetSpec::parse("mount:image").unwrap(), Some(true)),
             (TargetSpec::Path("/".into()), None),
         ] {
             let all = PublishedRun { targets: vec![target], quick };

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
+use crate::targets::MountSpec;
 use crate::workloads::find;
 
 fn sample(ops: u64, elapsed: u64) -> Sample {
@@ -231,11 +232,11 @@ fn targets_are_read() {
     assert_eq!(TargetSpec::parse("path:/a:b").unwrap(), TargetSpec::Path("/a:b".into()));
     let error = |text| TargetSpec::parse(text).unwrap_err().to_string();
     assert_eq!(TargetSpec::parse("volume:a").unwrap(), TargetSpec::Volume("a".into()));
-    for text in ["mount:memory", "mount:./memory"] {
+    for text in ["mount:memory", "mount:./memory", "mount+noxattr,sync:memory", "mount+ro:a+b:c"] {
         assert_eq!(TargetSpec::parse(text).unwrap().to_string(), text);
     }
-    assert_eq!(TargetSpec::parse("mount:memory").unwrap(), TargetSpec::Mount(None));
-    for text in ["path:", "volume:", "mount:", "tmpfs", "", "memory:"] {
+    assert_eq!(TargetSpec::parse("mount:memory").unwrap(), TargetSpec::Mount(MountSpec::default()));
+    for text in ["path:", "volume:", "mount:", "mount+ro", "path+ro:a", "tmpfs", "", "memory:"] {
         assert!(error(text).contains("path:DIR"), "{text}");
     }
 }

@@ -4,8 +4,9 @@ use super::*;
 fn a_program_that_does_not_mount_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image.vfs");
-    for image in [None, Some(&*image)] {
-        let error = Mounted::by(Path::new("/bin/false"), image).unwrap_err().to_string();
+    for image in [None, Some(image)] {
+        let spec = MountSpec { image, options: None };
+        let error = Mounted::by(Path::new("/bin/false"), &spec).unwrap_err().to_string();
         assert!(error.contains("`vfscale`") && error.contains("exit status: 1"), "{error}");
     }
 }
@@ -15,7 +16,8 @@ fn an_image_that_was_there_is_left() {
     let dir = tempfile::tempdir().unwrap();
     let (there, new) = (dir.path().join("there.vfs"), dir.path().join("new.vfs"));
     std::fs::write(&there, "").unwrap();
-    Mounted::by(Path::new("/bin/false"), Some(&there)).unwrap_err();
+    let spec = MountSpec { image: Some(there.clone()), options: None };
+    Mounted::by(Path::new("/bin/false"), &spec).unwrap_err();
     assert!(there.exists());
     let mounted = Mounted {
         server: Command::new("true").stdin(Stdio::piped()).spawn().unwrap(),
