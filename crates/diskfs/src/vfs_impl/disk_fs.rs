@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use vfscale_block::Device;
@@ -10,6 +10,7 @@ use vfscale_journal::{Options, Recovered, Scaling};
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::errseq::ErrorCursor;
+use vfscale_sync::rcu;
 
 use super::needs::TxReservations;
 use super::stop::{OnError, Stop};
@@ -210,6 +211,7 @@ impl DiskFs {
         }
         self.unseal();
         self.inactivator.flush();
+        self.await_last_uses();
         self.files.stop();
         let written = self.files.write_back_all();
         self.inactivator.stop();
@@ -260,6 +262,20 @@ impl DiskFs {
     pub(super) fn unseal(&self) {
         self.volume.unseal();
         self.inactivator.resume();
+    }
+
+    /// Waits until the counts of names that CPUs shared are collected, a grace period after the
+    /// last use, and the files freed that have no other user. Gives up after a second, because a
+    /// thread may be in the middle of a walk, or a device fail; the next mount frees what is left
+    /// then.
+    fn await_last_uses(&self) {
+        let end = Instant::now() + Duration::from_secs(1);
+        while !self.volume.orphans().is_empty() && Instant::now() < end {
+            if rcu::run_due() == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.inactivator.flush();
+        }
     }
 
     /// Waits until files without names and users are freed, and their space is available.

@@ -1,17 +1,19 @@
 //! Opening and closing of volumes.
 
 use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
 use vfscale::posix::{MountFlags, OFlags};
-use vfscale::{Errno, Mode, Task, Volume, VolumeBuilder, VolumeError};
+use vfscale::{Errno, Mode, Scaling, Task, Volume, VolumeBuilder, VolumeError};
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_diskfs::LogPlace;
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
+use vfscale_sync::cpu;
 
 /// This holds also while another thread is in the middle of a walk, when references to the image
 /// are dropped later.
@@ -52,6 +54,49 @@ fn the_devices_of_others_are_not_released() {
     }
     let locked = vfscale::volume(&path).open().unwrap_err();
     assert!(matches!(locked, vfscale::VolumeError::Device(vfscale_block::Error::Locked { .. })));
+}
+
+/// Opens a volume whose structures have a slot for each of two CPUs; creates a missing one.
+fn for_two_cpus(path: &Path) -> Volume {
+    let builder = vfscale::volume(path).create(64 << 20);
+    builder.scaling(Scaling::with_slots(2)).open().unwrap()
+}
+
+/// Uses a new file on two CPUs alternately until its count is sharded over them, and removes it.
+fn remove_shared_by_cpus(task: &Task, name: &str) {
+    task.write(name, "text").unwrap();
+    for n in 0..100 {
+        let _there = cpu::pretend(n % 2);
+        drop(task.posix().open(name, OFlags::RDONLY, Mode::empty()).unwrap());
+    }
+    task.remove_file(name).unwrap();
+}
+
+/// A sharded count is collected a grace period after the removal, which takes no further call of
+/// the thread that has removed the name.
+#[test]
+fn a_removed_file_that_cpus_shared_is_freed_though_no_call_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = for_two_cpus(&dir.path().join("disk.vfs"));
+    let task = volume.task();
+    remove_shared_by_cpus(&task, "/file");
+    let is_freed = (0..1000).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        volume.driver().volume().orphans().is_empty()
+    });
+    assert!(is_freed);
+}
+
+#[test]
+fn a_closed_volume_leaves_no_orphan_that_cpus_shared() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    for round in 0..20 {
+        let volume = for_two_cpus(&path);
+        assert_eq!(volume.driver().opened().orphans.removed, 0, "round {round}");
+        remove_shared_by_cpus(&volume.task(), "/file");
+        volume.close().unwrap();
+    }
 }
 
 /// Runs `work` while another thread is in the middle of a walk: no grace period ends during that

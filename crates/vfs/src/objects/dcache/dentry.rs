@@ -552,6 +552,11 @@ impl Dentry {
             self.demote(&mut lock, guard);
         }
         lock.dec();
+        drop(lock);
+        if hot {
+            // The file may be large, and this thread may free nothing more.
+            guard.hand_over();
+        }
         Removed::InUse
     }
 
