@@ -225,7 +225,7 @@ fn is_decided_by_fuse(op: &Op) -> bool {
     match op {
         // FUSE sends its server a request again, which a cached walk may not do.
         Op::Openat2 { resolve, .. } => resolve & libc::RESOLVE_CACHED != 0,
-        // FUSE's message for it contains no change, so the change time stays.
+        // FUSE asks nobody whether a stranger may do this to a set-id file.
         Op::Chown { uid: None, gid: None, .. } => true,
         // `MNT_FORCE` ends the connection, for all its mounts.
         Op::Umount { flags, .. } => flags & libc::MNT_FORCE as u32 != 0,

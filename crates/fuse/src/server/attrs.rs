@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use vfscale::posix::{Access, At, AtFlags, SetTime, Stat};
-use vfscale::{Capabilities, Errno, File, Mode};
+use vfscale::{Capabilities, Errno, File, FileType, Mode};
 
 use super::files::Target;
 use super::names::rights_for_mode;
@@ -53,6 +53,9 @@ impl Server {
                 task.posix().fchownat(At::File(&file), "", set.uid, set.gid, ITSELF)
             })?;
         }
+        if set.is_empty() {
+            self.change_nothing(ctx, &file)?;
+        }
         if let Some(mode) = set.mode {
             // A kernel that maps ids has cleared a set-group-id bit that the caller may not set.
             let rights = match ctx.caller.is_checked() {
@@ -75,6 +78,25 @@ impl Server {
         let stat = file.stat()?;
         self.put_attr(ctx, &stat);
         Ok(())
+    }
+
+    /// Sets the change time, and clears set-id bits. If there are any, the caller has to own the
+    /// file or be permitted to write it, else nothing changes: the message for a `chown` of neither
+    /// owner nor group, which only an owner may make then, is the one that is sent before a write.
+    /// A write through a file that was opened with other rights has a flag for the bits itself.
+    fn change_nothing(&self, ctx: &mut RequestCtx<'_>, file: &File) -> Result<(), Errno> {
+        let Stat { mode, uid, .. } = file.stat()?;
+        if mode & 0o6000 != 0 && FileType::from_raw_mode(mode) != FileType::Directory {
+            let may_write = self.act(ctx, Rights::Lazy, |task| {
+                let flags = AtFlags::EACCESS | ITSELF;
+                task.posix().faccessat(At::File(file), "", Access::WRITE, flags)
+            });
+            if may_write.is_err() && !ctx.caller.is_user(uid) {
+                return Ok(());
+            }
+            self.kill_priv(ctx, file)?;
+        }
+        Ok(self.base.posix().fchownat(At::File(file), "", None, None, ITSELF)?)
     }
 
     fn truncate(&self, ctx: &mut RequestCtx<'_>, set: &SetAttr, size: u64) -> Result<(), Errno> {
@@ -103,18 +125,22 @@ impl Server {
             file.truncate(size)?;
         }
         if set.kill_priv {
-            self.kill_priv(ctx, &file)?;
+            self.kill_priv(ctx, &file)
+        } else {
+            // overlayfs truncates with the rights of its mounter, as it writes.
+            self.kill_priv_unasked(ctx, &file)
         }
-        Ok(())
     }
 
     /// Clears the set-id bits as a change of the data does. The kernel decides when, because it
     /// knows the capabilities of the writer, and excludes concurrent changes. A set-group-id bit
-    /// without group execute permission is retained if the writer is in the group.
+    /// without group execute permission is retained if the writer is in the group, or may keep the
+    /// bits anyway.
     pub(super) fn kill_priv(&self, ctx: &RequestCtx<'_>, file: &File) -> Result<(), Errno> {
         let Stat { mode, gid, .. } = file.stat()?;
+        let may_keep = || ctx.caller.is_in_group(gid) || ctx.caller.has(Capabilities::FSETID);
         let mut retained = mode & 0o7777 & !0o4000;
-        if retained & 0o2000 != 0 && (mode & 0o0010 != 0 || !ctx.caller.is_in_group(gid)) {
+        if retained & 0o2000 != 0 && (mode & 0o0010 != 0 || !may_keep()) {
             retained &= !0o2000;
         }
         if retained != mode & 0o7777 {

@@ -101,6 +101,20 @@ pub(crate) struct SetAttr {
     pub(crate) kill_priv: bool,
 }
 
+impl SetAttr {
+    /// Returns whether the message names no change, except for the time of it. The kernel sends
+    /// that for a `chown` of neither owner nor group, and to have set-id bits cleared before a
+    /// write: it names no bits, because the server clears them itself at changes of the owner and
+    /// of the data (`HANDLE_KILLPRIV_V2`). overlayfs relies on the second, since it writes with the
+    /// rights of its mounter.
+    pub(crate) fn is_empty(&self) -> bool {
+        let SetAttr { mode, uid, gid, .. } = self;
+        [mode, uid, gid].iter().all(|field| field.is_none())
+            && self.size.is_none()
+            && self.times == [SetTime::Omit; 2]
+    }
+}
+
 /// Fields of a `CREATE` or `TMPFILE`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Create<'a> {

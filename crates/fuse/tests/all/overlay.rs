@@ -3,11 +3,12 @@
 //! Needs root, to mount.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{self, TestMount, is_root, run, skipped};
+use crate::permissions;
 use vfscale_fuse::Sharing;
 
 /// A mount that ends with the test.
@@ -73,6 +74,12 @@ fn changed(lower: &Path, top: &Path, at: PathBuf) -> Result<[Vec<String>; 2], St
         shell.args(["-c", script]).current_dir(&overlay.0);
         shell
     });
+    // overlayfs writes with the rights of its mounter, and asks for the bits to be cleared.
+    for name in ["suid", "sgid", "truncated", "opened", "allocated"] {
+        fs::write(overlay.0.join(name), "text").unwrap();
+        fs::set_permissions(overlay.0.join(name), fs::Permissions::from_mode(0o6777)).unwrap();
+    }
+    run(permissions::user(permissions::BOB, &[], "write-set-id", &overlay.0));
     Ok([describe(&overlay.0), describe(&upper)])
 }
 

@@ -15,11 +15,11 @@ use rustix::io::Errno;
 use vfscale_fuse::control;
 
 const ALICE: u32 = 4001;
-const BOB: u32 = 4002;
+pub(crate) const BOB: u32 = 4002;
 const STAFF: u32 = 4100;
 
 /// Returns a helper that runs in `dir` as another user, with these groups.
-fn user(uid: u32, groups: &[u32], role: &str, dir: &Path) -> Command {
+pub(crate) fn user(uid: u32, groups: &[u32], role: &str, dir: &Path) -> Command {
     common::user("permissions", uid, groups, role, dir)
 }
 
@@ -94,6 +94,7 @@ fn helper() {
             let allocated = OpenOptions::new().write(true).open(path("allocated")).unwrap();
             rustix::fs::fallocate(&allocated, rustix::fs::FallocateFlags::empty(), 0, 100).unwrap();
         }
+        "chown-nothing" => chown_nothing(&path),
         "write-capable" => {
             let refused = rustix::fs::removexattr(path("kept"), "security.capability");
             assert_eq!(refused, Err(Errno::PERM));
@@ -384,6 +385,49 @@ fn a_write_by_another_user_clears_set_id_bits() {
         assert_eq!(mode(m.path("root")), 0o6777);
         chown(m.path("chowned"), Some(ALICE), None).unwrap();
         assert_eq!(mode(m.path("chowned")), 0o777);
+    }
+}
+
+/// Calls `chown` without an owner or a group, as a user who neither owns the files nor may write
+/// them. tmpfs refuses this for those with set-id bits.
+fn chown_nothing(path: &dyn Fn(&str) -> std::path::PathBuf) {
+    for name in ["both", "no-execute", "plain", "dir"] {
+        chown(path(name), None, None).unwrap();
+    }
+}
+
+/// Returns the file's mode and the time of its last change.
+fn change(path: &Path) -> (u32, (i64, i64)) {
+    let stat = fs::metadata(path).unwrap();
+    (stat.mode() & 0o7777, (stat.ctime(), stat.ctime_nsec()))
+}
+
+#[test]
+fn a_chown_of_nothing_clears_set_id_bits_and_sets_the_change_time() {
+    for sharing in BOTH {
+        let Some(m) = TestMount::new(sharing) else { return };
+        if !is_root() {
+            return;
+        }
+        let files = [("both", 0o6755), ("no-execute", 0o2745), ("plain", 0o644), ("dir", 0o2755)];
+        for (name, bits) in files {
+            match name {
+                "dir" => fs::create_dir(m.path(name)).unwrap(),
+                _ => fs::write(m.path(name), "text").unwrap(),
+            }
+            chmod(m.path(name), bits).unwrap();
+        }
+        run(user(BOB, &[], "chown-nothing", m.dir()));
+        for (name, bits) in files {
+            let before = change(&m.path(name));
+            assert_eq!(before.0, bits, "{name} {sharing:?}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            chown(m.path(name), None, None).unwrap();
+            let (mode, after) = change(&m.path(name));
+            let cleared = if name == "both" { 0o755 } else { bits };
+            assert_eq!(mode, cleared, "{name} {sharing:?}");
+            assert!(after > before.1, "{name} {sharing:?}: {after:?}");
+        }
     }
 }
 
