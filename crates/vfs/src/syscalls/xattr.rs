@@ -321,12 +321,16 @@ fn allow(
     cred: &Credentials,
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
-    if op != XattrOp::Get && inode.is_immutable_or_append() {
-        return Err(Errno::PERM);
-    }
     // The rules read only the file type in `mode`, not the permission bits.
     let mode = inode.kind_bits();
     let subject = XattrSubject { mode, owner: cred.owns(inode), caps: cred.caps };
+    if op != XattrOp::Get && inode.is_immutable_or_append() {
+        if name == XattrName::CAPABILITY {
+            // Their form is checked before the flags of the inode.
+            xattr_permission(name, op, &subject)?;
+        }
+        return Err(Errno::PERM);
+    }
     let also = xattr_permission(name, op, &subject)?;
     if also.is_empty() { Ok(()) } else { permission(inode, cred, also, guard) }
 }

@@ -3,8 +3,8 @@
 
 use crate::common::{MODE, errno, make, task};
 use vfscale::posix::{
-    At, AtFlags, FallocateFlags, LockKind, LockRange, MountFlags, OFlags, OpenHow, ResolveFlags,
-    UmountFlags, XattrFlags,
+    At, AtFlags, FallocateFlags, InodeFlags, LockKind, LockRange, MountFlags, OFlags, OpenHow,
+    ResolveFlags, UmountFlags, XattrFlags,
 };
 use vfscale::{Capabilities, Credentials, Errno, File, MemFs, Mode};
 
@@ -103,6 +103,29 @@ fn file_capabilities_end_with_a_change() {
     task.remove_dir("/d").unwrap();
     let after = task.posix().statfs(At::Cwd, "/").unwrap();
     assert_eq!(after.blocks_free, before.blocks_free);
+}
+
+/// The form of file capabilities is checked before the flags of the file, as the right to set them
+/// is.
+#[test]
+fn malformed_capabilities_are_so_for_an_immutable_file_too() {
+    let task = task();
+    make(&task, "/f");
+    let file = task.posix().open("/f", OFlags::RDONLY, Mode::empty()).unwrap();
+    let set = |name: &str, value: &[u8]| {
+        let (how, flags) = (XattrFlags::empty(), AtFlags::empty());
+        task.posix().setxattrat(At::Cwd, "/f", name, value, how, flags).map_err(Errno::from)
+    };
+    let whole = [&[1, 0, 0, 2, 0, 0x20][..], &[0; 14]].concat();
+    for flag in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
+        task.posix().ioctl_setflags(&file, flag).unwrap();
+        assert_eq!(set("security.capability", b"malformed"), Err(Errno::INVAL));
+        assert_eq!(set("security.capability", &whole), Err(Errno::PERM));
+        assert_eq!(set("security.other", b"malformed"), Err(Errno::PERM));
+        let removed =
+            task.posix().removexattrat(At::Cwd, "/f", "security.capability", AtFlags::empty());
+        assert_eq!(removed.map_err(Errno::from), Err(Errno::PERM));
+    }
 }
 
 /// A task that is still in a detached mount can't attach it again by a bind, nor mount anything on
