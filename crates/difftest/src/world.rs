@@ -36,6 +36,12 @@ pub trait World {
         false
     }
 
+    /// Returns whether the times that a call updates can be compared.
+    fn shows_times_of(&self, op: &Op) -> bool {
+        let _ = op;
+        true
+    }
+
     /// Ends all tasks and removes everything. Nothing may be called after it.
     ///
     /// # Errors
@@ -87,6 +93,10 @@ impl<W: World> World for Blockless<W> {
 
     fn reuses_inode_numbers(&self) -> bool {
         self.0.reuses_inode_numbers()
+    }
+
+    fn shows_times_of(&self, op: &Op) -> bool {
+        self.0.shows_times_of(op)
     }
 
     fn finish(&mut self) -> Result<Finished, String> {

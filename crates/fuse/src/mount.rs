@@ -130,9 +130,9 @@ impl Builder {
     /// only). Only root can make such a mount.
     ///
     /// The kernel then tells the server of no call who makes it, but the owner of a new file. So
-    /// only the kernel checks permissions, on every mount of the file system. A change by a member
-    /// of a file's group clears its set-group-id bit if the group may not execute it, which
-    /// otherwise stays.
+    /// only the kernel checks permissions, on every mount of the file system. A change of data or
+    /// owner by a member of a file's group, or the removal of its ACL, clears its set-group-id bit
+    /// if the group may not execute it, which otherwise stays.
     pub fn idmap(mut self, idmap: bool) -> Builder {
         self.idmap = idmap;
         self

@@ -3,6 +3,21 @@
 //! Nothing in an [`Op`] depends on the state of a file system: names are from a small pool and
 //! descriptors are small numbers, so any part of a sequence is a sequence again.
 
+/// The flag of an immutable inode (`FS_IMMUTABLE_FL`).
+pub const FS_IMMUTABLE: u32 = 0x10;
+/// The flag of an inode that is only appended to (`FS_APPEND_FL`).
+pub const FS_APPEND: u32 = 0x20;
+/// The flags that keep an inode from being changed.
+pub const FS_GUARDS: u32 = FS_IMMUTABLE | FS_APPEND;
+/// The flag of an inode that `dump(8)` leaves out (`FS_NODUMP_FL`).
+pub const FS_NODUMP: u32 = 0x40;
+/// The flag of an inode whose access time reads do not update (`FS_NOATIME_FL`).
+pub const FS_NOATIME: u32 = 0x80;
+/// A flag that neither side has (`FS_COMPR_FL`).
+pub const FS_COMPRESSED: u32 = 0x4;
+/// Another flag that neither side has (`FS_PROJINHERIT_FL`).
+pub const FS_INHERITS_PROJECT: u32 = 0x2000_0000;
+
 /// The descriptor number of the working directory (`AT_FDCWD`).
 pub const CWD: i32 = libc::AT_FDCWD;
 

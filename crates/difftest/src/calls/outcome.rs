@@ -188,6 +188,9 @@ impl fmt::Debug for StatView {
         if self.mount_root {
             f.write_str(" mount root")?;
         }
+        if self.flags != 0 {
+            write!(f, " flags {:#x}", self.flags)?;
+        }
         write!(f, " a {:?} m {:?} c {:?}}}", self.atime, self.mtime, self.ctime)
     }
 }

@@ -2,12 +2,17 @@
 //!
 //! Proptest shrinks towards the first alternative, so the simplest one is first.
 
+use std::collections::VecDeque;
+
 use proptest::prelude::prop::strategy::{Union, ValueTree};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::calls::op::{CWD, Data, LockKind, LockRange, Op, Probe, Seek, Step};
+use crate::calls::op::{
+    CWD, Data, FS_APPEND, FS_COMPRESSED, FS_GUARDS, FS_IMMUTABLE, FS_INHERITS_PROJECT, FS_NOATIME,
+    FS_NODUMP, LockKind, LockRange, Op, Probe, Seek, Step,
+};
 use crate::calls::users::USERS;
 use crate::world::TASKS;
 
@@ -40,6 +45,20 @@ pub struct Candidate {
 /// double the number of mounts, and more would occupy the kernel for minutes.
 const DOUBLINGS_MAX: u32 = 10;
 
+/// Number of calls after which a sequence takes the flags back that it has set: most calls on an
+/// immutable file fail.
+const GUARDED_CALLS: usize = 6;
+
+/// Returns the step that takes flags back if `step` makes a file immutable or append-only.
+fn taken_back(step: &Step) -> Option<Step> {
+    match step.op {
+        Op::SetInodeFlags { fd, flags } if flags & FS_GUARDS != 0 => {
+            Some(Step { op: Op::SetInodeFlags { fd, flags: 0 }, probe: None, ..*step })
+        }
+        _ => None,
+    }
+}
+
 /// Generator of sequences.
 pub struct Sequences {
     step: BoxedStrategy<Step>,
@@ -70,12 +89,18 @@ impl Sequences {
         let config = Config { failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new_with_rng(config, rng);
         let mut doublings = 0;
-        for _ in 0..count {
+        let mut due = VecDeque::new();
+        for number in 0..count {
+            while let Some((_, step)) = due.pop_front_if(|(at, _)| *at <= number) {
+                steps.push(step);
+                trees.push(None);
+            }
             // None of the strategies filters, so none can run out of attempts.
             let Ok(tree) = kind.new_tree(&mut runner) else { continue };
             let step = tame(tree.current());
             doublings += u32::from(matches!(step.op, Op::Bind { .. } | Op::Unshare { .. }));
             if doublings <= DOUBLINGS_MAX {
+                due.extend(taken_back(&step).map(|step| (number + GUARDED_CALLS, step)));
                 steps.push(step);
                 trees.push(Some(tree));
             }
@@ -177,6 +202,7 @@ pub fn op() -> BoxedStrategy<Op> {
         (12, task_calls()),
         (5, mount_calls()),
         (6, lock_calls()),
+        (4, flag_calls()),
     ])
     .boxed()
 }
@@ -353,7 +379,7 @@ fn name_calls() -> BoxedStrategy<Op> {
     let symlink = (path(Kind::Any), at(), new_path(Kind::Link))
         .prop_map(|(target, at, path)| Op::Symlink { target, at, path });
     let readlink = (at(), path(Kind::Link)).prop_map(|(at, path)| Op::Readlink { at, path });
-    let flags = || prop_oneof![20 => Just(0u32), 3 => Just(1), 4 => Just(2), 1 => select(vec![3u32, 8, 9, 16])];
+    let flags = || prop_oneof![20 => Just(0u32), 3 => Just(1), 4 => Just(2), 3 => Just(4), 1 => select(vec![3u32, 5, 6, 8, 9, 16])];
     let renames = |from, to| {
         (at(), path(from), at(), prop_oneof![path(to), new_path(to)], flags())
             .prop_map(|(at, path, to_at, to, flags)| Op::Rename { at, path, to_at, to, flags })
@@ -455,6 +481,24 @@ fn xattr_calls() -> BoxedStrategy<Op> {
         (3, get.boxed()),
         (2, list.boxed()),
         (2, remove.boxed()),
+    ])
+    .boxed()
+}
+
+/// Returns the strategy of a call on the flags of an inode. A volume has flags that tmpfs lacks
+/// (`SYNC`, `DIRSYNC`), which are left out.
+fn flag_calls() -> BoxedStrategy<Op> {
+    let guards = vec![FS_IMMUTABLE, FS_APPEND, FS_IMMUTABLE | FS_APPEND, FS_APPEND | FS_NODUMP];
+    let flags = prop_oneof![
+        6 => Just(0),
+        3 => select(vec![FS_NODUMP, FS_NOATIME, FS_NODUMP | FS_NOATIME]),
+        4 => select(guards),
+        1 => select(vec![FS_COMPRESSED, FS_COMPRESSED | FS_NODUMP, FS_INHERITS_PROJECT]),
+    ];
+    let file = || prop_oneof![fd(), dir_fd()];
+    Union::new_weighted(vec![
+        (2, (file(), flags).prop_map(|(fd, flags)| Op::SetInodeFlags { fd, flags }).boxed()),
+        (1, file().prop_map(|fd| Op::GetInodeFlags { fd }).boxed()),
     ])
     .boxed()
 }

@@ -233,6 +233,7 @@ impl<L: World, R: World> Game<'_, L, R> {
         // The descriptor of a watched file would make its mount busy.
         let probe =
             step.probe.filter(|_| !matches!(step.op, Op::Umount { .. } | Op::Remount { .. }));
+        let probe = probe.filter(|_| self.subject.shows_times_of(&step.op));
         let Some(probe) = probe else { return self.calls(at, end) };
         let watch = move |task: &mut dyn Calls| tree::watch(task, probe);
         let left = self.oracle.run(INSPECTOR, watch);

@@ -49,7 +49,8 @@ impl Pairing for TmpfsAndVolume {
     }
 }
 
-/// tmpfs against vfscale in memory, mounted: system calls on both sides.
+/// tmpfs against vfscale in memory, mounted: system calls on both sides. The kernel announces each
+/// opening, so inode flags work.
 #[derive(Default)]
 pub struct TmpfsAndMount(OraclePool);
 
@@ -57,11 +58,12 @@ impl Pairing for TmpfsAndMount {
     type Oracle = Fuse<PooledOracle>;
     type Subject = Fuse<ThroughMount>;
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
-        Ok((Fuse(self.0.get()?), Fuse(ThroughMount::of_memory()?)))
+        Ok((Fuse::new(self.0.get()?, true), Fuse::new(ThroughMount::of_memory()?, true)))
     }
 }
 
-/// tmpfs against vfscale on a volume, mounted.
+/// tmpfs against vfscale on a volume, mounted. The kernel opens files itself, so no inode becomes
+/// immutable or append-only.
 #[derive(Default)]
 pub struct TmpfsAndMountedVolume(OraclePool);
 
@@ -69,6 +71,6 @@ impl Pairing for TmpfsAndMountedVolume {
     type Oracle = Fuse<PooledOracle>;
     type Subject = Fuse<ThroughMount>;
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
-        Ok((Fuse(self.0.get()?), Fuse(ThroughMount::of_volume()?)))
+        Ok((Fuse::new(self.0.get()?, false), Fuse::new(ThroughMount::of_volume()?, false)))
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vfscale::driver::FileSystem;
-use vfscale::posix::{At, AtFlags, MountFlags, OFlags, StatFs, UmountFlags};
+use vfscale::posix::{At, AtFlags, InodeFlags, MountFlags, OFlags, StatFs, UmountFlags};
 use vfscale::{Errno, Error, Mode, Task};
 
 /// Maximum number of stacked mounts.
@@ -30,6 +30,7 @@ pub(crate) fn leaked_space<F: FileSystem>(
     if task.metadata("/..")?.mnt_id != root.mnt_id {
         return Err(Error::new("clean", Errno::BUSY));
     }
+    unguard(task, Path::new("/"))?;
     remove_below(task, Path::new("/"))?;
     for name in task.posix().listxattrat(At::Cwd, "/", AtFlags::empty())? {
         task.posix().removexattrat(At::Cwd, "/", name, AtFlags::empty())?;
@@ -54,6 +55,16 @@ pub(crate) fn leaked_space<F: FileSystem>(
     )))
 }
 
+/// Clears the flags of a file, which may forbid to remove it.
+fn unguard(task: &Task, path: &Path) -> Result<(), Error> {
+    if task.symlink_metadata(path)?.flags.intersects(InodeFlags::PRIVILEGED) {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+        let file = task.posix().open(path, flags, Mode::empty())?;
+        task.posix().ioctl_setflags(&file, InodeFlags::empty())?;
+    }
+    Ok(())
+}
+
 fn remove_below(task: &Task, dir: &Path) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let names: Vec<OsString> = task
@@ -72,6 +83,7 @@ fn remove(task: &Task, path: PathBuf) -> Result<(), Error> {
     for _ in 0..STACKED_MAX {
         let stat = task.symlink_metadata(&path)?;
         if !stat.mount_root {
+            unguard(task, &path)?;
             if !stat.is_dir() {
                 return task.remove_file(&path);
             }

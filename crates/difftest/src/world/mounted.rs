@@ -10,14 +10,15 @@
 //! which ends the threads that serve it. These threads have another namespace, in which the mount
 //! was made, so no other program on the machine ever sees the mount or makes it busy.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use vfscale::block::Device;
 use vfscale::{Vfs, Volume};
 use vfscale_fuse::{Builder, Mounted, Sharing};
 
-use crate::calls::op::{CWD, Op, Seek};
+use crate::calls::op::{CWD, FS_GUARDS, Op, Seek};
 use crate::calls::outcome::{Outcome, TimeClass, Value};
 use crate::calls::{Calls, fstat};
 use crate::sys;
@@ -38,6 +39,11 @@ impl Source {
             Source::Memory(vfs) => vfs,
             Source::Volume(_, volume) => volume.vfs(),
         }
+    }
+
+    /// Returns whether the server is told of each opening of a file, which inode flags need.
+    fn is_told_of_openings(&self) -> bool {
+        matches!(self, Source::Memory(_))
     }
 
     /// Closes and reopens the file system.
@@ -89,6 +95,7 @@ fn mount(source: &Source) -> Result<(Mounted, Oracle), String> {
     let builder = Builder::new(source.vfs())
         .sharing(Sharing::Exclusive)
         .allow_other(true)
+        .chattr(source.is_told_of_openings())
         .volatile(matches!(source, Source::Memory(_)));
     let serve = move || {
         let on =
@@ -115,7 +122,7 @@ fn unmount(mounted: Mounted, oracle: Oracle) {
 /// symbolic links.
 fn snapshot(oracle: &mut Oracle) -> Snapshot {
     oracle.run(INSPECTOR, |task| {
-        let task = &mut FuseCalls(task);
+        let task = &mut FuseCalls { calls: task, rules: &Rules::default() };
         tree::snapshot(task);
         tree::snapshot(task)
     })
@@ -171,28 +178,68 @@ impl Drop for ThroughMount {
 
 /// A world without the effects that FUSE decides: some calls are not made, and some parts of
 /// results not compared.
-pub struct Fuse<W>(pub W);
+pub struct Fuse<W> {
+    world: W,
+    rules: Arc<Rules>,
+}
+
+/// The state on which it depends what FUSE decides.
+#[derive(Debug, Default)]
+struct Rules {
+    /// Whether inodes can be made immutable and append-only. The kernel does not know that they
+    /// are, so this has rules of tmpfs only on a mount that is told of every opening.
+    has_guards: bool,
+    /// The inodes that are so now, by device and number.
+    guarded: Mutex<HashSet<(u64, u64)>>,
+}
+
+impl Rules {
+    fn guarded(&self) -> MutexGuard<'_, HashSet<(u64, u64)>> {
+        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W> Fuse<W> {
+    /// Creates the world; `has_guards` tells whether inodes can be made immutable and append-only.
+    pub fn new(world: W, has_guards: bool) -> Self {
+        Self { world, rules: Arc::new(Rules { has_guards, ..Rules::default() }) }
+    }
+}
 
 /// The calls of one task, without the effects that FUSE decides.
-pub struct FuseCalls<'a>(pub &'a mut dyn Calls);
+struct FuseCalls<'a> {
+    calls: &'a mut dyn Calls,
+    rules: &'a Rules,
+}
 
 impl Calls for FuseCalls<'_> {
     fn call(&mut self, op: &Op) -> Outcome {
-        if is_decided_by_fuse(op) || self.seeks_in_directory(op) || self.empties_the_empty(op) {
+        let is_guarded = !self.rules.guarded().is_empty();
+        if is_decided_by_fuse(op)
+            || is_guarded && is_checked_on_guards(op)
+            || self.guards(op) && !self.rules.has_guards
+            || self.seeks_in_directory(op)
+            || self.empties_the_empty(op)
+        {
             return Outcome::Skip;
         }
-        let mut outcome = self.0.call(op);
+        let mut outcome = self.calls.call(op);
+        self.note_guards(op, &outcome);
         match &mut outcome {
             Outcome::Ok(Value::Stat(stat)) => {
                 stat.blocks = 0;
                 // Reads from the page cache do not update it.
                 stat.atime = TimeClass::Now;
+                // FUSE has no message for them.
+                stat.flags = 0;
             }
             // Here the kernel reports a file that never had a name as a slash.
             Outcome::Ok(Value::Path(path)) if path.0.ends_with(b"// (deleted)") => {
                 path.0.truncate(path.0.len() - b"/ (deleted)".len());
                 path.0.extend_from_slice(b"#N (deleted)");
             }
+            // The kernel makes its own checks before the server can refuse for a flag.
+            Outcome::Err(errno) if is_guarded => *errno = libc::EPERM,
             _ => {}
         }
         outcome
@@ -200,13 +247,31 @@ impl Calls for FuseCalls<'_> {
 }
 
 impl FuseCalls<'_> {
+    /// Returns whether the call makes an inode immutable or append-only, if it succeeds.
+    fn guards(&self, op: &Op) -> bool {
+        matches!(op, Op::SetInodeFlags { flags, .. } if flags & FS_GUARDS != 0)
+    }
+
+    /// Notes that an inode has become immutable or append-only, or no longer is.
+    fn note_guards(&mut self, op: &Op, outcome: &Outcome) {
+        let (Op::SetInodeFlags { fd, .. }, Outcome::Ok(_)) = (op, outcome) else { return };
+        let stat = fstat(self.calls, *fd);
+        let Some(stat) = stat.stat() else { return };
+        let inode = (stat.dev.0, stat.ino.0);
+        if self.guards(op) {
+            self.rules.guarded().insert(inode);
+        } else {
+            self.rules.guarded().remove(&inode);
+        }
+    }
+
     /// Returns whether the call seeks to the end of a directory, or to its data: FUSE takes the
     /// size for one.
     fn seeks_in_directory(&mut self, op: &Op) -> bool {
         let Op::Lseek { fd, whence: Seek::End | Seek::Data | Seek::Hole, .. } = op else {
             return false;
         };
-        let stat = fstat(self.0, *fd);
+        let stat = fstat(self.calls, *fd);
         stat.stat().is_some_and(|stat| stat.mode & libc::S_IFMT == libc::S_IFDIR)
     }
 
@@ -215,8 +280,18 @@ impl FuseCalls<'_> {
     /// does not.
     fn empties_the_empty(&mut self, op: &Op) -> bool {
         let Op::Truncate { path, len: 0 } = op else { return false };
-        let stat = self.0.call(&Op::Stat { at: CWD, path: path.clone(), flags: 0 });
+        let stat = self.calls.call(&Op::Stat { at: CWD, path: path.clone(), flags: 0 });
         stat.stat().is_some_and(|stat| stat.size == 0)
+    }
+}
+
+/// Returns whether the kernel itself makes the checks of a call on an immutable or append-only
+/// inode, which it does not know to be one.
+fn is_checked_on_guards(op: &Op) -> bool {
+    match op {
+        Op::Access { mode, .. } => mode & libc::W_OK as u32 != 0,
+        Op::SetFlags { .. } | Op::Ftruncate { .. } => true,
+        _ => false,
     }
 }
 
@@ -239,18 +314,24 @@ impl<W: World> World for Fuse<W> {
         task: usize,
         f: impl FnOnce(&mut dyn Calls) -> R + Send + 'static,
     ) -> R {
-        self.0.run(task, move |calls| f(&mut FuseCalls(calls)))
+        let rules = Arc::clone(&self.rules);
+        self.world.run(task, move |calls| f(&mut FuseCalls { calls, rules: &rules }))
     }
 
     fn fork(&mut self, from: usize, into: usize) {
-        self.0.fork(from, into);
+        self.world.fork(from, into);
     }
 
     fn reuses_inode_numbers(&self) -> bool {
-        self.0.reuses_inode_numbers()
+        self.world.reuses_inode_numbers()
+    }
+
+    fn shows_times_of(&self, op: &Op) -> bool {
+        // The kernel does not ask for the change time afterwards.
+        !matches!(op, Op::SetInodeFlags { .. })
     }
 
     fn finish(&mut self) -> Result<Finished, String> {
-        self.0.finish()
+        self.world.finish()
     }
 }

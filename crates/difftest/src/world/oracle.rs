@@ -223,6 +223,7 @@ impl Oracle {
 fn clean_namespace(task: &mut KernelTask) -> sys::Result<()> {
     sys::close_range(0, RESERVED_FD as u32 - 1)?;
     uncover()?;
+    clear_flags(CWD, c"/")?;
     remove_all(CWD, c".", 0)?;
     for name in sys::listxattrat(CWD, c"/", 0)?.split(|&b| b == 0).filter(|n| !n.is_empty()) {
         let name = CString::new(name).map_err(|_| libc::EINVAL)?;
@@ -265,6 +266,22 @@ fn mount_points() -> sys::Result<Vec<Vec<u8>>> {
     lines.map(|line| point(line).ok_or(libc::EINVAL)).collect()
 }
 
+/// Clears the flags of a file or directory if they forbid to remove it.
+fn unguard(at: i32, name: &CStr) -> sys::Result<()> {
+    let guards = (libc::STATX_ATTR_IMMUTABLE | libc::STATX_ATTR_APPEND) as u64;
+    let stat = sys::statx(at, name, libc::AT_SYMLINK_NOFOLLOW as u32)?;
+    if stat.stx_attributes & guards == 0 { Ok(()) } else { clear_flags(at, name) }
+}
+
+/// Clears the flags of a file or directory.
+fn clear_flags(at: i32, name: &CStr) -> sys::Result<()> {
+    let flags = (libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOFOLLOW) as u32;
+    let fd = sys::openat(at, name, flags, 0)? as i32;
+    sys::setflags(fd, 0)?;
+    sys::close(fd)?;
+    Ok(())
+}
+
 /// Removes all files of a directory.
 fn remove_all(at: i32, dir: &CStr, depth: usize) -> sys::Result<()> {
     if depth > 200 {
@@ -276,6 +293,9 @@ fn remove_all(at: i32, dir: &CStr, depth: usize) -> sys::Result<()> {
         let name = CString::new(name.0).map_err(|_| libc::EINVAL)?;
         if matches!(name.as_bytes(), b"." | b"..") {
             continue;
+        }
+        if matches!(kind, libc::DT_DIR | libc::DT_REG) {
+            unguard(fd, &name)?;
         }
         if kind == libc::DT_DIR {
             remove_all(fd, &name, depth + 1)?;

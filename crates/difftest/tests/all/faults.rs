@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::common::{self, permitted};
 use vfscale_difftest::calls::Calls;
-use vfscale_difftest::calls::op::{Op, PathArg};
+use vfscale_difftest::calls::op::{FS_IMMUTABLE, Op, PathArg};
 use vfscale_difftest::calls::outcome::{Outcome, Value};
 use vfscale_difftest::campaign::lockstep;
 use vfscale_difftest::campaign::{self, FoundDifference, Pairing, Plan};
@@ -41,6 +41,8 @@ const PLANTED: &[(&str, Fault)] = &[
     ("a lock that excludes no other", no_lock),
     ("a descriptor out of order", high_dup),
     ("an umask that is not applied", no_umask),
+    ("a flag that is lost", lost_flag),
+    ("a whiteout that is missing", no_whiteout),
 ];
 
 fn wrong_error(calls: &mut dyn Calls, op: &Op) -> Outcome {
@@ -186,6 +188,23 @@ fn no_umask(calls: &mut dyn Calls, op: &Op) -> Outcome {
         Op::Umask { mode } => calls.call(&Op::Umask { mode: mode & 0o700 }),
         _ => calls.call(op),
     }
+}
+
+/// Sets flags, except that of immutable inodes, and reports success.
+fn lost_flag(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    let mut op = op.clone();
+    if let Op::SetInodeFlags { flags, .. } = &mut op {
+        *flags &= !FS_IMMUTABLE;
+    }
+    calls.call(&op)
+}
+
+fn no_whiteout(calls: &mut dyn Calls, op: &Op) -> Outcome {
+    let mut op = op.clone();
+    if let Op::Rename { flags, .. } = &mut op {
+        *flags &= !libc::RENAME_WHITEOUT;
+    }
+    calls.call(&op)
 }
 
 /// vfscale with a fault.

@@ -25,6 +25,11 @@ fn what_is_removed_is_free_again() {
         task.write("/a/b/file", vec![1; 100_000])?;
         task.symlink("b", "/a/link")?;
         task.hard_link("/a/b/file", "/a/other")?;
+        for guarded in ["/a/b/file", "/a/b", "/"] {
+            let file = task.posix().open(guarded, OFlags::RDONLY, Mode::empty())?;
+            let flags = if guarded == "/" { InodeFlags::APPEND } else { InodeFlags::IMMUTABLE };
+            task.posix().ioctl_setflags(&file, flags)?;
+        }
         task.posix().mkdirat(At::Cwd, "/a/mount", Mode::RWXU)?;
         task.posix().mount(memory(), "/a/mount", MountFlags::empty())?;
         task.write("/a/mount/file", "there")
