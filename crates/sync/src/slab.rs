@@ -10,6 +10,7 @@
 //!
 //! ```text
 //!  CPU slot: two magazines <--> depot: full magazines <--> chunks of 64 KiB <--> system
+//!            full magazines
 //!            pending frees
 //! ```
 //!
@@ -63,10 +64,17 @@ const CARVE: usize = 32;
 /// Number of objects that share one deferred call.
 const BATCH: usize = 32;
 /// Maximum number of batches that wait in a slot to be dropped on its own CPU; if that is idle,
-/// other CPUs drop the rest.
-const RETURNED_MAX: usize = 8;
+/// other CPUs drop the rest. What the objects own comes from the allocator's memory for the thread
+/// that made them, whose lock two threads would share: the batches that a busy thread has in flight
+/// must fit.
+const RETURNED_MAX: usize = 32;
 /// Number of full magazines in the depot for each slot.
 const DEPOT_PER_SLOT: usize = 2;
+/// Maximum number of full magazines of a slot, beside the two in use: a program that opens some
+/// hundred files or pipes and closes them all does not visit the depot.
+const FULL_MAX: usize = 8;
+/// Maximum of the memory in the full magazines of a slot, in bytes.
+const FULL_BYTES: usize = 128 << 10;
 
 type Magazine = Vec<NonNull<u8>>;
 
@@ -115,6 +123,10 @@ struct Cache<T> {
     loaded: Magazine,
     /// Either full or empty, except for the objects carved last: see `put` and `refill`.
     spare: Magazine,
+    /// Further full magazines.
+    full: Vec<Magazine>,
+    /// Empty vectors that can become magazines.
+    empty: Vec<Magazine>,
     /// Objects that are to be dropped after a grace period and have no deferred call yet.
     pending: Vec<NonNull<T>>,
     /// Batches whose grace period ended on another CPU: dropped on this slot, by the next
@@ -310,10 +322,11 @@ impl<T: Send + 'static> Slab<T> {
             inner.drop_returned(cache);
             let mut cache = cache.lock();
             let mut depot = inner.depot.lock();
-            let Cache { loaded, spare, .. } = &mut *cache;
-            for object in loaded.drain(..).chain(spare.drain(..)) {
+            let Cache { loaded, spare, full, empty, .. } = &mut *cache;
+            for object in loaded.drain(..).chain(spare.drain(..)).chain(full.drain(..).flatten()) {
                 depot.chunks.put(object);
             }
+            *empty = Vec::new();
         }
         let mut depot = inner.depot.lock();
         let Depot { full, empty, chunks, .. } = &mut *depot;
@@ -375,11 +388,20 @@ impl<T: Send + 'static> Slab<T> {
     }
 }
 
+impl Shape {
+    /// Returns the maximum number of full magazines of a slot.
+    fn full_max(&self) -> usize {
+        (FULL_BYTES / (MAGAZINE * self.stride())).min(FULL_MAX)
+    }
+}
+
 impl<T> Cache<T> {
     fn new() -> Self {
         Self {
             loaded: Magazine::new(),
             spare: Magazine::new(),
+            full: Vec::new(),
+            empty: Vec::new(),
             pending: Vec::new(),
             returned: Vec::new(),
             recycled: Vec::new(),
@@ -455,6 +477,10 @@ impl<T> Inner<T> {
         if let Some(object) = cache.loaded.pop() {
             return object;
         }
+        if let Some(full) = cache.full.pop() {
+            cache.empty.push(std::mem::replace(&mut cache.loaded, full));
+            return self.pop(cache);
+        }
         let mut depot = self.depot.lock();
         if let Some(mut full) = depot.full.pop() {
             std::mem::swap(&mut cache.loaded, &mut full);
@@ -463,6 +489,11 @@ impl<T> Inner<T> {
             cache.loaded.reserve_exact(MAGAZINE);
             depot.chunks.carve(CARVE, &mut cache.loaded);
         }
+        self.pop(cache)
+    }
+
+    /// Takes an object from the loaded magazine, which was filled.
+    fn pop(&self, cache: &mut Cache<T>) -> NonNull<u8> {
         let object = cache.loaded.pop();
         // Carving aborts when it can't get memory, and a full magazine isn't empty.
         object.unwrap_or_else(|| self.shape.out_of_memory())
@@ -488,6 +519,11 @@ impl<T> Inner<T> {
         std::mem::swap(&mut cache.loaded, &mut cache.spare);
         if cache.loaded.len() < MAGAZINE {
             cache.loaded.reserve_exact(MAGAZINE - cache.loaded.len());
+            return;
+        }
+        if cache.full.len() < self.shape.full_max() {
+            let empty = cache.empty.pop().unwrap_or_else(|| Magazine::with_capacity(MAGAZINE));
+            cache.full.push(std::mem::replace(&mut cache.loaded, empty));
             return;
         }
         let mut depot = self.depot.lock();

@@ -42,6 +42,11 @@ impl Shape {
         self.size
     }
 
+    /// Returns the memory that an object takes, in bytes.
+    pub(super) fn stride(&self) -> usize {
+        self.stride
+    }
+
     /// Aborts like the standard library without memory.
     pub(super) fn out_of_memory(&self) -> ! {
         handle_alloc_error(Layout::from_size_align(CHUNK, CHUNK).unwrap_or(Layout::new::<u64>()))
