@@ -269,6 +269,9 @@ impl PageTree {
             }
         };
         let mut within = (offset % PAGE) as usize;
+        if buf.len() <= PAGE_SIZE - within {
+            return write_page(&slots[0], within, buf, (!page_taken).then_some(space), guard);
+        }
         let (mut done, mut at) = (Written::default(), 0);
         while at < slots.len() && done.bytes < buf.len() {
             let rest = &buf[done.bytes..];
@@ -453,6 +456,30 @@ fn read_slots(slots: &[PageSlot], within: usize, buf: &mut [u8], guard: &Guard) 
         within = 0;
     }
     done
+}
+
+/// Writes `buf` to the page of `slot`, which it is within. Charges a page that does not exist to
+/// `space`; without one it has been charged already.
+#[inline]
+fn write_page(
+    slot: &PageSlot,
+    within: usize,
+    buf: &[u8],
+    space: Option<&Space>,
+    guard: &Guard,
+) -> Result<Written, NoSpace> {
+    let mut pages = 0;
+    match slot.read(guard) {
+        Entry::Leaf(page) => page.write(within, buf),
+        entry => {
+            if !matches!(entry, Entry::Reserved) {
+                space.map_or(Ok(()), |space| space.take(PAGE_BYTES))?;
+                pages = 1;
+            }
+            drop(slot.replace(Contents::Leaf(Page::with(within, buf)), guard));
+        }
+    }
+    Ok(Written { bytes: buf.len(), pages })
 }
 
 /// Charges up to `count` pages, the first of which has been charged already if `has_first`. Returns
