@@ -11,9 +11,16 @@
 //! the caller's true credentials and before it sends the request (the mount has
 //! `default_permissions`). It refuses a root process that has dropped its capabilities.
 //!
+//! Any user can make a user namespace, and has all capabilities in it. `/proc` shows these, and
+//! they mean nothing for a mount that was made outside. So capabilities count only in the user
+//! namespace of the server.
+//!
 //! Where mounts may be id-mapped, a request that creates a file carries its owner, as it is to be
 //! stored, and all others carry no ids. The ids of the process itself can't be compared with those
 //! of files, because the mount that it uses maps them. So the server relies on the kernel's checks.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use vfscale::{Capabilities, Credentials, Errno, Task};
 
@@ -124,9 +131,27 @@ impl Caller {
         let mut credentials = Credentials::user(self.uid, self.gid);
         credentials.groups = groups;
         credentials.groups.extend(self.group);
-        credentials.caps = caps;
+        if self.is_in_user_namespace() {
+            credentials.caps = caps;
+        }
         Some(credentials)
     }
+
+    /// Returns whether the process is in the user namespace of this server. Of one that the server
+    /// may not examine only user 0 is believed to be: nobody else becomes that user in a namespace.
+    fn is_in_user_namespace(self) -> bool {
+        let theirs = std::fs::read_link(format!("/proc/{}/ns/user", self.pid));
+        match (own_user_namespace(), theirs) {
+            (Some(own), Ok(theirs)) => *own == theirs,
+            _ => self.uid == 0,
+        }
+    }
+}
+
+/// Returns the name of this server's user namespace; `None` if `/proc` does not show it.
+fn own_user_namespace() -> Option<&'static PathBuf> {
+    static OWN: OnceLock<Option<PathBuf>> = OnceLock::new();
+    OWN.get_or_init(|| std::fs::read_link("/proc/self/ns/user").ok()).as_ref()
 }
 
 /// Parses supplementary groups and effective capabilities from `/proc/PID/status`.

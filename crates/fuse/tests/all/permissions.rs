@@ -74,6 +74,7 @@ fn helper() {
         "stranger" => assert_eq!(errno(fs::metadata(path(""))), Errno::ACCESS),
         "outsider" => outsider(&path),
         "curious" => assert_eq!(errno(control::statistics(path(""))), Errno::PERM),
+        "namespace" => in_own_namespace(&path),
         "member" => {
             assert_eq!(fs::read_to_string(path("group-only")).unwrap(), "for staff");
             fs::write(path("group-dir/new"), "").unwrap();
@@ -515,6 +516,56 @@ fn a_mount_without_allow_other_is_for_its_owner() {
     }
     chmod(m.dir(), 0o777).unwrap();
     run(user(ALICE, &[], "stranger", m.dir()));
+}
+
+/// Makes a process with a user namespace of its own, in which it has all capabilities, and shows
+/// that they have no effect on a mount that was made outside.
+fn in_own_namespace(path: &dyn Fn(&str) -> std::path::PathBuf) {
+    // SAFETY: glibc makes its allocator usable in a child, and nothing else here has a lock. The
+    // child ends by `_exit`, so it does not return to the tests.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| as_its_root(path)));
+            libc::_exit(i32::from(done.is_err()));
+        }
+        let mut status = 0;
+        assert_eq!((libc::waitpid(child, &mut status, 0), status), (child, 0));
+    }
+}
+
+/// The part of that process.
+fn as_its_root(path: &dyn Fn(&str) -> std::path::PathBuf) {
+    // SAFETY: the call takes no pointer.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {
+        return common::skipped("user namespaces are not permitted");
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    assert_ne!(effective.trim().trim_start_matches('0'), "", "it has capabilities there");
+    assert_eq!(errno(control::statistics(path(""))), Errno::PERM);
+    let file = File::open(path("mine")).unwrap();
+    let immutable = rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::IMMUTABLE);
+    assert_eq!(immutable, Err(Errno::PERM));
+    // Its owner is in no group of the file, so the set-group-id bit is cleared.
+    chmod(path("mine"), 0o2755).unwrap();
+    assert_eq!(mode(path("mine")), 0o755);
+    assert!(names(&path("mine")).is_empty());
+}
+
+#[test]
+fn capabilities_of_another_user_namespace_do_not_count() {
+    for sharing in BOTH {
+        if !is_root() {
+            return;
+        }
+        let Some(m) = TestMount::new(sharing) else { return };
+        chmod(m.dir(), 0o755).unwrap();
+        fs::write(m.path("mine"), "").unwrap();
+        rustix::fs::setxattr(m.path("mine"), "trusted.x", b"x", XattrFlags::empty()).unwrap();
+        chown(m.path("mine"), Some(BOB), Some(STAFF)).unwrap();
+        run(user(BOB, &[], "namespace", m.dir()));
+    }
 }
 
 #[test]

@@ -34,6 +34,14 @@ fn own_credentials_are_found() {
 }
 
 #[test]
+fn processes_that_cannot_be_examined_are_not_believed() {
+    let caller = |uid, pid| Caller { uid, gid: uid, pid, group: None, is_checked: false };
+    assert!(caller(7, std::process::id()).is_in_user_namespace());
+    assert!(!caller(7, u32::MAX).is_in_user_namespace());
+    assert!(caller(0, u32::MAX).is_in_user_namespace());
+}
+
+#[test]
 fn an_exited_caller_has_only_the_credentials_of_the_request() {
     let caller = Caller { uid: 7, gid: 8, pid: u32::MAX, group: None, is_checked: false };
     assert!(caller.exact_credentials().is_none());
