@@ -62,9 +62,10 @@ fn for_two_cpus(path: &Path) -> Volume {
     builder.scaling(Scaling::with_slots(2)).open().unwrap()
 }
 
-/// Uses a new file on two CPUs alternately until its count is sharded over them, and removes it.
-fn remove_shared_by_cpus(task: &Task, name: &str) {
-    task.write(name, "text").unwrap();
+/// Uses a new file of this size on two CPUs alternately until its count is sharded over them, and
+/// removes it.
+fn remove_shared_by_cpus(task: &Task, name: &str, size: usize) {
+    task.write(name, vec![1; size]).unwrap();
     for n in 0..100 {
         let _there = cpu::pretend(n % 2);
         drop(task.posix().open(name, OFlags::RDONLY, Mode::empty()).unwrap());
@@ -75,11 +76,11 @@ fn remove_shared_by_cpus(task: &Task, name: &str) {
 /// A sharded count is collected a grace period after the removal, which takes no further call of
 /// the thread that has removed the name.
 #[test]
-fn a_removed_file_that_cpus_shared_is_freed_though_no_call_follows() {
+fn a_large_removed_file_that_cpus_shared_is_freed_though_no_call_follows() {
     let dir = tempfile::tempdir().unwrap();
     let volume = for_two_cpus(&dir.path().join("disk.vfs"));
     let task = volume.task();
-    remove_shared_by_cpus(&task, "/file");
+    remove_shared_by_cpus(&task, "/file", 1 << 20);
     let is_freed = (0..1000).any(|_| {
         thread::sleep(Duration::from_millis(10));
         volume.driver().volume().orphans().is_empty()
@@ -94,7 +95,7 @@ fn a_closed_volume_leaves_no_orphan_that_cpus_shared() {
     for round in 0..20 {
         let volume = for_two_cpus(&path);
         assert_eq!(volume.driver().opened().orphans.removed, 0, "round {round}");
-        remove_shared_by_cpus(&volume.task(), "/file");
+        remove_shared_by_cpus(&volume.task(), "/file", 4);
         volume.close().unwrap();
     }
 }

@@ -46,6 +46,10 @@ use crate::objects::super_ref::Collecting;
 /// Maximum length of a name that is stored in the dentry.
 const INLINE_MAX: usize = 63;
 
+/// Size of a file from which on its space, when it is removed, should not wait for anything but a
+/// grace period. For less, the queue that all CPUs share is too dear.
+const LARGE: u64 = 1 << 20;
+
 /// Not linked into its parent's table: removed, or never named.
 const UNHASHED: u32 = 1;
 /// Holds a reference to its parent.
@@ -553,8 +557,8 @@ impl Dentry {
         }
         lock.dec();
         drop(lock);
-        if hot {
-            // The file may be large, and this thread may free nothing more.
+        if hot && self.inode().size() >= LARGE {
+            // This thread may free nothing more.
             guard.hand_over();
         }
         Removed::InUse
