@@ -285,12 +285,19 @@ impl FuseCalls<'_> {
     }
 }
 
+/// The attribute with the ACL of a directory for its new files.
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+
 /// Returns whether the kernel itself makes the checks of a call on an immutable or append-only
 /// inode, which it does not know to be one.
 fn is_checked_on_guards(op: &Op) -> bool {
     match op {
         Op::Access { mode, .. } => mode & libc::W_OK as u32 != 0,
         Op::SetFlags { .. } | Op::Ftruncate { .. } => true,
+        // A file that is no directory has no default list: the kernel grants its removal, which
+        // an empty list or a list of nothing but its head is, too, and asks nobody.
+        Op::Setxattr { name, value, .. } => name.0 == DEFAULT_LIST && value.len() <= 4,
+        Op::Removexattr { name, .. } => name.0 == DEFAULT_LIST,
         _ => false,
     }
 }
