@@ -5,15 +5,20 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vfscale::posix::{At, AtFlags, Stat};
-use vfscale::{FileType, Task};
+use vfscale::posix::{At, AtFlags, Stat, Whence};
+use vfscale::{Errno, FileType, Task};
+
+/// Maximum size of a file that is read whole.
+const WHOLE_MAX: u64 = 256 << 20;
 
 /// Type of a file with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A directory: inode numbers by name.
     Dir(BTreeMap<OsString, u64>),
-    /// A regular file and its data. Data are ignored when the shapes of two trees are compared.
+    /// A regular file and its data; of one larger than [`WHOLE_MAX`], which damage can make of any,
+    /// the blocks that are not zero, each behind its position. Data are ignored when the shapes of
+    /// two trees are compared.
     File(Arc<Vec<u8>>),
     /// A symbolic link and its target.
     Link(PathBuf),
@@ -266,6 +271,9 @@ fn xattrs(task: &Task, path: &Path) -> Result<BTreeMap<OsString, Vec<u8>>, Strin
 fn body(task: &Task, path: &Path, stat: &Stat) -> Result<Body, String> {
     Ok(match stat.file_type() {
         FileType::Directory => Body::Dir(BTreeMap::new()),
+        FileType::RegularFile if stat.size > WHOLE_MAX => {
+            Body::File(Arc::new(blocks(task, path).map_err(|e| e.to_string())?))
+        }
         FileType::RegularFile => {
             let data = task.read(path).map_err(|e| e.to_string())?;
             if data.len() as u64 != stat.size {
@@ -277,6 +285,26 @@ fn body(task: &Task, path: &Path, stat: &Stat) -> Result<Body, String> {
         FileType::Symlink => Body::Link(task.read_link(path).map_err(|e| e.to_string())?),
         _ => Body::Other,
     })
+}
+
+/// Returns the blocks of a file that are not zero, each behind its position.
+fn blocks(task: &Task, path: &Path) -> vfscale::Result<Vec<u8>> {
+    const BLOCK: u64 = 4096;
+    let (file, mut all, mut at) = (task.open(path)?, Vec::new(), 0);
+    let mut block = [0; BLOCK as usize];
+    loop {
+        at = match file.seek(Whence::Data(at)) {
+            Ok(data) => data / BLOCK * BLOCK,
+            Err(error) if error.errno() == Errno::NXIO => return Ok(all),
+            Err(error) => return Err(error),
+        };
+        let read = file.pread(&mut block, at)?;
+        if block[..read].iter().any(|byte| *byte != 0) {
+            all.extend_from_slice(&at.to_le_bytes());
+            all.extend_from_slice(&block[..read]);
+        }
+        at += BLOCK;
+    }
 }
 
 #[cfg(test)]

@@ -19,14 +19,18 @@ impl Task {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// The errors of opening and reading.
+    /// The errors of opening and reading; `ENOMEM` if there is no memory for the file, which may
+    /// consist of holes.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
         let file = self.open(path)?;
         let mut bytes = Vec::new();
         loop {
             let len = bytes.len();
             let left = usize::try_from(file.stat()?.size).unwrap_or(0).saturating_sub(len);
-            bytes.resize(len + left.max(READ_STEP), 0);
+            let more = left.max(READ_STEP);
+            bytes.try_reserve(more).map_err(|_| Error::at("read", Errno::NOMEM, path))?;
+            bytes.resize(len + more, 0);
             let n = file.read(&mut bytes[len..])?;
             bytes.truncate(len + n);
             if n == 0 {

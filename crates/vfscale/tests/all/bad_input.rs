@@ -379,3 +379,13 @@ fn errors_name_call_and_path() {
     let user = task.with_credentials(Credentials::user(1000, 1000));
     assert_eq!(errno(user.create_dir("/x")), Errno::ACCESS);
 }
+
+/// A file may have any size: one that consists of holes takes no memory until it is read.
+#[test]
+fn a_file_larger_than_all_memory_is_not_read_whole() {
+    let task = vfscale::memory().build().unwrap().task();
+    let file = task.create("/file").unwrap();
+    file.set_len(1 << 60).unwrap();
+    let error = task.read("/file").unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::NOMEM, Some("/file".as_ref())));
+}

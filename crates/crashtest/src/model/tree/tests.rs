@@ -75,3 +75,23 @@ fn links_tell_files_apart() {
     assert!(linked("/a/other").match_shape(&linked("/a/symlink")).is_err());
     assert!(linked("/a/other").match_shape(&linked("/a/other")).is_ok());
 }
+
+/// Damage can give any file any size.
+#[test]
+fn a_file_that_is_larger_than_memory_is_read() {
+    let trees = [b"x", b"y"].map(|byte| {
+        let task = vfscale::memory().build().unwrap().task();
+        let file = task.create("/file").unwrap();
+        file.set_len(1 << 50).unwrap();
+        file.pwrite(byte, 1 << 40).unwrap();
+        file.pwrite(&[0], 1 << 41).unwrap();
+        Tree::read(&task).unwrap()
+    });
+    let data = trees.each_ref().map(|tree| {
+        let files: Vec<_> = tree.nodes.values().filter_map(Node::data).collect();
+        assert_eq!((files.len(), files[0].len()), (1, 8 + 4096));
+        files[0].to_vec()
+    });
+    assert_eq!(data[0][..8], (1_u64 << 40).to_le_bytes());
+    assert_ne!(data[0], data[1]);
+}
