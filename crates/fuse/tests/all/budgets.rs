@@ -1,8 +1,8 @@
 //! The number of requests that each call costs on a mount that is used exclusively.
 //!
 //! Time depends on the machine, the number of requests does not. A call that needs more of them
-//! than its budget has become slower for every program; see "What a call costs on a mount" in
-//! `docs/BENCHMARKING.md`, whose table these budgets are.
+//! than its budget has become slower for every program; see "What a call costs" in
+//! `docs/MOUNTS.md`, whose table these budgets are.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};
