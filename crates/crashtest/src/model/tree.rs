@@ -16,8 +16,8 @@ const WHOLE_MAX: u64 = 256 << 20;
 pub enum Body {
     /// A directory: inode numbers by name.
     Dir(BTreeMap<OsString, u64>),
-    /// A regular file and its data; of one larger than [`WHOLE_MAX`], which damage can make of any,
-    /// the blocks that are not zero, each behind its position. Data are ignored when the shapes of
+    /// A regular file and its data; of one larger than 256 MiB, which damage can make of any, the
+    /// blocks that are not zero, each behind its position. Data are ignored when the shapes of
     /// two trees are compared.
     File(Arc<Vec<u8>>),
     /// A symbolic link and its target.
