@@ -51,7 +51,7 @@ impl Scratch {
     /// Makes a directory in a new mount: see [`Mounted::new`].
     ///
     /// # Errors
-    /// Those of [`Mounted::new`] and [`new`](Self::new).
+    /// Returns the errors of [`Mounted::new`] and [`new`](Self::new).
     pub fn mounted(spec: &MountSpec) -> error::Result<Arc<Scratch>> {
         let mount = Mounted::new(spec)?;
         let parent = mount.dir().to_owned();

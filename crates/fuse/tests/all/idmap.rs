@@ -17,11 +17,7 @@ use vfscale::Volume;
 use vfscale_fuse::{MountError, Sharing, control};
 
 use crate::common::{self, TestMount, is_root, run};
-
-/// Users and a group as they call, in an id-mapped mount.
-const ALICE: u32 = 4001;
-const BOB: u32 = 4002;
-const STAFF: u32 = 4100;
+use crate::permissions::{ALICE, BOB, STAFF, acl_value, errno};
 
 /// The difference between stored ids and those in the id-mapped mount, from [`FIRST`] on.
 const STORED: u32 = 3000;
@@ -154,10 +150,6 @@ fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
-    Errno::from_io_error(&result.unwrap_err()).unwrap()
-}
-
 /// The part of the helper processes of these tests.
 #[test]
 fn helper() {
@@ -273,22 +265,15 @@ fn lists_and_set_id_bits_follow_the_mapped_ids() {
         homes(mapped);
         fs::write(mapped.path("home/acl"), "secret").unwrap();
         chmod(&mapped.path("home/acl"), 0o600);
-        // Version 2: the owner, a named user, the group, the mask, others.
+        // The owner, a named user, the group, the mask, others.
         let acl = |uid: u32| {
-            let entries = [
-                (1u16, 6u16, u32::MAX),
+            acl_value(&[
+                (1, 6, u32::MAX),
                 (2, 4, uid),
                 (4, 0, u32::MAX),
                 (16, 4, u32::MAX),
                 (32, 0, u32::MAX),
-            ];
-            let mut value = 2u32.to_le_bytes().to_vec();
-            for (tag, perm, id) in entries {
-                value.extend(tag.to_le_bytes());
-                value.extend(perm.to_le_bytes());
-                value.extend(id.to_le_bytes());
-            }
-            value
+            ])
         };
         let name = "system.posix_acl_access";
         let file = mapped.path("home/acl");

@@ -14,9 +14,9 @@ use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use vfscale_fuse::control;
 
-const ALICE: u32 = 4001;
+pub(crate) const ALICE: u32 = 4001;
 pub(crate) const BOB: u32 = 4002;
-const STAFF: u32 = 4100;
+pub(crate) const STAFF: u32 = 4100;
 
 /// Returns a helper that runs in `dir` as another user, with these groups.
 pub(crate) fn user(uid: u32, groups: &[u32], role: &str, dir: &Path) -> Command {
@@ -45,7 +45,7 @@ fn names(path: &Path) -> Vec<String> {
     names.map(|name| String::from_utf8(name.to_vec()).unwrap()).collect()
 }
 
-fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
+pub(crate) fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
     Errno::from_io_error(&result.unwrap_err()).unwrap()
 }
 
@@ -279,16 +279,20 @@ const MASK: u16 = 16;
 const OTHER: u16 = 32;
 const NONE: u32 = u32::MAX;
 
-/// Sets an ACL from tags, permissions and ids, in the format of Linux's attribute.
-fn set_acl(path: &Path, kind: &str, entries: &[(u16, u16, u32)]) {
+/// Returns the value of Linux's attribute for an ACL of tags, permissions and ids.
+pub(crate) fn acl_value(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut value = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
         value.extend(tag.to_le_bytes());
         value.extend(permissions.to_le_bytes());
         value.extend(id.to_le_bytes());
     }
+    value
+}
+
+fn set_acl(path: &Path, kind: &str, entries: &[(u16, u16, u32)]) {
     let name = format!("system.posix_acl_{kind}");
-    rustix::fs::setxattr(path, name, &value, XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(path, name, &acl_value(entries), XattrFlags::empty()).unwrap();
 }
 
 fn acl(path: &Path, kind: &str) -> Result<Vec<u8>, Errno> {
