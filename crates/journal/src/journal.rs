@@ -196,8 +196,9 @@ impl Journal {
     }
 
     /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, while log
-    /// space is short, and while items that are not written back take too much memory. In the
-    /// latter two cases the journal frees the space or the memory.
+    /// space is short, while items that are not written back take too much memory, and while the
+    /// CIL has twice the size that triggers a push, until a push has begun. In the latter three
+    /// cases the journal frees the space or the memory.
     ///
     /// # Errors
     /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
@@ -212,6 +213,9 @@ impl Journal {
         log.check()?;
         if log.ail.is_crowded() {
             log.wait_for_memory()?;
+        }
+        if log.is_cil_crowded() {
+            log.wait_for_push()?;
         }
         log.gate.enter(&log.shared).map_err(|refused| log.refused(refused))?;
         if let Err(error) = log.reserve(bytes, ReserveKind::New) {

@@ -177,23 +177,36 @@ impl Log {
         self.gate.leave(&self.shared);
     }
 
-    /// Ends a commit that no longer holds any lock: wakes the push worker if the CIL is full, and
-    /// waits for it if the CIL has twice its size.
-    pub(crate) fn after_commit(&self, sequence: u64) {
-        if self.want_push(sequence) {
-            let passed = |progress: &mut LogProgress| {
-                progress.begun < sequence && !self.shared.read.is_shut.load(Ordering::Relaxed)
-            };
-            drop(self.context_switched.wait_while(self.progress.lock(), passed));
-        }
+    /// Returns whether the CIL has `times` the size that triggers a push. Only the switch of the
+    /// context, and before it commits, change that.
+    #[inline]
+    fn is_cil_full(&self, times: u64) -> bool {
+        let bytes = self.shared.written().cil_bytes.load(Ordering::Relaxed);
+        bytes >= times * self.shared.read.cil_bytes || self.cil.is_heavy(times)
+    }
+
+    /// Returns whether the CIL is so large that no transaction may begin until a push has.
+    #[inline]
+    pub(crate) fn is_cil_crowded(&self) -> bool {
+        self.is_cil_full(2)
+    }
+
+    /// Waits until a push has taken a CIL that is too large. The commit that made it so large asks
+    /// the push worker for that, which needs no lock of the caller and no transaction.
+    #[cold]
+    pub(crate) fn wait_for_push(&self) -> Result<()> {
+        // The push empties the CIL before it takes the lock and wakes the waiting threads.
+        let is_waiting = |_: &mut LogProgress| {
+            self.is_cil_crowded() && !self.shared.read.is_shut.load(Ordering::Relaxed)
+        };
+        drop(self.context_switched.wait_while(self.progress.lock(), is_waiting));
+        self.check()
     }
 
     /// Wakes the push worker if the CIL is full, and the AIL's worker if a transaction waits for
-    /// space. Returns whether the CIL has twice its size.
-    pub(crate) fn want_push(&self, sequence: u64) -> bool {
-        let bytes = self.shared.written().cil_bytes.load(Ordering::Relaxed);
-        let full = self.shared.read.cil_bytes;
-        if bytes >= full || self.cil.is_heavy(1) {
+    /// space.
+    pub(crate) fn want_push(&self, sequence: u64) {
+        if self.is_cil_full(1) {
             let mut progress = self.progress.lock();
             if progress.wanted < sequence {
                 progress.wanted = sequence;
@@ -203,7 +216,6 @@ impl Log {
         if self.grant.has_waiters() {
             self.ail.request_tail_push();
         }
-        bytes >= 2 * full || self.cil.is_heavy(2)
     }
 
     /// Shuts the journal down, unless it is already, and wakes every waiting thread. Returns the

@@ -108,7 +108,7 @@ pub struct Options {
     /// Time after which committed changes are pushed to the log without a force; `None`: never.
     pub sync_interval: Option<Duration>,
     /// Size of the CIL from which on it is pushed in the background, in bytes; `None`: an eighth of
-    /// the log, at most 32 MiB. Commits wait for a push at twice the size.
+    /// the log, at most 32 MiB. At twice the size, transactions wait for a push before they begin.
     pub cil_bytes: Option<u64>,
     /// Bound on the memory of items that are not written back, in bytes as
     /// [`LogItem::memory_bytes`] reports them. It does not include the items that active

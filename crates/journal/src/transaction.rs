@@ -94,8 +94,9 @@ impl<'j> Transaction<'j> {
     }
 
     /// Ends the transaction: all of its items are in one checkpoint, which is durable once it is
-    /// forced. Does no I/O. Sleeps only if the CIL has twice the size that triggers a push, until a
-    /// push has begun.
+    /// forced. Does no I/O, and waits for no push: the caller may hold locks that a push needs. If
+    /// the CIL is too large, the next transactions wait before they begin
+    /// ([`Journal::begin`](crate::Journal::begin)).
     ///
     /// # Errors
     /// [`Error::Shutdown`]; [`Error::Overrun`], which shuts the journal down: more was logged than
@@ -104,7 +105,7 @@ impl<'j> Transaction<'j> {
         let sequence = self.commit_part()?;
         self.end();
         if sequence != 0 {
-            self.log.after_commit(sequence);
+            self.log.want_push(sequence);
         }
         Ok(Committed { sequence })
     }

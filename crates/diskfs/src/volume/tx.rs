@@ -281,8 +281,8 @@ impl<'v> Tx<'v> {
     /// durable.
     ///
     /// Locks the affected groups, reads the blocks of their trees that it needs, and may sleep
-    /// until a write of the log begins, or until the write-back of a block that it frees ends. The
-    /// caller holds the locks of all affected inodes until it returns.
+    /// until the write-back of a block that it frees ends, but not for the log. The caller holds
+    /// the locks of all affected inodes until it returns.
     ///
     /// # Errors
     /// The errors of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if

@@ -13,7 +13,7 @@
 //! | structure | level | action |
 //! | --- | --- | --- |
 //! | the CIL | an eighth of the bound | it is pushed, as if it were full |
-//! | | twice that | a commit waits for the push to begin, holding nothing |
+//! | | twice that | a transaction waits, before it begins, for the push to begin, holding nothing |
 //! | the AIL | three eighths | the oldest items are written back, until a quarter is left |
 //! | | half | a transaction waits before it begins, holding nothing |
 //!

@@ -422,8 +422,9 @@ fn the_order_of_a_checkpoint_is_kept() {
     assert_eq!(*order.0.lock().unwrap(), ["data", "durable", "callback", "written back"]);
 }
 
+/// A commit never waits for a push: its caller holds items locked, which the push may need.
 #[test]
-fn the_cil_is_pushed_in_the_background_and_throttles_commits() {
+fn the_cil_is_pushed_in_the_background_and_throttles_begins() {
     let device = device();
     let in_push = Arc::new(Barrier::new(2));
     let hook = {
@@ -441,19 +442,53 @@ fn the_cil_is_pushed_in_the_background_and_throttles_commits() {
     // Without any force: this alone wakes the push worker, which is then delayed.
     log(&journal, &[&Thing::new(1, &[0; 12_000])]);
     in_push.wait();
-    // Up to twice the size no commit waits, although the push is still running.
+    // Up to twice the size no transaction waits, although the push is still running.
     log(&journal, &[&Thing::new(2, &[0; 12_000])]);
-    let is_through = AtomicBool::new(false);
+    let (is_committed, is_through) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
             log(&journal, &[&Thing::new(3, &[0; 12_000])]);
+            is_committed.store(true, Std::SeqCst);
+            log(&journal, &[&Thing::new(4, &[0; 100])]);
             is_through.store(true, Std::SeqCst);
         });
+        let start = std::time::Instant::now();
+        while !is_committed.load(Std::SeqCst) && start.elapsed() < Duration::from_secs(5) {
+            thread::sleep(Duration::from_millis(1));
+        }
         thread::sleep(Duration::from_millis(5));
-        assert!(!is_through.load(Std::SeqCst), "the throttle let it pass");
+        let (committed, through) = (is_committed.load(Std::SeqCst), is_through.load(Std::SeqCst));
         in_push.wait();
+        assert!(committed, "a commit has waited for a push");
+        assert!(!through, "the throttle let a transaction begin");
     });
     assert!(is_through.load(Std::SeqCst));
+}
+
+/// A transaction that waits for a push is woken by a shutdown.
+#[test]
+fn the_throttle_ends_with_a_shutdown() {
+    let device = device();
+    let in_push = Arc::new(Barrier::new(2));
+    let hook = in_push.clone();
+    let hook = Middle(move |_| {
+        hook.wait();
+        hook.wait();
+        Ok(())
+    });
+    let options = Options { cil_bytes: Some(10_000), ..options() };
+    let (journal, ..) = open_with(&device, Arc::new(hook), options).unwrap();
+    log(&journal, &[&Thing::new(1, &[0; 12_000])]);
+    in_push.wait();
+    log(&journal, &[&Thing::new(2, &[0; 24_000])]);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| journal.begin(Reservation::new(100)).map(drop));
+        thread::sleep(Duration::from_millis(5));
+        assert!(!waits.is_finished(), "the throttle let it pass");
+        journal.shut_down(Error::Panicked);
+        assert!(matches!(waits.join().unwrap(), Err(Error::Shutdown(_))));
+        in_push.wait();
+    });
 }
 
 #[test]

@@ -232,6 +232,37 @@ fn commit_against_close() {
     });
 }
 
+/// Each commit makes the CIL so large that no transaction may begin until a push has: every thread
+/// gets on, and the push worker is asked for each of these pushes.
+///
+/// Race: Waiting for a push against the push.
+///
+/// A transaction that finds the CIL too large waits before it begins, and holds nothing. It checks
+/// the size under the lock of the log's state. A commit that makes the CIL so large asks the push
+/// worker afterwards; the push empties the CIL, then takes that lock and wakes all who wait. So a
+/// thread that waits has seen the size before the push has reset it, and is woken.
+#[test]
+fn throttled_begins_against_push() {
+    check(|| {
+        let device = device();
+        let scaling = Scaling::with_slots(2);
+        let options = Options { scaling, cil_bytes: Some(64), ..options(2) };
+        let store = Arc::new(Store::open(device.clone(), options).unwrap());
+        let threads = [0, 1].map(|cpu| {
+            let store = store.clone();
+            on(cpu, move || {
+                for round in 0..2 {
+                    store.set(&[u64::from(cpu), 4 + round], 300).unwrap();
+                }
+            })
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        crash_and_check(&device, store, &[]);
+    });
+}
+
 /// Each reservation is nearly half of the log: some thread always waits, and only moving the tail
 /// helps.
 ///
