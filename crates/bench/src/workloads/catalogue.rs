@@ -254,7 +254,7 @@ pub const ALL: &[Description] = &[
         source: SEQRWLOCK,
         unit: "transaction",
         operation: "read, change and write a block of 8 KiB and 2 KiB of redo; every other worker \
-                    only reads",
+                    only reads and is not counted, so two workers have at most the rate of one",
         source_unit: Some(SourceUnit { unit: "MB/s of redo", factor: slob::REDO as f64 / 1e6 }),
         kind: Kind::Slob,
     },
