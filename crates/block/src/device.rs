@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vfscale_sync::page::{PAGE_SIZE, PageBox, read_pages, write_pages};
 
-use crate::{Error, Operation};
+use crate::{Error, Operation, PendingWrite};
 
 /// Largest number of pages of a request: a megabyte.
 pub(crate) const REQUEST_PAGES: usize = (1 << 20) / PAGE_SIZE;
@@ -152,6 +152,17 @@ pub trait Device: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Begins to write pages as [`write_pages`](Self::write_pages) does, and returns while the
+    /// requests are in flight if the device can: then the caller may begin the next write, so the
+    /// device always has something to do. The device shares the pages until the write has been
+    /// waited for or dropped. None of it has been written, as far as a later
+    /// [`flush`](Self::flush) promises, before [`PendingWrite::wait`] has returned.
+    ///
+    /// May block for the I/O.
+    fn begin_write_pages<'d>(&'d self, offset: u64, pages: &Arc<Vec<PageBox>>) -> PendingWrite<'d> {
+        PendingWrite::ended(self.write_pages(offset, pages))
+    }
+
     /// Enlarges the device. On an image the new bytes read as zeros. The new size is durable when
     /// this returns.
     ///
@@ -216,6 +227,14 @@ macro_rules! forward {
 
             fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
                 (**self).write_pages(offset, pages)
+            }
+
+            fn begin_write_pages<'d>(
+                &'d self,
+                offset: u64,
+                pages: &Arc<Vec<PageBox>>,
+            ) -> PendingWrite<'d> {
+                (**self).begin_write_pages(offset, pages)
             }
 
             fn set_size(&self, size: u64) -> Result<(), Error> {

@@ -48,9 +48,11 @@ use vfscale_sync::Mutex;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
 use crate::device::{CallRange, REQUEST_PAGES};
-use crate::{Device, Error, Operation, OsError};
-use ring::{BatchFailure, Rings};
-use segment::{Alignment, Segment, Transfer, page_segments, read_segments, write_segments};
+use crate::{Device, Error, Operation, OsError, PendingWrite};
+use ring::{BatchFailure, BatchInFlight, DEPTH, Rings};
+use segment::{
+    Alignment, Segment, Transfer, page_segments, read_segments, shared_segments, write_segments,
+};
 
 mod direct_read;
 mod lock;
@@ -196,16 +198,44 @@ impl FileDevice {
     ) -> Option<Result<(), Error>> {
         let rings = self.rings.as_ref()?;
         let mut ring = rings.take()?;
-        let result = match ring.run(self.file.as_fd(), segments) {
-            Err(BatchFailure::Ring) => return None,
-            Err(BatchFailure::Request { operation, offset, length, error }) => {
-                Err(self.error(CallRange { operation, offset, length }, error))
-            }
-            Ok(()) => Ok(()),
-        };
+        let result = self.batch_result(ring.run(self.file.as_fd(), segments))?;
         rings.put(ring);
         self.batches.fetch_add(1, Ordering::Relaxed);
         Some(result)
+    }
+
+    /// Returns the result of a batch; `None` if the ring broke.
+    fn batch_result(&self, result: Result<(), BatchFailure>) -> Option<Result<(), Error>> {
+        match result {
+            Err(BatchFailure::Ring) => None,
+            Err(BatchFailure::Request { operation, offset, length, error }) => {
+                Some(Err(self.error(CallRange { operation, offset, length }, error)))
+            }
+            Ok(()) => Some(Ok(())),
+        }
+    }
+
+    /// Begins to write pages in parallel. Returns `None` if the device can't.
+    fn begin_batch(&self, offset: u64, pages: &Arc<Vec<PageBox>>) -> Option<PendingWrite<'_>> {
+        let call = CallRange::new(Operation::Write, offset, pages.len() * PAGE_SIZE);
+        let is_valid = call.inside(self).and_then(|call| call.in_blocks(self)).is_ok();
+        let is_batch = pages.len() > REQUEST_PAGES
+            && pages.len() <= REQUEST_PAGES * DEPTH as usize
+            && self.alignment != Alignment::NONE;
+        let rings = self.rings.as_ref().filter(|_| is_valid && is_batch)?;
+        let segments = shared_segments(self.alignment, offset, pages);
+        let batch = BatchInFlight::begin(rings.take()?, self.file.as_fd(), segments);
+        let pages = Arc::clone(pages);
+        Some(PendingWrite::in_flight(move || {
+            let (result, ring) = batch.wait();
+            if let Some(ring) = ring {
+                rings.put(ring);
+                self.batches.fetch_add(1, Ordering::Relaxed);
+            }
+            let again =
+                || self.transfer(&self.file, page_segments(self.alignment, offset, &pages, false));
+            self.batch_result(result).unwrap_or_else(again)
+        }))
     }
 
     /// Reads or writes pages. Through the page cache of the system the requests run one after the
@@ -365,6 +395,14 @@ impl Device for FileDevice {
         self.check_writable(Operation::Write)?;
         let call = CallRange::new(Operation::Write, offset, pages.len() * PAGE_SIZE);
         self.transfer_pages(call.inside(self)?.in_blocks(self)?, pages)
+    }
+
+    fn begin_write_pages<'d>(&'d self, offset: u64, pages: &Arc<Vec<PageBox>>) -> PendingWrite<'d> {
+        if let Err(error) = self.check_writable(Operation::Write) {
+            return PendingWrite::ended(Err(error));
+        }
+        let begun = self.begin_batch(offset, pages);
+        begun.unwrap_or_else(|| PendingWrite::ended(self.write_pages(offset, pages)))
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

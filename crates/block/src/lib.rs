@@ -41,6 +41,7 @@ pub mod faulty;
 pub mod file;
 mod holder;
 pub mod memory;
+mod pending;
 pub mod recording;
 
 pub use aligned::AlignedBuf;
@@ -51,4 +52,5 @@ pub use faulty::{Fault, FaultyDevice, Gate};
 pub use file::{FileDevice, FileOptions};
 pub use holder::Holder;
 pub use memory::MemoryDevice;
+pub use pending::PendingWrite;
 pub use recording::{CrashId, CrashPlan, CrashState, CrashStates, Moment, RecordingDevice};

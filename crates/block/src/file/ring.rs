@@ -14,10 +14,11 @@
 //! A request that was submitted uses its memory until its completion has arrived, whatever its
 //! thread does. [`PendingBatch`] owns all pending requests of a batch: it borrows the callers'
 //! buffers, owns the copies, and does not end, not even by a panic or an error of the ring, before
-//! the last completion has arrived ([`PendingBatch::drain`], from its `Drop`). It lives on the
-//! stack of [`Ring::run`] and is never passed on, so it can't be leaked by `forget`. A signal only
-//! interrupts the wait, which is then repeated. When the process is killed, the kernel cancels or
-//! finishes the requests before it frees the memory.
+//! the last completion has arrived ([`Requests::drain`], from its `Drop`). It lives on the stack of
+//! [`Ring::run`] and is never passed on, so it can't be leaked by `forget`. A [`BatchInFlight`] is
+//! passed on, and so borrows nothing: it shares the pages that it writes, and where it is leaked
+//! they are leaked with it. A signal only interrupts the wait, which is then repeated. When the
+//! process is killed, the kernel cancels or finishes the requests before it frees the memory.
 //!
 //! A ring that failed is closed after that and never used again, so that requests which were queued
 //! and not submitted can't be submitted later.
@@ -40,7 +41,7 @@ vfscale_sync::lock_class! {
 }
 
 /// Largest number of pending requests of a batch.
-const DEPTH: u32 = 64;
+pub(super) const DEPTH: u32 = 64;
 /// Number of completed requests before new ones are submitted: each submission costs a system call,
 /// and the other requests still occupy the device.
 const REFILL: usize = DEPTH as usize / 4;
@@ -126,31 +127,24 @@ impl Ring {
         file: BorrowedFd<'_>,
         mut segments: impl Iterator<Item = Segment<'a>>,
     ) -> Result<(), BatchFailure> {
-        let mut batch = PendingBatch::new(&mut self.uring, file);
+        let mut batch = PendingBatch { uring: &mut self.uring, requests: Requests::new(file) };
+        let PendingBatch { uring, requests } = &mut batch;
         let (mut failed, mut is_last) = (None, false);
         loop {
-            while failed.is_none() && !is_last && batch.has_room() {
+            while failed.is_none() && !is_last && requests.has_room() {
                 match segments.next() {
                     Some(segment) => {
-                        batch.begin(segment).map_err(|QueueFull| BatchFailure::Ring)?
+                        requests.begin(uring, segment).map_err(|QueueFull| BatchFailure::Ring)?;
                     }
                     None => is_last = true,
                 }
             }
-            if batch.count == 0 {
+            if requests.count == 0 {
                 break;
             }
-            let wanted = if is_last || failed.is_some() { batch.count } else { REFILL };
-            batch.submit_and_wait(wanted.min(batch.count)).map_err(|_| BatchFailure::Ring)?;
-            while let Some((slot, result)) = batch.completion() {
-                match batch.settle(slot, result) {
-                    Ok(Settled::Done) => {}
-                    Ok(Settled::Again) => {
-                        batch.push(slot).map_err(|QueueFull| BatchFailure::Ring)?
-                    }
-                    Err(failure) => failed = failed.or(Some(failure)),
-                }
-            }
+            let wanted = if is_last || failed.is_some() { requests.count } else { REFILL };
+            submit_and_wait(uring, wanted.min(requests.count))?;
+            requests.settle_all(uring, &mut failed).map_err(|QueueFull| BatchFailure::Ring)?;
         }
         failed.map_or(Ok(()), Err)
     }
@@ -166,9 +160,8 @@ enum Settled {
     Again,
 }
 
-/// The pending requests of one batch. See the [module](self).
-struct PendingBatch<'r, 'a> {
-    uring: &'r mut IoUring,
+/// The pending requests of one ring. See the [module](self).
+struct Requests<'a> {
     file: types::Fd,
     /// The requests, indexed by the number that identifies them to the kernel.
     slots: Vec<Option<Segment<'a>>>,
@@ -177,12 +170,12 @@ struct PendingBatch<'r, 'a> {
     count: usize,
 }
 
-impl<'r, 'a> PendingBatch<'r, 'a> {
-    fn new(uring: &'r mut IoUring, file: BorrowedFd<'_>) -> Self {
+impl<'a> Requests<'a> {
+    fn new(file: BorrowedFd<'_>) -> Self {
         let slots: Vec<_> = (0..DEPTH).map(|_| None).collect();
         let free = (0..slots.len()).rev().collect();
         let file = types::Fd(file.as_raw_fd());
-        Self { uring, file, slots, free, count: 0 }
+        Self { file, slots, free, count: 0 }
     }
 
     fn has_room(&self) -> bool {
@@ -190,11 +183,11 @@ impl<'r, 'a> PendingBatch<'r, 'a> {
     }
 
     /// Queues a new request; a slot is free.
-    fn begin(&mut self, segment: Segment<'a>) -> Result<(), QueueFull> {
+    fn begin(&mut self, uring: &mut IoUring, segment: Segment<'a>) -> Result<(), QueueFull> {
         let slot = self.free.pop().ok_or(QueueFull)?;
         self.slots[slot] = Some(segment);
         self.count += 1;
-        let queued = self.push(slot);
+        let queued = self.push(uring, slot);
         if queued.is_err() {
             self.end(slot);
         }
@@ -202,7 +195,7 @@ impl<'r, 'a> PendingBatch<'r, 'a> {
     }
 
     /// Queues the rest of the request in `slot`.
-    fn push(&mut self, slot: usize) -> Result<(), QueueFull> {
+    fn push(&mut self, uring: &mut IoUring, slot: usize) -> Result<(), QueueFull> {
         let Some(segment) = self.slots[slot].as_mut() else { return Ok(()) };
         let entry = match segment.rest() {
             (offset, Transfer::Read(bytes)) => {
@@ -223,27 +216,32 @@ impl<'r, 'a> PendingBatch<'r, 'a> {
             }
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: the entry refers to the bytes of a segment, which it has borrowed or owns (or to
-        // a list of its own that refers to pages it has borrowed, whose bytes may be accessed by
-        // any thread), and which no code accesses while the segment waits in its slot. It stays
-        // there, and `self` alive, until the completion has arrived or the entry is known never to
-        // be submitted: `end` is called in these two cases only, and `drain` waits for all others.
-        // The file is open as long as the device is.
-        unsafe { self.uring.submission().push(&entry) }.map_err(|_| QueueFull)
+        // SAFETY: the entry refers to the bytes of a segment, which it has borrowed, owns or shares
+        // (or to a list of its own that refers to pages it has borrowed or shares, whose bytes may
+        // be accessed by any thread), and which no code accesses while the segment waits in its
+        // slot. It stays there until the completion has arrived or the entry is known never to be
+        // submitted: `end` is called in these two cases only, and the owner of `self` calls
+        // `drain`, which waits for all others, before it drops `self`. An owner that is leaked, as
+        // only a `BatchInFlight` can be, leaks its segments and their pages with it. The file is
+        // open as long as the device is, and the kernel holds it for each submitted request.
+        unsafe { uring.submission().push(&entry) }.map_err(|_| QueueFull)
     }
 
-    /// Submits all queued requests to the kernel, and waits until `wanted` completions have arrived
-    /// or a signal interrupts it.
-    fn submit_and_wait(&mut self, wanted: usize) -> io::Result<()> {
-        match self.uring.submit_and_wait(wanted) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            other => other.map(|_| ()),
+    /// Evaluates all completions that have arrived, and queues what is missing of the requests.
+    /// Stores the first failure of the device.
+    fn settle_all(
+        &mut self,
+        uring: &mut IoUring,
+        failed: &mut Option<BatchFailure>,
+    ) -> Result<(), QueueFull> {
+        while let Some((slot, result)) = completion(uring) {
+            match self.settle(slot, result) {
+                Ok(Settled::Done) => {}
+                Ok(Settled::Again) => self.push(uring, slot)?,
+                Err(failure) => *failed = failed.take().or(Some(failure)),
+            }
         }
-    }
-
-    fn completion(&mut self) -> Option<(usize, i32)> {
-        let entry = self.uring.completion().next()?;
-        Some((entry.user_data() as usize, entry.result()))
+        Ok(())
     }
 
     /// Evaluates the result of the request in `slot`.
@@ -277,28 +275,108 @@ impl<'r, 'a> PendingBatch<'r, 'a> {
         }
     }
 
-    /// Waits until the kernel has no request of this batch, in any case.
-    fn drain(&mut self) {
+    /// Waits until the kernel has no request of this batch, in any case. The ring is not used
+    /// again.
+    fn drain(&mut self, uring: &mut IoUring) {
         // The kernel will never take requests that are still queued: nothing is submitted from here
-        // on, and the ring is closed, for only a ring that failed has anything left to drain.
-        let queued = self.uring.submission().len();
+        // on, and the ring is closed.
+        let queued = uring.submission().len();
         let mut missing = self.count.saturating_sub(queued);
         while missing > 0 {
-            while missing > 0 && self.completion().is_some() {
+            while missing > 0 && completion(uring).is_some() {
                 missing -= 1;
             }
             if missing > 0 {
-                // Not by waiting in the ring, which has just failed. Completions are posted when
-                // the thread enters or leaves the kernel, as it does for sleeping.
+                // Not by waiting in the ring, which may have just failed. Completions are posted
+                // when the thread enters or leaves the kernel, as it does for sleeping.
                 thread::sleep(POLL);
             }
         }
     }
 }
 
+/// Submits all queued requests to the kernel, and waits until `wanted` completions have arrived or
+/// a signal interrupts it.
+fn submit_and_wait(uring: &IoUring, wanted: usize) -> Result<(), BatchFailure> {
+    match uring.submit_and_wait(wanted) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(BatchFailure::Ring),
+        _ => Ok(()),
+    }
+}
+
+fn completion(uring: &mut IoUring) -> Option<(usize, i32)> {
+    let entry = uring.completion().next()?;
+    Some((entry.user_data() as usize, entry.result()))
+}
+
+/// A batch that borrows the callers' buffers.
+struct PendingBatch<'r, 'a> {
+    uring: &'r mut IoUring,
+    requests: Requests<'a>,
+}
+
 impl Drop for PendingBatch<'_, '_> {
     fn drop(&mut self) {
-        self.drain();
+        self.requests.drain(self.uring);
+    }
+}
+
+/// A batch of writes that shares its pages, and so may be in flight while its caller does other
+/// things. Dropping it waits for it.
+pub(super) struct BatchInFlight {
+    /// `None` once it has ended.
+    ring: Option<Ring>,
+    requests: Requests<'static>,
+    failed: Option<BatchFailure>,
+}
+
+impl BatchInFlight {
+    /// Submits up to [`DEPTH`] segments, and does not wait for them. A failure is told by
+    /// [`wait`](Self::wait).
+    pub(super) fn begin(
+        mut ring: Ring,
+        file: BorrowedFd<'_>,
+        segments: impl Iterator<Item = Segment<'static>>,
+    ) -> Self {
+        let (mut requests, mut failed) = (Requests::new(file), None);
+        for segment in segments {
+            if requests.begin(&mut ring.uring, segment).is_err() {
+                failed = Some(BatchFailure::Ring);
+                break;
+            }
+        }
+        if failed.is_none() && submit_and_wait(&ring.uring, 0).is_err() {
+            failed = Some(BatchFailure::Ring);
+        }
+        Self { ring: Some(ring), requests, failed }
+    }
+
+    /// Waits for all requests. Returns the ring as well, unless that broke.
+    pub(super) fn wait(mut self) -> (Result<(), BatchFailure>, Option<Ring>) {
+        let mut failed = self.failed.take();
+        if let Some(ring) = &mut self.ring {
+            while self.requests.count > 0 && !matches!(failed, Some(BatchFailure::Ring)) {
+                let waited = submit_and_wait(&ring.uring, self.requests.count);
+                let settled = waited.and_then(|()| {
+                    let settled = self.requests.settle_all(&mut ring.uring, &mut failed);
+                    settled.map_err(|QueueFull| BatchFailure::Ring)
+                });
+                failed = settled.err().or(failed);
+            }
+        }
+        match failed {
+            // Dropping this waits for what is pending, and closes the ring.
+            Some(BatchFailure::Ring) => (Err(BatchFailure::Ring), None),
+            failed => (failed.map_or(Ok(()), Err), self.ring.take()),
+        }
+    }
+}
+
+impl Drop for BatchInFlight {
+    fn drop(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            self.requests.drain(&mut ring.uring);
+        }
     }
 }
 

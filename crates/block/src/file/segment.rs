@@ -6,6 +6,9 @@
 //! so only their memory can be misaligned. Pages have every alignment, and are passed as a list of
 //! addresses.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
 use crate::aligned::ALIGNMENT;
@@ -56,10 +59,27 @@ enum Memory<'a> {
     Pages(Pages<'a>),
 }
 
+/// The owner of the pages of a segment.
+#[derive(Debug)]
+enum PageSource<'a> {
+    Caller(&'a [PageBox]),
+    /// These pages of a list that the segment shares with others.
+    Shared(Arc<Vec<PageBox>>, Range<usize>),
+}
+
+impl PageSource<'_> {
+    fn pages(&self) -> &[PageBox] {
+        match self {
+            Self::Caller(pages) => pages,
+            Self::Shared(all, range) => &all[range.clone()],
+        }
+    }
+}
+
 /// Pages that are read or written without a copy.
 #[derive(Debug)]
 struct Pages<'a> {
-    pages: &'a [PageBox],
+    pages: PageSource<'a>,
     is_read: bool,
     /// Memory that is still to be transferred.
     rest: Vec<libc::iovec>,
@@ -70,7 +90,7 @@ impl Pages<'_> {
     fn name_rest(&mut self, done: usize) {
         self.rest.clear();
         let (first, mut within) = (done / PAGE_SIZE, done % PAGE_SIZE);
-        for page in &self.pages[first..] {
+        for page in &self.pages.pages()[first..] {
             let (begin, len) = (page.as_ptr().wrapping_add(within), PAGE_SIZE - within);
             within = 0;
             match self.rest.last_mut() {
@@ -178,9 +198,24 @@ pub(super) fn page_segments(
     is_read: bool,
 ) -> impl Iterator<Item = Segment<'_>> {
     requests(offset, pages).map(move |(at, pages)| {
-        let mut memory = Pages { pages, is_read, rest: Vec::new() };
+        let mut memory = Pages { pages: PageSource::Caller(pages), is_read, rest: Vec::new() };
         memory.name_rest(0);
         Segment::new(alignment, at, pages.len() * PAGE_SIZE, Memory::Pages(memory))
+    })
+}
+
+/// Returns the segments of a write of whole pages, each of which shares the pages with its caller.
+pub(super) fn shared_segments(
+    alignment: Alignment,
+    offset: u64,
+    pages: &Arc<Vec<PageBox>>,
+) -> impl Iterator<Item = Segment<'static>> {
+    requests(offset, pages).map(move |(at, part)| {
+        let first = ((at - offset) / PAGE_SIZE as u64) as usize;
+        let source = PageSource::Shared(Arc::clone(pages), first..first + part.len());
+        let mut memory = Pages { pages: source, is_read: false, rest: Vec::new() };
+        memory.name_rest(0);
+        Segment::new(alignment, at, part.len() * PAGE_SIZE, Memory::Pages(memory))
     })
 }
 

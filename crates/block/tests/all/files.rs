@@ -5,11 +5,12 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use vfscale_block::{AlignedBuf, Device, Error, FileDevice, FileOptions, Operation, OsError};
-use vfscale_sync::page::{PAGE_SIZE, Page, read_pages};
+use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
 const MIB: u64 = 1 << 20;
 
@@ -354,5 +355,39 @@ fn a_block_device_is_claimed_from_the_system() {
     for _ in 0..20 {
         let device = FileDevice::open(&disk.0).unwrap();
         batch(&device, 100);
+    }
+}
+
+/// Pages, each full of a number of its own.
+fn numbered(pages: usize) -> Arc<Vec<PageBox>> {
+    let bytes: Vec<u8> = (0..pages * PAGE_SIZE).map(|at| (at / PAGE_SIZE % 251) as u8).collect();
+    Arc::new(Page::many_with(pages, 0, &bytes))
+}
+
+#[test]
+fn writes_of_pages_are_in_flight_together() {
+    let folder = tempfile::tempdir().unwrap();
+    for direct in [true, false] {
+        let path = folder.path().join(format!("image {direct}"));
+        drop(FileDevice::create(&path, 16 * MIB).unwrap());
+        let device = FileOptions::new().direct(direct).open(&path).unwrap();
+        let pages = numbered(1000);
+        let (first, second) = (
+            device.begin_write_pages(0, &pages),
+            device.begin_write_pages(1000 * PAGE_SIZE as u64, &pages),
+        );
+        // Dropping one waits for it, and it is written as well.
+        drop(device.begin_write_pages(2000 * PAGE_SIZE as u64, &pages));
+        second.wait().unwrap();
+        first.wait().unwrap();
+        assert_eq!(Arc::strong_count(&pages), 1, "the device still shares the pages");
+        let mut bytes = vec![0; 3000 * PAGE_SIZE];
+        device.read_at(0, &mut bytes).unwrap();
+        for (n, page) in bytes.chunks(PAGE_SIZE).enumerate() {
+            assert!(page.iter().all(|byte| usize::from(*byte) == n % 1000 % 251), "page {n}");
+        }
+        // Outside of the device nothing is written.
+        let outside = device.begin_write_pages(16 * MIB - PAGE_SIZE as u64, &pages);
+        assert!(matches!(outside.wait(), Err(Error::OutOfRange { .. })));
     }
 }
