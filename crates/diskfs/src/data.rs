@@ -2,8 +2,8 @@
 //!
 //! [`Files`] makes the [`RegularFile`] of an inode for each call, and writes dirty files back.
 //! Everything that the files share stands below it (`state.rs`): queues, counts, and the threads of
-//! read-ahead and write-back. [`FileBlocks`] is the [`Store`] of one file. It reaches other files
-//! only through a trait, when a writer has to wait for memory.
+//! read-ahead, write-behind and write-back. [`FileBlocks`] is the [`Store`] of one file. It reaches
+//! other files only through a trait, when a writer has to wait for memory.
 
 mod bad_blocks;
 mod file_blocks;
@@ -14,6 +14,7 @@ mod renewed;
 mod state;
 #[cfg(test)]
 mod tests;
+mod write_behind;
 
 pub use file_blocks::FileBlocks;
 pub use files::{FileOptions, Files};

@@ -14,7 +14,7 @@
 //! | --- | --- |
 //! | [`read`](RegularFile::read) of missing pages, read-ahead | `invalidate_lock` as a reader, the lock of the megabyte that is read |
 //! | [`write`](RegularFile::write) | the VFS's lock of the inode |
-//! | [`write_back`](RegularFile::write_back) | `i_writeback`, for one segment of at most four megabytes at a time |
+//! | [`write_back`](RegularFile::write_back), [`write_behind`](RegularFile::write_behind) | `i_writeback`, for up to eight segments of at most four megabytes at a time |
 //! | [`set_size`](RegularFile::set_size) to less, punching, zeroing | the VFS's lock, `i_writeback`, `invalidate_lock` as the writer |
 //! | [`allocate`](RegularFile::allocate) | the VFS's lock, `i_writeback` |
 //! | dropping clean pages | nothing |
@@ -68,6 +68,22 @@
 //!   it, and the log flushes the device first.
 //! * Allocated blocks are unwritten until data was written to them.
 //!
+//! # Two segments in flight
+//!
+//! Write-back begins to write a segment while the one before is still being written, so the device
+//! has requests at all times. Nothing above depends on a single one:
+//!
+//! * The transaction of a segment is committed after its own write has ended, and the store marks
+//!   the data as written before. The blocks of the next segment are only claimed by then: no
+//!   transaction refers to them.
+//! * The changes are made in ascending order. The size on the device advances up to the first page
+//!   that is dirty or still being written.
+//! * `i_writeback` is released when nothing is being written. So a thread that truncates the file,
+//!   or makes it durable, finds no write in flight.
+//! * If a segment fails, the next one is waited for and taken back: its claim is returned, and its
+//!   pages are dirty again. So a failure is handled as if nothing else was in flight.
+//! * A segment that makes unwritten blocks around it written, with zeros, is the only one.
+//!
 //! # Errors of the device
 //!
 //! If a page can't be read, the call fails. If a segment can't be written back, it is halved until
@@ -98,7 +114,7 @@ pub use dirty::{DirtyFiles, DirtyFilesLock};
 pub use file_pages::{FilePages, InvalidateLock, PagesLock, WriteBackLock};
 pub use mapping::Mapping;
 pub use regular_file::RegularFile;
-pub use store::{Change, Cut, Store};
+pub use store::{Change, Cut, Store, Writing};
 pub(crate) use units::{PAGE, READ_PAGES_MAX, pages_of};
 
 #[cfg(test)]

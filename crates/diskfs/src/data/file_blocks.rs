@@ -12,7 +12,7 @@ use crate::format::{BlockRange, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
-use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, pages_of};
+use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, Writing, pages_of};
 use crate::volume::tx::{Tx, TxReservation};
 
 /// The most extents that a transaction changes.
@@ -325,9 +325,19 @@ impl Store for FileBlocks<'_> {
         Ok(())
     }
 
-    fn claim(&self, file_block: u64, blocks: u32) -> Result<BlockRange, Fault> {
+    fn begin_write(&self, start: u64, from: &Arc<Vec<PageBox>>) -> Writing<'_> {
         let volume = &self.state.volume;
-        let near = self.near(file_block)?;
+        let pending = volume.device().begin_write_pages(byte_of_block(start), from);
+        Writing::in_flight(move || {
+            pending.wait()?;
+            volume.mark_data_written();
+            Ok(())
+        })
+    }
+
+    fn claim(&self, file_block: u64, near: Option<u64>, blocks: u32) -> Result<BlockRange, Fault> {
+        let volume = &self.state.volume;
+        let near = near.map_or_else(|| self.near(file_block), Ok)?;
         let claim = || volume.groups().claim(&volume.reader(), near, 1, blocks);
         if let Some(run) = claim()? {
             return Ok(run);
@@ -413,6 +423,10 @@ impl Store for FileBlocks<'_> {
 
     fn write_back_one(&self) -> bool {
         self.throttle.write_back_one()
+    }
+
+    fn write_behind(&self, from: u64, to: u64) {
+        self.state.write_behind.request(self.node, from, to);
     }
 
     fn read_ahead(&self, from: u64, to: u64) {

@@ -18,6 +18,13 @@
 //! everything durable waits for the files that other threads have taken
 //! ([`dirty`](crate::page_cache::DirtyFiles)).
 //!
+//! # Write-behind
+//!
+//! A writer that fills a file in order does not wait until much is dirty: each four megabytes of
+//! it go to the device at once, by threads of their own (`write_behind.rs`), and the file stays on
+//! its list. So a thread that makes the file or the volume durable finds the rest by the list, and
+//! waits for a segment that is being written by taking the file's `i_writeback`.
+//!
 //! # The interval
 //!
 //! Changes that no call makes durable are durable after the interval, data together with names: in
@@ -51,6 +58,7 @@ use super::flusher::Woken;
 use super::read_ahead::ReadAhead;
 use super::renewed::Renewed;
 use super::state::FilesState;
+use super::write_behind::{Request, WriteBehind};
 use crate::base::fault::Fault;
 use crate::inode::incore::Node;
 use crate::page_cache::{Cut, DirtyFiles, FilePages, PageCache, RegularFile, Store};
@@ -65,8 +73,9 @@ const SECTORS_PER_BLOCK: u64 = 8;
 
 /// The regular files of an open volume. `Send` and `Sync`.
 ///
-/// A thread writes dirty files back, in every half of the interval and when much is dirty. Dropping
-/// this without [`stop`](Self::stop) waits for that thread.
+/// A thread writes dirty files back, in every half of the interval and when much is dirty; others
+/// write behind sequential writers. Dropping this without [`stop`](Self::stop) waits for these
+/// threads.
 pub struct Files {
     state: FilesState,
 }
@@ -115,6 +124,7 @@ impl Files {
                 log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
                 flusher: Arc::default(),
                 read_ahead: Self::read_ahead(Weak::clone(this)),
+                write_behind: Self::write_behind(Weak::clone(this), dirty_lists),
                 volume,
             },
         });
@@ -131,6 +141,24 @@ impl Files {
             let Some(files) = this.upgrade() else { return false };
             if let Some(file) = files.cached_file(node) {
                 file.populate(from, to);
+            }
+            true
+        })
+    }
+
+    /// Creates the queue of write-behind for `this`, whose memory the threads do not prevent from
+    /// being freed.
+    fn write_behind(this: Weak<Self>, writers_max: usize) -> Arc<WriteBehind> {
+        WriteBehind::new(writers_max, move |request: &Request| {
+            let Some(files) = this.upgrade() else { return false };
+            let volume = &files.state.volume;
+            let is_written = !volume.is_read_only() && volume.failure().is_none();
+            if let Some(file) = files.cached_file(&request.node).filter(|_| is_written)
+                && let Err(fault) = file.write_behind(request.from, request.to)
+                && !matches!(fault, Fault::ReadOnly)
+            {
+                let ino = request.node.ino();
+                tracing::error!(ino, %fault, "a file can't be written behind its writer");
             }
             true
         })
@@ -360,6 +388,7 @@ impl Files {
     /// explicit calls. May be called again.
     pub fn stop(&self) {
         self.state.read_ahead.stop();
+        self.state.write_behind.stop();
         self.state.flusher.stop();
     }
 }

@@ -8,6 +8,7 @@ use super::bad_blocks::BadBlocks;
 use super::flusher::Flusher;
 use super::read_ahead::ReadAhead;
 use super::renewed::Renewed;
+use super::write_behind::WriteBehind;
 use crate::inode::incore::Node;
 use crate::page_cache::{DirtyFiles, FilePages, PageCache};
 use crate::volume::Volume;
@@ -28,6 +29,7 @@ pub(super) struct FilesState {
     pub(super) log_blocks_max: u32,
     pub(super) flusher: Arc<Flusher>,
     pub(super) read_ahead: Arc<ReadAhead>,
+    pub(super) write_behind: Arc<WriteBehind>,
 }
 
 impl FilesState {

@@ -9,5 +9,6 @@ use crate::base::fault::Fault;
 use crate::page_cache::tests::POISON;
 use crate::page_cache::{Mapping, PAGE, Store};
 
+mod behind;
 mod syncs;
 mod volume;

@@ -154,7 +154,7 @@ fn holes(store: &impl Store, blocks: Range<u64>) -> Result<Vec<Range<u64>>, Faul
 
 /// Allocates one to `blocks` blocks in a hole. Returns the number.
 fn insert_unwritten(store: &impl Store, file_block: u64, blocks: u64) -> Result<u64, Fault> {
-    let run = store.claim(file_block, u32::try_from(blocks).unwrap_or(u32::MAX))?;
+    let run = store.claim(file_block, None, u32::try_from(blocks).unwrap_or(u32::MAX))?;
     let change = Change::Insert { file_block, run, is_unwritten: true };
     store.change(change, store.disk_size())?;
     Ok(u64::from(run.blocks))

@@ -43,6 +43,10 @@ pub struct FilePages {
     is_renewed_queued: AtomicBool,
     /// Whether it is in the clock.
     has_pages: AtomicBool,
+    /// The end of the last write, and the first page that the sequential writer has filled since
+    /// the last request for write-behind. Changed under the inode's lock.
+    pub(super) write_end: AtomicU64,
+    pub(super) behind_from: AtomicU64,
     /// The page behind the last read, and the number of pages to read ahead.
     pub(super) read_end: AtomicU64,
     pub(super) read_ahead: AtomicU32,
@@ -68,6 +72,8 @@ impl FilePages {
             is_renewed: AtomicBool::new(false),
             is_renewed_queued: AtomicBool::new(false),
             has_pages: AtomicBool::new(false),
+            write_end: AtomicU64::new(0),
+            behind_from: AtomicU64::new(0),
             read_end: AtomicU64::new(0),
             read_ahead: AtomicU32::new(0),
             ahead_to: AtomicU64::new(0),

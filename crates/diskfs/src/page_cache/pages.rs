@@ -118,8 +118,8 @@ pub(super) struct Pages {
     /// are.
     unstable: BTreeSet<u64>,
     unstable_pages: u64,
-    /// The first page of the batch in write-back, and the batch.
-    batch: Option<(u64, WritebackBatch)>,
+    /// The batches in write-back, each with its first page. They don't overlap.
+    batches: Vec<(u64, WritebackBatch)>,
     /// The number of pages that were dropped and had been dirty.
     pub(super) dropped_written: u64,
     /// The page at which the clock continues.
@@ -163,7 +163,7 @@ impl Pages {
     /// Returns the number of pages.
     pub(super) fn len(&self) -> u64 {
         let present = |chunk: &PageChunk| u64::from(chunk.marks.present.count_ones());
-        let in_batch = self.batch.as_ref().map_or(0, |(_, pages)| pages.len() as u64);
+        let in_batch = self.batches.iter().map(|(_, pages)| pages.len() as u64).sum::<u64>();
         // Memory, not pages: a page in write-back that is written to again has it twice.
         let doubled = |chunk: &PageChunk| {
             let has_memory = |slot: &usize| chunk.memory[*slot].is_some();
@@ -199,10 +199,10 @@ impl Pages {
     }
 
     fn memory<'p>(&'p self, chunk: &'p PageChunk, base: u64, slot: usize) -> Option<&'p Page> {
-        let in_batch = || {
-            let (first, pages) = self.batch.as_ref()?;
+        let of = |(first, pages): &'p (u64, WritebackBatch)| {
             pages.get(usize::try_from((base + slot as u64).checked_sub(*first)?).ok()?)
         };
+        let in_batch = || self.batches.iter().find_map(of);
         chunk.memory[slot].as_ref().or_else(in_batch).map(|page| &**page)
     }
 
@@ -427,8 +427,8 @@ impl Pages {
         put
     }
 
-    /// Moves the memory of dirty pages to a batch: they are being written back. No other batch
-    /// exists.
+    /// Moves the memory of dirty pages to a batch: they are being written back. No other batch has
+    /// any of them.
     pub(super) fn begin(&mut self, from: u64, to: u64) -> WritebackBatch {
         let mut memory = Vec::with_capacity((to - from) as usize);
         for part in parts(from, to) {
@@ -437,9 +437,9 @@ impl Pages {
             chunk.marks.dirty &= !part.bits;
             memory.extend(indices(part.bits).filter_map(|slot| chunk.memory[slot].take()));
         }
-        debug_assert!(memory.len() as u64 == to - from && self.batch.is_none());
+        debug_assert!(memory.len() as u64 == to - from);
         let batch = Arc::new(memory);
-        self.batch = Some((from, Arc::clone(&batch)));
+        self.batches.push((from, Arc::clone(&batch)));
         batch
     }
 
@@ -458,7 +458,8 @@ impl Pages {
     /// returned.
     pub(super) fn complete(&mut self, from: u64, to: u64, batch: WritebackBatch) -> Completed {
         let before = self.count(from, to, Marks::unstable);
-        self.batch = None;
+        self.batches.retain(|(first, _)| *first != from);
+        debug_assert_eq!(Arc::strong_count(&batch), 1, "the device shares the batch");
         // A thread that reads from it holds the lock of the pages.
         let mut memory = Arc::into_inner(batch).unwrap_or_default().into_iter();
         let mut completed = Completed::default();

@@ -1,5 +1,6 @@
 //! The operations of a volume that the data of a file needs.
 
+use std::fmt;
 use std::sync::Arc;
 
 use vfscale_sync::page::PageBox;
@@ -44,6 +45,36 @@ pub enum Cut {
     Part(Fault),
     /// Nothing has changed.
     Failed(Fault),
+}
+
+/// A write of pages that may be in flight ([`Store::begin_write`]). Dropping it waits for it.
+#[must_use = "only waiting shows whether it has succeeded"]
+pub struct Writing<'s>(Box<dyn FnOnce() -> Result<(), Fault> + 's>);
+
+impl<'s> Writing<'s> {
+    /// Returns a write that has ended.
+    pub fn ended(result: Result<(), Fault>) -> Self {
+        Self::in_flight(move || result)
+    }
+
+    /// Returns a write in flight. `wait` waits for its end; dropping `wait` waits too.
+    pub fn in_flight(wait: impl FnOnce() -> Result<(), Fault> + 's) -> Self {
+        Self(Box::new(wait))
+    }
+
+    /// Waits for the end of the write. Blocks for I/O.
+    ///
+    /// # Errors
+    /// The errors of the device.
+    pub fn wait(self) -> Result<(), Fault> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Writing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Writing")
+    }
 }
 
 /// One file of a volume, as its data see it.
@@ -107,12 +138,19 @@ pub trait Store {
     /// The errors of the device.
     fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault>;
 
+    /// Begins to write consecutive blocks of the device as [`write_pages`](Self::write_pages) does,
+    /// and returns while they are being written, if the device can. They have been written when
+    /// [`Writing::wait`] has returned.
+    fn begin_write(&self, start: u64, from: &Arc<Vec<PageBox>>) -> Writing<'_> {
+        Writing::ended(self.write_pages(start, from))
+    }
+
     /// Claims one to `blocks` free blocks for block `file_block` of the file and those behind, near
-    /// to its blocks. The caller has reserved them before.
+    /// to its blocks or to the block `near`. The caller has reserved them before.
     ///
     /// # Errors
     /// [`Fault::NoSpace`].
-    fn claim(&self, file_block: u64, blocks: u32) -> Result<BlockRange, Fault>;
+    fn claim(&self, file_block: u64, near: Option<u64>, blocks: u32) -> Result<BlockRange, Fault>;
 
     /// Returns a claim; its blocks are reserved again.
     fn unclaim(&self, run: BlockRange);
@@ -162,6 +200,10 @@ pub trait Store {
     /// Writes one dirty file back because memory is short, this one or another. Returns false if
     /// none waits.
     fn write_back_one(&self) -> bool;
+
+    /// Asks another thread to write back the pages `from` to `to`, which a sequential writer has
+    /// filled. A hint. Does not wait for I/O.
+    fn write_behind(&self, from: u64, to: u64);
 
     /// Asks another thread to read the pages `from` to `to` into memory. A hint. Does not block.
     fn read_ahead(&self, from: u64, to: u64);

@@ -79,6 +79,10 @@ struct State {
     /// How many times space was set aside, and how many pages each write had.
     reserves: u64,
     written: Vec<usize>,
+    /// How many writes are in flight, and the most so far.
+    in_flight: (u64, u64),
+    /// The ranges whose write-behind was asked for.
+    behind: Vec<(u64, u64)>,
     /// Nothing can be written.
     is_sealed: bool,
 }
@@ -115,6 +119,8 @@ impl Disk {
             sizes: Vec::new(),
             reserves: 0,
             written: Vec::new(),
+            in_flight: (0, 0),
+            behind: Vec::new(),
             is_sealed: false,
         };
         Arc::new(Self { device, state: StdMutex::new(state), hook: StdMutex::new(None) })
@@ -293,7 +299,20 @@ impl Store for &File {
         Ok(self.disk.device.write_pages(start * PAGE, from)?)
     }
 
-    fn claim(&self, _file_block: u64, blocks: u32) -> Result<BlockRange, Fault> {
+    /// Writes as late as it may.
+    fn begin_write(&self, start: u64, from: &Arc<Vec<PageBox>>) -> Writing<'_> {
+        let mut state = self.disk.state.lock().unwrap();
+        state.in_flight.0 += 1;
+        state.in_flight.1 = state.in_flight.1.max(state.in_flight.0);
+        let pages = Arc::clone(from);
+        Writing::in_flight(move || {
+            self.disk.state.lock().unwrap().in_flight.0 -= 1;
+            self.write_pages(start, &pages)
+        })
+    }
+
+    fn claim(&self, _: u64, near: Option<u64>, blocks: u32) -> Result<BlockRange, Fault> {
+        assert!(near.is_none_or(|near| near > FIRST));
         let mut state = self.disk.state.lock().unwrap();
         assert!(state.reserved >= 1);
         State::fail(&mut state.claims_left)?;
@@ -386,6 +405,10 @@ impl Store for &File {
         let was_dirty = self.data().pages.read().unstable_pages() > 0;
         let _ = self.data().write_back();
         was_dirty
+    }
+
+    fn write_behind(&self, from: u64, to: u64) {
+        self.disk.state.lock().unwrap().behind.push((from, to));
     }
 
     fn read_ahead(&self, from: u64, to: u64) {

@@ -12,6 +12,10 @@ pub(crate) const READ_PAGES_MAX: u64 = 256;
 /// requests of one, several at once.
 pub(crate) const WRITE_PAGES_MAX: u64 = 4 * READ_PAGES_MAX;
 
+/// The number of pages after which the write-back of a sequential writer's pages begins: as many as
+/// are written with one transaction.
+pub(crate) const BEHIND_PAGES: u64 = WRITE_PAGES_MAX;
+
 /// Returns the page that has the byte at `offset`.
 pub(crate) fn page_of(offset: u64) -> u64 {
     offset / PAGE

@@ -7,7 +7,7 @@ use super::mapping::Mapping;
 use super::pages::CHUNK_PAGES;
 use super::regular_file::RegularFile;
 use super::store::Store;
-use super::units::{PAGE, offset_of, page_of, pages_of};
+use super::units::{BEHIND_PAGES, PAGE, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
 /// The cached mapping of a range: pages `from` to `to` have the same one.
@@ -71,9 +71,24 @@ impl<S: Store> RegularFile<S> {
             if end > self.size() {
                 self.pages.size.store(end, Ordering::Release);
             }
+            self.write_behind_of(at, end);
         }
         self.store.set_dirty(&self.pages);
         Ok(done)
+    }
+
+    /// Notes that the bytes `from` to `end` were written. If a sequential writer has filled many
+    /// pages, asks for their write-back, but not of the last one if more of it will be written.
+    fn write_behind_of(&self, from: u64, end: u64) {
+        let (write_end, behind_from) = (&self.pages.write_end, &self.pages.behind_from);
+        if write_end.swap(end, Ordering::Relaxed) != from {
+            behind_from.store(page_of(from), Ordering::Relaxed);
+        }
+        let (first, to) = (behind_from.load(Ordering::Relaxed), page_of(end));
+        if to.saturating_sub(first) >= BEHIND_PAGES {
+            behind_from.store(to, Ordering::Relaxed);
+            self.store.write_behind(first, to);
+        }
     }
 
     /// Writes dirty files back while too much is dirty.

@@ -1,12 +1,14 @@
 //! Writing dirty pages back.
 
+use std::ops::ControlFlow;
+
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page};
 
 use super::mapping::Mapping;
 use super::pages::WritebackBatch;
 use super::regular_file::RegularFile;
-use super::store::{Change, Store};
+use super::store::{Change, Store, Writing};
 use super::units::{PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 use crate::format::BlockRange;
@@ -14,6 +16,9 @@ use crate::format::BlockRange;
 /// The number of writes that may fail in a pass over a file before whole segments are given up:
 /// finding a few bad blocks is worth the time, trying each block of a dead device is not.
 const FAILURES_MAX: u32 = 64;
+/// The number of segments that a thread begins to write behind others before it lets others have
+/// the file: 32 megabytes.
+const BEGINS_MAX: u32 = 7;
 /// The number of blocks that are tried for a new page.
 const BLOCKS_TRIED_MAX: u32 = 3;
 
@@ -44,8 +49,15 @@ enum SegmentTarget {
     Inline,
 }
 
+/// A segment whose pages are being written.
+struct Flight<'s> {
+    segment: Segment,
+    batch: WritebackBatch,
+    writing: Writing<'s>,
+}
+
 /// One pass over the dirty pages of a file.
-struct Pass {
+struct Pass<'s> {
     /// The next page, and the last page of the pass.
     cursor: u64,
     last: u64,
@@ -60,6 +72,11 @@ struct Pass {
     failures_left: u32,
     /// The number of blocks to which the page at `cursor` could not be written.
     blocks_tried: u32,
+    /// The segment behind the current one, if its write has begun already. The thread that has one
+    /// holds `i_writeback`.
+    next: Option<Flight<'s>>,
+    /// The number of writes that may still begin before the thread releases `i_writeback`.
+    begins_left: u32,
 }
 
 /// The step of a segment's write-back that has failed.
@@ -77,7 +94,23 @@ pub(super) enum Inline {
     Forbidden,
 }
 
-impl Pass {
+impl Pass<'_> {
+    /// Creates a pass over the dirty pages `from` to `last`.
+    fn new(from: u64, last: u64, inline: Inline) -> Self {
+        Self {
+            cursor: from,
+            last,
+            inline,
+            written: 0,
+            first_fault: None,
+            pages_max: WRITE_PAGES_MAX,
+            failures_left: FAILURES_MAX,
+            blocks_tried: 0,
+            next: None,
+            begins_left: 0,
+        }
+    }
+
     /// Notes that a segment was written.
     fn succeed(&mut self, segment: Segment) {
         self.cursor = segment.range().1;
@@ -133,25 +166,8 @@ impl<S: Store> RegularFile<S> {
             let _writing = self.pages.writing_back.lock();
             return self.write_size_back().map(|()| 0);
         };
-        let mut pass = Pass {
-            cursor: 0,
-            last,
-            inline,
-            written: 0,
-            first_fault: None,
-            pages_max: WRITE_PAGES_MAX,
-            failures_left: FAILURES_MAX,
-            blocks_tried: 0,
-        };
-        loop {
-            // For one segment at a time, so a thread that truncates the file does not wait for
-            // long.
-            let _writing = self.pages.writing_back.lock();
-            self.store.writable()?;
-            if !self.write_segment_back(&mut pass) {
-                break;
-            }
-        }
+        let mut pass = Pass::new(0, last, inline);
+        self.write_pass_back(&mut pass)?;
         let _writing = self.pages.writing_back.lock();
         if let Err(fault) = self.write_size_back() {
             pass.first_fault.get_or_insert(fault);
@@ -162,22 +178,57 @@ impl<S: Store> RegularFile<S> {
         }
     }
 
-    /// Writes the next segment of a pass. Returns false if no page is left. The caller holds
-    /// `i_writeback`.
-    fn write_segment_back(&self, pass: &mut Pass) -> bool {
-        let size = self.size();
-        let Some((first, run)) = self.next_segment(pass, size) else { return false };
-        let (target, pages) = match self.find_target(pass, first, run, size) {
-            Ok(target) => target,
-            Err(fault) => {
-                // Without a target for the first page the later ones probably have none either.
-                pass.fail(self.give_up(first, run, None, fault), first + run);
-                return true;
+    /// Writes back the pages `from` to `to` that are dirty, behind a sequential writer. Continues
+    /// after an error, which the store records, as [`write_back`](Self::write_back) does. Blocks
+    /// for I/O.
+    ///
+    /// # Errors
+    /// The first error.
+    pub fn write_behind(&self, from: u64, to: u64) -> Result<(), Fault> {
+        let Some(last) = to.checked_sub(1) else { return Ok(()) };
+        let mut pass = Pass::new(from, last, Inline::Allowed);
+        self.write_pass_back(&mut pass)?;
+        pass.first_fault.map_or(Ok(()), Err)
+    }
+
+    /// Writes the segments of a pass.
+    fn write_pass_back<'s>(&'s self, pass: &mut Pass<'s>) -> Result<(), Fault> {
+        loop {
+            // For a few segments at a time, so a thread that truncates the file does not wait for
+            // long.
+            let _writing = self.pages.writing_back.lock();
+            self.store.writable()?;
+            pass.begins_left = BEGINS_MAX;
+            loop {
+                if !self.write_segment_back(pass) {
+                    return Ok(());
+                }
+                if pass.next.is_none() {
+                    break;
+                }
             }
+        }
+    }
+
+    /// Writes the next segment of a pass, and begins to write the one behind it before the first
+    /// one has ended, so the device always has requests. Returns false if no page is left. The
+    /// caller holds `i_writeback`, until no segment is being written.
+    fn write_segment_back<'s>(&'s self, pass: &mut Pass<'s>) -> bool {
+        let flight = match pass.next.take() {
+            Some(flight) => flight,
+            None => match self.start_first(pass) {
+                ControlFlow::Continue(flight) => flight,
+                ControlFlow::Break(is_more) => return is_more,
+            },
         };
-        let segment = Segment { first, pages, size, target };
-        let batch = self.begin(segment);
-        match self.write_and_change(segment, &batch) {
+        pass.next = self.start_behind(pass, flight.segment);
+        let Flight { segment, batch, writing } = flight;
+        let written = self.wait_and_change(segment, writing);
+        if written.is_err() {
+            self.take_back(pass.next.take());
+        }
+        let Segment { first, pages, .. } = segment;
+        match written {
             Ok(()) => {
                 self.finish(segment, batch);
                 pass.succeed(segment);
@@ -199,9 +250,80 @@ impl<S: Store> RegularFile<S> {
         true
     }
 
+    /// Begins to write the next segment. Breaks with false if no page is left, and with true if the
+    /// next pages were given up.
+    fn start_first(&self, pass: &mut Pass<'_>) -> ControlFlow<bool, Flight<'_>> {
+        let size = self.size();
+        let Some((first, run)) = self.next_segment(pass, size) else {
+            return ControlFlow::Break(false);
+        };
+        match self.find_target(pass, first, run, size, None) {
+            Ok((target, pages)) => {
+                ControlFlow::Continue(self.start(Segment { first, pages, size, target }))
+            }
+            Err(fault) => {
+                // Without a target for the first page the later ones probably have none either.
+                pass.fail(self.give_up(first, run, None, fault), first + run);
+                ControlFlow::Break(true)
+            }
+        }
+    }
+
+    /// Begins to write the pages right behind a segment that is being written, if they are many and
+    /// neither of the two needs zeros around it, which would lie in the other one. A failure is
+    /// left to the time when the segment has been written.
+    fn start_behind<'s>(&'s self, pass: &mut Pass<'s>, segment: Segment) -> Option<Flight<'s>> {
+        let near = match segment.target {
+            SegmentTarget::Claimed(run) => Some(run.start + u64::from(run.blocks)),
+            SegmentTarget::Blocks { is_unwritten: false, .. } => None,
+            SegmentTarget::Blocks { is_unwritten: true, .. } | SegmentTarget::Inline => {
+                return None;
+            }
+        };
+        if pass.begins_left == 0 || pass.pages_max < WRITE_PAGES_MAX {
+            return None;
+        }
+        let (size, first) = (self.size(), segment.range().1);
+        let end = pages_of(size).min(pass.last.saturating_add(1));
+        let most = end.checked_sub(first)?.min(WRITE_PAGES_MAX);
+        let run = self.pages.read().dirty_run(first, most);
+        if run < READ_PAGES_MAX {
+            return None;
+        }
+        let (target, pages) = self.find_target(pass, first, run, size, near).ok()?;
+        if matches!(target, SegmentTarget::Blocks { is_unwritten: true, .. }) {
+            return None;
+        }
+        pass.begins_left -= 1;
+        Some(self.start(Segment { first, pages, size, target }))
+    }
+
+    /// Begins to write a segment.
+    fn start(&self, segment: Segment) -> Flight<'_> {
+        let batch = self.begin(segment);
+        let writing = match segment.target {
+            SegmentTarget::Inline => Writing::ended(Ok(())),
+            SegmentTarget::Blocks { start, .. } => self.store.begin_write(start, &batch),
+            SegmentTarget::Claimed(run) => self.store.begin_write(run.start, &batch),
+        };
+        Flight { segment, batch, writing }
+    }
+
+    /// Makes the pages of a segment dirty again that was begun behind one that has failed: they are
+    /// written in their turn.
+    fn take_back(&self, flight: Option<Flight<'_>>) {
+        let Some(Flight { segment, batch, writing }) = flight else { return };
+        // The result does not matter: these pages are written again.
+        let _ = writing.wait();
+        if let SegmentTarget::Claimed(run) = segment.target {
+            self.store.unclaim(run);
+        }
+        self.redirty(segment.first, segment.pages, Some(batch));
+    }
+
     /// Returns the next pages: from `cursor` on, but in ascending order behind the size on the
     /// device.
-    fn next_segment(&self, pass: &Pass, size: u64) -> Option<(u64, u64)> {
+    fn next_segment(&self, pass: &Pass<'_>, size: u64) -> Option<(u64, u64)> {
         let on_disk = page_of(self.store.disk_size());
         let pages = self.pages.read();
         let next = pages.next_dirty(pass.cursor)?;
@@ -213,13 +335,15 @@ impl<S: Store> RegularFile<S> {
         Some((first, pages.dirty_run(first, most)))
     }
 
-    /// Finds the target of up to `run` pages from `first` on. Returns it and the number of pages.
+    /// Finds the target of up to `run` pages from `first` on, claims near the block `near` if that
+    /// is given. Returns it and the number of pages.
     fn find_target(
         &self,
-        pass: &Pass,
+        pass: &Pass<'_>,
         first: u64,
         run: u64,
         size: u64,
+        near: Option<u64>,
     ) -> Result<(SegmentTarget, u64), Fault> {
         let room = self.store.inline_room().filter(|_| pass.inline == Inline::Allowed);
         if first == 0 && room.is_some_and(|room| size <= room) {
@@ -236,7 +360,7 @@ impl<S: Store> RegularFile<S> {
             Mapping::Hole { blocks } => {
                 let wanted = run.min(blocks);
                 self.reserve_missing(first, wanted)?;
-                let run = self.store.claim(first, wanted as u32)?;
+                let run = self.store.claim(first, near, wanted as u32)?;
                 Ok((SegmentTarget::Claimed(run), u64::from(run.blocks)))
             }
         }
@@ -267,7 +391,9 @@ impl<S: Store> RegularFile<S> {
         }
     }
 
-    fn write_and_change(&self, segment: Segment, batch: &WritebackBatch) -> Result<(), Failed> {
+    /// Waits until a segment has been written, and changes the file on the device accordingly.
+    fn wait_and_change(&self, segment: Segment, writing: Writing<'_>) -> Result<(), Failed> {
+        writing.wait().map_err(Failed::Write)?;
         let before = self.store.disk_size();
         let (first, end) = segment.range();
         let change = match segment.target {
@@ -278,24 +404,19 @@ impl<S: Store> RegularFile<S> {
                 let change = Change::Inline(&bytes[..len]);
                 return self.store.change(change, segment.size).map_err(Failed::Change);
             }
-            SegmentTarget::Blocks { start, is_unwritten } => {
-                self.store.write_pages(start, batch).map_err(Failed::Write)?;
-                match is_unwritten {
-                    true => {
-                        let (from, to) = self.widened(segment, start).map_err(Failed::Change)?;
-                        let block_of = |page: u64| start - (first - from) + (page - from);
-                        write_zeros(&self.store, block_of(from), first - from)
-                            .map_err(Failed::Change)?;
-                        write_zeros(&self.store, block_of(end), to - end)
-                            .map_err(Failed::Change)?;
-                        Change::Written { from, to }
-                    }
-                    false if self.size_with(segment, before) == before => return Ok(()),
-                    false => Change::Size,
+            SegmentTarget::Blocks { start, is_unwritten } => match is_unwritten {
+                true => {
+                    let (from, to) = self.widened(segment, start).map_err(Failed::Change)?;
+                    let block_of = |page: u64| start - (first - from) + (page - from);
+                    write_zeros(&self.store, block_of(from), first - from)
+                        .map_err(Failed::Change)?;
+                    write_zeros(&self.store, block_of(end), to - end).map_err(Failed::Change)?;
+                    Change::Written { from, to }
                 }
-            }
+                false if self.size_with(segment, before) == before => return Ok(()),
+                false => Change::Size,
+            },
             SegmentTarget::Claimed(run) => {
-                self.store.write_pages(run.start, batch).map_err(Failed::Write)?;
                 Change::Insert { file_block: first, run, is_unwritten: false }
             }
         };
@@ -339,14 +460,15 @@ impl<S: Store> RegularFile<S> {
         Ok((from.min(first), to))
     }
 
-    /// Returns the size on the device after a segment was written: up to the next dirty page.
+    /// Returns the size on the device after a segment was written: up to the next page behind it
+    /// that is dirty or still being written.
     fn size_with(&self, segment: Segment, before: u64) -> u64 {
         let (_, end) = segment.range();
         if end <= page_of(before) {
             return before;
         }
-        let dirty = self.pages.read().next_dirty(end);
-        let limit = dirty.map_or(u64::MAX, offset_of);
+        let unstable = self.pages.read().next_unstable(end);
+        let limit = unstable.map_or(u64::MAX, offset_of);
         before.max(segment.size.min(limit))
     }
 

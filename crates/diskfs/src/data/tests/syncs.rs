@@ -19,7 +19,7 @@ fn slow() -> (Slow, Mounted) {
 }
 
 /// Opens what a crash would leave now.
-fn crashed(device: &dyn Device) -> Mounted {
+pub(super) fn crashed(device: &dyn Device) -> Mounted {
     let copy = MemoryDevice::with_block_size(BLOCKS * PAGE, 4096).unwrap();
     let mut bytes = vec![0; (BLOCKS * PAGE) as usize];
     device.read_at(0, &mut bytes).unwrap();

@@ -6,7 +6,7 @@ use vfscale_block::{CrashPlan, FaultyDevice, Operation, OsError, RecordingDevice
 use super::super::file_blocks::RangeStep as CutStep;
 use super::*;
 use crate::TxReservation;
-use crate::data::Files;
+use crate::data::{FileOptions, Files};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::incore::Node;
@@ -44,7 +44,9 @@ impl Mounted {
         // Nothing happens but what the test does.
         options.journal.sync_interval = None;
         let volume = Arc::new(Volume::open(device.clone(), options).unwrap());
-        let (files, nodes) = (Files::new(volume, cache_bytes, None), NodeTable::new(100));
+        // Two lists, and so two threads that write behind, however many CPUs there are.
+        let options = FileOptions { cache_bytes, dirty_lists: 2, ..FileOptions::default() };
+        let (files, nodes) = (Files::with_options(volume, options), NodeTable::new(100));
         Self { device: Arc::clone(device), files, nodes }
     }
 
@@ -75,7 +77,7 @@ impl Mounted {
         bytes
     }
 
-    fn close(&self) {
+    pub(super) fn close(&self) {
         self.files.stop();
         self.files.write_back_all().unwrap();
         self.volume().close().unwrap();

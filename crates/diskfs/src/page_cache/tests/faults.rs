@@ -220,3 +220,77 @@ fn a_bad_block_at_the_end_shows_no_old_bytes_when_the_file_grows() {
         assert!(stored == told, "{bad} {is_log_dead}");
     }
 }
+
+/// A file of 3,000 dirty pages, each with its number, whose write-back begins.
+fn numbered() -> (Arc<PageCache>, File, Vec<u8>) {
+    let cache = PageCache::new(64 << 20, 1);
+    let file = Disk::new(4000).open(&cache);
+    let bytes: Vec<u8> =
+        (1..=3000_u32).flat_map(|n| n.to_le_bytes().repeat(PAGE_SIZE / 4)).collect();
+    file.data().write(0, &bytes).unwrap();
+    (cache, file, bytes)
+}
+
+#[test]
+fn two_segments_are_in_flight() {
+    let (cache, file, bytes) = numbered();
+    file.data().write_back().unwrap();
+    {
+        let state = file.disk.state.lock().unwrap();
+        assert_eq!(state.in_flight, (0, 2));
+        // The size does not pass a segment that is still being written.
+        assert_eq!(state.sizes, [1024 * PAGE, 2048 * PAGE, 3000 * PAGE]);
+    }
+    check_counts(&file, &cache);
+    assert_eq!(contents(&file.disk.open(&cache)), bytes);
+    // In place as well.
+    file.disk.state.lock().unwrap().in_flight = (0, 0);
+    file.data().write(0, &bytes).unwrap();
+    file.data().write_back().unwrap();
+    assert_eq!(file.disk.state.lock().unwrap().in_flight, (0, 2));
+    check_counts(&file, &cache);
+}
+
+#[test]
+fn a_segment_with_zeros_around_it_is_alone() {
+    let (_, file, bytes) = numbered();
+    file.data().write_back().unwrap();
+    file.data().set_size(0).unwrap();
+    file.data().allocate(0, 3000 * PAGE, false).unwrap();
+    file.disk.state.lock().unwrap().in_flight = (0, 0);
+    file.data().write(0, &bytes).unwrap();
+    file.data().write_back().unwrap();
+    assert_eq!(file.disk.state.lock().unwrap().in_flight, (0, 1));
+    assert_eq!(contents(&file), bytes);
+}
+
+#[test]
+fn a_bad_block_in_either_of_two_segments_in_flight_loses_nothing() {
+    for bad in [0, 1023, 1024, 1500, 2047, 2500] {
+        let (cache, file, bytes) = numbered();
+        file.disk.state.lock().unwrap().bad = vec![FIRST + bad];
+        assert_eq!(file.data().write_back().unwrap(), 3000);
+        assert!(file.disk.state.lock().unwrap().refused > 0);
+        assert_eq!(file.disk.state.lock().unwrap().in_flight, (0, 2));
+        check_counts(&file, &cache);
+        assert_eq!(contents(&file), bytes);
+        assert_eq!(contents(&file.disk.open(&cache)), bytes);
+    }
+}
+
+#[test]
+fn a_change_that_fails_with_another_segment_in_flight_loses_its_own_pages_only() {
+    for changes in 0..3 {
+        let (cache, file, bytes) = numbered();
+        file.disk.state.lock().unwrap().changes_left = changes;
+        file.data().write_back().unwrap_err();
+        file.disk.state.lock().unwrap().changes_left = u64::MAX;
+        check_counts(&file, &cache);
+        file.data().write_back().unwrap();
+        let now = contents(&file);
+        assert_eq!(contents(&file.disk.open(&cache)), now);
+        let kept = (changes * 1024 * PAGE) as usize;
+        assert!(now[..kept] == bytes[..kept], "{changes}");
+        assert!(now[kept..].iter().all(|byte| *byte == 0), "{changes}");
+    }
+}

@@ -332,3 +332,39 @@ fn who_reads_in_order_is_read_ahead_for_in_larger_and_larger_windows() {
     file.data().read(0, &mut page).unwrap();
     assert_eq!(cache.pages(), 2500);
 }
+
+#[test]
+fn who_writes_in_order_is_written_behind() {
+    let file = Disk::new(4000).open(&PageCache::new(64 << 20, 1));
+    let (data, part) = (file.data(), vec![5; 100 * PAGE_SIZE]);
+    for at in 0..21 {
+        data.write(at * 100 * PAGE, &part).unwrap();
+    }
+    // Asked for when four megabytes are full: they end where a part of a chunk does.
+    let behind = std::mem::take(&mut file.disk.state.lock().unwrap().behind);
+    assert_eq!(behind, [(0, 1024), (1024, 2048)]);
+    data.write_behind(0, 1024).unwrap();
+    assert_eq!(file.disk.state.lock().unwrap().written, [1024]);
+    assert_eq!((file.disk_size(), data.pages.read().unstable_pages()), (1024 * PAGE, 1076));
+    // Nothing is left of it, and nothing else is written.
+    data.write_behind(0, 1024).unwrap();
+    data.write_behind(0, 0).unwrap();
+    assert_eq!(file.disk.state.lock().unwrap().written, [1024]);
+    data.write_back().unwrap();
+    assert_eq!(contents(&file), vec![5; 2100 * PAGE_SIZE]);
+    assert_eq!(contents(&file.disk.open(&PageCache::new(1 << 20, 1))), vec![5; 2100 * PAGE_SIZE]);
+}
+
+#[test]
+fn who_writes_here_and_there_is_not_written_behind() {
+    let file = Disk::new(4000).open(&PageCache::new(64 << 20, 1));
+    for at in (0..30).rev() {
+        file.data().write(at * 100 * PAGE, &vec![5; 100 * PAGE_SIZE]).unwrap();
+    }
+    // Nor the last page, as long as more of it may come.
+    file.data().write(0, &vec![5; 1023 * PAGE_SIZE]).unwrap();
+    file.data().write(1023 * PAGE, &[5; 90]).unwrap();
+    assert_eq!(file.disk.state.lock().unwrap().behind, []);
+    file.data().write(1023 * PAGE + 90, &[5; PAGE_SIZE]).unwrap();
+    assert_eq!(file.disk.state.lock().unwrap().behind, [(0, 1024)]);
+}
