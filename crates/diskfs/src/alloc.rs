@@ -59,7 +59,9 @@ mod agfl;
 mod alloc_group;
 pub mod changes;
 mod chunks;
+mod delayed;
 mod extents;
+mod finished;
 mod heat;
 mod index;
 pub mod initial;
@@ -85,18 +87,22 @@ use vfscale_sync::percpu::{IdAlloc, PerCpu};
 use vfscale_sync::{Mutex, MutexGuard, cpu};
 
 pub use changes::Changes;
+pub use finished::{Busy, Finished};
 pub use layout::Layout;
 pub use nodes::GroupNodes;
 
-use crate::base::ranks::{GroupLock, GrowthLock};
+use crate::base::ranks::GrowthLock;
 use crate::btree::{Entry, Error, Nodes};
 use crate::format::damage::GroupFault;
 use crate::format::group::fault;
 use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::format::{BlockRange, Damage};
 use crate::{Geometry, LogPlace};
-use ag_update::{AgChanges, AgUpdate, Outcome, impossible, in_order};
+use ag_update::{AgChanges, AgUpdate, impossible, in_order};
 use alloc_group::Group;
+use changes::Undo;
+use delayed::DelayedList;
+use finished::{BusyPart, Locked, Work};
 use list::GroupList;
 use load::{Effort, chunk_masks};
 use memory::IndexMemory;
@@ -115,6 +121,7 @@ pub struct Groups {
     log: LogPlace,
     list: GroupList,
     memory: Arc<IndexMemory>,
+    delayed: DelayedList,
     /// Serializes calls that make the volume larger.
     growth: Mutex<(), GrowthLock>,
     starts: PerCpu<Start>,
@@ -140,47 +147,6 @@ pub struct Totals {
     pub orphans: u64,
 }
 
-/// Runs that a transaction has freed: free in the trees, and not to be used before the transaction
-/// is durable.
-#[derive(Debug, Default)]
-#[must_use = "lost runs are not free before the next mount"]
-pub struct Busy {
-    parts: Vec<BusyPart>,
-    blocks: u64,
-}
-
-/// The runs freed in one group.
-#[derive(Debug)]
-struct BusyPart {
-    group: u32,
-    runs: Vec<BlockRange>,
-    /// Number of these blocks that were tree blocks before.
-    drained: u64,
-    /// If the group was extended, the new upper bound on its tree blocks.
-    tree_max: Option<u64>,
-}
-
-impl Busy {
-    /// Returns the number of blocks that the transaction has freed.
-    #[must_use]
-    pub fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// Returns whether nothing was freed, and [`Groups::durable`] need not be called.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.parts.is_empty() && self.blocks == 0
-    }
-}
-
-/// Groups that a transaction has changed, which stay locked until the journal has the transaction.
-#[must_use = "a finished transaction has to be committed or abandoned"]
-pub struct Finished<'g> {
-    groups: &'g Groups,
-    parts: SmallVec<[Locked<'g>; 1]>,
-}
-
 /// The groups at which a CPU starts its searches.
 struct Start {
     /// The group from which it chooses one for the next directory.
@@ -201,12 +167,6 @@ impl ChangesByGroup {
         });
         &mut self.0[at].1
     }
-}
-
-struct Locked<'g> {
-    group: &'g Group,
-    outcome: Outcome,
-    _guard: MutexGuard<'g, (), GroupLock>,
 }
 
 impl Groups {
@@ -241,6 +201,7 @@ impl Groups {
             log,
             list: GroupList::new(groups),
             memory,
+            delayed: DelayedList::default(),
             growth: Mutex::new(()),
             starts: PerCpu::new(slots as usize, start),
             generations: IdAlloc::new(first, slots as usize),
@@ -451,16 +412,89 @@ impl Groups {
         nodes: &mut N,
         changes: &mut Changes,
     ) -> Result<Finished<'_>, Error<N::Error>> {
-        let mut finished = Finished { groups: self, parts: SmallVec::new() };
+        let mut finished = self.finished();
         for (number, part) in self.parts(changes)?.0 {
             let Some(group) = self.at(number) else { continue };
             // Locks are taken in the order of groups.
             let guard = group.lock_to_change();
             group.make_index(nodes)?;
-            let outcome = AgUpdate::run(group, nodes, &mut changes.undo, part)?;
-            finished.parts.push(Locked { group, outcome, _guard: guard });
+            let may_delay = part.is_of_inodes() && self.delayed.is_open();
+            let there = &guard.delayed;
+            let delayed = if may_delay { group.delay(nodes, there, &part.inodes)? } else { None };
+            let work = match delayed {
+                Some(update) => Work::Delayed(update),
+                None => {
+                    let undo = &mut changes.undo;
+                    Work::Written(AgUpdate::run(group, nodes, undo, part, &there.masks)?)
+                }
+            };
+            finished.parts.push(Locked { group, work, guard });
         }
         Ok(finished)
+    }
+
+    /// Returns a transaction's changes of no group.
+    fn finished(&self) -> Finished<'_> {
+        let (delayed, largest_trees) = (&self.delayed, &self.largest_trees);
+        Finished { delayed, largest_trees, parts: SmallVec::new() }
+    }
+
+    /// Permits transactions to delay changes of inodes, on a volume with a log of `log_bytes`
+    /// bytes: each push of that log calls [`close_delayed`](Self::close_delayed),
+    /// [`write_delayed`](Self::write_delayed) until it returns `None`, and
+    /// [`open_delayed`](Self::open_delayed).
+    pub(crate) fn delay(&self, log_bytes: u64) {
+        self.delayed.open(log_bytes);
+    }
+
+    /// Makes later transactions write their changes of inodes into the trees.
+    pub(crate) fn close_delayed(&self) {
+        self.delayed.close();
+    }
+
+    /// Returns whether there may be delayed changes. Exact while no commit is in progress.
+    pub(crate) fn has_delayed(&self) -> bool {
+        self.delayed.is_any()
+    }
+
+    /// Permits transactions to delay changes again, after a context with so many items, if it had
+    /// enough for that to be worthwhile.
+    pub(crate) fn open_delayed(&self, items: usize) {
+        self.delayed.ended(items);
+    }
+
+    /// Takes the next group with delayed changes, to be passed to
+    /// [`write_delayed`](Self::write_delayed).
+    pub(crate) fn next_delayed(&self) -> Option<u32> {
+        self.delayed.take()
+    }
+
+    /// Writes the delayed changes of a group into its trees; `None` if there are none. The caller
+    /// commits them, and calls [`delayed_written`](Self::delayed_written) afterwards in any case.
+    ///
+    /// # Errors
+    /// [`Error`]: the volume has to be shut down.
+    pub(crate) fn write_delayed<N: GroupNodes>(
+        &self,
+        nodes: &mut N,
+        group: u32,
+    ) -> Result<Option<Finished<'_>>, Error<N::Error>> {
+        let Some(group) = self.at(group) else { return Ok(None) };
+        let mut guard = group.lock.lock();
+        guard.delayed.is_listed = false;
+        if guard.delayed.masks.is_empty() {
+            return Ok(None);
+        }
+        let (masks, mut undo) = (&guard.delayed.masks, Undo::default());
+        let outcome = AgUpdate::run(group, nodes, &mut undo, AgChanges::default(), masks)?;
+        let work = Work::Written(outcome);
+        let parts = std::iter::once(Locked { group, work, guard }).collect();
+        Ok(Some(Finished { parts, ..self.finished() }))
+    }
+
+    /// Notes that the delayed changes of a group are logged.
+    pub(crate) fn delayed_written(&self) {
+        self.delayed.written();
     }
 
     /// Sorts the changes by group.
@@ -614,14 +648,17 @@ impl Groups {
         let Some(group) = self.group_of(block).and_then(|group| self.at(group)) else {
             return Ok(false);
         };
-        let _guard = group.lock.lock();
+        let guard = group.lock.lock();
+        if let Some((free, _)) = guard.delayed.masks.get(&chunk_of(block)) {
+            return Ok(free & 1 << (ino % CHUNK_INODES) == 0);
+        }
         let key = chunk_of(block).into();
         let Some(value) = group.whole().chunk_tree().get(nodes, key)? else { return Ok(false) };
         let (_, (free, _)) = chunk_masks(&group.layout(), &Entry { key, value })?;
         Ok(free & 1 << (ino % CHUNK_INODES) == 0)
     }
 
-    /// Lists the orphans of a group, by number. Reads nothing if its header counts none.
+    /// Lists the orphans of a group, by number. Reads nothing if there are none.
     ///
     /// # Errors
     /// [`Error`].
@@ -631,9 +668,10 @@ impl Groups {
         if group.counts.orphans.load(Ordering::Relaxed) == 0 {
             return Ok(orphans);
         }
-        let _guard = group.lock.lock();
+        let guard = group.lock.lock();
         for record in group.whole().chunk_tree().range(nodes, ..)? {
             let (chunk, mask) = chunk_masks(&group.layout(), &record?)?;
+            let mask = guard.delayed.masks.get(&chunk).copied().unwrap_or(mask);
             let bits = (0..CHUNK_INODES).filter(|bit| mask.1 & (1 << bit) != 0);
             orphans.extend(bits.map(|bit| chunk * INODES_PER_BLOCK + bit));
         }
@@ -687,57 +725,5 @@ fn read_groups<N: Nodes>(
 impl std::fmt::Debug for Groups {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Groups").field("totals", &self.totals()).finish_non_exhaustive()
-    }
-}
-
-impl Finished<'_> {
-    /// Takes the runs that the transaction has freed, to be passed to [`Groups::durable`] when it
-    /// is durable. Called once, before the commit.
-    pub fn busy(&mut self) -> Busy {
-        let mut busy = Busy::default();
-        for Locked { group, outcome, .. } in &mut self.parts {
-            let runs = std::mem::take(&mut outcome.busy);
-            let freed: u64 = runs.iter().map(|run| run.len()).sum();
-            busy.blocks += freed - outcome.drained - outcome.extended + outcome.donated;
-            let tree_max = (outcome.extended > 0).then(|| group.whole().tree_blocks_max());
-            let (group, drained) = (group.whole().group(), outcome.drained);
-            if !runs.is_empty() || drained > 0 || tree_max.is_some() {
-                busy.parts.push(BusyPart { group, runs, drained, tree_max });
-            }
-        }
-        busy
-    }
-
-    /// Publishes the changes, after the journal has the transaction, and unlocks the groups.
-    pub fn committed(self, changes: Changes) {
-        let Changes { new_chunks, claimed_inodes, undo, .. } = changes;
-        for (chunk, free) in new_chunks {
-            let group = self.groups.group_of(chunk);
-            if let Some(group) = group.and_then(|at| self.groups.at(at)) {
-                group.change_index(|index| index.chunks.add(chunk, free));
-            }
-        }
-        for Locked { group, outcome, .. } in self.parts {
-            let trees = outcome.header.tree_blocks;
-            if trees > self.groups.largest_trees.load(Ordering::Relaxed) {
-                self.groups.largest_trees.fetch_max(trees, Ordering::Relaxed);
-            }
-            group.counts.set(&outcome.header);
-            group.account(outcome.header.blocks);
-            let range = group.whole().blocks();
-            let claimed = claimed_inodes.iter().chain(&undo.chunks);
-            let claimed = claimed.filter(|(chunk, _)| range.contains(chunk));
-            group.change_index(|index| {
-                index.tree_total += outcome.donated;
-                outcome.used.iter().for_each(|run| index.forget(*run));
-                for run in outcome.freed_claims {
-                    index.withhold(run);
-                }
-                claimed.for_each(|(chunk, inodes)| index.chunks.forget(*chunk, *inodes));
-                for (chunk, freed) in outcome.freed_inodes {
-                    index.chunks.add(chunk, freed);
-                }
-            });
-        }
     }
 }

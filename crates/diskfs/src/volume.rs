@@ -31,6 +31,7 @@
 
 mod block_map;
 pub mod copies;
+mod delayed;
 pub mod grow;
 mod hooks;
 mod log;
@@ -73,7 +74,7 @@ use hooks::VolumeHooks;
 pub struct Volume {
     device: Arc<dyn Device>,
     uuid: Uuid,
-    places: Places,
+    places: Arc<Places>,
     superblock: Mutex<Superblock, SuperblockLock>,
     cache: PerCpuArc<BufferCache>,
     hooks: Arc<VolumeHooks>,

@@ -47,6 +47,7 @@
 //! | `admission/ticket`, `grant` | how much log space a transaction needs, and in which order |
 //! | `admission/freeze`, `memory` | active transactions; the memory of items at most |
 //! | `hooks`, `options` | callbacks to the owner; settings |
+//! | `change_list` | the items of one commit, and its log space |
 //! | `disk/iclog` | the head of the log, where records are written |
 //! | `disk/inspect`, `known`, `recovery` | inspecting, finding the end, replaying |
 //! | `disk/checkpoint`, `record` | every byte of the log (`docs/FORMAT.md`) |
@@ -83,6 +84,7 @@
 //! back. Transactions and the journal's two threads hold references to the shared state.
 
 mod admission;
+mod change_list;
 mod disk;
 mod error;
 mod hooks;
@@ -100,6 +102,7 @@ mod transaction;
 mod support_tests;
 
 pub use admission::ticket::{Reservation, TicketTrace};
+pub use change_list::{ChangeList, Committed};
 pub use disk::checkpoint::{Durable, Operation, Operations};
 pub use disk::inspect::{Checkpoint, Inspection};
 pub use disk::known::Known;
@@ -109,10 +112,10 @@ pub use disk::record::{
 };
 pub use disk::recovery::{Recovered, RecoverySink};
 pub use error::{Error, Result};
-pub use hooks::{Hooks, NoHooks};
+pub use hooks::{Delayed, Hooks, NoHooks};
 pub use item::{Image, ItemState, LogItem, LogKey, LogVector, Pushed};
 pub use journal::Journal;
 pub use log::Stats;
 pub use lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lsn, Region};
 pub use options::{Options, Scaling};
-pub use transaction::{Committed, Transaction};
+pub use transaction::Transaction;

@@ -1,6 +1,7 @@
 //! The state that transactions and the journal's threads share.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 
 use vfscale_sync::atomic::Ordering;
@@ -11,15 +12,17 @@ use crate::admission::freeze::{Gate, Refused};
 use crate::admission::grant::{Grant, ReserveKind};
 use crate::admission::memory::Levels;
 use crate::admission::ticket::Costs;
+use crate::change_list::ChangeList;
 use crate::disk::iclog::Writer;
+use crate::item::LogVector;
 use crate::lists::ail::Ail;
-use crate::lists::cil::{Cil, Commit, Inserted};
+use crate::lists::cil::{Cil, Commit, Inserted, Items};
 use crate::log::progress::{LogProgress, SET_ASIDE_BLOCKS};
 use crate::log::spin_wait::SpinWait;
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock};
 use crate::read_mostly::SharedFields;
-use crate::{Error, Hooks, Lsn, Options, Result, TicketTrace};
+use crate::{Committed, Delayed, Error, Hooks, Lsn, Options, Result, TicketTrace};
 
 pub(crate) mod progress;
 pub(crate) mod push;
@@ -52,6 +55,16 @@ pub(crate) struct Log {
     pub(crate) spin_wait: CachePadded<SpinWait>,
     pub(crate) error: Mutex<Option<Error>, ShutdownLock>,
     traces: Mutex<VecDeque<TicketTrace>, TicketTraceLock>,
+}
+
+impl Delayed for Log {
+    fn begin(&self) -> ChangeList {
+        ChangeList::new(self.costs, 0)
+    }
+
+    fn commit(&self, mut changes: ChangeList) -> Result<Committed> {
+        self.commit(&mut changes)
+    }
 }
 
 /// Statistics of a journal.
@@ -167,9 +180,30 @@ impl Log {
         self.check()
     }
 
-    /// Puts a transaction on the CIL.
-    pub(crate) fn insert(&self, commit: &mut Commit) -> Result<Inserted> {
-        self.cil.insert(&self.shared, commit)
+    /// Puts changes on the CIL, and returns the unneeded part of their reservation. Does no I/O.
+    pub(crate) fn commit(&self, changes: &mut ChangeList) -> Result<Committed> {
+        self.check()?;
+        let left = mem::take(&mut changes.left);
+        if changes.items.is_empty() && changes.callbacks.is_empty() {
+            self.grant.give(left);
+            return Ok(Committed { sequence: 0, order: 0 });
+        }
+        let callbacks = mem::take(&mut changes.callbacks);
+        let follows = mem::take(&mut changes.follows);
+        // Filled in its final location, because it is large.
+        let mut commit = Commit { items: Items::new(), callbacks, reserved: left, follows };
+        for item in changes.items.drain(..) {
+            let mut vector = LogVector::new();
+            item.format(&mut vector);
+            commit.items.push((item, vector));
+        }
+        match self.cil.insert(&self.shared, &mut commit) {
+            Ok(Inserted { sequence, given, order }) => {
+                self.grant.give(left - given);
+                Ok(Committed { sequence, order })
+            }
+            Err(error) => Err(self.shut_down(error)),
+        }
     }
 
     /// Ends a transaction.

@@ -19,13 +19,10 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::admission::grant::ReserveKind;
-use crate::item::{Item, LogVector, address};
-use crate::lists::cil::{Callback, Commit, Items};
+use crate::change_list::ChangeList;
 use crate::log::Log;
-use crate::{Durable, Error, LogItem, Reservation, Result};
+use crate::{Committed, Durable, Error, LogItem, Reservation, Result};
 
 /// A change of several items that is atomic. `Send`. It can't outlive its open journal. Counterpart
 /// of `struct xfs_trans`.
@@ -33,49 +30,30 @@ use crate::{Durable, Error, LogItem, Reservation, Result};
 pub struct Transaction<'j> {
     /// Borrowed: a reference count would be a cache line that every transaction writes.
     log: &'j Log,
-    items: SmallVec<[Item; 8]>,
-    callbacks: Vec<Callback>,
+    /// The changes of this part.
+    changes: ChangeList,
     /// Log space for one part, in bytes, and number of reserved parts after this one.
     unit: u64,
     parts: u32,
-    /// Rest of this part's log space, in bytes. Zero after its commit.
-    left: u64,
     is_over: bool,
-}
-
-/// The result of a committed transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "it is durable only once its sequence is forced"]
-pub struct Committed {
-    /// Checkpoint that it is in, for [`Journal::force`](crate::Journal::force); 0 if it logged
-    /// nothing.
-    pub sequence: u64,
 }
 
 impl<'j> Transaction<'j> {
     /// Creates a transaction for a caller that has passed the gate and reserved.
     pub(crate) fn new(log: &'j Log, unit: u64, reservation: Reservation) -> Self {
         let parts = reservation.count.saturating_sub(1);
-        Self {
-            log,
-            items: SmallVec::new(),
-            callbacks: Vec::new(),
-            unit,
-            parts,
-            left: unit,
-            is_over: false,
-        }
+        Self { log, changes: ChangeList::new(log.costs, unit), unit, parts, is_over: false }
+    }
+
+    /// Returns the changes of the present part, for callers that fill those of any commit.
+    pub fn changes(&mut self) -> &mut ChangeList {
+        &mut self.changes
     }
 
     /// Adds and pins `item`, which the transaction is about to change. The caller holds it locked
     /// until after the commit. Adding it twice is harmless; after a roll it must be added again.
     pub fn add<I: LogItem + 'static>(&mut self, item: Arc<I>) {
-        let item: Item = item;
-        let id = address(&item);
-        if !self.items.iter().any(|other| address(other) == id) {
-            item.state().pin();
-            self.items.push(item);
-        }
+        self.changes.add(item);
     }
 
     /// Registers `f`, which is called once when the transaction is durable, with its checkpoint, or
@@ -84,13 +62,13 @@ impl<'j> Transaction<'j> {
     /// are woken. If the transaction is dropped, or its commit fails, `f` may be dropped without
     /// being called.
     pub fn on_durable(&mut self, f: impl FnOnce(Result<Durable>) + Send + 'static) {
-        self.callbacks.push(Box::new(f));
+        self.changes.on_durable(f);
     }
 
     /// Returns the rest of this part's reservation, in bytes of log.
     #[must_use]
     pub fn reserved(&self) -> u64 {
-        self.left
+        self.changes.left
     }
 
     /// Ends the transaction: all of its items are in one checkpoint, which is durable once it is
@@ -102,12 +80,12 @@ impl<'j> Transaction<'j> {
     /// [`Error::Shutdown`]; [`Error::Overrun`], which shuts the journal down: more was logged than
     /// reserved.
     pub fn commit(mut self) -> Result<Committed> {
-        let sequence = self.commit_part()?;
+        let committed = self.log.commit(&mut self.changes)?;
         self.end();
-        if sequence != 0 {
-            self.log.want_push(sequence);
+        if committed.sequence != 0 {
+            self.log.want_push(committed.sequence);
         }
-        Ok(Committed { sequence })
+        Ok(committed)
     }
 
     /// Commits the items that were added so far, and begins the next part. Sleeps if the parts that
@@ -116,42 +94,17 @@ impl<'j> Transaction<'j> {
     /// # Errors
     /// Errors of [`commit`](Self::commit). The transaction has then ended.
     pub fn roll(mut self) -> Result<(Committed, Self)> {
-        let sequence = self.commit_part()?;
+        let committed = self.log.commit(&mut self.changes)?;
         if self.parts > 0 {
             self.parts -= 1;
         } else {
             self.log.reserve(self.unit, ReserveKind::Regrant)?;
         }
-        self.left = self.unit;
-        if sequence != 0 {
-            self.log.want_push(sequence);
+        self.changes.left = self.unit;
+        if committed.sequence != 0 {
+            self.log.want_push(committed.sequence);
         }
-        Ok((Committed { sequence }, self))
-    }
-
-    /// Puts the items on the CIL, and returns the unneeded part of the reservation.
-    fn commit_part(&mut self) -> Result<u64> {
-        self.log.check()?;
-        let left = std::mem::take(&mut self.left);
-        if self.items.is_empty() && self.callbacks.is_empty() {
-            self.log.grant.give(left);
-            return Ok(0);
-        }
-        let callbacks = std::mem::take(&mut self.callbacks);
-        // Filled in its final location, because it is large.
-        let mut commit = Commit { items: Items::new(), callbacks, reserved: left };
-        for item in self.items.drain(..) {
-            let mut vector = LogVector::new();
-            item.format(&mut vector);
-            commit.items.push((item, vector));
-        }
-        match self.log.insert(&mut commit) {
-            Ok(inserted) => {
-                self.log.grant.give(left - inserted.given);
-                Ok(inserted.sequence)
-            }
-            Err(error) => Err(self.log.shut_down(error)),
-        }
+        Ok((committed, self))
     }
 
     /// Returns the remaining reservation, and leaves the gate.
@@ -160,14 +113,14 @@ impl<'j> Transaction<'j> {
             return;
         }
         self.is_over = true;
-        self.log.grant.give(self.left + self.unit * u64::from(self.parts));
+        self.log.grant.give(self.changes.left + self.unit * u64::from(self.parts));
         self.log.leave();
     }
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        if !self.items.is_empty() {
+        if !self.changes.items.is_empty() {
             self.log.shut_down(Error::Abandoned);
         }
         self.end();
@@ -176,9 +129,6 @@ impl Drop for Transaction<'_> {
 
 impl std::fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Transaction")
-            .field("items", &self.items.len())
-            .field("left", &self.left)
-            .finish_non_exhaustive()
+        f.debug_struct("Transaction").field("changes", &self.changes).finish_non_exhaustive()
     }
 }

@@ -60,6 +60,7 @@ pub const ROOMS: &[Layers] = &[
             "log",
             "hooks",
             "lists",
+            "change_list",
             "admission",
             "options",
             "disk",

@@ -1,4 +1,4 @@
-//! Writes the changes of a transaction into the trees of one group.
+//! Writes the changes of a transaction into the trees of one group, or delays them.
 //!
 //! # The trees always get the blocks they need
 //!
@@ -19,15 +19,20 @@
 //! other transactions, whose leaves are all full. Then a transaction can find nothing set aside and
 //! fails with [`GroupNodes::no_space`]; nothing has changed then.
 
+use std::collections::BTreeMap;
+
 use smallvec::SmallVec;
+use vfscale_sync::atomic::Ordering;
 use zerocopy::little_endian::U64;
 
 use super::agfl::{FreeList, TreeNodes};
 use super::alloc_group::Group;
 use super::changes::{InodeChange, Inodes, Undo};
-use super::load::Source;
+use super::delayed::{DelayedChunks, DelayedUpdate, Masks};
+use super::index::Index;
+use super::load::{Source, chunk_masks};
 use super::{GroupNodes, Layout};
-use crate::btree::{Error, FoundRecord, Nodes};
+use crate::btree::{Entry, Error, FoundRecord, Nodes};
 use crate::format::damage::GroupFault;
 use crate::format::group::{GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
@@ -59,7 +64,7 @@ pub(super) struct AgChanges {
 impl AgChanges {
     /// Returns whether only existing inodes change, in which case mostly no tree gets more or fewer
     /// records.
-    fn is_of_inodes(&self) -> bool {
+    pub(super) fn is_of_inodes(&self) -> bool {
         self.claims.is_empty()
             && self.frees.is_empty()
             && self.destroyed.is_empty()
@@ -88,6 +93,20 @@ pub(super) struct Outcome {
     pub(super) freed_inodes: SmallVec<[(u64, u64); 1]>,
 }
 
+impl Outcome {
+    /// Enters the changes into the index, after the journal has the transaction.
+    pub(super) fn enter(self, index: &mut Index) {
+        index.tree_total += self.donated;
+        self.used.iter().for_each(|run| index.forget(*run));
+        for run in self.freed_claims {
+            index.withhold(run);
+        }
+        for (chunk, freed) in self.freed_inodes {
+            index.chunks.add(chunk, freed);
+        }
+    }
+}
+
 /// Changes to the trees and the header of a group, whose lock the caller holds and whose index is
 /// loaded.
 pub(super) struct AgUpdate<'a, N: Nodes> {
@@ -113,13 +132,14 @@ const fn free_list_min(need: u64) -> u64 {
 type Done<N> = Result<(), Error<<N as Nodes>::Error>>;
 
 impl<'a, N: GroupNodes> AgUpdate<'a, N> {
-    /// Executes `part`. If this fails, `undo` lists what was taken out of the index, and the
-    /// transaction must not be committed.
+    /// Executes `part`, and writes the chunks that `delayed` lists. If this fails, `undo` lists
+    /// what was taken out of the index, and the transaction must not be committed.
     pub(super) fn run(
         group: &'a Group,
         nodes: &'a mut N,
         undo: &'a mut Undo,
         part: AgChanges,
+        delayed: &BTreeMap<u64, Masks>,
     ) -> Result<Outcome, Error<N::Error>> {
         let former = group.layout();
         let layout = if part.is_extended { group.whole() } else { former.clone() };
@@ -150,6 +170,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
             work.take(*run)?;
         }
         work.outcome.used.extend(claims);
+        work.delayed(delayed)?;
         let empty = work.inodes(&new_chunks, &inodes)?;
         for run in frees.into_iter().chain(destroyed).chain(empty) {
             work.top_up()?;
@@ -259,7 +280,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
             if is_enough || wanted == 0 {
                 return Ok(());
             }
-            let source = Source { nodes: &*self.nodes, layout: &self.layout };
+            let source = Source { nodes: &*self.nodes, layout: &self.layout, delayed: None };
             let Some(run) = self.group.claim_for_trees(&source, wanted)? else { return Ok(()) };
             self.undo.fetched.push(run);
             self.outcome.used.push(run);
@@ -380,6 +401,15 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
         }
     }
 
+    /// Writes the records of chunks with delayed changes.
+    fn delayed(&mut self, delayed: &BTreeMap<u64, Masks>) -> Done<N> {
+        for (&chunk, &now) in delayed {
+            let found = self.chunk_of(chunk * INODES_PER_BLOCK)?;
+            self.write_chunk(&found, now)?;
+        }
+        Ok(())
+    }
+
     /// Creates chunks, and changes inodes. Returns the chunks that are freed, as runs.
     fn inodes(
         &mut self,
@@ -470,6 +500,67 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     }
 }
 
+impl Group {
+    /// Returns the delayed form of changes of existing inodes, whose numbers ascend; `None` if they
+    /// have to be written into the trees, because a chunk becomes empty. The caller holds the lock
+    /// of the group.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub(super) fn delay<N: Nodes>(
+        &self,
+        nodes: &N,
+        delayed: &DelayedChunks,
+        inodes: &[(u64, InodeChange)],
+    ) -> Result<Option<DelayedUpdate>, Error<N::Error>> {
+        let mut update = DelayedUpdate::default();
+        for (ino, change) in inodes {
+            let chunk = chunk_of(block_of(*ino));
+            let former = match update.get(chunk).or_else(|| delayed.masks.get(&chunk).copied()) {
+                Some(masks) => masks,
+                None => {
+                    update.blocks += 1;
+                    self.stored_masks(nodes, *ino)?
+                }
+            };
+            let (mut now, bit) = (former, 1 << (ino - chunk * INODES_PER_BLOCK));
+            if !apply(&mut now, bit, *change) {
+                return Err(self.no_inode(*ino));
+            }
+            let more = |now: u64, former: u64| {
+                i64::from(now.count_ones()) - i64::from(former.count_ones())
+            };
+            update.free_inodes += more(now.0, former.0);
+            update.orphans += more(now.1, former.1);
+            update.add(chunk, now);
+            if change.is_freed {
+                let free = self.counts.free_inodes.load(Ordering::Relaxed);
+                let free = free.saturating_add_signed(update.free_inodes);
+                let is_spare = free >= CHUNK_INODES + INODES_KEPT && chunk != ROOT_CHUNK;
+                if now.0 == u64::MAX && is_spare {
+                    return Ok(None);
+                }
+                update.freed.push((chunk, bit));
+            }
+        }
+        // The header, unless another transaction has set space aside for it.
+        update.blocks += u64::from(delayed.blocks == 0);
+        Ok(Some(update))
+    }
+
+    /// Reads the masks of the chunk of an inode from the tree.
+    fn stored_masks<N: Nodes>(&self, nodes: &N, ino: u64) -> Result<Masks, Error<N::Error>> {
+        let layout = self.layout();
+        let key = chunk_of(block_of(ino)).into();
+        let value = layout.chunk_tree().get(nodes, key)?.ok_or_else(|| self.no_inode(ino))?;
+        Ok(chunk_masks(&layout, &Entry { key, value })?.1)
+    }
+
+    fn no_inode<E>(&self, ino: u64) -> Error<E> {
+        Error::Damage(fault(self.whole().header(), GroupFault::Inode { ino }))
+    }
+}
+
 /// The free runs that touch a run.
 struct Neighbours {
     before: Option<(u64, u64)>,
@@ -478,7 +569,7 @@ struct Neighbours {
 
 /// Changes an inode in the masks of its chunk: free, orphan. Returns false if its state does not
 /// permit the change.
-fn apply((free, orphan): &mut (u64, u64), bit: u64, change: InodeChange) -> bool {
+fn apply((free, orphan): &mut Masks, bit: u64, change: InodeChange) -> bool {
     if (*free & bit != 0) != change.is_new {
         return false;
     }

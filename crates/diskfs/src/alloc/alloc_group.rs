@@ -6,6 +6,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::{Mutex, MutexGuard};
 
 use super::Layout;
+use super::delayed::GroupState;
 use super::heat::Heat;
 use super::index::{Index, available};
 use super::load::{Effort, Half, RECORDS_MAX, Source, Zone};
@@ -31,8 +32,8 @@ pub(super) struct Group {
     pub(super) blocks: AtomicU64,
     /// The memory that the indexes of the volume take.
     memory: Arc<IndexMemory>,
-    /// The lock of the header and trees on disk.
-    pub(super) lock: Mutex<(), GroupLock>,
+    /// The lock of the header and trees on disk, with the changes that are not in them yet.
+    pub(super) lock: Mutex<GroupState, GroupLock>,
     /// Whether several CPUs contend for that lock.
     pub(super) heat: Heat,
     /// The blocks and inodes that can be claimed; `None` before the first use.
@@ -40,7 +41,7 @@ pub(super) struct Group {
     /// Number of blocks that files can have, as published from the index.
     pub(super) available: AtomicU64,
     pub(super) free_inodes: AtomicU64,
-    /// The counters of the header on disk.
+    /// The counters of the header on disk, with the delayed changes.
     pub(super) counts: Counts,
 }
 
@@ -80,7 +81,7 @@ impl Group {
             end: AtomicU64::new(blocks),
             blocks: AtomicU64::new(blocks),
             memory: Arc::clone(memory),
-            lock: Mutex::new(()),
+            lock: Mutex::new(GroupState::default()),
             heat: Heat::default(),
             index: Mutex::new(None),
             available: AtomicU64::new(0),
@@ -100,7 +101,7 @@ impl Group {
     }
 
     /// Takes the lock for the changes of a transaction, which takes the locks of groups in order.
-    pub(super) fn lock_to_change(&self) -> MutexGuard<'_, (), GroupLock> {
+    pub(super) fn lock_to_change(&self) -> MutexGuard<'_, GroupState, GroupLock> {
         self.heat.note(self.lock.is_locked());
         self.lock.lock_nested()
     }
@@ -202,8 +203,9 @@ impl Group {
                 Some(Search::Taken(taken)) => return Ok(Some(taken)),
                 Some(Search::Nothing) => return Ok(None),
                 Some(Search::Load(zone)) => {
-                    let _guard = self.lock.lock();
-                    let source = Source { nodes, layout: &self.layout() };
+                    let guard = self.lock.lock();
+                    let delayed = Some(&guard.delayed.masks);
+                    let source = Source { nodes, layout: &self.layout(), delayed };
                     found = self.load(&source, half, zone, effort, &mut search)?;
                 }
                 None => {
@@ -218,11 +220,11 @@ impl Group {
     /// Loads the zone `zone` and others behind it, unless it is loaded, and repeats the `search`
     /// before another thread can drop what was loaded. The caller holds the lock of the group.
     ///
-    /// The result is the content of the trees without the pending blocks. Hence the trees may be
-    /// read before a transaction, or through the copies of one that is half finished: a run that it
-    /// takes out of free space or puts into it is pending before that, until the transaction is
-    /// published or abandoned. This does not hold for inodes, which are not loaded while a
-    /// transaction is half finished.
+    /// The result is the content of the trees, with delayed changes and without the pending blocks.
+    /// Hence the trees may be read before a transaction, or through the copies of one that is half
+    /// finished: a run that it takes out of free space or puts into it is pending before that,
+    /// until the transaction is published or abandoned. This does not hold for inodes, which are
+    /// not loaded while a transaction is half finished.
     fn load<N: Nodes, T>(
         &self,
         source: &Source<'_, N>,

@@ -1,11 +1,13 @@
 //! The reading of zones from a group's trees.
 
+use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
 
 use zerocopy::little_endian::U64;
 
 use super::Layout;
+use super::delayed::Masks;
 use super::search::Reach;
 use super::zones::{ZONE_BLOCKS, ZONE_LOG2};
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
@@ -58,6 +60,8 @@ impl Effort {
 pub(super) struct Source<'a, N> {
     pub(super) nodes: &'a N,
     pub(super) layout: &'a Layout,
+    /// The chunks that differ from their records; `None` if only free space is read.
+    pub(super) delayed: Option<&'a BTreeMap<u64, Masks>>,
 }
 
 /// One of the two halves of an index.
@@ -88,7 +92,7 @@ fn free_run(layout: &Layout, record: &Record<FreeSpace>) -> Result<(u64, u64), D
 pub(super) fn chunk_masks(
     layout: &Layout,
     record: &Record<InodeChunks>,
-) -> Result<(u64, (u64, u64)), Damage> {
+) -> Result<(u64, Masks), Damage> {
     let (chunk, free) = (record.key.get(), record.value.free.get());
     let orphan = record.value.orphan.get();
     if !layout.is_chunk(chunk) || free & orphan != 0 {
@@ -118,7 +122,9 @@ impl<N: Nodes> Source<'_, N> {
                 Ok(((start, blocks), start + blocks))
             }),
             Half::Chunks => self.read(&layout.chunk_tree(), zones, (most, must), |record, _| {
-                let (chunk, (free, _)) = chunk_masks(layout, record)?;
+                let (chunk, stored) = chunk_masks(layout, record)?;
+                let delayed = self.delayed.and_then(|delayed| delayed.get(&chunk));
+                let (free, _) = delayed.copied().unwrap_or(stored);
                 Ok(((chunk, free), chunk + CHUNK_BLOCKS))
             }),
         }

@@ -39,6 +39,10 @@ lock_class! {
     pub GroupIndex = ("group_index", 31050);
 }
 lock_class! {
+    /// The list of groups with delayed changes.
+    pub DelayedGroups = ("delayed_groups", 31055);
+}
+lock_class! {
     /// The write-back of blocks of inodes, against freeing them.
     pub InodeHomes = ("inode_homes", 30900) sleeping;
 }

@@ -9,16 +9,34 @@
 //! covers nothing: the threads that wait for it flush themselves, and each gets the error of its
 //! own flush.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use vfscale_block::Device;
-use vfscale_journal::Hooks;
+use vfscale_journal::{Delayed, Hooks};
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::Kept;
 use vfscale_sync::{Condvar, Mutex};
 
+use crate::base::fault::Fault;
 use crate::base::ranks::DataFlush;
 use crate::buffer::WriteQueue;
+
+/// A writer of the delayed changes of groups. `Send` and `Sync`.
+pub(super) trait DelayedWork: fmt::Debug + Send + Sync {
+    /// Writes the delayed changes of all groups into their trees, one commit for each group.
+    /// Transactions delay nothing more until [`ended`](Self::ended).
+    ///
+    /// # Errors
+    /// The errors of the device and the log, and damage: the log has to be shut down.
+    fn run(&self, delayed: &dyn Delayed) -> Result<(), Fault>;
+
+    /// Returns whether there are delayed changes. Exact while no commit is in progress.
+    fn is_any(&self) -> bool;
+
+    /// Notes that the context has ended, with so many items.
+    fn ended(&self, items: usize);
+}
 
 /// The callbacks of a volume's log.
 #[derive(Debug)]
@@ -26,6 +44,8 @@ pub(super) struct VolumeHooks {
     device: Arc<dyn Device>,
     /// The blocks of inodes that wait for write-back. Set once the cache exists.
     write_queue: OnceLock<Kept<WriteQueue>>,
+    /// The writer of delayed changes of groups. Set once the volume is open.
+    delayed: OnceLock<Box<dyn DelayedWork>>,
     /// The number of writes of data, and the number of these that are durable.
     written: AtomicU64,
     flushed: AtomicU64,
@@ -38,6 +58,7 @@ impl VolumeHooks {
         Self {
             device,
             write_queue: OnceLock::new(),
+            delayed: OnceLock::new(),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             is_flushing: Mutex::new(false),
@@ -49,6 +70,12 @@ impl VolumeHooks {
     pub(super) fn set_write_queue(&self, write_queue: Kept<WriteQueue>) {
         // A volume has one cache, so this is the only call.
         let _ = self.write_queue.set(write_queue);
+    }
+
+    /// Sets the writer of delayed changes of groups.
+    pub(super) fn set_delayed(&self, delayed: Box<dyn DelayedWork>) {
+        // A volume is opened once, so this is the only call.
+        let _ = self.delayed.set(delayed);
     }
 
     pub(super) fn mark_data_written(&self) {
@@ -100,6 +127,20 @@ impl Drop for EndFlush<'_> {
 }
 
 impl Hooks for VolumeHooks {
+    fn run_delayed(&self, delayed: &dyn Delayed) -> vfscale_journal::Result<()> {
+        self.delayed.get().map_or(Ok(()), |work| Ok(work.run(delayed)?))
+    }
+
+    fn has_delayed(&self) -> bool {
+        self.delayed.get().is_some_and(|work| work.is_any())
+    }
+
+    fn context_ended(&self, items: usize) {
+        if let Some(work) = self.delayed.get() {
+            work.ended(items);
+        }
+    }
+
     fn before_commit_record(&self, _sequence: u64) -> vfscale_journal::Result<()> {
         Ok(self.flush_data(self.data_written())?)
     }

@@ -8,12 +8,14 @@ use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::{Mutex, cpu};
 
 use super::block_map::Places;
+use super::delayed::GroupWriter;
 use super::log::{Logged, open_log, read_log};
 use super::{Reader, Shared, Volume, VolumeOptions, copies, grow};
 use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::base::fault::Fault;
 use crate::buffer::BufferCache;
+use crate::format::BLOCK_BYTES;
 use crate::format::superblock::{LogSeen, Timestamp};
 use crate::inode::orphans::OrphanList;
 
@@ -48,7 +50,7 @@ impl Volume {
             );
         }
         let (uuid, geometry) = (superblock.volume(), superblock.geometry());
-        let places = Places::new(&superblock);
+        let places = Arc::new(Places::new(&superblock));
         let look = if read_only { read_log } else { open_log };
         let Logged { device, hooks, journal, recovered } =
             look(device, &superblock, &places, &options)?;
@@ -80,6 +82,8 @@ impl Volume {
                 let before = LogSeen { is_closed: false, ..superblock.log_seen };
                 superblock.log_seen = log_seen.unwrap_or(before);
             })?;
+            opened.hooks.set_delayed(Box::new(GroupWriter::new(&opened)));
+            opened.groups().delay(opened.superblock().log().blocks() * BLOCK_BYTES as u64);
             grow::finish(&opened)?;
         }
         Ok(opened)

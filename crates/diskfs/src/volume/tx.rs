@@ -10,7 +10,8 @@
 //! # Steps of a commit
 //!
 //! 1. The claims and frees are written into the trees of the groups, in copies as well. For that
-//!    the groups are locked, in ascending order, and stay locked until the end.
+//!    the groups are locked, in ascending order, and stay locked until the end. If only the state
+//!    of inodes changes in a group, that is noted in memory instead (`alloc/delayed.rs`).
 //! 2. Every item is added to the log's transaction, which pins it: the item is not written back.
 //! 3. The copies are published: readers see them.
 //! 4. The log's transaction is committed, and the groups are unlocked.
@@ -41,14 +42,14 @@
 //! A transaction holds references to the buffers that it changes, so none of them is evicted. From
 //! the commit on the journal holds them, until the buffers are written back.
 
-mod shadows;
+pub(super) mod shadows;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use vfscale_journal::{LogKey, Reservation, Transaction};
+use vfscale_journal::{Committed, LogKey, Reservation, Transaction};
 
-use crate::alloc::{Busy, Changes, Finished, GroupNodes};
+use crate::alloc::{Changes, Finished, GroupNodes};
 use crate::base::fault::Fault;
 use crate::btree::{Error, Nodes};
 use crate::buffer::{Cancel, InodeChunk, KIND_INODE_CHUNK};
@@ -309,16 +310,15 @@ impl<'v> Tx<'v> {
             }
         };
         let Some(log) = self.log.take() else { return Err(Fault::ReadOnly) };
-        let busy = finished.as_mut().map(Finished::busy);
-        let sequence = self.publish(log, &changes, busy)?;
+        let committed = self.publish(log, &changes, finished.as_mut())?;
         orphans.iter().for_each(|(node, is_orphan)| list.set(node, *is_orphan));
         drop(whole);
         if let Some(finished) = finished {
-            finished.committed(changes);
+            finished.committed(changes, committed.order);
         }
         // The claimed blocks are in use now.
         self.space_used = 0;
-        Ok(sequence)
+        Ok(committed.sequence)
     }
 
     /// Writes the claims and frees into the trees of the groups, and checks that the reservation
@@ -332,10 +332,11 @@ impl<'v> Tx<'v> {
         let chunks = (changes.new_chunks().count() + changes.freed_chunks().count()) as u64;
         let of_chunk = Reservation::item_bytes(0) * (1 + CHUNK_INODES);
         let inodes = self.nodes.len() as u64 * Reservation::item_bytes(RECORD_BYTES as u64);
-        let used = self.shadows.log_bytes() + chunks * of_chunk + inodes;
-        if used > self.log_bytes {
+        let (needed, gained) = finished.as_ref().map_or((0, 0), Finished::log_bytes);
+        let used = self.shadows.log_bytes() + chunks * of_chunk + inodes + needed;
+        let reserved = self.log_bytes + gained;
+        if used > reserved {
             self.volume.count_overrun();
-            let reserved = self.log_bytes;
             return Err(vfscale_journal::Error::Overrun { used, reserved }.into());
         }
         Ok(finished)
@@ -346,9 +347,13 @@ impl<'v> Tx<'v> {
         &mut self,
         mut log: Transaction<'v>,
         changes: &Changes,
-        busy: Option<Busy>,
-    ) -> Result<u64, Fault> {
+        mut finished: Option<&mut Finished<'_>>,
+    ) -> Result<Committed, Fault> {
         let (volume, cache) = (self.volume, self.volume.cache());
+        let busy = finished.as_mut().map(|finished| finished.busy());
+        if let Some(finished) = finished {
+            finished.prepare(log.changes());
+        }
         // The chunks precede the inodes in them: a recovery follows the order of the items.
         for first in changes.new_chunks() {
             let chunk = new_chunk(volume, first);
@@ -366,7 +371,7 @@ impl<'v> Tx<'v> {
             }
             cache.give_up_inodes(first);
         }
-        self.shadows.publish(&mut log);
+        self.shadows.publish(log.changes());
         let nodes = std::mem::take(&mut self.nodes);
         let mut logged: SmallVec<[Arc<Node>; 3]> = SmallVec::with_capacity(nodes.len());
         for ChangedNode { node, before, core } in nodes {
@@ -388,9 +393,9 @@ impl<'v> Tx<'v> {
                 }
             });
         }
-        let sequence = log.commit()?.sequence;
-        logged.iter().for_each(|node| node.set_sequence(sequence));
-        Ok(sequence)
+        let committed = log.commit()?;
+        logged.iter().for_each(|node| node.set_sequence(committed.sequence));
+        Ok(committed)
     }
 }
 

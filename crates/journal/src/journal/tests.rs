@@ -8,6 +8,7 @@ use std::time::Duration;
 use vfscale_sync::cpu;
 
 use super::*;
+use crate::lists::cil::Switch;
 use crate::read_mostly::SharedFields;
 use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
 use crate::{Durable, LogItem, NoHooks, Scaling};
@@ -219,7 +220,9 @@ fn an_underrun_shuts_the_journal_down_with_a_report() {
     let device = device();
     let (journal, ..) = open(&device);
     let sequence = log(&journal, &[&Thing::new(1, &[0; 20_000])]);
-    let mut context = journal.log.cil.switch(&journal.log.shared).unwrap();
+    let Switch::Taken(mut context) = journal.log.cil.switch(&journal.log.shared, || false) else {
+        panic!("the context is not empty");
+    };
     assert_eq!(context.sequence, sequence);
     context.reserved = 1000;
     let writes = journal.stats().log_writes;

@@ -16,8 +16,9 @@
 //!   items are all on lists already takes no list's lock.
 //! * The push visits every slot, including those of CPUs that no longer run: no entry is lost with
 //!   a CPU.
-//! * *Order*: each commit gets an order id above the former ids of all its items and, if it puts
-//!   anything on its list, above the latest id there. So of two transactions that share an item or
+//! * *Order*: each commit gets an order id above the former ids of all its items and of the commit
+//!   that it [follows](crate::ChangeList::follow), and, if it puts anything on its list, above the
+//!   latest id there. So of two transactions that share an item or
 //!   a list, or are connected by a chain of such transactions, the later one has the larger id, and
 //!   no cache line is shared for it (Lamport's clocks, 1978, instead of the counter of Linux's
 //!   final version). Transactions that are not connected commute. A checkpoint is written in the
@@ -45,15 +46,13 @@ use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::admission::memory::Levels;
 use crate::admission::ticket::Costs;
-use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, Durable, stream_bytes};
+use crate::change_list::Callback;
+use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, stream_bytes};
 use crate::item::{CilPosition, Item, LogVector};
 use crate::options::Scaling;
 use crate::ranks::{CilBusy, CilContext, CilSlot};
 use crate::read_mostly::SharedFields;
 use crate::{Error, LogKey, Result};
-
-/// A callback that is called once, when its transaction's checkpoint is durable or will never be.
-pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
 
 /// An item in a context.
 pub(crate) struct Entry {
@@ -129,6 +128,8 @@ pub(crate) struct Commit {
     pub(crate) callbacks: Vec<Callback>,
     /// Rest of the transaction's reservation, in bytes of log.
     pub(crate) reserved: u64,
+    /// The order id that it follows, besides those of its items.
+    pub(crate) follows: u64,
 }
 
 /// The result of a commit.
@@ -138,6 +139,18 @@ pub(crate) struct Inserted {
     pub(crate) sequence: u64,
     /// Part of its reservation that it gave to the context.
     pub(crate) given: u64,
+    /// Its order id.
+    pub(crate) order: u64,
+}
+
+/// The result of an attempt to end the current context.
+pub(crate) enum Switch {
+    /// The context has ended, and another one has begun.
+    Taken(Context),
+    /// The context is empty, and continues.
+    Empty,
+    /// The context continues, for there are delayed changes that belong to it.
+    Delayed,
 }
 
 /// The transactions that were committed in one context. Counterpart of `struct xfs_cil_ctx`.
@@ -187,7 +200,7 @@ impl Cil {
         if let Some(busy) = &self.busy {
             busy.lock().append(&mut commit.callbacks);
         }
-        let longer = self.put(sequence, commit, &mut replaced);
+        let (longer, order) = self.put(sequence, commit, &mut replaced);
         let added = u64::try_from(longer).unwrap_or(0);
         let unit = if is_first { self.costs.unit() } else { 0 };
         let given = if added == 0 { unit } else { unit + added + self.costs.split(added) };
@@ -197,13 +210,14 @@ impl Cil {
         if given > commit.reserved {
             return Err(Error::Overrun { used: given, reserved: commit.reserved });
         }
-        Ok(Inserted { sequence, given })
+        Ok(Inserted { sequence, given, order })
     }
 
-    /// Puts items into the context, and returns by how much the stream grew.
-    fn put(&self, sequence: u64, commit: &mut Commit, replaced: &mut Replaced) -> i64 {
-        let Commit { items, callbacks, .. } = commit;
-        let mut order = items.iter().map(|(item, _)| item.state().order()).max().unwrap_or(0) + 1;
+    /// Puts items into the context, and returns by how much the stream grew, and the order id.
+    fn put(&self, sequence: u64, commit: &mut Commit, replaced: &mut Replaced) -> (i64, u64) {
+        let Commit { items, callbacks, follows, .. } = commit;
+        let orders = items.iter().map(|(item, _)| item.state().order());
+        let mut order = orders.fold(*follows, u64::max) + 1;
         let is_new = |item: &Item| item.state().cil_position().sequence != sequence;
         // A single list is the state before patch 4, when every commit took its lock.
         let needs_list = !callbacks.is_empty()
@@ -248,7 +262,7 @@ impl Cil {
             let list = self.lists.get(item.state().cil_position().slot);
             replaced.extend(list.and_then(|list| list.lock().replace(&item, vector)));
         }
-        longer
+        (longer, order)
     }
 
     /// Adds to the counters of this CPU, and to the common sum whenever a batch is full.
@@ -268,12 +282,19 @@ impl Cil {
         }
     }
 
-    /// Takes all committed entries and callbacks, and begins a new context. Returns `None` if the
-    /// current one is empty.
-    pub(crate) fn switch(&self, shared: &SharedFields) -> Option<Context> {
+    /// Takes all committed entries and callbacks, and begins a new context, unless `has_delayed`
+    /// returns true while no commit is in progress.
+    pub(crate) fn switch(
+        &self,
+        shared: &SharedFields,
+        has_delayed: impl FnOnce() -> bool,
+    ) -> Switch {
         let exclusive = self.context.write();
+        if has_delayed() {
+            return Switch::Delayed;
+        }
         if shared.read.is_empty.load(Ordering::Relaxed) {
-            return None;
+            return Switch::Empty;
         }
         let take = |list: &Mutex<List, CilSlot>| {
             let mut list = list.lock();
@@ -308,7 +329,7 @@ impl Cil {
         entries.sort_by_key(|entry| entry.order);
         let stream_bytes = entries.iter().map(|entry| stream_bytes(&entry.vector)).sum::<u64>()
             + CHECKPOINT_HEADER_BYTES as u64;
-        Some(Context { sequence, entries, callbacks, reserved, stream_bytes })
+        Switch::Taken(Context { sequence, entries, callbacks, reserved, stream_bytes })
     }
 
     /// Returns the reservation of the current context in each slot.

@@ -16,8 +16,9 @@
 //!
 //! # Order of a checkpoint
 //!
-//! 1. The context is switched under the writer's side of the context lock: from then on commits
-//!    enter the next one.
+//! 1. The owner logs delayed changes ([`Hooks::run_delayed`](crate::Hooks::run_delayed)). The
+//!    context is switched under the writer's side of the context lock, if there are no others: from
+//!    then on commits enter the next one.
 //! 2. Its records are written, the last one after
 //!    [`Hooks::before_commit_record`](crate::Hooks::before_commit_record).
 //! 3. One flush.
@@ -38,7 +39,7 @@ use crate::disk::iclog::{RecordContents, Stream, WriteLimits, Writer};
 use crate::disk::record::RecordKind;
 use crate::item::Pushed;
 use crate::lists::ail::Goal;
-use crate::lists::cil::{Context, Entry};
+use crate::lists::cil::{Context, Entry, Switch};
 use crate::log::Log;
 use crate::log::progress::SET_ASIDE_BLOCKS;
 use crate::log::spin_wait::GroupDeadline;
@@ -69,10 +70,26 @@ impl<'i> WriterGuard<'i> {
 
     /// Makes all committed transactions a durable checkpoint. Returns `None` if there are none.
     pub(crate) fn push(&mut self) -> Result<Option<Durable>> {
+        match self.end_context() {
+            Ok(Some(context)) => self.push_context(context).map(Some),
+            Ok(None) => Ok(None),
+            Err(error) => Err(self.log.shut_down(error)),
+        }
+    }
+
+    /// Has the owner log the delayed changes, and ends the context. Returns `None` if it is empty.
+    fn end_context(&self) -> Result<Option<Context>> {
         let log = self.log;
-        match log.cil.switch(&log.shared) {
-            Some(context) => self.push_context(context).map(Some),
-            None => Ok(None),
+        loop {
+            log.hooks.run_delayed(log)?;
+            let context = match log.cil.switch(&log.shared, || log.hooks.has_delayed()) {
+                Switch::Taken(context) => Some(context),
+                Switch::Empty => None,
+                // A transaction that had begun to commit before has delayed a change.
+                Switch::Delayed => continue,
+            };
+            log.hooks.context_ended(context.as_ref().map_or(0, |context| context.entries.len()));
+            return Ok(context);
         }
     }
 
@@ -465,7 +482,8 @@ impl Log {
 
     /// Notifies committed transactions that will never be durable that the journal is shut down.
     pub(crate) fn abort_rest(&self) {
-        if let Some(context) = self.cil.switch(&self.shared) {
+        // Delayed changes of these transactions need not be logged.
+        if let Switch::Taken(context) = self.cil.switch(&self.shared, || false) {
             abort(context, &self.shut_error());
         }
     }

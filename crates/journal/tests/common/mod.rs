@@ -84,6 +84,15 @@ pub struct Block {
     value: Mutex<Value, ValueLock>,
 }
 
+impl Block {
+    /// Changes the value. The caller has locked the block, and added it to its transaction.
+    pub fn put(&self, number: u64, bytes: usize) {
+        let mut value = self.value.lock();
+        (value.now, value.bytes) = (number, bytes);
+        value.history.push(number);
+    }
+}
+
 #[derive(Default)]
 struct Value {
     now: u64,
@@ -220,9 +229,7 @@ impl Store {
             };
             for block in &blocks {
                 transaction.add(block.clone());
-                let mut value = block.value.lock();
-                (value.now, value.bytes) = (number, bytes);
-                value.history.push(number);
+                block.put(number, bytes);
             }
             let done = |committed| Done { number, blocks: ids.clone(), committed };
             if part == parts {

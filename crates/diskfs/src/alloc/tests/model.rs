@@ -26,6 +26,12 @@ enum Call {
     Shrink,
     /// Creates an inode, or frees one.
     Inode(bool, u64),
+    /// Makes an inode an orphan, or ends its being one.
+    Orphan(bool, u64),
+    /// Delays changes of inodes from now on, or no longer.
+    Delay(bool),
+    /// Writes delayed changes, as the end of a context does.
+    WriteDelayed,
     Reopen,
 }
 
@@ -41,7 +47,10 @@ fn call() -> impl Strategy<Value = Call> {
         1 => prop::collection::vec(index, 0..4).prop_map(Call::Abandon),
         2 => Just(Call::Durable),
         2 => Just(Call::Shrink),
-        2 => (any::<bool>(), 0..4096u64).prop_map(|(is_new, near)| Call::Inode(is_new, near)),
+        4 => (any::<bool>(), 0..4096u64).prop_map(|(is_new, near)| Call::Inode(is_new, near)),
+        2 => (any::<bool>(), 0..4096u64).prop_map(|(is_orphan, at)| Call::Orphan(is_orphan, at)),
+        1 => any::<bool>().prop_map(Call::Delay),
+        1 => Just(Call::WriteDelayed),
         1 => Just(Call::Reopen),
     ]
 }
@@ -54,6 +63,41 @@ fn piece(world: &World, near: u64, blocks: u64) -> Option<BlockRange> {
         .find(|block| !world.used.contains(block) || block >> 10 != group)
         .unwrap_or(first + blocks);
     Some(BlockRange::new(first, (end - first) as u32))
+}
+
+/// Returns an inode in or behind a block, not the root.
+fn inode_behind(world: &World, block: u64) -> Option<u64> {
+    world.inodes.range(block * 8..).map(|(ino, _)| *ino).find(|ino| *ino > 64)
+}
+
+/// Creates an inode, frees one, or makes one an orphan.
+fn inode_step(world: &mut World, call: &Call) {
+    let mut changes = Changes::new();
+    match *call {
+        Call::Inode(true, near) => {
+            let claimed = world.groups.claim_inode(&world.nodes, near, near % 2 == 0, &mut changes);
+            if claimed.unwrap().is_some() && near % 3 > 0 {
+                world.commit(changes);
+            } else {
+                world.groups.abandon(changes);
+            }
+        }
+        Call::Inode(false, near) => {
+            let Some(ino) = inode_behind(world, near) else { return };
+            changes.free_inode(ino);
+            world.commit(changes);
+            assert!(!world.groups.has_inode(&world.nodes, ino).unwrap());
+        }
+        Call::Orphan(is_orphan, near) => {
+            let Some(ino) = inode_behind(world, near) else { return };
+            changes.set_orphan(ino, is_orphan);
+            world.commit(changes);
+            let orphans = world.groups.orphans(&world.nodes, (ino >> 13) as u32).unwrap();
+            assert_eq!(orphans.contains(&ino), is_orphan);
+            assert!(world.groups.has_inode(&world.nodes, ino).unwrap());
+        }
+        _ => unreachable!("not about an inode"),
+    }
 }
 
 fn step(world: &mut World, call: Call) {
@@ -99,23 +143,10 @@ fn step(world: &mut World, call: Call) {
         }
         Call::Durable => world.durable(),
         Call::Shrink => world.shrink(),
-        Call::Inode(true, near) => {
-            let mut changes = Changes::new();
-            let claimed = world.groups.claim_inode(&world.nodes, near, near % 2 == 0, &mut changes);
-            if claimed.unwrap().is_some() && near % 3 > 0 {
-                world.commit(changes);
-            } else {
-                world.groups.abandon(changes);
-            }
-        }
-        Call::Inode(false, near) => {
-            let found = world.inodes.range(near * 8..).map(|(ino, _)| *ino).find(|ino| *ino > 64);
-            if let Some(ino) = found {
-                let mut changes = Changes::new();
-                changes.free_inode(ino);
-                world.commit(changes);
-            }
-        }
+        call @ (Call::Inode(..) | Call::Orphan(..)) => inode_step(world, &call),
+        Call::Delay(true) => world.groups.delay(1 << 20),
+        Call::Delay(false) => world.groups.close_delayed(),
+        Call::WriteDelayed => world.write_delayed(),
         Call::Reopen => world.reopen(),
         Call::Unclaim(_) => {}
     }
@@ -141,6 +172,7 @@ proptest! {
     #[test]
     fn every_block_is_one_thing(calls in prop::collection::vec(call(), 1..120)) {
         let mut world = World::new(4096, 10);
+        world.groups.delay(1 << 20);
         world.check();
         calls.into_iter().for_each(|call| step(&mut world, call));
     }

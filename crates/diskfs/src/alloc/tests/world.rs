@@ -7,8 +7,8 @@ use crate::alloc::chunks::Chunks;
 use crate::alloc::zones::UNKNOWN;
 use crate::alloc::{Busy, Changes, GroupNodes, Groups, Layout};
 use crate::btree::memory::{Failure, Memory, VOLUME};
-use crate::btree::{Error, Nodes};
-use crate::format::group::GroupHeader;
+use crate::btree::{Error, Nodes, Record};
+use crate::format::group::{GroupHeader, InodeChunks};
 use crate::format::inode::{CHUNK_BLOCKS, INODES_PER_BLOCK};
 use crate::format::{BlockRange, Expected};
 use crate::{Geometry, LogPlace};
@@ -84,6 +84,7 @@ impl World {
     /// Reopens the volume after it has grown: new groups are created, and the former last group
     /// does not account for its new blocks.
     pub(super) fn open_as(&mut self, geometry: Geometry) {
+        self.write_delayed();
         self.write_new(geometry);
         self.claims.clear();
         self.busy.clear();
@@ -147,9 +148,28 @@ impl World {
         }
         let gone: BTreeSet<_> = changes.freed_chunks().flat_map(|at| chunk_blocks(&at)).collect();
         assert!(!self.inodes.keys().any(|ino| gone.contains(&(ino / INODES_PER_BLOCK))));
-        finished.committed(changes);
+        finished.committed(changes, 0);
         self.nodes.commit();
         chunks
+    }
+
+    /// Writes the delayed changes of all groups into their trees.
+    pub(super) fn write_delayed(&mut self) {
+        for group in 0..self.groups.count() {
+            let written = self.groups.write_delayed(&mut self.nodes, group).unwrap();
+            if let Some(finished) = written {
+                finished.committed(Changes::new(), 0);
+            }
+            self.nodes.commit();
+        }
+    }
+
+    /// Returns the masks of a chunk, delayed changes included.
+    fn masks(&self, record: &Record<InodeChunks>) -> (u64, u64) {
+        let chunk = record.key.get();
+        let group = self.groups.group_of(chunk).and_then(|group| self.groups.at(group)).unwrap();
+        let delayed = group.lock.lock().delayed.masks.get(&chunk).copied();
+        delayed.unwrap_or((record.value.free.get(), record.value.orphan.get()))
     }
 
     /// Uses the claim with this index.
@@ -164,7 +184,7 @@ impl World {
     }
 
     /// Checks that every block has exactly one use, that all counters agree, and that the index has
-    /// the free blocks that are neither claimed nor busy.
+    /// the free blocks that are neither claimed nor busy; all of it with delayed changes.
     pub(super) fn check(&self) {
         let mut sum = (0, 0, 0, 0);
         for layout in &self.layouts {
@@ -183,9 +203,10 @@ impl World {
         assert_eq!(self.inodes.len() as u64, sum.1 - sum.2);
     }
 
+    /// Returns the header, with the counters of inodes as they are with delayed changes.
     fn check_disk(&self, layout: &Layout) -> (GroupHeader, BTreeSet<u64>) {
         let group = self.groups.at(layout.group()).unwrap();
-        let header = group.decode(&self.nodes.blocks[&layout.header()]).unwrap();
+        let mut header = group.decode(&self.nodes.blocks[&layout.header()]).unwrap();
         let mut whole: BTreeSet<u64> =
             group.layout().usable().flat_map(BlockRange::range).collect();
         let mut take = |block: u64| assert!(whole.remove(&block), "block {block} has two uses");
@@ -212,25 +233,30 @@ impl World {
             free.extend(record.key.get()..end);
         }
         assert_eq!(header.free, free.len() as u64);
-        let (mut inodes, mut free_inodes, mut orphans) = (0, 0, 0);
+        let (mut inodes, mut stored, mut shown) = (0, (0, 0), (0, 0));
+        let count = |(free, orphans): &mut (u64, u64), masks: (u64, u64)| {
+            *free += u64::from(masks.0.count_ones());
+            *orphans += u64::from(masks.1.count_ones());
+        };
         for record in layout.chunk_tree().range(&self.nodes, ..).unwrap() {
             let record = record.unwrap();
             let chunk = record.key.get();
             (chunk..chunk + CHUNK_BLOCKS).for_each(&mut take);
+            let masks = self.masks(&record);
             for bit in 0..64 {
                 let is = |mask: u64| mask & (1 << bit) != 0;
                 let state = match self.inodes.get(&(chunk * INODES_PER_BLOCK + bit)) {
                     None => (true, false),
                     Some(orphan) => (false, *orphan),
                 };
-                assert_eq!((is(record.value.free.get()), is(record.value.orphan.get())), state);
+                assert_eq!((is(masks.0), is(masks.1)), state);
             }
             inodes += 64;
-            free_inodes += u64::from(record.value.free.get().count_ones());
-            orphans += u64::from(record.value.orphan.get().count_ones());
+            count(&mut stored, (record.value.free.get(), record.value.orphan.get()));
+            count(&mut shown, masks);
         }
-        let counted = (header.inodes, header.free_inodes, header.orphans);
-        assert_eq!(counted, (inodes, free_inodes, orphans));
+        assert_eq!((header.inodes, (header.free_inodes, header.orphans)), (inodes, stored));
+        (header.free_inodes, header.orphans) = shown;
         let of_files: BTreeSet<_> = self.used.range(layout.blocks()).copied().collect();
         assert!(whole == of_files, "all other blocks are of files");
         (header, free)
@@ -239,6 +265,9 @@ impl World {
     fn check_index(&self, layout: &Layout, header: &GroupHeader, free: &BTreeSet<u64>) {
         let number = layout.group();
         let group = self.groups.at(number).unwrap();
+        let records = layout.chunk_tree().range(&self.nodes, ..).unwrap().map(Result::unwrap);
+        let free_inodes: Vec<_> =
+            records.map(|record| (record.key.get(), self.masks(&record).0)).collect();
         let guard = group.index.lock();
         let Some(index) = guard.as_ref() else { return };
         let (mut taken, mut drained) = (BTreeSet::new(), 0);
@@ -271,29 +300,8 @@ impl World {
         if self.busy.is_empty() {
             assert_eq!(index.tree_max, group.layout().tree_blocks_max());
         }
-        self.check_chunks(layout, &index.chunks);
+        check_chunks(&free_inodes, &index.chunks);
         assert_eq!(index.chunks.inodes, header.free_inodes);
-    }
-
-    fn check_chunks(&self, layout: &Layout, chunks: &Chunks) {
-        let mut masks = chunks.masks().clone();
-        for zone in 0..chunks.zones.len() {
-            let range = chunks.zones.first(zone)..chunks.zones.first(zone + 1);
-            let mut inodes = 0;
-            for record in layout.chunk_tree().range(&self.nodes, ..).unwrap() {
-                let record = record.unwrap();
-                let free = record.value.free.get();
-                if range.contains(&record.key.get()) {
-                    inodes += free.count_ones();
-                    if chunks.zones.is_loaded(zone) && free != 0 {
-                        assert_eq!(masks.remove(&record.key.get()), Some(free));
-                    }
-                }
-            }
-            let known = chunks.zones.summary(zone).filter(|known| *known != UNKNOWN);
-            assert!(known.is_none_or(|known| u32::from(known) == inodes));
-        }
-        assert!(masks.is_empty(), "{masks:?}");
     }
 
     /// Drops all zones of the indexes that can be dropped.
@@ -304,6 +312,24 @@ impl World {
             }
         }
     }
+}
+
+/// Checks the index of the inodes of a group, of whose chunks these inodes are free.
+fn check_chunks(free_inodes: &[(u64, u64)], chunks: &Chunks) {
+    let mut masks = chunks.masks().clone();
+    for zone in 0..chunks.zones.len() {
+        let range = chunks.zones.first(zone)..chunks.zones.first(zone + 1);
+        let mut inodes = 0;
+        for &(chunk, free) in free_inodes.iter().filter(|(chunk, _)| range.contains(chunk)) {
+            inodes += free.count_ones();
+            if chunks.zones.is_loaded(zone) && free != 0 {
+                assert_eq!(masks.remove(&chunk), Some(free));
+            }
+        }
+        let known = chunks.zones.summary(zone).filter(|known| *known != UNKNOWN);
+        assert!(known.is_none_or(|known| u32::from(known) == inodes));
+    }
+    assert!(masks.is_empty(), "{masks:?}");
 }
 
 /// Checks the summary of a zone that is not loaded, in which the blocks `here` are free.

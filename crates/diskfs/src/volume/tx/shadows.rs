@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use vfscale_journal::{Reservation, Transaction};
+use vfscale_journal::{ChangeList, Reservation};
 
 use crate::Uuid;
 use crate::base::fault::Fault;
@@ -70,7 +70,7 @@ struct Shadow {
 }
 
 /// All blocks that a transaction changes.
-pub(super) struct Shadows<'v> {
+pub(in crate::volume) struct Shadows<'v> {
     cache: &'v BufferCache,
     volume: Uuid,
     list: SmallVec<[Shadow; 4]>,
@@ -80,7 +80,7 @@ pub(super) struct Shadows<'v> {
 }
 
 impl<'v> Shadows<'v> {
-    pub(super) fn new(cache: &'v BufferCache, volume: Uuid) -> Self {
+    pub(in crate::volume) fn new(cache: &'v BufferCache, volume: Uuid) -> Self {
         Self { cache, volume, list: SmallVec::new(), addresses: SmallVec::new() }
     }
 
@@ -89,7 +89,11 @@ impl<'v> Shadows<'v> {
         self.addresses.iter().position(|other| *other == address)
     }
 
-    pub(super) fn read(&self, address: u64, expected: &Expected) -> Result<BlockRef<'_>, Fault> {
+    pub(in crate::volume) fn read(
+        &self,
+        address: u64,
+        expected: &Expected,
+    ) -> Result<BlockRef<'_>, Fault> {
         let Some(at) = self.find(address) else {
             return Ok(BlockRef::Published(self.cache.read(address, expected)?));
         };
@@ -99,7 +103,11 @@ impl<'v> Shadows<'v> {
     }
 
     /// Prepares a block for any of the calls that take a slot.
-    pub(super) fn prepare(&mut self, address: u64, expected: &Expected) -> Result<Slot, Fault> {
+    pub(in crate::volume) fn prepare(
+        &mut self,
+        address: u64,
+        expected: &Expected,
+    ) -> Result<Slot, Fault> {
         if let Some(at) = self.find(address) {
             compare(address, &self.list[at].block, expected)?;
             return Ok(Slot(at));
@@ -109,7 +117,7 @@ impl<'v> Shadows<'v> {
     }
 
     /// Adds a new block.
-    pub(super) fn create(&mut self, address: u64, expected: &Expected) -> Slot {
+    pub(in crate::volume) fn create(&mut self, address: u64, expected: &Expected) -> Slot {
         debug_assert!(self.find(address).is_none(), "block {address} is there already");
         let Expected { magic, owner, .. } = *expected;
         let mut block = Block::zeroed();
@@ -124,7 +132,7 @@ impl<'v> Shadows<'v> {
         Slot(at)
     }
 
-    pub(super) fn edit(&mut self, slot: Slot) -> &mut Block {
+    pub(in crate::volume) fn edit(&mut self, slot: Slot) -> &mut Block {
         let shadow = &mut self.list[slot.0];
         debug_assert!(
             !matches!(shadow.state, BlockUse::Destroyed | BlockUse::Gone),
@@ -139,7 +147,7 @@ impl<'v> Shadows<'v> {
     }
 
     /// Destroys a block. Returns its address, and whether it was created in this transaction.
-    pub(super) fn destroy(&mut self, slot: Slot) -> (u64, bool) {
+    pub(in crate::volume) fn destroy(&mut self, slot: Slot) -> (u64, bool) {
         let shadow = &mut self.list[slot.0];
         let is_new = shadow.state == BlockUse::Created;
         shadow.state = if is_new { BlockUse::Gone } else { BlockUse::Destroyed };
@@ -149,7 +157,7 @@ impl<'v> Shadows<'v> {
     }
 
     /// Returns the log space for all blocks, in bytes of reservation.
-    pub(super) fn log_bytes(&self) -> u64 {
+    pub(in crate::volume) fn log_bytes(&self) -> u64 {
         let of_shadow = |shadow: &Shadow| match shadow.state {
             BlockUse::Prepared | BlockUse::Gone => 0,
             BlockUse::Changed | BlockUse::Created => Reservation::item_bytes(BLOCK_BYTES as u64),
@@ -160,7 +168,7 @@ impl<'v> Shadows<'v> {
 
     /// Adds all changed blocks to the transaction of the log, and publishes them to readers. May
     /// sleep until the write-back of a block that was freed ends.
-    pub(super) fn publish(&mut self, log: &mut Transaction<'_>) {
+    pub(in crate::volume) fn publish(&mut self, log: &mut ChangeList) {
         if self.list.is_empty() {
             return;
         }

@@ -26,12 +26,21 @@ fn commit(things: &[&Arc<Thing>]) -> Commit {
         (Arc::clone(thing) as Item, vector)
     };
     let items = things.iter().map(format).collect();
-    Commit { items, callbacks: Vec::new(), reserved: 1 << 20 }
+    Commit { items, callbacks: Vec::new(), reserved: 1 << 20, follows: 0 }
 }
 
 fn insert(parts: &(SharedFields, Cil), cpu: u32, things: &[&Arc<Thing>]) -> Inserted {
     let _here = cpu::pretend(cpu);
     parts.1.insert(&parts.0, &mut commit(things)).unwrap()
+}
+
+/// Ends the context; returns `None` if it is empty.
+fn end(parts: &(SharedFields, Cil)) -> Option<Context> {
+    match parts.1.switch(&parts.0, || false) {
+        Switch::Taken(context) => Some(context),
+        Switch::Empty => None,
+        Switch::Delayed => panic!("nothing is delayed"),
+    }
 }
 
 fn ids(context: &Context) -> Vec<u64> {
@@ -47,12 +56,28 @@ fn a_relogged_item_keeps_its_place_and_gets_a_new_vector() {
     one.set(Some(b"one, later"));
     // On another CPU: it stays on its first list.
     insert(&cil, 1, &[&one]);
-    let context = cil.1.switch(&cil.0).unwrap();
+    let context = end(&cil).unwrap();
     assert_eq!(ids(&context), [1, 2]);
     assert_eq!(bytes_of(&context.entries[0].vector), b"one, later");
     assert!(one.state().is_pinned());
     one.state().unpin();
     assert!(!one.state().is_pinned(), "one context, one pin");
+}
+
+/// Two commits without a common item or list are in the order that one of them asks for.
+#[test]
+fn a_commit_follows_another_on_demand() {
+    let cil = parts(2);
+    let things: Vec<_> = (0..6).map(|id| Thing::new(id, b"")).collect();
+    let mut last = 0;
+    for (thing, cpu) in things.iter().zip([1, 1, 1, 0, 1, 0]) {
+        let _here = cpu::pretend(cpu);
+        let mut commit = Commit { follows: last, ..commit(&[thing]) };
+        let inserted = cil.1.insert(&cil.0, &mut commit).unwrap();
+        assert!(inserted.order > last);
+        last = inserted.order;
+    }
+    assert_eq!(ids(&end(&cil).unwrap()), [0, 1, 2, 3, 4, 5]);
 }
 
 /// A context that is being written to the log has not yet taken the contents of an item when the
@@ -87,7 +112,7 @@ fn an_item_is_in_two_contexts_at_once() {
     assert!(one.state().take_vector(1).is_none() && one.state().take_vector(2).is_none());
     log(0, b"second, latest");
     assert_eq!(in_list(), [b"second, later"], "the vector is stored in the item from now on");
-    let context = cil.1.switch(&cil.0).unwrap();
+    let context = end(&cil).unwrap();
     assert_eq!((context.sequence, ids(&context)), (2, vec![1]));
     assert_eq!(bytes_of(&context.entries[0].vector), b"second, latest");
 }
@@ -130,7 +155,7 @@ fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
         (image.made.load(Ordering::Relaxed), image.released.load(Ordering::Relaxed))
     };
     assert_eq!(images.iter().map(figures).collect::<Vec<_>>(), [(0, 1), (0, 1), (0, 0)]);
-    let context = cil.1.switch(&cil.0).unwrap();
+    let context = end(&cil).unwrap();
     assert_eq!(context.stream_bytes, CHECKPOINT_HEADER_BYTES as u64 + 24 + 8);
     assert_eq!(bytes_of(&context.entries[0].vector), b"image!");
     drop(context);
@@ -157,9 +182,9 @@ fn what_is_freed_comes_back_with_its_own_context() {
         free(0, 10);
         free(1, 11);
         assert!(cil.1.lists.iter().all(|list| list.lock().callbacks.len() == on_lists));
-        let first = cil.1.switch(&cil.0).unwrap();
+        let first = end(&cil).unwrap();
         free(0, 20);
-        let second = cil.1.switch(&cil.0).unwrap();
+        let second = end(&cil).unwrap();
         let tell = |context: Context| {
             context.callbacks.into_iter().for_each(|callback| callback(Err(Error::Closed)));
             std::mem::take(&mut *told.lock().unwrap())
@@ -179,7 +204,7 @@ fn what_shares_an_item_is_in_order_whatever_the_cpu() {
     for (number, thing) in (0_u32..).zip(&things) {
         insert(&cil, (80 - number) % 8, &[&shared, thing]);
     }
-    let context = cil.1.switch(&cil.0).unwrap();
+    let context = end(&cil).unwrap();
     assert_eq!(ids(&context), (0..=40).collect::<Vec<_>>());
 }
 
@@ -191,7 +216,7 @@ fn a_slot_whose_cpu_vanished_loses_no_item() {
         // CPUs beyond the slots share them; none of them runs any more when the push happens.
         insert(&cil, cpu, &[thing]);
     }
-    let mut found = ids(&cil.1.switch(&cil.0).unwrap());
+    let mut found = ids(&end(&cil).unwrap());
     found.sort_unstable();
     assert_eq!(found, (0..12).collect::<Vec<_>>());
 }
@@ -201,7 +226,7 @@ fn the_first_commit_of_a_context_gives_its_unit_at_once() {
     let cil = parts(4);
     let (one, two) = (Thing::new(1, b"12345678"), Thing::new(2, b"12345678"));
     assert!(cil.1.is_empty(&cil.0));
-    assert!(cil.1.switch(&cil.0).is_none());
+    assert!(end(&cil).is_none());
     let first = insert(&cil, 0, &[&one]);
     assert!(!cil.1.is_empty(&cil.0));
     let second = insert(&cil, 3, &[&two]);
@@ -209,7 +234,7 @@ fn the_first_commit_of_a_context_gives_its_unit_at_once() {
     assert_eq!(second.given, 32 + 1);
     // Logged again with the same length: nothing is added.
     assert_eq!(insert(&cil, 2, &[&two]).given, 0);
-    let context = cil.1.switch(&cil.0).unwrap();
+    let context = end(&cil).unwrap();
     assert_eq!(context.reserved, first.given + second.given);
     assert_eq!(context.stream_bytes, 2 * 32 + CHECKPOINT_HEADER_BYTES as u64);
     assert!(cil.1.is_empty(&cil.0));
@@ -225,7 +250,7 @@ fn a_vector_that_shrinks_and_grows_is_always_paid_for() {
         thing.set(Some(&vec![1; len]));
         insert(&cil, 0, &[&thing]);
     }
-    let context = cil.1.switch(&cil.0).unwrap();
+    let context = end(&cil).unwrap();
     assert!(Costs::new(8).stream(context.stream_bytes) <= context.reserved);
 }
 
@@ -238,7 +263,7 @@ fn the_common_sum_lags_by_a_batch_per_slot_at_most() {
     }
     let (exact, seen) = (200 * 40, cil.0.written().cil_bytes.load(Ordering::Relaxed));
     assert!(seen <= exact && seen + 4 * 100 > exact, "{seen} of {exact}");
-    cil.1.switch(&cil.0).unwrap();
+    end(&cil).unwrap();
     assert_eq!(cil.0.written().cil_bytes.load(Ordering::Relaxed), 0);
 }
 
@@ -274,9 +299,9 @@ fn stress_nothing_is_lost_between_commits_and_switches() {
             let switches = scope.spawn(|| {
                 let mut contexts = Vec::new();
                 while !is_over.load(Std::SeqCst) {
-                    contexts.extend(cil.1.switch(&cil.0));
+                    contexts.extend(end(&cil));
                 }
-                contexts.extend(cil.1.switch(&cil.0));
+                contexts.extend(end(&cil));
                 contexts
             });
             for thread in threads {
