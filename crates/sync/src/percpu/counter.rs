@@ -1,7 +1,8 @@
 //! Counters with a part for each CPU.
 
 use super::array::{CachePadded, PerCpu};
-use crate::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+use crate::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+use crate::lock::wait::Backoff;
 
 /// A signed counter that is cheap to change and expensive to read. Counterpart of `percpu_counter`
 /// in Linux.
@@ -58,7 +59,11 @@ impl PerCpuCounter {
 /// The amount that each change adds to a part of a [`SnapshotCounter`], in addition to its own.
 const CHANGE: u64 = 1 << 32;
 
-/// A count that is cheap to change, and that can be read as of one moment. Readers write nothing.
+/// Number of attempts of a reader before it asks writers to leave the parts alone.
+const ATTEMPTS: u32 = 3;
+
+/// A count that is cheap to change, and that can be read as of one moment. No writer ever waits for
+/// a reader. Readers write nothing, unless the count changes while they read it.
 ///
 /// # Why a value is of one moment
 ///
@@ -68,45 +73,107 @@ const CHANGE: u64 = 1 << 32;
 /// sum is the value. Amounts stay below 2^31, and the sum may wrap: a reader that sleeps through
 /// 2^32 changes is fooled, like a reader of a [`SeqCount`](crate::seq::seqcount::SeqCount).
 ///
+/// # Why a reader arrives
+///
+/// Where several CPUs change the count all the time, no two sums are equal. A reader that has tried
+/// a few times then announces itself, and writers that see the announcement add to one common part
+/// instead of that of their CPU. The others stand still, except for writers that looked before the
+/// announcement, each of which changes one part once. The reader loads the common part between
+/// equal sums of the others, so that load is the moment of its value. Meanwhile writers share a
+/// line, which costs them time and makes none of them wait for another thread.
+///
 /// A change is a release, and readings acquire: a reader that sees one change sees everything that
 /// its thread did before it.
 #[derive(Debug)]
 pub struct SnapshotCounter {
     parts: PerCpu<AtomicU64>,
+    /// Number of readers that ask writers to use the common part.
+    readers: AtomicU32,
+    common: CachePadded<AtomicU64>,
 }
 
 impl SnapshotCounter {
     /// Creates a count of 0 in `slots` parts.
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        Self { parts: PerCpu::new(slots, |_| AtomicU64::new(0)) }
+        Self {
+            parts: PerCpu::new(slots, |_| AtomicU64::new(0)),
+            readers: AtomicU32::new(0),
+            common: CachePadded::new(AtomicU64::new(0)),
+        }
     }
 
     /// Returns the memory that `slots` parts take, in bytes.
     #[must_use]
     pub fn bytes(slots: usize) -> usize {
-        slots * size_of::<CachePadded<AtomicU64>>()
+        slots * size_of::<CachePadded<AtomicU64>>() + size_of::<Self>()
     }
 
-    /// Adds `amount`, which may be negative, to the part of the current CPU.
+    /// Adds `amount`, which may be negative, to the part of the current CPU, or to the common part
+    /// while a reader asks for that. Never waits.
     #[inline]
     pub fn add(&self, amount: i32) {
         let step = CHANGE.wrapping_add_signed(i64::from(amount));
-        self.parts.this().fetch_add(step, Ordering::Release);
+        // Relaxed: if this thread misses an announcement, the reader sees a change and repeats.
+        let asked = self.readers.load(Ordering::Relaxed) != 0;
+        let part = if asked { &*self.common } else { self.parts.this() };
+        part.fetch_add(step, Ordering::Release);
     }
 
-    /// Returns the value at the moment at which `look` was called, with the result of `look`.
-    /// `None` if the count has changed during the call. Reads all parts twice; never blocks.
+    /// Returns the value and the result of `look`, both as of one moment during the call.
+    ///
+    /// `look` reads what may change together with the count, and is called several times. The
+    /// reader repeats while the parts change or `look` returns different results, which ends when
+    /// the writers that are in [`add`](Self::add) have left it. It yields, then sleeps up to a
+    /// millisecond at a time, if one of them has lost its CPU there.
     #[must_use]
-    pub fn read_with<T>(&self, look: impl FnOnce() -> T) -> Option<(i32, T)> {
+    pub fn read_with<T: PartialEq>(&self, look: impl Fn() -> T) -> (i32, T) {
+        let found = (0..ATTEMPTS).find_map(|_| self.try_read_with(&look));
+        found.unwrap_or_else(|| {
+            let _asking = Asking::new(&self.readers);
+            let mut wait = Backoff::new();
+            loop {
+                if let Some(found) = self.try_read_with(&look) {
+                    return found;
+                }
+                wait.wait();
+            }
+        })
+    }
+
+    /// Reads like [`read_with`](Self::read_with), once: `None` if the count has changed during the
+    /// call. Reads all parts twice; never waits.
+    #[must_use]
+    pub fn try_read_with<T: PartialEq>(&self, look: impl Fn() -> T) -> Option<(i32, T)> {
         let before = self.sum();
         let seen = look();
+        let common = self.common.load(Ordering::Acquire);
+        let is_settled = look() == seen;
         fence(Ordering::Acquire);
-        (self.sum() == before).then_some((before as i32, seen))
+        let value = before.wrapping_add(common) as i32;
+        (is_settled && self.sum() == before).then_some((value, seen))
     }
 
+    /// Sums the parts of all CPUs.
     fn sum(&self) -> u64 {
         self.parts.iter().fold(0, |sum, part| sum.wrapping_add(part.load(Ordering::Acquire)))
+    }
+}
+
+/// The announcement of a reader, until it is dropped.
+struct Asking<'a>(&'a AtomicU32);
+
+impl<'a> Asking<'a> {
+    fn new(readers: &'a AtomicU32) -> Self {
+        readers.fetch_add(1, Ordering::Relaxed);
+        Self(readers)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        // Release: a writer that returned to its part too early would make the reader repeat.
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -652,14 +652,36 @@ fn snapshot_counter_is_read_as_it_was_at_one_moment() {
                 }
             })
         };
-        if let Some((value, changes)) = count.0.read_with(|| count.1.load(Ordering::Acquire)) {
+        let look = || count.1.load(Ordering::Acquire);
+        if let Some((value, changes)) = count.0.try_read_with(look) {
             // One of the changes may not have been noted yet.
             let values = [0, 1, 0, 1];
             let at = changes as usize;
             assert!(values[at..].iter().take(2).any(|&v| v == value), "{value} after {changes}");
         }
         changes.join().unwrap();
-        assert_eq!(count.0.read_with(|| ()), Some((1, ())));
+        assert_eq!(count.0.try_read_with(|| ()), Some((1, ())));
+    });
+}
+
+/// Race: A count on several CPUs: changes / a reader that makes them use one part.
+#[test]
+fn snapshot_counter_is_read_beside_changes() {
+    check(2, || {
+        let count = Arc::new(SnapshotCounter::new(2));
+        let changes = {
+            let count = Arc::clone(&count);
+            thread::spawn(move || {
+                for (cpu, amount) in [(0, 1), (1, -1), (0, 1), (1, -1)] {
+                    let _on = cpu::pretend(cpu);
+                    count.add(amount);
+                }
+            })
+        };
+        let (value, ()) = count.read_with(|| ());
+        assert!(value == 0 || value == 1, "{value}, which it never was");
+        changes.join().unwrap();
+        assert_eq!(count.read_with(|| ()), (0, ()));
     });
 }
 

@@ -20,14 +20,12 @@
 //!   in the inode. So the inode's own count never falls below two, and is zero exactly when the
 //!   directory is removed, whatever its per-CPU parts contain.
 //! * A read of both counts is consistent: it reads the inode's count between two equal sums of the
-//!   parts. A reader whose sums differ a few times locks all buckets.
+//!   parts. A reader takes no lock, whatever happens in the directory meanwhile.
 //! * A sharded count has no limit: 2^31 directories take more than a terabyte.
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::percpu::SnapshotCounter;
-use vfscale_sync::rcu;
-use vfscale_sync::table::{LockReq, RcuTable};
 
 use super::{Inode, LINKABLE};
 use crate::objects::dcache::dentry::Dentry;
@@ -37,11 +35,8 @@ use crate::objects::sharded_nlink::ShardedNlink;
 /// The highest number of names of one inode.
 pub const LINK_MAX: u32 = 0x7fff_ffff;
 
-/// Number of reads of a sharded count before the reader locks out all writers.
-const ATTEMPTS: u32 = 3;
-
 impl Inode {
-    /// Returns the number of links. May lock all buckets of a directory's children table.
+    /// Returns the number of links. Takes no lock.
     #[inline]
     pub fn nlink(&self) -> u32 {
         let links = self.own_nlink();
@@ -64,16 +59,8 @@ impl Inode {
     /// Returns the number of links of a directory whose count is sharded.
     #[cold]
     fn sum_nlink(&self, spread: &SnapshotCounter) -> u32 {
-        let read = || {
-            let (directories, own) = spread.read_with(|| self.own_nlink())?;
-            Some(if own == 0 { 0 } else { own.saturating_add_signed(directories) })
-        };
-        (0..ATTEMPTS).find_map(|_| read()).unwrap_or_else(|| {
-            let guard = rcu::pin();
-            let dentry = self.aliases(&guard).next();
-            let _all = dentry.map(|d| RcuTable::lock_set([LockReq::All(d.children())], &guard));
-            read().unwrap_or(0)
-        })
+        let (directories, own) = spread.read_with(|| self.own_nlink());
+        if own == 0 { 0 } else { own.saturating_add_signed(directories) }
     }
 
     /// Returns the sharded count of the directories in this one, if they are not counted in the

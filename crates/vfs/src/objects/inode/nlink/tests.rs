@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use vfscale_sync::cpu;
+use vfscale_sync::{cpu, rcu};
 
 use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, OFlags, RenameFlags};
@@ -112,6 +112,32 @@ fn links_are_those_of_one_moment() {
         }
     });
     assert_eq!(links(&dir), 3);
+}
+
+/// A reader of the links takes no bucket, although directories are counted all the time on several
+/// CPUs: here this thread has locked one, so debug builds refuse another and others would hang.
+#[test]
+fn links_are_read_without_a_lock() {
+    let (_task, dir) = spread();
+    let counted = dir.inode().sharded_dirs().unwrap();
+    let done = AtomicBool::new(false);
+    let guard = rcu::pin();
+    let _bucket = dir.path().dentry().children().lock(0, &guard);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for (cpu, amount) in [(0, 1), (CPUS - 1, -1)] {
+                    let _on = cpu::pretend(cpu);
+                    counted.add(amount);
+                }
+            }
+        });
+        for _ in 0..20_000 {
+            let links = dir.inode().nlink();
+            assert!((3..=4).contains(&links), "{links} links");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 /// With one slot, or one lock for all names, there is one count.
