@@ -8,6 +8,7 @@ pub(crate) mod d_path;
 pub(crate) mod fs_struct;
 pub(crate) mod mountinfo;
 pub mod namespace;
+pub(crate) mod ordered_set;
 pub(crate) mod propagation;
 pub(crate) mod pseudo_fs;
 pub(crate) mod topology;

@@ -172,8 +172,8 @@ fn shape<'t>(
     let mut at = 0;
     while at < found.len() {
         for child in trees.children(found[at].0.id()) {
-            let unbindable = trees.groups.sharing(*child).unbindable;
-            let Some(mount) = trees.mount(*child).filter(|_| whole || !unbindable) else {
+            let unbindable = trees.groups.sharing(child).unbindable;
+            let Some(mount) = trees.mount(child).filter(|_| whole || !unbindable) else {
                 continue;
             };
             let Some((_, mountpoint)) = mount.attached_at(guard) else { continue };

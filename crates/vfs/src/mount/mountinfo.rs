@@ -108,7 +108,7 @@ impl MountInfo {
         (self.peer_group, self.unbindable) = (group, unbindable);
         self.master = groups.master(self.id);
         let masters = std::iter::successors(self.master, |group| groups.master_of(*group));
-        let is_seen = |group: &GroupId| groups.peers(*group).iter().any(|peer| is_seen(*peer));
+        let is_seen = |group: &GroupId| groups.peers(*group).any(&is_seen);
         self.propagate_from = masters.into_iter().find(is_seen).filter(|g| Some(*g) != self.master);
     }
 

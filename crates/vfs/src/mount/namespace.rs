@@ -513,7 +513,7 @@ impl Namespace {
         }
         // The use of the trees, and the use of `target`.
         let is_used = || mount.users() > 2;
-        if !trees.children(mount.id()).is_empty() {
+        if trees.children(mount.id()).next().is_some() {
             return Err(Errno::BUSY);
         }
         if flags.contains(UmountFlags::EXPIRE) {

@@ -19,6 +19,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::mount::ordered_set::OrderedSet;
+
 /// A mount's number; see `Mount::id`.
 pub(crate) type MountId = u64;
 
@@ -36,12 +38,12 @@ pub(crate) struct MountSharing {
 
 #[derive(Debug, Default)]
 struct Group {
-    peers: Vec<MountId>,
+    peers: OrderedSet<MountId>,
     master: Option<GroupId>,
-    slaves: Vec<Slave>,
+    slaves: OrderedSet<Slave>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Slave {
     Mount(MountId),
     Group(GroupId),
@@ -86,25 +88,25 @@ impl PeerGroups {
         self.groups.get(&group)?.master
     }
 
-    /// Returns the members of a group.
-    pub(crate) fn peers(&self, group: GroupId) -> &[MountId] {
-        self.groups.get(&group).map_or(&[], |group| &group.peers)
+    /// Returns the members of a group, in the order of joining.
+    pub(crate) fn peers(&self, group: GroupId) -> impl Iterator<Item = MountId> + '_ {
+        self.groups.get(&group).into_iter().flat_map(|group| group.peers.iter())
     }
 
     /// Returns the mounts to which events on `origin` propagate: first its peers without itself,
     /// even if it has none, then its slaves, each after its master. Empty if it is not shared.
     pub(crate) fn receivers(&self, origin: MountId) -> Vec<Receivers> {
         let Some(first) = self.sharing(origin).group else { return Vec::new() };
-        let peers = self.peers(first).iter().copied().filter(|peer| *peer != origin).collect();
+        let peers = self.peers(first).filter(|peer| *peer != origin).collect();
         let mut found = vec![Receivers { mounts: peers, is_shared: true, master: 0 }];
         let mut group_of = vec![Some(first)];
         let mut at = 0;
         while at < found.len() {
             let group = group_of[at].and_then(|group| self.groups.get(&group));
-            for slave in group.into_iter().flat_map(|group| &group.slaves) {
-                let (mounts, group) = match *slave {
+            for slave in group.into_iter().flat_map(|group| group.slaves.iter()) {
+                let (mounts, group) = match slave {
                     Slave::Mount(mount) => (vec![mount], None),
-                    Slave::Group(group) => (self.peers(group).to_vec(), Some(group)),
+                    Slave::Group(group) => (self.peers(group).collect(), Some(group)),
                 };
                 found.push(Receivers { mounts, is_shared: group.is_some(), master: at });
                 group_of.push(group);
@@ -157,7 +159,7 @@ impl PeerGroups {
         }
         let id = sharing.group?;
         let group = self.groups.get_mut(&id)?;
-        group.peers.retain(|peer| *peer != mount);
+        group.peers.remove(mount);
         if group.peers.is_empty() { self.end_group(id) } else { Some(id) }
     }
 
@@ -179,7 +181,7 @@ impl PeerGroups {
         let id = taken as GroupId + 1;
         self.groups.insert(id, Group { master, ..Group::default() });
         if let Some(master) = master.and_then(|master| self.groups.get_mut(&master)) {
-            master.slaves.push(Slave::Group(id));
+            master.slaves.insert(Slave::Group(id));
         }
         id
     }
@@ -188,7 +190,7 @@ impl PeerGroups {
     pub(crate) fn join(&mut self, mount: MountId, group: GroupId) {
         self.of.insert(mount, MountSharing { group: Some(group), ..MountSharing::default() });
         if let Some(group) = self.groups.get_mut(&group) {
-            group.peers.push(mount);
+            group.peers.insert(mount);
         }
     }
 
@@ -196,13 +198,13 @@ impl PeerGroups {
     pub(crate) fn add_slave(&mut self, mount: MountId, master: GroupId) {
         self.of.entry(mount).or_default().master = Some(master);
         if let Some(group) = self.groups.get_mut(&master) {
-            group.slaves.push(Slave::Mount(mount));
+            group.slaves.insert(Slave::Mount(mount));
         }
     }
 
     fn drop_slave(&mut self, master: GroupId, slave: Slave) {
         if let Some(group) = self.groups.get_mut(&master) {
-            group.slaves.retain(|other| *other != slave);
+            group.slaves.remove(slave);
         }
     }
 
@@ -212,23 +214,23 @@ impl PeerGroups {
         if let Some(master) = master {
             self.drop_slave(master, Slave::Group(id));
         }
-        for slave in &slaves {
+        for slave in slaves.iter() {
             match slave {
                 Slave::Mount(mount) => {
-                    self.of.remove(mount);
+                    self.of.remove(&mount);
                     if master.is_some() {
-                        self.of.insert(*mount, MountSharing { master, ..MountSharing::default() });
+                        self.of.insert(mount, MountSharing { master, ..MountSharing::default() });
                     }
                 }
                 Slave::Group(group) => {
-                    if let Some(group) = self.groups.get_mut(group) {
+                    if let Some(group) = self.groups.get_mut(&group) {
                         group.master = master;
                     }
                 }
             }
         }
         if let Some(group) = master.and_then(|master| self.groups.get_mut(&master)) {
-            group.slaves.extend(slaves);
+            group.slaves.extend(slaves.iter());
         }
         master
     }

@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use vfscale_sync::rcu::Guard;
 
+use crate::mount::ordered_set::OrderedSet;
 use crate::mount::propagation::{MountId, PeerGroups};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::vfsmount::{Mount, OwnedMount};
@@ -42,7 +43,7 @@ struct Node {
     mount: OwnedMount,
     tree: u64,
     /// The mounts on it, in the order of mounting.
-    children: Vec<MountId>,
+    children: OrderedSet<MountId>,
 }
 
 impl MountTopology {
@@ -56,9 +57,9 @@ impl MountTopology {
         self.nodes.get(&mount.id()).map(|node| node.tree)
     }
 
-    /// Returns the mounts on a mount.
-    pub(crate) fn children(&self, id: MountId) -> &[MountId] {
-        self.nodes.get(&id).map_or(&[], |node| &node.children)
+    /// Returns the mounts on a mount, in the order of mounting.
+    pub(crate) fn children(&self, id: MountId) -> impl Iterator<Item = MountId> + '_ {
+        self.nodes.get(&id).into_iter().flat_map(|node| node.children.iter())
     }
 
     /// Returns every mount of every tree, in no order.
@@ -74,7 +75,7 @@ impl MountTopology {
     /// Lists a mount.
     pub(crate) fn insert(&mut self, mount: OwnedMount, tree: u64) {
         let id = mount.id();
-        self.nodes.insert(id, Node { mount, tree, children: Vec::new() });
+        self.nodes.insert(id, Node { mount, tree, children: OrderedSet::default() });
         *self.sizes.entry(tree).or_default() += 1;
     }
 
@@ -96,7 +97,7 @@ impl MountTopology {
         let mut found = vec![top];
         let mut at = 0;
         while at < found.len() {
-            found.extend_from_slice(self.children(found[at]));
+            found.extend(self.children(found[at]));
             at += 1;
         }
         found
@@ -116,13 +117,13 @@ impl MountTopology {
 
     pub(super) fn note_attached(&mut self, child: MountId, parent: MountId) {
         if let Some(node) = self.nodes.get_mut(&parent) {
-            node.children.push(child);
+            node.children.insert(child);
         }
     }
 
     pub(super) fn note_detached(&mut self, child: MountId, parent: MountId, mountpoint: &Dentry) {
         if let Some(node) = self.nodes.get_mut(&parent) {
-            node.children.retain(|other| *other != child);
+            node.children.remove(child);
         }
         self.note_mountpoint(mountpoint, -1);
     }

@@ -56,10 +56,11 @@ impl VfsShared {
         mount: &Mount,
         guard: &'g Guard,
     ) -> Vec<&'g Mount> {
-        let is_leaf = |mount: &&Mount| match trees.children(mount.id()) {
-            [] => true,
-            [one] => trees.mount(*one).is_some_and(|child| is_covered_by(mount, child, guard)),
-            _ => false,
+        let is_leaf = |mount: &&Mount| {
+            let mut children = trees.children(mount.id());
+            let Some(one) = children.next() else { return true };
+            let covers = |child| is_covered_by(mount, child, guard);
+            children.next().is_none() && trees.mount(one).is_some_and(covers)
         };
         self.peer_mounts(trees, mount, guard).into_iter().filter(is_leaf).collect()
     }
@@ -85,8 +86,8 @@ impl VfsShared {
         let mut leave = Vec::new();
         for mount in goes.iter().filter_map(|id| trees.mount(*id)) {
             leave.push(Step::Detach(NonNull::from(mount)));
-            for upper in trees.children(mount.id()).iter().filter(|id| !going.contains(id)) {
-                let Some(upper) = trees.mount(*upper) else { continue };
+            for upper in trees.children(mount.id()).filter(|id| !going.contains(id)) {
+                let Some(upper) = trees.mount(upper) else { continue };
                 let (parent, mountpoint) = survivor(mount, &going, guard)?;
                 leave.push(Step::Detach(NonNull::from(upper)));
                 let (mount, parent) = (NonNull::from(upper), NonNull::from(parent));
@@ -118,8 +119,8 @@ impl VfsShared {
         // parent, and so of all ancestors, except an ancestor whose root is covered on that path.
         let mut kept: Vec<MountId> = Vec::new();
         for id in &candidates {
-            let stays = |child: &&MountId| !candidates.contains(*child) && !set_of.contains(*child);
-            kept.extend(trees.children(*id).iter().filter(stays));
+            let stays = |child: &MountId| !candidates.contains(child) && !set_of.contains(child);
+            kept.extend(trees.children(*id).filter(stays));
         }
         let mut seen: HashSet<MountId> = HashSet::new();
         for id in kept {

@@ -4,6 +4,7 @@
 //! [`namespace`](crate::mount::namespace) says. Calls that change the trees lock
 //! [`MountTopology`], plain data behind `namespace_sem`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -264,13 +265,9 @@ impl VfsShared {
     pub(crate) fn super_blocks(&self) -> Vec<SuperRef> {
         let _guard = rcu::pin();
         let trees = self.trees.lock();
-        let mut all: Vec<SuperRef> = Vec::new();
-        for mount in trees.mounts() {
-            if !all.iter().any(|known| std::ptr::eq(&**known, &**mount.sb())) {
-                all.push(mount.sb().clone());
-            }
-        }
-        all
+        let mut known = HashSet::new();
+        let supers = trees.mounts().map(Mount::sb);
+        supers.filter(|sb| known.insert(std::ptr::from_ref(&***sb))).cloned().collect()
     }
 
     /// Checks that another file can be opened, before a call does any work for it. The caller holds

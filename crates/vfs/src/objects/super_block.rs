@@ -8,6 +8,7 @@
 
 mod inodes;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -102,7 +103,7 @@ struct SuperWritten {
     /// Number of open files that have moved to private lists.
     private_files: AtomicIsize,
     /// Its mounts, attached or not, until the grace period after their last use is over.
-    mounts: Mutex<Vec<NonNull<Mount>>, SuperMounts>,
+    mounts: Mutex<HashSet<NonNull<Mount>>, SuperMounts>,
     /// Number of mounts in use.
     mounts_used: AtomicUsize,
     /// Held while it, or a mount of it, is remounted.
@@ -170,7 +171,7 @@ impl SuperBlock {
             has_immutable: AtomicBool::new(false),
             written: CachePadded::new(SuperWritten {
                 private_files: AtomicIsize::new(0),
-                mounts: Mutex::new(Vec::new()),
+                mounts: Mutex::new(HashSet::new()),
                 mounts_used: AtomicUsize::new(0),
                 remounts: Mutex::new(()),
                 write_hold: Mutex::new(()),
@@ -509,7 +510,7 @@ impl SuperBlock {
     /// Lists a new mount that is in use. A mount is cloned only from one that is in use.
     pub(crate) fn add_mount(&self, mount: NonNull<Mount>) {
         self.written.mounts_used.fetch_add(1, Ordering::Relaxed);
-        self.written.mounts.lock().push(mount);
+        self.written.mounts.lock().insert(mount);
     }
 
     /// Notes the end of a mount's last use. With the last mount, notifies the driver immediately:
@@ -521,7 +522,7 @@ impl SuperBlock {
     }
 
     pub(crate) fn remove_mount(&self, mount: NonNull<Mount>) {
-        self.written.mounts.lock().retain(|m| *m != mount);
+        self.written.mounts.lock().remove(&mount);
     }
 
     #[cfg(all(test, not(any(loom, shuttle))))]
