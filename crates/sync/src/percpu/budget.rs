@@ -15,6 +15,9 @@ crate::lock_class! {
 /// pool, and so waits for the gatherer.
 const CLOSED: u64 = u64::MAX;
 
+/// The part of the total above which the pool is no longer dry.
+const DRY_SHARE: u64 = 64;
+
 /// An exact bound on how many units (bytes, pages, inodes) are taken, without a shared line on
 /// the common path.
 ///
@@ -34,10 +37,17 @@ const CLOSED: u64 = u64::MAX;
 /// units of a closed slot can neither be taken nor be given back, since both wait for the lock. The
 /// decision is made at that moment.
 ///
+/// # When nothing is left
+///
+/// A full file system is asked again and again. If a `take` fails and the pool is nearly empty, the
+/// pool is *dry*: the slots stay closed, and every `take` and `give` uses the pool alone, under its
+/// lock. So a failure gathers nothing, whatever the number of slots, and is as exact as above. The
+/// slots are opened again when a 64th of the total is free.
+///
 /// # Blocking
 ///
-/// `take` and `give` lock the pool (a leaf) if the slot has too little or too much. They wait for
-/// nothing but that lock.
+/// `take` and `give` lock the pool (a leaf) if the slot has too little or too much, or is closed.
+/// They wait for nothing but that lock.
 #[derive(Debug)]
 pub struct Budget {
     allowances: PerCpu<AtomicU64>,
@@ -55,6 +65,21 @@ struct UnitPool {
     /// Units that are neither taken nor in a slot.
     free: u64,
     total: u64,
+    /// Whether all slots are closed, and have no units, although no gatherer is at work.
+    dry: bool,
+    /// Number of times that the units of all slots were gathered.
+    gathers: u64,
+}
+
+impl UnitPool {
+    fn new(free: u64, total: u64) -> Self {
+        Self { free, total, dry: false, gathers: 0 }
+    }
+
+    /// Returns whether too little is free for units to be worth having in slots.
+    fn is_low(&self) -> bool {
+        self.free < self.total / DRY_SHARE || self.free == 0
+    }
 }
 
 /// The error of a [`Budget`] that can't shrink below the units taken.
@@ -78,7 +103,7 @@ impl Budget {
     pub fn new(total: u64, slots: usize) -> Self {
         let allowances = PerCpu::new(slots, |_| AtomicU64::new(0));
         let batch = AtomicU64::new(Self::batch_of(total, allowances.len()));
-        let pool = CachePadded::new(Mutex::new(UnitPool { free: total, total }));
+        let pool = CachePadded::new(Mutex::new(UnitPool::new(total, total)));
         Self { allowances, batch, large: AtomicU64::new(0), pool }
     }
 
@@ -108,10 +133,24 @@ impl Budget {
     #[cold]
     fn take_slow(&self, slot: &AtomicU64, n: u64) -> bool {
         let mut pool = self.pool.lock();
+        if pool.dry {
+            let has_enough = pool.free >= n;
+            pool.free -= if has_enough { n } else { 0 };
+            return has_enough;
+        }
+        if n > pool.total {
+            return false;
+        }
         if pool.free < n {
             self.large.store(0, Ordering::Relaxed);
-            self.gather(&mut pool);
-            if pool.free < n {
+            self.close(&mut pool);
+            let has_enough = pool.free >= n;
+            if !has_enough && pool.is_low() {
+                pool.dry = true;
+                return false;
+            }
+            self.open();
+            if !has_enough {
                 return false;
             }
         }
@@ -145,13 +184,27 @@ impl Budget {
         self.batch.load(Ordering::Relaxed).saturating_add(self.large.load(Ordering::Relaxed))
     }
 
-    /// Moves all allowances to the pool. The type's page explains why the pool is exact afterwards.
-    fn gather(&self, pool: &mut UnitPool) {
+    /// Closes all slots and moves their allowances to the pool. The type's page explains why the
+    /// pool is exact afterwards.
+    fn close(&self, pool: &mut UnitPool) {
+        pool.gathers += 1;
         for slot in self.allowances.iter() {
-            pool.free += slot.swap(CLOSED, Ordering::AcqRel);
+            pool.free += units(slot.swap(CLOSED, Ordering::AcqRel));
         }
+    }
+
+    /// Opens all slots, which have no units then.
+    fn open(&self) {
         for slot in self.allowances.iter() {
             slot.store(0, Ordering::Release);
+        }
+    }
+
+    /// Moves all allowances to the pool, unless it has them already.
+    fn gather(&self, pool: &mut UnitPool) {
+        if !pool.dry {
+            self.close(pool);
+            self.open();
         }
     }
 
@@ -175,6 +228,14 @@ impl Budget {
     #[cold]
     fn give_slow(&self, slot: &AtomicU64, n: u64) {
         let mut pool = self.pool.lock();
+        if pool.dry {
+            pool.free = pool.free.saturating_add(n).min(pool.total);
+            if !pool.is_low() {
+                pool.dry = false;
+                self.open();
+            }
+            return;
+        }
         let keep = self.kept();
         let mut surplus = n;
         let have = slot.load(Ordering::Relaxed);
@@ -200,7 +261,7 @@ impl Budget {
     }
 
     /// Returns the number of units taken, at one moment during the call. All slots are closed for
-    /// it, so callers that take or give wait until it returns.
+    /// it, if they are open, so callers that take or give wait until it returns.
     #[must_use]
     pub fn used_exactly(&self) -> u64 {
         let mut pool = self.pool.lock();
@@ -224,7 +285,8 @@ impl Budget {
     /// Returns the total and the free units, without closing the slots.
     fn totals(&self) -> (u64, u64) {
         let pool = self.pool.lock();
-        let sum = |free: u64, slot: &AtomicU64| free.saturating_add(slot.load(Ordering::Acquire));
+        let sum =
+            |free: u64, slot: &AtomicU64| free.saturating_add(units(slot.load(Ordering::Acquire)));
         (pool.total, self.allowances.iter().fold(pool.free, sum))
     }
 
@@ -240,11 +302,20 @@ impl Budget {
         if used > total {
             return Err(OverBudget { used });
         }
-        *pool = UnitPool { free: total - used, total };
+        let was_dry = pool.dry;
+        (pool.free, pool.total, pool.dry) = (total - used, total, false);
+        if was_dry {
+            self.open();
+        }
         self.large.store(0, Ordering::Relaxed);
         self.batch.store(Self::batch_of(total, self.allowances.len()), Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Returns the units of a slot with this value.
+fn units(allowance: u64) -> u64 {
+    if allowance == CLOSED { 0 } else { allowance }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -112,6 +112,67 @@ fn budget_keeps_nothing_large_when_the_pool_runs_dry() {
     assert!(kept <= TOTAL / 4, "{kept} are in slots");
 }
 
+/// A full budget is asked ten thousand times, and gathers the units of the slots once.
+#[test]
+fn failures_gather_no_slots() {
+    const TOTAL: u64 = 1 << 20;
+    let budget = Budget::new(TOTAL, 512);
+    let gathers = || budget.pool.lock().gathers;
+    for cpu in 0..512 {
+        let _on = cpu::pretend(cpu);
+        assert!(budget.take(TOTAL / 512));
+    }
+    let before = gathers();
+    for n in 0..10_000 {
+        let _on = cpu::pretend(n % 512);
+        assert!(!budget.take(1));
+    }
+    assert!(gathers() - before <= 1, "{} of 10,000 failures gathered", gathers() - before);
+    // Units that come back one at a time are found, by any CPU, and without a search.
+    for n in 0..10_000 {
+        let _on = cpu::pretend(n % 512);
+        budget.give(2);
+        let _there = cpu::pretend((n + 1) % 512);
+        assert!(budget.take(2) && !budget.take(1));
+    }
+    assert!(gathers() - before <= 1);
+    assert_eq!((budget.used(), budget.available(), budget.used_exactly()), (TOTAL, 0, TOTAL));
+    // A request for more than there can be fails without a search, even when much is free.
+    budget.give(TOTAL / 2);
+    let before = gathers();
+    assert!((0..100).all(|_| !budget.take(TOTAL + 1)));
+    assert_eq!(gathers(), before);
+}
+
+/// When enough is free again, the slots are used again; a new bound opens them, too.
+#[test]
+fn slots_are_open_again_when_enough_is_free() {
+    const TOTAL: u64 = 1 << 20;
+    let full = || {
+        let budget = Budget::new(TOTAL, 4);
+        assert!(budget.take(TOTAL) && !budget.take(1) && budget.pool.lock().dry);
+        budget
+    };
+    let is_open = |budget: &Budget| {
+        let open = budget.allowances.iter().all(|slot| slot.load(Ordering::Relaxed) != CLOSED);
+        assert_eq!(open, !budget.pool.lock().dry);
+        open
+    };
+    let budget = full();
+    budget.give(TOTAL / 64 - 1);
+    assert!(!is_open(&budget));
+    budget.give(1);
+    assert!(is_open(&budget));
+    assert_eq!(budget.used(), TOTAL - TOTAL / 64);
+    assert!(budget.take(1));
+    assert!(budget.allowances.this().load(Ordering::Relaxed) > 0, "the slot was not filled");
+    let budget = full();
+    assert_eq!(budget.resize(TOTAL - 1), Err(OverBudget { used: TOTAL }));
+    assert!(!budget.take(1));
+    assert_eq!(budget.resize(TOTAL + 10), Ok(()));
+    assert!(is_open(&budget) && budget.take(10) && !budget.take(1));
+}
+
 /// Threads on many CPUs never hold more than the total, and if each thread holds at most its share,
 /// no `take` may fail. An approximate bound gets this wrong.
 #[test]
