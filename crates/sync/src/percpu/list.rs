@@ -19,18 +19,24 @@
 //! * An object leaves the list before its memory is given back ([`PerCpuList::insert`] requires
 //!   that), so the holder of a slot's lock may use every object on its list.
 //! * Each list is ordered: objects enter at the front, [`PerCpuList::age`] begins at the back.
+//! * The common total plus what each slot has not reported is the number of objects. A slot reports
+//!   when it has 32 more or 32 fewer than it reported last, so the total is read in one load and
+//!   lacks less than 32 for each slot, up or down. An object that comes and goes reports nothing.
 
 use std::cell::UnsafeCell;
 use std::ops::ControlFlow;
 use std::ptr::{self, NonNull};
 
-use crate::atomic::{AtomicU32, Ordering};
+use crate::atomic::{AtomicI64, AtomicU32, Ordering};
 use crate::lock::LockClass;
 use crate::lock::slot_lock::SlotLock;
-use crate::percpu::PerCpu;
+use crate::percpu::{CachePadded, PerCpu};
 
 /// The `home` of an object on no list.
 const NOWHERE: u32 = 0;
+
+/// The number of objects, more or fewer, that a slot reports at a time.
+pub const REPORT: usize = 32;
 
 /// The links of an object that can be on a [`PerCpuList`]. Counterpart of `list_head` in Linux.
 pub struct PerCpuLinks<T> {
@@ -88,6 +94,8 @@ struct List<T> {
     first: *const T,
     last: *const T,
     len: usize,
+    /// The part of `len` that is not in the common total yet, which may be negative.
+    unreported: i64,
 }
 
 // SAFETY: the objects are `Sync`, and the list owns none of them.
@@ -140,14 +148,19 @@ impl<T: Linked> List<T> {
 /// `Send` and `Sync`. It owns no object; objects must have left it when it is dropped.
 pub struct PerCpuList<T: Linked, C: LockClass> {
     slots: PerCpu<SlotLock<List<T>, C>>,
+    /// The number of objects that slots have reported. Written once in [`REPORT`] changes.
+    total: CachePadded<AtomicI64>,
 }
 
 impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     /// Creates empty lists, in `slots` slots (at least one).
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        let empty = |_| SlotLock::new(List { first: ptr::null(), last: ptr::null(), len: 0 });
-        Self { slots: PerCpu::new(slots, empty) }
+        let empty = |_| {
+            SlotLock::new(List { first: ptr::null(), last: ptr::null(), len: 0, unreported: 0 })
+        };
+        let total = CachePadded::new(AtomicI64::new(0));
+        Self { slots: PerCpu::new(slots, empty), total }
     }
 
     /// Returns the number of slots.
@@ -163,13 +176,14 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         self.slots.get(slot).map_or(0, |slot| slot.lock().len)
     }
 
-    /// Inserts `entry` at the front of this CPU's list. Takes that slot's lock. Returns the number
-    /// of objects that are then on that list.
+    /// Inserts `entry` at the front of this CPU's list. Takes that slot's lock. Returns whether the
+    /// slot has reported to the common total: so one insertion in [`REPORT`] at most, and only if
+    /// the list has grown since the last one.
     ///
     /// # Safety
     /// The object is on no list, no other thread inserts it concurrently, and it is
     /// [removed](Self::remove) before its memory is used for anything else.
-    pub unsafe fn insert(&self, entry: NonNull<T>) -> usize {
+    pub unsafe fn insert(&self, entry: NonNull<T>) -> bool {
         let number = self.slots.this_slot();
         let mut slot = self.slots.get(number).expect("every CPU has a slot").lock();
         // SAFETY: the caller promises that it is valid and on no list.
@@ -177,7 +191,27 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
             slot.push_front(entry.as_ptr());
             entry.as_ref().links().home.store(number as u32 + 1, Ordering::Relaxed);
         }
-        slot.len
+        self.note(&mut slot, 1)
+    }
+
+    /// Counts a change of the length of a slot's list. Returns whether the slot has reported.
+    #[inline]
+    fn note(&self, list: &mut List<T>, change: i64) -> bool {
+        list.unreported += change;
+        let reports = list.unreported.unsigned_abs() >= REPORT as u64;
+        if reports {
+            // Relaxed: the number publishes no other data.
+            self.total.fetch_add(list.unreported, Ordering::Relaxed);
+            list.unreported = 0;
+        }
+        reports
+    }
+
+    /// Returns about the number of objects, in one load: it differs by less than [`REPORT`] for
+    /// each slot, up or down. Takes no lock.
+    #[must_use]
+    pub fn approximate_len(&self) -> usize {
+        self.total.load(Ordering::Relaxed).try_into().unwrap_or(0)
     }
 
     /// Removes `entry` from the list it is on, whichever slot's that is; returns `false` if it is
@@ -197,6 +231,7 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
             // SAFETY: it is on this slot's list, and the lock is held.
             unsafe { slot.unlink(entry) };
             home.store(NOWHERE, Ordering::Relaxed);
+            self.note(&mut slot, -1);
             return true;
         }
     }

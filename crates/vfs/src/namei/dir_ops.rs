@@ -149,10 +149,10 @@ impl BackedName {
         let found = self.found.as_ref().filter(|found| bucket.remove(found));
         let gone = found.map(|found| found.borrow(&guard));
         let gone = gone.map(|old| old.set_removed(dir, || {}, &guard));
-        let (made, listed) = if dir.is_unhashed() {
+        let (made, reported) = if dir.is_unhashed() {
             // The dcache dropped the directory during the call of the driver; the file exists
             // anyway.
-            (Dentry::new_unnamed(dir, inode, &guard), 1)
+            (Dentry::new_unnamed(dir, inode, &guard), false)
         } else {
             Dentry::insert_made(&mut bucket, dir, &name, inode)
         };
@@ -162,7 +162,7 @@ impl BackedName {
             dentry::finish_removal(gone, &guard);
         }
         drop(guard);
-        dir.sb().shrink_sometimes(listed);
+        dir.sb().shrink_sometimes(reported);
         made
     }
 }

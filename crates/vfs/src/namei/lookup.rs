@@ -177,9 +177,9 @@ pub(crate) fn look_up(dir: &Dentry, name: &[u8]) -> Result<(), Errno> {
         }
         let found = directories.lookup(dir.inode(), name)?;
         match enter(dir, &key, found)? {
-            Entered::Listed(listed) => {
+            Entered::Listed { reported } => {
                 drop(turn);
-                sb.shrink_sometimes(listed);
+                sb.shrink_sometimes(reported);
                 return Ok(());
             }
             Entered::Busy(busy) => {
@@ -193,8 +193,9 @@ pub(crate) fn look_up(dir: &Dentry, name: &[u8]) -> Result<(), Errno> {
 
 /// The result of entering a driver's answer.
 enum Entered {
-    /// The answer is in the table. Holds the length of the LRU list of the new dentry.
-    Listed(usize),
+    /// The answer is in the table. Tells whether the LRU list of the new dentry has reported that
+    /// it has grown.
+    Listed { reported: bool },
     /// Another thread is moving, looking up or removing the found directory under its name in the
     /// dcache.
     Busy(Busy),
@@ -236,7 +237,7 @@ fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> 
     {
         // A caller that wants to unmount it must still reach it. The dentry is dropped when unused.
         old.set_checked(false);
-        return Ok(Entered::Listed(0));
+        return Ok(Entered::Listed { reported: false });
     }
     if let Some(inode) = found.inode.as_ref().filter(|inode| inode.is_dir())
         && let Some(alias) = Dentry::of_dir(inode, &guard)
@@ -247,9 +248,9 @@ fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> 
     let mut bucket = dir.children().lock(name.hash(), &guard);
     if dir.is_unhashed() {
         // The directory is unhashed, so its table must stay empty. Walks find no name in it.
-        return Ok(Entered::Listed(0));
+        return Ok(Entered::Listed { reported: false });
     }
-    Ok(Entered::Listed(Dentry::insert_cached(&mut bucket, dir, name, found)))
+    Ok(Entered::Listed { reported: Dentry::insert_cached(&mut bucket, dir, name, found) })
 }
 
 /// Moves the dentry of a directory to the name under which the driver found it (the kernel's
@@ -286,7 +287,7 @@ fn adopt(
     if !is_there || dir.is_unhashed() {
         // The dcache lost one of the two before the locks were taken. A walk that still needs the
         // name looks it up again.
-        return Ok(Entered::Listed(0));
+        return Ok(Entered::Listed { reported: false });
     }
     let write = || alias.seq().write();
     let (_names, section) =
@@ -298,5 +299,5 @@ fn adopt(
     alias.set_checked(check);
     locks.insert_moved(1, alias);
     locks.settle();
-    Ok(Entered::Listed(0))
+    Ok(Entered::Listed { reported: false })
 }

@@ -85,6 +85,12 @@ impl InodeList {
         drop_from(&self.0, want, want.saturating_mul(LOOKS_PER_EVICTION).max(LOOKS_MIN))
     }
 
+    /// Returns about the number of inodes, without a lock: the lists of the CPUs may have up to 31
+    /// each that do not count yet, or still count.
+    pub(crate) fn approximate_len(&self) -> usize {
+        self.0.approximate_len()
+    }
+
     /// Returns the number of unused inodes. Exact while none is added or removed.
     fn unused(&self) -> usize {
         let mut unused = 0;

@@ -23,7 +23,8 @@ pub(crate) trait Droppable: Linked {
 }
 
 /// Drops up to `want` objects of a list, this CPU's slot first, and looks at no more than `enough`
-/// objects of each slot. Returns the number of dropped objects.
+/// objects of each slot. Takes the locks of as many slots as it needs for that. Returns the number
+/// of dropped objects.
 pub(crate) fn drop_from<T: Droppable, C: LockClass>(
     list: &PerCpuList<T, C>,
     want: usize,
@@ -32,6 +33,9 @@ pub(crate) fn drop_from<T: Droppable, C: LockClass>(
     let own = cpu::current() as usize;
     let mut dropped = 0;
     for slot in 0..list.slots() {
+        if dropped >= want {
+            break;
+        }
         let slot = (own + slot) % list.slots();
         // Each may be looked at twice: a first look marks it, a second one finds it unused.
         let mut left = (2 * list.slot_len(slot)).min(enough);

@@ -22,7 +22,7 @@ fn objects(n: usize) -> Vec<Object> {
         .collect()
 }
 
-fn insert(list: &PerCpuList<Object, Lists>, object: &Object) -> usize {
+fn insert(list: &PerCpuList<Object, Lists>, object: &Object) -> bool {
     // SAFETY: the tests remove every object before they end.
     unsafe { list.insert(NonNull::from(object)) }
 }
@@ -47,7 +47,8 @@ fn objects_enter_at_the_front_and_leave_from_anywhere() {
     let objects = objects(4);
     for (i, object) in objects.iter().enumerate() {
         assert!(!object.links.is_listed());
-        assert_eq!(insert(&list, object), i + 1);
+        insert(&list, object);
+        assert_eq!(list.len(), i + 1);
     }
     assert_eq!(in_order(&list), [3, 2, 1, 0]);
     assert!(list.remove(&objects[2]), "from the middle");
@@ -95,6 +96,38 @@ fn an_object_leaves_the_slot_it_came_on() {
     assert_eq!(list.age(3, 9, |_| Age::Young), 0);
     assert_eq!((list.len(), list.slots()), (1, 4));
     assert!(list.remove(&objects[0]));
+}
+
+/// The total that is read without a lock is off by less than a report of each slot, and an object
+/// that comes and goes on the edge of one reports nothing.
+#[test]
+fn the_approximate_length_is_close_and_seldom_written() {
+    const SLOTS: usize = 4;
+    const EACH: usize = 100;
+    let list = PerCpuList::<Object, Lists>::new(SLOTS);
+    let objects = objects(SLOTS * EACH);
+    let is_close = |len: usize| list.approximate_len().abs_diff(len) < SLOTS * REPORT;
+    let mut reports = 0;
+    for (n, object) in objects.iter().enumerate() {
+        reports += usize::from(on_cpu((n % SLOTS) as u32, || insert(&list, object)));
+        assert!(is_close(n + 1));
+    }
+    assert_eq!(reports, SLOTS * (EACH / REPORT));
+    for object in &objects[..SLOTS * (EACH % REPORT)] {
+        assert!(list.remove(object));
+    }
+    let before = list.approximate_len();
+    let on_edge = &objects[0];
+    for _ in 0..1000 {
+        assert!(!on_cpu(0, || insert(&list, on_edge)), "on the edge, and again");
+        assert!(list.remove(on_edge));
+    }
+    assert_eq!(list.approximate_len(), before);
+    for (n, object) in objects[SLOTS * (EACH % REPORT)..].iter().rev().enumerate() {
+        assert!(list.remove(object));
+        assert!(is_close(SLOTS * (EACH - EACH % REPORT) - n - 1));
+    }
+    assert_eq!(list.len(), 0);
 }
 
 #[test]

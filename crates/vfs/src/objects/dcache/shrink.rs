@@ -4,9 +4,11 @@
 //! # When
 //!
 //! Hits pay nothing. A miss, which has just called the driver, drops a few dentries when the limit
-//! is reached. So there is no background thread, and no moment at which everything stops. A miss
-//! holds no lock but those of the one name that it drops, and it only drops a name that it finds
-//! unused. No lookup waits for it: lookups take no locks.
+//! is reached. Whether it is, one miss in 32 of a CPU reads from totals to which the list of each
+//! CPU adds in steps of 32 ([`PerCpuList::approximate_len`]); it takes no lock of another CPU. So
+//! there is no background thread, and no moment at which everything stops. A miss holds no lock but
+//! those of the one name that it drops, and it only drops a name that it finds unused. No lookup
+//! waits for it: lookups take no locks.
 //!
 //! # Concurrent drops
 //!
@@ -18,7 +20,7 @@
 
 use std::ops::ControlFlow;
 
-use vfscale_sync::percpu_list::{Linked, PerCpuList};
+use vfscale_sync::percpu_list::{Linked, PerCpuList, REPORT};
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::base::lock_classes::DcacheLru;
@@ -35,9 +37,8 @@ use crate::task::task_struct::Task;
 /// Negative dentries may take one in this many of the dentries that fit.
 const NEGATIVE_SHARE: usize = 8;
 
-/// Number of insertions into a CPU's list between two checks of the limit. The limit may be
-/// exceeded by a multiple of this number.
-const CHECK_EVERY: usize = 32;
+/// Number of objects that a drop frees beyond the excess, so the next one is not needed at once.
+const RESERVE: usize = REPORT;
 
 /// Number of objects looked at for each that is to be dropped, and the minimum. They bound the
 /// search of a miss when nearly all objects are in use.
@@ -131,12 +132,21 @@ fn drop_cold(dentry: &Dentry, guard: &Guard) -> bool {
 
 impl SuperBlock {
     /// Sets the memory limit of cached dentries and inodes, in bytes. Those in use are not dropped,
-    /// so they may exceed it. Takes effect with the next miss, or [`shrink`](Self::shrink). Does
-    /// nothing with a driver without `DirOps`, whose dentries are all in use.
+    /// so they may exceed it, and so may 32 of each kind for each CPU. Takes effect within the next
+    /// 32 misses of a CPU, or with [`shrink`](Self::shrink). Does nothing with a driver without
+    /// `DirOps`, whose dentries are all in use.
     pub fn set_cache_limit(&self, bytes: usize) {
         if let Some(lru) = self.lru() {
             lru.set_limit(bytes);
         }
+    }
+
+    /// Returns about the memory of the dentries and inodes that the lists have, in bytes. Takes no
+    /// lock.
+    fn approximate_bytes(&self, lru: &Lru) -> usize {
+        let dentries = lru.list(false).approximate_len() + lru.list(true).approximate_len();
+        let inodes = self.inode_list().map_or(0, InodeList::approximate_len);
+        dentries * DENTRY_BYTES + inodes * INODE_BYTES
     }
 
     /// Returns the memory of dentries and inodes, in bytes. Exact while none is added or removed;
@@ -178,11 +188,9 @@ impl SuperBlock {
         }
     }
 
-    /// Checks the limit after some insertions; a list has `listed` dentries now.
-    pub(crate) fn shrink_sometimes(&self, listed: usize) {
-        if listed.is_multiple_of(CHECK_EVERY)
-            && let Some(lru) = self.lru()
-        {
+    /// Checks the limit if the insertion of a dentry has reported that its list has grown.
+    pub(crate) fn shrink_sometimes(&self, reported: bool) {
+        if reported && let Some(lru) = self.lru() {
             self.shrink_to_limit(lru);
         }
     }
@@ -199,13 +207,13 @@ impl SuperBlock {
     fn shrink_to_limit(&self, lru: &Lru) {
         let limit = lru.limit();
         let negative_max = limit / NEGATIVE_SHARE / DENTRY_BYTES;
-        let too_many = lru.list(true).len().saturating_sub(negative_max);
+        let too_many = lru.list(true).approximate_len().saturating_sub(negative_max);
         if too_many > 0 {
-            drop_dentries(lru.list(true), too_many + CHECK_EVERY);
+            drop_dentries(lru.list(true), too_many + RESERVE);
         }
-        let over = self.cache_bytes().saturating_sub(limit);
+        let over = self.approximate_bytes(lru).saturating_sub(limit);
         if over > 0 {
-            self.shrink(over + CHECK_EVERY * (DENTRY_BYTES + INODE_BYTES));
+            self.shrink(over + RESERVE * (DENTRY_BYTES + INODE_BYTES));
         }
     }
 }

@@ -105,14 +105,14 @@ impl Dentry {
     }
 
     /// Inserts a dentry for the result of a driver's lookup into its bucket, and into the list of
-    /// droppable dentries. It has the reference of the name and no other. Returns the length of its
-    /// list.
+    /// droppable dentries. It has the reference of the name and no other. Returns whether that list
+    /// has reported that it has grown.
     pub(crate) fn insert_cached(
         bucket: &mut Bucket<'_, Dentry, Children>,
         parent: &Dentry,
         name: &Name<'_>,
         found: Found,
-    ) -> usize {
+    ) -> bool {
         let sb = parent.sb();
         let parent = std::ptr::from_ref(parent).cast_mut();
         let hash = bucket.free_hash(name.hash());
@@ -135,19 +135,19 @@ impl Dentry {
         // locked.
         unsafe {
             bucket.insert(raw);
-            sb.lru().map_or(0, |lru| lru.list(flags & NEGATIVE != 0).insert(raw))
+            sb.lru().is_some_and(|lru| lru.list(flags & NEGATIVE != 0).insert(raw))
         }
     }
 
     /// Inserts a dentry for a name that a driver has just created into its bucket, and into the
     /// list of droppable dentries. It has the reference of the name, and the one returned. Also
-    /// returns the length of that list.
+    /// returns whether that list has reported that it has grown.
     pub(crate) fn insert_made(
         bucket: &mut Bucket<'_, Dentry, Children>,
         parent: &Dentry,
         name: &Name<'_>,
         inode: InodeRef,
-    ) -> (DentryRef, usize) {
+    ) -> (DentryRef, bool) {
         let hash = bucket.free_hash(name.hash());
         let dentry = Dentry::new_child(parent, name.bytes(), hash, inode);
         if dentry.inode().is_dir() {
@@ -158,11 +158,11 @@ impl Dentry {
         // SAFETY: the name's reference protects the dentry until it is removed from the table; it
         // leaves its list before it is freed, and the locked bucket prevents its removal before it
         // is listed.
-        let listed = unsafe {
+        let reported = unsafe {
             bucket.insert(dentry.0);
-            parent.sb().lru().map_or(0, |lru| lru.list(false).insert(dentry.0))
+            parent.sb().lru().is_some_and(|lru| lru.list(false).insert(dentry.0))
         };
-        (dentry, listed)
+        (dentry, reported)
     }
 
     /// Creates a dentry for a file without a name (`O_TMPFILE`), held by the returned reference.
