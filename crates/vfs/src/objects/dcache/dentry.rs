@@ -14,8 +14,8 @@
 //!
 //! A count that several CPUs change alternately is promoted to per-CPU parts ("hot"). Then opens of
 //! one file by all CPUs scale; see [`Lockref`]. A superblock has a limited number of hot dentries
-//! ([`sharded_counts`](crate::objects::dcache::sharded_counts)); the oldest is demoted for a new
-//! one, and removal of the name demotes as well.
+//! ([`sharded_counts`](crate::objects::dcache::sharded_counts)); where there are too many, one is
+//! seldom demoted for another, and removal of the name demotes as well.
 //!
 //! # Locks
 //!
@@ -460,14 +460,15 @@ impl Dentry {
         }
     }
 
-    /// Shards the count over CPUs, unless it is dead or unhashed, and demotes a dentry for it if
-    /// the ring is full.
+    /// Shards the count over CPUs, unless it is dead or unhashed, if the ring has a slot for it.
+    /// Demotes the dentry that occupied that slot.
     #[cold]
     fn promote(&self, guard: &Guard) {
         let sb = self.sb();
         if !sb.hot().has_slots() {
             return;
         }
+        let Some(slot) = sb.hot().request() else { return };
         let victim = {
             let mut lock = self.lockref.lock();
             let may_be_hot = !lock.is_dead() && !self.is_unhashed();
@@ -475,9 +476,8 @@ impl Dentry {
             if !may_be_hot || !Lockref::spread(&mut lock, &self.spread, sb.slots()) {
                 return;
             }
-            let (slot, victim) = sb.hot().enter(self);
             self.lockref.hot_slot.store(slot, Ordering::Relaxed);
-            victim
+            sb.hot().enter(self, slot)
         };
         if let Some(victim) = victim {
             // SAFETY: it was in the ring a moment ago, so it was not collected before this RCU

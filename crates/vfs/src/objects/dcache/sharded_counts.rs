@@ -3,9 +3,12 @@
 //! # Purpose
 //!
 //! Each hot dentry costs memory for each CPU, so their number is limited. They are stored in a
-//! ring: a dentry that becomes hot takes the next slot, and the dentry that occupied the slot since
-//! the previous round is demoted. A dentry leaves its slot when its name is removed, which takes no
-//! lock, and writes no cache line that belongs to another dentry.
+//! ring: a dentry that becomes hot takes a free slot near the next position. If there is none, the
+//! hot dentries stay hot, and of [`PATIENCE`] requests one is granted: it takes the slot at its
+//! position, and the dentry there is demoted. Otherwise a few more busy dentries than fit would
+//! demote each other all the time, and each change costs that memory and a grace period. A dentry
+//! leaves its slot when its name is removed, which takes no lock, and writes no cache line that
+//! belongs to another dentry.
 //!
 //! # Invariants
 //!
@@ -26,11 +29,19 @@ use crate::objects::dcache::dentry::Dentry;
 /// Maximum number of hot dentries of a superblock; each costs a cache line pair for each CPU.
 pub(crate) const HOT_MAX: usize = 256;
 
+/// Number of requests of which one is granted if no slot is free. A dentry makes one after a dozen
+/// of its counts that bounced. Prime, so the granted ones come to every slot in turn.
+const PATIENCE: usize = 61;
+const _: () = assert!(!HOT_MAX.is_multiple_of(PATIENCE));
+
+/// Number of slots that a request looks at for a free one.
+const LOOKS: usize = 4;
+
 /// The ring of hot dentries.
 pub(crate) struct ShardedRing {
     ring: Box<[CachePadded<AtomicPtr<Dentry>>]>,
-    /// Number of dentries that have become hot so far.
-    entered: CachePadded<AtomicUsize>,
+    /// Number of requests so far.
+    requests: CachePadded<AtomicUsize>,
 }
 
 impl ShardedRing {
@@ -41,7 +52,7 @@ impl ShardedRing {
         let empty = |_| CachePadded::new(AtomicPtr::new(ptr::null_mut()));
         ShardedRing {
             ring: (0..len).map(empty).collect(),
-            entered: CachePadded::new(AtomicUsize::new(0)),
+            requests: CachePadded::new(AtomicUsize::new(0)),
         }
     }
 
@@ -50,13 +61,22 @@ impl ShardedRing {
         !self.ring.is_empty()
     }
 
-    /// Enters a dentry. Returns its slot, and the dentry that must be demoted for it.
-    pub(crate) fn enter(&self, dentry: &Dentry) -> (u32, Option<NonNull<Dentry>>) {
-        let slot = self.entered.fetch_add(1, Ordering::Relaxed) % self.ring.len();
+    /// Returns the slot that another dentry may [enter](Self::enter), or `None` if the hot dentries
+    /// shall stay hot. The ring [has slots](Self::has_slots).
+    pub(crate) fn request(&self) -> Option<u32> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let slot = |look: usize| number.wrapping_add(look) % self.ring.len();
+        // Relaxed: a hint, and nothing is read through the pointer.
+        let is_free = |slot: &usize| self.ring[*slot].load(Ordering::Relaxed).is_null();
+        let granted = || number.is_multiple_of(PATIENCE).then(|| slot(0));
+        (0..LOOKS).map(slot).find(is_free).or_else(granted).map(|slot| slot as u32)
+    }
+
+    /// Enters a dentry into a slot. Returns the dentry that must be demoted for it.
+    pub(crate) fn enter(&self, dentry: &Dentry, slot: u32) -> Option<NonNull<Dentry>> {
         let entering = ptr::from_ref(dentry).cast_mut();
         // Releases the dentry to the thread that will find it here, and acquires the previous one.
-        let before = self.ring[slot].swap(entering, Ordering::AcqRel);
-        (slot as u32, NonNull::new(before))
+        NonNull::new(self.ring[slot as usize].swap(entering, Ordering::AcqRel))
     }
 
     /// Removes a dentry from its slot, unless another one occupies it already.

@@ -2,7 +2,7 @@
 
 use vfscale_sync::{cpu, rcu};
 
-use super::{AtomicPtr, CachePadded, HOT_MAX, Ordering};
+use super::{AtomicPtr, CachePadded, HOT_MAX, Ordering, PATIENCE};
 use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, OFlags};
 use crate::file::open_file::File;
@@ -39,7 +39,16 @@ fn slots_of(dentry: &Dentry) -> usize {
     dentry.sb().hot().ring.iter().filter(is_it).count()
 }
 
-/// The oldest of too many is demoted, and can become hot again.
+/// Uses a dentry until it is hot, which it must be when each slot was granted once.
+fn heat(dentry: &Dentry) {
+    let granted = (0..HOT_MAX * PATIENCE).any(|_| {
+        use_in_turn(dentry);
+        dentry.is_hot()
+    });
+    assert!(granted);
+}
+
+/// One of too many is demoted, and can become hot again.
 #[test]
 fn so_many_dentries_are_hot_and_no_more() {
     let task = tree();
@@ -48,11 +57,57 @@ fn so_many_dentries_are_hot_and_no_more() {
     let is_hot = |n: usize| dentry(n).is_hot();
     (0..HOT_MAX).for_each(|n| use_in_turn(dentry(n)));
     assert!((0..HOT_MAX).all(|n| is_hot(n) && slots_of(dentry(n)) == 1));
-    use_in_turn(dentry(HOT_MAX));
-    assert!(!is_hot(0) && slots_of(dentry(0)) == 0 && (1..=HOT_MAX).all(is_hot));
+    let cold = || Vec::from_iter((0..=HOT_MAX).filter(|n| !is_hot(*n)));
+    assert_eq!(cold(), [HOT_MAX]);
+    heat(dentry(HOT_MAX));
+    let demoted = cold();
+    assert_eq!((demoted.len(), slots_of(dentry(demoted[0]))), (1, 0));
     rcu::synchronize();
-    use_in_turn(dentry(0));
-    assert!(is_hot(0) && !is_hot(1) && (2..=HOT_MAX).all(is_hot));
+    heat(dentry(demoted[0]));
+    assert!(cold().len() == 1 && cold() != demoted);
+}
+
+/// Where more dentries are busy than fit, most of the hot ones stay hot: few change, however often
+/// the others ask.
+#[test]
+fn hot_dentries_do_not_take_turns() {
+    const ROUNDS: usize = 20;
+    const MORE: usize = 64;
+    let task = tree();
+    let files: Vec<File> = (0..HOT_MAX + MORE).map(|n| make(&task, &format!("/{n}"))).collect();
+    let ring = files[0].path().dentry().sb().hot();
+    let mut promoted = 0;
+    for _ in 0..ROUNDS {
+        for file in &files {
+            let dentry = file.path().dentry();
+            let was_hot = dentry.is_hot();
+            use_in_turn(dentry);
+            promoted += usize::from(!was_hot && dentry.is_hot());
+        }
+        // So a demoted one can be hot again.
+        rcu::synchronize();
+    }
+    let requests = ring.requests.load(Ordering::Relaxed);
+    assert!(requests > MORE * ROUNDS, "{requests} requests");
+    let most = HOT_MAX + requests / PATIENCE + 1;
+    assert!((HOT_MAX..=most).contains(&promoted), "{promoted}, with {requests} requests");
+}
+
+/// A slot that is free is found beside occupied ones, without a demotion.
+#[test]
+fn a_free_slot_is_taken_before_another_dentry_is_demoted() {
+    let task = tree();
+    let files: Vec<File> = (0..HOT_MAX + 8).map(|n| make(&task, &format!("/{n}"))).collect();
+    let (hot, cold) = files.split_at(HOT_MAX);
+    hot.iter().for_each(|file| use_in_turn(file.path().dentry()));
+    (0..8).for_each(|n| task.remove_file(format!("/{}", n * 30)).unwrap());
+    cold.iter().for_each(|file| heat(file.path().dentry()));
+    let is_hot = |file: &&File| file.path().dentry().is_hot();
+    let stay_hot = hot.iter().filter(is_hot).count();
+    let requests = files[0].path().dentry().sb().hot().requests.load(Ordering::Relaxed);
+    let granted = (requests - HOT_MAX) / PATIENCE + 1;
+    assert!(stay_hot >= HOT_MAX - 8 - granted, "{stay_hot}, after {requests} requests");
+    assert!(granted < 8, "the test proves nothing");
 }
 
 /// A removed name leaves its slot empty; otherwise the next one would demote a freed dentry.
