@@ -67,7 +67,7 @@ impl World {
     pub fn new(vfs: Vfs) -> World {
         // This fails if the process has hashed names before; only `runner` depends on it and
         // checks it.
-        random::fix_process_key(KEY);
+        random::fix_hash_keys(KEY);
         let process = || Process { task: Arc::new(vfs.task()), slots: Default::default() };
         World { processes: [process(), process()], vfs, times: None }
     }

@@ -227,7 +227,7 @@ impl Runner {
     /// If the system has no memory or threads, or if the process has hashed names with another key.
     pub fn new(options: Options) -> io::Result<Runner> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        if !random::fix_process_key(KEY) {
+        if !random::fix_hash_keys(KEY) {
             return Err(io::Error::other("this process has hashed names before"));
         }
         let mut code = CodeCache::new();

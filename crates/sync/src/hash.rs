@@ -1,7 +1,7 @@
 //! Fibonacci hashing of integers (Knuth, The Art of Computer Programming, volume 3, section 6.4).
 //!
 //! For numbers that no attacker chooses, such as addresses and inode numbers. Names are hashed with
-//! a key ([`process_key`](crate::random::process_key)).
+//! keys ([`hash_keys`](crate::random::hash_keys)).
 
 /// 2^64 divided by the golden ratio, made odd. `GOLDEN_RATIO_64` of Linux is its negation.
 pub const GOLDEN_RATIO_64: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -4,9 +4,9 @@
 //!
 //! * The same seed gives the same numbers on every machine.
 //! * A test that starts from [`seed`] prints the setting that repeats it.
-//! * [`process_key`] returns the same number for as long as the process lives.
+//! * [`hash_keys`] returns the same numbers for as long as the process lives.
 //!
-//! Only [`process_key`] is hard to guess; the generator is not.
+//! Only [`hash_keys`] are hard to guess; the generator is not.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{LazyLock, OnceLock};
@@ -33,25 +33,55 @@ pub fn fresh_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) >> 16
 }
 
-/// The value that [`process_key`] returns, if that is fixed.
-static FIXED: OnceLock<u64> = OnceLock::new();
-
-static KEY: LazyLock<u64> =
-    LazyLock::new(|| FIXED.get().copied().unwrap_or_else(|| RandomState::new().hash_one(0u64)));
-
-/// Returns a number that differs from process to process. Hashes start with it, so an attacker
-/// can't choose names that collide.
-#[inline]
-#[must_use]
-pub fn process_key() -> u64 {
-    *KEY
+/// The secret numbers of a hash that multiplies; see [`hash_keys`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashKeys {
+    /// Combined with the data by exclusive or, before the first and the last step.
+    pub salts: [u64; 2],
+    /// Multiplied by, in all steps but the last, and in the last. Odd.
+    pub factors: [u64; 2],
 }
 
-/// Fixes the value of [`process_key`], for a process that must repeat exactly what another did.
-/// Returns false if another value was returned or fixed before.
-pub fn fix_process_key(key: u64) -> bool {
-    let _ = FIXED.set(key);
-    process_key() == key
+impl HashKeys {
+    /// Returns the keys of a seed, always the same ones, with known multipliers: for processes that
+    /// must repeat exactly, and have no user to defend against.
+    #[must_use]
+    pub const fn from_seed(seed: u64) -> Self {
+        Self { salts: [seed; 2], factors: [0xd6e8_feb8_6659_fd93, GOLDEN_RATIO_64] }
+    }
+
+    /// Makes keys that are hard to guess.
+    fn unknown() -> Self {
+        let random = RandomState::new();
+        let number = |number: u64| random.hash_one(number);
+        Self { salts: [number(0), number(1)], factors: [number(2) | 1, number(3) | 1] }
+    }
+}
+
+/// The seed of [`hash_keys`], if that is fixed.
+static FIXED: OnceLock<u64> = OnceLock::new();
+
+static KEYS: LazyLock<HashKeys> =
+    LazyLock::new(|| FIXED.get().map_or_else(HashKeys::unknown, |seed| HashKeys::from_seed(*seed)));
+
+/// Returns numbers that differ from process to process. Hashes of names depend on all of them, so
+/// an attacker can't choose names that collide.
+///
+/// They are four results of SipHash-1-3 under a key of 128 bits that is not stored, so none of them
+/// tells anything about another. The multipliers are secret as well: hashes are shown as positions
+/// in directories, and with known multipliers each one would be an equation in one number of 64
+/// bits.
+#[inline]
+#[must_use]
+pub fn hash_keys() -> &'static HashKeys {
+    &KEYS
+}
+
+/// Fixes [`hash_keys`], for a process that must repeat exactly what another did. Returns false if
+/// other keys were returned or fixed before.
+pub fn fix_hash_keys(seed: u64) -> bool {
+    let _ = FIXED.set(seed);
+    *hash_keys() == HashKeys::from_seed(seed)
 }
 
 /// A small generator (SplitMix64; Steele, Lea and Flood, OOPSLA 2014). Seeds that differ in any bit

@@ -18,9 +18,19 @@ fn every_thing_is_chosen_about_as_often() {
 }
 
 #[test]
-fn the_key_of_a_process_is_fixed_once_it_is_known() {
-    let key = process_key();
-    assert!(!fix_process_key(!key));
-    assert!(!fix_process_key(key ^ 1));
-    assert_eq!(process_key(), key);
+fn the_keys_of_a_process_are_fixed_once_they_are_known() {
+    let keys = *hash_keys();
+    assert!(!fix_hash_keys(0));
+    assert!(!fix_hash_keys(1));
+    assert_eq!(*hash_keys(), keys);
+}
+
+#[test]
+fn keys_that_are_not_fixed_have_nothing_in_common() {
+    let all = |keys: HashKeys| [keys.salts, keys.factors].concat();
+    let numbers: std::collections::HashSet<u64> =
+        (0..16).flat_map(|_| all(HashKeys::unknown())).chain(all(HashKeys::from_seed(1))).collect();
+    // The two salts of a seed are equal.
+    assert_eq!(numbers.len(), 16 * 4 + 3);
+    assert!(HashKeys::unknown().factors.iter().all(|factor| factor % 2 == 1));
 }

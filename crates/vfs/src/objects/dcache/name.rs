@@ -4,7 +4,7 @@
 //! bytes, and a rest is read as two overlapping words instead of byte by byte (like "word at a
 //! time" in `hash_name` of Linux).
 
-use vfscale_sync::random;
+use vfscale_sync::random::{self, HashKeys};
 
 /// Maximum length of a name in bytes.
 pub const NAME_MAX: usize = 255;
@@ -116,7 +116,7 @@ impl<'a> Name<'a> {
         let head = first << 8 | bytes.len() as u64 & 0xff;
         self.bytes = bytes;
         self.head = head;
-        self.hash = hash_with(random::process_key(), head, bytes);
+        self.hash = hash_with(random::hash_keys(), head, bytes);
     }
 
     /// Sets the name to the first component of a path that doesn't begin with a slash. Returns the
@@ -206,16 +206,16 @@ fn fold(a: u64, b: u64) -> u64 {
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-/// Hashes a name: multiply and fold, eight bytes at a time after the head, keyed.
+/// Hashes a name: multiply and fold, eight bytes at a time after the head. Salts and multipliers
+/// are secret: a user sees the upper 43 bits of hashes of names of his choice.
 #[inline(always)]
-fn hash_with(key: u64, head: u64, bytes: &[u8]) -> u64 {
-    const K0: u64 = 0x9e37_79b9_7f4a_7c15;
-    const K1: u64 = 0xd6e8_feb8_6659_fd93;
-    let mut hash = fold(head ^ key, K1);
+fn hash_with(keys: &HashKeys, head: u64, bytes: &[u8]) -> u64 {
+    let HashKeys { salts: [first, last], factors: [factor, last_factor] } = *keys;
+    let mut hash = fold(head ^ first, factor);
     if bytes.len() > HEAD_BYTES {
-        hash = hash_rest(hash ^ bytes.len() as u64, &bytes[HEAD_BYTES..], K1);
+        hash = hash_rest(hash ^ bytes.len() as u64, &bytes[HEAD_BYTES..], factor);
     }
-    hash = fold(hash ^ key, K0);
+    hash = fold(hash ^ last, last_factor);
     ((hash >> 1) & !TIE_BITS).max(TIE_BITS + 1)
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use vfscale_sync::random::{HashKeys, Random};
+
 use super::{Name, TIE_BITS, component_len, has_nul, hash_with, is_same, skip_slashes, word};
 
 /// Returns bytes of which none is a slash or zero, some with the high bit.
@@ -115,8 +117,51 @@ fn dots_are_told_from_other_names() {
     }
 }
 
-fn keyed(key: u64, bytes: &[u8]) -> u64 {
-    hash_with(key, Name::new(bytes).head, bytes)
+fn hashed(keys: &HashKeys, bytes: &[u8]) -> u64 {
+    hash_with(keys, Name::new(bytes).head, bytes)
+}
+
+fn keyed(seed: u64, bytes: &[u8]) -> u64 {
+    hashed(&HashKeys::from_seed(seed), bytes)
+}
+
+/// Each of the four secret numbers changes the hashes of all names, short and long: none can be
+/// found without the others.
+#[test]
+fn hashes_depend_on_every_key() {
+    let keys = HashKeys {
+        salts: [0x1234, 0x5678],
+        factors: [0x9abc_def1_0203_0405, 0x0fed_cba9_8765_4321],
+    };
+    let mut others = [keys; 4];
+    others[0].salts[0] ^= 1 << 40;
+    others[1].salts[1] ^= 1 << 40;
+    others[2].factors[0] ^= 1 << 40;
+    others[3].factors[1] ^= 1 << 40;
+    for name in [&b"a"[..], b"abc", b"sevenby", b"eightbyt", b"longer than two words", &[b'x'; 255]]
+    {
+        for other in &others {
+            assert_ne!(hashed(&keys, name), hashed(other, name), "{name:?}");
+        }
+    }
+}
+
+/// With multipliers at random, as a process has them, hashes spread as well as with chosen ones.
+#[test]
+fn hashes_spread_with_keys_at_random() {
+    let names: Vec<String> = (0..20_000).map(|i| format!("file{i}")).collect();
+    let mut random = Random::new(11);
+    for _ in 0..20 {
+        let mut two = || [random.number(), random.number()];
+        let keys = HashKeys { salts: two(), factors: two().map(|factor| factor | 1) };
+        let hashes: HashSet<u64> =
+            names.iter().map(|name| hashed(&keys, name.as_bytes())).collect();
+        assert!(hashes.len() > names.len() - 3);
+        let mut buckets = [0_usize; 64];
+        hashes.iter().for_each(|hash| buckets[(hash >> 57) as usize] += 1);
+        let mean = names.len() / buckets.len();
+        assert!(buckets.iter().all(|n| n.abs_diff(mean) < mean / 2), "{keys:?}: {buckets:?}");
+    }
 }
 
 #[test]
