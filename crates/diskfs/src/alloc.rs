@@ -187,7 +187,7 @@ impl Groups {
             (most.0.max(trees), most.1.max(levels))
         };
         let (largest_trees, levels_max) = groups.iter().fold((0, 1), most);
-        let slots = cpu::possible().max(1);
+        let slots = cpu::slots();
         let step = (geometry.groups() / slots).max(1);
         let start = |slot: usize| {
             let own = (slot as u32).wrapping_mul(step) % geometry.groups();

@@ -123,7 +123,7 @@ impl BufferCache {
     /// Creates an empty cache of `volume` on `device`, which holds at most `bytes` of clean blocks.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, volume: Uuid, bytes: u64) -> Self {
-        let cpus = cpu::possible() as usize;
+        let cpus = cpu::slots() as usize;
         let limit = usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
         // Enough shards that unrelated blocks seldom share one, while each has room for some
         // blocks.

@@ -93,7 +93,7 @@ impl Scaling {
 
 impl Default for Scaling {
     fn default() -> Self {
-        Self::with_slots(cpu::possible() as usize)
+        Self::with_slots(cpu::slots() as usize)
     }
 }
 

@@ -137,7 +137,7 @@ impl MemFsBuilder {
     /// Creates the file system. It must then be mounted.
     #[must_use]
     pub fn build(self) -> Arc<MemFs> {
-        let slots = self.slots.unwrap_or_else(|| cpu::possible() as usize);
+        let slots = self.slots.unwrap_or_else(|| cpu::slots() as usize);
         Arc::new(MemFs {
             space: Space::new(self.size_bytes(), slots),
             page_locks: PageLocks::new(slots),

@@ -16,6 +16,10 @@
 //!   it, and in a model, which must repeat exactly, it decides where threads run (on CPU 0 by
 //!   default).
 
+mod allowed;
+
+pub use allowed::{most_slots, slots};
+
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -186,8 +190,8 @@ mod rseq {
     }
 }
 
-/// Returns the number of CPUs to make slots for: those the machine is configured with, whether or
-/// not this process may use them now. At least 1. Calls the system once.
+/// Returns the number of CPUs that the machine is configured with, whether or not this process may
+/// use them now; [`slots`] is for those that it may use. At least 1. Calls the system once.
 #[must_use]
 pub fn possible() -> u32 {
     static POSSIBLE: AtomicU32 = AtomicU32::new(0);

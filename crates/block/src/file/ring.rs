@@ -60,7 +60,7 @@ impl Rings {
     /// if not, why.
     pub(super) fn new() -> io::Result<Self> {
         let first = Ring::new()?;
-        let slots = vfscale_sync::cpu::possible() as usize;
+        let slots = vfscale_sync::cpu::slots() as usize;
         let rings = Self { idle: PerCpu::new(slots, |_| Mutex::new(Vec::new())) };
         rings.put(first);
         Ok(rings)

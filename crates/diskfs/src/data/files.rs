@@ -96,7 +96,7 @@ pub struct FileOptions {
 
 impl Default for FileOptions {
     fn default() -> Self {
-        let (cache_bytes, dirty_lists) = (256 << 20, cpu::possible() as usize);
+        let (cache_bytes, dirty_lists) = (256 << 20, cpu::slots() as usize);
         Self { cache_bytes, interval: None, dirty_lists, auto_da_alloc: true }
     }
 }
@@ -116,7 +116,7 @@ impl Files {
         let log_blocks = volume.superblock().log().blocks();
         let files = Arc::new_cyclic(|this| Self {
             state: FilesState {
-                pages: PageCache::new(cache_bytes, cpu::possible() as usize),
+                pages: PageCache::new(cache_bytes, cpu::slots() as usize),
                 dirty: DirtyFiles::new(dirty_lists),
                 write_errors: ErrorSeq::new(),
                 renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),

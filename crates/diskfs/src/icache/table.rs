@@ -93,7 +93,7 @@ impl NodeTable {
     /// Creates an empty table that caches about `limit` unused nodes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        let cpus = cpu::possible() as usize;
+        let cpus = cpu::slots() as usize;
         // Enough shards that unrelated inodes seldom share one.
         let shards = (limit / SHARD_NODES).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
         let shards = shards.next_power_of_two();

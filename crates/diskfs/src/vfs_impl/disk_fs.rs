@@ -70,8 +70,8 @@ impl Default for DiskOptions {
             no_recovery: false,
             on_error: OnError::default(),
             log_device: None,
-            orphan_lists: cpu::possible() as usize,
-            dirty_lists: cpu::possible() as usize,
+            orphan_lists: cpu::slots() as usize,
+            dirty_lists: cpu::slots() as usize,
             auto_da_alloc: true,
         }
     }

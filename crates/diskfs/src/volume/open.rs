@@ -60,7 +60,7 @@ impl Volume {
         groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
         let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
         let shared = Shared { groups, space, overruns: AtomicU64::new(0) };
-        let slots = cpu::possible() as usize;
+        let slots = cpu::slots() as usize;
         let opened = Self {
             device,
             uuid,

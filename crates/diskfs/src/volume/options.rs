@@ -37,7 +37,7 @@ impl Default for VolumeOptions {
             journal: vfscale_journal::Options::default(),
             cache_bytes: 64 << 20,
             log_device: None,
-            orphan_lists: cpu::possible() as usize,
+            orphan_lists: cpu::slots() as usize,
         }
     }
 }

@@ -13,4 +13,4 @@
 //! assert!(cpu::possible() >= 1);
 //! ```
 
-pub use vfscale_sync::cpu::{Pretend, current, possible, pretend};
+pub use vfscale_sync::cpu::{Pretend, current, possible, pretend, slots};

@@ -21,7 +21,8 @@ use std::fmt;
 
 use vfscale_sync::cpu;
 
-/// The scaling settings of a tree. `Default` follows the machine.
+/// The scaling settings of a tree. `Default` follows the CPUs that the process may use
+/// ([`cpu::slots`]).
 ///
 /// ```
 /// use vfscale_vfs::Scaling;
@@ -266,13 +267,13 @@ impl std::error::Error for ScalingError {}
 
 impl Default for Scaling {
     fn default() -> Scaling {
-        Scaling::with_slots(cpu::possible() as usize)
+        Scaling::with_slots(cpu::slots() as usize)
     }
 }
 
 impl Scaling {
-    /// Returns the settings with all patches, for `slots` CPUs (at least one) instead of those of
-    /// the machine.
+    /// Returns the settings with all patches, for `slots` CPUs (at least one) instead of those that
+    /// the process may use.
     #[must_use]
     pub fn with_slots(slots: usize) -> Scaling {
         let slots = slots.max(1);

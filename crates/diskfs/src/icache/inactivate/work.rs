@@ -74,7 +74,7 @@ impl Inactivator {
     pub fn new(volume: Arc<Volume>, table: Arc<NodeTable>, cut: Arc<CutFn>) -> Self {
         let queues = volume.orphans().lists();
         let at_once = freed_at_once(&volume);
-        let threads = if queues == 1 { cpu::possible().min(THREADS_MAX) } else { 1 };
+        let threads = if queues == 1 { cpu::slots().min(THREADS_MAX) } else { 1 };
         let aside = Arc::<Aside>::default();
         let queue = |_| {
             let (volume, cut, aside) = (Arc::clone(&volume), Arc::clone(&cut), Arc::clone(&aside));

@@ -77,7 +77,7 @@ crate::lock_class! {
 const HUGE_FROM: usize = 8;
 
 static POOL: LazyLock<PagePool> = LazyLock::new(|| PagePool {
-    stocks: PerCpu::new(crate::cpu::possible() as usize, |_| Mutex::new(Stock::default())),
+    stocks: PerCpu::new(crate::cpu::slots() as usize, |_| Mutex::new(Stock::default())),
     depot: CachePadded::new(Mutex::new(RegionDepot::new(Keep::new()))),
 });
 

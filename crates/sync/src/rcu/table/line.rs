@@ -48,7 +48,7 @@ pub(super) const CONTENDED_BITS_MIN: u32 = LINES_PER_CPU.ilog2();
 /// Returns the size up to which contention alone lets a table grow, and below which it does not
 /// shrink: some buckets for each CPU, so two CPUs seldom meet in one.
 pub(super) fn contended_bits() -> u32 {
-    (crate::cpu::possible() as usize * LINES_PER_CPU).next_power_of_two().ilog2()
+    (crate::cpu::most_slots() as usize * LINES_PER_CPU).next_power_of_two().ilog2()
 }
 
 const ADDRESS_BITS: u32 = 48;

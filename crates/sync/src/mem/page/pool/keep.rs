@@ -60,7 +60,7 @@ impl Keep {
     /// Begins with the default maximum.
     pub(super) fn new() -> Self {
         let memory = machine::memory_bytes() / MEMORY_SHARE / PAGE_SIZE as u64;
-        let by_cpus = cpu::possible() as usize * EACH_CPU;
+        let by_cpus = cpu::slots() as usize * EACH_CPU;
         let max = usize::try_from(memory).map_or(by_cpus, |memory| memory.min(by_cpus));
         Self { max: max.max(FLOOR), least: 0, surplus: 0, is_short: false }
     }
