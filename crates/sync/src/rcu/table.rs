@@ -154,19 +154,20 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             // SAFETY: Entries outlive their removal by a grace period, which the guard delays.
             Seek::Found(entry) => Some(unsafe { entry.as_ref() }),
             Seek::Absent => None,
-            Seek::Changed | Seek::Moved(_) => self.find_again(hash, guard, eq),
+            Seek::Changed => self.find_again(self.word(), hash, guard, eq),
+            Seek::Moved(next) => self.find_again(next, hash, guard, eq),
         }
     }
 
-    /// Repeats a lookup that met a change of the bucket.
+    /// Repeats a lookup that met a change of the bucket, in the array that it has to look at now.
     #[cold]
     fn find_again<'g>(
         &self,
+        mut word: Word<T, C>,
         hash: u64,
         guard: &'g Guard,
         mut eq: impl FnMut(&T) -> bool,
     ) -> Option<&'g T> {
-        let mut word = self.word();
         let mut wait = Backoff::new();
         loop {
             let line = word.line_of(hash, guard)?;

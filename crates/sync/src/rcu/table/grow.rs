@@ -1,8 +1,19 @@
 //! Resizing: moving the buckets of a table to another array while it is in use.
+//!
+//! # Bounded work
+//!
+//! A small array is moved by the thread that resizes it, at once. Of a larger one each call moves a
+//! few groups of buckets: the call that begins, then each call that locks a bucket and finds it
+//! moved, and each that would resize the table for another reason. [`Progress`] distributes the
+//! groups among these calls, and the one that moves the last group replaces the table's word. So no
+//! call takes time in proportion to the table, and with four groups for each call the resize of `n`
+//! buckets ends within a few times `n` changes, before the table is due to grow again. Until then a
+//! lookup reads a line of the old array more if its bucket is moved. A caller that locks all
+//! buckets ([`LockReq::All`](super::LockReq::All)) finishes the resize first.
 
 use super::line::{
-    BITS_MAX, CONTENDED_BITS_MIN, FREE_BITS, Hint, Line, Link, Node, Word, contended_bits,
-    free_nodes,
+    BITS_MAX, CONTENDED_BITS_MIN, FREE_BITS, Hint, Line, Link, Node, Progress, Word,
+    contended_bits, free_nodes,
 };
 use super::{Hashed, RcuTable};
 use crate::atomic::Ordering;
@@ -10,6 +21,7 @@ use crate::lock::wait::Spin;
 use crate::lock::{LockClass, Mutex, MutexGuard};
 use crate::percpu::spread;
 use crate::rcu::Guard;
+use crate::reclaim::{self, Work};
 use smallvec::SmallVec;
 use std::ptr::NonNull;
 
@@ -23,15 +35,28 @@ const LOAD_MAX: usize = 5;
 /// Average number of entries per bucket from which a small table grows a little when a bucket
 /// overflows: with so few buckets a full one is common, and each use of a name in it would pay.
 const LOAD_SMALL: usize = 2;
-/// Average number of buckets that a locker checks to finish a resize.
+/// Average number of buckets that a locker checks to finish a resize of a small array.
 const HELP_LINES: usize = 64;
+/// Number of groups that a call moves of a larger one. Models move one, so it takes several calls.
+pub(super) const STEP: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
+/// Maximum number of groups that a call looks at to find some that are not moved yet.
+const STEP_LOOKS: usize = 16 * STEP;
 /// Binary logarithm of the number of buckets below which a table grows by four; larger ones grow by
 /// two.
 const SMALL_BITS: u32 = 6;
 /// Number of buckets (64 KiB) from which a freed array is handed over immediately.
 const LARGE: usize = 1 << 10;
+/// Number of buckets (4 MiB) from which the reclaim thread frees an array: the system takes
+/// milliseconds to take back its pages, which would be those of an unrelated call.
+const HUGE: usize = 1 << 16;
 /// Binary logarithm of the factor by which a table shrinks in one step.
 const SHRINK_BITS: u32 = 2;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+thread_local! {
+    /// Number of groups that this thread has moved.
+    pub(super) static MOVED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 /// Whether to wait for the lock of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,6 +145,11 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
             // A resize is under way, or was.
             return;
         }
+        if let Some(Link::Moved(next)) = word.line(0, guard).map(Line::link) {
+            // One is under way, and has not come to this bucket yet.
+            self.migrate(word, next, word.index_of(hash), Blocking::Try, guard);
+            return;
+        }
         let bits = word.bits();
         let wanted = match hint {
             Hint::None => Size::Needed(bits),
@@ -203,7 +233,10 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     ) {
         // The larger the table, the fewer threads help: the number of buckets that are checked in
         // vain is constant on average for each call.
-        let seldom = (old.len() / HELP_LINES).max(1) as u64 - 1;
+        let seldom = match old.progress(guard) {
+            Some(_) => 0,
+            None => (old.len() / HELP_LINES).max(1) as u64 - 1,
+        };
         if (hash >> FREE_BITS) & seldom == 0 && self.word() == old {
             // Each helper starts elsewhere, so they share the work. None waits: the holder of some
             // other bucket must not keep this caller from its own.
@@ -211,8 +244,9 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         }
     }
 
-    /// Moves all buckets of `old` to `next`, beginning near bucket `start`. The last thread to
-    /// finish replaces the table's word. Bucket 0 has been moved to `next` before.
+    /// Moves buckets of `old` to `next`: all, beginning near bucket `start`, if the array is
+    /// small or the caller waits, otherwise a few. The last thread to finish replaces the
+    /// table's word. Bucket 0 has been moved to `next` before.
     fn migrate(
         &self,
         old: Word<T, C>,
@@ -221,6 +255,10 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         blocking: Blocking,
         guard: &Guard,
     ) {
+        if let (Some(progress), Blocking::Try) = (old.progress(guard), blocking) {
+            self.migrate_some(old, next, progress, guard);
+            return;
+        }
         let groups = old.len().min(next.len());
         let first = start / (old.len() / groups);
         let busy = |group: &usize| {
@@ -229,9 +267,35 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         };
         let left: Vec<usize> = (first..groups).chain(0..first).filter(busy).collect();
         // The holders may have released these in between.
-        if left.iter().any(busy) {
-            return;
+        if !left.iter().any(busy) {
+            self.finish(old, next, guard);
         }
+    }
+
+    /// Moves a few buckets of `old` to `next`. Groups that are locked elsewhere are left to later
+    /// calls, which come round to them again.
+    fn migrate_some(&self, old: Word<T, C>, next: Word<T, C>, progress: &Progress, guard: &Guard) {
+        let groups = old.len().min(next.len());
+        let before = progress.moved.load(Ordering::Relaxed);
+        for _ in 0..STEP_LOOKS / STEP {
+            let first = progress.begun.fetch_add(STEP, Ordering::Relaxed);
+            for group in first..first.wrapping_add(STEP) {
+                self.move_group(old, next, group & (groups - 1), Blocking::Try, guard);
+            }
+            // Acquire: all groups are moved before the word is replaced.
+            let moved = progress.moved.load(Ordering::Acquire);
+            if moved == groups {
+                return self.finish(old, next, guard);
+            }
+            // This thread has moved some, or others are at work.
+            if moved != before {
+                return;
+            }
+        }
+    }
+
+    /// Replaces the table's word, when all buckets of `old` have been moved to `next`.
+    fn finish(&self, old: Word<T, C>, next: Word<T, C>, guard: &Guard) {
         // Release: a thread that reads the word sees the buckets. Only one thread can win, since a
         // word isn't reused while its array is in use.
         let replaced = self.word.compare_exchange(
@@ -243,9 +307,12 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         if replaced.is_ok() {
             #[cfg(all(shuttle, not(loom)))]
             crate::model::count_resize();
-            // SAFETY: The word is no longer reachable, neither in the table nor in a moved bucket,
-            // so the array can be freed once current readers have left.
-            unsafe { guard.defer_unchecked(move || old.free_moved()) };
+            let given = old.len() >= HUGE && reclaim::submit(0, Box::new(Left(old))).is_ok();
+            if !given {
+                // SAFETY: The word is no longer reachable, neither in the table nor in a moved
+                // bucket, so the array can be freed once current readers have left.
+                unsafe { guard.defer_unchecked(move || old.free_moved()) };
+            }
             if old.len() >= LARGE {
                 guard.hand_over();
             }
@@ -290,11 +357,32 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let mut cut: Vec<NonNull<Node<T>>> = Vec::new();
         lines.iter().for_each(|line| line.set_moved(next, &mut cut));
         drop(held);
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        MOVED.set(MOVED.get() + 1);
+        if let Some(progress) = old.progress(guard) {
+            // Release: pairs with the load of the thread that finishes.
+            progress.moved.fetch_add(1, Ordering::AcqRel);
+        }
         if !cut.is_empty() {
             // SAFETY: The nodes have been cut off from their buckets.
             unsafe { guard.defer_unchecked(move || free_nodes(cut)) };
         }
         Step::Moved(next)
+    }
+}
+
+/// An array that a table has left behind.
+struct Left<T, C: LockClass>(Word<T, C>);
+
+// SAFETY: It owns the array, which has no entries and no chains.
+unsafe impl<T, C: LockClass> Send for Left<T, C> {}
+
+impl<T: 'static, C: LockClass> Work for Left<T, C> {
+    fn step(&mut self) -> bool {
+        // SAFETY: The word was no longer reachable when this was submitted, and a grace period is
+        // over since. There is one step.
+        unsafe { self.0.free_moved() };
+        false
     }
 }
 

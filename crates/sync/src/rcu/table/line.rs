@@ -1,10 +1,10 @@
 //! Buckets, their overflow nodes, and the tagged words that lead to them.
 
-use crate::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use crate::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use crate::lock::{LockClass, Mutex};
 use crate::percpu::spread::{self, Reservation};
 use crate::rcu::Guard;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::hint;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -38,6 +38,9 @@ const SIZE_BITS: usize = 31;
 const _: () = assert!((BITS_MAX as usize) < SIZE_BITS);
 /// Mask of the sixth bit: the array has a reservation.
 const RESERVED: usize = 32;
+
+/// Binary logarithm of the number of buckets from which an array is moved in steps: 16 KiB.
+pub(super) const STEPS_FROM_BITS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
 
 /// Number of buckets that contention alone gives a table for each CPU.
 const LINES_PER_CPU: usize = 32;
@@ -198,7 +201,8 @@ impl<T, C: LockClass> AssertLayout<T, C> {
 }
 
 impl<T: 'static, C: LockClass> Line<T, C> {
-    fn new() -> Self {
+    /// Creates an empty bucket: all zeros, except in models.
+    pub(super) fn new() -> Self {
         const { AssertLayout::<T, C>::ONE_LINE };
         Self {
             lock: Mutex::new(()),
@@ -509,6 +513,17 @@ impl<'a, T> Iterator for Nodes<'a, T> {
     }
 }
 
+/// How much of an array has been moved to another one, in front of its buckets.
+pub(super) struct Progress {
+    /// The number of groups that were taken in hand, of which the last may be in hand still.
+    /// Continues past the number of groups, modulo that.
+    pub(super) begun: AtomicUsize,
+    /// The number of groups that are moved.
+    pub(super) moved: AtomicUsize,
+    /// The memory of the array, which begins a little before this.
+    memory: NonNull<u8>,
+}
+
 /// The address of an array of buckets, with the number of them in its lowest five bits: zero for
 /// null, else one more than the binary logarithm. The sixth bit is set if the array has a
 /// reservation ([`spread`]).
@@ -557,7 +572,7 @@ impl<T: 'static, C: LockClass> Word<T, C> {
     }
 
     pub(super) fn bytes(self) -> usize {
-        self.len() * size_of::<Line<T, C>>()
+        if self.is_null() { 0 } else { Self::layout(self.bits()).map_or(0, |memory| memory.size()) }
     }
 
     /// Returns the index of the bucket of `hash`. The word isn't null.
@@ -615,29 +630,68 @@ impl<T: 'static, C: LockClass> Word<T, C> {
         }
     }
 
+    /// Returns whether an array is moved in steps. Then it has a line for the [`Progress`] in front
+    /// of its buckets.
+    fn has_steps(bits: u32) -> bool {
+        const { assert!(size_of::<Progress>() <= size_of::<Line<T, C>>()) };
+        const { assert!(align_of::<Progress>() <= LINE_ALIGN) };
+        bits >= STEPS_FROM_BITS
+    }
+
+    /// Returns the memory of an array of `1 << bits` buckets.
+    ///
+    /// A large one is not requested with the alignment of a line but has a line more: for zeros of
+    /// a larger alignment the allocator writes all of them, and for others the system makes pages
+    /// when they are used.
     fn layout(bits: u32) -> Option<Layout> {
-        Layout::array::<Line<T, C>>(1usize.checked_shl(bits)?).ok()
+        let (more, align) = if Self::has_steps(bits) { (2, 16) } else { (0, LINE_ALIGN) };
+        let lines = 1usize.checked_shl(bits)?.checked_add(more)?;
+        Layout::from_size_align(lines.checked_mul(size_of::<Line<T, C>>())?, align).ok()
     }
 
     /// Allocates an array of `1 << bits` empty buckets; returns `None` if there is no memory for
-    /// it.
+    /// it. Writes no bucket of a large array.
     pub(super) fn allocate(bits: u32) -> Option<Self> {
         debug_assert!(bits <= BITS_MAX);
         let layout = Self::layout(bits)?;
         // SAFETY: The layout isn't empty.
-        let first = NonNull::new(unsafe { alloc(layout) }.cast::<Line<T, C>>())?;
-        for index in 0..1 << bits {
-            // SAFETY: Within the array just allocated.
-            unsafe { first.add(index).write(Line::new()) };
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let mut first = memory.cast::<Line<T, C>>();
+        if Self::has_steps(bits) {
+            let (begun, moved) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let skipped = memory.addr().get().wrapping_neg() & LOW_BITS;
+            // SAFETY: The memory is two lines longer than the buckets: one for this, and one of
+            // which the part is used that the alignment leaves.
+            unsafe {
+                let aligned = memory.add(skipped);
+                aligned.cast().write(Progress { begun, moved, memory });
+                first = aligned.cast::<Line<T, C>>().add(1);
+            }
+        }
+        // An empty bucket is all zeros, but in models, whose atomics have more than a value.
+        if cfg!(any(loom, shuttle)) {
+            for index in 0..1 << bits {
+                // SAFETY: Within the array just allocated.
+                unsafe { first.add(index).write(Line::new()) };
+            }
         }
         Some(Self(first.as_ptr().map_addr(|addr| addr | (bits as usize + 1))))
+    }
+
+    /// Returns how much of the array has been moved, if it is moved in steps. The word was read
+    /// under the guard.
+    pub(super) fn progress(self, _guard: &Guard) -> Option<&Progress> {
+        let has_one = !self.is_null() && Self::has_steps(self.bits());
+        // SAFETY: It was written when the array was allocated, in the line in front of the buckets,
+        // and is freed together with them.
+        has_one.then(|| unsafe { &*self.first().wrapping_sub(1).cast::<Progress>() })
     }
 
     /// Allocates an array that is larger than its entries need, because several CPUs use it: it has
     /// a reservation until it is freed. Returns `None` if there is no memory or no room in the
     /// bound.
     pub(super) fn allocate_reserved(bits: u32) -> Option<Self> {
-        let reservation = Reservation::take(size_of::<Line<T, C>>() << bits)?;
+        let reservation = Reservation::take(Self::layout(bits)?.size())?;
         let word = Self::allocate(bits)?;
         reservation.leak();
         Some(Self(word.0.map_addr(|addr| addr | RESERVED)))
@@ -682,10 +736,15 @@ impl<T: 'static, C: LockClass> Word<T, C> {
     /// The word isn't null, and no other thread can reach the array any more.
     pub(super) unsafe fn free_moved(self) {
         let Some(layout) = Self::layout(self.bits()) else { return };
-        // SAFETY: Ours alone, and allocated with this layout.
+        let mut memory = self.first().cast();
+        // SAFETY: Ours alone, and allocated with this layout; a large array has its progress, which
+        // knows where the memory begins.
         unsafe {
             ptr::slice_from_raw_parts_mut(self.first(), self.len()).drop_in_place();
-            dealloc(self.first().cast(), layout);
+            if Self::has_steps(self.bits()) {
+                memory = self.first().wrapping_sub(1).cast::<Progress>().read().memory.as_ptr();
+            }
+            dealloc(memory, layout);
         }
         if self.is_reserved() {
             spread::give(layout.size());

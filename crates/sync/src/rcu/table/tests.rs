@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
+mod steps;
+
 crate::lock_class! {
     /// Buckets of these tests.
     BucketClass = ("test_bucket", 100);
