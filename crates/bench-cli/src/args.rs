@@ -153,7 +153,8 @@ pub(crate) struct WorkloadArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,100")]
     pub(crate) users: Vec<usize>,
 
-    /// Files that each worker makes in create-many and remove-many
+    /// Files that each worker makes in create-many and remove-many, and its keys in kv-put, kv-get
+    /// and kv-put-sync
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) files: u64,
 

@@ -13,6 +13,7 @@ mod bytes;
 mod catalogue;
 mod close;
 pub(crate) mod expect;
+mod kv;
 mod many;
 mod names;
 mod paths;

@@ -70,7 +70,7 @@ pub struct Plan {
     pub lockstat: bool,
     /// Numbers of users, for workloads that have users. Each number is a case.
     pub users: Vec<usize>,
-    /// Number of files of each worker, for workloads that create many.
+    /// Number of files of each worker, for workloads that create many or use random ones.
     pub files: u64,
     /// Size of a database in bytes, for workloads that have one.
     pub database: u64,

@@ -1,7 +1,7 @@
 //! The catalogue of workloads: their names, sources and operations.
 
 use super::workload::{Layout, Scene, Workload};
-use super::{aim, bytes, close, many, names, paths, sizes, slob, times, tree};
+use super::{aim, bytes, close, kv, many, names, paths, sizes, slob, times, tree};
 use crate::base::error::{Error, Outcome, Result};
 use crate::measure::player::{Act, Player};
 use crate::published::{CHINNER, KARA, LOCKREF, OWN, PIGGIN, SEQRWLOCK};
@@ -24,6 +24,7 @@ pub(crate) enum Kind {
     Touch,
     Many(many::ManyFiles),
     Bytes(bytes::Transfer),
+    Store(kv::StoreCall),
 }
 
 /// Evaluates an expression with the workload of a kind, whose type depends on the kind.
@@ -84,6 +85,10 @@ macro_rules! with_workload {
             }
             Kind::Bytes(part) => {
                 let $workload = bytes::Bytes(part);
+                $body
+            }
+            Kind::Store(call) => {
+                let $workload = kv::Store(call);
                 $body
             }
         }
@@ -326,6 +331,33 @@ pub const ALL: &[Description] = &[
         operation: "append 4 KiB to a file of the worker's own and make it durable",
         source_unit: None,
         kind: Kind::Bytes(bytes::Transfer::Append),
+    },
+    Description {
+        name: "kv-put",
+        source: OWN,
+        unit: "put",
+        operation: "replace a value of 256 bytes to 4 KiB: write it to a temporary file and rename \
+                    that over the key's; each worker --files random keys of its own, in 1,000 \
+                    directories that all use",
+        source_unit: None,
+        kind: Kind::Store(kv::StoreCall::Put),
+    },
+    Description {
+        name: "kv-put-sync",
+        source: OWN,
+        unit: "put",
+        operation: "as kv-put, with an fsync of the file before the rename and one of the \
+                    directory after it",
+        source_unit: None,
+        kind: Kind::Store(kv::StoreCall::PutSync),
+    },
+    Description {
+        name: "kv-get",
+        source: OWN,
+        unit: "get",
+        operation: "open the file of a random key, read its value, and close it; the keys of kv-put",
+        source_unit: None,
+        kind: Kind::Store(kv::StoreCall::Get),
     },
     Description {
         name: "readdir-stat",

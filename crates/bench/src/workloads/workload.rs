@@ -15,7 +15,7 @@ pub struct Scene {
     pub workers: usize,
     /// Number of users, for workloads that have users; otherwise 0.
     pub users: usize,
-    /// Number of files of each worker, for workloads that create many.
+    /// Number of files of each worker, for workloads that create many or use random ones.
     pub files: u64,
     /// Size of a database in bytes.
     pub database: u64,

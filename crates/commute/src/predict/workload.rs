@@ -29,6 +29,8 @@ const TREE: [u8; 2] = [8, 8];
 const GIT_READS: usize = 50;
 /// Size of a block of `slob`'s database.
 const BLOCK: usize = 8 << 10;
+/// Size of a value of `kv-put`.
+const VALUE: usize = 2 << 10;
 /// Size of a record of `slob`'s redo log.
 const REDO: usize = 2 << 10;
 
@@ -63,6 +65,9 @@ pub fn all() -> Vec<Workload> {
         write_seq(),
         read_seq(),
         append_sync(),
+        kv_put("kv-put", false),
+        kv_put("kv-put-sync", true),
+        kv_get(),
     ]
 }
 
@@ -313,6 +318,34 @@ fn append_sync() -> Workload {
     let append = |_| vec![Op::Write { slot: 0, len: PAGE, byte: 1 }, Op::Fsync { slot: 0 }];
     let undo = |_| vec![Op::Ftruncate { slot: 0, size: 0 }];
     new_with_undo("append-sync", 1, own_file(0, OFlags::RDWR | OFlags::APPEND), append, undo)
+}
+
+fn key(worker: u8) -> String {
+    format!("/all/key{worker}")
+}
+
+/// Makes a workload whose workers always meet in one directory; in the bench they do so in one of a
+/// thousand.
+fn kv_put(name: &'static str, is_durable: bool) -> Workload {
+    let setup = |worker| file(&key(worker));
+    new(name, 1, setup, move |worker| {
+        let temporary = format!("{}.new", key(worker));
+        let write = Op::Pwrite { slot: 0, len: VALUE, byte: 1, offset: 0 };
+        let sync = || is_durable.then_some(Op::Fsync { slot: 0 });
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        let mut ops = opened(&temporary, flags, [write].into_iter().chain(sync()));
+        ops.push(Op::Rename { old: temporary, new: key(worker), flags: RenameFlags::empty() });
+        if is_durable {
+            ops.extend(opened("/all", OFlags::RDONLY | OFlags::DIRECTORY, sync()));
+        }
+        ops
+    })
+}
+
+fn kv_get() -> Workload {
+    let read = Op::Pread { slot: 0, len: PAGE, offset: 0 };
+    let setup = |worker| file(&key(worker));
+    new("kv-get", 1, setup, move |worker| opened(&key(worker), OFlags::RDONLY, [read.clone()]))
 }
 
 #[cfg(test)]

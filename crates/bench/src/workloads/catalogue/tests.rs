@@ -265,6 +265,17 @@ fn noticed(kind: Kind) -> &'static [Bug] {
         Kind::Many(_) => &[Bug::UnlinkDoesNothing, Bug::ListsNothing, Bug::OpensSomethingElse],
         Kind::Bytes(bytes::Transfer::Read) => &[Bug::ReadsNothing],
         Kind::Bytes(_) => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies],
+        Kind::Store(kv::StoreCall::Get) => {
+            &[Bug::ReadsNothing, Bug::OpensSomethingElse, Bug::ListsNothing]
+        }
+        Kind::Store(_) => &[
+            Bug::RenameDoesNothing,
+            Bug::RenameCopies,
+            Bug::WritesNothing,
+            Bug::OpensSomethingElse,
+            Bug::ListsNothing,
+            Bug::Litters,
+        ],
     }
 }
 
