@@ -29,10 +29,11 @@
 //!
 //! # When changes are delayed
 //!
-//! Not from the beginning of a push to the switch of the context, so that the push ends. Not after
-//! a context of few items either, as when every call is followed by a sync: each push would write
-//! the bits of one or two calls, one group after the other, which the calls themselves write in
-//! parallel. Not while the log space that is set aside exceeds a share of the log.
+//! Not from the beginning of a push to the switch of the context, so that the push ends. Not by the
+//! first transactions after a context of few items, as when every call is followed by a sync: each
+//! push would write the bits of one or two calls, one group after the other, which the calls
+//! themselves write in parallel. Not while the log space that is set aside exceeds a share of the
+//! log.
 //!
 //! [`ChangeList::follow`]: vfscale_journal::ChangeList::follow
 
@@ -41,13 +42,17 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use vfscale_journal::Reservation;
 use vfscale_sync::Mutex;
-use vfscale_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use vfscale_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::ranks::DelayedGroups;
 use crate::format::BLOCK_BYTES;
 
-/// The smallest number of items of a context after which changes are delayed.
+/// A context with fewer items than this is small.
 const ITEMS_MIN: usize = 16;
+/// Number of transactions that write their changes themselves after a small context.
+const DIRECT: u32 = 16;
+/// All transactions write their changes themselves.
+const CLOSED: u32 = u32::MAX;
 /// The share of the log that may be set aside for delayed changes.
 const LOG_SHARE: u64 = 16;
 
@@ -103,10 +108,11 @@ impl DelayedUpdate {
 }
 
 /// The groups of a volume with delayed changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct DelayedList {
-    /// Whether transactions may delay changes.
-    is_open: AtomicBool,
+    /// Number of transactions that have to write their changes themselves, before others may delay
+    /// them; or [`CLOSED`].
+    direct: AtomicU32,
     /// Number of groups that are listed, or that the push is writing.
     count: AtomicUsize,
     list: Mutex<Vec<u32>, DelayedGroups>,
@@ -115,23 +121,45 @@ pub(super) struct DelayedList {
     log_bytes_max: AtomicU64,
 }
 
+impl Default for DelayedList {
+    fn default() -> Self {
+        Self {
+            direct: AtomicU32::new(CLOSED),
+            count: AtomicUsize::new(0),
+            list: Mutex::default(),
+            log_bytes: AtomicU64::new(0),
+            log_bytes_max: AtomicU64::new(0),
+        }
+    }
+}
+
 impl DelayedList {
     /// Permits transactions to delay changes, on a volume with a log of `log_bytes` bytes whose
     /// pushes write them.
     pub(super) fn open(&self, log_bytes: u64) {
         self.log_bytes_max.store(log_bytes / LOG_SHARE, Ordering::Relaxed);
-        self.is_open.store(true, Ordering::Release);
+        self.direct.store(0, Ordering::Release);
     }
 
-    /// Returns whether a transaction that holds the lock of a group may delay its changes.
+    /// Returns whether a transaction that holds the lock of a group may delay its changes; counts
+    /// it if not.
     pub(super) fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
-            && self.log_bytes.load(Ordering::Relaxed) < self.log_bytes_max.load(Ordering::Relaxed)
+        let direct = self.direct.load(Ordering::Acquire);
+        if direct != 0 {
+            if direct != CLOSED {
+                // If another thread has changed it, this transaction need not count.
+                let counted = direct - 1;
+                let (ok, failed) = (Ordering::Release, Ordering::Relaxed);
+                let _ = self.direct.compare_exchange(direct, counted, ok, failed);
+            }
+            return false;
+        }
+        self.log_bytes.load(Ordering::Relaxed) < self.log_bytes_max.load(Ordering::Relaxed)
     }
 
     /// Ends the delaying until [`ended`](Self::ended).
     pub(super) fn close(&self) {
-        self.is_open.store(false, Ordering::Release);
+        self.direct.store(CLOSED, Ordering::Release);
     }
 
     /// Returns whether a group may have delayed changes. Exact while no commit is in progress.
@@ -141,9 +169,8 @@ impl DelayedList {
 
     /// Notes that the context has ended, with so many items.
     pub(super) fn ended(&self, items: usize) {
-        let is_worth_it = items == 0 || items >= ITEMS_MIN;
-        let is_possible = self.log_bytes_max.load(Ordering::Relaxed) != 0;
-        self.is_open.store(is_worth_it && is_possible, Ordering::Release);
+        let is_small = (1..ITEMS_MIN).contains(&items);
+        self.direct.store(if is_small { DIRECT } else { 0 }, Ordering::Release);
     }
 
     /// Lists a group. The caller holds its lock, and is about to commit its first delayed change.
@@ -175,3 +202,6 @@ impl DelayedList {
 pub(super) fn bytes_of(blocks: u64) -> u64 {
     blocks * Reservation::item_bytes(BLOCK_BYTES as u64)
 }
+
+#[cfg(test)]
+mod tests;
