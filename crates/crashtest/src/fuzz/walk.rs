@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use vfscale::posix::{At, AtFlags, OFlags, Whence};
-use vfscale::{Error, File, FileType, Mode, Task};
+use vfscale::posix::{At, AtFlags, InodeFlags, OFlags, Whence};
+use vfscale::{Errno, Error, File, FileType, Mode, Task};
 
 use crate::script::op::Op;
 
@@ -116,7 +116,7 @@ pub(super) fn work(task: &Task) -> Vec<String> {
     match task.read_dir("/") {
         Ok(entries) => {
             for entry in entries {
-                let removed = entry.and_then(|entry| task.remove_dir_all(entry.path()));
+                let removed = entry.and_then(|entry| remove(task, &entry.path()));
                 errors.extend(removed.err().map(|e| format!("removing all: {e}")));
             }
         }
@@ -124,4 +124,34 @@ pub(super) fn work(task: &Task) -> Vec<String> {
     }
     errors.extend(Op::Sync.run(task).err().map(|errno| format!("sync: {errno}")));
     errors
+}
+
+/// Removes a tree. Damage may have made its files immutable.
+fn remove(task: &Task, path: &Path) -> Result<(), Error> {
+    match task.remove_dir_all(path) {
+        Err(error) if error.errno() == Errno::PERM => {
+            unguard(task, path, 0)?;
+            task.remove_dir_all(path)
+        }
+        removed => removed,
+    }
+}
+
+/// Clears the flags of all files and directories in a tree.
+fn unguard(task: &Task, path: &Path, depth: usize) -> Result<(), Error> {
+    let stat = task.symlink_metadata(path)?;
+    if depth > DEPTH_MAX || !(stat.is_dir() || stat.is_file()) {
+        return Ok(());
+    }
+    if stat.flags.intersects(InodeFlags::PRIVILEGED) {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW;
+        let file = task.posix().open(path, flags, Mode::empty())?;
+        task.posix().ioctl_setflags(&file, InodeFlags::empty())?;
+    }
+    if stat.is_dir() {
+        for entry in task.read_dir(path)? {
+            unguard(task, &entry?.path(), depth + 1)?;
+        }
+    }
+    Ok(())
 }

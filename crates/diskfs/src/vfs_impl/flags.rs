@@ -8,6 +8,7 @@ use crate::format::inode::{
     FLAG_APPEND, FLAG_DIRSYNC, FLAG_IMMUTABLE, FLAG_NOATIME, FLAG_NODUMP, FLAG_SYNC,
 };
 use crate::format::superblock::Features;
+use crate::inode::core::InodeCore;
 
 /// Each flag, and its bit in a record.
 const BITS: [(InodeFlags, u16); 6] = [
@@ -20,9 +21,17 @@ const BITS: [(InodeFlags, u16); 6] = [
 ];
 
 /// Returns the flags that a record stores. Bits without a meaning are no flags.
-pub(super) fn of_record(bits: u16) -> InodeFlags {
+fn of_record(bits: u16) -> InodeFlags {
     let set = BITS.into_iter().filter(|(_, bit)| bits & bit != 0);
     set.fold(InodeFlags::empty(), |flags, (flag, _)| flags | flag)
+}
+
+/// Returns the flags of an inode. Only files and directories have those that guard them: of others a
+/// damaged record may have the bits, and no call could clear them.
+pub(super) fn flags_of(core: &InodeCore) -> InodeFlags {
+    let flags = of_record(core.flags);
+    let has_all = core.is_regular() || core.is_directory();
+    if has_all { flags } else { flags.difference(InodeFlags::PRIVILEGED) }
 }
 
 /// Returns the bits of a record after a change to `flags`. Bits without a meaning stay.

@@ -8,7 +8,7 @@ use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::Timestamp;
 
 use super::disk_fs::DiskFs;
-use super::flags::of_record;
+use super::flags::flags_of;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
 use crate::inode::attr::{self, Attribute};
@@ -143,7 +143,7 @@ impl DiskFs {
                 ctime: Timestamp(core.ctime),
                 btime: Timestamp(core.btime),
             }),
-            flags: of_record(core.flags),
+            flags: flags_of(core),
             xattrs,
             private: Some(Box::new(held)),
             ..InodeInit::default()

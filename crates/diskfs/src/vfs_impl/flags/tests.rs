@@ -1,4 +1,17 @@
 use super::*;
+use crate::inode::core::{TYPE_DIRECTORY, TYPE_LINK, TYPE_REGULAR};
+
+/// A damaged record of a symbolic link: no call can clear the flags of one, so it is not guarded.
+#[test]
+fn only_files_and_directories_are_guarded() {
+    let bits = in_record(0, InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::NODUMP);
+    let flags = |mode| flags_of(&InodeCore { flags: bits, ..InodeCore::new(mode, 1, 0) });
+    assert_eq!(flags(TYPE_LINK | 0o777), InodeFlags::NODUMP);
+    assert_eq!(
+        (flags(TYPE_REGULAR | 0o644), flags(TYPE_DIRECTORY | 0o755)),
+        (of_record(bits), of_record(bits))
+    );
+}
 
 #[test]
 fn every_flag_has_its_own_bit() {
