@@ -17,7 +17,7 @@ mod curves {
 
     use vfscale::{PATCHES, Patch, Scaling};
     use vfscale_commute::predict::workload::{self, Workload};
-    use vfscale_commute::predict::{CORES, Machine, Program, curve, recorded};
+    use vfscale_commute::predict::{CORES, LEFT_OUT, Machine, Program, curve, recorded};
     use vfscale_commute::runner::{Options, Target};
 
     /// Number of CPUs that the structures of a volume are sharded over.
@@ -32,6 +32,7 @@ mod curves {
             }
         };
         let cores: String = CORES.iter().map(|cores| format!(" {cores} |")).collect();
+        println!("{LEFT_OUT}\n");
         println!("| workload | before | shared lines |{cores}");
         println!("| --- | --- | ---: |{}", " ---: |".repeat(CORES.len()));
         let now = if on_volumes { Scaling::with_slots(CPUS) } else { Scaling::default() };

@@ -18,7 +18,7 @@ mod table {
 
     use vfscale::{PATCHES, Scaling};
     use vfscale_commute::predict::workload;
-    use vfscale_commute::predict::{Machine, Program, recorded, throughput};
+    use vfscale_commute::predict::{LEFT_OUT, Machine, Program, recorded, throughput};
     use vfscale_commute::runner::{Options, Target};
 
     const CPUS: usize = 32;
@@ -48,6 +48,7 @@ mod table {
         let heads = workloads.iter().map(|workload| format!(" `{}` |", workload.name));
         let heads = format!("| without |{}", heads.collect::<String>());
         let rule = format!("| --- |{}", " ---: |".repeat(workloads.len()));
+        println!("{LEFT_OUT}\n");
         for table in [lines, rates] {
             println!("{heads}\n{rule}\n{}\n", table.join("\n"));
         }
