@@ -8,7 +8,7 @@
 //! | a name | [`NAME_BYTES`], and its length if it does not fit into a dentry |
 //! | a directory | [`DIRECTORY_BYTES`] more |
 //! | a symbolic link | the length of its target more |
-//! | a file with data | [`DATA_BYTES`], and for each page and node as described in [`pages`](crate::pages) |
+//! | a file with data | its pages and nodes, as described in [`pages`](crate::pages) |
 //! | extended attributes, ACLs | as the VFS charges |
 //!
 //! `statfs` reports the uncharged bytes as free. It reports as available as many pages as a new
@@ -50,9 +50,6 @@ const NAME_INLINE: usize = 63;
 /// Additional charge of a directory: the first buckets of its table of children, and the overhead
 /// of allocating them on a cache line of their own.
 const DIRECTORY_BYTES: u64 = FIRST_TABLE_BYTES as u64 + 96;
-
-/// Charge of the data of a file, without its pages and nodes.
-const DATA_BYTES: u64 = size_of::<PageTree>() as u64 + 24;
 
 /// Number of pages that a thread cuts off before it hands their memory over: a MiB.
 const BIG_PAGES: u64 = 256;
@@ -208,16 +205,8 @@ impl MemFs {
 
     /// Returns the data of a file that is about to be written, creating it if there is none.
     fn data_or_init<'i>(&self, inode: &'i Inode) -> Result<&'i PageTree, Errno> {
-        if let Some(data) = inode.private::<PageTree>() {
-            return Ok(data);
-        }
         // The inode's lock is held, so no other thread creates the data concurrently.
-        self.space.take(DATA_BYTES)?;
-        let data = inode.private_or_init(PageTree::default);
-        data.ok_or_else(|| {
-            self.space.give(DATA_BYTES);
-            Errno::INVAL
-        })
+        inode.private_or_init(PageTree::default).ok_or(Errno::INVAL)
     }
 
     fn zero_range(&self, inode: &Inode, offset: u64, len: u64) -> Result<(), Errno> {
@@ -327,7 +316,7 @@ impl FileSystem for MemFs {
         let inodes_free = free / (INODE_BYTES + NAME_BYTES);
         // Free bytes are for any purpose. Available bytes are those that a program can rely on for
         // data: as much as fits into one new file, whatever its name.
-        let new_file = INODE_BYTES + name_bytes(NAME_MAX as usize) + DATA_BYTES;
+        let new_file = INODE_BYTES + name_bytes(NAME_MAX as usize);
         let (files, files_free) = match &self.inodes {
             Some(inodes) => (inodes.total(), inodes.available()),
             None => (sb.inodes_in_use() as u64 + inodes_free, inodes_free),
@@ -351,7 +340,7 @@ impl FileSystem for MemFs {
 
     fn evict(&self, inode: &Inode) {
         let target_len = inode.private::<Target>().map_or(0, |target| target.0.len());
-        let mut bytes = inode_bytes(inode.is_dir(), target_len);
+        let bytes = inode_bytes(inode.is_dir(), target_len);
         let mut cut = 0;
         if let Some(data) = inode.private::<PageTree>() {
             // When the whole file system is dropped, a small file is dropped with its inode. With a
@@ -364,7 +353,6 @@ impl FileSystem for MemFs {
                 cut
             };
             sub_pages(inode, pages);
-            bytes += DATA_BYTES;
         }
         self.space.give_deferred(bytes);
         self.give_inode();

@@ -20,9 +20,12 @@ pub const PAGE_LINES_MIN: usize = 5;
 pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/objects/dcache/dentry.rs", "dentry memory"),
     ("crates/vfs/src/objects/dcache/dentry/make.rs", "dentry memory"),
+    ("crates/vfs/src/objects/dcache/dentry/inline_name.rs", "dentry memory"),
+    ("crates/vfs/src/objects/dcache/dentry/inline_name/tests.rs", "dentry memory"),
     ("crates/vfs/src/objects/dcache/aliases.rs", "dentries on the list of an inode"),
     ("crates/vfs/src/objects/inode.rs", "inode memory"),
     ("crates/vfs/src/objects/inode/inode_ref.rs", "inode memory"),
+    ("crates/vfs/src/objects/inode/private.rs", "inode memory"),
     ("crates/vfs/src/objects/icache.rs", "inodes on the lists of a superblock"),
     ("crates/vfs/src/objects/super_block.rs", "dentry and inode memory belong to a superblock"),
     ("crates/vfs/src/objects/super_block/inodes.rs", "inode memory belongs to a superblock"),

@@ -60,11 +60,13 @@ mod evict;
 mod flags;
 mod inode_ref;
 mod nlink;
+mod private;
 mod rwsem;
 mod times;
 
 pub use inode_ref::InodeRef;
 pub use nlink::LINK_MAX;
+use private::Private;
 
 /// The type in a mode.
 const TYPE: u32 = 0o170000;
@@ -134,7 +136,7 @@ struct DataLine {
     flags: AtomicU32,
     /// Change times that a reader has seen, and exact stamps in progress; see `inode/times.rs`.
     stamps: AtomicU32,
-    private: OnceLock<Box<dyn Any + Send + Sync>>,
+    private: Private,
     atime: AtomicI64,
     mtime: AtomicI64,
     ctime: AtomicI64,
@@ -355,7 +357,7 @@ impl Inode {
                 size: AtomicU64::new(init.size),
                 flags: AtomicU32::new(0),
                 stamps: AtomicU32::new(0),
-                private: OnceLock::new(),
+                private: Private::none(),
                 atime: AtomicI64::new(times.atime.0),
                 mtime: AtomicI64::new(times.mtime.0),
                 ctime: AtomicI64::new(times.ctime.0),
@@ -387,7 +389,7 @@ impl Inode {
             self.stream = OnceLock::from(Box::new(InodeExt::Text(Text::default())));
         }
         if let Some(part) = init.private {
-            self.data.private = OnceLock::from(part);
+            self.data.private = Private::boxed(part);
         }
     }
 
@@ -576,12 +578,14 @@ impl Inode {
     /// Returns the driver's part, if it is a `T`.
     #[inline]
     pub fn private<T: Any>(&self) -> Option<&T> {
-        self.data.private.get()?.downcast_ref()
+        self.data.private.get()
     }
 
-    /// Returns the driver's part, created by `make` if there is none yet; `None` if it is no `T`.
+    /// Returns the driver's part, created by `make` if there is none yet; `None` if it is no `T`. A
+    /// part of up to 16 bytes is stored in the inode. If several threads create it at the same
+    /// time, all but one of their values are dropped.
     pub fn private_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
-        self.data.private.get_or_init(|| Box::new(make())).downcast_ref()
+        self.data.private.get_or_init(make)
     }
 
     /// Returns the extension, if it has been created.

@@ -21,12 +21,12 @@
 //!
 //! Parent, name and the `UNHASHED` flag change under the bucket lock of the name (both locks, when
 //! it moves) and inside a write section of `seq`. RCU walks read them and then check `seq`. The
-//! bytes of a name never change: a rename stores a new name, and the old one is freed after a grace
-//! period. The inode never changes.
+//! bytes of a name never change: a rename stores a new name elsewhere, and the old one is freed
+//! after a grace period. The inode never changes.
 
+mod inline_name;
 mod make;
 
-use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -42,9 +42,7 @@ use crate::objects::dcache::name::{self, Name};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::Collecting;
-
-/// Maximum length of a name that is stored in the dentry.
-const INLINE_MAX: usize = 63;
+use inline_name::InlineName;
 
 /// Size of a file from which on its space, when it is removed, should not wait for anything but a
 /// grace period. For less, the queue that all CPUs share is too dear.
@@ -79,17 +77,6 @@ const UNLISTED: u32 = PSEUDO | NEGATIVE;
 /// Flags that a walk must examine further.
 const SPECIAL: u32 = MOUNTED | NEGATIVE | COLD | CHECKED;
 
-/// A length byte and that many bytes. Written when the dentry has its final address, because an
-/// array in a value that moves would be built elsewhere and copied.
-#[repr(C, align(64))]
-struct InlineName(MaybeUninit<[u8; INLINE_MAX + 1]>);
-
-impl InlineName {
-    fn bytes(&self) -> *const u8 {
-        self.0.as_ptr().cast()
-    }
-}
-
 /// The count, on a separate cache line, with fields that are written even more rarely.
 #[repr(C, align(64))]
 struct DentryCounts {
@@ -122,7 +109,7 @@ pub struct Dentry {
     name: AtomicPtr<u8>,
     children: RcuTable<Dentry, Children>,
     spread: SpreadPtr,
-    // A second line, read by every walk that compares names; never written.
+    // A second line, read by every walk that compares names; written by the first rename at most.
     inline: InlineName,
     // The line that changes of the reference count write.
     lockref: DentryCounts,
@@ -576,8 +563,9 @@ impl Dentry {
         guard: &Guard,
     ) {
         if let Some(name) = name {
-            let old = self.name.swap(name::heap_name(name), Ordering::AcqRel);
-            self.retire_name(old, guard);
+            let second = self.inline.second(self.name.load(Ordering::Relaxed), name);
+            let new = second.unwrap_or_else(|| name::heap_name(name));
+            self.retire_name(self.name.swap(new, Ordering::AcqRel), guard);
         }
         self.hash.store(hash, Ordering::Relaxed);
         self.parent.store(std::ptr::from_ref(parent).cast_mut(), Ordering::Release);
@@ -585,7 +573,7 @@ impl Dentry {
 
     /// Returns whether `name` is heap memory that the dentry owns.
     fn owns_name(&self, name: *mut u8) -> bool {
-        !name.is_null() && !std::ptr::eq(name, self.inline.bytes())
+        !name.is_null() && !self.inline.contains(name)
     }
 
     /// Frees a replaced name after a grace period, if it is heap memory.

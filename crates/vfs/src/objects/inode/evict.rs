@@ -59,6 +59,6 @@ impl Inode {
     #[inline]
     pub(crate) fn lock_last_data(&self) -> Option<ExclusiveGuard<'_>> {
         let lock = || self.usage.lock.write_in_section(&self.sharers);
-        (self.is_file() && self.data.private.get().is_some()).then(lock)
+        (self.is_file() && self.data.private.is_some()).then(lock)
     }
 }

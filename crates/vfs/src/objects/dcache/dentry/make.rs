@@ -1,6 +1,5 @@
 //! Creation of dentries.
 
-use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -11,8 +10,8 @@ use vfscale_sync::seqcount::SeqCount;
 use vfscale_sync::table::{Bucket, RcuTable};
 
 use super::{
-    ATTACHED, CHECKED, COLD, Dentry, DentryCounts, DentryRef, HOLDS_PARENT, INLINE_MAX, InlineName,
-    NEGATIVE, PARTIAL, PSEUDO, UNHASHED, UNLISTED,
+    ATTACHED, CHECKED, COLD, Dentry, DentryCounts, DentryRef, HOLDS_PARENT, InlineName, NEGATIVE,
+    PARTIAL, PSEUDO, UNHASHED, UNLISTED,
 };
 use crate::base::lock_classes::Children;
 use crate::objects::dcache::aliases::AliasLinks;
@@ -39,7 +38,6 @@ impl Dentry {
         inode: NonNull<Inode>,
         init: DentryInit,
     ) -> NonNull<Dentry> {
-        let is_inline = name.len() <= INLINE_MAX;
         let lockref = Lockref::with_locked_changes(init.references, !sb.scaling().lockref());
         let mut raw = sb.dentries().alloc_with(|| Dentry {
             seq: SeqCount::new(),
@@ -50,7 +48,7 @@ impl Dentry {
             name: AtomicPtr::new(std::ptr::null_mut()),
             children: RcuTable::new(),
             spread: SpreadPtr::new(),
-            inline: InlineName(MaybeUninit::uninit()),
+            inline: InlineName::uninit(),
             lockref: DentryCounts {
                 lockref,
                 lru: PerCpuLinks::new(),
@@ -59,15 +57,10 @@ impl Dentry {
             },
         });
         // SAFETY: just allocated, and no other thread has seen it.
-        let stored = unsafe { raw.as_mut() }.inline.0.write([0; INLINE_MAX + 1]);
-        if is_inline {
-            stored[0] = name.len() as u8;
-            stored[1..=name.len()].copy_from_slice(name);
-        }
+        let is_inline = unsafe { raw.as_mut() }.inline.set(name);
         // SAFETY: just allocated, and no other thread has seen it.
         let dentry = unsafe { raw.as_ref() };
-        let stored =
-            if is_inline { dentry.inline.bytes().cast_mut() } else { name::heap_name(name) };
+        let stored = if is_inline { dentry.inline.bytes() } else { name::heap_name(name) };
         dentry.name.store(stored, Ordering::Relaxed);
         if dentry.inode().is_dir() {
             if sb.is_backed() {
