@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::keep::{Keep, Kept};
-use super::magazine::{CARVE, FULL_MAX, Free, MAGAZINE, PageMagazine};
+use super::magazine::{self, CARVE, FULL_MAX, Free, MAGAZINE, PageMagazine};
 use super::region::{Bitmap, PAGES, Region};
 
 /// Pages whose memory is being returned to the system, in no list.
@@ -122,7 +122,9 @@ impl RegionDepot {
         header.free.remove(&taken);
         header.dirty.remove(&taken);
         header.in_use += count;
+        let before = into.len();
         into.extend(taken.indices().map(|index| Free { page: region.page(index), is_zero }));
+        magazine::ascend(&mut into[before..]);
         self.dirty_pages -= if is_zero { 0 } else { count };
         self.relist(region);
     }

@@ -22,5 +22,13 @@ pub(super) struct Free {
 // SAFETY: it owns the page.
 unsafe impl Send for Free {}
 
-/// Free pages that move between a slot and the depot together.
+/// Free pages that move between a slot and the depot together. The last one is taken first.
 pub(super) type PageMagazine = Vec<Free>;
+
+/// Reverses every run of ascending addresses, so that pages which were put in such an order are
+/// taken in it.
+pub(super) fn ascend(pages: &mut [Free]) {
+    for run in pages.chunk_by_mut(|page, next| page.page < next.page) {
+        run.reverse();
+    }
+}

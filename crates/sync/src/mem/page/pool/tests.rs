@@ -1,4 +1,5 @@
 use super::keep::FLOOR;
+use super::magazine::CARVE;
 use super::region::{Bitmap, PAGES};
 use super::system::pretended::Pretended;
 use std::cell::Cell;
@@ -108,6 +109,39 @@ fn pages_pass_through_magazines_and_regions() {
     drop((again, second));
     page::trim();
     assert_eq!(page::idle_bytes(), 0);
+}
+
+/// New pages, pages of full magazines, and pages that went back to their regions: whoever takes one
+/// after the other gets most of them in ascending order.
+#[test]
+fn pages_are_handed_out_in_the_order_of_their_addresses() {
+    let _alone = alone();
+    let _cpu = cpu::pretend(0);
+    page::trim();
+    for count in [2 * PAGES, 3 * MAGAZINE, FLOOR] {
+        for round in 0..3 {
+            let pages: Vec<PageBox> = (0..count).map(|_| Page::zeroed()).collect();
+            let rising = pages.windows(2).filter(|pair| pair[0].as_ptr() < pair[1].as_ptr());
+            let rising = rising.count();
+            // Each carving, magazine and region may begin below the one before, and a magazine that
+            // was not full is taken as it is.
+            let least = count - count / CARVE - MAGAZINE - 2;
+            assert!(rising >= least, "{rising} of {count} pages, in round {round}");
+            drop(pages);
+        }
+    }
+}
+
+#[test]
+fn runs_of_ascending_pages_are_reversed_and_others_are_not() {
+    let free = |at: usize| Free {
+        page: NonNull::without_provenance(at.try_into().unwrap()),
+        is_zero: false,
+    };
+    let mut pages: Vec<Free> = [5, 6, 7, 3, 9, 8, 1].map(free).into();
+    magazine::ascend(&mut pages);
+    let order: Vec<usize> = pages.iter().map(|free| free.page.addr().get()).collect();
+    assert_eq!(order, [7, 6, 5, 9, 3, 8, 1]);
 }
 
 /// The maximum holds for the depot at every size, also for one that has room for no magazine.
