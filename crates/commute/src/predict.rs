@@ -40,8 +40,8 @@
 //! * **A lock of a kernel before 3.10 is worse**: all its waiters read its line again whenever it
 //!   changes hands. So the curves of the old structures fall less steeply than in Long's
 //!   measurements.
-//! * **Recordings are not complete.** They leave out what [`LEFT_OUT`] says, which programs print in
-//!   front of their tables: the [`runner`](crate::runner) arranges that it does not happen in a
+//! * **Recordings are not complete.** They leave out what [`LEFT_OUT`] names, which programs print
+//!   in front of their tables: the [`runner`](crate::runner) arranges that it does not happen in a
 //!   recording. The `grace` example counts the lines of grace periods.
 //! * **Chance.** Names that share a hash bucket, and lines that share a set of a cache, appear only
 //!   if they did in the two traces.

@@ -60,6 +60,12 @@ thread_local! {
 /// for.
 static ON_BAG: OnceLock<fn()> = OnceLock::new();
 
+/// Deferred work of which a call should not do any: see [`Guard::defer_long`].
+type Long = Box<dyn FnOnce() + Send>;
+
+/// A function that has work done by a thread for such work after a grace period, or returns it.
+static ON_LONG: OnceLock<fn(Long) -> Option<Long>> = OnceLock::new();
+
 /// A pinned thread: a read-side critical section. Not `Send`.
 #[must_use = "the thread is unpinned when the guard is dropped"]
 pub struct Guard {
@@ -94,6 +100,18 @@ impl Guard {
     pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
         // SAFETY: `f` may run on any thread, at any later time.
         unsafe { self.defer_unchecked(f) }
+    }
+
+    /// Runs `f` after a grace period, like [`defer`](Self::defer), but on a thread for long work
+    /// instead of in an arbitrary call, if there is such a thread.
+    pub(crate) fn defer_long(&self, f: Long) {
+        let left = match ON_LONG.get() {
+            Some(submit) => submit(f),
+            None => Some(f),
+        };
+        if let Some(f) = left {
+            self.defer(f);
+        }
     }
 
     /// Runs `f` like [`defer`](Self::defer), without a check by the compiler that it may be sent.
@@ -197,6 +215,13 @@ pub fn synchronize() {
 #[cfg(not(any(loom, shuttle, miri)))]
 pub(crate) fn on_bag(f: fn()) {
     ON_BAG.get_or_init(|| f);
+}
+
+/// Makes [`Guard::defer_long`] call `f`, which may be called inside a section and with locks held,
+/// and returns the work if it can't have it done. The first `f` of the process counts.
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) fn on_long(f: fn(Long) -> Option<Long>) {
+    ON_LONG.get_or_init(|| f);
 }
 
 #[cold]

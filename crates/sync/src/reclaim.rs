@@ -201,11 +201,28 @@ mod imp {
 
     /// Makes each thread call [`attend`] whenever it has deferred as many calls as its bag has room
     /// for. So when a thread becomes idle, fewer than 128 of its deferred calls wait for the next
-    /// call in this process, and all others run within milliseconds of their grace period.
+    /// call in this process, and all others run within milliseconds of their grace period. From
+    /// then on the thread also does long deferred work.
     pub(crate) fn attend_to_bags() {
         rcu::on_bag(|| {
             attend();
         });
+        rcu::on_long(|work| match submit(0, Box::new(Once(Some(work)))) {
+            Ok(()) => None,
+            Err(mut work) => Some(Box::new(move || while work.step() {})),
+        });
+    }
+
+    /// A function that is work of one step.
+    struct Once(Option<Box<dyn FnOnce() + Send>>);
+
+    impl Work for Once {
+        fn step(&mut self) -> bool {
+            if let Some(work) = self.0.take() {
+                work();
+            }
+            false
+        }
     }
 
     fn run() {

@@ -26,8 +26,8 @@ fn of_record(bits: u16) -> InodeFlags {
     set.fold(InodeFlags::empty(), |flags, (flag, _)| flags | flag)
 }
 
-/// Returns the flags of an inode. Only files and directories have those that guard them: of others a
-/// damaged record may have the bits, and no call could clear them.
+/// Returns the flags of an inode. Only files and directories have those that guard them: of others
+/// a damaged record may have the bits, and no call could clear them.
 pub(super) fn flags_of(core: &InodeCore) -> InodeFlags {
     let flags = of_record(core.flags);
     let has_all = core.is_regular() || core.is_directory();

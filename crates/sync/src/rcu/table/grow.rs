@@ -21,7 +21,6 @@ use crate::lock::wait::Spin;
 use crate::lock::{LockClass, Mutex, MutexGuard};
 use crate::percpu::spread;
 use crate::rcu::Guard;
-use crate::reclaim::{self, Work};
 use smallvec::SmallVec;
 use std::ptr::NonNull;
 
@@ -46,8 +45,8 @@ const STEP_LOOKS: usize = 16 * STEP;
 const SMALL_BITS: u32 = 6;
 /// Number of buckets (64 KiB) from which a freed array is handed over immediately.
 const LARGE: usize = 1 << 10;
-/// Number of buckets (4 MiB) from which the reclaim thread frees an array: the system takes
-/// milliseconds to take back its pages, which would be those of an unrelated call.
+/// Number of buckets (4 MiB) from which no call frees an array: it takes the system milliseconds to
+/// take back its pages.
 const HUGE: usize = 1 << 16;
 /// Binary logarithm of the factor by which a table shrinks in one step.
 const SHRINK_BITS: u32 = 2;
@@ -307,12 +306,12 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         if replaced.is_ok() {
             #[cfg(all(shuttle, not(loom)))]
             crate::model::count_resize();
-            let given = old.len() >= HUGE && reclaim::submit(0, Box::new(Left(old))).is_ok();
-            if !given {
-                // SAFETY: The word is no longer reachable, neither in the table nor in a moved
-                // bucket, so the array can be freed once current readers have left.
-                unsafe { guard.defer_unchecked(move || old.free_moved()) };
+            let left = Left(old);
+            if old.len() >= HUGE {
+                guard.defer_long(Box::new(move || left.free()));
+                return;
             }
+            guard.defer(move || left.free());
             if old.len() >= LARGE {
                 guard.hand_over();
             }
@@ -371,18 +370,18 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     }
 }
 
-/// An array that a table has left behind.
+/// An array that a table has left behind: its word is no longer reachable, neither in the table nor
+/// in a moved bucket.
 struct Left<T, C: LockClass>(Word<T, C>);
 
 // SAFETY: It owns the array, which has no entries and no chains.
 unsafe impl<T, C: LockClass> Send for Left<T, C> {}
 
-impl<T: 'static, C: LockClass> Work for Left<T, C> {
-    fn step(&mut self) -> bool {
-        // SAFETY: The word was no longer reachable when this was submitted, and a grace period is
-        // over since. There is one step.
+impl<T: 'static, C: LockClass> Left<T, C> {
+    /// Frees the array, a grace period after this was made.
+    fn free(self) {
+        // SAFETY: All readers that could see the word have left.
         unsafe { self.0.free_moved() };
-        false
     }
 }
 
