@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
-use vfscale_sync::{Mutex, MutexGuard};
+use vfscale_sync::{Mutex, MutexGuard, cpu};
 
 use super::Layout;
 use super::delayed::GroupState;
-use super::heat::Heat;
+use super::heat::{Came, Heat};
 use super::index::{Index, available};
 use super::load::{Effort, Half, RECORDS_MAX, Source, Zone};
 use super::memory::IndexMemory;
@@ -102,8 +102,16 @@ impl Group {
 
     /// Takes the lock for the changes of a transaction, which takes the locks of groups in order.
     pub(super) fn lock_to_change(&self) -> MutexGuard<'_, GroupState, GroupLock> {
-        self.heat.note(self.lock.is_locked());
-        self.lock.lock_nested()
+        let is_waiting = self.lock.is_locked();
+        let mut state = self.lock.lock_nested();
+        let cpu = cpu::current();
+        let is_other = std::mem::replace(&mut state.cpu, cpu) != cpu;
+        self.heat.note(match (is_waiting, is_other) {
+            (true, _) => Came::Waiting,
+            (false, true) => Came::FromOther,
+            (false, false) => Came::FromSame,
+        });
+        state
     }
 
     /// Sets the number of blocks to `blocks`, which are not accounted for yet.

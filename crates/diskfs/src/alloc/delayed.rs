@@ -65,6 +65,8 @@ pub(super) struct GroupState {
     pub(super) delayed: DelayedChunks,
     /// The order id of the last transaction that has changed the group.
     pub(super) order: u64,
+    /// The CPU of the last commit.
+    pub(super) cpu: u32,
 }
 
 /// The delayed changes of a group.

@@ -7,19 +7,20 @@ use vfscale_sync::cpu;
 
 use super::world::World;
 use crate::alloc::Changes;
+use crate::alloc::heat::Came;
 
 /// Heats a group until it is hot.
 fn heat(world: &World, group: u32) {
     let heat = &world.groups.at(group).unwrap().heat;
     while !heat.is_hot() {
-        heat.note(true);
+        heat.note(Came::Waiting);
     }
 }
 
 fn cool(world: &World, group: u32) {
     let heat = &world.groups.at(group).unwrap().heat;
     while heat.is_hot() {
-        heat.note(false);
+        heat.note(Came::FromSame);
     }
 }
 
