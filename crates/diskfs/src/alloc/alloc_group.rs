@@ -103,14 +103,15 @@ impl Group {
     /// Takes the lock for the changes of a transaction, which takes the locks of groups in order.
     pub(super) fn lock_to_change(&self) -> MutexGuard<'_, GroupState, GroupLock> {
         let is_waiting = self.lock.is_locked();
+        if is_waiting {
+            self.heat.note(Came::Waiting);
+        }
         let mut state = self.lock.lock_nested();
         let cpu = cpu::current();
         let is_other = std::mem::replace(&mut state.cpu, cpu) != cpu;
-        self.heat.note(match (is_waiting, is_other) {
-            (true, _) => Came::Waiting,
-            (false, true) => Came::FromOther,
-            (false, false) => Came::FromSame,
-        });
+        if !is_waiting {
+            self.heat.note(if is_other { Came::FromOther } else { Came::FromSame });
+        }
         state
     }
 
