@@ -28,7 +28,9 @@ use vfscale_sync::machine;
 use vfscale_sync::percpu::Budget;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::reclaim;
-use vfscale_vfs::driver::{FIRST_TABLE_BYTES, FileOps, FileSystem, NameAccounting, NewInode};
+use vfscale_vfs::driver::{
+    FIRST_TABLE_BYTES, FileOps, FileSystem, NameAccounting, NewInode, Reclaimed,
+};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FallocateFlags, FileType, InodeFlags, StatFs};
@@ -334,7 +336,7 @@ impl FileSystem for MemFs {
         }
     }
 
-    fn reclaim(&self) -> bool {
+    fn reclaim(&self) -> Reclaimed {
         self.space.reclaim()
     }
 

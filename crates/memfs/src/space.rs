@@ -45,6 +45,7 @@ use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering, thread};
 use vfscale_sync::percpu::{Budget, PerCpu};
 use vfscale_sync::rcu;
 use vfscale_sync::slot::{Leaf, Retired};
+use vfscale_vfs::driver::Reclaimed;
 
 /// Minimum size of the limbo: enough for a burst of small files.
 const LIMBO_MIN: u64 = 4 << 20;
@@ -165,22 +166,21 @@ impl Space {
     }
 
     /// Waits until the bytes withheld now have been uncharged, for at most [`RECLAIM_TIME`].
-    /// Returns whether any have been.
     ///
     /// The caller holds no lock and no RCU guard.
-    pub(crate) fn reclaim(&self) -> bool {
+    pub(crate) fn reclaim(&self) -> Reclaimed {
         let budgets = &self.budgets;
         let given_late = || budgets.given_late.load(Ordering::Relaxed);
         let (before, target) = (given_late(), budgets.withheld.load(Ordering::Relaxed));
-        if before >= target {
-            return false;
-        }
         let start = Instant::now();
         while given_late() < target && start.elapsed() < RECLAIM_TIME {
             rcu::pin().flush();
             thread::yield_now();
         }
-        given_late() > before
+        let now = given_late();
+        // Both only grow.
+        let changes = now.wrapping_add(budgets.withheld.load(Ordering::Relaxed));
+        Reclaimed { has_freed: now > before && before < target, changes }
     }
 
     /// Declares that the superblock has ended and no caller waits for space any more.

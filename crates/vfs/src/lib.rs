@@ -79,7 +79,7 @@ pub use objects::dcache::lru::CACHE_LIMIT_DEFAULT;
 pub use objects::dcache::name::NAME_MAX;
 
 pub use objects::driver::{
-    AttrChange, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Rename,
+    AttrChange, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Reclaimed, Rename,
     XattrChange, XattrPair,
 };
 pub use objects::driver::{CacheCounts, LogCounts, StorageCounts};

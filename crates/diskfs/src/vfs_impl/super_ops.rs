@@ -7,7 +7,7 @@ use vfscale_journal::Journal;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_vfs::driver::{
-    CacheCounts, DirOps, FileSystem, LogCounts, NameAccounting, StorageCounts,
+    CacheCounts, DirOps, FileSystem, LogCounts, NameAccounting, Reclaimed, StorageCounts,
 };
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
@@ -97,20 +97,20 @@ impl FileSystem for DiskFs {
         }
     }
 
-    fn reclaim(&self) -> bool {
+    fn reclaim(&self) -> Reclaimed {
         // In the order in which space is returned, so this overlooks none on its way.
         let is_coming = !self.files.is_written()
             || !self.inactivator.is_idle()
             || self.volume.space().is_coming();
         if !is_coming || self.volume.is_read_only() {
-            return false;
+            return Reclaimed::default();
         }
         // A file that fits into its inode returns the block reserved for it. An error concerns one
         // file, not this call.
         if let Err(fault) = self.files.write_back_all() {
             tracing::error!(%fault, "not everything was written for want of space");
         }
-        self.settle().is_ok()
+        Reclaimed { has_freed: self.settle().is_ok(), ..Reclaimed::default() }
     }
 
     fn all_write_errors(&self) -> Option<&ErrorSeq> {

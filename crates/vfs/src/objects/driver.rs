@@ -81,7 +81,7 @@ mod storage;
 pub use accounting::NameAccounting;
 pub use dir_ops::{DirEntry, DirOps, Found, ParentName, Rename};
 pub use file_ops::{FileOps, OVERWRITE_MAX};
-pub use file_system::FileSystem;
+pub use file_system::{FileSystem, Reclaimed};
 pub use storage::{CacheCounts, LogCounts, StorageCounts};
 
 /// Binary logarithm of the number of buckets that a new directory has on several CPUs: two of its

@@ -39,7 +39,7 @@ use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::lru::Lru;
 use crate::objects::dcache::name::Name;
 use crate::objects::dcache::sharded_counts::ShardedRing;
-use crate::objects::driver::{DirOps, FileSystem};
+use crate::objects::driver::{DirOps, FileSystem, Reclaimed};
 use crate::objects::file_description::{OpenFile, SharedFile};
 use crate::objects::fsnotify::marks::WatchCounts;
 use crate::objects::icache::InodeList;
@@ -634,22 +634,26 @@ impl SuperBlock {
 /// Number of attempts of a call whose freed space other threads may take first.
 const SPACE_TRIES: u32 = 16;
 
-/// Repeats a call that has failed for lack of space, as long as `reclaim` frees some. The caller
-/// holds no lock, and a failed call leaves no side effect.
-///
-/// Tries the call once more even if nothing is left to free: space may have been freed for another
-/// waiter between the first attempt and `reclaim`.
+/// Repeats a call that has failed for lack of space, as long as `reclaim` frees some, or freed
+/// space was not available during the call: it may have become so between the call and `reclaim`.
+/// So a call fails only if there was too little, including the space that other threads had freed.
+/// The caller holds no lock, and a failed call leaves no side effect.
 #[cold]
 pub(crate) fn again_for_space<T>(
-    reclaim: impl Fn() -> bool,
+    reclaim: impl Fn() -> Reclaimed,
     call: impl Fn() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
+    let mut before = reclaim();
     for _ in 0..SPACE_TRIES {
-        let has_freed = reclaim();
         match call() {
-            Err(Errno::NOSPC) if has_freed => {}
+            Err(Errno::NOSPC) => {}
             other => return other,
         }
+        let now = reclaim();
+        if !now.has_freed && now.changes == before.changes {
+            return Err(Errno::NOSPC);
+        }
+        before = now;
     }
     call()
 }
@@ -710,3 +714,6 @@ impl Cache {
 fn name_key(dir: &Dentry, name: &Name<'_>) -> Key {
     (std::ptr::from_ref(dir).addr(), name.hash())
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

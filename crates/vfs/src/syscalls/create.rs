@@ -21,7 +21,7 @@ use crate::namei::lookup::{Deferred, DriverChange, look_up, run_changes, run_loo
 use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Walk, WalkPos};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
-use crate::objects::driver::{NewInode, XattrPair};
+use crate::objects::driver::{NewInode, Reclaimed, XattrPair};
 use crate::objects::fsnotify::{self, Place};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::permission::permission;
@@ -449,7 +449,7 @@ impl Task {
     /// Waits for space that is about to become available in the file system of the new `path`.
     /// Returns false if no space will.
     #[cold]
-    pub(crate) fn reclaim_at(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> bool {
+    pub(crate) fn reclaim_at(&self, at: At<'_>, path: &[u8], lookup: Lookup) -> Reclaimed {
         let place = || {
             let base = self.base(at);
             run_lookups(|| {
@@ -470,7 +470,7 @@ impl Task {
                 })
             })
         };
-        place().is_ok_and(|place| place.dentry().inode().sb().fs().reclaim())
+        place().map_or(Reclaimed::default(), |place| place.dentry().inode().sb().fs().reclaim())
     }
 
     fn make_at(

@@ -18,6 +18,7 @@ use crate::locks::wait_queue::Waiting;
 use crate::namei::lookup::{DriverChange, WalkStop, run_changes};
 use crate::namei::walk::{Fail, Last, Lookup, Walk};
 use crate::objects::dcache::dentry::DentryRef;
+use crate::objects::driver::Reclaimed;
 use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
 use crate::objects::permission::permission;
@@ -422,13 +423,13 @@ impl Task {
     }
 
     #[cold]
-    fn reclaim_for(&self, at: At<'_>, path: &[u8], opening: Opening) -> bool {
+    fn reclaim_for(&self, at: At<'_>, path: &[u8], opening: Opening) -> Reclaimed {
         if opening.flags.bits() & TMPFILE_BIT == 0 {
             return self.reclaim_at(at, path, opening.lookup);
         }
         // The path of a file without a name is that of its directory.
         let dir = self.resolve(at, path, opening.lookup);
-        dir.is_ok_and(|dir| dir.dentry().inode().sb().fs().reclaim())
+        dir.map_or(Reclaimed::default(), |dir| dir.dentry().inode().sb().fs().reclaim())
     }
 
     #[inline]

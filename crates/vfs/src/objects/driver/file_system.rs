@@ -8,6 +8,16 @@ use crate::objects::driver::{DirOps, FileOps, NameAccounting, StorageCounts};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
+/// The result of [`FileSystem::reclaim`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Whether space has become available.
+    pub has_freed: bool,
+    /// A number that differs from that of an earlier call if space was freed in between that was
+    /// not available at once, or if such space has become available.
+    pub changes: u64,
+}
+
 /// A file system driver.
 ///
 /// An inode is a part of its superblock. A driver that holds [`InodeRef`]s drops them in
@@ -108,10 +118,10 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
 
     /// Waits for space that was freed before the call and is not available yet, because a reader
     /// may still use it or because it is not free on disk. The VFS then repeats a call that failed
-    /// with `ENOSPC`. Returns false if there was no such space. The caller holds nothing, not even
-    /// an RCU section. May block; only briefly if it waits for readers.
-    fn reclaim(&self) -> bool {
-        false
+    /// with `ENOSPC`. The caller holds nothing, not even an RCU section. May block; only briefly if
+    /// it waits for readers.
+    fn reclaim(&self) -> Reclaimed {
+        Reclaimed::default()
     }
 
     /// Returns the errors of write-back of all files, reported by [`sync_fs`](Self::sync_fs). See
