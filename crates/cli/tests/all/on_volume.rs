@@ -279,18 +279,19 @@ fn a_mount_shows_its_transport_log_and_cache() {
     assert_eq!(number(&before, "threads that serve requests"), 3);
     assert_eq!(number(&before, "dirty bytes in the data cache"), 0);
 
-    fs::write(dir.join("f"), vec![7; 5 << 20]).unwrap();
+    // Less than what is written back behind a sequential writer.
+    fs::write(dir.join("f"), vec![7; 3 << 20]).unwrap();
     let dirty = figures(&dir);
     let most = number(&dirty, "bytes of the data cache at most");
-    assert_eq!(number(&dirty, "dirty bytes in the data cache"), 5 << 20);
-    assert!(most >= 5 << 20, "{dirty}");
+    assert_eq!(number(&dirty, "dirty bytes in the data cache"), 3 << 20);
+    assert!(most >= 3 << 20, "{dirty}");
     assert!(number(&dirty, "log transactions") > number(&before, "log transactions"), "{dirty}");
 
     let synced = vfscale().arg("sync").arg(&dir).output().unwrap();
     assert!(synced.status.success(), "{}", text(&synced.stderr));
     let clean = figures(&dir);
     assert_eq!(number(&clean, "dirty bytes in the data cache"), 0);
-    assert!(number(&clean, "clean bytes in the data cache") >= 5 << 20, "{clean}");
+    assert!(number(&clean, "clean bytes in the data cache") >= 3 << 20, "{clean}");
     for event in ["log checkpoints", "log writes", "log flushes"] {
         assert!(number(&clean, event) > number(&before, event), "{event}: {clean}");
     }

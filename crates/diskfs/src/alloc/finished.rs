@@ -119,8 +119,9 @@ impl Finished<'_> {
         }
     }
 
-    /// Takes the runs that the transaction has freed, to be passed to [`Groups::durable`] when it
-    /// is durable. Called once, before the commit.
+    /// Takes the runs that the transaction has freed, to be passed to
+    /// [`Groups::durable`](super::Groups::durable) when it is durable. Called once, before the
+    /// commit.
     pub fn busy(&mut self) -> Busy {
         let mut busy = Busy::default();
         for Locked { group, work, .. } in &mut self.parts {

@@ -3,11 +3,11 @@
 //! A commit that finds the lock of its group taken heats the group by [`WAITED`]. One that finds it
 //! free cools it by 1, or heats it by [`MOVED`] if the last commit was on another CPU: then its
 //! lines come from there, even where another lock keeps the two from meeting at this one, like that
-//! of a directory that both change. The group is hot from the twelfth of successive waits on, like the word
-//! of a [`ShardedRwLock`](vfscale_sync::percpu::ShardedRwLock). Claims then turn to the group of
-//! the claiming CPU. Only the commits that stay cool the group, so it remains hot for as long as
-//! about one in 64 of them waits, and at most for 4,096 commits without a wait: a change of group
-//! costs a file its place beside its directory, and must not happen back and forth.
+//! of a directory that both change. The group is hot from the twelfth of successive waits on, like
+//! the word of a [`ShardedRwLock`](vfscale_sync::percpu::ShardedRwLock). Claims then turn to the
+//! group of the claiming CPU. Only the commits that stay cool the group, so it remains hot for as
+//! long as about one in 64 of them waits, and at most for 4,096 commits without a wait: a change of
+//! group costs a file its place beside its directory, and must not happen back and forth.
 
 use vfscale_sync::atomic::{AtomicU32, Ordering};
 
@@ -27,7 +27,7 @@ pub(super) struct Heat(AtomicU32);
 /// How a commit came to the lock of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Came {
-    /// It had to wait.
+    /// Another thread held the lock.
     Waiting,
     /// The last commit was on another CPU.
     FromOther,

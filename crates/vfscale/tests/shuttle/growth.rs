@@ -18,6 +18,8 @@ use vfscale_sync::{cpu, model};
 const SCHEDULES: usize = 2_000;
 /// Number of names in the directory at first: as many as its only bucket has slots for.
 const NAMES: usize = 6;
+/// Number of names that are made at last, so that a resize ends.
+const MORE: usize = 12;
 
 fn look(task: &Task) -> Stat {
     task.metadata("/d").unwrap().into()
@@ -92,6 +94,11 @@ fn growth_against_two_creators_and_stat() {
         for creator in creators {
             made.extend(creator.join().unwrap());
         }
+        // A table is moved in steps, by the calls that change it.
+        made.extend((0..MORE).map(|number| format!("/d/more-{number}")).map(|name| {
+            let ino = make(&task, &name);
+            (name, ino)
+        }));
         look_at_all(&task, &made, &before);
         let dir = task.posix().open("/d", OFlags::RDONLY, MODE).unwrap();
         let entries = dir.read_dir().map(Result::unwrap).filter(|entry| !is_dot(&entry.name));
