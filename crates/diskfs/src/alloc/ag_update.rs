@@ -482,11 +482,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     /// Removes a chunk from the tree if all of its inodes are free, none is claimed, and enough
     /// others are free. Returns whether it did.
     fn give_up(&mut self, chunk: u64, free: u64, freed: u64) -> Result<bool, Error<N::Error>> {
-        let header = &self.outcome.header;
-        let is_needed = free != u64::MAX
-            || chunk == ROOT_CHUNK
-            || header.free_inodes < CHUNK_INODES + INODES_KEPT;
-        if is_needed {
+        if is_needed(chunk, free, self.outcome.header.free_inodes) {
             return Ok(false);
         }
         self.decode_free_list()?;
@@ -536,8 +532,7 @@ impl Group {
             if change.is_freed {
                 let free = self.counts.free_inodes.load(Ordering::Relaxed);
                 let free = free.saturating_add_signed(update.free_inodes);
-                let is_spare = free >= CHUNK_INODES + INODES_KEPT && chunk != ROOT_CHUNK;
-                if now.0 == u64::MAX && is_spare {
+                if !is_needed(chunk, now.0, free) {
                     return Ok(None);
                 }
                 update.freed.push((chunk, bit));
@@ -565,6 +560,12 @@ impl Group {
 struct Neighbours {
     before: Option<(u64, u64)>,
     behind: Option<u64>,
+}
+
+/// Returns whether a chunk stays in the tree of a group with `free_inodes` free inodes; `free` is
+/// the mask of those in the chunk.
+fn is_needed(chunk: u64, free: u64, free_inodes: u64) -> bool {
+    free != u64::MAX || chunk == ROOT_CHUNK || free_inodes < CHUNK_INODES + INODES_KEPT
 }
 
 /// Changes an inode in the masks of its chunk: free, orphan. Returns false if its state does not

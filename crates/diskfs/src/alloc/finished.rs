@@ -70,15 +70,6 @@ pub(super) enum Work {
     Delayed(DelayedUpdate),
 }
 
-impl Work {
-    fn outcome(&self) -> Option<&Outcome> {
-        match self {
-            Self::Written(outcome) => Some(outcome),
-            Self::Delayed(_) => None,
-        }
-    }
-}
-
 impl Finished<'_> {
     /// Returns the reservation that the transaction needs for its delayed changes, in bytes of
     /// items, and the one that it gets for the delayed changes of others which it logs.
@@ -147,7 +138,7 @@ impl Finished<'_> {
             let range = group.whole().blocks();
             let claimed = claimed_inodes.iter().chain(&undo.chunks);
             let claimed = claimed.filter(|(chunk, _)| range.contains(chunk));
-            if let Some(outcome) = work.outcome() {
+            if let Work::Written(outcome) = &work {
                 let trees = outcome.header.tree_blocks;
                 if trees > self.largest_trees.load(Ordering::Relaxed) {
                     self.largest_trees.fetch_max(trees, Ordering::Relaxed);

@@ -470,7 +470,7 @@ impl Task {
                 })
             })
         };
-        place().map_or(Reclaimed::default(), |place| place.dentry().inode().sb().fs().reclaim())
+        place().map(|place| place.dentry().inode().sb().fs().reclaim()).unwrap_or_default()
     }
 
     fn make_at(

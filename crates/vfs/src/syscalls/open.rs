@@ -429,7 +429,7 @@ impl Task {
         }
         // The path of a file without a name is that of its directory.
         let dir = self.resolve(at, path, opening.lookup);
-        dir.map_or(Reclaimed::default(), |dir| dir.dentry().inode().sb().fs().reclaim())
+        dir.map(|dir| dir.dentry().inode().sb().fs().reclaim()).unwrap_or_default()
     }
 
     #[inline]
