@@ -14,6 +14,7 @@ mod renewed;
 mod state;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod write_behind;
 
 pub use file_blocks::FileBlocks;

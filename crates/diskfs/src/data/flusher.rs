@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use vfscale_sync::atomic::thread::{self, JoinHandle};
 use vfscale_sync::{Condvar, Mutex, lock_class};
 
+use super::threads::join_others;
+
 lock_class! {
     /// The work of the write-back thread.
     pub WriterLock = ("bdi_work", 31150);
@@ -67,11 +69,7 @@ impl Flusher {
         self.work.lock().is_over = true;
         self.wake.notify_all();
         let thread = self.thread.lock().take();
-        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id())
-        {
-            // A panic of the thread was reported already.
-            let _ = thread.join();
-        }
+        join_others(thread);
     }
 
     /// Waits for work, for `rest` at most if that is given.

@@ -13,10 +13,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
+use vfscale_sync::atomic::thread::{self, JoinHandle};
 use vfscale_sync::{Condvar, Mutex, lock_class};
 
+use super::threads::join_others;
 use crate::inode::incore::Node;
 use crate::page_cache::READ_PAGES_MAX;
 
@@ -102,10 +103,6 @@ impl ReadAhead {
         self.wake.notify_all();
         drop(queue);
         drop(waiting);
-        let others = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
-        for thread in threads.into_iter().filter(others) {
-            // A panic of the thread was reported already.
-            let _ = thread.join();
-        }
+        join_others(threads);
     }
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use vfscale_sync::atomic::thread::{self, JoinHandle};
 use vfscale_sync::{Condvar, Mutex, lock_class};
 
+use super::threads::join_others;
 use crate::inode::incore::Node;
 
 lock_class! {
@@ -117,10 +118,6 @@ impl WriteBehind {
         self.wake.notify_all();
         drop(queue);
         drop(waiting);
-        let others = |thread: &JoinHandle<()>| thread.thread().id() != thread::current().id();
-        for thread in threads.into_iter().filter(others) {
-            // A panic of the thread was reported already.
-            let _ = thread.join();
-        }
+        join_others(threads);
     }
 }
