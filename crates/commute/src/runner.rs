@@ -27,7 +27,9 @@
 //! * *A tick of the clock*. Times are stamped with the time of the last tick, and only written if
 //!   they differ. Of all changes of a directory within a tick (1 to 10 ms), only the first writes
 //!   its times. All of a case happens within one tick: recorded calls see a stopped clock, and a
-//!   starting state that was not finished within its tick is made again.
+//!   starting state that was not finished within its tick is made again. For some milliseconds
+//!   after a change of an inode whose times were read, all changes write exact times
+//!   ([`clock`](vfscale_sync::clock)); recorded calls don't.
 //! * *Names that collide by chance*. Two names of a large directory share a line if their hashes
 //!   begin alike, which holds for one pair in as many as the directory has lines. Normally, each
 //!   process has a different hash key. Here the key is fixed (`KEY`), so the results are repeatable
@@ -43,7 +45,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -51,7 +53,7 @@ use vfscale::block::{Device, MemoryDevice};
 use vfscale::posix::{At, AtFlags, OFlags, OpenHow, Whence, XattrFlags};
 use vfscale::{File, FileType, Mode, Scaling, Task, Vfs};
 use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
-use vfscale_sync::{cpu, random, rcu, reclaim};
+use vfscale_sync::{clock, cpu, random, rcu, reclaim};
 
 use crate::case::{Call, Case, Op, Outcome};
 use crate::execute::{KEY, World};
@@ -276,8 +278,8 @@ impl Runner {
 
     /// Makes and records the calls of both CPUs from one starting state, one CPU after the other
     /// and each call separately. `warm_up` is called before, after the promotion. `look` gets the
-    /// traces of both CPUs and the symbols to resolve them. On a volume, the clock may tick after
-    /// the state was begun, because making it takes longer than a tick.
+    /// traces of both CPUs and the symbols to resolve them. On a volume, the clock ticks after the
+    /// state was begun, because making it takes longer than a tick.
     ///
     /// # Errors
     /// Returns the errors of [`run`](Self::run).
@@ -291,7 +293,7 @@ impl Runner {
         let options = self.options;
         let (mut world, now) = self.workers[0].run(move |_| match options.target {
             Target::Memory => warm_state(&setup, &warm_up, options),
-            Target::Volume => Ok((made_state(&setup, &warm_up, options)?.0, tick())),
+            Target::Volume => Ok((made_state(&setup, &warm_up, options)?.0, next_tick())),
         })??;
         let mut recorded = [Vec::new(), Vec::new()];
         for (cpu, calls) in calls.into_iter().enumerate() {
@@ -334,6 +336,18 @@ impl Runner {
     }
 }
 
+/// Waits for the next tick of the clock, and returns it. No time that was stamped before is later.
+fn next_tick() -> i64 {
+    let last = tick();
+    loop {
+        thread::sleep(Duration::from_micros(100));
+        let next = tick();
+        if next > last {
+            return next;
+        }
+    }
+}
+
 /// Makes a call and records it, with the clock stopped at `now`.
 fn record(
     mut world: World,
@@ -344,6 +358,7 @@ fn record(
 ) -> (World, CodeCache, (Outcome, Trace)) {
     CLOCK.set(now);
     let mut prepared = world.prepare(call);
+    clock::of_process().forget();
     let ((), trace) = recorder.record(&mut code, || prepared.run());
     let outcome = world.finish(prepared);
     (world, code, (outcome, trace))
@@ -404,6 +419,7 @@ fn made_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(Wo
         warm_up(&vfs, &format!("warm-up-{number}"))?;
     }
     let mut world = World::new(vfs);
+    clock::of_process().forget();
     // Some calls of a set-up fail on purpose.
     call_all(&mut world, setup);
     if options.promoted {
@@ -421,6 +437,7 @@ fn warm_state(setup: &[Call], calls: &[Call], options: Options) -> io::Result<(W
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         let before = tick();
+        clock::of_process().forget();
         call_all(&mut world, calls);
         if tick() == before {
             return Ok((world, before));

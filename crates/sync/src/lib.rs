@@ -43,11 +43,11 @@
 //!
 //! # Folders
 //!
-//! The modules are in folders, each of which uses only earlier ones: `atomic`, `cpu`, `machine`,
-//! `fork`, `hash` and `random`; `lock` (locks of one word); `seq` (sequence counts); `percpu`
-//! (arrays, counters, budgets, lists and locks with a part for each CPU); `rcu` (grace periods,
-//! hash tables, radix tree slots) with `reclaim`; `refcount`; `mem` (pages) with `slab`. Their
-//! modules are exported here by their own names.
+//! The modules are in folders, each of which uses only earlier ones: `atomic`, `clock`, `cpu`,
+//! `machine`, `fork`, `hash` and `random`; `lock` (locks of one word); `seq` (sequence counts);
+//! `percpu` (arrays, counters, budgets, lists and locks with a part for each CPU); `rcu` (grace
+//! periods, hash tables, radix tree slots) with `reclaim`; `refcount`; `mem` (pages) with `slab`.
+//! Their modules are exported here by their own names.
 //!
 //! # Lock order
 //!
@@ -64,6 +64,7 @@
 //! which is sound and conservative.
 
 pub mod atomic;
+pub mod clock;
 pub mod cpu;
 pub mod fork;
 pub mod hash;

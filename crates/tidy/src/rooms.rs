@@ -49,7 +49,7 @@ pub const ROOMS: &[Layers] = &[
         "sync",
         &[
             "slab", "mem", "refcount", "model", "reclaim", "rcu", "shrink", "percpu", "seq",
-            "lock", "random", "hash", "fork", "machine", "cpu", "atomic",
+            "lock", "random", "hash", "fork", "machine", "cpu", "clock", "atomic",
         ],
     ),
     (

@@ -2,6 +2,7 @@
 
 #![cfg(loom)]
 
+mod clock;
 mod common;
 mod condvar;
 mod errseq;

@@ -3,6 +3,7 @@
 use rustix::time::ClockId;
 #[cfg(not(shuttle))]
 use rustix::time::clock_gettime;
+use vfscale_sync::clock;
 
 use crate::base::types::Timestamp;
 
@@ -14,28 +15,32 @@ pub(crate) const DAY_NANOS: i64 = 24 * 3600 * 1_000_000_000;
 pub(crate) const SKEW_NANOS: i64 = 20_000_000;
 
 /// Returns the time of the last clock tick (1 to 10 ms ago at most). It is cheap to read and equal
-/// on every CPU during a tick, so change times are rarely written.
+/// on every CPU during a tick, so change times are rarely written. Shortly after a call of
+/// [`now_fine`] by any thread it is the exact time, so that it is not earlier than what that call
+/// returned.
 #[inline]
 pub(crate) fn now() -> Timestamp {
-    read(ClockId::RealtimeCoarse)
+    let tick = read(ClockId::RealtimeCoarse);
+    Timestamp(clock::of_process().coarse(tick, || read(ClockId::Realtime)))
 }
 
 /// Returns the time to the nanosecond.
 pub(crate) fn now_fine() -> Timestamp {
-    read(ClockId::Realtime)
+    Timestamp(clock::of_process().exact(|| read(ClockId::Realtime)))
 }
 
-/// The clock of a model, whose ticks are as long as the longest of the system's.
+/// Reads the clock of a model, whose ticks are as long as the longest of the system's.
 #[cfg(shuttle)]
-fn read(clock: ClockId) -> Timestamp {
+fn read(clock: ClockId) -> i64 {
     const TICK_NANOS: i64 = 10_000_000;
     let now = vfscale_sync::model::read_clock();
-    Timestamp(if matches!(clock, ClockId::RealtimeCoarse) { now - now % TICK_NANOS } else { now })
+    if matches!(clock, ClockId::RealtimeCoarse) { now - now % TICK_NANOS } else { now }
 }
 
+/// Reads a clock of the system, in nanoseconds since 1970.
 #[cfg(not(shuttle))]
 #[inline]
-fn read(clock: ClockId) -> Timestamp {
+fn read(clock: ClockId) -> i64 {
     let t = clock_gettime(clock);
-    Timestamp(t.tv_sec * 1_000_000_000 + t.tv_nsec)
+    t.tv_sec * 1_000_000_000 + t.tv_nsec
 }

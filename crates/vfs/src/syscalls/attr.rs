@@ -6,7 +6,6 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::base::error::{Named, Result, check_fork};
-use crate::base::time;
 use crate::base::types::{
     Access, AtFlags, Capabilities, FileType, Mode, MountFlags, SetTime, Stat, StatFs, StatMask,
     Timestamp,
@@ -393,7 +392,7 @@ fn plan(
         Change::Times(times) => set_times(inode, cred, times, guard),
         Change::KeptTimes(times, ctime) => {
             may_keep_times(cred)?;
-            Ok(Plan { ctime: Some(ctime), ..times_plan(times) })
+            Ok(Plan { ctime: Some(ctime), ..times_plan(inode, times) })
         }
     }
 }
@@ -487,7 +486,7 @@ fn set_times(
     } else if !cred.owns(inode) {
         return Err(Errno::PERM);
     }
-    Ok(times_plan(times))
+    Ok(times_plan(inode, times))
 }
 
 /// Checks that a caller may keep the times of any file; see [`kept_times`].
@@ -495,8 +494,8 @@ fn may_keep_times(cred: &Credentials) -> std::result::Result<(), Errno> {
     if cred.has(Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM) }
 }
 
-fn times_plan(times: [SetTime; 2]) -> Plan<'static> {
-    let now = time::now_fine();
+fn times_plan(inode: &Inode, times: [SetTime; 2]) -> Plan<'static> {
+    let now = inode.change_time();
     let value = |time| -> Option<Timestamp> {
         match time {
             SetTime::Omit => None,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::common::{MODE, check, make, memory};
 use shuttle::thread;
 use vfscale::Task;
-use vfscale::posix::{At, Stat};
+use vfscale::posix::{At, AtFlags, Stat};
 use vfscale_sync::cpu;
 
 fn look(task: &Task) -> Stat {
@@ -85,4 +85,45 @@ fn a_change_beside_two_others() {
         look_twice(task);
     };
     changes_show([change, other]);
+}
+
+/// Race: A change against a read of its time.
+///
+/// A directory's exact time is later than the last tick of the clock, with which another directory
+/// is stamped afterwards: the later change had the earlier time. So a tick is used only when it is
+/// later than all exact times (`crates/sync/src/clock.rs` has the argument).
+///
+/// Seam: the bound of exact times / the stamps of two directories; parties: a change after a read
+/// of its time and a later change of another directory, two threads that do the same elsewhere.
+#[test]
+fn a_change_after_one_of_another_directory() {
+    let changes_in_order = |task: &Task, dirs: [&str; 2]| {
+        let change = |dir: &str| {
+            task.posix().fchmodat(At::Cwd, dir, MODE, AtFlags::empty()).unwrap();
+        };
+        let time = |dir: &str| Stat::from(task.metadata(dir).unwrap()).ctime;
+        for _ in 0..2 {
+            change(dirs[0]);
+            time(dirs[0]);
+            dirs.map(change);
+            let times = dirs.map(time);
+            assert!(times[0] <= times[1], "{times:?}");
+        }
+    };
+    check(move || {
+        let task = Arc::new(memory().task());
+        let dirs = [["/a", "/b"], ["/c", "/d"], ["/e", "/f"]];
+        for dir in dirs.as_flattened() {
+            task.posix().mkdirat(At::Cwd, *dir, MODE).unwrap();
+        }
+        let others = [1, 2].map(|number| {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _there = cpu::pretend(number);
+                changes_in_order(&task, dirs[number as usize]);
+            })
+        });
+        changes_in_order(&task, dirs[0]);
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
 }

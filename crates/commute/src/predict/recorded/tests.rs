@@ -24,8 +24,8 @@ fn opening_scales_now_and_did_not_with_the_kernels_structures() {
     assert!(at(&before, 80) < 0.6 * at(&before, 10));
 }
 
-/// Tests that run concurrently use the same pool of pages, and may move a CPU's page to the other
-/// CPU.
+/// Tests that run concurrently use the same pool of pages and the same clock, and may move a CPU's
+/// page to the other CPU.
 #[test]
 fn workloads_share_nothing_in_memory() {
     for workload in workload::all() {
@@ -95,7 +95,7 @@ fn commits_of_different_inodes_share_no_line() {
     let all = Scaling::with_slots(32);
     let lines = |workload: &Workload, scaling| {
         let options = Options { scaling, target: Target::Volume, ..Options::default() };
-        program(workload, options).unwrap().shared_lines()
+        program_alone(workload, options).unwrap().shared_lines()
     };
     let [touch, cut] = ["touch", "orphan-truncate"].map(|name| workload::find(name).unwrap());
     assert_eq!(lines(&touch, all), 0);

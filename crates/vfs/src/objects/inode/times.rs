@@ -9,8 +9,11 @@
 //!   again after a change that began later, gets a different one. The clock of ticks is too coarse
 //!   for that, so a time that a reader has seen is followed by an exact one (like multigrain
 //!   timestamps in Linux).
+//! * A change that begins after another has ended gets no earlier time than that, also if they are
+//!   of different inodes, so programs may compare times of files, as `make` does; the exceptions
+//!   are those above. The clock does that ([`clock`](vfscale_sync::clock)).
 //! * Changes by any number of CPUs within a tick of the clock write nothing here, as long as no
-//!   reader reads the times.
+//!   reader reads the times of an inode that then changes.
 //!
 //! A change stamps after its effect is visible, with a clock that is read then, and takes no lock.
 //!
@@ -82,10 +85,12 @@ impl Inode {
     }
 
     /// Returns the time of a change that is made now, for drivers that store it with the change:
-    /// the last tick of the clock if it is later than the last change, or else the exact time.
+    /// the last tick of the clock if it is later than the last change, or if it is the same and no
+    /// reader has seen that change; or else the exact time.
     pub fn change_time(&self) -> Timestamp {
         let now = time::now();
-        if self.ctime().max(self.mtime()) < now { now } else { time::now_fine() }
+        let last = self.ctime().max(self.mtime());
+        if last < now || (last == now && !self.is_seen(BOTH_SEEN)) { now } else { time::now_fine() }
     }
 
     /// Notes a change of data and inode at `time`, which [`change_time`](Self::change_time)

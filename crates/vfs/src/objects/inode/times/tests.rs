@@ -1,6 +1,7 @@
 use super::*;
 use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, OFlags};
+use crate::mount::namespace::Vfs;
 use crate::names_only_tests::names_only;
 
 const HOUR: i64 = 3600 * 1_000_000_000;
@@ -56,6 +57,27 @@ fn each_change_after_a_look_shows() {
             assert!(after.0 > before.0 && after.1 > before.1, "{before:?} {after:?}");
         }
     });
+}
+
+/// Programs compare times of different files: `make` builds anew what is older than its source.
+///
+/// Race: A change against a read of its time.
+#[test]
+fn a_later_change_of_another_inode_has_no_earlier_time() {
+    let (one, other) = (names_only(Scaling::default()), names_only(Scaling::default()));
+    let root = |vfs: &Vfs| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        vfs.task().posix().open("/", flags, Mode::empty()).unwrap()
+    };
+    let (one, other) = (root(&one), root(&other));
+    for _ in 0..1_000 {
+        one.inode().shown_times();
+        one.inode().touch();
+        other.inode().touch();
+        let times = (one.inode().mtime(), other.inode().mtime());
+        assert!(times.0 <= times.1, "{times:?}");
+        assert!(other.inode().change_time() >= times.1);
+    }
 }
 
 /// The driver has stored the time of its change, and a reader reads the times before the change is
