@@ -57,7 +57,7 @@ use vfscale_sync::{clock, cpu, random, rcu, reclaim};
 
 use crate::case::{Call, Case, Op, Outcome};
 use crate::execute::{KEY, World};
-use crate::trace::arena::Arena;
+use crate::trace::arena::{self, Arena};
 use crate::trace::conflict::{Conflict, conflicts};
 use crate::trace::owner::{NamedConflict, describe};
 use crate::trace::record::{CodeCache, Recorder, Trace};
@@ -412,6 +412,7 @@ fn starting_state(setup: &[Call], last: &[Call], options: Options) -> io::Result
 
 /// Makes a tree in the starting state of a case. Returns the tick in which it began too.
 fn made_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(World, i64)> {
+    arena::collect_returned();
     let vfs = tree(options)?;
     let before = tick();
     for number in [0, 1] {

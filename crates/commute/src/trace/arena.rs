@@ -12,15 +12,15 @@
 //! # Invariants
 //!
 //! * A block never changes its size, which is that of its class.
-//! * If a thread without an arena frees a block of an arena, the block is never reused. Programs
-//!   drop objects of arenas on threads that hold one.
+//! * If a thread without an arena frees a block of an arena, the block is reused only after a thread
+//!   with one [collects](collect_returned) such blocks. Recorded code does not do that.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::trace::memory::Mapping;
 
@@ -64,8 +64,16 @@ struct Part {
     base: usize,
 }
 
+/// The contents of a block that a thread without an arena has freed.
+struct Returned {
+    next: *mut Returned,
+    class: usize,
+}
+
 /// Address of the first arena; 0 until the first one is created.
 static BASE: AtomicUsize = AtomicUsize::new(0);
+/// Blocks that threads without an arena have freed.
+static RETURNED: AtomicPtr<Returned> = AtomicPtr::new(std::ptr::null_mut());
 static TAKEN: [AtomicBool; ARENAS_MAX] = [const { AtomicBool::new(false) }; ARENAS_MAX];
 static ALL: Mutex<Option<Backing>> = Mutex::new(None);
 
@@ -121,8 +129,7 @@ impl Part {
         start as *mut u8
     }
 
-    fn free(&mut self, block: *mut u8, layout: Layout) {
-        let Some((class, _)) = class_of(layout) else { return };
+    fn free(&mut self, block: *mut u8, class: usize) {
         let count = self.free_counts[class];
         if count < FREE_MAX {
             // SAFETY: the table has `FREE_MAX` addresses for each class, and `count` is below that.
@@ -164,10 +171,27 @@ unsafe impl GlobalAlloc for Arenas {
             // system's.
             return unsafe { System.dealloc(block, layout) };
         }
+        let Some((class, _)) = class_of(layout) else { return };
         let part = current_part();
-        if !part.is_null() {
-            // SAFETY: the part belongs to this thread alone, and `Part::free` does not allocate.
-            unsafe { (*part).free(block, layout) }
+        if part.is_null() {
+            return give_back(block, class);
+        }
+        // SAFETY: the part belongs to this thread alone, and `Part::free` does not allocate.
+        unsafe { (*part).free(block, class) }
+    }
+}
+
+/// Puts a freed block on the list of returned ones. The caller has no arena.
+fn give_back(block: *mut u8, class: usize) {
+    let block = block.cast::<Returned>();
+    let mut next = RETURNED.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: nobody else uses a freed block; it has a line at least, and is aligned to one.
+        unsafe { block.write(Returned { next, class }) };
+        let (ok, failed) = (Ordering::Release, Ordering::Relaxed);
+        match RETURNED.compare_exchange_weak(next, block, ok, failed) {
+            Ok(_) => return,
+            Err(other) => next = other,
         }
     }
 }
@@ -195,6 +219,24 @@ impl Arena {
             PART.with(|mine| mine.set(own.as_ptr()));
         }
         Ok(Arena { slot, not_send: PhantomData })
+    }
+}
+
+/// Lets this thread's arena reuse the blocks that threads without one have freed, such as a
+/// volume's. Does nothing in a thread without an arena.
+pub fn collect_returned() {
+    let part = current_part();
+    if part.is_null() {
+        return;
+    }
+    let mut next = RETURNED.swap(std::ptr::null_mut(), Ordering::Acquire);
+    while !next.is_null() {
+        // SAFETY: `give_back` has written it, and the list belongs to this thread alone since the
+        // swap.
+        let block = unsafe { next.read() };
+        // SAFETY: the part belongs to this thread alone.
+        unsafe { (*part).free(next.cast(), block.class) };
+        next = block.next;
     }
 }
 

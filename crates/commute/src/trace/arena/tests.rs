@@ -25,6 +25,23 @@ fn blocks_are_whole_lines_and_stay_with_who_frees_them() {
     assert_eq!(block_of((&raw const *Box::new(5u8)) as u64), None);
 }
 
+/// A volume's threads drop what a recording thread has made.
+#[test]
+fn blocks_that_a_thread_without_arena_frees_are_used_again() {
+    let _arena = Arena::new().unwrap();
+    let made: Vec<Box<[u8; 600]>> = (0..1_000).map(|_| Box::new([1; 600])).collect();
+    let addresses = |boxes: &[Box<[u8; 600]>]| {
+        boxes.iter().map(|one| one.as_ptr() as usize).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = addresses(&made);
+    std::thread::spawn(move || drop(made)).join().unwrap();
+    let fresh = Box::new([2; 600]);
+    assert!(!before.contains(&(fresh.as_ptr() as usize)));
+    collect_returned();
+    let again: Vec<Box<[u8; 600]>> = (0..1_000).map(|_| Box::new([3; 600])).collect();
+    assert_eq!(addresses(&again), before);
+}
+
 #[test]
 fn what_is_aligned_is_aligned() {
     let _arena = Arena::new().unwrap();

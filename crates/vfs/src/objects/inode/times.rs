@@ -85,12 +85,18 @@ impl Inode {
     }
 
     /// Returns the time of a change that is made now, for drivers that store it with the change:
-    /// the last tick of the clock if it is later than the last change, or if it is the same and no
-    /// reader has seen that change; or else the exact time.
+    /// the last tick of the clock, or the time of the last change if that is later and no reader
+    /// has seen it; or else the exact time.
     pub fn change_time(&self) -> Timestamp {
         let now = time::now();
         let last = self.ctime().max(self.mtime());
-        if last < now || (last == now && !self.is_seen(BOTH_SEEN)) { now } else { time::now_fine() }
+        if last < now {
+            now
+        } else if self.is_seen(BOTH_SEEN) || last.0 > now.0 + time::SKEW_NANOS {
+            time::now_fine()
+        } else {
+            last
+        }
     }
 
     /// Notes a change of data and inode at `time`, which [`change_time`](Self::change_time)
