@@ -191,12 +191,18 @@ impl DelayedList {
         self.count.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Counts log space that is set aside. Most changes need none, and write nothing here.
     pub(super) fn set_aside(&self, log_bytes: u64) {
-        self.log_bytes.fetch_add(log_bytes, Ordering::Relaxed);
+        if log_bytes > 0 {
+            self.log_bytes.fetch_add(log_bytes, Ordering::Relaxed);
+        }
     }
 
+    /// Counts log space that is used.
     pub(super) fn use_up(&self, log_bytes: u64) {
-        self.log_bytes.fetch_sub(log_bytes, Ordering::Relaxed);
+        if log_bytes > 0 {
+            self.log_bytes.fetch_sub(log_bytes, Ordering::Relaxed);
+        }
     }
 }
 
