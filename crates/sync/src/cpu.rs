@@ -17,8 +17,10 @@
 //!   default).
 
 mod allowed;
+mod nodes;
 
 pub use allowed::{most_slots, slots};
+pub use nodes::SlotNodes;
 
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -14,10 +14,14 @@
 //!            pending frees
 //! ```
 //!
+//! There is a depot for each NUMA node ([`SlotNodes`]). Its chunks get their memory when a CPU of
+//! the node touches them. An object that is freed on another node serves that node from then on,
+//! and returns to its chunk when it leaves the magazines.
+//!
 //! # Invariants
 //!
-//! * A free object is in exactly one of: a magazine of a slot, a magazine of the depot, the bitmap
-//!   of its chunk.
+//! * A free object is in exactly one of: a magazine of a slot, a magazine of a depot, the bitmap of
+//!   its chunk. A chunk belongs to one depot for good.
 //! * Magazines hold addresses, and a chunk marks its free objects in a bitmap: a free object's own
 //!   memory is not touched, whichever CPU moves it.
 //! * Objects freed through RCU wait in the slot on which they were freed, in batches with one
@@ -35,14 +39,15 @@
 //!
 //! # Locks
 //!
-//! `SlabCache` (a slot), then `SlabDepot`. Both are leaves for other code. Destructors of objects
-//! run under neither.
+//! `SlabCache` (a slot), then `SlabDepot`, one at a time. Both are leaves for other code.
+//! Destructors of objects run under neither.
 
 mod chunk;
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
-use crate::lock::Mutex;
+use crate::cpu::SlotNodes;
 use crate::lock::slot_lock::{SlotGuard, SlotLock};
+use crate::lock::{Mutex, MutexGuard};
 use crate::percpu::{CachePadded, PerCpu};
 use crate::rcu::Guard;
 use crate::reclaim;
@@ -53,7 +58,7 @@ use std::ptr::NonNull;
 crate::lock_class! {
     /// Protects the magazines and pending frees of one CPU slot of a [`Slab`].
     pub SlabCache = ("slab_cache", 65010);
-    /// Protects the memory that the slots of a [`Slab`] share.
+    /// Protects the memory that the slots of a node share in a [`Slab`].
     pub SlabDepot = ("slab_depot", 65020);
 }
 
@@ -101,8 +106,8 @@ unsafe impl<T: Send + 'static> Sync for Slab<T> {}
 
 struct Inner<T> {
     caches: PerCpu<SlotLock<Cache<T>, SlabCache>>,
-    /// On lines of its own, because every allocation reads the slots.
-    depot: CachePadded<Mutex<Depot, SlabDepot>>,
+    /// One for each node, each on lines of its own.
+    depots: Box<[CachePadded<Mutex<Depot, SlabDepot>>]>,
     shape: Shape,
     /// Number of handles; the last one closes the slots.
     handles: AtomicUsize,
@@ -119,6 +124,8 @@ unsafe impl Send for Depot {}
 
 /// The free objects of a CPU slot, and its pending frees.
 struct Cache<T> {
+    /// The node of the slot.
+    node: usize,
     /// The magazine from which allocations take objects, and to which frees return them.
     loaded: Magazine,
     /// Either full or empty, except for the objects carved last: see `put` and `refill`.
@@ -159,20 +166,27 @@ impl<T: Send + 'static> Slab<T> {
     /// first allocation.
     #[must_use]
     pub fn new(slots: usize) -> Self {
+        Self::with_nodes(slots, &SlotNodes::of_machine(slots))
+    }
+
+    /// Creates an empty slab like [`new`](Self::new), whose slots are on these nodes.
+    #[must_use]
+    pub fn with_nodes(slots: usize, nodes: &SlotNodes) -> Self {
         // The objects that a program frees last must not wait until it makes another call.
         reclaim::attend_to_bags();
         let shape = const { Shape::of::<T>() };
-        let caches = PerCpu::new(slots, |_| SlotLock::new(Cache::new()));
+        let caches = PerCpu::new(slots, |slot| SlotLock::new(Cache::new(nodes.node(slot))));
         let slots = caches.len();
-        let depot = Depot {
+        let depot = |node| Depot {
             full: Vec::new(),
             empty: Vec::new(),
-            full_max: slots * DEPOT_PER_SLOT,
-            chunks: Chunks::new(shape),
+            full_max: nodes.slots_of(node) * DEPOT_PER_SLOT,
+            chunks: Chunks::new(shape, node),
         };
+        let depots = (0..nodes.count()).map(|node| CachePadded::new(Mutex::new(depot(node))));
         let inner = Box::new(Inner {
             caches,
-            depot: CachePadded::new(Mutex::new(depot)),
+            depots: depots.collect(),
             shape,
             handles: AtomicUsize::new(1),
             open: AtomicUsize::new(slots + 1),
@@ -321,26 +335,25 @@ impl<T: Send + 'static> Slab<T> {
         for cache in inner.caches.iter() {
             inner.drop_returned(cache);
             let mut cache = cache.lock();
-            let mut depot = inner.depot.lock();
             let Cache { loaded, spare, full, empty, .. } = &mut *cache;
-            for object in loaded.drain(..).chain(spare.drain(..)).chain(full.drain(..).flatten()) {
-                depot.chunks.put(object);
-            }
+            let free = loaded.drain(..).chain(spare.drain(..)).chain(full.drain(..).flatten());
+            inner.put_in_chunks(free);
             *empty = Vec::new();
         }
-        let mut depot = inner.depot.lock();
-        let Depot { full, empty, chunks, .. } = &mut *depot;
-        for object in full.drain(..).flatten() {
-            chunks.put(object);
+        for depot in &inner.depots {
+            let mut depot = depot.lock();
+            depot.empty = Vec::new();
+            let full = std::mem::take(&mut depot.full);
+            drop(depot);
+            inner.put_in_chunks(full.into_iter().flatten());
         }
-        *empty = Vec::new();
-        chunks.discard_reserve();
+        inner.depots.iter().for_each(|depot| depot.lock().chunks.discard_reserve());
     }
 
-    /// Returns the resident memory of chunks in bytes. Locks the depot.
+    /// Returns the resident memory of chunks in bytes. Locks each depot.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.inner().depot.lock().chunks.bytes()
+        self.inner().depots.iter().map(|depot| depot.lock().chunks.bytes()).sum()
     }
 
     /// Returns the number of objects that were allocated and whose memory is not free yet: objects
@@ -396,8 +409,9 @@ impl Shape {
 }
 
 impl<T> Cache<T> {
-    fn new() -> Self {
+    fn new(node: usize) -> Self {
         Self {
+            node,
             loaded: Magazine::new(),
             spare: Magazine::new(),
             full: Vec::new(),
@@ -481,7 +495,7 @@ impl<T> Inner<T> {
             cache.empty.push(std::mem::replace(&mut cache.loaded, full));
             return self.pop(cache);
         }
-        let mut depot = self.depot.lock();
+        let mut depot = self.depots[cache.node].lock();
         if let Some(mut full) = depot.full.pop() {
             std::mem::swap(&mut cache.loaded, &mut full);
             depot.empty.push(full);
@@ -526,18 +540,37 @@ impl<T> Inner<T> {
             cache.full.push(std::mem::replace(&mut cache.loaded, empty));
             return;
         }
-        let mut depot = self.depot.lock();
+        let mut depot = self.depots[cache.node].lock();
         let empty = depot.empty.pop().unwrap_or_else(|| Magazine::with_capacity(MAGAZINE));
         let mut full = std::mem::replace(&mut cache.loaded, empty);
         if depot.full.len() < depot.full_max {
             depot.full.push(full);
             return;
         }
-        for object in full.drain(..) {
-            depot.chunks.put(object);
-        }
+        drop(depot);
+        self.put_in_chunks(full.drain(..));
+        let mut depot = self.depots[cache.node].lock();
         depot.empty.push(full);
         depot.empty.truncate(DEPOT_PER_SLOT);
+    }
+
+    /// Puts free objects, which are in no magazine, into their chunks. The caller holds no depot's
+    /// lock.
+    fn put_in_chunks(&self, objects: impl Iterator<Item = NonNull<u8>>) {
+        let mut depot: Option<(usize, MutexGuard<'_, Depot, SlabDepot>)> = None;
+        for object in objects {
+            // One depot has all chunks, which need not be asked.
+            let home = if self.depots.len() == 1 { 0 } else { chunk::depot_of(object) };
+            match &mut depot {
+                Some((locked, depot)) if *locked == home => depot.chunks.put(object),
+                other => {
+                    // Unlocks the former one first.
+                    *other = None;
+                    let (_, depot) = other.insert((home, self.depots[home].lock()));
+                    depot.chunks.put(object);
+                }
+            }
+        }
     }
 }
 

@@ -12,8 +12,8 @@
 //! # Invariants
 //!
 //! * A block never changes its size, which is that of its class.
-//! * If a thread without an arena frees a block of an arena, the block is reused only after a thread
-//!   with one [collects](collect_returned) such blocks. Recorded code does not do that.
+//! * If a thread without an arena frees a block of an arena, the block is reused only after a
+//!   thread with one [collects](collect_returned) such blocks. Recorded code does not do that.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

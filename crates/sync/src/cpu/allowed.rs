@@ -21,9 +21,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::possible;
 
 /// The highest number of CPUs that the system is asked about.
-const CPUS_MAX: usize = 1 << 13;
+#[cfg(not(any(loom, shuttle)))]
+pub(super) const CPUS_MAX: usize = 1 << 13;
 
 /// A set of CPUs, in the format of `sched_getaffinity`.
+#[cfg(not(any(loom, shuttle)))]
 type Mask = [u64; CPUS_MAX / 64];
 
 /// The most slots that were needed so far. 0 before the first call of [`slots`].
@@ -58,6 +60,12 @@ fn needed() -> u32 {
     possible()
 }
 
+/// Returns nothing: models have one node.
+#[cfg(any(loom, shuttle))]
+pub(super) fn list() -> Vec<usize> {
+    Vec::new()
+}
+
 #[cfg(not(any(loom, shuttle)))]
 fn needed() -> u32 {
     allowed().map_or_else(possible, |mask| slots_for(&mask, possible()))
@@ -88,12 +96,24 @@ fn allowed() -> Option<Mask> {
     None
 }
 
+/// Returns the CPUs that the process may use, in ascending order; nothing if the system does not
+/// tell.
+#[cfg(not(any(loom, shuttle)))]
+pub(super) fn list() -> Vec<usize> {
+    allowed().map_or_else(Vec::new, |mask| cpus_of(&mask).collect())
+}
+
+/// Returns the CPUs of a set, in ascending order.
+#[cfg(not(any(loom, shuttle)))]
+fn cpus_of(mask: &Mask) -> impl Iterator<Item = usize> + '_ {
+    (0..CPUS_MAX).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 != 0)
+}
+
 /// Returns the smallest number of slots, `possible` at most, in which no two CPUs of the set share
 /// one; `possible` if that would take more than twice as many slots as CPUs.
 #[cfg(not(any(loom, shuttle)))]
 fn slots_for(mask: &Mask, possible: u32) -> u32 {
-    let has = |cpu: &usize| mask[cpu / 64] >> (cpu % 64) & 1 != 0;
-    let cpus: Vec<usize> = (0..CPUS_MAX).filter(has).collect();
+    let cpus: Vec<usize> = cpus_of(mask).collect();
     let are_apart = |slots: &usize| {
         let mut taken = vec![false; *slots];
         cpus.iter().all(|cpu| !std::mem::replace(&mut taken[cpu % slots], true))

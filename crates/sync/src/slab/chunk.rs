@@ -1,7 +1,8 @@
 //! Chunks of 64 KiB, carved into objects, and the regions of memory that they come from.
 //!
 //! A chunk starts at a multiple of its size: the chunk of an object is found by its address. Its
-//! header marks the free objects in a bitmap. All of this is used under the lock of the depot.
+//! header has the number of its depot, which never changes, and marks the free objects in a bitmap,
+//! which is used under the lock of that depot.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -55,6 +56,13 @@ impl Shape {
 
 /// The start of a chunk.
 struct Header {
+    /// The number of the depot.
+    depot: usize,
+    state: State,
+}
+
+/// The part of a header that is used under the lock of the depot.
+struct State {
     /// A set bit for each free object.
     free: [u64; WORDS],
     free_count: usize,
@@ -64,9 +72,39 @@ struct Header {
 
 type Chunk = NonNull<Header>;
 
-/// All chunks of a slab.
+/// Returns the state of a chunk.
+///
+/// # Safety
+///
+/// The chunk is valid, and the caller holds the lock of its depot as long as it uses the state; no
+/// two states of one chunk are in use.
+unsafe fn state_of<'c>(chunk: Chunk) -> &'c mut State {
+    // SAFETY: as the caller promises. Only the state is borrowed, since other threads may read the
+    // rest of the header.
+    unsafe { &mut (*chunk.as_ptr()).state }
+}
+
+/// Returns the chunk of an object, and the object's offset in it.
+fn chunk_of(object: NonNull<u8>) -> (Chunk, usize) {
+    let offset = object.addr().get() % CHUNK;
+    // SAFETY: The object is in a chunk, which starts at a multiple of its size.
+    (unsafe { object.sub(offset) }.cast(), offset)
+}
+
+/// Returns the number of the depot that an object's chunk belongs to. The object is in use, or free
+/// and not in its chunk's bitmap.
+pub(super) fn depot_of(object: NonNull<u8>) -> usize {
+    let (chunk, _) = chunk_of(object);
+    // SAFETY: The chunk is valid as long as the object is outside of its bitmap. The word was
+    // written before any of its objects was handed out, and never since.
+    unsafe { (*chunk.as_ptr()).depot }
+}
+
+/// The chunks of a depot.
 pub(super) struct Chunks {
     shape: Shape,
+    /// The number of the depot.
+    depot: usize,
     /// Chunks with free and with used objects. Chunks without free objects are in no list.
     partial: Vec<Chunk>,
     /// Chunks without used objects, with their memory.
@@ -79,9 +117,10 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(super) fn new(shape: Shape, depot: usize) -> Self {
         Self {
             shape,
+            depot,
             partial: Vec::new(),
             whole: Vec::new(),
             void: Vec::new(),
@@ -98,34 +137,34 @@ impl Chunks {
     /// Takes up to `count` free objects, at least one, from chunks that are in use if there are
     /// any. Aborts if there is no memory.
     pub(super) fn carve(&mut self, count: usize, into: &mut Vec<NonNull<u8>>) {
-        let mut chunk = match self.partial.last() {
+        let chunk = match self.partial.last() {
             Some(chunk) => *chunk,
             None => self.add_partial(),
         };
         // SAFETY: Chunks in the lists are valid, and the depot's lock makes them ours.
-        let header = unsafe { chunk.as_mut() };
-        for _ in 0..count.min(header.free_count) {
-            let Some(word) = header.free.iter().position(|word| *word != 0) else { break };
-            let bit = header.free[word].trailing_zeros() as usize;
-            header.free[word] &= header.free[word] - 1;
-            header.free_count -= 1;
+        let state = unsafe { state_of(chunk) };
+        for _ in 0..count.min(state.free_count) {
+            let Some(word) = state.free.iter().position(|word| *word != 0) else { break };
+            let bit = state.free[word].trailing_zeros() as usize;
+            state.free[word] &= state.free[word] - 1;
+            state.free_count -= 1;
             let offset = self.shape.first + (word * 64 + bit) * self.shape.stride;
             // SAFETY: The offset is within the chunk, as the bit was set.
             into.push(unsafe { chunk.cast::<u8>().add(offset) });
         }
-        if header.free_count == 0 {
+        if state.free_count == 0 {
             self.partial.pop();
         }
     }
 
     /// Puts a chunk without used objects at the end of the list of partly free ones.
     fn add_partial(&mut self) -> Chunk {
-        let mut chunk = match self.whole.pop() {
+        let chunk = match self.whole.pop() {
             Some(chunk) => chunk,
             None => self.add_chunk(),
         };
         // SAFETY: Chunks in the lists are valid, and the depot's lock makes them ours.
-        unsafe { chunk.as_mut() }.position = self.partial.len();
+        unsafe { state_of(chunk) }.position = self.partial.len();
         self.partial.push(chunk);
         chunk
     }
@@ -140,13 +179,13 @@ impl Chunks {
             self.regions.push(region);
         }
         let Some(memory) = self.void.pop() else { self.shape.out_of_memory() };
-        let mut header = Header { free: [0; WORDS], free_count: self.shape.count, position: 0 };
+        let mut state = State { free: [0; WORDS], free_count: self.shape.count, position: 0 };
         for index in 0..self.shape.count {
-            header.free[index / 64] |= 1 << (index % 64);
+            state.free[index / 64] |= 1 << (index % 64);
         }
         let chunk = memory.cast::<Header>();
         // SAFETY: The chunk is large and aligned enough, and no other thread has it.
-        unsafe { chunk.write(header) };
+        unsafe { chunk.write(Header { depot: self.depot, state }) };
         self.resident += 1;
         chunk
     }
@@ -154,26 +193,25 @@ impl Chunks {
     /// Marks an object as free in its chunk, and returns the chunk's memory to the system if it was
     /// the last one in use and the reserve is full.
     pub(super) fn put(&mut self, object: NonNull<u8>) {
-        let offset = object.addr().get() % CHUNK;
+        debug_assert!(depot_of(object) == self.depot, "an object of another depot");
+        let (chunk, offset) = chunk_of(object);
         let index = (offset - self.shape.first) / self.shape.stride;
-        // SAFETY: The object is in a chunk, which starts at a multiple of its size.
-        let mut chunk = unsafe { object.sub(offset) }.cast::<Header>();
         // SAFETY: The chunk of an object is valid, and the depot's lock makes it ours.
-        let header = unsafe { chunk.as_mut() };
+        let state = unsafe { state_of(chunk) };
         let bit = 1 << (index % 64);
-        debug_assert!(header.free[index / 64] & bit == 0, "an object was freed twice");
-        header.free[index / 64] |= bit;
-        header.free_count += 1;
-        if header.free_count == 1 {
-            header.position = self.partial.len();
+        debug_assert!(state.free[index / 64] & bit == 0, "an object was freed twice");
+        state.free[index / 64] |= bit;
+        state.free_count += 1;
+        if state.free_count == 1 {
+            state.position = self.partial.len();
             self.partial.push(chunk);
         }
-        if header.free_count == self.shape.count {
-            let position = header.position;
+        if state.free_count == self.shape.count {
+            let position = state.position;
             self.partial.swap_remove(position);
-            if let Some(moved) = self.partial.get_mut(position) {
+            if let Some(moved) = self.partial.get(position) {
                 // SAFETY: Chunks in the lists are valid and ours; it is another chunk than `chunk`.
-                unsafe { moved.as_mut() }.position = position;
+                unsafe { state_of(*moved) }.position = position;
             }
             self.whole.push(chunk);
             if self.whole.len() > RESERVE {

@@ -364,3 +364,74 @@ fn batches_wait_for_their_cpu_up_to_a_bound() {
     slab.flush(&rcu::pin());
     assert_eq!(slab.live(), 0);
 }
+
+/// A slab with two slots on each of two pretended nodes.
+fn on_two_nodes() -> Slab<[u8; 1024]> {
+    Slab::with_nodes(4, &cpu::SlotNodes::pretended(4, 2))
+}
+
+#[test]
+fn each_node_has_chunks_of_its_own() {
+    let slab = on_two_nodes();
+    for (on, node) in [(0, 0), (3, 1), (1, 0), (2, 1)] {
+        let _on = cpu::pretend(on);
+        let object = slab.alloc([1; 1024]);
+        assert_eq!(chunk::depot_of(object.cast()), node);
+        // SAFETY: Freed once.
+        unsafe { slab.free(object) };
+    }
+}
+
+#[test]
+fn what_another_node_frees_returns_to_its_own_chunks() {
+    let slab = on_two_nodes();
+    let count = if cfg!(miri) { 1_000 } else { 20_000 };
+    let objects: Vec<_> = {
+        let _on = cpu::pretend(0);
+        (0..count).map(|_| slab.alloc([1; 1024])).collect()
+    };
+    let _on = cpu::pretend(2);
+    // SAFETY: Freed once.
+    objects.into_iter().for_each(|object| unsafe { slab.free(object) });
+    // As much as on one node: what does not fit into the magazines has left them.
+    assert!(slab.bytes() <= 14 * chunk::CHUNK, "{} bytes are kept", slab.bytes());
+    // The last ones are used again here.
+    let object = slab.alloc([2; 1024]);
+    assert_eq!(chunk::depot_of(object.cast()), 0);
+    // SAFETY: Freed once.
+    unsafe { slab.free(object) };
+    slab.trim();
+    assert_eq!((slab.bytes(), slab.live()), (0, 0));
+}
+
+#[test]
+fn objects_pass_between_nodes_and_none_is_lost() {
+    let slab = on_two_nodes();
+    let rounds = if cfg!(miri) { 3 } else { 300 };
+    let (to_others, from_others): (Vec<_>, Vec<_>) =
+        (0..4).map(|_| std::sync::mpsc::channel::<Vec<usize>>()).unzip();
+    std::thread::scope(|scope| {
+        for (on, received) in from_others.into_iter().enumerate() {
+            let next = to_others[(on + 1) % 4].clone();
+            let slab = &slab;
+            scope.spawn(move || {
+                let _on = cpu::pretend(on as u32);
+                for round in 0..rounds {
+                    let made = (0..100).map(|_| slab.alloc([round as u8; 1024]));
+                    next.send(made.map(|object| object.as_ptr() as usize).collect()).unwrap();
+                    for address in received.recv().unwrap() {
+                        let object = NonNull::new(address as *mut [u8; 1024]).unwrap();
+                        // SAFETY: The sender has given it away, and it is freed once.
+                        unsafe {
+                            assert!(object.as_ref().iter().all(|byte| *byte == round as u8));
+                            slab.free(object);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(slab.live(), 0);
+    slab.trim();
+    assert_eq!(slab.bytes(), 0);
+}

@@ -12,18 +12,23 @@
 //!  CPU slot: two magazines <--> depot: full magazines <--> regions of 2 MiB <--> system
 //! ```
 //!
+//! There is a depot for each NUMA node ([`SlotNodes`]): its regions get their memory when a CPU of
+//! the node touches them, and its slots take pages of them only, but for pages of other nodes that
+//! were freed in the slot just before.
+//!
 //! # Invariants
 //!
-//! * A free page is in exactly one of: a magazine of a slot, a magazine of the depot, the bitmap
-//!   `free` of its region. A free page in a region that isn't *dirty* reads as zeros.
-//! * Free and resident are at most the pages of the depot that its owner allows
+//! * A free page is in exactly one of: a magazine of a slot, a magazine of its node's depot, the
+//!   bitmap `free` of its region. A free page in a region that isn't *dirty* reads as zeros.
+//! * Free and resident are at most the pages of the depots that their owner allows
 //!   ([`idle_max`](super::idle_max)), two magazines for each slot (half a MiB), and the rest of
 //!   huge pages that are being handed out for the first time (2 MiB for each thread that has mapped
 //!   one concurrently). A thread that frees pages in an RCU section leaves more than that, for some
 //!   milliseconds: the reclaim thread returns it ([`shrink`]).
-//! * As long as the depot has more than [`FLOOR`](keep::FLOOR) pages, the reclaim thread exists,
-//!   and ends a window every second ([`keep`]). A thread that leaves more pages in the depot makes
-//!   sure of that afterwards; if there can be no such thread, it returns all above that itself.
+//! * As long as a depot has more than its share of [`FLOOR`](keep::FLOOR) pages, the reclaim thread
+//!   exists, and ends a window every second ([`keep`]). A thread that leaves more pages in a depot
+//!   makes sure of that afterwards; if there can be no such thread, it returns all above that
+//!   itself.
 //! * A region is unmapped when the last of its pages has been given back. The first page of a
 //!   region is its header.
 //!
@@ -43,21 +48,22 @@
 //!
 //! # Huge pages
 //!
-//! The first [`HUGE_FROM`] regions use no huge pages, so a small pool is exact. Later ones are
-//! offered to the kernel for huge pages, which it fills six times faster (0.34 instead of 2.1
-//! microseconds for a page, measured). A region that has returned pages is excluded, because the
-//! kernel would fill it up again.
+//! The first [`HUGE_FROM`] regions of a node use no huge pages, so a small pool is exact. Later
+//! ones are offered to the kernel for huge pages, which it fills six times faster (0.34 instead of
+//! 2.1 microseconds for a page, measured). A region that has returned pages is excluded, because
+//! the kernel would fill it up again.
 //!
 //! # Locks
 //!
-//! `PageStock` (a slot), then `PageDepot`; both are leaves for other code. No system call is made
-//! under them.
+//! `PageStock` (a slot), then `PageDepot`, one at a time; both are leaves for other code. No system
+//! call is made under them.
 
 use std::alloc::handle_alloc_error;
 use std::mem;
 use std::ptr::NonNull;
 use std::sync::LazyLock;
 
+use crate::cpu::SlotNodes;
 use crate::lock::Mutex;
 use crate::mem::page::size::{LAYOUT, PAGE_SIZE};
 use crate::percpu::{CachePadded, PerCpu};
@@ -77,16 +83,16 @@ mod system;
 crate::lock_class! {
     /// Protects the free pages of one CPU slot of the page pool.
     pub PageStock = ("page_stock", 65030);
-    /// Protects the regions of the page pool.
+    /// Protects the regions of a node in the page pool.
     pub PageDepot = ("page_depot", 65040);
 }
 
-/// Number of regions (16 MiB) from which new ones ask for huge pages.
+/// Number of regions of a node (16 MiB) from which new ones ask for huge pages.
 const HUGE_FROM: usize = 8;
 
-static POOL: LazyLock<PagePool> = LazyLock::new(|| PagePool {
-    stocks: PerCpu::new(crate::cpu::slots() as usize, |_| Mutex::new(Stock::default())),
-    depot: CachePadded::new(Mutex::new(RegionDepot::new(Keep::new()))),
+static POOL: LazyLock<PagePool> = LazyLock::new(|| {
+    let slots = crate::cpu::slots() as usize;
+    PagePool::new(slots, SlotNodes::of_machine(slots))
 });
 
 /// The free pages of a CPU slot.
@@ -101,17 +107,15 @@ struct Stock {
 
 struct PagePool {
     stocks: PerCpu<Mutex<Stock, PageStock>>,
-    /// On lines of its own, because every allocation reads the above.
-    depot: CachePadded<Mutex<RegionDepot, PageDepot>>,
+    nodes: SlotNodes,
+    /// One for each node, each on lines of its own.
+    depots: Box<[CachePadded<Mutex<RegionDepot, PageDepot>>]>,
 }
 
 /// Allocates a page. Returns it, and whether it reads as zeros. Aborts if there is no memory.
 #[inline]
 pub(super) fn alloc() -> (NonNull<u8>, bool) {
-    let pool = &*POOL;
-    // The lock is released before a refill.
-    let loaded = pool.stocks.this().lock().loaded.pop();
-    let free = loaded.unwrap_or_else(|| pool.refill());
+    let free = POOL.alloc();
     (free.page, free.is_zero)
 }
 
@@ -141,61 +145,30 @@ pub(super) fn alloc_many(count: usize) -> Vec<(NonNull<u8>, bool)> {
 /// The page came from [`alloc`], hasn't been freed, and no thread uses it any more.
 #[inline]
 pub(super) unsafe fn free(page: NonNull<u8>) {
-    let free = Free { page, is_zero: false };
-    let pool = &*POOL;
-    let mut stock = pool.stocks.this().lock();
-    if stock.loaded.len() < MAGAZINE && stock.loaded.capacity() > 0 {
-        stock.loaded.push(free);
-    } else {
-        let fill = pool.make_room(&mut stock, free);
-        drop(stock);
-        if fill.decays {
-            pool.has_much(fill);
-        }
-    }
+    POOL.free(page);
 }
 
 /// Returns all idle memory to the system. Takes the locks of all slots, one after the other.
 pub(super) fn trim() {
-    let pool = &*POOL;
-    for stock in pool.stocks.iter() {
-        let Stock { mut loaded, mut spare } = mem::take(&mut *stock.lock());
-        let mut depot = pool.depot.lock();
-        depot.put(loaded.drain(..));
-        depot.put(spare.drain(..));
-    }
-    pool.depot.lock().empty_magazines();
-    pool.give_back(Effort::All, Kept::Nothing, usize::MAX);
-    loop {
-        let taken = pool.depot.lock().take_fresh();
-        let Some(taken) = taken else { break };
-        pool.discard(taken);
-    }
+    POOL.trim();
 }
 
 /// Returns the bytes of memory that are free, and could be returned. Takes the locks of all slots,
 /// one after the other.
 pub(super) fn idle_bytes() -> usize {
-    let pool = &*POOL;
-    let mut pages = 0;
-    for stock in pool.stocks.iter() {
-        let stock = stock.lock();
-        // A region with a page in a stock remains mapped.
-        let is_resident = |free: &&Free| !free.is_zero || Region::of(free.page).0.header().is_huge;
-        let _depot = pool.depot.lock();
-        pages += stock.loaded.iter().chain(&stock.spare).filter(is_resident).count();
-    }
-    (pages + pool.depot.lock().idle_pages()) * PAGE_SIZE
+    POOL.idle_pages() * PAGE_SIZE
 }
 
-/// Returns the maximum of idle bytes in the depot.
+/// Returns the maximum of idle bytes in the depots.
 pub(super) fn idle_max() -> usize {
-    POOL.depot.lock().keep().max() * PAGE_SIZE
+    POOL.depots.iter().map(|depot| depot.lock().keep().max()).sum::<usize>() * PAGE_SIZE
 }
 
-/// Sets the maximum of idle bytes in the depot, and returns what exceeds it to the system.
+/// Sets the maximum of idle bytes in the depots, each of which gets the same share, and returns
+/// what exceeds it to the system.
 pub(super) fn set_idle_max(bytes: usize) {
-    POOL.depot.lock().keep().set_max(bytes / PAGE_SIZE);
+    let share = bytes / PAGE_SIZE / POOL.depots.len();
+    POOL.depots.iter().for_each(|depot| depot.lock().keep().set_max(share));
     POOL.give_back(Effort::All, Kept::Max, usize::MAX);
 }
 
@@ -205,57 +178,153 @@ impl Shrinker for PagePool {
     }
 
     fn end_window(&self, is_short: bool) -> bool {
-        let mut depot = self.depot.lock();
-        depot.end_window(is_short);
-        depot.has_excess()
+        self.any_depot(|depot| {
+            depot.end_window(is_short);
+            depot.has_excess()
+        })
     }
 
     fn decays(&self) -> bool {
-        self.depot.lock().decays()
+        self.any_depot(|depot| depot.decays())
     }
 }
 
 impl PagePool {
+    fn new(slots: usize, nodes: SlotNodes) -> Self {
+        let depot = |node| {
+            let keep = Keep::new(nodes.count(), nodes.slots_of(node));
+            CachePadded::new(Mutex::new(RegionDepot::new(keep)))
+        };
+        let depots = (0..nodes.count()).map(depot).collect();
+        Self { stocks: PerCpu::new(slots, |_| Mutex::new(Stock::default())), nodes, depots }
+    }
+
+    /// Asks every depot, and returns whether any says yes.
+    fn any_depot(&self, mut ask: impl FnMut(&mut RegionDepot) -> bool) -> bool {
+        self.depots.iter().fold(false, |any, depot| ask(&mut depot.lock()) | any)
+    }
+
+    #[inline]
+    fn alloc(&self) -> Free {
+        // The lock is released before a refill.
+        let loaded = self.stocks.this().lock().loaded.pop();
+        loaded.unwrap_or_else(|| self.refill())
+    }
+
+    #[inline]
+    fn free(&'static self, page: NonNull<u8>) {
+        let free = Free { page, is_zero: false };
+        let slot = self.stocks.this_slot();
+        let Some(stock) = self.stocks.get(slot) else { return };
+        let mut stock = stock.lock();
+        if stock.loaded.len() < MAGAZINE && stock.loaded.capacity() > 0 {
+            stock.loaded.push(free);
+        } else {
+            let fill = self.make_room(self.nodes.node(slot), &mut stock, free);
+            drop(stock);
+            if fill.decays {
+                self.has_much(fill);
+            }
+        }
+    }
+
+    fn trim(&self) {
+        for stock in self.stocks.iter() {
+            let Stock { mut loaded, mut spare } = mem::take(&mut *stock.lock());
+            self.put_in_regions(loaded.drain(..).chain(spare.drain(..)));
+        }
+        self.depots.iter().for_each(|depot| depot.lock().empty_magazines());
+        self.give_back(Effort::All, Kept::Nothing, usize::MAX);
+        for depot in &self.depots {
+            loop {
+                let taken = depot.lock().take_fresh();
+                let Some(taken) = taken else { break };
+                self.discard(taken);
+            }
+        }
+    }
+
+    fn idle_pages(&self) -> usize {
+        let mut pages = 0;
+        for stock in self.stocks.iter() {
+            let stock = stock.lock();
+            for free in stock.loaded.iter().chain(&stock.spare) {
+                // A region with a page in a stock remains mapped.
+                let (mut region, _) = Region::of(free.page);
+                let _depot = self.depots[region.depot()].lock();
+                pages += usize::from(!free.is_zero || region.header().is_huge);
+            }
+        }
+        pages + self.depots.iter().map(|depot| depot.lock().idle_pages()).sum::<usize>()
+    }
+
     /// Returns a page for a slot whose loaded magazine was empty.
     #[cold]
     fn refill(&self) -> Free {
         loop {
+            let slot = self.stocks.this_slot();
+            let node = self.nodes.node(slot);
+            let (depot, Some(stock)) = (&self.depots[node], self.stocks.get(slot)) else {
+                handle_alloc_error(LAYOUT)
+            };
             let huge = {
-                let mut stock = self.stocks.this().lock();
+                let mut stock = stock.lock();
                 let Stock { loaded, spare } = &mut *stock;
                 if loaded.is_empty() {
                     mem::swap(loaded, spare);
                 }
                 if loaded.is_empty() {
-                    self.depot.lock().take(loaded);
+                    depot.lock().take(loaded);
                 }
                 match loaded.pop() {
                     Some(free) => return free,
-                    None => self.depot.lock().regions() >= HUGE_FROM,
+                    None => depot.lock().regions() >= HUGE_FROM,
                 }
             };
-            let Some(region) = Region::map(huge) else { handle_alloc_error(LAYOUT) };
-            self.depot.lock().add(region);
+            let Some(region) = Region::map(node, huge) else { handle_alloc_error(LAYOUT) };
+            depot.lock().add(region);
         }
     }
 
-    /// Puts a page into a slot whose loaded magazine is full. Returns the state of the depot, if
-    /// that has received pages.
+    /// Puts a page into a slot of `node` whose loaded magazine is full. Returns the state of the
+    /// node's depot, if depots have received pages.
     #[cold]
-    fn make_room(&self, stock: &mut Stock, free: Free) -> Fill {
+    fn make_room(&self, node: usize, stock: &mut Stock, free: Free) -> Fill {
         let Stock { loaded, spare } = stock;
         magazine::ascend(loaded);
         mem::swap(loaded, spare);
         let mut fill = Fill::default();
         if loaded.len() >= MAGAZINE {
-            fill = self.depot.lock().exchange(loaded);
+            let is_own = self.are_of(node, loaded);
+            let depot = &self.depots[node];
+            let taken = if is_own { depot.lock().exchange(loaded) } else { None };
+            fill = taken.unwrap_or_else(|| {
+                self.put_in_regions(loaded.drain(..));
+                depot.lock().fill()
+            });
         }
         loaded.reserve_exact(MAGAZINE - loaded.len());
         loaded.push(free);
         fill
     }
 
-    /// Makes sure that the reclaim thread looks after the memory of the depot, and returns what is
+    /// Returns whether all of these pages are of the depot of `node`.
+    fn are_of(&self, node: usize, pages: &[Free]) -> bool {
+        // One depot has all pages, whose regions need not be asked.
+        self.depots.len() == 1 || pages.iter().all(|free| Region::of(free.page).0.depot() == node)
+    }
+
+    /// Puts free pages, which are in no magazine, into their regions. The caller holds no depot's
+    /// lock.
+    fn put_in_regions(&self, pages: impl Iterator<Item = Free>) {
+        let pages: Vec<Free> = pages.collect();
+        let depot_of = |free: &Free| Region::of(free.page).0.depot();
+        for run in pages.chunk_by(|page, next| depot_of(page) == depot_of(next)) {
+            self.depots[depot_of(&run[0])].lock().put(run.iter().copied());
+        }
+    }
+
+    /// Makes sure that the reclaim thread looks after the memory of the depots, and returns what is
     /// too much already. A thread in an RCU section leaves that to the reclaim thread, too.
     #[cold]
     fn has_much(&'static self, fill: Fill) {
@@ -270,13 +339,19 @@ impl PagePool {
         }
     }
 
-    /// Gives memory back to the system, of at most `regions` regions, until there is no more than
-    /// `kept`: regions that are wholly free first, as one call returns each of them. Returns
-    /// whether there may be more.
+    /// Gives memory back to the system, of at most `regions` regions of each node, until there is
+    /// no more than `kept`. Returns whether there may be more.
     #[cold]
     fn give_back(&self, effort: Effort, kept: Kept, regions: usize) -> bool {
+        let nodes = 0..self.depots.len();
+        nodes.fold(false, |more, node| self.give_back_of(node, effort, kept, regions) | more)
+    }
+
+    /// Gives back memory of one node: regions that are wholly free first, as one call returns each
+    /// of them.
+    fn give_back_of(&self, node: usize, effort: Effort, kept: Kept, regions: usize) -> bool {
         for _ in 0..regions {
-            let mut depot = self.depot.lock();
+            let mut depot = self.depots[node].lock();
             if let Some(region) = depot.take_whole(kept) {
                 drop(depot);
                 region.unmap();
@@ -298,7 +373,7 @@ impl PagePool {
         #[cfg(all(test, not(any(loom, shuttle, miri))))]
         tests::DISCARDED.set(tests::DISCARDED.get() + 1);
         taken.region.discard(&taken.pages, taken.was_huge);
-        let empty = self.depot.lock().put_void(taken);
+        let empty = self.depots[taken.region.depot()].lock().put_void(taken);
         if let Some(empty) = empty {
             empty.unmap();
         }

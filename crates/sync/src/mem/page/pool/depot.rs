@@ -1,4 +1,4 @@
-//! The part of the page pool that all slots share, under the depot's lock.
+//! The part of the page pool that the slots of a node share, under the depot's lock.
 
 use std::mem;
 
@@ -22,7 +22,8 @@ pub(super) struct Fill {
     pub(super) decays: bool,
 }
 
-/// Full magazines, and the regions in three lists. A region stores its index in each.
+/// Full magazines, and the regions in three lists. A region stores its index in each. All pages in
+/// the magazines are of these regions.
 pub(super) struct RegionDepot {
     full: Vec<PageMagazine>,
     /// Vectors that can become magazines.
@@ -129,14 +130,19 @@ impl RegionDepot {
         self.relist(region);
     }
 
-    /// Takes a full magazine and leaves an empty one.
-    pub(super) fn exchange(&mut self, magazine: &mut PageMagazine) -> Fill {
-        if self.full.len() < FULL_MAX && self.keep.has_room(self.idle()) {
+    /// Takes a full magazine, whose pages are all of this depot, and leaves an empty one. Takes
+    /// nothing, and returns `None`, if there is no room for it.
+    pub(super) fn exchange(&mut self, magazine: &mut PageMagazine) -> Option<Fill> {
+        let has_room = self.full.len() < FULL_MAX && self.keep.has_room(self.idle());
+        has_room.then(|| {
             let empty = self.empty.pop().unwrap_or_default();
             self.full.push(mem::replace(magazine, empty));
-        } else {
-            self.put(magazine.drain(..));
-        }
+            self.fill()
+        })
+    }
+
+    /// Returns the state after pages were received.
+    pub(super) fn fill(&self) -> Fill {
         let is_over = self.keep.excess(self.idle(), Kept::Max) > 0;
         Fill { is_over, decays: self.decays() }
     }
@@ -149,7 +155,7 @@ impl RegionDepot {
         }
     }
 
-    /// Takes pages back into their regions.
+    /// Takes pages back into their regions, which are of this depot.
     pub(super) fn put(&mut self, pages: impl Iterator<Item = Free>) {
         let mut changed: Option<Region> = None;
         for free in pages {

@@ -21,10 +21,10 @@
 
 use super::magazine::MAGAZINE;
 use super::region::PAGES;
+use crate::machine;
 use crate::mem::page::size::PAGE_SIZE;
-use crate::{cpu, machine};
 
-/// Free pages that are kept without a limit in time: 16 MiB.
+/// Free pages that are kept without a limit in time, on all nodes together: 16 MiB.
 pub(super) const FLOOR: usize = (16 << 20) / PAGE_SIZE;
 /// The share of each CPU in the maximum by default, in pages: a file of 16 MiB that its thread
 /// truncates and writes again, while the former pages still wait for a grace period.
@@ -39,7 +39,7 @@ pub(super) enum Kept {
     ByUse,
     /// As much as the owner allows.
     Max,
-    /// [`FLOOR`] pages.
+    /// The share of the node in [`FLOOR`].
     Floor,
     /// None.
     Nothing,
@@ -48,6 +48,8 @@ pub(super) enum Kept {
 /// The state of the current window, in pages. Used under the lock of the depot.
 pub(super) struct Keep {
     max: usize,
+    /// Pages that are never surplus, unless the system is short of memory.
+    floor: usize,
     /// The least number of free pages in this window so far.
     least: usize,
     /// Pages that lay idle in former windows and have not been given back yet.
@@ -57,12 +59,13 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    /// Begins with the default maximum.
-    pub(super) fn new() -> Self {
-        let memory = machine::memory_bytes() / MEMORY_SHARE / PAGE_SIZE as u64;
-        let by_cpus = cpu::slots() as usize * EACH_CPU;
+    /// Begins with the default maximum of one of `nodes` nodes, for a node with `slots` slots.
+    pub(super) fn new(nodes: usize, slots: usize) -> Self {
+        let memory = machine::memory_bytes() / MEMORY_SHARE / PAGE_SIZE as u64 / nodes as u64;
+        let by_cpus = slots * EACH_CPU;
         let max = usize::try_from(memory).map_or(by_cpus, |memory| memory.min(by_cpus));
-        Self { max: max.max(FLOOR), least: 0, surplus: 0, is_short: false }
+        let floor = FLOOR / nodes;
+        Self { max: max.max(floor), floor, least: 0, surplus: 0, is_short: false }
     }
 
     /// Returns the maximum number of free pages.
@@ -86,7 +89,7 @@ impl Keep {
     }
 
     fn floor(&self) -> usize {
-        if self.is_short { 0 } else { FLOOR.min(self.max) }
+        if self.is_short { 0 } else { self.floor.min(self.max) }
     }
 
     /// Notes that the number of free pages has fallen to `idle`.

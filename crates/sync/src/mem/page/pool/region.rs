@@ -74,7 +74,14 @@ impl Bitmap {
     }
 }
 
-/// The first page of a region. Used under the lock of the depot.
+/// The first page of a region.
+struct FirstPage {
+    /// The number of the depot that the region belongs to. Never changes.
+    depot: usize,
+    header: RegionHeader,
+}
+
+/// The state of a region. Used under the lock of its depot.
 #[derive(Default)]
 pub(super) struct RegionHeader {
     /// Pages that are neither in use nor in a magazine.
@@ -91,29 +98,32 @@ pub(super) struct RegionHeader {
     pub(super) whole_at: Option<usize>,
 }
 
-const _: () = assert!(size_of::<RegionHeader>() <= PAGE_SIZE);
+const _: () = assert!(size_of::<FirstPage>() <= PAGE_SIZE);
 
 /// The address of a region that is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Region(NonNull<RegionHeader>);
+pub(super) struct Region(NonNull<FirstPage>);
 
 // SAFETY: it is an address; its memory is used under the lock of the depot.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Maps a new region. Only the header's page has memory; if the system provides a huge page for
-    /// it, all pages have. Returns `None` if there is no memory.
-    pub(super) fn map(is_huge: bool) -> Option<Region> {
+    /// Maps a new region for a depot. Only the header's page has memory; if the system provides a
+    /// huge page for it, all pages have. Returns `None` if there is no memory.
+    pub(super) fn map(depot: usize, is_huge: bool) -> Option<Region> {
         let start = aligned()?;
         let advice = if is_huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
         // SAFETY: the range is mapped and ours. The advice may be refused.
         unsafe { libc::madvise(start.as_ptr().cast(), REGION, advice) };
-        let header = start.cast::<RegionHeader>();
+        let first = start.cast::<FirstPage>();
         let mut free = Bitmap([u64::MAX; WORDS]);
         free.clear(0);
         // SAFETY: the region begins with a page for the header, aligned, and ours alone.
-        unsafe { header.write(RegionHeader { free, is_huge, ..RegionHeader::default() }) };
-        Some(Region(header))
+        unsafe {
+            let header = RegionHeader { free, is_huge, ..RegionHeader::default() };
+            first.write(FirstPage { depot, header });
+        }
+        Some(Region(first))
     }
 
     /// Returns the region of `page`, and its index there.
@@ -124,11 +134,20 @@ impl Region {
         (Region(start.cast()), offset / PAGE_SIZE)
     }
 
+    /// Returns the number of the depot that the region belongs to. The region is in a list, or the
+    /// caller has a page of it.
+    pub(super) fn depot(self) -> usize {
+        // SAFETY: the region is mapped, and the word was written before any of its pages was handed
+        // out, and never since.
+        unsafe { (*self.0.as_ptr()).depot }
+    }
+
     /// Returns the header; the caller holds the lock of the depot.
     pub(super) fn header(&mut self) -> &mut RegionHeader {
         // SAFETY: the region is mapped as long as it is in a list or has a page in use, and the
-        // lock makes the header ours. Each caller ends its borrow before it takes another.
-        unsafe { self.0.as_mut() }
+        // lock makes the header ours. Each caller ends its borrow before it takes another. Only the
+        // header is borrowed, since other threads may read the number of the depot.
+        unsafe { &mut (*self.0.as_ptr()).header }
     }
 
     /// Returns the address of a page.

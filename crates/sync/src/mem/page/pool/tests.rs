@@ -144,6 +144,11 @@ fn runs_of_ascending_pages_are_reversed_and_others_are_not() {
     assert_eq!(order, [7, 6, 5, 9, 3, 8, 1]);
 }
 
+/// Returns the free pages of all depots.
+fn depots_idle() -> usize {
+    POOL.depots.iter().map(|depot| depot.lock().idle()).sum()
+}
+
 /// The maximum holds for the depot at every size, also for one that has room for no magazine.
 #[test]
 fn idle_memory_stays_below_the_maximum() {
@@ -155,14 +160,14 @@ fn idle_memory_stays_below_the_maximum() {
         let all: Vec<PageBox> = (0..4 * FLOOR).map(|_| Page::zeroed()).collect();
         all.iter().for_each(|page| page.write(0, &[0xff; PAGE_SIZE]));
         drop(all);
-        let depot = POOL.depot.lock().idle();
+        let depot = depots_idle();
         assert!((pages.saturating_sub(PAGES)..=pages).contains(&depot), "{depot} of {pages}");
     }
     let _maximum = Maximum::of_pages(3 * FLOOR);
     drop((0..3 * FLOOR).map(|_| Page::with(0, &[1])).collect::<Vec<PageBox>>());
-    assert!(POOL.depot.lock().idle() > 2 * FLOOR);
+    assert!(depots_idle() > 2 * FLOOR);
     page::set_idle_max(FLOOR * PAGE_SIZE);
-    assert!(POOL.depot.lock().idle() <= FLOOR);
+    assert!(depots_idle() <= FLOOR);
 }
 
 thread_local! {
@@ -364,4 +369,53 @@ fn byte(page: &Page, at: usize) -> u8 {
     let mut byte = [0];
     page.read(at, &mut byte);
     byte[0]
+}
+
+/// Returns a pool with two slots on each of two pretended nodes.
+fn on_two_nodes() -> &'static PagePool {
+    Box::leak(Box::new(PagePool::new(4, SlotNodes::pretended(4, 2))))
+}
+
+fn node_of(page: NonNull<u8>) -> usize {
+    Region::of(page).0.depot()
+}
+
+#[test]
+fn each_node_has_regions_of_its_own() {
+    let pool = on_two_nodes();
+    for (on, node) in [(0, 0), (3, 1), (1, 0), (2, 1)] {
+        let _on = cpu::pretend(on);
+        let page = pool.alloc().page;
+        assert_eq!(node_of(page), node);
+        pool.free(page);
+    }
+    pool.trim();
+    assert_eq!(pool.idle_pages(), 0);
+}
+
+/// The pages of a file that one node has written and another one cuts.
+#[test]
+fn pages_that_another_node_frees_return_to_their_regions() {
+    let _alone = alone();
+    let pool = on_two_nodes();
+    let pages: Vec<_> = {
+        let _on = cpu::pretend(0);
+        (0..20 * MAGAZINE).map(|_| pool.alloc().page).collect()
+    };
+    {
+        let _on = cpu::pretend(2);
+        pages.into_iter().for_each(|page| pool.free(page));
+    }
+    // Two magazines at most stay where they were freed.
+    assert_eq!(pool.depots[1].lock().idle(), 0);
+    assert!(pool.depots[0].lock().idle() >= 18 * MAGAZINE);
+    let _on = cpu::pretend(2);
+    let again: Vec<_> = (0..4 * MAGAZINE).map(|_| pool.alloc().page).collect();
+    assert_eq!(node_of(again[0]), 0);
+    assert_eq!(node_of(again[4 * MAGAZINE - 1]), 1);
+    again.into_iter().for_each(|page| pool.free(page));
+    pool.trim();
+    assert_eq!(pool.idle_pages(), 0);
+    let regions: usize = pool.depots.iter().map(|depot| depot.lock().regions()).sum();
+    assert_eq!(regions, 0);
 }

@@ -1,9 +1,10 @@
 use super::*;
+use crate::cpu;
 
 const MAX: usize = 100 * PAGES;
 
 fn keep() -> Keep {
-    Keep { max: MAX, least: 0, surplus: 0, is_short: false }
+    Keep { max: MAX, floor: FLOOR, least: 0, surplus: 0, is_short: false }
 }
 
 /// Ends windows in which nobody uses the pool, and returns what is free after each, until all that
@@ -69,7 +70,7 @@ fn what_exceeds_the_maximum_goes_back_at_once() {
 
 #[test]
 fn the_maximum_by_default_has_room_for_a_file_on_each_cpu() {
-    let max = Keep::new().max();
+    let max = Keep::new(1, cpu::slots() as usize).max();
     assert!(max >= FLOOR);
     assert!(max <= FLOOR.max(cpu::possible() as usize * EACH_CPU));
     assert!(max <= FLOOR.max((machine::memory_bytes() / 16) as usize / PAGE_SIZE));
