@@ -12,7 +12,7 @@
 //! following does not happen within a recording.
 //!
 //! * *The allocator's lines, and objects that share a line only because of the allocator*: see
-//!   [`arena`](crate::trace::arena). Allocators for many threads exist; they are not under test.
+//!   [`arena`]. Allocators for many threads exist; they are not under test.
 //! * *Initialization of a thread or CPU*: thread-locals, the registration with RCU, the first
 //!   magazine of a slab, the first batch of inode numbers and of space, and the page locks for
 //!   overwrites that a file system creates on first use. Each CPU first makes every kind of call on
@@ -29,7 +29,7 @@
 //!   its times. All of a case happens within one tick: recorded calls see a stopped clock, and a
 //!   starting state that was not finished within its tick is made again. For some milliseconds
 //!   after a change of an inode whose times were read, all changes write exact times
-//!   ([`clock`](vfscale_sync::clock)); recorded calls don't.
+//!   ([`clock`]); recorded calls don't.
 //! * *Names that collide by chance*. Two names of a large directory share a line if their hashes
 //!   begin alike, which holds for one pair in as many as the directory has lines. Normally, each
 //!   process has a different hash key. Here the key is fixed (`KEY`), so the results are repeatable
