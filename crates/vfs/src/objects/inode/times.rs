@@ -19,11 +19,13 @@
 //!
 //! # How it works
 //!
-//! `stamps` records for each change time whether a reader has seen it, and how many exact stamps
-//! are in progress. A change whose tick is newer than the stored time stores its tick, unless
-//! another thread has stored a later one. Otherwise, if `stamps` is zero, the change is done. If
-//! `stamps` is not zero, the change stamps exactly: it clears the flag and counts itself in one
-//! step, reads the clock, replaces the time that it read before, and counts itself out.
+//! `stamps` records for each change time whether a reader has seen it, and how many stamps that
+//! cleared such a flag are in progress. A change whose tick is newer than the stored time stores
+//! its tick, unless another thread has stored a later one; if the flag is set, it clears the flag
+//! and counts itself in one step before that, and counts itself out afterwards. Otherwise, if
+//! `stamps` is zero, the change is done. If `stamps` is not zero, the change stamps exactly: it
+//! clears the flag and counts itself, reads the clock, replaces the time that it read before, and
+//! counts itself out.
 //!
 //! A reader sets the flag, reads the time, and starts again if the flag is cleared: the thread that
 //! cleared it may have stored the time just before the reader read it. With two writers and a
@@ -41,7 +43,7 @@ use crate::base::types::Timestamp;
 const CTIME_SEEN: u32 = 1;
 const MTIME_SEEN: u32 = 2;
 const BOTH_SEEN: u32 = CTIME_SEEN | MTIME_SEEN;
-/// In `stamps`: one exact stamp in progress.
+/// In `stamps`: one stamp in progress that has cleared a flag.
 const STAMPING: u32 = 4;
 
 impl Inode {
@@ -170,7 +172,14 @@ impl Inode {
     fn stamp(&self, which: &AtomicI64, seen: u32, coarse: Timestamp) -> bool {
         let stored = which.load(Ordering::Acquire);
         if stored < coarse.0 {
+            let is_flagged = self.data.stamps.load(Ordering::Acquire) & seen != 0;
+            if is_flagged {
+                self.begin_stamp(seen);
+            }
             which.fetch_max(coarse.0, Ordering::AcqRel);
+            if is_flagged {
+                self.end_stamp();
+            }
             true
         } else if self.is_seen(seen) {
             self.stamp_exactly(which, seen);
@@ -183,6 +192,21 @@ impl Inode {
     /// Stamps a change with an exact time, which differs from the stored one.
     #[cold]
     fn stamp_exactly(&self, which: &AtomicI64, seen: u32) {
+        self.begin_stamp(seen);
+        loop {
+            let stored = which.load(Ordering::Acquire);
+            // Read after the time: it is later, unless that lies in the future.
+            let now = time::now_fine().0;
+            let is_other = stored != now;
+            if is_other && replace(which, stored, now) {
+                break;
+            }
+        }
+        self.end_stamp();
+    }
+
+    /// Clears a flag and counts a stamp in progress, in one step.
+    fn begin_stamp(&self, seen: u32) {
         let stamps = &self.data.stamps;
         let mut found = stamps.load(Ordering::Relaxed);
         while let Err(other) = stamps.compare_exchange(
@@ -193,16 +217,10 @@ impl Inode {
         ) {
             found = other;
         }
-        loop {
-            let stored = which.load(Ordering::Acquire);
-            // Read after the time: it is later, unless that lies in the future.
-            let now = time::now_fine().0;
-            let is_other = stored != now;
-            if is_other && replace(which, stored, now) {
-                break;
-            }
-        }
-        stamps.fetch_sub(STAMPING, Ordering::Release);
+    }
+
+    fn end_stamp(&self) {
+        self.data.stamps.fetch_sub(STAMPING, Ordering::Release);
     }
 
     /// Sets access or data change time by hand; the caller holds the lock.

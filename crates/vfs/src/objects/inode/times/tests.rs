@@ -110,3 +110,19 @@ fn changes_that_nobody_looks_at_share_a_tick() {
         assert_eq!(inode.mtime(), tick);
     });
 }
+
+/// A reader costs one change the exact clock, and only in the tick of the change that it saw.
+#[test]
+fn a_look_is_forgotten_by_the_next_change() {
+    with_inode(|inode| {
+        let tick = time::now().0 - HOUR;
+        for step in 0..3 {
+            inode.set_times(None, Some(Timestamp(tick + step)));
+            inode.shown_times();
+            let next = Timestamp(tick + step + 1);
+            assert!(inode.stamp(&inode.data.mtime, MTIME_SEEN, next));
+            assert_eq!(inode.mtime(), next);
+            assert!(!inode.stamp(&inode.data.mtime, MTIME_SEEN, next), "an exact stamp");
+        }
+    });
+}
