@@ -12,8 +12,9 @@
 //! # Invariants
 //!
 //! * A block never changes its size, which is that of its class.
-//! * If a thread without an arena frees a block of an arena, the block is reused only after a
-//!   thread with one [collects](collect_returned) such blocks. Recorded code does not do that.
+//! * If a thread without an arena frees a block of an arena, the block is reused only after the
+//!   thread with that arena [collects](collect_returned) such blocks. Recorded code does not do
+//!   that.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -72,8 +73,9 @@ struct Returned {
 
 /// Address of the first arena; 0 until the first one is created.
 static BASE: AtomicUsize = AtomicUsize::new(0);
-/// Blocks that threads without an arena have freed.
-static RETURNED: AtomicPtr<Returned> = AtomicPtr::new(std::ptr::null_mut());
+/// Blocks of each arena that threads without an arena have freed.
+static RETURNED: [AtomicPtr<Returned>; ARENAS_MAX] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; ARENAS_MAX];
 static TAKEN: [AtomicBool; ARENAS_MAX] = [const { AtomicBool::new(false) }; ARENAS_MAX];
 static ALL: Mutex<Option<Backing>> = Mutex::new(None);
 
@@ -147,9 +149,11 @@ fn current_part() -> *mut Part {
     if part.is_null() { part } else { unsafe { part.add(HOST.with(Cell::get)) } }
 }
 
-fn is_of_arenas(block: *mut u8) -> bool {
+/// Returns the number of the arena that an address belongs to.
+fn arena_of(address: usize) -> Option<usize> {
     let base = BASE.load(Ordering::Relaxed);
-    base != 0 && (block as usize).wrapping_sub(base) < PART_BYTES * PARTS * ARENAS_MAX
+    let arena = address.wrapping_sub(base) / (PART_BYTES * PARTS);
+    (base != 0 && arena < ARENAS_MAX).then_some(arena)
 }
 
 // SAFETY: each block has the size and alignment of its layout and is returned once: it is from the
@@ -166,30 +170,30 @@ unsafe impl GlobalAlloc for Arenas {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if !is_of_arenas(block) {
+        let Some(arena) = arena_of(block as usize) else {
             // SAFETY: the caller's contract is passed on; a block outside the arenas is the
             // system's.
             return unsafe { System.dealloc(block, layout) };
-        }
+        };
         let Some((class, _)) = class_of(layout) else { return };
         let part = current_part();
         if part.is_null() {
-            return give_back(block, class);
+            return give_back(&RETURNED[arena], block, class);
         }
         // SAFETY: the part belongs to this thread alone, and `Part::free` does not allocate.
         unsafe { (*part).free(block, class) }
     }
 }
 
-/// Puts a freed block on the list of returned ones. The caller has no arena.
-fn give_back(block: *mut u8, class: usize) {
+/// Puts a freed block on its arena's list of returned ones. The caller has no arena.
+fn give_back(list: &AtomicPtr<Returned>, block: *mut u8, class: usize) {
     let block = block.cast::<Returned>();
-    let mut next = RETURNED.load(Ordering::Relaxed);
+    let mut next = list.load(Ordering::Relaxed);
     loop {
         // SAFETY: nobody else uses a freed block; it has a line at least, and is aligned to one.
         unsafe { block.write(Returned { next, class }) };
         let (ok, failed) = (Ordering::Release, Ordering::Relaxed);
-        match RETURNED.compare_exchange_weak(next, block, ok, failed) {
+        match list.compare_exchange_weak(next, block, ok, failed) {
             Ok(_) => return,
             Err(other) => next = other,
         }
@@ -222,14 +226,16 @@ impl Arena {
     }
 }
 
-/// Lets this thread's arena reuse the blocks that threads without one have freed, such as a
-/// volume's. Does nothing in a thread without an arena.
+/// Lets this thread's arena reuse those of its blocks that threads without one have freed, such as
+/// a volume's. Does nothing in a thread without an arena.
 pub fn collect_returned() {
     let part = current_part();
     if part.is_null() {
         return;
     }
-    let mut next = RETURNED.swap(std::ptr::null_mut(), Ordering::Acquire);
+    // SAFETY: the part belongs to this thread alone.
+    let Some(arena) = arena_of(unsafe { (*part).base }) else { return };
+    let mut next = RETURNED[arena].swap(std::ptr::null_mut(), Ordering::Acquire);
     while !next.is_null() {
         // SAFETY: `give_back` has written it, and the list belongs to this thread alone since the
         // swap.

@@ -38,8 +38,9 @@ fn blocks_that_a_thread_without_arena_frees_are_used_again() {
     let fresh = Box::new([2; 600]);
     assert!(!before.contains(&(fresh.as_ptr() as usize)));
     collect_returned();
-    let again: Vec<Box<[u8; 600]>> = (0..1_000).map(|_| Box::new([3; 600])).collect();
-    assert_eq!(addresses(&again), before);
+    // A former thread with this arena may have left some, too.
+    let again: Vec<Box<[u8; 600]>> = (0..5_000).map(|_| Box::new([3; 600])).collect();
+    assert!(before.is_subset(&addresses(&again)));
 }
 
 #[test]
