@@ -199,7 +199,8 @@ impl Log {
         }
         match self.cil.insert(&self.shared, &mut commit) {
             Ok(Inserted { sequence, given, order }) => {
-                self.grant.give(left - given);
+                // A commit that takes space back returns that as well.
+                self.grant.give(left.wrapping_add_signed(-given));
                 Ok(Committed { sequence, order })
             }
             Err(error) => Err(self.shut_down(error)),

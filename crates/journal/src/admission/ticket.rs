@@ -21,9 +21,13 @@
 //! rounded up. A sum of rounded numbers is no less than the rounded sum: whatever the sizes of the
 //! transactions, in whatever order and on whatever CPU they commit, the shares of a checkpoint
 //! cover all of its headers. A commit need not know at which offset of a record it will be written,
-//! which Chinner's patches (2020) could not know without a shared sum. The excess is below one byte
-//! per commit and the rest of a block. The first transaction of a checkpoint gives its share like
-//! any other: a single large one may be the only one (Foster's case in the discussion of patch 3).
+//! which Chinner's patches (2020) could not know without a shared sum. The first transaction of a
+//! checkpoint gives its share like any other: a single large one may be the only one (Foster's case
+//! in the discussion of patch 3).
+//!
+//! A commit that makes the stream shorter, because an item has less to log than before or is
+//! deleted, takes the bytes back, and their share rounded down. So what a checkpoint has is never
+//! below the formula for its present stream, and above it by less than one byte per commit.
 
 use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, op_bytes};
 use crate::disk::record::{blocks_of, payload_of};
@@ -89,6 +93,18 @@ impl Costs {
         whole + (len % payload * overhead).div_ceil(payload)
     }
 
+    /// Returns the log space that a commit gives its checkpoint if it makes the stream longer by
+    /// `longer` bytes; negative if it takes space back, because the stream gets shorter.
+    pub(crate) fn share(self, longer: i64) -> i64 {
+        let len = longer.unsigned_abs();
+        if longer >= 0 {
+            return signed(len + self.split(len));
+        }
+        let payload = payload_of(self.record_blocks) as u64;
+        let overhead = (self.record_blocks * LOG_BLOCK_BYTES) as u64 - payload;
+        -signed(len + len / payload * overhead + len % payload * overhead / payload)
+    }
+
     /// Returns the worst-case log space of a transaction with `bytes` of stream.
     pub(crate) fn transaction(self, bytes: u64) -> u64 {
         self.unit().saturating_add(bytes).saturating_add(self.split(bytes))
@@ -101,6 +117,11 @@ impl Costs {
         let rest = if rest == 0 { 0 } else { blocks_of(rest) as u64 };
         (bytes / payload * self.record_blocks as u64 + rest) * LOG_BLOCK_BYTES as u64
     }
+}
+
+/// Converts a size; sizes of vectors are far below the limit.
+pub(crate) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 const _: () = assert!(CHECKPOINT_HEADER_BYTES * 4 < 3968 - 128);

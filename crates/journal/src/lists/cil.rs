@@ -32,8 +32,8 @@
 //!   free with the checkpoint that contains the freeing transaction, and not before. Without that
 //!   patch they wait on one list for all CPUs.
 //! * The commit that clears the flag gives the unit reservation of the checkpoint. Every commit
-//!   gives the bytes that it adds, and its share of record headers
-//!   ([`ticket`](crate::admission::ticket)).
+//!   gives the bytes that it adds, and its share of record headers, or takes back what its items no
+//!   longer need ([`ticket`](crate::admission::ticket)).
 
 use std::mem;
 
@@ -45,7 +45,7 @@ use vfscale_sync::percpu::{CachePadded, PerCpu};
 use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::admission::memory::Levels;
-use crate::admission::ticket::Costs;
+use crate::admission::ticket::{Costs, signed};
 use crate::change_list::Callback;
 use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, stream_bytes};
 use crate::item::{CilPosition, Item, LogVector};
@@ -96,7 +96,9 @@ impl List {
 /// Contributions of a CPU to the current context.
 struct Counters {
     stream_bytes: AtomicI64,
-    reserved: AtomicU64,
+    /// Log space that commits gave less what they took back, in bytes. Only the sum over all CPUs
+    /// is never negative: an item may grow on one and shrink on another.
+    reserved: AtomicI64,
     /// Number of transactions that were committed on this CPU since the journal was opened.
     commits: AtomicU64,
 }
@@ -137,8 +139,9 @@ pub(crate) struct Commit {
 pub(crate) struct Inserted {
     /// Sequence number of the context that the transaction is in.
     pub(crate) sequence: u64,
-    /// Part of its reservation that it gave to the context.
-    pub(crate) given: u64,
+    /// Log space that it gave to the context out of its reservation, in bytes; negative if it took
+    /// more back than it gave. At most its reservation.
+    pub(crate) given: i64,
     /// Its order id.
     pub(crate) order: u64,
 }
@@ -169,7 +172,7 @@ impl Cil {
     pub(crate) fn new(scaling: &Scaling, costs: Costs, levels: Levels) -> Self {
         let counters = |_| Counters {
             stream_bytes: AtomicI64::new(0),
-            reserved: AtomicU64::new(0),
+            reserved: AtomicI64::new(0),
             commits: AtomicU64::new(0),
         };
         Self {
@@ -201,14 +204,15 @@ impl Cil {
             busy.lock().append(&mut commit.callbacks);
         }
         let (longer, order) = self.put(sequence, commit, &mut replaced);
-        let added = u64::try_from(longer).unwrap_or(0);
-        let unit = if is_first { self.costs.unit() } else { 0 };
-        let given = if added == 0 { unit } else { unit + added + self.costs.split(added) };
+        let unit = if is_first { signed(self.costs.unit()) } else { 0 };
+        let given = unit + self.costs.share(longer);
         // An overrun is accounted for in full as well: the checkpoint's needs do not depend on it.
         self.account(shared, longer, given);
         drop(context);
-        if given > commit.reserved {
-            return Err(Error::Overrun { used: given, reserved: commit.reserved });
+        if let Ok(used) = u64::try_from(given)
+            && used > commit.reserved
+        {
+            return Err(Error::Overrun { used, reserved: commit.reserved });
         }
         Ok(Inserted { sequence, given, order })
     }
@@ -266,7 +270,7 @@ impl Cil {
     }
 
     /// Adds to the counters of this CPU, and to the common sum whenever a batch is full.
-    fn account(&self, shared: &SharedFields, longer: i64, given: u64) {
+    fn account(&self, shared: &SharedFields, longer: i64, given: i64) {
         let mine = self.counters.this();
         mine.commits.fetch_add(1, Ordering::Relaxed);
         if longer == 0 && given == 0 {
@@ -304,7 +308,9 @@ impl Cil {
         };
         let taken: Vec<_> = self.lists.iter().map(take).collect();
         let busy = self.busy.as_ref().map(|busy| mem::take(&mut *busy.lock()));
-        let reserved = self.counters.iter().map(|c| c.reserved.swap(0, Ordering::Relaxed)).sum();
+        let reserved: i64 =
+            self.counters.iter().map(|c| c.reserved.swap(0, Ordering::Relaxed)).sum();
+        let reserved = u64::try_from(reserved).unwrap_or(0);
         for counters in self.counters.iter() {
             counters.stream_bytes.store(0, Ordering::Relaxed);
         }
@@ -334,7 +340,7 @@ impl Cil {
 
     /// Returns the reservation of the current context in each slot.
     #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn reserved_parts(&self) -> Vec<u64> {
+    pub(crate) fn reserved_parts(&self) -> Vec<i64> {
         self.counters.iter().map(|c| c.reserved.load(Ordering::Relaxed)).collect()
     }
 
@@ -356,11 +362,6 @@ impl Cil {
         let _exclusive = self.context.write();
         shared.read.is_empty.load(Ordering::Relaxed)
     }
-}
-
-/// Converts a size; sizes of vectors are far below the limit.
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 #[cfg(all(test, not(shuttle)))]

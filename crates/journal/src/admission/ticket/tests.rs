@@ -43,6 +43,24 @@ proptest! {
         prop_assert!(given <= used + costs.unit() + sizes.len() as u64);
     }
 
+    /// The space that a checkpoint has covers its records, and little more, also when commits make
+    /// its stream shorter.
+    #[test]
+    fn shares_of_a_stream_that_shrinks_come_back(
+        lengths in prop::collection::vec(0..60_000_i64, 1..60),
+        record_blocks in 1..=64_usize,
+    ) {
+        let costs = Costs::new(record_blocks);
+        let (mut stream, mut given) = (0, signed(costs.unit()));
+        for len in &lengths {
+            given += costs.share(len - stream);
+            stream = *len;
+            let used = signed(costs.stream(stream as u64 + CHECKPOINT_HEADER_BYTES as u64));
+            prop_assert!(used <= given, "{} > {}", used, given);
+            prop_assert!(given <= used + signed(costs.unit()) + lengths.len() as i64);
+        }
+    }
+
     /// A reservation suffices for the first and only transaction of a checkpoint.
     #[test]
     fn a_reservation_covers_its_transaction(bytes in 0..1_000_000_u64, record_blocks in 1..=64_usize) {

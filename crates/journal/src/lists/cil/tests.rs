@@ -230,28 +230,48 @@ fn the_first_commit_of_a_context_gives_its_unit_at_once() {
     let first = insert(&cil, 0, &[&one]);
     assert!(!cil.1.is_empty(&cil.0));
     let second = insert(&cil, 3, &[&two]);
-    assert_eq!(first.given, second.given + Costs::new(8).unit());
+    assert_eq!(first.given, second.given + signed(Costs::new(8).unit()));
     assert_eq!(second.given, 32 + 1);
     // Logged again with the same length: nothing is added.
     assert_eq!(insert(&cil, 2, &[&two]).given, 0);
     let context = end(&cil).unwrap();
-    assert_eq!(context.reserved, first.given + second.given);
+    assert_eq!(signed(context.reserved), first.given + second.given);
     assert_eq!(context.stream_bytes, 2 * 32 + CHECKPOINT_HEADER_BYTES as u64);
     assert!(cil.1.is_empty(&cil.0));
     // The next context has its own entry.
-    assert!(insert(&cil, 1, &[&two]).given > Costs::new(8).unit());
+    assert!(insert(&cil, 1, &[&two]).given > signed(Costs::new(8).unit()));
 }
 
 #[test]
 fn a_vector_that_shrinks_and_grows_is_always_paid_for() {
-    let cil = parts(2);
+    let (cil, costs) = (parts(2), Costs::new(8));
     let thing = Thing::new(1, &[1; 5000]);
-    for len in [5000, 10, 7000, 7000, 0, 9000] {
+    let lengths = [5000, 10, 7000, 7000, 0, 9000, 16];
+    for (cpu, len) in (0..).zip(lengths) {
         thing.set(Some(&vec![1; len]));
-        insert(&cil, 0, &[&thing]);
+        insert(&cil, cpu, &[&thing]);
     }
     let context = end(&cil).unwrap();
-    assert!(Costs::new(8).stream(context.stream_bytes) <= context.reserved);
+    let used = costs.stream(context.stream_bytes);
+    assert!(used <= context.reserved);
+    assert!(context.reserved <= used + costs.unit() + lengths.len() as u64, "none came back");
+}
+
+/// An item that is deleted needs no more than its cancellation: the rest comes back to the commit
+/// that deletes it, whatever CPU has given it.
+#[test]
+fn what_is_deleted_gives_its_log_space_back() {
+    let cil = parts(2);
+    let things: Vec<_> = (0..10).map(|id| Thing::new(id, &[0; 1000])).collect();
+    let first = insert(&cil, 0, &[&things[0]]).given;
+    let given: i64 = things[1..].iter().map(|thing| insert(&cil, 0, &[thing]).given).sum();
+    things.iter().for_each(|thing| thing.set(None));
+    let back: i64 = things.iter().map(|thing| insert(&cil, 1, &[thing]).given).sum();
+    let context = end(&cil).unwrap();
+    assert_eq!(context.stream_bytes, 10 * 24 + CHECKPOINT_HEADER_BYTES as u64);
+    assert_eq!(signed(context.reserved), first + given + back);
+    assert!(back <= -10 * 1000, "{back}");
+    assert!(context.reserved <= Costs::new(8).unit() + 10 * 24 + 20, "{}", context.reserved);
 }
 
 #[test]
