@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{Ordering, thread};
+use vfscale_sync::lock::ThreadOwner;
 
 use crate::admission::grant::ReserveKind;
 use crate::disk::iclog::{self, RecordContents, Writer};
@@ -188,9 +189,10 @@ impl Journal {
     /// Starts the threads.
     fn start(log: Arc<Log>) -> Self {
         let (for_log, for_ail) = (log.clone(), log.clone());
+        let owner = ThreadOwner::current();
         let workers = vec![
-            thread::spawn(move || for_log.push_worker()),
-            thread::spawn(move || for_ail.ail_worker()),
+            owner.spawn(move || for_log.push_worker()),
+            owner.spawn(move || for_ail.ail_worker()),
         ];
         Self { log, workers: Mutex::new(workers) }
     }

@@ -45,8 +45,8 @@ pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use stat::{
-    LockStat, LockStatRow, LockStatTable, LockTimes, lockstat, lockstat_record, lockstat_recording,
-    lockstat_reset,
+    LockStat, LockStatRow, LockStatTable, LockTimes, OwnerGuard, ThreadOwner, lockstat,
+    lockstat_record, lockstat_record_for, lockstat_recording, lockstat_reset,
 };
 
 /// The name, rank and counters that all locks of one purpose share. Implemented by

@@ -398,7 +398,7 @@ impl Run<'_> {
         let wanted = self.plan.lockstat && is_library;
         let (true, Some(team)) = (wanted, &mut case.team) else { return Ok(()) };
         lockstat::reset();
-        lockstat::record(true);
+        lockstat::record_for(case.file_system.thread_owner());
         let done = team.round(self.plan.slice.as_nanos() as u64, Timing::Throughput);
         lockstat::record(false);
         done?;
@@ -543,6 +543,14 @@ impl CaseTarget {
         match self {
             CaseTarget::Volume(volume) => volume.journal(),
             CaseTarget::Memory(_) | CaseTarget::Directory(_) => None,
+        }
+    }
+
+    /// Returns the owner of the threads of its volume, if it has one.
+    fn thread_owner(&self) -> lockstat::ThreadOwner {
+        match self {
+            CaseTarget::Volume(volume) => volume.thread_owner(),
+            CaseTarget::Memory(_) | CaseTarget::Directory(_) => lockstat::ThreadOwner::NONE,
         }
     }
 }

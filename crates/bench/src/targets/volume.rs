@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale::posix::At;
 use vfscale::{Mode, Scaling, VolumeError};
+use vfscale_vfs::lockstat::ThreadOwner;
 
 use super::calls::{Calls as _, Target};
 use super::library::{TaskCalls, Tree};
@@ -141,6 +142,12 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// Returns the owner of the volume's threads.
+    pub(crate) fn thread_owner(&self) -> ThreadOwner {
+        let open = self.image.open.as_ref();
+        open.map_or(ThreadOwner::NONE, |(volume, _)| volume.driver().thread_owner())
+    }
+
     /// Returns the counters of the volume's journal since it was opened.
     pub(crate) fn journal(&self) -> Option<JournalLook> {
         let (volume, _) = self.image.open.as_ref()?;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vfscale_sync::atomic::thread::{self, JoinHandle};
+use vfscale_sync::atomic::thread::JoinHandle;
+use vfscale_sync::lock::ThreadOwner;
 use vfscale_sync::{Condvar, Mutex, lock_class};
 
 use super::threads::join_others;
@@ -51,7 +52,7 @@ impl Flusher {
         write_back: impl Fn(Woken) -> bool + Send + 'static,
     ) {
         let this = Arc::clone(self);
-        let thread = thread::spawn(move || this.run(interval, write_back));
+        let thread = ThreadOwner::current().spawn(move || this.run(interval, write_back));
         *self.thread.lock() = Some(thread);
     }
 

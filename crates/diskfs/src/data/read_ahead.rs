@@ -14,7 +14,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use vfscale_sync::atomic::thread::{self, JoinHandle};
+use vfscale_sync::atomic::thread::JoinHandle;
+use vfscale_sync::lock::ThreadOwner;
 use vfscale_sync::{Condvar, Mutex, lock_class};
 
 use super::threads::join_others;
@@ -52,6 +53,7 @@ type ReadFn = dyn Fn(&Arc<Node>, u64, u64) -> bool + Send + Sync;
 /// The threads that read ahead, and their queue. `Send` and `Sync`.
 pub(super) struct ReadAhead {
     read: Box<ReadFn>,
+    owner: ThreadOwner,
     queue: Mutex<ReadAheadQueue, ReadAheadLock>,
     wake: Condvar,
 }
@@ -62,7 +64,12 @@ impl ReadAhead {
     pub(super) fn new(
         read: impl Fn(&Arc<Node>, u64, u64) -> bool + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { read: Box::new(read), queue: Mutex::default(), wake: Condvar::default() })
+        Arc::new(Self {
+            read: Box::new(read),
+            owner: ThreadOwner::current(),
+            queue: Mutex::default(),
+            wake: Condvar::default(),
+        })
     }
 
     /// Requests the pages `from` to `to` of a file. Never blocks.
@@ -76,7 +83,7 @@ impl ReadAhead {
         }
         while queue.threads.len() < READERS && !queue.is_over {
             let this = Arc::clone(self);
-            queue.threads.push(thread::spawn(move || this.run()));
+            queue.threads.push(self.owner.spawn(move || this.run()));
         }
         self.wake.notify_all();
     }

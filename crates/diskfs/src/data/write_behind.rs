@@ -17,7 +17,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use vfscale_sync::atomic::thread::{self, JoinHandle};
+use vfscale_sync::atomic::thread::JoinHandle;
+use vfscale_sync::lock::ThreadOwner;
 use vfscale_sync::{Condvar, Mutex, lock_class};
 
 use super::threads::join_others;
@@ -54,6 +55,7 @@ type WriteFn = dyn Fn(&Request) -> bool + Send + Sync;
 pub(super) struct WriteBehind {
     write: Box<WriteFn>,
     writers_max: usize,
+    owner: ThreadOwner,
     queue: Mutex<WriteBehindQueue, WriteBehindLock>,
     wake: Condvar,
 }
@@ -66,7 +68,13 @@ impl WriteBehind {
         write: impl Fn(&Request) -> bool + Send + Sync + 'static,
     ) -> Arc<Self> {
         let (write, writers_max) = (Box::new(write), writers_max.max(1));
-        Arc::new(Self { write, writers_max, queue: Mutex::default(), wake: Condvar::default() })
+        Arc::new(Self {
+            write,
+            writers_max,
+            owner: ThreadOwner::current(),
+            queue: Mutex::default(),
+            wake: Condvar::default(),
+        })
     }
 
     /// Requests the pages `from` to `to` of a file. Never waits for I/O.
@@ -85,7 +93,7 @@ impl WriteBehind {
         queue.waiting.push_back(Request { node: Arc::clone(node), from, to });
         if queue.waiting.len() > queue.idle && queue.threads.len() < self.writers_max {
             let this = Arc::clone(self);
-            queue.threads.push(thread::spawn(move || this.run()));
+            queue.threads.push(self.owner.spawn(move || this.run()));
         }
         drop(queue);
         self.wake.notify_all();

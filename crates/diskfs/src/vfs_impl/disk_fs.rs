@@ -10,6 +10,7 @@ use vfscale_journal::{Options, Recovered, Scaling};
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::errseq::ErrorCursor;
+use vfscale_sync::lock::ThreadOwner;
 use vfscale_sync::rcu;
 
 use super::needs::TxReservations;
@@ -106,6 +107,8 @@ pub struct DiskFs {
     /// system.
     ended: AtomicU32,
     released: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// The owner of its threads.
+    owner: ThreadOwner,
 }
 
 /// The flag that is set when no mount is left.
@@ -123,6 +126,9 @@ impl DiskFs {
     /// # Errors
     /// The errors of [`Volume::open`], and of freeing orphans.
     pub fn open(device: Arc<dyn Device>, options: DiskOptions) -> Result<Arc<Self>, Fault> {
+        let owner = ThreadOwner::new();
+        // The threads that this starts, and those that start later, get it from this one.
+        let _entered = owner.enter();
         let DiskOptions { scaling, sync_interval, data_cache_bytes, metadata_cache_bytes, .. } =
             options;
         let journal = Options {
@@ -185,7 +191,15 @@ impl DiskFs {
             is_mounted: AtomicBool::new(false),
             ended: AtomicU32::new(0),
             released: OnceLock::new(),
+            owner,
         }))
+    }
+
+    /// Returns the owner of its threads, for a recording of its locks alone
+    /// (`vfscale_vfs::lockstat::record_for`).
+    #[must_use]
+    pub fn thread_owner(&self) -> ThreadOwner {
+        self.owner
     }
 
     /// Returns the findings of the opening.

@@ -44,6 +44,10 @@ use crossbeam_utils::CachePadded;
 
 use crate::{cpu, hash};
 
+mod owner;
+
+pub use owner::{OwnerGuard, ThreadOwner};
+
 /// All classes that have counted something, in the order in which they first did.
 static COUNTED: Mutex<Vec<&'static LockStat>> = Mutex::new(Vec::new());
 
@@ -71,7 +75,15 @@ pub(crate) fn free_word() -> u32 {
 /// process. While it is on, taking a lock costs some 50 nanoseconds more, and so does releasing it.
 /// Locks that are held at the moment of switching may be recorded or not.
 pub fn lockstat_record(on: bool) {
+    owner::choose(None);
     FREE.store(if on { RECORDING } else { 0 }, Ordering::Relaxed);
+}
+
+/// Switches recording on, but leaves out threads of other owners than `owner`: acquisitions, and
+/// waits as well. Ends with `lockstat_record(false)`.
+pub fn lockstat_record_for(owner: ThreadOwner) {
+    owner::choose(Some(owner));
+    FREE.store(RECORDING, Ordering::Relaxed);
 }
 
 /// Returns whether recording is on.
@@ -284,7 +296,7 @@ impl LockStat {
     /// Records that this thread has just taken the lock at `address`, past the fast path. Returns
     /// whether its release is to be reported by [`released`].
     pub(crate) fn acquired(&'static self, address: usize) -> bool {
-        if free_word() == 0 {
+        if free_word() == 0 || owner::is_left_out() {
             return false;
         }
         let cpu = cpu::current();
@@ -462,6 +474,9 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let Some(since) = self.since else { return };
+        if owner::is_left_out() {
+            return;
+        }
         let slot = self.stat.slot(cpu::current());
         slot.contentions.fetch_add(1, Ordering::Relaxed);
         slot.con_bounces.fetch_add(u64::from(self.bounces), Ordering::Relaxed);

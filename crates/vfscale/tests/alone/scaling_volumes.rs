@@ -3,6 +3,8 @@
 //! patch removed.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::common::{CALLS, all_recorded, alone, in_turn, of_class};
 use vfscale::block::MemoryDevice;
@@ -10,8 +12,10 @@ use vfscale::posix::OFlags;
 use vfscale::{File, Mode, Scaling, Task, Volume};
 use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 use vfscale_journal::TicketTrace;
-use vfscale_sync::cpu;
-use vfscale_sync::lock::LockStatRow;
+use vfscale_sync::lock::{
+    LockStatRow, lockstat, lockstat_record, lockstat_record_for, lockstat_reset,
+};
+use vfscale_sync::{cpu, reclaim};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 /// The range of ranks of the locks of the log and of volumes.
@@ -279,4 +283,42 @@ fn busy_extents_before_meet_at_one_lock() {
     let _alone = alone();
     let row = of_class(&freed(before("busy-extents")), "xc_cil_lock");
     assert!(row.acquisitions >= CALLS && row.acq_bounces >= CALLS - 2, "{row:?}");
+}
+
+/// Two volumes work concurrently, of which one has the lock of all orphans. Its threads free files
+/// after the last call, which is in no row of the other volume.
+#[test]
+fn a_row_of_one_volume_has_nothing_of_another() {
+    let _alone = alone();
+    let [old, new] = [before("orphan"), Scaling::with_slots(2)].map(volume);
+    let rows = |record: &dyn Fn()| {
+        let orphans = files(&old, 100);
+        for number in 0..orphans.len() {
+            unlink(&old.task(), number as u32 % 2, number);
+        }
+        let of_old = old.driver().volume().orphans();
+        assert_eq!(of_old.len() as u64, CALLS);
+        reclaim::settle();
+        lockstat_reset();
+        record();
+        let caller = old.driver().thread_owner();
+        caller.spawn(move || drop(orphans)).join().unwrap();
+        files(&new, 100);
+        for number in 0..CALLS as usize {
+            unlink(&new.task(), number as u32 % 2, number);
+        }
+        let start = Instant::now();
+        while !of_old.is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{} orphans", of_old.len());
+            thread::sleep(Duration::from_millis(1));
+        }
+        lockstat_record(false);
+        let rows = lockstat();
+        [of_class(&rows, "s_orphan_lock"), of_class(&rows, "l_icloglock")].map(|r| r.acquisitions)
+    };
+    let [orphan, log] = rows(&|| lockstat_record_for(new.driver().thread_owner()));
+    assert!(orphan == 0 && log > 0, "{orphan} of orphans, {log} of the log");
+    assert!(rows(&|| lockstat_record(true))[0] >= CALLS);
+    old.close().unwrap();
+    new.close().unwrap();
 }

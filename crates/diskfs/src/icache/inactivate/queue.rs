@@ -22,7 +22,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vfscale_sync::atomic::thread::{self, JoinHandle};
+use vfscale_sync::atomic::thread::JoinHandle;
+use vfscale_sync::lock::ThreadOwner;
 use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::base::ranks::InactiveQueue;
@@ -126,7 +127,7 @@ impl<T: Clone + Send + 'static> Queue<T> {
         });
         let thread = |_| {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.run())
+            ThreadOwner::current().spawn(move || shared.run())
         };
         let threads = (0..threads.max(1)).map(thread).collect();
         shared.state.lock().threads = threads;

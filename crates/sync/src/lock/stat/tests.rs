@@ -15,6 +15,7 @@ crate::lock_class! {
     Switched = ("switched", 36);
     Printed = ("printed", 37);
     Forgotten = ("forgotten", 40);
+    Owned = ("owned", 41);
     Stressed = ("stressed", 38);
     StressedToo = ("stressed too", 39);
 }
@@ -307,4 +308,39 @@ fn switching_breaks_no_lock() {
         // SAFETY: the lock is one word, and no thread is left that changes it.
         assert_eq!(unsafe { word.read() }, 0);
     }
+}
+
+/// Threads of two volumes and one of none take a lock. A recording of one volume leaves out the
+/// threads of the other, with what they wait.
+#[test]
+fn the_threads_of_other_owners_are_left_out() {
+    let _alone = alone();
+    let lock: &'static Mutex<(), Owned> = Box::leak(Box::new(Mutex::new(())));
+    let [mine, other] = [ThreadOwner::new(), ThreadOwner::new()];
+    let taken = |record: fn(ThreadOwner)| {
+        lockstat_reset();
+        record(mine);
+        drop(lock.lock());
+        for (owner, times) in [(mine, 2), (other, 4)] {
+            let take = move || (0..times).for_each(|_| drop(lock.lock()));
+            owner.spawn(take).join().unwrap();
+        }
+        let held = lock.lock();
+        let waiting = other.spawn(|| drop(lock.lock()));
+        std::thread::sleep(Duration::from_millis(30));
+        drop(held);
+        waiting.join().unwrap();
+        lockstat_record(false);
+        let row = row("owned").unwrap();
+        (row.acquisitions, row.contentions, row.hold.count)
+    };
+    assert_eq!(taken(lockstat_record_for), (4, 0, 4));
+    assert_eq!(taken(|_| lockstat_record(true)), (9, 1, 9));
+    // As before, when nothing is recorded.
+    assert_eq!(ThreadOwner::current(), ThreadOwner::NONE);
+    {
+        let _entered = mine.enter();
+        assert_eq!(ThreadOwner::current(), mine);
+    }
+    assert_eq!(ThreadOwner::current(), ThreadOwner::NONE);
 }

@@ -2,6 +2,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
+use vfscale_sync::atomic::thread;
+
 use super::*;
 
 #[test]
