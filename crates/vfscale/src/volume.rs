@@ -394,7 +394,8 @@ fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
         cil_counter_slots: scaling.cil_counter_slots(),
         cil_list_slots: scaling.cil_list_slots(),
         busy_extents: scaling.busy_extents(),
-        ..vfscale_journal::Scaling::with_slots(scaling.slots())
+        context_slots: scaling.cil_context_slots(),
+        grant_slots: scaling.log_space_slots(),
     }
 }
 

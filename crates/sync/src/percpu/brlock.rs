@@ -6,7 +6,8 @@
 //! For data that every call reads and few calls change, and whose readers must not retry: mounts
 //! and freezing. Readers on two CPUs touch no common line. A writer pays for all of them. It is the
 //! lock of Nick Piggin's vfsmount and per-CPU file list patches ("Scaling the Linux VFS", 2009).
-//! With one slot it is a plain reader-writer lock, as in Linux before these patches.
+//! With one slot it is a plain reader-writer lock, whose readers write one word. (Linux had a
+//! spinlock before these patches, whose readers excluded each other as well.)
 //!
 //! # Invariants
 //!

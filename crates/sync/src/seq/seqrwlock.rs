@@ -16,7 +16,8 @@
 //!    does not show them: retrying readers check the marks as well.
 //!
 //! Before the patch a blocking reader had to enter as a writer, and so made all retrying readers
-//! retry. [`with_exclusive_readers`](SeqRwLock::with_exclusive_readers) is that setting.
+//! retry; and before and after it there were no writers of parts.
+//! [`with_exclusive`](SeqRwLock::with_exclusive) has both settings.
 //!
 //! The patch warns that its writers can starve. Here they don't: a waiting writer stops new
 //! blocking readers, as in [`RwLock`].
@@ -40,6 +41,7 @@ pub struct SeqRwLock<C: LockClass> {
     seq: SeqCount,
     lock: RwLock<(), C>,
     exclusive_readers: bool,
+    exclusive_parts: bool,
 }
 
 impl<C: LockClass> SeqRwLock<C> {
@@ -47,16 +49,22 @@ impl<C: LockClass> SeqRwLock<C> {
         /// Creates a free lock whose blocking readers share it.
         #[must_use]
         pub fn new() -> Self {
-            Self::with_exclusive_readers(false)
+            Self::with_exclusive(false, false)
         }
     }
 
     const_unless_loom! {
-        /// Creates a free lock. With `true`, a blocking reader enters as a writer and changes the
-        /// count, as it had to before the patch.
+        /// Creates a free lock. With exclusive `readers`, a blocking reader enters as a writer and
+        /// changes the count, as it had to before the patch. With exclusive `parts`, the writer of
+        /// a part is the writer of everything.
         #[must_use]
-        pub fn with_exclusive_readers(exclusive: bool) -> Self {
-            Self { seq: SeqCount::new(), lock: RwLock::new(()), exclusive_readers: exclusive }
+        pub fn with_exclusive(readers: bool, parts: bool) -> Self {
+            Self {
+                seq: SeqCount::new(),
+                lock: RwLock::new(()),
+                exclusive_readers: readers,
+                exclusive_parts: parts,
+            }
         }
     }
 
@@ -88,12 +96,13 @@ impl<C: LockClass> SeqRwLock<C> {
     /// In debug builds, on a breach of lock order.
     #[inline]
     pub fn read(&self) -> SeqRwReadGuard<'_, C> {
-        if self.exclusive_readers {
-            return SeqRwReadGuard { _side: Side::Exclusive { _write: self.write() } };
-        }
-        let read = self.lock.read();
+        let side = if self.exclusive_readers {
+            Side::Exclusive { _write: self.write() }
+        } else {
+            Side::Shared { _read: self.lock.read() }
+        };
         fence(Ordering::SeqCst);
-        SeqRwReadGuard { _side: Side::Shared { _read: read } }
+        SeqRwReadGuard { _side: side }
     }
 
     /// Enters as a blocking reader if that needs no waiting. Never blocks.
@@ -102,10 +111,9 @@ impl<C: LockClass> SeqRwLock<C> {
         let side = if self.exclusive_readers {
             Side::Exclusive { _write: self.try_write()? }
         } else {
-            let read = self.lock.try_read()?;
-            fence(Ordering::SeqCst);
-            Side::Shared { _read: read }
+            Side::Shared { _read: self.lock.try_read()? }
         };
+        fence(Ordering::SeqCst);
         Some(SeqRwReadGuard { _side: side })
     }
 
@@ -123,7 +131,7 @@ impl<C: LockClass> SeqRwLock<C> {
 
     /// Enters as a writer of one part, which `mark` marks: until the mark is dropped, readers of
     /// the part wait. Blocks as [`write`](Self::write) does, with the part not marked, if a
-    /// blocking reader is inside, or if blocking readers are exclusive. Returns the writer's guard
+    /// blocking reader is inside, or if writers of parts are exclusive. Returns the writer's guard
     /// too if it entered as the writer of everything.
     ///
     /// # Panics
@@ -131,7 +139,7 @@ impl<C: LockClass> SeqRwLock<C> {
     /// In debug builds, on a breach of lock order, if it blocks.
     #[inline]
     pub fn write_part<P>(&self, mark: impl Fn() -> P) -> (Option<SeqRwWriteGuard<'_, C>>, P) {
-        if !self.exclusive_readers {
+        if !self.exclusive_parts {
             let part = mark();
             fence(Ordering::SeqCst);
             if !self.lock.is_taken() {

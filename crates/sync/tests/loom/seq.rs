@@ -106,7 +106,7 @@ fn seqlock_writers_exclude_one_another() {
 
 fn seqrwlock_three_kinds(exclusive: bool) {
     check(3, move || {
-        let lock = SeqRwLock::<Tested>::with_exclusive_readers(exclusive);
+        let lock = SeqRwLock::<Tested>::with_exclusive(exclusive, false);
         let shared = Arc::new((lock, Pair::new(), Cell::new()));
         let writer = {
             let shared = Arc::clone(&shared);
@@ -146,9 +146,9 @@ fn seqrwlock_with_exclusive_readers() {
 }
 
 /// Data of a part that a blocking reader has read does not change until it leaves.
-fn seqrwlock_writers_of_parts(exclusive: bool) {
+fn seqrwlock_writers_of_parts(readers: bool, parts: bool) {
     check(3, move || {
-        let lock = SeqRwLock::<Tested>::with_exclusive_readers(exclusive);
+        let lock = SeqRwLock::<Tested>::with_exclusive(readers, parts);
         let shared = Arc::new((lock, [(); 2].map(|()| (SeqCount::new(), Pair::new()))));
         let write = |part: usize| {
             let shared = Arc::clone(&shared);
@@ -176,11 +176,17 @@ fn seqrwlock_writers_of_parts(exclusive: bool) {
 /// Race: Seqrwlock: writers of parts / readers that share.
 #[test]
 fn seqrwlock_parts_with_shared_readers() {
-    seqrwlock_writers_of_parts(false);
+    seqrwlock_writers_of_parts(false, false);
 }
 
 /// Race: Seqrwlock: writers of parts / readers that write.
 #[test]
 fn seqrwlock_parts_with_exclusive_readers() {
-    seqrwlock_writers_of_parts(true);
+    seqrwlock_writers_of_parts(true, false);
+}
+
+/// Race: Seqrwlock: writers of parts that write everything / readers that write.
+#[test]
+fn seqrwlock_exclusive_parts_with_exclusive_readers() {
+    seqrwlock_writers_of_parts(true, true);
 }

@@ -13,6 +13,9 @@
 //!   structure itself can encode it (a number of slots, a bit in a word).
 //! * [`PATCHES`] lists all settings, each with a structure that obeys it. Other names are refused,
 //!   never ignored.
+//! * Where a structure goes beyond the patch that it follows, that part has a setting of its own
+//!   ([`Patch::goes_beyond`]). So each patch can be had as it was published: to disable the patch
+//!   disables what goes beyond it in the same structure, but not the reverse.
 //! * Disabling a patch changes nothing else: calls return the same results.
 //!
 //! `docs/SCALING.md` has a section on each, with the test that proves it.
@@ -37,7 +40,11 @@ use vfscale_sync::cpu;
 pub struct Scaling {
     slots: usize,
     lockref: bool,
+    lockref_spread: bool,
     seqrwlock: bool,
+    path_retry: bool,
+    dir_moves: bool,
+    file_lock: usize,
     vfsmount_lock: usize,
     mount_count: usize,
     files_lock: usize,
@@ -45,6 +52,7 @@ pub struct Scaling {
     lru: usize,
     inode_hash: bool,
     inode_list: bool,
+    dirty_list: usize,
     ino_alloc: usize,
     pseudo: bool,
     read_mostly: bool,
@@ -53,6 +61,8 @@ pub struct Scaling {
     cil_lists: usize,
     busy_extents: bool,
     orphan: bool,
+    cil_context: usize,
+    log_space: usize,
 }
 
 /// A patch of the source documents (`docs/REFERENCES.md`) that [`Scaling`] can disable.
@@ -98,13 +108,13 @@ pub const PATCHES: &[Patch] = &[
         "lockref",
         "Long 2013",
         "a dentry's count changes only under its lock (d_lock), never by cmpxchg",
-        |scaling| scaling.lockref = false,
+        |scaling| (scaling.lockref, scaling.lockref_spread) = (false, false),
     ),
     Patch::of_trees(
         "seqrwlock",
         "Long 2013",
-        "paths and moves of directories write rename_lock, one at a time",
-        |scaling| scaling.seqrwlock = false,
+        "a path is read under the writer's side of rename_lock, one at a time",
+        |scaling| (scaling.seqrwlock, scaling.path_retry) = (false, false),
     ),
     Patch::of_trees(
         "brlock",
@@ -196,6 +206,54 @@ pub const PATCHES: &[Patch] = &[
         "one list of orphans; its lock is held to ask, and while disk changes",
         |scaling| scaling.orphan = false,
     ),
+    Patch::of_trees(
+        "lockref-spread",
+        "beyond Long 2013",
+        "a dentry's count is one word, also where all CPUs open the file",
+        |scaling| scaling.lockref_spread = false,
+    ),
+    Patch::of_trees(
+        "path-retry",
+        "beyond Long 2013",
+        "a path is read under the reader's side of rename_lock",
+        |scaling| scaling.path_retry = false,
+    ),
+    Patch::of_trees(
+        "dir-moves",
+        "beyond Long 2013",
+        "directories move one at a time, on the writer's side of rename_lock",
+        |scaling| scaling.dir_moves = false,
+    ),
+    Patch::of_trees(
+        "mount-rcu",
+        "beyond Piggin 2009",
+        "crossing a mount takes the CPU's part of vfsmount_lock",
+        |scaling| scaling.vfsmount_lock = scaling.vfsmount_lock_without_rcu(),
+    ),
+    Patch::of_trees(
+        "file-lock",
+        "beyond Piggin 2009",
+        "the lock of a file that several CPUs overwrite is one word",
+        |scaling| scaling.file_lock = 1,
+    ),
+    Patch::of_volumes(
+        "dirty-list",
+        "beyond Piggin 2009",
+        "one list, with one lock, of the files that are to be written back",
+        |scaling| scaling.dirty_list = 1,
+    ),
+    Patch::of_volumes(
+        "cil-context",
+        "beyond Chinner 2020",
+        "every commit writes the word of one xc_ctx_lock",
+        |scaling| scaling.cil_context = 1,
+    ),
+    Patch::of_volumes(
+        "log-space",
+        "beyond Chinner 2020",
+        "every transaction takes log space from one grant head",
+        |scaling| scaling.log_space = 1,
+    ),
 ];
 
 impl Patch {
@@ -206,7 +264,7 @@ impl Patch {
     }
 
     /// Returns author and year of the document that describes the patch, as `docs/REFERENCES.md`
-    /// cites it.
+    /// cites it, or of the one that it [goes beyond](Self::goes_beyond), after "beyond".
     #[must_use]
     pub fn source(&self) -> &'static str {
         self.source
@@ -216,6 +274,13 @@ impl Patch {
     #[must_use]
     pub fn is_of_volumes(&self) -> bool {
         self.of_volumes
+    }
+
+    /// Returns whether no document has it: it goes beyond the patch of one, which stays in force
+    /// when this is disabled.
+    #[must_use]
+    pub fn goes_beyond(&self) -> bool {
+        self.source.starts_with("beyond ")
     }
 
     /// Returns a line on what the file system does without the patch.
@@ -280,7 +345,11 @@ impl Scaling {
         Scaling {
             slots,
             lockref: true,
+            lockref_spread: true,
             seqrwlock: true,
+            path_retry: true,
+            dir_moves: true,
+            file_lock: slots,
             vfsmount_lock: 0,
             mount_count: slots,
             files_lock: slots,
@@ -288,6 +357,7 @@ impl Scaling {
             lru: slots,
             inode_hash: true,
             inode_list: true,
+            dirty_list: slots,
             ino_alloc: slots,
             pseudo: true,
             read_mostly: true,
@@ -296,6 +366,8 @@ impl Scaling {
             cil_lists: slots,
             busy_extents: true,
             orphan: true,
+            cil_context: slots,
+            log_space: slots,
         }
     }
 
@@ -332,14 +404,14 @@ impl Scaling {
     /// Disables lockref (Long 2013, patch 1): a dentry's count changes under its lock only.
     #[must_use]
     pub fn before_lockref() -> Scaling {
-        Scaling { lockref: false, ..Scaling::default() }
+        Scaling { lockref: false, lockref_spread: false, ..Scaling::default() }
     }
 
-    /// Disables seqrwlock (Long 2013, patches 2 and 3): blocking readers of `rename_lock` take the
-    /// writer's side, and directories move one at a time.
+    /// Disables seqrwlock (Long 2013, patches 2 and 3): readers of a path take the writer's side of
+    /// `rename_lock`.
     #[must_use]
     pub fn before_seqrwlock() -> Scaling {
-        Scaling { seqrwlock: false, ..Scaling::default() }
+        Scaling { seqrwlock: false, path_retry: false, ..Scaling::default() }
     }
 
     /// Disables the brlock (Piggin 2009): every crossing of a mount takes one `vfsmount_lock`.
@@ -451,17 +523,35 @@ impl Scaling {
         self.slots
     }
 
-    /// Returns whether a dentry's count changes by compare-and-exchange, and is sharded when hot.
+    /// Returns whether a dentry's count changes by compare-and-exchange.
     #[must_use]
     pub fn lockref(&self) -> bool {
         self.lockref
     }
 
-    /// Returns whether readers of `rename_lock` retry, share it when they block, and directories
-    /// move concurrently.
+    /// Returns the number of parts into which a dentry's count is sharded when it is hot; 1 if it
+    /// never is.
+    #[must_use]
+    pub fn lockref_parts(&self) -> usize {
+        if self.lockref_spread { self.slots } else { 1 }
+    }
+
+    /// Returns whether readers of `rename_lock` share it when they block.
     #[must_use]
     pub fn seqrwlock(&self) -> bool {
         self.seqrwlock
+    }
+
+    /// Returns whether readers of a path retry before they block.
+    #[must_use]
+    pub fn path_retry(&self) -> bool {
+        self.path_retry
+    }
+
+    /// Returns whether directories move concurrently.
+    #[must_use]
+    pub fn dir_moves(&self) -> bool {
+        self.dir_moves
     }
 
     /// Returns the slots of the `vfsmount_lock`; 0 if there is none.
@@ -470,10 +560,15 @@ impl Scaling {
         self.vfsmount_lock
     }
 
-    /// Returns the slots of the lock of a file that several CPUs use: one without `brlock`.
+    /// Returns the slots of the `vfsmount_lock` if crossings of mounts take one.
+    fn vfsmount_lock_without_rcu(&self) -> usize {
+        if self.vfsmount_lock == 0 { self.slots } else { self.vfsmount_lock }
+    }
+
+    /// Returns the slots of the lock of a file that several CPUs use.
     #[must_use]
     pub fn file_lock_slots(&self) -> usize {
-        if self.vfsmount_lock == 1 { 1 } else { self.slots }
+        self.file_lock
     }
 
     /// Returns the slots of a mount's counts of users and writers.
@@ -510,6 +605,13 @@ impl Scaling {
     #[must_use]
     pub fn inode_list(&self) -> bool {
         self.inode_list
+    }
+
+    /// Returns whether one `inode_lock` protects the inode hash, the list of inodes and the counter
+    /// of their numbers, as in Linux 2.6: if the patches of all three are disabled.
+    #[must_use]
+    pub fn one_inode_lock(&self) -> bool {
+        !self.inode_hash && !self.inode_list && self.ino_alloc == 1
     }
 
     /// Returns the slots of the counter of inode numbers.
@@ -555,11 +657,22 @@ impl Scaling {
         self.busy_extents
     }
 
-    /// Returns the number of lists of a volume's dirty files. Without `inode-list` there is one:
-    /// Linux had them under the same lock.
+    /// Returns the number of lists of a volume's dirty files.
     #[must_use]
     pub fn dirty_lists(&self) -> usize {
-        if self.inode_list { self.slots } else { 1 }
+        self.dirty_list
+    }
+
+    /// Returns the slots of the lock of a volume's context of committed items.
+    #[must_use]
+    pub fn cil_context_slots(&self) -> usize {
+        self.cil_context
+    }
+
+    /// Returns the slots that hold free log space of a volume in batches.
+    #[must_use]
+    pub fn log_space_slots(&self) -> usize {
+        self.log_space
     }
 
     /// Returns the number of orphan lists of a volume; 0 for one list with one lock, as before the

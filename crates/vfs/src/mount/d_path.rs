@@ -130,8 +130,7 @@ pub(crate) fn stable_path(
     guard: &Guard,
 ) -> (Vec<u8>, Top) {
     let _tree = ns.lock_mounts();
-    // Without the patch no reader retries: only the writer's side of the lock is safe.
-    let attempts = if ns.scaling().seqrwlock() { ATTEMPTS } else { 0 };
+    let attempts = if ns.scaling().path_retry() { ATTEMPTS } else { 0 };
     let mut climb = Climb::new();
     for _ in 0..attempts {
         let mounts = ns.seq().begin();

@@ -68,13 +68,14 @@ impl VfsShared {
             crossings: RcuTable::new(),
             mount_seq: SeqCount::new(),
             trees: CachePadded::new(Mutex::new(MountTopology::default())),
-            rename_lock: Arc::new(CachePadded::new(SeqRwLock::with_exclusive_readers(
+            rename_lock: Arc::new(CachePadded::new(SeqRwLock::with_exclusive(
                 !scaling.seqrwlock(),
+                !scaling.dir_moves(),
             ))),
             lock_graph: Arc::new(LockGraph::new()),
             files: Arc::clone(&quotas.files),
             quotas,
-            directory_move: BrLock::new(if scaling.seqrwlock() { scaling.slots() } else { 1 }),
+            directory_move: BrLock::new(if scaling.dir_moves() { scaling.slots() } else { 1 }),
             vfsmount_lock: (vfsmount_slots > 0).then(|| BrLock::new(vfsmount_slots)),
             scaling,
             pseudo: Pseudo::default(),

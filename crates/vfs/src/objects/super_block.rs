@@ -165,7 +165,7 @@ impl SuperBlock {
             inode_list,
             files: SharedList::bounded(scaling.files_lock_slots(), &quotas.files),
             quotas,
-            hot: ShardedRing::new(slots),
+            hot: ShardedRing::new(scaling.lockref_parts()),
             owners: Owners::new(slots),
             is_alone: AtomicBool::new(false),
             has_immutable: AtomicBool::new(false),
@@ -249,6 +249,12 @@ impl SuperBlock {
     /// locks is disabled.
     fn lock_inodes(&self) -> Option<MutexGuard<'_, (), InodeLock>> {
         self.inode_lock.as_ref().map(Mutex::lock)
+    }
+
+    /// Locks the inode list and the inode numbers, if one lock protects them together with the
+    /// inode hash. Called only where there is a list. The caller has not locked the hash.
+    fn lock_all_inodes(&self) -> Option<MutexGuard<'_, (), InodeLock>> {
+        if self.scaling.one_inode_lock() { self.lock_inodes() } else { None }
     }
 
     /// Returns the graph of tasks that wait for file locks of other tasks.
@@ -351,9 +357,17 @@ impl SuperBlock {
     /// Creates an inode with the next free number (the root gets 1); for drivers.
     pub fn new_inode(&self, init: InodeInit) -> InodeRef {
         let first = self.root.load(Ordering::Relaxed).is_null();
-        let ino = if first { 1 } else { self.ids.next() };
-        let raw = Inode::alloc(self, &self.inodes, ino, init);
-        self.list_inode(raw);
+        let ino = || if first { 1 } else { self.ids.next() };
+        let raw = match &self.inode_list {
+            None => Inode::alloc(self, &self.inodes, ino(), init),
+            Some(list) => {
+                let _inodes = self.lock_all_inodes();
+                let raw = Inode::alloc(self, &self.inodes, ino(), init);
+                // SAFETY: it is new, and `evict` removes it before its memory is freed.
+                unsafe { list.insert(raw) };
+                raw
+            }
+        };
         // SAFETY: `Inode::alloc` counts one reference, ours.
         unsafe { InodeRef::from_raw(raw) }
     }
@@ -369,15 +383,9 @@ impl SuperBlock {
         if self.fs.dir_ops().is_some_and(DirOps::caches_inodes) {
             inode.set_cached();
         }
-        self.list_inode(NonNull::from(inode));
-    }
-
-    /// Adds a new inode to the inode list, if there is one.
-    #[inline]
-    fn list_inode(&self, inode: NonNull<Inode>) {
         if let Some(list) = &self.inode_list {
             // SAFETY: it is new, and `evict` removes it before its memory is freed.
-            unsafe { list.insert(inode) };
+            unsafe { list.insert(NonNull::from(inode)) };
         }
     }
 

@@ -561,8 +561,8 @@ impl<'g> RenameCall<'g> {
         target: Option<&'g Dentry>,
     ) -> std::result::Result<MoveRight<'g>, Fail> {
         let moves = self.ns.directory_move();
-        // Before the patch, every move was exclusive.
-        if self.ns.scaling().seqrwlock() {
+        // In the kernel every move is exclusive.
+        if self.ns.scaling().dir_moves() {
             let lock = moves.read();
             if let Some(marks) = self.mark(source, target) {
                 return Ok(MoveRight::Concurrent { _marks: marks, _lock: lock });

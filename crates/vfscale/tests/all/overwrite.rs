@@ -71,8 +71,9 @@ fn the_shards_of_a_lock_are_charged_until_the_file_is_freed() {
 }
 
 #[test]
-fn what_one_cpu_uses_or_before_brlock_is_not_spread() {
-    for (scaling, cpus) in [(Scaling::with_slots(CPUS), 1), (Scaling::before_brlock(), CPUS)] {
+fn a_file_of_one_cpu_or_before_file_lock_is_not_spread() {
+    let before = Scaling::with_slots(CPUS).and_before("file-lock").unwrap();
+    for (scaling, cpus) in [(Scaling::with_slots(CPUS), 1), (before, CPUS)] {
         let (task, fs) = tree(scaling);
         let file = file(&task, 1);
         let before = fs.used_bytes();

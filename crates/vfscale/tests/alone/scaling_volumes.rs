@@ -223,7 +223,7 @@ fn orphan_before_asks_under_the_lock_whenever_a_file_is_cut() {
 
 /// Files become dirty, on the lists of two CPUs or on one.
 #[test]
-fn inode_list_before_has_one_list_of_dirty_files() {
+fn dirty_list_before_has_one_list_of_dirty_files() {
     let _alone = alone();
     let written = |scaling| {
         let volume = volume(scaling);
@@ -246,7 +246,7 @@ fn inode_list_before_has_one_list_of_dirty_files() {
     let row = written(Scaling::with_slots(2));
     let once = CALLS..=2 * CALLS;
     assert!(once.contains(&row.acquisitions) && row.acq_bounces <= 2, "{row:?}");
-    let row = written(before("inode-list"));
+    let row = written(before("dirty-list"));
     assert!(once.contains(&row.acquisitions) && row.acq_bounces >= CALLS - 2, "{row:?}");
 }
 
@@ -321,4 +321,15 @@ fn a_row_of_one_volume_has_nothing_of_another() {
     assert!(rows(&|| lockstat_record(true))[0] >= CALLS);
     old.close().unwrap();
     new.close().unwrap();
+}
+
+/// Commits on two CPUs write the word of one context lock, or each its own slot of it.
+#[test]
+fn cil_context_before_has_one_semaphore() {
+    let _alone = alone();
+    let context = |scaling| of_class(&made_and_unlinked(scaling), "xc_ctx_lock");
+    let default = context(Scaling::with_slots(2));
+    assert!(default.acquisitions >= 2 * CALLS && default.acq_bounces <= 4, "{default:?}");
+    let before = context(before("cil-context"));
+    assert!(before.acquisitions >= 2 * CALLS && before.acq_bounces >= CALLS - 2, "{before:?}");
 }

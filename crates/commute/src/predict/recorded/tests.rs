@@ -42,7 +42,9 @@ fn what_everybody_uses_is_written_by_nobody() {
     for name in ["open-close-one-file", "stat-deep", "d-path"] {
         assert_eq!(program_of(name, Scaling::default()).shared_lines(), 0, "{name}");
     }
-    assert!(program_of("open-close-one-file", Scaling::kernel_2_6()).shared_lines() > 0);
+    for before in [Scaling::kernel_2_6(), Scaling::before("lockref-spread").unwrap()] {
+        assert!(program_of("open-close-one-file", before).shared_lines() > 0);
+    }
     let call = |process, op| Call { process, op };
     let open =
         |path: &str, flags| Op::Open { path: path.into(), flags, mode: Mode::from(0o644), slot: 0 };
@@ -88,8 +90,8 @@ fn functions_that_lock_are_known() {
 }
 
 /// Two commits on different CPUs to different inodes do not write a common line. Disabling any
-/// patch of Chinner 2020 (per-CPU delayed logging) that is about such commits brings
-/// one back.
+/// patch of Chinner 2020 (per-CPU delayed logging) that is about such commits brings one back, and
+/// so does disabling what goes beyond those patches.
 #[test]
 fn commits_of_different_inodes_share_no_line() {
     let all = Scaling::with_slots(32);
@@ -100,7 +102,8 @@ fn commits_of_different_inodes_share_no_line() {
     let [touch, cut] = ["touch", "orphan-truncate"].map(|name| workload::find(name).unwrap());
     assert_eq!(lines(&touch, all), 0);
     assert_eq!(lines(&cut, all), 0);
-    for patch in ["active-trans", "cil-counters", "cil-lists", "busy-extents"] {
+    let patches = ["active-trans", "cil-counters", "cil-lists", "busy-extents"];
+    for patch in patches.into_iter().chain(["cil-context", "log-space"]) {
         assert!(lines(&touch, all.and_before(patch).unwrap()) > 0, "{patch}");
     }
 }

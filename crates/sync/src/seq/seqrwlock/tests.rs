@@ -18,7 +18,7 @@ fn a_blocking_reader_leaves_the_count_alone() {
 
 #[test]
 fn an_exclusive_reader_is_a_writer() {
-    let lock = SeqRwLock::<Rename>::with_exclusive_readers(true);
+    let lock = SeqRwLock::<Rename>::with_exclusive(true, false);
     let start = lock.begin();
     let read = lock.read();
     assert!(lock.try_read().is_none());
@@ -26,6 +26,20 @@ fn an_exclusive_reader_is_a_writer() {
     drop(read);
     assert!(lock.retry(start));
     assert!(lock.try_read().is_some());
+}
+
+/// A writer of a part meets no other writer, whatever readers do; an exclusive one is the writer of
+/// everything.
+#[test]
+fn an_exclusive_part_is_everything() {
+    for (readers, parts) in [(false, false), (true, false), (false, true), (true, true)] {
+        let lock = SeqRwLock::<Rename>::with_exclusive(readers, parts);
+        let start = lock.begin();
+        let (whole, ()) = lock.write_part(|| ());
+        assert_eq!(whole.is_some(), parts, "exclusive readers: {readers}");
+        assert_eq!(lock.try_read().is_none(), parts);
+        assert_eq!(lock.retry(start), parts || readers, "a reader was inside");
+    }
 }
 
 #[test]
@@ -44,7 +58,7 @@ fn a_writer_keeps_everybody_out() {
 #[test]
 fn all_three_kinds_together() {
     for exclusive in [false, true] {
-        let lock = SeqRwLock::<Rename>::with_exclusive_readers(exclusive);
+        let lock = SeqRwLock::<Rename>::with_exclusive(exclusive, false);
         let pair = [AtomicU64::new(0), AtomicU64::new(0)];
         let done = AtomicBool::new(false);
         let load = || pair.each_ref().map(|value| value.load(Ordering::Relaxed));

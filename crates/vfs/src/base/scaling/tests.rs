@@ -33,7 +33,8 @@ fn every_patch_has_a_constructor() {
         ("busy-extents", Scaling::before_busy_extents()),
         ("orphan", Scaling::before_orphan()),
     ];
-    assert_eq!(constructors.map(|(name, _)| name).as_slice(), names());
+    let of_documents = PATCHES.iter().filter(|patch| !patch.goes_beyond()).map(Patch::name);
+    assert!(constructors.iter().map(|(name, _)| *name).eq(of_documents));
     for (name, scaling) in constructors {
         assert_eq!(Scaling::before(name), Ok(scaling), "{name}");
     }
@@ -64,9 +65,8 @@ fn each_patch_has_a_line() {
     for patch in PATCHES {
         let line = patch.to_string();
         assert!(line.starts_with(patch.name()) && line.contains(patch.summary()));
-        assert!(
-            ["Long 2013", "Kara 2014", "Chinner 2020", "Piggin 2009"].contains(&patch.source())
-        );
+        let document = patch.source().strip_prefix("beyond ").unwrap_or(patch.source());
+        assert!(["Long 2013", "Kara 2014", "Chinner 2020", "Piggin 2009"].contains(&document));
         assert!(line.len() <= 100 && !line.contains('\n'), "{line}");
     }
 }
@@ -77,19 +77,60 @@ fn patches_of_volumes_are_told_apart() {
         PATCHES.iter().filter(|p| p.is_of_volumes()).map(Patch::name).collect();
     assert_eq!(
         of_volumes,
-        ["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents", "orphan"]
+        [
+            "read-mostly",
+            "active-trans",
+            "cil-counters",
+            "cil-lists",
+            "busy-extents",
+            "orphan",
+            "dirty-list",
+            "cil-context",
+            "log-space"
+        ]
     );
 }
 
+/// A patch of a document can be had as it was: without what goes beyond it. To disable the patch is
+/// to disable that as well.
+#[test]
+fn each_document_has_its_own_end_state() {
+    let default = Scaling::with_slots(8);
+    let [spread, retry, rcu] =
+        ["lockref-spread", "path-retry", "mount-rcu"].map(|name| default.and_before(name).unwrap());
+    assert!(spread.lockref() && spread.lockref_parts() == 1 && default.lockref_parts() == 8);
+    assert!(retry.seqrwlock() && !retry.path_retry() && default.path_retry());
+    assert_eq!((default.vfsmount_lock_slots(), rcu.vfsmount_lock_slots()), (0, 8));
+    for (patch, beyond) in
+        [("lockref", "lockref-spread"), ("seqrwlock", "path-retry"), ("brlock", "mount-rcu")]
+    {
+        let before = default.and_before(patch).unwrap();
+        assert_eq!(before.and_before(beyond), Ok(before), "{beyond} without {patch}");
+    }
+    // These concern structures of their own.
+    let before = ["seqrwlock", "brlock", "inode-list"]
+        .iter()
+        .try_fold(default, |scaling, name| scaling.and_before(name))
+        .unwrap();
+    assert!(before.dir_moves());
+    assert_eq!((before.file_lock_slots(), before.dirty_lists()), (8, 8));
+    assert_eq!(before.cil_context_slots() + before.log_space_slots(), 16);
+}
+
 /// `docs/SCALING.md` has a row and a section for each patch, in this order, and each section names
-/// a test.
+/// a test. So does the row of each setting that goes beyond them.
 #[test]
 fn the_document_has_every_patch() {
     let page = include_str!("../../../../../docs/SCALING.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let rows: Vec<_> = rows.map(|(name, _)| name).collect();
-    let names: Vec<_> = PATCHES.iter().map(Patch::name).collect();
-    assert_eq!(rows, names);
+    assert_eq!(rows, names());
+    for patch in PATCHES.iter().filter(|patch| patch.goes_beyond()) {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` ", patch.name())));
+        assert!(row.is_some_and(|row| row.contains(".rs::")), "{}", patch.name());
+    }
+    let of_documents = PATCHES.iter().filter(|patch| !patch.goes_beyond());
+    let names: Vec<_> = of_documents.map(Patch::name).collect();
     let sections = page.split("\n## ").filter_map(|section| section.split_once('\n'));
     let sections: Vec<_> = sections.filter(|(name, _)| names.contains(name)).collect();
     assert_eq!(sections.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);

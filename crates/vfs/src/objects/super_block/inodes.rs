@@ -173,6 +173,7 @@ impl SuperBlock {
     #[inline]
     fn free_inode(&self, inode: &Inode, guard: &Guard) {
         if let Some(list) = &self.inode_list {
+            let _inodes = self.lock_all_inodes();
             list.remove(inode);
         }
         let owned = inode.extra(guard).map_or(0, |extra| extra_bytes(extra, guard));
