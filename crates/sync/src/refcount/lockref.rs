@@ -20,7 +20,7 @@
 //! | 3 | spread: references are counted in the parts |
 //! | 4 | collecting: no longer spread, not yet summed |
 //! | 5 | lockstat records the release of the lock |
-//! | 6 | locked changes only: the count changes under the lock, always |
+//! | 6 | locked changes only: the count changes under the lock, always; or it is saturated |
 //! | 8..14 | heat |
 //! | 16..32 | CPU of the last change |
 //! | 32..64 | count |
@@ -37,6 +37,10 @@
 //!    drops the last reference.
 //! 4. Parts are accessed only inside an RCU guard, by a thread that saw bit 3 set inside that
 //!    guard.
+//! 5. The count never wraps. At 3 * 2^30, which only leaked references can reach, it is
+//!    *saturated*, like `refcount_t` in Linux: the reference that does not fit sets bit 6, and from
+//!    then on the count does not change any more, up or down. The object is never freed, and no
+//!    user is harmed.
 //!
 //! The number of references is the word's count, less the bias if there is one, plus the parts.
 //!
@@ -117,7 +121,7 @@ const ONE: u64 = 1 << COUNT_SHIFT;
 const BIAS: u64 = 1 << 31;
 /// One more than the number of references there may be.
 const COUNT_LIMIT: u64 = 1 << 30;
-/// A count that only leaked references can reach, with or without bias.
+/// A count that only leaked references can reach, with or without bias: it is saturated.
 const WORD_LIMIT: u64 = (BIAS + COUNT_LIMIT) << COUNT_SHIFT;
 
 /// Number of exchanges that are tried before the lock is taken. The patch tried twice; a failed
@@ -216,7 +220,7 @@ impl Lockref {
                 return false;
             }
             if word >= WORD_LIMIT {
-                too_many_references();
+                break;
             }
             let next = touched(word + ONE, cpu);
             match self.word.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Acquire)
@@ -296,6 +300,9 @@ impl Lockref {
     fn put_locked(&self, cpu: u32) -> Put<'_> {
         let mut guard = self.lock();
         debug_assert!(guard.count() > 0, "a reference was put twice");
+        if guard.word >= WORD_LIMIT {
+            return Put::Done;
+        }
         let (word, hot) = cooled(touched(guard.word, cpu));
         guard.word = word;
         // With a bias the count is never 1, and subtracting from the word is as good as from a
@@ -480,7 +487,8 @@ impl Lockref {
     ///
     /// # Panics
     ///
-    /// If no collection was begun, or if more references were put than taken.
+    /// If no collection was begun, or if more references were put than taken. Leaked references may
+    /// saturate the count; the object is then never freed.
     ///
     /// # Safety
     ///
@@ -491,9 +499,14 @@ impl Lockref {
         let mut guard = self.lock();
         assert!(guard.word & COLLECTING != 0, "no collection was begun");
         let references = unbiased(guard.word) + spread.take();
-        let count = u64::try_from(references).unwrap_or(u64::MAX);
-        assert!(count < COUNT_LIMIT, "{references} references after a collection");
-        let flags = guard.word & (ONE - 1) & !COLLECTING;
+        let mut flags = guard.word & (ONE - 1) & !COLLECTING;
+        let Ok(mut count) = u64::try_from(references) else {
+            panic!("{references} references after a collection")
+        };
+        let limit = WORD_LIMIT >> COUNT_SHIFT;
+        if guard.word >= WORD_LIMIT || count >= limit {
+            (flags, count) = (flags | LOCKED_ONLY, limit);
+        }
         guard.word = flags | (count.max(1) << COUNT_SHIFT);
         // If none is left, the count of 1 is the spreading's own reference.
         if count == 0 { Put::Last(guard) } else { Put::Done }
@@ -530,13 +543,6 @@ fn touched(word: u64, cpu: u32) -> u64 {
 fn cooled(word: u64) -> (u64, bool) {
     let hot = word & HEAT_MASK >= HEAT_REPORTED << HEAT_SHIFT && word & LOCKED_ONLY == 0;
     (if hot { word & !HEAT_MASK } else { word }, hot)
-}
-
-/// Aborts: a billion references were leaked, and one more would make the count wrap and free a live
-/// object.
-#[cold]
-fn too_many_references() -> ! {
-    std::process::abort()
 }
 
 /// A lockref's lock, held by this thread; dropping it unlocks and publishes what was changed
@@ -587,16 +593,18 @@ impl<'a> LockrefGuard<'a> {
         self.word & (SPREAD | COLLECTING) != 0
     }
 
-    /// Takes a reference.
+    /// Takes a reference. If the count is saturated it stays so, for good.
     #[inline]
     pub fn inc(&mut self) {
         if self.word >= WORD_LIMIT {
-            too_many_references();
+            self.word |= LOCKED_ONLY;
+        } else {
+            self.word += ONE;
         }
-        self.word += ONE;
     }
 
-    /// Drops a reference, possibly the last one. Returns the new [`count`](Self::count).
+    /// Drops a reference, possibly the last one, unless the count is saturated. Returns the new
+    /// [`count`](Self::count).
     ///
     /// # Panics
     ///
@@ -604,7 +612,9 @@ impl<'a> LockrefGuard<'a> {
     #[inline]
     pub fn dec(&mut self) -> u32 {
         assert!(self.word >= ONE, "a reference was put twice");
-        self.word -= ONE;
+        if self.word < WORD_LIMIT {
+            self.word -= ONE;
+        }
         self.count()
     }
 

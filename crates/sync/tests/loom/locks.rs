@@ -352,6 +352,36 @@ fn lockref_three_threads_get_and_put() {
     });
 }
 
+/// Leaked references have brought the count to one below its limit. The reference that does not fit
+/// saturates it: then no put changes it, so it is never below the number of users.
+///
+/// Race: Lockref: gets beyond the limit / puts.
+#[test]
+fn lockref_count_at_its_limit_never_falls_below_its_users() {
+    const LIMIT: u32 = 3 << 30;
+    check(3, || {
+        let object = Object::new(LIMIT - 1);
+        let change = |object: &Object, changes: [bool; 3]| {
+            for is_get in changes {
+                let guard = rcu::pin();
+                if is_get {
+                    assert!(object.count.get_not_zero(&object.spread, &guard));
+                } else {
+                    assert!(!matches!(object.count.put(&object.spread, &guard), Put::Last(_)));
+                }
+            }
+        };
+        let other = {
+            let object = Arc::clone(&object);
+            thread::spawn(move || change(&object, [true, false, false]))
+        };
+        change(&object, [true, true, false]);
+        other.join().unwrap();
+        let count = object.count.count();
+        assert!((LIMIT - 1..=LIMIT).contains(&count), "{count}");
+    });
+}
+
 /// Race: Lockref: holders of the lock / counts.
 #[test]
 fn lockref_lock_orders_its_holders_and_keeps_the_count() {

@@ -511,3 +511,47 @@ fn stress_locked_changes_find_the_last_once() {
     });
     assert_eq!((lasts.into_inner(), count.count()), (1, 1));
 }
+
+/// Only leaks bring a count to its limit. There it stays, so no object in use is freed; the process
+/// goes on.
+#[test]
+fn a_count_at_its_limit_stays_there() {
+    const LIMIT: u32 = 3 << 30;
+    for locked_only in [false, true] {
+        let count = Lockref::with_locked_changes(LIMIT - 2, locked_only);
+        let object = Object { count, spread: SpreadPtr::new() };
+        object.get();
+        object.put();
+        assert_eq!(object.count.count(), LIMIT - 2, "it is exact below the limit");
+        (0..4).for_each(|_| object.get());
+        (0..100).for_each(|_| assert!(!object.put()));
+        assert!(!object.count.put_simple() && !object.count.mark_dead_if_last());
+        assert_eq!(object.count.count(), LIMIT);
+        assert!(object.get_not_zero() && object.revive());
+        let mut lock = object.count.lock();
+        assert!(!Lockref::spread(&mut lock, &object.spread, 2));
+        lock.inc();
+        assert_eq!(lock.dec(), LIMIT);
+    }
+}
+
+/// A count that is saturated while it is collected stays so, whatever its parts are.
+#[test]
+fn a_collection_keeps_a_saturated_count() {
+    const SPREAD_MAX: u32 = (1 << 30) - 1;
+    let object = Object::new(SPREAD_MAX);
+    let guard = rcu::pin();
+    assert!(Lockref::spread(&mut object.count.lock(), &object.spread, 2));
+    object.put();
+    object.put();
+    assert!(Lockref::begin_collect(&mut object.count.lock(), &object.spread, &guard));
+    object.get();
+    object.get();
+    assert_eq!(object.count.count(), 3 << 30);
+    // SAFETY: no other thread uses it.
+    let put = unsafe { object.count.finish_collect(&object.spread, &guard) };
+    assert!(matches!(put, Put::Done));
+    assert_eq!(object.count.count(), 3 << 30);
+    assert!(!object.put());
+    assert_eq!(object.count.count(), 3 << 30);
+}
