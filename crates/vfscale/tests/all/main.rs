@@ -6,6 +6,7 @@
 mod bad_input;
 mod cited_patches;
 mod common;
+mod hotplug;
 mod inode_flags;
 mod limits;
 mod linux_pipes;
