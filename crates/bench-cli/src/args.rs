@@ -66,6 +66,13 @@ pub(crate) enum Set {
     },
 }
 
+/// Parses numbers of readers and writers.
+fn mix(text: &str) -> Result<(usize, usize), String> {
+    let parts = text.split_once(':');
+    let numbers = parts.and_then(|(read, write)| Some((read.parse().ok()?, write.parse().ok()?)));
+    numbers.ok_or_else(|| "two numbers with a colon between them, such as 8:64".to_owned())
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PublishedArgs {
     /// Short rounds and few files: for a preview, not for figures
@@ -152,6 +159,11 @@ pub(crate) struct WorkloadArgs {
     /// Numbers of users of aim-short, such as 10,100,1000
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,100")]
     pub(crate) users: Vec<usize>,
+
+    /// Readers and writers of slob, such as 8:64,32:64,32:0, each a case, instead of --threads of
+    /// which every other one reads
+    #[arg(long = "mix", value_name = "READERS:WRITERS", value_delimiter = ',', value_parser = mix)]
+    pub(crate) mixes: Vec<(usize, usize)>,
 
     /// Files that each worker makes in create-many and remove-many, and its keys in kv-put, kv-get
     /// and kv-put-sync

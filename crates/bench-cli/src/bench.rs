@@ -51,6 +51,7 @@ impl WorkloadArgs {
         };
         plan.lockstat = self.lockstat;
         plan.users = self.users.clone();
+        plan.mixes = self.mixes.clone();
         plan.files = self.files;
         plan.database = self.database << 20;
         plan.tree = self.tree.clone();

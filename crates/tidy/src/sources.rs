@@ -54,7 +54,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/commute/src/runner.rs", "system calls: the clock"),
     ("crates/commute/src/trace/symbols.rs", "system calls: where the program lies"),
     ("crates/difftest/src/sys.rs", "system calls"),
-    ("crates/bench/src/base/sys.rs", "system calls: working directories of threads, mappings"),
+    ("crates/bench/src/base/sys.rs", "system calls: working directories, mappings, handles"),
     ("crates/vfscale/tests/forks.rs", "system calls: fork"),
     ("crates/vfscale/tests/all/maps.rs", "system calls: mappings"),
     ("crates/vfscale/tests/all/seals.rs", "system calls: mappings"),

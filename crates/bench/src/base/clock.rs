@@ -20,6 +20,12 @@ pub(crate) fn cpu_used() -> u64 {
     nanos(ClockId::ThreadCPUTime)
 }
 
+/// Returns the part of this thread's CPU time that the kernel took, in nanoseconds. The kernel may
+/// count it by ticks of some milliseconds.
+pub(crate) fn cpu_in_kernel() -> u64 {
+    super::sys::system_time().as_nanos() as u64
+}
+
 /// Returns nanoseconds for which this thread was ready to run and waited for a CPU (`schedstat` of
 /// `proc(5)`). Sleeping for a lock or a disk does not count. Returns 0 if the kernel does not
 /// count.

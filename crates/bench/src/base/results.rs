@@ -47,6 +47,9 @@ pub struct CaseName {
     pub threads: usize,
     /// The number of users, for workloads that have them.
     pub users: Option<usize>,
+    /// How many of the workers only read, if that was chosen.
+    #[serde(default)]
+    pub readers: Option<usize>,
     /// Disabled patches.
     pub before: Vec<String>,
 }
@@ -93,6 +96,9 @@ pub struct CaseResult {
     pub journal: Option<JournalWork>,
     /// Lock statistics of a separate round, if requested; most contended classes first.
     pub lockstat: Option<Vec<LockRow>>,
+    /// The work of that round.
+    #[serde(default)]
+    pub lockstat_round: Option<LockRound>,
     /// Whether every check of the file system passed. Cases that fail one have no result.
     pub verified: bool,
     /// Whether workers were processes.
@@ -139,6 +145,9 @@ pub struct CpuShare {
     /// Mean number of CPUs busy with the workers while they worked: below the number of workers if
     /// they slept, for example for a lock or a disk.
     pub used: f64,
+    /// The part of `used` that the kernel took for them.
+    #[serde(default)]
+    pub system: f64,
     /// The largest share that the host or a limit took in a round.
     pub stolen_max: f64,
 }
@@ -197,6 +206,16 @@ pub struct Checkpoint {
     pub used: u64,
     /// Bytes that were returned.
     pub returned: u64,
+}
+
+/// The work of a round with lock statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LockRound {
+    /// Number of operations.
+    pub operations: u64,
+    /// Share of the workers' time for which they waited for locks, from 0 to 1. Recording makes
+    /// locks slower, and so this share larger.
+    pub waiting: f64,
 }
 
 /// Statistics of a class of locks, with the columns of the kernel's `lock_stat`.

@@ -39,6 +39,8 @@ pub struct Sample {
     pub fixed: bool,
     /// CPU time, in nanoseconds.
     pub cpu: u64,
+    /// The part of it that the kernel took.
+    pub system: u64,
     /// Nanoseconds for which the worker was ready to run and waited for a CPU.
     pub waited: u64,
     /// Progress of a fixed amount of work: moments since `begin`, and the operations until then.
@@ -171,6 +173,7 @@ impl<W: Work> Act for Player<W> {
         let mut marks = Vec::with_capacity(256);
         clock::wait_until(start);
         let (cpu, waited) = (clock::cpu_used(), clock::cpu_waited());
+        let system = clock::cpu_in_kernel();
         let begin = clock::now();
         let (ops, latencies) = if timing == Timing::Throughput {
             (self.work(begin, slice, stop, &mut marks)?, Vec::new())
@@ -180,12 +183,14 @@ impl<W: Work> Act for Player<W> {
         let elapsed = (clock::now() - begin).max(1);
         let waited = clock::cpu_waited().saturating_sub(waited);
         let cpu = clock::cpu_used() - cpu;
+        let system = clock::cpu_in_kernel().saturating_sub(system);
         Ok(Sample {
             ops,
             begin,
             elapsed,
             fixed: self.work.is_fixed(),
             cpu,
+            system,
             waited,
             marks,
             latencies,

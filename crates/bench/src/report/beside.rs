@@ -2,8 +2,9 @@
 
 use super::table::{self, number};
 use crate::base::results::{CaseName, CaseResult, Compared, Comparison, Report};
-use crate::base::stats::Verdict;
+use crate::base::stats::{Verdict, mean_and_deviation};
 use crate::published::{LOCK_COLUMNS_OF_A_CASE, OurFigures, PublishedTable};
+use crate::targets::TargetSpec;
 
 /// Columns of [`ours`].
 pub const OUR_COLUMNS: [&str; 6] = ["workload", "workers", "before", "after", "change", "verdict"];
@@ -12,14 +13,59 @@ pub const OUR_COLUMNS: [&str; 6] = ["workload", "workers", "before", "after", "c
 const TRANSACTION_COLUMNS: [&str; 6] =
     ["workload", "workers", "without", "before, tx/s", "after, tx/s", "change"];
 
+/// Columns of [`ours`] for seconds.
+const SECONDS_COLUMNS: [&str; 9] = [
+    "workload",
+    "workers",
+    "before, s",
+    "deviation",
+    "after, s",
+    "deviation",
+    "change",
+    "CPU time before, s",
+    "after",
+];
+
+/// Columns of [`ours`] for shares of time in locks.
+const WAITING_COLUMNS: [&str; 4] = ["workload", "workers", "before", "after"];
+
+/// Columns of [`ours`] for the load of CPUs.
+const LOAD_COLUMNS: [&str; 8] = [
+    "readers",
+    "writers",
+    "system, before",
+    "after",
+    "user, before",
+    "after",
+    "waiting for locks, before",
+    "after",
+];
+
+/// Columns of [`ours`] for numbers of slots.
+const SLOTS_COLUMNS: [&str; 4] = ["workload", "CPUs", "time of each", "times that with the fewest"];
+
 impl PublishedTable {
+    /// Returns whether figures of a target are for this table.
+    pub(crate) fn is_on(&self, target: &TargetSpec) -> bool {
+        match target {
+            TargetSpec::Memory => !self.on_volumes,
+            TargetSpec::Volume(_) => self.on_volumes,
+            TargetSpec::Mount(mount) => mount.image.is_some() == self.on_volumes,
+            TargetSpec::Path(_) => true,
+        }
+    }
+
     /// Returns the columns of our figures.
     #[must_use]
     pub fn our_columns(&self) -> &'static [&'static str] {
         match self.figures {
-            OurFigures::Memory | OurFigures::Volumes => &OUR_COLUMNS,
+            OurFigures::Rates => &OUR_COLUMNS,
+            OurFigures::Seconds(_) => &SECONDS_COLUMNS,
             OurFigures::Locks(_) => &LOCK_COLUMNS_OF_A_CASE,
+            OurFigures::Waiting => &WAITING_COLUMNS,
+            OurFigures::Load => &LOAD_COLUMNS,
             OurFigures::Transactions => &TRANSACTION_COLUMNS,
+            OurFigures::Slots(_) => &SLOTS_COLUMNS,
         }
     }
 
@@ -29,6 +75,7 @@ impl PublishedTable {
             (OurFigures::Transactions, _) => {
                 "Ours before is without what the line names.".to_owned()
             }
+            (OurFigures::Slots(_), _) => "Ours has every patch.".to_owned(),
             (_, ["all"]) => "Ours before is without any of the patches.".to_owned(),
             (_, patches) => format!("Ours before is without {}.", patches.join(" and ")),
         }
@@ -36,34 +83,152 @@ impl PublishedTable {
 
     /// Returns whether the table measures cases with exactly these patches disabled.
     pub(crate) fn is_about(&self, before: &[String]) -> bool {
-        self.before == ["all"] || before.iter().eq(self.before)
+        before.iter().eq(self.before) || (self.before == ["all"] && self.is_all(before))
+    }
+
+    /// Returns whether these are all patches that a target of the table has.
+    fn is_all(&self, before: &[String]) -> bool {
+        let of_table = |patch: &&vfscale::Patch| self.on_volumes || !patch.is_of_volumes();
+        before.len() == vfscale::PATCHES.iter().filter(of_table).count()
     }
 }
 
 /// Returns the rows of our figures for a published table. Rates have a row for each case, with the
 /// rate without the patches if that was measured.
 pub fn ours(report: &Report, table: &PublishedTable) -> Vec<Vec<String>> {
-    let is_of = |result: &&CaseResult| table.workloads.contains(&result.case.workload.as_str());
-    let results = report.results.iter().filter(is_of);
+    let is_of = |result: &&CaseResult| {
+        table.workloads.contains(&result.case.workload.as_str())
+            && TargetSpec::parse(&result.case.target).is_ok_and(|target| table.is_on(&target))
+            && matches!(table.figures, OurFigures::Slots(_)) == result.cpus_pretended.is_some()
+    };
+    let results = || report.results.iter().filter(is_of);
+    let after = || results().filter(|result| result.case.before.is_empty());
+    let before = |after: &CaseResult| {
+        let mut others = results().filter(|result| table.is_about(&result.case.before));
+        others.find(|other| is_same_but_patches(&other.case, &after.case))
+    };
     match table.figures {
-        OurFigures::Memory | OurFigures::Volumes => {}
-        OurFigures::Locks(class) => {
-            return results.filter_map(|result| lock_row(result, class)).collect();
+        OurFigures::Rates => after().map(|result| row(report, table, result)).collect(),
+        OurFigures::Seconds(operations) => {
+            after().map(|result| seconds(report, result, before(result), operations)).collect()
         }
+        OurFigures::Locks(class) => {
+            results().filter_map(|result| lock_row(table, result, class)).collect()
+        }
+        OurFigures::Waiting => {
+            after().filter_map(|result| waiting(report, result, before(result))).collect()
+        }
+        OurFigures::Load => after().filter_map(|result| load(result, before(result))).collect(),
         OurFigures::Transactions => {
-            let before = results.filter(|result| !result.case.before.is_empty());
-            return before.filter_map(|result| transactions(report, result)).collect();
+            let before = results().filter(|result| !result.case.before.is_empty());
+            before.filter_map(|result| transactions(report, result)).collect()
+        }
+        OurFigures::Slots(_) => {
+            let fewest = |result: &CaseResult| {
+                results().find(|other| other.case.workload == result.case.workload)
+            };
+            results().filter_map(|result| slots(result, fewest(result)?)).collect()
         }
     }
-    let after = results.filter(|result| result.case.before.is_empty());
-    after.map(|result| row(report, table, result)).collect()
+}
+
+/// Returns whether two cases differ in nothing but their patches.
+fn is_same_but_patches(one: &CaseName, other: &CaseName) -> bool {
+    CaseName { before: vec![], ..one.clone() } == CaseName { before: vec![], ..other.clone() }
+}
+
+/// Returns the workers of a case and its target.
+fn workers_of(report: &Report, case: &CaseName) -> String {
+    format!("{} {}", report.target_name(&case.target), table::workers(case))
+}
+
+/// Returns the seconds in which each worker makes a number of operations, with and without patches,
+/// and the CPU time of all workers.
+fn seconds(
+    report: &Report,
+    after: &CaseResult,
+    before: Option<&CaseResult>,
+    operations: u64,
+) -> Vec<String> {
+    let all = operations as f64 * after.case.threads as f64;
+    let of = |result: &CaseResult| {
+        let rounds: Vec<f64> = result.rounds.iter().map(|rate| all / rate).collect();
+        mean_and_deviation(&rounds)
+    };
+    let cells = |result: Option<&CaseResult>| match result.map(of) {
+        Some((mean, deviation)) => [mean, deviation].map(number),
+        None => ["-", "-"].map(str::to_owned),
+    };
+    let cpu = |result: Option<&CaseResult>| {
+        let time = result.map(|result| result.cpu.used * of(result).0);
+        time.map_or("-".to_owned(), number)
+    };
+    let mut row = vec![after.case.workload.clone(), workers_of(report, &after.case)];
+    row.extend(cells(before));
+    row.extend(cells(Some(after)));
+    row.push(before.map_or("-".to_owned(), |before| change(of(after).0 / of(before).0)));
+    row.extend([cpu(before), cpu(Some(after))]);
+    row
+}
+
+/// Formats a share in percent.
+fn percent(share: f64) -> String {
+    format!("{:.2}%", share * 100.0)
+}
+
+/// Returns the shares of time in locks, with and without patches; `None` if they were not measured.
+fn waiting(
+    report: &Report,
+    after: &CaseResult,
+    before: Option<&CaseResult>,
+) -> Option<Vec<String>> {
+    let share = |result: &CaseResult| Some(percent(result.lockstat_round?.waiting));
+    let (old, new) = (share(before?)?, share(after)?);
+    Some(vec![after.case.workload.clone(), workers_of(report, &after.case), old, new])
+}
+
+/// Returns the load of CPUs, with and without patches; `None` if it was not measured.
+fn load(after: &CaseResult, before: Option<&CaseResult>) -> Option<Vec<String>> {
+    let readers = after.case.readers?;
+    let before = before?;
+    let cpus = |result: &CaseResult| result.machine.cpus.min(result.case.threads).max(1) as f64;
+    let system = |result: &CaseResult| percent(result.cpu.system / cpus(result));
+    let user = |result: &CaseResult| {
+        percent((result.cpu.used - result.cpu.system).max(0.0) / cpus(result))
+    };
+    let locks = |result: &CaseResult| Some(percent(result.lockstat_round?.waiting));
+    Some(vec![
+        readers.to_string(),
+        (after.case.threads - readers).to_string(),
+        system(before),
+        system(after),
+        user(before),
+        user(after),
+        locks(before)?,
+        locks(after)?,
+    ])
+}
+
+/// Returns the time of an operation with structures for a number of CPUs, and its ratio to that
+/// with the fewest.
+fn slots(result: &CaseResult, fewest: &CaseResult) -> Option<Vec<String>> {
+    let nanos = |result: &CaseResult| 1e9 * result.case.threads as f64 / result.ops_per_s.median;
+    Some(vec![
+        result.case.workload.clone(),
+        result.cpus_pretended?.to_string(),
+        format!("{} ns", number(nanos(result))),
+        format!("{:.2}", nanos(result) / nanos(fewest)),
+    ])
 }
 
 /// Returns the statistics of a lock class in a case, or dashes if the case has no such lock.
-fn lock_row(result: &CaseResult, class: &str) -> Option<Vec<String>> {
+fn lock_row(table: &PublishedTable, result: &CaseResult, class: &str) -> Option<Vec<String>> {
     let locks = result.lockstat.as_ref()?;
     let name = if result.case.before.is_empty() { "after" } else { "before" };
-    let name = format!("{name} x{}", result.case.threads);
+    let mut name = format!("{name} x{}", result.case.threads);
+    if table.workloads.len() > 1 {
+        name = format!("{}, {name}", result.case.workload);
+    }
     let cells = match locks.iter().find(|row| row.class == class) {
         Some(row) => table::lock_row(row),
         None => vec!["-".to_owned(); LOCK_COLUMNS_OF_A_CASE.len() - 1],
@@ -79,7 +244,7 @@ fn transactions(report: &Report, before: &CaseResult) -> Option<Vec<String>> {
     let (old, new) = (rate(before)?, rate(after)?);
     Some(vec![
         before.case.workload.clone(),
-        format!("{} x{}", report.target_name(&with.target), with.threads),
+        workers_of(report, &with),
         before.case.before.join(", "),
         number(old),
         number(new),
@@ -105,7 +270,7 @@ fn row(report: &Report, table: &PublishedTable, result: &CaseResult) -> Vec<Stri
         Some(rate) => rate.rate.median / result.ops_per_s.median,
         None => 1.0,
     };
-    let mut workers = format!("{} x{}", report.target_name(&case.target), case.threads);
+    let mut workers = workers_of(report, case);
     if let Some(users) = case.users {
         workers += &format!(", {users} users");
     }

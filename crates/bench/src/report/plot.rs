@@ -94,6 +94,9 @@ fn known_patches(target: &str) -> usize {
 fn line_name(result: &CaseResult) -> String {
     let case = &result.case;
     let mut name = case.target.clone();
+    if let Some(readers) = case.readers {
+        name += &format!(", {} writers", case.threads - readers);
+    }
     if case.users.is_some() {
         name += &format!(" x{}", case.threads);
     }
@@ -109,12 +112,23 @@ impl Picture {
     fn of(report: &Report, workload: &Description) -> Option<Picture> {
         let mut lines: Vec<(String, Vec<(f64, Spread)>)> = Vec::new();
         let results = report.results.iter().filter(|r| r.case.workload == workload.name);
-        let mut by_users = false;
+        let mut axis = "CPUs used";
         let mut rate = None;
         for result in results {
-            by_users = result.case.users.is_some();
+            let case = &result.case;
+            axis = match (case.users, case.readers) {
+                (Some(_), _) => "users",
+                (_, Some(_)) => "readers",
+                _ if result.cpus_pretended.is_some() => "CPUs that structures are made for",
+                _ => axis,
+            };
+            // A rate of reads alone has another unit.
+            if case.readers == Some(case.threads) {
+                continue;
+            }
             rate = result.source_rate.as_ref().map(|rate| rate.unit.clone());
-            let x = result.case.users.unwrap_or(result.case.threads) as f64;
+            let x = case.users.or(case.readers).or(result.cpus_pretended);
+            let x = x.unwrap_or(case.threads) as f64;
             let (name, point) = (line_name(result), (x, value(workload, result)));
             match lines.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, points)) => points.push(point),
@@ -129,9 +143,8 @@ impl Picture {
             None if is_time(workload) => format!("ns per {} (lower is better)", workload.unit),
             None => format!("{}/s (higher is better)", workload.unit),
         };
-        let x = if by_users { "users" } else { "CPUs used" };
         let title = format!("{} ({})", workload.name, workload.source);
-        (!lines.is_empty()).then_some(Picture { title, x, y, lines })
+        (!lines.is_empty()).then_some(Picture { title, x: axis, y, lines })
     }
 
     fn points(&self) -> impl Iterator<Item = &(f64, Spread)> {

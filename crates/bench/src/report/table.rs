@@ -78,9 +78,17 @@ pub(crate) fn date(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
+/// Returns the workers of a case: `x2`, or the readers and writers if these were chosen.
+pub(crate) fn workers(case: &CaseName) -> String {
+    match case.readers {
+        Some(readers) => format!("{readers} readers {} writers", case.threads - readers),
+        None => format!("x{}", case.threads),
+    }
+}
+
 /// Returns the label of a case in a table of its workload.
 pub fn case_label(case: &CaseName) -> String {
-    let mut label = format!("{} x{}", case.target, case.threads);
+    let mut label = format!("{} {}", case.target, workers(case));
     if let Some(users) = case.users {
         label += &format!(" {users} users");
     }
@@ -96,8 +104,9 @@ fn percent(share: f64) -> String {
 
 pub(crate) fn row(result: &CaseResult) -> Vec<String> {
     let rate = &result.ops_per_s;
+    let slots = result.cpus_pretended.map_or(String::new(), |cpus| format!(", {cpus} CPUs"));
     let mut row = vec![
-        format!("  {}", case_label(&result.case)),
+        format!("  {}{slots}", case_label(&result.case)),
         number(rate.median),
         number(rate.min),
         number(rate.max),
@@ -140,11 +149,11 @@ pub(crate) fn header(results: &[&CaseResult]) -> Vec<String> {
 
 pub(crate) fn comparison(of: &Comparison) -> [String; 4] {
     let users = of.of.users.map_or(String::new(), |users| format!(", {users} users"));
-    let (target, threads) = (&of.of.target, of.of.threads);
+    let (target, team) = (&of.of.target, workers(&of.of));
     let what = match of.compared {
-        Compared::Patches => format!("{target} x{threads} after / before{users}"),
-        Compared::Threads => format!("{target} x{threads} / x{}{users}", of.over.threads),
-        Compared::Targets => format!("{target} / {} x{threads}{users}", of.over.target),
+        Compared::Patches => format!("{target} {team} after / before{users}"),
+        Compared::Threads => format!("{target} {team} / x{}{users}", of.over.threads),
+        Compared::Targets => format!("{target} / {} {team}{users}", of.over.target),
     };
     let ratio = &of.ratio;
     let verdict = match ratio.verdict {

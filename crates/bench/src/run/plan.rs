@@ -70,6 +70,9 @@ pub struct Plan {
     pub lockstat: bool,
     /// Numbers of users, for workloads that have users. Each number is a case.
     pub users: Vec<usize>,
+    /// Numbers of readers and of writers of `slob`, each pair a case. If empty, every other one of
+    /// the workers reads.
+    pub mixes: Vec<(usize, usize)>,
     /// Number of files of each worker, for workloads that create many or use random ones.
     pub files: u64,
     /// Size of a database in bytes, for workloads that have one.
@@ -100,6 +103,7 @@ impl Plan {
             latency: None,
             lockstat: false,
             users: vec![10, 100],
+            mixes: vec![],
             files: 20_000,
             database: 16 << 20,
             tree: None,
@@ -124,6 +128,11 @@ impl Plan {
         }
         if self.users.is_empty() || self.users.iter().any(|n| *n == 0 || *n > 100_000) {
             return usage("--users: must be from 1 to 100000".to_owned());
+        }
+        let too_many = |mix: &&(usize, usize)| !(1..=4096).contains(&mix.0.saturating_add(mix.1));
+        if let Some((readers, writers)) = self.mixes.iter().find(too_many) {
+            let why = "must be from 1 to 4096 together";
+            return usage(format!("--mix {readers}:{writers}: {why}"));
         }
         if self.files == 0 {
             return usage("--files 0: must be at least 1".to_owned());
@@ -178,15 +187,22 @@ impl Plan {
             Kind::AimShort => self.users.iter().copied().map(Some).collect(),
             _ => vec![None],
         };
+        let teams: Vec<(usize, Option<usize>)> = match workload.kind {
+            Kind::Slob if !self.mixes.is_empty() => {
+                self.mixes.iter().map(|(read, write)| (read + write, Some(*read))).collect()
+            }
+            _ => self.threads.iter().map(|threads| (*threads, None)).collect(),
+        };
         let mut cases = Vec::new();
         for (target, spec) in self.targets.iter().enumerate() {
             let settings: Vec<_> = std::iter::once(vec![]).chain(self.before_of(spec)).collect();
-            let of_target = self.threads.iter().flat_map(|threads| {
+            let of_target = teams.iter().flat_map(|(threads, readers)| {
                 let of_setting = |before: &Vec<String>, users: &Option<usize>| CaseName {
                     workload: workload.name.to_owned(),
                     target: spec.to_string(),
                     threads: *threads,
                     users: *users,
+                    readers: *readers,
                     before: before.clone(),
                 };
                 let users = &users;

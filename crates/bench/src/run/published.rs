@@ -8,7 +8,7 @@ use crate::base::error::Result;
 use crate::base::interrupt::Interrupt;
 use crate::base::machine::Machine;
 use crate::base::results::{CaseName, Report};
-use crate::published::{KARA, OurFigures, PublishedTable, TABLES};
+use crate::published::{KARA, MIXES, OurFigures, PublishedTable, TABLES};
 use crate::targets::TargetSpec;
 use crate::workloads;
 
@@ -34,29 +34,41 @@ fn worker_counts(cpus: usize) -> Vec<usize> {
     counts
 }
 
+/// Numbers of workers of [`KARA`].
+const KARAS_WORKERS: [usize; 6] = [1, 2, 4, 10, 20, 40];
+
+/// Number of runs of [`KARA`].
+const KARAS_RUNS: usize = 10;
+
 /// Returns whether one run gives the figures of both tables.
 fn share_run(one: &PublishedTable, other: &PublishedTable) -> bool {
-    let on_volumes = |table: &PublishedTable| table.figures != OurFigures::Memory;
-    one.workloads == other.workloads && on_volumes(one) == on_volumes(other)
+    one.workloads == other.workloads && one.on_volumes == other.on_volumes
+}
+
+/// Returns the numbers of CPUs for which a table's run makes structures; `None` is the machine's.
+fn slots_of(table: &PublishedTable) -> Vec<Option<usize>> {
+    match table.figures {
+        OurFigures::Slots(slots) => slots.iter().copied().map(Some).collect(),
+        _ => vec![None],
+    }
 }
 
 impl PublishedRun {
     /// Returns the targets for the experiment of a table.
     fn targets_of(&self, table: &PublishedTable) -> Vec<TargetSpec> {
-        let volumes = table.figures != OurFigures::Memory;
+        let has_slots = matches!(table.figures, OurFigures::Slots(_));
         let fits = |target: &&TargetSpec| match target {
-            TargetSpec::Memory => !volumes,
-            TargetSpec::Volume(_) => volumes,
-            TargetSpec::Mount(mount) => mount.image.is_some() == volumes,
+            _ if has_slots && !target.is_library() => false,
             // The kernel's tmpfs has no journal to compare with; another file system may have one.
-            TargetSpec::Path(dir) => !volumes || dir.as_os_str() != TMPFS,
+            TargetSpec::Path(dir) => !table.on_volumes || dir.as_os_str() != TMPFS,
+            _ => table.is_on(target),
         };
         self.targets.iter().filter(fits).cloned().collect()
     }
 
-    /// Returns the plan of the run for a table, and for others that share it; `None` without a
-    /// suitable target.
-    fn plan(&self, table: &PublishedTable) -> Result<Option<Plan>> {
+    /// Returns the plan of the run for a table, and for others that share it, with structures for
+    /// this many CPUs; `None` without a suitable target.
+    fn plan(&self, table: &PublishedTable, cpus: Option<usize>) -> Result<Option<Plan>> {
         let targets = self.targets_of(table);
         if targets.is_empty() {
             return Ok(None);
@@ -65,23 +77,38 @@ impl PublishedRun {
             table.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?;
         let mut plan = Plan::new(workloads, targets);
         plan.threads = worker_counts(Machine::this().cpus);
-        if table.source == KARA {
-            plan.threads = vec![1, 2, 4, 10];
+        plan.cpus = cpus;
+        if cpus.is_some() {
+            plan.threads = vec![1];
         }
+        if table.source == KARA {
+            plan.threads = KARAS_WORKERS.to_vec();
+            plan.rounds = KARAS_RUNS;
+        }
+        plan.mixes = MIXES.to_vec();
         if plan.targets.iter().any(TargetSpec::is_library) {
             let served = TABLES.iter().filter(|other| share_run(other, table));
-            let names =
-                |table: &PublishedTable| table.before.iter().map(ToString::to_string).collect();
-            plan.before = served.map(names).collect();
-            // Two tables may measure the same patches.
-            plan.before.dedup();
-            plan.lockstat = table.figures != OurFigures::Memory;
+            let names = |table: &&PublishedTable| -> Vec<String> {
+                table.before.iter().map(ToString::to_string).collect()
+            };
+            let served: Vec<&PublishedTable> = served.collect();
+            // Two tables may measure the same patches, and some measure none.
+            for before in served.iter().map(names).filter(|all| !all.is_empty()) {
+                if !plan.before.contains(&before) {
+                    plan.before.push(before);
+                }
+            }
+            let waits = |table: &&PublishedTable| {
+                matches!(table.figures, OurFigures::Waiting | OurFigures::Load)
+            };
+            plan.lockstat = cpus.is_none() && (table.on_volumes || served.iter().any(waits));
         }
         plan.users = vec![10, 100, 1_000, 2_000];
         plan.slice = Duration::from_millis(120);
         if self.quick {
             plan.users = vec![10, 100];
             plan.rounds = ROUNDS_MIN;
+            plan.mixes.retain(|(readers, _)| *readers == 8 || *readers == 32);
             plan.slice = Duration::from_millis(10);
             plan.warm_up = Duration::from_millis(5);
             plan.files = 2_000;
@@ -96,8 +123,10 @@ impl PublishedRun {
     fn plans(&self) -> Result<Vec<Plan>> {
         let first =
             |at: &usize| !TABLES[..*at].iter().any(|before| share_run(before, &TABLES[*at]));
-        let plans = (0..TABLES.len()).filter(first).map(|at| self.plan(&TABLES[at]));
-        plans.filter_map(Result::transpose).collect()
+        let of = |at: usize| {
+            slots_of(&TABLES[at]).into_iter().map(move |cpus| self.plan(&TABLES[at], cpus))
+        };
+        (0..TABLES.len()).filter(first).flat_map(of).filter_map(Result::transpose).collect()
     }
 
     /// Estimates the duration of all runs; see [`Plan::estimate`].

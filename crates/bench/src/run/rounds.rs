@@ -19,7 +19,7 @@ use crate::base::machine::usable_cpus;
 use crate::base::machine::{self, Machine, Mount, Theft};
 use crate::base::results::{
     CaseName, CaseResult, Compared, Comparison, CpuShare, Failed, JournalWork, Latency, LockMicros,
-    LockRow, OverTime, Report, SourceRate,
+    LockRound, LockRow, OverTime, Report, SourceRate,
 };
 use crate::base::stats::{self, Ratio, Spread, Verdict};
 use crate::measure::player::{Sample, Timing};
@@ -105,6 +105,7 @@ struct Round {
     share: f64,
     stolen: f64,
     used: f64,
+    system: f64,
     intervals: Vec<f64>,
     ops: u64,
     /// Work of the journal, for volumes.
@@ -122,7 +123,7 @@ struct Case {
     disturbed: usize,
     /// Nanoseconds of single operations.
     latencies: Histogram<u64>,
-    lockstat: Option<Vec<LockRow>>,
+    lockstat: Option<(LockRound, Vec<LockRow>)>,
     failure: Option<Failure>,
 }
 
@@ -233,6 +234,7 @@ impl Run<'_> {
         };
         let scene = Scene {
             workers: name.threads,
+            readers: name.readers,
             users: name.users.unwrap_or(0),
             files: self.plan.files,
             database: self.plan.database,
@@ -328,7 +330,7 @@ impl Run<'_> {
                 // The round was interrupted.
                 return Ok(());
             }
-            let mut round = summarize(&samples, before);
+            let mut round = summarize(&samples, self.machine.cpus, before);
             let after = case.file_system.journal();
             round.journal = journal.zip(after).map(|(before, after)| after.since(&before));
             let good = round.share >= self.plan.share_min;
@@ -401,9 +403,16 @@ impl Run<'_> {
         lockstat::record_for(case.file_system.thread_owner());
         let done = team.round(self.plan.slice.as_nanos() as u64, Timing::Throughput);
         lockstat::record(false);
-        done?;
-        let rows = lockstat::Table::now();
-        case.lockstat = Some(rows.rows().iter().map(LockRow::of).collect());
+        let samples = done?;
+        let table = lockstat::Table::now();
+        let rows: Vec<LockRow> = table.rows().iter().map(LockRow::of).collect();
+        let waited: f64 = rows.iter().map(|row| row.wait_us.total).sum();
+        let worked: f64 = samples.iter().map(|sample| sample.elapsed as f64 / 1e3).sum();
+        let round = LockRound {
+            operations: samples.iter().map(|sample| sample.ops).sum(),
+            waiting: (waited / worked.max(1.0)).min(1.0),
+        };
+        case.lockstat = Some((round, rows));
         Ok(())
     }
 
@@ -413,11 +422,13 @@ impl Run<'_> {
             let others = || cases.iter().filter(|o| o.name.users == case.name.users);
             let with = |other: &&Case| other.name.before.is_empty();
             let same = |other: &&Case| other.target == case.target;
-            let as_many = |other: &&Case| other.name.threads == case.name.threads;
+            let team = |name: &CaseName| (name.threads, name.readers);
+            let as_many = |other: &&Case| team(&other.name) == team(&case.name);
             let targets = others().filter(with).find(as_many);
             let targets = targets.filter(|other| other.target != case.target);
             let threads = others().filter(with).find(same);
             let threads = threads.filter(|other| other.name.threads != case.name.threads);
+            let threads = threads.filter(|_| case.name.readers.is_none());
             for other in others().filter(same).filter(as_many).filter(|other| !with(other)) {
                 self.compare_two(Compared::Patches, case, Some(other));
             }
@@ -464,13 +475,17 @@ impl Run<'_> {
         let resource = &self.resources[case.target];
         let mount = resource.mount();
         let mount_options = resource.options(mount.as_ref());
-        let source_rate = case.workload.source_unit.map(|rate| SourceRate {
+        // Without writers there is no redo, and queries count.
+        let is_read_only = case.name.readers == Some(case.name.threads);
+        let source_unit = case.workload.source_unit.filter(|_| !is_read_only);
+        let unit = if is_read_only { "query" } else { case.workload.unit };
+        let source_rate = source_unit.map(|rate| SourceRate {
             unit: rate.unit.to_owned(),
             rate: ops_per_s.scaled(rate.factor),
         });
         let result = CaseResult {
             source: case.workload.source.to_owned(),
-            unit: case.workload.unit.to_owned(),
+            unit: unit.to_owned(),
             ops_per_s,
             source_rate,
             disagreement: ops_per_s.disagreement(),
@@ -480,7 +495,8 @@ impl Run<'_> {
             latency_ns: latency(&case.latencies, self.plan.latency),
             over_time: case.over_time(),
             journal: case.journal(),
-            lockstat: case.lockstat,
+            lockstat_round: case.lockstat.as_ref().map(|(round, _)| *round),
+            lockstat: case.lockstat.map(|(_, rows)| rows),
             verified: true,
             processes: self.plan.processes,
             pinned: self.plan.pinned,
@@ -510,6 +526,7 @@ impl Case {
             min: stats::quantile(&shares, 0.0),
             median: stats::median(&shares),
             used: stats::median(&all(|round| round.used)),
+            system: stats::median(&all(|round| round.system)),
             stolen_max: stats::quantile(&all(|round| round.stolen), 1.0),
         }
     }
@@ -590,24 +607,41 @@ fn threads<T: Target>(
     Team::of_threads(seats, stop, move |worker| workloads::actor(kind, &target, &scene, worker))
 }
 
-/// Summarizes the samples of a round. The rate of a fixed time is the sum of the workers' rates;
-/// that of a fixed amount is the whole amount over the time of the slowest worker.
-fn summarize(samples: &[Sample], before: Theft) -> Round {
+/// Summarizes the samples of a round on this many CPUs.
+///
+/// The rate of a fixed time is the sum of the workers' rates; that of a fixed amount is the whole
+/// amount over the time of the slowest worker. If there are more workers than CPUs, they don't all
+/// work all the time, and the rate is that of the time from the first one's start to the last one's
+/// end. Then waiting for a CPU is no disturbance: the share is that of the CPU time which they
+/// could have used together.
+fn summarize(samples: &[Sample], cpus: usize, before: Theft) -> Round {
     let longest = samples.iter().map(|s| s.elapsed).max().unwrap_or(1);
     let stolen = Theft::now().since(before, longest);
     let ops: u64 = samples.iter().map(|s| s.ops).sum();
-    let rate = if samples.iter().any(|s| s.fixed) {
+    let sum = |of: fn(&Sample) -> u64| samples.iter().map(of).sum::<u64>() as f64;
+    let (cpu, system) = (sum(|s| s.cpu), sum(|s| s.system));
+    let is_crowded = samples.len() > cpus.max(1);
+    let end = samples.iter().map(|s| s.begin + s.elapsed).max().unwrap_or(1);
+    let whole = end.saturating_sub(samples.iter().map(|s| s.begin).min().unwrap_or(0)).max(1);
+    let rate = if samples.iter().any(|s| s.fixed) && !is_crowded {
         ops as f64 / (longest as f64 / 1e9)
+    } else if is_crowded {
+        ops as f64 / (whole as f64 / 1e9)
     } else {
         samples.iter().map(Sample::rate).sum()
     };
-    let least = samples.iter().map(Sample::share).fold(1.0, f64::min);
-    let cpu: u64 = samples.iter().map(|s| s.cpu).sum();
+    let least = if is_crowded {
+        cpu / sum(|s| s.cpu + s.waited).min(whole as f64 * cpus as f64).max(1.0)
+    } else {
+        samples.iter().map(Sample::share).fold(1.0, f64::min)
+    };
+    let span = if is_crowded { whole } else { longest } as f64;
     Round {
         rate,
         share: (least - stolen).clamp(0.0, 1.0),
         stolen,
-        used: cpu as f64 / longest as f64,
+        used: cpu / span,
+        system: system / span,
         intervals: intervals(samples),
         ops,
         journal: None,

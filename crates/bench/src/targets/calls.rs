@@ -30,6 +30,8 @@ pub trait Calls: 'static {
     type File: 'static;
     /// A mapped file; dropping it unmaps it.
     type Map: 'static;
+    /// The handle of a file, which names it without a path.
+    type Handle: 'static;
 
     /// Calls `chdir(2)`, for this worker alone.
     ///
@@ -94,6 +96,38 @@ pub trait Calls: 'static {
     /// # Errors
     /// Any error of reading; `FaultKind::Unsupported` if the machine has no such tables.
     fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()>;
+    /// Calls `name_to_handle_at(2)`.
+    ///
+    /// # Errors
+    /// Any error of the call; `FaultKind::Unsupported` if the file system has no handles.
+    fn handle(&self, path: &CStr) -> Outcome<Self::Handle>;
+    /// Calls `open_by_handle_at(2)`.
+    ///
+    /// # Errors
+    /// Any error of the call; `FaultKind::Unsupported` if the process lacks the right.
+    fn open_handle(&self, handle: &Self::Handle, flags: OFlags) -> Outcome<Self::File>;
+    /// Makes the directory `source` visible at `target`, too (`mount(2)` with `MS_BIND`).
+    ///
+    /// # Errors
+    /// Any error of the call; like the next three, `FaultKind::Unsupported` outside of the library:
+    /// a run changes nothing of the machine but its own directory.
+    fn bind(&self, source: &CStr, target: &CStr) -> Outcome<()>;
+    /// Calls `umount(2)`. Waits for the end of walks that still see the mount.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    fn umount(&self, target: &CStr) -> Outcome<()>;
+    /// Makes the whole file system read-only, or writable again (`mount(2)` with `MS_REMOUNT`).
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    fn remount(&self, read_only: bool) -> Outcome<()>;
+    /// Drops the cached names below a directory. Returns their number, 0 if the file system keeps
+    /// all names in memory anyway.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    fn drop_cached(&self, dir: &CStr) -> Outcome<u64>;
 }
 
 /// A file system for one case; see the [module](super).

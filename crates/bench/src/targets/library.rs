@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::posix::{At, AtFlags, OFlags, SetTime, SocketType};
-use vfscale::posix::{PAGE_BYTES, Protection, Sharing, Source};
+use vfscale::posix::{At, AtFlags, FileHandle, MountFlags, OFlags, SetTime, SocketType};
+use vfscale::posix::{PAGE_BYTES, Protection, Sharing, Source, UmountFlags};
 use vfscale::{Error, File, FileType, Mode, ProcFs, Result, Scaling, Task, Timestamp, Vfs};
 
 use super::calls::{Calls, Meta};
@@ -75,6 +75,13 @@ pub struct TaskMap {
     address: u64,
 }
 
+/// The handle of a file, and an open directory of its file system.
+#[derive(Debug)]
+pub struct TaskHandle {
+    place: File,
+    handle: FileHandle,
+}
+
 impl Drop for TaskMap {
     fn drop(&mut self) {
         // Unmapping a mapped page can't fail.
@@ -101,6 +108,7 @@ fn meta(stat: &vfscale::posix::Stat) -> Meta {
 impl Calls for TaskCalls {
     type File = File;
     type Map = TaskMap;
+    type Handle = TaskHandle;
 
     fn chdir(&mut self, to: &CStr) -> Result<()> {
         self.task.posix().chdir(path(to))
@@ -221,5 +229,36 @@ impl Calls for TaskCalls {
     fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
         *buf = self.reader.read(format!("/tasks/{}/maps", self.task.id()))?;
         Ok(())
+    }
+
+    fn handle(&self, name: &CStr) -> Outcome<TaskHandle> {
+        let place = self.open(c".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let calls = self.task.posix();
+        Ok(TaskHandle {
+            place,
+            handle: calls.name_to_handle_at(At::Cwd, path(name), AtFlags::empty())?,
+        })
+    }
+
+    #[inline]
+    fn open_handle(&self, of: &TaskHandle, flags: OFlags) -> Outcome<File> {
+        Ok(self.task.posix().open_by_handle_at(&of.place, &of.handle, flags)?)
+    }
+
+    fn bind(&self, source: &CStr, target: &CStr) -> Outcome<()> {
+        Ok(self.task.posix().bind(path(source), path(target), false)?)
+    }
+
+    fn umount(&self, target: &CStr) -> Outcome<()> {
+        Ok(self.task.posix().umount(path(target), UmountFlags::empty())?)
+    }
+
+    fn remount(&self, read_only: bool) -> Outcome<()> {
+        let flags = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+        Ok(self.task.posix().remount("/", flags)?)
+    }
+
+    fn drop_cached(&self, dir: &CStr) -> Outcome<u64> {
+        Ok(self.task.posix().drop_cached(At::Cwd, path(dir))? as u64)
     }
 }

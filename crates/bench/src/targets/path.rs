@@ -183,6 +183,7 @@ fn meta(stat: &fs::Stat) -> Meta {
 impl Calls for PathCalls {
     type File = OwnedFd;
     type Map = sys::Mapping;
+    type Handle = sys::Handle;
 
     fn chdir(&mut self, path: &CStr) -> Result<()> {
         match &self.base {
@@ -318,6 +319,44 @@ impl Calls for PathCalls {
         read_table("/proc/self/numa_maps", buf)?;
         read_table("/proc/self/maps", buf)
     }
+
+    fn handle(&self, path: &CStr) -> Outcome<sys::Handle> {
+        match sys::Handle::of(self.at(), path) {
+            Err(Errno::OPNOTSUPP) => Err(Fault::unsupported("the file system has no handles")),
+            made => Ok(made.map_err(|e| failed("name_to_handle_at", path, e))?),
+        }
+    }
+
+    #[inline]
+    fn open_handle(&self, handle: &sys::Handle, flags: OFlags) -> Outcome<OwnedFd> {
+        match handle.open(self.at(), flags | OFlags::CLOEXEC) {
+            Err(Errno::PERM) => {
+                Err(Fault::unsupported("opening by handle needs CAP_DAC_READ_SEARCH"))
+            }
+            opened => Ok(opened.map_err(|e| Error::new("open_by_handle_at", e))?),
+        }
+    }
+
+    fn bind(&self, _: &CStr, _: &CStr) -> Outcome<()> {
+        Err(of_the_machine())
+    }
+
+    fn umount(&self, _: &CStr) -> Outcome<()> {
+        Err(of_the_machine())
+    }
+
+    fn remount(&self, _: bool) -> Outcome<()> {
+        Err(of_the_machine())
+    }
+
+    fn drop_cached(&self, _: &CStr) -> Outcome<u64> {
+        Err(of_the_machine())
+    }
+}
+
+/// Returns the fault of calls that would change mounts or caches of the machine.
+fn of_the_machine() -> Fault {
+    Fault::unsupported("only in the library: it would change mounts or caches of the machine")
 }
 
 fn read_table(table: &str, buf: &mut Vec<u8>) -> Outcome<()> {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::posix::At;
+use vfscale::posix::{At, UmountFlags};
 use vfscale::{Mode, Scaling, VolumeError};
 use vfscale_vfs::lockstat::ThreadOwner;
 
@@ -165,8 +165,15 @@ impl Volume {
     /// Removes the case's directory.
     pub fn remove(&self) {
         if let Some((volume, _)) = &self.image.open {
+            let task = volume.task();
+            // An interrupted case may have left mounts, the later ones below the earlier.
+            let own = |at: &PathBuf| at.starts_with(&self.dir);
+            let places = task.posix().mounts().into_iter().map(|mount| mount.mount_point);
+            for place in places.filter(own).collect::<Vec<_>>().into_iter().rev() {
+                let _ = task.posix().umount(place, UmountFlags::DETACH);
+            }
             // If this fails, dropping the image tries again with the run's directory.
-            let _ = volume.task().remove_dir_all(&self.dir);
+            let _ = task.remove_dir_all(&self.dir);
         }
     }
 }
@@ -183,3 +190,6 @@ impl Target for Volume {
         Ok(calls)
     }
 }
+
+#[cfg(test)]
+mod tests;

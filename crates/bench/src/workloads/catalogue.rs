@@ -1,7 +1,10 @@
 //! The catalogue of workloads: their names, sources and operations.
 
 use super::workload::{Layout, Scene, Workload};
-use super::{aim, bytes, close, kv, many, names, paths, sizes, slob, times, tree};
+use super::{
+    aim, bytes, close, evict, handles, kv, many, map_jobs, mounts, names, orphans, paths, sizes,
+    slob, times, tree,
+};
 use crate::base::error::{Error, Outcome, Result};
 use crate::measure::player::{Act, Player};
 use crate::published::{CHINNER, KARA, LOCKREF, OWN, PIGGIN, SEQRWLOCK};
@@ -14,14 +17,22 @@ pub(crate) enum Kind {
     CreateUnlink(Layout),
     StatDeep,
     Rename(Layout),
-    CloseMany,
+    CloseMany(close::Ends),
+    OpenHandle,
+    MountCross,
+    BindUmount,
+    Remount,
+    Evict,
     AimShort,
     DPath,
+    MapJobs,
     CatMaps,
     Tree(tree::Walk),
     Slob,
     OrphanTruncate,
-    Touch,
+    OrphanUnlink,
+    OrphanCut,
+    Touch { is_pushed: bool },
     Many(many::ManyFiles),
     Bytes(bytes::Transfer),
     Store(kv::StoreCall),
@@ -47,8 +58,28 @@ macro_rules! with_workload {
                 let $workload = names::Rename(place);
                 $body
             }
-            Kind::CloseMany => {
-                let $workload = close::CloseMany;
+            Kind::CloseMany(ends) => {
+                let $workload = close::CloseMany(ends);
+                $body
+            }
+            Kind::OpenHandle => {
+                let $workload = handles::OpenHandle;
+                $body
+            }
+            Kind::MountCross => {
+                let $workload = mounts::MountCross;
+                $body
+            }
+            Kind::BindUmount => {
+                let $workload = mounts::BindUmount;
+                $body
+            }
+            Kind::Remount => {
+                let $workload = mounts::Remount;
+                $body
+            }
+            Kind::Evict => {
+                let $workload = evict::Evict;
                 $body
             }
             Kind::AimShort => {
@@ -57,6 +88,10 @@ macro_rules! with_workload {
             }
             Kind::DPath => {
                 let $workload = paths::DPath;
+                $body
+            }
+            Kind::MapJobs => {
+                let $workload = map_jobs::MapJobs;
                 $body
             }
             Kind::CatMaps => {
@@ -75,8 +110,16 @@ macro_rules! with_workload {
                 let $workload = sizes::OrphanTruncate;
                 $body
             }
-            Kind::Touch => {
-                let $workload = times::Touch;
+            Kind::OrphanUnlink => {
+                let $workload = orphans::OrphanUnlink;
+                $body
+            }
+            Kind::OrphanCut => {
+                let $workload = orphans::OrphanCut;
+                $body
+            }
+            Kind::Touch { is_pushed } => {
+                let $workload = times::Touch { is_pushed };
                 $body
             }
             Kind::Many(part) => {
@@ -207,7 +250,59 @@ pub const ALL: &[Description] = &[
         operation: "make and close one end of a pipe or of a pair of sockets; each worker has 64 \
                     of both open at the same time",
         source_unit: None,
-        kind: Kind::CloseMany,
+        kind: Kind::CloseMany(close::Ends::Both),
+    },
+    Description {
+        name: "close-sockets",
+        source: PIGGIN,
+        unit: "descriptor",
+        operation: "make and close one end of a pair of sockets; each worker has 128 of them open \
+                    at the same time",
+        source_unit: None,
+        kind: Kind::CloseMany(close::Ends::Sockets),
+    },
+    Description {
+        name: "mount-cross",
+        source: PIGGIN,
+        unit: "stat",
+        operation: "stat one file below a mount, the same for all workers (in the library)",
+        source_unit: None,
+        kind: Kind::MountCross,
+    },
+    Description {
+        name: "open-handle",
+        source: PIGGIN,
+        unit: "open+close",
+        operation: "open a file by its handle and close it; each worker 64 of its own, one after \
+                    the other",
+        source_unit: None,
+        kind: Kind::OpenHandle,
+    },
+    Description {
+        name: "evict",
+        source: PIGGIN,
+        unit: "name",
+        operation: "look up a name and drop it from the cache; each worker 64 of its own at a time \
+                    (on volumes, in the library)",
+        source_unit: None,
+        kind: Kind::Evict,
+    },
+    Description {
+        name: "remount",
+        source: PIGGIN,
+        unit: "remount",
+        operation: "make the file system read-only and then writable again; each worker has 16 \
+                    files open for reading (in the library)",
+        source_unit: None,
+        kind: Kind::Remount,
+    },
+    Description {
+        name: "bind-umount",
+        source: PIGGIN,
+        unit: "mount+umount",
+        operation: "bind a directory to one of the worker's own and unmount it (in the library)",
+        source_unit: None,
+        kind: Kind::BindUmount,
     },
     Description {
         name: "aim-short",
@@ -226,6 +321,15 @@ pub const ALL: &[Description] = &[
                     share",
         source_unit: None,
         kind: Kind::DPath,
+    },
+    Description {
+        name: "map-jobs",
+        source: LOCKREF,
+        unit: "job",
+        operation: "map a program and its five libraries, which all workers share, tell the path of \
+                    each as perf does, and unmap them",
+        source_unit: None,
+        kind: Kind::MapJobs,
     },
     Description {
         name: "cat-maps",
@@ -273,6 +377,24 @@ pub const ALL: &[Description] = &[
         kind: Kind::OrphanTruncate,
     },
     Description {
+        name: "orphan-unlink",
+        source: KARA,
+        unit: "orphan",
+        operation: "create a file in a directory of the worker's own, unlink it while it is open, \
+                    and close it",
+        source_unit: None,
+        kind: Kind::OrphanUnlink,
+    },
+    Description {
+        name: "orphan-cut",
+        source: KARA,
+        unit: "truncate",
+        operation: "write 32 extents to a file of the worker's own, make them durable, and truncate \
+                    it to one byte, which takes a volume several transactions",
+        source_unit: None,
+        kind: Kind::OrphanCut,
+    },
+    Description {
         name: "create-many",
         source: CHINNER,
         unit: "inode",
@@ -296,7 +418,16 @@ pub const ALL: &[Description] = &[
         operation: "set the time of the last change of a file of the worker's own (futimens): on a \
                     volume a transaction of one inode, which mostly is already in the log's list",
         source_unit: None,
-        kind: Kind::Touch,
+        kind: Kind::Touch { is_pushed: false },
+    },
+    Description {
+        name: "push",
+        source: CHINNER,
+        unit: "push",
+        operation: "set the time of a file of the worker's own and make all changes durable \
+                    (syncfs)",
+        source_unit: None,
+        kind: Kind::Touch { is_pushed: true },
     },
     Description {
         name: "create-many-sync",

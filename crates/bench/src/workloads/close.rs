@@ -9,23 +9,33 @@ use crate::base::error::{Fault, Outcome};
 use crate::measure::work::Work;
 use crate::targets::Calls;
 
-/// Pairs of each kind that a worker has open at the same time: 64 pipes and 64 pairs of sockets are
-/// 256 descriptors.
-const PAIRS: usize = 64;
+/// Pairs that a worker has open at the same time, which are 256 descriptors.
+const PAIRS: usize = 128;
 
-pub(super) struct CloseMany;
+/// The kinds of pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// As many pipes as pairs of sockets.
+    Both,
+    /// Sockets alone.
+    Sockets,
+}
+
+pub(super) struct CloseMany(pub(super) Ends);
 
 impl Workload for CloseMany {
     type Work<C: Calls> = CloseManyWork<C>;
 
     fn prepare<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
-        drop(calls.pipe()?);
+        if self.0 == Ends::Both {
+            drop(calls.pipe()?);
+        }
         drop(calls.socket_pair()?);
         Ok(())
     }
 
     fn work<C: Calls>(&self, calls: C, _: &Scene, _: usize) -> Outcome<CloseManyWork<C>> {
-        Ok(CloseManyWork { calls, open: Vec::with_capacity(2 * PAIRS) })
+        Ok(CloseManyWork { calls, ends: self.0, open: Vec::with_capacity(PAIRS) })
     }
 
     fn inspect<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
@@ -35,6 +45,7 @@ impl Workload for CloseMany {
 
 pub(super) struct CloseManyWork<C: Calls> {
     calls: C,
+    ends: Ends,
     open: Vec<(C::File, C::File)>,
 }
 
@@ -57,9 +68,9 @@ impl<C: Calls> CloseManyWork<C> {
     }
 
     fn open_all(&mut self) -> Outcome<()> {
-        for _ in 0..PAIRS {
-            self.open.push(self.calls.pipe()?);
-            self.open.push(self.calls.socket_pair()?);
+        for n in 0..PAIRS {
+            let is_pipe = self.ends == Ends::Both && n.is_multiple_of(2);
+            self.open.push(if is_pipe { self.calls.pipe()? } else { self.calls.socket_pair()? });
         }
         Ok(())
     }
@@ -69,7 +80,7 @@ impl<C: Calls> Work for CloseManyWork<C> {
     fn op(&mut self) -> Outcome<u64> {
         self.open_all()?;
         self.open.clear();
-        Ok(4 * PAIRS as u64)
+        Ok(2 * PAIRS as u64)
     }
 
     fn end(&mut self) -> Outcome<()> {

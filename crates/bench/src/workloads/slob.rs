@@ -1,10 +1,11 @@
 //! Readers and writers of a database with redo, after Oracle's SLOB, as measured by Long (2013).
 //!
-//! Workers with even numbers write and the others read, so of two workers each does one. The
-//! database is one file of 8 KiB blocks. A writer's transaction gets the path of the database, as
-//! Oracle does all the time, reads a block, changes it, writes a record of the change to its redo
-//! log, and writes the block. A reader gets the path and reads eight blocks. The workload counts
-//! transactions; Long counts their redo, in MB/s.
+//! Workers with even numbers write and the others read, so of two workers each does one; or else as
+//! many read as the case says, and the others write. The database is one file of 8 KiB blocks. A
+//! writer's transaction gets the path of the database, as Oracle does all the time, reads a block,
+//! changes it, writes a record of the change to its redo log, and writes the block. A reader gets
+//! the path and reads eight blocks, a query. The workload counts transactions, and queries if no
+//! worker writes; Long counts redo, in MB/s.
 
 use vfscale::posix::OFlags;
 
@@ -29,6 +30,14 @@ fn blocks(scene: &Scene) -> u64 {
     (scene.database / BLOCK).max(scene.workers as u64)
 }
 
+/// Returns whether a worker writes.
+fn is_writer(scene: &Scene, worker: usize) -> bool {
+    match scene.readers {
+        Some(readers) => worker + readers < scene.workers,
+        None => worker.is_multiple_of(2),
+    }
+}
+
 impl Workload for Slob {
     type Work<C: Calls> = SlobWork<C>;
 
@@ -47,8 +56,7 @@ impl Workload for Slob {
 
     fn work<C: Calls>(&self, calls: C, scene: &Scene, worker: usize) -> Outcome<SlobWork<C>> {
         let db = calls.open(c"oradata/db", OFlags::RDWR)?;
-        let writer = worker.is_multiple_of(2);
-        let log = if writer {
+        let log = if is_writer(scene, worker) {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
             Some(calls.open(&name(format!("oradata/redo{worker}")), flags)?)
         } else {
@@ -65,6 +73,7 @@ impl Workload for Slob {
             worker: worker as u64,
             workers: scene.workers as u64,
             transactions: 0,
+            query: u64::from(scene.readers == Some(scene.workers)),
         })
     }
 
@@ -100,6 +109,8 @@ pub(super) struct SlobWork<C: Calls> {
     workers: u64,
     /// Number of transactions so far.
     transactions: u64,
+    /// Units that a query counts for: 1 if nobody writes.
+    query: u64,
 }
 
 impl<C: Calls> SlobWork<C> {
@@ -127,7 +138,7 @@ impl<C: Calls> Work for SlobWork<C> {
                 let n = self.rng.below(self.blocks);
                 self.read_block(n)?;
             }
-            return Ok(0);
+            return Ok(self.query);
         }
         let n = self.own_block();
         self.read_block(n)?;

@@ -13,6 +13,8 @@ use crate::targets::Calls;
 pub struct Scene {
     /// Number of workers.
     pub workers: usize,
+    /// How many of the workers only read, the last ones; `None` for every other one.
+    pub readers: Option<usize>,
     /// Number of users, for workloads that have users; otherwise 0.
     pub users: usize,
     /// Number of files of each worker, for workloads that create many or use random ones.

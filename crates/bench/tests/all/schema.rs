@@ -60,11 +60,14 @@ fn the_fields_of_the_schema_and_their_kinds() {
             expected("object", &["ops_per_s", "cpu", "latency_ns", "machine", "mount"]),
             expected("bool", &["verified", "processes", "pinned", "own_cwd"]),
             expected("null", &["seed_rate", "over_time", "cpus_pretended", "users"]),
-            expected("null", &["journal", "lockstat"]),
+            expected("null", &["journal", "lockstat", "lockstat_round", "readers"]),
         ],
     );
     assert_shape(&result["ops_per_s"], &[expected("number", &["median", "min", "max"])]);
-    assert_shape(&result["cpu"], &[expected("number", &["min", "median", "used", "stolen_max"])]);
+    assert_shape(
+        &result["cpu"],
+        &[expected("number", &["min", "median", "used", "system", "stolen_max"])],
+    );
     assert_shape(
         &result["latency_ns"],
         &[
@@ -114,6 +117,9 @@ fn the_fields_of_volumes() {
         let bytes = ["reserved", "used", "returned"].map(|name| one[name].as_u64().unwrap());
         assert_eq!(bytes[0], bytes[1] + bytes[2]);
     }
+    let round = &result["lockstat_round"];
+    assert_shape(round, &[expected("number", &["operations", "waiting"])]);
+    assert_eq!(round["operations"], 200);
     let lock = &result["lockstat"][0];
     assert_shape(
         lock,

@@ -25,11 +25,15 @@ fn every_plan_makes_sense() {
         ] {
             let all = PublishedRun { targets: vec![target], quick };
             for table in TABLES {
-                let wanted =
-                    only_volumes.is_none_or(|only| only == (table.figures != OurFigures::Memory));
-                let mut plan = all.plan(table).unwrap();
-                assert_eq!(plan.is_some(), wanted, "{}", table.title);
-                plan.iter_mut().for_each(|plan| plan.check().unwrap());
+                let is_slots = matches!(table.figures, OurFigures::Slots(_));
+                let is_library = all.targets[0].is_library();
+                let wanted = only_volumes.is_none_or(|only| only == table.on_volumes)
+                    && (is_library || !is_slots);
+                for cpus in slots_of(table) {
+                    let mut plan = all.plan(table, cpus).unwrap();
+                    assert_eq!(plan.is_some(), wanted, "{}", table.title);
+                    plan.iter_mut().for_each(|plan| plan.check().unwrap());
+                }
             }
         }
     }
@@ -37,7 +41,7 @@ fn every_plan_makes_sense() {
 
 /// The bound is for two CPUs: more CPUs have more cases.
 #[test]
-fn the_whole_set_is_to_end_within_ten_minutes_on_two_cpus() {
+fn the_whole_set_is_to_end_within_twenty_minutes_on_two_cpus() {
     let targets = vec![
         TargetSpec::Memory,
         TargetSpec::Path(TMPFS.into()),
@@ -46,25 +50,78 @@ fn the_whole_set_is_to_end_within_ten_minutes_on_two_cpus() {
     let counts = worker_counts(Machine::this().cpus).len() as u32;
     let on_two =
         |quick| PublishedRun { targets: targets.clone(), quick }.estimate().unwrap() * 2 / counts;
-    assert!(on_two(false) < Duration::from_secs(480), "{:?}", on_two(false));
-    assert!(on_two(true) < on_two(false) / 4, "{:?}", on_two(true));
+    assert!(on_two(false) < Duration::from_secs(1_000), "{:?}", on_two(false));
+    assert!(on_two(true) < Duration::from_secs(150), "{:?}", on_two(true));
 }
 
 #[test]
 fn a_row_has_before_and_after_in_the_documents_unit() {
     let table = TABLES.iter().find(|table| table.workloads == ["slob"]).unwrap();
-    let mut plan = PublishedRun { targets: vec![TargetSpec::Memory], quick: true }
-        .plan(table)
-        .unwrap()
-        .unwrap();
+    let mut plan = quick_plan(table, TargetSpec::Memory, None);
     plan.slice = Duration::from_millis(1);
-    plan.threads = vec![2];
+    plan.mixes = vec![(1, 2), (3, 0)];
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
     let rows = ours(&report, table);
-    assert_eq!(rows.len(), 1);
+    assert_eq!(rows.len(), 2);
     assert_eq!(rows[0].len(), OUR_COLUMNS.len());
-    assert_eq!(rows[0][..2], ["slob, MB/s of redo".to_owned(), "memory x2".to_owned()]);
-    assert!(rows[0][2] != "-" && rows[0][4].ends_with('%'), "{rows:?}");
+    assert_eq!(rows[0][..2], ["slob, MB/s of redo", "memory 1 readers 2 writers"]);
+    assert_eq!(rows[1][..2], ["slob, query/s", "memory 3 readers 0 writers"]);
+    assert!(rows.iter().all(|row| row[2] != "-" && row[4].ends_with('%')), "{rows:?}");
+    let load = TABLES.iter().find(|table| table.figures == OurFigures::Load).unwrap();
+    let rows = ours(&report, load);
+    assert_eq!((rows[0][..2].concat(), rows[1][..2].concat()), ("12".into(), "30".into()));
+    let share = |cell: &String| cell.strip_suffix('%').and_then(|cell| cell.parse::<f64>().ok());
+    let shares = |row: &[String]| row[2..].iter().map(share).collect::<Option<Vec<f64>>>();
+    for row in &rows {
+        assert_eq!(row.len(), load.our_columns().len());
+        assert!(shares(row).is_some_and(|all| all.iter().all(|x| (0.0..=101.0).contains(x))));
+    }
+    // Three busy workers of the process take its time, and nearly none of the kernel's.
+    assert!(shares(&rows[0]).unwrap()[3] > 1.0, "{rows:?}");
+}
+
+/// Returns the plan of the run for a table, with short rounds.
+fn quick_plan(table: &PublishedTable, target: TargetSpec, cpus: Option<usize>) -> Plan {
+    PublishedRun { targets: vec![target], quick: true }.plan(table, cpus).unwrap().unwrap()
+}
+
+#[test]
+fn shares_of_time_in_locks_have_rows() {
+    let table = TABLES.iter().find(|table| table.figures == OurFigures::Waiting).unwrap();
+    let mut plan = quick_plan(table, TargetSpec::Memory, None);
+    (plan.slice, plan.threads) = (Duration::from_millis(1), vec![2]);
+    let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
+    assert!(report.results.iter().all(|r| r.lockstat_round.is_some_and(|r| r.operations > 0)));
+    let rows = ours(&report, table);
+    assert_eq!((rows.len(), &rows[0][0][..], &rows[0][1][..]), (1, "map-jobs", "memory x2"));
+    assert!(rows[0][2..].iter().all(|cell| cell.ends_with('%')), "{rows:?}");
+}
+
+#[test]
+fn the_slow_side_has_a_row_for_each_number_of_slots() {
+    let dir = tempfile::tempdir().unwrap();
+    for target in [TargetSpec::Memory, TargetSpec::Volume(dir.path().join("image.vfs"))] {
+        let is_of = |table: &&PublishedTable| {
+            matches!(table.figures, OurFigures::Slots(_)) && table.is_on(&target)
+        };
+        let table = TABLES.iter().find(is_of).unwrap();
+        let mut whole = Report::empty(0);
+        for cpus in [2, 64] {
+            let mut plan = quick_plan(table, target.clone(), Some(cpus));
+            assert!(plan.before.is_empty() && plan.threads == [1] && !plan.lockstat);
+            plan.slice = Duration::from_millis(1);
+            whole = whole.and(run(&plan, &Interrupt::new(), &mut ()).unwrap());
+        }
+        assert!(whole.is_complete(), "{whole:?}");
+        let rows = ours(&whole, table);
+        let seen: Vec<_> = rows.iter().map(|row| [&row[0][..], &row[1]]).collect();
+        let [one, other] = [table.workloads[0], table.workloads[1]];
+        assert_eq!(seen, [[one, "2"], [other, "2"], [one, "64"], [other, "64"]]);
+        assert!(rows[..2].iter().all(|row| row[3] == "1.00" && row[2].ends_with(" ns")));
+        // These figures are in no other table.
+        let others = TABLES.iter().filter(|other| !std::ptr::eq(*other, table));
+        assert!(others.into_iter().all(|other| ours(&whole, other).is_empty()));
+    }
 }
 
 #[test]
@@ -73,12 +130,18 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let targets = vec![TargetSpec::Volume(dir.path().join("image.vfs"))];
     let all = PublishedRun { targets, quick: true };
-    let mut plan = all.plan(of("truncating")).unwrap().unwrap();
+    let mut plan = all.plan(of("truncating"), None).unwrap().unwrap();
     (plan.slice, plan.threads) = (Duration::from_millis(1), vec![10]);
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
     let rows = ours(&report, of("truncating"));
     assert_eq!((rows.len(), rows[0][1].as_str()), (1, "volume x10"));
-    let locks = ours(&report, of("orphan list's lock"));
+    // Seconds are those of 100,000 operations of each worker, at the rate of each round.
+    let after = report.results.iter().find(|result| result.case.before.is_empty()).unwrap();
+    let runs: Vec<f64> = after.rounds.iter().map(|rate| 1e6 / rate).collect();
+    let (mean, deviation) = crate::base::stats::mean_and_deviation(&runs);
+    assert_eq!(rows[0][4..6], [number(mean), number(deviation)]);
+    assert!(rows[0][2] != "-" && rows[0][6].ends_with('%') && rows[0][8] != "-", "{rows:?}");
+    let locks = ours(&report, of("orphan list's lock, 10"));
     assert_eq!([locks[0][0].as_str(), &locks[1][0]], ["after x10", "before x10"]);
     let columns = of("orphan list's lock").our_columns().len();
     assert!(locks.iter().all(|row| row.len() == columns));
@@ -86,11 +149,12 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     assert_eq!(acquisitions(&locks[0]), None, "there is no such lock");
     assert!(acquisitions(&locks[1]).unwrap() > 0, "{locks:?}");
 
-    let mut plan = all.plan(of("active transactions")).unwrap().unwrap();
+    let mut plan = all.plan(of("active transactions"), None).unwrap().unwrap();
     (plan.files, plan.threads) = (100, vec![1]);
-    assert_eq!(plan.before.len(), 4);
+    assert_eq!(plan.before.len(), 6);
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
-    for table in ["active transactions", "CIL's counters", "CIL's lists", "all of these"].map(of) {
+    let patches = ["only read", "active transactions", "CIL's counters", "CIL's lists", "busy"];
+    for table in patches.iter().chain(&["all of these"]).map(|title| of(title)) {
         let rows = ours(&report, table);
         let work: Vec<_> = rows.iter().map(|row| &row[0][..]).collect();
         assert_eq!(work, ["create-many, inode/s", "remove-many, inode/s"]);
@@ -100,8 +164,8 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     }
     let rows = ours(&report, of("transactions in a second"));
     let lines: Vec<_> = rows.iter().map(|row| [&row[0][..], &row[1], &row[2]]).collect();
-    assert_eq!(lines.len(), 2 * 4);
-    assert_eq!(lines[0], ["create-many", "volume x1", "active-trans"]);
+    assert_eq!(lines.len(), 2 * 6);
+    assert_eq!(lines[0], ["create-many", "volume x1", "read-mostly"]);
     assert!(rows.iter().all(|row| row[3] != "-" && row[5].ends_with('%')), "{rows:?}");
     let journal = report.results[0].journal.as_ref().unwrap();
     assert!(journal.transactions_per_op >= 1.0 && journal.transactions_per_s.min > 0.0);
@@ -123,6 +187,7 @@ fn parts_add_up() {
         target: String::new(),
         threads: 1,
         users: None,
+        readers: None,
         before: vec![],
     };
     let mut progress = Progress(vec![]);

@@ -13,7 +13,8 @@ fn sample(ops: u64, elapsed: u64) -> Sample {
 
 #[test]
 fn rates_of_work_of_a_fixed_time_add_up() {
-    let round = summarize(&[sample(100, 1_000_000_000), sample(300, 2_000_000_000)], Theft::now());
+    let round =
+        summarize(&[sample(100, 1_000_000_000), sample(300, 2_000_000_000)], 2, Theft::now());
     assert_eq!(round.rate, 250.0);
     assert!((round.used - 1.5).abs() < 1e-9);
 }
@@ -21,15 +22,32 @@ fn rates_of_work_of_a_fixed_time_add_up() {
 #[test]
 fn a_fixed_amount_of_work_takes_until_the_last_is_done() {
     let fixed = |ops, elapsed| Sample { fixed: true, ..sample(ops, elapsed) };
-    let round = summarize(&[fixed(100, 1_000_000_000), fixed(300, 2_000_000_000)], Theft::now());
+    let round = summarize(&[fixed(100, 1_000_000_000), fixed(300, 2_000_000_000)], 2, Theft::now());
     assert_eq!(round.rate, 200.0);
 }
 
 #[test]
 fn the_share_is_that_of_the_worker_who_waited_most() {
     let waiting = Sample { waited: 250, ..sample(1, 1_000) };
-    let round = summarize(&[sample(1, 1_000), waiting], Theft::now());
+    let round = summarize(&[sample(1, 1_000), waiting], 2, Theft::now());
     assert!(round.share <= 0.75, "{}", round.share);
+}
+
+/// Two workers on one CPU work in turn: their rates don't add up, and waiting for each other is no
+/// disturbance. What another process takes is.
+#[test]
+fn workers_who_share_a_cpu_have_the_rate_of_the_whole_time() {
+    let half = |begin| Sample { begin, cpu: 500, waited: 500, ..sample(100, 1_000) };
+    let round = summarize(&[half(0), half(1_000)], 1, Theft::now());
+    assert!((round.rate - 200.0 / 2e-6).abs() < 1.0, "{}", round.rate);
+    assert!((round.used - 0.5).abs() < 1e-9);
+    let crowd = [half(0), half(0)];
+    let round = summarize(&crowd, 1, Theft::now());
+    assert!((round.rate - 200.0 / 1e-6).abs() < 1.0 && round.share > 0.9, "{}", round.rate);
+    let robbed = crowd.map(|one| Sample { cpu: 250, waited: 750, ..one });
+    let round = summarize(&robbed, 1, Theft::now());
+    assert!(round.share <= 0.5 + 1e-9, "{}", round.share);
+    assert!((round.used - 0.5).abs() < 1e-9);
 }
 
 #[test]
@@ -205,6 +223,7 @@ fn plans_that_make_no_sense_are_refused() {
     assert!(refused(|plan| plan.cpus = Some(4), &path).contains("--cpus"));
     assert!(refused(|plan| plan.lockstat = true, &path).contains("memory"));
     assert!(refused(|plan| plan.processes = true, &memory).contains("path:DIR"));
+    assert!(refused(|plan| plan.mixes = vec![(1, 1), (0, 0)], &memory).contains("--mix 0:0"));
     let mut all = quick(&["stat-deep"], &[memory]);
     all.before = vec![vec!["all".into()]];
     all.check().unwrap();

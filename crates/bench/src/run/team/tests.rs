@@ -46,7 +46,9 @@ fn a_pretended_seat_is_what_the_worker_sees() {
 #[test]
 fn a_worker_process_obeys() {
     let dir = tempfile::tempdir().unwrap();
-    let scene = Scene { workers: 1, users: 0, files: 1, database: 1, tree: None, random_seed: 1 };
+    let (files, database) = (1, 1);
+    let (readers, tree) = (None, None);
+    let scene = Scene { workers: 1, readers, users: 0, files, database, tree, random_seed: 1 };
     let setup = Setup {
         workload: "create-unlink-same-dir".into(),
         dir: dir.path().to_owned(),

@@ -12,6 +12,7 @@ use crate::base::interrupt::Interrupt;
 use crate::measure::player::Timing;
 use crate::targets::memory::Memory;
 use crate::targets::path::Directory;
+use crate::targets::volume::Image;
 use crate::targets::{Calls, Meta};
 
 /// The bug of a broken file system, active once the files are created.
@@ -48,6 +49,23 @@ enum Bug {
     PipesAreOne,
     /// Maps another file.
     MapsSomethingElse,
+    /// Opens the directory instead of the file of a handle.
+    HandleOpensSomethingElse,
+    /// Reports success of a mount, but mounts nothing.
+    BindDoesNothing,
+    /// Reports success of `umount`, but leaves the mount.
+    UmountDoesNothing,
+    /// Reports success of a remount, but leaves the flags.
+    RemountDoesNothing,
+    /// Drops no name from the cache.
+    EvictsNothing,
+}
+
+impl Bug {
+    /// Returns whether the bug is active before the first round.
+    fn is_early(self) -> bool {
+        matches!(self, Bug::MapsSomethingElse | Bug::BindDoesNothing)
+    }
 }
 
 /// A target that works except for the bug.
@@ -87,6 +105,7 @@ impl<T: Target> Target for Broken<T> {
 impl<C: Calls> Calls for BrokenCalls<C> {
     type File = C::File;
     type Map = C::Map;
+    type Handle = C::Handle;
 
     fn chdir(&mut self, path: &CStr) -> Result<()> {
         self.calls.chdir(path)
@@ -176,7 +195,10 @@ impl<C: Calls> Calls for BrokenCalls<C> {
         }
     }
     fn socket_pair(&self) -> Outcome<(Self::File, Self::File)> {
-        self.calls.socket_pair()
+        match self.has(Bug::PipesAreOne) {
+            true => Ok((self.open(c".", OFlags::RDONLY)?, self.open(c".", OFlags::RDONLY)?)),
+            false => self.calls.socket_pair(),
+        }
     }
     fn map(&self, file: &Self::File) -> Outcome<Self::Map> {
         if self.has(Bug::MapsSomethingElse) {
@@ -188,16 +210,45 @@ impl<C: Calls> Calls for BrokenCalls<C> {
     fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
         self.calls.read_maps(buf)
     }
+    fn handle(&self, path: &CStr) -> Outcome<Self::Handle> {
+        self.calls.handle(path)
+    }
+    fn open_handle(&self, handle: &Self::Handle, flags: OFlags) -> Outcome<Self::File> {
+        match self.has(Bug::HandleOpensSomethingElse) {
+            true => Ok(self.calls.open(c".", OFlags::RDONLY)?),
+            false => self.calls.open_handle(handle, flags),
+        }
+    }
+    fn bind(&self, source: &CStr, target: &CStr) -> Outcome<()> {
+        if self.has(Bug::BindDoesNothing) { Ok(()) } else { self.calls.bind(source, target) }
+    }
+    fn umount(&self, target: &CStr) -> Outcome<()> {
+        if self.has(Bug::UmountDoesNothing) { Ok(()) } else { self.calls.umount(target) }
+    }
+    fn remount(&self, read_only: bool) -> Outcome<()> {
+        if self.has(Bug::RemountDoesNothing) { Ok(()) } else { self.calls.remount(read_only) }
+    }
+    fn drop_cached(&self, dir: &CStr) -> Outcome<u64> {
+        if self.has(Bug::EvictsNothing) { Ok(0) } else { self.calls.drop_cached(dir) }
+    }
 }
 
 /// Runs a workload with two workers, one after the other, on a file system with a bug.
 fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()> {
     let target = Broken { target, bug, armed: Arc::default() };
-    let scene =
-        Scene { workers: 2, users: 4, files: 50, database: 1 << 20, tree: None, random_seed: 1 };
+    let scene = Scene {
+        workers: 2,
+        readers: None,
+        users: 4,
+        files: 50,
+        database: 1 << 20,
+        tree: None,
+        random_seed: 1,
+    };
+    // Directories are mounted before the first round, and files are mapped.
+    target.armed.store(bug == Bug::BindDoesNothing, Ordering::Relaxed);
     prepare(workload.kind, &target, &scene)?;
-    // Files are mapped before the first round.
-    target.armed.store(bug == Bug::MapsSomethingElse, Ordering::Relaxed);
+    target.armed.store(bug.is_early(), Ordering::Relaxed);
     let workers = (0..2).map(|worker| actor(workload.kind, &target, &scene, worker));
     let mut workers = workers.collect::<Outcome<Vec<_>>>()?;
     target.armed.store(true, Ordering::Relaxed);
@@ -216,12 +267,18 @@ fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()
     inspect(workload.kind, &target, &scene)
 }
 
-/// Runs a workload on a file system in memory with a bug. The workload that maps files also runs in
-/// a directory, where the table of mappings is that of the process and all workers share one
-/// working directory.
+/// Runs a workload on a file system in memory with a bug; on a volume if the workload needs names
+/// that can be dropped. Workloads that map files also run in a directory, where the table of
+/// mappings is that of the process and all workers share one working directory.
 fn play(workload: &Description, bug: Bug) -> Outcome<()> {
+    if workload.kind == Kind::Evict {
+        let dir = tempfile::tempdir().unwrap();
+        let image = Image::open(&dir.path().join("image.vfs"), Scaling::default()).unwrap();
+        return play_on(workload, image.case()?, bug);
+    }
     let played = play_on(workload, Memory::new(Scaling::default())?, bug);
-    if workload.kind != Kind::CatMaps || (played.is_err() && bug == Bug::None) {
+    let maps = matches!(workload.kind, Kind::CatMaps | Kind::MapJobs);
+    if !maps || (played.is_err() && bug == Bug::None) {
         return played;
     }
     assert!(played.is_err() || bug == Bug::None, "{} in memory with {bug:?}", workload.name);
@@ -243,8 +300,14 @@ fn noticed(kind: Kind) -> &'static [Bug] {
         }
         Kind::StatDeep => &[Bug::StatLies, Bug::OpensSomethingElse],
         Kind::Rename(_) => &[Bug::RenameDoesNothing, Bug::RenameCopies, Bug::ListsNothing],
-        Kind::CloseMany => &[Bug::PipesAreOne],
+        Kind::CloseMany(_) => &[Bug::PipesAreOne],
+        Kind::OpenHandle => &[Bug::HandleOpensSomethingElse, Bug::ReadsNothing, Bug::ListsNothing],
+        Kind::MountCross => &[Bug::BindDoesNothing, Bug::UmountDoesNothing, Bug::StatLies],
+        Kind::BindUmount => &[Bug::BindDoesNothing, Bug::UmountDoesNothing, Bug::ListsNothing],
+        Kind::Remount => &[Bug::RemountDoesNothing, Bug::ListsNothing],
+        Kind::Evict => &[Bug::EvictsNothing, Bug::StatLies, Bug::ListsNothing],
         Kind::CatMaps => &[Bug::MapsSomethingElse, Bug::ListsNothing],
+        Kind::MapJobs => &[Bug::PathIsShort, Bug::MapsSomethingElse, Bug::ListsNothing],
         Kind::AimShort => &[
             Bug::UnlinkDoesNothing,
             Bug::RenameDoesNothing,
@@ -261,7 +324,18 @@ fn noticed(kind: Kind) -> &'static [Bug] {
         Kind::Tree(tree::Walk::ReaddirStat) => &[Bug::ListsNothing],
         Kind::Slob => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::PathIsShort, Bug::StatLies],
         Kind::OrphanTruncate => &[Bug::TruncateDoesNothing, Bug::StatLies, Bug::ReadsNothing],
-        Kind::Touch => &[Bug::TouchDoesNothing, Bug::ListsNothing],
+        Kind::OrphanUnlink => &[
+            Bug::UnlinkDoesNothing,
+            Bug::OpensSomethingElse,
+            Bug::StatLies,
+            Bug::WritesNothing,
+            Bug::ReadsNothing,
+            Bug::Litters,
+        ],
+        Kind::OrphanCut => {
+            &[Bug::TruncateDoesNothing, Bug::StatLies, Bug::WritesNothing, Bug::ListsNothing]
+        }
+        Kind::Touch { .. } => &[Bug::TouchDoesNothing, Bug::ListsNothing],
         Kind::Many(_) => &[Bug::UnlinkDoesNothing, Bug::ListsNothing, Bug::OpensSomethingElse],
         Kind::Bytes(bytes::Transfer::Read) => &[Bug::ReadsNothing],
         Kind::Bytes(_) => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies],
