@@ -25,6 +25,10 @@ pub(crate) struct FillArgs {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(..=1024))]
     pub(crate) threads: u64,
 
+    /// Fill a volume without these patches, such as cil-lists,busy-extents; `all` is all of them
+    #[arg(long, value_name = "PATCH", value_delimiter = ',')]
+    pub(crate) before: Vec<String>,
+
     /// The size of the image, which is sparse; an empty file takes about 600 bytes of it
     #[arg(long, value_name = "SIZE", default_value = "8G")]
     pub(crate) size: Size,
@@ -68,6 +72,7 @@ pub(crate) fn fill(args: &FillArgs) -> Result<ExitCode, Failure> {
         files: args.files,
         per_directory: args.per_directory,
         workers: args.threads,
+        before: args.before.clone(),
         log_size: args.log_size.map(Size::on_this_machine),
         cache: args.cache.on_this_machine(),
         memory_max: Some(args.memory_max.on_this_machine()),

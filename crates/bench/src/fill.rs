@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use vfscale::posix::{At, OFlags};
-use vfscale::{Mode, Task, Volume};
+use vfscale::{Mode, Scaling, Task, Volume};
 
 use crate::base::error::{Error, Fault, Outcome, Result};
 use crate::base::interrupt::Interrupt;
@@ -48,6 +48,8 @@ pub struct Fill {
     pub per_directory: u64,
     /// Number of workers.
     pub workers: u64,
+    /// Disabled patches; `all` for all of them.
+    pub before: Vec<String>,
     /// Size of the log in bytes; the default follows the size of the image.
     pub log_size: Option<u64>,
     /// Size of the volume's caches in bytes.
@@ -70,8 +72,18 @@ impl Fill {
                 "{} exists already; name a new image, which is made for the run",
                 image.display()
             ))),
-            _ => Ok(()),
+            _ => self.scaling().map(drop),
         }
+    }
+
+    /// Returns the scaling settings without the disabled patches.
+    fn scaling(&self) -> Result<Scaling> {
+        if self.before == ["all"] {
+            return Ok(Scaling::kernel_2_6());
+        }
+        let all = Scaling::default();
+        let scaling = self.before.iter().try_fold(all, |scaling, name| scaling.and_before(name));
+        scaling.map_err(|e| Error::Usage(format!("--before: {e}; `all` disables all of them")))
     }
 
     /// Returns the number of files of a worker.
@@ -167,6 +179,9 @@ pub struct FillReport {
     pub per_directory: u64,
     /// Number of workers.
     pub workers: u64,
+    /// Disabled patches.
+    #[serde(default)]
+    pub before: Vec<String>,
     /// Size of the volume's caches in bytes.
     pub cache: u64,
     /// Maximum resident memory of the process in bytes.
@@ -202,7 +217,11 @@ impl FillReport {
             lines.push(line);
         }
         let memory = self.resident_max >> 20;
-        Columns(lines).render() + &format!("most memory: {memory} MiB\n")
+        let mut table = Columns(lines).render() + &format!("most memory: {memory} MiB\n");
+        if !self.before.is_empty() {
+            table += &format!("without {}\n", self.before.join(", "));
+        }
+        table
     }
 }
 
@@ -219,7 +238,7 @@ pub fn fill(
     plan.check()?;
     let volume = vfscale::volume(&plan.image).create(plan.size).cache_size(plan.cache);
     let volume = plan.log_size.into_iter().fold(volume, vfscale::VolumeBuilder::log_size);
-    let volume = volume.open().map_err(Error::Volume)?;
+    let volume = volume.scaling(plan.scaling()?).open().map_err(Error::Volume)?;
     let mut report = FillReport {
         schema: "vfscale-fill/1".to_owned(),
         commit: machine::commit(),
@@ -228,6 +247,7 @@ pub fn fill(
         files: plan.files,
         per_directory: plan.per_directory,
         workers: plan.workers,
+        before: plan.before.clone(),
         cache: plan.cache,
         resident_max: 0,
         samples: Vec::new(),

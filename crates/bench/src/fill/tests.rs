@@ -10,6 +10,7 @@ fn plan(dir: &tempfile::TempDir) -> Fill {
         files: 501,
         per_directory: 100,
         workers: 2,
+        before: vec![],
         log_size: Some(2 << 20),
         cache: 16 << 20,
         memory_max: None,
@@ -43,6 +44,21 @@ fn what_was_made_is_counted_and_removed() {
     assert!(report.table().contains("last tenth"), "{}", report.table());
     let back: FillReport = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(back.samples.len(), report.samples.len());
+}
+
+#[test]
+fn patches_can_be_disabled() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(plan(&dir).scaling().unwrap(), Scaling::default());
+    let all = Fill { before: vec!["all".into()], ..plan(&dir) };
+    assert_eq!(all.scaling().unwrap(), Scaling::kernel_2_6());
+    let before = ["cil-lists", "orphan"].map(str::to_owned).to_vec();
+    let some = Fill { before: before.clone(), ..plan(&dir) };
+    let due = Scaling::default().and_before("cil-lists").unwrap().and_before("orphan").unwrap();
+    assert_eq!(some.scaling().unwrap(), due);
+    let report = run(&some).unwrap();
+    assert_eq!(report.before, before);
+    assert!(report.table().ends_with("without cil-lists, orphan\n"), "{}", report.table());
 }
 
 /// A retained image is a volume without files, and is not overwritten.
@@ -79,6 +95,7 @@ fn what_makes_no_sense_is_refused() {
         Fill { files: 0, ..plan(&dir) },
         Fill { per_directory: 0, ..plan(&dir) },
         Fill { workers: 0, ..plan(&dir) },
+        Fill { before: vec!["magic".into()], ..plan(&dir) },
     ] {
         assert!(matches!(run(&plan), Err(Error::Usage(_))));
         assert!(!plan.image.exists());
