@@ -156,7 +156,7 @@ pub(crate) struct WorkloadArgs {
     #[arg(long)]
     pub(crate) lockstat: bool,
 
-    /// Numbers of users of aim-short, such as 10,100,1000
+    /// Numbers of users of the mixes of AIM7, such as 10,100,1000
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10,100")]
     pub(crate) users: Vec<usize>,
 

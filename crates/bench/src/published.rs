@@ -23,6 +23,7 @@ pub const TABLES: &[PublishedTable] = &[
     piggin::SLOW_SIDE,
     piggin::SLOW_SIDE_OF_VOLUMES,
     long::AIM_SHORT,
+    long::AIM_MIXES,
     long::MAPPINGS,
     long::PROGRAMS,
     long::SLOB,

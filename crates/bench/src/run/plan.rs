@@ -184,7 +184,7 @@ impl Plan {
     /// Returns all cases of a workload, each with the number of its target.
     pub(crate) fn cases(&self, workload: &Description) -> Vec<(usize, CaseName)> {
         let users = match workload.kind {
-            Kind::AimShort => self.users.iter().copied().map(Some).collect(),
+            Kind::Aim(_) => self.users.iter().copied().map(Some).collect(),
             _ => vec![None],
         };
         let teams: Vec<(usize, Option<usize>)> = match workload.kind {

@@ -103,7 +103,10 @@ impl PublishedRun {
             };
             plan.lockstat = cpus.is_none() && (table.on_volumes || served.iter().any(waits));
         }
-        plan.users = vec![10, 100, 1_000, 2_000];
+        // One number of each of the ranges in the table of many mixes.
+        let is_of_mixes = plan.workloads.len() > 1;
+        plan.users =
+            if is_of_mixes { vec![100, 1_000, 2_000] } else { vec![10, 100, 1_000, 2_000] };
         plan.slice = Duration::from_millis(120);
         if self.quick {
             plan.users = vec![10, 100];

@@ -60,6 +60,10 @@ pub trait Calls: 'static {
     fn pread(&self, file: &Self::File, buf: &mut [u8], offset: u64) -> Result<usize>;
     /// Calls `pwrite(2)`.
     fn pwrite(&self, file: &Self::File, buf: &[u8], offset: u64) -> Result<usize>;
+    /// Calls `read(2)`, on an end of a pipe or of a pair of sockets.
+    fn read(&self, file: &Self::File, buf: &mut [u8]) -> Result<usize>;
+    /// Calls `write(2)`, on such an end.
+    fn write(&self, file: &Self::File, buf: &[u8]) -> Result<usize>;
     /// Calls `ftruncate(2)`.
     fn truncate(&self, file: &Self::File, size: u64) -> Result<()>;
     /// Calls `futimens(2)`: sets the time of the last change, in nanoseconds since 1970, and leaves

@@ -168,6 +168,16 @@ impl Calls for TaskCalls {
     }
 
     #[inline]
+    fn read(&self, file: &File, buf: &mut [u8]) -> Result<usize> {
+        file.read(buf)
+    }
+
+    #[inline]
+    fn write(&self, file: &File, buf: &[u8]) -> Result<usize> {
+        file.write(buf)
+    }
+
+    #[inline]
     fn truncate(&self, file: &File, size: u64) -> Result<()> {
         file.truncate(size)
     }

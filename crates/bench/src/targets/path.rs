@@ -254,6 +254,16 @@ impl Calls for PathCalls {
     }
 
     #[inline]
+    fn read(&self, file: &OwnedFd, buf: &mut [u8]) -> Result<usize> {
+        rustix::io::read(file, buf).map_err(|e| Error::new("read", e))
+    }
+
+    #[inline]
+    fn write(&self, file: &OwnedFd, buf: &[u8]) -> Result<usize> {
+        rustix::io::write(file, buf).map_err(|e| Error::new("write", e))
+    }
+
+    #[inline]
     fn truncate(&self, file: &OwnedFd, size: u64) -> Result<()> {
         fs::ftruncate(file, size).map_err(|e| Error::new("ftruncate", e))
     }

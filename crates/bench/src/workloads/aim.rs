@@ -1,12 +1,14 @@
-//! AIM7's short mix, reduced to its calls to a file system, as measured by Long (lockref, 2013) and
+//! AIM7's mixes, reduced to their calls to a file system, as measured by Long (lockref, 2013) and
 //! Piggin (vfs-scale, 2009).
 //!
-//! The mix has 17 kinds of job, which each user does in an order of its own, and the result is jobs
-//! per minute for a number of users. Long describes only the kind with the most contention,
+//! A mix has kinds of jobs, which each user does in an order of its own, and the result is jobs per
+//! minute for a number of users. Long describes only the kind with the most contention,
 //! `misc_rtns_1`: it looks up users and groups, so all users open, read and close the same two
-//! files. The other sixteen are reconstructed from the names of AIM7's jobs that use files, without
-//! their computing. Users are distributed over the workers; a worker does a job of one user after
-//! the other.
+//! files. The others are reconstructed from the names of AIM7's jobs, without their computing.
+//! [`mixes`] has the hits of each kind. Users are distributed over the workers; a worker does a job
+//! of one user after the other.
+
+mod mixes;
 
 use std::ffi::CString;
 
@@ -20,6 +22,8 @@ use crate::base::error::{Fault, Outcome};
 use crate::base::stats::Rng;
 use crate::measure::work::Work;
 use crate::targets::{Calls, name};
+use mixes::Job;
+pub(crate) use mixes::Mix;
 
 /// Files that all users read: `/etc/passwd` and `/etc/group` of the user database.
 const ACCOUNTS: [&str; 2] = ["etc/passwd", "etc/group"];
@@ -36,51 +40,9 @@ const LISTED: usize = 20;
 
 const CREATE: OFlags = OFlags::CREATE.union(OFlags::EXCL).union(OFlags::RDWR);
 
-/// A kind of job, by AIM7's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Job {
-    CreatClo,
-    LinkTest,
-    DirRtns,
-    MiscRtns,
-    DiskRr,
-    DiskRw,
-    DiskRd,
-    DiskWrt,
-    DiskCp,
-    DiskSrc,
-    SyncDiskRw,
-    SyncDiskWrt,
-    SyncDiskCp,
-    ExecTest,
-    ShellRtns1,
-    ShellRtns2,
-    ShellRtns3,
-}
+pub(super) struct Aim(pub(super) Mix);
 
-const JOBS: [Job; 17] = [
-    Job::CreatClo,
-    Job::LinkTest,
-    Job::DirRtns,
-    Job::MiscRtns,
-    Job::DiskRr,
-    Job::DiskRw,
-    Job::DiskRd,
-    Job::DiskWrt,
-    Job::DiskCp,
-    Job::DiskSrc,
-    Job::SyncDiskRw,
-    Job::SyncDiskWrt,
-    Job::SyncDiskCp,
-    Job::ExecTest,
-    Job::ShellRtns1,
-    Job::ShellRtns2,
-    Job::ShellRtns3,
-];
-
-pub(super) struct AimShort;
-
-impl Workload for AimShort {
+impl Workload for Aim {
     type Work<C: Calls> = AimWork<C>;
 
     fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
@@ -108,7 +70,7 @@ impl Workload for AimShort {
         let mut rng = Rng::new(scene.random_seed ^ worker as u64);
         // Each worker has a user, even if there are fewer users than workers.
         let users = (worker..scene.users.max(scene.workers)).step_by(scene.workers.max(1));
-        let users = users.map(|user| User::new(user, &mut rng)).collect();
+        let users = users.map(|user| User::new(user, self.0, &mut rng)).collect();
         Ok(AimWork {
             calls,
             users,
@@ -136,7 +98,7 @@ impl Workload for AimShort {
 
 /// A user: its files, and the order of its jobs.
 struct User {
-    jobs: [Job; 17],
+    jobs: Vec<Job>,
     at: usize,
     dir: CString,
     data: CString,
@@ -149,8 +111,8 @@ struct User {
 }
 
 impl User {
-    fn new(user: usize, rng: &mut Rng) -> User {
-        let mut jobs = JOBS;
+    fn new(user: usize, mix: Mix, rng: &mut Rng) -> User {
+        let mut jobs = mix.jobs();
         for i in (1..jobs.len()).rev() {
             jobs.swap(i, rng.below(i as u64 + 1) as usize);
         }
@@ -261,6 +223,20 @@ impl<C: Calls> AimWork<C> {
         expect_equal("the number of names listed", seen, 5 * LISTED as u64)
     }
 
+    /// Passes bytes through a pipe or a pair of sockets, to the first end from the second.
+    fn pass(&mut self, (to, from): (C::File, C::File)) -> Outcome<()> {
+        for n in 0..DATA_BYTES / UNIT {
+            let unit = [n as u8; UNIT];
+            expect_equal("the bytes sent", self.calls.write(&from, &unit)? as u64, UNIT as u64)?;
+            let seen = self.calls.read(&to, &mut self.buf[..UNIT])?;
+            expect_equal("the bytes received", seen as u64, UNIT as u64)?;
+            if self.buf[..UNIT] != unit {
+                return Err(Fault::wrong("other bytes were received than sent"));
+            }
+        }
+        Ok(())
+    }
+
     /// Searches the directories of programs for one, and reads it.
     fn exec(&mut self) -> Outcome<()> {
         for n in 0..self.programs.len() {
@@ -307,6 +283,11 @@ impl<C: Calls> AimWork<C> {
         match job {
             Job::CreatClo | Job::LinkTest | Job::ShellRtns3 => self.names(job, user),
             Job::DirRtns => self.list(user),
+            Job::PipeCpy => self.pass(self.calls.pipe()?),
+            Job::StreamPipe => {
+                let (one, other) = self.calls.socket_pair()?;
+                self.pass((other, one))
+            }
             // getpwnam, getpwuid and getgrgid, a few times.
             Job::MiscRtns => {
                 for _ in 0..3 {
@@ -337,16 +318,16 @@ impl<C: Calls> Work for AimWork<C> {
         let mut users = std::mem::take(&mut self.users);
         let user = &mut users[self.next];
         let job = user.jobs[user.at];
-        user.at = (user.at + 1) % JOBS.len();
+        user.at = (user.at + 1) % user.jobs.len();
         let outcome = self.job(job, user);
         self.next = (self.next + 1) % users.len();
         self.users = users;
         outcome.map(|()| 1)
     }
 
-    /// Does every kind of job once more, then checks each user's files and unused names.
+    /// Does all jobs of a user once more, then checks each user's files and unused names.
     fn end(&mut self) -> Outcome<()> {
-        for _ in 0..JOBS.len() {
+        for _ in 0..self.users[0].jobs.len() {
             self.next = 0;
             self.op()?;
         }

@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     BindUmount,
     Remount,
     Evict,
-    AimShort,
+    Aim(aim::Mix),
     DPath,
     MapJobs,
     CatMaps,
@@ -82,8 +82,8 @@ macro_rules! with_workload {
                 let $workload = evict::Evict;
                 $body
             }
-            Kind::AimShort => {
-                let $workload = aim::AimShort;
+            Kind::Aim(mix) => {
+                let $workload = aim::Aim(mix);
                 $body
             }
             Kind::DPath => {
@@ -162,6 +162,9 @@ pub struct Description {
     pub source_unit: Option<SourceUnit>,
     pub(crate) kind: Kind,
 }
+
+/// The unit of AIM7.
+const JOBS_PER_MINUTE: Option<SourceUnit> = Some(SourceUnit { unit: "jobs/min", factor: 60.0 });
 
 /// All workloads.
 pub const ALL: &[Description] = &[
@@ -310,8 +313,62 @@ pub const ALL: &[Description] = &[
         unit: "job",
         operation: "a job of AIM7's short mix, reduced to its calls to a file system; 17 kinds, \
                     for each number of --users",
-        source_unit: Some(SourceUnit { unit: "jobs/min", factor: 60.0 }),
-        kind: Kind::AimShort,
+        source_unit: JOBS_PER_MINUTE,
+        kind: Kind::Aim(aim::Mix::Short),
+    },
+    Description {
+        name: "aim-alltests",
+        source: LOCKREF,
+        unit: "job",
+        operation: "a job of AIM7's alltests mix, of those that call a file system, as often as \
+                    its work file says; for each number of --users",
+        source_unit: JOBS_PER_MINUTE,
+        kind: Kind::Aim(aim::Mix::Alltests),
+    },
+    Description {
+        name: "aim-five-sec",
+        source: LOCKREF,
+        unit: "job",
+        operation: "a job of AIM7's five_sec mix, of those that call a file system, as often as \
+                    its work file says; for each number of --users",
+        source_unit: JOBS_PER_MINUTE,
+        kind: Kind::Aim(aim::Mix::FiveSec),
+    },
+    Description {
+        name: "aim-fserver",
+        source: LOCKREF,
+        unit: "job",
+        operation: "a job of AIM7's fserver mix, of those that call a file system, as often as \
+                    its work file says; for each number of --users",
+        source_unit: JOBS_PER_MINUTE,
+        kind: Kind::Aim(aim::Mix::Fserver),
+    },
+    Description {
+        name: "aim-high-systime",
+        source: LOCKREF,
+        unit: "job",
+        operation: "a job of AIM7's high_systime mix, of those that call a file system, as often as \
+                    its work file says; for each number of --users",
+        source_unit: JOBS_PER_MINUTE,
+        kind: Kind::Aim(aim::Mix::HighSystime),
+    },
+    Description {
+        name: "aim-new-fserver",
+        source: LOCKREF,
+        unit: "job",
+        operation: "a job of AIM7's new_fserver mix, of those that call a file system, as often as \
+                    its work file says; for each number of --users",
+        source_unit: JOBS_PER_MINUTE,
+        kind: Kind::Aim(aim::Mix::NewFserver),
+    },
+    Description {
+        name: "aim-shared",
+        source: LOCKREF,
+        unit: "job",
+        operation: "a job of AIM7's shared mix, of those that call a file system, as often as \
+                    its work file says; for each number of --users",
+        source_unit: JOBS_PER_MINUTE,
+        kind: Kind::Aim(aim::Mix::Shared),
     },
     Description {
         name: "d-path",

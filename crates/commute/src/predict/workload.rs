@@ -8,8 +8,8 @@
 //! `slob` all workers write, while in the bench every other worker only reads: a reader shares
 //! nothing with a writer, but writers share lines with each other. `create-many-sync` is left out:
 //! it is `create-many` with one sync for thousands of files. So are the workloads of the bench for
-//! the slow side of a patch, and those that repeat a call of another one with more of its kind
-//! (`close-sockets`, `map-jobs`, `orphan-unlink`).
+//! the slow side of a patch, the mixes of AIM7 but the short one, and those that repeat a call of
+//! another one with more of its kind (`close-sockets`, `map-jobs`, `orphan-unlink`).
 
 mod aim;
 mod build;

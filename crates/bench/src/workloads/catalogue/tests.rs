@@ -59,6 +59,8 @@ enum Bug {
     RemountDoesNothing,
     /// Drops no name from the cache.
     EvictsNothing,
+    /// Reports that all bytes were sent through a pipe, but sends none.
+    PassesNothing,
 }
 
 impl Bug {
@@ -162,6 +164,12 @@ impl<C: Calls> Calls for BrokenCalls<C> {
             return Ok(buf.len());
         }
         self.calls.pwrite(file, buf, offset)
+    }
+    fn read(&self, file: &Self::File, buf: &mut [u8]) -> Result<usize> {
+        if self.has(Bug::PassesNothing) { Ok(0) } else { self.calls.read(file, buf) }
+    }
+    fn write(&self, file: &Self::File, buf: &[u8]) -> Result<usize> {
+        if self.has(Bug::PassesNothing) { Ok(buf.len()) } else { self.calls.write(file, buf) }
     }
     fn truncate(&self, file: &Self::File, size: u64) -> Result<()> {
         if self.has(Bug::TruncateDoesNothing) {
@@ -288,6 +296,43 @@ fn play(workload: &Description, bug: Bug) -> Outcome<()> {
     std::thread::scope(|scope| scope.spawn(|| play_on(workload, target, bug)).join().unwrap())
 }
 
+/// Returns the bugs that a mix of AIM7 must detect.
+fn noticed_in_mix(mix: aim::Mix) -> &'static [Bug] {
+    match mix {
+        aim::Mix::FiveSec => &[
+            Bug::UnlinkDoesNothing,
+            Bug::ListsNothing,
+            Bug::WritesNothing,
+            Bug::ReadsNothing,
+            Bug::OpensSomethingElse,
+        ],
+        aim::Mix::Fserver | aim::Mix::NewFserver | aim::Mix::Shared => &[
+            Bug::UnlinkDoesNothing,
+            Bug::ListsNothing,
+            Bug::WritesNothing,
+            Bug::ReadsNothing,
+            Bug::OpensSomethingElse,
+            Bug::PassesNothing,
+        ],
+        aim::Mix::HighSystime | aim::Mix::Alltests => &[
+            Bug::UnlinkDoesNothing,
+            Bug::RenameDoesNothing,
+            Bug::ListsNothing,
+            Bug::ReadsNothing,
+            Bug::OpensSomethingElse,
+            Bug::PassesNothing,
+        ],
+        aim::Mix::Short => &[
+            Bug::UnlinkDoesNothing,
+            Bug::RenameDoesNothing,
+            Bug::ListsNothing,
+            Bug::WritesNothing,
+            Bug::ReadsNothing,
+            Bug::OpensSomethingElse,
+        ],
+    }
+}
+
 /// Returns the bugs that a workload must detect.
 fn noticed(kind: Kind) -> &'static [Bug] {
     match kind {
@@ -308,14 +353,7 @@ fn noticed(kind: Kind) -> &'static [Bug] {
         Kind::Evict => &[Bug::EvictsNothing, Bug::StatLies, Bug::ListsNothing],
         Kind::CatMaps => &[Bug::MapsSomethingElse, Bug::ListsNothing],
         Kind::MapJobs => &[Bug::PathIsShort, Bug::MapsSomethingElse, Bug::ListsNothing],
-        Kind::AimShort => &[
-            Bug::UnlinkDoesNothing,
-            Bug::RenameDoesNothing,
-            Bug::ListsNothing,
-            Bug::WritesNothing,
-            Bug::ReadsNothing,
-            Bug::OpensSomethingElse,
-        ],
+        Kind::Aim(mix) => noticed_in_mix(mix),
         Kind::DPath => &[Bug::PathIsShort, Bug::ListsNothing],
         Kind::Tree(tree::Walk::FindSize) => &[Bug::StatLies, Bug::ListsNothing],
         Kind::Tree(tree::Walk::GitDiff) => {
