@@ -14,6 +14,7 @@ use vfscale_bench::{
 };
 
 use crate::args::{PublishedArgs, WorkloadArgs};
+use crate::count;
 use crate::error::Failure;
 use crate::output::{Form, INTERRUPTED, interrupted_by_signals, make_dir, output, print};
 
@@ -107,7 +108,14 @@ pub(crate) fn published(args: &PublishedArgs) -> Result<ExitCode, Failure> {
     let minutes = all.estimate()?.as_secs_f64() / 60.0;
     eprintln!("about {minutes:.0} minutes, on CPUs that have nothing else to do");
     let interrupt = interrupted_by_signals()?;
-    let report = run_published(&all, &interrupt, &mut Progress::new())?;
+    let mut report = run_published(&all, &interrupt, &mut Progress::new())?;
+    if all.targets.iter().any(|target| matches!(target, TargetSpec::Volume(_))) {
+        // Without counts the report has everything else.
+        match count::shared_lines(&|| interrupt.is_raised()) {
+            Ok(counts) => report.counts = counts,
+            Err(e) => eprintln!("no shared lines were counted: {e}"),
+        }
+    }
     print(&table::render(&report))?;
     write_out(&report, true, &args.out)?;
     Ok(status(&report))

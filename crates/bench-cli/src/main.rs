@@ -8,6 +8,7 @@
 //! | `args` | the command line |
 //! | `bench` | workloads, and the set of published experiments |
 //! | `commute`, `fill` | the other measurements |
+//! | `count` | shared lines, for the report of the published experiments |
 //! | `output` | results on standard output and in files, and the interruption of a run |
 //! | `error` | failures and exit statuses |
 
@@ -20,6 +21,7 @@ use vfscale_command::manual::{self, Manual};
 mod args;
 mod bench;
 mod commute;
+mod count;
 mod error;
 mod fill;
 mod output;

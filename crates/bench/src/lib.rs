@@ -61,6 +61,7 @@ pub use base::results::Report;
 pub use base::{machine, results, stats};
 pub use published::{
     CHINNER, KARA, LOCKREF, OWN, OurFigures, PIGGIN, PublishedTable, SEQRWLOCK, TABLES,
+    cases_to_count,
 };
 pub use report::{html, markdown, plot, table};
 pub use run::plan::{self, Pace, Plan};

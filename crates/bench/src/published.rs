@@ -40,4 +40,24 @@ pub const TABLES: &[PublishedTable] = &[
     chinner::ALL,
     chinner::TIMES,
     chinner::TRANSACTIONS,
+    chinner::COUNTS,
 ];
+
+/// Returns the cases of volumes whose shared lines are counted ([`OurFigures::Counts`]): a
+/// workload, and the patches that are disabled. For each workload one case has none disabled.
+#[must_use]
+pub fn cases_to_count() -> Vec<(&'static str, &'static [&'static str])> {
+    let mut cases: Vec<(&str, &[&str])> = Vec::new();
+    for table in TABLES.iter().filter(|table| table.figures == OurFigures::Counts) {
+        for workload in table.workloads {
+            cases.push((*workload, &[]));
+            for other in TABLES.iter().filter(|other| other.workloads == table.workloads) {
+                let case = (*workload, other.before);
+                if !cases.contains(&case) {
+                    cases.push(case);
+                }
+            }
+        }
+    }
+    cases
+}

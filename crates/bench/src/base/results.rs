@@ -34,6 +34,30 @@ pub struct Report {
     pub failures: Vec<Failed>,
     /// Cases that the target does not support, with the reason.
     pub skipped: Vec<Failed>,
+    /// Counts of shared cache lines, from a run of the published experiments.
+    #[serde(default)]
+    pub counts: Vec<SharedLines>,
+}
+
+/// The cache lines that two CPUs share while they make an operation, each on its own objects: those
+/// that both touch and one writes. No clock is involved. Recordings of one case may still differ,
+/// for example by a thread that works in the background.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedLines {
+    /// The workload.
+    pub workload: String,
+    /// The kind of target, `memory` or `volume`.
+    pub target: String,
+    /// Disabled patches.
+    pub before: Vec<String>,
+    /// Number of operations that were recorded of each CPU.
+    pub operations: u64,
+    /// The least number of shared lines of all recordings.
+    pub lines: u64,
+    /// How often one CPU touched shared lines, in the recording with the fewest touches.
+    pub touches_min: u64,
+    /// How often one CPU touched them, in the recording with the most touches.
+    pub touches_max: u64,
 }
 
 /// The name of a case: the workload, the target, and how it was measured.
@@ -298,6 +322,7 @@ impl Report {
             ratios: vec![],
             failures: vec![],
             skipped: vec![],
+            counts: vec![],
         }
     }
 
@@ -309,6 +334,7 @@ impl Report {
         self.ratios.extend(other.ratios);
         self.failures.extend(other.failures);
         self.skipped.extend(other.skipped);
+        self.counts.extend(other.counts);
         self
     }
 

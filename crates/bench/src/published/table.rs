@@ -60,6 +60,9 @@ pub enum OurFigures {
     Load,
     /// Transactions per second, before and after.
     Transactions,
+    /// Lines that two CPUs share and waits for locks, before and after each patch of the tables
+    /// with the same workloads.
+    Counts,
     /// Times of an operation of one worker with structures for these numbers of CPUs.
     Slots(&'static [usize]),
 }

@@ -1,7 +1,7 @@
 //! Our figures, for comparison with published tables.
 
 use super::table::{self, number};
-use crate::base::results::{CaseName, CaseResult, Compared, Comparison, Report};
+use crate::base::results::{CaseName, CaseResult, Compared, Comparison, Report, SharedLines};
 use crate::base::stats::{Verdict, mean_and_deviation};
 use crate::published::{LOCK_COLUMNS_OF_A_CASE, OurFigures, PublishedTable};
 use crate::targets::TargetSpec;
@@ -41,6 +41,19 @@ const LOAD_COLUMNS: [&str; 8] = [
     "after",
 ];
 
+/// Columns of [`ours`] for shared lines.
+const COUNT_COLUMNS: [&str; 9] = [
+    "workload",
+    "without",
+    "lines before",
+    "after",
+    "touches before",
+    "after",
+    "waits in 1,000 operations before",
+    "after",
+    "verdict by counting",
+];
+
 /// Columns of [`ours`] for numbers of slots.
 const SLOTS_COLUMNS: [&str; 4] = ["workload", "CPUs", "time of each", "times that with the fewest"];
 
@@ -65,6 +78,7 @@ impl PublishedTable {
             OurFigures::Waiting => &WAITING_COLUMNS,
             OurFigures::Load => &LOAD_COLUMNS,
             OurFigures::Transactions => &TRANSACTION_COLUMNS,
+            OurFigures::Counts => &COUNT_COLUMNS,
             OurFigures::Slots(_) => &SLOTS_COLUMNS,
         }
     }
@@ -72,7 +86,7 @@ impl PublishedTable {
     /// Returns a sentence that names the patches missing in the figures called `before`.
     pub(crate) fn note(&self) -> String {
         match (self.figures, self.before) {
-            (OurFigures::Transactions, _) => {
+            (OurFigures::Transactions | OurFigures::Counts, _) => {
                 "Ours before is without what the line names.".to_owned()
             }
             (OurFigures::Slots(_), _) => "Ours has every patch.".to_owned(),
@@ -123,6 +137,7 @@ pub fn ours(report: &Report, table: &PublishedTable) -> Vec<Vec<String>> {
             let before = results().filter(|result| !result.case.before.is_empty());
             before.filter_map(|result| transactions(report, result)).collect()
         }
+        OurFigures::Counts => counts(report, table),
         OurFigures::Slots(_) => {
             let fewest = |result: &CaseResult| {
                 results().find(|other| other.case.workload == result.case.workload)
@@ -207,6 +222,49 @@ fn load(after: &CaseResult, before: Option<&CaseResult>) -> Option<Vec<String>> 
         locks(before)?,
         locks(after)?,
     ])
+}
+
+/// Returns the counts of shared lines with and without patches, and the waits for locks.
+fn counts(report: &Report, table: &PublishedTable) -> Vec<Vec<String>> {
+    let is_of = |count: &&SharedLines| table.workloads.contains(&count.workload.as_str());
+    let counts = || report.counts.iter().filter(is_of);
+    let row = |before: &SharedLines| {
+        let is_after =
+            |other: &&SharedLines| other.workload == before.workload && other.before.is_empty();
+        let after = counts().find(is_after)?;
+        let [old, new] = [before, after].map(|count| {
+            waits(report, table, count).map_or("-".to_owned(), |waits| format!("{waits:.2}"))
+        });
+        let verdict = if after.touches_max < before.touches_min {
+            "fewer touches of shared lines"
+        } else if after.touches_min > before.touches_max {
+            "more touches of shared lines"
+        } else {
+            "no difference beyond that of recordings"
+        };
+        let range = |count: &SharedLines| match (count.touches_min, count.touches_max) {
+            (min, max) if min == max => min.to_string(),
+            (min, max) => format!("{min} to {max}"),
+        };
+        let mut row = vec![before.workload.clone(), before.before.join(", ")];
+        row.extend([before.lines.to_string(), after.lines.to_string()]);
+        row.extend([range(before), range(after), old, new, verdict.to_owned()]);
+        Some(row)
+    };
+    counts().filter(|count| !count.before.is_empty()).filter_map(row).collect()
+}
+
+/// Returns how often acquisitions waited in 1,000 operations of the case of a count, with the most
+/// workers; `None` if that case has no lock statistics.
+fn waits(report: &Report, table: &PublishedTable, count: &SharedLines) -> Option<f64> {
+    let is_of = |result: &&CaseResult| {
+        result.case.workload == count.workload
+            && result.case.before == count.before
+            && TargetSpec::parse(&result.case.target).is_ok_and(|target| table.is_on(&target))
+    };
+    let measured = report.results.iter().filter(is_of).max_by_key(|result| result.case.threads)?;
+    let waited: u64 = measured.lockstat.as_ref()?.iter().map(|row| row.contentions).sum();
+    Some(1e3 * waited as f64 / measured.lockstat_round?.operations.max(1) as f64)
 }
 
 /// Returns the time of an operation with structures for a number of CPUs, and its ratio to that

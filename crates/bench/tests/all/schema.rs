@@ -46,7 +46,7 @@ fn the_fields_of_the_schema_and_their_kinds() {
             expected("string", &["schema", "command"]),
             expected("number", &["started", "seconds"]),
             expected("bool", &["interrupted"]),
-            expected("array", &["results", "ratios", "failures", "skipped"]),
+            expected("array", &["results", "ratios", "failures", "skipped", "counts"]),
         ],
     );
     let result = &json["results"][0];

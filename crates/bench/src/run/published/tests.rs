@@ -1,6 +1,7 @@
 //! Tests of the published experiments, and of our figures next to them.
 
 use super::*;
+use crate::base::results::SharedLines;
 use crate::report::beside::{OUR_COLUMNS, ours};
 use crate::report::table::number;
 use crate::targets::MountSpec;
@@ -169,6 +170,32 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     assert!(rows.iter().all(|row| row[3] != "-" && row[5].ends_with('%')), "{rows:?}");
     let journal = report.results[0].journal.as_ref().unwrap();
     assert!(journal.transactions_per_op >= 1.0 && journal.transactions_per_s.min > 0.0);
+    expect_counts(report, of("counted"));
+}
+
+/// Checks the rows of the shared lines that were counted after a run.
+fn expect_counts(mut report: Report, table: &PublishedTable) {
+    assert!(ours(&report, table).is_empty(), "nothing was counted");
+    for (at, (workload, before)) in crate::published::cases_to_count().into_iter().enumerate() {
+        // The first case has no patches disabled.
+        let touches_max = if before.is_empty() { 105 } else { 100 + at as u64 };
+        report.counts.push(SharedLines {
+            workload: workload.to_owned(),
+            target: "volume".to_owned(),
+            before: before.iter().map(ToString::to_string).collect(),
+            operations: 16,
+            lines: at as u64,
+            touches_min: touches_max - u64::from(before.is_empty()) * 5,
+            touches_max,
+        });
+    }
+    let rows = ours(&report, table);
+    assert_eq!(rows.len(), 2 * 6);
+    assert!(rows.iter().all(|row| row.len() == table.our_columns().len()));
+    assert_eq!(rows[0][..6], ["create-many", "read-mostly", "1", "0", "101", "100 to 105"]);
+    assert!(rows[0][8].starts_with("no difference"), "{rows:?}");
+    assert_eq!((&rows[5][4][..], &rows[5][8][..]), ("106", "fewer touches of shared lines"));
+    assert!(rows.iter().all(|row| row[6].parse::<f64>().is_ok()), "{rows:?}");
 }
 
 /// A watch that records the progress.
