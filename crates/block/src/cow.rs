@@ -28,7 +28,7 @@ use vfscale_sync::RwLock;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
 use crate::device::{CallRange, read_pages_by_copy};
-use crate::{Device, Error, Operation, OsError};
+use crate::{Device, Discards, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
     /// The own extents of a [`CowDevice`]; a leaf.
@@ -287,6 +287,10 @@ impl Device for CowDevice {
         let (start, end) = range.whole_blocks(self.block_size());
         self.put(start, end, ExtentData::Fill(DISCARDED));
         Ok(())
+    }
+
+    fn discards(&self) -> Option<Discards> {
+        Some(Discards { granularity: self.block_size(), is_thin: false })
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

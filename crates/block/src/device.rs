@@ -34,6 +34,16 @@ pub(crate) fn requests(offset: u64, pages: &[PageBox]) -> impl Iterator<Item = (
     starts.zip(pages.chunks(REQUEST_PAGES))
 }
 
+/// How a device discards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discards {
+    /// The smallest aligned range that can be discarded, in bytes; at least a block.
+    pub granularity: u32,
+    /// Whether the device is thinly provisioned: others get the space of what is discarded, as with
+    /// a sparse image.
+    pub is_thin: bool,
+}
+
 /// A block device: addressable bytes that are written in blocks, and durable when flushed.
 ///
 /// The crate's page lists the promises of all devices. Methods take `&self` and may be called by
@@ -103,6 +113,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::ReadOnly`], or [`Error::Io`].
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error>;
+
+    /// Returns how the device discards; `None` if it does nothing. The answer may change when a
+    /// discard has found that the storage below can't do it.
+    fn discards(&self) -> Option<Discards> {
+        None
+    }
 
     /// Reads several ranges, given as `(offset, buffer)`, in parallel if the device can.
     ///
@@ -211,6 +227,10 @@ macro_rules! forward {
 
             fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
                 (**self).discard(offset, len)
+            }
+
+            fn discards(&self) -> Option<Discards> {
+                (**self).discards()
             }
 
             fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {

@@ -52,7 +52,7 @@ use std::time::Duration;
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::device::CallRange;
-use crate::{Device, Error, Operation, OsError};
+use crate::{Device, Discards, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
     /// The list of faults of a [`FaultyDevice`]. Never held during a call of the inner device.
@@ -444,6 +444,10 @@ impl<D: Device> Device for FaultyDevice<D> {
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
         let call = CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         self.all_or_nothing(call, || self.inner.discard(offset, len))
+    }
+
+    fn discards(&self) -> Option<Discards> {
+        self.inner.discards()
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

@@ -22,6 +22,13 @@
 //!
 //! A created image is durable before it is returned, with its name in its directory.
 //!
+//! # Discards
+//!
+//! A discard punches a hole into an image, so the file system of the image gets the blocks back. An
+//! image that is not sparse when [`Device::discards`] is first called counts as no thin device
+//! ([`Discards::is_thin`]): its owner has allocated it so that no write fails for want of space. A
+//! discard of a block device is `BLKDISCARD`, if the queue of the device has a limit for it.
+//!
 //! # Exclusive access
 //!
 //! A device is opened for writing by one process; several processes may open it read-only. The lock
@@ -48,13 +55,14 @@ use vfscale_sync::Mutex;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
 use crate::device::{CallRange, REQUEST_PAGES};
-use crate::{Device, Error, Operation, OsError, PendingWrite};
+use crate::{Device, Discards, Error, Operation, OsError, PendingWrite};
 use ring::{BatchFailure, BatchInFlight, DEPTH, Rings};
 use segment::{
     Alignment, Segment, Transfer, page_segments, read_segments, shared_segments, write_segments,
 };
 
 mod direct_read;
+mod discards;
 mod lock;
 mod mounted;
 mod open;
@@ -97,6 +105,10 @@ pub struct FileDevice {
     methods: String,
     /// The failure after which all flushes fail.
     lost: OnceLock<OsError>,
+    /// How the file discards, as the first question has found.
+    discards: OnceLock<Option<Discards>>,
+    /// A discard has found that it is not supported.
+    refuses_discards: AtomicBool,
 }
 
 impl FileDevice {
@@ -354,9 +366,23 @@ impl Device for FileDevice {
             FileKind::BlockDevice => sys::block_device_discard(&self.file, start, end - start),
         };
         match result {
-            Err(error) if !is_unsupported(&error) => Err(self.error(call, (&error).into())),
-            _ => Ok(()),
+            Err(error) if is_unsupported(&error) => {
+                self.refuses_discards.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(self.error(call, (&error).into())),
+            Ok(()) => Ok(()),
         }
+    }
+
+    fn discards(&self) -> Option<Discards> {
+        if self.is_read_only() || self.refuses_discards.load(Ordering::Relaxed) {
+            return None;
+        }
+        *self.discards.get_or_init(|| match self.kind {
+            FileKind::Image => discards::of_image(&self.file),
+            FileKind::BlockDevice => discards::of_block_device(&self.file),
+        })
     }
 
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {

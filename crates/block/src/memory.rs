@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use vfscale_sync::RwLock;
 
 use crate::device::CallRange;
-use crate::{Device, Error, Operation};
+use crate::{Device, Discards, Error, Operation};
 
 vfscale_sync::lock_class! {
     /// One page of a [`MemoryDevice`]; a leaf.
@@ -186,6 +186,10 @@ impl Device for MemoryDevice {
             }
         }
         Ok(())
+    }
+
+    fn discards(&self) -> Option<Discards> {
+        Some(Discards { granularity: PAGE_BYTES as u32, is_thin: true })
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

@@ -43,7 +43,7 @@ use vfscale_sync::Mutex;
 
 use crate::cow::{CowDevice, ExtentData};
 use crate::device::CallRange;
-use crate::{Device, Error, Operation};
+use crate::{Device, Discards, Error, Operation};
 
 pub mod crash;
 mod log;
@@ -218,6 +218,10 @@ impl<D: Device + 'static> Device for RecordingDevice<D> {
         let (start, end) = range.whole_blocks(self.block_size());
         self.change(start, end, ExtentData::Fill(crate::DISCARDED));
         Ok(())
+    }
+
+    fn discards(&self) -> Option<Discards> {
+        Some(Discards { granularity: self.block_size(), is_thin: true })
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

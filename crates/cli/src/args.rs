@@ -13,7 +13,7 @@ use vfscale_fuse::{Polling, Transport, Xattrs};
 use crate::error::Failure;
 use crate::options::{self, MountOptions};
 use crate::umount;
-use crate::volume::{copy_out, fsck, grow, make, show};
+use crate::volume::{copy_out, fsck, grow, make, show, trim};
 
 /// A POSIX file system in user space whose every layer scales with cores.
 #[derive(Debug, Parser)]
@@ -149,6 +149,15 @@ pub(crate) enum Command {
     ///
     /// Examples: vfscale grow disk.vfs --size 20G; vfscale grow /mnt/data --size 20G
     Grow(grow::GrowArgs),
+
+    /// Discard the free space of a volume, also while it is mounted
+    ///
+    /// An image file gives the space back to its file system, and a block device is told that it is
+    /// not in use. On a mounted volume it is a request of root or of the user who mounted it;
+    /// fstrim(8) works as well. See also the mount options discard and nodiscard.
+    ///
+    /// Examples: vfscale trim disk.vfs; vfscale trim /mnt/data
+    Trim(trim::TrimArgs),
 
     /// Change the label or the id of a volume
     ///
@@ -367,7 +376,9 @@ pub(crate) struct ServeArgs {
     /// or to a failure of its log), sync (all changes are durable when their calls return), dirsync
     /// (those of names are), nosuid, nodev, noexec, noatime, size=SIZE, nr_inodes=N, mode=MODE,
     /// uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces another
-    /// may be empty after a crash), chattr (immutable and append-only files can't be opened for
+    /// may be empty after a crash), discard and nodiscard (whether the space of removed files is
+    /// given back to the file system of a sparse image, which is the default, or to a block device,
+    /// which is not), chattr (immutable and append-only files can't be opened for
     /// writing, which takes two messages for each opening; without it that is so if there were such
     /// files before), idmap (mounts of it can be id-mapped, as with X-mount.idmap of mount(8), from
     /// Linux 6.12 on), noxattr, noxattr=force, remount, ... The options above can be given here

@@ -54,8 +54,11 @@ pub(crate) enum Failure {
     Id(Box<vfscale_diskfs::identity::IdError>),
     /// A volume could not be grown.
     Grow(PathBuf, String),
-    /// The volume is locked by another process, and no mount of it was found to send a request to.
-    InUse(vfscale::block::Error),
+    /// The free space of a volume could not be discarded.
+    Trim(PathBuf, String),
+    /// The volume is locked by another process, and no mount of it was found to send a request to
+    /// by this command.
+    InUse(vfscale::block::Error, &'static str),
     /// FUSE over io_uring could not be switched on.
     EnableUring(io::Error),
     /// A system call that should not fail did.
@@ -134,9 +137,11 @@ impl fmt::Display for Failure {
             Failure::Check(e) => e.fmt(f),
             Failure::Dump(e) => e.fmt(f),
             Failure::Id(e) => e.fmt(f),
-            Failure::Grow(place, why) => write!(f, "{}: {why}", place.display()),
-            Failure::InUse(e) => {
-                write!(f, "{e}; if it is mounted, say where: `vfscale grow DIR --size SIZE`")
+            Failure::Grow(place, why) | Failure::Trim(place, why) => {
+                write!(f, "{}: {why}", place.display())
+            }
+            Failure::InUse(e, command) => {
+                write!(f, "{e}; if it is mounted, say where: `vfscale {command}`")
             }
             Failure::EnableUring(e) => enable_uring(f, e),
             Failure::System(call, e) => write!(f, "{call}: {e}"),

@@ -4,8 +4,8 @@
 //!   command in it, unmounts, and exits with the command's exit status;
 //! * `vfscale mount` mounts at a directory, in the foreground or the background; `vfscale umount`
 //!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable;
-//! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow` and
-//!   `stat` on any;
+//! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
+//!   `trim` and `stat` on any;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
 //!
 //! Called by the name `mount.vfscale`, `umount.vfscale`, `mkfs.vfscale` or `fsck.vfscale` it is the
@@ -41,7 +41,7 @@ mod volume;
 use args::Command;
 use helper::Helper;
 use vfscale_command::say;
-use volume::{copy_out, fsck, grow, make, show};
+use volume::{copy_out, fsck, grow, make, show, trim};
 
 fn main() -> ExitCode {
     vfscale_command::logging::start(!mount::is_server());
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => show::stat(&args),
         Command::Mkfs(args) => make::mkfs(&args),
         Command::Grow(args) => grow::grow(&args),
+        Command::Trim(args) => trim::trim(&args),
         Command::Tune(args) => make::tune(args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
         Command::Man { dir } => helper::manual(&dir),

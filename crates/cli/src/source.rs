@@ -244,6 +244,9 @@ fn volume(
     if let Some(auto_da_alloc) = options.auto_da_alloc {
         builder = builder.auto_da_alloc(auto_da_alloc);
     }
+    if let Some(discard) = options.discard {
+        builder = builder.discard(discard);
+    }
     if let Some(size) = source.cache_size.or(options.cache_size) {
         builder = builder.cache_size(size.on_this_machine());
     }

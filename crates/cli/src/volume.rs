@@ -1,5 +1,5 @@
-//! The commands for volumes: mkfs, fsck, dump, tune and copy-out of an unmounted one, and grow and
-//! stat of any.
+//! The commands for volumes: mkfs, fsck, dump, tune and copy-out of an unmounted one, and grow,
+//! trim and stat of any.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -7,6 +7,7 @@
 //! | `show` | `dump` and `stat`, in words or as JSON |
 //! | `mount_stat` | `stat` of a mount, in words, as JSON or for Prometheus |
 //! | `grow` | `grow`, also of a mounted volume |
+//! | `trim` | `trim`, also of a mounted volume |
 //! | `make` | `mkfs` and `tune` |
 //! | `copy_out` | `copy-out`, for a volume that will not mount |
 
@@ -23,6 +24,7 @@ pub(crate) mod grow;
 pub(crate) mod make;
 mod mount_stat;
 pub(crate) mod show;
+pub(crate) mod trim;
 
 /// Opens an image file or a block device: exclusively, or shared with other readers if `read_only`.
 pub(crate) fn open(path: &Path, read_only: bool) -> Result<Arc<FileDevice>, Failure> {

@@ -117,10 +117,11 @@ pub enum Kind {
     Fdatasync,
     FsyncDir,
     Sync,
+    Trim,
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 33] = {
+pub const KINDS: [Kind; 34] = {
     use Kind::*;
     [
         Create,
@@ -156,6 +157,7 @@ pub const KINDS: [Kind; 33] = {
         Fdatasync,
         FsyncDir,
         Sync,
+        Trim,
     ]
 };
 
@@ -199,6 +201,7 @@ impl Kind {
             Kind::Fdatasync => Op::Fdatasync(file),
             Kind::FsyncDir => Op::FsyncDir(dir),
             Kind::Sync => Op::Sync,
+            Kind::Trim => Op::Trim,
         }
     }
 

@@ -75,6 +75,7 @@ mod search;
 pub mod space;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod zones;
 
 use std::collections::hash_map::RandomState;
@@ -90,6 +91,7 @@ pub use changes::Changes;
 pub use finished::{Busy, Finished};
 pub use layout::Layout;
 pub use nodes::GroupNodes;
+pub use search::FreeRuns;
 
 use crate::base::ranks::GrowthLock;
 use crate::btree::{Entry, Error, Nodes};
@@ -622,14 +624,14 @@ impl Groups {
 
     /// Makes the runs freed by a transaction available, once it is durable. Called by
     /// [`on_durable`](vfscale_journal::Transaction::on_durable); takes leaf locks.
-    pub fn durable(&self, busy: Busy) {
-        for BusyPart { group, runs, drained, tree_max } in busy.parts {
-            let Some(group) = self.at(group) else { continue };
+    pub fn durable(&self, busy: &Busy) {
+        for BusyPart { group, runs, drained, tree_max } in &busy.parts {
+            let Some(group) = self.at(*group) else { continue };
             group.change_index(|index| {
-                index.tree_total = index.tree_total.saturating_sub(drained);
+                index.tree_total = index.tree_total.saturating_sub(*drained);
                 index.tree_max = tree_max.unwrap_or(index.tree_max);
                 for run in runs {
-                    index.release(run);
+                    index.release(*run);
                 }
             });
         }

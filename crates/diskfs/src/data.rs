@@ -6,6 +6,7 @@
 //! other files only through a trait, when a writer has to wait for memory.
 
 mod bad_blocks;
+mod discarder;
 mod file_blocks;
 mod files;
 mod flusher;

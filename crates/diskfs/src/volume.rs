@@ -21,8 +21,8 @@
 //!
 //! # Locks
 //!
-//! `superblock` is held while the superblock is written, `data_flush` only briefly. Neither is
-//! taken while the other is held.
+//! `superblock` is held while the superblock is written, `data_flush` only briefly, `discard` while
+//! a few runs are discarded. None is taken while another is held.
 //!
 //! # References
 //!
@@ -32,6 +32,8 @@
 mod block_map;
 pub mod copies;
 mod delayed;
+mod discard;
+mod freed;
 pub mod grow;
 mod hooks;
 mod log;
@@ -51,6 +53,7 @@ use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 
 pub(crate) use block_map::Places;
+pub use freed::TrimRange;
 pub(crate) use log::{known, log_of, replay_in_memory, seen};
 pub use options::VolumeOptions;
 pub use reader::Reader;
@@ -64,6 +67,7 @@ use crate::buffer::BufferCache;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{LogSeen, Superblock};
 use crate::inode::orphans::OrphanList;
+use freed::{FreedRegions, VolumeDiscards};
 use hooks::VolumeHooks;
 
 /// An open volume. `Send` and `Sync`.
@@ -86,6 +90,7 @@ pub struct Volume {
     is_noted: AtomicBool,
     recovered: Recovered,
     orphans: OrphanList,
+    discards: VolumeDiscards,
     shared: PerCpuArc<Shared>,
 }
 
@@ -94,6 +99,8 @@ pub struct Volume {
 pub(crate) struct Shared {
     pub(crate) groups: Groups,
     pub(crate) space: Space,
+    /// The freed blocks that are to be discarded; `None` if the volume does not discard them.
+    pub(crate) freed: Option<FreedRegions>,
     /// Transactions that were refused because they would have logged more than they had reserved.
     overruns: AtomicU64,
 }
@@ -219,6 +226,7 @@ impl Volume {
         self.flush_data(self.data_written())?;
         journal.freeze()?;
         self.is_sealed.store(true, Ordering::Release);
+        self.await_discard();
         journal.thaw();
         Ok(())
     }
@@ -351,6 +359,8 @@ impl Volume {
             self.note_stop();
             return Err(error.into());
         }
+        // The superblock's flush makes the discards durable.
+        self.discard_all_freed();
         let log_seen = self.log_seen();
         self.update_superblock(|superblock| {
             superblock.log_seen = log_seen.unwrap_or(superblock.log_seen);

@@ -1,5 +1,5 @@
-//! Requests of other programs to a mount: grow its volume, sync it, tell its statistics, unmount
-//! it.
+//! Requests of other programs to a mount: grow its volume, discard its free space, sync it, tell
+//! its statistics, unmount it.
 //!
 //! A request is an `ioctl` on the mounted directory, as in the tools of other file systems. A
 //! socket would need a path that both sides know.
@@ -13,9 +13,11 @@
 //! #define VFSCALE_IOC_STATISTICS _IOR(0xe7, 3, __u64[1565])
 //! ```
 //!
-//! The mounting user and processes with `CAP_SYS_ADMIN` may grow the volume and read statistics;
-//! every process that can open a directory of the mount may sync it. Other requests are served
-//! concurrently.
+//! `FITRIM` of Linux discards free space, on any file.
+//!
+//! The mounting user and processes with `CAP_SYS_ADMIN` may grow and trim the volume and read
+//! statistics; every process that can open a directory of the mount may sync it. Other requests are
+//! served concurrently.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,6 +27,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, opcode};
 use rustix::mount::UnmountFlags;
 use vfscale::Errno;
+use vfscale::posix::FstrimRange;
 
 use crate::attach;
 use crate::statistics::{self, Statistics};
@@ -34,6 +37,22 @@ pub(crate) const GROW: ioctl::Opcode = opcode::read_write::<u64>(0xe7, 1);
 
 /// `VFSCALE_IOC_SYNC`.
 pub(crate) const SYNC: ioctl::Opcode = opcode::none(0xe7, 2);
+
+/// `FITRIM`, with the fields of a `struct fstrim_range`: start, length, shortest extent.
+pub(crate) const TRIM: ioctl::Opcode = opcode::read_write::<TrimFields>(b'X', 121);
+
+type TrimFields = [u64; 3];
+
+/// Decodes the argument of [`TRIM`].
+pub(crate) fn trim_range(data: &[u8]) -> Result<FstrimRange, Errno> {
+    match data.as_chunks::<8>() {
+        ([start, len, minlen], []) => {
+            let (start, len) = (bytes_of(start)?, bytes_of(len)?);
+            Ok(FstrimRange { start, len, minlen: bytes_of(minlen)? })
+        }
+        _ => Err(Errno::INVAL),
+    }
+}
 
 /// The numbers of encoded statistics.
 type Numbers = [u64; statistics::BYTES_MAX / size_of::<u64>()];
@@ -71,6 +90,25 @@ pub fn grow(dir: impl AsRef<Path>, bytes: u64) -> io::Result<u64> {
     // have no others.
     unsafe { ioctl::ioctl(&dir, ioctl::Updater::<GROW, u64>::new(&mut bytes))? };
     Ok(bytes)
+}
+
+/// Discards the free blocks in a range of the file system that the directory `dir` is on, as
+/// `fstrim(8)` does. Returns the number of bytes that were discarded. Blocks for the I/O.
+///
+/// # Errors
+/// * `ENOTTY` if `dir` is not on a file system that can do that.
+/// * `EOPNOTSUPP` if the file system or its device can't discard.
+/// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
+/// * `EINVAL` for a range outside of the file system, or of less than a block.
+/// * `EROFS`, `EIO`.
+pub fn trim(dir: impl AsRef<Path>, range: FstrimRange) -> io::Result<u64> {
+    let dir = open(dir.as_ref())?;
+    let FstrimRange { start, len, minlen } = range;
+    let mut fields = [start, len, minlen];
+    // SAFETY: the command's number encodes the size of the three fields, which are read and written
+    // through its argument; it has the same meaning on all file systems.
+    unsafe { ioctl::ioctl(&dir, ioctl::Updater::<TRIM, TrimFields>::new(&mut fields))? };
+    Ok(fields[1])
 }
 
 /// Makes all changes to the file system of the directory `dir` durable that have reached the

@@ -24,8 +24,8 @@
 pub use vfscale_vfs::maps::{Mapping, PAGE_BYTES, Protection, Sharing, Source};
 pub use vfscale_vfs::{
     Access, Acquire, At, AtFlags, Calls, DirEntryBuf, Dirents, FallocateFlags, Fd, FileHandle,
-    FileList, InodeFlags, LockKind, LockRange, MemfdFlags, MountFlags, MountInfo, NAME_MAX, OFlags,
-    OPEN_MAX, OpenFileInfo, OpenHow, Owner, PATH_MAX, PIPE_BUF, PendingLock, Propagation,
-    RecordLock, RenameFlags, ResolveFlags, SYMLINKS_MAX, SealFlags, SetTime, SocketType, Stat,
-    StatFs, StatMask, UmountFlags, WaitToken, Whence, XattrFlags,
+    FileList, FstrimRange, InodeFlags, LockKind, LockRange, MemfdFlags, MountFlags, MountInfo,
+    NAME_MAX, OFlags, OPEN_MAX, OpenFileInfo, OpenHow, Owner, PATH_MAX, PIPE_BUF, PendingLock,
+    Propagation, RecordLock, RenameFlags, ResolveFlags, SYMLINKS_MAX, SealFlags, SetTime,
+    SocketType, Stat, StatFs, StatMask, UmountFlags, WaitToken, Whence, XattrFlags,
 };

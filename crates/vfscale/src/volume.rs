@@ -298,6 +298,16 @@ impl VolumeBuilder {
         self
     }
 
+    /// Sets whether the blocks of removed files are discarded, in the background at the sync
+    /// interval and when the volume is closed: an image then gives them back to its file system. By
+    /// default they are if the device is thinly provisioned: a sparse image or memory, not a block
+    /// device nor an image whose space is allocated.
+    /// [`Calls::trim_fs`](crate::posix::Calls::trim_fs) discards all free blocks in any case.
+    pub fn discard(mut self, discard: bool) -> Self {
+        self.options.discard = Some(discard);
+        self
+    }
+
     /// Sets the path of the log's image or device, for a volume that was created with an external
     /// log.
     pub fn log_path(mut self, path: impl Into<PathBuf>) -> Self {

@@ -237,6 +237,8 @@ impl Opening<'_> {
             batches: AtomicU64::new(0),
             methods: format!("{}, {by_ring}", methods.description),
             lost: OnceLock::new(),
+            discards: OnceLock::new(),
+            refuses_discards: false.into(),
         })
     }
 

@@ -294,6 +294,27 @@ fn a_failed_flush_stays_failed() {
     assert_eq!(device.flush(), Err(first));
 }
 
+/// An image whose space is allocated is meant to keep it.
+#[test]
+fn sparse_images_are_thin() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let device = FileDevice::create(&image, MIB).unwrap();
+    let how = device.discards().unwrap();
+    assert!(how.is_thin && how.granularity == 4096, "{how:?}");
+    device.write_at(0, &vec![1; MIB as usize]).unwrap();
+    device.flush().unwrap();
+    assert_eq!(device.discards(), Some(how), "it was sparse at first");
+    drop(device);
+    let device = FileDevice::open(&image).unwrap();
+    assert!(!device.discards().unwrap().is_thin);
+    device.release();
+    assert_eq!(device.discards(), None);
+    drop(device);
+    let device = FileOptions::new().read_only(true).open(&image).unwrap();
+    assert_eq!(device.discards(), None);
+}
+
 #[test]
 fn block_devices() {
     let folder = tempfile::tempdir().unwrap();
@@ -310,6 +331,7 @@ fn block_devices() {
         device.read_at(device.size() - 1001, &mut odd).unwrap();
         device.discard(0, MIB).unwrap();
         device.flush().unwrap();
+        assert!(device.discards().is_none_or(|how| !how.is_thin && how.granularity >= 4096));
         assert!(matches!(device.set_size(16 * MIB), Err(Error::Unsupported { .. })));
         // The underlying disk grows, and the device with it.
         OpenOptions::new().write(true).open(&image).unwrap().set_len(16 * MIB).unwrap();

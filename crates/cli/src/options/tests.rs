@@ -34,6 +34,9 @@ fn options_of_mount_are_taken() {
 fn later_options_win() {
     assert_eq!(parse("noauto_da_alloc").unwrap().auto_da_alloc, Some(false));
     assert_eq!(parse("noauto_da_alloc,auto_da_alloc").unwrap().auto_da_alloc, Some(true));
+    assert_eq!(parse("discard,nodiscard").unwrap().discard, Some(false));
+    let later = parse("nodiscard").unwrap().then(&parse("discard").unwrap());
+    assert_eq!((later.discard, parse("rw").unwrap().discard), (Some(true), None));
     assert!(parse("idmap").unwrap().then(&parse("ro").unwrap()).idmap);
     assert!(parse("chattr").unwrap().then(&parse("ro").unwrap()).chattr);
     let o = parse("ro,nosuid,rw,suid,dev").unwrap();

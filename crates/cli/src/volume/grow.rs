@@ -83,10 +83,9 @@ fn mounted(args: &GrowArgs, locked: block::Error) -> Result<u64, Failure> {
             .and_then(|mut file| file.seek(SeekFrom::End(0)))
             .map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))?,
     };
-    let image = fs::canonicalize(&args.place).unwrap_or_else(|_| args.place.clone());
-    match mount_of(&mounts::table()?, &image) {
+    match mount_of(&mounts::table()?, &args.place) {
         Some(dir) => ask(&dir, size),
-        None => Err(Failure::InUse(locked)),
+        None => Err(Failure::InUse(locked, "grow DIR --size SIZE")),
     }
 }
 
@@ -113,7 +112,8 @@ fn why_not(error: &io::Error) -> String {
 }
 
 /// Returns the directory at which the volume in `image` is mounted, the latest one of several.
-fn mount_of(mountinfo: &[u8], image: &Path) -> Option<PathBuf> {
+pub(super) fn mount_of(mountinfo: &[u8], image: &Path) -> Option<PathBuf> {
+    let image = &fs::canonicalize(image).unwrap_or_else(|_| image.to_owned());
     mounts::parse(mountinfo).rfind(|mount| mount.is_of(image)).map(|mount| mount.dir())
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -326,6 +327,44 @@ fn a_mount_in_memory_has_no_log_and_no_cache() {
     assert_eq!(figures["transport"], "classic");
     let named = |part: &str| figures.as_object().unwrap().keys().any(|name| name.contains(part));
     assert!(named("polls") && !named("log ") && !named("data cache"), "{figures}");
+}
+
+/// An image gives the space of removed files back to its file system, by a request to its mount or
+/// without.
+#[test]
+fn free_space_is_trimmed() {
+    let images = Images::new();
+    let (image, dir) = (images.image(), images.dir("mnt"));
+    let trim = |place: &Path| {
+        let output = vfscale().arg("trim").arg(place).output().unwrap();
+        (output.status.code(), text(&output.stdout).to_owned() + text(&output.stderr))
+    };
+    assert!(trim(&image).1.contains("No such file"));
+    assert!(vfscale().arg("mkfs").arg(&image).arg("--size=64M").output().unwrap().status.success());
+    let (code, words) = trim(&image);
+    assert!(code == Some(0) && words.contains("MiB discarded"), "{words}");
+    if !can_mount() {
+        return;
+    }
+    let allocated = || fs::metadata(&image).unwrap().blocks() * 512;
+    let mount = Mount::new(&image, &dir, &["-o", "nodiscard"]);
+    fs::write(dir.join("file"), vec![7; 30 << 20]).unwrap();
+    vfscale_fuse::control::sync(&dir).unwrap();
+    fs::remove_file(dir.join("file")).unwrap();
+    vfscale_fuse::control::sync(&dir).unwrap();
+    let before = allocated();
+    // The blocks of the file are free a moment after its last use.
+    eventually("the space is given back", || {
+        for place in [&image, &dir] {
+            let (code, words) = trim(place);
+            assert!(code == Some(0) && words.contains("MiB discarded"), "{words}");
+        }
+        allocated() + (29 << 20) < before
+    });
+    mount.unmount();
+    let mount = Mount::new(&image, &dir, &["--read-only"]);
+    assert!(trim(&dir).1.contains("for reading only"));
+    mount.unmount();
 }
 
 #[test]

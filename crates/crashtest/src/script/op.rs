@@ -2,10 +2,15 @@
 
 use std::fmt;
 
-use vfscale::posix::{At, AtFlags, FallocateFlags, OFlags, RenameFlags, SetTime, XattrFlags};
+use vfscale::posix::{
+    At, AtFlags, FallocateFlags, FstrimRange, OFlags, RenameFlags, SetTime, XattrFlags,
+};
 use vfscale::{Errno, File, Mode, Task, Timestamp};
 
 use crate::script::pattern;
+
+/// All free space.
+const TRIM_ALL: FstrimRange = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
 
 /// Operation of `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +98,8 @@ pub enum Op {
     FsyncDir(String),
     /// `syncfs`.
     Sync,
+    /// `FITRIM` of the whole file system. Does nothing to one in memory.
+    Trim,
     /// Closes the volume. Last call of a script.
     Close,
 }
@@ -166,6 +173,10 @@ impl Op {
                 open(task, path, OFlags::RDONLY | OFlags::DIRECTORY)?.sync_all()?
             }
             Op::Sync => open(task, "/", OFlags::RDONLY | OFlags::DIRECTORY)?.sync_fs()?,
+            Op::Trim => match task.posix().trim_fs(At::Cwd, "/", TRIM_ALL).map_err(Errno::from) {
+                Ok(_) | Err(Errno::OPNOTSUPP) => {}
+                Err(errno) => return Err(errno),
+            },
             // The driver of the script closes the volume, which does not change the tree.
             Op::Close => {}
         }
@@ -229,7 +240,7 @@ impl Op {
             | Op::Fsync(path)
             | Op::Fdatasync(path)
             | Op::FsyncDir(path) => vec![path],
-            Op::Sync | Op::Close => Vec::new(),
+            Op::Sync | Op::Trim | Op::Close => Vec::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! One group in memory: its layout, locks, index and counters.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use super::heat::{Came, Heat};
 use super::index::{Index, available};
 use super::load::{Effort, Half, RECORDS_MAX, Source, Zone};
 use super::memory::IndexMemory;
-use super::search::{Reach, Search};
+use super::search::{FreeRuns, Reach, Search};
 use crate::base::ranks::{GroupIndex, GroupLock};
 use crate::btree::{Error, Nodes};
 use crate::format::damage::GroupFault;
@@ -313,6 +314,17 @@ impl Group {
         self.search(nodes, Half::Free, effort, |index, reach| {
             index.claim(near, min.into(), max.into(), reach)
         })
+    }
+
+    /// Takes free runs within `range`, which lies in the group: those of one zone.
+    pub(super) fn claim_within<N: Nodes>(
+        &self,
+        nodes: &N,
+        range: &Range<u64>,
+        bounds: (u64, u64),
+    ) -> Result<Option<FreeRuns>, Error<N::Error>> {
+        let effort = &mut Effort::anything();
+        self.search(nodes, Half::Free, effort, |index, _| index.claim_within(range, bounds))
     }
 
     pub(super) fn claim_inode<N: Nodes>(

@@ -38,6 +38,17 @@ impl FreeExtents {
         start + self.by_start.get(&start).copied().unwrap_or(0)
     }
 
+    /// Returns the start and end of the first free part of `from..end` that belongs to a run of at
+    /// least `shortest` blocks.
+    pub(super) fn next_within(&self, from: u64, end: u64, shortest: u64) -> Option<(u64, u64)> {
+        let here = self.at_or_before(from).filter(|(at, blocks)| at + blocks > from);
+        let behind = (from < end).then(|| self.by_start.range(from + 1..end));
+        let behind = behind.into_iter().flatten().map(|(start, blocks)| (*start, *blocks));
+        let mut runs = here.into_iter().chain(behind).filter(|_| from < end);
+        let (start, blocks) = runs.find(|(_, blocks)| *blocks >= shortest)?;
+        Some((start.max(from), (start + blocks).min(end)))
+    }
+
     /// Removes all free blocks from `start` to `end`, and calls `piece` with the start and end of
     /// each removed part of a run.
     pub(super) fn cut(&mut self, start: u64, end: u64, mut piece: impl FnMut(u64, u64)) {

@@ -39,6 +39,11 @@ impl Busy {
         self.blocks
     }
 
+    /// Returns the runs that were freed.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = BlockRange> {
+        self.parts.iter().flat_map(|part| part.runs.iter().copied())
+    }
+
     /// Returns whether nothing was freed, and [`Groups::durable`](super::Groups::durable) need not
     /// be called.
     #[must_use]

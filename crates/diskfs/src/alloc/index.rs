@@ -1,9 +1,11 @@
 //! The available blocks and inodes of a group, in memory.
 
+use std::ops::Range;
+
 use super::chunks::Chunks;
 use super::extents::FreeExtents;
 use super::pending::Pending;
-use super::search::{Reach, Search};
+use super::search::{FreeRuns, Reach, Search};
 use super::zones::{UNKNOWN, ZONE_BLOCKS, Zones};
 use crate::format::BlockRange;
 use crate::format::inode::CHUNK_BLOCKS;
@@ -151,6 +153,42 @@ impl Index {
             self.tree_total += run.len();
         }
         found
+    }
+
+    /// Takes free runs within `range`, each of them of a run of at least `shortest` blocks, and up
+    /// to `most` blocks in all: those of the first zone of the range.
+    pub(super) fn claim_within(
+        &mut self,
+        range: &Range<u64>,
+        (shortest, most): (u64, u64),
+    ) -> Search<FreeRuns> {
+        let zone = self.zones.of(range.start);
+        let end = range.end.min(self.zones.first(zone + 1));
+        let mut found = FreeRuns { runs: Vec::new(), next: end };
+        match self.zones.summary(zone) {
+            // Nothing is free there.
+            Some(0) => return Search::Taken(found),
+            Some(_) => return Search::Load(zone),
+            None => {}
+        }
+        // The rest is for the trees.
+        let mut left = most.min(self.available());
+        let (mut from, can_take) = (range.start, left > 0);
+        while let Some((start, behind)) = self.free.next_within(from, end, shortest) {
+            if left == 0 {
+                found.next = if can_take { start } else { range.end };
+                break;
+            }
+            let Ok(blocks) = u32::try_from((behind - start).min(left)) else { break };
+            let run = BlockRange::new(start, blocks);
+            if !matches!(self.take(run), Search::Taken(_)) {
+                break;
+            }
+            found.runs.push(run);
+            left -= run.len();
+            from = run.end();
+        }
+        Search::Taken(found)
     }
 
     /// Takes a run that is free in the index.

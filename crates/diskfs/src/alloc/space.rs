@@ -14,8 +14,8 @@
 //! * A thread that has reserved blocks finds as many in the groups: reserving precedes claiming,
 //!   and unclaimed or freed blocks are in a group before they are given back here.
 //! * Blocks that a transaction has freed count as *coming* from before its commit until they are
-//!   given back here. Hence a thread that finds nothing coming finds the blocks that were coming
-//!   before.
+//!   given back here, and so do blocks that are being discarded. Hence a thread that finds nothing
+//!   coming finds the blocks that were coming before.
 //! * A reserve, the *pool*, serves only operations that free space in the end: removing, and
 //!   writeback of accepted data. Hence removing works on a full volume. Blocks that are given back
 //!   fill the pool first.
@@ -231,6 +231,20 @@ impl Space {
     /// [come back](Self::come_back) when it is durable.
     pub fn expect(&self, blocks: u64) {
         self.coming.freed.add(blocks as i64);
+    }
+
+    /// Reserves free blocks for a moment, after which the caller lets them
+    /// [come back](Self::come_back). They count as coming, so a thread that lacks space waits for
+    /// them. Returns false and reserves nothing if there are fewer.
+    #[must_use]
+    pub fn borrow(&self, blocks: u64) -> bool {
+        // Before `take`: see `Coming`.
+        self.expect(blocks);
+        let is_taken = self.take(blocks, false);
+        if !is_taken {
+            self.coming.given.add(blocks as i64);
+        }
+        is_taken
     }
 
     /// Gives back what was [expected](Self::expect).

@@ -35,6 +35,14 @@ lock_class! {
     pub GroupLock = ("group_lock", 29100) sleeping;
 }
 lock_class! {
+    /// A discard of free runs, from their claim until they are given back.
+    pub DiscardLock = ("discard", 28950) sleeping;
+}
+lock_class! {
+    /// The regions of a volume with freed blocks that are to be discarded.
+    pub FreedLock = ("freed_regions", 31057);
+}
+lock_class! {
     /// The free blocks and inodes of a group.
     pub GroupIndex = ("group_index", 31050);
 }

@@ -100,6 +100,7 @@ impl<'a> FileBlocks<'a> {
         match volume.begin(need) {
             Err(Fault::NoSpace) if volume.space().is_coming() => {
                 volume.sync()?;
+                volume.await_discard();
                 volume.begin(need)
             }
             begun => begun,

@@ -123,6 +123,7 @@ impl Files {
                 bad_blocks: BadBlocks::default(),
                 log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
                 flusher: Arc::default(),
+                discarder: Arc::default(),
                 read_ahead: Self::read_ahead(Weak::clone(this)),
                 write_behind: Self::write_behind(Weak::clone(this), dirty_lists),
                 volume,
@@ -360,6 +361,7 @@ impl Files {
             if let Err(fault) = self.state.volume.sync() {
                 tracing::error!(%fault, "changes can't be made durable");
             }
+            self.state.discarder.pass(&self.state.volume);
         }
     }
 
@@ -390,6 +392,7 @@ impl Files {
         self.state.read_ahead.stop();
         self.state.write_behind.stop();
         self.state.flusher.stop();
+        self.state.discarder.stop();
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vfscale_sync::errseq::ErrorSeq;
 
 use super::bad_blocks::BadBlocks;
+use super::discarder::Discarder;
 use super::flusher::Flusher;
 use super::read_ahead::ReadAhead;
 use super::renewed::Renewed;
@@ -28,6 +29,7 @@ pub(super) struct FilesState {
     /// The most log blocks that a transaction reserves.
     pub(super) log_blocks_max: u32,
     pub(super) flusher: Arc<Flusher>,
+    pub(super) discarder: Arc<Discarder>,
     pub(super) read_ahead: Arc<ReadAhead>,
     pub(super) write_behind: Arc<WriteBehind>,
 }

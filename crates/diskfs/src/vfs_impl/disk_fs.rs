@@ -57,6 +57,9 @@ pub struct DiskOptions {
     /// nothing, is written before the replacement is durable, as ext4's option of this name does.
     /// On by default.
     pub auto_da_alloc: bool,
+    /// Whether freed blocks are discarded in the background, at the sync interval, and at the end;
+    /// `None`: if the device is thinly provisioned ([`VolumeOptions::discard`]). `None` by default.
+    pub discard: Option<bool>,
 }
 
 impl Default for DiskOptions {
@@ -74,6 +77,7 @@ impl Default for DiskOptions {
             orphan_lists: cpu::slots() as usize,
             dirty_lists: cpu::slots() as usize,
             auto_da_alloc: true,
+            discard: None,
         }
     }
 }
@@ -147,6 +151,7 @@ impl DiskFs {
                 cache_bytes: metadata_cache_bytes,
                 log_device: options.log_device,
                 orphan_lists: options.orphan_lists,
+                discard: options.discard,
             },
         )?);
         let nodes = usize::try_from(metadata_cache_bytes / NODE_BYTES).unwrap_or(usize::MAX);
@@ -296,7 +301,9 @@ impl DiskFs {
     pub(super) fn settle(&self) -> Result<(), Fault> {
         self.inactivator.flush();
         self.files.write_renewed();
-        self.volume.sync()
+        self.volume.sync()?;
+        self.volume.await_discard();
+        Ok(())
     }
 }
 

@@ -11,15 +11,17 @@ use vfscale_vfs::driver::{
 };
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
-use vfscale_vfs::types::StatFs;
+use vfscale_vfs::types::{FstrimRange, StatFs};
 
 use super::disk_fs::{DiskFs, UNMOUNTED};
 use super::errors::errno;
 use super::inodes::held;
+use crate::base::fault::Fault;
 use crate::format::BLOCK_BYTES;
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, ROOT_INO};
 use crate::inode::core::SIZE_MAX;
 use crate::page_cache::PAGE;
+use crate::volume::TrimRange;
 
 /// The magic number of a volume in `statfs`: "vfsS", with which its superblock begins.
 const MAGIC: u64 = 0x5373_6676;
@@ -148,6 +150,17 @@ impl FileSystem for DiskFs {
                 Err(error.errno())
             }
         }
+    }
+
+    fn trim_fs(&self, range: FstrimRange) -> Result<u64, Errno> {
+        let FstrimRange { start, len, minlen } = range;
+        if start >= self.volume.geometry().bytes() || len < BLOCK_BYTES as u64 {
+            return Err(Errno::INVAL);
+        }
+        self.volume.trim(TrimRange { start, len, minlen }).map_err(|fault| match fault {
+            Fault::Device(vfscale_block::Error::Unsupported { .. }) => Errno::OPNOTSUPP,
+            fault => self.sync_failed(fault),
+        })
     }
 
     fn storage_counts(&self) -> StorageCounts {

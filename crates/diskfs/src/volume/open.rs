@@ -9,6 +9,7 @@ use vfscale_sync::{Mutex, cpu};
 
 use super::block_map::Places;
 use super::delayed::GroupWriter;
+use super::freed::{FreedRegions, VolumeDiscards};
 use super::log::{Logged, open_log, read_log};
 use super::{Reader, Shared, Volume, VolumeOptions, copies, grow};
 use crate::alloc::Groups;
@@ -59,7 +60,10 @@ impl Volume {
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
         groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
         let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
-        let shared = Shared { groups, space, overruns: AtomicU64::new(0) };
+        let is_thin = || device.discards().is_some_and(|how| how.is_thin);
+        let discards = journal.is_some() && options.discard.unwrap_or_else(is_thin);
+        let freed = discards.then(FreedRegions::default);
+        let shared = Shared { groups, space, freed, overruns: AtomicU64::new(0) };
         let slots = cpu::slots() as usize;
         let opened = Self {
             device,
@@ -73,6 +77,7 @@ impl Volume {
             is_noted: AtomicBool::new(false),
             recovered,
             orphans: OrphanList::new(options.orphan_lists),
+            discards: VolumeDiscards::new(),
             shared: PerCpuArc::new(slots, Arc::new(shared)),
         };
         if !opened.is_read_only() {

@@ -27,6 +27,9 @@ pub struct VolumeOptions {
     /// The number of lists of orphans in memory; 0 for one list, as without the patch `orphan`
     /// (Kara 2014) ([`OrphanList`]).
     pub orphan_lists: usize,
+    /// Whether freed blocks are discarded in the background; `None`: if the device is thinly
+    /// provisioned ([`Discards::is_thin`](vfscale_block::Discards::is_thin)).
+    pub discard: Option<bool>,
 }
 
 impl Default for VolumeOptions {
@@ -38,6 +41,7 @@ impl Default for VolumeOptions {
             cache_bytes: 64 << 20,
             log_device: None,
             orphan_lists: cpu::slots() as usize,
+            discard: None,
         }
     }
 }

@@ -388,7 +388,10 @@ impl<'v> Tx<'v> {
             log.on_durable(move |durable| {
                 if durable.is_ok() {
                     let blocks = busy.blocks();
-                    volume.groups.durable(busy);
+                    volume.groups.durable(&busy);
+                    if let Some(freed) = &volume.freed {
+                        freed.note(busy.runs());
+                    }
                     volume.space.come_back(blocks);
                 }
             });

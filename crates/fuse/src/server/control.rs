@@ -2,7 +2,7 @@
 
 use rustix::ioctl;
 use vfscale::posix::{At, OFlags};
-use vfscale::{Capabilities, Errno};
+use vfscale::{Capabilities, Errno, Task};
 
 use super::{RequestCtx, Rights, Server};
 use crate::{control, statistics, wire};
@@ -22,21 +22,42 @@ impl Server {
                 return Ok(());
             }
             control::STATISTICS => return self.report(ctx),
-            control::GROW if ctx.node == wire::ROOT => {}
+            control::TRIM => {
+                let range = control::trim_range(data)?;
+                let root = self.nodes.get(wire::ROOT)?.file;
+                let trim = |task: &Task| task.posix().trim_fs(At::File(&root), "", range);
+                let trimmed = self.act_as_owner(ctx, trim)?;
+                ctx.reply.ioctl(range.start);
+                ctx.reply.u64(trimmed);
+                ctx.reply.u64(range.minlen);
+            }
+            control::GROW if ctx.node == wire::ROOT => {
+                let bytes = control::bytes_of(data)?;
+                let root = self.nodes.get(ctx.node)?.file;
+                let grow = |task: &Task| task.posix().grow_fs(At::File(&root), "", bytes);
+                let grown = self.act_as_owner(ctx, grow)?;
+                ctx.reply.ioctl(grown);
+            }
             other => return self.inode_flags(ctx, other, data, room),
         }
-        let bytes = control::bytes_of(data)?;
-        let root = self.nodes.get(ctx.node)?.file;
-        let grown = if ctx.caller.is_user(self.owner) {
-            self.base.posix().grow_fs(At::File(&root), "", bytes)?
-        } else if ctx.caller.is_checked() && !ctx.caller.has(Capabilities::SYS_ADMIN) {
+        Ok(())
+    }
+
+    /// Makes a call on the whole file system, which the mounting user may make, and those with
+    /// `CAP_SYS_ADMIN`.
+    fn act_as_owner<T>(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        call: impl Fn(&Task) -> vfscale::Result<T>,
+    ) -> Result<T, Errno> {
+        if ctx.caller.is_user(self.owner) {
+            return Ok(call(&self.base)?);
+        }
+        if ctx.caller.is_checked() && !ctx.caller.has(Capabilities::SYS_ADMIN) {
             // The kernel has not checked this.
             return Err(Errno::PERM);
-        } else {
-            self.act(ctx, Rights::Exact, |task| task.posix().grow_fs(At::File(&root), "", bytes))?
-        };
-        ctx.reply.ioctl(grown);
-        Ok(())
+        }
+        self.act(ctx, Rights::Exact, call)
     }
 
     /// Replies the statistics of the mount to its owner or root.

@@ -191,6 +191,17 @@ fn ioctl_carries_its_bytes() {
 }
 
 #[test]
+fn a_trim_is_that_of_linux() {
+    assert_eq!(crate::control::TRIM, 0xc018_5879, "FITRIM");
+    let mut fields = Vec::new();
+    [4096_u64, 1 << 40, 7].iter().for_each(|field| fields.extend(field.to_ne_bytes()));
+    let range = vfscale::posix::FstrimRange { start: 4096, len: 1 << 40, minlen: 7 };
+    assert_eq!(crate::control::trim_range(&fields), Ok(range));
+    fields.pop();
+    assert_eq!(crate::control::trim_range(&fields), Err(vfscale::Errno::INVAL));
+}
+
+#[test]
 fn short_messages_are_malformed_not_misread() {
     let mut body = words(&[u32::MAX, 0]);
     body.extend(10_u64.to_ne_bytes());

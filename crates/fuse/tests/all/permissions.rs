@@ -155,6 +155,8 @@ fn outsider(path: &dyn Fn(&str) -> std::path::PathBuf) {
     assert_eq!(trusted, Err(Errno::PERM));
     let grown = vfscale_fuse::control::grow(path(""), 1 << 30);
     assert_eq!(errno(grown), Errno::PERM);
+    let all = vfscale::posix::FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
+    assert_eq!(errno(vfscale_fuse::control::trim(path(""), all)), Errno::PERM);
 }
 
 #[test]
@@ -211,6 +213,9 @@ fn permissions_bind_others() {
         assert_eq!(errno(grown), Errno::OPNOTSUPP, "memory");
         let grown = vfscale_fuse::control::grow(m.path("group-dir"), 1 << 30);
         assert_eq!(errno(grown), Errno::NOTTY, "not the root");
+        let all = vfscale::posix::FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
+        let trimmed = vfscale_fuse::control::trim(m.path("group-dir"), all);
+        assert_eq!(errno(trimmed), Errno::OPNOTSUPP, "memory, on any directory");
         run(user(BOB, &[STAFF], "member", m.dir()));
         assert_eq!(fs::metadata(m.path("group-dir/new")).unwrap().uid(), BOB);
         assert_eq!(fs::metadata(m.path("mine")).unwrap().gid(), STAFF);

@@ -241,6 +241,17 @@ pub struct StatFs {
     pub flags: MountFlags,
 }
 
+/// The range of a file system that is to be trimmed, in bytes (`struct fstrim_range`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FstrimRange {
+    /// The start.
+    pub start: u64,
+    /// The length; `u64::MAX` for all.
+    pub len: u64,
+    /// The length of the shortest free extent that is discarded; 0 for one that suits the device.
+    pub minlen: u64,
+}
+
 bitflags! {
     /// The options of a mount, with the values of `mount(2)`.
     ///

@@ -62,7 +62,7 @@
 //! | `evict` | any lock, an RCU section: must not block. No other thread can reach the inode |
 //! | `unmounted` | no lock; possibly an RCU section: must not wait for a grace period |
 //! | `put_super`, and dropping the driver | an RCU section: must not block |
-//! | `fill_super`, `sync_fs`, `grow_fs`, `reclaim`, `storage_counts`, `text` | nothing |
+//! | `fill_super`, `sync_fs`, `grow_fs`, `trim_fs`, `reclaim`, `storage_counts`, `text` | nothing |
 //!
 //! Calls that get a [`Guard`](vfscale_sync::rcu::Guard) run inside an RCU section and must not
 //! block for long.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
-use crate::base::types::{Capabilities, MountFlags, Propagation, UmountFlags};
+use crate::base::types::{Capabilities, FstrimRange, MountFlags, Propagation, UmountFlags};
 use crate::mount::mountinfo::MountInfo;
 use crate::namei::lookup::run_lookups;
 use crate::namei::walk::{Lookup, PATH_MAX};
@@ -159,6 +159,30 @@ impl Calls<'_> {
             place.mount().sb().fs().grow_fs(bytes)
         };
         grow().on("grow_fs", path)
+    }
+
+    /// Discards the free blocks of the file system of `path` in a range, as the `ioctl` `FITRIM`
+    /// does. Returns the number of bytes that were discarded. Blocks for the I/O; other calls
+    /// continue.
+    ///
+    /// # Errors
+    /// The errors of a walk; `EPERM`; `EOPNOTSUPP` if the file system or its device can't do that;
+    /// `EINVAL` for a range outside of it, or of less than a block; `EROFS`, `EIO`.
+    pub fn trim_fs(
+        &self,
+        at: At<'_>,
+        path: impl AsRef<StdPath>,
+        range: FstrimRange,
+    ) -> Result<u64> {
+        let path = path.as_ref();
+        let trim = || {
+            let place = self.task.resolve(at, bytes(path), Lookup::FOLLOW | Lookup::EMPTY)?;
+            self.task.may_mount()?;
+            // A concurrent remount to read-only counts this call as a writer.
+            let _write = WriteAccess::new(place.mount())?;
+            place.mount().sb().fs().trim_fs(range)
+        };
+        trim().on("trim_fs", path)
     }
 
     /// Drops the unused dentries below `path`, negative and recently used ones included, of the

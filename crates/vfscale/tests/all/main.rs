@@ -7,6 +7,7 @@ mod bad_input;
 mod cited_patches;
 mod common;
 mod hotplug;
+mod discards;
 mod inode_flags;
 mod limits;
 mod linux_pipes;

@@ -179,7 +179,7 @@ impl World {
 
     pub(super) fn durable(&mut self) {
         for busy in self.busy.drain(..) {
-            self.groups.durable(busy);
+            self.groups.durable(&busy);
         }
     }
 

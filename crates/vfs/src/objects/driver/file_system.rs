@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use vfscale_sync::errseq::ErrorSeq;
 
-use crate::base::types::StatFs;
+use crate::base::types::{FstrimRange, StatFs};
 use crate::objects::driver::{DirOps, FileOps, NameAccounting, StorageCounts};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::super_block::SuperBlock;
@@ -147,6 +147,17 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
     /// `EOPNOTSUPP`.
     fn grow_fs(&self, bytes: u64) -> Result<u64, Errno> {
         let _ = bytes;
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Discards the free blocks in a range, and returns their number of bytes. May block for the
+    /// I/O; the caller holds nothing.
+    ///
+    /// # Errors
+    /// `EINVAL` for a range outside of the file system, or of less than a block; by default, and if
+    /// the device can't discard, `EOPNOTSUPP`.
+    fn trim_fs(&self, range: FstrimRange) -> Result<u64, Errno> {
+        let _ = range;
         Err(Errno::OPNOTSUPP)
     }
 

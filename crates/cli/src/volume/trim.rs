@@ -1,0 +1,104 @@
+//! `vfscale trim`: discards the free space of a volume, also while it is mounted.
+//!
+//! A volume that another process has mounted is trimmed by a request to its mount, as it is grown
+//! (`grow`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use vfscale::posix::FstrimRange;
+use vfscale::{Errno, VolumeError};
+use vfscale::{block, block::Device};
+use vfscale_diskfs::{Fault, TrimRange, Volume, VolumeOptions};
+
+use super::grow::mount_of;
+use super::{open, open_log};
+use crate::error::Failure;
+use crate::mounts;
+use crate::options;
+
+#[derive(Debug, Args)]
+pub(crate) struct TrimArgs {
+    /// Leave free extents alone that are shorter: bytes, or with K, M, G or T
+    #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes)]
+    pub(crate) minimum: Option<u64>,
+
+    /// The device of an external log; not needed for a mounted volume
+    #[arg(long, value_name = "PATH")]
+    pub(crate) log_device: Option<PathBuf>,
+
+    /// The image file or block device, mounted or not; or the directory at which the volume is
+    /// mounted
+    #[arg(value_name = "IMAGE|DIR")]
+    pub(crate) place: PathBuf,
+}
+
+/// Discards the free space of a volume, and prints how much that is.
+pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
+    let minlen = args.minimum.unwrap_or(0);
+    let bytes = if args.place.is_dir() {
+        ask(&args.place, minlen)?
+    } else {
+        match open(&args.place, false) {
+            Ok(device) => closed(args, device, minlen)?,
+            Err(Failure::Device(error @ block::Error::Locked { .. })) => {
+                match mount_of(&mounts::table()?, &args.place) {
+                    Some(dir) => ask(&dir, minlen)?,
+                    None => return Err(Failure::InUse(error, "trim DIR")),
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+    };
+    println!("{}: {} MiB discarded", args.place.display(), bytes >> 20);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Trims a volume that no other process has open.
+fn closed(args: &TrimArgs, device: Arc<dyn Device>, minlen: u64) -> Result<u64, Failure> {
+    let name = || args.place.display().to_string();
+    let options = VolumeOptions {
+        log_device: open_log(args.log_device.as_deref(), false)?,
+        ..VolumeOptions::default()
+    };
+    let volume = Volume::open(device, options).map_err(|fault| {
+        Failure::Open(VolumeError::Open { name: name(), fault: Box::new(fault) })
+    })?;
+    let trimmed = volume.trim(TrimRange { minlen, ..TrimRange::ALL });
+    let closed = volume.close();
+    let bytes = trimmed.map_err(|fault| {
+        let why = match fault {
+            Fault::Device(block::Error::Unsupported { .. }) => NO_DISCARDS.into(),
+            fault => fault.to_string(),
+        };
+        Failure::Trim(args.place.clone(), why)
+    })?;
+    closed.map_err(|fault| {
+        Failure::Open(VolumeError::Close { name: name(), fault: Box::new(fault) })
+    })?;
+    Ok(bytes)
+}
+
+/// Sends the mount at `dir` a request to trim its volume.
+fn ask(dir: &Path, minlen: u64) -> Result<u64, Failure> {
+    let range = FstrimRange { start: 0, len: u64::MAX, minlen };
+    vfscale_fuse::control::trim(dir, range)
+        .map_err(|error| Failure::Trim(dir.to_owned(), why_not(&error)))
+}
+
+const NO_DISCARDS: &str = "its device or file system can't discard";
+
+/// Returns the meaning of an error that a mount has replied.
+fn why_not(error: &io::Error) -> String {
+    let words = match Errno::from_io_error(error) {
+        Some(Errno::NOTTY) => "no volume is mounted there",
+        Some(Errno::OPNOTSUPP) => NO_DISCARDS,
+        Some(Errno::PERM | Errno::ACCESS) => "only root and the user who mounted it may do that",
+        Some(Errno::ROFS) => "it is mounted for reading only",
+        _ => return error.to_string(),
+    };
+    words.into()
+}
