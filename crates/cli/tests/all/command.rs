@@ -155,8 +155,9 @@ fn the_state_of_the_tree_is_shown_when_asked_for() {
     assert!(lines[2].starts_with("vfscale /.vfscale vfscale ro,nosuid,nodev,noexec"), "{lines:?}");
     // The file that is being read, and the files that the server has open.
     assert!(lines[3].parse::<u64>().unwrap() >= 1, "{lines:?}");
-    let rest = ["1", "lockref\tbefore", ".", "..", "data", ".vfscale", "file", ".vfscale"];
-    assert_eq!(lines[4..], rest);
+    let settings = ["lockref\tbefore", "lockref-spread\tbefore"];
+    assert_eq!((lines[4], &lines[5..7]), ("1", settings.as_slice()));
+    assert_eq!(lines[7..], [".", "..", "data", ".vfscale", "file", ".vfscale"]);
     let both = vfscale().args(["run", "--memory", "--proc", "--writeback", "true"]).output();
     assert!(!both.unwrap().status.success());
 }

@@ -6,8 +6,8 @@
 mod bad_input;
 mod cited_patches;
 mod common;
-mod hotplug;
 mod discards;
+mod hotplug;
 mod inode_flags;
 mod limits;
 mod linux_pipes;
