@@ -356,20 +356,30 @@ impl SuperBlock {
 
     /// Creates an inode with the next free number (the root gets 1); for drivers.
     pub fn new_inode(&self, init: InodeInit) -> InodeRef {
-        let first = self.root.load(Ordering::Relaxed).is_null();
-        let ino = || if first { 1 } else { self.ids.next() };
-        let raw = match &self.inode_list {
-            None => Inode::alloc(self, &self.inodes, ino(), init),
-            Some(list) => {
-                let _inodes = self.lock_all_inodes();
-                let raw = Inode::alloc(self, &self.inodes, ino(), init);
-                // SAFETY: it is new, and `evict` removes it before its memory is freed.
-                unsafe { list.insert(raw) };
-                raw
-            }
-        };
+        if let Some(list) = &self.inode_list {
+            return self.new_listed_inode(list, init);
+        }
+        let raw = Inode::alloc(self, &self.inodes, self.next_ino(), init);
         // SAFETY: `Inode::alloc` counts one reference, ours.
         unsafe { InodeRef::from_raw(raw) }
+    }
+
+    /// Creates an inode like [`new_inode`](Self::new_inode), and adds it to the inode list.
+    #[cold]
+    #[inline(never)]
+    fn new_listed_inode(&self, list: &InodeList, init: InodeInit) -> InodeRef {
+        let _inodes = self.lock_all_inodes();
+        let raw = Inode::alloc(self, &self.inodes, self.next_ino(), init);
+        // SAFETY: it is new, and `evict` removes it before its memory is freed.
+        unsafe { list.insert(raw) };
+        // SAFETY: `Inode::alloc` counts one reference, ours.
+        unsafe { InodeRef::from_raw(raw) }
+    }
+
+    /// Returns the next free inode number; the root's is 1.
+    #[inline]
+    fn next_ino(&self) -> u64 {
+        if self.root.load(Ordering::Relaxed).is_null() { 1 } else { self.ids.next() }
     }
 
     /// Returns the lists of its inodes; `None` if no thread ever looks for one.

@@ -7,6 +7,7 @@ use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::rcu::{self, Guard};
 
 use super::{Cache, SuperBlock};
+use crate::objects::icache::InodeList;
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::inode_xattrs::extra_bytes;
 
@@ -173,13 +174,19 @@ impl SuperBlock {
     #[inline]
     fn free_inode(&self, inode: &Inode, guard: &Guard) {
         if let Some(list) = &self.inode_list {
-            let _inodes = self.lock_all_inodes();
-            list.remove(inode);
+            self.unlist_inode(list, inode);
         }
         let owned = inode.extra(guard).map_or(0, |extra| extra_bytes(extra, guard));
         // SAFETY: the count is zero and never rises again (`get_not_zero`); only RCU readers that
         // began before still see it.
         unsafe { self.free_in(&self.inodes, NonNull::from(inode), owned, guard) };
+    }
+
+    /// Removes an inode from the inode list.
+    #[inline(never)]
+    fn unlist_inode(&self, list: &InodeList, inode: &Inode) {
+        let _inodes = self.lock_all_inodes();
+        list.remove(inode);
     }
 
     /// Evicts an inode of a backed driver: the inode stays hashed until the driver has evicted it.
