@@ -107,3 +107,34 @@ fn commits_of_different_inodes_share_no_line() {
         assert!(lines(&touch, all.and_before(patch).unwrap()) > 0, "{patch}");
     }
 }
+
+/// The cost of what several CPUs have sharded for a thread that is alone, in percent of the
+/// instructions of an operation: the maximum for each patch and workload. Where it is above 2,
+/// `docs/SCALING.md` says so.
+#[test]
+fn no_patch_costs_one_thread_more_than_it_may() {
+    let (memory, volume) = (Target::Memory, Target::Volume);
+    for (name, target, patches) in [
+        ("open-close-own-dir", memory, &[("mount-count", 2.0), ("lockref-spread", 10.0)][..]),
+        ("rename-own-dir", memory, &[("dcache-hash", 2.0)]),
+        ("d-path", memory, &[("seqrwlock", 2.0), ("brlock", 2.0)]),
+        ("slob", memory, &[("file-lock", 32.0)]),
+        ("touch", volume, &[("active-trans", 2.0), ("cil-counters", 2.0), ("cil-lists", 2.0)]),
+        ("touch", volume, &[("busy-extents", 2.0), ("cil-context", 2.0), ("log-space", 2.0)]),
+        ("append-sync", volume, &[("cil-lists", 7.0), ("dirty-list", 8.0)]),
+        ("orphan-truncate", volume, &[("orphan", 2.0)]),
+    ] {
+        let workload = workload::find(name).unwrap();
+        let rate = |scaling| {
+            let options = Options { scaling, target, ..Options::default() };
+            throughput(&Machine::eight_sockets(), &program(&workload, options).unwrap(), 1)
+        };
+        let all = Scaling::with_slots(8);
+        let with = rate(all);
+        for (patch, most) in patches {
+            let cost = (rate(all.and_before(patch).unwrap()) / with - 1.0) * 100.0;
+            println!("{name} {patch} {cost:+.2} %");
+            assert!(cost <= *most, "{patch} costs {cost:.2} % of {name}, {most} at most");
+        }
+    }
+}
