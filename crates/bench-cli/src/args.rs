@@ -58,6 +58,10 @@ pub(crate) enum Set {
     #[command(hide = true)]
     Worker,
 
+    /// Count the cache lines that two CPUs share in some experiments; prints a line for each
+    #[command(hide = true)]
+    Count,
+
     /// Write the manual pages and completions to a directory that is laid out as /usr/share
     #[command(hide = true)]
     Man {

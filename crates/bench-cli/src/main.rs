@@ -35,14 +35,18 @@ use error::Failure;
 static ALLOCATOR: vfscale_commute::arena::Arenas = vfscale_commute::arena::Arenas;
 
 fn main() -> ExitCode {
-    vfscale_command::logging::start(true);
     let cli = Cli::parse();
+    // A recording drops its volumes without closing them, which they would tell.
+    if !matches!(cli.set, Some(Set::Count)) {
+        vfscale_command::logging::start(true);
+    }
     let outcome = match cli.set {
         None => bench::workloads(&cli.run),
         Some(Set::Published(args)) => bench::published(&args),
         Some(Set::Commute(args)) => commute::commute(&args),
         Some(Set::Fill(args)) => fill::fill(&args),
         Some(Set::Worker) => bench::worker(),
+        Some(Set::Count) => count::serve(),
         Some(Set::Man { dir }) => man(&dir),
     };
     outcome.unwrap_or_else(|e| {

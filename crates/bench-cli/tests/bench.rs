@@ -6,6 +6,7 @@
 mod for_all;
 
 use std::fs::Permissions;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -199,6 +200,22 @@ fn published_experiments_run_until_they_are_stopped_and_a_report_is_written() {
         serde_json::from_slice(&std::fs::read(out.join("results.json")).unwrap()).unwrap();
     assert_eq!(json["interrupted"], true);
     assert!(is_empty(&work));
+}
+
+/// A process counts shared lines before it has made any file system, and prints each case at once.
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn shared_lines_are_counted_by_a_process_of_its_own() {
+    let mut child = bench(&["count"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // The other cases take as long again.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let case: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(case["workload"], "create-many");
+    assert_eq!(case["before"], serde_json::json!([]));
+    assert!(case["lines"].as_u64().unwrap() > 0, "{line}");
 }
 
 #[test]
