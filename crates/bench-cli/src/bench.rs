@@ -18,6 +18,11 @@ use crate::count;
 use crate::error::Failure;
 use crate::output::{Form, INTERRUPTED, interrupted_by_signals, make_dir, output, print};
 
+/// Returns the command that starts a worker process.
+fn worker_command() -> Vec<OsString> {
+    ["/proc/self/exe", "worker"].map(OsString::from).to_vec()
+}
+
 impl WorkloadArgs {
     fn plan(&self) -> Result<Plan, Failure> {
         // Both --target and --before take several values, and so also workloads after them.
@@ -33,7 +38,7 @@ impl WorkloadArgs {
         let mut plan = Plan::new(all.collect::<Result<_, _>>()?, targets);
         plan.threads = self.threads.clone();
         plan.processes = self.processes;
-        plan.worker_command = vec![OsString::from("/proc/self/exe"), OsString::from("worker")];
+        plan.worker_command = worker_command();
         plan.pinned = !self.unpinned;
         let before: Vec<_> =
             self.before.iter().filter(|word| !is_workload(word)).cloned().collect();
@@ -104,7 +109,7 @@ pub(crate) fn published(args: &PublishedArgs) -> Result<ExitCode, Failure> {
         }
     }
     make_dir(&args.out)?;
-    let all = PublishedRun { targets, quick: args.quick };
+    let all = PublishedRun { targets, quick: args.quick, worker_command: worker_command() };
     let minutes = all.estimate()?.as_secs_f64() / 60.0;
     eprintln!("about {minutes:.0} minutes, on CPUs that have nothing else to do");
     let interrupt = interrupted_by_signals()?;

@@ -35,8 +35,8 @@ pub(super) const NAMES: PublishedTable = PublishedTable {
 pub(super) const SOCKETS: PublishedTable = PublishedTable {
     source: PIGGIN,
     title: "closing lots of sockets",
-    machine: "a graph of total time (slide 33), many processes. Ours are threads, with sockets alone, \
-              and with as many pipes.",
+    machine: "a graph of total time (slide 33), many processes. In the library ours are threads; with \
+              sockets alone, and with as many pipes.",
     columns: &["experiment", "with vfs-scale"],
     rows: &[&["close lots of sockets", "less time (a graph)"]],
     workloads: &["close-sockets", "close-many"],

@@ -153,8 +153,10 @@ fn is_same_but_patches(one: &CaseName, other: &CaseName) -> bool {
 }
 
 /// Returns the workers of a case and its target.
-fn workers_of(report: &Report, case: &CaseName) -> String {
-    format!("{} {}", report.target_name(&case.target), table::workers(case))
+fn workers_of(report: &Report, result: &CaseResult) -> String {
+    let processes = if result.processes { " processes" } else { "" };
+    let target = report.target_name(&result.case.target);
+    format!("{target} {}{processes}", table::workers(&result.case))
 }
 
 /// Returns the seconds in which each worker makes a number of operations, with and without patches,
@@ -178,7 +180,7 @@ fn seconds(
         let time = result.map(|result| result.cpu.used * of(result).0);
         time.map_or("-".to_owned(), number)
     };
-    let mut row = vec![after.case.workload.clone(), workers_of(report, &after.case)];
+    let mut row = vec![after.case.workload.clone(), workers_of(report, after)];
     row.extend(cells(before));
     row.extend(cells(Some(after)));
     row.push(before.map_or("-".to_owned(), |before| change(of(after).0 / of(before).0)));
@@ -199,7 +201,7 @@ fn waiting(
 ) -> Option<Vec<String>> {
     let share = |result: &CaseResult| Some(percent(result.lockstat_round?.waiting));
     let (old, new) = (share(before?)?, share(after)?);
-    Some(vec![after.case.workload.clone(), workers_of(report, &after.case), old, new])
+    Some(vec![after.case.workload.clone(), workers_of(report, after), old, new])
 }
 
 /// Returns the load of CPUs, with and without patches; `None` if it was not measured.
@@ -302,7 +304,7 @@ fn transactions(report: &Report, before: &CaseResult) -> Option<Vec<String>> {
     let (old, new) = (rate(before)?, rate(after)?);
     Some(vec![
         before.case.workload.clone(),
-        workers_of(report, &with),
+        workers_of(report, after),
         before.case.before.join(", "),
         number(old),
         number(new),
@@ -328,7 +330,7 @@ fn row(report: &Report, table: &PublishedTable, result: &CaseResult) -> Vec<Stri
         Some(rate) => rate.rate.median / result.ops_per_s.median,
         None => 1.0,
     };
-    let mut workers = workers_of(report, case);
+    let mut workers = workers_of(report, result);
     if let Some(users) = case.users {
         workers += &format!(", {users} users");
     }

@@ -1,5 +1,6 @@
 //! A run of all published experiments.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use super::plan::{Plan, ROUNDS_MIN};
@@ -23,6 +24,14 @@ pub struct PublishedRun {
     pub targets: Vec<TargetSpec>,
     /// Whether to run shorter rounds with fewer files: for a preview, not for figures.
     pub quick: bool,
+    /// The command that starts a worker process, as in [`Plan`]. With it, directories are measured
+    /// by processes where the documents have them.
+    pub worker_command: Vec<OsString>,
+}
+
+/// Returns whether the workers of a document's experiment were processes whose number counts.
+fn is_of_processes(table: &PublishedTable) -> bool {
+    table.source == KARA || table.workloads.contains(&"close-sockets")
 }
 
 /// Returns the numbers of workers: the powers of two below the number of CPUs, and that number.
@@ -66,10 +75,32 @@ impl PublishedRun {
         self.targets.iter().filter(fits).cloned().collect()
     }
 
-    /// Returns the plan of the run for a table, and for others that share it, with structures for
-    /// this many CPUs; `None` without a suitable target.
-    fn plan(&self, table: &PublishedTable, cpus: Option<usize>) -> Result<Option<Plan>> {
+    /// Returns the plans of the runs for a table: one for each number of CPUs for which structures
+    /// are made, and one more for directories that processes work in.
+    fn plans_of(&self, table: &PublishedTable) -> Result<Vec<Plan>> {
+        let mut plans = Vec::new();
         let targets = self.targets_of(table);
+        let by_processes = is_of_processes(table) && !self.worker_command.is_empty();
+        let (others, directories): (Vec<_>, Vec<_>) =
+            targets.into_iter().partition(|target| target.is_library() || !by_processes);
+        for cpus in slots_of(table) {
+            plans.extend(self.plan(table, others.clone(), cpus)?);
+        }
+        if let Some(mut plan) = self.plan(table, directories, None)? {
+            plan.processes = true;
+            plans.push(plan);
+        }
+        Ok(plans)
+    }
+
+    /// Returns the plan of the run for a table, and for others that share it, with structures for
+    /// this many CPUs; `None` without targets.
+    fn plan(
+        &self,
+        table: &PublishedTable,
+        targets: Vec<TargetSpec>,
+        cpus: Option<usize>,
+    ) -> Result<Option<Plan>> {
         if targets.is_empty() {
             return Ok(None);
         }
@@ -77,6 +108,7 @@ impl PublishedRun {
             table.workloads.iter().map(|name| workloads::find(name)).collect::<Result<_>>()?;
         let mut plan = Plan::new(workloads, targets);
         plan.threads = worker_counts(Machine::this().cpus);
+        plan.worker_command.clone_from(&self.worker_command);
         plan.cpus = cpus;
         if cpus.is_some() {
             plan.threads = vec![1];
@@ -126,10 +158,11 @@ impl PublishedRun {
     fn plans(&self) -> Result<Vec<Plan>> {
         let first =
             |at: &usize| !TABLES[..*at].iter().any(|before| share_run(before, &TABLES[*at]));
-        let of = |at: usize| {
-            slots_of(&TABLES[at]).into_iter().map(move |cpus| self.plan(&TABLES[at], cpus))
-        };
-        (0..TABLES.len()).filter(first).flat_map(of).filter_map(Result::transpose).collect()
+        let mut plans = Vec::new();
+        for at in (0..TABLES.len()).filter(first) {
+            plans.extend(self.plans_of(&TABLES[at])?);
+        }
+        Ok(plans)
     }
 
     /// Estimates the duration of all runs; see [`Plan::estimate`].

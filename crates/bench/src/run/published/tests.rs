@@ -24,17 +24,16 @@ fn every_plan_makes_sense() {
             (TargetSpec::parse("mount:image").unwrap(), Some(true)),
             (TargetSpec::Path("/".into()), None),
         ] {
-            let all = PublishedRun { targets: vec![target], quick };
+            let all = published(vec![target], quick);
             for table in TABLES {
                 let is_slots = matches!(table.figures, OurFigures::Slots(_));
                 let is_library = all.targets[0].is_library();
                 let wanted = only_volumes.is_none_or(|only| only == table.on_volumes)
                     && (is_library || !is_slots);
-                for cpus in slots_of(table) {
-                    let mut plan = all.plan(table, cpus).unwrap();
-                    assert_eq!(plan.is_some(), wanted, "{}", table.title);
-                    plan.iter_mut().for_each(|plan| plan.check().unwrap());
-                }
+                let mut plans = all.plans_of(table).unwrap();
+                let due = if wanted { slots_of(table).len() } else { 0 };
+                assert_eq!(plans.len(), due, "{}", table.title);
+                plans.iter_mut().for_each(|plan| plan.check().unwrap());
             }
         }
     }
@@ -49,8 +48,7 @@ fn the_whole_set_is_to_end_within_twenty_minutes_on_two_cpus() {
         TargetSpec::Volume("image".into()),
     ];
     let counts = worker_counts(Machine::this().cpus).len() as u32;
-    let on_two =
-        |quick| PublishedRun { targets: targets.clone(), quick }.estimate().unwrap() * 2 / counts;
+    let on_two = |quick| published(targets.clone(), quick).estimate().unwrap() * 2 / counts;
     assert!(on_two(false) < Duration::from_secs(1_000), "{:?}", on_two(false));
     assert!(on_two(true) < Duration::from_secs(150), "{:?}", on_two(true));
 }
@@ -81,9 +79,40 @@ fn a_row_has_before_and_after_in_the_documents_unit() {
     assert!(shares(&rows[0]).unwrap()[3] > 1.0, "{rows:?}");
 }
 
+fn published(targets: Vec<TargetSpec>, quick: bool) -> PublishedRun {
+    PublishedRun { targets, quick, worker_command: vec!["worker".into()] }
+}
+
 /// Returns the plan of the run for a table, with short rounds.
 fn quick_plan(table: &PublishedTable, target: TargetSpec, cpus: Option<usize>) -> Plan {
-    PublishedRun { targets: vec![target], quick: true }.plan(table, cpus).unwrap().unwrap()
+    published(vec![target.clone()], true).plan(table, vec![target], cpus).unwrap().unwrap()
+}
+
+/// Directories are measured by processes where the document does that, and in a run of their own:
+/// the library works in one process.
+#[test]
+fn documents_of_processes_have_runs_of_processes() {
+    let targets = vec![
+        TargetSpec::Memory,
+        TargetSpec::Volume("image".into()),
+        TargetSpec::Path(TMPFS.into()),
+        TargetSpec::Path("/".into()),
+    ];
+    let mut all = published(targets, true);
+    let plans = all.plans().unwrap();
+    let by_processes = |name: &str| -> Vec<(bool, usize)> {
+        let of = |plan: &&Plan| plan.workloads.iter().any(|workload| workload.name == name);
+        plans.iter().filter(of).map(|plan| (plan.processes, plan.targets.len())).collect()
+    };
+    assert_eq!(by_processes("close-sockets"), [(false, 1), (true, 2)]);
+    assert_eq!(by_processes("orphan-truncate"), [(false, 1), (true, 1)]);
+    assert_eq!(by_processes("stat-deep"), [(false, 3)]);
+    for mut plan in plans.clone() {
+        plan.check().unwrap();
+    }
+    // Without a command for workers all are threads.
+    all.worker_command.clear();
+    assert!(all.plans().unwrap().iter().all(|plan| !plan.processes));
 }
 
 #[test]
@@ -129,9 +158,8 @@ fn the_slow_side_has_a_row_for_each_number_of_slots() {
 fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     let of = |title: &str| TABLES.iter().find(|table| table.title.contains(title)).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let targets = vec![TargetSpec::Volume(dir.path().join("image.vfs"))];
-    let all = PublishedRun { targets, quick: true };
-    let mut plan = all.plan(of("truncating"), None).unwrap().unwrap();
+    let target = TargetSpec::Volume(dir.path().join("image.vfs"));
+    let mut plan = quick_plan(of("truncating"), target.clone(), None);
     (plan.slice, plan.threads) = (Duration::from_millis(1), vec![10]);
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
     let rows = ours(&report, of("truncating"));
@@ -150,7 +178,7 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     assert_eq!(acquisitions(&locks[0]), None, "there is no such lock");
     assert!(acquisitions(&locks[1]).unwrap() > 0, "{locks:?}");
 
-    let mut plan = all.plan(of("active transactions"), None).unwrap().unwrap();
+    let mut plan = quick_plan(of("active transactions"), target, None);
     (plan.files, plan.threads) = (100, vec![1]);
     assert_eq!(plan.before.len(), 6);
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
