@@ -36,6 +36,7 @@ mod discard;
 mod freed;
 pub mod grow;
 mod hooks;
+mod known;
 mod log;
 mod open;
 mod options;
@@ -54,7 +55,8 @@ use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 
 pub(crate) use block_map::Places;
 pub use freed::TrimRange;
-pub(crate) use log::{known, log_of, replay_in_memory, seen};
+pub(crate) use known::{known, seen};
+pub(crate) use log::{log_of, replay_in_memory};
 pub use options::VolumeOptions;
 pub use reader::Reader;
 
@@ -79,7 +81,7 @@ pub struct Volume {
     device: Arc<dyn Device>,
     uuid: Uuid,
     places: Arc<Places>,
-    superblock: Mutex<Superblock, SuperblockLock>,
+    superblock: Arc<Mutex<Superblock, SuperblockLock>>,
     cache: PerCpuArc<BufferCache>,
     hooks: Arc<VolumeHooks>,
     /// `None` if the volume is open for reading only.
@@ -358,6 +360,10 @@ impl Volume {
         if let Err(error) = journal.close() {
             self.note_stop();
             return Err(error.into());
+        }
+        if !journal.has_epoch() {
+            // Nothing was changed: the log and the superblock are those of a closed volume.
+            return Ok(());
         }
         // The superblock's flush makes the discards durable.
         self.discard_all_freed();

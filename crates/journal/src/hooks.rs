@@ -1,7 +1,7 @@
 //! Callbacks from the journal to its owner.
 
 use crate::change_list::{ChangeList, Committed};
-use crate::{Durable, Result};
+use crate::{Durable, Known, Result};
 
 /// Steps of the journal's ordering that its owner performs. Every method has a default that does
 /// nothing.
@@ -45,6 +45,18 @@ pub trait Hooks: Send + Sync {
     /// there was nothing to push.
     fn context_ended(&self, items: usize) {
         let _ = items;
+    }
+
+    /// Notes that the epoch of a log that was opened late has begun
+    /// ([`Options::opens_late`](crate::Options::opens_late)): the owner records the state `known`
+    /// before anything else is logged. The first transactions wait, and no other thread writes the
+    /// log in the meantime.
+    ///
+    /// # Errors
+    /// Any error; it shuts the journal down.
+    fn epoch_begun(&self, known: Known) -> Result<()> {
+        let _ = known;
+        Ok(())
     }
 
     /// Makes the data durable that the metadata of checkpoint `sequence` refers to (file data).

@@ -8,7 +8,7 @@ use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::lock::ThreadOwner;
 
 use crate::admission::grant::ReserveKind;
-use crate::disk::iclog::{self, RecordContents, Writer};
+use crate::disk::iclog::{self, Writer};
 use crate::disk::known;
 use crate::disk::record::{self, RecordKind};
 use crate::disk::recovery;
@@ -101,7 +101,8 @@ impl Journal {
     }
 
     /// Opens the log of `volume` in `region`: finds its end, replays into `sink` what is not
-    /// written back, and begins an epoch. The log is usable when this returns.
+    /// written back, and begins an epoch, unless it may do so later ([`Options::opens_late`]). The
+    /// log is usable when this returns.
     ///
     /// # Errors
     /// [`Error::NotALog`], [`Error::Damaged`], [`Error::BadCheckpoint`], [`Error::Stale`],
@@ -116,10 +117,23 @@ impl Journal {
         options: Options,
     ) -> Result<(Self, Recovered)> {
         let geometry = recovery::geometry(&*device, region)?;
-        let found = known::find(&*device, geometry, volume, &options.known)?;
-        // The records that the new epoch follows must be durable before the epoch is.
-        device.flush()?;
-        let mut recovered = recovery::replay(&*device, geometry, volume, &found, sink)?;
+        let closed = match options.opens_late {
+            true => known::find_closed(&*device, geometry, volume, &options.known)?,
+            false => None,
+        };
+        let is_late = closed.is_some();
+        let found = match closed {
+            Some(found) => found,
+            None => known::find(&*device, geometry, volume, &options.known)?,
+        };
+        let mut recovered = if is_late {
+            sink.begin(found.last.lsn)?;
+            found.replayed_nothing()
+        } else {
+            // The records that the new epoch follows must be durable before the epoch is.
+            device.flush()?;
+            recovery::replay(&*device, geometry, volume, &found, sink)?
+        };
         let epoch = found.epoch.checked_add(1).ok_or(Error::WornOut)?;
         recovered.epoch = epoch;
         let end = found.end(geometry);
@@ -127,12 +141,12 @@ impl Journal {
         let mut writer =
             Writer::new(device, geometry, volume, epoch, end, record_blocks, device_id);
         let opening = geometry.lsn(end.head);
-        // The record before it is durable, and the only one that the opening record can refer to.
-        let contents = RecordContents::plain(RecordKind::Open, opening, found.last.lsn);
-        writer.write(contents, end.head + 1)?;
-        writer.flush()?;
-        tracing::debug!(?recovered, "log opened");
+        if !is_late {
+            writer.begin_epoch()?;
+        }
+        tracing::debug!(?recovered, is_late, "log opened");
         let log = Log::new(geometry, writer, opening, found.checkpoint + 1, hooks, options);
+        log.shared.read.has_epoch.store(!is_late, Ordering::Release);
         Ok((Self::start(Arc::new(log)), recovered))
     }
 
@@ -177,13 +191,21 @@ impl Journal {
         Ok(is_clean)
     }
 
+    /// Returns whether the epoch of this opening has begun: at once, or with the first transaction
+    /// ([`Options::opens_late`]). If not, the log is closed as it was before the opening.
+    #[must_use]
+    pub fn has_epoch(&self) -> bool {
+        self.log.has_epoch()
+    }
+
     /// Returns the state of the log for its owner to record, when it is opened and when it is
-    /// closed. `None` while a record is being written.
+    /// closed. `None` while a record is being written, and before the epoch has begun.
     #[must_use]
     pub fn known(&self) -> Option<Known> {
         let progress = self.log.progress.lock();
         let durable = progress.durable;
-        progress.writer.as_deref().map(|writer| writer.known(durable))
+        let writer = progress.writer.as_deref().filter(|_| self.log.has_epoch());
+        writer.map(|writer| writer.known(durable))
     }
 
     /// Starts the threads.
@@ -220,7 +242,8 @@ impl Journal {
             log.wait_for_push()?;
         }
         log.gate.enter(&log.shared).map_err(|refused| log.refused(refused))?;
-        if let Err(error) = log.reserve(bytes, ReserveKind::New) {
+        let begun = if log.has_epoch() { Ok(()) } else { log.begin_epoch() };
+        if let Err(error) = begun.and_then(|()| log.reserve(bytes, ReserveKind::New)) {
             log.leave();
             return Err(error);
         }

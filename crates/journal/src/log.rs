@@ -142,6 +142,19 @@ impl Log {
         }
     }
 
+    /// Returns whether the epoch has begun.
+    #[inline]
+    pub(crate) fn has_epoch(&self) -> bool {
+        self.shared.read.has_epoch.load(Ordering::Acquire)
+    }
+
+    /// Begins the epoch of a log that was opened late, for the first transactions, which have
+    /// entered the gate.
+    #[cold]
+    pub(crate) fn begin_epoch(&self) -> Result<()> {
+        self.writer()?.begin_epoch()
+    }
+
     /// Returns the error that shut the journal down, if it is shut down.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {

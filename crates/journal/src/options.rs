@@ -120,6 +120,10 @@ pub struct Options {
     pub memory_bytes: Option<u64>,
     /// State of the log that its owner has recorded. Nothing by default.
     pub known: Known,
+    /// Whether a log that is closed, as `known` says, is opened without a write: its epoch begins
+    /// with the first transaction, of which [`Hooks::epoch_begun`](crate::Hooks::epoch_begun) tells
+    /// the owner. Off by default.
+    pub opens_late: bool,
 }
 
 impl Default for Options {
@@ -131,6 +135,7 @@ impl Default for Options {
             cil_bytes: None,
             memory_bytes: None,
             known: Known::default(),
+            opens_late: false,
         }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct ReadMostly {
     pub(crate) is_empty: AtomicBool,
     pub(crate) is_shut: AtomicBool,
     pub(crate) is_frozen: AtomicBool,
+    /// Whether the epoch has begun: not in a log that was opened late and has no transaction yet.
+    pub(crate) has_epoch: AtomicBool,
     is_apart: bool,
 }
 
@@ -71,6 +73,7 @@ impl SharedFields {
                 is_empty: AtomicBool::new(true),
                 is_shut: AtomicBool::new(false),
                 is_frozen: AtomicBool::new(false),
+                has_epoch: AtomicBool::new(true),
                 is_apart,
             },
             together: WriteMostly::new(),

@@ -553,6 +553,14 @@ impl Superblock {
         self
     }
 
+    /// Notes that the volume is mounted and about to be changed, with the log in this state; `None`
+    /// if that is not known exactly.
+    pub(crate) fn note_mount(&mut self, log_seen: Option<LogSeen>) {
+        self.mounted = Timestamp::now();
+        let before = LogSeen { is_closed: false, ..self.log_seen };
+        self.log_seen = log_seen.unwrap_or(before);
+    }
+
     /// Returns the generation: the number of writes of the superblock.
     #[must_use]
     pub fn generation(&self) -> u64 {

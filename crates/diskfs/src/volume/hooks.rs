@@ -13,14 +13,17 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use vfscale_block::Device;
-use vfscale_journal::{Delayed, Hooks};
+use vfscale_journal::{Delayed, Hooks, Known};
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::Kept;
 use vfscale_sync::{Condvar, Mutex};
 
+use super::copies;
+use super::known::seen;
 use crate::base::fault::Fault;
-use crate::base::ranks::DataFlush;
+use crate::base::ranks::{DataFlush, SuperblockLock};
 use crate::buffer::WriteQueue;
+use crate::format::superblock::Superblock;
 
 /// A writer of the delayed changes of groups. `Send` and `Sync`.
 pub(super) trait DelayedWork: fmt::Debug + Send + Sync {
@@ -46,6 +49,8 @@ pub(super) struct VolumeHooks {
     write_queue: OnceLock<Kept<WriteQueue>>,
     /// The writer of delayed changes of groups. Set once the volume is open.
     delayed: OnceLock<Box<dyn DelayedWork>>,
+    /// The superblock, which records the state of the log. Set once the volume is open.
+    superblock: OnceLock<Arc<Mutex<Superblock, SuperblockLock>>>,
     /// The number of writes of data, and the number of these that are durable.
     written: AtomicU64,
     flushed: AtomicU64,
@@ -59,6 +64,7 @@ impl VolumeHooks {
             device,
             write_queue: OnceLock::new(),
             delayed: OnceLock::new(),
+            superblock: OnceLock::new(),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             is_flushing: Mutex::new(false),
@@ -76,6 +82,12 @@ impl VolumeHooks {
     pub(super) fn set_delayed(&self, delayed: Box<dyn DelayedWork>) {
         // A volume is opened once, so this is the only call.
         let _ = self.delayed.set(delayed);
+    }
+
+    /// Sets the superblock.
+    pub(super) fn set_superblock(&self, superblock: Arc<Mutex<Superblock, SuperblockLock>>) {
+        // A volume is opened once, so this is the only call.
+        let _ = self.superblock.set(superblock);
     }
 
     pub(super) fn mark_data_written(&self) {
@@ -139,6 +151,14 @@ impl Hooks for VolumeHooks {
         if let Some(work) = self.delayed.get() {
             work.ended(items);
         }
+    }
+
+    /// Records that the volume is mounted, and that its log is not closed any more.
+    fn epoch_begun(&self, known: Known) -> vfscale_journal::Result<()> {
+        let Some(superblock) = self.superblock.get() else { return Ok(()) };
+        let mut superblock = superblock.lock();
+        superblock.note_mount(Some(seen(known)));
+        Ok(copies::write(&*self.device, &mut superblock)?)
     }
 
     fn before_commit_record(&self, _sequence: u64) -> vfscale_journal::Result<()> {

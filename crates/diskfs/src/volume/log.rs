@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device};
-use vfscale_journal::{Journal, Known, Lsn, Recovered, Region, VolumeId};
+use vfscale_journal::{Journal, Recovered, Region, VolumeId};
 
 use super::block_map::Places;
 use super::hooks::VolumeHooks;
+use super::known::known;
 use super::options::VolumeOptions;
 use super::recovery::Replay;
 use crate::base::fault::Fault;
-use crate::format::superblock::{LogPlace, LogSeen, Superblock};
-use crate::format::uuid::Uuid;
+use crate::format::superblock::{LogPlace, Superblock};
 use crate::format::{BLOCK_BYTES, byte_of_block};
 
 /// A volume whose log was opened, replayed or ignored.
@@ -83,23 +83,6 @@ pub(super) fn open_log(
     let (journal, recovered) = opened?;
     drop(sink);
     Ok(Logged { device, hooks, journal: Some(journal), recovered })
-}
-
-/// Returns the knowledge of a superblock about the volume's log.
-pub(crate) fn known(superblock: &Superblock) -> Known {
-    let LogSeen { epoch, last, checkpoint, is_closed } = superblock.log_seen;
-    let device = match superblock.log() {
-        LogPlace::Inside { .. } => Uuid::NIL,
-        LogPlace::Outside { device, .. } => device,
-    };
-    let (last, device) = (Lsn::from_bits(last), device.to_bytes());
-    Known { epoch, last, checkpoint, is_closed, device }
-}
-
-/// Returns the form in which a superblock records this knowledge about the log.
-pub(crate) fn seen(known: Known) -> LogSeen {
-    let Known { epoch, last, checkpoint, is_closed, .. } = known;
-    LogSeen { epoch, last: last.to_bits(), checkpoint, is_closed }
 }
 
 /// Returns the device with the log, and the position of the log on it.

@@ -17,14 +17,15 @@ use crate::alloc::space::Space;
 use crate::base::fault::Fault;
 use crate::buffer::BufferCache;
 use crate::format::BLOCK_BYTES;
-use crate::format::superblock::{LogSeen, Timestamp};
 use crate::inode::orphans::OrphanList;
 
 /// The ratio of the cache's memory limit to that of the groups' indexes.
 const INDEX_SHARE: u64 = 8;
 
 impl Volume {
-    /// Opens the volume on `device`: finds the superblock, replays the log.
+    /// Opens the volume on `device`: finds the superblock, replays the log. A volume that was
+    /// closed is not written before the first transaction, and only the superblocks, two blocks of
+    /// the log and the headers of the groups are read.
     ///
     /// Blocks for the I/O, for a time that depends on the size of the log unless the volume was
     /// closed.
@@ -33,8 +34,10 @@ impl Volume {
     /// No volume, or one that this program can't use; the errors of the log and of the device, and
     /// damage. [`Fault::NeedsRepair`] after an interrupted repair, unless the options ignore the
     /// log.
-    pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Self, Fault> {
+    pub fn open(device: Arc<dyn Device>, mut options: VolumeOptions) -> Result<Self, Fault> {
         let found = copies::read(&*device)?;
+        // A copy that is old or damaged is replaced at once.
+        options.journal.opens_late = found.is_whole();
         let read_only = options.read_only || options.no_recovery;
         if found.is_read_only() && !read_only {
             return Err(Fault::ReadOnly);
@@ -69,7 +72,7 @@ impl Volume {
             device,
             uuid,
             places,
-            superblock: Mutex::new(superblock),
+            superblock: Arc::new(Mutex::new(superblock)),
             cache: PerCpuArc::new(slots, Arc::new(cache)),
             hooks,
             journal,
@@ -80,13 +83,12 @@ impl Volume {
             discards: VolumeDiscards::new(),
             shared: PerCpuArc::new(slots, Arc::new(shared)),
         };
-        if !opened.is_read_only() {
-            let log_seen = opened.log_seen();
-            opened.update_superblock(|superblock| {
-                superblock.mounted = Timestamp::now();
-                let before = LogSeen { is_closed: false, ..superblock.log_seen };
-                superblock.log_seen = log_seen.unwrap_or(before);
-            })?;
+        if let Some(journal) = &opened.journal {
+            opened.hooks.set_superblock(Arc::clone(&opened.superblock));
+            if journal.has_epoch() {
+                let log_seen = opened.log_seen();
+                opened.update_superblock(|superblock| superblock.note_mount(log_seen))?;
+            }
             opened.hooks.set_delayed(Box::new(GroupWriter::new(&opened)));
             opened.groups().delay(opened.superblock().log().blocks() * BLOCK_BYTES as u64);
             grow::finish(&opened)?;

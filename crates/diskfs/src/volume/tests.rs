@@ -7,7 +7,8 @@ use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
 use vfscale_journal::{Hooks, Reservation};
 
 use super::hooks::VolumeHooks;
-use super::{Places, Volume, VolumeOptions};
+use super::tx::TxReservation;
+use super::{Places, Volume, VolumeOptions, copies};
 use crate::base::fault::Fault;
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::tools::mkfs::{self, MkfsOptions};
@@ -60,8 +61,9 @@ fn opening_replays_and_closing_leaves_nothing_to_replay() {
     let device = made(device());
     let volume = open(&device);
     assert!(volume.recovered().checkpoints == 0);
-    assert!(volume.superblock().mounted > Timestamp::NEVER);
+    assert_eq!(volume.superblock().mounted, Timestamp::NEVER);
     log_block(&volume, 5);
+    assert!(volume.superblock().mounted > Timestamp::NEVER);
     drop(volume);
     assert_eq!(first_of_100(&device), 0, "nothing was written home");
     let volume = open(&device);
@@ -128,9 +130,11 @@ fn an_error_of_the_log_fails_everything_that_follows() {
     let device = made(faulty.clone());
     let volume = open(&device);
     assert!(volume.failure().is_none());
-    faulty.arm(vfscale_block::Fault::on(Operation::Flush));
     let journal = volume.journal().unwrap();
     let bytes = Reservation::item_bytes(BLOCK_BYTES as u64);
+    // The first transaction begins the epoch of the log.
+    drop(journal.begin(Reservation::new(bytes)).unwrap());
+    faulty.arm(vfscale_block::Fault::on(Operation::Flush));
     let mut log = journal.begin(Reservation::new(bytes)).unwrap();
     log.add(volume.cache().fresh(100, Block::zeroed().into()));
     let sequence = log.commit().unwrap().sequence;
@@ -240,4 +244,91 @@ fn a_flush_that_fails_fails_everybody_who_waits_for_it() {
     hooks.flush_data(hooks.data_written()).unwrap();
     hooks.flush_data(hooks.data_written()).unwrap();
     assert_eq!(faulty.calls(Operation::Flush), 4);
+}
+
+/// Creates a clean volume of a gigabyte, with a log of 16 MiB.
+fn large() -> Arc<FaultyDevice<MemoryDevice>> {
+    let device = MemoryDevice::with_block_size(1 << 30, 4096).unwrap();
+    mkfs::format(&device, &MkfsOptions::default()).unwrap();
+    Arc::new(FaultyDevice::new(device))
+}
+
+/// Returns the number of reads, writes and flushes.
+fn calls(device: &FaultyDevice<MemoryDevice>) -> [u64; 3] {
+    [Operation::Read, Operation::Write, Operation::Flush].map(|operation| device.calls(operation))
+}
+
+/// Fails if an opening reads the log, or if anything is written before the first change.
+#[test]
+fn a_closed_volume_is_opened_without_a_write() {
+    let device = large();
+    let held: Arc<dyn Device> = device.clone();
+    for _ in 0..3 {
+        let before = calls(&device);
+        let volume = Volume::open(held.clone(), VolumeOptions::default()).unwrap();
+        let after = calls(&device);
+        let reads = after[0] - before[0];
+        let groups = u64::from(volume.geometry().groups());
+        // A header is checked against the log, and loaded.
+        assert!(reads <= 3 + 2 + 2 * groups, "{reads} reads for {groups} groups");
+        assert_eq!(after[1..], before[1..], "writes and flushes");
+        assert!(volume.recovered().was_clean && !volume.journal().unwrap().has_epoch());
+        volume.sync().unwrap();
+        volume.seal().unwrap();
+        volume.unseal();
+        let generation = volume.superblock().generation();
+        volume.close().unwrap();
+        volume.close().unwrap();
+        assert_eq!(calls(&device)[1..], before[1..]);
+        assert_eq!(copies::read(&*held).unwrap().superblock.generation(), generation);
+    }
+}
+
+/// The first transaction of several threads begins the epoch once, before anything else is logged.
+///
+/// Race: The first transactions of a volume, which begin the epoch of its log.
+#[test]
+fn the_first_change_opens_the_log() {
+    let device = large();
+    let held: Arc<dyn Device> = device.clone();
+    for round in 0..2 {
+        let volume = Volume::open(held.clone(), VolumeOptions::default()).unwrap();
+        let (epoch, before) = (volume.recovered().epoch, volume.superblock());
+        assert!(before.log_seen.is_closed && before.log_seen.epoch + 1 == epoch, "{round}");
+        let [_, _, flushes] = calls(&device);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let log_blocks = volume.groups().log_blocks(2, 0);
+                    let need = TxReservation { log_blocks, space: 1, from_pool: false };
+                    drop(volume.begin(need).unwrap());
+                });
+            }
+        });
+        assert!(volume.journal().unwrap().has_epoch());
+        let after = copies::read(&*held).unwrap().superblock;
+        assert_eq!((after.log_seen.epoch, after.log_seen.is_closed), (epoch, false));
+        assert!(after.mounted > before.mounted && after.generation() == before.generation() + 1);
+        // Two of the log, and two of the superblock.
+        assert_eq!(calls(&device)[2] - flushes, 4);
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn a_volume_whose_log_can_not_be_opened_accepts_no_change() {
+    let device = large();
+    let held: Arc<dyn Device> = device.clone();
+    let volume = Volume::open(held.clone(), VolumeOptions::default()).unwrap();
+    let need = TxReservation { log_blocks: 40, space: 1, from_pool: false };
+    device.arm(vfscale_block::Fault::on(Operation::Write));
+    volume.begin(need).unwrap_err();
+    device.disarm();
+    volume.begin(need).unwrap_err();
+    assert!(volume.is_shut_down());
+    volume.close().unwrap_err();
+    drop(volume);
+    let volume = Volume::open(held, VolumeOptions::default()).unwrap();
+    drop(volume.begin(need).unwrap());
+    volume.close().unwrap();
 }

@@ -90,6 +90,14 @@ impl Writer {
         }
     }
 
+    /// Writes the record that opens the epoch, and makes it durable. The records before are.
+    pub(crate) fn begin_epoch(&mut self) -> Result<()> {
+        // The record before it is the only one that the opening record can refer to.
+        let contents = RecordContents::plain(RecordKind::Open, self.head_lsn(), self.prev_lsn);
+        self.write(contents, self.head + 1)?;
+        self.flush()
+    }
+
     /// Returns the position of the next record.
     pub(crate) fn head(&self) -> Position {
         self.head

@@ -22,6 +22,11 @@
 //! the block after it was. An owner that opens a log records that before it logs anything
 //! ([`Known::is_closed`]), so that an opening record which rots does not make the log look closed
 //! either. If any of this does not hold, the whole log is read.
+//!
+//! Such a log need not be written either before something is to be logged
+//! ([`Options::opens_late`](crate::Options::opens_late)): it stays closed, and the record of its
+//! owner stays right. The first transaction begins the epoch, in the order above: a flush, the
+//! opening record, a flush, the record of its owner; then whatever the transaction logs.
 
 use vfscale_block::Device;
 
@@ -142,6 +147,21 @@ pub(crate) fn find(
     };
     known.check(device, &found)?;
     Ok(found)
+}
+
+/// Returns the end of a log that its owner has closed, as `known` says; `None` if the log has to be
+/// read. Reads two blocks.
+///
+/// # Errors
+/// [`Error::OtherLog`], [`Error::Features`].
+pub(crate) fn find_closed(
+    device: &dyn Device,
+    geometry: Geometry,
+    volume: VolumeId,
+    known: &Known,
+) -> Result<Option<Found>> {
+    let found = known.closed(device, geometry, volume);
+    found.map(|found| known.check(device, &found).map(|()| found)).transpose()
 }
 
 #[cfg(all(test, not(shuttle)))]

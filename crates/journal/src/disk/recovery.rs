@@ -263,6 +263,12 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Returns the result of a recovery that had nothing to do, of a log that was closed.
+    pub(crate) fn replayed_nothing(&self) -> Recovered {
+        let (tail, last) = (self.last.tail_lsn, self.last.lsn);
+        Recovered { was_clean: true, tail, last, ..Recovered::default() }
+    }
+
     /// Returns the end at which the log continues.
     pub(crate) fn end(&self, geometry: Geometry) -> LogEnd {
         let head = geometry.position(self.last.lsn) + u64::from(self.last.blocks);

@@ -68,6 +68,22 @@ impl<'i> WriterGuard<'i> {
         Self { log, writer: Some(writer), has_open_context: false }
     }
 
+    /// Begins the epoch of a log that was opened late, unless another thread has.
+    pub(crate) fn begin_epoch(&mut self) -> Result<()> {
+        let log = self.log;
+        if log.has_epoch() {
+            return Ok(());
+        }
+        let durable = log.progress.lock().durable;
+        let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
+        // The records that the epoch follows must be durable before it is.
+        let begun = writer.flush().and_then(|()| writer.begin_epoch());
+        let begun = begun.and_then(|()| log.hooks.epoch_begun(writer.known(durable)));
+        begun.map_err(|error| log.shut_down(error))?;
+        log.shared.read.has_epoch.store(true, Ordering::Release);
+        Ok(())
+    }
+
     /// Makes all committed transactions a durable checkpoint. Returns `None` if there are none.
     pub(crate) fn push(&mut self) -> Result<Option<Durable>> {
         match self.end_context() {
@@ -201,6 +217,10 @@ impl<'i> WriterGuard<'i> {
     /// the last record, or if many such records already exist.
     pub(crate) fn publish(&mut self, kind: RecordKind) -> Result<()> {
         let log = self.log;
+        if !log.has_epoch() {
+            // The log is still closed.
+            return Ok(());
+        }
         let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
         let (mut tail, is_written_back) = log.ail.tail();
         let progress = log.progress.lock();

@@ -35,6 +35,11 @@ impl Faulty {
         self.task.posix().open("/file", OFlags::CREATE | flags, Mode::from(0o600)).unwrap()
     }
 
+    /// Makes the first change, which writes the superblock and begins the epoch of the log.
+    fn begin(&self) {
+        drop(self.fs.volume().begin(self.fs.needs.record).unwrap());
+    }
+
     /// Makes all writes fail except those to the log.
     fn fail_data(&self) {
         let LogPlace::Inside { start, blocks } = self.fs.volume().superblock().log() else {
@@ -325,6 +330,7 @@ fn a_log_that_has_failed_is_remembered() {
         [|fs| drop(fs.stopped()), |fs| drop(fs.close().unwrap_err()), DiskFs::abandon];
     for end in ends {
         let volume = Faulty::new();
+        volume.begin();
         let LogPlace::Inside { start, blocks } = volume.fs.volume().superblock().log() else {
             panic!("the log is inside")
         };
@@ -364,7 +370,9 @@ fn only_what_has_stopped_is_remembered() {
         }
         assert_eq!(stopped(&device), None);
     }
-    let Faulty { device, fs, task } = Faulty::new();
+    let volume = Faulty::new();
+    volume.begin();
+    let Faulty { device, fs, task } = volume;
     device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::IO));
     task.write("/file", b"x").unwrap();
     assert_eq!(

@@ -159,6 +159,8 @@ fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     let log = mounted.left().fs.volume().superblock().log();
     let crate::format::superblock::LogPlace::Inside { start, .. } = log else { panic!("{log:?}") };
     let data = (2 + 4) * 4096..start * 4096;
+    // The first change writes the copies of the superblock, which lie among the data.
+    mounted.task.set_permissions("/", Mode::from(0o755)).unwrap();
     mounted.device.arm(DeviceFault::on(Operation::Write).within(data).hold(&gate));
     mounted.task.write("/new", NEW).unwrap();
     gate.wait_for(1);
