@@ -99,11 +99,17 @@ fn head(page: &mut String, title: &str, report: &Report) {
     );
 }
 
-/// Appends a published table with our figures next to it.
-fn put_published(page: &mut String, report: &Report, table: &PublishedTable) {
+/// Appends a published table with our figures next to it, and the plots of its workloads that no
+/// earlier table has.
+fn put_published(
+    page: &mut String,
+    report: &Report,
+    table: &PublishedTable,
+    drawn: &mut Vec<&'static str>,
+) -> Result<(), PlotError> {
     let ours = ours(report, table);
     if ours.is_empty() {
-        return;
+        return Ok(());
     }
     let _ = writeln!(page, "<h2>{}: {}</h2>", table.source, escape(table.title));
     let _ = writeln!(
@@ -118,12 +124,23 @@ fn put_published(page: &mut String, report: &Report, table: &PublishedTable) {
     page.push_str("</div><div><h3>Here</h3>");
     put_table(page, table.our_columns().iter().copied(), ours);
     page.push_str("</div></div>\n");
+    let of_table = |workload: &&workloads::Description| table.workloads.contains(&workload.name);
+    for workload in workloads::ALL.iter().filter(of_table) {
+        if !drawn.contains(&workload.name)
+            && let Some(svg) = plot::svg(report, workload)?
+        {
+            page.push_str(&svg);
+            drawn.push(workload.name);
+        }
+    }
+    Ok(())
 }
 
 fn put_workload(
     page: &mut String,
     report: &Report,
     workload: &workloads::Description,
+    is_drawn: bool,
 ) -> Result<(), PlotError> {
     let results: Vec<&CaseResult> =
         report.results.iter().filter(|r| r.case.workload == workload.name).collect();
@@ -132,7 +149,7 @@ fn put_workload(
     }
     let _ = writeln!(page, "<h2 id=\"{0}\">{0}</h2>", workload.name);
     let _ = writeln!(page, "<p>An operation: {}.</p>", escape(workload.operation));
-    if let Some(svg) = plot::svg(report, workload)? {
+    if !is_drawn && let Some(svg) = plot::svg(report, workload)? {
         page.push_str(&svg);
     }
     let header = table::header(&results);
@@ -161,13 +178,14 @@ fn put_workload(
 pub fn render(report: &Report, published: bool) -> Result<String, PlotError> {
     let mut page = String::new();
     head(&mut page, "vfscale bench", report);
+    let mut drawn = Vec::new();
     if published {
         for table in TABLES {
-            put_published(&mut page, report, table);
+            put_published(&mut page, report, table, &mut drawn)?;
         }
     }
     for workload in workloads::ALL {
-        put_workload(&mut page, report, workload)?;
+        put_workload(&mut page, report, workload, drawn.contains(&workload.name))?;
     }
     for (title, list) in [("Failed", &report.failures), ("Left out", &report.skipped)] {
         if !list.is_empty() {

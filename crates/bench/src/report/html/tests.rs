@@ -42,6 +42,10 @@ fn the_page_is_whole_and_needs_nothing_else() {
     for word in ["viewport", "<h2>Piggin 2009", "create-many", "stat-deep", "<svg", "verdict"] {
         assert!(page.contains(word), "{word}");
     }
+    // Each plot is there once, beside the published table if there is one.
+    assert_eq!(page.matches("<svg").count(), 2);
+    let at = |word: &str| page.find(word).unwrap();
+    assert!(at("<svg") < at("<h2 id=") && page.rfind("<svg").unwrap() > at("<h2 id="));
     let elsewhere = ["src=", "href=", "<script", "url(", "@import"];
     assert!(elsewhere.iter().all(|word| !page.contains(word)));
 }
