@@ -237,8 +237,8 @@ pub struct Checkpoint {
 pub struct LockRound {
     /// Number of operations.
     pub operations: u64,
-    /// Share of the workers' time for which they waited for locks, from 0 to 1. Recording makes
-    /// locks slower, and so this share larger.
+    /// Share of the workers' time for which they waited for locks, from 0 to 1. Waits of threads in
+    /// the background count as well. Recording makes locks slower, and so this share larger.
     pub waiting: f64,
 }
 
