@@ -28,6 +28,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("vfscale-fuse", &["vfscale"]),
+    ("vfscale-capi", &["vfscale", "vfscale-sync"]),
     ("vfscale-bench", &["vfscale", "vfscale-sync", "vfscale-vfs"]),
     (
         "vfscale-commute",

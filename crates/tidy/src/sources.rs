@@ -16,7 +16,13 @@ pub const COMMENT_COLUMNS_MAX: usize = 100;
 /// The fewest lines of the page that a crate opens with.
 pub const PAGE_LINES_MIN: usize = 5;
 
-/// Where `unsafe` may stand outside of `crates/sync`, and why.
+/// Folders whose files may all have `unsafe`, and why.
+pub const UNSAFE_FOLDERS: &[(&str, &str)] = &[
+    ("crates/sync/", "locks and structures without locks"),
+    ("crates/capi/src/", "the border to C: exported names and pointers"),
+];
+
+/// Where else `unsafe` may stand, and why.
 pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/objects/dcache/dentry.rs", "dentry memory"),
     ("crates/vfs/src/objects/dcache/dentry/make.rs", "dentry memory"),
@@ -95,7 +101,7 @@ impl Source<'_> {
     }
 
     fn may_be_unsafe(&self) -> bool {
-        self.path.starts_with("crates/sync/")
+        UNSAFE_FOLDERS.iter().any(|(folder, _)| self.path.starts_with(folder))
             || UNSAFE_FILES.iter().any(|(path, _)| *path == self.path)
     }
 

@@ -62,7 +62,9 @@ fn arrows_point_down() {
 
 #[test]
 fn files_are_short() {
-    let text = |(path, _): &(String, String)| !path.ends_with(".lock");
+    // Programs write these.
+    let written = |path: &str| path.ends_with(".lock") || path.ends_with("include/vfscale.h");
+    let text = |(path, _): &(String, String)| !written(path);
     let all = ["crates", "docs", "scripts", ".ci"].iter().flat_map(|folder| files(folder));
     let all: Vec<_> = all.filter(text).collect();
     let source = |(path, text): &(String, String)| {

@@ -31,6 +31,15 @@ impl Calls<'_> {
         self.task.descriptors().install(file, 0, false).named("install")
     }
 
+    /// Installs an open file as [`install`](Self::install), and marks the descriptor close-on-exec
+    /// if `close_on_exec` says so, in one step.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn install_with(&self, file: File, close_on_exec: bool) -> Result<Fd> {
+        self.task.descriptors().install(file, 0, close_on_exec).named("install")
+    }
+
     /// Closes a descriptor. Releases all record locks that the task holds on the file, including
     /// those taken through other descriptors.
     ///

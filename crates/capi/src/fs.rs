@@ -1,0 +1,294 @@
+//! Trees: in memory, and on volumes.
+
+use std::ffi::{c_char, c_int};
+use std::time::Duration;
+
+use vfscale::{Errno, Limits, Vfs, Volume, VolumeBuilder};
+use vfscale_sync::lock::Mutex;
+
+use crate::args::{given, mode};
+use crate::border::{Failure, border};
+use crate::handles::{Kind, Table, Used};
+use crate::ranks::TreeLock;
+use crate::structs::{
+    VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, VFSCALE_VOLUME_NO_RECOVERY, VFSCALE_VOLUME_READ_ONLY,
+    VFSCALE_VOLUME_REMOUNT_RO, vfscale_fs, vfscale_limits, vfscale_memory_options, vfscale_usage,
+    vfscale_volume_options,
+};
+
+static TREES: Table<Fs> = Table::new(Kind::Fs, false);
+
+/// The tree of a handle; `None` while a call closes it.
+pub(crate) struct Fs(Mutex<Option<Tree>, TreeLock>);
+
+enum Tree {
+    Memory(Vfs),
+    Volume(Volume),
+}
+
+impl Tree {
+    fn vfs(&self) -> &Vfs {
+        match self {
+            Tree::Memory(vfs) => vfs,
+            Tree::Volume(volume) => volume.vfs(),
+        }
+    }
+}
+
+impl Fs {
+    fn with<T>(&self, body: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
+        match &*self.0.lock() {
+            Some(tree) => body(tree),
+            None => Err(Failure::new(Errno::BADF, "another call is closing the tree")),
+        }
+    }
+
+    /// Returns the tree of mounts.
+    pub(crate) fn vfs(&self) -> Result<Vfs, Failure> {
+        self.with(|tree| Ok(tree.vfs().clone()))
+    }
+}
+
+/// Returns the tree of a handle.
+pub(crate) fn tree(fs: *mut vfscale_fs) -> Result<Used<Fs>, Failure> {
+    TREES.get(fs as u64)
+}
+
+fn insert(tree: Tree) -> Result<*mut vfscale_fs, Failure> {
+    Ok(TREES.insert(Fs(Mutex::new(Some(tree))))? as *mut vfscale_fs)
+}
+
+/// Returns limits: those of `from`, or where these are 0, the default ones.
+fn limits(from: &vfscale_limits, default: Limits) -> Result<Limits, Failure> {
+    let mut limits = default;
+    if from.reserved != [0; 2] {
+        let text = "the limits have values that this version does not know";
+        return Err(Failure::new(Errno::INVAL, text));
+    }
+    if from.open_files != 0 {
+        limits = limits.open_files(from.open_files);
+    }
+    if from.descriptors != 0 {
+        limits = limits.descriptors(usize::try_from(from.descriptors).unwrap_or(usize::MAX));
+    }
+    match (from.pipe_pages_soft, from.pipe_pages_hard) {
+        (0, 0) => {}
+        (0, hard) => limits = limits.pipe_pages(hard, hard),
+        (soft, hard) => limits = limits.pipe_pages(soft, hard),
+    }
+    if from.socket_bytes != 0 {
+        limits = limits.socket_bytes(from.socket_bytes);
+    }
+    if from.locks != 0 {
+        limits = limits.locks(from.locks);
+    }
+    Ok(limits)
+}
+
+/// Returns whether no limit is set.
+fn is_default(limits: &vfscale_limits) -> bool {
+    let vfscale_limits { open_files, descriptors, pipe_pages_soft, pipe_pages_hard, .. } = limits;
+    [*open_files, *descriptors, *pipe_pages_soft, *pipe_pages_hard] == [0; 4]
+        && [limits.socket_bytes, limits.locks] == [0; 2]
+        && limits.reserved == [0; 2]
+}
+
+/// Makes a tree whose files are in memory, and stores its handle in `fs`. `options` are
+/// `options_size` bytes, sizeof *options; NULL means the default of each.
+///
+/// Errors: ENOSPC if the size does not suffice for the root directory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfscale_fs_memory(
+    options: *const vfscale_memory_options,
+    options_size: usize,
+    fs: *mut *mut vfscale_fs,
+) -> c_int {
+    border("vfscale_fs_memory", || {
+        let fs = given!(place(fs))?;
+        let options = given!(options(options, options_size))?;
+        let mut builder = vfscale::memory().owner(options.uid, options.gid);
+        if options.flags != 0 {
+            return Err(Failure::new(Errno::INVAL, "unknown flags"));
+        }
+        let mut default = Limits::default();
+        if options.size != 0 {
+            builder = builder.size(options.size);
+            default = Limits::for_size(options.size);
+        }
+        if !is_default(&options.limits) {
+            builder = builder.limits(limits(&options.limits, default)?);
+        }
+        if options.inodes != 0 {
+            builder = builder.inodes(options.inodes);
+        }
+        if options.memory_files != 0 {
+            builder = builder.memory_files(options.memory_files);
+        }
+        if options.mode != 0 {
+            builder = builder.mode(mode(options.mode));
+        }
+        fs.set(insert(Tree::Memory(builder.build()?))?);
+        Ok(())
+    })
+}
+
+fn apply(
+    mut builder: VolumeBuilder,
+    options: &vfscale_volume_options,
+) -> Result<VolumeBuilder, Failure> {
+    let flag = |flag| options.flags & flag != 0;
+    let known = VFSCALE_VOLUME_READ_ONLY
+        | VFSCALE_VOLUME_NO_RECOVERY
+        | VFSCALE_VOLUME_REMOUNT_RO
+        | VFSCALE_VOLUME_NO_AUTO_DA_ALLOC;
+    if options.flags & !known != 0 {
+        return Err(Failure::new(Errno::INVAL, "unknown flags"));
+    }
+    builder = builder
+        .read_only(flag(VFSCALE_VOLUME_READ_ONLY))
+        .no_recovery(flag(VFSCALE_VOLUME_NO_RECOVERY))
+        .auto_da_alloc(!flag(VFSCALE_VOLUME_NO_AUTO_DA_ALLOC))
+        .owner(options.uid, options.gid)
+        .limits(limits(&options.limits, Limits::default())?);
+    if flag(VFSCALE_VOLUME_REMOUNT_RO) {
+        builder = builder.on_error(vfscale::volume::OnError::RemountRo);
+    }
+    if options.create_size != 0 {
+        builder = builder.create(options.create_size);
+    }
+    if options.log_size != 0 {
+        builder = builder.log_size(options.log_size);
+    }
+    if options.cache_size != 0 {
+        builder = builder.cache_size(options.cache_size);
+    }
+    if options.mode != 0 {
+        builder = builder.mode(mode(options.mode));
+    }
+    match options.sync_interval_ms {
+        0 => {}
+        -1 => builder = builder.sync_interval(None),
+        time => {
+            let time = u64::try_from(time).map_err(|_| {
+                Failure::new(Errno::INVAL, "the time between syncs is negative, and not -1")
+            })?;
+            builder = builder.sync_interval(Some(Duration::from_millis(time)));
+        }
+    }
+    Ok(builder)
+}
+
+/// Opens the volume in the image file or on the device at `path`, recovers it if it was not closed,
+/// and stores the handle of its tree in `fs`. `options` are `options_size` bytes, sizeof *options;
+/// NULL means the default of each. Blocks for the I/O.
+///
+/// Errors: ENOENT if there is no image and no create_size; EBUSY if it is in use; EIO and the like
+/// of the device; EUCLEAN if it is damaged. vfscale_error names the cause and the remedy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfscale_fs_volume(
+    path: *const c_char,
+    options: *const vfscale_volume_options,
+    options_size: usize,
+    fs: *mut *mut vfscale_fs,
+) -> c_int {
+    border("vfscale_fs_volume", || {
+        let (path, fs) = (given!(path(path))?, given!(place(fs))?);
+        let options = given!(options(options, options_size))?;
+        let mut builder = apply(vfscale::volume(path), &options)?;
+        if let Some(log) = given!(optional_path(options.log_path)) {
+            builder = builder.log_path(log);
+        }
+        let volume = builder.open().map_err(vfscale::Error::from)?;
+        fs.set(insert(Tree::Volume(volume))?);
+        Ok(())
+    })
+}
+
+/// Returns 1 if the image of the volume was created when it was opened, and 0 otherwise and for a
+/// tree in memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn vfscale_fs_is_new(fs: *mut vfscale_fs) -> c_int {
+    border("vfscale_fs_is_new", || {
+        tree(fs)?.with(|tree| Ok(matches!(tree, Tree::Volume(volume) if volume.is_new())))
+    })
+}
+
+/// Makes all changes so far durable. Blocks for the I/O. Does nothing in memory.
+///
+/// Errors: EIO and the like if not all changes became durable.
+#[unsafe(no_mangle)]
+pub extern "C" fn vfscale_fs_sync(fs: *mut vfscale_fs) -> c_int {
+    border("vfscale_fs_sync", || {
+        tree(fs)?.with(|tree| match tree {
+            Tree::Memory(_) => Ok(()),
+            Tree::Volume(volume) => Ok(volume.sync().map_err(vfscale::Error::from)?),
+        })
+    })
+}
+
+/// Stores in `usage` how many tasks and open files a tree has.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfscale_fs_usage(fs: *mut vfscale_fs, usage: *mut vfscale_usage) -> c_int {
+    border("vfscale_fs_usage", || {
+        let usage = given!(place(usage))?;
+        let users = tree(fs)?.with(|tree| Ok(tree.vfs().users()))?;
+        let (tasks, open_files) = (users.tasks as u64, users.open_files as u64);
+        usage.set(vfscale_usage { tasks, open_files, reserved: [0; 6] });
+        Ok(())
+    })
+}
+
+/// Makes all changes durable, ends a tree, and frees its handle; its image can be opened again.
+/// Blocks for the I/O.
+///
+/// Errors: EBUSY if it has tasks or open files: it stays as it is, and can be closed again. EIO and
+/// the like if not all changes became durable: the handle is freed, unless the tree is in use too.
+#[unsafe(no_mangle)]
+pub extern "C" fn vfscale_fs_close(fs: *mut vfscale_fs) -> c_int {
+    border("vfscale_fs_close", || {
+        let used = tree(fs)?;
+        let taken = used.0.lock().take();
+        let (back, closed) = match taken {
+            None => return Err(Failure::new(Errno::BADF, "another call is closing the tree")),
+            Some(Tree::Memory(vfs)) => match vfs.end() {
+                Ok(()) => (None, Ok(())),
+                Err(vfs) => {
+                    let users = vfs.users();
+                    let text = format!("{} tasks, {} open files", users.tasks, users.open_files);
+                    let busy = Failure::new(Errno::BUSY, format!("it is in use: {text}"));
+                    (Some(Tree::Memory(vfs)), Err(busy))
+                }
+            },
+            Some(Tree::Volume(volume)) => match volume.close() {
+                Ok(()) => (None, Ok(())),
+                Err(error) => {
+                    let failure = Failure::new(error.error().errno(), error.to_string());
+                    (error.into_volume().map(Tree::Volume), Err(failure))
+                }
+            },
+        };
+        if back.is_some() {
+            *used.0.lock() = back;
+        } else {
+            TREES.remove(fs as u64)?;
+        }
+        closed
+    })
+}
+
+/// Drops a volume without a sync, and frees its handle, as a crash of this process would: the next
+/// opening recovers all synced changes, and perhaps some later ones. If it has tasks, it stays open
+/// until the last of them is freed. A tree in memory ends with its last task too.
+#[unsafe(no_mangle)]
+pub extern "C" fn vfscale_fs_abandon(fs: *mut vfscale_fs) -> c_int {
+    border("vfscale_fs_abandon", || {
+        let used = tree(fs)?;
+        let Some(tree) = used.0.lock().take() else {
+            return Err(Failure::new(Errno::BADF, "another call is closing the tree"));
+        };
+        if let Tree::Volume(volume) = tree {
+            volume.abandon();
+        }
+        TREES.remove(fs as u64)
+    })
+}

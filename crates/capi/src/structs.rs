@@ -1,0 +1,436 @@
+//! The structures of the header.
+//!
+//! Their fields have fixed widths, and no gaps that a compiler could fill. Results have room for
+//! later fields; options are passed with their size.
+
+use std::ffi::c_char;
+
+use vfscale::Timestamp;
+use vfscale::posix::{Stat, StatFs};
+
+use crate::args::Plain;
+
+/// A tree of mounted file systems, in memory or on a volume. A handle: the pointer is a number.
+pub struct vfscale_fs;
+
+/// A task: a process in terms of POSIX, with a root and a working directory, umask, credentials and
+/// descriptors. Any number of threads may use one. A handle: the pointer is a number.
+pub struct vfscale_task;
+
+/// A directory stream. A handle: the pointer is a number.
+pub struct vfscale_dir;
+
+/// A token that interrupts waits. A handle: the pointer is a number.
+pub struct vfscale_token;
+
+/// A queue of changes of files, directories and trees. A handle: the pointer is a number.
+pub struct vfscale_watcher;
+
+/// A point in time, as `struct statx_timestamp`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_timestamp {
+    /// Seconds since 1970.
+    pub tv_sec: i64,
+    /// Nanoseconds, 0 to 999,999,999.
+    pub tv_nsec: u32,
+    /// 0.
+    pub reserved: i32,
+}
+
+impl From<Timestamp> for vfscale_timestamp {
+    fn from(time: Timestamp) -> Self {
+        vfscale_timestamp { tv_sec: time.secs(), tv_nsec: time.nanos(), reserved: 0 }
+    }
+}
+
+/// The attributes of a file. The names are those of `struct stat`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_stat {
+    /// Device number of the file system.
+    pub st_dev: u64,
+    /// Inode number.
+    pub st_ino: u64,
+    /// Type and permission bits.
+    pub st_mode: u32,
+    /// Number of names.
+    pub st_nlink: u32,
+    /// Owner.
+    pub st_uid: u32,
+    /// Group.
+    pub st_gid: u32,
+    /// Device number of a device node.
+    pub st_rdev: u64,
+    /// Length in bytes.
+    pub st_size: u64,
+    /// Memory or disk that it occupies, in units of 512 bytes.
+    pub st_blocks: u64,
+    /// Preferred unit of I/O in bytes.
+    pub st_blksize: u32,
+    /// Number of earlier uses of the inode's number.
+    pub st_gen: u32,
+    /// Flags of the inode: FS_IMMUTABLE_FL and others of <linux/fs.h>.
+    pub st_flags: u32,
+    /// 1 if it is the root of its mount, otherwise 0.
+    pub st_mount_root: u32,
+    /// Number of the mount that it was reached through.
+    pub st_mnt_id: u64,
+    /// Last access.
+    pub st_atim: vfscale_timestamp,
+    /// Last change of the data.
+    pub st_mtim: vfscale_timestamp,
+    /// Last change of the inode.
+    pub st_ctim: vfscale_timestamp,
+    /// Creation.
+    pub st_btim: vfscale_timestamp,
+    /// 0.
+    pub reserved: [u64; 8],
+}
+
+impl From<Stat> for vfscale_stat {
+    fn from(stat: Stat) -> Self {
+        vfscale_stat {
+            st_dev: stat.dev,
+            st_ino: stat.ino,
+            st_mode: stat.mode,
+            st_nlink: stat.nlink,
+            st_uid: stat.uid,
+            st_gid: stat.gid,
+            st_rdev: stat.rdev,
+            st_size: stat.size,
+            st_blocks: stat.blocks,
+            st_blksize: stat.blksize,
+            st_gen: stat.generation,
+            st_flags: stat.flags.bits(),
+            st_mount_root: u32::from(stat.mount_root),
+            st_mnt_id: stat.mnt_id,
+            st_atim: stat.atime.into(),
+            st_mtim: stat.mtime.into(),
+            st_ctim: stat.ctime.into(),
+            st_btim: stat.btime.into(),
+            reserved: [0; 8],
+        }
+    }
+}
+
+/// The state of a file system. The names are those of `struct statfs`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_statfs {
+    /// Magic number of the file system.
+    pub f_type: u64,
+    /// Size of a block in bytes.
+    pub f_bsize: u64,
+    /// Blocks in all.
+    pub f_blocks: u64,
+    /// Free blocks.
+    pub f_bfree: u64,
+    /// Free blocks that a user without privileges may take.
+    pub f_bavail: u64,
+    /// Inodes in all.
+    pub f_files: u64,
+    /// Free inodes.
+    pub f_ffree: u64,
+    /// Identifier of the file system.
+    pub f_fsid: u64,
+    /// Longest name in bytes.
+    pub f_namelen: u64,
+    /// Flags of the mount: MS_RDONLY and others of <sys/mount.h>.
+    pub f_flags: u64,
+    /// 0.
+    pub reserved: [u64; 6],
+}
+
+impl From<StatFs> for vfscale_statfs {
+    fn from(stat: StatFs) -> Self {
+        vfscale_statfs {
+            f_type: stat.magic,
+            f_bsize: u64::from(stat.block_size),
+            f_blocks: stat.blocks,
+            f_bfree: stat.blocks_free,
+            f_bavail: stat.blocks_available,
+            f_files: stat.files,
+            f_ffree: stat.files_free,
+            f_fsid: stat.fsid,
+            f_namelen: u64::from(stat.name_max),
+            f_flags: u64::from(stat.flags.bits()),
+            reserved: [0; 6],
+        }
+    }
+}
+
+/// An entry of a directory. The names are those of `struct dirent`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_dirent {
+    /// Inode number.
+    pub d_ino: u64,
+    /// Position after this entry, for vfscale_seekdir.
+    pub d_off: u64,
+    /// Length of the name in bytes.
+    pub d_namlen: u32,
+    /// Type of the file: DT_REG, DT_DIR and others of <dirent.h>.
+    pub d_type: u32,
+    /// The name, with a zero behind it.
+    pub d_name: [c_char; 256],
+}
+
+/// Limits of the memory of a tree other than the data of its files. 0 is the default of each.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_limits {
+    /// Open files (ENFILE).
+    pub open_files: u64,
+    /// Descriptors of each task (EMFILE).
+    pub descriptors: u64,
+    /// Pages of all pipes from which on a new pipe gets one page.
+    pub pipe_pages_soft: u64,
+    /// Pages of all pipes (ENFILE).
+    pub pipe_pages_hard: u64,
+    /// Unread bytes in all sockets (ENOBUFS).
+    pub socket_bytes: u64,
+    /// Advisory locks (ENOLCK).
+    pub locks: u64,
+    /// 0.
+    pub reserved: [u64; 2],
+}
+
+/// Options of vfscale_fs_memory and vfscale_mount_memory. 0 is the default of each.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_memory_options {
+    /// Maximum memory of files in bytes (ENOSPC); by default half of the machine's.
+    pub size: u64,
+    /// Maximum number of inodes; by default as many as fit.
+    pub inodes: u64,
+    /// Maximum memory of the files of vfscale_memfd_create; by default `size`.
+    pub memory_files: u64,
+    /// Permission bits of the root directory; 0755 by default.
+    pub mode: u32,
+    /// Owner of the root directory.
+    pub uid: u32,
+    /// Group of the root directory.
+    pub gid: u32,
+    /// 0.
+    pub flags: u32,
+    /// Limits of other memory; by default those for the size. Not for vfscale_mount_memory.
+    pub limits: vfscale_limits,
+}
+
+/// Options of vfscale_fs_volume. 0 is the default of each.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_volume_options {
+    /// Size in bytes of a sparse image that is created if there is none; 0 for none.
+    pub create_size: u64,
+    /// Size in bytes of the log of an image that is created.
+    pub log_size: u64,
+    /// Approximate size of the caches in bytes; 320 MiB by default.
+    pub cache_size: u64,
+    /// Milliseconds after which changes are durable without a sync: 5,000 by default, -1 for never.
+    pub sync_interval_ms: i64,
+    /// Path of the log's image or device if it is external, otherwise NULL.
+    pub log_path: *const c_char,
+    /// VFSCALE_VOLUME_* flags.
+    pub flags: u32,
+    /// Permission bits of the root directory of an image that is created; 0755 by default.
+    pub mode: u32,
+    /// Owner of the root directory of an image that is created.
+    pub uid: u32,
+    /// Group of the root directory of an image that is created.
+    pub gid: u32,
+    /// Limits of memory other than the caches.
+    pub limits: vfscale_limits,
+}
+
+/// Opens the volume without writing: no byte of the image changes.
+pub const VFSCALE_VOLUME_READ_ONLY: u32 = 1;
+/// Opens the volume without reading its log and without writing.
+pub const VFSCALE_VOLUME_NO_RECOVERY: u32 = 2;
+/// If the volume is damaged or its log fails, changes fail with EROFS, not with EIO.
+pub const VFSCALE_VOLUME_REMOUNT_RO: u32 = 4;
+/// Does not write the data of a file that replaces another before the replacement is durable.
+pub const VFSCALE_VOLUME_NO_AUTO_DA_ALLOC: u32 = 8;
+
+/// The users of a tree.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_usage {
+    /// Tasks.
+    pub tasks: u64,
+    /// Open files.
+    pub open_files: u64,
+    /// 0.
+    pub reserved: [u64; 6],
+}
+
+/// The identity of a task, and its privileges.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_credentials {
+    /// User that files are checked against and created for.
+    pub uid: u32,
+    /// Group that files are checked against and created for.
+    pub gid: u32,
+    /// User that vfscale_access checks for.
+    pub real_uid: u32,
+    /// Group that vfscale_access checks for.
+    pub real_gid: u32,
+    /// Bits of the capabilities: 1 << CAP_CHOWN and others of <linux/capability.h>; UINT64_MAX for
+    /// all.
+    pub capabilities: u64,
+    /// Supplementary groups, or NULL.
+    pub groups: *const u32,
+    /// Number of supplementary groups.
+    pub group_count: u64,
+}
+
+/// The arguments of vfscale_openat2, as `struct open_how` of <linux/openat2.h>.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_open_how {
+    /// O_* flags.
+    pub flags: u64,
+    /// Permissions of a new file.
+    pub mode: u64,
+    /// RESOLVE_* limits of the walk.
+    pub resolve: u64,
+}
+
+/// A record lock. The names are those of `struct flock`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_flock {
+    /// F_RDLCK, F_WRLCK or F_UNLCK.
+    pub l_type: i32,
+    /// SEEK_SET, SEEK_CUR or SEEK_END.
+    pub l_whence: i32,
+    /// First byte.
+    pub l_start: i64,
+    /// Number of bytes; 0 reaches to the end.
+    pub l_len: i64,
+    /// Task that holds the conflicting lock, -1 if an open file does; of F_GETLK and F_OFD_GETLK.
+    pub l_pid: i32,
+    /// 0.
+    pub reserved: i32,
+}
+
+/// The identity of an inode of one mounted file system, independent of its names.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_file_handle {
+    /// Device number of the file system.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Number of earlier uses of the inode's number.
+    pub generation: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// A change that a watcher reports.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_event {
+    /// Number of the watch.
+    pub watch: u64,
+    /// A VFSCALE_EVENT_* number.
+    pub change: u32,
+    /// Type of the file, as d_type of <dirent.h>.
+    pub file_type: u32,
+    /// Length of `path` in bytes. A longer path than there is room for is cut.
+    pub path_len: u32,
+    /// Length of `other` in bytes.
+    pub other_len: u32,
+    /// Path from the watched directory, with a zero behind it; empty for the watched file itself.
+    pub path: [c_char; 4096],
+    /// Old path of a renamed file, other path of an exchange; otherwise empty.
+    pub other: [c_char; 4096],
+}
+
+/// The path is new.
+pub const VFSCALE_EVENT_CREATED: u32 = 1;
+/// The path is gone. With an empty path: a name of the watched file itself.
+pub const VFSCALE_EVENT_REMOVED: u32 = 2;
+/// The file was written or truncated.
+pub const VFSCALE_EVENT_MODIFIED: u32 = 3;
+/// Owner, mode, times or extended attributes were changed.
+pub const VFSCALE_EVENT_ATTRIBUTES: u32 = 4;
+/// An open file was closed through which the file had been changed.
+pub const VFSCALE_EVENT_CLOSED: u32 = 5;
+/// The file was at `other`.
+pub const VFSCALE_EVENT_RENAMED: u32 = 6;
+/// The files of `path` and `other` were exchanged.
+pub const VFSCALE_EVENT_EXCHANGED: u32 = 7;
+/// The file came from a place that is not watched.
+pub const VFSCALE_EVENT_MOVED_IN: u32 = 8;
+/// The file went to a place that is not watched.
+pub const VFSCALE_EVENT_MOVED_OUT: u32 = 9;
+/// Events were lost, since the queue was full.
+pub const VFSCALE_EVENT_OVERFLOW: u32 = 10;
+/// A change that a later version of the library reports.
+pub const VFSCALE_EVENT_OTHER: u32 = 255;
+
+/// Options of vfscale_import and vfscale_export. 0 is the default of each.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_transfer_options {
+    /// VFSCALE_TRANSFER_* flags.
+    pub flags: u32,
+    /// Owner of the copies, with VFSCALE_TRANSFER_FIXED_OWNER.
+    pub uid: u32,
+    /// Group of the copies, with VFSCALE_TRANSFER_FIXED_OWNER.
+    pub gid: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Copies have the owners of the source.
+pub const VFSCALE_TRANSFER_SOURCE_OWNERS: u32 = 1;
+/// Copies have the owner and group of the options.
+pub const VFSCALE_TRANSFER_FIXED_OWNER: u32 = 2;
+/// Copies have the extended attributes of the source.
+pub const VFSCALE_TRANSFER_XATTRS: u32 = 4;
+/// Copies have the time of the copy.
+pub const VFSCALE_TRANSFER_NO_TIMES: u32 = 8;
+
+/// The counts of a copy.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_transferred {
+    /// Files of every type.
+    pub files: u64,
+    /// Bytes of data.
+    pub bytes: u64,
+    /// Sockets, which are not copied.
+    pub skipped: u64,
+    /// 0.
+    pub reserved: [u64; 5],
+}
+
+// SAFETY: it consists of integers.
+unsafe impl Plain for vfscale_memory_options {}
+// SAFETY: it consists of integers and a pointer.
+unsafe impl Plain for vfscale_volume_options {}
+// SAFETY: it consists of integers and a pointer.
+unsafe impl Plain for vfscale_credentials {}
+// SAFETY: it consists of integers.
+unsafe impl Plain for vfscale_open_how {}
+// SAFETY: it consists of integers.
+unsafe impl Plain for vfscale_flock {}
+// SAFETY: it consists of integers.
+unsafe impl Plain for vfscale_transfer_options {}
+// SAFETY: it consists of integers.
+unsafe impl Plain for vfscale_file_handle {}
+
+/// Writes a name and a zero to an array; cuts a name that does not fit. Returns its whole length.
+pub(crate) fn copy_name<const N: usize>(name: &[u8], to: &mut [c_char; N]) -> u32 {
+    let kept = name.len().min(N - 1);
+    for (to, byte) in to.iter_mut().zip(&name[..kept]) {
+        *to = byte.cast_signed() as c_char;
+    }
+    to[kept] = 0;
+    name.len() as u32
+}
