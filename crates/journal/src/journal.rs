@@ -227,6 +227,20 @@ impl Journal {
     /// # Errors
     /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
     pub fn begin(&self, reservation: Reservation) -> Result<Transaction<'_>> {
+        self.begin_if(reservation, || true)?.ok_or(Error::Closed)
+    }
+
+    /// Begins a transaction like [`begin`](Self::begin), if `may_begin` says so once the journal is
+    /// not frozen: what a thread has changed while it was frozen is seen there. Otherwise returns
+    /// `None`, and has written nothing.
+    ///
+    /// # Errors
+    /// Those of [`begin`](Self::begin).
+    pub fn begin_if(
+        &self,
+        reservation: Reservation,
+        may_begin: impl FnOnce() -> bool,
+    ) -> Result<Option<Transaction<'_>>> {
         let log = &*self.log;
         let unit = log.costs.transaction(reservation.bytes);
         let bytes = unit.saturating_mul(u64::from(reservation.count.max(1)));
@@ -242,12 +256,16 @@ impl Journal {
             log.wait_for_push()?;
         }
         log.gate.enter(&log.shared).map_err(|refused| log.refused(refused))?;
+        if !may_begin() {
+            log.leave();
+            return Ok(None);
+        }
         let begun = if log.has_epoch() { Ok(()) } else { log.begin_epoch() };
         if let Err(error) = begun.and_then(|()| log.reserve(bytes, ReserveKind::New)) {
             log.leave();
             return Err(error);
         }
-        Ok(Transaction::new(log, unit, reservation))
+        Ok(Some(Transaction::new(log, unit, reservation)))
     }
 
     /// Makes all transactions durable that were committed up to checkpoint `sequence`

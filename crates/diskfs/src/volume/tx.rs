@@ -132,9 +132,10 @@ impl Volume {
             from_pool: need.from_pool,
             is_spoiled: false,
         };
-        tx.log = Some(journal.begin(Reservation::new(log_bytes))?);
         // The volume may have been sealed during the wait.
-        self.writable()?;
+        let may_begin = || self.writable().is_ok();
+        let begun = journal.begin_if(Reservation::new(log_bytes), may_begin)?;
+        tx.log = Some(begun.ok_or(Fault::ReadOnly)?);
         Ok(tx)
     }
 }
