@@ -53,8 +53,14 @@ const LIMBO_MIN: u64 = 4 << 20;
 /// The limbo's limit is the total size divided by this, in addition to the size.
 const LIMBO_SHARE: u64 = 8;
 
-/// Maximum time to wait for readers. After that, the space that they hold counts as used.
+/// Maximum time to wait for readers without progress. After that, the space that they hold counts
+/// as used.
 const RECLAIM_TIME: Duration = Duration::from_secs(2);
+
+/// Number of times that a waiting thread yields before it sleeps, and for how long it sleeps each
+/// time.
+const YIELDS: u32 = 64;
+const RECLAIM_SLEEP: Duration = Duration::from_micros(100);
 
 /// Size of a batch of freed bytes.
 const BATCH: u64 = 64 << 10;
@@ -165,19 +171,28 @@ impl Space {
         true
     }
 
-    /// Waits until the bytes withheld now have been uncharged, for at most [`RECLAIM_TIME`].
+    /// Waits until the bytes withheld now have been uncharged, for at most [`RECLAIM_TIME`] in
+    /// which none are. Sleeps, so that the readers get the CPU.
     ///
     /// The caller holds no lock and no RCU guard.
     pub(crate) fn reclaim(&self) -> Reclaimed {
         let budgets = &self.budgets;
         let given_late = || budgets.given_late.load(Ordering::Relaxed);
         let (before, target) = (given_late(), budgets.withheld.load(Ordering::Relaxed));
-        let start = Instant::now();
-        while given_late() < target && start.elapsed() < RECLAIM_TIME {
+        let (mut now, mut since, mut turns) = (before, Instant::now(), 0);
+        while now < target && since.elapsed() < RECLAIM_TIME {
             rcu::pin().flush();
-            thread::yield_now();
+            turns += 1;
+            if turns < YIELDS {
+                thread::yield_now()
+            } else {
+                thread::sleep(RECLAIM_SLEEP)
+            }
+            let last = std::mem::replace(&mut now, given_late());
+            if now > last {
+                since = Instant::now();
+            }
         }
-        let now = given_late();
         // Both only grow.
         let changes = now.wrapping_add(budgets.withheld.load(Ordering::Relaxed));
         Reclaimed { has_freed: now > before && before < target, changes }
