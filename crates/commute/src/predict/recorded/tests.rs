@@ -118,7 +118,7 @@ fn no_patch_costs_one_thread_more_than_it_may() {
         ("open-close-own-dir", memory, &[("mount-count", 2.0), ("lockref-spread", 10.0)][..]),
         ("rename-own-dir", memory, &[("dcache-hash", 2.0)]),
         ("d-path", memory, &[("seqrwlock", 2.0), ("brlock", 2.0)]),
-        ("slob", memory, &[("file-lock", 32.0)]),
+        ("slob", memory, &[("file-lock", 36.0)]),
         ("touch", volume, &[("active-trans", 2.0), ("cil-counters", 2.0), ("cil-lists", 2.0)]),
         ("touch", volume, &[("busy-extents", 2.0), ("cil-context", 2.0), ("log-space", 2.0)]),
         ("append-sync", volume, &[("cil-lists", 7.0), ("dirty-list", 8.0)]),
