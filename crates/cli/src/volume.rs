@@ -8,6 +8,7 @@
 //! | `mount_stat` | `stat` of a mount, in words, as JSON or for Prometheus |
 //! | `grow` | `grow`, also of a mounted volume |
 //! | `trim` | `trim`, also of a mounted volume |
+//! | `reached` | the volume that `grow` and `trim` change, mounted or not |
 //! | `make` | `mkfs` and `tune` |
 //! | `copy_out` | `copy-out`, for a volume that will not mount |
 
@@ -23,6 +24,7 @@ pub(crate) mod fsck;
 pub(crate) mod grow;
 pub(crate) mod make;
 mod mount_stat;
+mod reached;
 pub(crate) mod show;
 pub(crate) mod trim;
 

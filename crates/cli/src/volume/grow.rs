@@ -1,23 +1,17 @@
 //! `vfscale grow`: makes a volume larger, also while it is mounted.
-//!
-//! The process that mounts a volume has locked it, so no other process can write to it. Such a
-//! volume is grown by a request to its mount, which `/proc/self/mountinfo` lists with the path of
-//! the image as the source.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use vfscale::{Errno, VolumeError};
-use vfscale::{block, block::Device};
-use vfscale_diskfs::{Volume, VolumeOptions};
+use vfscale::Errno;
+use vfscale::block::FileDevice;
 
-use super::{open, open_log};
+use super::reached::{Reached, change, reach};
 use crate::error::Failure;
-use crate::mounts;
 use crate::options;
 
 #[derive(Debug, Args)]
@@ -40,53 +34,34 @@ pub(crate) struct GrowArgs {
 
 /// Makes a volume larger.
 pub(crate) fn grow(args: &GrowArgs) -> Result<ExitCode, Failure> {
-    let bytes = if args.place.is_dir() {
-        let size = args.size.ok_or_else(|| {
-            Failure::Usage("set the new size of the volume at a directory with --size".into())
-        })?;
-        ask(&args.place, size)?
-    } else {
-        match open(&args.place, false) {
-            Ok(device) => closed(args, device)?,
-            Err(Failure::Device(error @ block::Error::Locked { .. })) => mounted(args, error)?,
-            Err(failure) => return Err(failure),
-        }
+    let bytes = match reach(&args.place, "grow DIR --size SIZE")? {
+        Reached::Closed(device) => closed(args, device)?,
+        Reached::Mounted(dir) => ask(&dir, size_of_mounted(args)?)?,
     };
     println!("{}: {} MiB", args.place.display(), bytes >> 20);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Grows a volume that no other process has open.
-fn closed(args: &GrowArgs, device: Arc<dyn Device>) -> Result<u64, Failure> {
-    let name = || args.place.display().to_string();
-    let options = VolumeOptions {
-        log_device: open_log(args.log_device.as_deref(), false)?,
-        ..VolumeOptions::default()
-    };
-    let volume = Volume::open(device, options).map_err(|fault| {
-        Failure::Open(VolumeError::Open { name: name(), fault: Box::new(fault) })
-    })?;
-    let grown = volume.grow(args.size);
-    let closed = volume.close();
-    let geometry = grown.map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))?;
-    closed.map_err(|fault| {
-        Failure::Open(VolumeError::Close { name: name(), fault: Box::new(fault) })
-    })?;
-    Ok(geometry.bytes())
+fn closed(args: &GrowArgs, device: Arc<FileDevice>) -> Result<u64, Failure> {
+    change(&args.place, device, args.log_device.as_deref(), |volume| {
+        let grown = volume.grow(args.size).map(|geometry| geometry.bytes());
+        grown.map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))
+    })
 }
 
-/// Finds the mount of a locked image, and sends it a request to grow the volume.
-fn mounted(args: &GrowArgs, locked: block::Error) -> Result<u64, Failure> {
-    let size = match args.size {
-        Some(size) => size,
-        None => File::open(&args.place)
-            .and_then(|mut file| file.seek(SeekFrom::End(0)))
-            .map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))?,
-    };
-    match mount_of(&mounts::table()?, &args.place) {
-        Some(dir) => ask(&dir, size),
-        None => Err(Failure::InUse(locked, "grow DIR --size SIZE")),
+/// Returns the new size of a mounted volume; without `--size`, that of its image or device.
+fn size_of_mounted(args: &GrowArgs) -> Result<u64, Failure> {
+    if let Some(size) = args.size {
+        return Ok(size);
     }
+    if args.place.is_dir() {
+        let text = "set the new size of the volume at a directory with --size";
+        return Err(Failure::Usage(text.into()));
+    }
+    File::open(&args.place)
+        .and_then(|mut file| file.seek(SeekFrom::End(0)))
+        .map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))
 }
 
 /// Sends the mount at `dir` a request to grow its volume.
@@ -110,12 +85,3 @@ fn why_not(error: &io::Error) -> String {
     };
     words.into()
 }
-
-/// Returns the directory at which the volume in `image` is mounted, the latest one of several.
-pub(super) fn mount_of(mountinfo: &[u8], image: &Path) -> Option<PathBuf> {
-    let image = &fs::canonicalize(image).unwrap_or_else(|_| image.to_owned());
-    mounts::parse(mountinfo).rfind(|mount| mount.is_of(image)).map(|mount| mount.dir())
-}
-
-#[cfg(test)]
-mod tests;

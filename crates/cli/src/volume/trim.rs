@@ -1,7 +1,4 @@
 //! `vfscale trim`: discards the free space of a volume, also while it is mounted.
-//!
-//! A volume that another process has mounted is trimmed by a request to its mount, as it is grown
-//! (`grow`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,15 +6,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use vfscale::Errno;
 use vfscale::posix::FstrimRange;
-use vfscale::{Errno, VolumeError};
-use vfscale::{block, block::Device};
-use vfscale_diskfs::{Fault, TrimRange, Volume, VolumeOptions};
+use vfscale::{block, block::FileDevice};
+use vfscale_diskfs::{Fault, TrimRange};
 
-use super::grow::mount_of;
-use super::{open, open_log};
+use super::reached::{Reached, change, reach};
 use crate::error::Failure;
-use crate::mounts;
 use crate::options;
 
 #[derive(Debug, Args)]
@@ -39,47 +34,25 @@ pub(crate) struct TrimArgs {
 /// Discards the free space of a volume, and prints how much that is.
 pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
     let minlen = args.minimum.unwrap_or(0);
-    let bytes = if args.place.is_dir() {
-        ask(&args.place, minlen)?
-    } else {
-        match open(&args.place, false) {
-            Ok(device) => closed(args, device, minlen)?,
-            Err(Failure::Device(error @ block::Error::Locked { .. })) => {
-                match mount_of(&mounts::table()?, &args.place) {
-                    Some(dir) => ask(&dir, minlen)?,
-                    None => return Err(Failure::InUse(error, "trim DIR")),
-                }
-            }
-            Err(failure) => return Err(failure),
-        }
+    let bytes = match reach(&args.place, "trim DIR")? {
+        Reached::Closed(device) => closed(args, device, minlen)?,
+        Reached::Mounted(dir) => ask(&dir, minlen)?,
     };
     println!("{}: {} MiB discarded", args.place.display(), bytes >> 20);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Trims a volume that no other process has open.
-fn closed(args: &TrimArgs, device: Arc<dyn Device>, minlen: u64) -> Result<u64, Failure> {
-    let name = || args.place.display().to_string();
-    let options = VolumeOptions {
-        log_device: open_log(args.log_device.as_deref(), false)?,
-        ..VolumeOptions::default()
-    };
-    let volume = Volume::open(device, options).map_err(|fault| {
-        Failure::Open(VolumeError::Open { name: name(), fault: Box::new(fault) })
-    })?;
-    let trimmed = volume.trim(TrimRange { minlen, ..TrimRange::ALL });
-    let closed = volume.close();
-    let bytes = trimmed.map_err(|fault| {
-        let why = match fault {
-            Fault::Device(block::Error::Unsupported { .. }) => NO_DISCARDS.into(),
-            fault => fault.to_string(),
-        };
-        Failure::Trim(args.place.clone(), why)
-    })?;
-    closed.map_err(|fault| {
-        Failure::Open(VolumeError::Close { name: name(), fault: Box::new(fault) })
-    })?;
-    Ok(bytes)
+fn closed(args: &TrimArgs, device: Arc<FileDevice>, minlen: u64) -> Result<u64, Failure> {
+    change(&args.place, device, args.log_device.as_deref(), |volume| {
+        volume.trim(TrimRange { minlen, ..TrimRange::ALL }).map_err(|fault| {
+            let why = match fault {
+                Fault::Device(block::Error::Unsupported { .. }) => NO_DISCARDS.into(),
+                fault => fault.to_string(),
+            };
+            Failure::Trim(args.place.clone(), why)
+        })
+    })
 }
 
 /// Sends the mount at `dir` a request to trim its volume.
