@@ -230,8 +230,9 @@ impl PagePool {
 
     fn trim(&self) {
         for stock in self.stocks.iter() {
-            let Stock { mut loaded, mut spare } = mem::take(&mut *stock.lock());
-            self.put_in_regions(loaded.drain(..).chain(spare.drain(..)));
+            let Stock { loaded, spare } = mem::take(&mut *stock.lock());
+            self.put_in_regions(&loaded);
+            self.put_in_regions(&spare);
         }
         self.depots.iter().for_each(|depot| depot.lock().empty_magazines());
         self.give_back(Effort::All, Kept::Nothing, usize::MAX);
@@ -295,11 +296,12 @@ impl PagePool {
         mem::swap(loaded, spare);
         let mut fill = Fill::default();
         if loaded.len() >= MAGAZINE {
-            let is_own = self.are_of(node, loaded);
+            let is_own = loaded.iter().all(|page| self.depot_of(page) == node);
             let depot = &self.depots[node];
             let taken = if is_own { depot.lock().exchange(loaded) } else { None };
             fill = taken.unwrap_or_else(|| {
-                self.put_in_regions(loaded.drain(..));
+                self.put_in_regions(loaded);
+                loaded.clear();
                 depot.lock().fill()
             });
         }
@@ -308,19 +310,17 @@ impl PagePool {
         fill
     }
 
-    /// Returns whether all of these pages are of the depot of `node`.
-    fn are_of(&self, node: usize, pages: &[Free]) -> bool {
+    /// Returns the number of the depot that a page belongs to.
+    fn depot_of(&self, page: &Free) -> usize {
         // One depot has all pages, whose regions need not be asked.
-        self.depots.len() == 1 || pages.iter().all(|free| Region::of(free.page).0.depot() == node)
+        if self.depots.len() == 1 { 0 } else { Region::of(page.page).0.depot() }
     }
 
     /// Puts free pages, which are in no magazine, into their regions. The caller holds no depot's
     /// lock.
-    fn put_in_regions(&self, pages: impl Iterator<Item = Free>) {
-        let pages: Vec<Free> = pages.collect();
-        let depot_of = |free: &Free| Region::of(free.page).0.depot();
-        for run in pages.chunk_by(|page, next| depot_of(page) == depot_of(next)) {
-            self.depots[depot_of(&run[0])].lock().put(run.iter().copied());
+    fn put_in_regions(&self, pages: &[Free]) {
+        for run in pages.chunk_by(|page, next| self.depot_of(page) == self.depot_of(next)) {
+            self.depots[self.depot_of(&run[0])].lock().put(run.iter().copied());
         }
     }
 
