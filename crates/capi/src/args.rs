@@ -192,6 +192,20 @@ pub(crate) unsafe fn place<'a, T>(pointer: *mut T) -> Result<Place<'a, T>, Failu
     Ok(Place(unsafe { &mut *pointer.cast::<MaybeUninit<T>>() }))
 }
 
+/// Returns the place for a result that the caller may not want: `None` for a null pointer.
+///
+/// # Safety
+/// As [`place`].
+pub(crate) unsafe fn optional_place<'a, T>(
+    pointer: *mut T,
+) -> Result<Option<Place<'a, T>>, Failure> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller promises what `place` asks for.
+    unsafe { place(pointer) }.map(Some)
+}
+
 /// Returns a value that the call reads and changes; `None` for a null pointer.
 ///
 /// # Safety
@@ -207,7 +221,7 @@ pub(crate) unsafe fn in_out<'a, T: Plain>(pointer: *mut T) -> Result<Option<&'a 
 /// A type of which every pattern of bits is a value.
 ///
 /// # Safety
-/// It is.
+/// Every pattern of bits of the type is a value of it.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: integers, and structures of integers and pointers, have no other patterns.

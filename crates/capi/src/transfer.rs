@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use vfscale::{Errno, Owners, Transfer, Transferred};
 
-use crate::args::given;
+use crate::args::{Place, given};
 use crate::border::{Failure, border};
 use crate::structs::{
     VFSCALE_TRANSFER_FIXED_OWNER, VFSCALE_TRANSFER_NO_TIMES, VFSCALE_TRANSFER_SOURCE_OWNERS,
@@ -32,9 +32,12 @@ fn transfer(options: &vfscale_transfer_options) -> Result<Transfer<'static>, Fai
     Ok(Transfer::new().owners(owners).xattrs(xattrs).times(times))
 }
 
-fn counts(from: Transferred) -> vfscale_transferred {
-    let Transferred { files, bytes, skipped, .. } = from;
-    vfscale_transferred { files, bytes, skipped, reserved: [0; 5] }
+/// Stores what was copied, if the caller wants it.
+fn report(copied: Transferred, place: Option<Place<'_, vfscale_transferred>>) {
+    let Transferred { files, bytes, skipped, .. } = copied;
+    if let Some(place) = place {
+        place.set(vfscale_transferred { files, bytes, skipped, reserved: [0; 5] });
+    }
 }
 
 /// Copies the file or directory `from` of the host to the new name `to` in the tree of the task,
@@ -54,11 +57,9 @@ pub unsafe extern "C" fn vfscale_import(
     border("vfscale_import", || {
         let (from, to) = (given!(path(from))?, given!(path(to))?);
         let transfer = transfer(&given!(options(options, options_size))?)?;
-        let place = if done.is_null() { None } else { Some(given!(place(done))?) };
+        let place = given!(optional_place(done))?;
         let copied = transfer.import(&*self::task(task)?, from, to)?;
-        if let Some(place) = place {
-            place.set(counts(copied));
-        }
+        report(copied, place);
         Ok(())
     })
 }
@@ -77,11 +78,9 @@ pub unsafe extern "C" fn vfscale_export(
     border("vfscale_export", || {
         let (from, to) = (given!(path(from))?, given!(path(to))?);
         let transfer = transfer(&given!(options(options, options_size))?)?;
-        let place = if done.is_null() { None } else { Some(given!(place(done))?) };
+        let place = given!(optional_place(done))?;
         let copied = transfer.export(&*self::task(task)?, from, to)?;
-        if let Some(place) = place {
-            place.set(counts(copied));
-        }
+        report(copied, place);
         Ok(())
     })
 }

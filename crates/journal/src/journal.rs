@@ -235,7 +235,7 @@ impl Journal {
     /// `None`, and has written nothing.
     ///
     /// # Errors
-    /// Those of [`begin`](Self::begin).
+    /// Returns the errors of [`begin`](Self::begin).
     pub fn begin_if(
         &self,
         reservation: Reservation,
