@@ -103,7 +103,7 @@ use crate::{Geometry, LogPlace};
 use ag_update::{AgChanges, AgUpdate, impossible, in_order};
 use alloc_group::Group;
 use changes::Undo;
-use delayed::DelayedList;
+use delayed::DelayedGroups;
 use finished::{BusyPart, Locked, Work};
 use list::GroupList;
 use load::{Effort, chunk_masks};
@@ -123,7 +123,7 @@ pub struct Groups {
     log: LogPlace,
     list: GroupList,
     memory: Arc<IndexMemory>,
-    delayed: DelayedList,
+    delayed: DelayedGroups,
     /// Serializes calls that make the volume larger.
     growth: Mutex<(), GrowthLock>,
     starts: PerCpu<Start>,
@@ -203,7 +203,7 @@ impl Groups {
             log,
             list: GroupList::new(groups),
             memory,
-            delayed: DelayedList::default(),
+            delayed: DelayedGroups::default(),
             growth: Mutex::new(()),
             starts: PerCpu::new(slots as usize, start),
             generations: IdAlloc::new(first, slots as usize),
@@ -441,38 +441,13 @@ impl Groups {
         Finished { delayed, largest_trees, parts: SmallVec::new() }
     }
 
-    /// Permits transactions to delay changes of inodes, on a volume with a log of `log_bytes`
-    /// bytes: each push of that log calls [`close_delayed`](Self::close_delayed),
-    /// [`write_delayed`](Self::write_delayed) until it returns `None`, and
-    /// [`open_delayed`](Self::open_delayed).
-    pub(crate) fn delay(&self, log_bytes: u64) {
-        self.delayed.open(log_bytes);
-    }
-
-    /// Makes later transactions write their changes of inodes into the trees.
-    pub(crate) fn close_delayed(&self) {
-        self.delayed.close();
-    }
-
-    /// Returns whether there may be delayed changes. Exact while no commit is in progress.
-    pub(crate) fn has_delayed(&self) -> bool {
-        self.delayed.is_any()
-    }
-
-    /// Permits transactions to delay changes again, after a context with so many items, if it had
-    /// enough for that to be worthwhile.
-    pub(crate) fn open_delayed(&self, items: usize) {
-        self.delayed.ended(items);
-    }
-
-    /// Takes the next group with delayed changes, to be passed to
-    /// [`write_delayed`](Self::write_delayed).
-    pub(crate) fn next_delayed(&self) -> Option<u32> {
-        self.delayed.take()
+    /// Returns the groups with delayed changes.
+    pub(crate) fn delayed(&self) -> &DelayedGroups {
+        &self.delayed
     }
 
     /// Writes the delayed changes of a group into its trees; `None` if there are none. The caller
-    /// commits them, and calls [`delayed_written`](Self::delayed_written) afterwards in any case.
+    /// commits them.
     ///
     /// # Errors
     /// [`Error`]: the volume has to be shut down.
@@ -492,11 +467,6 @@ impl Groups {
         let work = Work::Written(outcome);
         let parts = std::iter::once(Locked { group, work, guard }).collect();
         Ok(Some(Finished { parts, ..self.finished() }))
-    }
-
-    /// Notes that the delayed changes of a group are logged.
-    pub(crate) fn delayed_written(&self) {
-        self.delayed.written();
     }
 
     /// Sorts the changes by group.

@@ -1,5 +1,6 @@
-//! The error of the crate, the classes of its locks, and maps by numbers.
+//! The error of the crate, the classes of its locks, maps by numbers, and lists of delayed changes.
 
+pub(crate) mod delayed_list;
 pub mod fault;
 pub(crate) mod numbers;
 pub mod open_error;

@@ -42,6 +42,7 @@ mod inline;
 mod tree;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 pub use entry::{DirEntry, Found, is_name};
 
@@ -55,6 +56,7 @@ pub use crate::format::dir::DirTree;
 use crate::format::dir::{COLLISIONS_MAX, POSITION_MIN};
 use crate::format::inode::block_of;
 use crate::inode::core::{DataFork, FileKind, InodeCore};
+use crate::inode::delayed_names::StoredDir;
 use entry::{possible, taken_bit};
 use tree::Outcome;
 
@@ -181,21 +183,35 @@ impl Directory {
             return Ok(Insertion::Full);
         };
         let entry = DirEntry { position: self.hash.position(name) + free, ino, kind, name };
+        self.insert_at(nodes, core, &entry)?;
+        Ok(Insertion::At(entry.position))
+    }
+
+    /// Inserts an entry at its position, which is free.
+    ///
+    /// # Errors
+    /// Returns [`Error`] if the directory is damaged or a block can't be had.
+    pub(crate) fn insert_at<N: Nodes>(
+        &self,
+        nodes: &mut N,
+        core: &mut InodeCore,
+        entry: &DirEntry<'_>,
+    ) -> Outcome<(), N> {
         let inserted = match &core.data {
             DataFork::Tree { .. } => None,
-            data => inline::inserted(self.ino, inline::bytes(data), &entry, core.data_room())?,
+            data => inline::inserted(self.ino, inline::bytes(data), entry, core.data_room())?,
         };
         match inserted {
             Some(bytes) => core.data = DataFork::Inline(bytes),
             None => {
                 let mut counted = Counted::new(nodes);
                 let tree = self.grown_out(&mut counted, core)?;
-                tree::insert(self.ino, &mut counted, &tree, &entry)?;
+                tree::insert(self.ino, &mut counted, &tree, entry)?;
                 count(core, counted.grown());
             }
         }
-        core.size = core.size.saturating_add(entry_bytes(name));
-        Ok(Insertion::At(entry.position))
+        core.size = core.size.saturating_add(entry_bytes(entry.name));
+        Ok(())
     }
 
     /// Removes `name`, and returns its former inode; `None`, and no change, if there is no such
@@ -343,8 +359,23 @@ impl Directory {
         Ok(true)
     }
 
+    /// Returns the directory as it is stored, for changes of its names in memory.
+    ///
+    /// # Errors
+    /// Returns [`Error`] if the root of the tree is damaged or can't be read.
+    pub(crate) fn stored<N: Nodes>(&self, nodes: &N, core: &InodeCore) -> Outcome<StoredDir, N> {
+        let levels = match &core.data {
+            DataFork::Tree { root } => self.tree(*root).height(nodes)?,
+            _ => 0,
+        };
+        Ok(StoredDir { core: Arc::new(core.clone()), levels })
+    }
+
     /// Finds `name`, and returns the taken ones of its sixteen positions, as bits.
-    fn find<N: Nodes>(
+    ///
+    /// # Errors
+    /// Returns [`Error`] if the directory is damaged or can't be read.
+    pub(crate) fn find<N: Nodes>(
         &self,
         nodes: &N,
         core: &InodeCore,

@@ -26,18 +26,21 @@
 //!
 //! # References
 //!
-//! A volume owns its device, its log, its cache and its groups. Transactions and readers borrow the
-//! volume. The callback that runs when a transaction is durable holds a reference to the groups.
+//! A volume owns its device and its log, and the metadata in memory together with the callbacks of
+//! the log ([`Metadata`]). Transactions and readers borrow it. The callback that runs when a
+//! transaction is durable holds a reference to the groups.
 
 mod block_map;
 pub mod copies;
 mod delayed;
+mod delayed_dirs;
 mod discard;
 mod freed;
 pub mod grow;
 mod hooks;
 mod known;
 mod log;
+mod metadata;
 mod open;
 mod options;
 mod reader;
@@ -50,13 +53,14 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_journal::{Journal, Recovered};
 use vfscale_sync::Mutex;
-use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
+use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::percpu_arc::PerCpuArc;
 
 pub(crate) use block_map::Places;
 pub use freed::TrimRange;
 pub(crate) use known::{known, seen};
 pub(crate) use log::{log_of, replay_in_memory};
+pub(crate) use metadata::Metadata;
 pub use options::VolumeOptions;
 pub use reader::Reader;
 
@@ -69,7 +73,7 @@ use crate::buffer::BufferCache;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{LogSeen, Superblock};
 use crate::inode::orphans::OrphanList;
-use freed::{FreedRegions, VolumeDiscards};
+use freed::VolumeDiscards;
 use hooks::VolumeHooks;
 
 /// An open volume. `Send` and `Sync`.
@@ -79,10 +83,8 @@ use hooks::VolumeHooks;
 #[derive(Debug)]
 pub struct Volume {
     device: Arc<dyn Device>,
-    uuid: Uuid,
-    places: Arc<Places>,
+    metadata: Arc<Metadata>,
     superblock: Arc<Mutex<Superblock, SuperblockLock>>,
-    cache: PerCpuArc<BufferCache>,
     hooks: Arc<VolumeHooks>,
     /// `None` if the volume is open for reading only.
     journal: Option<Journal>,
@@ -91,20 +93,7 @@ pub struct Volume {
     /// Whether the superblock records why the volume stopped.
     is_noted: AtomicBool,
     recovered: Recovered,
-    orphans: OrphanList,
     discards: VolumeDiscards,
-    shared: PerCpuArc<Shared>,
-}
-
-/// The state that transactions refer to until they are durable.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) groups: Groups,
-    pub(crate) space: Space,
-    /// The freed blocks that are to be discarded; `None` if the volume does not discard them.
-    pub(crate) freed: Option<FreedRegions>,
-    /// Transactions that were refused because they would have logged more than they had reserved.
-    overruns: AtomicU64,
 }
 
 impl Volume {
@@ -140,14 +129,14 @@ impl Volume {
     /// Sets the geometry after growth. Returns false if the volume has grown too often.
     pub(crate) fn set_geometry(&self, geometry: Geometry) -> Result<bool, Fault> {
         // References to blocks of the new groups are valid from here on.
-        self.places.grow(geometry.blocks());
+        self.metadata.places().grow(geometry.blocks());
         Ok(self.groups().grow(&self.reader(), geometry)?)
     }
 
     /// Returns the id of the volume.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
-        self.uuid
+        self.metadata.uuid()
     }
 
     /// Returns the log; `None` if the volume is open for reading only.
@@ -165,49 +154,40 @@ impl Volume {
     /// Returns the orphans: inodes to be freed or truncated, now or by the next mount.
     #[must_use]
     pub fn orphans(&self) -> &OrphanList {
-        &self.orphans
+        self.metadata.orphans()
     }
 
     /// Returns the cache of metadata blocks.
     #[must_use]
     pub fn cache(&self) -> &PerCpuArc<BufferCache> {
-        &self.cache
+        self.metadata.cache()
     }
 
     /// Returns the allocation groups: the owners of blocks and inodes.
     #[must_use]
     pub fn groups(&self) -> &Groups {
-        &self.shared.groups
+        self.metadata.groups()
     }
 
     /// Returns the account of free blocks that are not reserved.
     #[must_use]
     pub fn space(&self) -> &Space {
-        &self.shared.space
+        self.metadata.space()
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
-    /// Returns a reference to the shared state for users that may outlive the volume.
-    pub(crate) fn keep(&self) -> Kept<Shared> {
-        self.shared.keep()
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
     pub(crate) fn places(&self) -> &Places {
-        &self.places
+        self.metadata.places()
     }
 
     /// Returns the number of transactions that were refused because they would have logged more
     /// than they had reserved: 0, unless the program has a defect.
     #[must_use]
     pub fn overruns(&self) -> u64 {
-        self.shared.overruns.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_overrun(&self) {
-        self.shared.overruns.fetch_add(1, Ordering::Relaxed);
+        self.metadata.shared().overruns.load(Ordering::Relaxed)
     }
 
     /// Returns whether no change is possible: the volume is open for reading only, or
@@ -242,13 +222,13 @@ impl Volume {
     /// neither in the log nor among the blocks that describe a group.
     #[must_use]
     pub fn is_for_files(&self, address: u64) -> bool {
-        self.places.is_for_files(address)
+        self.places().is_for_files(address)
     }
 
     /// Returns whether all blocks of a run are available to files, and in one group.
     #[must_use]
     pub fn is_run_for_files(&self, start: u64, blocks: u64) -> bool {
-        self.places.is_run_for_files(start, blocks)
+        self.places().is_run_for_files(start, blocks)
     }
 
     /// Returns the log for a writer. In a transaction, the result stays valid until its end.
@@ -275,7 +255,7 @@ impl Volume {
     /// Returns a reader of the published state.
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
-        Reader::new(&self.cache, &self.places)
+        self.metadata.reader()
     }
 
     /// Records that data was written to the device. The data is flushed before any transaction that

@@ -87,7 +87,7 @@ pub trait Hooks: Send + Sync {
 }
 
 /// The commits of delayed changes, in a push ([`Hooks::run_delayed`]).
-pub trait Delayed {
+pub trait Delayed: Sync {
     /// Returns an empty list of changes without log space: the caller
     /// [takes over](ChangeList::take_over) what other transactions have set aside.
     fn begin(&self) -> ChangeList;

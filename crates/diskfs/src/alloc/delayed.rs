@@ -29,11 +29,8 @@
 //!
 //! # When changes are delayed
 //!
-//! Not from the beginning of a push to the switch of the context, so that the push ends. Not by the
-//! first transactions after a context of few items, as when every call is followed by a sync: each
-//! push would write the bits of one or two calls, one group after the other, which the calls
-//! themselves write in parallel. Not while the log space that is set aside exceeds a share of the
-//! log.
+//! When the [list](DelayedList) of groups is open, and the log space that is set aside is less than
+//! a share of the log.
 //!
 //! [`ChangeList::follow`]: vfscale_journal::ChangeList::follow
 
@@ -41,18 +38,12 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 use vfscale_journal::Reservation;
-use vfscale_sync::Mutex;
-use vfscale_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use vfscale_sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::ranks::DelayedGroups;
+use crate::base::delayed_list::DelayedList;
+use crate::base::ranks::DelayedGroupsLock;
 use crate::format::BLOCK_BYTES;
 
-/// A context with fewer items than this is small.
-const ITEMS_MIN: usize = 16;
-/// Number of transactions that write their changes themselves after a small context.
-const DIRECT: u32 = 16;
-/// All transactions write their changes themselves.
-const CLOSED: u32 = u32::MAX;
 /// The share of the log that may be set aside for delayed changes.
 const LOG_SHARE: u64 = 16;
 
@@ -110,85 +101,29 @@ impl DelayedUpdate {
 }
 
 /// The groups of a volume with delayed changes.
-#[derive(Debug)]
-pub(super) struct DelayedList {
-    /// Number of transactions that have to write their changes themselves, before others may delay
-    /// them; or [`CLOSED`].
-    direct: AtomicU32,
-    /// Number of groups that are listed, or that the push is writing.
-    count: AtomicUsize,
-    list: Mutex<Vec<u32>, DelayedGroups>,
+#[derive(Debug, Default)]
+pub(crate) struct DelayedGroups {
+    pub(crate) list: DelayedList<u32, DelayedGroupsLock>,
     /// The log space that is set aside in all groups, and its limit, in bytes.
     log_bytes: AtomicU64,
     log_bytes_max: AtomicU64,
 }
 
-impl Default for DelayedList {
-    fn default() -> Self {
-        Self {
-            direct: AtomicU32::new(CLOSED),
-            count: AtomicUsize::new(0),
-            list: Mutex::default(),
-            log_bytes: AtomicU64::new(0),
-            log_bytes_max: AtomicU64::new(0),
-        }
-    }
-}
-
-impl DelayedList {
-    /// Permits transactions to delay changes, on a volume with a log of `log_bytes` bytes whose
-    /// pushes write them.
-    pub(super) fn open(&self, log_bytes: u64) {
+impl DelayedGroups {
+    /// Permits transactions to delay changes of inodes, on a volume with a log of `log_bytes`
+    /// bytes: each push of that log closes the [list](Self::list), has
+    /// [`Groups::write_delayed`](super::Groups::write_delayed) called for all groups on it, and
+    /// opens it again.
+    pub(crate) fn open(&self, log_bytes: u64) {
         self.log_bytes_max.store(log_bytes / LOG_SHARE, Ordering::Relaxed);
-        self.direct.store(0, Ordering::Release);
+        self.list.open();
     }
 
-    /// Returns whether a transaction that holds the lock of a group may delay its changes; counts
-    /// it if not.
+    /// Returns whether a transaction that holds the lock of a group may delay its changes.
     pub(super) fn is_open(&self) -> bool {
-        let direct = self.direct.load(Ordering::Acquire);
-        if direct != 0 {
-            if direct != CLOSED {
-                // If another thread has changed it, this transaction need not count.
-                let counted = direct - 1;
-                let (ok, failed) = (Ordering::Release, Ordering::Relaxed);
-                let _ = self.direct.compare_exchange(direct, counted, ok, failed);
-            }
-            return false;
-        }
-        self.log_bytes.load(Ordering::Relaxed) < self.log_bytes_max.load(Ordering::Relaxed)
-    }
-
-    /// Ends the delaying until [`ended`](Self::ended).
-    pub(super) fn close(&self) {
-        self.direct.store(CLOSED, Ordering::Release);
-    }
-
-    /// Returns whether a group may have delayed changes. Exact while no commit is in progress.
-    pub(super) fn is_any(&self) -> bool {
-        self.count.load(Ordering::Acquire) != 0
-    }
-
-    /// Notes that the context has ended, with so many items.
-    pub(super) fn ended(&self, items: usize) {
-        let is_small = (1..ITEMS_MIN).contains(&items);
-        self.direct.store(if is_small { DIRECT } else { 0 }, Ordering::Release);
-    }
-
-    /// Lists a group. The caller holds its lock, and is about to commit its first delayed change.
-    pub(super) fn add(&self, group: u32) {
-        self.count.fetch_add(1, Ordering::AcqRel);
-        self.list.lock().push(group);
-    }
-
-    /// Takes a group off the list; it counts until [`written`](Self::written).
-    pub(super) fn take(&self) -> Option<u32> {
-        self.list.lock().pop()
-    }
-
-    /// Notes that a group that was [taken](Self::take) has no more delayed changes.
-    pub(super) fn written(&self) {
-        self.count.fetch_sub(1, Ordering::AcqRel);
+        let has_log =
+            || self.log_bytes.load(Ordering::Relaxed) < self.log_bytes_max.load(Ordering::Relaxed);
+        self.list.is_open() && has_log()
     }
 
     /// Counts log space that is set aside. Most changes need none, and write nothing here.

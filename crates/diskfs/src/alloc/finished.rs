@@ -8,7 +8,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use super::ag_update::Outcome;
 use super::alloc_group::Group;
 use super::changes::Changes;
-use super::delayed::{DelayedList, DelayedUpdate, GroupState, bytes_of};
+use super::delayed::{DelayedGroups, DelayedUpdate, GroupState, bytes_of};
 use crate::base::ranks::GroupLock;
 use crate::format::BlockRange;
 
@@ -55,7 +55,7 @@ impl Busy {
 /// Groups that a transaction has changed, which stay locked until the journal has the transaction.
 #[must_use = "a finished transaction has to be committed or abandoned"]
 pub struct Finished<'g> {
-    pub(super) delayed: &'g DelayedList,
+    pub(super) delayed: &'g DelayedGroups,
     /// Upper bound on the tree blocks of any group so far.
     pub(super) largest_trees: &'g AtomicU64,
     pub(super) parts: SmallVec<[Locked<'g>; 1]>,
@@ -108,7 +108,7 @@ impl Finished<'_> {
                     there.blocks += update.blocks;
                     if !there.is_listed {
                         there.is_listed = true;
-                        delayed.add(group.whole().group());
+                        delayed.list.add(group.whole().group());
                     }
                 }
             }

@@ -48,7 +48,15 @@ lock_class! {
 }
 lock_class! {
     /// The list of groups with delayed changes.
-    pub DelayedGroups = ("delayed_groups", 31055);
+    pub DelayedGroupsLock = ("delayed_groups", 31055);
+}
+lock_class! {
+    /// The list of directories with delayed names.
+    pub DelayedDirsLock = ("delayed_dirs", 31056);
+}
+lock_class! {
+    /// The delayed names of a directory: one range of positions.
+    pub NameRangeLock = ("name_range", 31053);
 }
 lock_class! {
     /// The write-back of blocks of inodes, against freeing them.

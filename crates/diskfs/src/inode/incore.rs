@@ -36,54 +36,33 @@
 //! returned, and shared while a thread reads the trees of the inode, because a commit publishes its
 //! blocks one after the other. It is taken after [`Volume::begin`](crate::volume::Volume::begin),
 //! and for several nodes in ascending order of their numbers ([`lock_all`]). `i_core` is a leaf.
+//! Threads that change names of a directory side by side hold that one shared
+//! ([`delayed_names`](crate::inode::delayed_names)).
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
+use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::errseq::ErrorSeq;
-use vfscale_sync::lock::{RwLockReadGuard, RwLockWriteGuard};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
-use vfscale_sync::{Mutex, RwLock};
+use vfscale_sync::sharded_rwlock::{
+    ReaderParts, ShardedReadGuard, ShardedRwLock, ShardedWriteGuard,
+};
 
 use crate::base::ranks::{NodeCore, NodeLock};
 use crate::buffer::BufferCache;
 use crate::format::Expected;
 use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records_mut, slot_of};
 use crate::inode::core::InodeCore;
+use crate::inode::delayed_names::DelayedNames;
+use crate::inode::times::Times;
 use crate::page_cache::FilePages;
 
 /// The kind of log item of an inode.
 pub const KIND_INODE: u32 = 2;
-
-/// Access and change times, in nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
-    /// Last access.
-    pub atime: i64,
-    /// Last change of the data.
-    pub mtime: i64,
-    /// Last change of the inode.
-    pub ctime: i64,
-}
-
-impl Times {
-    fn of(core: &InodeCore) -> Self {
-        Self { atime: core.atime, mtime: core.mtime, ctime: core.ctime }
-    }
-
-    /// Returns these times where they differ from `before`, and `taken` elsewhere.
-    fn since(self, before: Self, taken: Self) -> Self {
-        let since = |new, before, taken| if new == before { taken } else { new };
-        Self {
-            atime: since(self.atime, before.atime, taken.atime),
-            mtime: since(self.mtime, before.mtime, taken.mtime),
-            ctime: since(self.ctime, before.ctime, taken.ctime),
-        }
-    }
-}
 
 /// Approximate memory of a node with its core, two headers of references and its table entry. Bytes
 /// in the inode, which are few and mostly none, are not counted.
@@ -93,13 +72,19 @@ pub(crate) const MEMORY_BYTES: usize = size_of::<Node>() + size_of::<InodeCore>(
 pub struct Node {
     ino: u64,
     cache: Kept<BufferCache>,
-    lock: RwLock<(), NodeLock>,
+    lock: ShardedRwLock<NodeLock>,
+    /// The parts of `lock`, of a directory whose names are changed side by side.
+    readers: ReaderParts,
     published: Mutex<Published, NodeCore>,
     log: ItemState,
     /// The checkpoint with the last transaction that changed it; 0 for none since it was read.
     sequence: AtomicU64,
     /// The list of orphans that it is on, counted from 1; 0 for none.
     orphan: AtomicU32,
+    /// Number of threads that found it locked, of late. A hint: written without synchronization.
+    waits: AtomicU32,
+    /// The names of a directory whose lock threads have waited for.
+    names: OnceLock<Box<DelayedNames>>,
     /// Errors of write-back of its data (`wb_err`).
     write_errors: ErrorSeq,
 }
@@ -115,9 +100,9 @@ struct Published {
 }
 
 /// The guard of a node that is locked for changing.
-pub type NodeGuard<'n> = RwLockWriteGuard<'n, (), NodeLock>;
+pub type NodeGuard<'n> = ShardedWriteGuard<'n, NodeLock>;
 /// The guard of a node whose trees are read.
-pub type NodeReadGuard<'n> = RwLockReadGuard<'n, (), NodeLock>;
+pub type NodeReadGuard<'n> = ShardedReadGuard<'n, NodeLock>;
 
 impl Node {
     /// Creates the node of inode `ino` with the state `core`.
@@ -127,11 +112,14 @@ impl Node {
         Arc::new(Self {
             ino,
             cache: cache.keep(),
-            lock: RwLock::new(()),
+            lock: ShardedRwLock::new(),
+            readers: ReaderParts::new(),
             published: Mutex::new(published),
             log: ItemState::new(),
             sequence: AtomicU64::new(0),
             orphan: AtomicU32::new(0),
+            waits: AtomicU32::new(0),
+            names: OnceLock::new(),
             write_errors: ErrorSeq::new(),
         })
     }
@@ -151,12 +139,58 @@ impl Node {
     /// Locks the node for changing. Sleeps. The caller has begun its transaction, and holds no
     /// other node.
     pub fn lock(&self) -> NodeGuard<'_> {
-        self.lock.write()
+        self.note_wait();
+        self.lock.write(&self.readers)
+    }
+
+    /// Locks the node like [`lock`](Self::lock); the caller may hold nodes with lower numbers.
+    fn lock_nested(&self) -> NodeGuard<'_> {
+        self.note_wait();
+        self.lock.write_nested(&self.readers)
+    }
+
+    /// Locks a directory for changes of its names side by side with other threads. Sleeps while
+    /// another thread changes it otherwise. The caller has begun its transaction, and holds only
+    /// nodes with lower numbers.
+    pub(crate) fn share(&self) -> NodeReadGuard<'_> {
+        if let Some(names) = self.delayed_names()
+            && !self.lock.is_open(&self.readers)
+            && self.lock.note_cpu(names.cpus)
+        {
+            self.lock.write_nested(&self.readers).spread(names.cpus);
+        }
+        self.lock.read_nested(&self.readers)
     }
 
     /// Locks the node for reading its trees. Sleeps while another thread changes it.
     pub fn read(&self) -> NodeReadGuard<'_> {
-        self.lock.read()
+        self.lock.read(&self.readers)
+    }
+
+    /// Notes whether another thread is about to make this one wait.
+    fn note_wait(&self) {
+        if self.lock.is_taken() {
+            self.waits.store(self.waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the delayed names, if the inode is a directory that has had some.
+    pub(crate) fn delayed_names(&self) -> Option<&DelayedNames> {
+        self.names.get().map(Box::as_ref)
+    }
+
+    /// Returns the delayed names of a directory, if at least `waits` threads have waited for its
+    /// lock since it [cooled](Self::cool).
+    pub(crate) fn names_if_contended(&self, waits: u32) -> Option<&DelayedNames> {
+        let is_contended = self.waits.load(Ordering::Relaxed) >= waits;
+        is_contended.then(|| &**self.names.get_or_init(|| Box::new(DelayedNames::new())))
+    }
+
+    /// Forgets the threads that have waited for the lock.
+    pub(crate) fn cool(&self) {
+        if self.waits.load(Ordering::Relaxed) > 0 {
+            self.waits.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Returns the state as of the last commit; its times may be older than those of
@@ -187,10 +221,21 @@ impl Node {
         let times = shown();
         let present = published.new_times.unwrap_or_else(|| Times::of(&published.core));
         let core = &published.core;
-        if times == present || core.is_free() || core.generation != generation {
+        if core.is_free() || core.generation != generation {
             return false;
         }
-        published.new_times.replace(times).is_none()
+        let is_new = times != present && published.new_times.replace(times).is_none();
+        if let Some(names) = self.delayed_names() {
+            names.note_times(&times);
+        }
+        is_new
+    }
+
+    /// Returns whether a directory whose names are changed side by side has copied these times of
+    /// its VFS inode already. A thread that [publishes](Self::publish) others has the node copy
+    /// those of the VFS inode afterwards.
+    pub(crate) fn has_times(&self, times: &Times) -> bool {
+        self.delayed_names().is_some_and(|names| names.has_times(times))
     }
 
     /// Returns whether there are times that no transaction has included yet.
@@ -211,6 +256,9 @@ impl Node {
         published.new_times = since.filter(|new| *new != taken && !core.is_free());
         let old = std::mem::replace(&mut published.core, core);
         published.is_given_up = false;
+        if let Some(names) = self.delayed_names() {
+            names.note_version();
+        }
         drop(published);
         drop(old);
     }
@@ -223,7 +271,10 @@ impl Node {
 
     /// Notes that this checkpoint has the last transaction that changed the inode.
     pub fn set_sequence(&self, sequence: u64) {
-        self.sequence.fetch_max(sequence, Ordering::AcqRel);
+        // Threads that change names of a directory side by side would all write it.
+        if self.sequence() < sequence {
+            self.sequence.fetch_max(sequence, Ordering::AcqRel);
+        }
     }
 
     /// Returns the checkpoint that has to be durable for the inode to be, for
@@ -337,7 +388,32 @@ pub fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> SmallVec<[NodeGuard<'n>; 4]> {
     nodes.sort_unstable_by_key(|node| node.ino);
     nodes.dedup_by_key(|node| node.ino);
     // The order of numbers makes several locks of one class safe.
-    nodes.into_iter().map(|node| node.lock.write_nested()).collect()
+    nodes.into_iter().map(|node| node.lock_nested()).collect()
+}
+
+/// The guard of a node in [`lock_side_by_side`].
+pub(crate) enum SideGuard<'n> {
+    Changing(#[expect(dead_code, reason = "held until its drop")] NodeGuard<'n>),
+    Sharing(#[expect(dead_code, reason = "held until its drop")] NodeReadGuard<'n>),
+}
+
+/// Locks `files` for changing and the directories `dirs` for changes of
+/// [names](crate::inode::delayed_names) side by side, each once, in ascending order of their
+/// numbers. Sleeps. The caller has begun its transaction, and holds no other node.
+pub(crate) fn lock_side_by_side<'n>(
+    files: &[&'n Arc<Node>],
+    dirs: &[&'n Arc<Node>],
+) -> SmallVec<[SideGuard<'n>; 4]> {
+    let files = files.iter().map(|node| (*node, true));
+    let mut nodes: SmallVec<[(&Arc<Node>, bool); 4]> =
+        files.chain(dirs.iter().map(|node| (*node, false))).collect();
+    nodes.sort_unstable_by_key(|(node, _)| node.ino);
+    nodes.dedup_by_key(|(node, _)| node.ino);
+    let lock = |(node, is_changed): (&'n Arc<Node>, bool)| match is_changed {
+        true => SideGuard::Changing(node.lock_nested()),
+        false => SideGuard::Sharing(node.share()),
+    };
+    nodes.into_iter().map(lock).collect()
 }
 
 #[cfg(test)]

@@ -24,8 +24,10 @@ use crate::format::inode::{DATA_BYTES_MAX, LINKS_MAX};
 use crate::inode::attr;
 use crate::inode::blob::{self, LinkTree};
 use crate::inode::core::{DataFork, FileKind, InodeCore, TYPE_MASK};
-use crate::inode::incore::{Node, lock_all};
-use crate::volume::tx::Tx;
+use crate::inode::delayed_names::NameStep;
+use crate::inode::incore::{Node, lock_all, lock_side_by_side};
+use crate::volume::tx::steps::DirStep;
+use crate::volume::tx::{Tx, TxReservation};
 
 /// A change of a count of links by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,14 +49,21 @@ impl DiskFs {
         new: &NewInode<'_>,
     ) -> Result<InodeRef, Fault> {
         let parent = node_of(dir)?;
-        let need = if new.xattrs.is_empty() { self.needs.create } else { self.needs.create_xattrs };
-        let mut tx = self.volume.begin(need)?;
+        let kind = FileKind::of_mode(new.mode).ok_or(Errno::INVAL)?;
+        if let Some(name) = name
+            && kind != FileKind::Directory
+            && self.is_side_by_side(parent)
+            && let Some(node) = self.make_beside(dir, (name, kind), new)?
+        {
+            return self.hold(dir.sb(), node);
+        }
+        let mut tx = self.volume.begin(self.need_of_new(new))?;
         // Before the directory is locked, which other threads may want.
         let node = self.new_node(&mut tx, parent, new, name.is_some(), dir.change_time())?;
         let locked = parent.lock();
+        tx.fold_names(parent)?;
         let time = dir.change_time();
         if let Some(name) = name {
-            let kind = FileKind::of_mode(new.mode).ok_or(Errno::INVAL)?;
             edit(&mut tx, parent, |tx, core| {
                 self.insert(tx, parent, core, name, (node.ino(), kind))?;
                 if kind == FileKind::Directory {
@@ -76,6 +85,39 @@ impl DiskFs {
         }
         drop(locked);
         self.hold(dir.sb(), node)
+    }
+
+    /// Creates a file side by side with other threads. Returns `None`, and has changed nothing, if
+    /// the directory has to be locked exclusively.
+    fn make_beside(
+        &self,
+        dir: &Inode,
+        (name, kind): (&[u8], FileKind),
+        new: &NewInode<'_>,
+    ) -> Result<Option<Arc<Node>>, Fault> {
+        let parent = node_of(dir)?;
+        let mut tx = self.volume.begin(self.need_of_new(new))?;
+        let node = self.new_node(&mut tx, parent, new, true, dir.change_time())?;
+        let locked = parent.share();
+        let time = dir.change_time();
+        let step = NameStep::Add(node.ino(), kind);
+        let committed = tx.commit_names(self.hash, &[DirStep { dir: parent, name, step }])?;
+        if committed.is_none() {
+            return Ok(None);
+        }
+        dir.changed_at(time);
+        drop(locked);
+        Ok(Some(node))
+    }
+
+    fn need_of_new(&self, new: &NewInode<'_>) -> TxReservation {
+        if new.xattrs.is_empty() { self.needs.create } else { self.needs.create_xattrs }
+    }
+
+    /// Returns whether names of a directory may be changed
+    /// [side by side](crate::inode::delayed_names) now.
+    fn is_side_by_side(&self, dir: &Node) -> bool {
+        self.volume.metadata().dirs().is_for(dir)
     }
 
     /// Creates the node of a new inode, with its record, its attributes and its target.
@@ -150,21 +192,15 @@ impl DiskFs {
 
     pub(super) fn add_name(&self, inode: &Inode, dir: &Inode, name: &[u8]) -> Result<(), Fault> {
         let (node, parent) = (node_of(inode)?, node_of(dir)?);
+        let kind = FileKind::of_mode(inode.mode()).ok_or(Errno::INVAL)?;
+        if self.is_side_by_side(parent) && self.add_beside(inode, dir, (name, kind))? {
+            return Ok(());
+        }
         let mut tx = self.volume.begin(self.needs.link)?;
         let locked = lock_all(&[node, parent]);
+        tx.fold_names(parent)?;
         let (time, own_time) = (dir.change_time(), inode.change_time());
-        let links = edit(&mut tx, node, |tx, core| {
-            if core.nlink == 0 {
-                if !inode.is_linkable() {
-                    return Err(Errno::NOENT.into());
-                }
-                tx.set_orphan(node, false);
-            }
-            step(core, LinkStep::Up)?;
-            core.ctime = own_time.0;
-            Ok(core.nlink)
-        })?;
-        let kind = FileKind::of_mode(inode.mode()).ok_or(Errno::INVAL)?;
+        let links = gain_name(&mut tx, inode, node, own_time)?;
         edit(&mut tx, parent, |tx, core| {
             (core.mtime, core.ctime) = (time.0, time.0);
             self.insert(tx, parent, core, name, (node.ino(), kind))
@@ -177,12 +213,41 @@ impl DiskFs {
         Ok(())
     }
 
+    /// Adds a name side by side with other threads. Returns false, and has changed nothing, if the
+    /// directory has to be locked exclusively.
+    fn add_beside(
+        &self,
+        inode: &Inode,
+        dir: &Inode,
+        (name, kind): (&[u8], FileKind),
+    ) -> Result<bool, Fault> {
+        let (node, parent) = (node_of(inode)?, node_of(dir)?);
+        let mut tx = self.volume.begin(self.needs.link)?;
+        let locked = lock_side_by_side(&[node], &[parent]);
+        let (time, own_time) = (dir.change_time(), inode.change_time());
+        let links = gain_name(&mut tx, inode, node, own_time)?;
+        let step = NameStep::Add(node.ino(), kind);
+        let committed = tx.commit_names(self.hash, &[DirStep { dir: parent, name, step }])?;
+        if committed.is_some() {
+            inode.set_nlink(links);
+            inode.inode_changed_at(own_time);
+            dir.changed_at(time);
+        }
+        drop(locked);
+        Ok(committed.is_some())
+    }
+
     /// Removes a name of a file or of an empty directory.
     pub(super) fn take_name(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Fault> {
         let (node, parent) = (node_of(inode)?, node_of(dir)?);
         self.inactivator.throttle();
+        if !inode.is_dir() && self.is_side_by_side(parent) && self.take_beside(dir, name, inode)? {
+            return Ok(());
+        }
         let mut tx = self.volume.begin(self.needs.unlink)?;
         let locked = lock_all(&[node, parent]);
+        tx.fold_names(parent)?;
+        tx.fold_names(node)?;
         let (time, own_time) = (dir.change_time(), inode.change_time());
         let links = edit(&mut tx, node, |tx, core| self.lose_name(tx, node, core, own_time))?;
         let parent_links = edit(&mut tx, parent, |tx, core| {
@@ -200,6 +265,25 @@ impl DiskFs {
         dir.changed_at(time);
         drop(locked);
         Ok(())
+    }
+
+    /// Removes a name of a file side by side with other threads. Returns false, and has changed
+    /// nothing, if the directory has to be locked exclusively.
+    fn take_beside(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<bool, Fault> {
+        let (node, parent) = (node_of(inode)?, node_of(dir)?);
+        let mut tx = self.volume.begin(self.needs.unlink)?;
+        let locked = lock_side_by_side(&[node], &[parent]);
+        let (time, own_time) = (dir.change_time(), inode.change_time());
+        let links = edit(&mut tx, node, |tx, core| self.lose_name(tx, node, core, own_time))?;
+        let step = NameStep::Remove(node.ino());
+        let committed = tx.commit_names(self.hash, &[DirStep { dir: parent, name, step }])?;
+        if committed.is_some() {
+            inode.set_nlink(links);
+            inode.inode_changed_at(own_time);
+            dir.changed_at(time);
+        }
+        drop(locked);
+        Ok(committed.is_some())
     }
 
     /// Removes a name of an inode; of a directory its only one, if it is empty. Returns the
@@ -240,11 +324,17 @@ impl DiskFs {
         let inodes = [Some(old_dir), Some(new_dir), Some(source), target];
         self.write_what_replaces(&moved, exchange)?;
         self.inactivator.throttle();
+        if self.moves_side_by_side(rename, &moved) && self.move_beside(rename, &moved)? {
+            return Ok(());
+        }
         let has_whiteout = rename.whiteout.is_some();
         let needs = &self.needs;
         let need = if has_whiteout { needs.rename_whiteout } else { needs.rename };
         let mut tx = self.volume.begin(need)?;
         let locked = lock_all(&[from, to, node, moved.target.unwrap_or(node)]);
+        for dir in [Some(from), Some(to), moved.target].into_iter().flatten() {
+            tx.fold_names(dir)?;
+        }
         // All of them get one time, which is later than any time that they show.
         let times = inodes.iter().flatten().map(|inode| inode.change_time());
         let time = times.max().unwrap_or_default();
@@ -286,6 +376,61 @@ impl DiskFs {
         }
         drop(locked);
         whiteout.map_or(Ok(()), |node| self.hold(old_dir.sb(), node).map(drop))
+    }
+
+    /// Returns whether both names of a rename may be changed side by side now: they are of files,
+    /// and are neither exchanged nor replaced by a whiteout.
+    fn moves_side_by_side(&self, rename: &Rename<'_>, moved: &Move<'_>) -> bool {
+        let is_file = |inode: &Inode| !inode.is_dir();
+        is_file(rename.source)
+            && rename.target.is_none_or(is_file)
+            && !rename.exchange
+            && rename.whiteout.is_none()
+            && self.is_side_by_side(moved.old_dir)
+            && self.is_side_by_side(moved.new_dir)
+    }
+
+    /// Moves a file side by side with other threads. Returns false, and has changed nothing, if the
+    /// directories have to be locked exclusively.
+    fn move_beside(&self, rename: &Rename<'_>, moved: &Move<'_>) -> Result<bool, Fault> {
+        let Rename { old_dir, source, new_dir, target, .. } = *rename;
+        let Move { old_dir: from, new_dir: to, source: node, target: gone } = *moved;
+        let mut tx = self.volume.begin(self.needs.rename)?;
+        let locked = lock_side_by_side(&[node, gone.unwrap_or(node)], &[from, to]);
+        let inodes = [Some(old_dir), Some(new_dir), Some(source), target];
+        let times = inodes.iter().flatten().map(|inode| inode.change_time());
+        let time = times.max().unwrap_or_default();
+        edit(&mut tx, node, |_, core| {
+            core.ctime = time.0;
+            Ok(())
+        })?;
+        let lose = |tx: &mut Tx<'_>, gone: &Arc<Node>, core: &mut InodeCore| {
+            self.lose_name(tx, gone, core, time)
+        };
+        let links = gone.map(|gone| edit(&mut tx, gone, |tx, core| lose(tx, gone, core)));
+        let links = links.transpose()?;
+        let entry = (node.ino(), kind_of(&tx, node)?);
+        let added = match gone {
+            Some(gone) => NameStep::Replace(gone.ino(), entry),
+            None => NameStep::Add(entry.0, entry.1),
+        };
+        let steps = [
+            DirStep { dir: to, name: rename.new_name, step: added },
+            DirStep { dir: from, name: rename.old_name, step: NameStep::Remove(node.ino()) },
+        ];
+        let committed = tx.commit_names(self.hash, &steps)?;
+        if committed.is_some() {
+            if let (Some(target), Some(links)) = (target, links) {
+                target.set_nlink(links);
+            }
+            [Some(source), target].into_iter().flatten().for_each(|i| i.inode_changed_at(time));
+            old_dir.changed_at(time);
+            if !std::ptr::eq(old_dir, new_dir) {
+                new_dir.changed_at(time);
+            }
+        }
+        drop(locked);
+        Ok(committed.is_some())
     }
 
     /// Writes back the data of a file that takes the name of another; in an exchange, the data of
@@ -380,6 +525,26 @@ impl DiskFs {
         edit(tx, from, |_, core| step(core, LinkStep::Down))?;
         edit(tx, to, |_, core| step(core, LinkStep::Up))
     }
+}
+
+/// Adds a link to an inode, which is no orphan from then on. Returns the links.
+fn gain_name(
+    tx: &mut Tx<'_>,
+    inode: &Inode,
+    node: &Arc<Node>,
+    time: Timestamp,
+) -> Result<u32, Fault> {
+    edit(tx, node, |tx, core| {
+        if core.nlink == 0 {
+            if !inode.is_linkable() {
+                return Err(Errno::NOENT.into());
+            }
+            tx.set_orphan(node, false);
+        }
+        step(core, LinkStep::Up)?;
+        core.ctime = time.0;
+        Ok(core.nlink)
+    })
 }
 
 /// The nodes of a rename.

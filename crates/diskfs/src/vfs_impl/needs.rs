@@ -9,12 +9,8 @@ use crate::alloc::Groups;
 use crate::format::attr::CHUNK_BYTES;
 use crate::format::inode::ATTR_BLOB_BYTES_MAX;
 use crate::volume::tx::TxReservation;
+use crate::volume::tx::names::{NAME_BLOCKS, NAME_RUNS};
 
-/// The blocks of a directory's tree that change when a name is added or removed: two on each level,
-/// and their neighbours.
-const NAME_BLOCKS: u32 = 16;
-/// The blocks by which a directory grows or shrinks: two splits of each level.
-const NAME_RUNS: u32 = 8;
 /// The blocks of the largest blob: each holds eight chunks, and there is a level above.
 const BLOB_BLOCKS: u32 = (ATTR_BLOB_BYTES_MAX as usize).div_ceil(8 * CHUNK_BYTES) as u32 + 4;
 /// The runs in which the blocks of a blob are allocated or freed: they are allocated one by one,

@@ -22,6 +22,7 @@ use crate::tools::mkfs::{self, MkfsOptions};
 mod errors;
 mod kept_times;
 mod replaced;
+mod side_by_side;
 mod whiteout;
 
 const MIB: u64 = 1 << 20;

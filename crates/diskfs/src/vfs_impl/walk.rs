@@ -13,8 +13,10 @@ use vfscale_vfs::types::FileType;
 use super::disk_fs::DiskFs;
 use super::inodes::node_of;
 use crate::base::fault::Fault;
+use crate::format::dir::POSITION_MAX;
 use crate::format::inode::ROOT_INO;
 use crate::inode::core::{FileKind, InodeCore};
+use crate::inode::delayed_names::NamedInode;
 use crate::inode::incore::Node;
 
 /// The number of entries that are read while the directory is locked once.
@@ -28,9 +30,17 @@ struct ListedEntry {
     name: Box<[u8]>,
 }
 
+/// Some entries of a directory.
+struct Listing {
+    entries: Vec<ListedEntry>,
+    /// The position behind which there are others; `None` at the end.
+    behind: Option<u64>,
+}
+
 impl DiskFs {
-    /// Reads up to [`BATCH`] entries behind a position.
-    fn entries(&self, node: &Node, behind: u64) -> Result<Vec<ListedEntry>, Fault> {
+    /// Reads up to [`BATCH`] entries behind a position, or none if all of these were removed since
+    /// the directory was written.
+    fn entries(&self, node: &Node, behind: u64) -> Result<Listing, Fault> {
         let mut entries = Vec::with_capacity(BATCH);
         let reading = node.read();
         let (core, reader) = (node.core(), self.volume.reader());
@@ -41,20 +51,39 @@ impl DiskFs {
             entries.push(ListedEntry { position, ino, kind, name: entry.name.into() });
             if entries.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
+        let last = entries.last().filter(|_| entries.len() == BATCH).map(|last| last.position);
+        if let Some(names) = node.delayed_names() {
+            let changes = names.between(behind, last.unwrap_or(POSITION_MAX));
+            if !changes.is_empty() {
+                entries = changed(entries, changes);
+            }
+        }
         drop(reading);
-        Ok(entries)
+        Ok(Listing { entries, behind: last })
+    }
+
+    /// Looks a name up: among the delayed ones first, then in the directory on disk.
+    fn entry_of(&self, node: &Node, name: &[u8]) -> Result<Option<u64>, Fault> {
+        let _reading = node.read();
+        let (directory, reader) = (self.directory(node), self.volume.reader());
+        let Some(names) = node.delayed_names() else {
+            return Ok(directory.lookup(&reader, &node.core(), name)?.map(|found| found.ino));
+        };
+        let base = self.hash.position(name);
+        if let Some(now) = names.changed(base, name) {
+            return Ok(now.map(|(_, ino, _)| ino));
+        }
+        // Not the core itself: other threads that change names would count references to it.
+        let stored = names.stored(base, || directory.stored(&reader, &node.core()))?;
+        Ok(directory.lookup(&reader, &stored.core, name)?.map(|found| found.ino))
     }
 
     fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>, Fault> {
-        let node = node_of(dir)?;
-        let reading = node.read();
-        let (core, reader) = (node.core(), self.volume.reader());
-        let found = self.directory(node).lookup(&reader, &core, name)?;
-        drop((reading, core));
+        let found = self.entry_of(node_of(dir)?, name)?;
         match found {
             None => Ok(None),
             // The VFS holds the lock of the name, so the inode that it leads to is not freed.
-            Some(found) => match self.iget(dir.sb(), found.ino)? {
+            Some(ino) => match self.iget(dir.sb(), ino)? {
                 Some(inode) => Ok(Some(inode)),
                 None => Err(Errno::UCLEAN.into()),
             },
@@ -76,17 +105,34 @@ impl DiskFs {
         let Some(parent) = held.filter(|parent| parent.is_dir()) else { return Ok(None) };
         let (node, mut behind) = (node_of(&parent)?, 0);
         loop {
-            let entries = self.entries(node, behind)?;
-            if let Some(entry) = entries.iter().find(|entry| entry.ino == dir.ino()) {
+            let listing = self.entries(node, behind)?;
+            if let Some(entry) = listing.entries.iter().find(|entry| entry.ino == dir.ino()) {
                 let name = entry.name.clone();
                 return Ok(Some(ParentName { parent, name }));
             }
-            match entries.last() {
-                Some(last) => behind = last.position,
+            match listing.behind {
+                Some(last) => behind = last,
                 None => return Ok(None),
             }
         }
     }
+}
+
+/// Returns entries with changes at some positions, both in order.
+fn changed(entries: Vec<ListedEntry>, changes: Vec<(u64, Option<NamedInode>)>) -> Vec<ListedEntry> {
+    let (mut merged, mut entries) = (Vec::new(), entries.into_iter().peekable());
+    for (position, now) in changes {
+        merged.extend(std::iter::from_fn(|| entries.next_if(|entry| entry.position < position)));
+        let _former = entries.next_if(|entry| entry.position == position);
+        merged.extend(now.map(|NamedInode { ino, kind, name }| ListedEntry {
+            position,
+            ino,
+            kind,
+            name,
+        }));
+    }
+    merged.extend(entries);
+    merged
 }
 
 fn type_of(kind: FileKind) -> FileType {
@@ -115,17 +161,17 @@ impl DirOps for DiskFs {
     ) -> Result<(), Errno> {
         let (node, mut behind) = (node_of(dir)?, pos);
         loop {
-            let entries = self.entries(node, behind).map_err(|fault| self.failed(fault))?;
-            for entry in &entries {
+            let listing = self.entries(node, behind).map_err(|fault| self.failed(fault))?;
+            for entry in &listing.entries {
                 let (ino, next) = (entry.ino, entry.position);
                 let (name, file_type) = (OsStr::from_bytes(&entry.name), type_of(entry.kind));
                 if emit(DirEntry { ino, next, file_type, name }).is_break() {
                     return Ok(());
                 }
             }
-            match entries.last() {
-                Some(last) if entries.len() == BATCH => behind = last.position,
-                _ => return Ok(()),
+            match listing.behind {
+                Some(last) => behind = last,
+                None => return Ok(()),
             }
         }
     }

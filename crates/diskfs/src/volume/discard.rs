@@ -75,7 +75,7 @@ impl Volume {
     /// Begins a pass of discards in the background. Returns whether there is something to discard
     /// with [`discard_next`](Self::discard_next): what was freed before the pass before this one.
     pub(crate) fn begin_discards(&self) -> bool {
-        let freed = self.shared.freed.as_ref();
+        let freed = self.metadata.shared().freed.as_ref();
         freed.is_some_and(FreedRegions::begin_pass) && self.discards_in_background().is_some()
     }
 
@@ -85,7 +85,9 @@ impl Volume {
     /// # Errors
     /// The errors of [`trim`](Self::trim); nothing is discarded in the background from now on.
     pub(crate) fn discard_next(&self) -> Result<bool, Fault> {
-        let (Some(freed), Some(how)) = (&self.shared.freed, self.discards_in_background()) else {
+        let (Some(freed), Some(how)) =
+            (&self.metadata.shared().freed, self.discards_in_background())
+        else {
             return Ok(false);
         };
         if self.is_read_only() {
@@ -120,7 +122,7 @@ impl Volume {
     /// Discards everything that was freed, for the end of the volume. The log is closed, so all of
     /// it is free. An error is reported and has no further effect.
     pub(super) fn discard_all_freed(&self) {
-        let Some(freed) = &self.shared.freed else { return };
+        let Some(freed) = &self.metadata.shared().freed else { return };
         // First the regions that are due, then those that were noted since.
         for _ in 0..2 {
             freed.begin_pass();

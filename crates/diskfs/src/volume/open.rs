@@ -8,10 +8,12 @@ use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::{Mutex, cpu};
 
 use super::block_map::Places;
-use super::delayed::GroupWriter;
+use super::delayed::DelayedWriter;
+use super::delayed_dirs::DelayedDirs;
 use super::freed::{FreedRegions, VolumeDiscards};
 use super::log::{Logged, open_log, read_log};
-use super::{Reader, Shared, Volume, VolumeOptions, copies, grow};
+use super::metadata::Shared;
+use super::{Metadata, Reader, Volume, VolumeOptions, copies, grow};
 use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::base::fault::Fault;
@@ -68,20 +70,21 @@ impl Volume {
         let freed = discards.then(FreedRegions::default);
         let shared = Shared { groups, space, freed, overruns: AtomicU64::new(0) };
         let slots = cpu::slots() as usize;
+        let cache = PerCpuArc::new(slots, Arc::new(cache));
+        let shared = PerCpuArc::new(slots, Arc::new(shared));
+        let orphans = OrphanList::new(options.orphan_lists);
+        let log_bytes = superblock.log().blocks() * BLOCK_BYTES as u64;
+        let dirs = DelayedDirs::new(log_bytes, options.dir_waits);
         let opened = Self {
             device,
-            uuid,
-            places,
+            metadata: Arc::new(Metadata::new((uuid, places), cache, shared, (orphans, dirs))),
             superblock: Arc::new(Mutex::new(superblock)),
-            cache: PerCpuArc::new(slots, Arc::new(cache)),
             hooks,
             journal,
             is_sealed: AtomicBool::new(false),
             is_noted: AtomicBool::new(false),
             recovered,
-            orphans: OrphanList::new(options.orphan_lists),
             discards: VolumeDiscards::new(),
-            shared: PerCpuArc::new(slots, Arc::new(shared)),
         };
         if let Some(journal) = &opened.journal {
             opened.hooks.set_superblock(Arc::clone(&opened.superblock));
@@ -89,8 +92,9 @@ impl Volume {
                 let log_seen = opened.log_seen();
                 opened.update_superblock(|superblock| superblock.note_mount(log_seen))?;
             }
-            opened.hooks.set_delayed(Box::new(GroupWriter::new(&opened)));
-            opened.groups().delay(opened.superblock().log().blocks() * BLOCK_BYTES as u64);
+            opened.hooks.set_delayed(Box::new(DelayedWriter::new(Arc::clone(&opened.metadata))));
+            opened.groups().delayed().open(log_bytes);
+            opened.metadata.dirs().open();
             grow::finish(&opened)?;
         }
         Ok(opened)

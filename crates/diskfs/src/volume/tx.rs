@@ -42,12 +42,14 @@
 //! A transaction holds references to the buffers that it changes, so none of them is evicted. From
 //! the commit on the journal holds them, until the buffers are written back.
 
+pub(crate) mod names;
 pub(super) mod shadows;
+pub(crate) mod steps;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use vfscale_journal::{Committed, LogKey, Reservation, Transaction};
+use vfscale_journal::{ChangeList, Committed, Delayed, LogKey, Reservation, Transaction};
 
 use crate::alloc::{Changes, Finished, GroupNodes};
 use crate::base::fault::Fault;
@@ -59,9 +61,10 @@ use crate::format::inode::{
 use crate::format::{BLOCK_BYTES, Block, BlockRange, Expected, Identity};
 use crate::inode::core::InodeCore;
 use crate::inode::incore::{KIND_INODE, Node};
-use crate::volume::Volume;
+use crate::volume::{Metadata, Volume};
 use shadows::Shadows;
 pub use shadows::{BlockRef, Slot};
+use steps::{Fold, Noted};
 
 /// The reservation of a transaction: the most that it may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,13 +82,16 @@ pub struct TxReservation {
 /// A drop without a commit returns everything that was claimed and reserved, and changes nothing.
 #[must_use = "a transaction that is dropped does nothing"]
 pub struct Tx<'v> {
-    volume: &'v Volume,
+    metadata: &'v Metadata,
     shadows: Shadows<'v>,
     nodes: SmallVec<[ChangedNode; 3]>,
     changes: Changes,
     /// Inodes that become orphans (true), or cease to be orphans (false).
     orphans: SmallVec<[(Arc<Node>, bool); 1]>,
-    log: Option<Transaction<'v>>,
+    /// The directories whose delayed names it writes.
+    folds: SmallVec<[Fold; 1]>,
+    /// `None` once it is being committed.
+    log: Option<TxLog<'v>>,
     /// The log space that it may use, in bytes of reservation.
     log_bytes: u64,
     /// Number of blocks of free space that are reserved and not claimed yet, and of those that are
@@ -95,6 +101,30 @@ pub struct Tx<'v> {
     from_pool: bool,
     /// Whether it has exceeded its reservation, and can only be dropped.
     is_spoiled: bool,
+}
+
+/// The part of a transaction in the log.
+enum TxLog<'v> {
+    /// A transaction of its own.
+    Begun(Transaction<'v>),
+    /// One of the commits at the end of a context, which log delayed changes.
+    AtEnd(ChangeList, &'v dyn Delayed),
+}
+
+impl TxLog<'_> {
+    fn changes(&mut self) -> &mut ChangeList {
+        match self {
+            Self::Begun(transaction) => transaction.changes(),
+            Self::AtEnd(changes, _) => changes,
+        }
+    }
+
+    fn commit(self) -> vfscale_journal::Result<Committed> {
+        match self {
+            Self::Begun(transaction) => transaction.commit(),
+            Self::AtEnd(changes, delayed) => delayed.commit(changes),
+        }
+    }
 }
 
 /// An inode that a transaction changes.
@@ -119,38 +149,44 @@ impl Volume {
         }
         let log_bytes =
             Reservation::item_bytes(BLOCK_BYTES as u64).saturating_mul(need.log_blocks.into());
-        let mut tx = Tx {
-            volume: self,
-            shadows: Shadows::new(self.cache(), self.uuid()),
-            nodes: SmallVec::new(),
-            changes: Changes::new(),
-            orphans: SmallVec::new(),
-            log: None,
-            log_bytes,
-            space_left: need.space,
-            space_used: 0,
-            from_pool: need.from_pool,
-            is_spoiled: false,
-        };
+        let mut tx = Tx::new(self.metadata(), None);
+        (tx.log_bytes, tx.space_left, tx.from_pool) = (log_bytes, need.space, need.from_pool);
         // The volume may have been sealed during the wait.
         let may_begin = || self.writable().is_ok();
         let begun = journal.begin_if(Reservation::new(log_bytes), may_begin)?;
-        tx.log = Some(begun.ok_or(Fault::ReadOnly)?);
+        tx.log = Some(TxLog::Begun(begun.ok_or(Fault::ReadOnly)?));
         Ok(tx)
     }
 }
 
 impl<'v> Tx<'v> {
-    /// Returns the volume.
-    #[must_use]
-    pub fn volume(&self) -> &'v Volume {
-        self.volume
+    fn new(metadata: &'v Metadata, log: Option<TxLog<'v>>) -> Self {
+        Self {
+            metadata,
+            shadows: Shadows::new(metadata.cache(), metadata.uuid()),
+            nodes: SmallVec::new(),
+            changes: Changes::new(),
+            orphans: SmallVec::new(),
+            folds: SmallVec::new(),
+            log,
+            log_bytes: 0,
+            space_left: 0,
+            space_used: 0,
+            from_pool: false,
+            is_spoiled: false,
+        }
+    }
+
+    /// Begins a transaction at the end of a context of the log, to log delayed changes with the
+    /// space that was set aside for them.
+    pub(super) fn at_end(metadata: &'v Metadata, delayed: &'v dyn Delayed) -> Self {
+        Self::new(metadata, Some(TxLog::AtEnd(delayed.begin(), delayed)))
     }
 
     /// Takes `blocks` of the reserved space; reserves more if that is too little.
     fn take_space(&mut self, blocks: u64) -> Result<(), Fault> {
         let missing = blocks.saturating_sub(self.space_left);
-        if missing > 0 && !self.volume.space().take(missing, self.from_pool) {
+        if missing > 0 && !self.metadata.space().take(missing, self.from_pool) {
             return Err(Fault::NoSpace);
         }
         self.space_left = self.space_left + missing - blocks;
@@ -174,7 +210,7 @@ impl<'v> Tx<'v> {
         let affordable = u32::try_from(self.space_left).unwrap_or(u32::MAX);
         let max = max.min(affordable).max(min);
         self.take_space(max.into())?;
-        let claimed = self.volume.groups().claim(&self.volume.reader(), near, min, max);
+        let claimed = self.metadata.groups().claim(&self.metadata.reader(), near, min, max);
         let blocks = claimed.as_ref().map_or(0, |run| run.map_or(0, BlockRange::len));
         self.give_space(u64::from(max) - blocks);
         let run = claimed?.ok_or(Fault::NoSpace)?;
@@ -188,7 +224,7 @@ impl<'v> Tx<'v> {
         let was_claimed = self.changes.drop_claim(run);
         debug_assert!(was_claimed, "block {address} was not claimed");
         if was_claimed {
-            self.volume.groups().unclaim(run);
+            self.metadata.groups().unclaim(run);
             self.give_space(1);
         }
     }
@@ -213,8 +249,8 @@ impl<'v> Tx<'v> {
     /// [`Fault::NoSpace`]; the errors of the device, and damage.
     pub fn new_inode(&mut self, near: u64, is_dir: bool) -> Result<(u64, u32), Fault> {
         let before = self.changes.new_chunks().count() as u64;
-        let groups = self.volume.groups();
-        let reader = self.volume.reader();
+        let groups = self.metadata.groups();
+        let reader = self.metadata.reader();
         let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes)?;
         let made = self.changes.new_chunks().count() as u64 - before;
         if let Err(fault) = self.take_space(made * CHUNK_BLOCKS) {
@@ -267,7 +303,7 @@ impl<'v> Tx<'v> {
     /// the node locked until the commit has returned.
     pub fn set_orphan(&mut self, node: &Arc<Node>, is_orphan: bool) {
         let own = self.orphans.iter().rfind(|(changed, _)| Arc::ptr_eq(changed, node));
-        let was_orphan = own.map_or_else(|| self.volume.orphans().has(node), |own| own.1);
+        let was_orphan = own.map_or_else(|| self.metadata.orphans().has(node), |own| own.1);
         if was_orphan != is_orphan {
             self.changes.set_orphan(node.ino(), is_orphan);
             self.orphans.push((Arc::clone(node), is_orphan));
@@ -294,13 +330,14 @@ impl<'v> Tx<'v> {
     #[inline]
     pub fn commit(mut self) -> Result<u64, Fault> {
         // Inlined, so the transaction, which is large, is not moved.
-        self.commit_in_place()
+        self.commit_in_place(&[])
     }
 
-    fn commit_in_place(&mut self) -> Result<u64, Fault> {
+    /// Commits, with changes of names that were noted.
+    fn commit_in_place(&mut self, noted: &[Noted<'_>]) -> Result<u64, Fault> {
         let mut changes = std::mem::take(&mut self.changes);
         let orphans = std::mem::take(&mut self.orphans);
-        let list = self.volume.orphans();
+        let list = self.metadata.orphans();
         let whole = if orphans.is_empty() { None } else { list.lock_whole() };
         let mut finished = match self.finish(&mut changes) {
             Ok(finished) => finished,
@@ -310,7 +347,8 @@ impl<'v> Tx<'v> {
                 return Err(fault);
             }
         };
-        let Some(log) = self.log.take() else { return Err(Fault::ReadOnly) };
+        let Some(mut log) = self.log.take() else { return Err(Fault::ReadOnly) };
+        self.release_names(noted, log.changes());
         let committed = self.publish(log, &changes, finished.as_mut())?;
         orphans.iter().for_each(|(node, is_orphan)| list.set(node, *is_orphan));
         drop(whole);
@@ -328,7 +366,7 @@ impl<'v> Tx<'v> {
         if self.is_spoiled {
             return Err(Fault::NoSpace);
         }
-        let groups = self.volume.groups();
+        let groups = self.metadata.groups();
         let finished = if changes.is_empty() { None } else { Some(groups.finish(self, changes)?) };
         let chunks = (changes.new_chunks().count() + changes.freed_chunks().count()) as u64;
         let of_chunk = Reservation::item_bytes(0) * (1 + CHUNK_INODES);
@@ -337,46 +375,62 @@ impl<'v> Tx<'v> {
         let used = self.shadows.log_bytes() + chunks * of_chunk + inodes + needed;
         let reserved = self.log_bytes + gained;
         if used > reserved {
-            self.volume.count_overrun();
+            self.metadata.count_overrun();
             return Err(vfscale_journal::Error::Overrun { used, reserved }.into());
         }
         Ok(finished)
     }
 
+    /// Writes the delayed changes of a group, if there are any, and commits them.
+    ///
+    /// # Errors
+    /// The errors of the device and the log, and damage: the log has to be shut down.
+    pub(super) fn write_group(mut self, group: u32) -> Result<(), Fault> {
+        let groups = self.metadata.groups();
+        let written = groups.write_delayed(&mut self, group)?;
+        let (Some(mut finished), Some(log)) = (written, self.log.take()) else { return Ok(()) };
+        let changes = Changes::new();
+        let committed = self.publish(log, &changes, Some(&mut finished))?;
+        finished.committed(changes, committed.order);
+        Ok(())
+    }
+
     /// Pins, publishes and commits everything.
     fn publish(
         &mut self,
-        mut log: Transaction<'v>,
+        mut log: TxLog<'v>,
         changes: &Changes,
         mut finished: Option<&mut Finished<'_>>,
     ) -> Result<Committed, Fault> {
-        let (volume, cache) = (self.volume, self.volume.cache());
+        let (metadata, cache) = (self.metadata, self.metadata.cache());
+        let changed = log.changes();
+        self.use_folds(changed);
         let busy = finished.as_mut().map(|finished| finished.busy());
         if let Some(finished) = finished {
-            finished.prepare(log.changes());
+            finished.prepare(changed);
         }
         // The chunks precede the inodes in them: a recovery follows the order of the items.
         for first in changes.new_chunks() {
-            let chunk = new_chunk(volume, first);
-            log.add(chunk.clone());
+            let chunk = new_chunk(metadata, first);
+            changed.add(chunk.clone());
             cache.publish_inodes(&chunk);
         }
         for first in changes.freed_chunks() {
-            log.add(Cancel::new(LogKey { kind: KIND_INODE_CHUNK, id: first }));
+            changed.add(Cancel::new(LogKey { kind: KIND_INODE_CHUNK, id: first }));
             // Inodes freed here cancel themselves, see below. The others were freed by transactions
             // that have changed the group, as this one does, so they precede it in the log.
             let is_here = |ino| self.nodes.iter().any(|changed| changed.node.ino() == ino);
             let inodes = ino_at(first, 0)..ino_at(first + CHUNK_BLOCKS, 0);
             for id in inodes.filter(|ino| !is_here(*ino)) {
-                log.add(Cancel::new(LogKey { kind: KIND_INODE, id }));
+                changed.add(Cancel::new(LogKey { kind: KIND_INODE, id }));
             }
             cache.give_up_inodes(first);
         }
-        self.shadows.publish(log.changes());
+        self.shadows.publish(changed);
         let nodes = std::mem::take(&mut self.nodes);
         let mut logged: SmallVec<[Arc<Node>; 3]> = SmallVec::with_capacity(nodes.len());
         for ChangedNode { node, before, core } in nodes {
-            log.add(Arc::clone(&node));
+            changed.add(Arc::clone(&node));
             node.publish(core, &before);
             logged.push(Arc::clone(&node));
             if changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block())) {
@@ -384,21 +438,22 @@ impl<'v> Tx<'v> {
             }
         }
         if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
-            let volume = volume.keep();
-            volume.space.expect(busy.blocks());
-            log.on_durable(move |durable| {
+            let shared = metadata.keep();
+            shared.space.expect(busy.blocks());
+            changed.on_durable(move |durable| {
                 if durable.is_ok() {
                     let blocks = busy.blocks();
-                    volume.groups.durable(&busy);
-                    if let Some(freed) = &volume.freed {
+                    shared.groups.durable(&busy);
+                    if let Some(freed) = &shared.freed {
                         freed.note(busy.runs());
                     }
-                    volume.space.come_back(blocks);
+                    shared.space.come_back(blocks);
                 }
             });
         }
         let committed = log.commit()?;
         logged.iter().for_each(|node| node.set_sequence(committed.sequence));
+        self.end_folds();
         Ok(committed)
     }
 }
@@ -408,24 +463,25 @@ fn is_overrun(fault: &Fault) -> bool {
 }
 
 /// Creates eight blocks of free inodes.
-fn new_chunk(volume: &Volume, first: u64) -> Arc<InodeChunk> {
+fn new_chunk(metadata: &Metadata, first: u64) -> Arc<InodeChunk> {
     let buffer = |address| {
         let mut block = Block::zeroed();
-        let (magic, owner, volume_id) = (INODE_MAGIC, first, volume.uuid());
+        let (magic, owner, volume_id) = (INODE_MAGIC, first, metadata.uuid());
         block.seal(&Identity { magic, address, owner, volume: volume_id }, 0);
-        volume.cache().fresh(address, block.into())
+        metadata.cache().fresh(address, block.into())
     };
-    volume.cache().inode_chunk((first..first + CHUNK_BLOCKS).map(buffer).collect())
+    metadata.cache().inode_chunk((first..first + CHUNK_BLOCKS).map(buffer).collect())
 }
 
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
-        let shared = self.volume.shared();
+        let shared = self.metadata.shared();
         // The changes are large, and mostly empty here.
         if !self.changes.is_untouched() {
             shared.groups.abandon(std::mem::take(&mut self.changes));
         }
-        shared.space.give(self.space_left + self.space_used);
+        let reserved = self.space_left + self.space_used;
+        shared.space.give(reserved.saturating_sub(self.folded_blocks()));
     }
 }
 
@@ -438,11 +494,11 @@ impl Nodes for Tx<'_> {
     type Slot = Slot;
 
     fn is_possible(&self, address: u64) -> bool {
-        self.volume.places().is_for_trees(address)
+        self.metadata.places().is_for_trees(address)
     }
 
     fn is_for_data(&self, start: u64, blocks: u64) -> bool {
-        self.volume.is_run_for_files(start, blocks)
+        self.metadata.places().is_run_for_files(start, blocks)
     }
 
     fn read(&self, address: u64, expected: &Expected) -> Result<BlockRef<'_>, Error<Fault>> {

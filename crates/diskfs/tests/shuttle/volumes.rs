@@ -27,15 +27,23 @@ pub fn schedules(model: impl Fn() + Send + Sync + 'static) {
 /// Returns a new volume. Its bytes are created once for all schedules.
 pub fn device() -> Arc<Disk> {
     static MADE: OnceLock<Vec<u8>> = OnceLock::new();
-    let bytes = MADE.get_or_init(|| {
-        let mut bytes = vec![POISON; BYTES];
-        let device = memory(&bytes);
-        let options = MkfsOptions { force: true, log_blocks: Some(256), ..MkfsOptions::default() };
-        mkfs::format(&device, &options).unwrap();
-        device.read_at(0, &mut bytes).unwrap();
-        bytes
-    });
-    Arc::new(memory(bytes).into())
+    Arc::new(memory(MADE.get_or_init(|| formatted(256))).into())
+}
+
+/// Returns a new volume with a log that has space for some delayed names.
+pub fn device_with_long_log() -> Arc<Disk> {
+    static MADE: OnceLock<Vec<u8>> = OnceLock::new();
+    Arc::new(memory(MADE.get_or_init(|| formatted(1000))).into())
+}
+
+fn formatted(log_blocks: u64) -> Vec<u8> {
+    let mut bytes = vec![POISON; BYTES];
+    let device = memory(&bytes);
+    let log_blocks = Some(log_blocks);
+    let options = MkfsOptions { force: true, log_blocks, ..MkfsOptions::default() };
+    mkfs::format(&device, &options).unwrap();
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
 }
 
 pub fn memory(bytes: &[u8]) -> MemoryDevice {

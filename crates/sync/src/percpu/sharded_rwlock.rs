@@ -97,6 +97,14 @@ impl<C: LockClass> ShardedRwLock<C> {
         self.write_in_section(parts)
     }
 
+    /// Enters like [`write`](Self::write), but may be called while holding other locks of the same
+    /// rank. The caller takes locks of this class in an order of its own.
+    #[inline]
+    pub fn write_nested<'a>(&'a self, parts: &'a ReaderParts) -> ShardedWriteGuard<'a, C> {
+        held::assert_no_section::<C>();
+        self.write_held(parts, true)
+    }
+
     /// Enters like [`write`](Self::write), but may be called in an RCU section even if holders of
     /// this lock sleep: for a caller that knows that all threads which can hold this one are in RCU
     /// sections, too.
@@ -106,7 +114,12 @@ impl<C: LockClass> ShardedRwLock<C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn write_in_section<'a>(&'a self, parts: &'a ReaderParts) -> ShardedWriteGuard<'a, C> {
-        held::acquire::<C>(false);
+        self.write_held(parts, false)
+    }
+
+    #[inline]
+    fn write_held<'a>(&'a self, parts: &'a ReaderParts, nested: bool) -> ShardedWriteGuard<'a, C> {
+        held::acquire::<C>(nested);
         let waited = self.word.write(C::stat);
         if let Some(parts) = parts.get()
             && are_open(parts)
@@ -139,13 +152,38 @@ impl<C: LockClass> ShardedRwLock<C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn read<'a>(&'a self, parts: &'a ReaderParts) -> ShardedReadGuard<'a, C> {
-        if let Some(inside) = self.read_in_part(parts) {
-            return inside;
+        self.read_held(parts, false)
+    }
+
+    /// Enters like [`read`](Self::read), but may be called while holding other locks of the same
+    /// rank. The caller takes locks of this class in an order of its own.
+    #[inline]
+    pub fn read_nested<'a>(&'a self, parts: &'a ReaderParts) -> ShardedReadGuard<'a, C> {
+        self.read_held(parts, true)
+    }
+
+    #[inline]
+    fn read_held<'a>(&'a self, parts: &'a ReaderParts, nested: bool) -> ShardedReadGuard<'a, C> {
+        if let Some(part) = parts.join() {
+            held::acquire::<C>(nested);
+            return ShardedReadGuard { inside: Inside::Part(part), not_send: PhantomData };
         }
         held::assert_no_section::<C>();
-        held::acquire::<C>(false);
+        held::acquire::<C>(nested);
         self.word.read(C::stat);
         ShardedReadGuard { inside: Inside::Word(self), not_send: PhantomData }
+    }
+
+    /// Returns whether readers of this CPU can enter a part.
+    #[inline]
+    pub fn is_open(&self, parts: &ReaderParts) -> bool {
+        parts.get().is_some_and(|parts| parts.this().load(Ordering::Relaxed) & CLOSED == 0)
+    }
+
+    /// Returns whether a thread holds the word, or waits for it. Readers in parts do not count.
+    #[inline]
+    pub fn is_taken(&self) -> bool {
+        self.word.is_taken()
     }
 
     /// Enters as a reader if the part of this CPU is open. Never blocks, and does not touch the

@@ -144,8 +144,8 @@ fn step(world: &mut World, call: Call) {
         Call::Durable => world.durable(),
         Call::Shrink => world.shrink(),
         call @ (Call::Inode(..) | Call::Orphan(..)) => inode_step(world, &call),
-        Call::Delay(true) => world.groups.delay(1 << 20),
-        Call::Delay(false) => world.groups.close_delayed(),
+        Call::Delay(true) => world.groups.delayed().open(1 << 20),
+        Call::Delay(false) => world.groups.delayed().list.close(),
         Call::WriteDelayed => world.write_delayed(),
         Call::Reopen => world.reopen(),
         Call::Unclaim(_) => {}
@@ -172,7 +172,7 @@ proptest! {
     #[test]
     fn every_block_is_one_thing(calls in prop::collection::vec(call(), 1..120)) {
         let mut world = World::new(4096, 10);
-        world.groups.delay(1 << 20);
+        world.groups.delayed().open(1 << 20);
         world.check();
         calls.into_iter().for_each(|call| step(&mut world, call));
     }

@@ -8,7 +8,7 @@ use crate::Uuid;
 use crate::format::inode::{INODE_MAGIC, ino_at, records_mut};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::inode::core::TYPE_REGULAR;
-use crate::inode::incore::Times;
+use crate::inode::times::Times;
 use crate::tools::mkfs::{self, MkfsOptions};
 use crate::volume::VolumeOptions;
 

@@ -94,7 +94,7 @@ fn freed_blocks_are_discarded_in_the_background() {
     let gone = [runs[0], runs[2]];
     gone.iter().for_each(|run| volume.force(free(&volume, *run)).unwrap());
     assert!(!volume.begin_discards(), "it was freed just now");
-    assert!(!volume.shared.freed.as_ref().unwrap().regions.lock().due.is_empty());
+    assert!(!volume.metadata.shared().freed.as_ref().unwrap().regions.lock().due.is_empty());
     assert!(volume.begin_discards());
     while volume.discard_next().unwrap() {}
     for run in &runs {

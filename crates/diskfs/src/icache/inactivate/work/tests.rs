@@ -13,7 +13,7 @@ use crate::format::superblock::LOG_BLOCKS_MIN;
 use crate::inode::attr;
 use crate::inode::blob::{self, LinkTree};
 use crate::inode::core::{FileKind, TYPE_DIRECTORY, TYPE_LINK, TYPE_REGULAR};
-use crate::inode::incore::Times;
+use crate::inode::times::Times;
 use crate::page_cache::{FilePages, PageCache};
 use crate::tools::check::{Options, Unfinished, check};
 use crate::tools::mkfs::{MkfsOptions, format};

@@ -1,0 +1,39 @@
+use super::*;
+use crate::base::ranks::DelayedGroupsLock;
+
+type List = DelayedList<u32, DelayedGroupsLock>;
+
+/// Returns how many of the next 100 transactions may delay changes.
+fn delaying(list: &List) -> usize {
+    (0..100).filter(|_| list.is_open()).count()
+}
+
+#[test]
+fn after_a_small_context_the_first_transactions_delay_nothing() {
+    let list = List::default();
+    assert_eq!(delaying(&list), 0, "no push writes them");
+    list.open();
+    assert_eq!(delaying(&list), 100);
+    list.close();
+    assert_eq!(delaying(&list), 0, "a push is under way");
+    list.ended(1);
+    assert_eq!(delaying(&list), 100 - DIRECT as usize);
+    assert_eq!(delaying(&list), 100);
+    for items in [0, ITEMS_MIN, 1000] {
+        list.close();
+        list.ended(items);
+        assert_eq!(delaying(&list), 100, "after {items} items");
+    }
+}
+
+#[test]
+fn a_thing_counts_until_its_changes_are_written() {
+    let (list, is_listed) = (List::default(), AtomicBool::new(false));
+    list.add_once(&is_listed, || 7);
+    list.add_once(&is_listed, || unreachable!("it is listed already"));
+    assert!(is_listed.load(Ordering::Relaxed) && list.is_any());
+    assert_eq!((list.take(), list.take()), (Some(7), None));
+    assert!(list.is_any());
+    list.written();
+    assert!(!list.is_any());
+}

@@ -1,0 +1,376 @@
+//! Delayed names: the changed entries of a directory, in memory first. As the delayed items of
+//! btrfs, but by ranges of positions, so that threads change names of one directory side by side.
+//!
+//! # Purpose
+//!
+//! A directory's entries are in its inode or in a tree, and whoever changes these holds the lock of
+//! the inode to the end of the commit. Threads that create and remove files in one directory wait
+//! for each other there. So a directory for whose lock threads have waited gets *ranges*: a
+//! transaction that changes a name notes the change in the range of its position, with the inode
+//! locked shared, and sets log space and blocks aside for it. A transaction that locks the
+//! directory exclusively, or one at the end of the context
+//! ([`Hooks::run_delayed`](vfscale_journal::Hooks::run_delayed)), writes the changes into the
+//! directory (*folds* them). A name that is added and removed in the meantime leaves nothing.
+//!
+//! # Invariants
+//!
+//! * The entries of a directory are those on disk with these changes. Readers hold the inode locked
+//!   shared, and see both.
+//! * A change keeps its position: it is the one that the fold uses. So whoever reads a directory in
+//!   several calls gets every entry once, whether it was folded in between or not.
+//! * Positions with one hash are in one range. The range's lock protects its changes, and is held
+//!   only to look at them or to change them. The VFS has locked the name, so no other thread
+//!   changes or removes the same name meanwhile.
+//! * A thread notes its change before it commits, and holds the inode shared until the commit has
+//!   returned. The fold holds the inode exclusively. So what it folds is committed, or will never
+//!   be.
+//! * A directory is on the list of its volume, and counted, before the first commit of a change is
+//!   on the CIL. A context ends only while no directory counts. So a checkpoint contains a name
+//!   together with the inode that it leads to.
+//! * What a fold may need is held by the changes that it folds: log space for the blocks of the
+//!   directory, and for those of the groups where it allocates and frees; and the blocks. So a fold
+//!   waits for nothing, and finds no lack of space.
+//!
+//! # What readers of the directory's core see
+//!
+//! [`InodeCore::size`], `blocks` and the entries are those of the last fold. Its number of links
+//! and its times are up to date: changes of names of directories are not delayed, and times that
+//! changed are [lazy](crate::inode::incore) until the fold or another transaction stores them.
+//!
+//! # Locks
+//!
+//! `name_range` is a leaf, but for `delayed_dirs`.
+
+use std::sync::Arc;
+
+use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use vfscale_sync::percpu::CachePadded;
+use vfscale_sync::{Mutex, MutexGuard, cpu};
+
+use crate::base::fault::Fault;
+use crate::base::ranks::NameRangeLock;
+use crate::btree::Error;
+use crate::format::dir::{COLLISIONS_MAX, POSITION_MAX};
+use crate::inode::core::{FileKind, InodeCore};
+use crate::inode::times::Times;
+
+/// Number of ranges, within these limits; a power of two. Many, since threads that use a few names
+/// each should mostly not meet.
+const RANGES_PER_CPU: usize = 16;
+const RANGES_MIN: usize = 64;
+const RANGES_MAX: usize = 1024;
+
+/// A name, and the inode that it leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedInode {
+    pub(crate) ino: u64,
+    pub(crate) kind: FileKind,
+    pub(crate) name: Box<[u8]>,
+}
+
+/// An entry that was found: its position, its inode and the type of that.
+pub(crate) type Place = (u64, u64, FileKind);
+
+/// A change of a name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NameStep {
+    /// A new name leads to this inode.
+    Add(u64, FileKind),
+    /// The name that leads to this inode is removed.
+    Remove(u64),
+    /// The name that leads to the first inode leads to the second one.
+    Replace(u64, (u64, FileKind)),
+}
+
+/// The reason why a name can't be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The name exists.
+    Exists,
+    /// There is no such name, or it leads to another inode.
+    IsOther,
+    /// There are sixteen names with its hash.
+    Full,
+}
+
+/// The log space and the blocks that are set aside for a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeldSpace {
+    /// The reservation, in bytes of items.
+    pub(crate) item_bytes: u64,
+    /// The log space that this has taken, in bytes of log.
+    pub(crate) log_bytes: u64,
+    /// Blocks of free space.
+    pub(crate) blocks: u64,
+}
+
+impl std::ops::AddAssign for HeldSpace {
+    fn add_assign(&mut self, other: Self) {
+        self.item_bytes += other.item_bytes;
+        self.log_bytes += other.log_bytes;
+        self.blocks += other.blocks;
+    }
+}
+
+/// The change of the entry at a position.
+#[derive(Clone, Debug)]
+pub(crate) struct NameChange {
+    /// The entry on disk.
+    pub(crate) stored: Option<NamedInode>,
+    /// The entry as it is now. Differs from the stored one.
+    pub(crate) now: Option<NamedInode>,
+    pub(crate) held: HeldSpace,
+}
+
+/// The directory on disk, which is the same until the next fold.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredDir {
+    /// A copy for this range, so that its count of references is not shared with others.
+    pub(crate) core: Arc<InodeCore>,
+    /// Levels of its tree; 0 for none.
+    pub(crate) levels: u16,
+}
+
+/// The changes in a range of positions.
+#[derive(Debug, Default)]
+pub(crate) struct NameRange {
+    /// In ascending order of positions. A vector, which keeps its memory: names come and go, and
+    /// they are few.
+    changes: Vec<(u64, NameChange)>,
+    /// The directory on disk, and the version of it.
+    dir: Option<(u64, StoredDir)>,
+}
+
+impl NameRange {
+    /// Returns what a lookup of `name` finds, given the one on disk.
+    fn shown(&self, base: u64, name: &[u8], stored: Option<Place>) -> Option<Place> {
+        self.changed(base, name).unwrap_or(stored)
+    }
+
+    /// Returns the changes behind a position, up to `last`.
+    fn between(&self, behind: u64, last: u64) -> &[(u64, NameChange)] {
+        let start = self.changes.partition_point(|(position, _)| *position <= behind);
+        let behind = &self.changes[start..];
+        &behind[..behind.partition_point(|(position, _)| *position <= last)]
+    }
+
+    /// Returns the changes at the positions of a hash.
+    fn at_base(&self, base: u64) -> &[(u64, NameChange)] {
+        self.between(base - 1, base + (COLLISIONS_MAX - 1))
+    }
+
+    fn at(&self, position: u64) -> Option<&NameChange> {
+        let at = self.changes.binary_search_by_key(&position, |(position, _)| *position);
+        at.ok().map(|at| &self.changes[at].1)
+    }
+
+    /// Returns the present entry of a name that was changed; `None` if it was not.
+    fn changed(&self, base: u64, name: &[u8]) -> Option<Option<Place>> {
+        let is_it = |entry: &&NamedInode| *entry.name == *name;
+        let mut was_removed = false;
+        for (position, change) in self.at_base(base) {
+            if let Some(now) = change.now.as_ref().filter(is_it) {
+                return Some(Some((*position, now.ino, now.kind)));
+            }
+            was_removed |= change.stored.as_ref().is_some_and(|entry| is_it(&entry));
+        }
+        was_removed.then_some(None)
+    }
+
+    /// Returns a free position for a new name: its own, if the directory on disk has it.
+    fn free_position(&self, base: u64, stored: Option<Place>, mut taken: u16) -> Option<u64> {
+        for (position, change) in self.at_base(base) {
+            let bit = 1 << (position - base);
+            taken = if change.now.is_some() { taken | bit } else { taken & !bit };
+        }
+        let is_free = |position: &u64| taken & 1 << (position - base) == 0;
+        let own = stored.map(|(position, ..)| position);
+        own.filter(is_free).or_else(|| (base..base + COLLISIONS_MAX).find(is_free))
+    }
+
+    /// Returns the position of a change, and the change that there is after it; `None` if the entry
+    /// is as on disk then. `stored` and `taken` are what the directory on disk has: the entry of
+    /// the name, and the taken ones of its positions.
+    pub(crate) fn plan(
+        &self,
+        (base, name): (u64, &[u8]),
+        (stored, taken): (Option<Place>, u16),
+        step: NameStep,
+    ) -> Result<(u64, Option<NameChange>), Refused> {
+        let named = |(ino, kind)| Some(NamedInode { ino, kind, name: name.into() });
+        let shown = self.shown(base, name, stored);
+        let (position, now) = match (step, shown) {
+            (NameStep::Add(..), Some(_)) => return Err(Refused::Exists),
+            (NameStep::Add(ino, kind), None) => {
+                let free = self.free_position(base, stored, taken).ok_or(Refused::Full)?;
+                (free, named((ino, kind)))
+            }
+            (NameStep::Remove(former), Some((position, ino, _))) if ino == former => {
+                (position, None)
+            }
+            (NameStep::Replace(former, to), Some((position, ino, _))) if ino == former => {
+                (position, named(to))
+            }
+            (NameStep::Remove(_) | NameStep::Replace(..), _) => return Err(Refused::IsOther),
+        };
+        let (stored, held) = match self.at(position) {
+            Some(former) => (former.stored.clone(), former.held),
+            None => {
+                let here = stored.filter(|(at, ..)| *at == position);
+                (here.and_then(|(_, ino, kind)| named((ino, kind))), HeldSpace::default())
+            }
+        };
+        let is_as_stored = stored == now;
+        Ok((position, (!is_as_stored).then_some(NameChange { stored, now, held })))
+    }
+
+    /// Returns what is held for the change at a position.
+    pub(crate) fn held(&self, position: u64) -> HeldSpace {
+        self.at(position).map_or_else(HeldSpace::default, |change| change.held)
+    }
+
+    /// Replaces the change at a position, and returns the former one.
+    pub(crate) fn put(&mut self, position: u64, change: Option<NameChange>) -> Option<NameChange> {
+        match self.changes.binary_search_by_key(&position, |(position, _)| *position) {
+            Ok(at) => match change {
+                Some(change) => Some(std::mem::replace(&mut self.changes[at].1, change)),
+                None => Some(self.changes.remove(at).1),
+            },
+            Err(at) => {
+                self.changes.splice(at..at, change.map(|change| (position, change)));
+                None
+            }
+        }
+    }
+}
+
+/// The delayed names of a directory. `Send` and `Sync`.
+#[derive(Debug)]
+pub(crate) struct DelayedNames {
+    ranges: Box<[CachePadded<Mutex<NameRange, NameRangeLock>>]>,
+    /// The version of the directory on disk. Changes while the inode is locked exclusively.
+    version: AtomicU64,
+    /// The time of the last change that the inode has copied from the VFS inode, as that of its
+    /// data and of the inode, and the time of the last access; 0 for none.
+    changed_at: AtomicI64,
+    accessed_at: AtomicI64,
+    /// Number of CPUs that may change names.
+    pub(crate) cpus: usize,
+    /// Whether the directory is on the list of its volume.
+    pub(crate) is_listed: AtomicBool,
+}
+
+impl DelayedNames {
+    pub(crate) fn new() -> Self {
+        let cpus = cpu::slots() as usize;
+        let ranges = (cpus * RANGES_PER_CPU).next_power_of_two().clamp(RANGES_MIN, RANGES_MAX);
+        Self {
+            ranges: (0..ranges).map(|_| CachePadded::new(Mutex::default())).collect(),
+            version: AtomicU64::new(0),
+            changed_at: AtomicI64::new(0),
+            accessed_at: AtomicI64::new(0),
+            cpus,
+            is_listed: AtomicBool::new(false),
+        }
+    }
+
+    /// Locks the range of a position.
+    pub(crate) fn range(&self, position: u64) -> MutexGuard<'_, NameRange, NameRangeLock> {
+        self.ranges[self.index(position)].lock()
+    }
+
+    fn index(&self, position: u64) -> usize {
+        (position / (POSITION_MAX / self.ranges.len() as u64 + 1)) as usize
+    }
+
+    /// Returns the directory on disk, for changes near a position; `read` reads it if it has
+    /// changed. The caller holds the inode locked shared.
+    pub(crate) fn stored(
+        &self,
+        position: u64,
+        read: impl FnOnce() -> Result<StoredDir, Error<Fault>>,
+    ) -> Result<StoredDir, Fault> {
+        let version = self.version.load(Ordering::Acquire);
+        if let Some((of, dir)) = &self.range(position).dir
+            && *of == version
+        {
+            return Ok(dir.clone());
+        }
+        let dir = read()?;
+        self.range(position).dir = Some((version, dir.clone()));
+        Ok(dir)
+    }
+
+    /// Notes that the directory on disk is another one, possibly with other times. The caller holds
+    /// the inode locked exclusively, and its core.
+    pub(crate) fn note_version(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+        self.changed_at.store(0, Ordering::Release);
+        self.accessed_at.store(0, Ordering::Release);
+    }
+
+    /// Notes that the inode has copied these times. The caller holds its core locked.
+    pub(crate) fn note_times(&self, times: &Times) {
+        let changed_at = if times.mtime == times.ctime { times.ctime } else { 0 };
+        for (noted, time) in [(&self.changed_at, changed_at), (&self.accessed_at, times.atime)] {
+            if noted.load(Ordering::Relaxed) != time {
+                noted.store(time, Ordering::Release);
+            }
+        }
+    }
+
+    /// Returns whether the inode has copied these times.
+    pub(crate) fn has_times(&self, times: &Times) -> bool {
+        times.ctime != 0
+            && times.mtime == times.ctime
+            && self.changed_at.load(Ordering::Acquire) == times.ctime
+            && self.accessed_at.load(Ordering::Acquire) == times.atime
+    }
+
+    /// Notes that the directory was taken off the list. The caller holds the inode locked
+    /// exclusively.
+    pub(crate) fn note_taken(&self) {
+        self.is_listed.store(false, Ordering::Release);
+    }
+
+    /// Returns the present entry of a name whose first position is `base`; `None` if it is the one
+    /// on disk. The caller holds the inode locked shared.
+    pub(crate) fn changed(&self, base: u64, name: &[u8]) -> Option<Option<Place>> {
+        self.range(base).changed(base, name)
+    }
+
+    /// Returns the changes behind a position up to `last`, with what is now at each of them, in
+    /// order. The caller holds the inode locked shared.
+    pub(crate) fn between(&self, behind: u64, last: u64) -> Vec<(u64, Option<NamedInode>)> {
+        let mut found = Vec::new();
+        if behind >= last {
+            return found;
+        }
+        for index in self.index(behind)..=self.index(last.min(POSITION_MAX)) {
+            let range = self.ranges[index].lock();
+            let changes = range.between(behind, last).iter();
+            found.extend(changes.map(|(position, change)| (*position, change.now.clone())));
+        }
+        found
+    }
+
+    /// Returns all changes in order. The caller holds the inode locked exclusively.
+    pub(crate) fn all(&self) -> Vec<(u64, NameChange)> {
+        let mut all = Vec::new();
+        for range in &self.ranges {
+            all.extend_from_slice(&range.lock().changes);
+        }
+        all
+    }
+
+    /// Drops all changes: the directory on disk has them. The caller holds the inode locked
+    /// exclusively.
+    pub(crate) fn clear(&self) {
+        for range in &self.ranges {
+            range.lock().changes.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! The directories of a volume with [delayed names](crate::inode::delayed_names).
+
+use std::sync::Arc;
+
+use vfscale_sync::cpu;
+use vfscale_sync::percpu::Budget;
+
+use crate::base::delayed_list::DelayedList;
+use crate::base::ranks::DelayedDirsLock;
+use crate::inode::delayed_names::DelayedNames;
+use crate::inode::incore::Node;
+
+/// The share of the log that may be set aside for delayed names.
+const LOG_SHARE: u64 = 4;
+
+/// The directories of a volume with delayed names.
+#[derive(Debug)]
+pub(crate) struct DelayedDirs {
+    pub(super) list: DelayedList<Arc<Node>, DelayedDirsLock>,
+    /// The log space that may be set aside, in bytes of items.
+    log: Budget,
+    /// Number of threads that have to wait for a directory before its names are delayed.
+    waits: u32,
+}
+
+impl DelayedDirs {
+    /// Creates an empty list for a volume with a log of `log_bytes` bytes. Nothing is delayed
+    /// before the list is opened.
+    pub(super) fn new(log_bytes: u64, waits: u32) -> Self {
+        let log = Budget::new(log_bytes / LOG_SHARE, cpu::slots() as usize);
+        Self { list: DelayedList::default(), log, waits }
+    }
+
+    /// Permits transactions to delay names, on a volume whose pushes write them.
+    pub(super) fn open(&self) {
+        if self.waits != u32::MAX {
+            self.list.open();
+        }
+    }
+
+    /// Returns whether transactions may delay names of a directory now.
+    pub(crate) fn is_for(&self, dir: &Node) -> bool {
+        dir.names_if_contended(self.waits).is_some() && self.list.is_open()
+    }
+
+    /// Notes that the context has ended, with so many items.
+    pub(super) fn ended(&self, items: usize) {
+        if self.waits != u32::MAX {
+            self.list.ended(items);
+        }
+    }
+
+    /// Lists a directory. The caller is about to commit a delayed change of it.
+    pub(super) fn add(&self, dir: &Arc<Node>, names: &DelayedNames) {
+        self.list.add_once(&names.is_listed, || Arc::clone(dir));
+    }
+
+    /// Takes log space for delayed names, in bytes of items. Returns false if there is too little.
+    pub(super) fn take_log(&self, item_bytes: u64) -> bool {
+        self.log.take(item_bytes)
+    }
+
+    /// Returns the log space that may still be set aside, in bytes of items.
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> u64 {
+        self.log.total() - self.log.used_exactly()
+    }
+
+    /// Gives back log space, in bytes of items.
+    pub(super) fn give_log(&self, item_bytes: u64) {
+        self.log.give(item_bytes);
+    }
+}

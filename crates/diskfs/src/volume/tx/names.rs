@@ -1,0 +1,292 @@
+//! Changes of names that are [delayed](crate::inode::delayed_names), and the fold that writes them
+//! into their directory.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use smallvec::SmallVec;
+use vfscale_journal::{ChangeList, Reservation};
+
+use super::Tx;
+use super::steps::{DirStep, Fold, Noted};
+use crate::base::fault::Fault;
+use crate::dir::{DirEntry, Directory, NameHash, is_name};
+use crate::format::BLOCK_BYTES;
+use crate::format::dir::HEAD_NAME_BYTES;
+use crate::format::inode::RECORD_BYTES;
+use crate::inode::core::InodeCore;
+use crate::inode::delayed_names::{HeldSpace, NameChange, NameStep, NamedInode, Refused};
+use crate::inode::incore::Node;
+
+/// The blocks of a directory's tree that change when a name is added or removed: two on each of
+/// five levels, and their neighbours.
+pub(crate) const NAME_BLOCKS: u32 = 16;
+/// The blocks by which a directory grows or shrinks: two splits of each level.
+pub(crate) const NAME_RUNS: u32 = 8;
+
+impl Tx<'_> {
+    /// Changes names side by side with other threads, and commits. Returns the sequence number as
+    /// [`commit`](Self::commit) does; `None` if too little is left to be set aside: then nothing
+    /// has changed, and the caller has to lock the directories exclusively.
+    ///
+    /// The caller holds the directories locked shared, and everything else that the transaction
+    /// changes exclusively, until this returns. May read the directories.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ESTALE` and `ENOSPC` as of a directory; `ENOENT` for a new name in a directory
+    /// that is removed; those of [`commit`](Self::commit).
+    pub(crate) fn commit_names(
+        mut self,
+        hash: NameHash,
+        steps: &[DirStep<'_>],
+    ) -> Result<Option<u64>, Fault> {
+        let mut noted = SmallVec::<[Noted<'_>; 2]>::new();
+        for step in steps {
+            match self.note(hash, step) {
+                Ok(Some(one)) => noted.push(one),
+                refused => {
+                    self.undo(noted);
+                    return refused.map(|_| None);
+                }
+            }
+        }
+        match self.commit_in_place(&noted) {
+            Ok(sequence) => {
+                noted.iter().for_each(|one| one.dir.set_sequence(sequence));
+                Ok(Some(sequence))
+            }
+            Err(fault) => {
+                // If the log has failed, the state in memory means nothing.
+                if self.log.is_some() {
+                    self.undo(noted);
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    /// Notes one change; `None` if that is not possible.
+    fn note<'n>(&mut self, hash: NameHash, step: &DirStep<'n>) -> Result<Option<Noted<'n>>, Fault> {
+        let DirStep { dir, name, step } = *step;
+        if !is_name(name) {
+            return Err(Errno::INVAL.into());
+        }
+        let Some(names) = dir.delayed_names() else { return Ok(None) };
+        let (metadata, directory) = (self.metadata, Directory::new(dir.ino(), hash));
+        let (base, reader) = (hash.position(name), metadata.reader());
+        let stored = names.stored(base, || directory.stored(&reader, &dir.core()))?;
+        if stored.core.nlink == 0 && !matches!(step, NameStep::Remove(_)) {
+            return Err(Errno::NOENT.into());
+        }
+        let (found, taken) = directory.find(&reader, &stored.core, name)?;
+        let found = found.map(|found| (found.position, found.ino, found.kind));
+        let mut range = names.range(base);
+        let (position, mut change) =
+            range.plan((base, name), (found, taken), step).map_err(refusal)?;
+        let held = range.held(position);
+        let (mut taken, mut released) = (HeldSpace::default(), held);
+        if let Some(change) = &mut change {
+            let Some(more) = self.set_aside(self.need_of(change, stored.levels), held) else {
+                return Ok(None);
+            };
+            change.held += more;
+            (taken, released) = (more, HeldSpace::default());
+        }
+        metadata.dirs().add(dir, names);
+        let former = range.put(position, change);
+        drop(range);
+        Ok(Some(Noted { dir, names, position, former, taken, released }))
+    }
+
+    /// Undoes changes that were noted, and takes back what they had set aside.
+    fn undo(&mut self, noted: SmallVec<[Noted<'_>; 2]>) {
+        for Noted { names, position, former, taken, .. } in noted.into_iter().rev() {
+            names.range(position).put(position, former);
+            self.take_back(taken);
+        }
+    }
+
+    /// Takes back what changes that no longer exist had set aside. The transaction is about to
+    /// commit.
+    pub(super) fn release_names(&mut self, noted: &[Noted<'_>], log: &mut ChangeList) {
+        for Noted { released, .. } in noted {
+            log.take_over(released.log_bytes);
+            self.metadata.dirs().give_log(released.item_bytes);
+            self.space_left += released.blocks;
+        }
+    }
+
+    fn take_back(&mut self, taken: HeldSpace) {
+        if let Some(log) = &mut self.log {
+            log.changes().take_over(taken.log_bytes);
+        }
+        self.metadata.dirs().give_log(taken.item_bytes);
+        self.log_bytes += taken.item_bytes;
+        self.space_left += taken.blocks;
+    }
+
+    /// Sets aside what is needed beyond `held`, out of the reservation of the transaction. Returns
+    /// `None` if that is too small, or the log.
+    fn set_aside(&mut self, need: HeldSpace, held: HeldSpace) -> Option<HeldSpace> {
+        let blocks = need.blocks.saturating_sub(held.blocks);
+        let mut item_bytes = need.item_bytes.saturating_sub(held.item_bytes);
+        if blocks > self.space_left {
+            return None;
+        }
+        let mut log_bytes = 0;
+        if item_bytes > 0 {
+            // One byte for the rounding of `ChangeList::set_aside`.
+            item_bytes += 1;
+            if item_bytes > self.log_bytes || !self.metadata.dirs().take_log(item_bytes) {
+                return None;
+            }
+            let set_aside = self.log.as_mut().and_then(|log| log.changes().set_aside(item_bytes));
+            let Some(bytes) = set_aside else {
+                self.metadata.dirs().give_log(item_bytes);
+                return None;
+            };
+            (log_bytes, self.log_bytes) = (bytes, self.log_bytes - item_bytes);
+        }
+        self.space_left -= blocks;
+        Some(HeldSpace { item_bytes, log_bytes, blocks })
+    }
+
+    /// Returns what the fold of a change may need, in a directory with a tree of so many levels.
+    ///
+    /// A record changes on each level a block, its neighbour, and the one behind a new or a freed
+    /// one; it allocates or frees a block on each level, and one more for a new root. A long name
+    /// has several records, which lie in two leaves at most. If the tree gets another level before
+    /// the fold, its new root has room for all names that the log has space for; so has the root of
+    /// a tree that is made from the entries in an inode, which is a leaf.
+    fn need_of(&self, change: &NameChange, levels: u16) -> HeldSpace {
+        let of = |entry: &NamedInode| {
+            let paths = if entry.name.len() > HEAD_NAME_BYTES { 2 } else { 1 };
+            let (levels, root) = (u32::from(levels).max(1), u32::from(levels > 0));
+            let blocks = (paths * (3 * levels + 1)).min(NAME_BLOCKS);
+            (blocks, (paths * (levels + root)).min(NAME_RUNS))
+        };
+        let NameChange { stored, now, .. } = change;
+        let is_in_place = is_in_place(change);
+        let removed = stored.as_ref().filter(|_| !is_in_place).map_or((0, 0), of);
+        let added = now.as_ref().filter(|_| !is_in_place).map_or((0, 0), of);
+        let in_place = u32::from(is_in_place);
+        let runs = removed.1 + added.1;
+        let groups = if runs > 0 { self.metadata.groups().log_blocks(runs, 0) } else { 0 };
+        let log_blocks = u64::from(removed.0 + added.0 + in_place + groups);
+        HeldSpace {
+            item_bytes: log_blocks * Reservation::item_bytes(BLOCK_BYTES as u64)
+                + Reservation::item_bytes(RECORD_BYTES as u64),
+            log_bytes: 0,
+            blocks: added.1.into(),
+        }
+    }
+
+    /// Writes the delayed names of a directory into it, as part of this transaction, and with the
+    /// space that they have set aside. The caller holds the node locked, and has not changed it
+    /// yet. Does nothing if there are none.
+    ///
+    /// # Errors
+    /// The errors of the device, and damage: the names are delayed as before if the transaction is
+    /// dropped.
+    pub(crate) fn fold_names(&mut self, dir: &Arc<Node>) -> Result<(), Fault> {
+        let Some(names) = dir.delayed_names() else { return Ok(()) };
+        if self.folds.iter().any(|fold| Arc::ptr_eq(&fold.dir, dir)) {
+            return Ok(());
+        }
+        let changes = names.all();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let mut held = HeldSpace::default();
+        changes.iter().for_each(|(_, change)| held += change.held);
+        (self.space_left, self.log_bytes) =
+            (self.space_left + held.blocks, self.log_bytes + held.item_bytes);
+        self.folds.push(Fold { dir: Arc::clone(dir), held });
+        let directory = Directory::new(dir.ino(), NameHash::of(self.metadata.uuid()));
+        let mut core = InodeCore::clone(&self.core(dir));
+        for (position, change) in &changes {
+            write(self, &directory, &mut core, *position, change)?;
+        }
+        self.set_core(dir, core);
+        Ok(())
+    }
+
+    /// Takes over the log space of the names that are folded. The transaction is about to commit.
+    pub(super) fn use_folds(&self, log: &mut ChangeList) {
+        self.folds.iter().for_each(|fold| log.take_over(fold.held.log_bytes));
+    }
+
+    /// Drops the names that were folded, after the commit.
+    pub(super) fn end_folds(&mut self) {
+        for Fold { dir, held } in std::mem::take(&mut self.folds) {
+            if let Some(names) = dir.delayed_names() {
+                names.clear();
+            }
+            self.metadata.dirs().give_log(held.item_bytes);
+        }
+    }
+
+    /// Returns the blocks that folded names have set aside, which they own again if the transaction
+    /// is dropped.
+    pub(super) fn folded_blocks(&self) -> u64 {
+        self.folds.iter().map(|fold| fold.held.blocks).sum()
+    }
+
+    /// Writes the delayed names of a directory into it, at the end of a context, and commits.
+    ///
+    /// # Errors
+    /// The errors of the device and the log, and damage: the log has to be shut down.
+    pub(in crate::volume) fn write_names(mut self, dir: &Arc<Node>) -> Result<(), Fault> {
+        let _locked = dir.lock();
+        dir.cool();
+        if let Some(names) = dir.delayed_names() {
+            names.note_taken();
+        }
+        self.fold_names(dir)?;
+        if !self.folds.is_empty() {
+            self.commit()?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a change only replaces the inode of a name.
+fn is_in_place(change: &NameChange) -> bool {
+    matches!((&change.stored, &change.now), (Some(stored), Some(now)) if stored.name == now.name)
+}
+
+/// Writes one change into a directory.
+fn write(
+    tx: &mut Tx<'_>,
+    directory: &Directory,
+    core: &mut InodeCore,
+    position: u64,
+    change: &NameChange,
+) -> Result<(), Fault> {
+    let NameChange { stored, now, .. } = change;
+    let now = now.as_ref().map(|now| DirEntry {
+        position,
+        ino: now.ino,
+        kind: now.kind,
+        name: &now.name,
+    });
+    if let Some(now) = now.filter(|_| is_in_place(change)) {
+        return Ok(directory.replace_at(tx, core, &now)?);
+    }
+    if let Some(stored) = stored {
+        directory.remove_at(tx, core, position, &stored.name)?;
+    }
+    if let Some(now) = now {
+        directory.insert_at(tx, core, &now)?;
+    }
+    Ok(())
+}
+
+fn refusal(refused: Refused) -> Fault {
+    match refused {
+        Refused::Exists => Errno::EXIST,
+        Refused::IsOther => Errno::STALE,
+        Refused::Full => Errno::NOSPC,
+    }
+    .into()
+}
