@@ -299,6 +299,14 @@ impl VolumeBuilder {
         self
     }
 
+    /// Sets how many threads have to wait for a directory before names in it are changed side by
+    /// side, noted in memory until the next checkpoint of the log: 12 by default, 0 for always,
+    /// `u32::MAX` for never. No promise depends on it.
+    pub fn dir_waits(mut self, waits: u32) -> Self {
+        self.options.dir_waits = waits;
+        self
+    }
+
     /// Sets whether the blocks of removed files are discarded, in the background at the sync
     /// interval and when the volume is closed: an image then gives them back to its file system. By
     /// default they are if the device is thinly provisioned: a sparse image or memory, not a block

@@ -25,6 +25,8 @@ use vfscale_sync::random::{Random, seed};
 const DEVICE: u64 = 32 << 20;
 /// Size of the smallest possible log.
 const LOG_BLOCKS_SMALL: u64 = 256;
+/// Size of a log with space for some delayed names.
+const LOG_BLOCKS_OF_NAMES: u64 = 900;
 /// Number of states of one script where there are many scripts.
 const STATES_OF_SCRIPT: usize = 8;
 
@@ -66,6 +68,25 @@ fn triples_of_calls() {
     let count = (states() / 4 / STATES_OF_SCRIPT).max(1);
     let scripts = (0..count).map(|_| script::random(&mut random, 3)).collect();
     assert_clean(&sweep(&Volumes::default(), scripts, states() / 4, seed));
+}
+
+/// Names that are noted in memory until the log is pushed, and written into their directories then:
+/// every pair of calls, and long scripts in a log that has space for a few names.
+#[test]
+fn names_that_are_delayed() {
+    let seed = seed();
+    let subject =
+        Volumes { dir_waits: Some(0), log_blocks: Some(LOG_BLOCKS_OF_NAMES), ..Volumes::default() };
+    assert_clean(&sweep(&subject, script::pairs(), states() / 4, seed));
+    let mut random = Random::new(seed);
+    let count = (states() / 4 / 100).max(1);
+    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 60)).collect();
+    let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 100, seed };
+    let mut sweep = Sweep::new(&subject, plan).unwrap();
+    for script in &scripts {
+        sweep.run(script);
+    }
+    assert_clean(&sweep.finish());
 }
 
 /// Scripts that fill a small log several times, with less memory than they need: the tail moves
