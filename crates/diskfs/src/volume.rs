@@ -264,6 +264,12 @@ impl Volume {
         self.hooks.mark_data_written();
     }
 
+    /// Returns whether the present context can't end yet, because of delayed changes.
+    #[cfg(test)]
+    pub(crate) fn has_delayed(&self) -> bool {
+        vfscale_journal::Hooks::has_delayed(&*self.hooks)
+    }
+
     /// Returns a count of the data [marked](Self::mark_data_written) so far, for
     /// [`flush_data`](Self::flush_data).
     #[must_use]

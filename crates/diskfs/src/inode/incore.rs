@@ -170,7 +170,8 @@ impl Node {
     /// Notes whether another thread is about to make this one wait.
     fn note_wait(&self) {
         if self.lock.is_taken() {
-            self.waits.store(self.waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let waits = self.waits.load(Ordering::Relaxed);
+            self.waits.store(waits.saturating_add(1), Ordering::Relaxed);
         }
     }
 

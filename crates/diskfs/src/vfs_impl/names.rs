@@ -116,7 +116,7 @@ impl DiskFs {
 
     /// Returns whether names of a directory may be changed
     /// [side by side](crate::inode::delayed_names) now.
-    fn is_side_by_side(&self, dir: &Node) -> bool {
+    pub(super) fn is_side_by_side(&self, dir: &Node) -> bool {
         self.volume.metadata().dirs().is_for(dir)
     }
 

@@ -125,7 +125,8 @@ fn names_against_others_that_find_no_log_space() {
 ///
 /// A rename changes nothing of a group, whose delayed changes would keep the context open as well.
 /// Each thread renames a file in a directory of its own, and makes the directory durable; a third
-/// thread pushes at the same time. Fails if a directory does not count as delayed.
+/// thread pushes at the same time. That a directory counts until its names are written is also
+/// tested alone (`a_context_does_not_end_while_a_name_is_delayed`).
 #[test]
 fn renames_that_are_made_durable_against_a_sync() {
     schedules(|| {

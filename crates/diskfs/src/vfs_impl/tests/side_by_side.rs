@@ -115,6 +115,25 @@ fn delayed_names_are_durable_with_their_inodes() {
     assert_eq!((mounted.read("/d/new"), mounted.read("/e/moved")), (b"3".into(), b"1".into()));
 }
 
+/// A rename changes nothing but names: the directory alone keeps the context open.
+#[test]
+fn a_context_does_not_end_while_a_name_is_delayed() {
+    let mounted = made_beside(64 * MIB);
+    mounted.mkdir("/d");
+    mounted.write("/d/old", b"");
+    mounted.sync();
+    let volume = mounted.fs.volume();
+    assert!(!volume.has_delayed(), "a sync has left something");
+    for (old, new) in [("/d/old", "/d/a"), ("/d/a", "/d/b")] {
+        (0..20).for_each(|_| drop(mounted.fs.is_side_by_side(&mounted.dir("/d"))));
+        mounted.rename(old, new, RenameFlags::empty()).unwrap();
+        assert!(volume.has_delayed());
+    }
+    mounted.sync();
+    assert!(!volume.has_delayed());
+    assert_eq!(mounted.delayed("/d"), 0);
+}
+
 /// Many names, more than the log has space for, in a directory that grows out of its inode and gets
 /// a tree of two levels, and shrinks again.
 #[test]
