@@ -11,6 +11,7 @@ use serde_json::Value;
 pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-sync", &[]),
     ("vfscale-block", &["vfscale-sync"]),
+    ("vfscale-pool", &["vfscale-block", "vfscale-sync"]),
     ("vfscale-journal", &["vfscale-block", "vfscale-sync"]),
     ("vfscale-vfs", &["vfscale-sync"]),
     ("vfscale-memfs", &["vfscale-vfs", "vfscale-sync"]),

@@ -1,0 +1,384 @@
+//! Flushes and checkpoints.
+//!
+//! A flush of a small batch writes one record with the checksums of the contents, and flushes once.
+//! Until a later record or checkpoint is durable, the blocks of the batch are *fragile*: a later
+//! write of one goes to another place, since a checksum that is wrong after a power cut would undo
+//! what this flush has promised.
+//!
+//! A larger batch is flushed first and recorded after that, with a second flush. A checkpoint
+//! writes the nodes of the map that changed, and commits.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use super::log;
+use super::write::CHECKED_MAX;
+use super::{Inner, LogState, NewPlace, Pending};
+use crate::Error;
+use crate::commit::{Change, State};
+use crate::dead::{self, DeadList};
+use crate::disk::offset;
+use crate::format::{Entry, LOG_MAPS, LogMap, PLACE_BYTES};
+use crate::map::Stamp;
+use crate::plant::Plant;
+use crate::record::{LogArea, Record};
+use crate::space::Lease;
+
+/// Places that a branch may have given up before a flush makes a checkpoint.
+const GIVEN_UP_MAX: usize = 4096;
+/// Most places of a log.
+const LOG_BLOCKS_MAX: u64 = 64;
+
+/// A batch that was closed.
+type Batch = Vec<(u64, NewPlace)>;
+
+/// The node that the writes after a capture belong to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextNode {
+    pub(crate) id: u64,
+    pub(crate) depth: u32,
+    /// The root of the parent: a branch that still has it stays what it is.
+    pub(crate) parent_root: Option<Entry>,
+}
+
+/// A branch at one moment, for a commit.
+#[derive(Debug)]
+pub(crate) struct Captured {
+    pub(crate) change: Change,
+    /// The record with the root of that moment.
+    pub(crate) record: Record,
+    /// Whether anything has changed since the last checkpoint.
+    is_changed: bool,
+    /// Whether later writes belong to the next node.
+    pub(crate) is_next: bool,
+}
+
+impl Inner {
+    /// Makes all writes durable that have returned.
+    ///
+    /// # Errors
+    /// Errors of the device, [`Error::Failed`].
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        self.shared.alive()?;
+        let mut log = self.flush.lock();
+        let (count, given_up) = {
+            let pending = self.pending.lock();
+            (pending.open.len(), pending.frees.len() + pending.deads.len())
+        };
+        let room = log.area.map_or(0, |area| (area.blocks - log.next) as usize);
+        if log.must_checkpoint || given_up > GIVEN_UP_MAX || count > 0 && room == 0 {
+            return self.checkpoint(&mut log);
+        }
+        if count == 0 {
+            return Ok(self.shared.disk.device.flush()?);
+        }
+        let batch = self.close_batch();
+        match log.area {
+            Some(area) if batch.len() <= room * LOG_MAPS => {
+                let result = self.append(&mut log, area, &batch);
+                log.must_checkpoint = result.is_err();
+                result
+            }
+            _ => self.checkpoint(&mut log),
+        }
+    }
+
+    /// Takes the open batch; its blocks become fragile if its record will have checksums.
+    fn close_batch(&self) -> Batch {
+        let _alone = self.gate.write();
+        let mut pending = self.pending.lock();
+        let batch: Batch = pending.open.drain().collect();
+        if batch.len() <= CHECKED_MAX {
+            pending.fragile.extend(batch.iter().map(|(block, _)| *block));
+        }
+        self.count_tracked(&pending);
+        batch
+    }
+
+    /// Writes the records of a batch, and flushes.
+    fn append(&self, log: &mut LogState, area: LogArea, batch: &Batch) -> Result<(), Error> {
+        let device = &self.shared.disk.device;
+        let is_checked = batch.len() <= CHECKED_MAX;
+        if !is_checked && !self.shared.plants.has(Plant::RecordBeforeContent) {
+            device.flush()?;
+        }
+        let maps: Vec<LogMap> = batch
+            .iter()
+            .map(|(block, new)| self.log_map(*block, *new, is_checked))
+            .collect::<Result<_, _>>()?;
+        let mut records = Vec::new();
+        for part in maps.chunks(LOG_MAPS) {
+            let (place, bytes) =
+                log::record(&self.shared.disk, area, self.node(), log.next, log.previous, part);
+            log.previous = crate::format::checksum_of(&bytes);
+            log.next += 1;
+            records.push((place, bytes));
+        }
+        self.shared.disk.write(&records)?;
+        device.flush()?;
+        // Earlier records are confirmed now.
+        let mut pending = self.pending.lock();
+        pending.fragile.clear();
+        if is_checked {
+            pending.fragile.extend(batch.iter().map(|(block, _)| *block));
+        }
+        self.count_tracked(&pending);
+        Ok(())
+    }
+
+    fn log_map(&self, block: u64, new: NewPlace, is_checked: bool) -> Result<LogMap, Error> {
+        let mut map = LogMap {
+            block: block.into(),
+            place: new.place.into(),
+            checksum: 0.into(),
+            kind: LogMap::FLUSHED.into(),
+        };
+        if is_checked && !self.shared.plants.has(Plant::RecordBeforeContent) {
+            let sum = match new.checksum {
+                Some(sum) => sum,
+                None => {
+                    let mut bytes = [0; PLACE_BYTES];
+                    self.shared.disk.device.read_at(offset(new.place), &mut bytes)?;
+                    crc32c::crc32c(&bytes)
+                }
+            };
+            map.checksum = sum.into();
+            map.kind = LogMap::CHECKED.into();
+        }
+        Ok(map)
+    }
+
+    /// Makes a checkpoint if the branch has given up places. Returns whether it did.
+    pub(super) fn reclaim(&self) -> Result<bool, Error> {
+        let mut log = self.flush.lock();
+        if self.pending.lock().frees.is_empty() {
+            return Ok(false);
+        }
+        self.checkpoint(&mut log)?;
+        Ok(true)
+    }
+
+    /// Makes everything durable and the log empty, as closing does.
+    ///
+    /// # Errors
+    /// Errors of the device, [`Error::Failed`].
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let mut log = self.flush.lock();
+        self.checkpoint(&mut log)
+    }
+
+    fn checkpoint(&self, log: &mut LogState) -> Result<(), Error> {
+        let mut state = self.shared.state.lock();
+        self.shared.alive()?;
+        let captured = self.capture(&mut state, log, None);
+        let Captured { change, record, is_changed, .. } =
+            captured.inspect_err(|_| self.shared.fail())?;
+        if !is_changed {
+            return Ok(self.shared.disk.device.flush()?);
+        }
+        let area = record.log;
+        state.table.update(record.id, |old| *old = record);
+        self.shared.commit(&mut state, change, || drop(self.readers.write()))?;
+        self.captured(log, area);
+        Ok(())
+    }
+
+    /// Locks the branch for a fork, and calls `fork` with the means to capture and to end.
+    ///
+    /// # Errors
+    /// Errors of `fork`.
+    pub(crate) fn with_capture<T>(
+        &self,
+        fork: impl FnOnce(&mut Capture<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut log = self.flush.lock();
+        fork(&mut Capture { inner: self, log: &mut log })
+    }
+
+    /// Writes the map as it is now into blocks. With `next`, later writes belong to that node,
+    /// unless the branch has nothing of its own yet.
+    ///
+    /// # Errors
+    /// Any; the branch is of no use then.
+    fn capture(
+        &self,
+        state: &mut State,
+        log: &LogState,
+        next: Option<NextNode>,
+    ) -> Result<Captured, Error> {
+        let Some(mut record) = state.table.get(self.node()).cloned() else {
+            return Err(Error::NoBranch(self.label.to_string()));
+        };
+        let mut change = Change::default();
+        let stamp = Stamp { generation: state.generation + 1, birth: record.depth };
+        let (pending, root, is_next) = {
+            let _alone = self.gate.write();
+            let pending = self.take_pending();
+            let root = self.write_map(stamp, &mut self.lease.lock(), &mut change)?;
+            let next = next.filter(|next| next.parent_root != Some(root));
+            if let Some(next) = next {
+                self.begin(next, record.depth);
+            }
+            (pending, root, next.is_some())
+        };
+        let is_changed = root != record.root
+            || !(pending.allocs.is_empty() && pending.frees.is_empty())
+            || log.must_checkpoint;
+        if !is_changed {
+            return Ok(Captured { change, record, is_changed, is_next });
+        }
+        change.sets.extend(pending.allocs);
+        change.clears.extend(pending.frees);
+        // A merge may have made places of an ancestor the branch's own.
+        let above = state.table.own_above(&record);
+        let (own, mut deads): (Vec<Entry>, Vec<Entry>) =
+            pending.deads.into_iter().partition(|entry| entry.birth() > above);
+        change.clears.extend(own.iter().map(|entry| entry.place()));
+        let own = record.own.saturating_add(change.sets.len() as u64);
+        record.own = own.saturating_sub(change.clears.len() as u64);
+        record.root = root;
+        if self.shared.plants.has(Plant::DeadForgotten) {
+            deads.clear();
+        }
+        let list = DeadList { head: record.dead, count: record.dead_count };
+        let list = dead::append(&self.shared, state, &mut change, record.id, list, deads)?;
+        (record.dead, record.dead_count) = (list.head, list.count);
+        record.log = self.next_log(record.log, stamp.generation, &mut change);
+        Ok(Captured { change, record, is_changed, is_next })
+    }
+
+    /// Takes what has changed; blocks that are fragile stay so.
+    fn take_pending(&self) -> Pending {
+        let mut pending = self.pending.lock();
+        let fragile = std::mem::take(&mut pending.fragile);
+        let taken = std::mem::take(&mut *pending);
+        pending.fragile = fragile;
+        self.count_tracked(&pending);
+        taken
+    }
+
+    /// Makes later writes belong to another node, whose parent has the depth `above`.
+    fn begin(&self, next: NextNode, above: u32) {
+        self.node.store(next.id, Ordering::Release);
+        if !self.shared.plants.has(Plant::ForkWithoutDepth) {
+            self.own_above.store(above, Ordering::Release);
+        }
+        self.depth.store(next.depth, Ordering::Release);
+    }
+
+    fn write_map(
+        &self,
+        stamp: Stamp,
+        lease: &mut Lease,
+        change: &mut Change,
+    ) -> Result<Entry, Error> {
+        let mut sets = Vec::new();
+        let mut place = || {
+            let (place, _) = self.shared.space.take(lease, 1, 1)?;
+            sets.push(place);
+            Ok(place)
+        };
+        let root = self.map.write(stamp, &mut place, &mut change.written)?;
+        self.shared.space.budget.give(std::mem::take(&mut change.written.spared));
+        change.sets = sets;
+        Ok(root)
+    }
+
+    /// Returns the log for the records after a checkpoint: the former one, or a new one if there is
+    /// room for it. A branch without a log makes a checkpoint for each flush.
+    fn next_log(
+        &self,
+        former: Option<LogArea>,
+        sequence: u64,
+        change: &mut Change,
+    ) -> Option<LogArea> {
+        if let Some(area) = former {
+            return Some(LogArea { sequence, ..area });
+        }
+        let space = &self.shared.space;
+        let blocks = (self.shared.disk.places / 64).clamp(2, LOG_BLOCKS_MAX);
+        if !space.budget.take(blocks) {
+            return None;
+        }
+        match space.take(&mut self.lease.lock(), blocks, blocks) {
+            Ok((place, _)) => {
+                change.sets.extend(place..place + blocks);
+                Some(LogArea { place, blocks: blocks as u32, sequence })
+            }
+            Err(_) => {
+                space.budget.give(blocks);
+                None
+            }
+        }
+    }
+
+    /// Notes that a capture is durable.
+    fn captured(&self, log: &mut LogState, area: Option<LogArea>) {
+        *log = LogState { area, next: 0, previous: 0, must_checkpoint: false };
+        let mut pending = self.pending.lock();
+        pending.fragile = HashSet::new();
+        self.count_tracked(&pending);
+    }
+
+    /// Enters what the log says into the map, at open, and makes a checkpoint. All places are
+    /// claimed.
+    ///
+    /// # Errors
+    /// Errors of the device and [`Error::Damage`].
+    pub(crate) fn replay(&self, maps: &[(u64, u64)]) -> Result<(), Error> {
+        let depth = self.depth.load(Ordering::Relaxed);
+        for (block, place) in maps {
+            let path = self.map.path(*block)?;
+            let mut given_up = Vec::new();
+            let mut note = |home: Entry| given_up.push(home);
+            while let Err(Error::Full) = path.make_dirty(&self.shared.space.budget, &mut note) {
+                // Nodes had their places before the power cut; now the reserve lends them.
+                self.shared.state.lock().owe(1);
+                self.shared.space.budget.give(1);
+            }
+            given_up.push(path.leaf().replace(*block, Entry::new(*place, depth)));
+            let mut pending = self.pending.lock();
+            pending.allocs.push(*place);
+            given_up.into_iter().for_each(|entry| self.give_up(&mut pending, entry));
+        }
+        let mut log = self.flush.lock();
+        // Even a log without a valid map gets a new sequence: a content that was lost may be
+        // written again, for another block, and would make its old record valid.
+        log.must_checkpoint = true;
+        self.checkpoint(&mut log)
+    }
+}
+
+/// The right to fork a branch: its flushes wait.
+pub(crate) struct Capture<'c> {
+    inner: &'c Inner,
+    log: &'c mut LogState,
+}
+
+impl Capture<'_> {
+    /// Captures the branch; see [`Inner::capture`].
+    ///
+    /// # Errors
+    /// Any; the branch is of no use then.
+    pub(crate) fn take(
+        &mut self,
+        state: &mut State,
+        next: Option<NextNode>,
+    ) -> Result<Captured, Error> {
+        let captured = self.inner.capture(state, self.log, next);
+        captured.inspect_err(|_| self.inner.shared.fail())
+    }
+
+    /// Waits for the readers that are inside.
+    pub(crate) fn drain(&self) {
+        drop(self.inner.readers.write());
+    }
+
+    /// Notes that the capture is durable, and where the log is from now on.
+    pub(crate) fn durable(&mut self, area: Option<LogArea>) {
+        self.inner.captured(self.log, area);
+    }
+}

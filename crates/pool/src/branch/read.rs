@@ -1,0 +1,53 @@
+//! Reading a branch.
+
+use super::Inner;
+use crate::Error;
+use crate::disk::offset;
+use crate::format::{Entry, PLACE_BYTES};
+
+const UNIT: u64 = PLACE_BYTES as u64;
+
+impl Inner {
+    /// Fills `buf` with the bytes from `start` on; the caller has checked the range.
+    ///
+    /// # Errors
+    /// Errors of the device and [`Error::Damage`].
+    pub(crate) fn read(&self, start: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let _inside = self.readers.read();
+        let mut reads: Vec<(u64, &mut [u8])> = Vec::new();
+        let (mut at, mut rest) = (start, buf);
+        while !rest.is_empty() {
+            let block = at / UNIT;
+            let entry = self.map.find(block)?;
+            // As many bytes as lie in a row on the device.
+            let mut end = (block + 1) * UNIT;
+            while end < at + rest.len() as u64 && self.follows(entry, end / UNIT - block, end)? {
+                end += UNIT;
+            }
+            let length = (end - at).min(rest.len() as u64) as usize;
+            let (part, behind) = rest.split_at_mut(length);
+            if entry.is_none() {
+                part.fill(0);
+            } else {
+                reads.push((offset(entry.place()) + at % UNIT, part));
+            }
+            at += length as u64;
+            rest = behind;
+        }
+        match &mut reads[..] {
+            [] => Ok(()),
+            [(at, buf)] => Ok(self.shared.disk.device.read_at(*at, buf)?),
+            _ => Ok(self.shared.disk.device.read_many(&mut reads)?),
+        }
+    }
+
+    /// Returns whether the block at byte `at` lies `distance` places after `first`, or has no place
+    /// either.
+    fn follows(&self, first: Entry, distance: u64, at: u64) -> Result<bool, Error> {
+        let entry = self.map.find(at / UNIT)?;
+        Ok(match first.is_none() {
+            true => entry.is_none(),
+            false => !entry.is_none() && entry.place() == first.place() + distance,
+        })
+    }
+}

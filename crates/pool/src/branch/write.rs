@@ -1,0 +1,267 @@
+//! Writing a branch: in place where that is allowed, to fresh places otherwise.
+//!
+//! A block is overwritten in place only if its place is the branch's own (no frozen node has it),
+//! and no unconfirmed record holds a checksum of it. Else it gets a fresh place, and the map
+//! changes only after the content was written there.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::{Inner, NewPlace};
+use crate::Error;
+use crate::disk::offset;
+use crate::format::{Entry, FANOUT, PLACE_BYTES};
+use crate::map::MapNode;
+use crate::plant::Plant;
+
+const UNIT: u64 = PLACE_BYTES as u64;
+/// Most blocks of a record whose contents have checksums, and so need no flush of their own.
+pub(super) const CHECKED_MAX: usize = 64;
+
+/// The part of a write that is in one leaf.
+#[derive(Clone, Copy)]
+struct Part<'b> {
+    start: u64,
+    data: &'b [u8],
+}
+
+impl<'b> Part<'b> {
+    /// Returns the blocks, each with the offset in the block and the range of the data.
+    fn blocks(self) -> impl Iterator<Item = (u64, u64, Range<usize>)> {
+        let end = self.start + self.data.len() as u64;
+        (self.start / UNIT..end.div_ceil(UNIT)).map(move |block| {
+            let from = self.start.max(block * UNIT);
+            let to = end.min((block + 1) * UNIT);
+            (block, from % UNIT, (from - self.start) as usize..(to - self.start) as usize)
+        })
+    }
+}
+
+impl Inner {
+    /// Writes `buf` at `start`; the caller has checked the range.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and errors of the device.
+    pub(crate) fn write(&self, start: u64, buf: &[u8]) -> Result<(), Error> {
+        self.shared.alive()?;
+        match self.write_parts(start, buf) {
+            // A checkpoint frees what the branch gave up; then all of it is written again.
+            Err(Error::Full) if self.reclaim()? => self.write_parts(start, buf),
+            result => result,
+        }
+    }
+
+    fn write_parts(&self, start: u64, buf: &[u8]) -> Result<(), Error> {
+        let _inside = self.gate.read();
+        let leaf_bytes = FANOUT as u64 * UNIT;
+        let (mut at, mut rest) = (start, buf);
+        while !rest.is_empty() {
+            let length = (leaf_bytes - at % leaf_bytes).min(rest.len() as u64) as usize;
+            let (data, behind) = rest.split_at(length);
+            self.write_part(Part { start: at, data })?;
+            at += length as u64;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn write_part(&self, part: Part<'_>) -> Result<(), Error> {
+        let lock = self.leaf_lock(part.start / UNIT);
+        {
+            let _shared = lock.read();
+            if let Some(leaf) = self.map.leaf(part.start / UNIT)?
+                && part.blocks().all(|(block, ..)| self.is_own(leaf.entry(block)))
+                && self.may_overwrite(part)
+            {
+                let pieces = part
+                    .blocks()
+                    .map(|(block, from, range)| (offset(leaf.entry(block).place()) + from, range));
+                return self.write_pieces(part.data, pieces, &[]);
+            }
+        }
+        let _alone = lock.write();
+        self.redirect(part)
+    }
+
+    /// Returns whether all own blocks of a part may be overwritten in place, and notes that their
+    /// checksums change.
+    fn may_overwrite(&self, part: Part<'_>) -> bool {
+        if self.tracked.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        let mut pending = self.pending.lock();
+        part.blocks().all(|(block, ..)| {
+            if let Some(new) = pending.open.get_mut(&block) {
+                new.checksum = None;
+            }
+            !pending.fragile.contains(&block) || self.shared.plants.has(Plant::OverwriteUnconfirmed)
+        })
+    }
+
+    /// Writes pieces of `data`, those that follow each other there and on the device as one; and
+    /// the blocks `others`.
+    fn write_pieces(
+        &self,
+        data: &[u8],
+        pieces: impl Iterator<Item = (u64, Range<usize>)>,
+        others: &[(u64, Box<[u8]>)],
+    ) -> Result<(), Error> {
+        let device = &self.shared.disk.device;
+        let mut rows: Vec<(u64, Range<usize>)> = Vec::new();
+        for (at, range) in pieces {
+            match rows.last_mut() {
+                Some((first, row)) if row.end == range.start && *first + row.len() as u64 == at => {
+                    row.end = range.end;
+                }
+                _ => rows.push((at, range)),
+            }
+        }
+        let rows = rows.into_iter().map(|(at, range)| (at, &data[range]));
+        let others = others.iter().map(|(place, bytes)| (offset(*place), &bytes[..]));
+        let writes: Vec<(u64, &[u8])> = rows.chain(others).collect();
+        match writes[..] {
+            [(at, bytes)] => Ok(device.write_at(at, bytes)?),
+            _ => Ok(device.write_many(&writes)?),
+        }
+    }
+
+    /// Writes a part of which some blocks need fresh places. The caller has the lock of the leaf.
+    fn redirect(&self, part: Part<'_>) -> Result<(), Error> {
+        let first = part.start / UNIT;
+        let path = self.map.path(first)?;
+        let leaf = path.leaf();
+        let mut given_up = Vec::new();
+        let dirty =
+            path.make_dirty(&self.shared.space.budget, &mut |home: Entry| given_up.push(home));
+        {
+            let mut pending = self.pending.lock();
+            given_up.into_iter().for_each(|home| self.give_up(&mut pending, home));
+        }
+        dirty?;
+        let fresh: Vec<u64> = {
+            let mut pending = self.pending.lock();
+            let needs = |block: &u64| {
+                if let Some(new) = pending.open.get_mut(block) {
+                    new.checksum = None;
+                }
+                !self.is_own(leaf.entry(*block)) || pending.fragile.contains(block)
+            };
+            part.blocks().map(|(block, ..)| block).filter(needs).collect()
+        };
+        let places = self.take_places(fresh.len() as u64)?;
+        let written = self.write_fresh(part, leaf, &fresh, &places);
+        if written.is_err() {
+            self.shared.space.release(&places);
+        }
+        written
+    }
+
+    /// Writes a part whose blocks `fresh` go to `places`, and enters those into the map.
+    fn write_fresh(
+        &self,
+        part: Part<'_>,
+        leaf: &MapNode,
+        fresh: &[u64],
+        places: &[u64],
+    ) -> Result<(), Error> {
+        let mut next = fresh.iter().zip(places).peekable();
+        // Blocks that are not written whole: their former contents are read first.
+        let mut merged: Vec<(u64, Box<[u8]>)> = Vec::new();
+        let mut targets = Vec::new();
+        for (block, from, range) in part.blocks() {
+            let new = next.next_if(|(fresh, _)| **fresh == block).map(|(_, place)| *place);
+            if let Some(place) = new
+                && range.len() < PLACE_BYTES
+            {
+                let mut whole = vec![0; PLACE_BYTES].into_boxed_slice();
+                let old = leaf.entry(block);
+                if !old.is_none() {
+                    self.shared.disk.device.read_at(offset(old.place()), &mut whole)?;
+                }
+                whole[from as usize..][..range.len()].copy_from_slice(&part.data[range]);
+                merged.push((place, whole));
+            } else {
+                let place = new.unwrap_or_else(|| leaf.entry(block).place());
+                targets.push((offset(place) + from, range, new.map(|_| block)));
+            }
+        }
+        let whole = targets.iter().map(|(at, range, _)| (*at, range.clone()));
+        self.write_pieces(part.data, whole, &merged)?;
+        let known = |block: u64| {
+            let target = targets.iter().find(|(.., fresh)| *fresh == Some(block));
+            target.map(|(_, range, _)| crc32c::crc32c(&part.data[range.clone()]))
+        };
+        let is_small = fresh.len() <= CHECKED_MAX;
+        let sums: Vec<_> = fresh.iter().map(|block| is_small.then(|| known(*block))).collect();
+        let depth = self.depth.load(Ordering::Relaxed);
+        let mut pending = self.pending.lock();
+        for ((block, place), checksum) in fresh.iter().zip(places).zip(sums) {
+            let old = leaf.replace(*block, Entry::new(*place, depth));
+            pending.allocs.push(*place);
+            pending.open.insert(*block, NewPlace { place: *place, checksum: checksum.flatten() });
+            self.give_up(&mut pending, old);
+        }
+        self.count_tracked(&pending);
+        Ok(())
+    }
+
+    /// Takes places, as few rows of them as possible.
+    fn take_places(&self, count: u64) -> Result<Vec<u64>, Error> {
+        let space = &self.shared.space;
+        if !space.budget.take(count) {
+            return Err(Error::Full);
+        }
+        let mut places: Vec<u64> = Vec::with_capacity(count as usize);
+        let mut lease = self.lease.lock();
+        while (places.len() as u64) < count {
+            match space.take(&mut lease, 1, count - places.len() as u64) {
+                Ok((first, row)) => places.extend(first..first + row),
+                Err(error) => {
+                    space.budget.give(count - places.len() as u64);
+                    space.release(&places);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    /// Gives up the places of whole blocks. A hint: does nothing if the map can't be changed.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn discard(&self, blocks: std::ops::Range<u64>) -> Result<(), Error> {
+        self.shared.alive()?;
+        let _inside = self.gate.read();
+        let mut block = blocks.start;
+        while block < blocks.end {
+            let next = (block / FANOUT as u64 + 1) * FANOUT as u64;
+            let end = next.min(blocks.end);
+            let _alone = self.leaf_lock(block).write();
+            self.unmap(block..end)?;
+            block = end;
+        }
+        Ok(())
+    }
+
+    /// Gives up the places of blocks of one leaf. The caller has the lock of the leaf.
+    fn unmap(&self, blocks: std::ops::Range<u64>) -> Result<(), Error> {
+        let Some(leaf) = self.map.leaf(blocks.start)? else { return Ok(()) };
+        if blocks.clone().all(|block| leaf.entry(block).is_none()) {
+            return Ok(());
+        }
+        let mut given_up = Vec::new();
+        let path = self.map.path(blocks.start)?;
+        let dirty = path.make_dirty(&self.shared.space.budget, &mut |home| given_up.push(home));
+        let mut pending = self.pending.lock();
+        if dirty.is_ok() {
+            for block in blocks {
+                given_up.push(leaf.replace(block, Entry::NONE));
+                pending.open.remove(&block);
+            }
+        }
+        given_up.into_iter().for_each(|entry| self.give_up(&mut pending, entry));
+        self.count_tracked(&pending);
+        Ok(())
+    }
+}

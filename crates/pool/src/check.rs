@@ -1,0 +1,248 @@
+//! Checking a pool: every place against every reference.
+//!
+//! Visits each node of each map once, in the state of the last commit, and compares what it finds
+//! with the bitmaps, the dead lists and the counts. Uses about 50 bytes of memory for each place in
+//! use.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::commit::State;
+use crate::dead::{self, DeadList};
+use crate::format::{Entry, FANOUT, is_fixed};
+use crate::map::{self, span};
+use crate::record::Record;
+use crate::table::{TABLE_LEVELS, TABLE_TREE};
+use crate::{Error, Pool};
+
+/// Most problems that a report lists.
+const PROBLEMS_MAX: usize = 100;
+
+/// The result of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Places in use, of 4096 bytes each, without those that are never handed out.
+    pub used: u64,
+    /// The first hundred problems; empty for a pool that is whole.
+    pub problems: Vec<String>,
+}
+
+/// The use of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// A node of a tree, at a level from 1 on, or the content of a block, level 0.
+    Tree {
+        tree: u64,
+        level: u8,
+        block: u64,
+        birth: u32,
+    },
+    Log,
+    Dead,
+}
+
+struct Checker<'p> {
+    pool: &'p Pool,
+    state: &'p State,
+    /// The uses of places, each with the node of the history that was first seen to use it.
+    seen: HashMap<u64, (Use, u64)>,
+    report: Report,
+}
+
+/// A position in a tree: the level, counted from the contents, and the first block.
+#[derive(Clone, Copy)]
+struct Position {
+    tree: u64,
+    level: u8,
+    block: u64,
+}
+
+impl Position {
+    fn below(self, index: usize) -> Self {
+        let block = self.block + index as u64 * span(self.level - 1);
+        Self { tree: self.tree, level: self.level - 1, block }
+    }
+}
+
+impl Pool {
+    /// Checks that every place is used once or is free, that branches share only what an ancestor
+    /// wrote, and that the counts and dead lists are right. Looks at the state of the last commit,
+    /// so changes since the last checkpoint of an open branch are not seen.
+    ///
+    /// Blocks for the I/O: reads all maps. Commits wait for it.
+    ///
+    /// # Errors
+    /// Errors of the device, and [`Error::Damage`] for a block that can't be interpreted.
+    pub fn check(&self) -> Result<Report, Error> {
+        self.shared.alive()?;
+        let state = self.shared.state.lock();
+        let (seen, report) = (HashMap::new(), Report::default());
+        let mut checker = Checker { pool: self, state: &state, seen, report };
+        checker.table()?;
+        let mut records: Vec<&Record> = state.table.records().collect();
+        // Parents come first: what a child sees first is its own.
+        records.sort_by_key(|record| record.depth);
+        for record in &records {
+            checker.node(record)?;
+        }
+        for record in records.iter().filter(|record| !record.is_zombie()) {
+            checker.dead_list(record)?;
+        }
+        checker.bitmaps()?;
+        Ok(checker.report)
+    }
+}
+
+impl Checker<'_> {
+    fn problem(&mut self, text: String) {
+        if self.report.problems.len() < PROBLEMS_MAX {
+            self.report.problems.push(text);
+        }
+    }
+
+    fn table(&mut self) -> Result<(), Error> {
+        let at = Position { tree: TABLE_TREE, level: TABLE_LEVELS, block: 0 };
+        self.walk(self.state.root, at, 0).map(drop)
+    }
+
+    fn node(&mut self, record: &Record) -> Result<(), Error> {
+        let at = Position { tree: 0, level: map::levels(record.blocks), block: 0 };
+        let own = self.walk(record.root, at, record.id)?;
+        if own != record.own {
+            let (id, told) = (record.id, record.own);
+            self.problem(format!("node {id}: has {own} places of its own, not {told}"));
+        }
+        if let Some(log) = record.log {
+            for place in log.place..log.place + u64::from(log.blocks) {
+                self.visit(place, Use::Log, record.id);
+            }
+        }
+        let list = DeadList { head: record.dead, count: record.dead_count };
+        for place in dead::read(&self.pool.shared.disk, list)?.1 {
+            self.visit(place, Use::Dead, record.id);
+        }
+        Ok(())
+    }
+
+    /// Enters the use of a place, and returns whether it is new.
+    fn visit(&mut self, place: u64, used: Use, node: u64) -> bool {
+        let Some((former, by)) = self.seen.insert(place, (used, node)) else { return true };
+        self.seen.insert(place, (former, by));
+        let is_shared = matches!(used, Use::Tree { tree: 0, birth, .. }
+            if former == used && birth <= self.common_depth(by, node));
+        if !is_shared {
+            self.problem(format!(
+                "place {place}: node {node} uses it as {used:?}, node {by} as {former:?}"
+            ));
+        }
+        false
+    }
+
+    /// Returns the depth of the last node that two nodes have in common; 0 for strangers.
+    fn common_depth(&self, a: u64, b: u64) -> u32 {
+        let table = &self.state.table;
+        let line = |id| {
+            std::iter::successors(table.get(id), |record| table.get(record.parent))
+                .map(|record| record.id)
+        };
+        let first: BTreeSet<u64> = line(a).collect();
+        let common = line(b).find(|id| first.contains(id));
+        common.and_then(|id| table.get(id)).map_or(0, |record| record.depth)
+    }
+
+    /// Visits the places below an entry, and returns how many are new.
+    fn walk(&mut self, entry: Entry, at: Position, node: u64) -> Result<u64, Error> {
+        let Position { tree, level, block } = at;
+        let used = Use::Tree { tree, level, block, birth: entry.birth() };
+        if entry.is_none() || !self.visit(entry.place(), used, node) {
+            return Ok(0);
+        }
+        if let Some(record) = self.state.table.get(node)
+            && entry.birth() <= self.state.table.own_above(record)
+        {
+            let place = entry.place();
+            self.problem(format!("place {place}: node {node} has it, and its parent does not"));
+        }
+        if level == 0 {
+            return Ok(1);
+        }
+        let mut own = 1;
+        for (index, entry) in self.entries(entry, at)?.into_iter().enumerate() {
+            own += self.walk(entry, at.below(index), node)?;
+        }
+        Ok(own)
+    }
+
+    /// Reads the entries of a node; all empty if there is none.
+    fn entries(&self, entry: Entry, at: Position) -> Result<Vec<Entry>, Error> {
+        if entry.is_none() {
+            return Ok(vec![Entry::NONE; FANOUT]);
+        }
+        let disk = &self.pool.shared.disk;
+        let block = map::read_node(disk, at.tree, entry, at.level - 1, at.block)?;
+        Ok(block.entries.iter().map(|raw| Entry(raw.get())).collect())
+    }
+
+    /// Checks that a dead list has what the parent has and the node has not.
+    fn dead_list(&mut self, record: &Record) -> Result<(), Error> {
+        let list = DeadList { head: record.dead, count: record.dead_count };
+        let mut told = dead::read(&self.pool.shared.disk, list)?.0;
+        let mut found = Vec::new();
+        if let Some(parent) = self.state.table.get(record.parent) {
+            let at = Position { tree: 0, level: map::levels(record.blocks), block: 0 };
+            self.difference(parent.root, record.root, at, &mut found)?;
+        }
+        told.sort();
+        found.sort();
+        if told != found {
+            let (id, told, found) = (record.id, told.len(), found.len());
+            self.problem(format!(
+                "node {id}: the dead list has {told} places, but {found} have gone, or others"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Collects what is below `old` and not below `new`.
+    fn difference(
+        &self,
+        old: Entry,
+        new: Entry,
+        at: Position,
+        found: &mut Vec<Entry>,
+    ) -> Result<(), Error> {
+        if old == new || old.is_none() {
+            return Ok(());
+        }
+        found.push(old);
+        if at.level > 0 {
+            let (old, new) = (self.entries(old, at)?, self.entries(new, at)?);
+            for (index, (old, new)) in old.into_iter().zip(new).enumerate() {
+                self.difference(old, new, at.below(index), found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bitmaps(&mut self) -> Result<(), Error> {
+        for place in (0..self.pool.shared.disk.places).filter(|place| !is_fixed(*place)) {
+            let (committed, is_free) = self.pool.shared.space.status(place)?;
+            match (committed, self.seen.get(&place)) {
+                (true, None) => self.problem(format!("place {place}: lost")),
+                (false, Some((used, node))) => {
+                    let text = format!("place {place}: free, but node {node} uses it as {used:?}");
+                    self.problem(text);
+                }
+                _ if committed && is_free => {
+                    self.problem(format!("place {place}: in use, but may be handed out"));
+                }
+                _ => {}
+            }
+        }
+        self.report.used = self.seen.len() as u64;
+        if self.report.used != self.state.used {
+            let (found, told) = (self.report.used, self.state.used);
+            self.problem(format!("{found} places are in use, not {told}"));
+        }
+        Ok(())
+    }
+}

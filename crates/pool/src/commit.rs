@@ -1,0 +1,332 @@
+//! The state that all branches of a pool share, and its commits.
+//!
+//! # Purpose
+//!
+//! A commit takes the pool from one consistent state to the next: roots of branches, branch table
+//! and bitmaps change together. All new blocks go to fresh places (bitmaps to the copy that is not
+//! valid); a flush; then the superblock, to the one of its two places that is older; a flush. What
+//! the commit gave up is handed out again only after that.
+//!
+//! # Locks
+//!
+//! `PoolState` is held over the commit's I/O.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vfscale_sync::Mutex;
+use zerocopy::FromBytes;
+
+use crate::Error;
+use crate::disk::Disk;
+use crate::format::{
+    self, Entry, LEAD, Lead, PLACE_BYTES, SUPER, SUPERBLOCKS, Superblock, VERSION, ZONE_PLACES,
+    ZONES_MAX,
+};
+use crate::map::Written;
+use crate::plant::{Plant, Plants};
+use crate::space::{self, Lease, Space};
+use crate::table::{TABLE_LEVELS, Table};
+
+vfscale_sync::lock_class! {
+    /// The branch table of a pool, and the right to commit.
+    pub(crate) PoolState = ("pool_state", 64020) sleeping;
+}
+
+/// Fewest places of a pool: half a mebibyte.
+const PLACES_MIN: u64 = 128;
+
+/// The state that commits change.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The number of the last commit.
+    pub(crate) generation: u64,
+    pub(crate) next_node: u64,
+    pub(crate) table: Table,
+    /// The root of the tree of the branch table in the last commit.
+    pub(crate) root: Entry,
+    /// Places in use by the last commit.
+    pub(crate) used: u64,
+    lease: Lease,
+    /// Places that commits took from the reserve, and still owe to it.
+    debt: u64,
+}
+
+/// The parts of a pool that branches share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) disk: Disk,
+    pub(crate) space: Space,
+    pub(crate) state: Mutex<State, PoolState>,
+    /// CPU slots of the locks of branches.
+    pub(crate) slots: usize,
+    pub(crate) plants: Plants,
+    failed: AtomicBool,
+}
+
+impl State {
+    /// Notes that places were taken from the reserve.
+    pub(crate) fn owe(&mut self, places: u64) {
+        self.debt += places;
+    }
+}
+
+/// Changes for a commit, besides those of the branch table.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    pub(crate) written: Written,
+    /// Places that are in use from now on.
+    pub(crate) sets: Vec<u64>,
+    /// Places that are not any more.
+    pub(crate) clears: Vec<u64>,
+    /// How many of `sets` were taken from the reserve.
+    pub(crate) reserved: u64,
+}
+
+impl Change {
+    /// Takes a place from the reserve.
+    pub(crate) fn place(&mut self, space: &Space, lease: &mut Lease) -> Result<u64, Error> {
+        let (place, _) = space.take(lease, 1, 1)?;
+        self.sets.push(place);
+        self.reserved += 1;
+        Ok(place)
+    }
+}
+
+impl Shared {
+    /// Makes a pool on an empty device.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`], [`Error::Size`] and errors of the device.
+    pub(crate) fn create(disk: &Disk) -> Result<(), Error> {
+        let mut first = [0; PLACE_BYTES];
+        disk.device.read_at(0, &mut first)?;
+        if first != [0; PLACE_BYTES] {
+            return Err(Error::NotEmpty);
+        }
+        // Programs that do not know pools look for copies of a volume's superblock here.
+        let copies = (10..=27).map(|bit| 1_u64 << bit).filter(|place| *place < disk.places);
+        let zero: Vec<_> = copies
+            .chain([0, SUPERBLOCKS[0]])
+            .map(|place| (place, Box::new([0; PLACE_BYTES])))
+            .collect();
+        disk.write(&zero)?;
+        let mut block: Superblock = format::zeroed();
+        let expected = disk.expect(SUPER, SUPERBLOCKS[1]);
+        block.header = format::header(expected, 1, 0, 1);
+        block.version = VERSION.into();
+        block.places = disk.places.into();
+        block.next_node = 1.into();
+        disk.write(&[(SUPERBLOCKS[1], format::seal(&block))])?;
+        disk.device.flush()?;
+        let mut lead: Lead = format::zeroed();
+        lead.header = format::header(disk.expect(LEAD, 0), 0, 0, 0);
+        lead.version = VERSION.into();
+        lead.superblocks = SUPERBLOCKS.map(Into::into);
+        disk.write(&[(0, format::seal(&lead))])?;
+        Ok(disk.device.flush()?)
+    }
+
+    /// Reads the state of the last commit.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`], [`Error::Features`], [`Error::Damage`] and errors of the device.
+    pub(crate) fn open(
+        device: Arc<dyn vfscale_block::Device>,
+        slots: usize,
+    ) -> Result<Self, Error> {
+        let mut disk = Disk { places: places_of(&*device)?, device, pool: [0; 16] };
+        let mut bytes = [0; PLACE_BYTES];
+        disk.device.read_at(0, &mut bytes)?;
+        let lead = Lead::ref_from_bytes(&bytes).map_err(|_| Error::NoPool)?;
+        if lead.header.magic != LEAD {
+            return Err(Error::NoPool);
+        }
+        disk.pool = lead.header.pool;
+        let lead: &Lead = format::read(&bytes, disk.expect(LEAD, 0))?;
+        let unknown = lead.incompat.get();
+        if unknown != 0 || lead.version.get() != VERSION {
+            return Err(Error::Features(unknown));
+        }
+        if lead.superblocks.map(u64::from) != SUPERBLOCKS {
+            return Err(Error::Damage { place: 0, what: "the places of the superblocks" });
+        }
+        let block = newest(&disk)?;
+        disk.places = block.places.get();
+        let (used, next_node) = (block.used.get(), block.next_node.get());
+        let root = Entry(block.table.get());
+        if let Some(what) = root.complaint(1, disk.places) {
+            return Err(Error::Damage { place: block.header.place.get(), what });
+        }
+        let table = Table::open(&disk, root, block.table_blocks.get())?;
+        if table.records().any(|record| record.id >= next_node) {
+            return Err(Error::Damage { place: root.place(), what: "the id of a branch" });
+        }
+        let free = disk.places.saturating_sub(space::fixed(disk.places)).saturating_sub(used);
+        let space = Space::new(&disk, &block.copies, block.zones_made.get(), free, slots);
+        let state = State {
+            generation: block.header.generation.get(),
+            next_node,
+            table,
+            root,
+            used,
+            lease: Lease::default(),
+            debt: 0,
+        };
+        let (plants, failed) = (Plants::default(), AtomicBool::new(false));
+        Ok(Self { disk, space, state: Mutex::new(state), slots, plants, failed })
+    }
+
+    /// Returns an error if a commit has failed.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub(crate) fn alive(&self) -> Result<(), Error> {
+        if self.failed.load(Ordering::Acquire) { Err(Error::Failed) } else { Ok(()) }
+    }
+
+    /// Ends the pool: memory and device differ.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Checks that the reserve has room for another node of the history.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub(crate) fn check_room(&self, state: &State) -> Result<(), Error> {
+        let is_low = state.debt > space::reserve(self.disk.places) / 3;
+        if is_low { Err(Error::Full) } else { self.alive() }
+    }
+
+    /// Takes a place for a block of the pool, from the reserve.
+    ///
+    /// # Errors
+    /// Errors of reading bitmaps; [`Error::Full`] if even the reserve is used up.
+    pub(crate) fn reserved(&self, state: &mut State, change: &mut Change) -> Result<u64, Error> {
+        change.place(&self.space, &mut state.lease)
+    }
+
+    /// Commits the branch table and `change`. `drain` waits for the readers that may be inside of
+    /// the places that are given up.
+    ///
+    /// # Errors
+    /// Any; the pool has failed then, and each later call says so.
+    pub(crate) fn commit(
+        &self,
+        state: &mut State,
+        change: Change,
+        drain: impl FnOnce(),
+    ) -> Result<(), Error> {
+        self.alive()?;
+        let result = self.try_commit(state, change, drain);
+        if result.is_err() {
+            self.fail();
+        }
+        result
+    }
+
+    fn try_commit(
+        &self,
+        state: &mut State,
+        mut change: Change,
+        drain: impl FnOnce(),
+    ) -> Result<(), Error> {
+        let generation = state.generation + 1;
+        let mut written = std::mem::take(&mut change.written);
+        let (lease, table) = (&mut state.lease, &mut state.table);
+        let mut place = || change.place(&self.space, lease);
+        let (root, given_up) = table.write(generation, &mut place, &mut written)?;
+        change.clears.extend(given_up);
+        if self.plants.has(Plant::EarlyReuse) {
+            let reused = |place: &u64| (*place, Box::new([0xee; PLACE_BYTES]));
+            self.disk.write(&change.clears.iter().map(reused).collect::<Vec<_>>())?;
+        }
+        let bitmaps = self.space.commit(&change.sets, &change.clears, generation)?;
+        written.blocks.extend(bitmaps);
+        self.disk.write(&written.blocks)?;
+        if !self.plants.has(Plant::RootBeforeContent) {
+            self.disk.device.flush()?;
+        }
+        let used = state.used.saturating_add(change.sets.len() as u64);
+        state.used = used.saturating_sub(change.clears.len() as u64);
+        self.write_superblock(state, root, generation)?;
+        self.disk.device.flush()?;
+        (state.generation, state.root) = (generation, root);
+        if !self.plants.has(Plant::ReaderUnseen) {
+            drain();
+        }
+        self.space.release(&change.clears);
+        state.debt += change.reserved;
+        while state.debt > 0 && self.space.budget.take(1) {
+            state.debt -= 1;
+        }
+        Ok(())
+    }
+
+    fn write_superblock(&self, state: &State, root: Entry, generation: u64) -> Result<(), Error> {
+        let mut block: Superblock = format::zeroed();
+        let place = SUPERBLOCKS[(generation % 2) as usize];
+        block.header =
+            format::header(self.disk.expect(SUPER, place), generation, 0, generation % 2);
+        block.version = VERSION.into();
+        block.places = self.disk.places.into();
+        block.table = root.0.into();
+        block.table_blocks = state.table.blocks().into();
+        block.next_node = state.next_node.into();
+        block.used = state.used.into();
+        block.zones_made = self.space.describe(&mut block.copies).into();
+        self.disk.write(&[(place, format::seal(&block))])
+    }
+}
+
+/// Returns how many places a device has.
+///
+/// # Errors
+/// [`Error::Size`].
+pub(crate) fn places_of(device: &dyn vfscale_block::Device) -> Result<u64, Error> {
+    let places = device.size() / PLACE_BYTES as u64;
+    if places < PLACES_MIN {
+        return Err(Error::Size("a pool has 512 KiB at least"));
+    }
+    if places > ZONES_MAX * ZONE_PLACES {
+        return Err(Error::Size("a pool has 30720 zones of 124 MiB at most"));
+    }
+    Ok(places)
+}
+
+/// Returns the newest superblock that is whole.
+fn newest(disk: &Disk) -> Result<Superblock, Error> {
+    let mut best: Result<Superblock, Error> = Err(Error::NoPool);
+    for place in SUPERBLOCKS {
+        let block: Superblock = match disk.read(SUPER, place) {
+            Ok(block) => block,
+            Err(error) => {
+                best = best.or(Err(error));
+                continue;
+            }
+        };
+        let generation = block.header.generation.get();
+        if best.as_ref().is_ok_and(|best| best.header.generation.get() > generation) {
+            continue;
+        }
+        best = Ok(block);
+    }
+    let best = best?;
+    let (place, unknown) = (best.header.place.get(), best.incompat.get() | best.ro_compat.get());
+    if best.version.get() != VERSION || unknown != 0 {
+        return Err(Error::Features(unknown));
+    }
+    let places = best.places.get();
+    let is_wrong = places < PLACES_MIN
+        || places > disk.places
+        || best.zones_made.get() > places.div_ceil(ZONE_PLACES)
+        || best.used.get() > places
+        || best.header.generation.get() > 1 << 62
+        || best.next_node.get() > 1 << 62
+        || best.table_blocks.get() > crate::map::span(TABLE_LEVELS);
+    if is_wrong {
+        return Err(Error::Damage { place, what: "the sizes of the pool" });
+    }
+    Ok(best)
+}

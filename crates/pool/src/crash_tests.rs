@@ -1,0 +1,440 @@
+//! Power cuts: after each one a branch has, block by block, what was flushed or written later.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use vfscale_block::{CrashPlan, Device, MemoryDevice, RecordingDevice};
+use vfscale_sync::random::{Random, seed};
+
+use crate::plant::Plant;
+use crate::{Branch, Error, Pool};
+
+const UNIT: usize = 4096;
+type Recording = Arc<RecordingDevice<MemoryDevice>>;
+
+/// The contents that a block may have after a power cut: the last flushed one first. Contents are
+/// numbers, 0 for zeros.
+type Allowed = Vec<u64>;
+
+/// The model of a branch.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    blocks: BTreeMap<u64, Allowed>,
+    /// The contents at its last fork.
+    base: BTreeMap<u64, u64>,
+    read_only: bool,
+}
+
+impl Model {
+    fn write(&mut self, block: u64, content: u64) {
+        self.blocks.entry(block).or_insert_with(|| vec![0]).push(content);
+    }
+
+    fn flush(&mut self) {
+        for allowed in self.blocks.values_mut() {
+            allowed.drain(..allowed.len() - 1);
+        }
+    }
+
+    fn contents(&self) -> BTreeMap<u64, u64> {
+        self.blocks.keys().map(|block| (*block, self.now(*block))).collect()
+    }
+
+    /// A branch that has just been forked.
+    fn forked(base: BTreeMap<u64, u64>, read_only: bool) -> Self {
+        let blocks = base.iter().map(|(block, content)| (*block, vec![*content])).collect();
+        Self { blocks, base, read_only }
+    }
+
+    fn now(&self, block: u64) -> u64 {
+        self.blocks.get(&block).map_or(0, |allowed| allowed[allowed.len() - 1])
+    }
+}
+
+/// All branches, by name.
+type World = HashMap<String, Model>;
+
+fn content(number: u64) -> Vec<u8> {
+    let words = (0..UNIT as u64 / 8).map(|at| if number == 0 { 0 } else { number << 12 | at });
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// Returns the number of a content, `u64::MAX` for one that is none.
+fn number(bytes: &[u8]) -> u64 {
+    let first = u64::from_le_bytes(bytes[..8].try_into().unwrap()) >> 12;
+    if bytes == content(first) { first } else { u64::MAX }
+}
+
+/// A run: a pool on a device that records, with a model.
+struct Run {
+    device: Recording,
+    pool: Pool,
+    open: HashMap<String, Arc<Branch>>,
+    /// The states of the model after each mark: those in which the pool may be found, any of them.
+    worlds: Vec<Vec<World>>,
+    world: World,
+    random: Random,
+    next: u64,
+    blocks: u64,
+    /// The present call, for reports.
+    label: String,
+}
+
+fn device(places: u64) -> Recording {
+    let memory = MemoryDevice::with_block_size(places * UNIT as u64, 4096).unwrap();
+    Arc::new(RecordingDevice::new(memory))
+}
+
+impl Run {
+    fn new(places: u64, blocks: u64, seed: u64) -> Self {
+        let device = device(places);
+        let pool = Pool::create(device.clone(), [7; 16]).unwrap();
+        pool.create_branch("main", blocks * UNIT as u64).unwrap();
+        let mut run = Self {
+            device,
+            open: HashMap::new(),
+            pool,
+            worlds: vec![Vec::new()],
+            world: World::from([("main".into(), Model::default())]),
+            random: Random::new(seed),
+            next: 1,
+            blocks,
+            label: String::new(),
+        };
+        run.mark(&[]);
+        run
+    }
+
+    /// Notes that from here on the world is the present one, or one of `others`.
+    fn mark(&mut self, others: &[World]) {
+        let mut worlds = vec![self.world.clone()];
+        worlds.extend_from_slice(others);
+        self.worlds.push(worlds);
+        self.device.mark(&*self.label);
+    }
+
+    fn branch(&mut self, name: &str) -> Arc<Branch> {
+        let open = || self.pool.branch(name).unwrap();
+        self.open.entry(name.into()).or_insert_with(open).clone()
+    }
+
+    fn write(&mut self, name: &str) {
+        let branch = self.branch(name);
+        let block = self.random.below(self.blocks);
+        let count = (1 + self.random.below(3)).min(self.blocks - block);
+        let mut bytes = Vec::new();
+        for block in block..block + count {
+            self.world.get_mut(name).unwrap().write(block, self.next);
+            bytes.extend(content(self.next));
+            self.next += 1;
+        }
+        // Before the call: any block of it may be there at any cut during the call.
+        self.mark(&[]);
+        branch.write_at(block * UNIT as u64, &bytes).unwrap();
+    }
+
+    fn flush(&mut self, name: &str) {
+        self.branch(name).flush().unwrap();
+        self.world.get_mut(name).unwrap().flush();
+        self.mark(&[]);
+    }
+
+    /// Makes a call after which the world is `after`, and during which it may be either.
+    fn change<T>(&mut self, after: World, call: impl FnOnce(&Pool) -> Result<T, Error>) -> bool {
+        self.mark(std::slice::from_ref(&after));
+        let is_ok = match call(&self.pool) {
+            Ok(_) => true,
+            Err(Error::Full | Error::Refused { .. }) => false,
+            Err(error) => panic!("{error}"),
+        };
+        if is_ok {
+            self.world = after;
+        }
+        self.mark(&[]);
+        is_ok
+    }
+
+    fn fork(&mut self, parent: &str) {
+        let name = format!("b{}", self.next);
+        self.next += 1;
+        let mut after = self.world.clone();
+        let model = after.get_mut(parent).unwrap();
+        model.flush();
+        model.base = model.contents();
+        let read_only = self.random.below(4) == 0;
+        let child = Model::forked(model.base.clone(), read_only);
+        after.insert(name.clone(), child);
+        self.change(after, |pool| pool.fork(parent, &name, read_only));
+    }
+
+    fn close(&mut self, name: &str) {
+        self.open.remove(name);
+        self.world.get_mut(name).unwrap().flush();
+        self.mark(&[]);
+    }
+
+    fn delete(&mut self, name: &str) {
+        self.close(name);
+        let mut after = self.world.clone();
+        after.remove(name);
+        self.change(after, |pool| pool.delete(name));
+    }
+
+    fn rollback(&mut self, name: &str) {
+        self.close(name);
+        let mut after = self.world.clone();
+        let model = after.get_mut(name).unwrap();
+        *model = Model::forked(model.base.clone(), false);
+        self.change(after, |pool| pool.rollback(name));
+    }
+
+    fn rename(&mut self, name: &str) {
+        self.close(name);
+        let mut after = self.world.clone();
+        let (model, to) = (after.remove(name).unwrap(), format!("r{}", self.next));
+        self.next += 1;
+        after.insert(to.clone(), model);
+        self.change(after, |pool| pool.rename(name, &to));
+    }
+
+    fn reap(&mut self, places: u64) -> bool {
+        let more = self.pool.reap(places).unwrap().more;
+        let report = self.pool.check().unwrap();
+        assert_eq!(report.problems, Vec::<String>::new());
+        self.mark(&[]);
+        more
+    }
+
+    /// Returns the name of a branch.
+    fn any(&mut self) -> String {
+        let mut names: Vec<_> = self.world.keys().cloned().collect();
+        names.sort();
+        self.random.one(&names.iter().map(|name| &**name).collect::<Vec<_>>()).into()
+    }
+
+    /// Calls of all kinds on a tree of branches.
+    fn tree(&mut self, calls: usize) {
+        for _ in 0..calls {
+            let name = self.any();
+            let count = self.world.len();
+            let call = self.random.below(16);
+            self.label = format!("{call} {name}");
+            match call {
+                0..2 if count < 6 => self.fork(&name),
+                2 if count > 2 => self.delete(&name),
+                3 => self.rollback(&name),
+                4 => self.rename(&name),
+                5..7 => _ = self.reap(1),
+                7..10 => self.flush(&name),
+                _ if !self.world[&name].read_only => self.write(&name),
+                _ => {}
+            }
+        }
+    }
+
+    fn check_live(&mut self) {
+        for name in self.world.keys().cloned().collect::<Vec<_>>() {
+            let branch = self.branch(&name);
+            for block in 0..self.blocks {
+                let mut bytes = vec![1; UNIT];
+                branch.read_at(block * UNIT as u64, &mut bytes).unwrap();
+                assert_eq!(number(&bytes), self.world[&name].now(block), "{name} block {block}");
+            }
+        }
+    }
+
+    /// Recovers after power cuts, and returns the first violation.
+    fn sweep(&self, plan: CrashPlan) -> Result<usize, String> {
+        let mut count = 0;
+        for state in self.device.crash_states(plan) {
+            if state.marks() == 0 {
+                continue;
+            }
+            count += 1;
+            let tell = |what: String| {
+                let labels = &self.device.marks()[state.marks().saturating_sub(6)..state.marks()];
+                format!("after {}: {what}; last calls: {labels:?}", state.id())
+            };
+            let pool = Pool::open(state.device()).map_err(|error| tell(error.to_string()))?;
+            self.explain(&pool, state.marks()).map_err(tell)?;
+        }
+        Ok(count)
+    }
+
+    /// Finds a world that explains the branches of a recovered pool.
+    fn explain(&self, pool: &Pool, marks: usize) -> Result<(), String> {
+        let report = pool.check().map_err(|error| error.to_string())?;
+        if !report.problems.is_empty() {
+            return Err(format!("{:#?}", report.problems));
+        }
+        let mut found = HashMap::new();
+        for info in pool.list() {
+            let branch = pool.branch(&info.name).map_err(|error| error.to_string())?;
+            let mut numbers = Vec::new();
+            for block in 0..self.blocks {
+                let mut bytes = vec![1; UNIT];
+                branch.read_at(block * UNIT as u64, &mut bytes).map_err(|e| e.to_string())?;
+                numbers.push(number(&bytes));
+            }
+            found.insert(info.name, numbers);
+        }
+        let why: Vec<String> =
+            self.worlds[marks].iter().filter_map(|world| mismatch(world, &found)).collect();
+        if why.len() < self.worlds[marks].len() { Ok(()) } else { Err(why.join("; ")) }
+    }
+}
+
+/// Returns the first thing that a world does not explain.
+fn mismatch(world: &World, found: &HashMap<String, Vec<u64>>) -> Option<String> {
+    let names = |keys: Vec<&String>| keys.into_iter().cloned().collect::<BTreeSet<_>>();
+    let (told, there) = (names(world.keys().collect()), names(found.keys().collect()));
+    if told != there {
+        return Some(format!("branches {there:?}, not {told:?}"));
+    }
+    for (name, numbers) in found {
+        for (block, number) in numbers.iter().enumerate() {
+            let allowed = world[name].blocks.get(&(block as u64)).cloned().unwrap_or(vec![0]);
+            if !allowed.contains(number) {
+                return Some(format!("{name} block {block}: {number}, not of {allowed:?}"));
+            }
+        }
+    }
+    None
+}
+
+fn plan() -> CrashPlan {
+    CrashPlan::default().exhaustive_bits(4).listed_max(6).samples(2)
+}
+
+/// Writes and flushes of one branch, at random.
+fn one_branch(run: &mut Run, calls: usize) {
+    for _ in 0..calls {
+        match run.random.below(3) {
+            0 => run.flush("main"),
+            _ => run.write("main"),
+        }
+    }
+}
+
+#[test]
+fn a_branch_keeps_what_was_flushed() {
+    let seed = seed();
+    for round in 0..4 {
+        // Few places and blocks: reuse is at once.
+        let mut run = Run::new(160, 12, seed + round);
+        one_branch(&mut run, 60);
+        run.check_live();
+        let count = run.sweep(plan()).unwrap();
+        assert!(count > 200, "{count} states");
+    }
+}
+
+#[test]
+fn a_branch_of_several_leaves_keeps_what_was_flushed() {
+    let mut run = Run::new(400, 1600, seed());
+    one_branch(&mut run, 40);
+    run.check_live();
+    run.sweep(plan()).unwrap();
+}
+
+/// Plants a fault, and returns whether a few sweeps find it.
+fn is_found(plant: Plant, play: fn(&mut Run)) -> bool {
+    (0..12).any(|seed| {
+        let mut run = Run::new(160, 12, seed);
+        run.pool.shared.plants.add(plant);
+        play(&mut run);
+        run.sweep(plan()).is_err()
+    })
+}
+
+#[test]
+fn planted_faults_of_one_branch_are_found() {
+    let plants = [
+        Plant::RecordBeforeContent,
+        Plant::OverwriteUnconfirmed,
+        Plant::EarlyReuse,
+        Plant::RootBeforeContent,
+    ];
+    for plant in plants {
+        assert!(is_found(plant, |run| one_branch(run, 60)), "{plant:?}");
+    }
+}
+
+#[test]
+fn a_closed_branch_has_everything() {
+    let mut run = Run::new(400, 30, 3);
+    for _ in 0..20 {
+        run.write("main");
+    }
+    run.open.clear();
+    run.world.get_mut("main").unwrap().flush();
+    let pool = Pool::open(run.device.clone()).unwrap();
+    run.worlds.push(vec![run.world.clone()]);
+    run.explain(&pool, run.worlds.len() - 1).unwrap();
+}
+
+#[test]
+fn a_branch_has_one_writer() {
+    let run = Run::new(400, 30, 3);
+    let branch = run.pool.branch("main").unwrap();
+    let again = run.pool.branch("main").unwrap_err();
+    assert_eq!(again, Error::InUse("main".into()));
+    drop(branch);
+    run.pool.branch("main").unwrap();
+}
+
+#[test]
+fn a_tree_of_branches_keeps_what_was_flushed() {
+    let seed = seed();
+    for round in 0..6 {
+        let mut run = Run::new(400, 10, seed + round);
+        run.tree(70);
+        run.check_live();
+        run.sweep(plan().samples(1)).unwrap();
+    }
+}
+
+#[test]
+fn planted_faults_of_forks_are_found() {
+    for plant in [Plant::ForkWithoutDepth, Plant::DeadForgotten, Plant::EarlyReuse] {
+        let is_found = (0..12).any(|seed| {
+            let mut run = Run::new(400, 10, seed);
+            run.pool.shared.plants.add(plant);
+            let play = std::panic::AssertUnwindSafe(|| {
+                run.tree(60);
+                run.check_live();
+                run.sweep(plan())
+            });
+            !matches!(std::panic::catch_unwind(play), Ok(Ok(_)))
+        });
+        assert!(is_found, "{plant:?}");
+    }
+}
+
+/// Places that are in use when all branches but one have gone are those that this one has.
+#[test]
+fn space_comes_back() {
+    let seed = seed();
+    for round in 0..20 {
+        let mut run = Run::new(1500, 1200, seed + round);
+        for _ in 0..6 {
+            run.tree(40);
+            run.check_live();
+        }
+        let keep = run.any();
+        for name in run.world.keys().cloned().collect::<Vec<_>>() {
+            if name != keep {
+                run.delete(&name);
+            }
+        }
+        run.close(&keep);
+        while run.reap(50) {}
+        let blocks = run.world[&keep].blocks.len() as u64;
+        let report = run.pool.check().unwrap();
+        // Contents, a root and three leaves at most; a log; the table: blocks, a leaf, the root.
+        let table = run.pool.shared.state.lock().table.blocks() + 2;
+        let most = blocks + 4 + run.pool.shared.disk.places / 64 + table;
+        assert!(report.used <= most, "{} of {most} places", report.used);
+        run.check_live();
+    }
+}

@@ -1,0 +1,51 @@
+//! The device of a pool, in blocks.
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::Error;
+use crate::format::{self, Bytes, Expected, PLACE_BYTES};
+
+/// The device of a pool, and what every block of the pool names.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk {
+    pub(crate) device: Arc<dyn Device>,
+    /// The id of the pool.
+    pub(crate) pool: [u8; 16],
+    /// The size of the pool.
+    pub(crate) places: u64,
+}
+
+/// Returns the offset of a place in bytes.
+pub(crate) fn offset(place: u64) -> u64 {
+    place * PLACE_BYTES as u64
+}
+
+impl Disk {
+    /// Returns the identity of a block of this pool.
+    pub(crate) fn expect(&self, magic: [u8; 4], place: u64) -> Expected {
+        Expected { magic, pool: self.pool, place }
+    }
+
+    /// Reads a block of the pool, and checks its header.
+    pub(crate) fn read<T>(&self, magic: [u8; 4], place: u64) -> Result<T, Error>
+    where
+        T: FromBytes + Immutable + KnownLayout + Unaligned + Clone,
+    {
+        if place >= self.places {
+            return Err(Error::Damage { place, what: "the place is outside of the pool" });
+        }
+        let mut bytes = [0; PLACE_BYTES];
+        self.device.read_at(offset(place), &mut bytes)?;
+        Ok(format::read::<T>(&bytes, self.expect(magic, place))?.clone())
+    }
+
+    /// Writes blocks.
+    pub(crate) fn write(&self, blocks: &[(u64, Box<Bytes>)]) -> Result<(), Error> {
+        let writes: Vec<(u64, &[u8])> =
+            blocks.iter().map(|(place, bytes)| (offset(*place), &bytes[..])).collect();
+        Ok(self.device.write_many(&writes)?)
+    }
+}

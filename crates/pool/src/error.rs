@@ -1,0 +1,69 @@
+//! Errors of pools.
+
+use vfscale_block::{Error as DeviceError, OsError};
+
+/// Error of a call on a pool. Unless documented otherwise, nothing was changed then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device of the pool failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device has no pool.
+    #[error("no pool on this device")]
+    NoPool,
+    /// The device already has something on it: the first block is not zero.
+    #[error("the device is not empty")]
+    NotEmpty,
+    /// The pool has features that this version does not know.
+    #[error("the pool has features that this version does not know: {0:#x}")]
+    Features(u64),
+    /// A block of the pool is damaged.
+    #[error("block {place} of the pool: {what}")]
+    Damage {
+        /// Address of the block, in blocks of 4096 bytes.
+        place: u64,
+        /// The first thing that is wrong with it.
+        what: &'static str,
+    },
+    /// The size of the device or of a branch is outside of the limits.
+    #[error("{0}")]
+    Size(&'static str),
+    /// A name is empty, too long, or contains a slash or a control character.
+    #[error("{0:?} can't be the name of a branch")]
+    Name(String),
+    /// A branch with this name exists.
+    #[error("branch {0:?} exists")]
+    Exists(String),
+    /// No branch has this name.
+    #[error("no branch {0:?}")]
+    NoBranch(String),
+    /// The branch is open.
+    #[error("branch {0:?} is in use")]
+    InUse(String),
+    /// The branch can only be read, or has nothing to be rolled back to.
+    #[error("branch {name:?}: {why}")]
+    Refused {
+        /// The branch.
+        name: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// No block is free.
+    #[error("the pool is full")]
+    Full,
+    /// An earlier commit failed, so memory and device differ: the pool has to be opened again.
+    #[error("the pool has failed, open it again")]
+    Failed,
+}
+
+impl Error {
+    /// Returns the error number that a failed device call reports.
+    pub(crate) fn os_error(&self) -> OsError {
+        match self {
+            Self::Device(DeviceError::Io { source, .. }) => *source,
+            Self::Full => OsError::NO_SPACE,
+            _ => OsError::IO,
+        }
+    }
+}

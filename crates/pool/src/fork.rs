@@ -1,0 +1,194 @@
+//! Forking, deleting, renaming branches, and rolling them back.
+//!
+//! A fork of a branch freezes its node of the history: the frozen node keeps the map, and both the
+//! parent and the child continue as new nodes below it, one deeper. From then on each place of the
+//! frozen node has a birth that is not their own. A parent that has written nothing since its last
+//! fork needs no new frozen node: the child becomes another child of the former one.
+//!
+//! The writers of the parent wait while the dirty nodes of its map are copied in memory, not for
+//! the I/O. One commit makes the fork durable with everything that the parent had written before:
+//! two flushes.
+
+use crate::branch::flush::{Capture, Captured, NextNode};
+use crate::commit::{Change, State};
+use crate::format::DEPTH_MAX;
+use crate::pool::next_id;
+use crate::record::{FROZEN, LogArea, MERGED, Record, ZOMBIE};
+use crate::registry::check_closed;
+use crate::{Error, Pool};
+
+impl Pool {
+    /// Makes branch `name` with the contents that `parent` has now: all writes that have returned
+    /// are in it, whether they were flushed or not. With `read_only` it can't be written. The
+    /// parent may be open. A fork is there whole after a power cut, or not at all.
+    ///
+    /// Blocks for the I/O: two flushes. Writers of the parent wait for a part of the call, its
+    /// flushes for all of it.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::Name`], [`Error::Exists`], [`Error::Refused`] if the history
+    /// is too deep, [`Error::Full`] and errors of the device.
+    pub fn fork(&self, parent: &str, name: &str, read_only: bool) -> Result<(), Error> {
+        let branches = self.open.lock();
+        let open = branches.get(parent).map(|open| open.inner.clone());
+        match open.filter(|inner| !inner.is_read_only()) {
+            Some(inner) => {
+                inner.with_capture(|capture| self.fork_from(parent, name, read_only, Some(capture)))
+            }
+            None => self.fork_from(parent, name, read_only, None),
+        }
+    }
+
+    fn fork_from(
+        &self,
+        parent: &str,
+        name: &str,
+        read_only: bool,
+        capture: Option<&mut Capture<'_>>,
+    ) -> Result<(), Error> {
+        let mut state = self.shared.state.lock();
+        state.table.check_new(name)?;
+        self.shared.check_room(&state)?;
+        let record = state.table.named(parent)?.clone();
+        if record.depth + 2 > DEPTH_MAX {
+            return Err(refused(parent, "its history is too deep"));
+        }
+        if record.is_frozen() {
+            insert_child(&mut state, &record, name, read_only);
+            return self.shared.commit(&mut state, Change::default(), || ());
+        }
+        let parent_root = state.table.get(record.parent).map(|parent| parent.root);
+        let next = NextNode { id: next_id(&mut state), depth: record.depth + 1, parent_root };
+        let Some(capture) = capture else {
+            let is_next = parent_root != Some(record.root);
+            freeze(&mut state, record, is_next, next, name, read_only);
+            return self.shared.commit(&mut state, Change::default(), || ());
+        };
+        let Captured { change, record, is_next, .. } = capture.take(&mut state, Some(next))?;
+        let generation = state.generation + 1;
+        let area = record.log.map(|area| LogArea { sequence: generation, ..area });
+        freeze(&mut state, Record { log: area, ..record }, is_next, next, name, read_only);
+        self.shared.commit(&mut state, change, || capture.drain())?;
+        capture.durable(area);
+        Ok(())
+    }
+
+    /// Deletes a branch. Its space becomes free by [`reap`](Self::reap). A branch that others were
+    /// forked from loses its name; they don't change.
+    ///
+    /// Blocks for the I/O: two flushes. Works in a full pool.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::InUse`] and errors of the device.
+    pub fn delete(&self, name: &str) -> Result<(), Error> {
+        let branches = self.open.lock();
+        let mut state = self.shared.state.lock();
+        let id = state.table.named(name)?.id;
+        check_closed(&branches, name)?;
+        self.shared.alive()?;
+        let has_kids = state.table.kids(id) > 0;
+        state.table.update(id, |record| {
+            record.name.clear();
+            record.flags |= if has_kids { 0 } else { FROZEN | ZOMBIE };
+        });
+        self.shared.commit(&mut state, Change::default(), || ())
+    }
+
+    /// Renames a branch.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Name`], [`Error::Exists`] and errors of the
+    /// device.
+    pub fn rename(&self, name: &str, to: &str) -> Result<(), Error> {
+        let branches = self.open.lock();
+        let mut state = self.shared.state.lock();
+        let id = state.table.named(name)?.id;
+        check_closed(&branches, name)?;
+        state.table.check_new(to)?;
+        self.shared.alive()?;
+        state.table.update(id, |record| record.name = to.into());
+        self.shared.commit(&mut state, Change::default(), || ())
+    }
+
+    /// Gives a branch the contents back that it had at its last fork, as parent or as child. If all
+    /// others that had this state are gone, [`reap`](Self::reap) may have dropped it; a read-only
+    /// branch keeps it.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Refused`] if it can only be read, was never
+    /// forked, or that state is gone, [`Error::Full`] and errors of the device.
+    pub fn rollback(&self, name: &str) -> Result<(), Error> {
+        let branches = self.open.lock();
+        let mut state = self.shared.state.lock();
+        let record = state.table.named(name)?.clone();
+        check_closed(&branches, name)?;
+        self.shared.check_room(&state)?;
+        if record.is_frozen() {
+            return Err(refused(name, "it can only be read"));
+        }
+        if record.flags & MERGED != 0 {
+            return Err(refused(name, "no branch has kept the state of its last fork"));
+        }
+        let Some(parent) = state.table.get(record.parent).cloned() else {
+            return Err(refused(name, "it was never forked"));
+        };
+        state.table.update(record.id, |record| {
+            record.name.clear();
+            record.flags |= FROZEN | ZOMBIE;
+        });
+        insert_child(&mut state, &parent, name, false);
+        self.shared.commit(&mut state, Change::default(), || ())
+    }
+}
+
+fn refused(name: &str, why: &'static str) -> Error {
+    Error::Refused { name: name.into(), why }
+}
+
+/// Adds a branch with the contents of a frozen node.
+fn insert_child(state: &mut State, base: &Record, name: &str, read_only: bool) {
+    let id = next_id(state);
+    state.table.insert(child(base, id, name, read_only));
+}
+
+fn child(base: &Record, id: u64, name: &str, read_only: bool) -> Record {
+    Record {
+        id,
+        parent: base.id,
+        depth: base.depth + 1,
+        flags: if read_only { FROZEN } else { 0 },
+        root: base.root,
+        blocks: base.blocks,
+        log: None,
+        dead: 0,
+        dead_count: 0,
+        own: 0,
+        name: name.into(),
+    }
+}
+
+/// Adds branch `name` with the contents of `record`. With `is_next` the node of `record` is frozen,
+/// and its branch goes on as node `next`.
+fn freeze(
+    state: &mut State,
+    record: Record,
+    is_next: bool,
+    next: NextNode,
+    name: &str,
+    read_only: bool,
+) {
+    if let Some(parent) = state.table.get(record.parent).filter(|_| !is_next).cloned() {
+        state.table.update(record.id, |old| *old = record);
+        return insert_child(state, &parent, name, read_only);
+    }
+    let frozen =
+        Record { log: None, name: String::new(), flags: record.flags | FROZEN, ..record.clone() };
+    state.table.update(record.id, |old| *old = frozen.clone());
+    let log = record.log;
+    state.table.insert(Record { log, ..child(&frozen, next.id, &record.name, false) });
+    insert_child(state, &frozen, name, read_only);
+}

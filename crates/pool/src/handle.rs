@@ -1,0 +1,127 @@
+//! An open branch as a device.
+
+use std::fmt;
+use std::sync::Arc;
+
+use vfscale_block::{Device, Discards, Error as DeviceError, Operation};
+
+use crate::Error;
+use crate::branch::Inner;
+use crate::format::PLACE_BYTES;
+use crate::registry::Registry;
+
+/// An open branch: a device, with all promises of [`Device`].
+///
+/// A block is atomic as far as it is on the device of the pool. Blocks that were never written, or
+/// were discarded, read as zeros. A write that finds no free place fails with
+/// [`OsError::NO_SPACE`](vfscale_block::OsError::NO_SPACE), and has changed any part of its range.
+/// Dropping the branch closes it, which makes it durable as far as the device allows.
+pub struct Branch {
+    inner: Arc<Inner>,
+    open: Arc<Registry>,
+    name: String,
+}
+
+impl Branch {
+    /// Makes the device of a branch that `open` has opened.
+    pub(crate) fn new(inner: Arc<Inner>, open: &Arc<Registry>, name: &str) -> Self {
+        Self { inner, open: open.clone(), name: name.into() }
+    }
+
+    fn inside(&self, operation: Operation, offset: u64, length: u64) -> Result<(), DeviceError> {
+        let (device, size) = (self.inner.label().clone(), self.size());
+        match offset.checked_add(length) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(DeviceError::OutOfRange { device, operation, offset, length, size }),
+        }
+    }
+
+    fn writable(&self, operation: Operation) -> Result<(), DeviceError> {
+        if self.inner.is_read_only() {
+            return Err(DeviceError::ReadOnly { device: self.inner.label().clone(), operation });
+        }
+        Ok(())
+    }
+
+    /// Converts an error of the pool into one of a device.
+    fn failed(&self, operation: Operation, offset: u64, length: u64, error: Error) -> DeviceError {
+        let (device, source) = (self.inner.label().clone(), error.os_error());
+        DeviceError::Io { device, operation, offset, length, source }
+    }
+}
+
+impl Device for Branch {
+    fn name(&self) -> &str {
+        self.inner.label()
+    }
+
+    fn describe(&self) -> String {
+        format!("branch {:?} of a pool on {}", self.name, self.inner.shared.disk.device.describe())
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.blocks() * PLACE_BYTES as u64
+    }
+
+    fn block_size(&self) -> u32 {
+        self.inner.shared.disk.device.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let length = buf.len() as u64;
+        self.inside(Operation::Read, offset, length)?;
+        let result = self.inner.read(offset, buf);
+        result.map_err(|error| self.failed(Operation::Read, offset, length, error))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let length = buf.len() as u64;
+        self.inside(Operation::Write, offset, length)?;
+        self.writable(Operation::Write)?;
+        let block_size = self.block_size();
+        if !(offset | length).is_multiple_of(u64::from(block_size)) {
+            return Err(DeviceError::Misaligned {
+                device: self.inner.label().clone(),
+                operation: Operation::Write,
+                offset,
+                length,
+                block_size,
+            });
+        }
+        let result = self.inner.write(offset, buf);
+        result.map_err(|error| self.failed(Operation::Write, offset, length, error))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        if self.inner.is_read_only() {
+            return Ok(());
+        }
+        self.inner.flush().map_err(|error| self.failed(Operation::Flush, 0, 0, error))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inside(Operation::Discard, offset, len)?;
+        self.writable(Operation::Discard)?;
+        let unit = PLACE_BYTES as u64;
+        let (first, end) = (offset.div_ceil(unit), (offset + len) / unit);
+        let result = self.inner.discard(first..end.max(first));
+        result.map_err(|error| self.failed(Operation::Discard, offset, len, error))
+    }
+
+    fn discards(&self) -> Option<Discards> {
+        let granularity = PLACE_BYTES as u32;
+        (!self.inner.is_read_only()).then_some(Discards { granularity, is_thin: true })
+    }
+}
+
+impl fmt::Debug for Branch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Drop for Branch {
+    fn drop(&mut self) {
+        self.open.close(&self.name);
+    }
+}

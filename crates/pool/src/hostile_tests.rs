@@ -1,0 +1,143 @@
+//! Pools with wrong bytes: an error, never a panic or a hang.
+
+use std::sync::Arc;
+
+use vfscale_block::{CowDevice, Device, MemoryDevice};
+use vfscale_sync::random::{Random, seed};
+
+use crate::format::{
+    self, BITMAP, DEAD, LEAD, LOG, NODE, PLACE_BYTES, SUPER, TABLE, TABLE_RECORDS,
+};
+use crate::{Error, Pool};
+
+const PLACES: u64 = 1500;
+const BLOCKS: u64 = 1200;
+const UNIT: u64 = PLACE_BYTES as u64;
+
+/// Makes an image that has every structure.
+fn image() -> Arc<dyn Device> {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(PLACES * UNIT).unwrap());
+    let pool = Pool::create(device.clone(), [7; 16]).unwrap();
+    pool.create_branch("main", BLOCKS * UNIT).unwrap();
+    let main = pool.branch("main").unwrap();
+    for block in [0, 1, 504, 700, 1100] {
+        main.write_at(block * UNIT, &[1; 4096]).unwrap();
+    }
+    pool.fork("main", "child", false).unwrap();
+    pool.fork("main", "frozen", true).unwrap();
+    pool.fork("main", "gone", false).unwrap();
+    pool.delete("gone").unwrap();
+    let child = pool.branch("child").unwrap();
+    child.write_at(504 * UNIT, &[5; 4096]).unwrap();
+    drop(child);
+    main.write_at(UNIT, &[2; 8192]).unwrap();
+    main.flush().unwrap();
+    main.write_at(700 * UNIT, &[3; 4096]).unwrap();
+    main.flush().unwrap();
+    main.write_at(700 * UNIT, &[4; 4096]).unwrap();
+    main.flush().unwrap();
+    // As a power cut leaves it, with a log.
+    std::mem::forget(main);
+    Arc::new(CowDevice::new(device))
+}
+
+/// Returns the places of the blocks of the pool itself.
+fn own_blocks(device: &dyn Device) -> Vec<(u64, [u8; 4])> {
+    let kinds = [LEAD, SUPER, NODE, BITMAP, TABLE, LOG, DEAD];
+    let mut found = Vec::new();
+    for place in 0..PLACES {
+        let mut magic = [0; 4];
+        device.read_at(place * UNIT, &mut magic).unwrap();
+        if kinds.contains(&magic) {
+            found.push((place, magic));
+        }
+    }
+    for kind in kinds {
+        assert!(found.iter().any(|(_, magic)| *magic == kind), "no {kind:?}");
+    }
+    found
+}
+
+/// Does all that can be done with a pool; returns the first error.
+fn use_it(device: Arc<dyn Device>) -> Result<(), Error> {
+    let pool = Pool::open(device)?;
+    let report = pool.check()?;
+    for info in pool.list() {
+        let branch = pool.branch(&info.name)?;
+        let mut buf = vec![0; 3 * 4096];
+        for block in [0, 503, 699, BLOCKS - 3] {
+            let _ = branch.read_at(block * UNIT, &mut buf);
+            let _ = branch.write_at(block * UNIT, &buf);
+        }
+        let _ = branch.flush();
+        drop(branch);
+        pool.fork(&info.name, &format!("{}2", info.name), false)?;
+    }
+    let _ = pool.rollback("main");
+    for _ in 0..10 {
+        pool.reap(100)?;
+    }
+    for info in pool.list() {
+        pool.delete(&info.name)?;
+    }
+    for _ in 0..10 {
+        pool.reap(1)?;
+    }
+    if report.problems.is_empty() { Ok(()) } else { Err(Error::Failed) }
+}
+
+#[test]
+fn an_image_without_damage_works() {
+    use_it(image()).unwrap();
+}
+
+/// Random changes that every checksum covers.
+#[test]
+fn damage_with_right_checksums_is_survived() {
+    let (device, mut random) = (image(), Random::new(seed()));
+    let blocks = own_blocks(&*device);
+    let mut errors = 0;
+    for _ in 0..1500 {
+        let copy = Arc::new(CowDevice::new(device.clone()));
+        for _ in 0..1 + random.below(2) {
+            let (place, magic) = random.one(&blocks);
+            let mut bytes = [0; PLACE_BYTES];
+            copy.read_at(place * UNIT, &mut bytes).unwrap();
+            // Most fields are near the start of a block, or of a record.
+            let record = 64 + 256 * random.below(TABLE_RECORDS as u64);
+            let at = match magic {
+                TABLE if random.below(4) > 0 => record.min(1088) + random.below(140),
+                _ if random.below(4) > 0 => 8 + random.below(140),
+                _ => random.below(4096),
+            } as usize;
+            bytes[at] = match random.below(3) {
+                0 => bytes[at] ^ 1 << random.below(8),
+                1 => 0xff,
+                _ => random.below(256) as u8,
+            };
+            copy.write_at(place * UNIT, &*format::reseal(bytes)).unwrap();
+        }
+        errors += usize::from(use_it(copy).is_err());
+    }
+    assert!(errors > 300, "{errors} errors");
+}
+
+#[test]
+fn a_pool_cut_short_is_an_error() {
+    let device = image();
+    for places in [0, 1, 127, 128, 200, PLACES - 1] {
+        let short = MemoryDevice::new(places * UNIT).unwrap();
+        let mut bytes = vec![0; (places * UNIT) as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        short.write_at(0, &bytes).unwrap();
+        assert!(Pool::open(Arc::new(short)).is_err(), "{places} places");
+    }
+}
+
+#[test]
+fn a_pool_is_not_made_over_something() {
+    let device = Arc::new(MemoryDevice::new(PLACES * UNIT).unwrap());
+    assert_eq!(Pool::open(device.clone()).unwrap_err(), Error::NoPool);
+    device.write_at(0, &[1; 512]).unwrap();
+    assert_eq!(Pool::create(device, [1; 16]).unwrap_err(), Error::NotEmpty);
+}

@@ -1,0 +1,72 @@
+//! Copy-on-write branches of a device, in a pool on another device.
+//!
+//! # Purpose
+//!
+//! A [`Pool`] divides a device among *branches*. Each branch is a device of its own ([`Branch`]),
+//! with all promises of [`Device`](vfscale_block::Device), so whatever runs on a device runs on a
+//! branch: a volume, its journal, its checks.
+//!
+//! # Words
+//!
+//! A *place* is a block of 4096 bytes of the pool's device; a branch numbers its own *blocks*. The
+//! *map* of a branch tells the place of each block. A *node of the history* is a state of a branch
+//! that others may be forked from; its *depth* is the number of nodes above it, and itself. Each
+//! reference to a place has a *birth*: the depth of the node that wrote the place. So a branch
+//! knows from the reference alone whether a place is its own.
+//!
+//! # Invariants
+//!
+//! * I1. A write goes only to places whose birth is above the depth of the node's parent: no frozen
+//!   node refers to them.
+//! * I2. A map entry is durable only after its content: the content was flushed before, or the
+//!   record has its checksum.
+//! * I3. A place is handed out again only after a commit without it is durable, and no reader is
+//!   inside of it.
+//! * I4. All that a superblock leads to was flushed before the superblock was written. Superblocks
+//!   and bitmaps have two places, written in turn.
+//! * I5. Only confirmed contents are overwritten in place: those that a checkpoint has, or a record
+//!   that a later one follows, or a record without checksums. So later writes never undo a flush.
+//! * I6. Whoever takes a place has taken it from a budget before. Commits have a reserve.
+//!
+//! Why a power cut keeps the promises of a device: recovery reads the last commit, and then the
+//! records of each branch that followed. By I4 the commit is whole. By I3 nothing that it refers to
+//! was overwritten, except in place by its owner (I1), which `Device` allows for each block that
+//! was written since the last flush. Each record but the last was confirmed by its successor, so
+//! its contents are there (I2, I5). A content of the last record that is not there was not flushed
+//! yet, and its block keeps its former place, which is intact (I3). So each block has the content
+//! of the last flush, or one that was written later.
+//!
+//! # Locks
+//!
+//! The modules of branches, commits and space say which; ranks 64000 to 64070, below those of
+//! devices and above those of volumes. Branches share no lock while they read, write, and flush
+//! into their logs, if the pool has a zone of 124 MiB for each; they share checkpoints.
+
+mod branch;
+mod check;
+mod commit;
+mod dead;
+mod disk;
+mod error;
+mod fork;
+mod format;
+mod handle;
+mod map;
+mod plant;
+mod pool;
+mod reap;
+mod record;
+mod registry;
+mod space;
+mod table;
+
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod hostile_tests;
+
+pub use check::Report;
+pub use error::Error;
+pub use handle::Branch;
+pub use pool::{BranchInfo, Pool, Usage};
+pub use reap::Reaped;

@@ -1,0 +1,381 @@
+//! Trees of places: which place has the content of a block.
+//!
+//! # Purpose
+//!
+//! A radix tree of nodes with 504 entries, in memory as far as it was visited. Lookups take no
+//! lock. A node that changes is written to a fresh place by the next checkpoint, and so are all
+//! nodes above it, up to the root.
+//!
+//! # Invariants
+//!
+//! * A node is in memory at most once, and stays until the map is dropped. So a reference to it
+//!   lives as long as the map.
+//! * All nodes above a dirty node are dirty. For each dirty node one place is taken from the
+//!   budget, so a checkpoint always finds the places that it needs.
+//! * The place that a node had on the device is reported once, when the node becomes dirty.
+//! * An entry of an inner node whose child is in memory is that of the last checkpoint.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use vfscale_sync::percpu::Budget;
+
+use crate::Error;
+use crate::disk::Disk;
+use crate::format::{self, Bytes, Entry, FANOUT, NODE, NodeBlock};
+
+/// Most levels of nodes.
+pub(crate) const LEVELS_MAX: usize = 4;
+
+/// Returns how many levels a map of `blocks` needs.
+pub(crate) fn levels(blocks: u64) -> u8 {
+    let mut levels = 1;
+    while span(levels) < blocks {
+        levels += 1;
+    }
+    levels
+}
+
+/// Returns the number of blocks below a node with `levels` levels, itself included; one for none.
+pub(crate) fn span(levels: u8) -> u64 {
+    (FANOUT as u64).pow(u32::from(levels))
+}
+
+/// A node in memory.
+#[derive(Debug)]
+pub(crate) struct MapNode {
+    /// 0 for a leaf.
+    level: u8,
+    /// The first block below it.
+    first: u64,
+    entries: Box<[AtomicU64]>,
+    /// The nodes below it that are in memory; none for a leaf.
+    kids: Box<[OnceLock<Box<MapNode>>]>,
+    /// Where it is on the device, as an [`Entry`]; of no meaning while it is dirty.
+    home: AtomicU64,
+    dirty: AtomicBool,
+}
+
+/// The nodes from the root to a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path<'m> {
+    nodes: [Option<&'m MapNode>; LEVELS_MAX],
+}
+
+/// The blocks of a map that a checkpoint collects.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// The blocks to be written.
+    pub(crate) blocks: Vec<(u64, Box<Bytes>)>,
+    /// Dirty nodes that need no place any more, since they are empty.
+    pub(crate) spared: u64,
+}
+
+/// Identifies the checkpoint that writes a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) generation: u64,
+    pub(crate) birth: u32,
+}
+
+/// A tree of places.
+#[derive(Debug)]
+pub(crate) struct Map {
+    disk: Disk,
+    /// The number of the tree, which its nodes name: 0 for branches.
+    tree: u64,
+    root: MapNode,
+}
+
+impl MapNode {
+    fn empty(level: u8, first: u64) -> Self {
+        let kids = if level == 0 { 0 } else { FANOUT };
+        Self {
+            level,
+            first,
+            entries: (0..FANOUT).map(|_| AtomicU64::new(0)).collect(),
+            kids: (0..kids).map(|_| OnceLock::new()).collect(),
+            home: AtomicU64::new(0),
+            dirty: AtomicBool::new(false),
+        }
+    }
+
+    fn index(&self, block: u64) -> usize {
+        ((block - self.first) / span(self.level)) as usize
+    }
+
+    /// Returns the entry of a block in a leaf.
+    pub(crate) fn entry(&self, block: u64) -> Entry {
+        Entry(self.entries[self.index(block)].load(Ordering::Acquire))
+    }
+
+    /// Replaces the entry of a block in a leaf, and returns the former one. The caller has made the
+    /// leaf dirty.
+    pub(crate) fn replace(&self, block: u64, entry: Entry) -> Entry {
+        Entry(self.entries[self.index(block)].swap(entry.0, Ordering::AcqRel))
+    }
+
+    fn home(&self) -> Entry {
+        Entry(self.home.load(Ordering::Relaxed))
+    }
+}
+
+impl Map {
+    /// Opens a tree, whose root is read if there is one.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn open(disk: &Disk, tree: u64, root: Entry, levels: u8) -> Result<Self, Error> {
+        let root = match root {
+            Entry::NONE => MapNode::empty(levels - 1, 0),
+            entry => load(disk, tree, entry, levels - 1, 0)?,
+        };
+        Ok(Self { disk: disk.clone(), tree, root })
+    }
+
+    /// Returns the child that an inner node has for a block. `None` if there is none, unless
+    /// `create` is set.
+    fn kid<'m>(
+        &self,
+        node: &'m MapNode,
+        block: u64,
+        create: bool,
+    ) -> Result<Option<&'m MapNode>, Error> {
+        let index = node.index(block);
+        let slot = &node.kids[index];
+        if let Some(kid) = slot.get() {
+            return Ok(Some(kid));
+        }
+        let entry = Entry(node.entries[index].load(Ordering::Acquire));
+        let (level, first) = (node.level - 1, node.first + index as u64 * span(node.level));
+        let kid = match entry {
+            Entry::NONE if !create => return Ok(None),
+            Entry::NONE => MapNode::empty(level, first),
+            entry => load(&self.disk, self.tree, entry, level, first)?,
+        };
+        // Another thread may have been faster; both have read the same block, which nobody reuses
+        // while a reader or writer of the branch is inside.
+        Ok(Some(slot.get_or_init(|| Box::new(kid))))
+    }
+
+    /// Returns the leaf of a block; `None` if no block of the leaf has a place.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn leaf(&self, block: u64) -> Result<Option<&MapNode>, Error> {
+        let mut node = &self.root;
+        while node.level > 0 {
+            let Some(kid) = self.kid(node, block, false)? else { return Ok(None) };
+            node = kid;
+        }
+        Ok(Some(node))
+    }
+
+    /// Returns the entry of a block.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn find(&self, block: u64) -> Result<Entry, Error> {
+        Ok(self.leaf(block)?.map_or(Entry::NONE, |leaf| leaf.entry(block)))
+    }
+
+    /// Returns the nodes that lead to a block; those that do not exist are made in memory.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn path(&self, block: u64) -> Result<Path<'_>, Error> {
+        let mut path = Path { nodes: [None; LEVELS_MAX] };
+        let mut node = &self.root;
+        loop {
+            path.nodes[usize::from(node.level)] = Some(node);
+            match node.level {
+                0 => return Ok(path),
+                _ => node = self.kid(node, block, true)?.unwrap_or(node),
+            }
+        }
+    }
+
+    /// Empties the map, up to about `left` places, of which those with a birth above `above` are
+    /// collected in `freed`. Returns whether it is empty now. Otherwise the nodes that have changed
+    /// are dirty, and are to be written to places of the reserve. No other thread may use the map.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn prune(&self, above: u32, left: u64, freed: &mut Vec<u64>) -> Result<bool, Error> {
+        let home = self.root.home();
+        if home.is_none() || home.birth() <= above {
+            return Ok(true);
+        }
+        self.prune_node(&self.root, above, left as usize, freed)
+    }
+
+    /// Empties a node that has a place of its own.
+    fn prune_node(
+        &self,
+        node: &MapNode,
+        above: u32,
+        left: usize,
+        freed: &mut Vec<u64>,
+    ) -> Result<bool, Error> {
+        let mut is_empty = true;
+        for (index, slot) in node.entries.iter().enumerate() {
+            let entry = Entry(slot.load(Ordering::Relaxed));
+            // Of a shared node everything below is shared.
+            if !entry.is_none() && entry.birth() > above {
+                if node.level == 0 {
+                    freed.push(entry.place());
+                } else if freed.len() >= left {
+                    is_empty = false;
+                    break;
+                } else {
+                    let block = node.first + index as u64 * span(node.level);
+                    let kid = self.kid(node, block, false)?;
+                    let gone = match kid {
+                        Some(kid) => self.prune_node(kid, above, left, freed)?,
+                        None => true,
+                    };
+                    if !gone {
+                        is_empty = false;
+                        break;
+                    }
+                }
+            }
+            slot.store(0, Ordering::Relaxed);
+        }
+        freed.push(node.home().place());
+        node.dirty.store(!is_empty, Ordering::Relaxed);
+        Ok(is_empty)
+    }
+
+    /// Writes the dirty nodes into blocks, and returns the entry of the root. No other thread may
+    /// change the map meanwhile. `place` hands out the places that dirty nodes have taken from the
+    /// budget.
+    ///
+    /// # Errors
+    /// Errors of `place`; the map is of no use then.
+    pub(crate) fn write(
+        &self,
+        stamp: Stamp,
+        place: &mut dyn FnMut() -> Result<u64, Error>,
+        written: &mut Written,
+    ) -> Result<Entry, Error> {
+        self.write_node(&self.root, stamp, place, written)
+    }
+
+    fn write_node(
+        &self,
+        node: &MapNode,
+        stamp: Stamp,
+        place: &mut dyn FnMut() -> Result<u64, Error>,
+        written: &mut Written,
+    ) -> Result<Entry, Error> {
+        if !node.dirty.load(Ordering::Relaxed) {
+            return Ok(node.home());
+        }
+        for (kid, entry) in node.kids.iter().zip(&node.entries) {
+            if let Some(kid) = kid.get().filter(|kid| kid.dirty.load(Ordering::Relaxed)) {
+                let new = self.write_node(kid, stamp, place, written)?;
+                entry.store(new.0, Ordering::Release);
+            }
+        }
+        let mut home = Entry::NONE;
+        if node.entries.iter().all(|entry| entry.load(Ordering::Relaxed) == 0) {
+            written.spared += 1;
+        } else {
+            home = Entry::new(place()?, stamp.birth);
+            written.blocks.push((home.place(), self.block(node, home, stamp)));
+        }
+        node.home.store(home.0, Ordering::Relaxed);
+        node.dirty.store(false, Ordering::Release);
+        Ok(home)
+    }
+
+    fn block(&self, node: &MapNode, home: Entry, stamp: Stamp) -> Box<Bytes> {
+        let mut block: NodeBlock = format::zeroed();
+        let expected = self.disk.expect(NODE, home.place());
+        block.header = format::header(expected, stamp.generation, self.tree, node.first);
+        block.header.extra = (u64::from(node.level) | u64::from(home.birth()) << 32).into();
+        for (disk, entry) in block.entries.iter_mut().zip(&node.entries) {
+            disk.set(entry.load(Ordering::Relaxed));
+        }
+        format::seal(&block)
+    }
+}
+
+/// Reads a node, and checks that it is the expected one.
+///
+/// # Errors
+/// Errors of reading and [`Error::Damage`].
+pub(crate) fn read_node(
+    disk: &Disk,
+    tree: u64,
+    entry: Entry,
+    level: u8,
+    first: u64,
+) -> Result<NodeBlock, Error> {
+    let place = entry.place();
+    let block: NodeBlock = disk.read(NODE, place)?;
+    let damage = |what| Err(Error::Damage { place, what });
+    if block.header.owner.get() != tree || block.header.number.get() != first {
+        return damage("a node of another place in the tree");
+    }
+    if block.header.extra.get() != u64::from(level) | u64::from(entry.birth()) << 32 {
+        return damage("a node of another level or birth");
+    }
+    let wrong =
+        |raw: &zerocopy::little_endian::U64| Entry(raw.get()).complaint(entry.birth(), disk.places);
+    match block.entries.iter().find_map(wrong) {
+        Some(what) => damage(what),
+        None => Ok(block),
+    }
+}
+
+fn load(disk: &Disk, tree: u64, entry: Entry, level: u8, first: u64) -> Result<MapNode, Error> {
+    let block = read_node(disk, tree, entry, level, first)?;
+    let node = MapNode::empty(level, first);
+    for (entry, disk) in node.entries.iter().zip(&block.entries) {
+        entry.store(disk.get(), Ordering::Relaxed);
+    }
+    node.home.store(entry.0, Ordering::Relaxed);
+    Ok(node)
+}
+
+impl<'m> Path<'m> {
+    /// Returns the leaf.
+    pub(crate) fn leaf(&self) -> &'m MapNode {
+        // A path always has a leaf: `Map::path` ends with it.
+        match self.nodes[0] {
+            Some(leaf) => leaf,
+            None => unreachable!("a path ends at a leaf"),
+        }
+    }
+
+    /// Makes the nodes dirty, and takes a place from the budget for each one that was not. `note`
+    /// is told their places on the device, which they give up.
+    ///
+    /// # Errors
+    /// [`Error::Full`]; nodes that are dirty by then stay so.
+    pub(crate) fn make_dirty(
+        &self,
+        budget: &Budget,
+        note: &mut dyn FnMut(Entry),
+    ) -> Result<(), Error> {
+        for node in self.nodes.iter().rev().flatten() {
+            if node.dirty.load(Ordering::Acquire) {
+                continue;
+            }
+            if !budget.take(1) {
+                return Err(Error::Full);
+            }
+            if node.dirty.swap(true, Ordering::AcqRel) {
+                budget.give(1);
+            } else if !node.home().is_none() {
+                note(node.home());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! A pool, and the list of its branches.
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_sync::cpu;
+
+use crate::branch::{Inner, log};
+use crate::commit::{Change, Shared, State, places_of};
+use crate::disk::Disk;
+use crate::format::{Entry, PLACE_BYTES};
+use crate::record::{BLOCKS_MAX, Record};
+use crate::registry::Registry;
+use crate::{Branch, Error};
+
+/// A pool of branches on one device, opened by one process. `Send` and `Sync`.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) open: Arc<Registry>,
+}
+
+/// A branch, as [`Pool::list`] tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchInfo {
+    /// The name.
+    pub name: String,
+    /// The size of its device, in bytes.
+    pub size: u64,
+    /// Whether it can only be read.
+    pub read_only: bool,
+    /// The number of nodes of the history above it, and itself.
+    pub depth: u32,
+    /// The space that only this branch has, in bytes, as of its last checkpoint: what deleting it
+    /// frees.
+    pub own: u64,
+}
+
+/// The space of a pool, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The size of the device.
+    pub size: u64,
+    /// Space that branches can still use. Places that a branch gave up count as used until its next
+    /// checkpoint.
+    pub free: u64,
+}
+
+impl Pool {
+    /// Makes a pool on an empty device, and opens it. `id` has to differ from that of any other
+    /// pool: blocks of a former pool on the device are told apart by it.
+    ///
+    /// Blocks for the I/O, which ends with a flush.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`] if the first block of the device is not zero, [`Error::Size`] and errors
+    /// of the device.
+    pub fn create(device: Arc<dyn Device>, id: [u8; 16]) -> Result<Self, Error> {
+        let places = places_of(&*device)?;
+        Shared::create(&Disk { device: device.clone(), pool: id, places })?;
+        Self::open(device)
+    }
+
+    /// Opens a pool. If it was not closed, what branches have flushed since their last checkpoint
+    /// is read from their logs, and a checkpoint of each such branch is made.
+    ///
+    /// Blocks for the I/O: reads the branch table, and the log of each branch that has one.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`], [`Error::Features`], [`Error::Damage`] and errors of the device.
+    pub fn open(device: Arc<dyn Device>) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::open(device, cpu::possible() as usize)?);
+        recover(&shared)?;
+        Ok(Self { shared, open: Arc::default() })
+    }
+
+    /// Returns the id of the pool.
+    #[must_use]
+    pub fn id(&self) -> [u8; 16] {
+        self.shared.disk.pool
+    }
+
+    /// Returns the space of the pool.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let bytes = |places: u64| places * PLACE_BYTES as u64;
+        let free = self.shared.space.budget.available();
+        Usage { size: bytes(self.shared.disk.places), free: bytes(free) }
+    }
+
+    /// Lists the branches, by name.
+    ///
+    /// Waits for a commit that is under way.
+    #[must_use]
+    pub fn list(&self) -> Vec<BranchInfo> {
+        let state = self.shared.state.lock();
+        let named = state.table.records().filter(|record| !record.name.is_empty());
+        let info = |record: &Record| BranchInfo {
+            name: record.name.clone(),
+            size: record.blocks * PLACE_BYTES as u64,
+            read_only: record.is_frozen(),
+            depth: record.depth,
+            own: record.own.saturating_mul(PLACE_BYTES as u64),
+        };
+        let mut list: Vec<_> = named.map(info).collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    }
+
+    /// Adds a branch that reads as zeros, of `size` bytes rounded down to blocks of 4096. The size
+    /// may be more than the pool has.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// [`Error::Name`], [`Error::Exists`], [`Error::Size`], [`Error::Full`] and errors of the
+    /// device.
+    pub fn create_branch(&self, name: &str, size: u64) -> Result<(), Error> {
+        let blocks = size / PLACE_BYTES as u64;
+        if blocks == 0 || blocks > BLOCKS_MAX {
+            return Err(Error::Size("a branch has 4 KiB to 16 TiB"));
+        }
+        let mut state = self.shared.state.lock();
+        state.table.check_new(name)?;
+        self.shared.check_room(&state)?;
+        let id = next_id(&mut state);
+        state.table.insert(Record {
+            id,
+            parent: 0,
+            depth: 1,
+            flags: 0,
+            root: Entry::NONE,
+            blocks,
+            log: None,
+            dead: 0,
+            dead_count: 0,
+            own: 0,
+            name: name.into(),
+        });
+        self.shared.commit(&mut state, Change::default(), || ())
+    }
+
+    /// Opens a branch. One that can be written may be open once; one that can only be read, often.
+    ///
+    /// Blocks for the I/O: reads the root of the map.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Damage`] and errors of the device.
+    pub fn branch(&self, name: &str) -> Result<Arc<Branch>, Error> {
+        self.shared.alive()?;
+        let inner = self.open.open(name, || {
+            let (record, own_above) = {
+                let state = self.shared.state.lock();
+                let record = state.table.named(name)?.clone();
+                let own_above = state.table.own_above(&record);
+                (record, own_above)
+            };
+            Inner::open(&self.shared, &record, own_above)
+        })?;
+        Ok(Arc::new(Branch::new(inner, &self.open, name)))
+    }
+}
+
+/// Returns the id of a new node.
+pub(crate) fn next_id(state: &mut State) -> u64 {
+    let id = state.next_node;
+    state.next_node += 1;
+    id
+}
+
+/// Makes checkpoints of what the logs have.
+fn recover(shared: &Arc<Shared>) -> Result<(), Error> {
+    let records: Vec<(Record, u32)> = {
+        let state = shared.state.lock();
+        let open = |record: &&Record| record.log.is_some() && !record.is_frozen();
+        let live = state.table.records().filter(open).filter(|record| !record.is_zombie());
+        live.map(|record| (record.clone(), state.table.own_above(record))).collect()
+    };
+    let mut replays = Vec::new();
+    for (record, own_above) in records {
+        let replay = log::read(&shared.disk, &record)?;
+        if replay.is_used {
+            replays.push((record, own_above, replay.maps));
+        }
+    }
+    // No place may be handed out before all that are in use are known.
+    for (.., maps) in &replays {
+        for (_, place) in maps {
+            if !shared.space.claim(*place)? {
+                let what = "a log refers to a place that is in use already";
+                return Err(Error::Damage { place: *place, what });
+            }
+            if !shared.space.budget.take(1) {
+                shared.state.lock().owe(1);
+            }
+        }
+    }
+    for (record, own_above, maps) in replays {
+        Inner::open(shared, &record, own_above)?.replay(&maps)?;
+    }
+    Ok(())
+}

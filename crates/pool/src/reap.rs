@@ -1,0 +1,140 @@
+//! Freeing the space of branches that were deleted.
+//!
+//! A deleted branch is a *zombie*. A step frees some of the places that only it had, and commits;
+//! after the last one the node is gone. A frozen node without a name goes the same way when it has
+//! no children any more. With a single child it is *merged* into it: the places that the child
+//! does not have any more (its dead list) become free if the frozen node wrote them; the others,
+//! and the node's own dead list, become the child's dead list. No map changes by that.
+
+use crate::commit::{Change, State};
+use crate::dead::{self, DeadList};
+use crate::format::{Entry, FANOUT};
+use crate::map::{self, Map, Stamp};
+use crate::record::{MERGED, Record, ZOMBIE};
+use crate::registry::Branches;
+use crate::{Error, Pool, space};
+
+/// The result of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reaped {
+    /// The space that has become free, in bytes.
+    pub freed: u64,
+    /// Whether another step may free more.
+    pub more: bool,
+}
+
+/// The next thing to be done.
+enum Job {
+    /// Free the places of a node without children.
+    Prune(Record),
+    /// Merge a frozen node into its only child.
+    Merge(Record, Record),
+}
+
+impl Pool {
+    /// Frees space of deleted branches: about `places` places of 4096 bytes, or merges one node of
+    /// the history into its child, which takes time and memory (8 bytes) for each place that the
+    /// child has replaced. To be called until nothing is [left](Reaped::more).
+    ///
+    /// Blocks for the I/O: two flushes. Opening and forking branches waits for it.
+    ///
+    /// # Errors
+    /// Errors of the device and [`Error::Damage`].
+    pub fn reap(&self, places: u64) -> Result<Reaped, Error> {
+        self.shared.alive()?;
+        let branches = self.open.lock();
+        let mut state = self.shared.state.lock();
+        let freed = match self.next_job(&state) {
+            None => return Ok(Reaped::default()),
+            Some(Job::Prune(record)) => self.prune(&mut state, record, places)?,
+            Some(Job::Merge(node, child)) => self.merge(&mut state, &branches, node, child)?,
+        };
+        let more = self.next_job(&state).is_some();
+        Ok(Reaped { freed: freed * crate::format::PLACE_BYTES as u64, more })
+    }
+
+    fn next_job(&self, state: &State) -> Option<Job> {
+        let table = &state.table;
+        let nameless = || table.records().filter(|record| record.name.is_empty());
+        if let Some(record) = nameless().find(|record| table.kids(record.id) == 0) {
+            return Some(Job::Prune(record.clone()));
+        }
+        let mut single = nameless().filter(|record| table.kids(record.id) == 1);
+        single.find_map(|record| {
+            let child = table.kid(record.id)?;
+            // The new list is written before the old ones are freed.
+            let blocks = (record.dead_count + child.dead_count) / FANOUT as u64 + 1;
+            let is_small = blocks <= space::reserve(self.shared.disk.places) / 4
+                || self.shared.space.budget.available() > blocks;
+            is_small.then(|| Job::Merge(record.clone(), child.clone()))
+        })
+    }
+
+    /// Frees places of a node without children.
+    fn prune(&self, state: &mut State, record: Record, places: u64) -> Result<u64, Error> {
+        let above = state.table.own_above(&record);
+        let disk = &self.shared.disk;
+        let map = Map::open(disk, 0, record.root, map::levels(record.blocks))?;
+        let mut change = Change::default();
+        if map.prune(above, places.max(1), &mut change.clears)? {
+            let list = DeadList { head: record.dead, count: record.dead_count };
+            change.clears.extend(dead::read(disk, list)?.1);
+            if let Some(log) = record.log {
+                change.clears.extend(log.place..log.place + u64::from(log.blocks));
+            }
+            state.table.remove(record.id);
+        } else {
+            let stamp = Stamp { generation: state.generation + 1, birth: record.depth };
+            let mut written = std::mem::take(&mut change.written);
+            let mut place = || self.shared.reserved(state, &mut change);
+            let root = map.write(stamp, &mut place, &mut written)?;
+            change.written = written;
+            let own = record.own.saturating_add(change.sets.len() as u64);
+            let own = own.saturating_sub(change.clears.len() as u64);
+            state.table.update(record.id, |record| {
+                (record.root, record.own) = (root, own);
+                record.flags |= ZOMBIE;
+            });
+        }
+        let freed = (change.clears.len() as u64).saturating_sub(change.sets.len() as u64);
+        self.shared.commit(state, change, || ())?;
+        Ok(freed)
+    }
+
+    /// Merges a frozen node into its only child.
+    fn merge(
+        &self,
+        state: &mut State,
+        branches: &Branches<'_>,
+        node: Record,
+        child: Record,
+    ) -> Result<u64, Error> {
+        let disk = &self.shared.disk;
+        let above = state.table.own_above(&node);
+        let list = |record: &Record| DeadList { head: record.dead, count: record.dead_count };
+        let (of_node, node_blocks) = dead::read(disk, list(&node))?;
+        let (of_child, child_blocks) = dead::read(disk, list(&child))?;
+        let (own, mut kept): (Vec<Entry>, Vec<Entry>) =
+            of_child.into_iter().partition(|entry| entry.birth() > above);
+        kept.extend(of_node);
+        let mut change = Change::default();
+        change.clears.extend(own.iter().map(|entry| entry.place()));
+        change.clears.extend(node_blocks.into_iter().chain(child_blocks));
+        let list = DeadList::default();
+        let list = dead::append(&self.shared, state, &mut change, child.id, list, kept)?;
+        let both = child.own.saturating_add(node.own).saturating_sub(own.len() as u64);
+        state.table.update(child.id, |child| {
+            child.parent = node.parent;
+            child.flags |= MERGED;
+            child.own = both;
+            (child.dead, child.dead_count) = (list.head, list.count);
+        });
+        state.table.remove(node.id);
+        let freed = (change.clears.len() as u64).saturating_sub(change.sets.len() as u64);
+        self.shared.commit(state, change, || ())?;
+        if let Some(open) = branches.get(&child.name) {
+            open.inner.adopt(above);
+        }
+        Ok(freed)
+    }
+}

@@ -1,0 +1,183 @@
+//! A node of the history, as the branch table tells it.
+
+use zerocopy::little_endian::U64;
+
+use crate::Error;
+use crate::format::{self, Bytes, DEPTH_MAX, Entry, NAME_MAX, RawRecord, is_fixed};
+
+/// Most blocks of a branch: 16 TiB.
+pub(crate) const BLOCKS_MAX: u64 = 1 << 32;
+
+/// The node can't be written any more: others depend on it, or its user said so.
+pub(crate) const FROZEN: u32 = 1;
+/// The node was given up; its places are being freed.
+pub(crate) const ZOMBIE: u32 = 2;
+/// The node that it was forked from was merged into it.
+pub(crate) const MERGED: u32 = 4;
+
+/// Where the delta log of a branch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogArea {
+    pub(crate) place: u64,
+    pub(crate) blocks: u32,
+    /// Records of other sequences are stale.
+    pub(crate) sequence: u64,
+}
+
+/// A node of the history. A branch is a node with a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) id: u64,
+    /// The node that it was forked from; 0 for none.
+    pub(crate) parent: u64,
+    /// Greater than its parent's: what it writes has this as birth.
+    pub(crate) depth: u32,
+    pub(crate) flags: u32,
+    pub(crate) root: Entry,
+    /// The size of the device.
+    pub(crate) blocks: u64,
+    pub(crate) log: Option<LogArea>,
+    /// Place of the newest block of the dead list, 0 for none.
+    pub(crate) dead: u64,
+    pub(crate) dead_count: u64,
+    /// Places with its births.
+    pub(crate) own: u64,
+    /// Empty for a node that is no branch.
+    pub(crate) name: String,
+}
+
+impl Record {
+    /// Returns whether nothing can be written to it.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.flags & FROZEN != 0
+    }
+
+    /// Returns whether it was given up.
+    pub(crate) fn is_zombie(&self) -> bool {
+        self.flags & ZOMBIE != 0
+    }
+
+    /// Interprets a record of the block at `place`; `None` for a free slot.
+    ///
+    /// # Errors
+    /// [`Error::Damage`].
+    pub(crate) fn read(raw: &RawRecord, place: u64, places: u64) -> Result<Option<Self>, Error> {
+        let damage = |what| Err(Error::Damage { place, what });
+        if raw.id.get() == 0 {
+            return Ok(None);
+        }
+        let name = raw.name.get(..raw.name_bytes.get() as usize).map(std::str::from_utf8);
+        let Some(Ok(name)) = name else { return damage("the name of a branch") };
+        let log = LogArea {
+            place: raw.log.get(),
+            blocks: raw.log_blocks.get(),
+            sequence: raw.log_sequence.get(),
+        };
+        let record = Self {
+            id: raw.id.get(),
+            parent: raw.parent.get(),
+            depth: raw.depth.get(),
+            flags: raw.flags.get(),
+            root: Entry(raw.root.get()),
+            blocks: raw.blocks.get(),
+            log: (log.place != 0).then_some(log),
+            dead: raw.dead.get(),
+            dead_count: raw.dead_count.get(),
+            own: raw.own.get(),
+            name: name.into(),
+        };
+        match record.complaint(places) {
+            Some(what) => damage(what),
+            None => Ok(Some(record)),
+        }
+    }
+
+    fn complaint(&self, places: u64) -> Option<&'static str> {
+        let is_outside = |place: u64| is_fixed(place) || place >= places;
+        if self.depth == 0
+            || self.depth > DEPTH_MAX
+            || self.flags & !(FROZEN | ZOMBIE | MERGED) != 0
+        {
+            return Some("the depth or the flags of a branch");
+        }
+        if self.blocks == 0 || self.blocks > BLOCKS_MAX {
+            return Some("the size of a branch");
+        }
+        if !self.name.is_empty() && (self.is_zombie() || !is_name(&self.name)) {
+            return Some("the name of a branch");
+        }
+        if let Some(log) = self.log
+            && (log.blocks == 0
+                || is_outside(log.place)
+                || log.place.saturating_add(u64::from(log.blocks)) > places)
+        {
+            return Some("the log of a branch is not in the pool");
+        }
+        if self.own > places {
+            return Some("the space of a branch");
+        }
+        if self.dead_count > places || self.dead != 0 && is_outside(self.dead) {
+            return Some("the dead list of a branch is not in the pool");
+        }
+        self.root.complaint(self.depth, places)
+    }
+
+    /// Writes the record into a slot.
+    pub(crate) fn write(&self, raw: &mut RawRecord) {
+        let mut name = [0; NAME_MAX];
+        name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        let log = self.log.unwrap_or(LogArea { place: 0, blocks: 0, sequence: 0 });
+        *raw = RawRecord {
+            id: self.id.into(),
+            parent: self.parent.into(),
+            depth: self.depth.into(),
+            flags: self.flags.into(),
+            root: U64::new(self.root.0),
+            blocks: self.blocks.into(),
+            log: log.place.into(),
+            log_sequence: log.sequence.into(),
+            log_blocks: log.blocks.into(),
+            name_bytes: (self.name.len() as u32).into(),
+            dead: self.dead.into(),
+            dead_count: self.dead_count.into(),
+            own: self.own.into(),
+            rest: [0; 40],
+            name,
+        };
+    }
+}
+
+/// Returns whether a branch can have this name.
+pub(crate) fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= NAME_MAX
+        && !name.contains(|c: char| c == '/' || c.is_control())
+}
+
+/// Returns the records of a block of the table.
+///
+/// # Errors
+/// [`Error::Damage`].
+pub(crate) fn read_block(
+    block: &format::TableBlock,
+    number: u64,
+    place: u64,
+    places: u64,
+) -> Result<Vec<Option<Record>>, Error> {
+    if block.header.number.get() != number {
+        return Err(Error::Damage { place, what: "another block of the branch table" });
+    }
+    block.records.iter().map(|raw| Record::read(raw, place, places)).collect()
+}
+
+/// Returns the bytes of a block of the table.
+pub(crate) fn seal_block(records: &[Option<Record>], header: format::Header) -> Box<Bytes> {
+    let mut block: format::TableBlock = format::zeroed();
+    block.header = header;
+    for (raw, record) in block.records.iter_mut().zip(records) {
+        if let Some(record) = record {
+            record.write(raw);
+        }
+    }
+    format::seal(&block)
+}

@@ -1,0 +1,222 @@
+//! The branch table in memory, and writing it.
+//!
+//! # Invariants
+//!
+//! * A parent exists, can't be written, and has a smaller depth. So there are no circles.
+//! * Names and ids are unique.
+//!
+//! The table's blocks hang from a tree like those of a branch. A commit writes the blocks that
+//! changed to fresh places, and the nodes above them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use vfscale_sync::percpu::Budget;
+
+use crate::Error;
+use crate::disk::Disk;
+use crate::format::{self, Entry, TABLE, TABLE_RECORDS};
+use crate::map::{Map, Stamp, Written, span};
+use crate::record::{self, Record};
+
+/// Number of the tree that leads to the blocks of the branch table.
+pub(crate) const TABLE_TREE: u64 = 1;
+/// Levels of that tree.
+pub(crate) const TABLE_LEVELS: u8 = 2;
+
+/// The branch table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    disk: Disk,
+    slots: Vec<Option<Record>>,
+    slot_of: HashMap<u64, usize>,
+    id_of: HashMap<String, u64>,
+    kids: HashMap<u64, u64>,
+    free: BTreeSet<usize>,
+    /// Blocks that changed since the last commit.
+    dirty: BTreeSet<usize>,
+    map: Map,
+    /// For the nodes of the tree, which live on the reserve.
+    unbounded: Budget,
+}
+
+impl Table {
+    /// Reads the table.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn open(disk: &Disk, root: Entry, blocks: u64) -> Result<Self, Error> {
+        if blocks > span(TABLE_LEVELS) {
+            return Err(Error::Damage { place: 0, what: "the size of the branch table" });
+        }
+        let mut this = Self {
+            disk: disk.clone(),
+            slots: Vec::new(),
+            slot_of: HashMap::new(),
+            id_of: HashMap::new(),
+            kids: HashMap::new(),
+            free: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            map: Map::open(disk, TABLE_TREE, root, TABLE_LEVELS)?,
+            unbounded: Budget::new(u64::MAX, 1),
+        };
+        for number in 0..blocks {
+            let place = this.map.find(number)?.place();
+            let block: format::TableBlock = disk.read(TABLE, place)?;
+            for record in record::read_block(&block, number, place, disk.places)? {
+                let slot = this.slots.len();
+                this.slots.push(None);
+                match record {
+                    Some(record) => this.put(slot, record, place)?,
+                    None => _ = this.free.insert(slot),
+                }
+            }
+        }
+        this.check_parents()?;
+        Ok(this)
+    }
+
+    fn put(&mut self, slot: usize, record: Record, place: u64) -> Result<(), Error> {
+        let twice = Err(Error::Damage { place, what: "two branches with one id or name" });
+        if self.slot_of.insert(record.id, slot).is_some() {
+            return twice;
+        }
+        if !record.name.is_empty() && self.id_of.insert(record.name.clone(), record.id).is_some() {
+            return twice;
+        }
+        *self.kids.entry(record.parent).or_default() += 1;
+        self.slots[slot] = Some(record);
+        Ok(())
+    }
+
+    fn check_parents(&self) -> Result<(), Error> {
+        for record in self.records().filter(|record| record.parent != 0) {
+            let parent = self.get(record.parent);
+            if !parent.is_some_and(|parent| parent.is_frozen() && parent.depth < record.depth) {
+                return Err(Error::Damage { place: 0, what: "the parent of a branch" });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns all nodes.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.slots.iter().flatten()
+    }
+
+    /// Returns a node.
+    pub(crate) fn get(&self, id: u64) -> Option<&Record> {
+        self.slots[*self.slot_of.get(&id)?].as_ref()
+    }
+
+    /// Returns the node with a name.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`].
+    pub(crate) fn named(&self, name: &str) -> Result<&Record, Error> {
+        let found = self.id_of.get(name).and_then(|id| self.get(*id));
+        found.ok_or_else(|| Error::NoBranch(name.into()))
+    }
+
+    /// Checks that a new branch may have a name.
+    ///
+    /// # Errors
+    /// [`Error::Name`] and [`Error::Exists`].
+    pub(crate) fn check_new(&self, name: &str) -> Result<(), Error> {
+        if !record::is_name(name) {
+            return Err(Error::Name(name.into()));
+        }
+        if self.id_of.contains_key(name) {
+            return Err(Error::Exists(name.into()));
+        }
+        Ok(())
+    }
+
+    /// Returns a node that was forked from a node.
+    pub(crate) fn kid(&self, id: u64) -> Option<&Record> {
+        self.records().find(|record| record.parent == id)
+    }
+
+    /// Returns how many nodes were forked from a node.
+    pub(crate) fn kids(&self, id: u64) -> u64 {
+        self.kids.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Returns the depth from which on births are not a node's own: that of its parent.
+    pub(crate) fn own_above(&self, record: &Record) -> u32 {
+        self.get(record.parent).map_or(0, |parent| parent.depth)
+    }
+
+    /// Adds a node.
+    pub(crate) fn insert(&mut self, record: Record) {
+        let slot = self.free.pop_first().unwrap_or_else(|| {
+            let first = self.slots.len();
+            self.slots.resize(first + TABLE_RECORDS, None);
+            self.free.extend(first + 1..first + TABLE_RECORDS);
+            first
+        });
+        self.dirty.insert(slot / TABLE_RECORDS);
+        self.slot_of.insert(record.id, slot);
+        if !record.name.is_empty() {
+            self.id_of.insert(record.name.clone(), record.id);
+        }
+        *self.kids.entry(record.parent).or_default() += 1;
+        self.slots[slot] = Some(record);
+    }
+
+    /// Removes a node, and returns it.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Record> {
+        let slot = self.slot_of.remove(&id)?;
+        let record = self.slots[slot].take()?;
+        self.dirty.insert(slot / TABLE_RECORDS);
+        self.free.insert(slot);
+        self.id_of.remove(&record.name);
+        if let Some(kids) = self.kids.get_mut(&record.parent) {
+            *kids -= 1;
+        }
+        Some(record)
+    }
+
+    /// Changes a node, all but its id.
+    pub(crate) fn update(&mut self, id: u64, change: impl FnOnce(&mut Record)) {
+        if let Some(mut record) = self.remove(id) {
+            change(&mut record);
+            self.insert(record);
+        }
+    }
+
+    /// Writes the blocks that changed into `written`. Returns the entry of the root, and the places
+    /// that are given up. `place` hands out places.
+    ///
+    /// # Errors
+    /// Errors of `place`, errors of reading, and [`Error::Damage`].
+    pub(crate) fn write(
+        &mut self,
+        generation: u64,
+        place: &mut dyn FnMut() -> Result<u64, Error>,
+        written: &mut Written,
+    ) -> Result<(Entry, Vec<u64>), Error> {
+        let mut given_up = Vec::new();
+        for number in std::mem::take(&mut self.dirty) {
+            let new = Entry::new(place()?, 1);
+            let path = self.map.path(number as u64)?;
+            let mut note = |home: Entry| given_up.push(home.place());
+            path.make_dirty(&self.unbounded, &mut note)?;
+            let old = path.leaf().replace(number as u64, new);
+            if !old.is_none() {
+                given_up.push(old.place());
+            }
+            let expected = self.disk.expect(TABLE, new.place());
+            let header = format::header(expected, generation, TABLE_TREE, number as u64);
+            let first = number * TABLE_RECORDS;
+            let bytes = record::seal_block(&self.slots[first..first + TABLE_RECORDS], header);
+            written.blocks.push((new.place(), bytes));
+        }
+        let root = self.map.write(Stamp { generation, birth: 1 }, place, written)?;
+        Ok((root, given_up))
+    }
+
+    /// Returns the number of blocks of the table.
+    pub(crate) fn blocks(&self) -> u64 {
+        (self.slots.len() / TABLE_RECORDS) as u64
+    }
+}
