@@ -97,6 +97,8 @@ pub(crate) struct Inner {
     own_above: AtomicU32,
     blocks: u64,
     read_only: bool,
+    /// How many handles there are; of a branch that can be written, one at most.
+    pub(crate) handles: AtomicUsize,
     map: Map,
     readers: BrLock<BranchReaders>,
     gate: BrLock<BranchGate>,
@@ -128,6 +130,7 @@ impl Inner {
             own_above: own_above.into(),
             blocks: record.blocks,
             read_only: record.is_frozen(),
+            handles: AtomicUsize::new(0),
             map: Map::open(&shared.disk, 0, record.root, levels)?,
             readers: BrLock::new(shared.slots),
             gate: BrLock::new(shared.slots),
@@ -201,6 +204,7 @@ impl std::fmt::Debug for Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.shared.space.end(&mut self.lease.lock());
+        // No lock: the last handle may go where no lock can be waited for.
+        self.shared.space.end(self.lease.get_mut());
     }
 }

@@ -168,7 +168,9 @@ impl Run {
     }
 
     fn close(&mut self, name: &str) {
-        self.open.remove(name);
+        if let Some(branch) = self.open.remove(name) {
+            branch.close().unwrap();
+        }
         self.world.get_mut(name).unwrap().flush();
         self.mark(&[]);
     }
@@ -366,8 +368,7 @@ fn a_closed_branch_has_everything() {
     for _ in 0..20 {
         run.write("main");
     }
-    run.open.clear();
-    run.world.get_mut("main").unwrap().flush();
+    run.close("main");
     let pool = Pool::open(run.device.clone()).unwrap();
     run.worlds.push(vec![run.world.clone()]);
     run.explain(&pool, run.worlds.len() - 1).unwrap();
@@ -379,8 +380,32 @@ fn a_branch_has_one_writer() {
     let branch = run.pool.branch("main").unwrap();
     let again = run.pool.branch("main").unwrap_err();
     assert_eq!(again, Error::InUse("main".into()));
+    let delete = run.pool.delete("main").unwrap_err();
+    assert_eq!(delete, Error::InUse("main".into()));
     drop(branch);
     run.pool.branch("main").unwrap();
+}
+
+/// A branch that is dropped has its writes when it is opened again.
+#[test]
+fn a_dropped_branch_goes_on() {
+    let run = Run::new(400, 30, 3);
+    let branch = run.pool.branch("main").unwrap();
+    branch.write_at(4096, &content(5)).unwrap();
+    drop(branch);
+    let branch = run.pool.branch("main").unwrap();
+    let mut bytes = vec![0; 4096];
+    branch.read_at(4096, &mut bytes).unwrap();
+    assert_eq!(number(&bytes), 5);
+    branch.close().unwrap();
+    assert!(branch.read_at(4096, &mut bytes).is_err() && branch.flush().is_err());
+    let again = run.pool.branch("main").unwrap();
+    drop(branch);
+    assert_eq!(run.pool.branch("main").unwrap_err(), Error::InUse("main".into()));
+    again.read_at(4096, &mut bytes).unwrap();
+    assert_eq!(number(&bytes), 5);
+    again.close().unwrap();
+    run.pool.close().unwrap();
 }
 
 #[test]

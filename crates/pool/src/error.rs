@@ -49,6 +49,9 @@ pub enum Error {
         /// The reason.
         why: &'static str,
     },
+    /// The branch was closed.
+    #[error("the branch was closed")]
+    Closed,
     /// No block is free.
     #[error("the pool is full")]
     Full,

@@ -14,7 +14,7 @@ use crate::commit::{Change, State};
 use crate::format::DEPTH_MAX;
 use crate::pool::next_id;
 use crate::record::{FROZEN, LogArea, MERGED, Record, ZOMBIE};
-use crate::registry::check_closed;
+use crate::registry::close;
 use crate::{Error, Pool};
 
 impl Pool {
@@ -30,7 +30,7 @@ impl Pool {
     /// is too deep, [`Error::Full`] and errors of the device.
     pub fn fork(&self, parent: &str, name: &str, read_only: bool) -> Result<(), Error> {
         let branches = self.open.lock();
-        let open = branches.get(parent).map(|open| open.inner.clone());
+        let open = branches.get(parent).cloned();
         match open.filter(|inner| !inner.is_read_only()) {
             Some(inner) => {
                 inner.with_capture(|capture| self.fork_from(parent, name, read_only, Some(capture)))
@@ -81,10 +81,10 @@ impl Pool {
     /// # Errors
     /// [`Error::NoBranch`], [`Error::InUse`] and errors of the device.
     pub fn delete(&self, name: &str) -> Result<(), Error> {
-        let branches = self.open.lock();
+        let mut branches = self.open.lock();
+        close(&mut branches, name, 0)?;
         let mut state = self.shared.state.lock();
         let id = state.table.named(name)?.id;
-        check_closed(&branches, name)?;
         self.shared.alive()?;
         let has_kids = state.table.kids(id) > 0;
         state.table.update(id, |record| {
@@ -102,10 +102,10 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Name`], [`Error::Exists`] and errors of the
     /// device.
     pub fn rename(&self, name: &str, to: &str) -> Result<(), Error> {
-        let branches = self.open.lock();
+        let mut branches = self.open.lock();
+        close(&mut branches, name, 0)?;
         let mut state = self.shared.state.lock();
         let id = state.table.named(name)?.id;
-        check_closed(&branches, name)?;
         state.table.check_new(to)?;
         self.shared.alive()?;
         state.table.update(id, |record| record.name = to.into());
@@ -122,10 +122,10 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Refused`] if it can only be read, was never
     /// forked, or that state is gone, [`Error::Full`] and errors of the device.
     pub fn rollback(&self, name: &str) -> Result<(), Error> {
-        let branches = self.open.lock();
+        let mut branches = self.open.lock();
+        close(&mut branches, name, 0)?;
         let mut state = self.shared.state.lock();
         let record = state.table.named(name)?.clone();
-        check_closed(&branches, name)?;
         self.shared.check_room(&state)?;
         if record.is_frozen() {
             return Err(refused(name, "it can only be read"));

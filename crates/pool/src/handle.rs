@@ -2,33 +2,62 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use vfscale_block::{Device, Discards, Error as DeviceError, Operation};
 
 use crate::Error;
 use crate::branch::Inner;
 use crate::format::PLACE_BYTES;
-use crate::registry::Registry;
+use crate::registry::{Registry, close};
 
 /// An open branch: a device, with all promises of [`Device`].
 ///
 /// A block is atomic as far as it is on the device of the pool. Blocks that were never written, or
 /// were discarded, read as zeros. A write that finds no free place fails with
 /// [`OsError::NO_SPACE`](vfscale_block::OsError::NO_SPACE), and has changed any part of its range.
-/// Dropping the branch closes it, which makes it durable as far as the device allows.
+///
+/// [`close`](Self::close) it at the end. A branch that is dropped can be opened again, by the same
+/// pool with all its writes, and after a crash with those that were flushed.
 pub struct Branch {
     inner: Arc<Inner>,
     open: Arc<Registry>,
     name: String,
+    is_closed: AtomicBool,
 }
 
 impl Branch {
     /// Makes the device of a branch that `open` has opened.
     pub(crate) fn new(inner: Arc<Inner>, open: &Arc<Registry>, name: &str) -> Self {
-        Self { inner, open: open.clone(), name: name.into() }
+        let (open, name, is_closed) = (open.clone(), name.into(), AtomicBool::new(false));
+        Self { inner, open, name, is_closed }
+    }
+
+    /// Makes all writes durable, and closes the branch: calls of this handle fail from now on, and
+    /// the branch can be opened again. The next opening of the pool finds nothing to recover. No
+    /// other call may run concurrently. Does nothing if the branch is closed.
+    ///
+    /// Blocks for the I/O: two flushes, or one if nothing has changed.
+    ///
+    /// # Errors
+    /// Errors of the device, and [`Error::Failed`]; the branch is still open then.
+    pub fn close(&self) -> Result<(), Error> {
+        let mut branches = self.open.lock();
+        if self.is_closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match self.inner.handles.load(Ordering::Acquire) {
+            1 => close(&mut branches, &self.name, 1)?,
+            _ => _ = self.inner.handles.fetch_sub(1, Ordering::Release),
+        }
+        self.is_closed.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn inside(&self, operation: Operation, offset: u64, length: u64) -> Result<(), DeviceError> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(self.failed(operation, offset, length, Error::Closed));
+        }
         let (device, size) = (self.inner.label().clone(), self.size());
         match offset.checked_add(length) {
             Some(end) if end <= size => Ok(()),
@@ -93,6 +122,7 @@ impl Device for Branch {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        self.inside(Operation::Flush, 0, 0)?;
         if self.inner.is_read_only() {
             return Ok(());
         }
@@ -122,6 +152,8 @@ impl fmt::Debug for Branch {
 
 impl Drop for Branch {
     fn drop(&mut self) {
-        self.open.close(&self.name);
+        if !*self.is_closed.get_mut() {
+            self.inner.handles.fetch_sub(1, Ordering::Release);
+        }
     }
 }

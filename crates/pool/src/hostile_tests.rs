@@ -29,7 +29,7 @@ fn image() -> Arc<dyn Device> {
     pool.delete("gone").unwrap();
     let child = pool.branch("child").unwrap();
     child.write_at(504 * UNIT, &[5; 4096]).unwrap();
-    drop(child);
+    child.close().unwrap();
     main.write_at(UNIT, &[2; 8192]).unwrap();
     main.flush().unwrap();
     main.write_at(700 * UNIT, &[3; 4096]).unwrap();
@@ -70,7 +70,7 @@ fn use_it(device: Arc<dyn Device>) -> Result<(), Error> {
             let _ = branch.write_at(block * UNIT, &buf);
         }
         let _ = branch.flush();
-        drop(branch);
+        let _ = branch.close();
         pool.fork(&info.name, &format!("{}2", info.name), false)?;
     }
     let _ = pool.rollback("main");

@@ -10,7 +10,7 @@ use crate::commit::{Change, Shared, State, places_of};
 use crate::disk::Disk;
 use crate::format::{Entry, PLACE_BYTES};
 use crate::record::{BLOCKS_MAX, Record};
-use crate::registry::Registry;
+use crate::registry::{self, Registry};
 use crate::{Branch, Error};
 
 /// A pool of branches on one device, opened by one process. `Send` and `Sync`.
@@ -158,6 +158,21 @@ impl Pool {
             Inner::open(&self.shared, &record, own_above)
         })?;
         Ok(Arc::new(Branch::new(inner, &self.open, name)))
+    }
+
+    /// Closes the pool: makes everything durable, so that the next opening has nothing to recover.
+    /// A pool that is dropped loses nothing that was flushed.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if a branch is open, and errors of the device.
+    pub fn close(self) -> Result<(), Error> {
+        let mut branches = self.open.lock();
+        for name in branches.keys().cloned().collect::<Vec<_>>() {
+            registry::close(&mut branches, &name, 0)?;
+        }
+        Ok(())
     }
 }
 

@@ -133,7 +133,7 @@ impl Pool {
         let freed = (change.clears.len() as u64).saturating_sub(change.sets.len() as u64);
         self.shared.commit(state, change, || ())?;
         if let Some(open) = branches.get(&child.name) {
-            open.inner.adopt(above);
+            open.adopt(above);
         }
         Ok(freed)
     }

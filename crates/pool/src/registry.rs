@@ -1,7 +1,12 @@
 //! The open branches of a pool.
+//!
+//! A branch whose handle was dropped stays here with what it has in memory: dropping does no I/O
+//! and takes no lock, since a volume may let go of its device anywhere, and late. It is closed when
+//! its user closes it, or before it is deleted, renamed or rolled back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vfscale_sync::{Mutex, MutexGuard};
 
@@ -13,22 +18,14 @@ vfscale_sync::lock_class! {
     pub(crate) PoolOpen = ("pool_open", 64000) sleeping;
 }
 
-/// An open branch.
-#[derive(Debug)]
-pub(crate) struct Open {
-    pub(crate) inner: Arc<Inner>,
-    /// 0 for a branch that could not be closed.
-    handles: usize,
-}
-
 /// The open branches, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    branches: Mutex<HashMap<String, Open>, PoolOpen>,
+    branches: Mutex<HashMap<String, Arc<Inner>>, PoolOpen>,
 }
 
 /// The locked list of open branches.
-pub(crate) type Branches<'r> = MutexGuard<'r, HashMap<String, Open>, PoolOpen>;
+pub(crate) type Branches<'r> = MutexGuard<'r, HashMap<String, Arc<Inner>>, PoolOpen>;
 
 impl Registry {
     /// Locks the list.
@@ -46,33 +43,29 @@ impl Registry {
         open: impl FnOnce() -> Result<Inner, Error>,
     ) -> Result<Arc<Inner>, Error> {
         let mut branches = self.lock();
-        if let Some(open) = branches.get_mut(name) {
-            if open.handles > 0 && !open.inner.is_read_only() {
-                return Err(Error::InUse(name.into()));
-            }
-            open.handles += 1;
-            return Ok(open.inner.clone());
+        let inner = match branches.get(name) {
+            Some(inner) => inner.clone(),
+            None => Arc::new(open()?),
+        };
+        if inner.handles.load(Ordering::Acquire) > 0 && !inner.is_read_only() {
+            return Err(Error::InUse(name.into()));
         }
-        let inner = Arc::new(open()?);
-        branches.insert(name.into(), Open { inner: inner.clone(), handles: 1 });
+        inner.handles.fetch_add(1, Ordering::Relaxed);
+        branches.insert(name.into(), inner.clone());
         Ok(inner)
-    }
-
-    /// Closes a branch. One that can't be written to the device stays in memory.
-    pub(crate) fn close(&self, name: &str) {
-        let mut branches = self.lock();
-        let Some(open) = branches.get_mut(name) else { return };
-        open.handles -= 1;
-        if open.handles == 0 && open.inner.close().is_ok() {
-            branches.remove(name);
-        }
     }
 }
 
-/// Checks that a branch is not open.
+/// Closes a branch that has at most `handles` handles.
 ///
 /// # Errors
-/// [`Error::InUse`].
-pub(crate) fn check_closed(branches: &Branches<'_>, name: &str) -> Result<(), Error> {
-    if branches.contains_key(name) { Err(Error::InUse(name.into())) } else { Ok(()) }
+/// [`Error::InUse`], and errors of a checkpoint; the branch is still open then.
+pub(crate) fn close(branches: &mut Branches<'_>, name: &str, handles: usize) -> Result<(), Error> {
+    let Some(inner) = branches.get(name) else { return Ok(()) };
+    if inner.handles.load(Ordering::Acquire) > handles {
+        return Err(Error::InUse(name.into()));
+    }
+    inner.close()?;
+    branches.remove(name);
+    Ok(())
 }

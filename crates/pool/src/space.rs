@@ -19,7 +19,7 @@
 //! prefer zones that no other branch prefers, so siblings take no common lock in a pool with as
 //! many zones.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vfscale_sync::percpu::Budget;
 use vfscale_sync::{Mutex, MutexGuard};
@@ -47,8 +47,6 @@ struct Zone {
     maps: Option<Maps>,
     /// Whether it has a bitmap on the device, and which.
     copy: Option<bool>,
-    /// The leases that prefer this zone.
-    lessees: u32,
 }
 
 /// Where a branch takes places.
@@ -62,6 +60,8 @@ pub(crate) struct Lease {
 pub(crate) struct Space {
     disk: Disk,
     zones: Box<[Mutex<Zone, PoolZone>]>,
+    /// How many leases prefer each zone.
+    lessees: Box<[AtomicU32]>,
     /// Zones from this one on have no bitmap on the device.
     made: AtomicU64,
     /// Free places less the reserve, in units of one place.
@@ -89,10 +89,11 @@ impl Space {
             let bit = copies[zone as usize / 8] >> (zone % 8) & 1 != 0;
             (zone < made).then_some(bit)
         };
-        let zone = |zone| Mutex::new(Zone { maps: None, copy: copy(zone), lessees: 0 });
+        let zone = |zone| Mutex::new(Zone { maps: None, copy: copy(zone) });
         let budget = Budget::new(free.saturating_sub(reserve(disk.places)), slots);
+        let lessees = (0..zones).map(|_| AtomicU32::new(0)).collect();
         let zones = (0..zones).map(zone).collect();
-        Self { disk: disk.clone(), zones, made: made.into(), budget }
+        Self { disk: disk.clone(), zones, lessees, made: made.into(), budget }
     }
 
     /// Locks a zone whose bitmaps are in memory.
@@ -147,12 +148,12 @@ impl Space {
         // First zones that nobody prefers, then any.
         for shared in [false, true] {
             for zone in (first..first + count).map(|zone| zone % count) {
-                if !shared && self.zones[zone].lock().lessees > 0 {
+                if !shared && self.lessees[zone].load(Ordering::Relaxed) > 0 {
                     continue;
                 }
                 let mut next = Lease { zone: Some(zone), cursor: 0 };
                 if let Some(found) = self.take_in(zone, &mut next, least, most)? {
-                    self.zones[zone].lock().lessees += 1;
+                    self.lessees[zone].fetch_add(1, Ordering::Relaxed);
                     self.end(lease);
                     *lease = next;
                     return Ok(found);
@@ -162,10 +163,10 @@ impl Space {
         Err(Error::Full)
     }
 
-    /// Ends a lease.
+    /// Ends a lease. Takes no lock.
     pub(crate) fn end(&self, lease: &mut Lease) {
         if let Some(zone) = lease.zone.take() {
-            self.zones[zone].lock().lessees -= 1;
+            self.lessees[zone].fetch_sub(1, Ordering::Relaxed);
         }
     }
 

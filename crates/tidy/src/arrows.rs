@@ -63,6 +63,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
 pub const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("vfscale", &["vfscale-sync"]),
     ("vfscale-bench-cli", &["vfscale-diskfs"]),
+    ("vfscale-crashtest", &["vfscale-pool"]),
     ("vfscale-peers", &["vfscale-sync"]),
 ];
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod below;
+mod branch;
 mod churn;
 mod file_device;
 mod harness;
